@@ -1,0 +1,166 @@
+//! The contract of every engine: two verbs and a question.
+
+use std::collections::VecDeque;
+
+use crate::packet::{Packet, Port};
+use crate::time::Instant;
+use crate::trace::{DropCause, Event, EventKind, NodeId, Trace};
+
+/// A component without I/O and without a clock.
+///
+/// An engine stores facts (when things happened, what is outstanding) and derives its deadlines
+/// from them, so that nothing can be armed and forgotten. It keeps no output queue: what it sends
+/// leaves through [`Cx::send`] in the same call.
+pub trait Engine {
+    /// A packet has arrived on `port`, now.
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Packet);
+
+    /// Does everything that is due at `cx.now()`. Calling it early, or twice, does nothing.
+    fn wake(&mut self, cx: &mut Cx<'_>);
+
+    /// The earliest moment at which [`Engine::wake`] would do something, or `None` if only input
+    /// can change that. Constant time; the answer may change only after `input` or `wake`.
+    fn next_wake(&self) -> Option<Instant>;
+
+    /// What came in, went out, was lost and is still held, as of the last call.
+    fn ledger(&self) -> Ledger;
+}
+
+/// All that an engine may touch of the world during a call.
+pub struct Cx<'a> {
+    now: Instant,
+    node: NodeId,
+    outbox: &'a mut Outbox,
+    trace: Option<&'a mut dyn Trace>,
+}
+
+/// Packets sent and not yet handed to the engine at the other end of their wire.
+pub type Outbox = VecDeque<(NodeId, Port, Packet)>;
+
+impl<'a> Cx<'a> {
+    /// A context for one call of the engine `node` at `now`. Loops make these; engines only use
+    /// them.
+    #[must_use]
+    pub fn new(
+        now: Instant,
+        node: NodeId,
+        outbox: &'a mut Outbox,
+        trace: Option<&'a mut dyn Trace>,
+    ) -> Self {
+        Self { now, node, outbox, trace }
+    }
+
+    /// The moment of this call.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Sends a packet out of `port`, now.
+    pub fn send(&mut self, port: Port, packet: Packet) {
+        self.outbox.push_back((self.node, port, packet));
+    }
+
+    /// Reports a fact about `packet` that became true at `at`.
+    pub fn trace(&mut self, at: Instant, kind: EventKind, packet: &Packet) {
+        if let Some(trace) = self.trace.as_deref_mut() {
+            trace.record(&Event {
+                at,
+                node: self.node,
+                kind,
+                flow: packet.flow,
+                packet: packet.id,
+                bytes: packet.bytes,
+            });
+        }
+    }
+}
+
+/// A number of packets and of their IP bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// How many packets.
+    pub packets: u64,
+    /// Their sizes at the IP layer, added up.
+    pub bytes: u64,
+}
+
+impl Count {
+    /// Counts one packet of `bytes`.
+    pub fn add(&mut self, bytes: u32) {
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
+    }
+
+    /// Takes one packet of `bytes` off the count.
+    ///
+    /// # Panics
+    /// If the packet was never counted.
+    pub fn remove(&mut self, bytes: u32) {
+        let (packets, bytes) = (self.packets.checked_sub(1), self.bytes.checked_sub(bytes.into()));
+        self.packets = packets.expect("a packet leaves only after it was counted");
+        self.bytes = bytes.expect("bytes leave only after they were counted");
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { packets: self.packets + other.packets, bytes: self.bytes + other.bytes }
+    }
+}
+
+/// The books of one engine. Conservation: `received + created = sent + consumed + dropped + held`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Arrived by [`Engine::input`].
+    pub received: Count,
+    /// Made here (by a traffic source or a TCP).
+    pub created: Count,
+    /// Left by [`Cx::send`].
+    pub sent: Count,
+    /// Taken in by an end host.
+    pub consumed: Count,
+    /// Lost here, by [`DropCause`].
+    pub dropped: [Count; DropCause::ALL.len()],
+    /// Still inside.
+    pub held: Count,
+}
+
+impl Ledger {
+    /// Checks conservation in packets and bytes.
+    ///
+    /// # Errors
+    /// Both sides of the balance, in words, if they differ.
+    pub fn check(&self) -> Result<(), String> {
+        let credit = self.received.plus(self.created);
+        let lost = self.dropped.into_iter().fold(Count::default(), Count::plus);
+        let debit = self.sent.plus(self.consumed).plus(lost).plus(self.held);
+        if credit == debit {
+            return Ok(());
+        }
+        Err(format!("received and created {credit:?}, but sent, consumed, lost and held {debit:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn books_balance_in_packets_and_in_bytes() {
+        let mut ledger = Ledger::default();
+        ledger.received.add(100);
+        ledger.received.add(40);
+        assert!(ledger.check().is_err());
+        ledger.sent.add(100);
+        ledger.dropped[DropCause::BitError as usize].add(40);
+        assert_eq!(ledger.check(), Ok(()));
+        ledger.held = Count { packets: 0, bytes: 1 };
+        let message = ledger.check().expect_err("one byte too many");
+        assert!(message.contains("141"), "{message}");
+    }
+
+    #[test]
+    #[should_panic(expected = "only after it was counted")]
+    fn a_packet_leaves_once() {
+        Count::default().remove(1);
+    }
+}

@@ -1,0 +1,225 @@
+//! Engines, the wires between them, and the one loop that runs them.
+//!
+//! Rules that define results:
+//! 1. Order is (instant, insertion number): ties are first come, first served.
+//! 2. At an instant the due engine is woken, then everything it sent is delivered, breadth first,
+//!    until the graph is quiet.
+//! 3. After each call that engine alone is asked for its next wake-up.
+//! 4. A deadline in the past, or more than [`CALLS_AT_ONE_INSTANT_MAX`] calls within one instant,
+//!    is a bug and panics.
+//! 5. Time never goes back.
+
+use std::collections::VecDeque;
+
+use crate::engine::{Cx, Engine, Outbox};
+use crate::packet::{Packet, Port};
+use crate::time::Instant;
+use crate::trace::{NodeId, Trace};
+use crate::wakes::Wakes;
+
+/// A loop of zero delay would never end. A slow-start burst over the largest window that TCP can
+/// express (1 GiB of 512-byte segments) makes some 6 million calls at one instant.
+pub const CALLS_AT_ONE_INSTANT_MAX: u64 = 50_000_000;
+
+/// Where packets sent out of one port go.
+#[derive(Clone, Debug)]
+enum Wire {
+    /// Nobody is there: the packet leaves the graph.
+    Egress,
+    /// To one port of one engine.
+    To(NodeId, Port),
+    /// To the engine that serves the packet's flow, by flow number.
+    ByFlow(Vec<(NodeId, Port)>),
+}
+
+/// A set of engines and their wires.
+pub struct Graph<E> {
+    engines: Vec<E>,
+    wires: Vec<Vec<Wire>>,
+    wakes: Wakes,
+    outbox: Outbox,
+    egress: Vec<(Instant, NodeId, Port, Packet)>,
+    now: Instant,
+    calls: u64,
+    calls_at_now: u64,
+}
+
+impl<E: Engine> Default for Graph<E> {
+    fn default() -> Self {
+        Self {
+            engines: Vec::new(),
+            wires: Vec::new(),
+            wakes: Wakes::default(),
+            outbox: VecDeque::new(),
+            egress: Vec::new(),
+            now: Instant::START,
+            calls: 0,
+            calls_at_now: 0,
+        }
+    }
+}
+
+impl<E: Engine> Graph<E> {
+    /// Adds an engine. Its first wake-up is taken from [`Engine::next_wake`].
+    ///
+    /// # Panics
+    /// If the graph already holds 2^24 engines.
+    pub fn add(&mut self, engine: E) -> NodeId {
+        let node = NodeId(u32::try_from(self.engines.len()).expect("at most 2^24 engines"));
+        self.wakes.add();
+        self.wakes.ask(node, engine.next_wake());
+        self.engines.push(engine);
+        self.wires.push(Vec::new());
+        node
+    }
+
+    /// Wires a port to a port. A port without a wire leads out of the graph.
+    pub fn connect(&mut self, from: (NodeId, Port), to: (NodeId, Port)) {
+        *self.wire(from) = Wire::To(to.0, to.1);
+    }
+
+    /// Wires a port to one destination for each flow, by flow number.
+    pub fn connect_by_flow(&mut self, from: (NodeId, Port), to: Vec<(NodeId, Port)>) {
+        *self.wire(from) = Wire::ByFlow(to);
+    }
+
+    fn wire(&mut self, from: (NodeId, Port)) -> &mut Wire {
+        let wires = &mut self.wires[from.0.0 as usize];
+        let port = usize::from(from.1.0);
+        if wires.len() <= port {
+            wires.resize(port + 1, Wire::Egress);
+        }
+        &mut wires[port]
+    }
+
+    /// The moment the graph has reached.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// How many calls of engines were made.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// One of the engines.
+    #[must_use]
+    pub fn engine(&self, node: NodeId) -> &E {
+        &self.engines[node.0 as usize]
+    }
+
+    /// One of the engines, to settle its statistics. Changing what it will do next is not allowed.
+    pub fn engine_mut(&mut self, node: NodeId) -> &mut E {
+        &mut self.engines[node.0 as usize]
+    }
+
+    /// Every engine, in the order they were added.
+    pub fn engines(&self) -> impl Iterator<Item = &E> {
+        self.engines.iter()
+    }
+
+    /// When something will happen next, if ever.
+    pub fn next_event(&mut self) -> Option<Instant> {
+        while let Some((at, node)) = self.wakes.first() {
+            let due = self.engines[node.0 as usize].next_wake();
+            if due == Some(at) {
+                return due;
+            }
+            self.wakes.expire(due);
+        }
+        None
+    }
+
+    /// Runs everything due up to and including `limit`, and moves the clock there.
+    pub fn run_until(&mut self, limit: Instant, mut trace: Option<&mut (dyn Trace + 'static)>) {
+        while let Some((at, node)) = self.wakes.first() {
+            if at > limit {
+                break;
+            }
+            let engine = &mut self.engines[node.0 as usize];
+            let due = engine.next_wake();
+            if due != Some(at) {
+                self.wakes.expire(due);
+                continue;
+            }
+            self.advance(at);
+            let mut cx = Cx::new(at, node, &mut self.outbox, trace.as_deref_mut().map(|t| t as _));
+            let engine = &mut self.engines[node.0 as usize];
+            engine.wake(&mut cx);
+            let next = engine.next_wake();
+            assert!(next.is_none_or(|next| next > at), "a wake-up at {at} left work undone");
+            self.wakes.expire(next);
+            self.settle(trace.as_deref_mut());
+        }
+        self.advance(limit.max(self.now));
+    }
+
+    /// Hands a packet to an engine at `at`, after everything due until then.
+    pub fn inject(
+        &mut self,
+        at: Instant,
+        to: (NodeId, Port),
+        packet: Packet,
+        mut trace: Option<&mut (dyn Trace + 'static)>,
+    ) {
+        self.run_until(at, trace.as_deref_mut());
+        self.deliver(to, packet, trace.as_deref_mut());
+        self.settle(trace);
+    }
+
+    /// Takes what left the graph: when, from which engine and port, and the packet.
+    pub fn drain_egress(&mut self) -> Vec<(Instant, NodeId, Port, Packet)> {
+        std::mem::take(&mut self.egress)
+    }
+
+    fn advance(&mut self, to: Instant) {
+        assert!(to >= self.now, "time went back from {} to {to}", self.now);
+        if to > self.now {
+            self.now = to;
+            self.calls_at_now = 0;
+        }
+        self.count_call();
+    }
+
+    fn count_call(&mut self) {
+        self.calls += 1;
+        self.calls_at_now += 1;
+        assert!(
+            self.calls_at_now <= CALLS_AT_ONE_INSTANT_MAX,
+            "engines call each other without end at {}",
+            self.now
+        );
+    }
+
+    fn deliver(
+        &mut self,
+        (node, port): (NodeId, Port),
+        packet: Packet,
+        trace: Option<&mut (dyn Trace + 'static)>,
+    ) {
+        self.count_call();
+        let mut cx = Cx::new(self.now, node, &mut self.outbox, trace.map(|t| t as _));
+        let engine = &mut self.engines[node.0 as usize];
+        engine.input(&mut cx, port, packet);
+        let next = engine.next_wake();
+        debug_assert!(next.is_none_or(|next| next >= self.now), "a deadline in the past");
+        self.wakes.ask(node, next);
+    }
+
+    fn settle(&mut self, mut trace: Option<&mut (dyn Trace + 'static)>) {
+        while let Some((from, port, packet)) = self.outbox.pop_front() {
+            let wire = self.wires[from.0 as usize].get(usize::from(port.0));
+            let to = match wire {
+                Some(Wire::To(node, port)) => (*node, *port),
+                Some(Wire::ByFlow(table)) => table[packet.flow.0 as usize],
+                Some(Wire::Egress) | None => {
+                    self.egress.push((self.now, from, port, packet));
+                    continue;
+                }
+            };
+            self.deliver(to, packet, trace.as_deref_mut());
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! One direction of a satellite hop: framing, queue, transmitter, channel, propagation, in that
+//! order. [`Direction`] is the engine; the parts are plain functions of their arguments.
+
+mod channel;
+mod direction;
+mod propagation;
+mod queue;
+mod transmitter;
+
+pub use channel::Channel;
+pub use direction::{Counters, Direction, DirectionConfig};
+pub use propagation::Propagation;
+pub use queue::{DropTail, Limit};
+pub use transmitter::{Slot, Transmitter};

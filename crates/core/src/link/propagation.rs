@@ -1,0 +1,45 @@
+//! Propagation: the time a frame spends in space.
+
+use crate::profile::Profile;
+use crate::time::{Duration, Instant};
+
+/// A delay that may vary with time. Frames never overtake each other: when the path shortens, a
+/// frame that would arrive before its predecessor arrives together with it.
+#[derive(Clone, Debug)]
+pub struct Propagation {
+    delay: Profile<Duration>,
+    last_arrival: Instant,
+}
+
+impl Propagation {
+    /// A path with this one-way delay.
+    #[must_use]
+    pub fn new(delay: Profile<Duration>) -> Self {
+        Self { delay, last_arrival: Instant::START }
+    }
+
+    /// When a frame whose last bit leaves at `departure` arrives. Call in order of departure.
+    pub fn arrival(&mut self, departure: Instant) -> Instant {
+        self.last_arrival = self.last_arrival.max(departure + self.delay.at(departure));
+        self.last_arrival
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortening_path_keeps_the_order() {
+        let ms = Instant::from_millis;
+        let delay = Profile::steps(vec![
+            (ms(0), Duration::from_millis(100)),
+            (ms(10), Duration::from_millis(20)),
+        ])
+        .expect("rises");
+        let mut path = Propagation::new(delay);
+        assert_eq!(path.arrival(ms(9)), ms(109));
+        assert_eq!(path.arrival(ms(10)), ms(109));
+        assert_eq!(path.arrival(ms(95)), ms(115));
+    }
+}

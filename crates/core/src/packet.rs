@@ -1,0 +1,88 @@
+//! What travels over the wires of the graph.
+
+use crate::tcp::Segment;
+use crate::time::Instant;
+
+/// Which conversation a packet belongs to: an index into the run's flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId(pub u32);
+
+/// An engine's numbered socket. Each engine names its ports as constants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Port(pub u8);
+
+/// Tells packets apart within a run: the flow, which of its two ends made the packet, and that
+/// end's own count. Made without a shared counter, so one engine's packets never renumber
+/// another's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PacketId(pub u64);
+
+/// The end of a flow that made a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maker {
+    /// The end that opens the flow and sends its data.
+    Sender,
+    /// The end that accepts it.
+    Receiver,
+}
+
+impl PacketId {
+    const SERIAL_BITS: u32 = 40;
+
+    /// The identity of the `serial`-th packet of one end of a flow. Serials wrap after 2^40.
+    #[must_use]
+    pub fn new(flow: FlowId, maker: Maker, serial: u64) -> Self {
+        let maker = match maker {
+            Maker::Sender => 0,
+            Maker::Receiver => 1,
+        };
+        let end = (u64::from(flow.0) << 1) | maker;
+        Self((end << Self::SERIAL_BITS) | (serial & ((1 << Self::SERIAL_BITS) - 1)))
+    }
+}
+
+/// A packet: the header fields that every engine may read, and a body for the two ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Identity within the run.
+    pub id: PacketId,
+    /// When it was made; one-way delay is measured from here.
+    pub born: Instant,
+    /// The flow it belongs to.
+    pub flow: FlowId,
+    /// Size at the IP layer: IP header, transport header and payload.
+    pub bytes: u32,
+    /// What it carries.
+    pub body: Body,
+}
+
+/// What a packet carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// A TCP segment.
+    Segment(Segment),
+    /// A numbered datagram of which only the length matters.
+    Datagram {
+        /// Position in the sender's sequence of datagrams, from zero.
+        sequence: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_differ_by_flow_maker_and_serial() {
+        let id = |flow, maker, serial| PacketId::new(FlowId(flow), maker, serial);
+        let all = [
+            id(0, Maker::Sender, 0),
+            id(0, Maker::Sender, 1),
+            id(0, Maker::Receiver, 0),
+            id(1, Maker::Sender, 0),
+        ];
+        for (i, a) in all.iter().enumerate() {
+            assert!(all[i + 1..].iter().all(|b| a != b));
+        }
+    }
+}

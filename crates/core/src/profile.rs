@@ -1,0 +1,93 @@
+//! Values that vary with time: pure functions, so an engine and a report draw the same curve.
+
+use crate::time::Instant;
+
+/// A value as a function of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Profile<T> {
+    /// The same value always.
+    Constant(T),
+    /// Each value holds from its instant until the next one's; built by [`Profile::steps`].
+    Steps(Vec<(Instant, T)>),
+}
+
+impl<T: Copy> Profile<T> {
+    /// A staircase. `None` unless the first step is at the start of the run and the instants rise.
+    #[must_use]
+    pub fn steps(steps: Vec<(Instant, T)>) -> Option<Self> {
+        let starts_at_zero = steps.first().is_some_and(|step| step.0 == Instant::START);
+        let rises = steps.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        (starts_at_zero && rises).then_some(Self::Steps(steps))
+    }
+
+    /// The value at `now`.
+    #[must_use]
+    pub fn at(&self, now: Instant) -> T {
+        match self {
+            Self::Constant(value) => *value,
+            Self::Steps(steps) => {
+                let after = steps.partition_point(|step| step.0 <= now);
+                steps[after - 1].1
+            }
+        }
+    }
+
+    /// The next instant after `now` at which the value may change, if any.
+    #[must_use]
+    pub fn next_change(&self, now: Instant) -> Option<Instant> {
+        match self {
+            Self::Constant(_) => None,
+            Self::Steps(steps) => {
+                let after = steps.partition_point(|step| step.0 <= now);
+                steps.get(after).map(|step| step.0)
+            }
+        }
+    }
+
+    /// Every value the profile takes, in order of time.
+    pub fn values(&self) -> impl Iterator<Item = T> + '_ {
+        let (constant, steps) = match self {
+            Self::Constant(value) => (Some(*value), [].as_slice()),
+            Self::Steps(steps) => (None, steps.as_slice()),
+        };
+        constant.into_iter().chain(steps.iter().map(|step| step.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn staircase() -> Profile<u32> {
+        let at = Instant::from_millis;
+        Profile::steps(vec![(at(0), 10), (at(5), 20), (at(9), 0)]).expect("rises from zero")
+    }
+
+    #[test]
+    fn a_step_holds_from_its_instant_until_the_next() {
+        let profile = staircase();
+        let at = |ns| profile.at(Instant::from_nanos(ns));
+        assert_eq!([at(0), at(4_999_999), at(5_000_000)], [10, 10, 20]);
+        assert_eq!([at(8_999_999), at(9_000_000), at(u64::MAX)], [20, 0, 0]);
+    }
+
+    #[test]
+    fn the_next_change_is_strictly_later() {
+        let profile = staircase();
+        let next = |ms| profile.next_change(Instant::from_millis(ms));
+        assert_eq!(next(0), Some(Instant::from_millis(5)));
+        assert_eq!(next(5), Some(Instant::from_millis(9)));
+        assert_eq!(next(9), None);
+        assert_eq!(Profile::Constant(1).next_change(Instant::START), None);
+    }
+
+    #[test]
+    fn a_staircase_starts_at_zero_and_rises() {
+        let at = Instant::from_millis;
+        assert_eq!(Profile::<u8>::steps(vec![]), None);
+        assert_eq!(Profile::steps(vec![(at(1), 1)]), None);
+        assert_eq!(Profile::steps(vec![(at(0), 1), (at(0), 2)]), None);
+        assert_eq!(staircase().values().collect::<Vec<_>>(), [10, 20, 0]);
+        assert_eq!(Profile::Constant(7).values().collect::<Vec<_>>(), [7]);
+    }
+}

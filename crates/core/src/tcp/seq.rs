@@ -1,0 +1,58 @@
+//! Sequence numbers (RFC 9293, section 3.4): 32 bits on the wire, 64 bits inside.
+//!
+//! Inside, a [`Position`] counts from the SYN, which is position 0; the first byte of data is 1.
+//! It never wraps, so comparisons are plain. [`Wire`] is what a segment carries; an anchor that is
+//! known to be within 2^31 turns it back into a position.
+
+/// A place in one direction's stream: 0 is the SYN, data starts at 1, the FIN follows the data.
+pub type Position = u64;
+
+/// A sequence number as a segment carries it, modulo 2^32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Wire(pub u32);
+
+impl Wire {
+    /// What the wire shows for `position` when the SYN has the number `initial`.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "modulo 2^32 is meant")]
+    pub fn from_position(position: Position, initial: Self) -> Self {
+        Self(initial.0.wrapping_add(position as u32))
+    }
+
+    /// The position nearest to `anchor` that the wire shows as this number. Numbers that would lie
+    /// before the SYN come out as 0.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_wrap,
+        reason = "two's complement distance, at most 2^31 either way"
+    )]
+    pub fn to_position(self, initial: Self, anchor: Position) -> Position {
+        let distance = self.0.wrapping_sub(Self::from_position(anchor, initial).0) as i32;
+        anchor.saturating_add_signed(i64::from(distance))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_survive_the_wire_across_the_wrap() {
+        let initial = Wire(u32::MAX - 10);
+        for position in [0, 1, 10, 11, 12, 1 << 31, (1 << 32) + 5, 3 << 33] {
+            let wire = Wire::from_position(position, initial);
+            for distance in [0, 1, 1000, (1 << 31) - 1] {
+                assert_eq!(wire.to_position(initial, position + distance), position);
+                let before = position.saturating_sub(distance);
+                assert_eq!(wire.to_position(initial, before), position);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_from_before_the_syn_are_held_at_it() {
+        let initial = Wire(100);
+        assert_eq!(Wire(99).to_position(initial, 0), 0);
+        assert_eq!(Wire(101).to_position(initial, 0), 1);
+    }
+}

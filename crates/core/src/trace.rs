@@ -1,0 +1,172 @@
+//! Facts about what engines did, for whoever listens. Nothing in an engine depends on a listener.
+
+use crate::packet::{FlowId, PacketId};
+use crate::rng::fnv1a;
+use crate::time::Instant;
+
+/// An engine's place in the graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+/// Why a packet was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum DropCause {
+    /// The queue had no room.
+    QueueFull,
+    /// At least one bit was wrong after the channel.
+    BitError,
+}
+
+impl DropCause {
+    /// Every cause, in the order of its number.
+    pub const ALL: [Self; 2] = [Self::QueueFull, Self::BitError];
+
+    /// The name used in columns, plots and docs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::BitError => "bit_error",
+        }
+    }
+}
+
+/// Something that happened to a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum EventKind {
+    /// It was accepted by a queue.
+    Enqueued,
+    /// It was lost, and why.
+    Dropped(DropCause),
+    /// Its first bit was handed to the transmitter at this instant.
+    Transmitted,
+    /// It arrived at the far end.
+    Delivered,
+}
+
+impl EventKind {
+    /// The names of the kinds, in the order of [`EventKind::number`].
+    pub const NAMES: [&'static str; 4] = ["enqueued", "dropped", "transmitted", "delivered"];
+
+    /// The kind's number in columns.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Enqueued => 0,
+            Self::Dropped(_) => 1,
+            Self::Transmitted => 2,
+            Self::Delivered => 3,
+        }
+    }
+}
+
+/// One fact: what happened to which packet, where and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Event {
+    /// When it happened. Facts of one engine may be reported a little after they happened (a
+    /// departure when the next packet arrives, say), so a sink that needs order sorts by this.
+    pub at: Instant,
+    /// The engine that reports it.
+    pub node: NodeId,
+    /// What happened.
+    pub kind: EventKind,
+    /// The packet's flow.
+    pub flow: FlowId,
+    /// The packet.
+    pub packet: PacketId,
+    /// Its size at the IP layer.
+    pub bytes: u32,
+}
+
+/// A listener.
+pub trait Trace {
+    /// Takes note of one fact.
+    fn record(&mut self, event: &Event);
+}
+
+/// Keeps every event.
+#[derive(Clone, Debug, Default)]
+pub struct VecTrace(pub Vec<Event>);
+
+impl Trace for VecTrace {
+    fn record(&mut self, event: &Event) {
+        self.0.push(*event);
+    }
+}
+
+/// Keeps only a hash of all events and their number: equal runs have equal hashes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HashTrace {
+    hash: u64,
+    events: u64,
+}
+
+impl Trace for HashTrace {
+    fn record(&mut self, event: &Event) {
+        let cause = match event.kind {
+            EventKind::Dropped(cause) => 1 + cause as u64,
+            EventKind::Enqueued | EventKind::Transmitted | EventKind::Delivered => 0,
+        };
+        let words = [
+            self.hash,
+            event.at.as_nanos(),
+            u64::from(event.node.0),
+            u64::from(event.kind.number()) << 8 | cause,
+            u64::from(event.flow.0),
+            event.packet.0,
+            u64::from(event.bytes),
+        ];
+        let mut bytes = [0; 56];
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(words) {
+            chunk.copy_from_slice(&word.to_le_bytes());
+        }
+        self.hash = fnv1a(&bytes);
+        self.events += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(at: u64, kind: EventKind) -> Event {
+        Event {
+            at: Instant::from_nanos(at),
+            node: NodeId(1),
+            kind,
+            flow: FlowId(2),
+            packet: PacketId(3),
+            bytes: 40,
+        }
+    }
+
+    #[test]
+    fn the_hash_sees_order_time_and_cause() {
+        let hash = |events: &[Event]| {
+            let mut trace = HashTrace::default();
+            events.iter().for_each(|event| trace.record(event));
+            trace
+        };
+        let early = event(1, EventKind::Enqueued);
+        let late = event(2, EventKind::Enqueued);
+        assert_eq!(hash(&[early, late]), hash(&[early, late]));
+        assert_ne!(hash(&[early, late]), hash(&[late, early]));
+        assert_ne!(
+            hash(&[event(1, EventKind::Dropped(DropCause::QueueFull))]),
+            hash(&[event(1, EventKind::Dropped(DropCause::BitError))])
+        );
+    }
+
+    #[test]
+    fn names_and_numbers_agree() {
+        for (number, cause) in DropCause::ALL.into_iter().enumerate() {
+            assert_eq!(cause as usize, number);
+        }
+        let kind = EventKind::Dropped(DropCause::BitError);
+        assert_eq!(EventKind::NAMES[usize::from(kind.number())], "dropped");
+        assert_eq!(DropCause::BitError.name(), "bit_error");
+        assert_eq!(DropCause::QueueFull.name(), "queue_full");
+    }
+}

@@ -1,0 +1,121 @@
+//! Sizes, rates and probabilities as types, and the one conversion between size, rate and time.
+
+use crate::time::Duration;
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+/// A rate in bits per second (SI: 1 Mbit/s is 1,000,000 bit/s). Zero means an outage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BitRate(pub u64);
+
+/// The part of a nanosecond that a transmission left over, in units of 1/rate nanoseconds.
+///
+/// Handing it to the next packet of the same busy period keeps a fast link from drifting: without
+/// it, each packet would be rounded to a whole nanosecond on its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carry(u64);
+
+/// A probability, checked to lie in 0..=1 when built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub struct Probability(f64);
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+impl BitRate {
+    /// How long `bytes` take at this rate, and the remainder for the next packet.
+    ///
+    /// The time is rounded down to a whole nanosecond; the remainder makes the sum over a busy
+    /// period exact. Products fit 64 bits up to 2 GiB a packet (2^31 * 8e9 < 2^64 - 2^60); larger
+    /// sizes take the 128-bit path.
+    ///
+    /// # Panics
+    /// If the rate is zero: an outage has no transmission time, the caller must wait for its end.
+    #[must_use]
+    pub fn transmit_time(self, bytes: Bytes, carry: Carry) -> (Duration, Carry) {
+        assert!(self.0 > 0, "nothing can be sent at 0 bit/s");
+        if bytes.0 < 1 << 31 && carry.0 < 1 << 60 {
+            let product = bytes.0 * 8 * NANOS_PER_SECOND + carry.0;
+            return (Duration::from_nanos(product / self.0), Carry(product % self.0));
+        }
+        let product = u128::from(bytes.0) * 8 * u128::from(NANOS_PER_SECOND) + u128::from(carry.0);
+        let rate = u128::from(self.0);
+        let nanos = u64::try_from(product / rate).unwrap_or(u64::MAX);
+        let rest = u64::try_from(product % rate).expect("a remainder is below the rate, 64 bits");
+        (Duration::from_nanos(nanos), Carry(rest))
+    }
+}
+
+impl Probability {
+    /// Checks that `value` lies in 0..=1; `None` otherwise (NaN included).
+    #[must_use]
+    pub fn new(value: f64) -> Option<Self> {
+        (0.0..=1.0).contains(&value).then_some(Self(value))
+    }
+
+    /// The probability as a number from 0 to 1.
+    #[must_use]
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kilobyte_at_a_megabit_takes_eight_milliseconds() {
+        let (time, carry) = BitRate(1_000_000).transmit_time(Bytes(1000), Carry::default());
+        assert_eq!((time, carry), (Duration::from_millis(8), Carry::default()));
+    }
+
+    #[test]
+    fn remainders_add_up_to_the_exact_time() {
+        // 7 bytes at 3 bit/s take 18.66... s: three in a row take exactly 56 s.
+        let mut carry = Carry::default();
+        let mut total = Duration::ZERO;
+        for _ in 0..3 {
+            let (time, rest) = BitRate(3).transmit_time(Bytes(7), carry);
+            total += time;
+            carry = rest;
+        }
+        assert_eq!((total, carry), (Duration::from_secs(56), Carry::default()));
+    }
+
+    #[test]
+    fn a_terabit_link_does_not_become_infinitely_fast() {
+        // One byte takes 8 ps: 125 bytes sent one by one take exactly 1 ns.
+        let mut carry = Carry::default();
+        let mut total = Duration::ZERO;
+        for _ in 0..125 {
+            let (time, rest) = BitRate(1_000_000_000_000).transmit_time(Bytes(1), carry);
+            total += time;
+            carry = rest;
+        }
+        assert_eq!(total, Duration::from_nanos(1));
+    }
+
+    #[test]
+    fn huge_sizes_take_the_wide_path_and_saturate() {
+        let (time, _) = BitRate(8).transmit_time(Bytes(1 << 33), Carry::default());
+        assert_eq!(time, Duration::from_secs(1 << 33));
+        let (time, _) = BitRate(1).transmit_time(Bytes(u64::MAX), Carry::default());
+        assert_eq!(time.as_nanos(), u64::MAX);
+    }
+
+    #[test]
+    #[should_panic(expected = "0 bit/s")]
+    fn an_outage_has_no_transmission_time() {
+        let _ = BitRate(0).transmit_time(Bytes(1), Carry::default());
+    }
+
+    #[test]
+    fn probabilities_are_checked_once() {
+        assert_eq!(Probability::new(0.25).map(Probability::get), Some(0.25));
+        for bad in [-0.1, 1.000_001, f64::NAN, f64::INFINITY] {
+            assert_eq!(Probability::new(bad), None, "{bad}");
+        }
+    }
+}
