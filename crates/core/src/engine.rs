@@ -102,7 +102,9 @@ impl Count {
         self.bytes = bytes.expect("bytes leave only after they were counted");
     }
 
-    fn plus(self, other: Self) -> Self {
+    /// Both counts added up.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
         Self { packets: self.packets + other.packets, bytes: self.bytes + other.bytes }
     }
 }

@@ -1,1 +1,170 @@
-//! py
+//! The extension module `bentpipe._core`: a plan goes in as one string, columns come out as bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bentpipe_core::tcp::config::CongestionName;
+use bentpipe_core::trace::{DropCause, EventKind};
+use bentpipe_sim::plan::Heading;
+use bentpipe_sim::record::{Column, Table, Values};
+use bentpipe_sim::{Outcome, Plan, Simulation};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+pyo3::create_exception!(
+    bentpipe._core,
+    PlanError,
+    PyValueError,
+    "The plan cannot be run; the message names the field."
+);
+pyo3::create_exception!(
+    bentpipe._core,
+    RunError,
+    PyRuntimeError,
+    "The run broke a law of the simulator."
+);
+
+/// Watches a run from another thread, and stops it.
+#[pyclass(frozen)]
+#[derive(Default)]
+struct Monitor(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    cancelled: AtomicBool,
+    /// The bits of a double from 0 to 1.
+    fraction: AtomicU64,
+}
+
+#[pymethods]
+impl Monitor {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks the run to stop; it returns what it has.
+    fn cancel(&self) {
+        self.0.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// How far the run is, from 0 to 1.
+    #[getter]
+    fn fraction(&self) -> f64 {
+        f64::from_bits(self.0.fraction.load(Ordering::Relaxed))
+    }
+}
+
+/// The version of bentpipe.
+#[pyfunction]
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// The enumerations that columns and plans refer to.
+#[pyfunction]
+fn names(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let names = PyDict::new(py);
+    names.set_item("congestion_controls", CongestionName::ALL.map(|(name, _)| name))?;
+    names.set_item("directions", Heading::NAMES)?;
+    names.set_item("drop_causes", DropCause::ALL.map(DropCause::name))?;
+    names.set_item("event_kinds", EventKind::NAMES)?;
+    Ok(names)
+}
+
+/// Checks a plan without running it.
+#[pyfunction]
+fn validate(plan_json: &str) -> PyResult<()> {
+    parse(plan_json).map(drop)
+}
+
+/// Runs a plan once. The interpreter is free for other threads meanwhile.
+#[pyfunction]
+#[pyo3(signature = (plan_json, seed, monitor = None))]
+fn run<'py>(
+    py: Python<'py>,
+    plan_json: &str,
+    seed: u64,
+    monitor: Option<Py<Monitor>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let plan = parse(plan_json)?;
+    let shared = monitor.map_or_else(Arc::default, |monitor| Arc::clone(&monitor.get().0));
+    let (outcome, interrupted) = py
+        .detach(|| run_watched(&plan, seed, &shared))
+        .map_err(|error| RunError::new_err(error.to_string()))?;
+    result(py, outcome, interrupted)
+}
+
+fn parse(plan_json: &str) -> PyResult<Plan> {
+    Plan::parse(plan_json).map_err(|error| PlanError::new_err(error.to_string()))
+}
+
+fn run_watched(
+    plan: &Plan,
+    seed: u64,
+    shared: &Shared,
+) -> Result<(Outcome, bool), bentpipe_sim::RunError> {
+    let mut simulation = Simulation::new(plan, seed);
+    let mut interrupted = false;
+    while simulation.advance() {
+        shared.fraction.store(simulation.fraction().to_bits(), Ordering::Relaxed);
+        if shared.cancelled.load(Ordering::Relaxed) {
+            interrupted = true;
+            break;
+        }
+    }
+    Ok((simulation.finish()?, interrupted))
+}
+
+fn result(py: Python<'_>, outcome: Outcome, interrupted: bool) -> PyResult<Bound<'_, PyDict>> {
+    let result = PyDict::new(py);
+    result.set_item("completed", outcome.completed)?;
+    result.set_item("interrupted", interrupted)?;
+    result.set_item("end_ns", outcome.end.as_nanos())?;
+    result.set_item("packet_hops", outcome.packet_hops)?;
+    result.set_item("engine_calls", outcome.engine_calls)?;
+    let tables = PyDict::new(py);
+    for table in &outcome.tables {
+        tables.set_item(table.name, columns(py, table)?)?;
+    }
+    result.set_item("tables", tables)?;
+    Ok(result)
+}
+
+fn columns<'py>(py: Python<'py>, table: &Table) -> PyResult<Bound<'py, PyDict>> {
+    let columns = PyDict::new(py);
+    for Column { name, values, present } in &table.columns {
+        let (dtype, data) = match values {
+            Values::U8(values) => ("u8", PyBytes::new(py, values)),
+            Values::U32(values) => ("u32", bytes(py, values, |value| value.to_le_bytes())),
+            Values::U64(values) => ("u64", bytes(py, values, |value| value.to_le_bytes())),
+            Values::F64(values) => ("f64", bytes(py, values, |value| value.to_le_bytes())),
+        };
+        let present = present.as_ref().map(|present| PyBytes::new(py, present));
+        columns.set_item(*name, (dtype, data, present))?;
+    }
+    Ok(columns)
+}
+
+/// Little endian, packed.
+fn bytes<'py, T: Copy, const N: usize>(
+    py: Python<'py>,
+    values: &[T],
+    to_bytes: impl Fn(T) -> [u8; N],
+) -> Bound<'py, PyBytes> {
+    let packed: Vec<u8> = values.iter().flat_map(|&value| to_bytes(value)).collect();
+    PyBytes::new(py, &packed)
+}
+
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("PlanError", module.py().get_type::<PlanError>())?;
+    module.add("RunError", module.py().get_type::<RunError>())?;
+    module.add_class::<Monitor>()?;
+    module.add_function(wrap_pyfunction!(version, module)?)?;
+    module.add_function(wrap_pyfunction!(names, module)?)?;
+    module.add_function(wrap_pyfunction!(validate, module)?)?;
+    module.add_function(wrap_pyfunction!(run, module)?)?;
+    Ok(())
+}

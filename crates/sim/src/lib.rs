@@ -1,1 +1,15 @@
-//! sim
+//! Runs a plan packet by packet in virtual time.
+//!
+//! A [`plan::Plan`] is complete: every number is there, in integers and SI units. [`run::Simulation`]
+//! builds the graph, runs it and returns [`record::Table`]s: facts only, nothing is summarised or
+//! drawn here. There is no clock and no thread in this crate; many runs in parallel are the
+//! caller's.
+
+mod build;
+pub mod plan;
+pub mod record;
+pub mod run;
+pub mod workload;
+
+pub use plan::{Plan, PlanError};
+pub use run::{Outcome, RunError, Simulation};

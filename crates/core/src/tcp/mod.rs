@@ -1,4 +1,28 @@
-//! TCP as hosts run it.
+//! TCP as hosts run it: a connection is two [`Endpoint`]s, each a [`Sender`] and a [`Receiver`].
+//!
+//! Inside, bytes have [`seq::Position`]s that never wrap; [`Segment`]s carry 32-bit numbers. Loss
+//! recovery is by cumulative ACKs (Reno, NewReno) or by SACK (RFC 6675 or RACK-TLP, with or without
+//! proportional rate reduction); congestion control is Reno or CUBIC, with or without HyStart++.
+
+pub mod config;
+pub mod congestion;
+mod cumulative;
+mod endpoint;
+mod prr;
+mod rack;
+mod reassembly;
+mod receiver;
+mod rtt;
+mod scoreboard;
 pub mod segment;
+mod selective;
+mod sender;
 pub mod seq;
+
+pub use config::Config;
+pub use endpoint::{Endpoint, Facts};
+pub use reassembly::Reassembly;
+pub use receiver::Receiver;
+pub use rtt::RttEstimator;
 pub use segment::{Offer, SackBlocks, Segment, Timestamps};
+pub use sender::{Ack, Outgoing, Sender, SenderCounters};

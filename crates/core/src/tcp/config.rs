@@ -1,0 +1,104 @@
+//! What a host's TCP is set to. Every field is decided by the scenario; there are no defaults here.
+
+use crate::time::Duration;
+
+/// The settings of one host's TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The MSS option: payload plus options of the largest segment (RFC 6691).
+    pub mss: u16,
+    /// Initial window in segments (1 in RFC 2001, 10 in RFC 6928).
+    pub initial_window_segments: u32,
+    /// Congestion control, and the recovery used when SACK is off.
+    pub congestion: CongestionName,
+    /// Selective acknowledgement (RFC 2018), if both ends agree.
+    pub sack: bool,
+    /// Timestamps (RFC 7323), if both ends agree.
+    pub timestamps: bool,
+    /// Window scaling (RFC 7323), if both ends agree.
+    pub window_scaling: bool,
+    /// Bytes that may be written and not yet acknowledged.
+    pub send_buffer: u64,
+    /// The largest window this end ever advertises.
+    pub receive_buffer: u64,
+    /// The window it starts with; below `receive_buffer` the window tunes itself up to that.
+    pub receive_buffer_initial: u64,
+    /// When received data is acknowledged.
+    pub acks: AckPolicy,
+    /// The retransmission timer.
+    pub rto: RtoConfig,
+    /// RFC 3465's L: the most segments that one ACK adds to the window in slow start.
+    pub slow_start_segments_per_ack: u32,
+    /// How the window grows in congestion avoidance (Reno and NewReno).
+    pub avoidance: AvoidanceCounting,
+    /// Limited transmit (RFC 3042) without SACK; with SACK the pipe rule implies it.
+    pub limited_transmit: bool,
+    /// RACK-TLP loss detection (RFC 8985); needs SACK.
+    pub rack_tlp: bool,
+    /// Proportional rate reduction (RFC 6937); needs SACK.
+    pub prr: bool,
+    /// HyStart++ (RFC 9406).
+    pub hystart: bool,
+}
+
+/// The algorithms a scenario may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CongestionName {
+    /// RFC 5681; without SACK, recovery ends at the first new ACK.
+    Reno,
+    /// RFC 5681; without SACK, recovery survives partial ACKs (RFC 6582).
+    NewReno,
+    /// RFC 9438.
+    Cubic,
+}
+
+impl CongestionName {
+    /// Every algorithm with the name that scenarios use.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("reno", Self::Reno), ("newreno", Self::NewReno), ("cubic", Self::Cubic)];
+}
+
+/// How congestion avoidance counts what was acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AvoidanceCounting {
+    /// Bytes (RFC 3465): one segment a round trip, however many ACKs carry the news.
+    Bytes,
+    /// ACKs (RFC 5681, equation 3): half a segment a round trip when every second segment is
+    /// acknowledged.
+    Acks,
+}
+
+/// When received data is acknowledged (RFC 5681, section 4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckPolicy {
+    /// An ACK at the latest for every so many full segments; 1 switches delaying off.
+    pub delayed_segments: u32,
+    /// The longest that an ACK is held back.
+    pub delayed_timeout: Duration,
+    /// So many segments at the start of a connection are acknowledged at once (Linux's quick ACKs).
+    pub quick_segments: u32,
+}
+
+/// The retransmission timer (RFC 6298).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RtoConfig {
+    /// Before the first round-trip sample.
+    pub initial: Duration,
+    /// The least value; see `min_bounds`.
+    pub min: Duration,
+    /// The largest value, after backing off.
+    pub max: Duration,
+    /// The clock's tick: samples and deadlines are rounded up to it.
+    pub granularity: Duration,
+    /// What `min` bounds.
+    pub min_bounds: RtoMinBounds,
+}
+
+/// What the least retransmission time-out bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RtoMinBounds {
+    /// The whole time-out (RFC 6298, 2.4).
+    Timeout,
+    /// Its variance term, as Linux does: the time-out is at least srtt + min.
+    Variance,
+}

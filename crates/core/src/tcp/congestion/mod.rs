@@ -1,0 +1,178 @@
+//! Congestion control: how much may be in flight.
+//!
+//! [`Control`] is fed facts (acknowledged, congestion, time-out) and answers with a window. Slow
+//! start, with or without HyStart++, is the same for all; what differs lies behind [`Avoidance`],
+//! of which [`Algorithm`] closes the list.
+
+mod cubic;
+mod hystart;
+mod reno;
+
+use super::config::{Config, CongestionName};
+use super::seq::Position;
+use crate::time::{Duration, Instant};
+
+use cubic::Cubic;
+use hystart::HyStart;
+use reno::Reno;
+
+/// What one ACK told.
+#[derive(Clone, Copy, Debug)]
+pub struct Acked {
+    /// When it arrived.
+    pub now: Instant,
+    /// Data bytes it newly acknowledged, in order or selectively.
+    pub bytes: u64,
+    /// A round-trip sample, if it gave one.
+    pub rtt: Option<Duration>,
+    /// The smoothed round trip.
+    pub srtt: Option<Duration>,
+    /// The left edge after it.
+    pub una: Position,
+    /// The next position to be sent.
+    pub nxt: Position,
+}
+
+/// The congestion window and the threshold between its two ways of growing.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Bytes that may be in flight.
+    pub cwnd: u64,
+    /// Slow start below it; `None` until the first congestion.
+    pub ssthresh: Option<u64>,
+    /// Payload of a full segment.
+    pub segment: u64,
+}
+
+/// What the algorithms do differently.
+pub trait Avoidance {
+    /// Grows the window in congestion avoidance.
+    fn grow(&mut self, window: &mut Window, acked: &Acked);
+
+    /// The slow-start threshold after congestion with `flight` bytes outstanding.
+    fn reduced(&mut self, window: &Window, flight: u64) -> u64;
+}
+
+/// The algorithms that a scenario can name.
+#[derive(Clone, Debug)]
+enum Algorithm {
+    Reno(Reno),
+    Cubic(Cubic),
+}
+
+impl Avoidance for Algorithm {
+    fn grow(&mut self, window: &mut Window, acked: &Acked) {
+        match self {
+            Self::Reno(reno) => reno.grow(window, acked),
+            Self::Cubic(cubic) => cubic.grow(window, acked),
+        }
+    }
+
+    fn reduced(&mut self, window: &Window, flight: u64) -> u64 {
+        match self {
+            Self::Reno(reno) => reno.reduced(window, flight),
+            Self::Cubic(cubic) => cubic.reduced(window, flight),
+        }
+    }
+}
+
+/// The congestion control of one connection.
+#[derive(Clone, Debug)]
+pub struct Control {
+    window: Window,
+    algorithm: Algorithm,
+    slow_start_segments_per_ack: u64,
+    hystart: Option<HyStart>,
+    initial_window_segments: u64,
+}
+
+impl Control {
+    /// Control at the start of a connection.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let segment = u64::from(config.mss);
+        let initial_window_segments = u64::from(config.initial_window_segments);
+        let algorithm = match config.congestion {
+            CongestionName::Reno | CongestionName::NewReno => {
+                Algorithm::Reno(Reno::new(config.avoidance))
+            }
+            CongestionName::Cubic => Algorithm::Cubic(Cubic::default()),
+        };
+        Self {
+            window: Window { cwnd: initial_window_segments * segment, ssthresh: None, segment },
+            algorithm,
+            slow_start_segments_per_ack: config.slow_start_segments_per_ack.into(),
+            hystart: config.hystart.then(HyStart::default),
+            initial_window_segments,
+        }
+    }
+
+    /// The handshake settled how large a full segment's payload is.
+    pub fn negotiated(&mut self, segment: u64) {
+        self.window.segment = segment;
+        self.window.cwnd = self.initial_window_segments * segment;
+    }
+
+    /// Bytes that may be in flight.
+    #[must_use]
+    pub fn cwnd(&self) -> u64 {
+        self.window.cwnd
+    }
+
+    /// The slow-start threshold, once there was congestion.
+    #[must_use]
+    pub fn ssthresh(&self) -> Option<u64> {
+        self.window.ssthresh
+    }
+
+    /// Whether the window is below the threshold.
+    #[must_use]
+    pub fn in_slow_start(&self) -> bool {
+        self.window.ssthresh.is_none_or(|ssthresh| self.window.cwnd < ssthresh)
+    }
+
+    /// Data was acknowledged outside of fast recovery, and the window was what limited the sender.
+    pub fn acked(&mut self, acked: &Acked) {
+        if !self.in_slow_start() {
+            self.algorithm.grow(&mut self.window, acked);
+            return;
+        }
+        let most = self.slow_start_segments_per_ack * self.window.segment;
+        let mut growth = acked.bytes.min(most);
+        if let (Some(hystart), None) = (&mut self.hystart, self.window.ssthresh) {
+            let verdict = hystart.acked(acked);
+            growth /= verdict.growth_divisor;
+            if verdict.leave_slow_start {
+                self.window.ssthresh = Some(self.window.cwnd);
+                return;
+            }
+        }
+        self.window.cwnd += growth;
+    }
+
+    /// Loss was detected with `flight` bytes outstanding: the window falls to the threshold.
+    pub fn congestion(&mut self, flight: u64) {
+        self.reduce(flight);
+        self.window.cwnd = self.window.ssthresh.unwrap_or(self.window.cwnd);
+    }
+
+    /// The retransmission timer expired: the window falls to one segment (RFC 5681, 3.1). A repeated
+    /// time-out for the same data leaves the threshold alone.
+    pub fn timed_out(&mut self, flight: u64, repeated: bool) {
+        if !repeated {
+            self.reduce(flight);
+        }
+        self.window.cwnd = self.window.segment;
+    }
+
+    /// Sets the window during a recovery that paces itself (PRR).
+    pub fn set_cwnd(&mut self, cwnd: u64) {
+        self.window.cwnd = cwnd.max(self.window.segment);
+    }
+
+    fn reduce(&mut self, flight: u64) {
+        let floor = 2 * self.window.segment;
+        let reduced = self.algorithm.reduced(&self.window, flight);
+        self.window.ssthresh = Some(reduced.max(floor));
+    }
+}

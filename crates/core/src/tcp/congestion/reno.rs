@@ -1,0 +1,85 @@
+//! Reno's congestion avoidance (RFC 5681): one segment a round trip, half on congestion.
+
+use super::{Acked, Avoidance, Window};
+use crate::tcp::config::AvoidanceCounting;
+
+/// See the module's description.
+#[derive(Clone, Debug)]
+pub(super) struct Reno {
+    counting: AvoidanceCounting,
+    /// Bytes acknowledged since the window last grew (RFC 3465, 2.1).
+    acked: u64,
+}
+
+impl Reno {
+    pub(super) fn new(counting: AvoidanceCounting) -> Self {
+        Self { counting, acked: 0 }
+    }
+}
+
+impl Avoidance for Reno {
+    fn grow(&mut self, window: &mut Window, acked: &Acked) {
+        match self.counting {
+            AvoidanceCounting::Acks => {
+                // RFC 5681, equation 3; at least one byte.
+                window.cwnd += (window.segment * window.segment / window.cwnd).max(1);
+            }
+            AvoidanceCounting::Bytes => {
+                self.acked += acked.bytes;
+                if self.acked >= window.cwnd {
+                    self.acked -= window.cwnd;
+                    window.cwnd += window.segment;
+                }
+            }
+        }
+    }
+
+    fn reduced(&mut self, window: &Window, flight: u64) -> u64 {
+        self.acked = 0;
+        // RFC 5681, equation 4: half of what is outstanding, which the window bounds.
+        flight.min(window.cwnd) / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Instant;
+
+    fn rounds(counting: AvoidanceCounting, segments_per_ack: u64, rounds: u32) -> u64 {
+        let mut reno = Reno::new(counting);
+        let mut window = Window { cwnd: 20_000, ssthresh: Some(2), segment: 1_000 };
+        for _ in 0..rounds {
+            for _ in 0..window.cwnd / (1_000 * segments_per_ack) {
+                let bytes = 1_000 * segments_per_ack;
+                let now = Instant::START;
+                let acked = Acked { now, bytes, rtt: None, srtt: None, una: 1, nxt: 1 };
+                reno.grow(&mut window, &acked);
+            }
+        }
+        window.cwnd
+    }
+
+    #[test]
+    fn counting_bytes_grows_a_segment_a_round_however_few_acks_come() {
+        assert_eq!(rounds(AvoidanceCounting::Bytes, 1, 10), 30_000);
+        let every_second = rounds(AvoidanceCounting::Bytes, 2, 10);
+        assert!((29_000..=30_000).contains(&every_second), "{every_second}");
+    }
+
+    #[test]
+    fn counting_acks_grows_half_a_segment_a_round_with_delayed_acks() {
+        let each = rounds(AvoidanceCounting::Acks, 1, 10);
+        let every_second = rounds(AvoidanceCounting::Acks, 2, 10);
+        assert!((29_000..=30_000).contains(&each), "{each}");
+        assert!((24_500..=25_200).contains(&every_second), "{every_second}");
+    }
+
+    #[test]
+    fn congestion_halves_what_is_outstanding() {
+        let mut reno = Reno::new(AvoidanceCounting::Bytes);
+        let window = Window { cwnd: 50_000, ssthresh: None, segment: 1_000 };
+        assert_eq!(reno.reduced(&window, 30_000), 15_000);
+        assert_eq!(reno.reduced(&window, 80_000), 25_000);
+    }
+}

@@ -1,0 +1,105 @@
+//! Loss recovery from cumulative ACKs alone: Reno (RFC 5681, section 3.2) and NewReno (RFC 6582).
+
+use super::congestion::Control;
+use super::seq::Position;
+
+/// RFC 5681: so many duplicates mean loss.
+const DUPLICATE_THRESHOLD: u32 = 3;
+
+/// See the module's description.
+#[derive(Clone, Debug)]
+pub(super) struct Cumulative {
+    /// NewReno: an ACK for a part of what was outstanding means one more segment is missing.
+    survives_partial_acks: bool,
+    limited_transmit: bool,
+    duplicates: u32,
+    /// What duplicates add to the window: each stands for a segment that left the network.
+    inflation: u64,
+    /// In fast recovery: everything before this was sent before the loss was noticed.
+    recovering_to: Option<Position>,
+    /// Duplicates for data before this may come from the segments that a time-out repeated, and
+    /// start no recovery (RFC 6582, section 3.2, step 1).
+    repeated_to: Position,
+    resend: bool,
+}
+
+impl Cumulative {
+    pub(super) fn new(survives_partial_acks: bool, limited_transmit: bool) -> Self {
+        Self {
+            survives_partial_acks,
+            limited_transmit,
+            duplicates: 0,
+            inflation: 0,
+            recovering_to: None,
+            repeated_to: 0,
+            resend: false,
+        }
+    }
+
+    /// Whether the first outstanding segment is to be sent again at once; asking takes the order.
+    pub(super) fn take_resend(&mut self) -> bool {
+        std::mem::take(&mut self.resend)
+    }
+
+    /// Bytes that may be outstanding.
+    pub(super) fn window(&self, control: &Control, segment: u64) -> u64 {
+        let early = if self.limited_transmit && self.recovering_to.is_none() {
+            // RFC 3042: one new segment for each of the first two duplicates.
+            u64::from(self.duplicates.min(DUPLICATE_THRESHOLD - 1)) * segment
+        } else {
+            0
+        };
+        control.cwnd() + self.inflation + early
+    }
+
+    /// `bytes` more were acknowledged, up to `una`. Whether the window may grow by them.
+    pub(super) fn acked(&mut self, una: Position, bytes: u64, segment: u64) -> bool {
+        self.duplicates = 0;
+        let Some(point) = self.recovering_to else { return true };
+        if self.survives_partial_acks && una < point {
+            // RFC 6582, step 3, partial: the next hole, and the window deflates by what left it.
+            self.resend = true;
+            self.inflation = self.inflation.saturating_sub(bytes);
+            if bytes >= segment {
+                self.inflation += segment;
+            }
+            return false;
+        }
+        self.recovering_to = None;
+        self.inflation = 0;
+        false
+    }
+
+    /// A duplicate ACK for `una` came while everything up to `max` was sent. Whether fast recovery
+    /// begins.
+    pub(super) fn duplicate(
+        &mut self,
+        una: Position,
+        max: Position,
+        segment: u64,
+        control: &mut Control,
+    ) -> bool {
+        if self.recovering_to.is_some() {
+            self.inflation += segment;
+            return false;
+        }
+        self.duplicates += 1;
+        if self.duplicates != DUPLICATE_THRESHOLD || una < self.repeated_to {
+            return false;
+        }
+        control.congestion(max - una);
+        self.inflation = u64::from(DUPLICATE_THRESHOLD) * segment;
+        self.recovering_to = Some(max);
+        self.resend = true;
+        true
+    }
+
+    /// The retransmission timer expired: everything up to `max` will be sent again.
+    pub(super) fn timed_out(&mut self, max: Position) {
+        self.duplicates = 0;
+        self.inflation = 0;
+        self.recovering_to = None;
+        self.resend = false;
+        self.repeated_to = max;
+    }
+}

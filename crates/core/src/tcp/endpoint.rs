@@ -1,0 +1,326 @@
+//! One end of a connection: the two halves joined, the handshake (RFC 9293, section 3.5), and the
+//! numbers on the wire. The close is the FIN of each half; what follows it (TIME-WAIT) only answers
+//! repeated FINs, so it needs no timer here.
+//!
+//! Not modelled: simultaneous open, reset, urgent data, ECN, checksums (the channel decides what is
+//! damaged), and options other than those of [`Segment`].
+
+use super::config::Config;
+use super::receiver::{Receiver, UNSCALED_WINDOW_MAX};
+use super::segment::{Offer, SACK_BLOCKS_MAX, Segment, TIMESTAMP_OPTION_BYTES, Timestamps};
+use super::sender::{Ack, Outgoing, Sender};
+use super::seq::{Position, Wire};
+use crate::engine::{Cx, Engine, Ledger};
+use crate::packet::{Body, FlowId, Maker, Packet, PacketId, Port};
+use crate::time::{Duration, Instant};
+
+/// What happened on a connection, for results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// When the handshake was complete at this end.
+    pub established: Option<Instant>,
+    /// When the left edge of this end's data last moved.
+    pub last_ack: Option<Instant>,
+    /// When data first arrived in order.
+    pub first_delivery: Option<Instant>,
+    /// When data last arrived in order.
+    pub last_delivery: Option<Instant>,
+    /// Segments without data, SYN or FIN that were sent.
+    pub acks_sent: u64,
+    /// Segments with data that arrived.
+    pub data_segments_received: u64,
+    /// One-way delays of segments with data, added up, and the largest.
+    pub one_way_delay_sum: Duration,
+    /// The largest one-way delay of a segment with data.
+    pub one_way_delay_max: Duration,
+}
+
+/// What both ends can do.
+#[derive(Clone, Copy, Debug, Default)]
+struct Agreed {
+    sack: bool,
+    timestamps: bool,
+    peer_shift: u8,
+}
+
+/// See the module's description.
+#[derive(Debug)]
+pub struct Endpoint {
+    config: Config,
+    flow: FlowId,
+    maker: Maker,
+    initial: Wire,
+    peer_initial: Option<Wire>,
+    opens: bool,
+    agreed: Agreed,
+    sender: Sender,
+    receiver: Receiver,
+    /// RFC 7323, section 4.3: the value to echo, and what the last ACK acknowledged.
+    timestamp_recent: u32,
+    acked_to: Position,
+    serial: u64,
+    facts: Facts,
+    ledger: Ledger,
+}
+
+impl Endpoint {
+    /// The port to the network.
+    pub const NET: Port = Port(0);
+
+    /// An end that waits for a SYN; [`Endpoint::open`] makes it send one. `initial` numbers its SYN.
+    #[must_use]
+    pub fn new(config: Config, flow: FlowId, maker: Maker, initial: Wire) -> Self {
+        Self {
+            config,
+            flow,
+            maker,
+            initial,
+            peer_initial: None,
+            opens: false,
+            agreed: Agreed::default(),
+            sender: Sender::new(&config),
+            receiver: Receiver::new(&config),
+            timestamp_recent: 0,
+            acked_to: 0,
+            serial: 0,
+            facts: Facts::default(),
+            ledger: Ledger::default(),
+        }
+    }
+
+    /// Opens the connection: sends the SYN.
+    pub fn open(&mut self, cx: &mut Cx<'_>) {
+        self.opens = true;
+        self.flush(cx);
+    }
+
+    /// The application writes `bytes`. They leave with the next call that has a context.
+    pub fn write(&mut self, bytes: u64) {
+        self.sender.write(bytes);
+    }
+
+    /// The application is done: a FIN follows what was written.
+    pub fn close(&mut self) {
+        self.sender.close();
+    }
+
+    /// The application stops sending: a FIN follows what was sent so far.
+    pub fn stop(&mut self, cx: &mut Cx<'_>) {
+        self.sender.stop();
+        self.flush(cx);
+    }
+
+    /// Whether the application takes data as soon as it is in order, as it does at first.
+    pub fn reads_at_once(&mut self, cx: &mut Cx<'_>, at_once: bool) {
+        self.receiver.reads_at_once(at_once);
+        self.flush(cx);
+    }
+
+    /// The sending half.
+    #[must_use]
+    pub fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// The receiving half.
+    #[must_use]
+    pub fn receiver(&self) -> &Receiver {
+        &self.receiver
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn facts(&self) -> Facts {
+        self.facts
+    }
+
+    fn on_segment(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
+        if segment.syn {
+            self.on_syn(segment);
+        }
+        let Some(peer_initial) = self.peer_initial else { return };
+        let now = cx.now();
+        let position = segment.seq.to_position(peer_initial, self.receiver.next());
+        if let Some(timestamps) = segment.timestamps
+            && position <= self.acked_to
+        {
+            self.timestamp_recent = timestamps.value;
+        }
+        self.on_ack(now, segment);
+        if self.facts.established.is_none() && self.sender.opened() {
+            self.facts.established = Some(now);
+        }
+        let delivered = self.receiver.delivered();
+        self.receiver.on_segment(now, position, segment, self.sender.rtt().srtt());
+        if segment.payload > 0 {
+            self.note_data(now, packet, delivered);
+        }
+        self.flush(cx);
+    }
+
+    fn note_data(&mut self, now: Instant, packet: &Packet, delivered_before: u64) {
+        let delay = now.saturating_since(packet.born);
+        self.facts.data_segments_received += 1;
+        self.facts.one_way_delay_sum += delay;
+        self.facts.one_way_delay_max = self.facts.one_way_delay_max.max(delay);
+        if self.receiver.delivered() > delivered_before {
+            self.facts.first_delivery.get_or_insert(now);
+            self.facts.last_delivery = Some(now);
+        }
+    }
+
+    /// The peer's SYN settles what both ends can do. A repeated SYN settles nothing new.
+    fn on_syn(&mut self, segment: &Segment) {
+        if self.peer_initial.is_some() {
+            return;
+        }
+        self.peer_initial = Some(segment.seq);
+        let offer = segment.offer.unwrap_or_default();
+        let scaling = self.config.window_scaling && offer.window_shift.is_some();
+        self.agreed = Agreed {
+            sack: self.config.sack && offer.sack,
+            timestamps: self.config.timestamps && segment.timestamps.is_some(),
+            peer_shift: if scaling { offer.window_shift.unwrap_or(0) } else { 0 },
+        };
+        let options = if self.agreed.timestamps { u64::from(TIMESTAMP_OPTION_BYTES) } else { 0 };
+        let payload = u64::from(self.config.mss.min(offer.mss)) - options;
+        self.sender.negotiated(payload, self.agreed.sack, &self.config);
+        self.receiver.negotiated(scaling, payload);
+    }
+
+    fn on_ack(&mut self, now: Instant, segment: &Segment) {
+        let Some(ack) = segment.ack else { return };
+        let anchor = self.sender.una();
+        let position = ack.to_position(self.initial, anchor);
+        let shift = if segment.syn { 0 } else { self.agreed.peer_shift };
+        let mut blocks = [(0, 0); SACK_BLOCKS_MAX];
+        let mut count = 0;
+        if self.agreed.sack {
+            for (block, (start, end)) in blocks.iter_mut().zip(segment.sack.as_slice()) {
+                let place = |wire: &Wire| wire.to_position(self.initial, anchor);
+                *block = (place(start), place(end));
+                count += 1;
+            }
+        }
+        let echo = segment.timestamps.filter(|_| self.agreed.timestamps);
+        let advanced = position > anchor;
+        self.sender.on_ack(
+            now,
+            &Ack {
+                position,
+                window: u64::from(segment.window) << shift,
+                sack: &blocks[..count],
+                timestamp_rtt: echo.map(|timestamps| since_tick(now, timestamps.echo)),
+                pure: segment.sequence_length() == 0,
+            },
+        );
+        if advanced && self.sender.una() == position && self.sender.acked_bytes() > 0 {
+            self.facts.last_ack = Some(now);
+        }
+    }
+
+    /// Sends all that may leave now. Every segment carries the latest acknowledgement, so an ACK of
+    /// its own follows only if nothing else went out.
+    fn flush(&mut self, cx: &mut Cx<'_>) {
+        if !self.opens && self.peer_initial.is_none() {
+            return;
+        }
+        while let Some(outgoing) = self.sender.next_segment(cx.now()) {
+            self.emit(cx, outgoing);
+        }
+        if self.peer_initial.is_some() && self.receiver.wants_ack(cx.now()) {
+            let position = self.sender.max();
+            self.emit(cx, Outgoing { position, payload: 0, syn: false, fin: false });
+            self.facts.acks_sent += 1;
+        }
+    }
+
+    fn emit(&mut self, cx: &mut Cx<'_>, outgoing: Outgoing) {
+        let now = cx.now();
+        let mut segment = Segment {
+            seq: Wire::from_position(outgoing.position, self.initial),
+            syn: outgoing.syn,
+            fin: outgoing.fin,
+            payload: outgoing.payload,
+            ..Segment::default()
+        };
+        if outgoing.syn {
+            segment.offer = Some(self.offer());
+        }
+        if self.agreed.timestamps || (outgoing.syn && self.offers_timestamps()) {
+            segment.timestamps = Some(Timestamps { value: tick(now), echo: self.timestamp_recent });
+        }
+        if let Some(peer_initial) = self.peer_initial {
+            // Blocks would push a full segment over the path's MTU; they ride on pure ACKs.
+            let sack = self.agreed.sack && outgoing.payload == 0;
+            self.receiver.acknowledge(&mut segment, peer_initial, sack);
+            self.acked_to = self.receiver.next();
+        } else {
+            let window = self.config.receive_buffer_initial.min(UNSCALED_WINDOW_MAX);
+            segment.window = u16::try_from(window).expect("bounded by 65,535");
+        }
+        let bytes = segment.ip_bytes();
+        let id = PacketId::new(self.flow, self.maker, self.serial);
+        self.serial += 1;
+        self.ledger.created.add(bytes);
+        self.ledger.sent.add(bytes);
+        let body = Body::Segment(segment);
+        cx.send(Self::NET, Packet { id, born: now, flow: self.flow, bytes, body });
+    }
+
+    /// A SYN offers everything; the answer to one offers what both can do (RFC 7323, section 2.2).
+    fn offer(&self) -> Offer {
+        let answers = self.peer_initial.is_some();
+        Offer {
+            mss: self.config.mss,
+            window_shift: self.receiver.scales().then_some(self.receiver.shift()),
+            sack: if answers { self.agreed.sack } else { self.config.sack },
+        }
+    }
+
+    fn offers_timestamps(&self) -> bool {
+        self.config.timestamps && self.peer_initial.is_none()
+    }
+}
+
+impl Engine for Endpoint {
+    fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Packet) {
+        self.ledger.received.add(packet.bytes);
+        self.ledger.consumed.add(packet.bytes);
+        match &packet.body {
+            Body::Segment(segment) => self.on_segment(cx, &packet, segment),
+            // A datagram of this flow would be somebody's mistake in wiring; a host ignores it.
+            Body::Datagram { .. } => {}
+        }
+    }
+
+    fn wake(&mut self, cx: &mut Cx<'_>) {
+        if self.sender.deadline().is_some_and(|deadline| deadline <= cx.now()) {
+            self.sender.on_time(cx.now());
+        }
+        self.flush(cx);
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        match (self.sender.deadline(), self.receiver.ack_deadline()) {
+            (Some(sender), Some(receiver)) => Some(sender.min(receiver)),
+            (sender, receiver) => sender.or(receiver),
+        }
+    }
+
+    fn ledger(&self) -> Ledger {
+        self.ledger
+    }
+}
+
+/// A timestamp clock of one millisecond (RFC 7323, section 5.4, allows 1 ms to 1 s).
+const TICK_NANOS: u64 = 1_000_000;
+
+#[expect(clippy::cast_possible_truncation, reason = "the clock wraps, modulo 2^32")]
+fn tick(now: Instant) -> u32 {
+    (now.as_nanos() / TICK_NANOS) as u32
+}
+
+fn since_tick(now: Instant, echo: u32) -> Duration {
+    Duration::from_millis(tick(now).wrapping_sub(echo).into())
+}

@@ -1,0 +1,106 @@
+//! RACK loss detection (RFC 8985, section 6): a segment is lost when one sent after it was delivered
+//! and a round trip plus a reordering window has passed since it was sent.
+
+use std::collections::VecDeque;
+
+use super::scoreboard::{DUPLICATE_THRESHOLD, Delivered, Scoreboard};
+use super::seq::Position;
+use crate::time::{Duration, Instant};
+
+/// See the module's description. Names follow the RFC's section 5.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rack {
+    /// Of the delivered segments, the one sent last: when, and where it ends.
+    newest: Option<(Instant, Position)>,
+    /// Its round trip.
+    rtt: Duration,
+    /// The highest position delivered.
+    fack: Position,
+    reordering_seen: bool,
+    /// Retransmissions in order of sending: when, and where the segment starts.
+    retransmissions: VecDeque<(Instant, Position)>,
+    deadline: Option<Instant>,
+}
+
+impl Rack {
+    /// Section 6.2, steps 2 and 3: takes note of a delivered segment.
+    pub(super) fn delivered(&mut self, now: Instant, news: Delivered, min_rtt: Option<Duration>) {
+        let rtt = now.saturating_since(news.sent_at);
+        if news.retransmitted && min_rtt.is_some_and(|min| rtt < min) {
+            // The ACK must be for the original: it says nothing about the retransmission.
+            return;
+        }
+        if news.end > self.fack {
+            self.fack = news.end;
+        } else if !news.retransmitted {
+            self.reordering_seen = true;
+        }
+        if self.newest.is_none_or(|newest| (news.sent_at, news.end) > newest) {
+            self.newest = Some((news.sent_at, news.end));
+            self.rtt = rtt;
+        }
+    }
+
+    /// A lost segment was sent again.
+    pub(super) fn retransmitted(&mut self, now: Instant, start: Position) {
+        self.retransmissions.push_back((now, start));
+    }
+
+    /// When detection is to run again without an ACK.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Section 6.2, step 5: marks what is lost by now.
+    pub(super) fn detect(
+        &mut self,
+        now: Instant,
+        board: &mut Scoreboard,
+        segment: u64,
+        recovering: bool,
+        rtts: (Option<Duration>, Option<Duration>),
+    ) {
+        self.deadline = None;
+        let Some(newest) = self.newest else { return };
+        let window = self.reordering_window(board, segment, recovering, rtts);
+        let due = |sent_at: Instant| sent_at + self.rtt + window;
+        let overtaken = |sent_at, end| newest > (sent_at, end);
+
+        board.judge_originals(|sent| overtaken(sent.sent_at, sent.end) && due(sent.sent_at) <= now);
+        let waiting = board.first_unjudged().filter(|sent| overtaken(sent.sent_at, sent.end));
+        let mut deadline = waiting.map(|sent| due(sent.sent_at));
+
+        while let Some(&(sent_at, start)) = self.retransmissions.front() {
+            let missing = board.missing_at(start).filter(|sent| sent.sent_at == sent_at);
+            if let Some(sent) = missing {
+                if !overtaken(sent_at, sent.end) {
+                    break;
+                }
+                if due(sent_at) > now {
+                    deadline = Some(deadline.map_or(due(sent_at), |at| at.min(due(sent_at))));
+                    break;
+                }
+                board.lose(start);
+            }
+            self.retransmissions.pop_front();
+        }
+        self.deadline = deadline;
+    }
+
+    /// Section 6.2, step 4, without D-SACK: none while recovery is sure, else a quarter of the
+    /// smallest round trip.
+    fn reordering_window(
+        &self,
+        board: &Scoreboard,
+        segment: u64,
+        recovering: bool,
+        (min, srtt): (Option<Duration>, Option<Duration>),
+    ) -> Duration {
+        let sure = recovering || board.sacked_bytes() >= DUPLICATE_THRESHOLD * segment;
+        if !self.reordering_seen && sure {
+            return Duration::ZERO;
+        }
+        let quarter = Duration::from_nanos(min.unwrap_or(Duration::ZERO).as_nanos() / 4);
+        quarter.min(srtt.unwrap_or(quarter))
+    }
+}

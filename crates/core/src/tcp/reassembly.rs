@@ -1,0 +1,130 @@
+//! Out-of-order data at a receiver: which ranges beyond the next expected byte have arrived.
+//!
+//! Invariants: ranges are sorted, do not touch or overlap, and all lie beyond the next expected
+//! position. The most recently extended ranges are remembered for SACK (RFC 2018, section 4: the
+//! first block holds the newest segment, the others repeat the most recent ones).
+
+use std::collections::VecDeque;
+
+use super::segment::SACK_BLOCKS_MAX;
+use super::seq::Position;
+
+/// See the module's description.
+#[derive(Clone, Debug, Default)]
+pub struct Reassembly {
+    ranges: VecDeque<(Position, Position)>,
+    /// Starts of ranges in order of their last change, newest first.
+    recent: Vec<Position>,
+}
+
+impl Reassembly {
+    /// Whether nothing is waiting for an earlier byte.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Bytes that wait.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|(start, end)| end - start).sum()
+    }
+
+    /// Adds `start..end`, joining it with what it touches.
+    pub fn insert(&mut self, mut start: Position, mut end: Position) {
+        if start >= end {
+            return;
+        }
+        let first = self.ranges.partition_point(|range| range.1 < start);
+        let mut after = first;
+        while let Some(&(range_start, range_end)) = self.ranges.get(after) {
+            if range_start > end {
+                break;
+            }
+            start = start.min(range_start);
+            end = end.max(range_end);
+            self.recent.retain(|&recent| recent != range_start);
+            after += 1;
+        }
+        if after == first {
+            self.ranges.insert(first, (start, end));
+        } else {
+            self.ranges[first] = (start, end);
+            self.ranges.drain(first + 1..after);
+        }
+        self.recent.insert(0, start);
+        self.recent.truncate(SACK_BLOCKS_MAX);
+    }
+
+    /// Moves the next expected position from `next` over every range it reaches.
+    pub fn advance(&mut self, mut next: Position) -> Position {
+        while let Some(&(start, end)) = self.ranges.front() {
+            if start > next {
+                break;
+            }
+            next = next.max(end);
+            self.ranges.pop_front();
+            self.recent.retain(|&recent| recent != start);
+        }
+        next
+    }
+
+    /// Ranges for a SACK option, newest first.
+    pub fn newest(&self) -> impl Iterator<Item = (Position, Position)> + '_ {
+        self.recent.iter().filter_map(|&start| {
+            let place = self.ranges.binary_search_by_key(&start, |range| range.0).ok()?;
+            Some(self.ranges[place])
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn blocks_come_newest_first_and_joined() {
+        let mut data = Reassembly::default();
+        data.insert(10, 20);
+        data.insert(30, 40);
+        data.insert(50, 60);
+        data.insert(20, 25);
+        let blocks: Vec<_> = data.newest().collect();
+        assert_eq!(blocks, [(10, 25), (50, 60), (30, 40)]);
+        data.insert(25, 30);
+        assert_eq!(data.newest().next(), Some((10, 40)));
+        assert_eq!(data.advance(5), 5);
+        assert_eq!(data.advance(10), 40);
+        assert_eq!(data.newest().collect::<Vec<_>>(), [(50, 60)]);
+        assert_eq!(data.advance(60), 60);
+        assert!(data.is_empty());
+    }
+
+    /// Against a set of single bytes: given random ranges in any order, expect the same bytes.
+    #[test]
+    fn ranges_agree_with_a_set_of_bytes() {
+        for seed in 0..200 {
+            let mut rng = Rng::stream(seed, "reassembly");
+            let mut data = Reassembly::default();
+            let mut bytes = BTreeSet::new();
+            let mut next = 1;
+            for _ in 0..60 {
+                let start = next + rng.below(50);
+                let end = start + 1 + rng.below(12);
+                bytes.extend(start..end);
+                data.insert(start, end);
+                next = data.advance(next);
+                bytes.retain(|&byte| byte >= next);
+                assert!(!bytes.contains(&next), "seed {seed}: {next} had arrived");
+                assert_eq!(data.bytes(), bytes.len() as u64, "seed {seed}");
+                for (start, end) in data.newest() {
+                    assert!((start..end).all(|byte| bytes.contains(&byte)), "seed {seed}");
+                    assert!(!bytes.contains(&end) && !bytes.contains(&(start - 1)), "seed {seed}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The receiving half of a connection: what has arrived, what is acknowledged and when, and how
+//! large a window is offered. It knows positions only; the endpoint turns them into segments.
+
+use super::config::{AckPolicy, Config};
+use super::reassembly::Reassembly;
+use super::segment::Segment;
+use super::seq::{Position, Wire};
+use crate::time::{Duration, Instant};
+
+/// The largest shift of the window field (RFC 7323, section 2.3).
+const WINDOW_SHIFT_MAX: u8 = 14;
+/// The largest window that the field can carry unscaled.
+pub(super) const UNSCALED_WINDOW_MAX: u64 = 65_535;
+
+/// See the module's description.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    policy: AckPolicy,
+    segment_bytes: u64,
+    /// The next position expected; 0 until the SYN has arrived.
+    next: Position,
+    /// Where the FIN lies, once it is known.
+    fin: Option<Position>,
+    reassembly: Reassembly,
+    /// Data up to here was taken by the application.
+    read: Position,
+    reads_at_once: bool,
+    /// The right edge of the window that the peer has been told; it may always send its SYN.
+    edge: Position,
+    shift: u8,
+    scales: bool,
+    buffer: AutoTuning,
+    unacked_segments: u32,
+    unacked_since: Option<Instant>,
+    quick_left: u32,
+    ack_now: bool,
+}
+
+impl Receiver {
+    /// A receiver that has heard nothing.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let shift = if config.window_scaling { shift_for(config.receive_buffer) } else { 0 };
+        Self {
+            policy: config.acks,
+            segment_bytes: config.mss.into(),
+            next: 0,
+            fin: None,
+            reassembly: Reassembly::default(),
+            read: 1,
+            reads_at_once: true,
+            edge: 1,
+            shift,
+            scales: config.window_scaling,
+            buffer: AutoTuning::new(config),
+            unacked_segments: 0,
+            unacked_since: None,
+            quick_left: config.acks.quick_segments,
+            ack_now: false,
+        }
+    }
+
+    /// The shift this end offers in its SYN.
+    #[must_use]
+    pub fn shift(&self) -> u8 {
+        self.shift
+    }
+
+    /// Whether the window field is scaled, as far as the handshake has settled.
+    #[must_use]
+    pub fn scales(&self) -> bool {
+        self.scales
+    }
+
+    /// The handshake settled what both ends can do.
+    pub fn negotiated(&mut self, scaling: bool, segment_bytes: u64) {
+        self.segment_bytes = segment_bytes;
+        if !scaling {
+            self.scales = false;
+            self.shift = 0;
+            self.buffer.limit(UNSCALED_WINDOW_MAX);
+        }
+    }
+
+    /// The next position expected; what a segment acknowledges.
+    #[must_use]
+    pub fn next(&self) -> Position {
+        self.next
+    }
+
+    /// Application bytes that arrived in order.
+    #[must_use]
+    pub fn delivered(&self) -> u64 {
+        let data_end = self.fin.map_or(self.next, |fin| self.next.min(fin));
+        data_end.saturating_sub(1)
+    }
+
+    /// Whether everything up to and including the FIN has arrived.
+    #[must_use]
+    pub fn finished(&self) -> bool {
+        self.fin.is_some_and(|fin| self.next > fin)
+    }
+
+    /// Whether the application takes data as soon as it is in order (as it does at first). While it
+    /// does not, the window closes.
+    pub fn reads_at_once(&mut self, at_once: bool) {
+        self.reads_at_once = at_once;
+        let offered = self.edge.saturating_sub(self.next);
+        self.take();
+        // RFC 9293, 3.8.6.2.2: tell of an opening window once it is worth a segment.
+        if at_once && self.open_window() >= offered + self.segment_bytes {
+            self.ack_now = true;
+        }
+    }
+
+    /// Takes a segment at `position`. `rtt` is the path's round trip, if known, for tuning.
+    pub fn on_segment(
+        &mut self,
+        now: Instant,
+        position: Position,
+        segment: &Segment,
+        rtt: Option<Duration>,
+    ) {
+        let length = segment.sequence_length();
+        if length == 0 {
+            return;
+        }
+        let before = self.next;
+        let start = position.max(before);
+        let end = (position + length).min(self.edge.max(before) + u64::from(segment.fin));
+        if segment.fin && position + length == end {
+            self.fin = Some(end - 1);
+        }
+        let had_hole = !self.reassembly.is_empty();
+        if start > before {
+            self.reassembly.insert(start, end);
+        } else if end > before {
+            self.next = if had_hole { self.reassembly.advance(end) } else { end };
+        }
+        self.take();
+        self.buffer.delivered(now, self.next, rtt, self.segment_bytes);
+        self.decide_ack(now, before, had_hole, segment);
+    }
+
+    /// RFC 5681, section 4.2: an ACK for every second full segment, within the time-out for the
+    /// rest, and at once for anything out of order, that fills a hole, or repeats.
+    fn decide_ack(&mut self, now: Instant, before: Position, had_hole: bool, segment: &Segment) {
+        let in_order = self.next > before && !had_hole && self.reassembly.is_empty();
+        if !in_order || segment.syn || segment.fin {
+            self.ack_now = true;
+            return;
+        }
+        self.unacked_segments += 1;
+        if self.unacked_since.is_none() {
+            self.unacked_since = Some(now);
+        }
+        if self.quick_left > 0 {
+            self.quick_left -= 1;
+            self.ack_now = true;
+        }
+        if self.unacked_segments >= self.policy.delayed_segments {
+            self.ack_now = true;
+        }
+    }
+
+    /// When a delayed ACK is due.
+    #[must_use]
+    pub fn ack_deadline(&self) -> Option<Instant> {
+        self.unacked_since.map(|since| since + self.policy.delayed_timeout)
+    }
+
+    /// Whether an ACK must leave by `now`.
+    #[must_use]
+    pub fn wants_ack(&self, now: Instant) -> bool {
+        self.ack_now || self.ack_deadline().is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Fills in what every segment says about received data. `peer_initial` numbers the peer's SYN.
+    pub fn acknowledge(&mut self, segment: &mut Segment, peer_initial: Wire, sack: bool) {
+        self.unacked_segments = 0;
+        self.unacked_since = None;
+        self.ack_now = false;
+        segment.ack = Some(Wire::from_position(self.next, peer_initial));
+        // A SYN's window is never scaled (RFC 7323, section 2.2).
+        let shift = if segment.syn { 0 } else { self.shift };
+        // RFC 9293, 3.8.6: the right edge never moves back.
+        let edge = (self.next + self.open_window()).max(self.edge);
+        let field = ((edge - self.next) >> shift).min(UNSCALED_WINDOW_MAX);
+        self.edge = self.edge.max(self.next + (field << shift));
+        segment.window = u16::try_from(field).expect("bounded by 65,535");
+        if sack && !self.reassembly.is_empty() {
+            for (start, end) in self.reassembly.newest() {
+                let wire = |position| Wire::from_position(position, peer_initial);
+                segment.sack.push(wire(start), wire(end));
+            }
+        }
+    }
+
+    fn open_window(&self) -> u64 {
+        let unread = self.next.saturating_sub(self.read);
+        self.buffer.bytes().saturating_sub(unread)
+    }
+
+    fn take(&mut self) {
+        if self.reads_at_once {
+            self.read = self.next.max(1);
+        }
+    }
+}
+
+/// The smallest shift with which the field can carry `window`.
+fn shift_for(window: u64) -> u8 {
+    (0..WINDOW_SHIFT_MAX)
+        .find(|&shift| window >> shift <= UNSCALED_WINDOW_MAX)
+        .unwrap_or(WINDOW_SHIFT_MAX)
+}
+
+/// The receive buffer, which grows with what is delivered in a round trip (Linux's dynamic
+/// right-sizing, `tcp_rcv_space_adjust`; Fisk and Feng 2001): at the end of a round in which the
+/// application took more than in any before, room is made for twice that and 16 segments, and
+/// twice more by the fraction it grew. The first round is compared with 10 segments, as there.
+#[derive(Clone, Debug)]
+struct AutoTuning {
+    bytes: u64,
+    bytes_max: u64,
+    /// The most delivered in one round so far.
+    space: u64,
+    round_start: Instant,
+    round_from: Position,
+}
+
+impl AutoTuning {
+    fn new(config: &Config) -> Self {
+        let limit = if config.window_scaling { u64::MAX } else { UNSCALED_WINDOW_MAX };
+        let mut buffer = Self {
+            bytes: config.receive_buffer_initial,
+            bytes_max: config.receive_buffer,
+            space: config.receive_buffer_initial.min(10 * u64::from(config.mss)),
+            round_start: Instant::START,
+            round_from: 1,
+        };
+        buffer.limit(limit);
+        buffer
+    }
+
+    fn limit(&mut self, most: u64) {
+        self.bytes_max = self.bytes_max.min(most);
+        self.bytes = self.bytes.min(self.bytes_max);
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn delivered(&mut self, now: Instant, next: Position, rtt: Option<Duration>, segment: u64) {
+        let Some(rtt) = rtt else { return };
+        if self.bytes == self.bytes_max || now < self.round_start + rtt {
+            return;
+        }
+        let copied = next.saturating_sub(self.round_from);
+        if copied > self.space {
+            let room = 2 * copied + 16 * segment;
+            let growth = room * (copied - self.space) / self.space.max(1);
+            self.bytes = self.bytes.max(room + 2 * growth).min(self.bytes_max);
+            self.space = copied;
+        }
+        self.round_start = now;
+        self.round_from = next;
+    }
+}

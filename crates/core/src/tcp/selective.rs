@@ -1,0 +1,275 @@
+//! Loss recovery with SACK: RFC 6675, or RACK-TLP (RFC 8985); the window during recovery by the
+//! pipe rule or by proportional rate reduction (RFC 6937).
+//!
+//! Not modelled: D-SACK, F-RTO, the rescue retransmission and rule 3 of RFC 6675's NextSeg.
+
+use super::congestion::Control;
+use super::prr::Prr;
+use super::rack::Rack;
+use super::rtt::RttEstimator;
+use super::scoreboard::{Delivered, Scoreboard, Sent};
+use super::seq::Position;
+use crate::time::{Duration, Instant};
+
+/// Where recovery stands; positions are the end of what was outstanding when it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    Recovery(Position),
+    AfterTimeout(Position),
+}
+
+/// A tail loss probe on its way (RFC 8985, section 7).
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    end: Position,
+    retransmission: bool,
+}
+
+/// What one ACK meant.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AckVerdict {
+    /// A round-trip sample from a segment sent once.
+    pub(super) rtt: Option<Duration>,
+    /// Bytes by which the window may grow.
+    pub(super) growth_bytes: u64,
+    /// Fast recovery begins.
+    pub(super) recovery_began: bool,
+}
+
+/// What an ACK says, in positions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AckNews<'a> {
+    pub(super) now: Instant,
+    pub(super) una: Position,
+    pub(super) una_before: Position,
+    pub(super) nxt: Position,
+    pub(super) sack: &'a [(Position, Position)],
+    /// A pure ACK that repeats the left edge and carries no block.
+    pub(super) plain_duplicate: bool,
+}
+
+/// See the module's description.
+#[derive(Clone, Debug)]
+pub(super) struct Selective {
+    board: Scoreboard,
+    rack: Option<Rack>,
+    use_prr: bool,
+    prr: Option<Prr>,
+    phase: Phase,
+    /// The first retransmission of a recovery does not wait for the window.
+    force: bool,
+    probe: Option<Probe>,
+    segment: u64,
+}
+
+impl Selective {
+    pub(super) fn new(segment: u64, rack_tlp: bool, use_prr: bool) -> Self {
+        Self {
+            board: Scoreboard::default(),
+            rack: rack_tlp.then(Rack::default),
+            use_prr,
+            prr: None,
+            phase: Phase::Open,
+            force: false,
+            probe: None,
+            segment,
+        }
+    }
+
+    /// Bytes in flight.
+    pub(super) fn pipe(&self) -> u64 {
+        self.board.pipe()
+    }
+
+    /// The next lost segment that the window lets out.
+    pub(super) fn next_retransmission(&self, cwnd: u64) -> Option<Sent> {
+        let sent = self.board.first_waiting()?;
+        let fits = self.board.pipe() + (sent.end - sent.start) <= cwnd;
+        (self.force || fits).then_some(sent)
+    }
+
+    /// Whether the window lets out `bytes` of new data.
+    pub(super) fn lets_out(&self, bytes: u64, cwnd: u64) -> bool {
+        !self.board.has_waiting() && self.board.pipe() + bytes <= cwnd
+    }
+
+    /// Whether lost segments wait for the window.
+    pub(super) fn retransmissions_wait(&self) -> bool {
+        self.board.has_waiting()
+    }
+
+    pub(super) fn sent_new(&mut self, now: Instant, start: Position, end: Position) {
+        self.board.sent(now, start, end);
+        if let Some(prr) = &mut self.prr {
+            prr.sent(end - start);
+        }
+    }
+
+    pub(super) fn sent_again(&mut self, now: Instant, sent: &Sent) {
+        self.force = false;
+        self.board.retransmitted(now, sent.start);
+        if let Some(rack) = &mut self.rack {
+            rack.retransmitted(now, sent.start);
+        }
+        if let Some(prr) = &mut self.prr {
+            prr.sent(sent.end - sent.start);
+        }
+    }
+
+    /// The last outstanding segment, which a probe repeats.
+    pub(super) fn last_segment(&self) -> Option<Sent> {
+        self.board.last()
+    }
+
+    /// Section 7.2: whether a tail loss probe may be scheduled.
+    pub(super) fn may_probe(&self) -> bool {
+        self.rack.is_some()
+            && self.phase == Phase::Open
+            && self.probe.is_none()
+            && self.board.sacked_bytes() == 0
+            && self.board.pipe() > 0
+    }
+
+    pub(super) fn probe_sent(&mut self, end: Position, retransmission: bool) {
+        self.probe = Some(Probe { end, retransmission });
+    }
+
+    /// When losses are to be detected again without an ACK.
+    pub(super) fn detection_deadline(&self) -> Option<Instant> {
+        self.rack.as_ref()?.deadline()
+    }
+
+    /// The reordering window passed.
+    pub(super) fn detect_by_time(
+        &mut self,
+        now: Instant,
+        nxt: Position,
+        una: Position,
+        control: &mut Control,
+        rtt: &RttEstimator,
+    ) -> bool {
+        self.detect(now, rtt);
+        self.enter_recovery(nxt, una, control)
+    }
+
+    pub(super) fn on_ack(
+        &mut self,
+        news: &AckNews<'_>,
+        control: &mut Control,
+        rtt: &RttEstimator,
+    ) -> AckVerdict {
+        let AckNews { now, una, una_before, nxt, sack, .. } = *news;
+        let pipe_and_sacked = self.board.sacked_bytes();
+        let mut verdict = AckVerdict::default();
+        let mut newest: Option<Instant> = None;
+        {
+            let rack = &mut self.rack;
+            let mut note = |delivered: Delivered| {
+                if !delivered.retransmitted {
+                    newest = newest.max(Some(delivered.sent_at));
+                }
+                if let Some(rack) = rack {
+                    rack.delivered(now, delivered, rtt.min());
+                }
+            };
+            if una > una_before {
+                self.board.advance(una, &mut note);
+            }
+            for &(start, end) in sack {
+                self.board.sack(start, end, &mut note);
+            }
+        }
+        verdict.rtt = newest.map(|sent_at| now.saturating_since(sent_at));
+        // What left the network: newly in order plus the change in what is selectively known.
+        let delivered =
+            (una - una_before + self.board.sacked_bytes()).saturating_sub(pipe_and_sacked);
+
+        self.end_probe(news, control);
+        let grows = self.leave_recovery(una, control);
+        if self.rack.is_some() || !sack.is_empty() {
+            self.detect(now, rtt);
+        }
+        verdict.recovery_began = self.enter_recovery(nxt, una, control);
+        if let (Phase::Recovery(_), Some(prr)) = (self.phase, &mut self.prr) {
+            let ssthresh = control.ssthresh().unwrap_or(self.segment);
+            let window = prr.window(delivered, self.board.pipe(), ssthresh, self.segment);
+            control.set_cwnd(window);
+        } else if grows && !verdict.recovery_began {
+            verdict.growth_bytes = una - una_before;
+        }
+        verdict
+    }
+
+    /// Section 7.4: what the end of a probe's episode says. A probe that repeated a segment and was
+    /// acknowledged without a duplicate repaired a loss, which congestion control must hear of.
+    fn end_probe(&mut self, news: &AckNews<'_>, control: &mut Control) {
+        let Some(probe) = self.probe else { return };
+        if news.una < probe.end {
+            return;
+        }
+        if !probe.retransmission || (news.plain_duplicate && news.una == probe.end) {
+            self.probe = None;
+        } else if news.una > probe.end {
+            self.probe = None;
+            control.congestion(news.nxt - news.una_before);
+        }
+    }
+
+    /// Whether the window may grow: not in fast recovery, and not with the ACK that ends it.
+    fn leave_recovery(&mut self, una: Position, control: &mut Control) -> bool {
+        match self.phase {
+            Phase::Open => true,
+            Phase::AfterTimeout(point) => {
+                if una >= point {
+                    self.phase = Phase::Open;
+                }
+                true
+            }
+            Phase::Recovery(point) => {
+                if una >= point {
+                    self.phase = Phase::Open;
+                    self.prr = None;
+                    self.force = false;
+                    if let Some(ssthresh) = control.ssthresh() {
+                        control.set_cwnd(ssthresh);
+                    }
+                }
+                false
+            }
+        }
+    }
+
+    fn detect(&mut self, now: Instant, rtt: &RttEstimator) {
+        let recovering = self.phase != Phase::Open;
+        let (board, segment) = (&mut self.board, self.segment);
+        if let Some(rack) = &mut self.rack {
+            rack.detect(now, board, segment, recovering, (rtt.min(), rtt.srtt()));
+        } else {
+            let lost_below = board.lost_below(segment);
+            board.judge_originals(|sent| sent.end <= lost_below);
+        }
+    }
+
+    fn enter_recovery(&mut self, nxt: Position, una: Position, control: &mut Control) -> bool {
+        if self.phase != Phase::Open || !self.board.has_waiting() {
+            return false;
+        }
+        let flight = nxt - una;
+        control.congestion(flight);
+        self.phase = Phase::Recovery(nxt);
+        self.prr = self.use_prr.then(|| Prr::new(flight));
+        self.force = true;
+        self.probe = None;
+        true
+    }
+
+    /// The retransmission timer expired with everything up to `nxt` sent.
+    pub(super) fn timed_out(&mut self, nxt: Position) {
+        self.board.lose_all();
+        self.phase = Phase::AfterTimeout(nxt);
+        self.prr = None;
+        self.force = false;
+        self.probe = None;
+    }
+}

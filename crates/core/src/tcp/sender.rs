@@ -1,0 +1,583 @@
+//! The sending half of a connection: what may be sent now, what must be sent again, and when to
+//! look again without an ACK. It knows positions only; the endpoint turns them into segments.
+
+use super::config::{Config, CongestionName};
+use super::congestion::{Acked, Control};
+use super::cumulative::Cumulative;
+use super::rtt::RttEstimator;
+use super::selective::{AckNews, Selective};
+use super::seq::Position;
+use crate::time::{Duration, Instant};
+
+/// A segment to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Its first position.
+    pub position: Position,
+    /// Bytes of data.
+    pub payload: u32,
+    /// Whether it opens the stream.
+    pub syn: bool,
+    /// Whether it ends the stream.
+    pub fin: bool,
+}
+
+/// What an ACK says, in positions.
+#[derive(Clone, Copy, Debug)]
+pub struct Ack<'a> {
+    /// Everything before this has arrived.
+    pub position: Position,
+    /// The window it offers.
+    pub window: u64,
+    /// Ranges beyond `position` that have arrived, newest first.
+    pub sack: &'a [(Position, Position)],
+    /// The round trip that its timestamp shows.
+    pub timestamp_rtt: Option<Duration>,
+    /// Whether the segment carries nothing but the ACK.
+    pub pure: bool,
+}
+
+/// Counters for results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SenderCounters {
+    /// Segments sent that carry data or a FIN, repetitions included.
+    pub segments: u64,
+    /// Of these, repetitions.
+    pub retransmitted_segments: u64,
+    /// Expiries of the retransmission timer.
+    pub timeouts: u64,
+    /// Fast recoveries begun.
+    pub fast_recoveries: u64,
+    /// Tail loss probes sent.
+    pub tail_loss_probes: u64,
+}
+
+/// How losses are noticed and repaired.
+#[derive(Clone, Debug)]
+enum Recovery {
+    Cumulative(Cumulative),
+    Selective(Selective),
+}
+
+/// See the module's description.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    /// The left edge: everything before it was acknowledged.
+    una: Position,
+    /// The next position to be sent; falls back to `una` after a time-out without SACK.
+    nxt: Position,
+    /// The end of everything ever sent.
+    max: Position,
+    /// The end of the data that the application wrote.
+    written: Position,
+    closed: bool,
+    /// The right edge of the peer's window, and the largest window it ever offered.
+    edge: Position,
+    window_max: u64,
+    send_buffer: u64,
+    segment: u64,
+    control: Control,
+    rtt: RttEstimator,
+    recovery: Recovery,
+    /// When the retransmission timer was last started; `None` with nothing outstanding.
+    timer_start: Option<Instant>,
+    last_sent: Instant,
+    /// The segment whose round trip is being timed: where it ends and when it was sent.
+    timed: Option<(Position, Instant)>,
+    probe_due: bool,
+    window_probe_due: bool,
+    /// Whether the congestion window, not the application or the peer, stopped the last sending.
+    limited_by_window: bool,
+    timeouts_in_a_row: u32,
+    counters: SenderCounters,
+}
+
+/// RFC 8985, section 7.2: added for a peer that may delay the ACK of a single segment, and used
+/// before there is a sample.
+const PROBE_ACK_DELAY_MAX: Duration = Duration::from_millis(200);
+const PROBE_WITHOUT_SAMPLE: Duration = Duration::from_secs(1);
+
+impl Sender {
+    /// A sender that has sent nothing.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let survives_partial_acks = config.congestion != CongestionName::Reno;
+        let cumulative = Cumulative::new(survives_partial_acks, config.limited_transmit);
+        Self {
+            una: 0,
+            nxt: 0,
+            max: 0,
+            written: 1,
+            closed: false,
+            edge: 1,
+            window_max: 0,
+            send_buffer: config.send_buffer,
+            segment: config.mss.into(),
+            control: Control::new(config),
+            rtt: RttEstimator::new(config.rto),
+            recovery: Recovery::Cumulative(cumulative),
+            timer_start: None,
+            last_sent: Instant::START,
+            timed: None,
+            probe_due: false,
+            window_probe_due: false,
+            limited_by_window: false,
+            timeouts_in_a_row: 0,
+            counters: SenderCounters::default(),
+        }
+    }
+
+    /// The handshake settled the payload of a full segment and whether the peer reports SACK.
+    pub fn negotiated(&mut self, segment: u64, sack: bool, config: &Config) {
+        self.segment = segment;
+        self.control.negotiated(segment);
+        if sack {
+            let selective = Selective::new(segment, config.rack_tlp, config.prr);
+            self.recovery = Recovery::Selective(selective);
+        }
+    }
+
+    /// The application writes `bytes` more.
+    pub fn write(&mut self, bytes: u64) {
+        debug_assert!(!self.closed, "nothing is written after the end");
+        self.written = self.written.saturating_add(bytes);
+    }
+
+    /// The application is done: what was written is followed by a FIN.
+    pub fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// The application stops: what was written and never sent is forgotten, and a FIN follows.
+    pub fn stop(&mut self) {
+        if !self.closed {
+            self.written = self.written.min(self.max.max(1));
+            self.closed = true;
+        }
+    }
+
+    /// The left edge.
+    #[must_use]
+    pub fn una(&self) -> Position {
+        self.una
+    }
+
+    /// The end of everything ever sent.
+    #[must_use]
+    pub fn max(&self) -> Position {
+        self.max
+    }
+
+    /// Application bytes acknowledged.
+    #[must_use]
+    pub fn acked_bytes(&self) -> u64 {
+        self.una.min(self.written).saturating_sub(1)
+    }
+
+    /// Application bytes sent at least once.
+    #[must_use]
+    pub fn sent_bytes(&self) -> u64 {
+        self.max.min(self.written).saturating_sub(1)
+    }
+
+    /// Whether the SYN was acknowledged.
+    #[must_use]
+    pub fn opened(&self) -> bool {
+        self.una > 0
+    }
+
+    /// Whether all data and the FIN were acknowledged.
+    #[must_use]
+    pub fn finished(&self) -> bool {
+        self.closed && self.una > self.written
+    }
+
+    /// Bytes in flight as congestion control sees them.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        match &self.recovery {
+            Recovery::Cumulative(_) => self.nxt - self.una,
+            Recovery::Selective(selective) => selective.pipe(),
+        }
+    }
+
+    /// The congestion control, for its window.
+    #[must_use]
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// The round-trip estimator.
+    #[must_use]
+    pub fn rtt(&self) -> &RttEstimator {
+        &self.rtt
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> SenderCounters {
+        self.counters
+    }
+
+    /// Takes an ACK.
+    pub fn on_ack(&mut self, now: Instant, ack: &Ack<'_>) {
+        if ack.position > self.max || ack.position < self.una {
+            return;
+        }
+        let edge_before = self.edge;
+        self.edge = self.edge.max(ack.position + ack.window);
+        self.window_max = self.window_max.max(ack.window);
+        let una_before = self.una;
+        let advanced = ack.position > una_before;
+        let duplicate = !advanced && ack.pure && self.edge == edge_before && self.max > self.una;
+        if advanced {
+            self.advance(now, ack, una_before);
+        } else if edge_before <= self.una && self.edge > self.una {
+            self.window_opened(now);
+        }
+        let (growth_bytes, rtt) = self.recover(now, ack, una_before, duplicate);
+        if growth_bytes > 0 && self.window_was_used() {
+            self.control.acked(&Acked {
+                now,
+                bytes: growth_bytes,
+                rtt: rtt.or(ack.timestamp_rtt),
+                srtt: self.rtt.srtt(),
+                una: self.una,
+                nxt: self.max,
+            });
+        }
+    }
+
+    /// The left edge moves: timing and the timer (RFC 6298, 5.2 and 5.3).
+    fn advance(&mut self, now: Instant, ack: &Ack<'_>, una_before: Position) {
+        self.una = ack.position;
+        self.nxt = self.nxt.max(self.una);
+        self.timeouts_in_a_row = 0;
+        let timed = self.timed.filter(|timed| self.una >= timed.0);
+        if timed.is_some() {
+            self.timed = None;
+        }
+        let sample = ack.timestamp_rtt.or(timed.map(|timed| now.saturating_since(timed.1)));
+        // With SACK, segments carry their own time; only the SYN's round trip comes from here.
+        let is_syn = una_before == 0;
+        if let Some(sample) = sample
+            && (is_syn || matches!(self.recovery, Recovery::Cumulative(_)))
+        {
+            self.rtt.sample(sample);
+        }
+        self.timer_start = (self.una < self.max).then_some(now);
+    }
+
+    /// What the ACK means for recovery: bytes by which the window may grow, and a sample.
+    fn recover(
+        &mut self,
+        now: Instant,
+        ack: &Ack<'_>,
+        una_before: Position,
+        duplicate: bool,
+    ) -> (u64, Option<Duration>) {
+        let acked = self.una - una_before;
+        // The SYN is not data.
+        let acked_data = if una_before == 0 { acked.saturating_sub(1) } else { acked };
+        match &mut self.recovery {
+            Recovery::Cumulative(cumulative) => {
+                if acked_data > 0 {
+                    let grows = cumulative.acked(self.una, acked_data, self.segment);
+                    return (if grows { acked_data } else { 0 }, None);
+                }
+                if duplicate && una_before > 0 {
+                    let began =
+                        cumulative.duplicate(self.una, self.max, self.segment, &mut self.control);
+                    self.counters.fast_recoveries += u64::from(began);
+                }
+                (0, None)
+            }
+            Recovery::Selective(selective) => {
+                let news = AckNews {
+                    now,
+                    una: self.una,
+                    una_before,
+                    nxt: self.max,
+                    sack: ack.sack,
+                    plain_duplicate: duplicate && ack.sack.is_empty(),
+                };
+                let verdict = selective.on_ack(&news, &mut self.control, &self.rtt);
+                self.counters.fast_recoveries += u64::from(verdict.recovery_began);
+                if let Some(sample) = verdict.rtt {
+                    self.rtt.sample(sample);
+                } else if acked > 0 {
+                    self.rtt.path_works();
+                }
+                (verdict.growth_bytes.min(acked_data), verdict.rtt)
+            }
+        }
+    }
+
+    /// RFC 7661's concern: a window that nobody fills must not grow. In slow start it may reach
+    /// twice what was in flight.
+    fn window_was_used(&self) -> bool {
+        self.limited_by_window
+            || (self.control.in_slow_start() && self.control.cwnd() < 2 * (self.max - self.una))
+    }
+
+    /// A closed window opened: what a probe sent beyond it may have been refused.
+    fn window_opened(&mut self, now: Instant) {
+        self.timeouts_in_a_row = 0;
+        self.rtt.path_works();
+        if self.una < self.max {
+            self.resend_everything();
+            self.timer_start = Some(now);
+        }
+    }
+
+    fn resend_everything(&mut self) {
+        match &mut self.recovery {
+            Recovery::Cumulative(cumulative) => {
+                cumulative.timed_out(self.max);
+                self.nxt = self.una;
+            }
+            Recovery::Selective(selective) => selective.timed_out(self.max),
+        }
+    }
+
+    /// The next segment that may leave, if any; it counts as sent. Call until `None`.
+    pub fn next_segment(&mut self, now: Instant) -> Option<Outgoing> {
+        if self.una == 0 {
+            return self.syn(now);
+        }
+        if let Some(outgoing) = self.lost_segment(now) {
+            return Some(outgoing);
+        }
+        if std::mem::take(&mut self.probe_due) {
+            return self.probe(now);
+        }
+        if std::mem::take(&mut self.window_probe_due) {
+            return self.window_probe(now);
+        }
+        let Some(payload) = self.new_payload() else {
+            self.limited_by_window = self.retransmissions_wait();
+            return None;
+        };
+        let window_allows = match &self.recovery {
+            Recovery::Cumulative(cumulative) => {
+                let flight = self.nxt - self.una;
+                let window = cumulative.window(&self.control, self.segment);
+                flight + payload <= window || flight == 0
+            }
+            Recovery::Selective(selective) => selective.lets_out(payload, self.control.cwnd()),
+        };
+        self.limited_by_window = !window_allows;
+        window_allows.then(|| self.send_next(now, payload))
+    }
+
+    /// Only the SYN leaves before it is acknowledged.
+    fn syn(&mut self, now: Instant) -> Option<Outgoing> {
+        if self.nxt > 0 {
+            return None;
+        }
+        self.timed = (self.max == 0).then_some((1, now));
+        self.nxt = 1;
+        self.max = 1;
+        self.start_timer(now);
+        Some(Outgoing { position: 0, payload: 0, syn: true, fin: false })
+    }
+
+    fn lost_segment(&mut self, now: Instant) -> Option<Outgoing> {
+        match &mut self.recovery {
+            Recovery::Cumulative(cumulative) => {
+                if !cumulative.take_resend() || self.una == self.max {
+                    return None;
+                }
+                let end = (self.una + self.segment).min(self.max);
+                self.timed = None;
+                self.nxt = self.nxt.max(end);
+                Some(self.outgoing(now, self.una, end))
+            }
+            Recovery::Selective(selective) => {
+                let sent = selective.next_retransmission(self.control.cwnd())?;
+                selective.sent_again(now, &sent);
+                Some(self.outgoing(now, sent.start, sent.end))
+            }
+        }
+    }
+
+    /// Data that the application and the peer's window allow to be sent next, as a payload; zero
+    /// for a FIN alone. RFC 9293, 3.8.6.2.1: a part of a segment leaves only if it is the last, or
+    /// half of the largest window ever offered.
+    fn new_payload(&self) -> Option<u64> {
+        let unsent = self.written.saturating_sub(self.nxt);
+        if unsent == 0 {
+            let fin_waits = self.closed && self.nxt == self.written;
+            return fin_waits.then_some(0);
+        }
+        let right = self.edge.min(self.una.saturating_add(self.send_buffer));
+        let usable = right.saturating_sub(self.nxt);
+        let wanted = unsent.min(self.segment);
+        if usable >= wanted {
+            return Some(wanted);
+        }
+        (usable > 0 && usable >= self.window_max / 2).then_some(usable)
+    }
+
+    fn send_next(&mut self, now: Instant, payload: u64) -> Outgoing {
+        let start = self.nxt;
+        let data_end = start + payload;
+        let fin = self.closed && data_end == self.written;
+        let end = data_end + u64::from(fin);
+        if start >= self.max {
+            if let Recovery::Selective(selective) = &mut self.recovery {
+                selective.sent_new(now, start, end);
+            } else if self.timed.is_none() {
+                self.timed = Some((end, now));
+            }
+        } else {
+            // Karn's rule: what is sent again is not timed.
+            self.timed = None;
+        }
+        self.nxt = end;
+        self.outgoing(now, start, end)
+    }
+
+    /// RFC 8985, section 7.3: new data if the peer's window allows, else the last segment again.
+    fn probe(&mut self, now: Instant) -> Option<Outgoing> {
+        let new = self.new_payload();
+        let Recovery::Selective(selective) = &mut self.recovery else { return None };
+        self.counters.tail_loss_probes += 1;
+        if let Some(payload) = new {
+            let outgoing = self.send_next(now, payload);
+            let end = self.nxt;
+            if let Recovery::Selective(selective) = &mut self.recovery {
+                selective.probe_sent(end, false);
+            }
+            return Some(outgoing);
+        }
+        let sent = selective.last_segment()?;
+        selective.sent_again(now, &sent);
+        selective.probe_sent(sent.end, true);
+        Some(self.outgoing(now, sent.start, sent.end))
+    }
+
+    /// As much as the peer's window takes, and one byte in any case: the answer tells the window.
+    fn window_probe(&mut self, now: Instant) -> Option<Outgoing> {
+        let unsent = self.written.saturating_sub(self.nxt).min(self.segment);
+        let usable = self.edge.saturating_sub(self.nxt).max(1);
+        (unsent > 0).then(|| self.send_next(now, unsent.min(usable)))
+    }
+
+    /// Counts the segment `start..end` as sent and describes it.
+    fn outgoing(&mut self, now: Instant, start: Position, end: Position) -> Outgoing {
+        let fin = self.closed && end > self.written;
+        let payload = end - start - u64::from(fin);
+        self.counters.segments += 1;
+        if start < self.max {
+            self.counters.retransmitted_segments += 1;
+        }
+        self.max = self.max.max(end);
+        self.last_sent = now;
+        self.start_timer(now);
+        let payload = u32::try_from(payload).expect("a segment is at most 65,535 bytes");
+        Outgoing { position: start, payload, syn: false, fin }
+    }
+
+    /// RFC 6298, 5.1: starts the timer unless it is running.
+    fn start_timer(&mut self, now: Instant) {
+        if self.timer_start.is_none() {
+            self.timer_start = Some(now);
+        }
+    }
+
+    /// When to call [`Sender::on_time`] if no ACK comes.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let timer = match self.timer_start {
+            Some(start) => {
+                let timeout = self.rtt.deadline(start);
+                Some(self.probe_deadline().map_or(timeout, |probe| probe.min(timeout)))
+            }
+            None => self.persist_start().map(|start| self.rtt.deadline(start)),
+        };
+        match (&self.recovery, timer) {
+            (Recovery::Cumulative(_), timer) => timer,
+            (Recovery::Selective(selective), timer) => {
+                let detection = selective.detection_deadline();
+                detection.map_or(timer, |at| Some(timer.map_or(at, |timer| timer.min(at))))
+            }
+        }
+    }
+
+    /// RFC 8985, section 7.2: two round trips after the last sending or progress.
+    fn probe_deadline(&self) -> Option<Instant> {
+        let Recovery::Selective(selective) = &self.recovery else { return None };
+        if !selective.may_probe() {
+            return None;
+        }
+        let wait = self.rtt.srtt().map_or(PROBE_WITHOUT_SAMPLE, |srtt| {
+            let lone = self.max - self.una <= self.segment;
+            srtt.saturating_mul(2) + if lone { PROBE_ACK_DELAY_MAX } else { Duration::ZERO }
+        });
+        Some(self.timer_start?.max(self.last_sent) + wait)
+    }
+
+    /// RFC 9293, 3.8.6.1: with nothing outstanding and data that the peer's window holds back, the
+    /// peer is probed. The wait began when the last segment was sent.
+    fn persist_start(&self) -> Option<Instant> {
+        let waits = self.una > 0 && self.written > self.nxt && self.new_payload().is_none();
+        waits.then_some(self.last_sent)
+    }
+
+    /// Does what is due: detection, a probe, or a time-out.
+    pub fn on_time(&mut self, now: Instant) {
+        if let Recovery::Selective(selective) = &mut self.recovery
+            && selective.detection_deadline().is_some_and(|deadline| deadline <= now)
+        {
+            let began =
+                selective.detect_by_time(now, self.max, self.una, &mut self.control, &self.rtt);
+            self.counters.fast_recoveries += u64::from(began);
+        }
+        let Some(start) = self.timer_start else {
+            self.persist(now);
+            return;
+        };
+        if self.probe_deadline().is_some_and(|probe| probe.min(self.rtt.deadline(start)) <= now) {
+            self.probe_due = true;
+            self.timer_start = Some(now);
+        } else if self.rtt.deadline(start) <= now {
+            self.time_out(now);
+        }
+    }
+
+    /// The retransmission timer expired (RFC 6298, 5.4 to 5.6; RFC 5681, 3.1).
+    fn time_out(&mut self, now: Instant) {
+        self.rtt.back_off();
+        self.timer_start = Some(now);
+        self.timed = None;
+        if self.una == 0 {
+            self.counters.timeouts += 1;
+            self.nxt = 0;
+            return;
+        }
+        let window_closed = self.edge <= self.una;
+        if !window_closed {
+            self.counters.timeouts += 1;
+            let repeated = self.timeouts_in_a_row > 0;
+            self.control.timed_out(self.max - self.una, repeated);
+            self.timeouts_in_a_row += 1;
+        }
+        self.resend_everything();
+        self.window_probe_due = window_closed;
+    }
+
+    fn persist(&mut self, now: Instant) {
+        if self.persist_start().is_some_and(|start| self.rtt.deadline(start) <= now) {
+            self.window_probe_due = true;
+            self.rtt.back_off();
+        }
+    }
+
+    fn retransmissions_wait(&self) -> bool {
+        match &self.recovery {
+            Recovery::Cumulative(_) => false,
+            Recovery::Selective(selective) => selective.retransmissions_wait(),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The `flows` table: one row a flow, whatever its workload.
+
+use bentpipe_core::graph::Graph;
+use bentpipe_core::time::{Duration, Instant};
+
+use super::{Kind, Table};
+use crate::build::Ends;
+use crate::workload::{BulkReceiver, BulkSender, ConstantRate, DatagramSink, Node};
+
+/// One row; what a workload does not have stays at its default.
+#[derive(Clone, Copy, Debug, Default)]
+struct Row {
+    established: Option<Instant>,
+    last_ack: Option<Instant>,
+    finished: Option<Instant>,
+    sent_bytes: u64,
+    acked_bytes: u64,
+    delivered_bytes: u64,
+    first_delivery: Option<Instant>,
+    last_delivery: Option<Instant>,
+    sent_segments: u64,
+    retransmitted_segments: u64,
+    timeouts: u64,
+    fast_recoveries: u64,
+    tail_loss_probes: u64,
+    acks_sent: u64,
+    received_segments: u64,
+    rtt_min: Option<Duration>,
+    rtt_mean_ns: Option<f64>,
+    delay_mean_ns: Option<f64>,
+    delay_max: Option<Duration>,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a mean for people")]
+fn mean_ns(sum: Duration, count: u64) -> Option<f64> {
+    (count > 0).then(|| sum.as_nanos() as f64 / count as f64)
+}
+
+fn bulk(sender: &BulkSender, receiver: &BulkReceiver) -> Row {
+    let half = sender.endpoint().sender();
+    let counters = half.counters();
+    let facts = receiver.endpoint().facts();
+    let (rtt_sum, rtt_samples) = half.rtt().total();
+    let received = facts.data_segments_received;
+    Row {
+        established: sender.endpoint().facts().established,
+        last_ack: sender.endpoint().facts().last_ack,
+        finished: sender.finished(),
+        sent_bytes: half.sent_bytes(),
+        acked_bytes: half.acked_bytes(),
+        delivered_bytes: receiver.endpoint().receiver().delivered(),
+        first_delivery: facts.first_delivery,
+        last_delivery: facts.last_delivery,
+        sent_segments: counters.segments,
+        retransmitted_segments: counters.retransmitted_segments,
+        timeouts: counters.timeouts,
+        fast_recoveries: counters.fast_recoveries,
+        tail_loss_probes: counters.tail_loss_probes,
+        acks_sent: facts.acks_sent,
+        received_segments: received,
+        rtt_min: half.rtt().min(),
+        rtt_mean_ns: mean_ns(rtt_sum, rtt_samples),
+        delay_mean_ns: mean_ns(facts.one_way_delay_sum, received),
+        delay_max: (received > 0).then_some(facts.one_way_delay_max),
+    }
+}
+
+fn datagrams(source: &ConstantRate, sink: &DatagramSink) -> Row {
+    let received = sink.received().packets;
+    let (delay_sum, delay_max) = sink.delays();
+    let (first_delivery, last_delivery) = sink.span();
+    Row {
+        finished: source.finished(),
+        sent_bytes: source.payload_bytes(),
+        delivered_bytes: sink.payload_bytes(),
+        first_delivery,
+        last_delivery,
+        sent_segments: source.datagrams(),
+        received_segments: received,
+        delay_mean_ns: mean_ns(delay_sum, received),
+        delay_max: (received > 0).then_some(delay_max),
+        ..Row::default()
+    }
+}
+
+pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
+    let mut table = head();
+    for (flow, &Ends { sender, receiver, start }) in flows.iter().enumerate() {
+        let row = match (graph.engine(sender), graph.engine(receiver)) {
+            (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => bulk(sender, receiver),
+            (Node::ConstantRate(source), Node::DatagramSink(sink)) => datagrams(source, sink),
+            _ => unreachable!("a flow's two ends are of one workload"),
+        };
+        let at = |instant: Option<Instant>| instant.map(Instant::as_nanos);
+        let long = |duration: Option<Duration>| duration.map(Duration::as_nanos);
+        table.push([
+            (flow as u64).into(),
+            start.as_nanos().into(),
+            at(row.established).into(),
+            at(row.last_ack).into(),
+            at(row.finished).into(),
+            row.sent_bytes.into(),
+            row.acked_bytes.into(),
+            row.delivered_bytes.into(),
+            at(row.first_delivery).into(),
+            at(row.last_delivery).into(),
+            row.sent_segments.into(),
+            row.retransmitted_segments.into(),
+            row.timeouts.into(),
+            row.fast_recoveries.into(),
+            row.tail_loss_probes.into(),
+            row.acks_sent.into(),
+            row.received_segments.into(),
+            long(row.rtt_min).into(),
+            row.rtt_mean_ns.into(),
+            row.delay_mean_ns.into(),
+            long(row.delay_max).into(),
+        ]);
+    }
+    table
+}
+
+fn head() -> Table {
+    Table::new(
+        "flows",
+        &[
+            ("flow", Kind::U32),
+            ("start_ns", Kind::U64),
+            ("established_ns", Kind::MaybeU64),
+            ("last_ack_ns", Kind::MaybeU64),
+            ("finished_ns", Kind::MaybeU64),
+            ("sent_bytes", Kind::U64),
+            ("acked_bytes", Kind::U64),
+            ("delivered_bytes", Kind::U64),
+            ("first_delivery_ns", Kind::MaybeU64),
+            ("last_delivery_ns", Kind::MaybeU64),
+            ("sent_segments", Kind::U64),
+            ("retransmitted_segments", Kind::U64),
+            ("timeouts", Kind::U64),
+            ("fast_recoveries", Kind::U64),
+            ("tail_loss_probes", Kind::U64),
+            ("acks_sent", Kind::U64),
+            ("received_segments", Kind::U64),
+            ("rtt_ns_min", Kind::MaybeU64),
+            ("rtt_ns_mean", Kind::MaybeF64),
+            ("one_way_delay_ns_mean", Kind::MaybeF64),
+            ("one_way_delay_ns_max", Kind::MaybeU64),
+        ],
+    )
+}

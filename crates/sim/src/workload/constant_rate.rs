@@ -1,0 +1,161 @@
+//! UDP datagrams at a constant rate, and the sink that counts them.
+
+use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
+use bentpipe_core::packet::{Body, FlowId, Maker, Packet, PacketId, Port};
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_core::units::{BitRate, Bytes, Carry};
+
+/// IPv4 and UDP headers.
+pub const HEADER_BYTES: u32 = 28;
+
+/// A source: one datagram each payload / rate, the first at its start, none from its end on.
+#[derive(Debug)]
+pub struct ConstantRate {
+    flow: FlowId,
+    rate: BitRate,
+    payload: u32,
+    next_at: Instant,
+    end: Instant,
+    carry: Carry,
+    sequence: u64,
+    last_sent: Option<Instant>,
+    sent: Count,
+}
+
+impl ConstantRate {
+    /// The port to the network.
+    pub const NET: Port = Port(0);
+
+    /// A source of `payload` bytes a datagram at `rate` payload bits per second.
+    #[must_use]
+    pub fn new(flow: FlowId, rate: BitRate, payload: u32, start: Instant, end: Instant) -> Self {
+        Self {
+            flow,
+            rate,
+            payload,
+            next_at: start,
+            end,
+            carry: Carry::default(),
+            sequence: 0,
+            last_sent: None,
+            sent: Count::default(),
+        }
+    }
+
+    /// Datagrams sent.
+    #[must_use]
+    pub fn datagrams(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Payload bytes sent.
+    #[must_use]
+    pub fn payload_bytes(&self) -> u64 {
+        self.sequence * u64::from(self.payload)
+    }
+
+    /// Payload of one datagram.
+    #[must_use]
+    pub fn payload(&self) -> u32 {
+        self.payload
+    }
+
+    /// When the last datagram was sent, once no more will be.
+    #[must_use]
+    pub fn finished(&self) -> Option<Instant> {
+        if self.next_at < self.end { None } else { self.last_sent }
+    }
+
+    /// How far the source is, from 0 to 1, at `now`.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a share for a progress bar")]
+    pub fn fraction(&self, now: Instant) -> f64 {
+        (now.as_nanos() as f64 / self.end.as_nanos() as f64).min(1.0)
+    }
+}
+
+impl Engine for ConstantRate {
+    fn input(&mut self, _cx: &mut Cx<'_>, _port: Port, _packet: Packet) {
+        unreachable!("a source is wired to send only");
+    }
+
+    fn wake(&mut self, cx: &mut Cx<'_>) {
+        while self.next_at <= cx.now() && self.next_at < self.end {
+            let bytes = self.payload + HEADER_BYTES;
+            let id = PacketId::new(self.flow, Maker::Sender, self.sequence);
+            let body = Body::Datagram { sequence: self.sequence };
+            cx.send(Self::NET, Packet { id, born: cx.now(), flow: self.flow, bytes, body });
+            self.sequence += 1;
+            self.sent.add(bytes);
+            self.last_sent = Some(cx.now());
+            let (gap, carry) = self.rate.transmit_time(Bytes(self.payload.into()), self.carry);
+            self.carry = carry;
+            self.next_at += gap;
+        }
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        (self.next_at < self.end).then_some(self.next_at)
+    }
+
+    fn ledger(&self) -> Ledger {
+        Ledger { created: self.sent, sent: self.sent, ..Ledger::default() }
+    }
+}
+
+/// A sink of one flow's datagrams.
+#[derive(Debug, Default)]
+pub struct DatagramSink {
+    received: Count,
+    first: Option<Instant>,
+    last: Option<Instant>,
+    delay_sum: Duration,
+    delay_max: Duration,
+}
+
+impl DatagramSink {
+    /// Datagrams received, with their IP bytes.
+    #[must_use]
+    pub fn received(&self) -> Count {
+        self.received
+    }
+
+    /// Payload bytes received.
+    #[must_use]
+    pub fn payload_bytes(&self) -> u64 {
+        self.received.bytes - self.received.packets * u64::from(HEADER_BYTES)
+    }
+
+    /// When the first and the last datagram arrived.
+    #[must_use]
+    pub fn span(&self) -> (Option<Instant>, Option<Instant>) {
+        (self.first, self.last)
+    }
+
+    /// One-way delays added up, and the largest.
+    #[must_use]
+    pub fn delays(&self) -> (Duration, Duration) {
+        (self.delay_sum, self.delay_max)
+    }
+}
+
+impl Engine for DatagramSink {
+    fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Packet) {
+        self.received.add(packet.bytes);
+        self.first.get_or_insert(cx.now());
+        self.last = Some(cx.now());
+        let delay = cx.now().saturating_since(packet.born);
+        self.delay_sum += delay;
+        self.delay_max = self.delay_max.max(delay);
+    }
+
+    fn wake(&mut self, _cx: &mut Cx<'_>) {}
+
+    fn next_wake(&self) -> Option<Instant> {
+        None
+    }
+
+    fn ledger(&self) -> Ledger {
+        Ledger { received: self.received, consumed: self.received, ..Ledger::default() }
+    }
+}
