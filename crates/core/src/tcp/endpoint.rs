@@ -94,14 +94,16 @@ impl Endpoint {
         self.flush(cx);
     }
 
-    /// The application writes `bytes`. They leave with the next call that has a context.
-    pub fn write(&mut self, bytes: u64) {
-        self.sender.write(bytes);
+    /// The application writes `bytes`. Before the connection is open, they wait for it.
+    pub fn write(&mut self, cx: &mut Cx<'_>, bytes: u64) {
+        self.sender.write(cx.now(), bytes);
+        self.flush(cx);
     }
 
     /// The application is done: a FIN follows what was written.
-    pub fn close(&mut self) {
+    pub fn close(&mut self, cx: &mut Cx<'_>) {
         self.sender.close();
+        self.flush(cx);
     }
 
     /// The application stops sending: a FIN follows what was sent so far.

@@ -79,9 +79,13 @@ pub struct Sender {
     control: Control,
     rtt: RttEstimator,
     recovery: Recovery,
-    /// When the retransmission timer was last started; `None` with nothing outstanding.
-    timer_start: Option<Instant>,
-    last_sent: Instant,
+    /// When the retransmission timer expires; `None` with nothing outstanding. Fixed when the timer
+    /// is started: a later sample moves the next one, not this one.
+    timeout_at: Option<Instant>,
+    /// When a tail loss probe is due, if one may be sent then; fixed likewise.
+    probe_at: Option<Instant>,
+    /// When something was last sent, acknowledged or written: a window probe waits from here.
+    last_activity: Instant,
     /// The segment whose round trip is being timed: where it ends and when it was sent.
     timed: Option<(Position, Instant)>,
     probe_due: bool,
@@ -116,8 +120,9 @@ impl Sender {
             control: Control::new(config),
             rtt: RttEstimator::new(config.rto),
             recovery: Recovery::Cumulative(cumulative),
-            timer_start: None,
-            last_sent: Instant::START,
+            timeout_at: None,
+            probe_at: None,
+            last_activity: Instant::START,
             timed: None,
             probe_due: false,
             window_probe_due: false,
@@ -138,8 +143,9 @@ impl Sender {
     }
 
     /// The application writes `bytes` more.
-    pub fn write(&mut self, bytes: u64) {
+    pub fn write(&mut self, now: Instant, bytes: u64) {
         debug_assert!(!self.closed, "nothing is written after the end");
+        self.last_activity = now;
         self.written = self.written.saturating_add(bytes);
     }
 
@@ -224,6 +230,7 @@ impl Sender {
         if ack.position > self.max || ack.position < self.una {
             return;
         }
+        self.last_activity = now;
         let edge_before = self.edge;
         self.edge = self.edge.max(ack.position + ack.window);
         self.window_max = self.window_max.max(ack.window);
@@ -265,7 +272,7 @@ impl Sender {
         {
             self.rtt.sample(sample);
         }
-        self.timer_start = (self.una < self.max).then_some(now);
+        self.restart_timers(now);
     }
 
     /// What the ACK means for recovery: bytes by which the window may grow, and a sample.
@@ -326,7 +333,7 @@ impl Sender {
         self.rtt.path_works();
         if self.una < self.max {
             self.resend_everything();
-            self.timer_start = Some(now);
+            self.restart_timers(now);
         }
     }
 
@@ -472,8 +479,11 @@ impl Sender {
         if start < self.max {
             self.counters.retransmitted_segments += 1;
         }
-        self.max = self.max.max(end);
-        self.last_sent = now;
+        if end > self.max {
+            self.max = end;
+            self.probe_at = Some(self.probe_time(now));
+        }
+        self.last_activity = now;
         self.start_timer(now);
         let payload = u32::try_from(payload).expect("a segment is at most 65,535 bytes");
         Outgoing { position: start, payload, syn: false, fin }
@@ -481,75 +491,81 @@ impl Sender {
 
     /// RFC 6298, 5.1: starts the timer unless it is running.
     fn start_timer(&mut self, now: Instant) {
-        if self.timer_start.is_none() {
-            self.timer_start = Some(now);
+        if self.timeout_at.is_none() {
+            self.timeout_at = Some(self.rtt.deadline(now));
         }
+    }
+
+    /// RFC 6298, 5.2 and 5.3: with data outstanding the timers start anew, else they stop.
+    fn restart_timers(&mut self, now: Instant) {
+        let outstanding = self.una < self.max;
+        self.timeout_at = outstanding.then(|| self.rtt.deadline(now));
+        self.probe_at = outstanding.then(|| self.probe_time(now));
+    }
+
+    /// RFC 8985, section 7.2: two round trips after the last new data or progress.
+    fn probe_time(&self, now: Instant) -> Instant {
+        let wait = self.rtt.srtt().map_or(PROBE_WITHOUT_SAMPLE, |srtt| {
+            let lone = self.max - self.una <= self.segment;
+            srtt.saturating_mul(2) + if lone { PROBE_ACK_DELAY_MAX } else { Duration::ZERO }
+        });
+        now + wait
     }
 
     /// When to call [`Sender::on_time`] if no ACK comes.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let timer = match self.timer_start {
-            Some(start) => {
-                let timeout = self.rtt.deadline(start);
-                Some(self.probe_deadline().map_or(timeout, |probe| probe.min(timeout)))
-            }
-            None => self.persist_start().map(|start| self.rtt.deadline(start)),
-        };
-        match (&self.recovery, timer) {
-            (Recovery::Cumulative(_), timer) => timer,
-            (Recovery::Selective(selective), timer) => {
-                let detection = selective.detection_deadline();
-                detection.map_or(timer, |at| Some(timer.map_or(at, |timer| timer.min(at))))
-            }
-        }
+        let timer = self.timeout_at.or_else(|| self.persist_at());
+        let Recovery::Selective(selective) = &self.recovery else { return timer };
+        [timer, self.probe_due_at(selective), selective.detection_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
-    /// RFC 8985, section 7.2: two round trips after the last sending or progress.
-    fn probe_deadline(&self) -> Option<Instant> {
-        let Recovery::Selective(selective) = &self.recovery else { return None };
-        if !selective.may_probe() {
-            return None;
-        }
-        let wait = self.rtt.srtt().map_or(PROBE_WITHOUT_SAMPLE, |srtt| {
-            let lone = self.max - self.una <= self.segment;
-            srtt.saturating_mul(2) + if lone { PROBE_ACK_DELAY_MAX } else { Duration::ZERO }
-        });
-        Some(self.timer_start?.max(self.last_sent) + wait)
+    /// When a tail loss probe is to be sent: at the latest in place of a time-out.
+    fn probe_due_at(&self, selective: &Selective) -> Option<Instant> {
+        let at = self.probe_at.filter(|_| selective.may_probe())?;
+        Some(self.timeout_at.map_or(at, |timeout| at.min(timeout)))
     }
 
     /// RFC 9293, 3.8.6.1: with nothing outstanding and data that the peer's window holds back, the
-    /// peer is probed. The wait began when the last segment was sent.
-    fn persist_start(&self) -> Option<Instant> {
+    /// peer is probed.
+    fn persist_at(&self) -> Option<Instant> {
         let waits = self.una > 0 && self.written > self.nxt && self.new_payload().is_none();
-        waits.then_some(self.last_sent)
+        waits.then(|| self.rtt.deadline(self.last_activity))
     }
 
     /// Does what is due: detection, a probe, or a time-out.
     pub fn on_time(&mut self, now: Instant) {
-        if let Recovery::Selective(selective) = &mut self.recovery
-            && selective.detection_deadline().is_some_and(|deadline| deadline <= now)
-        {
-            let began =
-                selective.detect_by_time(now, self.max, self.una, &mut self.control, &self.rtt);
-            self.counters.fast_recoveries += u64::from(began);
+        let due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
+        let mut probe_due = false;
+        if let Recovery::Selective(selective) = &mut self.recovery {
+            if due(selective.detection_deadline()) {
+                let began =
+                    selective.detect_by_time(now, self.max, self.una, &mut self.control, &self.rtt);
+                self.counters.fast_recoveries += u64::from(began);
+            }
+            let may_probe = selective.may_probe();
+            probe_due = may_probe && (due(self.probe_at) || due(self.timeout_at));
         }
-        let Some(start) = self.timer_start else {
-            self.persist(now);
-            return;
-        };
-        if self.probe_deadline().is_some_and(|probe| probe.min(self.rtt.deadline(start)) <= now) {
+        if probe_due {
             self.probe_due = true;
-            self.timer_start = Some(now);
-        } else if self.rtt.deadline(start) <= now {
+            self.probe_at = None;
+            self.timeout_at = Some(self.rtt.deadline(now));
+        } else if due(self.timeout_at) {
             self.time_out(now);
+        } else if self.timeout_at.is_none() && due(self.persist_at()) {
+            self.window_probe_due = true;
+            self.rtt.back_off();
         }
     }
 
     /// The retransmission timer expired (RFC 6298, 5.4 to 5.6; RFC 5681, 3.1).
     fn time_out(&mut self, now: Instant) {
         self.rtt.back_off();
-        self.timer_start = Some(now);
+        self.timeout_at = Some(self.rtt.deadline(now));
+        self.probe_at = None;
         self.timed = None;
         if self.una == 0 {
             self.counters.timeouts += 1;
@@ -565,13 +581,6 @@ impl Sender {
         }
         self.resend_everything();
         self.window_probe_due = window_closed;
-    }
-
-    fn persist(&mut self, now: Instant) {
-        if self.persist_start().is_some_and(|start| self.rtt.deadline(start) <= now) {
-            self.window_probe_due = true;
-            self.rtt.back_off();
-        }
     }
 
     fn retransmissions_wait(&self) -> bool {

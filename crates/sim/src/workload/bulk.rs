@@ -82,10 +82,10 @@ impl Engine for BulkSender {
             self.started = true;
             match self.until {
                 Until::Bytes(bytes) => {
-                    self.endpoint.write(bytes);
-                    self.endpoint.close();
+                    self.endpoint.write(cx, bytes);
+                    self.endpoint.close(cx);
                 }
-                Until::Time(_) => self.endpoint.write(ENDLESS_BYTES),
+                Until::Time(_) => self.endpoint.write(cx, ENDLESS_BYTES),
             }
             self.endpoint.open(cx);
             return;
@@ -138,7 +138,7 @@ impl Engine for BulkReceiver {
         self.endpoint.input(cx, port, packet);
         if !self.closed && self.endpoint.receiver().finished() {
             self.closed = true;
-            self.endpoint.stop(cx);
+            self.endpoint.close(cx);
         }
     }
 

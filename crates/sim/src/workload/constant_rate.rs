@@ -6,7 +6,7 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::units::{BitRate, Bytes, Carry};
 
 /// IPv4 and UDP headers.
-pub const HEADER_BYTES: u32 = 28;
+const HEADER_BYTES: u32 = 28;
 
 /// A source: one datagram each payload / rate, the first at its start, none from its end on.
 #[derive(Debug)]
