@@ -1,1 +1,111 @@
-fn main() {}
+//! Measures packet-hops per CPU second over the plans it is given and writes `bench.json`.
+//!
+//! Usage: `bentpipe-bench OUT.json NAME=PLAN.json...`. Each plan runs in several batches; the best
+//! batch counts, because other programs on the machine only ever slow a run down. CPU time and peak
+//! memory are the kernel's own accounts of this process. Each plan is measured in a process of its
+//! own, so that one plan's memory does not count for the next.
+
+use std::fs;
+use std::process::{Command, ExitCode};
+
+use bentpipe_sim::{Plan, Simulation};
+use serde_json::{Map, Value, json};
+
+/// Batches measured; the best counts.
+const BATCHES: u32 = 7;
+/// The kernel accounts CPU time at its ticks (1-4 ms), so a batch must last much longer than one.
+const BATCH_SECONDS: f64 = 0.3;
+const SEED: u64 = 1;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let result = match arguments.split_first() {
+        Some((first, [plan])) if first == "--one" => one(plan),
+        Some((out, plans)) if !plans.is_empty() => all(out, plans),
+        _ => Err("usage: bentpipe-bench OUT.json NAME=PLAN.json...".to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("bentpipe-bench: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Measures every plan in a process of its own and writes the collection.
+fn all(out: &str, plans: &[String]) -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut results = Map::new();
+    for argument in plans {
+        let (name, plan) = argument.split_once('=').ok_or("expected NAME=PLAN.json")?;
+        let output = Command::new(&program).args(["--one", plan]).output();
+        let output = output.map_err(|error| error.to_string())?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        let result: Value =
+            serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+        println!("{name}: {result}");
+        results.insert(name.to_owned(), result);
+    }
+    let text = serde_json::to_string_pretty(&results).map_err(|error| error.to_string())?;
+    fs::write(out, text + "\n").map_err(|error| format!("{out}: {error}"))
+}
+
+/// Measures one plan and prints what it found.
+fn one(path: &str) -> Result<(), String> {
+    let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    let plan = Plan::parse(&text).map_err(|error| format!("{path}: {error}"))?;
+    let (mut best, mut hops, mut runs) = (f64::INFINITY, 0, 0);
+    for _ in 0..BATCHES {
+        let before = cpu_seconds()?;
+        let mut in_batch = 0;
+        while cpu_seconds()? - before < BATCH_SECONDS {
+            hops = run(&plan)?;
+            in_batch += 1;
+        }
+        best = best.min((cpu_seconds()? - before) / f64::from(in_batch));
+        runs += in_batch;
+    }
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate for people, rounded to whole hops"
+    )]
+    let rate = (hops as f64 / best).round() as u64;
+    println!(
+        "{}",
+        json!({
+            "packet_hops_per_cpu_second": rate,
+            "peak_memory_bytes": peak_memory_bytes()?,
+            "packet_hops": hops,
+            "cpu_seconds": best,
+            "runs": runs,
+        })
+    );
+    Ok(())
+}
+
+/// Runs the plan once: its packet-hops.
+fn run(plan: &Plan) -> Result<u64, String> {
+    let mut simulation = Simulation::new(plan, SEED);
+    while simulation.advance() {}
+    Ok(simulation.finish().map_err(|error| error.to_string())?.packet_hops)
+}
+
+/// CPU time of this process so far, from the scheduler's account in nanoseconds.
+fn cpu_seconds() -> Result<f64, String> {
+    let text = fs::read_to_string("/proc/self/schedstat").map_err(|error| error.to_string())?;
+    let nanos = text.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
+    nanos.map(|nanos| nanos / 1e9).ok_or_else(|| "cannot read /proc/self/schedstat".to_owned())
+}
+
+/// The most memory this process ever held.
+fn peak_memory_bytes() -> Result<u64, String> {
+    let text = fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.map(|kib| kib * 1024).ok_or_else(|| "cannot read VmHWM".to_owned())
+}

@@ -138,11 +138,12 @@ impl<E: Engine> Graph<E> {
             if at > limit {
                 break;
             }
-            let engine = &mut self.engines[node.0 as usize];
-            let due = engine.next_wake();
-            if due != Some(at) {
-                self.wakes.expire(due);
-                continue;
+            if self.wakes.first_is_early() {
+                let due = self.engines[node.0 as usize].next_wake();
+                if due != Some(at) {
+                    self.wakes.expire(due);
+                    continue;
+                }
             }
             self.advance(at);
             let mut cx = Cx::new(at, node, &mut self.outbox, trace.as_deref_mut().map(|t| t as _));

@@ -21,6 +21,14 @@ pub struct Carry(u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct Probability(f64);
 
+/// The time that one size takes at one rate, divided once and used for many packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransmitTime {
+    rate: BitRate,
+    whole: Duration,
+    rest: u64,
+}
+
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 impl BitRate {
@@ -44,6 +52,27 @@ impl BitRate {
         let nanos = u64::try_from(product / rate).unwrap_or(u64::MAX);
         let rest = u64::try_from(product % rate).expect("a remainder is below the rate, 64 bits");
         (Duration::from_nanos(nanos), Carry(rest))
+    }
+}
+
+impl TransmitTime {
+    /// The time of `bytes` at `rate`; panics as [`BitRate::transmit_time`] does.
+    #[must_use]
+    pub fn new(rate: BitRate, bytes: Bytes) -> Self {
+        let (whole, Carry(rest)) = rate.transmit_time(bytes, Carry::default());
+        Self { rate, whole, rest }
+    }
+
+    /// The time and the remainder when the packet before left `carry`: the same as
+    /// [`BitRate::transmit_time`]. Two remainders are below twice the rate, so that one nanosecond
+    /// more is the most they add up to.
+    #[must_use]
+    pub fn after(self, Carry(carry): Carry) -> (Duration, Carry) {
+        let rest = self.rest + carry;
+        if rest < self.rate.0 {
+            return (self.whole, Carry(rest));
+        }
+        (self.whole + Duration::from_nanos(1), Carry(rest - self.rate.0))
     }
 }
 
@@ -95,6 +124,19 @@ mod tests {
             carry = rest;
         }
         assert_eq!(total, Duration::from_nanos(1));
+    }
+
+    #[test]
+    fn dividing_once_gives_the_same_as_dividing_each_time() {
+        for rate in [3, 7, 1_000_003, 149_760_000, 1_000_000_000_000] {
+            let once = TransmitTime::new(BitRate(rate), Bytes(1_508));
+            let (mut a, mut b) = (Carry::default(), Carry::default());
+            for _ in 0..1_000 {
+                let each = BitRate(rate).transmit_time(Bytes(1_508), a);
+                assert_eq!(once.after(b), each, "at {rate} bit/s");
+                (a, b) = (each.1, each.1);
+            }
+        }
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub(crate) struct Wakes {
     heap: Vec<u128>,
     /// Where each engine's entry is in `heap`, or `ABSENT`.
     place: Vec<u32>,
+    /// Whether the engine's deadline moved later, or away, since its entry was made.
+    early: Vec<bool>,
     serial: u64,
 }
 
@@ -35,6 +37,7 @@ impl Wakes {
     pub(crate) fn add(&mut self) {
         assert!(self.place.len() < (1 << NODE_BITS), "a graph holds at most 2^24 engines");
         self.place.push(ABSENT);
+        self.early.push(false);
     }
 
     /// The earliest entry. It may be early, never late.
@@ -45,21 +48,35 @@ impl Wakes {
 
     /// Notes that `node` next wants to wake at `at`. Later than its entry: the entry stays.
     pub(crate) fn ask(&mut self, node: NodeId, at: Option<Instant>) {
-        let Some(at) = at else { return };
+        let Some(at) = at else {
+            self.early[node.0 as usize] = true;
+            return;
+        };
         let place = self.place[node.0 as usize];
         if place == ABSENT {
             let key = self.key(node, at);
             self.heap.push(key);
             self.rise(self.heap.len() - 1, key);
-        } else if at < time_of(self.heap[place as usize]) {
+            self.early[node.0 as usize] = false;
+            return;
+        }
+        let entry = time_of(self.heap[place as usize]);
+        if at < entry {
             let key = self.key(node, at);
             self.rise(place as usize, key);
         }
+        self.early[node.0 as usize] = at > entry;
+    }
+
+    /// Whether the first entry may be earlier than its engine's deadline.
+    pub(crate) fn first_is_early(&self) -> bool {
+        self.heap.first().is_some_and(|&key| self.early[node_of(key)])
     }
 
     /// Replaces the first entry, which belongs to an engine that was just asked anew.
     pub(crate) fn expire(&mut self, at: Option<Instant>) {
         let node = node_of(self.heap[0]);
+        self.early[node] = false;
         if let Some(at) = at {
             #[expect(clippy::cast_possible_truncation, reason = "24 bits")]
             let key = self.key(NodeId(node as u32), at);
@@ -102,12 +119,18 @@ impl Wakes {
         let mut hole = 0;
         loop {
             let first = hole * ARITY + 1;
-            let children = first..(first + ARITY).min(self.heap.len());
-            let Some(least) = children.min_by_key(|&child| self.heap[child]) else { break };
-            if key <= self.heap[least] {
+            let end = (first + ARITY).min(self.heap.len());
+            let Some(children) = self.heap.get(first..end) else { break };
+            let (mut least, mut least_key) = (first, key);
+            for (child, &child_key) in (first..).zip(children) {
+                if child_key < least_key {
+                    (least, least_key) = (child, child_key);
+                }
+            }
+            if least_key == key {
                 break;
             }
-            self.put(hole, self.heap[least]);
+            self.put(hole, least_key);
             hole = least;
         }
         self.put(hole, key);

@@ -2,7 +2,7 @@
 
 use crate::profile::Profile;
 use crate::time::{Duration, Instant};
-use crate::units::{BitRate, Bytes, Carry};
+use crate::units::{BitRate, Bytes, Carry, TransmitTime};
 
 /// When a frame is on the transmitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,9 @@ pub struct Transmitter {
     rate: Profile<BitRate>,
     free_at: Instant,
     carry: Carry,
+    /// The size and time of the last frame: frames come in few sizes, and a division costs more
+    /// than the rest of a transmission.
+    last: (Bytes, TransmitTime),
 }
 
 impl Transmitter {
@@ -27,7 +30,12 @@ impl Transmitter {
     #[must_use]
     pub fn new(rate: Profile<BitRate>) -> Option<Self> {
         let comes_back = rate.values().last().is_some_and(|rate| rate.0 > 0);
-        comes_back.then_some(Self { rate, free_at: Instant::START, carry: Carry::default() })
+        comes_back.then_some(Self {
+            rate,
+            free_at: Instant::START,
+            carry: Carry::default(),
+            last: (Bytes(0), TransmitTime::default()),
+        })
     }
 
     /// How long a frame that arrives now would wait for its first bit.
@@ -45,7 +53,10 @@ impl Transmitter {
         let start = self.free_at;
         match self.rate {
             Profile::Constant(rate) => {
-                let (time, carry) = rate.transmit_time(frame, self.carry);
+                if frame != self.last.0 {
+                    self.last = (frame, TransmitTime::new(rate, frame));
+                }
+                let (time, carry) = self.last.1.after(self.carry);
                 self.free_at = start + time;
                 self.carry = carry;
             }

@@ -218,7 +218,8 @@ fn shift_for(window: u64) -> u8 {
 /// The receive buffer, which grows with what is delivered in a round trip (Linux's dynamic
 /// right-sizing, `tcp_rcv_space_adjust`; Fisk and Feng 2001): at the end of a round in which the
 /// application took more than in any before, room is made for twice that and 16 segments, and
-/// twice more by the fraction it grew. The first round is compared with 10 segments, as there.
+/// twice more by the fraction it grew. The first round is compared with 10 segments, as there, but
+/// with no more than half the first window, which a round of large segments could never exceed.
 #[derive(Clone, Debug)]
 struct AutoTuning {
     bytes: u64,
@@ -235,7 +236,7 @@ impl AutoTuning {
         let mut buffer = Self {
             bytes: config.receive_buffer_initial,
             bytes_max: config.receive_buffer,
-            space: config.receive_buffer_initial.min(10 * u64::from(config.mss)),
+            space: (config.receive_buffer_initial / 2).min(10 * u64::from(config.mss)),
             round_start: Instant::START,
             round_from: 1,
         };

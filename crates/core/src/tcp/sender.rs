@@ -517,10 +517,8 @@ impl Sender {
     pub fn deadline(&self) -> Option<Instant> {
         let timer = self.timeout_at.or_else(|| self.persist_at());
         let Recovery::Selective(selective) = &self.recovery else { return timer };
-        [timer, self.probe_due_at(selective), selective.detection_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        let timer = earlier(timer, self.probe_due_at(selective));
+        earlier(timer, selective.detection_deadline())
     }
 
     /// When a tail loss probe is to be sent: at the latest in place of a time-out.
@@ -588,5 +586,12 @@ impl Sender {
             Recovery::Cumulative(_) => false,
             Recovery::Selective(selective) => selective.retransmissions_wait(),
         }
+    }
+}
+
+fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
     }
 }
