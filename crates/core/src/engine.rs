@@ -1,7 +1,5 @@
 //! The contract of every engine: two verbs and a question.
 
-use std::collections::VecDeque;
-
 use crate::packet::{Packet, Port};
 use crate::time::Instant;
 use crate::trace::{DropCause, Event, EventKind, NodeId, Trace};
@@ -13,7 +11,7 @@ use crate::trace::{DropCause, Event, EventKind, NodeId, Trace};
 /// leaves through [`Cx::send`] in the same call.
 pub trait Engine {
     /// A packet has arrived on `port`, now.
-    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Packet);
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet);
 
     /// Does everything that is due at `cx.now()`. Calling it early, or twice, does nothing.
     fn wake(&mut self, cx: &mut Cx<'_>);
@@ -35,7 +33,7 @@ pub struct Cx<'a> {
 }
 
 /// Packets sent and not yet handed to the engine at the other end of their wire.
-pub type Outbox = VecDeque<(NodeId, Port, Packet)>;
+pub type Outbox = Vec<(NodeId, Port, Packet)>;
 
 impl<'a> Cx<'a> {
     /// A context for one call of the engine `node` at `now`. Loops make these; engines only use
@@ -58,7 +56,7 @@ impl<'a> Cx<'a> {
 
     /// Sends a packet out of `port`, now.
     pub fn send(&mut self, port: Port, packet: Packet) {
-        self.outbox.push_back((self.node, port, packet));
+        self.outbox.push((self.node, port, packet));
     }
 
     /// Reports a fact about `packet` that became true at `at`.

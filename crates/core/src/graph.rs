@@ -9,10 +9,8 @@
 //!    is a bug and panics.
 //! 5. Time never goes back.
 
-use std::collections::VecDeque;
-
 use crate::engine::{Cx, Engine, Outbox};
-use crate::packet::{Packet, Port};
+use crate::packet::{FlowId, Packet, Port};
 use crate::time::Instant;
 use crate::trace::{NodeId, Trace};
 use crate::wakes::Wakes;
@@ -38,6 +36,8 @@ pub struct Graph<E> {
     wires: Vec<Vec<Wire>>,
     wakes: Wakes,
     outbox: Outbox,
+    /// What is being delivered while engines fill the outbox anew.
+    batch: Outbox,
     egress: Vec<(Instant, NodeId, Port, Packet)>,
     now: Instant,
     calls: u64,
@@ -50,7 +50,8 @@ impl<E: Engine> Default for Graph<E> {
             engines: Vec::new(),
             wires: Vec::new(),
             wakes: Wakes::default(),
-            outbox: VecDeque::new(),
+            outbox: Vec::new(),
+            batch: Vec::new(),
             egress: Vec::new(),
             now: Instant::START,
             calls: 0,
@@ -166,7 +167,7 @@ impl<E: Engine> Graph<E> {
         mut trace: Option<&mut (dyn Trace + 'static)>,
     ) {
         self.run_until(at, trace.as_deref_mut());
-        self.deliver(to, packet, trace.as_deref_mut());
+        self.deliver(to, &packet, trace.as_deref_mut());
         self.settle(trace);
     }
 
@@ -197,7 +198,7 @@ impl<E: Engine> Graph<E> {
     fn deliver(
         &mut self,
         (node, port): (NodeId, Port),
-        packet: Packet,
+        packet: &Packet,
         trace: Option<&mut (dyn Trace + 'static)>,
     ) {
         self.count_call();
@@ -209,18 +210,26 @@ impl<E: Engine> Graph<E> {
         self.wakes.ask(node, next);
     }
 
+    /// Breadth first: all that was sent is delivered before what those deliveries send.
     fn settle(&mut self, mut trace: Option<&mut (dyn Trace + 'static)>) {
-        while let Some((from, port, packet)) = self.outbox.pop_front() {
-            let wire = self.wires[from.0 as usize].get(usize::from(port.0));
-            let to = match wire {
-                Some(Wire::To(node, port)) => (*node, *port),
-                Some(Wire::ByFlow(table)) => table[packet.flow.0 as usize],
-                Some(Wire::Egress) | None => {
-                    self.egress.push((self.now, from, port, packet));
-                    continue;
+        while !self.outbox.is_empty() {
+            let mut batch = std::mem::replace(&mut self.outbox, std::mem::take(&mut self.batch));
+            for &(from, port, ref packet) in &batch {
+                match self.destination(from, port, packet.flow) {
+                    Some(to) => self.deliver(to, packet, trace.as_deref_mut()),
+                    None => self.egress.push((self.now, from, port, *packet)),
                 }
-            };
-            self.deliver(to, packet, trace.as_deref_mut());
+            }
+            batch.clear();
+            self.batch = batch;
+        }
+    }
+
+    fn destination(&self, from: NodeId, port: Port, flow: FlowId) -> Option<(NodeId, Port)> {
+        match self.wires[from.0 as usize].get(usize::from(port.0))? {
+            Wire::Egress => None,
+            Wire::To(node, port) => Some((*node, *port)),
+            Wire::ByFlow(table) => Some(table[flow.0 as usize]),
         }
     }
 }

@@ -42,7 +42,7 @@ impl PacketId {
 }
 
 /// A packet: the header fields that every engine may read, and a body for the two ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Identity within the run.
     pub id: PacketId,
@@ -57,7 +57,7 @@ pub struct Packet {
 }
 
 /// What a packet carries.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A TCP segment.
     Segment(Segment),

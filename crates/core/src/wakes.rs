@@ -1,4 +1,4 @@
-//! The pending wake-ups: one entry an engine, in a 4-ary heap of packed keys.
+//! The pending wake-ups: one entry an engine, in a binary heap of packed keys.
 //!
 //! A key packs (instant, insertion number, engine) into 128 bits, so that one comparison decides
 //! and ties are first come, first served. An engine whose deadline moves later keeps its entry: a
@@ -8,7 +8,9 @@
 use crate::time::Instant;
 use crate::trace::NodeId;
 
-const ARITY: usize = 4;
+/// Children of an entry. Two measured 3 to 5 % faster overall than four: a direction's next wake-up
+/// is among the earliest, so its entry settles within a level or two and every comparison counts.
+const ARITY: usize = 2;
 const NODE_BITS: u32 = 24;
 const ABSENT: u32 = u32::MAX;
 

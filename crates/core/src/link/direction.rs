@@ -159,21 +159,21 @@ impl Direction {
 }
 
 impl Engine for Direction {
-    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Packet) {
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) {
         debug_assert_eq!(port, Self::IN, "packets enter a direction at one end");
         let now = cx.now();
         self.received.add(packet.bytes);
         self.start_due(now);
         if !self.queue.admits(packet.bytes, self.transmitter.wait(now)) {
-            self.drop(cx, DropCause::QueueFull, &packet);
+            self.drop(cx, DropCause::QueueFull, packet);
             return;
         }
-        let frame = self.frame(&packet);
+        let frame = self.frame(packet);
         let slot = self.transmitter.take(now, frame);
         let damaged = self.channel.damages(frame);
         let arrival = self.propagation.arrival(slot.departure);
-        cx.trace(now, EventKind::Enqueued, &packet);
-        cx.trace(slot.start, EventKind::Transmitted, &packet);
+        cx.trace(now, EventKind::Enqueued, packet);
+        cx.trace(slot.start, EventKind::Transmitted, packet);
         if slot.start > now {
             self.queue.enter(packet.bytes);
         } else {
@@ -181,7 +181,7 @@ impl Engine for Direction {
             self.started += 1;
         }
         let (start, departure) = (slot.start, slot.departure);
-        self.line.push_back(OnTheWay { start, departure, arrival, damaged, packet });
+        self.line.push_back(OnTheWay { start, departure, arrival, damaged, packet: *packet });
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {

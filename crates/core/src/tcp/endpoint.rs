@@ -286,11 +286,11 @@ impl Endpoint {
 }
 
 impl Engine for Endpoint {
-    fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Packet) {
+    fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: &Packet) {
         self.ledger.received.add(packet.bytes);
         self.ledger.consumed.add(packet.bytes);
         match &packet.body {
-            Body::Segment(segment) => self.on_segment(cx, &packet, segment),
+            Body::Segment(segment) => self.on_segment(cx, packet, segment),
             // A datagram of this flow would be somebody's mistake in wiring; a host ignores it.
             Body::Datagram { .. } => {}
         }

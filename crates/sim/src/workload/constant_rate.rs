@@ -75,7 +75,7 @@ impl ConstantRate {
 }
 
 impl Engine for ConstantRate {
-    fn input(&mut self, _cx: &mut Cx<'_>, _port: Port, _packet: Packet) {
+    fn input(&mut self, _cx: &mut Cx<'_>, _port: Port, _packet: &Packet) {
         unreachable!("a source is wired to send only");
     }
 
@@ -140,7 +140,7 @@ impl DatagramSink {
 }
 
 impl Engine for DatagramSink {
-    fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Packet) {
+    fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: &Packet) {
         self.received.add(packet.bytes);
         self.first.get_or_insert(cx.now());
         self.last = Some(cx.now());
