@@ -40,6 +40,7 @@ pub struct Graph<E> {
     batch: Outbox,
     egress: Vec<(Instant, NodeId, Port, Packet)>,
     now: Instant,
+    last_event: Instant,
     calls: u64,
     calls_at_now: u64,
 }
@@ -54,6 +55,7 @@ impl<E: Engine> Default for Graph<E> {
             batch: Vec::new(),
             egress: Vec::new(),
             now: Instant::START,
+            last_event: Instant::START,
             calls: 0,
             calls_at_now: 0,
         }
@@ -97,6 +99,12 @@ impl<E: Engine> Graph<E> {
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now
+    }
+
+    /// The moment of the last call of an engine; the clock may have moved on since.
+    #[must_use]
+    pub fn last_event(&self) -> Instant {
+        self.last_event
     }
 
     /// How many calls of engines were made.
@@ -146,7 +154,8 @@ impl<E: Engine> Graph<E> {
                     continue;
                 }
             }
-            self.advance(at);
+            self.move_clock(at);
+            self.count_call();
             let mut cx = Cx::new(at, node, &mut self.outbox, trace.as_deref_mut().map(|t| t as _));
             let engine = &mut self.engines[node.0 as usize];
             engine.wake(&mut cx);
@@ -155,7 +164,7 @@ impl<E: Engine> Graph<E> {
             self.wakes.expire(next);
             self.settle(trace.as_deref_mut());
         }
-        self.advance(limit.max(self.now));
+        self.move_clock(limit.max(self.now));
     }
 
     /// Hands a packet to an engine at `at`, after everything due until then.
@@ -176,16 +185,16 @@ impl<E: Engine> Graph<E> {
         std::mem::take(&mut self.egress)
     }
 
-    fn advance(&mut self, to: Instant) {
+    fn move_clock(&mut self, to: Instant) {
         assert!(to >= self.now, "time went back from {} to {to}", self.now);
         if to > self.now {
             self.now = to;
             self.calls_at_now = 0;
         }
-        self.count_call();
     }
 
     fn count_call(&mut self) {
+        self.last_event = self.now;
         self.calls += 1;
         self.calls_at_now += 1;
         assert!(

@@ -271,6 +271,8 @@ const TIME_NS_MAX: u64 = 100 * 86_400 * 1_000_000_000;
 const RATE_BPS_MAX: u64 = 100_000_000_000_000;
 const BUFFER_BYTES_MAX: u64 = 1 << 30;
 const FLOWS_MAX: usize = 100_000;
+/// Some 3 GB of columns.
+const SAMPLE_ROWS_MAX: u64 = 50_000_000;
 const DATAGRAM_PAYLOAD_BYTES_MAX: u32 = 65_507;
 /// RFC 9293, 3.7.1: 65,535 less the headers; RFC 879's least is 536, but small ones are in use.
 const MSS_BYTES: core::ops::RangeInclusive<u16> = 88..=65_495;
@@ -304,6 +306,12 @@ impl Plan {
             self.sample_interval_ns.is_none_or(|interval| interval >= 1_000),
             || at("sample_interval_ns"),
             "must be at least 1 microsecond",
+        );
+        let samples = self.sample_interval_ns.map_or(0, |interval| self.stop_ns / interval.max(1));
+        check.that(
+            samples.saturating_mul(self.flows.len() as u64 + 2) <= SAMPLE_ROWS_MAX,
+            || at("sample_interval_ns"),
+            "is so short that the run could give more than 50 million samples",
         );
         check.that(
             (1..=FLOWS_MAX).contains(&self.flows.len()),

@@ -25,6 +25,7 @@ pub struct Simulation {
     stop: Instant,
     sample_interval: Option<Duration>,
     next_sample: Instant,
+    sampled_until: Option<Instant>,
     flow_samples: Table,
     direction_samples: Table,
     events: Option<EventLog>,
@@ -36,7 +37,7 @@ pub struct Simulation {
 pub struct Outcome {
     /// Whether traffic ended by itself before the run's end.
     pub completed: bool,
-    /// The moment of the last sample or event.
+    /// The moment of the last event, or where the run was stopped.
     pub end: Instant,
     /// Packets served by a direction's queue and transmitter, added up.
     pub packet_hops: u64,
@@ -77,6 +78,7 @@ impl Simulation {
             stop: Instant::from_nanos(plan.stop_ns),
             sample_interval: plan.sample_interval_ns.map(Duration::from_nanos),
             next_sample: Instant::START,
+            sampled_until: None,
             flow_samples: flow_samples_table(),
             direction_samples: direction_samples_table(),
             events: plan.packet_events.then(EventLog::default),
@@ -97,7 +99,7 @@ impl Simulation {
         if let Some(interval) = self.sample_interval {
             // Nothing changes before the next event, so the samples in between are due.
             while self.next_sample < next {
-                self.sample();
+                self.sample(self.next_sample);
                 self.next_sample += interval;
             }
             limit = limit.min(self.next_sample);
@@ -126,10 +128,16 @@ impl Simulation {
     /// # Errors
     /// The balance that does not hold.
     pub fn finish(mut self) -> Result<Outcome, RunError> {
-        if self.sample_interval.is_some() {
-            self.sample();
+        let quiet = self.graph.next_event().is_none();
+        let now = match (self.finished, quiet) {
+            // The clock went on to the end of the last stretch, but nothing happened there.
+            (true, true) => self.graph.last_event(),
+            (true, false) => self.stop,
+            (false, _) => self.graph.now(),
+        };
+        if self.sample_interval.is_some() && self.sampled_until.is_none_or(|last| last < now) {
+            self.sample(now);
         }
-        let now = self.graph.now();
         let [forward, back] = self.layout.directions;
         let counters = [self.settle(forward, now), self.settle(back, now)];
         self.check_conservation()?;
@@ -141,7 +149,7 @@ impl Simulation {
             tables.push(log.table());
         }
         Ok(Outcome {
-            completed: self.finished && self.graph.next_event().is_none(),
+            completed: self.finished && quiet,
             end: now,
             packet_hops: counters.iter().map(|counters| counters.sent_packets).sum(),
             engine_calls: self.graph.calls(),
@@ -204,8 +212,8 @@ impl Simulation {
         Ok(())
     }
 
-    fn sample(&mut self) {
-        let now = self.next_sample.min(self.stop).max(self.graph.now());
+    fn sample(&mut self, now: Instant) {
+        self.sampled_until = Some(now);
         for direction in 0..2 {
             let counters = self.settle(self.layout.directions[direction], now);
             self.direction_samples.push([
