@@ -10,7 +10,7 @@ use super::receiver::{Receiver, UNSCALED_WINDOW_MAX};
 use super::segment::{Offer, SACK_BLOCKS_MAX, Segment, TIMESTAMP_OPTION_BYTES, Timestamps};
 use super::sender::{Ack, Outgoing, Sender};
 use super::seq::{Position, Wire};
-use crate::engine::{Cx, Engine, Ledger};
+use crate::engine::{Count, Cx, Engine, Ledger};
 use crate::packet::{Body, FlowId, Maker, Packet, PacketId, Port};
 use crate::time::{Duration, Instant};
 
@@ -60,7 +60,8 @@ pub struct Endpoint {
     acked_to: Position,
     serial: u64,
     facts: Facts,
-    ledger: Ledger,
+    received: Count,
+    sent: Count,
 }
 
 impl Endpoint {
@@ -84,7 +85,8 @@ impl Endpoint {
             acked_to: 0,
             serial: 0,
             facts: Facts::default(),
-            ledger: Ledger::default(),
+            received: Count::default(),
+            sent: Count::default(),
         }
     }
 
@@ -264,8 +266,7 @@ impl Endpoint {
         let bytes = segment.ip_bytes();
         let id = PacketId::new(self.flow, self.maker, self.serial);
         self.serial += 1;
-        self.ledger.created.add(bytes);
-        self.ledger.sent.add(bytes);
+        self.sent.add(bytes);
         let body = Body::Segment(segment);
         cx.send(Self::NET, Packet { id, born: now, flow: self.flow, bytes, body });
     }
@@ -287,8 +288,7 @@ impl Endpoint {
 
 impl Engine for Endpoint {
     fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: &Packet) {
-        self.ledger.received.add(packet.bytes);
-        self.ledger.consumed.add(packet.bytes);
+        self.received.add(packet.bytes);
         match &packet.body {
             Body::Segment(segment) => self.on_segment(cx, packet, segment),
             // A datagram of this flow would be somebody's mistake in wiring; a host ignores it.
@@ -310,8 +310,15 @@ impl Engine for Endpoint {
         }
     }
 
+    /// A host takes in what arrives and sends what it makes, at once.
     fn ledger(&self) -> Ledger {
-        self.ledger
+        Ledger {
+            received: self.received,
+            consumed: self.received,
+            created: self.sent,
+            sent: self.sent,
+            ..Ledger::default()
+        }
     }
 }
 

@@ -234,9 +234,14 @@ impl Sender {
         let edge_before = self.edge;
         self.edge = self.edge.max(ack.position + ack.window);
         self.window_max = self.window_max.max(ack.window);
+        if self.una == self.max {
+            // Nothing is outstanding, so only the window is news: so it is with every segment that
+            // reaches the receiving side of a transfer.
+            return;
+        }
         let una_before = self.una;
         let advanced = ack.position > una_before;
-        let duplicate = !advanced && ack.pure && self.edge == edge_before && self.max > self.una;
+        let duplicate = !advanced && ack.pure && self.edge == edge_before;
         if advanced {
             self.advance(now, ack, una_before);
         } else if edge_before <= self.una && self.edge > self.una {

@@ -1,0 +1,120 @@
+"""bentpipe: how traffic fares over a satellite link, simulated packet by packet.
+
+>>> import bentpipe
+>>> result = bentpipe.simulate("scenarios/geo-bulk.yaml")  # doctest: +SKIP
+>>> result.flows["goodput_bps"]  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bentpipe._simulate import simulate
+    from bentpipe.errors import (
+        BentpipeError,
+        InternalError,
+        InvalidRunError,
+        MachineError,
+        ScenarioError,
+        ThresholdError,
+        UnitError,
+        UsageError,
+    )
+    from bentpipe.presets import PRESETS, Preset
+    from bentpipe.results import Result
+    from bentpipe.scenario import (
+        Bulk,
+        ConstantRate,
+        DelayStep,
+        Direction,
+        Link,
+        Queue,
+        RateStep,
+        Scenario,
+        Tcp,
+        from_dict,
+        json_schema,
+        load,
+    )
+    from bentpipe.sweep import Job, Outcome, run_many
+
+    __version__: str
+
+# Where each public name lives. They are imported when first used: the command line answers
+# `--version` and `--help` without waiting for numpy, pydantic and polars.
+_HOMES = {
+    "Bulk": "scenario",
+    "BentpipeError": "errors",
+    "ConstantRate": "scenario",
+    "DelayStep": "scenario",
+    "Direction": "scenario",
+    "InternalError": "errors",
+    "InvalidRunError": "errors",
+    "Job": "sweep",
+    "Link": "scenario",
+    "MachineError": "errors",
+    "Outcome": "sweep",
+    "PRESETS": "presets",
+    "Preset": "presets",
+    "Queue": "scenario",
+    "RateStep": "scenario",
+    "Result": "results",
+    "Scenario": "scenario",
+    "ScenarioError": "errors",
+    "Tcp": "scenario",
+    "ThresholdError": "errors",
+    "UnitError": "errors",
+    "UsageError": "errors",
+    "from_dict": "scenario",
+    "json_schema": "scenario",
+    "load": "scenario",
+    "run_many": "sweep",
+    "simulate": "_simulate",
+}
+
+__all__ = [
+    "PRESETS",
+    "BentpipeError",
+    "Bulk",
+    "ConstantRate",
+    "DelayStep",
+    "Direction",
+    "InternalError",
+    "InvalidRunError",
+    "Job",
+    "Link",
+    "MachineError",
+    "Outcome",
+    "Preset",
+    "Queue",
+    "RateStep",
+    "Result",
+    "Scenario",
+    "ScenarioError",
+    "Tcp",
+    "ThresholdError",
+    "UnitError",
+    "UsageError",
+    "__version__",
+    "from_dict",
+    "json_schema",
+    "load",
+    "run_many",
+    "simulate",
+]
+
+
+if not TYPE_CHECKING:  # a checker would take every misspelt name for one that this function knows
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            return import_module("bentpipe._core").version()
+        if name not in _HOMES:
+            raise AttributeError(f"module 'bentpipe' has no attribute {name!r}")
+        return getattr(import_module(f"bentpipe.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

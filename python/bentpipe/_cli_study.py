@@ -1,0 +1,131 @@
+"""The verb ``study``: one sub-command for each study in the registry, made when it is asked for.
+
+The registry is imported only under this verb, so that no other one waits for it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from bentpipe.studies import Study
+
+_EXIT_INTERRUPTED: Final = 130
+_SEED: Final = 1
+
+
+class StudyGroup(TyperGroup):
+    """The sub-commands of ``study``: ``list``, and the name of each study."""
+
+    # typer keeps the type of its contexts private.
+    def list_commands(self, _context: Any) -> list[str]:
+        """Return the names of all sub-commands."""
+        from bentpipe.studies import STUDIES
+
+        return ["list", *STUDIES]
+
+    def get_command(self, _context: Any, name: str) -> Any:
+        """Return the sub-command called ``name``, or None."""
+        from bentpipe.studies import STUDIES
+
+        if name == "list":
+            return _command("list", _list, "Example: bentpipe study list")
+        if name not in STUDIES:
+            return None
+        return _study_command(STUDIES[name])
+
+    def resolve_command(self, context: Any, arguments: list[str]) -> Any:
+        """Find a sub-command; the parent suggests only from what ``commands`` holds."""
+        for name in self.list_commands(context):
+            self.commands.setdefault(name, self.get_command(context, name))
+        return super().resolve_command(context, arguments)
+
+
+def _list(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+) -> None:
+    """List the studies and the publications that they re-run."""
+    from bentpipe.studies import STUDIES
+
+    if as_json:
+        rows = [
+            {"name": study.name, "title": study.title, "source": study.source}
+            for study in STUDIES.values()
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    from bentpipe._cli_tables import plain_table, show
+
+    cells = [(study.name, study.title, study.source) for study in STUDIES.values()]
+    show(plain_table(("study", "title", "source"), cells))
+
+
+def _study_command(study: Study) -> Any:
+    def run_study(
+        runs: Annotated[
+            int | None,
+            typer.Option(min=1, help="Runs for each cell that draws chance.", show_default=False),
+        ] = None,
+        seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = _SEED,
+        threads: Annotated[
+            int | None,
+            typer.Option(min=1, help="Threads; one a core by default.", show_default=False),
+        ] = None,
+        out: Annotated[
+            Path | None,
+            typer.Option(
+                help="Write report.html and the data into this folder.", show_default=False
+            ),
+        ] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    ) -> None:
+        _run(study, runs=runs, seed=seed, threads=threads, out=out, as_json=as_json)
+
+    run_study.__doc__ = f"{study.title}. Source: {study.source}"
+    example = f"Example: bentpipe study {study.name} --out results/{study.name}"
+    return _command(study.name, run_study, example)
+
+
+def _command(name: str, function: Any, example: str) -> Any:
+    app = typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.command(name, epilog=example)(function)
+    return typer.main.get_command(app)
+
+
+def _run(
+    study: Study,
+    *,
+    runs: int | None,
+    seed: int,
+    threads: int | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    from bentpipe._progress import Progress
+    from bentpipe.results import prepare_output_folder
+
+    if out is not None:
+        prepare_output_folder(out)
+    with Progress(f"study {study.name}") as progress:
+        outcome = study.run(runs=runs, seed=seed, threads=threads, progress=progress.count)
+    if out is not None:
+        outcome.write(out)
+        typer.echo(f"bentpipe: wrote {out} (report.html shows it)", err=True)
+    if as_json:
+        print(json.dumps(outcome.to_json(), indent=2))
+    else:
+        from bentpipe._cli_tables import show
+
+        show(outcome.table())
+    if outcome.interrupted:
+        typer.echo("bentpipe: interrupted; the figures are of the runs that were done", err=True)
+        raise typer.Exit(_EXIT_INTERRUPTED)

@@ -1,0 +1,146 @@
+"""Tables that a person reads on the terminal; each number carries unit, direction and layer."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from bentpipe.metrics import jain, joint_goodput_bps
+from bentpipe.presets import Preset
+from bentpipe.results import Result
+from bentpipe.units import format_duration, format_rate, format_size
+
+# More rows scroll the directions off the screen; --json and --out have every flow.
+_MOST_FLOWS: Final = 24
+# A pipe has no width; wide enough that no table is wrapped.
+_PIPE_WIDTH: Final = 160
+
+
+def show(*renderables: RenderableType) -> None:
+    """Print to stdout, unwrapped and without colours when it is not a terminal."""
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    for renderable in renderables:
+        console.print(renderable)
+
+
+def run_tables(result: Result) -> list[RenderableType]:
+    """Return the tables of flows and directions of a run, and a line on the run itself."""
+    flows = result.flows.to_dicts()
+    goodputs = result.goodput_bps
+    manifest = result.manifest
+    state = "interrupted at" if result.interrupted else "ended at"
+    head = (
+        f"{manifest['scenario'].get('name') or 'Scenario'}: seed {manifest['seed']}, "
+        f"{state} {format_duration(manifest['end_ns'])}, {manifest['packet_hops']:,} packet-hops"
+    )
+    tables: list[RenderableType] = [head, _flows(flows[:_MOST_FLOWS])]
+    if len(flows) > _MOST_FLOWS:
+        tables.append(f"... and {len(flows) - _MOST_FLOWS} more flows (--json shows them all)")
+    for direction in ("forward", "return"):
+        rivals = [
+            i
+            for i, flow in enumerate(flows)
+            if flow["direction"] == direction and flow["kind"] == "bulk"
+        ]
+        if len(rivals) > 1:
+            tables.append(
+                f"{direction}: {len(rivals)} bulk flows, joint goodput "
+                f"{format_rate(joint_goodput_bps(result, rivals))}, "
+                f"fairness (Jain) {jain(goodputs[rivals]):.3f}"
+            )
+    tables.append(_directions(result.directions.to_dicts()))
+    return tables
+
+
+def _flows(flows: list[dict[str, Any]]) -> Table:
+    table = _table("Flows (goodput and delivered: application bytes)", ("flow", "direction"))
+    for heading in (
+        "goodput",
+        "delivered",
+        "segments sent again",
+        "timeouts",
+        "RTT min / mean",
+        "one-way delay mean / max",
+        "finished at",
+    ):
+        table.add_column(heading, justify="right")
+    for flow in flows:
+        table.add_row(
+            flow["name"],
+            flow["direction"],
+            format_rate(flow["goodput_bps"]),
+            format_size(flow["delivered_bytes"]),
+            f"{flow['retransmitted_segments']} of {flow['sent_segments']}",
+            str(flow["timeouts"]),
+            _pair(flow["rtt_ns_min"], flow["rtt_ns_mean"]),
+            _pair(flow["one_way_delay_ns_mean"], flow["one_way_delay_ns_max"]),
+            "-" if flow["finished_ns"] is None else format_duration(flow["finished_ns"]),
+        )
+    return table
+
+
+def _directions(directions: list[dict[str, Any]]) -> Table:
+    table = _table("Link (sent: link bytes, framing included; queue: IP bytes)", ("direction",))
+    for heading in (
+        "utilization",
+        "sent",
+        "packets sent",
+        "packets dropped: queue full",
+        "packets dropped: bit error",
+        "largest queue",
+    ):
+        table.add_column(heading, justify="right")
+    for row in directions:
+        table.add_row(
+            row["direction"],
+            f"{row['utilization']:.1%}",
+            format_size(row["sent_bytes"]),
+            f"{row['sent_packets']:,}",
+            f"{row['dropped_packets_queue_full']:,}",
+            f"{row['dropped_packets_bit_error']:,}",
+            format_size(row["queue_bytes_max"]),
+        )
+    return table
+
+
+def presets_table(presets: Mapping[str, Preset]) -> Table:
+    """Return the presets, one a row."""
+    table = _table("", ("preset", "link", "forward", "return"))
+    for preset in presets.values():
+        ends = (preset.link["forward"], preset.link["return"])
+        table.add_row(preset.name, preset.title, *(f"{e['rate']}, {e['delay']}" for e in ends))
+    return table
+
+
+def preset_text(preset: Preset) -> str:
+    """Return a preset as it would stand in a scenario file, and the source of its numbers."""
+    lines = [f"{preset.name}: {preset.title}", "", "link:"]
+    for name, values in preset.link.items():
+        fields = f"rate: {values['rate']}, delay: {values['delay']}"
+        lines.append(f"  {name}: {{{fields}, queue: {{limit: {values['queue']['limit']}}}}}")
+    return "\n".join([*lines, "", *textwrap.wrap(f"Source: {preset.source}", width=88)])
+
+
+def plain_table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
+    """Return a table of texts."""
+    table = _table("", columns)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _table(title: str, columns: tuple[str, ...]) -> Table:
+    table = Table(*columns, title=title or None, title_justify="left", box=None, pad_edge=False)
+    table.header_style = "bold"
+    return table
+
+
+def _pair(first_ns: float | None, second_ns: float | None) -> str:
+    if first_ns is None or second_ns is None:
+        return "-"
+    return f"{format_duration(first_ns)} / {format_duration(second_ns)}"

@@ -1,0 +1,46 @@
+"""The extension module, built from crates/py: a plan goes in as JSON, columns come out as bytes."""
+
+from typing import TypedDict, final, type_check_only
+
+__all__ = ["Monitor", "PlanError", "RunError", "names", "run", "validate", "version"]
+
+class PlanError(ValueError):
+    """The plan is not valid; the message names the field."""
+
+class RunError(RuntimeError):
+    """A run broke a promise: packets were not conserved, or the loop did not advance."""
+
+@final
+class Monitor:
+    """A handle on a run from another thread."""
+
+    def __init__(self) -> None: ...
+    def cancel(self) -> None:
+        """Ask the run to stop; it returns what it recorded so far."""
+
+    @property
+    def fraction(self) -> float:
+        """How far the run is, 0 to 1."""
+
+@type_check_only
+class RawRun(TypedDict):
+    """What `run` returns; a column is dtype, packed little-endian data, validity (a byte a row)."""
+
+    completed: bool
+    interrupted: bool
+    end_ns: int
+    packet_hops: int
+    engine_calls: int
+    tables: dict[str, dict[str, tuple[str, bytes, bytes | None]]]
+
+def version() -> str:
+    """Return the version of bentpipe."""
+
+def names() -> dict[str, list[str]]:
+    """Return the names that number columns refer to: the index is the number."""
+
+def validate(plan_json: str) -> None:
+    """Check a plan; raise PlanError naming the field."""
+
+def run(plan_json: str, seed: int, monitor: Monitor | None = None) -> RawRun:
+    """Run a plan, with the interpreter lock released."""

@@ -1,0 +1,273 @@
+"""YAML text to plain data, with the line of every value, so that an error can point at it.
+
+YAML 1.2 through ruamel.yaml's composer; the data are built here, from its nodes. Refused, because
+each has hidden a mistake or attacked a parser: duplicate keys, tags other than those of the core
+schema, keys that are not text, several documents, aliases that expand beyond `MOST_VALUES` or
+contain themselves, and files over `LARGEST_FILE_BYTES`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from bentpipe.errors import Problem, ScenarioError
+
+# The longest example is 2 kB; the pure-Python scanner reads about 200 kB a second.
+LARGEST_FILE_BYTES: Final = 256 * 1024
+# More values than a scenario with the most flows needs; an alias bomb has billions.
+MOST_VALUES: Final = 100_000
+
+_CORE: Final = "tag:yaml.org,2002:"
+# ruamel tells dates from text; here they are text.
+_SCALARS: Final = {
+    f"{_CORE}{tag}": "text" if tag in ("str", "timestamp") else tag
+    for tag in ("null", "bool", "int", "float", "str", "timestamp")
+}
+_BOOLEANS: Final = {"true": True, "false": False}
+_LONGEST_SHOWN: Final = 40
+
+FieldPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value was written: a file and a line, or a ``--set`` option without a line."""
+
+    source: str
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """Plain data (mappings, lists and scalars) and the place of each value in them."""
+
+    data: dict[str, Any]
+    source: str
+    places: dict[FieldPath, Place] = field(default_factory=dict)
+
+    def place(self, path: FieldPath) -> Place:
+        """Return where ``path`` was written, or where the nearest value around it was."""
+        for length in range(len(path), -1, -1):
+            if path[:length] in self.places:
+                return self.places[path[:length]]
+        return Place(self.source)
+
+    def problem(self, path: FieldPath, message: str) -> Problem:
+        """Return a Problem that points at ``path``."""
+        place = self.place(path)
+        return Problem(source=place.source, line=place.line, field=dotted(path), message=message)
+
+
+def dotted(path: FieldPath) -> str:
+    """Write a path as a person types it: ``("traffic", 0, "size")`` gives ``"traffic.0.size"``."""
+    return ".".join(str(part) for part in path)
+
+
+def read_file(path: Path) -> Document:
+    """Read one YAML file whose top is a mapping.
+
+    Raises:
+        ScenarioError: the file cannot be read, is not text, is not YAML, or is not a mapping.
+    """
+    source = str(path)
+    try:
+        if path.is_dir():
+            raise _refusal(source, "is a directory; name a scenario file")
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise _refusal(source, "no such file") from None
+    except OSError as error:
+        raise _refusal(source, f"cannot be read: {error.strerror or error}") from None
+    if len(content) > LARGEST_FILE_BYTES:
+        raise _refusal(source, f"is larger than {LARGEST_FILE_BYTES} bytes; is it a scenario?")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise _refusal(source, "is not a text file; a scenario is YAML in UTF-8")
+    return read_text(text, source)
+
+
+def read_text(text: str, source: str) -> Document:
+    """Read YAML text whose top is a mapping; ``source`` names it in errors.
+
+    Raises:
+        ScenarioError: the text is not YAML as this module reads it, or not a mapping.
+    """
+    data, places = _build(text, source)
+    if data is None:
+        raise _refusal(source, "is empty; a scenario has at least link, traffic and duration")
+    if not isinstance(data, dict):
+        kind = "a list" if isinstance(data, list) else f'"{data}"'
+        raise _refusal(source, f"read {kind} at the top; a scenario is a mapping (name: value)", 1)
+    return Document(data=data, source=source, places=places)
+
+
+def with_settings(document: Document, settings: list[str]) -> Document:
+    """Return a document with each ``path=value`` laid over it, in order.
+
+    The path is dotted, with numbers for the entries of lists (``traffic.0.size=1 MB``); the value
+    is YAML. Mappings on the way that the document does not have are added: whether their names
+    exist is for the scenario to say.
+
+    Raises:
+        ScenarioError: no ``=``, an empty path, a value that is not YAML, or a path that leads
+            through a scalar or beyond the end of a list.
+    """
+    changed = Document(
+        data=copy.deepcopy(document.data), source=document.source, places=dict(document.places)
+    )
+    for setting in settings:
+        _apply(changed, setting)
+    return changed
+
+
+def _apply(document: Document, setting: str) -> None:
+    source = f"--set {setting}"
+    name, equals, text = setting.partition("=")
+    if not equals or not name.strip():
+        raise _refusal(source, "write it as path=value, such as link.forward.delay=150ms")
+    try:
+        value, _ = _build(text, source)
+    except ScenarioError as error:
+        raise ScenarioError(*(replace(problem, line=None) for problem in error.problems)) from None
+    container: Any = document.data
+    path: FieldPath = ()
+    parts = name.strip().split(".")
+    for position, part in enumerate(parts):
+        last = position == len(parts) - 1
+        key = _key(container, part, path, source)
+        path = (*path, key)
+        if last:
+            container[key] = value
+        elif isinstance(container, dict) and container.get(part) is None:
+            container[part] = {}
+            document.places[path] = Place(source)
+        container = container[key]
+    for old in [place for place in document.places if place[: len(path)] == path]:
+        del document.places[old]
+    document.places[path] = Place(source)
+
+
+def _key(container: Any, part: str, path: FieldPath, source: str) -> str | int:
+    """Return ``part`` as a key of ``container``, refusing one that cannot lead anywhere."""
+    if isinstance(container, dict):
+        return part
+    if not isinstance(container, list):
+        raise _refusal(source, f'{dotted(path)} is the value "{container}"; it has no "{part}"')
+    if not part.isascii() or not part.isdigit() or int(part) >= len(container):
+        entries = f"entries 0 to {len(container) - 1}" if container else "no entries"
+        raise _refusal(source, f'{dotted(path)} is a list with {entries}; read "{part}"')
+    return int(part)
+
+
+def _build(text: str, source: str) -> tuple[Any, dict[FieldPath, Place]]:
+    """Return the data of a YAML text and the place of each value in it."""
+    builder = _Builder(source)
+    try:
+        return builder.build(_compose(text, source), ()), builder.places
+    except RecursionError:
+        raise _refusal(source, "is nested too deeply, or contains itself") from None
+
+
+def _compose(text: str, source: str) -> Node | None:
+    try:
+        return YAML(typ="safe", pure=True).compose(text)  # type: ignore[no-any-return]
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        reason = " ".join(part for part in (error.context, error.problem) if part)
+        line = None if mark is None else mark.line + 1
+        raise _refusal(source, f"YAML syntax: {reason}", line) from None
+    except YAMLError as error:
+        raise _refusal(source, f"YAML syntax: {str(error).splitlines()[0]}") from None
+
+
+class _Builder:
+    """Builds plain data from nodes, counting the values and noting their places."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.places: dict[FieldPath, Place] = {}
+        self._values = 0
+
+    def build(self, node: Node | None, path: FieldPath) -> Any:
+        if node is None:
+            return None
+        line = node.start_mark.line + 1
+        # An alias is built again at each use, so that this counts what it expands to.
+        self._values += 1
+        if self._values > MOST_VALUES:
+            raise _refusal(self.source, f"has more than {MOST_VALUES} values (aliases expanded)")
+        # The line of its key, noted before, is the better place for a mapping that starts below it.
+        self.places.setdefault(path, Place(self.source, line))
+        tag = str(node.tag)
+        if isinstance(node, MappingNode) and tag == f"{_CORE}map":
+            return self._mapping(node, path)
+        if isinstance(node, SequenceNode) and tag == f"{_CORE}seq":
+            return [self.build(item, (*path, i)) for i, item in enumerate(node.value)]
+        if isinstance(node, ScalarNode) and tag in _SCALARS:
+            return self._scalar(node.value, _SCALARS[tag], path, line)
+        raise self._refuse(f'tag "{tag}" is not allowed; write plain YAML', path, line)
+
+    def _mapping(self, node: MappingNode, path: FieldPath) -> dict[str, Any]:
+        built: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, ScalarNode) or str(key_node.tag) != f"{_CORE}str":
+                shown = getattr(key_node, "value", "")
+                raise self._refuse(f'read the key "{shown}"; field names are text', path, line)
+            key = str(key_node.value)
+            if key in built:
+                message = f'duplicate field "{key}"; it was given on line {lines[key]} already'
+                raise self._refuse(message, path, line)
+            lines[key] = line
+            self.places[(*path, key)] = Place(self.source, line)
+            built[key] = self.build(value_node, (*path, key))
+        return built
+
+    def _scalar(self, text: str, kind: str, path: FieldPath, line: int) -> Any:
+        if kind == "null":
+            return None
+        try:
+            if kind == "bool":
+                return _BOOLEANS[text.lower()]
+            if kind == "int":
+                return _integer(text)
+            if kind == "float":
+                return _float(text)
+        except (ValueError, KeyError):
+            shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+            raise self._refuse(f'read "{shown}"; it cannot be read as {kind}', path, line) from None
+        return text
+
+    def _refuse(self, message: str, path: FieldPath, line: int) -> ScenarioError:
+        problem = Problem(source=self.source, field=dotted(path), message=message, line=line)
+        return ScenarioError(problem)
+
+
+def _integer(text: str) -> int:
+    based = text.lstrip("+-")[:2].lower() in ("0x", "0o")
+    return int(text, 0) if based else int(text)
+
+
+def _float(text: str) -> float:
+    plain = text.replace("_", "").lower()
+    named = {"inf": math.inf, "nan": math.nan}.get(plain.lstrip("+-."))
+    if named is None:
+        return float(plain)
+    return -named if plain.startswith("-") else named
+
+
+def _refusal(source: str, message: str, line: int | None = None) -> ScenarioError:
+    return ScenarioError(Problem(source=source, field="", message=message, line=line))

@@ -1,0 +1,72 @@
+"""Progress with an estimate of the time left, on stderr, for work that takes over two seconds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    import rich.progress
+
+QUIET_S: Final = 2.0
+# A log file wants to see that the work goes on, not each step of it.
+_LINE_EVERY_S: Final = 10.0
+
+
+class Progress:
+    """Shows a bar on a terminal and a line now and then elsewhere; shows nothing in short work."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._started = time.monotonic()
+        self._next_line = self._started + _LINE_EVERY_S
+        self._bar: rich.progress.Progress | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def fraction(self, done: float) -> None:
+        """Report that a fraction, 0 to 1, of the work is done."""
+        now = time.monotonic()
+        if now - self._started < QUIET_S:
+            return
+        if sys.stderr.isatty():
+            self._show_bar(done)
+        elif now >= self._next_line:
+            self._next_line = now + _LINE_EVERY_S
+            elapsed_s = now - self._started
+            left = f", about {elapsed_s * (1 - done) / done:.0f} s left" if done > 0 else ""
+            print(f"bentpipe: {self._title}: {done:.0%}{left}", file=sys.stderr, flush=True)
+
+    def count(self, done: int, total: int) -> None:
+        """Report that so many of all runs are done."""
+        self.fraction(done / total)
+
+    def _show_bar(self, done: float) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        if self._bar is None:
+            self._bar = Bar(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.add_task(self._title, total=1.0)
+            self._bar.start()
+        self._bar.update(self._bar.task_ids[0], completed=done)

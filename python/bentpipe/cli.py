@@ -1,0 +1,241 @@
+"""The command line: parse, call one function, print. Data go to stdout, everything else to stderr.
+
+Exit codes: 0 pass, 1 internal error, 2 usage or bad input, 3 the machine lacks something, 4 the run
+is invalid, 99 a threshold failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from bentpipe._cli_study import StudyGroup
+from bentpipe.errors import BentpipeError, MachineError, ScenarioError, UsageError
+
+if TYPE_CHECKING:
+    from bentpipe.results import Result
+
+EXIT_INTERNAL: Final = 1
+EXIT_INTERRUPTED: Final = 130
+
+app = typer.Typer(
+    name="bentpipe",
+    help="Simulate traffic over a satellite link, packet by packet.",
+    epilog="Example: bentpipe run scenarios/geo-bulk.yaml --set link.forward.delay=150ms",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(
+    typer.Typer(
+        cls=StudyGroup,
+        help="Run a published experiment again and print published beside measured.",
+        epilog="Example: bentpipe study jpl --runs 30 --out results/jpl",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        callback=lambda: None,
+    ),
+    name="study",
+)
+
+ScenarioFile = Annotated[Path, typer.Argument(help="A scenario file (YAML).", show_default=False)]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Lay a value over the scenario, such as traffic.0.size=1MB; repeatable.",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line on ``arguments`` (None: those of the process); return the exit code."""
+    try:
+        typer.main.get_command(app).main(
+            args=None if arguments is None else list(arguments), prog_name="bentpipe"
+        )
+    except BentpipeError as error:
+        for line in str(error).splitlines():
+            print(f"bentpipe: {line}", file=sys.stderr)
+        return error.exit_code
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else EXIT_INTERNAL
+    except Exception:  # noqa: BLE001 - the last resort: a bug must end with exit code 1
+        traceback.print_exc()
+        print("bentpipe: internal error; please report the lines above", file=sys.stderr)
+        return EXIT_INTERNAL
+    return 0
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from bentpipe import _core
+
+        print(f"bentpipe {_core.version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(epilog="Example: bentpipe run scenarios/geo-bulk.yaml --set traffic.0.size=1MB --json")
+def run(
+    scenario: ScenarioFile,
+    settings: Settings = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Replace the scenario's seed.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the result and report.html into this folder.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate a scenario and print how each flow and direction fared."""
+    from bentpipe._progress import Progress
+    from bentpipe._simulate import simulate_partly
+    from bentpipe.results import REPORT, prepare_output_folder
+    from bentpipe.scenario import load
+
+    loaded = load(scenario, settings=tuple(settings or ()))
+    if out is not None:
+        prepare_output_folder(out)
+    with Progress("simulating") as progress:
+        result = simulate_partly(loaded, seed=seed, progress=progress.fraction)
+    if out is not None:
+        result.save(out)
+        _write_report(result, out / REPORT)
+        _note(f"wrote {out} ({REPORT} shows it)")
+    if as_json:
+        _print_json(result.summary())
+    else:
+        from bentpipe._cli_tables import run_tables, show
+
+        show(*run_tables(result))
+    if result.interrupted:
+        kept = "" if out is None else f"; what was recorded is in {out}"
+        _note(f"interrupted{kept}")
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+@app.command(epilog="Example: bentpipe validate scenarios/geo-bulk.yaml")
+def validate(scenario: ScenarioFile, settings: Settings = None, as_json: AsJson = False) -> None:
+    """Check a scenario file without running it; --json prints its complete plan."""
+    from bentpipe.scenario import load
+
+    try:
+        plan = load(scenario, settings=tuple(settings or ())).plan()
+    except ScenarioError as error:
+        if as_json:
+            problems = [asdict(problem) for problem in error.problems]
+            _print_json({"valid": False, "problems": problems})
+        raise
+    if as_json:
+        _print_json({"valid": True, "plan": plan})
+    else:
+        print(f"{scenario}: valid, {len(plan['flows'])} flows")
+
+
+@app.command(epilog="Example: bentpipe presets geo")
+def presets(
+    name: Annotated[
+        str | None, typer.Argument(help="Show this preset and its source.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the named links, or show one with the source of its numbers."""
+    from bentpipe._explain import choice
+    from bentpipe.presets import PRESETS
+
+    if name is not None and name not in PRESETS:
+        raise UsageError(f"preset: {choice(name, tuple(PRESETS))}")
+    if as_json:
+        chosen = PRESETS.values() if name is None else [PRESETS[name]]
+        _print_json([asdict(preset) for preset in chosen])
+        return
+    from bentpipe._cli_tables import preset_text, presets_table, show
+
+    if name is None:
+        show(presets_table(PRESETS))
+    else:
+        print(preset_text(PRESETS[name]))
+
+
+@app.command(epilog="Example: bentpipe report results/geo --out geo.html")
+def report(
+    folder: Annotated[Path, typer.Argument(help="A result folder.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The HTML file; report.html in the folder by default.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Write the HTML report of a result folder; print its path."""
+    from bentpipe.results import REPORT, Result
+
+    path = folder / REPORT if out is None else out
+    _write_report(Result.load(folder), path)
+    print(path)
+
+
+@app.command(epilog="Example: bentpipe doctor --json")
+def doctor(as_json: AsJson = False) -> None:
+    """Look whether this machine has all that bentpipe needs."""
+    from bentpipe._cli_doctor import examine
+
+    checks = examine(Path.cwd())
+    if as_json:
+        _print_json({"ok": all(c.ok for c in checks), "checks": [asdict(c) for c in checks]})
+    else:
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            print(f"{'ok ' if check.ok else 'NO '} {check.name:{width}}  {check.found}")
+    missing = [check for check in checks if not check.ok]
+    if missing:
+        lines = [f"{check.name}: {check.found}; to fix it: {check.fix}" for check in missing]
+        raise MachineError("\n".join(lines))
+
+
+@app.command(epilog="Example: bentpipe schema > scenario.schema.json")
+def schema() -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    from bentpipe.scenario import json_schema
+
+    _print_json(json_schema())
+
+
+def _write_report(result: Result, path: Path) -> None:
+    from bentpipe.report import write_run_report
+
+    try:
+        write_run_report(result, path)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _print_json(data: Any) -> None:
+    print(json.dumps(data, indent=2))
+
+
+def _note(text: str) -> None:
+    print(f"bentpipe: {text}", file=sys.stderr)

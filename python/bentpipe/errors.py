@@ -1,0 +1,78 @@
+"""The exceptions that bentpipe raises on purpose, each with the exit code of the command line.
+
+Anything else that escapes is a bug and ends the command line with exit code 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class BentpipeError(Exception):
+    """Base class of every deliberate error; ``exit_code`` is what the command line returns."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class InternalError(BentpipeError):
+    """A promise of bentpipe itself was broken (conservation of packets, for example)."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UsageError(BentpipeError):
+    """Something that was asked for cannot be done as written; nothing was run."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class UnitError(UsageError, ValueError):
+    """A quantity could not be read; the message names what was read and what is allowed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One thing wrong with a scenario.
+
+    ``field`` is the path from the top of the scenario ("link.forward.rate"), empty for the
+    document as a whole. ``line`` counts from 1 and is None where there is no text to point at.
+    """
+
+    source: str
+    field: str
+    message: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        place = self.source if self.line is None else f"{self.source}:{self.line}"
+        return ": ".join(part for part in (place, self.field, self.message) if part)
+
+
+class ScenarioError(UsageError, ValueError):
+    """A scenario is wrong; each of ``problems`` names the place, what was read and what is allowed.
+
+    The text of the error is one line a problem.
+    """
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+class MachineError(BentpipeError):
+    """The machine lacks something; the message names it and the fix."""
+
+    exit_code: ClassVar[int] = 3
+
+
+class InvalidRunError(BentpipeError):
+    """A run finished and its result must not be used."""
+
+    exit_code: ClassVar[int] = 4
+
+
+class ThresholdError(BentpipeError):
+    """A run is valid and misses a threshold that was asked for."""
+
+    exit_code: ClassVar[int] = 99

@@ -1,0 +1,309 @@
+"""Quantities as people write them, and the integers that the plan holds.
+
+A quantity is a number and a unit: ``16 Mbit/s``, ``275 ms``, ``120 kB``. The prefixes k, M, G and T
+are powers of 1000; Ki, Mi and Gi are powers of 1024. ``B`` is a byte and ``bit`` is a bit. Case
+counts. Spellings that people read in two ways (``KB``, ``mbps``, ``Mb/s``, ``16 M``, a bare number)
+are refused with a suggestion, never guessed.
+
+Numbers are read exactly, as decimal fractions: a quantity that is not a whole number of its base
+unit (nanosecond, byte, bit/s) is refused too.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, Literal
+
+from bentpipe.errors import UnitError
+
+# The plan holds unsigned 64-bit integers; half of their range keeps a sum of two of them in range.
+LARGEST: Final = 2**63 - 1
+
+# Ten digits of mantissa and a small exponent say any quantity of a link; the bound keeps
+# "1e999999999 s" from becoming a number with a billion digits.
+_LONGEST_TEXT: Final = 64
+_LARGEST_EXPONENT: Final = 30
+
+_QUANTITY: Final = re.compile(
+    r"\s*(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE](?P<exponent>[+-]?\d+))?)\s*(?P<unit>.*?)\s*",
+    re.DOTALL | re.ASCII,
+)
+
+_SI: Final[dict[str, int]] = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+
+_NS_PER: Final[dict[str, int]] = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "min": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+_BYTES_PER: Final[dict[str, int]] = {
+    f"{prefix}B": factor for prefix, factor in (_SI | _BINARY).items()
+}
+_BPS_PER: Final[dict[str, int]] = (
+    {f"{prefix}bit/s": factor for prefix, factor in _SI.items()}
+    | {f"{prefix}bps": factor for prefix, factor in _SI.items()}
+    | {f"{prefix}B/s": 8 * factor for prefix, factor in (_SI | _BINARY).items()}
+)
+_PACKETS_PER: Final[dict[str, int]] = {"packet": 1, "packets": 1, "pkt": 1}
+# A share of the bandwidth-delay product is kept in millionths until the link is known.
+BDP_SCALE: Final = 10**6
+_BDP_PER: Final[dict[str, int]] = {"bdp": BDP_SCALE}
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What one sort of quantity is called, which units it takes, and which to show first."""
+
+    noun: str
+    base: str
+    units: Mapping[str, int]
+    shown: tuple[str, ...]
+    example: str
+
+
+_RATE: Final = _Kind(
+    "a rate",
+    "bit/s",
+    _BPS_PER,
+    ("bit/s", "kbit/s", "Mbit/s", "Gbit/s", "kB/s", "MB/s"),
+    "16 Mbit/s",
+)
+_DURATION: Final = _Kind("a time", "ns", _NS_PER, ("ns", "us", "ms", "s", "min", "h"), "275 ms")
+_SIZE: Final = _Kind(
+    "a size", "byte", _BYTES_PER, ("B", "kB", "MB", "GB", "KiB", "MiB", "GiB"), "120 kB"
+)
+_LIMIT: Final = _Kind(
+    "a queue limit",
+    "byte, packet or ns",
+    _BYTES_PER | _PACKETS_PER | _NS_PER | _BDP_PER,
+    ("B", "kB", "KiB", "packets", "ms", "bdp"),
+    "120 kB",
+)
+
+
+def _pattern(kind: _Kind) -> str:
+    """Return a regular expression that texts of this kind match, for the JSON Schema."""
+    written = "|".join(re.escape(unit) for unit in kind.units)
+    return rf"^\s*(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*({written})\s*$"
+
+
+RATE_PATTERN: Final = _pattern(_RATE)
+DURATION_PATTERN: Final = _pattern(_DURATION)
+SIZE_PATTERN: Final = _pattern(_SIZE)
+QUEUE_LIMIT_PATTERN: Final = f"{_pattern(_LIMIT)}|^unlimited$"
+
+LimitUnit = Literal["bytes", "packets", "time_ns", "bdp_millionths", "unlimited"]
+
+
+@dataclass(frozen=True)
+class QueueLimit:
+    """A queue limit as read: ``value`` counts ``unit`` and is None for ``unlimited``.
+
+    ``bdp_millionths`` is a share of the bandwidth-delay product, which only a link can resolve.
+    """
+
+    unit: LimitUnit
+    value: int | None
+
+
+def parse_rate(text: object) -> int:
+    """Read a rate in bit/s: ``"16 Mbit/s"`` gives 16000000, ``"1 MB/s"`` gives 8000000.
+
+    Raises:
+        UnitError: not a text of a number and a unit of rate, negative, not whole, or over 2^63-1.
+    """
+    return _parse(text, _RATE)[0]
+
+
+def parse_duration(text: object) -> int:
+    """Read a time in nanoseconds: ``"275 ms"`` gives 275000000.
+
+    Raises:
+        UnitError: not a text of a number and a unit of time, negative, not whole, or over 2^63-1.
+    """
+    return _parse(text, _DURATION)[0]
+
+
+def parse_size(text: object) -> int:
+    """Read a size in bytes: ``"120 kB"`` gives 120000, ``"64 KiB"`` gives 65536.
+
+    Raises:
+        UnitError: not a text of a number and a unit of size, negative, not whole, or over 2^63-1.
+    """
+    return _parse(text, _SIZE)[0]
+
+
+def parse_queue_limit(text: object) -> QueueLimit:
+    """Read a queue limit: a size, ``"50 packets"``, a time, ``"0.5 bdp"`` or ``"unlimited"``.
+
+    Raises:
+        UnitError: none of these, or negative, not whole, or over 2^63-1.
+    """
+    if text == "unlimited":
+        return QueueLimit("unlimited", None)
+    value, unit = _parse(text, _LIMIT)
+    if unit in _BYTES_PER:
+        return QueueLimit("bytes", value)
+    if unit in _PACKETS_PER:
+        return QueueLimit("packets", value)
+    if unit in _NS_PER:
+        return QueueLimit("time_ns", value)
+    return QueueLimit("bdp_millionths", value)
+
+
+def format_rate(rate_bps: float) -> str:
+    """Write a rate in bit/s for people, to four digits: 16000000 gives ``"16 Mbit/s"``."""
+    return _format(rate_bps, (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0)))
+
+
+def format_duration(time_ns: float) -> str:
+    """Write a time in nanoseconds for people, to four digits: 275000000 gives ``"275 ms"``."""
+    return _format(time_ns, (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0)))
+
+
+def format_size(size_bytes: float) -> str:
+    """Write a size in bytes for people, to four digits and in powers of 1000: ``"120 kB"``."""
+    return _format(size_bytes, (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)))
+
+
+def nearest(word: str, allowed: tuple[str, ...]) -> str | None:
+    """Return the allowed spelling nearest to ``word``, or None when nothing is near.
+
+    Case is ignored in the comparison; the spelling returned is exact.
+    """
+    by_lower = {candidate.lower(): candidate for candidate in allowed}
+    matches = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
+    return by_lower[matches[0]] if matches else None
+
+
+def _parse(text: object, kind: _Kind) -> tuple[int, str]:
+    """Return the value in base units and the unit that was written."""
+    number, exponent, unit = _split(text, kind)
+    if unit not in kind.units:
+        raise UnitError(f"read {_quoted(text)}: {_unit_advice(number, unit, kind)}")
+    if exponent > _LARGEST_EXPONENT:
+        raise UnitError(f"read {_quoted(text)}: the exponent is beyond {_LARGEST_EXPONENT}")
+    value = Fraction(number) * kind.units[unit]
+    if value < 0:
+        raise UnitError(f"read {_quoted(text)}: must not be negative")
+    if value.denominator != 1:
+        finest = "millionth of a bdp" if unit == "bdp" else kind.base
+        raise UnitError(f"read {_quoted(text)}: not a whole number of its finest unit ({finest})")
+    if value > LARGEST:
+        raise UnitError(
+            f"read {_quoted(text)}: beyond 64 bits; the largest is {LARGEST} {kind.base}"
+        )
+    return value.numerator, unit
+
+
+def _split(text: object, kind: _Kind) -> tuple[str, int, str]:
+    """Return number, size of its exponent, and unit, as written."""
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        name = "nothing" if text is None else type(text).__name__
+        raise UnitError(f"read {name}: {_what(kind)}")
+    if isinstance(text, str) and len(text) > _LONGEST_TEXT:
+        raise UnitError(f"read a text of {len(text)} characters: {_what(kind)}")
+    match = _QUANTITY.fullmatch(str(text))
+    if match is None:
+        raise UnitError(f"read {_quoted(text)}: {_what(kind)}")
+    return match["number"], abs(int(match["exponent"] or 0)), match["unit"]
+
+
+def _what(kind: _Kind) -> str:
+    return f'{kind.noun} is a number and a unit, such as "{kind.example}"'
+
+
+def _unit_advice(number: str, unit: str, kind: _Kind) -> str:
+    if not unit:
+        choices = _either(f"{number} {shown}" for shown in kind.shown[:3])
+        return f"the unit is missing; write {choices}"
+    if not unit[0].isalpha():
+        return f"{_what(kind)}, without separators in the number"
+    noun, allowed = kind.noun.removeprefix("a "), ", ".join(kind.shown)
+    if any(unit in other.units for other in (_RATE, _DURATION, _LIMIT)):
+        return f'"{unit}" is not a unit of {noun}; units of {noun}: {allowed}'
+    candidates = _readings(unit, kind)
+    problem = f'"{unit}" can be read in two ways' if len(candidates) > 1 else f'no unit "{unit}"'
+    if candidates:
+        return f"{problem}; write {_either(f'{number} {c}' for c in candidates)} (units: {allowed})"
+    return f"{problem}; units of {noun}: {allowed}"
+
+
+def _readings(unit: str, kind: _Kind) -> tuple[str, ...]:
+    """Return the allowed units that a refused spelling may have meant, best first."""
+    folded = unit.replace(" ", "").lower()
+    listed = _FOLDED.get(folded, ())
+    meant = tuple(candidate for candidate in listed if candidate in kind.units)
+    if meant:
+        return meant
+    same = tuple(shown for shown in kind.shown if shown.lower() == folded)
+    if same:
+        return same
+    close = nearest(unit, kind.shown)
+    return (close,) if close else ()
+
+
+def _folded_spellings() -> dict[str, tuple[str, ...]]:
+    """Map spellings that are refused, in lower case and without spaces, to what they may mean."""
+    readings: dict[str, tuple[str, ...]] = {
+        "b": ("B",),
+        "b/s": ("bit/s", "B/s"),
+        "kbs": ("kbit/s", "kB/s"),
+    }
+    for prefix in ("k", "M", "G"):
+        binary = f"{prefix.upper()}i"
+        lower = prefix.lower()
+        bits, octets = f"{prefix}bit/s", f"{prefix}B/s"
+        readings[lower] = (bits, octets, f"{prefix}B", f"{binary}B")
+        readings[f"{lower}b"] = (f"{prefix}B", f"{binary}B", bits, octets)
+        for spelling in ("bps", "b/s"):
+            readings[f"{lower}{spelling}"] = (bits, octets)
+        for spelling in ("bit", "bits", "bits/s", "bitps", "bit/sec", "bits/sec"):
+            readings[f"{lower}{spelling}"] = (bits,)
+        for spelling in ("byte", "bytes"):
+            readings[f"{lower}{spelling}"] = (f"{prefix}B",)
+        readings[f"{lower}bytes/s"] = (octets,)
+    readings |= dict.fromkeys(("sec", "secs", "second", "seconds"), ("s",))
+    readings |= dict.fromkeys(("msec", "millisecond", "milliseconds"), ("ms",))
+    readings |= dict.fromkeys(("usec", "microsecond", "microseconds", "μs"), ("us",))
+    readings |= dict.fromkeys(("mins", "minute", "minutes"), ("min",))
+    readings |= dict.fromkeys(("hr", "hrs", "hour", "hours"), ("h",))
+    readings |= dict.fromkeys(("byte", "bytes", "octet", "octets"), ("B",))
+    readings |= dict.fromkeys(("p", "pkts", "pack"), ("packets",))
+    readings["m"] = ("ms", "min", *readings["m"])
+    return readings
+
+
+_FOLDED: Final = _folded_spellings()
+
+
+def _either(choices: Iterable[str]) -> str:
+    *first, last = [f'"{choice}"' for choice in choices]
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _quoted(text: object) -> str:
+    return f'"{text}"' if isinstance(text, str) else str(text)
+
+
+def _format(value: float, scales: tuple[tuple[str, float], ...]) -> str:
+    for unit, scale in scales[:-1]:
+        # Rounding to four digits first keeps 999999.9 bit/s from being written "1000 kbit/s".
+        if abs(float(f"{value:.4g}")) >= scale:
+            return f"{_digits(value / scale)} {unit}"
+    unit, scale = scales[-1]
+    return f"{_digits(value / scale)} {unit}"
+
+
+def _digits(value: float) -> str:
+    rounded = float(f"{value:.4g}")
+    return f"{rounded:.0f}" if rounded == int(rounded) else f"{rounded:.4g}"

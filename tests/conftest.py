@@ -1,0 +1,69 @@
+"""What the Python tests share: the program called in process, and one small scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bentpipe import Result, simulate
+from bentpipe.cli import main
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "scenarios").glob("*.yaml"))
+
+# 1 MB at 8 Mbit/s takes one second of sending: long enough for every column, short for a test.
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "link": {
+        "forward": {"rate": "8 Mbit/s", "delay": "20 ms", "bit_error_rate": 1e-6},
+        "return": {"rate": "1 Mbit/s", "delay": "20 ms"},
+    },
+    "traffic": [
+        {"kind": "bulk", "direction": "forward", "size": "1 MB"},
+        {
+            "name": "call",
+            "kind": "constant_rate",
+            "direction": "return",
+            "rate": "64 kbit/s",
+            "payload": "160 B",
+            "duration": "2 s",
+        },
+    ],
+    "duration": "20 s",
+    "packet_events": True,
+}
+
+
+@dataclass(frozen=True)
+class Called:
+    """What the program returned and printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+Program = Callable[..., Called]
+
+
+@pytest.fixture
+def bentpipe(capsys: pytest.CaptureFixture[str]) -> Program:
+    """Call the program in process: ``bentpipe("run", "file.yaml")``."""
+
+    def call(*arguments: str | Path) -> Called:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        return Called(code, printed.out, printed.err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def small_result() -> Result:
+    """The result of the small scenario, simulated once."""
+    return simulate(SMALL)

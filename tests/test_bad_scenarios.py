@@ -1,0 +1,219 @@
+"""Bad scenarios: each gives one clear message with its place, exit code 2, and no traceback.
+
+Every case is the good scenario below with one thing wrong, run through the command line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import Program
+
+GOOD = """\
+name: good
+link:
+  preset: geo
+  forward: {rate: 16 Mbit/s, delay: 275 ms}
+traffic:
+  - kind: bulk
+    direction: forward
+    size: 1 MB
+duration: 60 s
+"""
+
+
+@dataclass(frozen=True)
+class Bad:
+    """``old`` replaced by ``new`` in the good file; stderr names ``line`` and has ``words``."""
+
+    kind: str
+    old: str
+    new: str
+    line: int | None
+    words: tuple[str, ...]
+
+
+def changed(kind: str, old: str, new: str, line: int | None, *words: str) -> Bad:
+    """Return a case."""
+    return Bad(kind, old, new, line, words)
+
+
+SIZE = "    size: 1 MB\n"
+FORWARD = "  forward: {rate: 16 Mbit/s, delay: 275 ms}\n"
+
+CASES = [
+    # Names.
+    changed("unknown field", SIZE, SIZE + "    colour: red\n", 9, "traffic.0.colour: unknown", "fields here: "),
+    changed("misspelt field", "delay: 275", "dealy: 275", 4, "link.forward.dealy", 'did you mean "delay"?'),
+    changed("misspelt field at the top", "duration:", "durration:", 9, "durration", 'did you mean "duration"?'),
+    changed("field of another kind", SIZE, SIZE + "    payload: 160 B\n", 9, "traffic.0.payload: unknown"),
+    changed("missing field", "duration: 60 s\n", "", 1, "duration: missing"),
+    changed("missing rate", "  preset: geo\n", "", 2, "link.return.rate: missing", "16 Mbit/s", "preset"),
+    changed("no kind", "kind: bulk\n    ", "", 6, "traffic.0.kind: missing", "constant_rate"),
+    changed("unknown kind", "kind: bulk", "kind: bulky", 6, 'read "bulky"', 'did you mean "bulk"?'),
+    changed("unknown preset", "preset: geo", "preset: gea", 3, 'read "gea"', "leo", 'did you mean "geo"?'),
+    changed("unknown direction", ": forward", ": forwards", 7, 'read "forwards"', 'mean "forward"?'),
+    changed("unknown profile", SIZE, SIZE + "    profile: linus\n", 9, 'read "linus"', 'mean "linux"?'),
+    changed("unknown discipline", FORWARD, "  forward: {queue: {discipline: droptail}}\n", 4, 'read "droptail"', 'mean "drop_tail"?'),
+    changed("unknown congestion control", SIZE, SIZE + "    tcp: {congestion_control: cubik}\n", 9, 'mean "cubic"?'),
+    # Units.
+    changed("no unit", "16 Mbit/s", "16", 4, "link.forward.rate", "read 16", '"16 Mbit/s"'),
+    changed("half a unit", "16 Mbit/s", "16 M", 4, 'read "16 M"', '"16 Mbit/s" or "16 MB/s"'),
+    changed("lower-case rate", "16 Mbit/s", "16 mbps", 4, 'read "16 mbps"', '"16 Mbit/s" or "16 MB/s"'),
+    changed("b for bit or byte", "16 Mbit/s", "16 mb/s", 4, 'read "16 mb/s"', '"16 Mbit/s" or "16 MB/s"'),
+    changed("KB", "1 MB", "120 KB", 8, 'read "120 KB"', '"120 kB" or "120 KiB"'),
+    changed("unit of another quantity", "275 ms", "275 kB", 4, "link.forward.delay", "not a unit of time"),
+    changed("not a quantity", "275 ms", "long", 4, 'read "long"', '"275 ms"'),
+    changed("part of a byte", "1 MB", "0.5 B", 8, "traffic.0.size", "not a whole number"),
+    changed("thousands separator", "1 MB", '"1,000 kB"', 8, "without separators"),
+    # Ranges.
+    changed("negative rate", "16 Mbit/s", "-16 Mbit/s", 4, "link.forward.rate", "must not be negative"),
+    changed("zero rate", "16 Mbit/s", "0 bit/s", 4, "link.forward.rate", "must be above zero"),
+    changed("zero duration", "60 s", "0 s", 9, "duration", "must be above zero"),
+    changed("zero size", "1 MB", "0 B", 8, "traffic.0.size", "must be above zero"),
+    changed("negative start", SIZE, SIZE + "    start: -1 s\n", 9, "traffic.0.start", "must not be negative"),
+    changed("start after the end", SIZE, SIZE + "    start: 61 s\n", 9, "traffic.0.start", "end of the run, 60 s"),
+    changed("last of the flows after the end", SIZE, SIZE + "    count: 5\n    start_spacing: 15 s\n", 10, "start_spacing", "5 flows", "60 s"),
+    changed("queue smaller than a packet", FORWARD, "  forward: {queue: {limit: 1 kB}}\n", 4, "link.forward.queue.limit", 'read "1 kB"', "1500 IP bytes"),
+    changed("queue shorter than a packet", FORWARD, "  forward: {queue: {limit: 500 us}}\n", 4, 'read "500 us"', "750 us to send"),
+    changed("queue of no packets", FORWARD, "  forward: {queue: {limit: 0 packets}}\n", 4, "smaller than one packet"),
+    changed("bdp smaller than a packet", FORWARD, "  forward: {queue: {limit: 0.001 bdp}}\n", 4, "1084 bytes here", "1500 IP bytes"),
+    changed("bit error rate above 1", FORWARD, "  forward: {bit_error_rate: 1.5}\n", 4, "read 1.5", "at most 1"),
+    changed("bit error rate below 0", FORWARD, "  forward: {bit_error_rate: -1e-7}\n", 4, "read -1e-07", "at least 0"),
+    changed("not a number", FORWARD, "  forward: {bit_error_rate: .nan}\n", 4, "read nan", "finite"),
+    changed("MSS above a packet", SIZE, SIZE + "    tcp: {mss: 65496 B}\n", 9, "traffic.0.tcp.mss", "at most 65495 B"),
+    changed("MSS below the headers", SIZE, SIZE + "    tcp: {mss: 87 B}\n", 9, 'read "87 B"', "from 88 to 65495"),
+    changed("buffer below a segment", SIZE, SIZE + "    tcp: {send_buffer: 1 kB}\n", 9, "traffic.0.tcp.send_buffer", 'read "1 kB"', "from 1460"),
+    changed("beyond 64 bits", "60 s", "1e12 s", 9, "duration", "beyond 64 bits"),
+    changed("integer beyond 64 bits", GOOD, GOOD + "seed: 99999999999999999999\n", 10, "seed", "at most 18446744073709551615"),
+    changed("too many flows", SIZE, SIZE + "    count: 10001\n", 9, "traffic.0.count", "at most 10000"),
+    changed("too many samples", GOOD, GOOD + "sample_interval: 1 us\n", 10, "sample_interval", "at most 10000000"),
+    changed("rate beyond the simulator", "16 Mbit/s", "1000 Tbit/s", 4, 'read "1000 Tbit/s"', "at most 100 Tbit/s"),
+    # Things that exclude each other.
+    changed("both size and duration", SIZE, SIZE + "    duration: 3 s\n", 6, "both size and duration"),
+    changed("neither size nor duration", SIZE, "", 6, "neither size nor duration"),
+    changed("no traffic", "  - kind: bulk\n    direction: forward\n" + SIZE, "  []\n", 5, "traffic: is empty"),
+    changed("two flows of one name", "  - kind: bulk\n", "  - {name: a, kind: bulk, direction: forward, size: 1 MB}\n  - kind: bulk\n    name: a\n", 5, 'two flows are called "a"'),
+    changed("late first step", "rate: 16 Mbit/s", "rate: [{at: 1 s, value: 1 Mbit/s}]", 4, "link.forward.rate", "begin at 0"),
+    changed("nothing but outage", "rate: 16 Mbit/s", "rate: [{at: 0 s, value: 0 bit/s}]", 4, "link.forward.rate", "0 bit/s in every step"),
+    changed("endless outage", "rate: 16 Mbit/s", "rate: [{at: 0 s, value: 1 MB/s}, {at: 1 s, value: 0 bit/s}]", 4, "link.forward.rate", "end above zero"),
+    # Types.
+    changed("text for a number", FORWARD, "  forward: {bit_error_rate: low}\n", 4, 'read "low"', "a number belongs here"),
+    changed("text for a truth", GOOD, GOOD + "packet_events: yes\n", 10, 'read "yes"', "true or false"),
+    changed("fraction for a count", SIZE, SIZE + "    count: 1.5\n", 9, "read 1.5", "a whole number"),
+    changed("list for a mapping", FORWARD, "  forward: [16 Mbit/s]\n", 4, "link.forward: read a list", "a mapping"),
+    changed("mapping for a list", "  - kind", "    kind", 5, "traffic: read a mapping", "a list"),
+    changed("scalar for a flow", "  - kind: bulk\n    direction: forward\n" + SIZE, "  - bulk\n", 6, 'traffic.0: read "bulk"', "a mapping"),
+    changed("nothing for a size", "size: 1 MB", "size:", 6, "neither size nor duration"),
+    # YAML.
+    changed("YAML syntax", "275 ms}", "275 ms", 5, "YAML syntax"),
+    changed("tab for indentation", "  preset", "\tpreset", 3, "YAML syntax"),
+    changed("duplicate key", "name: good\n", "name: good\nname: bad\n", 2, 'duplicate field "name"', "line 1"),
+    changed("key that is not text", "name: good", "1: good", 1, 'key "1"'),
+    changed("custom tag", "name: good", "name: !secret good", 1, '"!secret"'),
+    changed("Python tag", "name: good", "name: !!python/name:os.system", 1, "not allowed"),
+    changed("unknown alias", "name: good", "name: *nobody", 1, "nobody"),
+    changed("alias that contains itself", "name: good", "name: &me [*me]", None, "contains itself"),
+    changed("two documents", GOOD, GOOD + "---\n" + GOOD, 10, "single document"),
+    changed("not a mapping", GOOD, "- link\n", 1, "read a list at the top"),
+    changed("empty file", GOOD, "", None, "is empty"),
+    changed("only a comment", GOOD, "# later\n", None, "is empty"),
+    changed("binary file", GOOD, "\0\1\2", None, "not a text file"),
+    changed("deep nesting", "name: good", "name: " + "[" * 1500, None, "nested too deeply"),
+    changed("alias bomb", "name: good", "x0: &x0 [a, a, a, a, a, a, a, a, a, a]\n" + "".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10)}]\n" for i in range(1, 12)), None, "values"),
+    changed("huge file", GOOD, GOOD + "# " + "x" * 300_000, None, "larger than"),
+]  # fmt: skip
+
+
+def test_the_good_scenario_is_good(bentpipe: Program, tmp_path: Path) -> None:
+    """Otherwise every case below could fail for another reason than its own."""
+    file = tmp_path / "scenario.yaml"
+    file.write_text(GOOD, encoding="utf-8")
+    called = bentpipe("validate", file)
+    assert (called.code, called.err) == (0, "")
+
+
+def test_there_are_enough_kinds() -> None:
+    kinds = {bad.kind for bad in CASES}
+    assert len(kinds) == len(CASES)
+    assert len(kinds) >= 30
+
+
+@pytest.mark.parametrize("bad", CASES, ids=lambda bad: bad.kind)
+def test_a_bad_file_says_where_and_what(bad: Bad, bentpipe: Program, tmp_path: Path) -> None:
+    assert GOOD.count(bad.old) == 1
+    file = tmp_path / "scenario.yaml"
+    file.write_text(GOOD.replace(bad.old, bad.new), encoding="utf-8")
+    out = tmp_path / "out"
+    called = bentpipe("run", file, "--out", out)
+    assert called.code == 2
+    place = str(file) if bad.line is None else f"{file}:{bad.line}"
+    assert called.err.startswith(f"bentpipe: {place}: ")
+    for words in bad.words:
+        assert words in called.err
+    assert called.err.count("\n") == 1, "one problem, one line"
+    assert "Traceback" not in called.err
+    assert called.out == ""
+    assert not out.exists(), "nothing was run"
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("link.forwrad.delay=150ms", ["link.forwrad: unknown field", 'did you mean "forward"?']),
+        ("link.forward.delay", ["path=value"]),
+        ("=5", ["path=value"]),
+        ("traffic.1.size=1 MB", ["traffic is a list with entries 0 to 0", 'read "1"']),
+        ("traffic.first.size=1 MB", ['read "first"']),
+        ("link.preset.name=geo", ["link.preset is the value", '"name"']),
+        ("link.forward.delay=150", ["link.forward.delay", "unit is missing"]),
+        ("link.forward.delay=[", ["YAML syntax"]),
+        ("name=!secret x", ['"!secret"']),
+    ],
+)
+def test_a_bad_setting_says_which(
+    setting: str, words: list[str], bentpipe: Program, tmp_path: Path
+) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(GOOD, encoding="utf-8")
+    called = bentpipe("run", file, "--set", setting)
+    assert called.code == 2
+    assert called.err.startswith(f"bentpipe: --set {setting}: ")
+    for part in words:
+        assert part in called.err
+    assert "Traceback" not in called.err
+
+
+def test_each_of_several_problems_has_a_line(bentpipe: Program, tmp_path: Path) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(GOOD.replace("16 Mbit/s", "16").replace("1 MB", "10"), encoding="utf-8")
+    called = bentpipe("run", file)
+    assert called.code == 2
+    assert [line.split(": ")[1:3] for line in called.err.splitlines()] == [
+        [f"{file}:4", "link.forward.rate"],
+        [f"{file}:8", "traffic.0.size"],
+    ]
+
+
+def test_a_file_that_is_not_there(bentpipe: Program, tmp_path: Path) -> None:
+    missing = bentpipe("run", tmp_path / "none.yaml")
+    folder = bentpipe("run", tmp_path)
+    assert (missing.code, folder.code) == (2, 2)
+    assert "none.yaml: no such file" in missing.err
+    assert "is a directory" in folder.err
+
+
+def test_a_bad_file_as_json(bentpipe: Program, tmp_path: Path) -> None:
+    import json
+
+    file = tmp_path / "scenario.yaml"
+    file.write_text(GOOD.replace("275 ms", "275"), encoding="utf-8")
+    called = bentpipe("validate", file, "--json")
+    assert called.code == 2
+    answer = json.loads(called.out)
+    assert answer["valid"] is False
+    assert [(p["source"], p["line"], p["field"]) for p in answer["problems"]] == [
+        (str(file), 4, "link.forward.delay")
+    ]

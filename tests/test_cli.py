@@ -1,0 +1,318 @@
+"""The command line: what goes to stdout, what to stderr, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from conftest import ROOT, Called, Program
+
+from bentpipe import Result, __version__, _cli_doctor, simulate
+from bentpipe._progress import Progress
+
+GEO = ROOT / "scenarios" / "geo-bulk.yaml"
+VERBS = ["run", "validate", "presets", "report", "doctor", "schema", "study"]
+
+
+def test_version(bentpipe: Program) -> None:
+    assert bentpipe("--version") == Called(0, f"bentpipe {__version__}\n", "")
+
+
+def test_help_names_every_verb(bentpipe: Program) -> None:
+    called = bentpipe("--help")
+    assert called.code == 0
+    assert all(f"  {verb} " in called.out for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_every_verb_shows_an_example(verb: str, bentpipe: Program) -> None:
+    called = bentpipe(verb, "--help")
+    assert called.code == 0
+    assert f"Example: bentpipe {verb}" in called.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["rn"], ["run"], ["run", "--sed", "1", str(GEO)], ["run", str(GEO), "--seed", "x"]],
+)
+def test_a_wrong_call_is_exit_code_2(arguments: list[str], bentpipe: Program) -> None:
+    called = bentpipe(*arguments)
+    assert (called.code, called.out) == (2, "")
+    assert called.err
+    assert "Traceback" not in called.err
+
+
+# --- run ----------------------------------------------------------------------------------------
+
+
+def test_run_prints_how_flows_and_directions_fared(bentpipe: Program, tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    called = bentpipe("run", GEO)
+    assert (called.code, called.err) == (0, "")
+    for words in ("A bulk download over GEO: seed 1", "bulk-1", "Mbit/s", "10.49 MB", "IP bytes"):
+        assert words in called.out
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_run_as_json_is_what_simulate_returns(bentpipe: Program) -> None:
+    called = bentpipe("run", GEO, "--json", "--seed", "7")
+    assert (called.code, called.err) == (0, "")
+    assert json.loads(called.out) == simulate(GEO, seed=7).summary()
+
+
+def test_set_changes_what_is_run(bentpipe: Program) -> None:
+    called = bentpipe(
+        "run", GEO, "--set", "link.forward.delay=150ms", "--set", "traffic.0.size=1MB", "--json"
+    )
+    (flow,) = json.loads(called.out)["flows"]
+    assert flow["delivered_bytes"] == 1_000_000
+    # 150 ms there and 271 ms back, read from timestamps that tick in milliseconds.
+    assert 421e6 <= flow["rtt_ns_min"] <= 423e6
+
+
+def test_out_writes_a_result_with_its_report(bentpipe: Program, tmp_path: Path) -> None:
+    folder = tmp_path / "result"
+    called = bentpipe("run", GEO, "--out", folder)
+    assert called.code == 0
+    assert f"wrote {folder}" in called.err
+    assert Result.load(folder).manifest["scenario"]["name"] == "A bulk download over GEO"
+    assert "<html" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_out_loses_nothing(bentpipe: Program, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years", encoding="utf-8")
+    called = bentpipe("run", GEO, "--out", tmp_path)
+    assert (called.code, called.out) == (2, "")
+    assert "has other things in it" in called.err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    below_a_file = bentpipe("run", GEO, "--out", tmp_path / "thesis.tex" / "result")
+    assert (below_a_file.code, below_a_file.out) == (2, "")
+    assert "cannot be written" in below_a_file.err
+
+
+def test_report_writes_where_it_is_told_and_prints_the_path(
+    bentpipe: Program, tmp_path: Path
+) -> None:
+    folder = simulate(GEO).save(tmp_path / "result")
+    inside = bentpipe("report", folder)
+    assert (inside.code, inside.out) == (0, f"{folder / 'report.html'}\n")
+    elsewhere = tmp_path / "geo.html"
+    assert bentpipe("report", folder, "--out", elsewhere).out == f"{elsewhere}\n"
+    assert elsewhere.read_bytes() == (folder / "report.html").read_bytes()
+    refused = bentpipe("report", tmp_path)
+    assert (refused.code, refused.out) == (2, "")
+    assert "not a bentpipe result" in refused.err
+
+
+# --- interruption -------------------------------------------------------------------------------
+
+SLOW = """\
+link:
+  preset: leo
+  forward: {rate: 10 Gbit/s}
+traffic:
+  - {kind: constant_rate, direction: forward, rate: 1 Gbit/s, payload: 125 B}
+duration: 600 s
+"""
+
+
+def test_ctrl_c_keeps_what_was_recorded_and_exits_130(
+    bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real signal, sent as soon as the run is on its way."""
+
+    def send_signal(_progress: Progress, done: float) -> None:
+        if done > 0:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Progress, "fraction", send_signal)
+    file, folder = tmp_path / "slow.yaml", tmp_path / "result"
+    file.write_text(SLOW, encoding="utf-8")
+    called = bentpipe("run", file, "--out", folder, "--json")
+    assert called.code == 130
+    assert called.err.endswith(f"interrupted; what was recorded is in {folder}\n")
+    assert json.loads(called.out)["interrupted"] is True
+    kept = Result.load(folder)
+    assert kept.interrupted
+    assert 0 < kept.manifest["end_ns"] < 600e9
+    assert kept.flows["delivered_bytes"][0] > 0
+
+
+def test_progress_is_quiet_at_first_then_rare_and_on_stderr(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("bentpipe._progress.time.monotonic", lambda: clock[0])
+    with Progress("simulating") as progress:
+        for second in range(41):
+            clock[0] = second
+            progress.fraction(second / 40)
+        progress.count(1, 2)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [
+        "bentpipe: simulating: 25%, about 30 s left",
+        "bentpipe: simulating: 50%, about 20 s left",
+        "bentpipe: simulating: 75%, about 10 s left",
+        "bentpipe: simulating: 100%, about 0 s left",
+    ]
+
+
+def test_progress_is_a_bar_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("bentpipe._progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with Progress("simulating") as progress:
+        progress.fraction(0.1)
+        assert capsys.readouterr().err == ""
+        clock[0] = 2.5
+        progress.fraction(0.5)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "simulating" in printed.err
+    assert "50%" in printed.err
+
+
+# --- study --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FakeOutcome:
+    """What a study returns, without the hours."""
+
+    asked: dict[str, Any]
+    interrupted: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {"study": "moon", **self.asked}
+
+    def table(self) -> str:
+        return "published 1, measured 2"
+
+    def write(self, out_dir: Path) -> None:
+        out_dir.mkdir(exist_ok=True)
+        (out_dir / "report.html").write_text("<html>", encoding="utf-8")
+
+
+class FakeStudy:
+    """A study of the moon."""
+
+    name = "moon"
+    title = "A bounce off the moon"
+    source = "Trexler, 1958"
+
+    def __init__(self, *, interrupted: bool) -> None:
+        self.interrupted = interrupted
+
+    def run(self, *, runs: int | None, seed: int, threads: int | None, progress: Any) -> Any:
+        progress(1, 1)
+        asked = {"runs": runs, "seed": seed, "threads": threads}
+        return FakeOutcome(asked, self.interrupted)
+
+
+@pytest.fixture
+def moon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a registry with two fake studies in the place of the real one."""
+    registry = ModuleType("bentpipe.studies")
+    studies = {"moon": FakeStudy(interrupted=False), "eclipse": FakeStudy(interrupted=True)}
+    registry.STUDIES = studies  # type: ignore[attr-defined]  # a module made by hand
+    monkeypatch.setitem(sys.modules, "bentpipe.studies", registry)
+
+
+@pytest.mark.usefixtures("moon")
+def test_studies_are_listed_with_their_sources(bentpipe: Program) -> None:
+    listed = bentpipe("study", "list")
+    assert (listed.code, listed.err) == (0, "")
+    assert "A bounce off the moon" in listed.out
+    assert json.loads(bentpipe("study", "list", "--json").out)[0] == {
+        "name": "moon",
+        "title": "A bounce off the moon",
+        "source": "Trexler, 1958",
+    }
+
+
+@pytest.mark.usefixtures("moon")
+def test_a_study_is_a_verb_of_its_own(bentpipe: Program, tmp_path: Path) -> None:
+    described = bentpipe("study", "moon", "--help")
+    assert "A bounce off the moon. Source: Trexler, 1958" in described.out
+    assert "Example: bentpipe study moon" in described.out
+    assert bentpipe("study", "moon").out == "published 1, measured 2\n"
+    out = tmp_path / "moon"
+    called = bentpipe("study", "moon", "--runs", "3", "--seed", "5", "--out", out, "--json")
+    assert called.code == 0
+    assert json.loads(called.out) == {"study": "moon", "runs": 3, "seed": 5, "threads": None}
+    assert (out / "report.html").is_file()
+
+
+@pytest.mark.usefixtures("moon")
+def test_an_unknown_study_is_refused_with_a_suggestion(bentpipe: Program) -> None:
+    called = bentpipe("study", "moom")
+    assert (called.code, called.out) == (2, "")
+    assert "Did you mean 'moon'?" in called.err
+
+
+@pytest.mark.usefixtures("moon")
+def test_an_interrupted_study_shows_what_was_done_and_exits_130(bentpipe: Program) -> None:
+    called = bentpipe("study", "eclipse")
+    assert called.code == 130
+    assert called.out == "published 1, measured 2\n"
+    assert "interrupted" in called.err
+
+
+# --- doctor and validate ------------------------------------------------------------------------
+
+
+def test_doctor_finds_this_machine_well(bentpipe: Program) -> None:
+    called = bentpipe("doctor")
+    assert (called.code, called.err) == (0, "")
+    for name in ("python", "bentpipe._core", "polars", "ruamel-yaml", "cores", "folder"):
+        assert f"ok  {name} " in called.out
+    assert json.loads(bentpipe("doctor", "--json").out)["ok"] is True
+
+
+def test_doctor_names_what_is_missing_and_the_fix(
+    bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = ["polars>=2.1", "moonphase>=3", 'ruff>=1; extra == "dev"']
+    monkeypatch.setattr("bentpipe._cli_doctor.metadata.requires", lambda _name: wanted)
+    called = bentpipe("doctor", "--json")
+    assert called.code == 3
+    assert 'pip install "moonphase>=3"' in called.err
+    answer = json.loads(called.out)
+    assert answer["ok"] is False
+    assert [check["name"] for check in answer["checks"] if not check["ok"]] == ["moonphase"]
+    assert "ruff" not in [check["name"] for check in answer["checks"]]
+
+
+def test_doctor_looks_whether_the_folder_is_writable(tmp_path: Path) -> None:
+    missing = _cli_doctor.examine(tmp_path / "none")
+    assert [check.name for check in missing if not check.ok] == ["folder"]
+    assert "--out" in missing[-1].fix
+
+
+def test_validate_says_valid_and_prints_the_plan(bentpipe: Program) -> None:
+    assert bentpipe("validate", GEO) == Called(0, f"{GEO}: valid, 1 flows\n", "")
+    answer = json.loads(bentpipe("validate", GEO, "--set", "duration=5 s", "--json").out)
+    assert answer["valid"] is True
+    assert answer["plan"]["stop_ns"] == 5_000_000_000
+
+
+def test_a_bug_is_exit_code_1_and_asks_for_a_report(
+    bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("bentpipe.scenario.json_schema", fail)
+    called = bentpipe("schema")
+    assert (called.code, called.out) == (1, "")
+    assert "ZeroDivisionError: a bug" in called.err
+    assert called.err.endswith("bentpipe: internal error; please report the lines above\n")

@@ -1,0 +1,89 @@
+"""The public names of the package, where they live, and the stub of the extension."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from importlib import metadata, resources
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+import bentpipe
+
+PACKAGE = ROOT / "python" / "bentpipe"
+
+
+def test_every_public_name_can_be_imported() -> None:
+    assert list(bentpipe.__all__) == sorted(
+        set(bentpipe.__all__), key=lambda n: (not n.isupper(), n)
+    )
+    for name in bentpipe.__all__:
+        assert getattr(bentpipe, name) is not None
+    assert dir(bentpipe) == sorted(bentpipe.__all__)
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    """The names imported under TYPE_CHECKING are those that are imported when first used."""
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.name: (node.module or "").removeprefix("bentpipe.")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == bentpipe._HOMES  # noqa: SLF001 - the table is what is tested
+    assert {*seen, "__version__"} == set(bentpipe.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="simulat'"):
+        _ = bentpipe.simulat  # type: ignore[attr-defined]
+
+
+def test_there_is_one_version() -> None:
+    cargo = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))
+    stated = cargo["workspace"]["package"]["version"]
+    assert bentpipe.__version__ == metadata.version("bentpipe") == stated
+
+
+def test_the_package_is_typed() -> None:
+    assert resources.files("bentpipe").joinpath("py.typed").is_file()
+
+
+def test_the_stub_is_the_extension() -> None:
+    """Names, signatures and base classes of the stub are those of the compiled module."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy.stubtest", "bentpipe._core"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "Success: no issues found in 1 module" in done.stdout
+
+
+def test_help_and_version_do_not_wait_for_heavy_modules() -> None:
+    """Start-up is quick because of what is not imported; a time would measure the machine."""
+    heavy = {"numpy", "polars", "pydantic", "matplotlib", "ruamel", "bentpipe.studies"}
+    program = (
+        "import sys\n"
+        "from bentpipe.cli import main\n"
+        "codes = [main([option]) for option in ('--version', '--help')]\n"
+        f"print(codes, sorted({heavy!r} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[0, 0] []"
+
+
+def test_no_python_file_is_over_600_lines() -> None:
+    sources = sorted(Path(PACKAGE).rglob("*.py"))
+    assert len(sources) > 10
+    assert [s.name for s in sources if len(s.read_text(encoding="utf-8").splitlines()) > 600] == []

@@ -1,0 +1,202 @@
+"""Results: the columns that the simulator writes, the folder, and what a reader refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from conftest import SMALL
+
+from bentpipe import Result, UsageError, __version__, simulate
+from bentpipe.results import TABLES, decode_column
+
+POLARS = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}
+
+
+# --- columns ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_the_simulator_writes_the_documented_columns(name: str, small_result: Result) -> None:
+    documented = {column.name: POLARS[column.dtype] for column in TABLES[name].columns}
+    table = small_result.tables[name]
+    assert dict(table.schema) == documented
+    assert len(table) > 0
+    nullable = {column.name for column in TABLES[name].columns if column.nullable}
+    with_nulls = {column for column in table.columns if table[column].null_count()}
+    assert with_nulls <= nullable
+
+
+def test_the_simulator_writes_the_documented_tables(small_result: Result) -> None:
+    assert set(small_result.tables) == set(TABLES)
+    assert set(simulate({**SMALL, "packet_events": False}).tables) == set(TABLES) - {"events"}
+
+
+def test_without_samples_their_tables_have_no_rows() -> None:
+    result = simulate({**SMALL, "sample_interval": None})
+    assert (len(result.flow_samples), len(result.direction_samples)) == (0, 0)
+    assert len(result.flows) == 2
+
+
+def test_nulls_survive_decoding() -> None:
+    values, valid = decode_column(("u8", b"\x01\x02", b"\x01\x00"))
+    assert values.tolist() == [1, 2]
+    assert valid is not None
+    assert valid.tolist() == [True, False]
+    assert decode_column(("f64", b"\0" * 8, None))[1] is None
+
+
+def test_packets_are_conserved(small_result: Result) -> None:
+    """In = out + dropped by cause + held, in packets and bytes, in each direction."""
+    for row in small_result.directions.to_dicts():
+        for unit in ("packets", "bytes"):
+            dropped = row[f"dropped_{unit}_queue_full"] + row[f"dropped_{unit}_bit_error"]
+            held = row[f"held_{unit}"]
+            assert row[f"received_{unit}"] == row[f"delivered_{unit}"] + dropped + held
+    # Otherwise the equations could hold of nothing.
+    assert small_result.directions["dropped_packets_bit_error"].sum() > 0
+
+
+def test_events_tell_the_same_story_as_the_totals(small_result: Result) -> None:
+    counted = small_result.events.group_by("direction", "kind", "cause").len()
+    lost = counted.filter(kind="dropped", cause="bit_error")["len"].sum()
+    assert lost == small_result.directions["dropped_packets_bit_error"].sum() > 0
+    delivered = counted.filter(kind="delivered")["len"].sum()
+    assert delivered == small_result.directions["delivered_packets"].sum()
+
+
+def test_samples_end_where_the_totals_stand(small_result: Result) -> None:
+    last = small_result.flow_samples.filter(flow=0).sort("time_ns").tail(1)
+    assert last["delivered_bytes"].item() == small_result.flows["delivered_bytes"][0] == 1_000_000
+    sent = small_result.direction_samples.filter(direction="forward")["sent_bytes"]
+    assert sent.is_sorted()
+    assert sent[-1] == small_result.tables["directions"]["sent_bytes"][0]
+
+
+# --- properties ---------------------------------------------------------------------------------
+
+
+def test_flows_carry_names_and_goodput(small_result: Result) -> None:
+    flows = small_result.flows
+    assert flows["name"].to_list() == ["bulk-1", "call"]
+    assert flows["kind"].to_list() == ["bulk", "constant_rate"]
+    assert flows["direction"].to_list() == ["forward", "return"]
+    bulk_bps, call_bps = flows["goodput_bps"].to_list()
+    # 8 Mbit/s times 1448 of 1500 bytes is the most that headers leave; slow start costs a part.
+    assert 3e6 < bulk_bps < 8e6 * 1448 / 1500
+    # 64 kbit/s offered on a clear return link.
+    assert call_bps == pytest.approx(64_000)
+    assert small_result.goodput_bps.tolist() == [bulk_bps, call_bps]
+
+
+def test_directions_carry_names_and_utilization(small_result: Result) -> None:
+    directions = small_result.directions
+    assert directions["direction"].to_list() == ["forward", "return"]
+    # 1 MB over 8 Mbit/s keeps the transmitter busy for a second and a bit, headers included.
+    busy_s = directions["busy_ns"][0] / 1e9
+    assert 1.0 < busy_s < 1.1
+    assert directions["utilization"][0] == pytest.approx(
+        busy_s * 1e9 / small_result.manifest["end_ns"]
+    )
+
+
+def test_the_manifest_says_what_was_run(small_result: Result) -> None:
+    manifest = small_result.manifest
+    assert manifest["scenario"] == SMALL
+    assert manifest["seed"] == 1
+    assert manifest["bentpipe_version"] == __version__
+    assert manifest["completed"] is True
+    assert small_result.interrupted is False
+    assert small_result.plan["stop_ns"] == 20_000_000_000
+    assert manifest["started"] <= manifest["ended"]
+    assert repr(small_result) == "<Result 'small': 2 flows, complete>"
+
+
+def test_the_summary_is_json(small_result: Result) -> None:
+    summary = json.loads(json.dumps(small_result.summary()))
+    assert [flow["name"] for flow in summary["flows"]] == ["bulk-1", "call"]
+    assert [direction["direction"] for direction in summary["directions"]] == ["forward", "return"]
+
+
+def test_the_same_plan_and_seed_give_the_same_tables(small_result: Result) -> None:
+    again, other = simulate(SMALL), simulate(SMALL, seed=2)
+    for name, table in small_result.tables.items():
+        assert table.equals(again.tables[name])
+    assert not small_result.tables["events"].equals(other.tables["events"])
+
+
+def test_a_seed_is_64_bits() -> None:
+    assert simulate(SMALL, seed=2**64 - 1).manifest["seed"] == 2**64 - 1
+    for seed in (-1, 2**64):
+        with pytest.raises(UsageError, match="seed"):
+            simulate(SMALL, seed=seed)
+
+
+# --- folder -------------------------------------------------------------------------------------
+
+
+def test_a_result_comes_back_from_its_folder(small_result: Result, tmp_path: Path) -> None:
+    folder = small_result.save(tmp_path / "new" / "result")
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        ["manifest.json", *(f"{name}.parquet" for name in TABLES)]
+    )
+    back = Result.load(folder)
+    assert back.manifest == small_result.manifest
+    assert back.summary() == small_result.summary()
+    for name, table in small_result.tables.items():
+        assert back.tables[name].equals(table)
+        assert back.tables[name].schema == table.schema
+
+
+def test_a_result_replaces_a_result_and_leaves_nothing_of_it(
+    small_result: Result, tmp_path: Path
+) -> None:
+    small_result.save(tmp_path)
+    (tmp_path / "report.html").write_text("of the first", encoding="utf-8")
+    simulate({**SMALL, "packet_events": False}, seed=9).save(tmp_path)
+    back = Result.load(tmp_path)
+    assert back.manifest["seed"] == 9
+    assert not (tmp_path / "events.parquet").exists()
+    assert not (tmp_path / "report.html").exists()
+    with pytest.raises(UsageError, match="packet_events: true"):
+        _ = back.events
+
+
+def test_a_result_does_not_go_where_other_things_are(small_result: Result, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years", encoding="utf-8")
+    with pytest.raises(UsageError, match="has other things in it"):
+        small_result.save(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"name": "a web application"}', encoding="utf-8")
+    with pytest.raises(UsageError, match="not the manifest of a bentpipe result"):
+        small_result.save(tmp_path)
+    with pytest.raises(UsageError, match="is a file"):
+        small_result.save(tmp_path / "thesis.tex")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "thesis.tex"]
+
+
+def test_a_reader_refuses_a_format_it_does_not_know(small_result: Result, tmp_path: Path) -> None:
+    small_result.save(tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
+    for version in (0, 2, "1", None):
+        text = json.dumps({**manifest, "format_version": version})
+        (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
+        with pytest.raises(UsageError, match=r"format_version is .* this bentpipe reads 1"):
+            Result.load(tmp_path)
+
+
+def test_a_reader_refuses_what_is_no_result_or_damaged(
+    small_result: Result, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="no such folder"):
+        Result.load(tmp_path / "none")
+    with pytest.raises(UsageError, match="not a bentpipe result"):
+        Result.load(tmp_path)
+    small_result.save(tmp_path)
+    (tmp_path / "flows.parquet").write_bytes(b"PAR1 but no more")
+    with pytest.raises(UsageError, match=r"flows\.parquet: cannot be read"):
+        Result.load(tmp_path)
+    (tmp_path / "manifest.json").write_text("{", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"manifest\.json: cannot be read"):
+        Result.load(tmp_path)

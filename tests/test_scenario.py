@@ -1,0 +1,417 @@
+"""Scenarios: what is written, what it resolves into, and where each default comes from."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any, get_args
+
+import pydantic
+import pytest
+from conftest import EXAMPLES, SMALL
+
+from bentpipe import (
+    PRESETS,
+    Bulk,
+    ConstantRate,
+    Direction,
+    Link,
+    Queue,
+    RateStep,
+    Scenario,
+    ScenarioError,
+    Tcp,
+    _core,
+    from_dict,
+    load,
+)
+from bentpipe.scenario import (
+    LARGEST_MSS,
+    LARGEST_PAYLOAD,
+    PROFILES,
+    CongestionControl,
+    DirectionName,
+    PresetName,
+    ProfileName,
+)
+
+
+def planned(**changes: Any) -> dict[str, Any]:
+    """Return the plan of the small scenario with some fields replaced."""
+    return from_dict({**copy.deepcopy(SMALL), **changes}).plan()
+
+
+def bulk(**fields: Any) -> dict[str, Any]:
+    """Return the plan of a bulk flow's sender when the scenario has these TCP fields."""
+    flow = {"kind": "bulk", "direction": "forward", "size": "1 MB", **fields}
+    sender: dict[str, Any] = planned(traffic=[flow])["flows"][0]["workload"]["sender"]
+    return sender
+
+
+# --- the plan -----------------------------------------------------------------------------------
+
+
+def test_the_plan_has_every_field_in_base_units() -> None:
+    plan = from_dict(
+        {
+            "link": {
+                "forward": {
+                    "rate": "16 Mbit/s",
+                    "delay": "275 ms",
+                    "framing": "8 B",
+                    "queue": {"discipline": "drop_tail", "limit": "120 kB"},
+                    "bit_error_rate": 1e-7,
+                },
+                "return": {"rate": "2 Mbit/s", "delay": "275 ms"},
+            },
+            "traffic": [
+                {
+                    "name": "call",
+                    "kind": "constant_rate",
+                    "direction": "return",
+                    "start": "1 s",
+                    "rate": "64 kbit/s",
+                    "payload": "160 B",
+                }
+            ],
+            "duration": "60 s",
+        }
+    ).plan()
+    assert plan == {
+        "format_version": 1,
+        "stop_ns": 60_000_000_000,
+        "sample_interval_ns": 100_000_000,
+        "packet_events": False,
+        "link": {
+            "forward": {
+                "rate_bps": {"kind": "constant", "value": 16_000_000},
+                "delay_ns": {"kind": "constant", "value": 275_000_000},
+                "framing_overhead_bytes": 8,
+                "queue": {"discipline": "drop_tail", "limit": {"unit": "bytes", "value": 120_000}},
+                "channel": {"kind": "bit_errors", "bit_error_rate": 1e-7},
+            },
+            "return": {
+                "rate_bps": {"kind": "constant", "value": 2_000_000},
+                "delay_ns": {"kind": "constant", "value": 275_000_000},
+                "framing_overhead_bytes": 0,
+                "queue": {"discipline": "drop_tail", "limit": {"unit": "packets", "value": 100}},
+                "channel": {"kind": "clear"},
+            },
+        },
+        "flows": [
+            {
+                "name": "call",
+                "direction": "return",
+                "start_ns": 1_000_000_000,
+                "workload": {
+                    "kind": "constant_rate",
+                    "rate_bps": 64_000,
+                    "payload_bytes": 160,
+                    # Without a duration: to the end of the run.
+                    "duration_ns": 59_000_000_000,
+                },
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_is_a_scenario(example: Path) -> None:
+    scenario = load(example)
+    assert scenario.name
+    assert scenario.plan()["flows"]
+
+
+def test_there_are_the_examples_that_the_documentation_names() -> None:
+    assert [path.stem for path in EXAMPLES] == [
+        "geo-bulk",
+        "geo-voip-and-bulk",
+        "isdn-return",
+        "jpl-cell",
+        "leo-two-flows",
+        "osu-geo-15",
+    ]
+
+
+def test_what_was_written_comes_back_as_it_was_written() -> None:
+    assert from_dict(SMALL).to_dict() == SMALL
+
+
+def test_a_scenario_written_in_python_is_the_one_written_in_yaml() -> None:
+    scenario = Scenario(
+        name="small",
+        link=Link(
+            forward=Direction(rate="8 Mbit/s", delay="20 ms", bit_error_rate=1e-6),
+            return_=Direction(rate="1 Mbit/s", delay="20 ms"),
+        ),
+        traffic=(
+            Bulk(direction="forward", size="1 MB"),
+            ConstantRate(
+                name="call",
+                direction="return",
+                rate="64 kbit/s",
+                payload="160 B",
+                duration="2 s",
+            ),
+        ),
+        duration="20 s",
+        packet_events=True,
+    )
+    assert scenario == from_dict(SMALL)
+    assert scenario.to_dict() == SMALL
+
+
+def test_a_scenario_cannot_be_changed() -> None:
+    scenario = from_dict(SMALL)
+    with pytest.raises(pydantic.ValidationError, match="frozen"):
+        scenario.duration = "1 s"
+
+
+# --- link ---------------------------------------------------------------------------------------
+
+
+def test_written_fields_go_before_the_preset_and_the_preset_before_the_default() -> None:
+    link = planned(link={"preset": "geo", "forward": {"rate": "5 Mbit/s"}})["link"]
+    assert link["forward"]["rate_bps"]["value"] == 5_000_000
+    assert link["forward"]["delay_ns"]["value"] == 271_000_000
+    assert link["forward"]["framing_overhead_bytes"] == 0
+    assert link["return"]["rate_bps"]["value"] == 2_000_000
+    # The preset's queue, 1 bdp, follows the rate: 5 Mbit/s x 542 ms / 8.
+    assert link["forward"]["queue"]["limit"] == {"unit": "bytes", "value": 338_750}
+
+
+def test_null_means_left_out() -> None:
+    assert (
+        planned(link={"preset": "geo", "forward": {"rate": None}})["link"]
+        == planned(link={"preset": "geo"})["link"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit", "resolved"),
+    [
+        ("unlimited", {"unit": "unlimited"}),
+        ("50 packets", {"unit": "packets", "value": 50}),
+        ("50 ms", {"unit": "time_ns", "value": 50_000_000}),
+        # 3 Mbit/s x (100 ms + 20 ms) / 8 = 45000 bytes.
+        ("1 bdp", {"unit": "bytes", "value": 45_000}),
+        ("0.5 bdp", {"unit": "bytes", "value": 22_500}),
+        # A third is 15000 bytes less a little: rounded down.
+        ("0.333333 bdp", {"unit": "bytes", "value": 14_999}),
+    ],
+)
+def test_queue_limits_resolve_on_their_link(limit: str, resolved: dict[str, Any]) -> None:
+    link = planned(
+        link={
+            "forward": {"rate": "3 Mbit/s", "delay": "100 ms", "queue": {"limit": limit}},
+            "return": {"rate": "1 Mbit/s", "delay": "20 ms"},
+        }
+    )["link"]
+    assert link["forward"]["queue"]["limit"] == resolved
+
+
+def test_the_bdp_of_steps_takes_the_highest_rate_and_delays() -> None:
+    forward = {
+        "rate": [{"at": "0 s", "value": "1 Mbit/s"}, {"at": "5 s", "value": "4 Mbit/s"}],
+        "delay": [{"at": "0 s", "value": "60 ms"}, {"at": "5 s", "value": "20 ms"}],
+        "queue": {"limit": "1 bdp"},
+    }
+    link = planned(link={"forward": forward, "return": {"rate": "1 Mbit/s", "delay": "40 ms"}})[
+        "link"
+    ]
+    # 4 Mbit/s x (60 ms + 40 ms) / 8.
+    assert link["forward"]["queue"]["limit"]["value"] == 50_000
+    assert link["forward"]["rate_bps"] == {
+        "kind": "steps",
+        "steps": [[0, 1_000_000], [5_000_000_000, 4_000_000]],
+    }
+    assert link["forward"]["delay_ns"]["steps"] == [[0, 60_000_000], [5_000_000_000, 20_000_000]]
+
+
+def test_an_outage_is_a_step_of_zero() -> None:
+    steps = (
+        RateStep(at="0 s", value="1 Mbit/s"),
+        RateStep(at="1 s", value="0 bit/s"),
+        RateStep(at="2 s", value="1 Mbit/s"),
+    )
+    forward = Direction(rate=steps, delay="10 ms", queue=Queue(limit="unlimited"))
+    scenario = Scenario(
+        link=Link(forward=forward, return_=Direction(rate="1 Mbit/s", delay="10 ms")),
+        traffic=(Bulk(direction="forward", size="1 MB"),),
+        duration="20 s",
+    )
+    assert scenario.plan()["link"]["forward"]["rate_bps"]["steps"][1] == [1_000_000_000, 0]
+
+
+def test_a_queue_must_hold_the_largest_packet_of_its_direction() -> None:
+    """1500 bytes forward (MSS 1460 and 40 of headers); returning ACKs are 80 at most."""
+    for limit, fits in (("1500 B", True), ("1499 B", False)):
+        link = {"preset": "geo", "forward": {"queue": {"limit": limit}}}
+        traffic = [{"kind": "bulk", "direction": "forward", "size": "1 MB"}]
+        if fits:
+            assert planned(link=link, traffic=traffic)
+        else:
+            with pytest.raises(ScenarioError, match="smaller than one packet, 1500 IP bytes"):
+                planned(link=link, traffic=traffic)
+    small = {"preset": "geo", "return": {"queue": {"limit": "80 B"}}}
+    assert planned(link=small, traffic=[{"kind": "bulk", "direction": "forward", "size": "1 MB"}])
+
+
+# --- traffic ------------------------------------------------------------------------------------
+
+
+def test_flows_are_counted_named_and_spaced() -> None:
+    flows = planned(
+        traffic=[
+            {
+                "kind": "bulk",
+                "direction": "forward",
+                "size": "1 MB",
+                "count": 2,
+                "start": "1 s",
+                "start_spacing": "100 ms",
+            },
+            {"kind": "bulk", "direction": "return", "duration": "3 s"},
+            {"name": "web", "kind": "bulk", "direction": "forward", "size": "1 kB", "count": 2},
+            {"name": "one", "kind": "bulk", "direction": "forward", "size": "1 kB"},
+        ]
+    )["flows"]
+    assert [(flow["name"], flow["start_ns"]) for flow in flows] == [
+        ("bulk-1", 1_000_000_000),
+        ("bulk-2", 1_100_000_000),
+        ("bulk-3", 0),
+        ("web-1", 0),
+        ("web-2", 0),
+        ("one", 0),
+    ]
+    assert flows[0]["workload"]["amount"] == {"unit": "bytes", "value": 1_000_000}
+    assert flows[2]["workload"]["amount"] == {"unit": "duration_ns", "value": 3_000_000_000}
+
+
+def test_profiles_are_complete_and_hold_at_both_ends() -> None:
+    for name, profile in PROFILES.items():
+        missing = {field for field in Tcp.model_fields if getattr(profile, field) is None}
+        # A host of 1997 offers its whole buffer at once.
+        assert missing == ({"receive_buffer_initial"} if name == "bsd-1997" else set())
+    flow = {"kind": "bulk", "direction": "forward", "size": "1 MB", "profile": "bsd-1997"}
+    workload = planned(traffic=[flow])["flows"][0]["workload"]
+    assert workload["sender"] == workload["receiver"]
+    assert workload["sender"]["initial_window_segments"] == 1
+    assert workload["sender"]["receive_buffer_initial_bytes"] == 262_144
+
+
+def test_tcp_settings_are_laid_over_the_profile() -> None:
+    plain, changed = bulk(), bulk(tcp={"sack": False, "congestion_control": "newreno"})
+    assert plain["sack"] is True
+    assert {name for name in plain if plain[name] != changed[name]} == {
+        "sack",
+        "congestion_control",
+    }
+
+
+def test_a_lowered_receive_buffer_lowers_the_first_window_too() -> None:
+    tcp = bulk(tcp={"receive_buffer": "16 KiB"})
+    assert (tcp["receive_buffer_bytes"], tcp["receive_buffer_initial_bytes"]) == (16_384, 16_384)
+    tcp = bulk(tcp={"receive_buffer": "1 MiB"})
+    assert (tcp["receive_buffer_bytes"], tcp["receive_buffer_initial_bytes"]) == (1_048_576, 65_536)
+
+
+# --- what Python and the simulator both say -----------------------------------------------------
+
+
+def test_enumerations_are_those_of_the_simulator() -> None:
+    names = _core.names()
+    assert list(get_args(CongestionControl)) == names["congestion_controls"]
+    assert list(get_args(DirectionName)) == names["directions"]
+    assert set(get_args(PresetName)) == set(PRESETS)
+    assert set(get_args(ProfileName)) == set(PROFILES)
+
+
+@pytest.mark.parametrize(
+    ("flow", "path", "largest"),
+    [
+        (
+            {"kind": "bulk", "size": "1 MB", "tcp": {"mss": f"{LARGEST_MSS} B"}},
+            ("sender", "mss_bytes"),
+            LARGEST_MSS,
+        ),
+        (
+            {"kind": "constant_rate", "rate": "1 Mbit/s", "payload": f"{LARGEST_PAYLOAD} B"},
+            ("payload_bytes",),
+            LARGEST_PAYLOAD,
+        ),
+    ],
+    ids=["mss", "payload"],
+)
+def test_bounds_are_those_of_the_simulator(
+    flow: dict[str, Any], path: tuple[str, ...], largest: int
+) -> None:
+    """The largest value passes here and there; one more is refused by the simulator as well."""
+    import json
+
+    link = {"preset": "leo", "forward": {"queue": {"limit": "unlimited"}}}
+    plan = planned(link=link, traffic=[{"direction": "forward", **flow}])
+    *outer, last = path
+    part = plan["flows"][0]["workload"]
+    for name in outer:
+        part = part[name]
+    assert part[last] == largest
+    part[last] += 1
+    with pytest.raises(_core.PlanError, match=last):
+        _core.validate(json.dumps(plan))
+
+
+def test_a_refusal_of_the_simulator_names_the_entry_that_was_written() -> None:
+    """The fourth flow of the plan is the second entry of the scenario."""
+    fine = {"kind": "bulk", "direction": "forward", "size": "1 MB", "count": 3}
+    wrong = {"kind": "bulk", "direction": "return", "size": "1 MB", "tcp": {"rto_min": "300 s"}}
+    with pytest.raises(ScenarioError) as refusal:
+        planned(traffic=[fine, wrong])
+    (problem,) = refusal.value.problems
+    assert problem.field == "traffic.1.tcp.rto_min"
+    assert 'read "300 s"' in problem.message
+    assert "rto_min_ns" in problem.message
+
+
+# --- settings over a file -----------------------------------------------------------------------
+
+
+def test_settings_are_laid_over_a_file_in_order(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(
+        "link: {preset: geo}\n"
+        "traffic: [{kind: bulk, direction: forward, size: 1 MB}]\n"
+        "duration: 60 s\n",
+        encoding="utf-8",
+    )
+    scenario = load(
+        file,
+        settings=(
+            "link.forward.delay=150ms",
+            "traffic.0.size=2 MB",
+            "traffic.0.size=3 MB",
+            "traffic.0.tcp.sack=false",
+            "link.forward.bit_error_rate=1e-6",
+            "sample_interval=null",
+        ),
+    )
+    plan = scenario.plan()
+    assert plan["link"]["forward"]["delay_ns"]["value"] == 150_000_000
+    assert plan["link"]["forward"]["channel"]["bit_error_rate"] == 1e-6
+    assert plan["flows"][0]["workload"]["amount"]["value"] == 3_000_000
+    assert plan["flows"][0]["workload"]["sender"]["sack"] is False
+    assert plan["sample_interval_ns"] is None
+
+
+def test_an_alias_may_be_used_as_yaml_means_it(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(
+        "link: {forward: &hop {rate: 1 Mbit/s, delay: 5 ms}, return: *hop}\n"
+        "traffic: [{kind: bulk, direction: forward, size: 1 MB}]\n"
+        "duration: 60 s\n",
+        encoding="utf-8",
+    )
+    # A setting changes the forward direction alone, although the file says it once.
+    link = load(file, settings=("link.forward.rate=2 Mbit/s",)).plan()["link"]
+    assert link["forward"]["rate_bps"]["value"] == 2_000_000
+    assert link["return"]["rate_bps"]["value"] == 1_000_000

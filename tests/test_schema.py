@@ -1,0 +1,84 @@
+"""The published JSON Schema: current, complete, and of one mind with the loader."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from importlib import resources
+from typing import Any
+
+from conftest import Program
+
+from bentpipe import json_schema
+from bentpipe.scenario import DEFAULT_DIRECTION, PROFILES, Scenario
+
+
+def test_the_published_schema_is_current() -> None:
+    """When this fails: bentpipe schema > python/bentpipe/scenario.schema.json."""
+    published = resources.files("bentpipe").joinpath("scenario.schema.json")
+    assert json.loads(published.read_text(encoding="utf-8")) == json_schema()
+
+
+def test_the_program_prints_it(bentpipe: Program) -> None:
+    called = bentpipe("schema")
+    assert (called.code, called.err) == (0, "")
+    assert json.loads(called.out) == json_schema()
+
+
+def records() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the schema of the scenario and of each of its parts."""
+    schema = json_schema()
+    yield "Scenario", schema
+    yield from schema["$defs"].items()
+
+
+def test_every_record_refuses_unknown_fields_and_explains_its_own() -> None:
+    names = [name for name, _ in records()]
+    assert len(names) == 9
+    for name, record in records():
+        assert record["additionalProperties"] is False, name
+        for field, value in record["properties"].items():
+            assert value.get("description"), f"{name}.{field}"
+
+
+def texts(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every sub-schema that has a pattern."""
+    if isinstance(value, dict):
+        if "pattern" in value:
+            yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from texts(item)
+
+
+def test_patterns_accept_examples_and_defaults_and_nothing_ambiguous() -> None:
+    found = list(texts(json_schema()))
+    assert len(found) > 20
+    for text in found:
+        pattern = re.compile(text["pattern"])
+        assert all(pattern.search(example) for example in text["examples"])
+        assert "default" not in text or text["default"] is None or pattern.search(text["default"])
+        for wrong in ("16", "16 mbps", "120 KB", "-5 ms", "fast"):
+            assert not pattern.search(wrong)
+
+
+def test_patterns_accept_what_profiles_hold() -> None:
+    fields = json_schema()["$defs"]["Tcp"]["properties"]
+    checked = 0
+    for profile in PROFILES.values():
+        for name, value in profile.model_dump(exclude_none=True).items():
+            if isinstance(value, str) and (patterns := list(texts(fields[name]))):
+                assert re.search(patterns[0]["pattern"], value), name
+                checked += 1
+    assert checked > 10
+
+
+def test_defaults_stand_in_the_schema() -> None:
+    definitions = json_schema()["$defs"]
+    assert definitions["Direction"]["properties"]["framing"]["default"] == DEFAULT_DIRECTION.framing
+    assert definitions["Queue"]["properties"]["limit"]["default"] == "100 packets"
+    assert json_schema()["properties"]["seed"]["default"] == Scenario.model_fields["seed"].default
+    # The kind tells flows apart, so a file must have it, although Python code need not.
+    assert "kind" in definitions["Bulk"]["required"]

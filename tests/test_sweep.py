@@ -1,0 +1,141 @@
+"""Runs, one and many: order, threads, progress, Ctrl-C."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import SMALL
+
+from bentpipe import InternalError, Job, Outcome, ScenarioError, _core, from_dict, run_many
+from bentpipe.sweep import run_one
+
+
+def jobs(count: int) -> list[Job]:
+    """Return jobs of very different lengths, the longest first."""
+    plans = []
+    for i in range(count):
+        scenario = copy.deepcopy(SMALL)
+        scenario["traffic"][0]["size"] = f"{(count - i) * 100} kB"
+        plans.append(Job(plan=from_dict(scenario).plan(), seed=i))
+    return plans
+
+
+def test_outcomes_come_in_the_order_of_the_jobs_whatever_the_threads() -> None:
+    work = jobs(12)
+    alone = run_many(work, threads=1)
+    together = run_many(work, threads=4)
+    assert [outcome.index for outcome in alone] == list(range(12))
+    assert [outcome.job.seed for outcome in together] == list(range(12))
+    # The raw bytes of every column, not only their meaning.
+    assert [outcome.raw for outcome in alone] == [outcome.raw for outcome in together]
+    delivered = [int(outcome.column("flows", "delivered_bytes")[0]) for outcome in together]
+    assert delivered == [(12 - i) * 100_000 for i in range(12)]
+
+
+def test_columns_are_arrays_and_nulls_are_nan() -> None:
+    (outcome,) = run_many(jobs(1))
+    assert outcome.column("flows", "delivered_bytes").dtype == np.uint64
+    # The first flow is TCP and was established; the second is UDP and never is.
+    bulk, call = outcome.column("flows", "established_ns")
+    # The handshake: 40 ms of propagation, SYN and SYN-ACK of some 60 bytes at 8 and 1 Mbit/s, and
+    # at most 1.5 ms behind a datagram of 188 bytes.
+    assert 40e6 < bulk < 43e6
+    assert np.isnan(call)
+    assert outcome.tables()["flows"]["established_ns"].null_count() == 1
+
+
+def test_progress_counts_every_job_once() -> None:
+    seen: list[tuple[int, int]] = []
+    run_many(jobs(5), threads=2, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]
+
+
+def test_ctrl_c_returns_what_is_done() -> None:
+    """Of fifty runs with an interrupt after the third, the first few are there, in order."""
+
+    def interrupt(done: int, _total: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    outcomes = run_many(jobs(50), threads=1, progress=interrupt)
+    indices = [outcome.index for outcome in outcomes]
+    assert 3 <= len(indices) < 50
+    assert indices == sorted(indices)
+    assert not any(outcome.interrupted for outcome in outcomes[:3])
+
+
+def test_no_jobs_are_no_outcomes() -> None:
+    assert run_many([]) == []
+
+
+def broken(plan: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan without its link."""
+    return {name: value for name, value in plan.items() if name != "link"}
+
+
+def test_a_plan_that_is_not_valid_stops_the_sweep() -> None:
+    work = jobs(6)
+    work[2] = Job(plan=broken(work[2].plan), seed=1)
+    with pytest.raises(ScenarioError, match="link"):
+        run_many(work, threads=2)
+    with pytest.raises(ScenarioError, match="link"):
+        run_one(work[2])
+
+
+def test_a_broken_promise_of_the_simulator_names_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conservation cannot be broken from outside, so the extension is made to say that it was."""
+
+    def fail(*_arguments: object) -> None:
+        raise _core.RunError("forward: 3 packets too many")
+
+    monkeypatch.setattr(_core, "run", fail)
+    with pytest.raises(InternalError, match=r"seed 4 .* 3 packets too many") as failure:
+        run_one(Job(plan={}, seed=4))
+    assert failure.value.exit_code == 1
+
+
+def long_job() -> Job:
+    """Return a run of minutes of computing: a million packets a second, for ten minutes."""
+    scenario = {
+        "link": {"preset": "leo", "forward": {"rate": "10 Gbit/s"}},
+        "traffic": [
+            {
+                "kind": "constant_rate",
+                "direction": "forward",
+                "rate": "1 Gbit/s",
+                "payload": "125 B",
+            }
+        ],
+        "duration": "600 s",
+    }
+    return Job(plan=from_dict(scenario).plan(), seed=1)
+
+
+def test_ctrl_c_stops_a_run_and_keeps_what_it_recorded() -> None:
+    fractions: list[float] = []
+
+    def interrupt(fraction: float) -> None:
+        fractions.append(fraction)
+        if fraction > 0:
+            raise KeyboardInterrupt
+
+    outcome = run_one(long_job(), progress=interrupt)
+    assert isinstance(outcome, Outcome)
+    assert outcome.interrupted
+    assert fractions == sorted(fractions)
+    assert 0 < fractions[-1] < 0.5
+    assert 0 < outcome.raw["end_ns"] < 300e9
+    assert len(outcome.column("direction_samples", "time_ns")) > 0
+
+
+def test_an_error_of_the_caller_stops_the_run() -> None:
+    """The terminal went away, say: the error comes out, and no run is left behind."""
+
+    def fail(_fraction: float) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        run_one(long_job(), progress=fail)
