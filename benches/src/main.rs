@@ -5,6 +5,8 @@
 //! memory are the kernel's own accounts of this process. Each plan is measured in a process of its
 //! own, so that one plan's memory does not count for the next.
 
+#![expect(clippy::print_stdout, reason = "the figures are this program's output")]
+
 use std::fs;
 use std::process::{Command, ExitCode};
 

@@ -31,7 +31,6 @@ fn node_of(key: u128) -> usize {
 }
 
 fn time_of(key: u128) -> Instant {
-    #[expect(clippy::cast_possible_truncation, reason = "the upper 64 bits are the instant")]
     Instant::from_nanos((key >> 64) as u64)
 }
 
