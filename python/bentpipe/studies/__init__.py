@@ -1,0 +1,83 @@
+"""Studies: published experiments, run again and compared with what was published.
+
+This module is the registry. It is light to import; a study is imported when it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+class StudyOutcome(Protocol):
+    """What a study found: published beside measured."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether runs are missing because the study was stopped."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as plain data."""
+
+    def table(self) -> RenderableType:
+        """Return the figures for a terminal."""
+
+    def write(self, out_dir: Path) -> Path:
+        """Write report and data into a folder, made if need be; return the folder."""
+
+
+class RunStudy(Protocol):
+    """Runs a study.
+
+    ``runs`` is the number of runs of each cell that draws chance (None: the study's default),
+    ``seed`` the first seed, ``threads`` None for one a core; ``progress(done, total)`` counts runs.
+    """
+
+    def __call__(
+        self,
+        *,
+        runs: int | None = None,
+        seed: int = 1,
+        threads: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> StudyOutcome:
+        """Run the study and return what it found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A published experiment that can be run again."""
+
+    name: str
+    title: str
+    source: str
+    run: RunStudy
+
+
+def _run_jpl(
+    *,
+    runs: int | None = None,
+    seed: int = 1,
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> StudyOutcome:
+    from bentpipe.studies.jpl.study import run
+
+    return run(runs=runs, seed=seed, threads=threads, progress=progress)
+
+
+_ALL: Final = (
+    Study(
+        name="jpl",
+        title="TCP channel utilization over satellite delay and bit error rate",
+        source="Keith Scott, JPL mobile satellite protocol testbed, tcp-over-satellite list, 1997",
+        run=_run_jpl,
+    ),
+)
+
+STUDIES: Final[Mapping[str, Study]] = {study.name: study for study in _ALL}

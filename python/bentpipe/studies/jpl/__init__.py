@@ -1,0 +1,1 @@
+"""The JPL testbed's table: TCP channel utilization over satellite delay and bit error rate."""

@@ -1,0 +1,71 @@
+"""The arrows between rooms: which crate may use which, and what the inner rooms may not contain."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# ARCHITECTURE.md draws these; there are no others.
+ARROWS = {
+    "core": set[str](),
+    "sim": {"bentpipe-core"},
+    "py": {"bentpipe-core", "bentpipe-sim"},
+}
+
+# What would make a run depend on more than its plan and its seed.
+IMPURE = re.compile(
+    r"std::(time|thread|net|fs|process|env|os)\b|\basync\b|\bawait\b|SystemTime|pyo3|\bunsafe\b"
+)
+
+
+def dependencies(manifest: Path) -> set[str]:
+    """The workspace's own crates that a manifest names under `[dependencies]`."""
+    names = tomllib.loads(manifest.read_text())["dependencies"]
+    return {name for name in names if name.startswith("bentpipe")}
+
+
+@pytest.mark.parametrize("crate", sorted(ARROWS))
+def test_a_crate_depends_on_no_more_than_its_arrows(crate: str) -> None:
+    assert dependencies(ROOT / "crates" / crate / "Cargo.toml") == ARROWS[crate]
+
+
+def test_every_crate_has_its_arrows_here() -> None:
+    assert {path.name for path in (ROOT / "crates").iterdir()} == set(ARROWS)
+
+
+def test_core_has_few_dependencies() -> None:
+    names = tomllib.loads((ROOT / "crates/core/Cargo.toml").read_text())["dependencies"]
+    assert len(names) <= 3, names
+
+
+@pytest.mark.parametrize("crate", ["core", "sim"])
+def test_core_and_sim_touch_no_clock_thread_socket_or_file(crate: str) -> None:
+    sources = sorted((ROOT / "crates" / crate / "src").rglob("*.rs"))
+    assert sources
+    for source in sources:
+        code = "\n".join(line.split("//")[0] for line in source.read_text().splitlines())
+        found = IMPURE.search(code)
+        assert found is None, f"{source.relative_to(ROOT)} uses {found and found.group()}"
+
+
+def test_the_test_would_see_a_clock() -> None:
+    assert IMPURE.search("let now = std::time::Instant::now();")
+
+
+def test_python_reaches_rust_through_one_module() -> None:
+    """No other extension module of ours is imported."""
+    for source in sorted((ROOT / "python").rglob("*.py")):
+        for node in ast.walk(ast.parse(source.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+                names = [node.module]
+            compiled = [name for name in names if name.split(".")[-1] == "_core"]
+            assert set(compiled) <= {"bentpipe._core"}, source

@@ -1,0 +1,100 @@
+"""Every command in the README and the docs is executed here, as printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bentpipe.results import TABLES
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}: {self.text.splitlines()[0]}"
+
+
+def blocks(language: str) -> list[Block]:
+    return [
+        Block(page, found.group(1), found.group(2))
+        for page in PAGES
+        for found in BLOCK.finditer(page.read_text())
+        if found.group(1) == language
+    ]
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Path:
+    """A folder with the example scenarios, as a reader in a checkout has them."""
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
+    return tmp_path
+
+
+def test_there_are_commands_to_run() -> None:
+    assert len(blocks("sh")) >= 5
+    assert blocks("python")
+
+
+@pytest.mark.parametrize("block", blocks("sh"), ids=str)
+def test_shell_commands_work(block: Block, workshop: Path) -> None:
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for line in block.text.splitlines():
+        words = shlex.split(line, comments=True)
+        if not words:
+            continue
+        if words[0] == "make":
+            # These set up a whole machine; that they exist is checked here, that they work by
+            # whoever runs this test.
+            assert set(words[1:]) <= set(targets), line
+            continue
+        assert words[0] == "bentpipe", f"not a command of ours: {line}"
+        done = subprocess.run(
+            words, cwd=workshop, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=str)
+def test_python_examples_work(block: Block, workshop: Path) -> None:
+    command = [sys.executable, "-c", block.text]
+    done = subprocess.run(command, cwd=workshop, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
+def test_scenarios_in_the_docs_are_valid(block: Block, tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(block.text)
+    command = [sys.executable, "-m", "bentpipe", "validate", str(path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_format_page_names_every_table_and_column() -> None:
+    page = (ROOT / "docs/results-format.md").read_text()
+    for name, table in TABLES.items():
+        assert f"## {name}\n" in page
+        for column in table.columns:
+            assert f"| `{column.name}` | {column.dtype} | {column.unit} |" in page, column.name
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
