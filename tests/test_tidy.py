@@ -36,7 +36,7 @@ SOURCES = tracked(".rs", ".py")
 
 def before_tests(text: str) -> list[str]:
     """The lines of a Rust file up to its unit tests."""
-    return text.split("#[cfg(test)]\nmod tests {")[0].splitlines()
+    return text.split("#[cfg(test)]\nmod tests {", maxsplit=1)[0].splitlines()
 
 
 def test_there_is_something_to_check() -> None:

@@ -180,6 +180,21 @@ impl<E: Engine> Graph<E> {
         self.settle(trace);
     }
 
+    /// Wakes every engine at the present moment, due or not. By the contract of
+    /// [`Engine::wake`] this changes nothing that is not due; checks use it to catch an engine whose
+    /// state moves on when it is merely looked at.
+    pub fn wake_all(&mut self, mut trace: Option<&mut (dyn Trace + 'static)>) {
+        for number in 0..self.engines.len() {
+            let node = NodeId(u32::try_from(number).expect("at most 2^24 engines"));
+            let trace = trace.as_deref_mut().map(|t| t as _);
+            let mut cx = Cx::new(self.now, node, &mut self.outbox, trace);
+            self.engines[number].wake(&mut cx);
+            let next = self.engines[number].next_wake();
+            self.wakes.ask(node, next);
+        }
+        self.settle(trace);
+    }
+
     /// Takes what left the graph: when, from which engine and port, and the packet.
     pub fn drain_egress(&mut self) -> Vec<(Instant, NodeId, Port, Packet)> {
         std::mem::take(&mut self.egress)

@@ -1,5 +1,5 @@
 //! Laws that every run obeys, over 1,000 random small plans: conservation (checked by `finish`),
-//! identical columns for the same plan and seed, counters that agree with each other, and the
+//! identical columns for the same plan and seed, also when engines are woken without being due, counters that agree with each other, and the
 //! advance of one flow's bytes from sent to acknowledged.
 
 use bentpipe_sim::record::Table;
@@ -9,14 +9,26 @@ use proptest::test_runner::Config;
 use serde_json::{Value, json};
 
 fn run(plan: &Value, seed: u64) -> Outcome {
-    let plan = Plan::parse(&plan.to_string()).expect("the strategy makes valid plans");
-    let mut simulation = Simulation::new(&plan, seed);
-    let mut fraction = 0.0;
+    let mut simulation = simulation(plan, seed);
     while simulation.advance() {
         assert!((0.0..=1.0).contains(&simulation.fraction()));
-        fraction = f64::max(fraction, simulation.fraction());
     }
     simulation.finish().expect("conservation holds")
+}
+
+/// The same with every engine woken at moments that nobody asked for.
+fn run_eagerly(plan: &Value, seed: u64) -> Outcome {
+    let mut simulation = simulation(plan, seed);
+    simulation.wake_all();
+    while simulation.advance() {
+        simulation.wake_all();
+    }
+    simulation.finish().expect("conservation holds")
+}
+
+fn simulation(plan: &Value, seed: u64) -> Simulation {
+    let plan = Plan::parse(&plan.to_string()).expect("the strategy makes valid plans");
+    Simulation::new(&plan, seed)
 }
 
 fn series(values: std::ops::Range<u64>) -> impl Strategy<Value = Value> {
@@ -180,6 +192,8 @@ proptest! {
         let outcome = run(&plan, seed);
         check_counters(&outcome);
         check_samples(&outcome);
+        let eager = run_eagerly(&plan, seed);
+        prop_assert_eq!(&eager.tables, &outcome.tables, "waking early changes nothing");
         prop_assert_eq!(run(&plan, seed), outcome, "the same plan and seed give the same columns");
     }
 }
