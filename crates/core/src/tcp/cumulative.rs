@@ -52,10 +52,13 @@ impl Cumulative {
         control.cwnd() + self.inflation + early
     }
 
-    /// `bytes` more were acknowledged, up to `una`. Whether the window may grow by them.
-    pub(super) fn acked(&mut self, una: Position, bytes: u64, segment: u64) -> bool {
+    /// `bytes` more were acknowledged, up to `una`. By how many the window may grow.
+    pub(super) fn acked(&mut self, una: Position, bytes: u64, segment: u64) -> u64 {
         self.duplicates = 0;
-        let Some(point) = self.recovering_to else { return true };
+        let Some(point) = self.recovering_to else {
+            // RFC 3465, 2.3: of what a time-out repeats, much may have arrived before.
+            return if una <= self.repeated_to { bytes.min(segment) } else { bytes };
+        };
         if self.survives_partial_acks && una < point {
             // RFC 6582, step 3, partial: the next hole, and the window deflates by what left it.
             self.resend = true;
@@ -63,11 +66,11 @@ impl Cumulative {
             if bytes >= segment {
                 self.inflation += segment;
             }
-            return false;
+            return 0;
         }
         self.recovering_to = None;
         self.inflation = 0;
-        false
+        0
     }
 
     /// A duplicate ACK for `una` came while everything up to `max` was sent. Whether fast recovery

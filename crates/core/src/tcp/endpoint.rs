@@ -6,9 +6,10 @@
 //! damaged), and options other than those of [`Segment`].
 
 use super::config::Config;
-use super::receiver::{Receiver, UNSCALED_WINDOW_MAX};
+use super::exchange::{Ack, Outgoing};
+use super::receiver::{Receiver, UNSCALED_WINDOW_MAX, WINDOW_SHIFT_MAX};
 use super::segment::{Offer, SACK_BLOCKS_MAX, Segment, TIMESTAMP_OPTION_BYTES, Timestamps};
-use super::sender::{Ack, Outgoing, Sender};
+use super::sender::Sender;
 use super::seq::{Position, Wire};
 use crate::engine::{Count, Cx, Engine, Ledger};
 use crate::packet::{Body, FlowId, Maker, Packet, PacketId, Port};
@@ -139,13 +140,22 @@ impl Endpoint {
     }
 
     fn on_segment(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
-        if segment.syn {
+        if segment.syn && self.peer_initial.is_none() {
             self.on_syn(segment);
         }
         let Some(peer_initial) = self.peer_initial else { return };
         let now = cx.now();
+        // RFC 9293, 3.10.7.4: a SYN that does not repeat the first one, and an ACK of what was never
+        // sent, are answered by what is true and otherwise ignored.
+        let strange_syn = segment.syn && segment.seq != peer_initial;
+        if strange_syn || self.acks_unsent(segment) {
+            self.receiver.acknowledge_at_once();
+            self.flush(cx);
+            return;
+        }
         let position = segment.seq.to_position(peer_initial, self.receiver.next());
         if let Some(timestamps) = segment.timestamps
+            && (segment.syn || self.is_recent(timestamps.value))
             && position <= self.acked_to
         {
             self.timestamp_recent = timestamps.value;
@@ -173,21 +183,29 @@ impl Endpoint {
         }
     }
 
-    /// The peer's SYN settles what both ends can do. A repeated SYN settles nothing new.
+    fn acks_unsent(&self, segment: &Segment) -> bool {
+        let una = self.sender.una();
+        segment.ack.is_some_and(|ack| ack.to_position(self.initial, una) > self.sender.max())
+    }
+
+    /// RFC 7323, 4.3: an older value than the last one echoed comes from a segment that was overtaken.
+    fn is_recent(&self, value: u32) -> bool {
+        value.wrapping_sub(self.timestamp_recent) <= u32::MAX / 2
+    }
+
+    /// The peer's first SYN settles what both ends can do.
     fn on_syn(&mut self, segment: &Segment) {
-        if self.peer_initial.is_some() {
-            return;
-        }
         self.peer_initial = Some(segment.seq);
-        let offer = segment.offer.unwrap_or_default();
+        let no_options = Offer { mss: MSS_WITHOUT_OPTION, ..Offer::default() };
+        let offer = segment.offer.unwrap_or(no_options);
         let scaling = self.config.window_scaling && offer.window_shift.is_some();
         self.agreed = Agreed {
             sack: self.config.sack && offer.sack,
             timestamps: self.config.timestamps && segment.timestamps.is_some(),
-            peer_shift: if scaling { offer.window_shift.unwrap_or(0) } else { 0 },
+            peer_shift: offer.window_shift.filter(|_| scaling).unwrap_or(0).min(WINDOW_SHIFT_MAX),
         };
         let options = if self.agreed.timestamps { u64::from(TIMESTAMP_OPTION_BYTES) } else { 0 };
-        let payload = u64::from(self.config.mss.min(offer.mss)) - options;
+        let payload = u64::from(self.config.mss.min(offer.mss.max(MSS_LEAST))) - options;
         self.sender.negotiated(payload, self.agreed.sack, &self.config);
         self.receiver.negotiated(scaling, payload);
     }
@@ -205,6 +223,8 @@ impl Endpoint {
                 *block = (place(start), place(end));
                 count += 1;
             }
+            // In ascending order, what one ACK newly tells does not look like reordering.
+            blocks[..count].sort_unstable();
         }
         let echo = segment.timestamps.filter(|_| self.agreed.timestamps);
         let advanced = position > anchor;
@@ -321,6 +341,11 @@ impl Engine for Endpoint {
         }
     }
 }
+
+/// RFC 9293, 3.7.1: assumed of a SYN without the MSS option.
+const MSS_WITHOUT_OPTION: u16 = 536;
+/// What a peer offers below this is not believed, as Linux does: options would leave no payload.
+const MSS_LEAST: u16 = 88;
 
 /// A timestamp clock of one millisecond (RFC 7323, section 5.4, allows 1 ms to 1 s).
 const TICK_NANOS: u64 = 1_000_000;

@@ -8,6 +8,7 @@ pub mod config;
 pub mod congestion;
 mod cumulative;
 mod endpoint;
+mod exchange;
 mod prr;
 mod rack;
 mod reassembly;
@@ -18,11 +19,14 @@ pub mod segment;
 mod selective;
 mod sender;
 pub mod seq;
+#[cfg(test)]
+mod tests;
 
 pub use config::Config;
 pub use endpoint::{Endpoint, Facts};
+pub use exchange::{Ack, Outgoing, SenderCounters};
 pub use reassembly::Reassembly;
 pub use receiver::Receiver;
 pub use rtt::RttEstimator;
 pub use segment::{Offer, SackBlocks, Segment, Timestamps};
-pub use sender::{Ack, Outgoing, Sender, SenderCounters};
+pub use sender::Sender;

@@ -8,7 +8,7 @@ use super::seq::{Position, Wire};
 use crate::time::{Duration, Instant};
 
 /// The largest shift of the window field (RFC 7323, section 2.3).
-const WINDOW_SHIFT_MAX: u8 = 14;
+pub(super) const WINDOW_SHIFT_MAX: u8 = 14;
 /// The largest window that the field can carry unscaled.
 pub(super) const UNSCALED_WINDOW_MAX: u64 = 65_535;
 
@@ -80,6 +80,7 @@ impl Receiver {
             self.shift = 0;
             self.buffer.limit(UNSCALED_WINDOW_MAX);
         }
+        self.buffer.count_in(1 << self.shift);
     }
 
     /// The next position expected; what a segment acknowledges.
@@ -128,7 +129,8 @@ impl Receiver {
         let before = self.next;
         let start = position.max(before);
         let end = (position + length).min(self.edge.max(before) + u64::from(segment.fin));
-        if segment.fin && position + length == end {
+        let end = self.fin.map_or(end, |fin| end.min(fin + 1));
+        if segment.fin && position + length == end && end > before {
             self.fin = Some(end - 1);
         }
         let had_hole = !self.reassembly.is_empty();
@@ -140,6 +142,11 @@ impl Receiver {
         self.take();
         self.buffer.delivered(now, self.next, rtt, self.segment_bytes);
         self.decide_ack(now, before, had_hole, segment);
+    }
+
+    /// The next segment carries an ACK at once, whatever the policy.
+    pub fn acknowledge_at_once(&mut self) {
+        self.ack_now = true;
     }
 
     /// RFC 5681, section 4.2: an ACK for every second full segment, within the time-out for the
@@ -183,9 +190,11 @@ impl Receiver {
         segment.ack = Some(Wire::from_position(self.next, peer_initial));
         // A SYN's window is never scaled (RFC 7323, section 2.2).
         let shift = if segment.syn { 0 } else { self.shift };
-        // RFC 9293, 3.8.6: the right edge never moves back.
-        let edge = (self.next + self.open_window()).max(self.edge);
-        let field = ((edge - self.next) >> shift).min(UNSCALED_WINDOW_MAX);
+        // RFC 9293, 3.8.6: the right edge never moves back, so what the field cannot tell exactly is
+        // rounded up where rounding down would move it (RFC 7323, 2.4).
+        let opened = self.open_window() >> shift;
+        let promised = self.edge.saturating_sub(self.next).div_ceil(1 << shift);
+        let field = opened.max(promised).min(UNSCALED_WINDOW_MAX);
         self.edge = self.edge.max(self.next + (field << shift));
         segment.window = u16::try_from(field).expect("bounded by 65,535");
         if sack && !self.reassembly.is_empty() {
@@ -224,6 +233,7 @@ fn shift_for(window: u64) -> u8 {
 struct AutoTuning {
     bytes: u64,
     bytes_max: u64,
+    unit: u64,
     /// The most delivered in one round so far.
     space: u64,
     round_start: Instant,
@@ -236,6 +246,7 @@ impl AutoTuning {
         let mut buffer = Self {
             bytes: config.receive_buffer_initial,
             bytes_max: config.receive_buffer,
+            unit: 1,
             space: (config.receive_buffer_initial / 2).min(10 * u64::from(config.mss)),
             round_start: Instant::START,
             round_from: 1,
@@ -247,6 +258,17 @@ impl AutoTuning {
     fn limit(&mut self, most: u64) {
         self.bytes_max = self.bytes_max.min(most);
         self.bytes = self.bytes.min(self.bytes_max);
+    }
+
+    /// The window field counts in units of `unit` bytes: less than one would be no window at all.
+    fn count_in(&mut self, unit: u64) {
+        self.unit = unit;
+        self.bytes_max -= self.bytes_max % unit;
+        self.set(self.bytes);
+    }
+
+    fn set(&mut self, bytes: u64) {
+        self.bytes = bytes.next_multiple_of(self.unit).min(self.bytes_max);
     }
 
     fn bytes(&self) -> u64 {
@@ -262,7 +284,7 @@ impl AutoTuning {
         if copied > self.space {
             let room = 2 * copied + 16 * segment;
             let growth = room * (copied - self.space) / self.space.max(1);
-            self.bytes = self.bytes.max(room + 2 * growth).min(self.bytes_max);
+            self.set(self.bytes.max(room + 2 * growth));
             self.space = copied;
         }
         self.round_start = now;

@@ -24,6 +24,9 @@ struct Smoothed {
 /// Doubling a millisecond 32 times is 50 days: beyond any largest time-out.
 const BACKOFF_MAX: u32 = 32;
 
+/// RFC 6298, 5.7.
+const INITIAL_AFTER_LOSS: Duration = Duration::from_secs(3);
+
 impl RttEstimator {
     /// An estimator without samples.
     #[must_use]
@@ -64,6 +67,15 @@ impl RttEstimator {
     /// New data was acknowledged, so the path works again: forgets the backing off.
     pub fn path_works(&mut self) {
         self.backoff = 0;
+    }
+
+    /// The handshake is complete. RFC 6298, 5.7: if its timer expired and it gave no sample, a
+    /// time-out that began below 3 s is 3 s from here.
+    pub fn opened(&mut self) {
+        if self.smoothed.is_none() && self.backoff > 0 && self.config.initial < INITIAL_AFTER_LOSS {
+            self.config.initial = INITIAL_AFTER_LOSS;
+            self.backoff = 0;
+        }
     }
 
     /// The present time-out.

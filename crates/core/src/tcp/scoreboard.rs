@@ -116,6 +116,9 @@ impl Scoreboard {
                     if first.in_flight {
                         self.pipe -= cut;
                     }
+                    if first.sacked {
+                        self.sacked_bytes -= cut;
+                    }
                     if let Ok(found) = self.waiting.binary_search(&first.start) {
                         self.waiting[found] = una;
                     }
@@ -150,13 +153,9 @@ impl Scoreboard {
 
     /// The peer holds `start..end`. Reports what was not known before.
     pub(super) fn sack(&mut self, start: Position, end: Position, mut news: impl FnMut(Delivered)) {
-        let (Some(first), Some(last)) = (self.segments.front(), self.segments.back()) else {
-            return;
-        };
-        let (start, end) = (start.max(first.start), end.min(last.end));
-        if start >= end {
-            return;
-        }
+        // Ranges end where segments do: a part of a segment is not known to have arrived.
+        let Some(start) = self.first_start_from(start) else { return };
+        let Some(end) = self.last_end_until(end).filter(|&end| end > start) else { return };
         let at = self.sacked.partition_point(|range| range.1 < start);
         if self.sacked.get(at).is_some_and(|range| range.0 <= start && range.1 >= end) {
             return;
@@ -181,6 +180,16 @@ impl Scoreboard {
             self.sacked[at] = (joined_start, joined_end);
             self.sacked.drain(at + 1..after);
         }
+    }
+
+    fn first_start_from(&self, position: Position) -> Option<Position> {
+        let place = self.segments.partition_point(|segment| segment.start < position);
+        self.segments.get(place).map(|segment| segment.start)
+    }
+
+    fn last_end_until(&self, position: Position) -> Option<Position> {
+        let after = self.segments.partition_point(|segment| segment.end <= position);
+        self.segments.get(after.checked_sub(1)?).map(|segment| segment.end)
     }
 
     fn mark_sacked(&mut self, start: Position, end: Position, news: &mut impl FnMut(Delivered)) {
@@ -260,7 +269,14 @@ impl Scoreboard {
     }
 
     /// The retransmission timer expired: everything missing is lost (RFC 6675, 5.1).
+    /// A peer that still asks for the first segment although it had reported it has thrown away
+    /// what it had (RFC 2018, section 8): then its reports are forgotten.
     pub(super) fn lose_all(&mut self) {
+        if self.segments.front().is_some_and(|first| first.sacked) {
+            self.segments.iter_mut().for_each(|segment| segment.sacked = false);
+            self.sacked.clear();
+            self.sacked_bytes = 0;
+        }
         for place in 0..self.segments.len() {
             if !self.segments[place].sacked {
                 self.mark_lost(place);
@@ -303,5 +319,135 @@ impl From<Sent> for Delivered {
     fn from(segment: Sent) -> Self {
         let Sent { end, sent_at, retransmitted, .. } = segment;
         Self { end, sent_at, retransmitted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    const SEGMENT: u64 = 1_000;
+
+    /// Some ten segments in flight at a time, and anything that can happen to them.
+    struct Story {
+        board: Scoreboard,
+        rng: Rng,
+        una: Position,
+        nxt: Position,
+        now: Instant,
+    }
+
+    impl Story {
+        fn send(&mut self) {
+            let bytes = if self.rng.below(4) == 0 { 1 + self.rng.below(SEGMENT) } else { SEGMENT };
+            self.board.sent(self.now, self.nxt, self.nxt + bytes);
+            self.nxt += bytes;
+        }
+
+        /// Mostly a boundary between segments, sometimes not.
+        fn position(&mut self) -> Position {
+            let outstanding = self.nxt - self.una;
+            if self.rng.below(5) == 0 {
+                return self.una + self.rng.below(outstanding + 1);
+            }
+            let count = self.board.segments.len() as u64;
+            let place = usize::try_from(self.rng.below(count + 1)).expect("small");
+            self.board.segments.get(place).map_or(self.nxt, |segment| segment.start)
+        }
+
+        fn acknowledge(&mut self) {
+            let una = self.position().max(self.una);
+            let before: Vec<_> = self.board.segments.iter().copied().collect();
+            let mut news = Vec::new();
+            self.board.advance(una, |delivered| news.push(delivered.end));
+            let fresh = before.iter().filter(|segment| segment.end <= una && !segment.sacked);
+            assert_eq!(news, fresh.map(|segment| segment.end).collect::<Vec<_>>());
+            self.una = una;
+        }
+
+        fn report(&mut self) {
+            let (a, b) = (self.position(), self.position());
+            let (start, end) = (a.min(b), a.max(b));
+            let before: Vec<_> = self.board.segments.iter().copied().collect();
+            let mut news = Vec::new();
+            self.board.sack(start, end, |delivered| news.push(delivered.end));
+            let covered = |segment: &&Sent| segment.start >= start && segment.end <= end;
+            let fresh = before.iter().filter(covered).filter(|segment| !segment.sacked);
+            assert_eq!(news, fresh.map(|segment| segment.end).collect::<Vec<_>>());
+        }
+
+        fn act(&mut self) {
+            match self.rng.below(20) {
+                0..=7 => self.send(),
+                8..=9 => self.acknowledge(),
+                10..=13 => self.report(),
+                14..=15 => {
+                    let lost_below = self.board.lost_below(SEGMENT);
+                    self.board.judge_originals(|sent| sent.end <= lost_below);
+                }
+                16 => {
+                    let start = self.position();
+                    if self.board.missing_at(start).is_some() {
+                        self.board.lose(start);
+                    }
+                }
+                17 => self.board.last().filter(|last| !last.sacked).into_iter().for_each(|last| {
+                    self.board.retransmitted(self.now, last.start);
+                }),
+                18 if self.rng.below(20) == 0 => self.board.lose_all(),
+                _ => {
+                    if let Some(sent) = self.board.first_waiting() {
+                        self.board.retransmitted(self.now, sent.start);
+                    }
+                }
+            }
+        }
+
+        fn check(&self) {
+            let board = &self.board;
+            let marks = (board.pipe, board.sacked_bytes, board.waiting.iter().copied().collect());
+            assert_eq!(marks, board.recount());
+            let ranges: u64 = board.sacked.iter().map(|(start, end)| end - start).sum();
+            assert_eq!(ranges, board.sacked_bytes);
+            assert!(board.sacked.iter().zip(board.sacked.iter().skip(1)).all(|(a, b)| a.1 < b.0));
+            let below = board.lost_below(SEGMENT);
+            for (place, segment) in board.segments.iter().enumerate().filter(|s| !s.1.sacked) {
+                assert_eq!(segment.end <= below, is_lost(board, place), "{segment:?} {below}");
+            }
+        }
+    }
+
+    /// RFC 6675, section 4, to the letter: three discontiguous sequences, or more than two segments'
+    /// bytes, have arrived above.
+    fn is_lost(board: &Scoreboard, place: usize) -> bool {
+        let (mut sequences, mut bytes, mut before) = (0, 0, false);
+        for segment in board.segments.iter().skip(place + 1) {
+            if segment.sacked {
+                bytes += segment.end - segment.start;
+                sequences += u64::from(!before);
+            }
+            before = segment.sacked;
+        }
+        sequences >= DUPLICATE_THRESHOLD || bytes > (DUPLICATE_THRESHOLD - 1) * SEGMENT
+    }
+
+    /// Given anything that senders and peers may do, expect every counter and mark to agree with a
+    /// full count, and IsLost with its definition.
+    #[test]
+    fn marks_agree_with_a_full_count() {
+        for seed in 0..1_000 {
+            let rng = Rng::stream(seed, "scoreboard");
+            let now = Instant::START;
+            let mut story = Story { board: Scoreboard::default(), rng, una: 1, nxt: 1, now };
+            for step in 0..100 {
+                story.now = Instant::from_millis(step);
+                story.act();
+                let checked = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
+                    story.check();
+                }));
+                assert!(checked.is_ok(), "seed {seed}, step {step}: {:?}", story.board);
+            }
+        }
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct AckVerdict {
     pub(super) growth_bytes: u64,
     /// Fast recovery begins.
     pub(super) recovery_began: bool,
+    /// A tail loss probe's episode is over.
+    pub(super) probe_ended: bool,
 }
 
 /// What an ACK says, in positions.
@@ -131,6 +133,10 @@ impl Selective {
             && self.board.pipe() > 0
     }
 
+    pub(super) fn awaits_probe(&self) -> bool {
+        self.probe.is_some()
+    }
+
     pub(super) fn probe_sent(&mut self, end: Position, retransmission: bool) {
         self.probe = Some(Probe { end, retransmission });
     }
@@ -150,7 +156,18 @@ impl Selective {
         rtt: &RttEstimator,
     ) -> bool {
         self.detect(now, rtt);
-        self.enter_recovery(nxt, una, control)
+        let began = self.enter_recovery(nxt, una, control);
+        self.pace(0, control);
+        began
+    }
+
+    /// Proportional rate reduction: the window from here, with `delivered` bytes newly delivered.
+    /// Whether recovery is under way and paces itself.
+    fn pace(&mut self, delivered: u64, control: &mut Control) -> bool {
+        let (Phase::Recovery(_), Some(prr)) = (self.phase, &mut self.prr) else { return false };
+        let ssthresh = control.ssthresh().unwrap_or(self.segment);
+        control.set_cwnd(prr.window(delivered, self.board.pipe(), ssthresh, self.segment));
+        true
     }
 
     pub(super) fn on_ack(
@@ -185,35 +202,32 @@ impl Selective {
         let delivered =
             (una - una_before + self.board.sacked_bytes()).saturating_sub(pipe_and_sacked);
 
-        self.end_probe(news, control);
+        verdict.probe_ended = self.end_probe(news, control);
         let grows = self.leave_recovery(una, control);
         if self.rack.is_some() || !sack.is_empty() {
             self.detect(now, rtt);
         }
         verdict.recovery_began = self.enter_recovery(nxt, una, control);
-        if let (Phase::Recovery(_), Some(prr)) = (self.phase, &mut self.prr) {
-            let ssthresh = control.ssthresh().unwrap_or(self.segment);
-            let window = prr.window(delivered, self.board.pipe(), ssthresh, self.segment);
-            control.set_cwnd(window);
-        } else if grows && !verdict.recovery_began {
-            verdict.growth_bytes = una - una_before;
+        if !self.pace(delivered, control) && grows && !verdict.recovery_began {
+            // What was selectively known before is no news (after a time-out, most of a window).
+            verdict.growth_bytes = (una - una_before).min(delivered);
         }
         verdict
     }
 
     /// Section 7.4: what the end of a probe's episode says. A probe that repeated a segment and was
     /// acknowledged without a duplicate repaired a loss, which congestion control must hear of.
-    fn end_probe(&mut self, news: &AckNews<'_>, control: &mut Control) {
-        let Some(probe) = self.probe else { return };
-        if news.una < probe.end {
-            return;
+    fn end_probe(&mut self, news: &AckNews<'_>, control: &mut Control) -> bool {
+        let Some(probe) = self.probe.filter(|probe| news.una >= probe.end) else { return false };
+        let repaired = probe.retransmission && news.una > probe.end;
+        if probe.retransmission && !repaired && !news.plain_duplicate {
+            return false;
         }
-        if !probe.retransmission || (news.plain_duplicate && news.una == probe.end) {
-            self.probe = None;
-        } else if news.una > probe.end {
-            self.probe = None;
+        self.probe = None;
+        if repaired {
             control.congestion(news.nxt - news.una_before);
         }
+        true
     }
 
     /// Whether the window may grow: not in fast recovery, and not with the ACK that ends it.

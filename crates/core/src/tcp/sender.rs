@@ -4,53 +4,11 @@
 use super::config::{Config, CongestionName};
 use super::congestion::{Acked, Control};
 use super::cumulative::Cumulative;
+use super::exchange::{Ack, Outgoing, SenderCounters};
 use super::rtt::RttEstimator;
 use super::selective::{AckNews, Selective};
 use super::seq::Position;
 use crate::time::{Duration, Instant};
-
-/// A segment to be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outgoing {
-    /// Its first position.
-    pub position: Position,
-    /// Bytes of data.
-    pub payload: u32,
-    /// Whether it opens the stream.
-    pub syn: bool,
-    /// Whether it ends the stream.
-    pub fin: bool,
-}
-
-/// What an ACK says, in positions.
-#[derive(Clone, Copy, Debug)]
-pub struct Ack<'a> {
-    /// Everything before this has arrived.
-    pub position: Position,
-    /// The window it offers.
-    pub window: u64,
-    /// Ranges beyond `position` that have arrived, newest first.
-    pub sack: &'a [(Position, Position)],
-    /// The round trip that its timestamp shows.
-    pub timestamp_rtt: Option<Duration>,
-    /// Whether the segment carries nothing but the ACK.
-    pub pure: bool,
-}
-
-/// Counters for results.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SenderCounters {
-    /// Segments sent that carry data or a FIN, repetitions included.
-    pub segments: u64,
-    /// Of these, repetitions.
-    pub retransmitted_segments: u64,
-    /// Expiries of the retransmission timer.
-    pub timeouts: u64,
-    /// Fast recoveries begun.
-    pub fast_recoveries: u64,
-    /// Tail loss probes sent.
-    pub tail_loss_probes: u64,
-}
 
 /// How losses are noticed and repaired.
 #[derive(Clone, Debug)]
@@ -238,21 +196,25 @@ impl Sender {
         let edge_before = self.edge;
         self.edge = self.edge.max(ack.position + ack.window);
         self.window_max = self.window_max.max(ack.window);
-        if self.una == self.max {
+        if self.una == self.max && !self.awaits_probe() {
             // Nothing is outstanding, so only the window is news: so it is with every segment that
             // reaches the receiving side of a transfer.
             return;
         }
         let una_before = self.una;
         let advanced = ack.position > una_before;
-        let duplicate = !advanced && ack.pure && self.edge == edge_before;
+        let repeats = !advanced && ack.pure && self.edge == edge_before;
         if advanced {
             self.advance(now, ack, una_before);
         } else if edge_before <= self.una && self.edge > self.una {
             self.window_opened(now);
         }
-        let (growth_bytes, rtt) = self.recover(now, ack, una_before, duplicate);
-        if growth_bytes > 0 && self.window_was_used() {
+        let (growth_bytes, rtt) = self.recover(now, ack, una_before, repeats);
+        if advanced {
+            // After the sample, so that a time-out that was backed off is not started once more.
+            self.restart_timers(now);
+        }
+        if growth_bytes > 0 && self.window_was_used(self.max - una_before) {
             self.control.acked(&Acked {
                 now,
                 bytes: growth_bytes,
@@ -264,7 +226,15 @@ impl Sender {
         }
     }
 
-    /// The left edge moves: timing and the timer (RFC 6298, 5.2 and 5.3).
+    /// Whether even a duplicate is news: it may be the answer to a tail loss probe.
+    fn awaits_probe(&self) -> bool {
+        match &self.recovery {
+            Recovery::Cumulative(_) => false,
+            Recovery::Selective(selective) => selective.awaits_probe(),
+        }
+    }
+
+    /// The left edge moves: timing.
     fn advance(&mut self, now: Instant, ack: &Ack<'_>, una_before: Position) {
         self.una = ack.position;
         self.nxt = self.nxt.max(self.una);
@@ -281,7 +251,9 @@ impl Sender {
         {
             self.rtt.sample(sample);
         }
-        self.restart_timers(now);
+        if is_syn {
+            self.rtt.opened();
+        }
     }
 
     /// What the ACK means for recovery: bytes by which the window may grow, and a sample.
@@ -290,7 +262,7 @@ impl Sender {
         now: Instant,
         ack: &Ack<'_>,
         una_before: Position,
-        duplicate: bool,
+        repeats: bool,
     ) -> (u64, Option<Duration>) {
         let acked = self.una - una_before;
         // The SYN is not data.
@@ -298,10 +270,10 @@ impl Sender {
         match &mut self.recovery {
             Recovery::Cumulative(cumulative) => {
                 if acked_data > 0 {
-                    let grows = cumulative.acked(self.una, acked_data, self.segment);
-                    return (if grows { acked_data } else { 0 }, None);
+                    return (cumulative.acked(self.una, acked_data, self.segment), None);
                 }
-                if duplicate && una_before > 0 {
+                // RFC 5681, section 2: a duplicate comes while data is outstanding.
+                if repeats && una_before > 0 && self.max > self.una {
                     let began =
                         cumulative.duplicate(self.una, self.max, self.segment, &mut self.control);
                     self.counters.fast_recoveries += u64::from(began);
@@ -315,14 +287,16 @@ impl Sender {
                     una_before,
                     nxt: self.max,
                     sack: ack.sack,
-                    plain_duplicate: duplicate && ack.sack.is_empty(),
+                    plain_duplicate: repeats && ack.sack.is_empty(),
                 };
                 let verdict = selective.on_ack(&news, &mut self.control, &self.rtt);
                 self.counters.fast_recoveries += u64::from(verdict.recovery_began);
-                if let Some(sample) = verdict.rtt {
+                if verdict.probe_ended && acked == 0 {
+                    self.probe_at = (self.una < self.max).then(|| self.probe_time(now));
+                }
+                // An ACK of repeated data alone gives a sample only by its timestamp.
+                if let Some(sample) = verdict.rtt.or(ack.timestamp_rtt.filter(|_| acked_data > 0)) {
                     self.rtt.sample(sample);
-                } else if acked > 0 {
-                    self.rtt.path_works();
                 }
                 (verdict.growth_bytes.min(acked_data), verdict.rtt)
             }
@@ -331,9 +305,8 @@ impl Sender {
 
     /// RFC 7661's concern: a window that nobody fills must not grow. In slow start it may reach
     /// twice what was in flight.
-    fn window_was_used(&self) -> bool {
-        self.limited_by_window
-            || (self.control.in_slow_start() && self.control.cwnd() < 2 * (self.max - self.una))
+    fn window_was_used(&self, flight: u64) -> bool {
+        self.limited_by_window || (self.control.in_slow_start() && self.control.cwnd() < 2 * flight)
     }
 
     /// A closed window opened: what a probe sent beyond it may have been refused.
@@ -364,11 +337,15 @@ impl Sender {
         if let Some(outgoing) = self.lost_segment(now) {
             return Some(outgoing);
         }
-        if std::mem::take(&mut self.probe_due) {
-            return self.probe(now);
+        if std::mem::take(&mut self.probe_due)
+            && let Some(outgoing) = self.probe(now)
+        {
+            return Some(outgoing);
         }
-        if std::mem::take(&mut self.window_probe_due) {
-            return self.window_probe(now);
+        if std::mem::take(&mut self.window_probe_due)
+            && let Some(outgoing) = self.window_probe(now)
+        {
+            return Some(outgoing);
         }
         let Some(payload) = self.new_payload() else {
             self.limited_by_window = self.retransmissions_wait();
@@ -405,6 +382,8 @@ impl Sender {
                     return None;
                 }
                 let end = (self.una + self.segment).min(self.max);
+                // A FIN takes no room: it goes with the last data again.
+                let end = if end == self.written { self.max } else { end };
                 self.timed = None;
                 self.nxt = self.nxt.max(end);
                 Some(self.outgoing(now, self.una, end))
@@ -576,6 +555,7 @@ impl Sender {
         self.timed = None;
         if self.una == 0 {
             self.counters.timeouts += 1;
+            self.control.syn_lost();
             self.nxt = 0;
             return;
         }
@@ -587,7 +567,8 @@ impl Sender {
             self.timeouts_in_a_row += 1;
         }
         self.resend_everything();
-        self.window_probe_due = window_closed;
+        // With SACK, the probe that was refused is among the lost segments.
+        self.window_probe_due = window_closed && matches!(self.recovery, Recovery::Cumulative(_));
     }
 
     fn retransmissions_wait(&self) -> bool {

@@ -88,6 +88,12 @@ impl Avoidance for Cubic {
         self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
         (cwnd * BETA * window.segment as f64) as u64
     }
+
+    /// Section 4.8: the stage after a time-out starts from its own window, with K = 0.
+    fn timed_out(&mut self) {
+        self.w_max = 0.0;
+        self.epoch = None;
+    }
 }
 
 fn begin(now: Instant, cwnd: f64, w_max: f64) -> Epoch {

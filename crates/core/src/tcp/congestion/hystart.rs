@@ -25,7 +25,7 @@ pub(super) struct Verdict {
 /// See the module's description.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HyStart {
-    /// The round ends when this position is acknowledged.
+    /// The round ends when something beyond this position is acknowledged.
     round_end: Position,
     round_min: Option<Duration>,
     last_round_min: Option<Duration>,
@@ -42,7 +42,8 @@ struct Conservative {
 
 impl HyStart {
     pub(super) fn acked(&mut self, acked: &Acked) -> Verdict {
-        if acked.una >= self.round_end {
+        // Section 4.2: what was sent before the round says nothing about it, its last ACK included.
+        if acked.una > self.round_end {
             self.begin_round(acked.nxt);
         }
         if let Some(rtt) = acked.rtt {
@@ -94,7 +95,7 @@ mod tests {
         let mut verdict = None;
         for ack in 0..acks {
             let rtt = Some(Duration::from_millis(rtt_ms));
-            let (una, nxt) = (number * 100 + ack, number * 100 + 100);
+            let (una, nxt) = (number * 100 + ack + 1, number * 100 + 100);
             let now = Instant::START;
             verdict = Some(hystart.acked(&Acked { now, bytes: 1, rtt, srtt: rtt, una, nxt }));
         }

@@ -51,6 +51,9 @@ pub trait Avoidance {
 
     /// The slow-start threshold after congestion with `flight` bytes outstanding.
     fn reduced(&mut self, window: &Window, flight: u64) -> u64;
+
+    /// The retransmission timer expired.
+    fn timed_out(&mut self) {}
 }
 
 /// The algorithms that a scenario can name.
@@ -72,6 +75,13 @@ impl Avoidance for Algorithm {
         match self {
             Self::Reno(reno) => reno.reduced(window, flight),
             Self::Cubic(cubic) => cubic.reduced(window, flight),
+        }
+    }
+
+    fn timed_out(&mut self) {
+        match self {
+            Self::Reno(reno) => reno.timed_out(),
+            Self::Cubic(cubic) => cubic.timed_out(),
         }
     }
 }
@@ -111,6 +121,12 @@ impl Control {
     pub fn negotiated(&mut self, segment: u64) {
         self.window.segment = segment;
         self.window.cwnd = self.initial_window_segments * segment;
+    }
+
+    /// The SYN, or the answer to it, was lost: the initial window is one segment (RFC 5681, 3.1).
+    pub fn syn_lost(&mut self) {
+        self.initial_window_segments = 1;
+        self.window.cwnd = self.window.segment;
     }
 
     /// Bytes that may be in flight.
@@ -162,6 +178,7 @@ impl Control {
         if !repeated {
             self.reduce(flight);
         }
+        self.algorithm.timed_out();
         self.window.cwnd = self.window.segment;
     }
 

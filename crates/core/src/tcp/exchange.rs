@@ -1,0 +1,47 @@
+//! What the sending half and its endpoint tell each other, in positions.
+
+use super::seq::Position;
+use crate::time::Duration;
+
+/// A segment to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Its first position.
+    pub position: Position,
+    /// Bytes of data.
+    pub payload: u32,
+    /// Whether it opens the stream.
+    pub syn: bool,
+    /// Whether it ends the stream.
+    pub fin: bool,
+}
+
+/// What an ACK says, in positions.
+#[derive(Clone, Copy, Debug)]
+pub struct Ack<'a> {
+    /// Everything before this has arrived.
+    pub position: Position,
+    /// The window it offers.
+    pub window: u64,
+    /// Ranges beyond `position` that have arrived, the lowest first.
+    pub sack: &'a [(Position, Position)],
+    /// The round trip that its timestamp shows.
+    pub timestamp_rtt: Option<Duration>,
+    /// Whether the segment carries nothing but the ACK.
+    pub pure: bool,
+}
+
+/// Counters for results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SenderCounters {
+    /// Segments sent that carry data or a FIN, repetitions included.
+    pub segments: u64,
+    /// Of these, repetitions.
+    pub retransmitted_segments: u64,
+    /// Expiries of the retransmission timer.
+    pub timeouts: u64,
+    /// Fast recoveries begun.
+    pub fast_recoveries: u64,
+    /// Tail loss probes sent.
+    pub tail_loss_probes: u64,
+}

@@ -1,0 +1,110 @@
+//! When received data is acknowledged (RFC 5681, 4.2; RFC 9293, 3.8.6.3), and what ACKs say of holes
+//! (RFC 2018, 4) and of time (RFC 7323, 4.3).
+
+use super::conversation::Talk;
+use super::plain;
+use crate::tcp::config::{AckPolicy, Config};
+
+/// RFC 5681, 4.2: at least every second segment, and within the time-out.
+#[test]
+fn every_second_segment_is_acknowledged() {
+    let mut talk = Talk::accepted(plain());
+    talk.silent(200, "1:1001 ack 1");
+    talk.given(210, "1001:2001 ack 1", "1:1 ack 2001");
+    talk.silent(220, "2001:3001 ack 1");
+    talk.timer(420, "1:1 ack 3001");
+    talk.idle();
+}
+
+/// The number of segments is the scenario's.
+#[test]
+fn the_policy_counts_segments() {
+    let acks = AckPolicy { delayed_segments: 1, ..plain().acks };
+    let mut talk = Talk::accepted(Config { acks, ..plain() });
+    talk.given(200, "1:1001 ack 1", "1:1 ack 1001");
+    let acks = AckPolicy { delayed_segments: 3, ..plain().acks };
+    let mut talk = Talk::accepted(Config { acks, ..plain() });
+    talk.silent(200, "1:1001 ack 1");
+    talk.silent(200, "1001:2001 ack 1");
+    talk.given(200, "2001:3001 ack 1", "1:1 ack 3001");
+}
+
+/// Quick ACKs: the first segments of a connection are not delayed.
+#[test]
+fn the_first_segments_are_acknowledged_at_once() {
+    let acks = AckPolicy { quick_segments: 2, ..plain().acks };
+    let mut talk = Talk::accepted(Config { acks, ..plain() });
+    talk.given(200, "1:1001 ack 1", "1:1 ack 1001");
+    talk.given(200, "1001:2001 ack 1", "1:1 ack 2001");
+    talk.silent(200, "2001:3001 ack 1");
+}
+
+/// RFC 5681, 4.2: at once above a hole, for what fills it, and for what repeats.
+#[test]
+fn whatever_is_out_of_order_is_acknowledged_at_once() {
+    let mut talk = Talk::accepted(plain());
+    talk.given(200, "1001:2001 ack 1", "1:1 ack 1");
+    talk.given(201, "2001:3001 ack 1", "1:1 ack 1");
+    talk.given(202, "1:1001 ack 1", "1:1 ack 3001");
+    talk.given(203, "1:1001 ack 1", "1:1 ack 3001");
+    talk.silent(204, "3001:4001 ack 1");
+    talk.given(205, "5001:6001 ack 1", "1:1 ack 4001");
+    talk.given(206, "4001:4501 ack 1", "1:1 ack 4501");
+    talk.given(207, "4501:5001 ack 1", "1:1 ack 6001");
+    talk.idle();
+}
+
+/// An ACK that rides on data needs none of its own.
+#[test]
+fn data_carries_the_ack() {
+    let mut talk = Talk::accepted(plain());
+    talk.silent(200, "1:1001 ack 1");
+    talk.writes(250, 10, "1:11 ack 1001");
+    talk.silent(300, "1001:1001 ack 11");
+    talk.idle();
+    talk.compare("ACKs of their own", 0, |endpoint| endpoint.facts().acks_sent);
+}
+
+/// RFC 2018, 4: the first block holds the segment that caused the ACK, the others repeat the most
+/// recent; three fit.
+#[test]
+fn sack_blocks_are_newest_first() {
+    let mut talk = Talk::accepted(Config { sack: true, ..plain() });
+    talk.given(200, "1001:2001 ack 1", "1:1 ack 1 sack 1001-2001");
+    talk.given(200, "3001:4001 ack 1", "1:1 ack 1 sack 3001-4001 sack 1001-2001");
+    let three = "1:1 ack 1 sack 5001-6001 sack 3001-4001 sack 1001-2001";
+    talk.given(200, "5001:6001 ack 1", three);
+    let latest = "1:1 ack 1 sack 7001-8001 sack 5001-6001 sack 3001-4001";
+    talk.given(200, "7001:8001 ack 1", latest);
+    let joined = "1:1 ack 1 sack 3001-6001 sack 7001-8001";
+    talk.given(200, "4001:5001 ack 1", joined);
+    let filled = "1:1 ack 2001 sack 3001-6001 sack 7001-8001";
+    talk.given(200, "1:1001 ack 1", filled);
+    talk.given(200, "2001:3001 ack 1", "1:1 ack 6001 sack 7001-8001");
+    talk.given(200, "6001:7001 ack 1", "1:1 ack 8001");
+}
+
+/// RFC 7323, 4.3: a delayed ACK echoes the first segment it acknowledges; one above a hole echoes
+/// the last in order; one that fills it echoes that.
+#[test]
+fn timestamps_echo_the_segment_that_moved_the_left_edge() {
+    let mut talk = Talk::accepted(Config { timestamps: true, ..plain() });
+    talk.silent(200, "1:989 ack 1 ts 10/0");
+    talk.given(210, "989:1977 ack 1 ts 11/0", "1:1 ack 1977 ts 210/10");
+    talk.given(220, "2965:3953 ack 1 ts 13/0", "1:1 ack 1977 ts 220/10");
+    talk.given(230, "1977:2965 ack 1 ts 14/0", "1:1 ack 3953 ts 230/14");
+    // Overtaken on its way: an older value is not echoed (TSval >= TS.Recent).
+    talk.given(240, "1:989 ack 1 ts 9/0", "1:1 ack 3953 ts 240/14");
+}
+
+/// RFC 9293, 3.4: numbers wrap; the peer's start 2500 before it, and its data is 6000 bytes.
+#[test]
+fn received_numbers_cross_the_wrap() {
+    let mut talk = Talk::accepted(Config { sack: true, ..plain() });
+    talk.silent(200, "1:1001 ack 1");
+    talk.given(200, "1001:2001 ack 1", "1:1 ack 2001");
+    talk.given(200, "3001:4001 ack 1", "1:1 ack 2001 sack 3001-4001");
+    talk.given(200, "2001:3001 ack 1", "1:1 ack 4001");
+    talk.given(200, "F 4001:5002 ack 1", "1:1 ack 5002");
+    talk.compare("delivered", 5_000, |endpoint| endpoint.receiver().delivered());
+}

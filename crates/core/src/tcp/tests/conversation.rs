@@ -1,0 +1,305 @@
+//! The harness: four verbs, and the application's.
+
+use std::fmt::Write as _;
+
+use crate::engine::{Cx, Engine, Outbox};
+use crate::packet::{Body, FlowId, Maker, Packet, PacketId};
+use crate::tcp::config::Config;
+use crate::tcp::endpoint::Endpoint;
+use crate::tcp::segment::{Offer, Segment, Timestamps};
+use crate::tcp::seq::Wire;
+use crate::time::Instant;
+use crate::trace::NodeId;
+
+/// Numbers close to the wrap, so that every conversation of some length crosses it.
+const LOCAL: Wire = Wire(u32::MAX - 4_000);
+const REMOTE: Wire = Wire(u32::MAX - 2_500);
+
+/// A conversation: the endpoint under test, and the story so far.
+pub(super) struct Talk {
+    pub(super) endpoint: Endpoint,
+    now: Instant,
+    story: Vec<String>,
+    shows_windows: bool,
+    /// The window field of segments that do not state their own.
+    peer_window: u16,
+}
+
+impl Talk {
+    pub(super) fn new(config: Config) -> Self {
+        Self {
+            endpoint: Endpoint::new(config, FlowId(0), Maker::Sender, LOCAL),
+            now: Instant::START,
+            story: Vec::new(),
+            shows_windows: false,
+            peer_window: 65_535,
+        }
+    }
+
+    /// An endpoint that opened at 0 and was answered at 100 ms by a peer that does what it does.
+    pub(super) fn connected(config: Config) -> Self {
+        let mut talk = Self::new(config);
+        let offer = talk.full_offer(&config);
+        talk.call(0, "opens", Endpoint::open);
+        let answer = if config.timestamps { " ts 0/0" } else { "" };
+        talk.hears(100, &format!("S 0:1 ack 1 {offer}{answer}"));
+        talk.endpoint_is_open();
+        talk
+    }
+
+    /// An endpoint that accepted a connection; its answer to the SYN was acknowledged at 100 ms.
+    pub(super) fn accepted(config: Config) -> Self {
+        let mut talk = Self::new(config);
+        let offer = talk.full_offer(&config);
+        let stamp = if config.timestamps { " ts 0/0" } else { "" };
+        talk.hears(0, &format!("S 0:1 {offer}{stamp}"));
+        talk.hears(100, &format!("1:1 ack 1{stamp}"));
+        talk.endpoint_is_open();
+        talk
+    }
+
+    fn full_offer(&self, config: &Config) -> String {
+        let scale = if config.window_scaling { " ws 7" } else { "" };
+        let sack = if config.sack { " sackok" } else { "" };
+        format!("mss {}{scale}{sack}", config.mss)
+    }
+
+    fn endpoint_is_open(&self) {
+        assert!(self.endpoint.sender().opened(), "{}", self.told("the handshake failed"));
+    }
+
+    pub(super) fn showing_windows(mut self) -> Self {
+        self.shows_windows = true;
+        self
+    }
+
+    pub(super) fn peer_window(mut self, field: u16) -> Self {
+        self.peer_window = field;
+        self
+    }
+
+    /// Verb 1: hands the segment to the endpoint at `at_ms` and expects exactly these.
+    #[track_caller]
+    pub(super) fn given(&mut self, at_ms: u64, segment: &str, expected: &str) {
+        let sent = self.hears(at_ms, segment);
+        self.expects(&sent, expected);
+    }
+
+    /// Verb 2: like `given`, expecting no answer at once.
+    #[track_caller]
+    pub(super) fn silent(&mut self, at_ms: u64, segment: &str) {
+        self.given(at_ms, segment, "");
+    }
+
+    /// Verb 3: the next timer expires at exactly `at_ms` and gives these.
+    #[track_caller]
+    pub(super) fn timer(&mut self, at_ms: u64, expected: &str) {
+        let due = self.endpoint.next_wake();
+        if due != Some(Instant::from_millis(at_ms)) {
+            panic!("{}", self.told(&format!("a timer at {at_ms} ms, not {}", shown(due))));
+        }
+        let sent = self.call(at_ms, "wakes", |endpoint, cx| endpoint.wake(cx));
+        self.expects(&sent, expected);
+    }
+
+    /// No timer is running: only the peer or the application can change anything.
+    #[track_caller]
+    pub(super) fn idle(&self) {
+        if let Some(due) = self.endpoint.next_wake() {
+            panic!("{}", self.told(&format!("an idle endpoint, not a timer at {due}")));
+        }
+    }
+
+    /// Verb 4: compares something of the endpoint's state.
+    #[track_caller]
+    pub(super) fn compare<T: PartialEq + core::fmt::Debug>(
+        &self,
+        what: &str,
+        expected: T,
+        actual: impl FnOnce(&Endpoint) -> T,
+    ) {
+        let actual = actual(&self.endpoint);
+        if actual != expected {
+            panic!("{}", self.told(&format!("{what} {expected:?}, not {actual:?}")));
+        }
+    }
+
+    /// The congestion window in bytes.
+    #[track_caller]
+    pub(super) fn window(&self, expected: u64) {
+        self.compare("cwnd", expected, |endpoint| endpoint.sender().control().cwnd());
+    }
+
+    #[track_caller]
+    pub(super) fn writes(&mut self, at_ms: u64, bytes: u64, expected: &str) {
+        let what = format!("writes {bytes}");
+        let sent = self.call(at_ms, &what, |endpoint, cx| endpoint.write(cx, bytes));
+        self.expects(&sent, expected);
+    }
+
+    #[track_caller]
+    pub(super) fn closes(&mut self, at_ms: u64, expected: &str) {
+        let sent = self.call(at_ms, "closes", Endpoint::close);
+        self.expects(&sent, expected);
+    }
+
+    #[track_caller]
+    pub(super) fn stops(&mut self, at_ms: u64, expected: &str) {
+        let sent = self.call(at_ms, "stops", Endpoint::stop);
+        self.expects(&sent, expected);
+    }
+
+    #[track_caller]
+    pub(super) fn reads_at_once(&mut self, at_ms: u64, at_once: bool, expected: &str) {
+        let what = if at_once { "reads on" } else { "stops reading" };
+        let sent = self.call(at_ms, what, |endpoint, cx| endpoint.reads_at_once(cx, at_once));
+        self.expects(&sent, expected);
+    }
+
+    #[track_caller]
+    pub(super) fn hears(&mut self, at_ms: u64, text: &str) -> String {
+        let segment = self.parse(text);
+        let packet = Packet {
+            id: PacketId(0),
+            born: self.now,
+            flow: FlowId(0),
+            bytes: segment.ip_bytes(),
+            body: Body::Segment(segment),
+        };
+        self.call(at_ms, &format!("hears {text}"), |endpoint, cx| {
+            endpoint.input(cx, Endpoint::NET, &packet);
+        })
+    }
+
+    /// Calls the endpoint; no timer may have been due before. What it sent, as text.
+    #[track_caller]
+    pub(super) fn call(
+        &mut self,
+        at_ms: u64,
+        what: &str,
+        call: impl FnOnce(&mut Endpoint, &mut Cx<'_>),
+    ) -> String {
+        let now = Instant::from_millis(at_ms);
+        assert!(now >= self.now, "{}", self.told("time does not go back"));
+        if let Some(due) = self.endpoint.next_wake().filter(|&due| due < now) {
+            panic!("{}", self.told(&format!("{what} at {at_ms} ms, not a timer at {due}")));
+        }
+        self.now = now;
+        self.story.push(format!("{at_ms:>7} ms  {what}"));
+        let mut outbox = Outbox::new();
+        call(&mut self.endpoint, &mut Cx::new(now, NodeId(0), &mut outbox, None));
+        let sent: Vec<_> = outbox.iter().map(|(_, _, packet)| self.write(packet)).collect();
+        self.story.extend(sent.iter().map(|text| format!("            sends {text}")));
+        let next = self.endpoint.next_wake();
+        assert!(next.is_none_or(|next| next >= now), "{}", self.told("no deadline in the past"));
+        assert_eq!(self.endpoint.ledger().check(), Ok(()), "{}", self.told("balanced books"));
+        sent.join(" | ")
+    }
+
+    #[track_caller]
+    fn expects(&self, sent: &str, expected: &str) {
+        if sent != expected {
+            let expected = if expected.is_empty() { "nothing" } else { expected };
+            panic!("{}", self.told(&format!("{expected}\n          not {sent}")));
+        }
+    }
+
+    /// The story, and what should have come next.
+    fn told(&self, expected: &str) -> String {
+        let mut text = String::from("\n");
+        for line in &self.story {
+            let _ = writeln!(text, "{line}");
+        }
+        let next = shown(self.endpoint.next_wake());
+        let _ = writeln!(text, "            (next timer: {next})\n  expected: {expected}");
+        text
+    }
+
+    fn write(&self, packet: &Packet) -> String {
+        let Body::Segment(segment) = &packet.body else { panic!("a host sends segments") };
+        assert_eq!(packet.bytes, segment.ip_bytes());
+        let local = |wire: Wire| wire.0.wrapping_sub(LOCAL.0);
+        let remote = |wire: Wire| wire.0.wrapping_sub(REMOTE.0);
+        let mut text = String::new();
+        let flags = [("S ", segment.syn), ("F ", segment.fin)];
+        flags.iter().filter(|flag| flag.1).for_each(|flag| text.push_str(flag.0));
+        let start = local(segment.seq);
+        let _ = write!(text, "{start}:{}", u64::from(start) + segment.sequence_length());
+        if let Some(ack) = segment.ack {
+            let _ = write!(text, " ack {}", remote(ack));
+        }
+        if self.shows_windows {
+            let _ = write!(text, " win {}", segment.window);
+        }
+        for &(first, end) in segment.sack.as_slice() {
+            let _ = write!(text, " sack {}-{}", remote(first), remote(end));
+        }
+        if let Some(Timestamps { value, echo }) = segment.timestamps {
+            let _ = write!(text, " ts {value}/{echo}");
+        }
+        let Some(offer) = segment.offer else { return text };
+        let _ = write!(text, " mss {}", offer.mss);
+        if let Some(shift) = offer.window_shift {
+            let _ = write!(text, " ws {shift}");
+        }
+        text.push_str(if offer.sack { " sackok" } else { "" });
+        text
+    }
+
+    fn parse(&self, text: &str) -> Segment {
+        let local = |text: &str| Wire(LOCAL.0.wrapping_add(number(text)));
+        let remote = |text: &str| Wire(REMOTE.0.wrapping_add(number(text)));
+        let mut segment = Segment { window: self.peer_window, ..Segment::default() };
+        let mut words = text.split_whitespace();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().expect("a value follows");
+            match word {
+                "S" => segment.syn = true,
+                "F" => segment.fin = true,
+                "ack" => segment.ack = Some(local(value())),
+                "win" => segment.window = number(value()).try_into().expect("16 bits"),
+                "ts" => {
+                    let (value, echo) = value().split_once('/').expect("value/echo");
+                    let (value, echo) = (number(value), number(echo));
+                    segment.timestamps = Some(Timestamps { value, echo });
+                }
+                "sack" => {
+                    let (first, end) = value().split_once('-').expect("first-end");
+                    segment.sack.push(local(first), local(end));
+                }
+                "mss" => offer(&mut segment).mss = number(value()).try_into().expect("16 bits"),
+                "ws" => {
+                    let shift = number(value()).try_into().expect("8 bits");
+                    offer(&mut segment).window_shift = Some(shift);
+                }
+                "sackok" => offer(&mut segment).sack = true,
+                range => {
+                    let (start, end) = range.split_once(':').expect("start:end");
+                    segment.seq = remote(start);
+                    let flags = u32::from(segment.syn) + u32::from(segment.fin);
+                    segment.payload = number(end) - number(start) - flags;
+                }
+            }
+        }
+        segment
+    }
+}
+
+fn offer(segment: &mut Segment) -> &mut Offer {
+    segment.offer.get_or_insert_default()
+}
+
+fn number(text: &str) -> u32 {
+    text.parse().unwrap_or_else(|_| panic!("{text:?} is a number"))
+}
+
+fn shown(at: Option<Instant>) -> String {
+    at.map_or_else(|| "none".to_owned(), |at| at.to_string())
+}
+
+/// `count` segments of 1000 bytes from `start` on, as an endpoint that heard only a SYN sends them.
+pub(super) fn segments(start: u32, count: u32) -> String {
+    let each =
+        (0..count).map(|n| format!("{}:{} ack 1", start + n * 1_000, start + (n + 1) * 1_000));
+    each.collect::<Vec<_>>().join(" | ")
+}

@@ -1,0 +1,58 @@
+//! Conversations with one endpoint: "at this time, given this segment, expect exactly these".
+//!
+//! Segments are written as text with relative numbers: `S 0:1`, `1:1001 ack 1`, `F 1001:1002 ack 1`,
+//! then `win`, `sack`, `ts value/echo`, and on a SYN `mss`, `ws` and `sackok`. What the endpoint
+//! sends is written the same way, several segments with ` | ` between them; its window is left out
+//! unless the conversation is about windows. Times are milliseconds.
+
+mod acks;
+mod closing;
+mod conversation;
+mod cumulative;
+mod growth;
+mod handshake;
+mod network;
+mod rack;
+mod robustness;
+mod selective;
+mod timers;
+mod windows;
+
+use super::config::{
+    AckPolicy, AvoidanceCounting, Config, CongestionName, RtoConfig, RtoMinBounds,
+};
+use crate::time::Duration;
+
+/// A host with segments of 1000 bytes and nothing optional. With a round trip of 100 ms its first
+/// time-out is 300 ms.
+fn plain() -> Config {
+    Config {
+        mss: 1_000,
+        initial_window_segments: 1,
+        congestion: CongestionName::Reno,
+        sack: false,
+        timestamps: false,
+        window_scaling: false,
+        send_buffer: 1 << 20,
+        receive_buffer: 65_535,
+        receive_buffer_initial: 65_535,
+        acks: AckPolicy {
+            delayed_segments: 2,
+            delayed_timeout: Duration::from_millis(200),
+            quick_segments: 0,
+        },
+        rto: RtoConfig {
+            initial: Duration::from_secs(1),
+            min: Duration::from_millis(200),
+            max: Duration::from_secs(60),
+            granularity: Duration::from_millis(1),
+            min_bounds: RtoMinBounds::Timeout,
+        },
+        slow_start_segments_per_ack: 1,
+        avoidance: AvoidanceCounting::Bytes,
+        limited_transmit: false,
+        rack_tlp: false,
+        prr: false,
+        hystart: false,
+    }
+}

@@ -1,0 +1,152 @@
+//! What no honest peer sends: nothing may panic, stick or grow.
+
+use proptest::prelude::*;
+use proptest::test_runner::Config as Runner;
+
+use super::conversation::{Talk, segments};
+use super::network::random_config;
+use super::plain;
+use crate::engine::{Cx, Engine, Outbox};
+use crate::packet::{Body, FlowId, Maker, Packet, PacketId};
+use crate::rng::Rng;
+use crate::tcp::endpoint::Endpoint;
+use crate::tcp::segment::{Offer, SackBlocks, Segment, Timestamps};
+use crate::tcp::seq::Wire;
+use crate::time::{Duration, Instant};
+use crate::trace::NodeId;
+
+/// RFC 9293, 3.10.7.4: an ACK of what was never sent is answered with what is true; its data is not
+/// taken.
+#[test]
+fn an_ack_of_unsent_data_is_answered() {
+    let mut talk = Talk::connected(plain());
+    talk.writes(100, 1_000, &segments(1, 1));
+    talk.given(200, "1:1 ack 1002", "1001:1001 ack 1");
+    talk.given(200, "1:101 ack 500000", "1001:1001 ack 1");
+    talk.compare("delivered", 0, |endpoint| endpoint.receiver().delivered());
+}
+
+/// RFC 9293, 3.10.7.4: data before and beyond the window is cut off and answered with an ACK.
+#[test]
+fn a_segment_outside_of_the_window_is_answered() {
+    let mut talk = Talk::accepted(plain());
+    talk.silent(200, "1:1001 ack 1");
+    talk.given(210, "1:501 ack 1", "1:1 ack 1001");
+    talk.given(220, "90001:91001 ack 1", "1:1 ack 1001");
+    talk.compare("delivered", 1_000, |endpoint| endpoint.receiver().delivered());
+    talk.silent(230, "501:2001 ack 1");
+    talk.compare("delivered", 2_000, |endpoint| endpoint.receiver().delivered());
+}
+
+/// RFC 9293, 3.10.7.4 (RFC 5961, 4): a SYN in mid-connection is answered with an ACK and changes
+/// nothing, least of all the numbers.
+#[test]
+fn a_syn_in_mid_connection_is_answered() {
+    let mut talk = Talk::accepted(plain());
+    talk.silent(200, "1:1001 ack 1");
+    talk.given(210, "S 1001:1002 ack 1 mss 500 ws 3", "1:1 ack 1001");
+    talk.given(220, "S 0:1 ack 1 mss 500", "1:1 ack 1001");
+    talk.compare("delivered", 1_000, |endpoint| endpoint.receiver().delivered());
+    talk.writes(230, 1_000, "1:1001 ack 1001");
+}
+
+/// What was once the end stays the end.
+#[test]
+fn a_second_fin_does_not_move_the_end() {
+    let mut talk = Talk::accepted(plain());
+    talk.given(200, "F 1:1002 ack 1", "1:1 ack 1002");
+    talk.given(210, "F 1:502 ack 1", "1:1 ack 1002");
+    talk.given(220, "1002:2002 ack 1", "1:1 ack 1002");
+    talk.compare("delivered", 1_000, |endpoint| endpoint.receiver().delivered());
+}
+
+/// A number near one of `anchors`, or anywhere.
+fn wire(rng: &mut Rng, anchors: [u32; 2]) -> Wire {
+    let near = u32::try_from(rng.below(6_000)).expect("small").wrapping_sub(1_000);
+    match rng.below(8) {
+        0 => Wire(u32::try_from(rng.next_u64() >> 32).expect("32 bits")),
+        1 => Wire(anchors[0].wrapping_add(near)),
+        2 => Wire(anchors[1]),
+        _ => Wire(anchors[0]),
+    }
+}
+
+fn garbage(rng: &mut Rng, endpoint: &Endpoint, initial: u32, peer: u32) -> Segment {
+    let low = |position: u64| u32::try_from(position & 0xFFFF_FFFF).expect("masked");
+    let una = initial.wrapping_add(low(endpoint.sender().una()));
+    let max = initial.wrapping_add(low(endpoint.sender().max()));
+    let next = peer.wrapping_add(low(endpoint.receiver().next()));
+    let mut sack = SackBlocks::default();
+    for _ in 0..rng.below(5) {
+        sack.push(wire(rng, [una, max]), wire(rng, [max, una]));
+    }
+    let bits = |rng: &mut Rng| u32::try_from(rng.next_u64() >> 32).expect("32 bits");
+    Segment {
+        seq: wire(rng, [next, peer]),
+        syn: rng.below(20) == 0,
+        fin: rng.below(60) == 0,
+        payload: u32::try_from(rng.below(3) * rng.below(2_000)).expect("small"),
+        ack: (rng.below(10) > 0).then(|| wire(rng, [una, max])),
+        window: u16::try_from(bits(rng) >> 16).expect("16 bits") >> rng.below(17).min(15),
+        offer: (rng.below(10) == 0).then(|| Offer {
+            mss: u16::try_from(bits(rng) >> 16).expect("16 bits"),
+            window_shift: (rng.below(2) == 0).then(|| u8::try_from(rng.below(256)).expect("byte")),
+            sack: rng.below(2) == 0,
+        }),
+        timestamps: (rng.below(3) > 0)
+            .then(|| Timestamps { value: bits(rng), echo: bits(rng) >> rng.below(32) }),
+        sack,
+    }
+}
+
+/// Feeds an endpoint with nonsense for a while; then whatever it asks for is done 100 times.
+fn torment(seed: u64) {
+    let mut rng = Rng::stream(seed, "garbage");
+    let mut bits = || u32::try_from(rng.next_u64() >> 32).expect("32 bits");
+    let (initial, peer) = (bits(), bits());
+    let config = random_config(&mut rng);
+    let mut endpoint = Endpoint::new(config, FlowId(0), Maker::Sender, Wire(initial));
+    let mut now = Instant::START;
+    let mut delivered = 0;
+    for step in 0..300u64 {
+        let mut outbox = Outbox::new();
+        let then = now + Duration::from_micros(rng.below(50_000));
+        let due = endpoint.next_wake().filter(|&due| step >= 200 || due <= then);
+        now = due.unwrap_or(then);
+        let mut cx = Cx::new(now, NodeId(0), &mut outbox, None);
+        match rng.below(12) {
+            0 if step < 100 => endpoint.write(&mut cx, rng.below(20_000)),
+            1 => endpoint.reads_at_once(&mut cx, rng.below(2) == 0),
+            2 if step == 102 => endpoint.stop(&mut cx),
+            3 => endpoint.open(&mut cx),
+            _ if due.is_some() => {
+                endpoint.wake(&mut cx);
+                assert!(endpoint.next_wake().is_none_or(|next| next > now), "no progress");
+            }
+            _ => {
+                let segment = garbage(&mut rng, &endpoint, initial, peer);
+                let id = PacketId(step);
+                let body = Body::Segment(segment);
+                let packet = Packet { id, born: now, flow: FlowId(0), bytes: 40, body };
+                endpoint.input(&mut cx, Endpoint::NET, &packet);
+            }
+        }
+        assert!(endpoint.next_wake().is_none_or(|next| next >= now), "a deadline in the past");
+        assert_eq!(endpoint.ledger().check(), Ok(()));
+        assert!(endpoint.receiver().delivered() >= delivered, "a byte was taken back");
+        delivered = endpoint.receiver().delivered();
+        assert!(endpoint.sender().una() <= endpoint.sender().max());
+        assert!(outbox.len() < 3_000, "{} segments at once", outbox.len());
+    }
+}
+
+proptest! {
+    #![proptest_config(Runner { cases: 2_000, failure_persistence: None, ..Runner::default() })]
+
+    /// Given random segments and timers at any time, expect no panic, no deadline in the past, no
+    /// timer without progress, and balanced books.
+    #[test]
+    fn nonsense_does_no_harm(seed in any::<u64>()) {
+        torment(seed);
+    }
+}
