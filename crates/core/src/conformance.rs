@@ -1,1 +1,249 @@
 //! The checks that every engine must pass.
+//!
+//! [`check`] runs one engine through one [`Script`] several times: woken only when it asks, woken
+//! far more often, alone, and in a graph beside another engine. It reports the first broken
+//! [`Law`]. Scripts come from a [`Shape`] and a seed, or, for an engine that only makes sense in a
+//! conversation, from a [`Recorder`] that listened to one.
+//!
+//! The kit sees an engine only through the contract. It does not check what an engine is *for*
+//! (the right delay, the right order): that belongs to the engine's own tests.
+
+mod driver;
+mod recorder;
+mod script;
+
+use core::fmt;
+
+use crate::engine::{Count, Engine};
+use crate::graph::Graph;
+use crate::packet::{Packet, Port};
+use crate::time::{Duration, Instant};
+use crate::trace::{Event, NodeId, Trace};
+
+use driver::{Waking, run};
+pub use recorder::Recorder;
+pub use script::{Script, Shape};
+
+/// What every engine owes to the loop that runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Law {
+    /// Woken only at `next_wake`, it does the same as when it is also woken at other times.
+    ExactEqualsEager,
+    /// After `wake`, its deadline is later than now; after `input`, not before now; and it does
+    /// not ask to be woken for nothing without end.
+    Progress,
+    /// Built alike and fed alike, it does the same, whoever lives beside it.
+    SameSeedSameTrace,
+    /// The ledger balances after every call and agrees with what went in and came out.
+    Conservation,
+    /// A packet leaves no earlier than it came plus the minimum delay.
+    NothingBeforeItsCause,
+    /// It never holds more than it promised.
+    Bounded,
+    /// After the last input it becomes idle, and holds nothing then.
+    Drains,
+}
+
+impl fmt::Display for Law {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ExactEqualsEager => "exact equals eager",
+            Self::Progress => "progress",
+            Self::SameSeedSameTrace => "same seed, same trace",
+            Self::Conservation => "conservation",
+            Self::NothingBeforeItsCause => "nothing before its cause",
+            Self::Bounded => "bounded",
+            Self::Drains => "drains",
+        })
+    }
+}
+
+/// A broken law: which, when, and what was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The law that was broken.
+    pub law: Law,
+    /// The moment of the run at which it showed.
+    pub at: Instant,
+    /// What was seen, in words.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, at {}: {}", self.law, self.at, self.what)
+    }
+}
+
+impl core::error::Error for Violation {}
+
+/// What an engine promises beyond the contract.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Promises {
+    /// For an output port through which packets pass: the least time from a packet's input to its
+    /// output. Ports that are not listed promise zero.
+    pub minimum_delay: Vec<(Port, Duration)>,
+    /// The most packets that it ever holds, if it promises that.
+    pub held_packets_max: Option<u64>,
+    /// The most wake-ups from the last input until it is idle.
+    pub drain_wakes_max: u64,
+}
+
+impl Default for Promises {
+    /// No minimum delay, no bound on what is held, and 100,000 wake-ups to become idle: far more
+    /// than the generated scripts need, and reached within milliseconds by an engine that loops.
+    fn default() -> Self {
+        Self { minimum_delay: Vec::new(), held_packets_max: None, drain_wakes_max: 100_000 }
+    }
+}
+
+impl Promises {
+    fn delay_of(&self, port: Port) -> Duration {
+        let promise = self.minimum_delay.iter().find(|promise| promise.0 == port);
+        promise.map_or(Duration::ZERO, |promise| promise.1)
+    }
+}
+
+/// A packet that left: when, from which port, and the packet.
+type Output = (Instant, Port, Packet);
+
+/// What one run showed.
+struct Record {
+    outputs: Vec<Output>,
+    events: Vec<Event>,
+    end: Instant,
+    held: Count,
+}
+
+/// Checks the seven laws on engines made by `build`, fed by `script`.
+///
+/// `build` must make the same engine each time: same configuration, same seed.
+///
+/// # Errors
+/// The first broken law.
+///
+/// # Panics
+/// If the instants of `script` fall.
+pub fn check<E: Engine>(
+    build: impl Fn() -> E,
+    promises: &Promises,
+    script: &[(Instant, Port, Packet)],
+) -> Result<(), Violation> {
+    assert!(script.windows(2).all(|pair| pair[0].0 <= pair[1].0), "a script is in order of time");
+    let exact = run(build(), promises, script, Waking::WhenAsked)?;
+    let again = run(build(), promises, script, Waking::WhenAsked)?;
+    compare(Law::SameSeedSameTrace, &exact, &again, "on a second run")?;
+
+    let sorted = in_order_of_time(exact.events.clone());
+    let exact_in_order = Record { events: sorted, ..exact };
+    for waking in [Waking::EveryMillisecond, Waking::AtRandom] {
+        let mut eager = run(build(), promises, script, waking)?;
+        eager.events = in_order_of_time(eager.events);
+        compare(Law::ExactEqualsEager, &exact_in_order, &eager, waking.words())?;
+    }
+
+    if again.held != Count::default() {
+        let what = format!("idle, but still holds {:?}", again.held);
+        return Err(Violation { law: Law::Drains, at: again.end, what });
+    }
+
+    let alone = run_in_graph(&build, promises, script, Neighbour::None)?;
+    compare(Law::SameSeedSameTrace, &again, &alone, "alone in a graph")?;
+    let beside = run_in_graph(&build, promises, script, Neighbour::Twin)?;
+    compare(Law::SameSeedSameTrace, &again, &beside, "in a graph beside another engine")
+}
+
+/// Facts may be reported a little after they happened, so two runs that call the engine at
+/// different moments may list the same facts in another order.
+fn in_order_of_time(mut events: Vec<Event>) -> Vec<Event> {
+    events.sort_by_key(|event| {
+        (event.at, event.kind.number(), event.flow, event.packet, event.bytes)
+    });
+    events
+}
+
+fn compare(law: Law, expected: &Record, found: &Record, how: &str) -> Result<(), Violation> {
+    let outputs = first_difference(&expected.outputs, &found.outputs).map(|(expected, found)| {
+        let at = expected.iter().chain(&found).map(|output| output.0).min();
+        (at, format!("{how} it sent {}, not {}", output(found), output(expected)))
+    });
+    let events = first_difference(&expected.events, &found.events).map(|(expected, found)| {
+        let at = expected.iter().chain(&found).map(|event| event.at).min();
+        (at, format!("{how} it reported {found:?}, not {expected:?}"))
+    });
+    let Some((at, what)) = outputs.or(events) else { return Ok(()) };
+    Err(Violation { law, at: at.unwrap_or(found.end), what })
+}
+
+fn first_difference<'a, T: PartialEq>(
+    expected: &'a [T],
+    found: &'a [T],
+) -> Option<(Option<&'a T>, Option<&'a T>)> {
+    let longest = expected.len().max(found.len());
+    (0..longest)
+        .map(|n| (expected.get(n), found.get(n)))
+        .find(|(expected, found)| expected != found)
+}
+
+fn output(output: Option<&Output>) -> String {
+    let Some((at, port, packet)) = output else { return "nothing".into() };
+    format!("{packet:?} from port {} at {at}", port.0)
+}
+
+#[derive(Clone, Copy)]
+enum Neighbour {
+    None,
+    /// A second engine of the same kind, added first and fed the same packets at the same moments
+    /// just before: whatever the two share by mistake, they share it in the worst way.
+    Twin,
+}
+
+/// Keeps the facts of one engine, as if it were the first of its graph.
+struct OnlyNode {
+    node: NodeId,
+    events: Vec<Event>,
+}
+
+impl Trace for OnlyNode {
+    fn record(&mut self, event: &Event) {
+        if event.node == self.node {
+            self.events.push(Event { node: driver::NODE, ..*event });
+        }
+    }
+}
+
+fn run_in_graph<E: Engine>(
+    build: &impl Fn() -> E,
+    promises: &Promises,
+    script: &[(Instant, Port, Packet)],
+    neighbour: Neighbour,
+) -> Result<Record, Violation> {
+    let mut graph = Graph::default();
+    let twin = match neighbour {
+        Neighbour::None => None,
+        Neighbour::Twin => Some(graph.add(build())),
+    };
+    let node = graph.add(build());
+    let mut trace = OnlyNode { node, events: Vec::new() };
+    for (at, port, packet) in script {
+        for node in twin.into_iter().chain([node]) {
+            graph.inject(*at, (node, *port), *packet, Some(&mut trace));
+        }
+    }
+    let mut wakes = 0;
+    while let Some(at) = graph.next_event() {
+        graph.run_until(at, Some(&mut trace));
+        wakes += 1;
+        if wakes > 2 * promises.drain_wakes_max {
+            let what = format!("in a graph, {wakes} wake-ups after the last input, it is not idle");
+            return Err(Violation { law: Law::Drains, at, what });
+        }
+    }
+    let egress = graph.drain_egress().into_iter();
+    let outputs = egress
+        .filter(|output| output.1 == node)
+        .map(|(at, _, port, packet)| (at, port, packet))
+        .collect();
+    let held = graph.engine(node).ledger().held;
+    Ok(Record { outputs, events: trace.events, end: graph.now(), held })
+}

@@ -43,6 +43,7 @@ pub struct Graph<E> {
     last_event: Instant,
     calls: u64,
     calls_before_now: u64,
+    calls_at_one_instant_max: u64,
 }
 
 impl<E: Engine> Default for Graph<E> {
@@ -58,6 +59,7 @@ impl<E: Engine> Default for Graph<E> {
             last_event: Instant::START,
             calls: 0,
             calls_before_now: 0,
+            calls_at_one_instant_max: CALLS_AT_ONE_INSTANT_MAX,
         }
     }
 }
@@ -129,30 +131,18 @@ impl<E: Engine> Graph<E> {
         self.engines.iter()
     }
 
-    /// When something will happen next, if ever.
-    pub fn next_event(&mut self) -> Option<Instant> {
-        while let Some((at, node)) = self.wakes.first() {
-            let due = self.engines[node.0 as usize].next_wake();
-            if due == Some(at) {
-                return due;
-            }
-            self.wakes.expire(due);
-        }
-        None
+    /// When something will happen next, if ever. Asking changes nothing.
+    #[must_use]
+    pub fn next_event(&self) -> Option<Instant> {
+        self.wakes.first().map(|(at, _)| at)
     }
 
-    /// Runs everything due up to and including `limit`, and moves the clock there.
+    /// Runs everything due up to and including `limit`, and moves the clock there. A limit that was
+    /// already passed changes nothing.
     pub fn run_until(&mut self, limit: Instant, mut trace: Option<&mut (dyn Trace + 'static)>) {
         while let Some((at, node)) = self.wakes.first() {
             if at > limit {
                 break;
-            }
-            if self.wakes.first_is_early() {
-                let due = self.engines[node.0 as usize].next_wake();
-                if due != Some(at) {
-                    self.wakes.expire(due);
-                    continue;
-                }
             }
             self.move_clock(at);
             self.count_call();
@@ -161,13 +151,16 @@ impl<E: Engine> Graph<E> {
             engine.wake(&mut cx);
             let next = engine.next_wake();
             assert!(next.is_none_or(|next| next > at), "a wake-up at {at} left work undone");
-            self.wakes.expire(next);
+            self.wakes.ask(node, next);
             self.settle(trace.as_deref_mut());
         }
         self.move_clock(limit.max(self.now));
     }
 
     /// Hands a packet to an engine at `at`, after everything due until then.
+    ///
+    /// # Panics
+    /// If the graph has passed `at`.
     pub fn inject(
         &mut self,
         at: Instant,
@@ -175,6 +168,7 @@ impl<E: Engine> Graph<E> {
         packet: Packet,
         mut trace: Option<&mut (dyn Trace + 'static)>,
     ) {
+        assert!(at >= self.now, "a packet for {at} comes when it is already {}", self.now);
         self.run_until(at, trace.as_deref_mut());
         self.deliver(to, &packet, trace.as_deref_mut());
         self.settle(trace);
@@ -212,7 +206,7 @@ impl<E: Engine> Graph<E> {
         self.last_event = self.now;
         self.calls += 1;
         assert!(
-            self.calls - self.calls_before_now <= CALLS_AT_ONE_INSTANT_MAX,
+            self.calls - self.calls_before_now <= self.calls_at_one_instant_max,
             "engines call each other without end at {}",
             self.now
         );
@@ -254,5 +248,44 @@ impl<E: Engine> Graph<E> {
             Wire::To(node, port) => Some((*node, *port)),
             Wire::ByFlow(table) => Some(table[flow.0 as usize]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Ledger;
+    use crate::packet::{Body, FlowId, PacketId};
+
+    /// Sends back at once whatever it is given.
+    struct Mirror;
+
+    impl Engine for Mirror {
+        fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) {
+            cx.send(port, *packet);
+        }
+
+        fn wake(&mut self, _: &mut Cx<'_>) {}
+
+        fn next_wake(&self) -> Option<Instant> {
+            None
+        }
+
+        fn ledger(&self) -> Ledger {
+            Ledger::default()
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "call each other without end at 0.005")]
+    fn a_loop_of_zero_delay_is_caught() {
+        let mut graph = Graph { calls_at_one_instant_max: 1_000, ..Graph::default() };
+        let (port, one, other) = (Port(0), graph.add(Mirror), graph.add(Mirror));
+        graph.connect((one, port), (other, port));
+        graph.connect((other, port), (one, port));
+        let at = Instant::from_millis(5);
+        let body = Body::Datagram { sequence: 0 };
+        let packet = Packet { id: PacketId(0), born: at, flow: FlowId(0), bytes: 40, body };
+        graph.inject(at, (one, port), packet, None);
     }
 }

@@ -15,7 +15,7 @@ pub struct BitRate(pub u64);
 /// Handing it to the next packet of the same busy period keeps a fast link from drifting: without
 /// it, each packet would be rounded to a whole nanosecond on its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Carry(u64);
+pub struct Carry(pub(crate) u64);
 
 /// A probability, checked to lie in 0..=1 when built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]

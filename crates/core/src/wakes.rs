@@ -3,10 +3,8 @@
 //! A key packs (instant, insertion number, engine) into 128 bits, so that one comparison decides
 //! and ties are first come, first served. Engines are leaves, each inner node holds the least key
 //! below it, and a change climbs until it no longer matters: at most log2 of the number of engines
-//! steps. A binary heap with a place for each engine measured the same and took twice the code.
-//!
-//! An engine whose deadline moves later keeps its entry: a retransmission timer moves later with
-//! every ACK. Once the entry is reached it turns out to be early, and [`Wakes::expire`] re-asks.
+//! steps. A timer that moves later with every ACK is rarely the least of its neighbours, so its
+//! changes end within a step or two.
 
 use crate::time::Instant;
 use crate::trace::NodeId;
@@ -21,13 +19,7 @@ pub(crate) struct Wakes {
     /// Inner nodes from 1 (the root), children of `i` at `2 i` and `2 i + 1`, leaves at the end.
     tree: Vec<u128>,
     engines: usize,
-    /// Whether the engine's deadline moved later, or away, since its entry was made.
-    early: Vec<bool>,
     serial: u64,
-}
-
-fn node_of(key: u128) -> usize {
-    (key & ((1 << NODE_BITS) - 1)) as usize
 }
 
 fn time_of(key: u128) -> Instant {
@@ -42,7 +34,6 @@ impl Wakes {
             self.grow();
         }
         self.engines += 1;
-        self.early.push(false);
     }
 
     /// Doubles the leaves.
@@ -57,45 +48,28 @@ impl Wakes {
         self.tree = tree;
     }
 
-    /// The earliest entry. It may be early, never late.
+    /// The earliest deadline and whose it is. Looking changes nothing.
     pub(crate) fn first(&self) -> Option<(Instant, NodeId)> {
         let &key = self.tree.get(1).filter(|&&key| key != ABSENT)?;
-        #[expect(clippy::cast_possible_truncation, reason = "24 bits")]
-        Some((time_of(key), NodeId(node_of(key) as u32)))
+        Some((time_of(key), NodeId((key & ((1 << NODE_BITS) - 1)) as u32)))
     }
 
-    /// Notes that `node` next wants to wake at `at`. Later than its entry: the entry stays.
+    /// Notes that `node` next wants to wake at `at`. A deadline that stays keeps its turn among
+    /// ties; one that moves goes behind those that were there before.
     pub(crate) fn ask(&mut self, node: NodeId, at: Option<Instant>) {
         let leaf = self.tree.len() / 2 + node.0 as usize;
-        let entry = time_of(self.tree[leaf]);
+        let entry = self.tree[leaf];
         let Some(at) = at else {
-            self.early[node.0 as usize] = true;
+            if entry != ABSENT {
+                self.set(leaf, ABSENT);
+            }
             return;
         };
-        if at < entry {
-            let key = self.key(node, at);
-            self.set(leaf, key);
+        if entry == ABSENT || time_of(entry) != at {
+            self.serial += 1;
+            let order = (self.serial << NODE_BITS) | u64::from(node.0);
+            self.set(leaf, (u128::from(at.as_nanos()) << 64) | u128::from(order));
         }
-        self.early[node.0 as usize] = at > entry;
-    }
-
-    /// Whether the first entry may be earlier than its engine's deadline.
-    pub(crate) fn first_is_early(&self) -> bool {
-        self.first().is_some_and(|(_, node)| self.early[node.0 as usize])
-    }
-
-    /// Replaces the first entry, which belongs to an engine that was just asked anew.
-    pub(crate) fn expire(&mut self, at: Option<Instant>) {
-        let Some((_, node)) = self.first() else { return };
-        self.early[node.0 as usize] = false;
-        let key = at.map_or(ABSENT, |at| self.key(node, at));
-        self.set(self.tree.len() / 2 + node.0 as usize, key);
-    }
-
-    fn key(&mut self, node: NodeId, at: Instant) -> u128 {
-        self.serial += 1;
-        let order = (self.serial << NODE_BITS) | u64::from(node.0);
-        (u128::from(at.as_nanos()) << 64) | u128::from(order)
     }
 
     /// Changes a leaf and every inner node for which that matters.
@@ -130,62 +104,90 @@ mod tests {
         wakes
     }
 
+    fn pop(wakes: &mut Wakes) -> Option<(u64, u32)> {
+        let (at, node) = wakes.first()?;
+        wakes.ask(node, None);
+        Some((at.as_nanos(), node.0))
+    }
+
     #[test]
     fn ties_are_first_come_first_served() {
         let mut wakes = wakes(3);
         for node in [2, 0, 1] {
             wakes.ask(NodeId(node), at(5));
         }
-        let mut order = Vec::new();
-        while let Some((_, node)) = wakes.first() {
-            order.push(node.0);
-            wakes.expire(None);
-        }
-        assert_eq!(order, [2, 0, 1]);
+        let order: Vec<_> = std::iter::from_fn(|| pop(&mut wakes)).collect();
+        assert_eq!(order, [(5, 2), (5, 0), (5, 1)]);
     }
 
     #[test]
-    fn an_earlier_deadline_moves_the_entry_and_a_later_one_leaves_it() {
+    fn a_deadline_moves_both_ways_and_goes_away() {
         let mut wakes = wakes(2);
         wakes.ask(NodeId(0), at(10));
         wakes.ask(NodeId(1), at(20));
         wakes.ask(NodeId(1), at(5));
         assert_eq!(wakes.first(), Some((Instant::from_nanos(5), NodeId(1))));
         wakes.ask(NodeId(1), at(30));
-        assert_eq!(wakes.first(), Some((Instant::from_nanos(5), NodeId(1))));
-        wakes.expire(at(30));
         assert_eq!(wakes.first(), Some((Instant::from_nanos(10), NodeId(0))));
         wakes.ask(NodeId(0), None);
-        assert_eq!(wakes.first(), Some((Instant::from_nanos(10), NodeId(0))));
+        assert_eq!(pop(&mut wakes), Some((30, 1)));
+        assert_eq!(wakes.first(), None);
+    }
+
+    #[test]
+    fn a_deadline_that_comes_back_has_lost_its_turn() {
+        let mut wakes = wakes(2);
+        wakes.ask(NodeId(0), at(5));
+        wakes.ask(NodeId(1), at(5));
+        wakes.ask(NodeId(0), at(9));
+        wakes.ask(NodeId(0), at(5));
+        let order: Vec<_> = std::iter::from_fn(|| pop(&mut wakes)).collect();
+        assert_eq!(order, [(5, 1), (5, 0)]);
+    }
+
+    /// Engine 0 moves to 10 before engine 1 asks for 10: it comes first, whether or not anybody
+    /// looked at the tree in between. An unchanged deadline keeps its turn.
+    #[test]
+    fn a_turn_among_ties_is_taken_when_the_deadline_is_set() {
+        for looks in [false, true] {
+            let mut wakes = wakes(3);
+            wakes.ask(NodeId(2), at(10));
+            wakes.ask(NodeId(0), at(5));
+            wakes.ask(NodeId(0), at(10));
+            wakes.ask(NodeId(1), at(10));
+            if looks {
+                assert_eq!(wakes.first(), Some((Instant::from_nanos(10), NodeId(2))));
+            }
+            wakes.ask(NodeId(2), at(10));
+            let order: Vec<_> = std::iter::from_fn(|| pop(&mut wakes)).collect();
+            assert_eq!(order, [(10, 2), (10, 0), (10, 1)]);
+        }
     }
 
     /// Against a plain list that is searched in full: given random deadlines that move both ways,
-    /// expect the same engines at the same instants.
+    /// go away and tie often, expect the same engine at the same instant each time.
     #[test]
-    fn the_heap_agrees_with_a_plain_search() {
+    fn the_tree_agrees_with_a_plain_search() {
         let mut rng = Rng::stream(11, "wakes");
         let mut wakes = wakes(37);
-        let mut wanted = vec![None; 37];
+        let mut wanted: Vec<Option<(u64, u64)>> = vec![None; 37];
         let mut now = 0;
         for step in 0..20_000u64 {
-            let node = rng.below(37);
-            let deadline = (rng.below(4) > 0).then(|| now + rng.below(1_000));
-            wanted[usize::try_from(node).expect("small")] = deadline;
+            let node = usize::try_from(rng.below(37)).expect("small");
+            let deadline = (rng.below(4) > 0).then(|| now + 1 + rng.below(50));
+            if wanted[node].map(|wish| wish.0) != deadline {
+                wanted[node] = deadline.map(|deadline| (deadline, step));
+            }
             wakes.ask(NodeId(u32::try_from(node).expect("small")), deadline.and_then(at));
             if step % 3 > 0 {
                 continue;
             }
-            while let Some((entry, node)) = wakes.first() {
-                let wish = wanted[node.0 as usize];
-                if wish == Some(entry.as_nanos()) {
-                    assert_eq!(wish, wanted.iter().flatten().min().copied());
-                    now = entry.as_nanos();
-                    wanted[node.0 as usize] = None;
-                    wakes.expire(None);
-                    break;
-                }
-                assert!(wish.is_none_or(|wish| wish > entry.as_nanos()), "an entry was late");
-                wakes.expire(wish.and_then(at));
+            let first = (0..37u32).filter_map(|n| wanted[n as usize].map(|wish| (wish, n))).min();
+            let expected = first.map(|((deadline, _), node)| (deadline, node));
+            assert_eq!(pop(&mut wakes), expected);
+            if let Some((deadline, node)) = expected {
+                now = deadline;
+                wanted[node as usize] = None;
             }
         }
         assert!(now > 0);

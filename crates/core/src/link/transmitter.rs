@@ -51,49 +51,47 @@ impl Transmitter {
             self.carry = Carry::default();
         }
         let start = self.free_at;
-        match self.rate {
+        let (departure, carry) = match self.rate {
             Profile::Constant(rate) => {
                 if frame != self.last.0 {
                     self.last = (frame, TransmitTime::new(rate, frame));
                 }
                 let (time, carry) = self.last.1.after(self.carry);
-                self.free_at = start + time;
-                self.carry = carry;
+                (start + time, carry)
             }
-            Profile::Steps(_) => self.free_at = self.finish_across_steps(start, frame),
-        }
-        Slot { start, departure: self.free_at }
+            Profile::Steps(_) => self.finish_across_steps(start, frame),
+        };
+        self.free_at = departure;
+        self.carry = carry;
+        Slot { start, departure }
     }
 
-    /// Walks the pieces of the rate profile until the last bit is out. Bits already sent before a
-    /// change stay sent; at most one bit is rounded up at each change.
-    fn finish_across_steps(&mut self, start: Instant, frame: Bytes) -> Instant {
+    /// Walks the pieces of the rate profile until the last bit is out. Work is counted in
+    /// billionths of a bit, which is the unit of a carry at any rate, so nothing is rounded at a
+    /// change: a profile whose steps repeat one rate sends exactly as that rate does.
+    fn finish_across_steps(&self, start: Instant, frame: Bytes) -> (Instant, Carry) {
         let mut at = start;
-        let mut bits_left = frame.0 * 8;
+        let mut work = u128::from(frame.0) * 8 * NANOS + u128::from(self.carry.0);
         loop {
-            let rate = self.rate.at(at);
+            let rate = u128::from(self.rate.at(at).0);
             let change = self.rate.next_change(at);
-            if rate.0 > 0 {
-                let need = div_ceil(u128::from(bits_left) * NANOS, rate.0);
-                let end = at + Duration::from_nanos(need);
-                if change.is_none_or(|change| end <= change) {
-                    return end;
+            // Nothing ends in an outage.
+            if let (Some(time), Some(rest)) = (work.checked_div(rate), work.checked_rem(rate)) {
+                let end = at + Duration::from_nanos(u64::try_from(time).unwrap_or(u64::MAX));
+                if change.is_none_or(|change| end < change || (end == change && rest == 0)) {
+                    let rest = u64::try_from(rest).expect("below the rate, 64 bits");
+                    return (end, Carry(rest));
                 }
             }
             let change = change.expect("the last rate is above zero, so the frame ends there");
-            let span = u128::from((change - at).as_nanos());
-            let sent = u64::try_from(span * u128::from(rate.0) / NANOS).unwrap_or(u64::MAX);
-            bits_left = bits_left.saturating_sub(sent).max(1);
+            // The frame goes on past the change, so its work is at least what fits before it.
+            work -= u128::from((change - at).as_nanos()) * rate;
             at = change;
         }
     }
 }
 
 const NANOS: u128 = 1_000_000_000;
-
-fn div_ceil(product: u128, rate: u64) -> u64 {
-    u64::try_from(product.div_ceil(u128::from(rate))).unwrap_or(u64::MAX)
-}
 
 #[cfg(test)]
 mod tests {
@@ -134,6 +132,42 @@ mod tests {
             Transmitter::new(Profile::steps(steps).expect("rises")).expect("a rate");
         // 8,000 bits: 4,000 in the first 4 ms, the rest takes 8 ms at half the rate.
         assert_eq!(transmitter.take(ms(0), Bytes(1_000)).departure, ms(12));
+    }
+
+    /// The same 53-byte frames, under a staircase that changes nothing every 7 ns for 10,000 steps:
+    /// neither the frames nor the changes may round anything away.
+    #[test]
+    fn steps_of_one_rate_do_not_drift() {
+        let steps = (0..10_000).map(|n| (Instant::from_nanos(7 * n), BitRate(149_760_000)));
+        let steps = Profile::steps(steps.collect()).expect("rises");
+        let mut transmitter = Transmitter::new(steps).expect("a rate");
+        let last = (0..149_760).map(|_| transmitter.take(ms(0), Bytes(53))).last();
+        assert_eq!(last.expect("many").departure, ms(424));
+    }
+
+    /// 1,000 bits at 3 kbit/s need 333,333,333.3 ns. In an outage that begins within the last of
+    /// these, a millionth of a bit is left over, which takes 1 ns when the link is back at 1 kbit/s.
+    #[test]
+    fn what_does_not_fit_before_an_outage_waits_for_its_end() {
+        let departure = |bytes| {
+            let outage = Instant::from_nanos(333_333_333);
+            let steps =
+                vec![(ms(0), BitRate(3_000)), (outage, BitRate(0)), (ms(500), BitRate(1_000))];
+            let mut transmitter =
+                Transmitter::new(Profile::steps(steps).expect("rises")).expect("a rate");
+            transmitter.take(ms(0), Bytes(bytes)).departure
+        };
+        assert_eq!(departure(124), Instant::from_nanos(330_666_666));
+        assert_eq!(departure(125), Instant::from_nanos(500_000_001));
+    }
+
+    #[test]
+    fn a_frame_that_ends_as_an_outage_begins_is_through() {
+        let steps = vec![(ms(0), BitRate(1_000)), (ms(1_000), BitRate(0)), (ms(5_000), BitRate(1))];
+        let mut transmitter =
+            Transmitter::new(Profile::steps(steps).expect("rises")).expect("a rate");
+        assert_eq!(transmitter.take(ms(0), Bytes(125)).departure, ms(1_000));
+        assert_eq!(transmitter.take(ms(0), Bytes(1)).departure, ms(13_000));
     }
 
     #[test]

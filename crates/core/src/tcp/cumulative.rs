@@ -17,8 +17,8 @@ pub(super) struct Cumulative {
     inflation: u64,
     /// In fast recovery: everything before this was sent before the loss was noticed.
     recovering_to: Option<Position>,
-    /// Duplicates for data before this may come from the segments that a time-out repeated, and
-    /// start no recovery (RFC 6582, section 3.2, step 1).
+    /// Duplicates up to here may come from the segments that a time-out repeated, and start no
+    /// recovery until more than this is acknowledged (RFC 6582, section 3.2, step 2).
     repeated_to: Position,
     resend: bool,
 }
@@ -87,7 +87,7 @@ impl Cumulative {
             return false;
         }
         self.duplicates += 1;
-        if self.duplicates != DUPLICATE_THRESHOLD || una < self.repeated_to {
+        if self.duplicates != DUPLICATE_THRESHOLD || una <= self.repeated_to {
             return false;
         }
         control.congestion(max - una);

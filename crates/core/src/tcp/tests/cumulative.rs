@@ -115,7 +115,24 @@ fn limited_transmit_sends_two_new_segments() {
     talk.window(5_000);
 }
 
-/// RFC 6582, 3.2, step 1: duplicates for data that a time-out repeats start no recovery.
+/// RFC 6582, 3.2, step 2: the ACK has to cover more than what a time-out repeated, whose copies the
+/// peer may have had already; after that, duplicates mean loss again.
+#[test]
+fn duplicates_of_what_was_repeated_in_vain_start_no_recovery() {
+    for config in [plain(), newreno()] {
+        let mut talk = ten_out(config);
+        talk.timer(400, &segments(1, 1));
+        talk.given(500, "1:1 ack 10001", &segments(10_001, 2));
+        duplicates(&mut talk, 510, 10_001, 4);
+        talk.given(600, "1:1 ack 11001", &segments(12_001, 2));
+        talk.given(600, "1:1 ack 12001", &segments(14_001, 2));
+        duplicates(&mut talk, 700, 12_001, 2);
+        let again = format!("{} | {}", segments(12_001, 1), segments(16_001, 1));
+        talk.given(700, "1:1 ack 12001", &again);
+    }
+}
+
+/// RFC 6582, 3.2, step 2: duplicates for data that a time-out repeats start no recovery.
 #[test]
 fn duplicates_after_a_timeout_start_no_recovery() {
     for config in [plain(), newreno()] {

@@ -202,6 +202,54 @@ fn offered(talk: &mut Talk, at_ms: u64) -> u64 {
     segment.window.into()
 }
 
+/// Auto-tuning: a peer that fills the window every round trip gets a larger one, up to the cap; the
+/// right edge never moves back, and what the cap holds is never exceeded.
+#[test]
+fn the_window_tunes_itself_up_to_the_cap() {
+    let config = Config {
+        window_scaling: true,
+        receive_buffer: 100_000,
+        receive_buffer_initial: 20_000,
+        ..plain()
+    };
+    let mut talk = Talk::accepted(config).showing_windows();
+    let (mut start, mut edge, mut offers) = (1u64, 20_001, vec![20_000]);
+    for round in 1..8u64 {
+        let round_end = edge;
+        while start + 1_000 <= round_end {
+            let end = start + 1_000;
+            let sent = talk.hears(100 + round * 110, &format!("{start}:{end} ack 1"));
+            start = end;
+            if let Some((_, field)) = sent.split_once(" win ") {
+                let window = field.parse::<u64>().expect("a number") << 1;
+                assert!(start + window >= edge && window <= 100_000, "{start} {window} {edge}");
+                edge = start + window;
+                offers.push(window);
+            }
+        }
+    }
+    assert!(offers.is_sorted() && offers.last() == Some(&100_000), "{offers:?}");
+}
+
+/// A window that is never filled stays as it is.
+#[test]
+fn the_window_of_a_slow_sender_stays() {
+    let config = Config {
+        window_scaling: true,
+        receive_buffer: 100_000,
+        receive_buffer_initial: 20_000,
+        ..plain()
+    };
+    let mut talk = Talk::accepted(config).showing_windows();
+    for round in 0..10u64 {
+        let (at, start) = (200 + round * 300, 1 + round * 2_000);
+        talk.silent(at, &format!("{start}:{} ack 1", start + 1_000));
+        let ack = start + 2_000;
+        let answer = format!("1:1 ack {ack} win 10000");
+        talk.given(at, &format!("{}:{ack} ack 1", start + 1_000), &answer);
+    }
+}
+
 /// A first window smaller than the field's unit is a whole unit, not none.
 #[test]
 fn a_window_below_the_unit_is_not_lost() {

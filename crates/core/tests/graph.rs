@@ -1,0 +1,315 @@
+//! The rules of the loop that define results.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bentpipe_core::engine::{Cx, Engine, Ledger};
+use bentpipe_core::graph::Graph;
+use bentpipe_core::packet::{Body, FlowId, Maker, Packet, PacketId, Port};
+use bentpipe_core::rng::Rng;
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_core::trace::{Event, EventKind, NodeId, Trace, VecTrace};
+
+const IN: Port = Port(0);
+const OUT: Port = Port(1);
+const SIDE: Port = Port(2);
+
+#[test]
+fn ties_are_served_in_the_order_they_were_asked_for() {
+    let (mut graph, log) = probes(4);
+    for node in [2, 0, 3, 1] {
+        graph.inject(ms(0), (NodeId(node), IN), packet(node, 10), None);
+    }
+    graph.run_until(ms(20), None);
+    assert_eq!(*log.borrow(), said("2:in 0:in 3:in 1:in 2:wake 0:wake 3:wake 1:wake"));
+}
+
+/// Engine 0 first asks for 5 ms, then for 20 ms, and only then engine 1 asks for 20 ms.
+#[test]
+fn a_deadline_that_moves_takes_its_turn_when_it_moves() {
+    for looks in [false, true] {
+        let (mut graph, log) = probes(2);
+        graph.inject(ms(0), (NodeId(0), IN), packet(0, 5), None);
+        graph.inject(ms(1), (NodeId(0), IN), packet(0, 19), None);
+        graph.inject(ms(2), (NodeId(1), IN), packet(0, 18), None);
+        if looks {
+            assert_eq!(graph.next_event(), Some(ms(20)));
+        }
+        graph.run_until(ms(30), None);
+        assert_eq!(*log.borrow(), said("0:in 0:in 1:in 0:wake 1:wake"), "looks: {looks}");
+    }
+}
+
+/// 0 sends to 1 and 2 when it wakes; 1 passes on to 3. Both neighbours hear before 3 does.
+#[test]
+fn what_is_sent_is_delivered_breadth_first() {
+    let (mut graph, log) = probes(4);
+    graph.connect((NodeId(0), OUT), (NodeId(1), SIDE));
+    graph.connect((NodeId(0), SIDE), (NodeId(2), IN));
+    graph.connect((NodeId(1), OUT), (NodeId(3), IN));
+    graph.inject(ms(0), (NodeId(0), SIDE), packet(0, 10), None);
+    assert_eq!(*log.borrow(), said("0:side 1:side 2:in 3:in"));
+}
+
+#[test]
+fn a_wake_up_delivers_before_the_next_engine_wakes() {
+    let (mut graph, log) = probes(3);
+    graph.connect((NodeId(0), OUT), (NodeId(2), IN));
+    graph.inject(ms(0), (NodeId(0), IN), packet(0, 10), None);
+    graph.inject(ms(0), (NodeId(1), IN), packet(0, 10), None);
+    graph.run_until(ms(10), None);
+    assert_eq!(*log.borrow(), said("0:in 1:in 0:wake 2:in 1:wake"));
+}
+
+#[test]
+fn an_engine_that_wants_to_wake_at_once_does_so_at_the_same_instant() {
+    let (mut graph, log) = probes(1);
+    graph.inject(ms(3), (NodeId(0), IN), packet(0, 0), None);
+    assert_eq!(graph.next_event(), Some(ms(3)));
+    graph.run_until(ms(3), None);
+    assert_eq!(*log.borrow(), said("0:in 0:wake"));
+    assert_eq!(graph.next_event(), None);
+}
+
+#[test]
+fn a_port_may_lead_to_one_engine_for_each_flow() {
+    let (mut graph, log) = probes(3);
+    graph.connect_by_flow((NodeId(0), OUT), vec![(NodeId(2), IN), (NodeId(1), SIDE)]);
+    graph.inject(ms(0), (NodeId(0), SIDE), packet(0, 1), None);
+    graph.inject(ms(0), (NodeId(0), SIDE), packet(1, 1), None);
+    assert_eq!(*log.borrow(), said("0:side 2:in 0:side 1:side"));
+}
+
+#[test]
+fn a_port_without_a_wire_leads_out() {
+    let (mut graph, _) = probes(2);
+    graph.connect((NodeId(1), SIDE), (NodeId(0), IN));
+    graph.inject(ms(0), (NodeId(0), IN), packet(7, 10), None);
+    graph.inject(ms(2), (NodeId(1), IN), packet(8, 4), None);
+    graph.run_until(ms(10), None);
+    let (first, second) = (packet(8, 4), packet(7, 10));
+    let expected = vec![(ms(6), NodeId(1), OUT, first), (ms(10), NodeId(0), OUT, second)];
+    assert_eq!(graph.drain_egress(), expected);
+    assert!(graph.drain_egress().is_empty());
+}
+
+#[test]
+fn an_injected_packet_waits_for_what_is_due_first() {
+    let (mut graph, log) = probes(2);
+    graph.inject(ms(0), (NodeId(0), IN), packet(0, 10), None);
+    graph.inject(ms(10), (NodeId(1), IN), packet(0, 1), None);
+    assert_eq!(*log.borrow(), said("0:in 0:wake 1:in"));
+}
+
+#[test]
+#[should_panic(expected = "comes when it is already 0.010")]
+fn a_packet_for_the_past_is_refused() {
+    let (mut graph, _) = probes(1);
+    graph.run_until(ms(10), None);
+    graph.inject(ms(9), (NodeId(0), IN), packet(0, 1), None);
+}
+
+#[test]
+fn the_clock_moves_to_the_limit_and_never_back() {
+    let (mut graph, log) = probes(1);
+    graph.inject(ms(0), (NodeId(0), IN), packet(0, 10), None);
+    graph.run_until(ms(9), None);
+    assert_eq!((graph.now(), graph.next_event()), (ms(9), Some(ms(10))));
+    graph.run_until(ms(4), None);
+    assert_eq!(graph.now(), ms(9));
+    graph.run_until(ms(10), None);
+    assert_eq!(*log.borrow(), said("0:in 0:wake"));
+    graph.run_until(ms(50), None);
+    assert_eq!((graph.now(), graph.next_event()), (ms(50), None));
+}
+
+#[test]
+#[should_panic(expected = "a deadline in the past")]
+fn an_engine_that_asks_for_the_past_is_caught() {
+    let mut graph = Graph::default();
+    let node = graph.add(Careless { asks: None });
+    graph.inject(ms(1), (node, IN), packet(0, 0), None);
+}
+
+#[test]
+#[should_panic(expected = "left work undone")]
+fn an_engine_that_does_not_do_what_it_woke_for_is_caught() {
+    let mut graph = Graph::default();
+    graph.add(Careless { asks: Some(ms(1)) });
+    graph.run_until(ms(2), None);
+}
+
+/// A wake-up and an input are a call each; stopping and looking are none.
+#[test]
+fn calls_are_counted_alike_however_the_run_is_cut() {
+    let calls = |cuts: u64| {
+        let (mut graph, _) = probes(1);
+        graph.inject(ms(0), (NodeId(0), IN), packet(0, 10), None);
+        (0..=cuts).for_each(|cut| graph.run_until(ms(20 * cut / cuts), None));
+        graph.calls()
+    };
+    assert_eq!([calls(1), calls(20)], [2, 2]);
+}
+
+#[test]
+fn engines_can_be_looked_at() {
+    let (mut graph, _) = probes(2);
+    graph.inject(ms(0), (NodeId(1), IN), packet(0, 10), None);
+    assert_eq!(graph.engine(NodeId(1)).ledger().held.packets, 1);
+    assert_eq!(graph.engine_mut(NodeId(0)).ledger().held.packets, 0);
+    assert_eq!(graph.engines().map(|probe| probe.name).collect::<Vec<_>>(), [0, 1]);
+}
+
+/// A ring of engines with random delays, given random packets: neither cutting the run into random
+/// pieces, nor looking at the next event, nor idle strangers change a single fact.
+#[test]
+fn a_run_does_not_depend_on_who_looks_or_who_else_is_there() {
+    for seed in 0..50 {
+        let whole = ring(seed, false, 0);
+        assert!(whole.len() > 500);
+        assert_eq!(whole, ring(seed, true, 0), "seed {seed}: cut");
+        assert_eq!(whole, ring(seed, false, 3), "seed {seed}: with strangers");
+        assert_eq!(whole, ring(seed, true, 3), "seed {seed}: cut, with strangers");
+    }
+}
+
+const START: Instant = Instant::START;
+
+/// Four probes in a ring whose packets go round until the run ends, beside busy strangers that
+/// tie with them: every delay is a whole millisecond. Returns the facts of the ring.
+fn ring(seed: u64, cut: bool, strangers: u32) -> Vec<Event> {
+    let (mut graph, _) = probes(4 + strangers);
+    for node in 0..4 {
+        graph.connect((NodeId(strangers + node), OUT), (NodeId(strangers + (node + 1) % 4), IN));
+    }
+    let mut rng = Rng::stream(seed, "ring");
+    let mut cuts = Rng::stream(seed, "cuts");
+    let mut trace = OnlyFrom(NodeId(strangers), VecTrace::default());
+    for at in 0..40 {
+        let to = u32::try_from(rng.below(4)).expect("small");
+        let delay = u32::try_from(rng.below(20)).expect("small");
+        for stranger in 0..strangers {
+            graph.inject(ms(at), (NodeId(stranger), IN), packet(9, delay), Some(&mut trace));
+        }
+        graph.inject(ms(at), (NodeId(strangers + to), IN), packet(to, 1 + delay), Some(&mut trace));
+        if cut && cuts.below(2) == 0 {
+            let _ = graph.next_event();
+        }
+    }
+    while cut && graph.now() < ms(190) {
+        let _ = graph.next_event();
+        graph.run_until(graph.now() + Duration::from_micros(cuts.below(3_000)), Some(&mut trace));
+    }
+    graph.run_until(ms(200), Some(&mut trace));
+    trace.1.0
+}
+
+/// Keeps the facts of this engine and those after it, numbered from zero.
+struct OnlyFrom(NodeId, VecTrace);
+
+impl Trace for OnlyFrom {
+    fn record(&mut self, event: &Event) {
+        if event.node >= self.0 {
+            self.1.record(&Event { node: NodeId(event.node.0 - self.0.0), ..*event });
+        }
+    }
+}
+
+type Log = Rc<RefCell<Vec<String>>>;
+
+/// Says what it is called for. A packet for [`IN`] makes it ask to be woken as many milliseconds
+/// later as the packet has bytes, and replaces what it asked for before; woken, it sends all it
+/// has to [`OUT`]. A packet for [`SIDE`] leaves at once by both ports.
+struct Probe {
+    name: u32,
+    log: Log,
+    due: Option<Instant>,
+    held: VecDeque<Packet>,
+}
+
+impl Probe {
+    fn say(&self, what: &str) {
+        self.log.borrow_mut().push(format!("{}:{what}", self.name));
+    }
+}
+
+impl Engine for Probe {
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) {
+        cx.trace(cx.now(), EventKind::Enqueued, packet);
+        if port == SIDE {
+            self.say("side");
+            cx.send(OUT, *packet);
+            cx.send(SIDE, *packet);
+            return;
+        }
+        self.say("in");
+        self.due = Some(cx.now() + Duration::from_millis(packet.bytes.into()));
+        self.held.push_back(*packet);
+    }
+
+    fn wake(&mut self, cx: &mut Cx<'_>) {
+        if self.due.is_none_or(|due| due > cx.now()) {
+            return;
+        }
+        self.say("wake");
+        self.due = None;
+        for packet in self.held.drain(..) {
+            cx.trace(cx.now(), EventKind::Delivered, &packet);
+            cx.send(OUT, packet);
+        }
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn ledger(&self) -> Ledger {
+        let mut ledger = Ledger::default();
+        self.held.iter().for_each(|packet| ledger.held.add(packet.bytes));
+        ledger
+    }
+}
+
+/// Always asks for the same moment: once it has input, the start of the run.
+struct Careless {
+    asks: Option<Instant>,
+}
+
+impl Engine for Careless {
+    fn input(&mut self, _: &mut Cx<'_>, _: Port, _: &Packet) {
+        self.asks = Some(START);
+    }
+
+    fn wake(&mut self, _: &mut Cx<'_>) {}
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.asks
+    }
+
+    fn ledger(&self) -> Ledger {
+        Ledger::default()
+    }
+}
+
+fn probes(count: u32) -> (Graph<Probe>, Log) {
+    let log = Log::default();
+    let mut graph = Graph::default();
+    for name in 0..count {
+        graph.add(Probe { name, log: log.clone(), due: None, held: VecDeque::new() });
+    }
+    (graph, log)
+}
+
+fn packet(flow: u32, bytes: u32) -> Packet {
+    let (flow, body) = (FlowId(flow), Body::Datagram { sequence: 0 });
+    Packet { id: PacketId::new(flow, Maker::Sender, 0), born: START, flow, bytes, body }
+}
+
+fn ms(millis: u64) -> Instant {
+    Instant::from_millis(millis)
+}
+
+fn said(words: &str) -> Vec<String> {
+    words.split_whitespace().map(String::from).collect()
+}
