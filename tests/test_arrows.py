@@ -46,12 +46,14 @@ def test_core_has_few_dependencies() -> None:
 
 @pytest.mark.parametrize("crate", ["core", "sim"])
 def test_core_and_sim_touch_no_clock_thread_socket_or_file(crate: str) -> None:
-    sources = sorted((ROOT / "crates" / crate / "src").rglob("*.rs"))
+    folder = ROOT / "crates" / crate / "src"
+    # Test code may ask whether its thread is panicking, say; it is in no run.
+    sources = [path for path in folder.rglob("*.rs") if "tests" not in path.relative_to(folder).parts]
     assert sources
     for source in sources:
         code = "\n".join(line.split("//")[0] for line in source.read_text().splitlines())
-        found = IMPURE.search(code)
-        assert found is None, f"{source.relative_to(ROOT)} uses {found and found.group()}"
+        found = [match.group() for match in IMPURE.finditer(code)]
+        assert not found, f"{source.relative_to(ROOT)} uses {found}"
 
 
 def test_the_test_would_see_a_clock() -> None:

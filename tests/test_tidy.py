@@ -80,15 +80,22 @@ def test_nothing_is_left_over(path: Path) -> None:
         assert not FOREIGN_PATHS.search(line), line
 
 
+def is_target_folder(folder: Path) -> bool:
+    """Whether Cargo compiles every file of this folder by itself, declared or not."""
+    return folder.name in {"tests", "benches"} and (folder.parent / "Cargo.toml").is_file()
+
+
 def test_every_rust_file_is_declared_by_a_module() -> None:
     for path in tracked(".rs"):
-        if path.name in {"lib.rs", "main.rs"} or path.parent.name in {"tests", "benches"}:
+        if path.name in {"lib.rs", "main.rs"} or is_target_folder(path.parent):
             continue
         is_folder = path.name == "mod.rs"
         name = path.parent.name if is_folder else path.stem
         parent = path.parent.parent if is_folder else path.parent
         candidates = [parent / "mod.rs", parent / "lib.rs", parent / "main.rs"]
         candidates.append(parent.with_suffix(".rs"))
+        if is_target_folder(parent):
+            candidates += parent.glob("*.rs")
         declared = any(
             re.search(rf"\bmod {name}\b", other.read_text())
             for other in candidates

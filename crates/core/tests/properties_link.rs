@@ -93,8 +93,8 @@ proptest! {
     }
 }
 
-/// At 100 bit/s and a second of delay less than one frame of 36 bytes or more is in flight; with
-/// the one being sent and 20 that wait, 22 are held. A week of 20,000 packets offers twice the rate.
+/// At 100 bit/s and a second of delay at most one frame of 36 bytes or more is in flight; with the
+/// one being sent and 20 that wait, 22 are held. 20,000 packets in a week are twice the rate.
 #[test]
 fn a_week_of_overload_stays_within_the_limit() {
     let setup = Setup { rate: Profile::Constant(BitRate(100)), ..quiet(Limit::Packets(20)) };

@@ -1,5 +1,6 @@
 //! Plan to graph: two directions, and two ends for each flow.
 
+use bentpipe_core::engine::Engine;
 use bentpipe_core::graph::Graph;
 use bentpipe_core::link::{self, Direction, DirectionConfig};
 use bentpipe_core::packet::{FlowId, Maker, Port};
@@ -15,40 +16,56 @@ use crate::workload::{BulkReceiver, BulkSender, ConstantRate, DatagramSink, Node
 
 /// Where the engines of a built plan are.
 #[derive(Debug)]
-pub(crate) struct Layout {
+pub struct Layout {
     /// Forward and return.
-    pub(crate) directions: [NodeId; 2],
-    pub(crate) flows: Vec<Ends>,
+    pub directions: [NodeId; 2],
+    /// Both ends of each flow, in the plan's order.
+    pub flows: Vec<Ends>,
 }
 
 /// The two ends of a flow, and when it starts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ends {
-    pub(crate) sender: NodeId,
-    pub(crate) receiver: NodeId,
-    pub(crate) start: Instant,
+pub struct Ends {
+    /// The end that opens the flow.
+    pub sender: NodeId,
+    /// The end that accepts it.
+    pub receiver: NodeId,
+    /// When the flow starts.
+    pub start: Instant,
 }
 
 /// Hosts have one port; engines agree on its number.
 const NET: Port = Port(0);
 
 pub(crate) fn build(plan: &Plan, seed: u64) -> (Graph<Node>, Layout) {
+    build_with(plan, seed, |node| node)
+}
+
+/// Builds a checked plan with every engine wrapped, so that a check can listen to it.
+pub fn build_with<E: Engine>(
+    plan: &Plan,
+    seed: u64,
+    mut wrap: impl FnMut(Node) -> E,
+) -> (Graph<E>, Layout) {
     let mut graph = Graph::default();
     let link = [(&plan.link.forward, "link.forward"), (&plan.link.return_, "link.return")];
-    let directions =
-        link.map(|(plan, name)| graph.add(Node::Direction(Box::new(direction(plan, name, seed)))));
+    let directions = link.map(|(plan, name)| {
+        let direction = direction(plan, name, seed);
+        graph.add(wrap(Node::Direction(Box::new(direction))))
+    });
     let mut flows = Vec::with_capacity(plan.flows.len());
     for (flow, id) in plan.flows.iter().zip(0..) {
         let (sender, receiver) = ends(flow, FlowId(id), seed);
         let start = Instant::from_nanos(flow.start_ns);
-        flows.push(Ends { sender: graph.add(sender), receiver: graph.add(receiver), start });
+        let (sender, receiver) = (graph.add(wrap(sender)), graph.add(wrap(receiver)));
+        flows.push(Ends { sender, receiver, start });
     }
     connect(&mut graph, plan, directions, &flows);
     (graph, Layout { directions, flows })
 }
 
 /// The sender's packets take the flow's own direction, the receiver's the other one.
-fn connect(graph: &mut Graph<Node>, plan: &Plan, directions: [NodeId; 2], flows: &[Ends]) {
+fn connect<E: Engine>(graph: &mut Graph<E>, plan: &Plan, directions: [NodeId; 2], flows: &[Ends]) {
     let mut out = [Vec::with_capacity(flows.len()), Vec::with_capacity(flows.len())];
     for (flow, &Ends { sender, receiver, .. }) in plan.flows.iter().zip(flows) {
         let (there, back) = match flow.direction {

@@ -5,7 +5,7 @@
 //! drawn here. There is no clock and no thread in this crate; many runs in parallel are the
 //! caller's.
 
-mod build;
+pub mod build;
 pub mod plan;
 pub mod record;
 pub mod run;

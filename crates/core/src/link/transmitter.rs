@@ -29,12 +29,12 @@ impl Transmitter {
     /// would never leave.
     #[must_use]
     pub fn new(rate: Profile<BitRate>) -> Option<Self> {
-        let comes_back = rate.values().last().is_some_and(|rate| rate.0 > 0);
-        comes_back.then_some(Self {
+        let last_rate = rate.values().last().filter(|rate| rate.0 > 0)?;
+        Some(Self {
             rate,
             free_at: Instant::START,
             carry: Carry::default(),
-            last: (Bytes(0), TransmitTime::default()),
+            last: (Bytes(0), TransmitTime::new(last_rate, Bytes(0))),
         })
     }
 
@@ -117,6 +117,12 @@ mod tests {
         assert_eq!(after_a_pause, Slot { start: ms(100), departure: ms(108) });
     }
 
+    #[test]
+    fn nothing_takes_no_time() {
+        let mut transmitter = constant(3);
+        assert_eq!(transmitter.take(ms(5), Bytes(0)), Slot { start: ms(5), departure: ms(5) });
+    }
+
     /// 53 bytes at 149.76 Mbit/s take 2831.196... ns: 149,760 of them take exactly 0.424 s.
     #[test]
     fn a_busy_period_does_not_drift() {
@@ -145,8 +151,8 @@ mod tests {
         assert_eq!(last.expect("many").departure, ms(424));
     }
 
-    /// 1,000 bits at 3 kbit/s need 333,333,333.3 ns. In an outage that begins within the last of
-    /// these, a millionth of a bit is left over, which takes 1 ns when the link is back at 1 kbit/s.
+    /// 1,000 bits at 3 kbit/s need 333,333,333.3 ns. When an outage begins within the last of these,
+    /// a millionth of a bit is left over, which takes 1 ns once the link is back at 1 kbit/s.
     #[test]
     fn what_does_not_fit_before_an_outage_waits_for_its_end() {
         let departure = |bytes| {

@@ -1,0 +1,68 @@
+//! The engines of a simulation pass the conformance kit, over 1,000 random small plans: a plan is run
+//! with a recorder around each engine, then one of them, by chance, is built anew and fed what it
+//! heard.
+
+mod plans;
+
+use bentpipe_core::conformance::{Promises, Recorder, check};
+use bentpipe_core::engine::{Cx, Engine, Ledger};
+use bentpipe_core::packet::{Packet, Port};
+use bentpipe_core::time::Instant;
+use bentpipe_core::trace::NodeId;
+use bentpipe_sim::Plan;
+use bentpipe_sim::build::build_with;
+use bentpipe_sim::workload::Node;
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+
+/// A source of datagrams has no input, so all it sends counts as draining.
+const DATAGRAMS_MAX: u64 = 1_000_000;
+const HOUR: Instant = Instant::from_millis(3_600_000);
+
+/// Stands where an engine was taken from.
+struct Nobody;
+
+impl Engine for Nobody {
+    fn input(&mut self, _: &mut Cx<'_>, _: Port, _: &Packet) {}
+
+    fn wake(&mut self, _: &mut Cx<'_>) {}
+
+    fn next_wake(&self) -> Option<Instant> {
+        None
+    }
+
+    fn ledger(&self) -> Ledger {
+        Ledger::default()
+    }
+}
+
+/// The engine with this number, as the plan builds it.
+fn engine(plan: &Plan, seed: u64, number: usize) -> Node {
+    let mut engines = Vec::new();
+    build_with(plan, seed, |node| {
+        engines.push(node);
+        Nobody
+    });
+    engines.swap_remove(number)
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 1_000, failure_persistence: None, ..Config::default() })]
+
+    /// Proptest prints the plan and the seed that failed.
+    #[test]
+    fn engines_of_every_plan_obey_the_contract(plan in plans::plan(), seed in any::<u64>()) {
+        let plan = Plan::parse(&plan.to_string()).expect("the strategy makes valid plans");
+        let (mut graph, _) = build_with(&plan, seed, Recorder::new);
+        // To the end of every conversation: an endpoint cut off in the middle of one repeats what it
+        // misses for ever, since no host here gives up.
+        graph.run_until(HOUR, None);
+        prop_assert_eq!(graph.next_event(), None, "all traffic ends within an hour");
+        let number = usize::try_from(seed % (2 + 2 * plan.flows.len() as u64)).expect("few");
+        let node = NodeId(u32::try_from(number).expect("few"));
+        let script = graph.engine(node).script();
+        let promises = Promises { drain_wakes_max: DATAGRAMS_MAX, ..Promises::default() };
+        let verdict = check(|| engine(&plan, seed, number), &promises, script);
+        prop_assert_eq!(verdict, Ok(()), "engine {}", number);
+    }
+}

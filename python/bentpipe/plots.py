@@ -1,0 +1,356 @@
+"""Figures of a result, as matplotlib figures; every axis names its quantity and unit.
+
+Each function takes a `Result` with time series and returns a figure that belongs to nobody: save it
+with ``figure.savefig(...)``. Long series are thinned to the extremes of each stretch of time, so
+that peaks stay. More than eight flows are drawn as their median and range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from bentpipe.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from bentpipe.results import Result
+
+INK: Final = "#1d242c"
+MUTED: Final = "#5d6873"
+GRID: Final = "#dde2e7"
+# Told apart by eyes of every kind when at most four are used; dark enough on white.
+PALETTE: Final = (
+    "#1769aa",
+    "#c2620a",
+    "#1c8558",
+    "#bf3540",
+    "#6f4bb8",
+    "#8a6a12",
+    "#0f7f88",
+    "#a83b7d",
+)
+# Any: matplotlib's type for settings spells out every key.
+STYLE: Final[Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "text.color": INK,
+    # A flow's name may have dollars in it; it is no formula.
+    "text.parse_math": False,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 10.0,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "lines.solid_joinstyle": "round",
+    # Text stays text: smaller, searchable, and it follows the page's colour.
+    "svg.fonttype": "none",
+    "savefig.dpi": 150,
+}
+
+_MOST_LINES: Final = 8
+# Two points each; about as many as a wide figure has pixels.
+_STRETCHES: Final = 400
+_GOODPUT_BINS: Final = 160
+_NS_PER_S: Final = 1e9
+_DROP_COLUMNS: Final = (
+    ("queue full", "dropped_packets_queue_full"),
+    ("bit error", "dropped_packets_bit_error"),
+)
+_WIDTH_IN: Final = 8.6
+_HEIGHT_IN: Final = 2.7
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Series:
+    """A named line: times in s and values; NaN where there is none."""
+
+    name: str
+    time_s: Array
+    values: Array
+
+
+def has_time_series(result: Result) -> bool:
+    """Whether the run was sampled, so that there is something to draw."""
+    return result.tables["flow_samples"].height > 0 or result.tables["direction_samples"].height > 0
+
+
+def has_bulk_flows(result: Result) -> bool:
+    """Whether a flow has a congestion window to draw."""
+    return bool(_bulk_flows(result))
+
+
+def has_drops(result: Result) -> bool:
+    """Whether a packet was dropped."""
+    table = result.tables["directions"]
+    return any(table[column].sum() > 0 for _cause, column in _DROP_COLUMNS)
+
+
+def windows(result: Result) -> Figure:
+    """Draw congestion window and data in flight of the bulk flows, in kB, over time in s.
+
+    Raises:
+        UsageError: the run was not sampled.
+    """
+    return _by_flow(
+        result,
+        (
+            ("Congestion window [kB]", lambda rows: rows["cwnd_bytes"] / 1e3),
+            ("In flight [kB]", lambda rows: rows["in_flight_bytes"] / 1e3),
+        ),
+    )
+
+
+def round_trip_times(result: Result) -> Figure:
+    """Draw the smoothed round-trip time of the bulk flows, in ms, over time in s.
+
+    Raises:
+        UsageError: the run was not sampled.
+    """
+    return _by_flow(result, (("Smoothed RTT [ms]", lambda rows: rows["srtt_ns"] / 1e6),))
+
+
+def goodput(result: Result) -> Figure:
+    """Draw the goodput of each bulk flow, application bytes delivered in order, in Mbit/s.
+
+    Raises:
+        UsageError: the run was not sampled.
+    """
+    series = [_rates(result, flow) for flow in _bulk_flows(result)]
+    figure, (axes,) = _figure(1)
+    _draw(axes, [each for each in series if each.time_s.size > 0], noun="flows", steps=True)
+    axes.set_ylabel("Goodput [Mbit/s]")
+    return figure
+
+
+def queues(result: Result) -> Figure:
+    """Draw the bytes that wait in the queue of each direction, in kB of IP packets, over time in s.
+
+    Raises:
+        UsageError: the run was not sampled.
+    """
+    figure, (axes,) = _figure(1)
+    _draw(
+        axes,
+        [
+            _Series(name, rows["time_ns"] / _NS_PER_S, rows["queue_bytes"] / 1e3)
+            for name, rows in _directions(result)
+        ],
+        noun="directions",
+    )
+    axes.set_ylabel("Queue [kB]")
+    return figure
+
+
+def drops(result: Result) -> Figure:
+    """Draw the packets dropped so far, by direction and cause, over time in s.
+
+    A cause that dropped nothing is left out.
+
+    Raises:
+        UsageError: the run was not sampled.
+    """
+    figure, (axes,) = _figure(1)
+    series = [
+        _Series(f"{name}: {cause}", rows["time_ns"] / _NS_PER_S, rows[column])
+        for name, rows in _directions(result)
+        for cause, column in _DROP_COLUMNS
+        if rows[column][-1] > 0
+    ]
+    _draw(axes, series, noun="directions", steps=True)
+    axes.set_ylabel("Dropped [packets]")
+    return figure
+
+
+def thinned(time: Array, values: Array, stretches: int = _STRETCHES) -> tuple[Array, Array]:
+    """Keep the least and the largest value of each of so many stretches, in the order of time.
+
+    First and last point stay. NaN is kept only where a whole stretch has nothing else.
+    """
+    if time.size <= 2 * stretches + 2:
+        return time, values
+    kept = [0, time.size - 1]
+    for part in np.array_split(np.arange(time.size), stretches):
+        known = part[~np.isnan(values[part])]
+        if known.size == 0:
+            kept.append(int(part[0]))
+        else:
+            kept += [int(known[values[known].argmin()]), int(known[values[known].argmax()])]
+    rows = np.unique(kept)
+    return time[rows], values[rows]
+
+
+def new_figure(rows: int, columns: int, *, height_in: float) -> tuple[Figure, list[Axes]]:
+    """Return a figure in the package's style, its axes row by row, all on common scales."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
+        axes = figure.subplots(rows, columns, sharex=True, sharey=columns > 1, squeeze=False)
+    return figure, list(axes.flat)
+
+
+def add_legend(axes: Axes) -> None:
+    """Add a legend above the axes, where it hides nothing."""
+    import matplotlib as mpl
+
+    entries = len(axes.get_legend_handles_labels()[0])
+    with mpl.rc_context(STYLE):
+        axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=min(4, entries),
+            borderaxespad=0.2,
+            labelcolor=INK,
+        )
+
+
+def _figure(panels: int) -> tuple[Figure, list[Axes]]:
+    figure, axes = new_figure(panels, 1, height_in=_HEIGHT_IN * (0.3 + 0.7 * panels))
+    axes[-1].set_xlabel("Time [s]")
+    return figure, axes
+
+
+def _by_flow(
+    result: Result, panels: Iterable[tuple[str, Callable[[dict[str, Array]], Array]]]
+) -> Figure:
+    """Draw quantities of the bulk flows, one panel each."""
+    panels = tuple(panels)
+    figure, all_axes = _figure(len(panels))
+    samples = [(flow, _flow_rows(result, flow)) for flow in _bulk_flows(result)]
+    for axes, (label, quantity) in zip(all_axes, panels, strict=True):
+        series = [
+            _Series(_flow_name(result, flow), rows["time_ns"] / _NS_PER_S, quantity(rows))
+            for flow, rows in samples
+        ]
+        _draw(axes, series, noun="flows", legend=axes is all_axes[0])
+        axes.set_ylabel(label)
+    return figure
+
+
+def _draw(
+    axes: Axes, series: list[_Series], *, noun: str, steps: bool = False, legend: bool = True
+) -> None:
+    style = "steps-post" if steps else "default"
+    if len(series) > _MOST_LINES:
+        _draw_crowd(axes, series, noun)
+    else:
+        for i, each in enumerate(series):
+            time_s, values = thinned(each.time_s, each.values)
+            # Later lines are thinner, so that one under another still shows.
+            width = 1.8 - 0.8 * i / _MOST_LINES
+            axes.plot(
+                time_s,
+                values,
+                color=PALETTE[i],
+                label=each.name,
+                drawstyle=style,
+                linewidth=width,
+            )
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.01)
+    if legend and series:
+        add_legend(axes)
+
+
+def _draw_crowd(axes: Axes, series: list[_Series], noun: str) -> None:
+    """Draw median and range over lines that are too many to tell apart, at common times."""
+    time_s = np.unique(np.concatenate([each.time_s for each in series]))
+    values = np.full((len(series), time_s.size), np.nan)
+    for i, each in enumerate(series):
+        values[i, np.searchsorted(time_s, each.time_s)] = each.values
+    known = ~np.isnan(values).all(axis=0)
+    time_s, values = time_s[known], values[:, known]
+    if time_s.size > _STRETCHES:
+        rows = np.linspace(0, time_s.size - 1, _STRETCHES).astype(np.intp)
+        time_s, values = time_s[rows], values[:, rows]
+    low, middle, high = np.nanmin(values, 0), np.nanmedian(values, 0), np.nanmax(values, 0)
+    axes.fill_between(
+        time_s,
+        low,
+        high,
+        color=PALETTE[0],
+        alpha=0.2,
+        linewidth=0,
+        label=f"least to largest of {len(series)} {noun}",
+    )
+    axes.plot(time_s, middle, color=PALETTE[0], label="median")
+
+
+def _rates(result: Result, flow: int) -> _Series:
+    """Return a flow's goodput in Mbit/s over stretches of the run that suit every flow."""
+    rows = _flow_rows(result, flow)
+    time_ns, delivered_bytes = rows["time_ns"], rows["delivered_bytes"]
+    samples = result.tables["flow_samples"]["time_ns"]
+    interval_ns = float(result.plan["sample_interval_ns"] or 1)
+    intervals = max(1, round(float(samples.max() or 0) / interval_ns / _GOODPUT_BINS))  # type: ignore[arg-type]
+    at = np.unique(np.append(np.arange(0, time_ns.size, intervals), max(time_ns.size - 1, 0)))
+    if time_ns.size < 2:  # noqa: PLR2004 - a rate needs two moments
+        return _Series(_flow_name(result, flow), np.empty(0), np.empty(0))
+    elapsed_s = np.diff(time_ns[at]) / _NS_PER_S
+    bits = np.diff(delivered_bytes[at]) * 8
+    rate = np.divide(bits, elapsed_s, out=np.zeros_like(bits), where=elapsed_s > 0) / 1e6
+    # Drawn as steps from the start of each stretch; the last value is held to the end.
+    return _Series(_flow_name(result, flow), time_ns[at] / _NS_PER_S, np.append(rate, rate[-1]))
+
+
+def _bulk_flows(result: Result) -> list[int]:
+    planned = result.plan["flows"]
+    return [i for i, flow in enumerate(planned) if flow["workload"]["kind"] == "bulk"]
+
+
+def _flow_name(result: Result, flow: int) -> str:
+    planned = result.plan["flows"][flow]
+    return f"{planned['name']} ({planned['direction']})"
+
+
+def _flow_rows(result: Result, flow: int) -> dict[str, Array]:
+    import polars as pl
+
+    _require_samples(result)
+    rows = result.tables["flow_samples"].filter(pl.col("flow") == flow)
+    return _arrays(rows)
+
+
+def _directions(result: Result) -> list[tuple[str, dict[str, Array]]]:
+    import polars as pl
+
+    _require_samples(result)
+    table = result.tables["direction_samples"]
+    names = result.manifest["names"]["directions"]
+    return [(name, _arrays(table.filter(pl.col("direction") == i))) for i, name in enumerate(names)]
+
+
+def _arrays(rows: Any) -> dict[str, Array]:
+    """Return the columns as floats, with NaN for null."""
+    return {
+        name: np.array(
+            [np.nan if value is None else value for value in rows[name].to_list()], dtype=float
+        )
+        for name in rows.columns
+    }
+
+
+def _require_samples(result: Result) -> None:
+    if not has_time_series(result):
+        raise UsageError("the result has no time series; set sample_interval and run again")

@@ -1,0 +1,220 @@
+"""The report of a run: one HTML file that needs nothing else.
+
+Same plan, seed and version: the same bytes. So it names no time and no machine; the manifest does.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bentpipe import _html, plots
+from bentpipe.metrics import jain, joint_goodput_bps
+from bentpipe.units import format_duration, format_rate, format_size
+
+if TYPE_CHECKING:
+    from bentpipe.results import Result
+
+# A report is for people, and stays below 2 MB; the Parquet files have every flow.
+_MOST_FLOWS: Final = 200
+_MOST_PLANNED: Final = 16
+
+_FLOW_COLUMNS: Final = (
+    ("flow", ""),
+    ("direction", "of the data"),
+    ("kind", ""),
+    ("goodput", "application bits"),
+    ("delivered", "application bytes"),
+    ("sent", "segments or datagrams"),
+    ("sent again", "segments"),
+    ("timeouts", "events"),
+    ("fast recoveries", "events"),
+    ("RTT least / mean", "at the sender"),
+    ("one-way delay mean / largest", "of data packets"),
+    ("finished at", "from the start of the run"),
+)
+_DIRECTION_COLUMNS: Final = (
+    ("direction", ""),
+    ("utilization", "busy time / run"),
+    ("sent", "link bytes"),
+    ("sent", "packets"),
+    ("delivered", "packets"),
+    ("delivered", "IP bytes"),
+    ("dropped: queue full", "packets"),
+    ("dropped: bit error", "packets"),
+    ("still held at the end", "packets"),
+    ("largest queue", "IP bytes"),
+)
+
+
+def write_run_report(result: Result, path: str | Path) -> Path:
+    """Write the report of a run as one self-contained HTML file; return its path.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    file = Path(path)
+    file.write_text(run_report(result), encoding="utf-8", newline="\n")
+    return file
+
+
+def run_report(result: Result) -> str:
+    """Return the report of a run as HTML."""
+    manifest = result.manifest
+    state = "interrupted at" if result.interrupted else "ended at"
+    facts = (
+        f"bentpipe {manifest['bentpipe_version']}, seed {manifest['seed']}, {state} "
+        f"{format_duration(manifest['end_ns'])} of simulated time, "
+        f"{manifest['packet_hops']:,} packet-hops"
+    )
+    parts = []
+    if result.interrupted:
+        text = "The run was interrupted: every figure is of what was recorded until then."
+        parts.append(_html.paragraph(text, notice=True))
+    parts += [_html.heading("Flows"), *_flows(result)]
+    parts += [_html.heading("Link"), _directions(result)]
+    parts += [_html.heading("Over time"), *_figures(result)]
+    parts += [_html.heading("What was run"), *_what_was_run(result)]
+    return _html.page(manifest["scenario"].get("name") or "Scenario", facts, *parts)
+
+
+def _flows(result: Result) -> list[str]:
+    flows = result.flows.to_dicts()
+    caption = "Goodput: application data delivered in order, over the time the flow took."
+    rows = [_flow_row(flow) for flow in flows[:_MOST_FLOWS]]
+    parts = [_html.table(caption, _FLOW_COLUMNS, rows, text_columns=3)]
+    if len(flows) > _MOST_FLOWS:
+        more = f"The first {_MOST_FLOWS} of {len(flows):,} flows; flows.parquet has them all."
+        parts.append(_html.paragraph(more))
+    goodputs = result.goodput_bps
+    for direction in result.manifest["names"]["directions"]:
+        rivals = [
+            i
+            for i, flow in enumerate(flows)
+            if flow["direction"] == direction and flow["kind"] == "bulk"
+        ]
+        if len(rivals) > 1:
+            joint = format_rate(joint_goodput_bps(result, rivals))
+            parts.append(
+                _html.paragraph(
+                    f"{direction}: {len(rivals)} bulk flows, together {joint} of goodput, fairness "
+                    f"(Jain's index, 1 is equal) {jain(goodputs[rivals]):.3f}."
+                )
+            )
+    return parts
+
+
+def _flow_row(flow: dict[str, Any]) -> list[str]:
+    # A datagram is never sent again: a dash says so better than a zero.
+    def of_tcp(name: str) -> str:
+        return f"{flow[name]:,}" if flow["kind"] == "bulk" else "-"
+
+    return [
+        flow["name"],
+        flow["direction"],
+        flow["kind"].replace("_", " "),
+        format_rate(flow["goodput_bps"]),
+        format_size(flow["delivered_bytes"]),
+        f"{flow['sent_segments']:,}",
+        of_tcp("retransmitted_segments"),
+        of_tcp("timeouts"),
+        of_tcp("fast_recoveries"),
+        _pair(flow["rtt_ns_min"], flow["rtt_ns_mean"]),
+        _pair(flow["one_way_delay_ns_mean"], flow["one_way_delay_ns_max"]),
+        "-" if flow["finished_ns"] is None else format_duration(flow["finished_ns"]),
+    ]
+
+
+def _directions(result: Result) -> str:
+    caption = "Link bytes include framing; IP bytes do not."
+    rows = [
+        [
+            row["direction"],
+            f"{row['utilization']:.1%}",
+            format_size(row["sent_bytes"]),
+            f"{row['sent_packets']:,}",
+            f"{row['delivered_packets']:,}",
+            format_size(row["delivered_bytes"]),
+            f"{row['dropped_packets_queue_full']:,}",
+            f"{row['dropped_packets_bit_error']:,}",
+            f"{row['held_packets']:,}",
+            format_size(row["queue_bytes_max"]),
+        ]
+        for row in result.directions.to_dicts()
+    ]
+    return _html.table(caption, _DIRECTION_COLUMNS, rows)
+
+
+def _figures(result: Result) -> list[str]:
+    if not plots.has_time_series(result):
+        text = (
+            "No time series were recorded (sample_interval is null), so there is nothing to plot. "
+            "Set sample_interval, such as 100 ms, and run again."
+        )
+        return [_html.paragraph(text, notice=True)]
+    interval = format_duration(result.plan["sample_interval_ns"])
+    figures = []
+    if plots.has_bulk_flows(result):
+        figures += [
+            (
+                "windows",
+                plots.windows(result),
+                "Congestion window, and application bytes sent and not known to have arrived.",
+            ),
+            (
+                "round-trip times",
+                plots.round_trip_times(result),
+                "Smoothed round-trip time (RFC 6298) at the sender.",
+            ),
+            (
+                "goodput",
+                plots.goodput(result),
+                "Application data delivered in order, by bulk flow (a flow at constant rate has no "
+                "time series).",
+            ),
+        ]
+    queue_text = "IP bytes that wait in front of each transmitter."
+    figures.append(("queues", plots.queues(result), queue_text))
+    if plots.has_drops(result):
+        drop_text = "Packets dropped since the start, by direction and cause."
+        figures.append(("drops", plots.drops(result), drop_text))
+    parts = [
+        _html.figure(drawing, name=name, caption=f"{caption} Sampled every {interval}.")
+        for name, drawing, caption in figures
+    ]
+    if not plots.has_drops(result):
+        parts.append(_html.paragraph("No packet was dropped."))
+    return parts
+
+
+def _what_was_run(result: Result) -> list[str]:
+    scenario, plan = dict(result.manifest["scenario"]), dict(result.plan)
+    plan_title = "The complete plan (ns, bytes, bit/s)"
+    if len(plan["flows"]) > _MOST_PLANNED:
+        plan_title += f"; the first {_MOST_PLANNED} of {len(plan['flows']):,} flows"
+        plan["flows"] = plan["flows"][:_MOST_PLANNED]
+    scenario_title = "The scenario"
+    if len(scenario["traffic"]) > _MOST_PLANNED:
+        scenario_title += f"; the first {_MOST_PLANNED} of {len(scenario['traffic']):,} entries"
+        scenario["traffic"] = scenario["traffic"][:_MOST_PLANNED]
+    again = (
+        "The same plan, seed and version of bentpipe give the same result, to the byte: "
+        f"seed {result.manifest['seed']}, version {result.manifest['bentpipe_version']}."
+    )
+    return [
+        _html.paragraph(again),
+        _html.details(scenario_title, _pretty(scenario)),
+        _html.details(plan_title, _pretty(plan)),
+    ]
+
+
+def _pretty(data: Any) -> str:
+    # Sorted, as the manifest is: a result from a folder gives the same report.
+    return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False)
+
+
+def _pair(first_ns: float | None, second_ns: float | None) -> str:
+    if first_ns is None or second_ns is None:
+        return "-"
+    return f"{format_duration(first_ns)} / {format_duration(second_ns)}"

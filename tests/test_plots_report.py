@@ -1,0 +1,211 @@
+"""Figures and the report of a run: what is drawn, what is written, and that nothing is fetched."""
+
+from __future__ import annotations
+
+import copy
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT, SMALL
+
+from bentpipe import Result, UsageError, plots, simulate
+from bentpipe.report import run_report, write_run_report
+
+# br, meta and the like never close; the parts of SVG that do are written as <path/>.
+VOID = {"meta", "br", "link"}
+LARGEST_REPORT_BYTES = 2_000_000
+
+
+class Page(HTMLParser):
+    """Reads a page: the tags in it, ids, references, and whether all tags close in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.references: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(str(value))
+            if name in ("src", "href", "xlink:href"):
+                self.references.append(str(value))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def assert_self_contained(text: str) -> Page:
+    """Check that a page fetches nothing, closes its tags, and refers only to its own parts."""
+    page = Page(text)
+    assert page.open == []
+    assert not re.search(r"https?://", text)
+    assert not re.search(r"@import|<script|<link|<iframe|<img", text)
+    used = set(re.findall(r"url\(#([^)]+)\)", text)) | {
+        r.removeprefix("#") for r in page.references
+    }
+    assert used <= set(page.ids)
+    assert all(reference.startswith("#") for reference in page.references)
+    return page
+
+
+def with_changes(**changes: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(SMALL), **changes}
+
+
+# --- the report ---------------------------------------------------------------------------------
+
+
+def test_the_report_has_the_numbers_of_the_run(small_result: Result, tmp_path: Path) -> None:
+    path = write_run_report(small_result, tmp_path / "report.html")
+    text = path.read_text(encoding="utf-8")
+    flow = small_result.flows.to_dicts()[0]
+    hops = small_result.manifest["packet_hops"]
+    assert "seed 1, ended at" in text
+    assert f"{hops:,} packet-hops" in text
+    # 1 MB of application data, and each loss sent again.
+    assert "<td>1 MB</td>" in text
+    assert f"<td>{flow['sent_segments']:,}</td>" in text
+    assert "<small>application bits</small>" in text
+    assert "<small>link bytes</small>" in text
+    assert "<summary>The scenario</summary>" in text
+    assert "8 Mbit/s" in text
+    assert "&quot;rate_bps&quot;" in text
+
+
+def test_the_report_is_self_contained_with_a_figure_for_each_quantity(
+    small_result: Result,
+) -> None:
+    text = run_report(small_result)
+    page = assert_self_contained(text)
+    assert page.tags.count("svg") == 5
+    for label in ("Congestion window [kB]", "In flight [kB]", "Smoothed RTT [ms]"):
+        assert label in text
+    for label in ("Goodput [Mbit/s]", "Queue [kB]", "Dropped [packets]", "Time [s]"):
+        assert label in text
+    assert "forward: bit error" in text
+
+
+def test_no_colour_of_a_figure_is_fixed_so_that_it_can_be_dark(small_result: Result) -> None:
+    text = run_report(small_result)
+    assert "prefers-color-scheme:dark" in text
+    figures = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
+    assert [re.findall(r"#[0-9a-f]{6}\b(?![-\w])", figure) for figure in figures] == [[]] * 5
+    # SVG text without a fill is black, which nobody can read on a dark page.
+    assert all("fill: var(" in tag for tag in re.findall(r"<text[^>]*>", "".join(figures)))
+
+
+def test_the_same_run_gives_the_same_bytes(small_result: Result, tmp_path: Path) -> None:
+    """Also when it ran at another time, and when it comes from a folder."""
+    text = run_report(small_result)
+    assert run_report(simulate(SMALL)) == text
+    assert run_report(Result.load(small_result.save(tmp_path / "result"))) == text
+
+
+def test_without_time_series_the_report_says_so() -> None:
+    result = simulate(with_changes(sample_interval=None))
+    text = run_report(result)
+    assert "<svg" not in text
+    assert "No time series were recorded (sample_interval is null)" in text
+    with pytest.raises(UsageError, match="set sample_interval and run again"):
+        plots.windows(result)
+    with pytest.raises(UsageError, match="set sample_interval and run again"):
+        plots.queues(result)
+
+
+def test_without_drops_and_tcp_there_is_less_to_draw() -> None:
+    scenario = with_changes(traffic=SMALL["traffic"][1:], duration="3 s")
+    text = run_report(simulate(scenario))
+    assert text.count("<svg") == 1
+    assert "No packet was dropped." in text
+
+
+def test_names_are_escaped() -> None:
+    scenario = with_changes(name="<script>alert(1)</script> & co")
+    scenario["traffic"][0]["name"] = "a<b"
+    text = run_report(simulate(scenario))
+    assert_self_contained(text)
+    assert "<h1>&lt;script&gt;alert(1)&lt;/script&gt; &amp; co</h1>" in text
+    assert "a&lt;b (forward)" in text
+
+
+def test_a_mark_of_dollars_is_a_name_and_no_formula() -> None:
+    """Matplotlib reads text between dollars as mathematics; a flow's name is not that."""
+    scenario = with_changes()
+    scenario["traffic"][0]["name"] = "$5 or $\\frac"
+    assert "$5 or $\\frac (forward)" in run_report(simulate(scenario))
+
+
+def test_an_interrupted_run_is_marked(small_result: Result) -> None:
+    manifest = {**small_result.manifest, "interrupted": True}
+    text = run_report(Result(manifest, small_result.tables))
+    assert "interrupted at" in text
+    assert "The run was interrupted" in text
+
+
+def test_a_long_run_with_many_flows_stays_small() -> None:
+    """300 flows, 1,000 samples of each: below 2 MB, and it says what is left out."""
+    scenario = with_changes(duration="10 s", sample_interval="10 ms", packet_events=False)
+    scenario["traffic"] = [
+        {"kind": "bulk", "direction": "forward", "size": "20 kB", "count": 300},
+    ]
+    text = run_report(simulate(scenario))
+    assert len(text.encode()) < LARGEST_REPORT_BYTES
+    assert "The first 200 of 300 flows" in text
+    assert "the first 16 of 300 flows" in text
+    assert "least to largest of 300 flows" in text
+    assert "fairness (Jain" in text
+
+
+@pytest.mark.parametrize("name", ["geo-voip-and-bulk", "isdn-return", "leo-two-flows"])
+def test_reports_of_the_examples(name: str) -> None:
+    text = run_report(simulate(ROOT / "scenarios" / f"{name}.yaml"))
+    assert_self_contained(text)
+    assert len(text.encode()) < LARGEST_REPORT_BYTES
+
+
+# --- thinning -----------------------------------------------------------------------------------
+
+
+def test_thinning_keeps_peaks_and_ends() -> None:
+    time = np.arange(100_000, dtype=np.float64)
+    values = np.sin(time / 5000)
+    values[54_321], values[54_400] = 9.0, -9.0
+    thin_time, thin_values = plots.thinned(time, values)
+    assert thin_time.size <= 802
+    assert (thin_time[0], thin_time[-1]) == (0, 99_999)
+    assert (thin_values.max(), thin_values.min()) == (9.0, -9.0)
+    assert np.all(np.diff(thin_time) > 0)
+
+
+def test_thinning_leaves_short_series_and_gaps() -> None:
+    time = np.arange(50, dtype=np.float64)
+    assert plots.thinned(time, time)[0].size == 50
+    long = np.arange(10_000, dtype=np.float64)
+    gap = np.where(long < 5000, np.nan, 1.0)
+    thin_time, thin_values = plots.thinned(long, gap)
+    assert np.isnan(thin_values[thin_time < 4900]).all()
+    assert not np.isnan(thin_values[thin_time >= 5000]).any()
+
+
+def test_goodput_adds_up_to_what_was_delivered(small_result: Result) -> None:
+    """The area under the line is the 1 MB of the bulk flow, whatever the stretches."""
+    (line,) = plots.goodput(small_result).axes[0].lines
+    time_s, rate_mbps = (np.asarray(data, dtype=float) for data in line.get_data())
+    delivered_bytes = float(np.sum(np.diff(time_s) * rate_mbps[:-1]) * 1e6 / 8)
+    assert delivered_bytes == pytest.approx(1_000_000, rel=1e-9)
