@@ -48,7 +48,9 @@ def test_core_has_few_dependencies() -> None:
 def test_core_and_sim_touch_no_clock_thread_socket_or_file(crate: str) -> None:
     folder = ROOT / "crates" / crate / "src"
     # Test code may ask whether its thread is panicking, say; it is in no run.
-    sources = [path for path in folder.rglob("*.rs") if "tests" not in path.relative_to(folder).parts]
+    sources = [
+        path for path in folder.rglob("*.rs") if "tests" not in path.relative_to(folder).parts
+    ]
     assert sources
     for source in sources:
         code = "\n".join(line.split("//")[0] for line in source.read_text().splitlines())

@@ -17,6 +17,7 @@ import pytest
 from conftest import Program
 from test_plots_report import assert_self_contained
 
+from bentpipe.cli import main
 from bentpipe.results import prepare_output_folder
 from bentpipe.studies import STUDIES
 from bentpipe.studies.jpl import study
@@ -202,8 +203,8 @@ def test_the_folder_has_report_data_and_manifest(short: JplOutcome, tmp_path: Pa
         rows = list(csv.DictReader(file))
     assert Counter(row["profile"] for row in rows) == {"bsd-1997": 44, "linux": 44}
     assert float(rows[0]["measured_percent"]) == short.bsd.measurements[0].measured
-    # A later run may replace it.
-    prepare_output_folder(folder)
+    # The study may replace it.
+    prepare_output_folder(folder, kind="study")
     before = (folder / "report.html").read_bytes()
     assert (short.write(folder) / "report.html").read_bytes() == before
 
@@ -287,3 +288,16 @@ def test_the_registry_is_light() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
     assert STUDIES["jpl"].name == "jpl"
+
+
+def test_a_run_and_a_study_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    """Given a study's folder, expect `report` and `run --out` to refuse it, and the reverse."""
+    study, run = tmp_path / "study", tmp_path / "run"
+    scenario = str(Path(__file__).parent.parent / "scenarios/geo-bulk.yaml")
+    assert main(["study", "jpl", "--runs", "1", "--out", str(study)]) == 0
+    assert main(["run", scenario, "--out", str(run)]) == 0
+    assert main(["report", str(study)]) == 2
+    assert main(["run", scenario, "--out", str(study)]) == 2
+    assert main(["study", "jpl", "--runs", "1", "--out", str(run)]) == 2
+    assert (study / "cells.csv").is_file()
+    assert (run / "flows.parquet").is_file()

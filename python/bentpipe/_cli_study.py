@@ -114,7 +114,7 @@ def _run(
     from bentpipe.results import prepare_output_folder
 
     if out is not None:
-        prepare_output_folder(out)
+        prepare_output_folder(out, kind="study")
     with Progress(f"study {study.name}") as progress:
         outcome = study.run(runs=runs, seed=seed, threads=threads, progress=progress.count)
     if out is not None:

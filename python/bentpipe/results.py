@@ -361,6 +361,10 @@ class Result:
 
         path = Path(folder)
         manifest = _read_manifest(path)
+        if _kind(manifest) != "run":
+            raise UsageError(
+                f"{path}: holds the result of a {_kind(manifest)}, whose report is {path / REPORT}"
+            )
         version = manifest.get("format_version")
         if version != RESULT_FORMAT_VERSION:
             raise UsageError(
@@ -392,11 +396,12 @@ class Result:
         )
 
 
-def prepare_output_folder(path: Path) -> None:
+def prepare_output_folder(path: Path, *, kind: str = "run") -> None:
     """Make the folder if need be, and make sure that writing a result into it would lose nothing.
 
     Raises:
-        UsageError: it is a file, has something other than a result in it, or cannot be written.
+        UsageError: it is a file, has something other than a result of this kind (``run`` or
+            ``study``) in it, or cannot be written.
     """
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path}: is a file; --out names a folder")
@@ -412,7 +417,14 @@ def prepare_output_folder(path: Path) -> None:
             f"{path}: has other things in it (no {MANIFEST}); name a new or an empty folder"
         )
     if (path / MANIFEST).is_file():
-        _read_manifest(path)
+        found = _kind(_read_manifest(path))
+        if found != kind:
+            raise UsageError(f"{path}: holds the result of a {found}; name another folder")
+
+
+def _kind(manifest: Mapping[str, Any]) -> str:
+    """Whether a manifest is of a single run or of a study."""
+    return str(manifest.get("kind", "run"))
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

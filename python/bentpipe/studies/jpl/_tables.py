@@ -13,7 +13,6 @@ from bentpipe.results import (
     MANIFEST,
     REPORT,
     RESULT_FORMAT_VERSION,
-    TABLES,
     prepare_output_folder,
 )
 from bentpipe.studies.jpl.study import BIT_ERROR_RATES, Comparison, JplOutcome
@@ -94,7 +93,7 @@ def write_folder(outcome: JplOutcome, out_dir: Path) -> Path:
     """
     from bentpipe.studies.jpl._report import study_report
 
-    prepare_output_folder(out_dir)
+    prepare_output_folder(out_dir, kind="study")
     manifest = {
         "bentpipe_version": outcome.configuration["bentpipe_version"],
         "format_version": RESULT_FORMAT_VERSION,
@@ -104,8 +103,7 @@ def write_folder(outcome: JplOutcome, out_dir: Path) -> Path:
         "configuration": outcome.configuration,
     }
     try:
-        for stale in (MANIFEST, *(f"{name}.parquet" for name in TABLES)):
-            (out_dir / stale).unlink(missing_ok=True)
+        (out_dir / MANIFEST).unlink(missing_ok=True)
         report = study_report(outcome)
         (out_dir / REPORT).write_text(report, encoding="utf-8", newline="\n")
         with (out_dir / "cells.csv").open("w", encoding="utf-8", newline="") as file:
