@@ -432,6 +432,11 @@ impl Flow {
                     "must be from 1 to 65,507 bytes",
                 );
                 check.that(
+                    u64::from(*payload_bytes).saturating_mul(8_000_000_000) >= *rate_bps,
+                    || at("workload.rate_bps"),
+                    "would send more than one datagram a nanosecond",
+                );
+                check.that(
                     (1..=TIME_NS_MAX).contains(duration_ns),
                     || at("workload.duration_ns"),
                     "must be from 1 ns to 100 days",
