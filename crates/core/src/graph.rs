@@ -276,6 +276,11 @@ mod tests {
         }
     }
 
+    fn packet() -> Packet {
+        let body = Body::Datagram { sequence: 0 };
+        Packet { id: PacketId(0), born: Instant::START, flow: FlowId(0), bytes: 40, body }
+    }
+
     #[test]
     #[should_panic(expected = "call each other without end at 0.005")]
     fn a_loop_of_zero_delay_is_caught() {
@@ -283,9 +288,16 @@ mod tests {
         let (port, one, other) = (Port(0), graph.add(Mirror), graph.add(Mirror));
         graph.connect((one, port), (other, port));
         graph.connect((other, port), (one, port));
-        let at = Instant::from_millis(5);
-        let body = Body::Datagram { sequence: 0 };
-        let packet = Packet { id: PacketId(0), born: at, flow: FlowId(0), bytes: 40, body };
-        graph.inject(at, (one, port), packet, None);
+        graph.inject(Instant::from_millis(5), (one, port), packet(), None);
+    }
+
+    #[test]
+    fn many_calls_at_many_instants_are_no_loop() {
+        let mut graph = Graph { calls_at_one_instant_max: 2, ..Graph::default() };
+        let (port, node) = (Port(0), graph.add(Mirror));
+        for millis in [0, 0, 1, 1, 2, 2] {
+            graph.inject(Instant::from_millis(millis), (node, port), packet(), None);
+        }
+        assert_eq!(graph.calls(), 6);
     }
 }

@@ -153,6 +153,30 @@ fn calls_are_counted_alike_however_the_run_is_cut() {
 }
 
 #[test]
+fn the_last_event_is_not_the_end_of_the_clock() {
+    let (mut graph, _) = probes(1);
+    graph.inject(ms(1), (NodeId(0), IN), packet(0, 10), None);
+    assert_eq!(graph.last_event(), ms(1));
+    graph.run_until(ms(50), None);
+    assert_eq!((graph.last_event(), graph.now()), (ms(11), ms(50)));
+}
+
+#[test]
+fn waking_all_does_what_is_due_and_no_more() {
+    let (mut graph, log) = probes(3);
+    graph.connect((NodeId(0), OUT), (NodeId(2), IN));
+    graph.inject(ms(0), (NodeId(0), IN), packet(0, 10), None);
+    graph.run_until(ms(9), None);
+    graph.wake_all(None);
+    assert_eq!((graph.next_event(), graph.calls()), (Some(ms(10)), 1));
+    graph.inject(ms(9), (NodeId(1), IN), packet(0, 0), None);
+    graph.wake_all(None);
+    assert_eq!(graph.next_event(), Some(ms(10)));
+    graph.run_until(ms(10), None);
+    assert_eq!(*log.borrow(), said("0:in 1:in 1:wake 0:wake 2:in"));
+}
+
+#[test]
 fn engines_can_be_looked_at() {
     let (mut graph, _) = probes(2);
     graph.inject(ms(0), (NodeId(1), IN), packet(0, 10), None);
