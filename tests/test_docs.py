@@ -70,6 +70,15 @@ def test_shell_commands_work(block: Block, workshop: Path) -> None:
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
 
 
+def test_the_readme_shows_what_is_printed(workshop: Path) -> None:
+    (shown,) = (block for block in blocks("text") if block.page.name == "README.md")
+    command = [sys.executable, "-m", "bentpipe", "run", "scenarios/geo-bulk.yaml"]
+    done = subprocess.run(command, cwd=workshop, capture_output=True, text=True, check=True)
+    for line in shown.text.splitlines():
+        start = line.removesuffix(" ...")
+        assert any(printed.startswith(start) for printed in done.stdout.splitlines()), line
+
+
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
 def test_python_examples_work(block: Block, workshop: Path) -> None:
     command = [sys.executable, "-c", block.text]

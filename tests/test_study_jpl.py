@@ -19,10 +19,12 @@ from test_plots_report import assert_self_contained
 
 from bentpipe.cli import main
 from bentpipe.results import prepare_output_folder
+from bentpipe.scenario import Scenario, from_dict
 from bentpipe.studies import STUDIES
 from bentpipe.studies.jpl import study
 from bentpipe.studies.jpl._report import study_report
 from bentpipe.studies.jpl.study import Cell, Comparison, JplOutcome, Measurement
+from bentpipe.sweep import Job, run_many
 from bentpipe.units import parse_rate
 
 ROWS = ["1e-7", "1e-8", "1e-9", "0"]
@@ -148,6 +150,49 @@ def test_a_cell_without_errors_by_hand(full: JplOutcome) -> None:
     assert 0.95 * steady[0] < cell.measured < 0.97 * steady[1]
 
 
+def test_one_published_figure_is_simulated_with_both_windows(full: JplOutcome) -> None:
+    """Without errors and up to 100 ms, 44 segments cover the path: the window changes nothing.
+
+    A round takes at most 200 ms and 6.2 ms for a segment and its ACK; 44 frames of 1508 bytes take
+    265 ms. With errors a window that shrinks from less than the queue holds is a little slower.
+    """
+    large = [m for m in full.bsd.measurements if m.cell.large_windows == "both"]
+    places = [(m.cell.row, m.cell.one_way_delay_ms, m.published) for m in large]
+    small = full.small_windows
+    assert [(m.cell.row, m.cell.one_way_delay_ms, m.published) for m in small] == places
+    for one, other in zip(large, small, strict=True):
+        assert other.cell.large_windows == "no"
+        assert other.runs == one.runs
+        if one.cell.row == "0":
+            assert other.measured == one.measured
+    assert full.to_json()["both_with_64_kb_windows"] == [m.to_json() for m in small]
+    changed = {m.cell: m.measured for m in small if m.cell.row == "1e-7"}
+    text = study_report(full)
+    assert f"<td>{changed[Cell('1e-7', 100, 'no')]:.2f}</td>" in text
+
+
+@pytest.mark.parametrize("windows", ["yes", "no"])
+def test_most_of_what_linux_gains_at_1e_7_is_cubic(windows: str) -> None:
+    """The report says so: with NewReno over half of the gain is gone, with SACK or without."""
+    cell = Cell("1e-7", 250, windows)
+    with_newreno = []
+    for sack in (True, False):
+        scenario = study.scenario_of(cell, linux=True).to_dict()
+        settings = {"congestion_control": "newreno", "sack": sack, "rack_tlp": sack}
+        scenario["traffic"][0]["tcp"] |= settings
+        with_newreno.append(mean_utilization(from_dict(scenario)))
+    bsd = mean_utilization(study.scenario_of(cell))
+    linux = mean_utilization(study.scenario_of(cell, linux=True))
+    for newreno in with_newreno:
+        assert newreno - bsd < 0.5 * (linux - bsd)
+
+
+def mean_utilization(scenario: Scenario) -> float:
+    plan = scenario.plan()
+    outcomes = run_many([Job(plan=plan, seed=seed) for seed in range(1, 31)])
+    return sum(study.utilization(outcome) for outcome in outcomes) / len(outcomes)
+
+
 def test_threads_do_not_change_the_figures(short: JplOutcome) -> None:
     together = study.run(runs=2, seed=7, threads=2)
     assert json.dumps(together.to_json()) == json.dumps(short.to_json())
@@ -254,7 +299,13 @@ def test_what_stands_out_is_listed_and_what_does_not_is_not() -> None:
         "runs_of_a_cell_with_bit_errors": 30,
     }
     text = study_report(
-        JplOutcome(bsd=comparison, linux=comparison, configuration=configuration, interrupted=False)
+        JplOutcome(
+            bsd=comparison,
+            small_windows=(),
+            linux=comparison,
+            configuration=configuration,
+            interrupted=False,
+        )
     )
     assert "<b>+4.00</b>" in text
     listed = text[text.index("Cells off by") : text.index("Off by more than one point")]

@@ -54,7 +54,7 @@ _CSS: Final = f"""
 :root{{color-scheme:light dark;{_variables(_LIGHT)}}}
 @media (prefers-color-scheme:dark){{:root{{{_variables(_DARK)}}}}}
 @media print{{:root{{color-scheme:light;{_variables(_LIGHT)}}}}}
-body{{margin:0 auto;padding:1.5rem;max-width:64rem;background:var(--page);color:var(--ink);
+body{{margin:0 auto;padding:1.5rem;max-width:72rem;background:var(--page);color:var(--ink);
 font:15px/1.5 system-ui,"Helvetica Neue",Arial,sans-serif}}
 h1{{font-size:1.5rem;line-height:1.25;margin:0 0 .3rem}}
 h2{{font-size:1.15rem;margin:2.2rem 0 .5rem}}
@@ -63,13 +63,16 @@ p,ul{{max-width:50rem;margin:.5rem 0}}
 .facts{{margin:0 0 1rem}}
 .notice{{border-left:4px solid var(--c1);background:var(--shade);padding:.5rem .8rem}}
 .wide{{overflow-x:auto}}
-table{{border-collapse:collapse;margin:.5rem 0 1rem;font-variant-numeric:tabular-nums}}
-caption{{text-align:left;padding:.2rem 0;font-size:.9rem}}
-th,td{{padding:.22rem .7rem;text-align:right;border-bottom:1px solid var(--grid);
+table{{border-collapse:collapse;margin:.5rem 0 1rem;font-size:.87rem;
+font-variant-numeric:tabular-nums}}
+caption{{text-align:left;padding:.2rem 0}}
+td{{white-space:nowrap}}
+th,td{{padding:.22rem .45rem;text-align:right;border-bottom:1px solid var(--grid);
 vertical-align:top}}
 th{{font-weight:600;background:var(--shade);vertical-align:bottom}}
 th small{{display:block;font-weight:400;color:var(--muted)}}
-.text{{text-align:left}}
+.text{{text-align:left;white-space:normal}}
+td:first-child{{min-width:5.2rem}}
 tr.first td{{border-top:2px solid var(--muted)}}
 td b{{color:var(--c3)}}
 figure{{margin:1rem 0 1.6rem;break-inside:avoid}}
@@ -79,6 +82,7 @@ details{{margin:.6rem 0}}
 summary{{cursor:pointer;font-weight:600}}
 pre{{background:var(--shade);padding:.8rem;overflow-x:auto;font-size:.82rem;line-height:1.4}}
 @media print{{body{{padding:0;max-width:none;font-size:10pt}}tr{{break-inside:avoid}}
+h2{{break-after:avoid}}table{{font-size:7.5pt}}
 .wide{{overflow:visible}}th,td{{padding:.15rem .35rem}}}}
 """
 

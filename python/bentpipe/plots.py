@@ -268,7 +268,9 @@ def _draw(
                 linewidth=width,
             )
     axes.set_ylim(bottom=0)
-    axes.margins(x=0.01)
+    # Every figure of a run begins with the run, so that one can be read below the other.
+    axes.margins(x=0)
+    axes.set_xlim(left=0)
     if legend and series:
         add_legend(axes)
 

@@ -26,13 +26,13 @@ _FLOW_COLUMNS: Final = (
     ("kind", ""),
     ("goodput", "application bits"),
     ("delivered", "application bytes"),
-    ("sent", "segments or datagrams"),
+    ("sent", "data packets"),
     ("sent again", "segments"),
     ("timeouts", "events"),
     ("fast recoveries", "events"),
     ("RTT least / mean", "at the sender"),
     ("one-way delay mean / largest", "of data packets"),
-    ("finished at", "from the start of the run"),
+    ("finished", "time of the run"),
 )
 _DIRECTION_COLUMNS: Final = (
     ("direction", ""),

@@ -71,8 +71,8 @@ _LINUX_TEXT: Final = (
     "what TCP gained and paid since. Timestamps take 12 of 1460 bytes from every segment, which "
     "costs 0.8 points where nothing else binds. Without errors the gain is a faster start: ten "
     "segments at first, growth by bytes in slow start, early ACKs. At 1e-7 and long delays most of "
-    "it is CUBIC, whose window comes back sooner after a loss; with NewReno in its place, tried at "
-    "250 ms, over half of the gain with large windows is gone without SACK, and nearly half with."
+    "it is CUBIC, whose window comes back sooner after a loss: with NewReno in its place, tried at "
+    "250 ms, over half of the gain is gone, with SACK or without and with either window."
 )
 
 
@@ -106,7 +106,7 @@ def study_report(outcome: JplOutcome) -> str:
         _html.bullets(_in_short(outcome.bsd)),
         _html.heading("Curves"),
         _html.figure(
-            _curves(outcome.bsd),
+            _curves(outcome.bsd, outcome.small_windows),
             name="utilization",
             caption=_CURVES_CAPTION,
         ),
@@ -119,6 +119,8 @@ def study_report(outcome: JplOutcome) -> str:
         _html.heading("What agrees"),
         _html.bullets(_agreement(outcome.bsd)),
         _signed_table(outcome.bsd),
+        _html.heading("One figure for both windows"),
+        *_either_window(outcome),
         _html.heading("What does not"),
         *_disagreement(outcome.bsd),
         _html.heading("Fixed beforehand, chosen to fit, and left unsaid"),
@@ -196,6 +198,51 @@ def _signed_table(comparison: Comparison) -> str:
     )
     caption = "Mean error with its sign: measured less published. It shows what leans one way."
     return _html.table(caption, columns, rows)
+
+
+def _either_window(outcome: JplOutcome) -> list[str]:
+    """Compare the windows where the source does not tell them apart."""
+    small = {(each.cell.row, each.cell.one_way_delay_ms): each for each in outcome.small_windows}
+    rows, either = [], []
+    for large in outcome.bsd.measurements:
+        other = small.get((large.cell.row, large.cell.one_way_delay_ms))
+        if large.cell.large_windows != "both" or other is None:
+            either.append(large)
+            continue
+        either.append(other)
+        change = error = None
+        if large.measured is not None and other.measured is not None:
+            change = other.measured - large.measured
+        if large.standard_error is not None and other.standard_error is not None:
+            error = math.hypot(large.standard_error, other.standard_error)
+        figures = (large.published, large.measured, other.measured)
+        rows.append(
+            [
+                large.cell.row,
+                str(large.cell.one_way_delay_ms),
+                *(number(figure) for figure in figures),
+                number(change, sign=True),
+                number(error),
+            ]
+        )
+    columns = (
+        ("bit error rate", ""),
+        ("one-way delay", "ms"),
+        ("published", "%"),
+        ("large windows", "% (mean)"),
+        ("64 KB windows", "% (mean)"),
+        ("difference", "points"),
+        ("standard error", "points, of the difference"),
+    )
+    text = (
+        "Up to 100 ms the source says that one figure serves both windows. Large windows are what "
+        "the table and the errors above have there. With 64 KB windows in these cells the mean "
+        "absolute error over all cells would be "
+        f"{number(Comparison(tuple(either)).mean_absolute_error)} points in place of "
+        f"{number(outcome.bsd.mean_absolute_error)}."
+    )
+    caption = "The cells with one published figure, simulated with either window."
+    return [_html.paragraph(text), _html.table(caption, columns, rows, text_columns=2)]
 
 
 def _disagreement(comparison: Comparison) -> list[str]:
@@ -315,7 +362,9 @@ def _linux(comparison: Comparison) -> list[str]:
         _html.paragraph(_LINUX_TEXT),
         _html.paragraph(summary),
         _html.figure(
-            _curves(comparison), name="utilization linux", caption=f"Linux. {_CURVES_CAPTION}"
+            _curves(comparison),
+            name="utilization linux",
+            caption=f"Linux, up to 100 ms with large windows alone. {_CURVES_CAPTION}",
         ),
         _cells_table(
             comparison, "Profile linux. Error here means the difference.", emphasize=False
@@ -345,12 +394,19 @@ def _cells_table(comparison: Comparison, caption: str, *, emphasize: bool) -> st
     return _html.table(caption, _COLUMNS, rows, text_columns=3, group_starts=starts)
 
 
-def _curves(comparison: Comparison) -> Figure:
-    """Draw utilization over delay: a panel for each bit error rate, a line for each window."""
+def _curves(comparison: Comparison, small_windows: Sequence[Measurement] = ()) -> Figure:
+    """Draw utilization over delay: a panel for each bit error rate, a line for each window.
+
+    ``small_windows`` take the place of the cells with one published figure on the line of the 64 KB
+    windows.
+    """
+    instead = {(each.cell.row, each.cell.one_way_delay_ms): each for each in small_windows}
     figure, panels = new_figure(2, 2, height_in=5.4)
     for axes, row in zip(panels, BIT_ERROR_RATES, strict=True):
         for colour, (label, windows) in zip(PALETTE, _WINDOWS.items(), strict=False):
             cells = [each for each in comparison.row(row) if each.cell.large_windows in windows]
+            if "no" in windows:
+                cells = [instead.get((row, each.cell.one_way_delay_ms), each) for each in cells]
             _curve(axes, cells, label, colour)
         title = "no bit errors" if row == "0" else f"bit error rate {row}"
         axes.text(0.03, 0.06, title, transform=axes.transAxes, fontsize=10, color=INK)
