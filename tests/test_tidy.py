@@ -14,7 +14,10 @@ FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 BINDING_LINES_MAX = 600
 
-LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|todo!|unimplemented!|NotImplementedError|dbg!)")
+# Each word is spelled with a class of one letter, so that this file does not hold it.
+LEFTOVERS = re.compile(
+    r"\b(TOD[O]|FIXM[E]|XX[X]|todo[!]|unimplemented[!]|NotImplementedErro[r]|dbg[!])"
+)
 # Where somebody's machine keeps things.
 FOREIGN_PATHS = re.compile(r"(^|[^\w.$~/-])/(home|root|work|tmp/\w|Users)/")
 
@@ -70,7 +73,7 @@ def test_the_binding_is_thin() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in tracked(".rs", ".py", ".md", ".toml", ".yaml") if path != Path(__file__)],
+    tracked(".rs", ".py", ".md", ".toml", ".yaml"),
     ids=relative,
 )
 def test_nothing_is_left_over(path: Path) -> None:
@@ -83,6 +86,12 @@ def test_nothing_is_left_over(path: Path) -> None:
 def is_target_folder(folder: Path) -> bool:
     """Whether Cargo compiles every file of this folder by itself, declared or not."""
     return folder.name in {"tests", "benches"} and (folder.parent / "Cargo.toml").is_file()
+
+
+def test_the_test_would_see_a_leftover() -> None:
+    assert LEFTOVERS.search("# TO" + "DO: finish")
+    assert LEFTOVERS.search("    unimple" + "mented!()")
+    assert FOREIGN_PATHS.search("see /ho" + "me/somebody/notes")
 
 
 def test_every_rust_file_is_declared_by_a_module() -> None:
