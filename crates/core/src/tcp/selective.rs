@@ -87,7 +87,10 @@ impl Selective {
     /// The next lost segment that the window lets out.
     pub(super) fn next_retransmission(&self, cwnd: u64) -> Option<Sent> {
         let sent = self.board.first_waiting()?;
-        let fits = self.board.pipe() + (sent.end - sent.start) <= cwnd;
+        // With nothing in flight one segment may always leave: a full one that carries the FIN takes
+        // one number more than the window that a time-out leaves.
+        let pipe = self.board.pipe();
+        let fits = pipe == 0 || pipe + (sent.end - sent.start) <= cwnd;
         (self.force || fits).then_some(sent)
     }
 

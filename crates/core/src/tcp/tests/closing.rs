@@ -66,6 +66,22 @@ fn a_lost_fin_is_repeated() {
     }
 }
 
+/// A full segment that carries the FIN takes one number more than the window of one segment that a
+/// time-out leaves (RFC 5681, 3.1), and leaves all the same. Round trips of 100 ms twice: SRTT 100,
+/// RTTVAR 50 then 37.5, so the time-out is 250 ms (RFC 6298, 2.3).
+#[test]
+fn a_lost_full_segment_with_the_fin_is_repeated() {
+    for sack in [false, true] {
+        let mut talk = Talk::connected(Config { sack, ..plain() });
+        talk.writes(100, 2_000, &segments(1, 1));
+        talk.closes(110, "");
+        talk.given(200, "1:1 ack 1001", "F 1001:2002 ack 1");
+        talk.timer(450, "F 1001:2002 ack 1");
+        talk.silent(550, "1:1 ack 2002");
+        talk.idle();
+    }
+}
+
 /// A FIN that overtakes data waits for it, and is not delivered as a byte.
 #[test]
 fn a_fin_above_a_hole_waits() {
