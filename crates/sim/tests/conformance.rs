@@ -16,7 +16,7 @@ use proptest::test_runner::Config;
 
 /// A source of datagrams has no input, so all it sends counts as draining.
 const DATAGRAMS_MAX: u64 = 1_000_000;
-const HOUR: Instant = Instant::from_millis(3_600_000);
+const DAY: Instant = Instant::from_millis(86_400_000);
 
 /// Stands where an engine was taken from.
 struct Nobody;
@@ -55,8 +55,8 @@ proptest! {
         let (mut graph, _) = build_with(&plan, seed, Recorder::new);
         // To the end of every conversation: an endpoint cut off in the middle of one repeats what it
         // misses for ever, since no host here gives up.
-        graph.run_until(HOUR, None);
-        prop_assert_eq!(graph.next_event(), None, "all traffic ends within an hour");
+        graph.run_until(DAY, None);
+        prop_assert_eq!(graph.next_event(), None, "all traffic ends within a day");
         let promises = Promises { drain_wakes_max: DATAGRAMS_MAX, ..Promises::default() };
         for number in 0..2 + 2 * plan.flows.len() {
             let node = NodeId(u32::try_from(number).expect("few"));
