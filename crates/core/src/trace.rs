@@ -16,11 +16,29 @@ pub enum DropCause {
     QueueFull,
     /// At least one bit was wrong after the channel.
     BitError,
+    /// The buffer of an interface processor had no room: its CPU was too slow.
+    ProcessorOverload,
+    /// Random early detection dropped it.
+    Red,
+    /// `CoDel` dropped it, at the head of its queue.
+    Codel,
+    /// Early packet discard: the queue was over its threshold when the packet's first cell came.
+    EarlyPacketDiscard,
+    /// Selective drop: the queue was over its threshold and the flow over its share.
+    SelectiveDrop,
 }
 
 impl DropCause {
     /// Every cause, in the order of its number.
-    pub const ALL: [Self; 2] = [Self::QueueFull, Self::BitError];
+    pub const ALL: [Self; 7] = [
+        Self::QueueFull,
+        Self::BitError,
+        Self::ProcessorOverload,
+        Self::Red,
+        Self::Codel,
+        Self::EarlyPacketDiscard,
+        Self::SelectiveDrop,
+    ];
 
     /// The name used in columns, plots and docs.
     #[must_use]
@@ -28,6 +46,11 @@ impl DropCause {
         match self {
             Self::QueueFull => "queue_full",
             Self::BitError => "bit_error",
+            Self::ProcessorOverload => "processor_overload",
+            Self::Red => "red",
+            Self::Codel => "codel",
+            Self::EarlyPacketDiscard => "early_packet_discard",
+            Self::SelectiveDrop => "selective_drop",
         }
     }
 }

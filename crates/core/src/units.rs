@@ -6,6 +6,24 @@ use crate::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 
+/// A number of bits: sizes on a link, where stuffing may add a part of a byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bits(pub u64);
+
+impl From<Bytes> for Bits {
+    fn from(bytes: Bytes) -> Self {
+        Self(bytes.0.saturating_mul(8))
+    }
+}
+
+impl Bits {
+    /// Whole bytes, a part of one counted as one.
+    #[must_use]
+    pub const fn bytes_rounded_up(self) -> Bytes {
+        Bytes(self.0.div_ceil(8))
+    }
+}
+
 /// A rate in bits per second (SI: 1 Mbit/s is 1,000,000 bit/s). Zero means an outage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(pub u64);
@@ -32,22 +50,23 @@ pub struct TransmitTime {
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 impl BitRate {
-    /// How long `bytes` take at this rate, and the remainder for the next packet.
+    /// How long `size` takes at this rate, and the remainder for the next packet.
     ///
     /// The time is rounded down to a whole nanosecond; the remainder makes the sum over a busy
-    /// period exact. Products fit 64 bits up to 2 GiB a packet (2^31 * 8e9 < 2^64 - 2^60); larger
+    /// period exact. Products fit 64 bits up to 2 GiB a packet (2^34 * 1e9 < 2^64 - 2^60); larger
     /// sizes take the 128-bit path.
     ///
     /// # Panics
     /// If the rate is zero: an outage has no transmission time, the caller must wait for its end.
     #[must_use]
-    pub fn transmit_time(self, bytes: Bytes, carry: Carry) -> (Duration, Carry) {
+    pub fn transmit_time(self, size: impl Into<Bits>, carry: Carry) -> (Duration, Carry) {
         assert!(self.0 > 0, "nothing can be sent at 0 bit/s");
-        if bytes.0 < 1 << 31 && carry.0 < 1 << 60 {
-            let product = bytes.0 * 8 * NANOS_PER_SECOND + carry.0;
+        let Bits(bits) = size.into();
+        if bits < 1 << 34 && carry.0 < 1 << 60 {
+            let product = bits * NANOS_PER_SECOND + carry.0;
             return (Duration::from_nanos(product / self.0), Carry(product % self.0));
         }
-        let product = u128::from(bytes.0) * 8 * u128::from(NANOS_PER_SECOND) + u128::from(carry.0);
+        let product = u128::from(bits) * u128::from(NANOS_PER_SECOND) + u128::from(carry.0);
         let rate = u128::from(self.0);
         let nanos = u64::try_from(product / rate).unwrap_or(u64::MAX);
         let rest = u64::try_from(product % rate).expect("a remainder is below the rate, 64 bits");
@@ -56,10 +75,10 @@ impl BitRate {
 }
 
 impl TransmitTime {
-    /// The time of `bytes` at `rate`; panics as [`BitRate::transmit_time`] does.
+    /// The time of `size` at `rate`; panics as [`BitRate::transmit_time`] does.
     #[must_use]
-    pub fn new(rate: BitRate, bytes: Bytes) -> Self {
-        let (whole, Carry(rest)) = rate.transmit_time(bytes, Carry::default());
+    pub fn new(rate: BitRate, size: impl Into<Bits>) -> Self {
+        let (whole, Carry(rest)) = rate.transmit_time(size, Carry::default());
         Self { rate, whole, rest }
     }
 

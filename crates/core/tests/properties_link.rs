@@ -7,13 +7,15 @@
 use bentpipe_core::conformance::{Promises, Script, Shape, check};
 use bentpipe_core::engine::{Count, Engine, Ledger};
 use bentpipe_core::graph::Graph;
-use bentpipe_core::link::{Channel, Counters, Direction, DirectionConfig, Limit};
+use bentpipe_core::link::{
+    Channel, Counters, Direction, DirectionConfig, DropTail, Framing, Limit, Tail,
+};
 use bentpipe_core::packet::Packet;
 use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::{DropCause, Event, EventKind, NodeId, VecTrace};
-use bentpipe_core::units::{BitRate, Bytes, Probability};
+use bentpipe_core::units::{BitRate, Bits, Probability};
 use proptest::prelude::*;
 
 proptest! {
@@ -150,7 +152,7 @@ fn configured() -> ProptestConfig {
 struct Setup {
     rate: Profile<BitRate>,
     delay: Profile<Duration>,
-    framing_overhead: u64,
+    framing_overhead: u32,
     queue: Limit,
     bit_error_rate: f64,
     shape: Shape,
@@ -171,8 +173,8 @@ impl Setup {
         DirectionConfig {
             rate: self.rate.clone(),
             delay: self.delay.clone(),
-            framing_overhead: Bytes(self.framing_overhead),
-            queue: self.queue,
+            framing: Framing::overhead(self.framing_overhead),
+            queue: Tail::DropTail(DropTail::new(self.queue)),
             channel: self.channel(),
         }
     }
@@ -276,7 +278,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
 }
 
 fn setups() -> impl Strategy<Value = Setup> {
-    let framing = prop_oneof![Just(0u64), Just(8), Just(100)];
+    let framing = prop_oneof![Just(0u32), Just(8), Just(100)];
     let parts = (rate_profiles(), delay_profiles(), framing, limits(), error_rates(), shapes());
     (parts, any::<u64>()).prop_map(
         |((rate, delay, framing_overhead, queue, bit_error_rate, shape), seed)| Setup {
@@ -357,13 +359,13 @@ fn reference(setup: &Setup, script: &Script) -> Vec<Way> {
     for (came, _, packet) in script {
         let mut way = Way { came: *came, packet: *packet, on_the_link: None };
         if admits(setup.queue, &ways, &way, free_at) {
-            let frame = u64::from(packet.bytes) + setup.framing_overhead;
+            let frame = u64::from(packet.bytes + setup.framing_overhead);
             let start = free_at.max(*came);
             work = work.max(work_until(&setup.rate, came.as_nanos()))
                 + u128::from(frame) * 8 * 1_000_000_000;
             let departure = done(&setup.rate, work);
             let arrival = last_arrival.max(departure + setup.delay.at(departure));
-            let damaged = channel.damages(Bytes(frame));
+            let damaged = channel.damages(Bits(8 * frame));
             way.on_the_link = Some(OnTheLink { start, departure, arrival, damaged });
             (free_at, last_arrival) = (departure, arrival);
         }
@@ -383,6 +385,7 @@ fn admits(limit: Limit, before: &[Way], way: &Way, free_at: Instant) -> bool {
         Limit::Packets(most) => packets < most,
         Limit::Time(most) => free_at - way.came <= most,
         Limit::Unlimited => true,
+        Limit::LinkBytes(_) => unreachable!("not among the setups"),
     }
 }
 
@@ -408,7 +411,11 @@ fn dropped(ways: &[Way], now: Instant) -> [Count; DropCause::ALL.len()] {
     for way in ways.iter().filter(|way| way.came <= now && way.on_the_link.is_none()) {
         queue_full.add(way.packet.bytes);
     }
-    [queue_full, count(ways, |_, link| link.damaged && link.arrival <= now)]
+    let mut dropped = [Count::default(); DropCause::ALL.len()];
+    dropped[DropCause::QueueFull as usize] = queue_full;
+    dropped[DropCause::BitError as usize] =
+        count(ways, |_, link| link.damaged && link.arrival <= now);
+    dropped
 }
 
 fn counters(setup: &Setup, ways: &[Way], now: Instant) -> Counters {
@@ -420,7 +427,7 @@ fn counters(setup: &Setup, ways: &[Way], now: Instant) -> Counters {
     let most = (0..came().count()).map(|n| waiting(&ways[..=n], ways[n].came).0);
     Counters {
         sent_packets: sent.packets,
-        sent_bytes: sent.bytes + sent.packets * setup.framing_overhead,
+        sent_bits: 8 * (sent.bytes + sent.packets * u64::from(setup.framing_overhead)),
         delivered: count(ways, |_, link| !link.damaged && link.arrival <= now),
         dropped: dropped(ways, now),
         busy: busy.fold(Duration::ZERO, |sum, link| sum + (link.departure - link.start)),

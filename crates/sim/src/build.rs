@@ -2,14 +2,14 @@
 
 use bentpipe_core::engine::Engine;
 use bentpipe_core::graph::Graph;
-use bentpipe_core::link::{self, Direction, DirectionConfig};
+use bentpipe_core::link::{self, Direction, DirectionConfig, DropTail, Framing, Tail};
 use bentpipe_core::packet::{FlowId, Maker, Port};
 use bentpipe_core::rng::Rng;
 use bentpipe_core::tcp::Endpoint;
 use bentpipe_core::tcp::seq::Wire;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::NodeId;
-use bentpipe_core::units::{BitRate, Bytes, Probability};
+use bentpipe_core::units::{BitRate, Probability};
 
 use crate::plan::{self, Amount, Channel, Heading, Limit, Plan, Queue, Workload};
 use crate::workload::{BulkReceiver, BulkSender, ConstantRate, DatagramSink, Node, Until};
@@ -94,13 +94,13 @@ fn direction(plan: &plan::Direction, name: &str, seed: u64) -> Direction {
     Direction::new(DirectionConfig {
         rate: plan.rate_bps.profile(BitRate).expect("checked with the plan"),
         delay: plan.delay_ns.profile(Duration::from_nanos).expect("checked with the plan"),
-        framing_overhead: Bytes(plan.framing_overhead_bytes),
-        queue: match *limit {
+        framing: Framing::overhead(u32::try_from(plan.framing_overhead_bytes).expect("checked")),
+        queue: Tail::DropTail(DropTail::new(match *limit {
             Limit::Bytes(most) => link::Limit::Bytes(most),
             Limit::Packets(most) => link::Limit::Packets(most),
             Limit::TimeNs(most) => link::Limit::Time(Duration::from_nanos(most)),
             Limit::Unlimited => link::Limit::Unlimited,
-        },
+        })),
         channel,
     })
     .expect("checked with the plan")

@@ -1,7 +1,7 @@
 //! The channel: which frames arrive damaged.
 
 use crate::rng::Rng;
-use crate::units::{Bytes, Probability};
+use crate::units::{Bits, Probability};
 
 /// What the channel does to frames. Drawn once a frame, in the order of transmission.
 #[derive(Clone, Debug)]
@@ -41,10 +41,10 @@ impl Channel {
     }
 
     /// Sends one frame over the channel: whether it arrives damaged.
-    pub fn damages(&mut self, frame: Bytes) -> bool {
+    pub fn damages(&mut self, frame: Bits) -> bool {
         match self {
             Self::Clear => false,
-            Self::BitErrors(errors) => errors.damages(frame.0 * 8),
+            Self::BitErrors(errors) => errors.damages(frame.0),
         }
     }
 }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     fn losses(channel: &mut Channel, frames: u64, bytes: u64) -> u64 {
-        (0..frames).map(|_| u64::from(channel.damages(Bytes(bytes)))).sum()
+        (0..frames).map(|_| u64::from(channel.damages(Bits(8 * bytes)))).sum()
     }
 
     /// A frame of 1508 bytes at 1e-5 survives with probability (1 - 1e-5)^12064 = 0.886352. The

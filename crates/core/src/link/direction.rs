@@ -8,13 +8,13 @@
 
 use std::collections::VecDeque;
 
-use super::{Channel, DropTail, Limit, Propagation, Transmitter};
+use super::{Channel, Framing, Load, Propagation, Tail, Transmitter};
 use crate::engine::{Count, Cx, Engine, Ledger};
 use crate::packet::{Packet, Port};
 use crate::profile::Profile;
 use crate::time::{Duration, Instant};
 use crate::trace::{DropCause, EventKind};
-use crate::units::{BitRate, Bytes};
+use crate::units::{BitRate, Bits};
 
 /// What a direction is made of.
 #[derive(Clone, Debug)]
@@ -23,10 +23,10 @@ pub struct DirectionConfig {
     pub rate: Profile<BitRate>,
     /// The one-way propagation delay.
     pub delay: Profile<Duration>,
-    /// Bytes that framing adds to each IP packet on the link.
-    pub framing_overhead: Bytes,
-    /// How much may wait in front of the transmitter.
-    pub queue: Limit,
+    /// How large a packet is on the link.
+    pub framing: Framing,
+    /// What waits in front of the transmitter.
+    pub queue: Tail,
     /// What the channel does to frames.
     pub channel: Channel,
 }
@@ -34,6 +34,7 @@ pub struct DirectionConfig {
 /// A packet that was let in and has not arrived yet.
 #[derive(Debug)]
 struct OnTheWay {
+    frame: Bits,
     start: Instant,
     departure: Instant,
     arrival: Instant,
@@ -46,8 +47,8 @@ struct OnTheWay {
 pub struct Counters {
     /// Packets whose last bit was sent.
     pub sent_packets: u64,
-    /// Their bytes on the link, framing included.
-    pub sent_bytes: u64,
+    /// Their bits on the link, framing included.
+    pub sent_bits: u64,
     /// Packets delivered, with their IP bytes.
     pub delivered: Count,
     /// Packets lost, by [`DropCause`], with their IP bytes.
@@ -69,8 +70,8 @@ pub struct Counters {
 /// One direction of a link. See the module's description.
 #[derive(Debug)]
 pub struct Direction {
-    framing_overhead: Bytes,
-    queue: DropTail,
+    framing: Framing,
+    queue: Tail,
     transmitter: Transmitter,
     channel: Channel,
     propagation: Propagation,
@@ -93,8 +94,8 @@ impl Direction {
     #[must_use]
     pub fn new(config: DirectionConfig) -> Option<Self> {
         Some(Self {
-            framing_overhead: config.framing_overhead,
-            queue: DropTail::new(config.queue),
+            framing: config.framing,
+            queue: config.queue,
             transmitter: Transmitter::new(config.rate)?,
             channel: config.channel,
             propagation: Propagation::new(config.delay),
@@ -116,14 +117,11 @@ impl Direction {
     pub fn settle(&mut self, now: Instant) -> Counters {
         self.start_due(now);
         self.depart_due(now);
-        self.counters.queue_bytes = self.queue.bytes();
-        self.counters.queue_packets = self.queue.packets();
-        self.counters.queue_bytes_max = self.queue.bytes_max();
+        let waiting = self.queue.occupancy();
+        self.counters.queue_bytes = waiting.bytes;
+        self.counters.queue_packets = waiting.packets;
+        self.counters.queue_bytes_max = waiting.bytes_max;
         self.counters
-    }
-
-    fn frame(&self, packet: &Packet) -> Bytes {
-        Bytes(u64::from(packet.bytes) + self.framing_overhead.0)
     }
 
     fn start_due(&mut self, now: Instant) {
@@ -131,7 +129,7 @@ impl Direction {
             if next.start > now {
                 break;
             }
-            self.queue.leave(next.packet.bytes);
+            self.queue.leave(next.start, load(&next.packet, next.frame));
             self.counters.sending_bytes += u64::from(next.packet.bytes);
             self.started += 1;
         }
@@ -144,7 +142,7 @@ impl Direction {
             }
             let bytes = u64::from(next.packet.bytes);
             self.counters.sent_packets += 1;
-            self.counters.sent_bytes += bytes + self.framing_overhead.0;
+            self.counters.sent_bits += next.frame.0;
             self.counters.busy += next.departure - next.start;
             self.counters.sending_bytes -= bytes;
             self.counters.in_flight_bytes += bytes;
@@ -158,30 +156,43 @@ impl Direction {
     }
 }
 
+fn load(packet: &Packet, frame: Bits) -> Load {
+    let link_bytes = u32::try_from(frame.bytes_rounded_up().0).unwrap_or(u32::MAX);
+    Load { flow: packet.flow, bytes: packet.bytes, link_bytes }
+}
+
 impl Engine for Direction {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) {
         debug_assert_eq!(port, Self::IN, "packets enter a direction at one end");
         let now = cx.now();
         self.received.add(packet.bytes);
         self.start_due(now);
-        if !self.queue.admits(packet.bytes, self.transmitter.wait(now)) {
-            self.drop(cx, DropCause::QueueFull, packet);
+        let frame = self.framing.frame(packet.bytes);
+        let load = load(packet, frame);
+        if let Err(cause) = self.queue.admit(now, load, self.transmitter.wait(now)) {
+            self.drop(cx, cause, packet);
             return;
         }
-        let frame = self.frame(packet);
         let slot = self.transmitter.take(now, frame);
         let damaged = self.channel.damages(frame);
         let arrival = self.propagation.arrival(slot.departure);
         cx.trace(now, EventKind::Enqueued, packet);
         cx.trace(slot.start, EventKind::Transmitted, packet);
         if slot.start > now {
-            self.queue.enter(packet.bytes);
+            self.queue.enter(load);
         } else {
             self.counters.sending_bytes += u64::from(packet.bytes);
             self.started += 1;
         }
         let (start, departure) = (slot.start, slot.departure);
-        self.line.push_back(OnTheWay { start, departure, arrival, damaged, packet: *packet });
+        self.line.push_back(OnTheWay {
+            frame,
+            start,
+            departure,
+            arrival,
+            damaged,
+            packet: *packet,
+        });
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
@@ -214,7 +225,9 @@ impl Engine for Direction {
     fn ledger(&self) -> Ledger {
         let held = Count {
             packets: self.line.len() as u64,
-            bytes: self.counters.in_flight_bytes + self.counters.sending_bytes + self.queue.bytes(),
+            bytes: self.counters.in_flight_bytes
+                + self.counters.sending_bytes
+                + self.queue.occupancy().bytes,
         };
         Ledger {
             received: self.received,

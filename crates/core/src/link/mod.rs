@@ -3,12 +3,14 @@
 
 mod channel;
 mod direction;
+mod framing;
 mod propagation;
 mod queue;
 mod transmitter;
 
 pub use channel::Channel;
 pub use direction::{Counters, Direction, DirectionConfig};
+pub use framing::{Cells, Framing};
 pub use propagation::Propagation;
-pub use queue::{DropTail, Limit};
+pub use queue::{DropTail, Limit, Load, Occupancy, Tail};
 pub use transmitter::{Slot, Transmitter};

@@ -2,7 +2,7 @@
 
 use crate::profile::Profile;
 use crate::time::{Duration, Instant};
-use crate::units::{BitRate, Bytes, Carry, TransmitTime};
+use crate::units::{BitRate, Bits, Carry, TransmitTime};
 
 /// When a frame is on the transmitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Transmitter {
     carry: Carry,
     /// The size and time of the last frame: frames come in few sizes, and a division costs more
     /// than the rest of a transmission.
-    last: (Bytes, TransmitTime),
+    last: (Bits, TransmitTime),
 }
 
 impl Transmitter {
@@ -34,7 +34,7 @@ impl Transmitter {
             rate,
             free_at: Instant::START,
             carry: Carry::default(),
-            last: (Bytes(0), TransmitTime::new(last_rate, Bytes(0))),
+            last: (Bits(0), TransmitTime::new(last_rate, Bits(0))),
         })
     }
 
@@ -45,7 +45,7 @@ impl Transmitter {
     }
 
     /// Takes the next slot for a frame that arrives now.
-    pub fn take(&mut self, now: Instant, frame: Bytes) -> Slot {
+    pub fn take(&mut self, now: Instant, frame: Bits) -> Slot {
         if now > self.free_at {
             self.free_at = now;
             self.carry = Carry::default();
@@ -69,9 +69,9 @@ impl Transmitter {
     /// Walks the pieces of the rate profile until the last bit is out. Work is counted in
     /// billionths of a bit, which is the unit of a carry at any rate, so nothing is rounded at a
     /// change: a profile whose steps repeat one rate sends exactly as that rate does.
-    fn finish_across_steps(&self, start: Instant, frame: Bytes) -> (Instant, Carry) {
+    fn finish_across_steps(&self, start: Instant, frame: Bits) -> (Instant, Carry) {
         let mut at = start;
-        let mut work = u128::from(frame.0) * 8 * NANOS + u128::from(self.carry.0);
+        let mut work = u128::from(frame.0) * NANOS + u128::from(self.carry.0);
         loop {
             let rate = u128::from(self.rate.at(at).0);
             let change = self.rate.next_change(at);
@@ -108,26 +108,26 @@ mod tests {
     #[test]
     fn frames_follow_each_other_and_idle_time_earns_nothing() {
         let mut transmitter = constant(1_000_000);
-        let first = transmitter.take(ms(0), Bytes(1_000));
+        let first = transmitter.take(ms(0), Bits(8 * 1_000));
         assert_eq!(first, Slot { start: ms(0), departure: ms(8) });
         assert_eq!(transmitter.wait(ms(3)), Duration::from_millis(5));
-        let second = transmitter.take(ms(3), Bytes(1_000));
+        let second = transmitter.take(ms(3), Bits(8 * 1_000));
         assert_eq!(second, Slot { start: ms(8), departure: ms(16) });
-        let after_a_pause = transmitter.take(ms(100), Bytes(1_000));
+        let after_a_pause = transmitter.take(ms(100), Bits(8 * 1_000));
         assert_eq!(after_a_pause, Slot { start: ms(100), departure: ms(108) });
     }
 
     #[test]
     fn nothing_takes_no_time() {
         let mut transmitter = constant(3);
-        assert_eq!(transmitter.take(ms(5), Bytes(0)), Slot { start: ms(5), departure: ms(5) });
+        assert_eq!(transmitter.take(ms(5), Bits(0)), Slot { start: ms(5), departure: ms(5) });
     }
 
     /// 53 bytes at 149.76 Mbit/s take 2831.196... ns: 149,760 of them take exactly 0.424 s.
     #[test]
     fn a_busy_period_does_not_drift() {
         let mut transmitter = constant(149_760_000);
-        let last = (0..149_760).map(|_| transmitter.take(ms(0), Bytes(53))).last();
+        let last = (0..149_760).map(|_| transmitter.take(ms(0), Bits(8 * 53))).last();
         assert_eq!(last.expect("many").departure, ms(424));
     }
 
@@ -137,7 +137,7 @@ mod tests {
         let mut transmitter =
             Transmitter::new(Profile::steps(steps).expect("rises")).expect("a rate");
         // 8,000 bits: 4,000 in the first 4 ms, the rest takes 8 ms at half the rate.
-        assert_eq!(transmitter.take(ms(0), Bytes(1_000)).departure, ms(12));
+        assert_eq!(transmitter.take(ms(0), Bits(8 * 1_000)).departure, ms(12));
     }
 
     /// The same 53-byte frames, under a staircase that changes nothing every 7 ns for 10,000 steps:
@@ -147,7 +147,7 @@ mod tests {
         let steps = (0..10_000).map(|n| (Instant::from_nanos(7 * n), BitRate(149_760_000)));
         let steps = Profile::steps(steps.collect()).expect("rises");
         let mut transmitter = Transmitter::new(steps).expect("a rate");
-        let last = (0..149_760).map(|_| transmitter.take(ms(0), Bytes(53))).last();
+        let last = (0..149_760).map(|_| transmitter.take(ms(0), Bits(8 * 53))).last();
         assert_eq!(last.expect("many").departure, ms(424));
     }
 
@@ -155,13 +155,13 @@ mod tests {
     /// a millionth of a bit is left over, which takes 1 ns once the link is back at 1 kbit/s.
     #[test]
     fn what_does_not_fit_before_an_outage_waits_for_its_end() {
-        let departure = |bytes| {
+        let departure = |bytes: u64| {
             let outage = Instant::from_nanos(333_333_333);
             let steps =
                 vec![(ms(0), BitRate(3_000)), (outage, BitRate(0)), (ms(500), BitRate(1_000))];
             let mut transmitter =
                 Transmitter::new(Profile::steps(steps).expect("rises")).expect("a rate");
-            transmitter.take(ms(0), Bytes(bytes)).departure
+            transmitter.take(ms(0), Bits(8 * bytes)).departure
         };
         assert_eq!(departure(124), Instant::from_nanos(330_666_666));
         assert_eq!(departure(125), Instant::from_nanos(500_000_001));
@@ -172,8 +172,8 @@ mod tests {
         let steps = vec![(ms(0), BitRate(1_000)), (ms(1_000), BitRate(0)), (ms(5_000), BitRate(1))];
         let mut transmitter =
             Transmitter::new(Profile::steps(steps).expect("rises")).expect("a rate");
-        assert_eq!(transmitter.take(ms(0), Bytes(125)).departure, ms(1_000));
-        assert_eq!(transmitter.take(ms(0), Bytes(1)).departure, ms(13_000));
+        assert_eq!(transmitter.take(ms(0), Bits(8 * 125)).departure, ms(1_000));
+        assert_eq!(transmitter.take(ms(0), Bits(8 * 1)).departure, ms(13_000));
     }
 
     #[test]
@@ -182,8 +182,8 @@ mod tests {
             vec![(ms(0), BitRate(1_000_000)), (ms(4), BitRate(0)), (ms(104), BitRate(1_000_000))];
         let mut transmitter =
             Transmitter::new(Profile::steps(steps).expect("rises")).expect("a rate");
-        assert_eq!(transmitter.take(ms(0), Bytes(1_000)).departure, ms(108));
-        assert_eq!(transmitter.take(ms(50), Bytes(1_000)).departure, ms(116));
+        assert_eq!(transmitter.take(ms(0), Bits(8 * 1_000)).departure, ms(108));
+        assert_eq!(transmitter.take(ms(50), Bits(8 * 1_000)).departure, ms(116));
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub const SACK_BLOCKS_MAX: usize = 3;
 /// A TCP segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
+    /// Tells the connections of one flow apart, as port numbers do.
+    pub connection: u16,
     /// Number of the first byte (or of the SYN or FIN).
     pub seq: Wire,
     /// Opens the stream; takes one number.

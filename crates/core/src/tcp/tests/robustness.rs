@@ -82,6 +82,7 @@ fn garbage(rng: &mut Rng, endpoint: &Endpoint, initial: u32, peer: u32) -> Segme
     }
     let bits = |rng: &mut Rng| u32::try_from(rng.next_u64() >> 32).expect("32 bits");
     Segment {
+        connection: 0,
         seq: wire(rng, [next, peer]),
         syn: rng.below(20) == 0,
         fin: rng.below(60) == 0,

@@ -1,0 +1,126 @@
+//! Drop-tail: a packet that finds no room is lost, all others wait their turn.
+
+use super::{Load, Occupancy};
+use crate::time::Duration;
+use crate::trace::DropCause;
+
+/// How much may wait. What is being transmitted, or is in flight, does not wait and never counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// So many IP bytes.
+    Bytes(u64),
+    /// So many bytes on the link, framing included.
+    LinkBytes(u64),
+    /// So many packets.
+    Packets(u64),
+    /// A packet that would wait longer than this before its first bit is sent is lost.
+    Time(Duration),
+    /// No limit.
+    Unlimited,
+}
+
+impl Limit {
+    /// Whether one more packet that would wait `wait` fits beside what waits already.
+    #[must_use]
+    pub fn has_room(self, waiting: &Occupancy, load: Load, wait: Duration) -> bool {
+        match self {
+            Self::Bytes(most) => waiting.bytes + u64::from(load.bytes) <= most,
+            Self::LinkBytes(most) => waiting.link_bytes + u64::from(load.link_bytes) <= most,
+            Self::Packets(most) => waiting.packets < most,
+            Self::Time(most) => wait <= most,
+            Self::Unlimited => true,
+        }
+    }
+}
+
+/// See the module's description.
+#[derive(Clone, Copy, Debug)]
+pub struct DropTail {
+    limit: Limit,
+    waiting: Occupancy,
+}
+
+impl DropTail {
+    /// An empty queue with this limit.
+    #[must_use]
+    pub fn new(limit: Limit) -> Self {
+        Self { limit, waiting: Occupancy::default() }
+    }
+
+    /// See [`super::Tail::admit`].
+    pub fn admit(&mut self, load: Load, wait: Duration) -> Result<(), DropCause> {
+        if wait == Duration::ZERO || self.limit.has_room(&self.waiting, load, wait) {
+            return Ok(());
+        }
+        Err(DropCause::QueueFull)
+    }
+
+    /// Counts a packet that starts to wait.
+    pub fn enter(&mut self, load: Load) {
+        self.waiting.enter(load);
+    }
+
+    /// Counts a packet whose transmission starts.
+    pub fn leave(&mut self, load: Load) {
+        self.waiting.leave(load);
+    }
+
+    /// What waits.
+    #[must_use]
+    pub fn occupancy(&self) -> &Occupancy {
+        &self.waiting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::FlowId;
+
+    const SOME: Duration = Duration::from_millis(1);
+
+    fn load(bytes: u32) -> Load {
+        Load { flow: FlowId(0), bytes, link_bytes: bytes + 10 }
+    }
+
+    fn admits(limit: Limit, waiting: &[u32], bytes: u32, wait: Duration) -> bool {
+        let mut queue = DropTail::new(limit);
+        waiting.iter().for_each(|&bytes| queue.enter(load(bytes)));
+        queue.admit(load(bytes), wait).is_ok()
+    }
+
+    #[test]
+    fn bytes_are_counted_to_the_last_one() {
+        let limit = Limit::Bytes(3_000);
+        assert!(admits(limit, &[1_500], 1_500, SOME));
+        assert!(!admits(limit, &[1_500], 1_501, SOME));
+        assert!(!admits(limit, &[1_500, 1_500], 1, SOME));
+        assert!(admits(Limit::LinkBytes(3_000), &[1_490], 1_490, SOME));
+        assert!(!admits(Limit::LinkBytes(3_000), &[1_490], 1_491, SOME));
+    }
+
+    #[test]
+    fn what_has_left_no_longer_counts() {
+        let mut queue = DropTail::new(Limit::Bytes(3_000));
+        queue.enter(load(1_500));
+        queue.enter(load(1_500));
+        queue.leave(load(1_500));
+        let left = Occupancy { packets: 1, bytes: 1_500, link_bytes: 1_510, bytes_max: 3_000 };
+        assert_eq!(*queue.occupancy(), left);
+    }
+
+    #[test]
+    fn packets_and_time_are_limits_too() {
+        assert!(admits(Limit::Packets(1), &[], 9_000, SOME));
+        assert!(!admits(Limit::Packets(1), &[40], 40, SOME));
+        assert!(admits(Limit::Time(SOME), &[], 9_000, SOME));
+        assert!(!admits(Limit::Time(SOME), &[], 40, SOME + Duration::from_nanos(1)));
+        assert!(admits(Limit::Unlimited, &[9_000], 65_535, Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn who_waits_for_nobody_needs_no_room() {
+        assert!(admits(Limit::Bytes(0), &[], 1_500, Duration::ZERO));
+        assert!(admits(Limit::Packets(0), &[], 1_500, Duration::ZERO));
+    }
+}
