@@ -19,10 +19,14 @@ use crate::wakes::Wakes;
 /// express (1 GiB of 512-byte segments) makes some 6 million calls at one instant.
 pub const CALLS_AT_ONE_INSTANT_MAX: u64 = 50_000_000;
 
+/// Ports of an engine are numbered below this.
+pub const PORTS_MAX: usize = 4;
+
 /// Where packets sent out of one port go.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 enum Wire {
     /// Nobody is there: the packet leaves the graph.
+    #[default]
     Egress,
     /// To one port of one engine.
     To(NodeId, Port),
@@ -33,16 +37,15 @@ enum Wire {
 /// A set of engines and their wires.
 pub struct Graph<E> {
     engines: Vec<E>,
-    wires: Vec<Vec<Wire>>,
+    wires: Vec<[Wire; PORTS_MAX]>,
     wakes: Wakes,
     outbox: Outbox,
-    /// What is being delivered while engines fill the outbox anew.
-    batch: Outbox,
     egress: Vec<(Instant, NodeId, Port, Packet)>,
     now: Instant,
     last_event: Instant,
     calls: u64,
-    calls_before_now: u64,
+    /// More calls than this before the clock moves are a loop.
+    calls_limit: u64,
     calls_at_one_instant_max: u64,
 }
 
@@ -53,12 +56,11 @@ impl<E: Engine> Default for Graph<E> {
             wires: Vec::new(),
             wakes: Wakes::default(),
             outbox: Vec::new(),
-            batch: Vec::new(),
             egress: Vec::new(),
             now: Instant::START,
             last_event: Instant::START,
             calls: 0,
-            calls_before_now: 0,
+            calls_limit: CALLS_AT_ONE_INSTANT_MAX,
             calls_at_one_instant_max: CALLS_AT_ONE_INSTANT_MAX,
         }
     }
@@ -74,7 +76,7 @@ impl<E: Engine> Graph<E> {
         self.wakes.add();
         self.wakes.ask(node, engine.next_wake());
         self.engines.push(engine);
-        self.wires.push(Vec::new());
+        self.wires.push(Default::default());
         node
     }
 
@@ -89,12 +91,7 @@ impl<E: Engine> Graph<E> {
     }
 
     fn wire(&mut self, from: (NodeId, Port)) -> &mut Wire {
-        let wires = &mut self.wires[from.0.0 as usize];
-        let port = usize::from(from.1.0);
-        if wires.len() <= port {
-            wires.resize(port + 1, Wire::Egress);
-        }
-        &mut wires[port]
+        &mut self.wires[from.0.0 as usize][usize::from(from.1.0)]
     }
 
     /// The moment the graph has reached.
@@ -131,16 +128,28 @@ impl<E: Engine> Graph<E> {
         self.engines.iter()
     }
 
-    /// When something will happen next, if ever. Asking changes nothing.
-    #[must_use]
-    pub fn next_event(&self) -> Option<Instant> {
-        self.wakes.first().map(|(at, _)| at)
+    /// When something will happen next, if ever.
+    pub fn next_event(&mut self) -> Option<Instant> {
+        self.first().map(|(at, _)| at)
+    }
+
+    /// The engine that is due next. A key that is found too early is set anew, by whoever looks, and
+    /// always before any engine is called: so turns do not depend on who looks.
+    fn first(&mut self) -> Option<(Instant, NodeId)> {
+        loop {
+            let (at, node) = self.wakes.first()?;
+            let deadline = self.engines[node.0 as usize].next_wake();
+            if deadline == Some(at) {
+                return Some((at, node));
+            }
+            self.wakes.set(node, deadline);
+        }
     }
 
     /// Runs everything due up to and including `limit`, and moves the clock there. A limit that was
     /// already passed changes nothing.
     pub fn run_until(&mut self, limit: Instant, mut trace: Option<&mut (dyn Trace + 'static)>) {
-        while let Some((at, node)) = self.wakes.first() {
+        while let Some((at, node)) = self.first() {
             if at > limit {
                 break;
             }
@@ -151,7 +160,7 @@ impl<E: Engine> Graph<E> {
             engine.wake(&mut cx);
             let next = engine.next_wake();
             assert!(next.is_none_or(|next| next > at), "a wake-up at {at} left work undone");
-            self.wakes.ask(node, next);
+            self.wakes.set(node, next);
             self.settle(trace.as_deref_mut());
         }
         self.move_clock(limit.max(self.now));
@@ -178,6 +187,7 @@ impl<E: Engine> Graph<E> {
     /// [`Engine::wake`] this changes nothing that is not due; checks use it to catch an engine whose
     /// state moves on when it is merely looked at.
     pub fn wake_all(&mut self, mut trace: Option<&mut (dyn Trace + 'static)>) {
+        self.first();
         for number in 0..self.engines.len() {
             let node = NodeId(u32::try_from(number).expect("at most 2^24 engines"));
             let trace = trace.as_deref_mut().map(|t| t as _);
@@ -198,7 +208,7 @@ impl<E: Engine> Graph<E> {
         assert!(to >= self.now, "time went back from {} to {to}", self.now);
         if to > self.now {
             self.now = to;
-            self.calls_before_now = self.calls;
+            self.calls_limit = self.calls + self.calls_at_one_instant_max;
         }
     }
 
@@ -206,7 +216,7 @@ impl<E: Engine> Graph<E> {
         self.last_event = self.now;
         self.calls += 1;
         assert!(
-            self.calls - self.calls_before_now <= self.calls_at_one_instant_max,
+            self.calls <= self.calls_limit,
             "engines call each other without end at {}",
             self.now
         );
@@ -227,23 +237,21 @@ impl<E: Engine> Graph<E> {
         self.wakes.ask(node, next);
     }
 
-    /// Breadth first: all that was sent is delivered before what those deliveries send.
+    /// Breadth first: packets are delivered in the order in which they were sent.
     fn settle(&mut self, mut trace: Option<&mut (dyn Trace + 'static)>) {
-        while !self.outbox.is_empty() {
-            let mut batch = std::mem::replace(&mut self.outbox, std::mem::take(&mut self.batch));
-            for &(from, port, ref packet) in &batch {
-                match self.destination(from, port, packet.flow) {
-                    Some(to) => self.deliver(to, packet, trace.as_deref_mut()),
-                    None => self.egress.push((self.now, from, port, *packet)),
-                }
+        let mut next = 0;
+        while let Some(&(from, port, packet)) = self.outbox.get(next) {
+            next += 1;
+            match self.destination(from, port, packet.flow) {
+                Some(to) => self.deliver(to, &packet, trace.as_deref_mut()),
+                None => self.egress.push((self.now, from, port, packet)),
             }
-            batch.clear();
-            self.batch = batch;
         }
+        self.outbox.clear();
     }
 
     fn destination(&self, from: NodeId, port: Port, flow: FlowId) -> Option<(NodeId, Port)> {
-        match self.wires[from.0 as usize].get(usize::from(port.0))? {
+        match &self.wires[from.0 as usize][usize::from(port.0)] {
             Wire::Egress => None,
             Wire::To(node, port) => Some((*node, *port)),
             Wire::ByFlow(table) => Some(table[flow.0 as usize]),

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Channel, Framing, Load, Propagation, Tail, Transmitter};
+use super::{Channel, Framing, Load, Propagation, Slot, Tail, Transmitter};
 use crate::engine::{Count, Cx, Engine, Ledger};
 use crate::packet::{Packet, Port};
 use crate::profile::Profile;
@@ -34,12 +34,20 @@ pub struct DirectionConfig {
 /// A packet that was let in and has not arrived yet.
 #[derive(Debug)]
 struct OnTheWay {
-    frame: Bits,
+    arrival: Instant,
     start: Instant,
     departure: Instant,
-    arrival: Instant,
+    frame: Bits,
+    link_bytes: u32,
     damaged: bool,
     packet: Packet,
+}
+
+impl OnTheWay {
+    fn load(&self) -> Load {
+        let Packet { flow, bytes, .. } = self.packet;
+        Load { flow, bytes, link_bytes: self.link_bytes }
+    }
 }
 
 /// Counters of a direction, settled to an instant by [`Direction::settle`].
@@ -67,10 +75,19 @@ pub struct Counters {
     pub in_flight_bytes: u64,
 }
 
+/// One size's frame, worked out once: packets come in few sizes.
+#[derive(Clone, Copy, Debug)]
+struct Sized {
+    bytes: u32,
+    frame: Bits,
+    link_bytes: u32,
+}
+
 /// One direction of a link. See the module's description.
 #[derive(Debug)]
 pub struct Direction {
     framing: Framing,
+    last_size: Sized,
     queue: Tail,
     transmitter: Transmitter,
     channel: Channel,
@@ -81,7 +98,16 @@ pub struct Direction {
     /// Packets of `line` whose last bit was sent; they come first among the started.
     departed: usize,
     received: Count,
-    counters: Counters,
+    /// IP bytes whose transmission started, ended, and whose way ended. What is being sent and what
+    /// is in flight are differences of these.
+    started_bytes: u64,
+    departed_bytes: u64,
+    arrived_bytes: u64,
+    sent_packets: u64,
+    sent_bits: u64,
+    busy: Duration,
+    delivered: Count,
+    dropped: [Count; DropCause::ALL.len()],
 }
 
 impl Direction {
@@ -95,6 +121,7 @@ impl Direction {
     pub fn new(config: DirectionConfig) -> Option<Self> {
         Some(Self {
             framing: config.framing,
+            last_size: sized(&config.framing, 0),
             queue: config.queue,
             transmitter: Transmitter::new(config.rate)?,
             channel: config.channel,
@@ -103,7 +130,14 @@ impl Direction {
             started: 0,
             departed: 0,
             received: Count::default(),
-            counters: Counters::default(),
+            started_bytes: 0,
+            departed_bytes: 0,
+            arrived_bytes: 0,
+            sent_packets: 0,
+            sent_bits: 0,
+            busy: Duration::ZERO,
+            delivered: Count::default(),
+            dropped: Default::default(),
         })
     }
 
@@ -113,52 +147,81 @@ impl Direction {
         self.received
     }
 
-    /// Brings the counters up to `now` and returns them. Asking changes no packet's way.
+    /// The counters as of `now`. Asking changes no packet's way.
     pub fn settle(&mut self, now: Instant) -> Counters {
         self.start_due(now);
-        self.depart_due(now);
+        while self.departed < self.started && self.line[self.departed].departure <= now {
+            self.depart_next();
+        }
         let waiting = self.queue.occupancy();
-        self.counters.queue_bytes = waiting.bytes;
-        self.counters.queue_packets = waiting.packets;
-        self.counters.queue_bytes_max = waiting.bytes_max;
-        self.counters
+        Counters {
+            sent_packets: self.sent_packets,
+            sent_bits: self.sent_bits,
+            delivered: self.delivered,
+            dropped: self.dropped,
+            busy: self.busy,
+            queue_bytes: waiting.bytes,
+            queue_packets: waiting.packets,
+            queue_bytes_max: waiting.bytes_max,
+            sending_bytes: self.started_bytes - self.departed_bytes,
+            in_flight_bytes: self.departed_bytes - self.arrived_bytes,
+        }
     }
 
+    /// Marks as started what is due by `now`. What waits is what is not marked.
     fn start_due(&mut self, now: Instant) {
-        while let Some(next) = self.line.get(self.started) {
-            if next.start > now {
-                break;
-            }
-            self.queue.leave(next.start, load(&next.packet, next.frame));
-            self.counters.sending_bytes += u64::from(next.packet.bytes);
+        while let Some(next) = self.line.get(self.started)
+            && next.start <= now
+        {
+            self.queue.leave(next.start, next.load());
+            self.started_bytes += u64::from(next.packet.bytes);
             self.started += 1;
         }
     }
 
-    fn depart_due(&mut self, now: Instant) {
-        while let Some(next) = self.line.get(self.departed) {
-            if next.departure > now {
-                break;
-            }
-            let bytes = u64::from(next.packet.bytes);
-            self.counters.sent_packets += 1;
-            self.counters.sent_bits += next.frame.0;
-            self.counters.busy += next.departure - next.start;
-            self.counters.sending_bytes -= bytes;
-            self.counters.in_flight_bytes += bytes;
-            self.departed += 1;
-        }
+    /// Marks the next packet as sent.
+    fn depart_next(&mut self) {
+        let next = &self.line[self.departed];
+        self.sent_packets += 1;
+        self.sent_bits += next.frame.0;
+        self.busy += next.departure - next.start;
+        self.departed_bytes += u64::from(next.packet.bytes);
+        self.departed += 1;
     }
 
     fn drop(&mut self, cx: &mut Cx<'_>, cause: DropCause, packet: &Packet) {
-        self.counters.dropped[cause as usize].add(packet.bytes);
+        self.dropped[cause as usize].add(packet.bytes);
         cx.trace(cx.now(), EventKind::Dropped(cause), packet);
+    }
+
+    /// The first packet of the line has arrived.
+    fn arrive(&mut self, cx: &mut Cx<'_>) {
+        // Marks are moved no sooner than they matter: here nobody may have asked since the packet
+        // was let in.
+        if self.started == 0 {
+            self.start_due(cx.now());
+        }
+        if self.departed == 0 {
+            self.depart_next();
+        }
+        let Some(first) = self.line.pop_front() else { return };
+        self.started -= 1;
+        self.departed -= 1;
+        self.arrived_bytes += u64::from(first.packet.bytes);
+        if first.damaged {
+            self.drop(cx, DropCause::BitError, &first.packet);
+            return;
+        }
+        self.delivered.add(first.packet.bytes);
+        cx.trace(cx.now(), EventKind::Delivered, &first.packet);
+        cx.send(Self::OUT, first.packet);
     }
 }
 
-fn load(packet: &Packet, frame: Bits) -> Load {
+fn sized(framing: &Framing, bytes: u32) -> Sized {
+    let frame = framing.frame(bytes);
     let link_bytes = u32::try_from(frame.bytes_rounded_up().0).unwrap_or(u32::MAX);
-    Load { flow: packet.flow, bytes: packet.bytes, link_bytes }
+    Sized { bytes, frame, link_bytes }
 }
 
 impl Engine for Direction {
@@ -167,54 +230,41 @@ impl Engine for Direction {
         let now = cx.now();
         self.received.add(packet.bytes);
         self.start_due(now);
-        let frame = self.framing.frame(packet.bytes);
-        let load = load(packet, frame);
+        if packet.bytes != self.last_size.bytes {
+            self.last_size = sized(&self.framing, packet.bytes);
+        }
+        let Sized { frame, link_bytes, bytes } = self.last_size;
+        let load = Load { flow: packet.flow, bytes, link_bytes };
         if let Err(cause) = self.queue.admit(now, load, self.transmitter.wait(now)) {
             self.drop(cx, cause, packet);
             return;
         }
-        let slot = self.transmitter.take(now, frame);
+        let Slot { start, departure } = self.transmitter.take(now, frame);
         let damaged = self.channel.damages(frame);
-        let arrival = self.propagation.arrival(slot.departure);
+        let arrival = self.propagation.arrival(departure);
         cx.trace(now, EventKind::Enqueued, packet);
-        cx.trace(slot.start, EventKind::Transmitted, packet);
-        if slot.start > now {
+        cx.trace(start, EventKind::Transmitted, packet);
+        if start > now {
             self.queue.enter(load);
         } else {
-            self.counters.sending_bytes += u64::from(packet.bytes);
+            self.started_bytes += u64::from(bytes);
             self.started += 1;
         }
-        let (start, departure) = (slot.start, slot.departure);
+        let packet = *packet;
         self.line.push_back(OnTheWay {
-            frame,
+            arrival,
             start,
             departure,
-            arrival,
+            frame,
+            link_bytes,
             damaged,
-            packet: *packet,
+            packet,
         });
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
-        let now = cx.now();
-        while self.line.front().is_some_and(|first| first.arrival <= now) {
-            // Marks are moved in long strides: touching each packet at its start, its departure and
-            // its arrival would fetch it from memory three times.
-            if self.departed == 0 {
-                self.start_due(now);
-                self.depart_due(now);
-            }
-            let Some(first) = self.line.pop_front() else { break };
-            self.started -= 1;
-            self.departed -= 1;
-            self.counters.in_flight_bytes -= u64::from(first.packet.bytes);
-            if first.damaged {
-                self.drop(cx, DropCause::BitError, &first.packet);
-                continue;
-            }
-            self.counters.delivered.add(first.packet.bytes);
-            cx.trace(now, EventKind::Delivered, &first.packet);
-            cx.send(Self::OUT, first.packet);
+        while self.line.front().is_some_and(|first| first.arrival <= cx.now()) {
+            self.arrive(cx);
         }
     }
 
@@ -223,16 +273,15 @@ impl Engine for Direction {
     }
 
     fn ledger(&self) -> Ledger {
+        let waiting = self.queue.occupancy().bytes;
         let held = Count {
             packets: self.line.len() as u64,
-            bytes: self.counters.in_flight_bytes
-                + self.counters.sending_bytes
-                + self.queue.occupancy().bytes,
+            bytes: waiting + self.started_bytes - self.arrived_bytes,
         };
         Ledger {
             received: self.received,
-            sent: self.counters.delivered,
-            dropped: self.counters.dropped,
+            sent: self.delivered,
+            dropped: self.dropped,
             held,
             ..Ledger::default()
         }
