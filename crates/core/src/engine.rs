@@ -48,6 +48,23 @@ impl<'a> Cx<'a> {
         Self { now, node, outbox, trace }
     }
 
+    /// Passes the turn to another engine, at `now`.
+    pub(crate) fn turn(&mut self, now: Instant, node: NodeId) {
+        self.now = now;
+        self.node = node;
+    }
+
+    /// The packet that was sent as the `index`-th since the outbox was last emptied: by whom, from
+    /// which port.
+    pub(crate) fn sent(&self, index: usize) -> Option<&(NodeId, Port, Packet)> {
+        self.outbox.get(index)
+    }
+
+    /// Empties the outbox.
+    pub(crate) fn all_delivered(&mut self) {
+        self.outbox.clear();
+    }
+
     /// The moment of this call.
     #[must_use]
     pub fn now(&self) -> Instant {

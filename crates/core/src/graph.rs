@@ -148,22 +148,8 @@ impl<E: Engine> Graph<E> {
 
     /// Runs everything due up to and including `limit`, and moves the clock there. A limit that was
     /// already passed changes nothing.
-    pub fn run_until(&mut self, limit: Instant, mut trace: Option<&mut (dyn Trace + 'static)>) {
-        while let Some((at, node)) = self.first() {
-            if at > limit {
-                break;
-            }
-            self.move_clock(at);
-            self.count_call();
-            let mut cx = Cx::new(at, node, &mut self.outbox, trace.as_deref_mut().map(|t| t as _));
-            let engine = &mut self.engines[node.0 as usize];
-            engine.wake(&mut cx);
-            let next = engine.next_wake();
-            assert!(next.is_none_or(|next| next > at), "a wake-up at {at} left work undone");
-            self.wakes.set(node, next);
-            self.settle(trace.as_deref_mut());
-        }
-        self.move_clock(limit.max(self.now));
+    pub fn run_until(&mut self, limit: Instant, trace: Option<&mut (dyn Trace + 'static)>) {
+        self.with_context(trace, |graph, cx| graph.run(limit, cx));
     }
 
     /// Hands a packet to an engine at `at`, after everything due until then.
@@ -175,28 +161,61 @@ impl<E: Engine> Graph<E> {
         at: Instant,
         to: (NodeId, Port),
         packet: Packet,
-        mut trace: Option<&mut (dyn Trace + 'static)>,
+        trace: Option<&mut (dyn Trace + 'static)>,
     ) {
         assert!(at >= self.now, "a packet for {at} comes when it is already {}", self.now);
-        self.run_until(at, trace.as_deref_mut());
-        self.deliver(to, &packet, trace.as_deref_mut());
-        self.settle(trace);
+        self.with_context(trace, |graph, cx| {
+            graph.run(at, cx);
+            graph.deliver(to, &packet, cx);
+            graph.settle(cx);
+        });
     }
 
     /// Wakes every engine at the present moment, due or not. By the contract of
     /// [`Engine::wake`] this changes nothing that is not due; checks use it to catch an engine whose
     /// state moves on when it is merely looked at.
-    pub fn wake_all(&mut self, mut trace: Option<&mut (dyn Trace + 'static)>) {
+    pub fn wake_all(&mut self, trace: Option<&mut (dyn Trace + 'static)>) {
         self.first();
-        for number in 0..self.engines.len() {
-            let node = NodeId(u32::try_from(number).expect("at most 2^24 engines"));
-            let trace = trace.as_deref_mut().map(|t| t as _);
-            let mut cx = Cx::new(self.now, node, &mut self.outbox, trace);
-            self.engines[number].wake(&mut cx);
-            let next = self.engines[number].next_wake();
-            self.wakes.ask(node, next);
+        self.with_context(trace, |graph, cx| {
+            for number in 0..graph.engines.len() {
+                let node = NodeId(u32::try_from(number).expect("at most 2^24 engines"));
+                cx.turn(graph.now, node);
+                graph.engines[number].wake(cx);
+                graph.wakes.ask(node, graph.engines[number].next_wake());
+            }
+            graph.settle(cx);
+        });
+    }
+
+    /// One context serves all calls: making one for each would cost more than some engines do.
+    fn with_context(
+        &mut self,
+        trace: Option<&mut (dyn Trace + 'static)>,
+        body: impl FnOnce(&mut Self, &mut Cx<'_>),
+    ) {
+        let mut outbox = std::mem::take(&mut self.outbox);
+        let mut cx = Cx::new(self.now, NodeId(0), &mut outbox, trace.map(|trace| trace as _));
+        body(self, &mut cx);
+        self.outbox = outbox;
+    }
+
+    fn run(&mut self, limit: Instant, cx: &mut Cx<'_>) {
+        while let Some((at, node)) = self.first() {
+            if at > limit {
+                break;
+            }
+            self.move_clock(at);
+            self.last_event = at;
+            self.count_call();
+            cx.turn(at, node);
+            let engine = &mut self.engines[node.0 as usize];
+            engine.wake(cx);
+            let next = engine.next_wake();
+            assert!(next.is_none_or(|next| next > at), "a wake-up at {at} left work undone");
+            self.wakes.set(node, next);
+            self.settle(cx);
         }
-        self.settle(trace);
+        self.move_clock(limit.max(self.now));
     }
 
     /// Takes what left the graph: when, from which engine and port, and the packet.
@@ -213,7 +232,6 @@ impl<E: Engine> Graph<E> {
     }
 
     fn count_call(&mut self) {
-        self.last_event = self.now;
         self.calls += 1;
         assert!(
             self.calls <= self.calls_limit,
@@ -222,32 +240,28 @@ impl<E: Engine> Graph<E> {
         );
     }
 
-    fn deliver(
-        &mut self,
-        (node, port): (NodeId, Port),
-        packet: &Packet,
-        trace: Option<&mut (dyn Trace + 'static)>,
-    ) {
+    fn deliver(&mut self, (node, port): (NodeId, Port), packet: &Packet, cx: &mut Cx<'_>) {
+        self.last_event = self.now;
         self.count_call();
-        let mut cx = Cx::new(self.now, node, &mut self.outbox, trace.map(|t| t as _));
+        cx.turn(self.now, node);
         let engine = &mut self.engines[node.0 as usize];
-        engine.input(&mut cx, port, packet);
+        engine.input(cx, port, packet);
         let next = engine.next_wake();
         debug_assert!(next.is_none_or(|next| next >= self.now), "a deadline in the past");
         self.wakes.ask(node, next);
     }
 
     /// Breadth first: packets are delivered in the order in which they were sent.
-    fn settle(&mut self, mut trace: Option<&mut (dyn Trace + 'static)>) {
+    fn settle(&mut self, cx: &mut Cx<'_>) {
         let mut next = 0;
-        while let Some(&(from, port, packet)) = self.outbox.get(next) {
+        while let Some(&(from, port, packet)) = cx.sent(next) {
             next += 1;
             match self.destination(from, port, packet.flow) {
-                Some(to) => self.deliver(to, &packet, trace.as_deref_mut()),
+                Some(to) => self.deliver(to, &packet, cx),
                 None => self.egress.push((self.now, from, port, packet)),
             }
         }
-        self.outbox.clear();
+        cx.all_delivered();
     }
 
     fn destination(&self, from: NodeId, port: Port, flow: FlowId) -> Option<(NodeId, Port)> {

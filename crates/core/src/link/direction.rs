@@ -6,12 +6,11 @@
 //! What waits, what is being sent and what is in flight follow from three marks in one ring of
 //! packets, brought up to date when somebody asks.
 
-use std::collections::VecDeque;
-
 use super::{Channel, Framing, Load, Propagation, Slot, Tail, Transmitter};
 use crate::engine::{Count, Cx, Engine, Ledger};
 use crate::packet::{Packet, Port};
 use crate::profile::Profile;
+use crate::ring::Ring;
 use crate::time::{Duration, Instant};
 use crate::trace::{DropCause, EventKind};
 use crate::units::{BitRate, Bits};
@@ -32,13 +31,12 @@ pub struct DirectionConfig {
 }
 
 /// A packet that was let in and has not arrived yet.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct OnTheWay {
     arrival: Instant,
     start: Instant,
     departure: Instant,
-    frame: Bits,
-    link_bytes: u32,
+    frame_bits: u32,
     damaged: bool,
     packet: Packet,
 }
@@ -46,7 +44,7 @@ struct OnTheWay {
 impl OnTheWay {
     fn load(&self) -> Load {
         let Packet { flow, bytes, .. } = self.packet;
-        Load { flow, bytes, link_bytes: self.link_bytes }
+        Load { flow, bytes, link_bytes: self.frame_bits.div_ceil(8) }
     }
 }
 
@@ -75,24 +73,25 @@ pub struct Counters {
     pub in_flight_bytes: u64,
 }
 
-/// One size's frame, worked out once: packets come in few sizes.
-#[derive(Clone, Copy, Debug)]
-struct Sized {
-    bytes: u32,
-    frame: Bits,
-    link_bytes: u32,
+/// A packet's size on the link. A frame of the largest IP packet, 65,535 bytes, may grow a
+/// thousandfold within 32 bits.
+fn frame_bits(framing: &Framing, ip_bytes: u32) -> u32 {
+    u32::try_from(framing.frame(ip_bytes).0).unwrap_or(u32::MAX)
 }
 
 /// One direction of a link. See the module's description.
 #[derive(Debug)]
 pub struct Direction {
     framing: Framing,
-    last_size: Sized,
+    /// The last packet's bytes and its bits on the link: packets come in few sizes.
+    last_size: (u32, u32),
     queue: Tail,
     transmitter: Transmitter,
     channel: Channel,
     propagation: Propagation,
-    line: VecDeque<OnTheWay>,
+    line: Ring<OnTheWay>,
+    /// The arrival of the first packet of `line`.
+    first_arrival: Option<Instant>,
     /// Packets of `line` whose first bit was sent; they come first in it.
     started: usize,
     /// Packets of `line` whose last bit was sent; they come first among the started.
@@ -121,12 +120,13 @@ impl Direction {
     pub fn new(config: DirectionConfig) -> Option<Self> {
         Some(Self {
             framing: config.framing,
-            last_size: sized(&config.framing, 0),
+            last_size: (0, frame_bits(&config.framing, 0)),
             queue: config.queue,
             transmitter: Transmitter::new(config.rate)?,
             channel: config.channel,
             propagation: Propagation::new(config.delay),
-            line: VecDeque::new(),
+            line: Ring::default(),
+            first_arrival: None,
             started: 0,
             departed: 0,
             received: Count::default(),
@@ -150,7 +150,7 @@ impl Direction {
     /// The counters as of `now`. Asking changes no packet's way.
     pub fn settle(&mut self, now: Instant) -> Counters {
         self.start_due(now);
-        while self.departed < self.started && self.line[self.departed].departure <= now {
+        while self.departed < self.started && self.line.at(self.departed).departure <= now {
             self.depart_next();
         }
         let waiting = self.queue.occupancy();
@@ -170,9 +170,11 @@ impl Direction {
 
     /// Marks as started what is due by `now`. What waits is what is not marked.
     fn start_due(&mut self, now: Instant) {
-        while let Some(next) = self.line.get(self.started)
-            && next.start <= now
-        {
+        while self.started < self.line.len() {
+            let next = self.line.at(self.started);
+            if next.start > now {
+                return;
+            }
             self.queue.leave(next.start, next.load());
             self.started_bytes += u64::from(next.packet.bytes);
             self.started += 1;
@@ -181,9 +183,9 @@ impl Direction {
 
     /// Marks the next packet as sent.
     fn depart_next(&mut self) {
-        let next = &self.line[self.departed];
+        let next = self.line.at(self.departed);
         self.sent_packets += 1;
-        self.sent_bits += next.frame.0;
+        self.sent_bits += u64::from(next.frame_bits);
         self.busy += next.departure - next.start;
         self.departed_bytes += u64::from(next.packet.bytes);
         self.departed += 1;
@@ -204,24 +206,22 @@ impl Direction {
         if self.departed == 0 {
             self.depart_next();
         }
-        let Some(first) = self.line.pop_front() else { return };
+        let first = self.line.at(0);
+        let (packet, damaged) = (&first.packet, first.damaged);
+        self.arrived_bytes += u64::from(packet.bytes);
+        if damaged {
+            self.dropped[DropCause::BitError as usize].add(packet.bytes);
+            cx.trace(cx.now(), EventKind::Dropped(DropCause::BitError), packet);
+        } else {
+            self.delivered.add(packet.bytes);
+            cx.trace(cx.now(), EventKind::Delivered, packet);
+            cx.send(Self::OUT, *packet);
+        }
+        self.line.drop_front();
         self.started -= 1;
         self.departed -= 1;
-        self.arrived_bytes += u64::from(first.packet.bytes);
-        if first.damaged {
-            self.drop(cx, DropCause::BitError, &first.packet);
-            return;
-        }
-        self.delivered.add(first.packet.bytes);
-        cx.trace(cx.now(), EventKind::Delivered, &first.packet);
-        cx.send(Self::OUT, first.packet);
+        self.first_arrival = self.line.front().map(|first| first.arrival);
     }
-}
-
-fn sized(framing: &Framing, bytes: u32) -> Sized {
-    let frame = framing.frame(bytes);
-    let link_bytes = u32::try_from(frame.bytes_rounded_up().0).unwrap_or(u32::MAX);
-    Sized { bytes, frame, link_bytes }
 }
 
 impl Engine for Direction {
@@ -230,15 +230,16 @@ impl Engine for Direction {
         let now = cx.now();
         self.received.add(packet.bytes);
         self.start_due(now);
-        if packet.bytes != self.last_size.bytes {
-            self.last_size = sized(&self.framing, packet.bytes);
+        if packet.bytes != self.last_size.0 {
+            self.last_size = (packet.bytes, frame_bits(&self.framing, packet.bytes));
         }
-        let Sized { frame, link_bytes, bytes } = self.last_size;
-        let load = Load { flow: packet.flow, bytes, link_bytes };
+        let (bytes, frame_bits) = self.last_size;
+        let load = Load { flow: packet.flow, bytes, link_bytes: frame_bits.div_ceil(8) };
         if let Err(cause) = self.queue.admit(now, load, self.transmitter.wait(now)) {
             self.drop(cx, cause, packet);
             return;
         }
+        let frame = Bits(frame_bits.into());
         let Slot { start, departure } = self.transmitter.take(now, frame);
         let damaged = self.channel.damages(frame);
         let arrival = self.propagation.arrival(departure);
@@ -250,26 +251,21 @@ impl Engine for Direction {
             self.started_bytes += u64::from(bytes);
             self.started += 1;
         }
+        if self.first_arrival.is_none() {
+            self.first_arrival = Some(arrival);
+        }
         let packet = *packet;
-        self.line.push_back(OnTheWay {
-            arrival,
-            start,
-            departure,
-            frame,
-            link_bytes,
-            damaged,
-            packet,
-        });
+        self.line.push_back(OnTheWay { arrival, start, departure, frame_bits, damaged, packet });
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
-        while self.line.front().is_some_and(|first| first.arrival <= cx.now()) {
+        while self.first_arrival.is_some_and(|arrival| arrival <= cx.now()) {
             self.arrive(cx);
         }
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        self.line.front().map(|first| first.arrival)
+        self.first_arrival
     }
 
     fn ledger(&self) -> Ledger {

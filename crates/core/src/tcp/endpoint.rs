@@ -8,7 +8,9 @@
 use super::config::Config;
 use super::exchange::{Ack, Outgoing};
 use super::receiver::{Receiver, UNSCALED_WINDOW_MAX, WINDOW_SHIFT_MAX};
-use super::segment::{Offer, SACK_BLOCKS_MAX, Segment, TIMESTAMP_OPTION_BYTES, Timestamps};
+use super::segment::{
+    Offer, SACK_BLOCKS_MAX, SackBlocks, Segment, TIMESTAMP_OPTION_BYTES, Timestamps,
+};
 use super::sender::Sender;
 use super::seq::{Position, Wire};
 use crate::engine::{Count, Cx, Engine, Ledger};
@@ -148,7 +150,9 @@ impl Endpoint {
         // RFC 9293, 3.10.7.4: a SYN that does not repeat the first one, and an ACK of what was never
         // sent, are answered by what is true and otherwise ignored.
         let strange_syn = segment.syn && segment.seq != peer_initial;
-        if strange_syn || self.acks_unsent(segment) {
+        let una = self.sender.una();
+        let ack = segment.ack.map(|ack| ack.to_position(self.initial, una));
+        if strange_syn || ack.is_some_and(|ack| ack > self.sender.max()) {
             self.receiver.acknowledge_at_once();
             self.flush(cx);
             return;
@@ -160,7 +164,9 @@ impl Endpoint {
         {
             self.timestamp_recent = timestamps.value;
         }
-        self.on_ack(now, segment);
+        if let Some(ack) = ack {
+            self.on_ack(now, segment, ack);
+        }
         if self.facts.established.is_none() && self.sender.opened() {
             self.facts.established = Some(now);
         }
@@ -181,11 +187,6 @@ impl Endpoint {
             self.facts.first_delivery.get_or_insert(now);
             self.facts.last_delivery = Some(now);
         }
-    }
-
-    fn acks_unsent(&self, segment: &Segment) -> bool {
-        let una = self.sender.una();
-        segment.ack.is_some_and(|ack| ack.to_position(self.initial, una) > self.sender.max())
     }
 
     /// RFC 7323, 4.3: an older value than the last one echoed comes from a segment that was overtaken.
@@ -210,14 +211,12 @@ impl Endpoint {
         self.receiver.negotiated(scaling, payload);
     }
 
-    fn on_ack(&mut self, now: Instant, segment: &Segment) {
-        let Some(ack) = segment.ack else { return };
+    fn on_ack(&mut self, now: Instant, segment: &Segment, position: Position) {
         let anchor = self.sender.una();
-        let position = ack.to_position(self.initial, anchor);
         let shift = if segment.syn { 0 } else { self.agreed.peer_shift };
         let mut blocks = [(0, 0); SACK_BLOCKS_MAX];
         let mut count = 0;
-        if self.agreed.sack {
+        if self.agreed.sack && !segment.sack.as_slice().is_empty() {
             for (block, (start, end)) in blocks.iter_mut().zip(segment.sack.as_slice()) {
                 let place = |wire: &Wire| wire.to_position(self.initial, anchor);
                 *block = (place(start), place(end));
@@ -261,27 +260,35 @@ impl Endpoint {
 
     fn emit(&mut self, cx: &mut Cx<'_>, outgoing: Outgoing) {
         let now = cx.now();
+        let syn = outgoing.syn;
+        let stamped = self.agreed.timestamps || (syn && self.offers_timestamps());
+        let (ack, window) = match self.peer_initial {
+            Some(peer_initial) => {
+                let (ack, window) = self.receiver.acknowledge(syn);
+                self.acked_to = ack;
+                (Some(Wire::from_position(ack, peer_initial)), window)
+            }
+            None => (None, self.config.receive_buffer_initial.min(UNSCALED_WINDOW_MAX)),
+        };
         let mut segment = Segment {
+            connection: 0,
             seq: Wire::from_position(outgoing.position, self.initial),
-            syn: outgoing.syn,
+            syn,
             fin: outgoing.fin,
             payload: outgoing.payload,
-            ..Segment::default()
+            ack,
+            window: u16::try_from(window).expect("bounded by 65,535"),
+            offer: syn.then(|| self.offer()),
+            timestamps: stamped
+                .then(|| Timestamps { value: tick(now), echo: self.timestamp_recent }),
+            sack: SackBlocks::default(),
         };
-        if outgoing.syn {
-            segment.offer = Some(self.offer());
-        }
-        if self.agreed.timestamps || (outgoing.syn && self.offers_timestamps()) {
-            segment.timestamps = Some(Timestamps { value: tick(now), echo: self.timestamp_recent });
-        }
-        if let Some(peer_initial) = self.peer_initial {
-            // Blocks would push a full segment over the path's MTU; they ride on pure ACKs.
-            let sack = self.agreed.sack && outgoing.payload == 0;
-            self.receiver.acknowledge(&mut segment, peer_initial, sack);
-            self.acked_to = self.receiver.next();
-        } else {
-            let window = self.config.receive_buffer_initial.min(UNSCALED_WINDOW_MAX);
-            segment.window = u16::try_from(window).expect("bounded by 65,535");
+        // Blocks would push a full segment over the path's MTU; they ride on pure ACKs.
+        if outgoing.payload == 0
+            && self.agreed.sack
+            && let Some(peer_initial) = self.peer_initial
+        {
+            self.receiver.report_holes(&mut segment.sack, peer_initial);
         }
         let bytes = segment.ip_bytes();
         let id = PacketId::new(self.flow, self.maker, self.serial);

@@ -3,7 +3,7 @@
 
 use super::config::{AckPolicy, Config};
 use super::reassembly::Reassembly;
-use super::segment::Segment;
+use super::segment::{SackBlocks, Segment};
 use super::seq::{Position, Wire};
 use crate::time::{Duration, Instant};
 
@@ -182,26 +182,30 @@ impl Receiver {
         self.ack_now || self.ack_deadline().is_some_and(|deadline| deadline <= now)
     }
 
-    /// Fills in what every segment says about received data. `peer_initial` numbers the peer's SYN.
-    pub fn acknowledge(&mut self, segment: &mut Segment, peer_initial: Wire, sack: bool) {
+    /// What a segment says about received data: the next position expected, and the window field.
+    pub fn acknowledge(&mut self, syn: bool) -> (Position, u64) {
         self.unacked_segments = 0;
         self.unacked_since = None;
         self.ack_now = false;
-        segment.ack = Some(Wire::from_position(self.next, peer_initial));
         // A SYN's window is never scaled (RFC 7323, section 2.2).
-        let shift = if segment.syn { 0 } else { self.shift };
+        let shift = if syn { 0 } else { self.shift };
         // RFC 9293, 3.8.6: the right edge never moves back, so what the field cannot tell exactly is
         // rounded up where rounding down would move it (RFC 7323, 2.4).
         let opened = self.open_window() >> shift;
-        let promised = self.edge.saturating_sub(self.next).div_ceil(1 << shift);
+        let promised = (self.edge.saturating_sub(self.next) + (1 << shift) - 1) >> shift;
         let field = opened.max(promised).min(UNSCALED_WINDOW_MAX);
         self.edge = self.edge.max(self.next + (field << shift));
-        segment.window = u16::try_from(field).expect("bounded by 65,535");
-        if sack && !self.reassembly.is_empty() {
-            for (start, end) in self.reassembly.newest() {
-                let wire = |position| Wire::from_position(position, peer_initial);
-                segment.sack.push(wire(start), wire(end));
-            }
+        (self.next, field)
+    }
+
+    /// Adds the ranges received beyond a hole. `peer_initial` numbers the peer's SYN.
+    pub fn report_holes(&self, blocks: &mut SackBlocks, peer_initial: Wire) {
+        if self.reassembly.is_empty() {
+            return;
+        }
+        for (start, end) in self.reassembly.newest() {
+            let wire = |position| Wire::from_position(position, peer_initial);
+            blocks.push(wire(start), wire(end));
         }
     }
 

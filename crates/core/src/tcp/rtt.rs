@@ -13,6 +13,27 @@ pub struct RttEstimator {
     samples: u64,
     /// Times the time-out was doubled since the last sample (5.5).
     backoff: u32,
+    /// The present time-out: asked for with every ACK, changed by every sample.
+    rto: Duration,
+    sample_ticks: Ticks,
+    deadline_ticks: Ticks,
+}
+
+/// Rounds up to ticks, and remembers the last one: most questions fall into the same tick, and a
+/// comparison costs less than a division.
+#[derive(Clone, Copy, Debug)]
+struct Ticks {
+    step: Duration,
+    last: Duration,
+}
+
+impl Ticks {
+    fn round_up(&mut self, time: Duration) -> Duration {
+        if self.last < time || self.last.saturating_sub(time) >= self.step {
+            self.last = time.round_up_to(self.step);
+        }
+        self.last
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +52,20 @@ impl RttEstimator {
     /// An estimator without samples.
     #[must_use]
     pub fn new(config: RtoConfig) -> Self {
-        Self { config, smoothed: None, min: None, sum: Duration::ZERO, samples: 0, backoff: 0 }
+        let ticks = Ticks { step: config.granularity, last: Duration::ZERO };
+        let mut estimator = Self {
+            config,
+            smoothed: None,
+            min: None,
+            sum: Duration::ZERO,
+            samples: 0,
+            backoff: 0,
+            rto: Duration::ZERO,
+            sample_ticks: ticks,
+            deadline_ticks: ticks,
+        };
+        estimator.set_rto();
+        estimator
     }
 
     /// Takes a sample from a segment that was sent once (Karn's rule is the caller's).
@@ -40,13 +74,14 @@ impl RttEstimator {
         self.sum += rtt;
         self.samples += 1;
         self.backoff = 0;
-        let rtt = rtt.round_up_to(self.config.granularity).as_nanos();
+        let rtt = self.sample_ticks.round_up(rtt).as_nanos();
         let Some(Smoothed { srtt, rttvar }) = self.smoothed else {
             // 2.2: SRTT = R, RTTVAR = R / 2.
             self.smoothed = Some(Smoothed {
                 srtt: Duration::from_nanos(rtt),
                 rttvar: Duration::from_nanos(rtt / 2),
             });
+            self.set_rto();
             return;
         };
         // 2.3: beta = 1/4 and alpha = 1/8, in that order.
@@ -57,16 +92,19 @@ impl RttEstimator {
             srtt: Duration::from_nanos(srtt),
             rttvar: Duration::from_nanos(rttvar),
         });
+        self.set_rto();
     }
 
     /// The time-out expired (5.5): the next one is twice as long.
     pub fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
+        self.set_rto();
     }
 
     /// New data was acknowledged, so the path works again: forgets the backing off.
     pub fn path_works(&mut self) {
         self.backoff = 0;
+        self.set_rto();
     }
 
     /// The handshake is complete. RFC 6298, 5.7: if its timer expired and it gave no sample, a
@@ -75,12 +113,17 @@ impl RttEstimator {
         if self.smoothed.is_none() && self.backoff > 0 && self.config.initial < INITIAL_AFTER_LOSS {
             self.config.initial = INITIAL_AFTER_LOSS;
             self.backoff = 0;
+            self.set_rto();
         }
     }
 
     /// The present time-out.
     #[must_use]
     pub fn rto(&self) -> Duration {
+        self.rto
+    }
+
+    fn set_rto(&mut self) {
         let config = &self.config;
         let base = self.smoothed.map_or(config.initial, |Smoothed { srtt, rttvar }| {
             // 2.3: SRTT + max(G, K * RTTVAR) with K = 4.
@@ -90,15 +133,19 @@ impl RttEstimator {
                 RtoMinBounds::Variance => srtt + variance.max(config.min),
             }
         });
-        base.saturating_mul(1 << self.backoff).min(config.max)
+        self.rto = base.saturating_mul(1 << self.backoff).min(config.max);
     }
 
     /// When a time-out started at `start` expires: at the clock's next tick.
+    pub fn deadline(&mut self, start: Instant) -> Instant {
+        let since_start_of_run = (start + self.rto).saturating_since(Instant::START);
+        Instant::START + self.deadline_ticks.round_up(since_start_of_run)
+    }
+
+    /// The same, without remembering it.
     #[must_use]
-    pub fn deadline(&self, start: Instant) -> Instant {
-        let due = start + self.rto();
-        let since_start_of_run = due.saturating_since(Instant::START);
-        Instant::START + since_start_of_run.round_up_to(self.config.granularity)
+    pub fn deadline_from(&self, start: Instant) -> Instant {
+        self.clone().deadline(start)
     }
 
     /// The smoothed round-trip time, in clock ticks of the host.

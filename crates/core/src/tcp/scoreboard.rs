@@ -138,6 +138,10 @@ impl Scoreboard {
                 news(first.into());
             }
         }
+        self.unjudged = self.unjudged.max(self.removed);
+        if self.waiting.is_empty() && self.sacked.is_empty() {
+            return;
+        }
         while self.waiting.front().is_some_and(|&start| start < una) {
             self.waiting.pop_front();
         }
@@ -148,11 +152,15 @@ impl Scoreboard {
             }
             self.sacked.pop_front();
         }
-        self.unjudged = self.unjudged.max(self.removed);
     }
 
     /// The peer holds `start..end`. Reports what was not known before.
     pub(super) fn sack(&mut self, start: Position, end: Position, mut news: impl FnMut(Delivered)) {
+        // What an ACK repeats is mostly within one known range, which no look at segments changes.
+        let at = self.sacked.partition_point(|range| range.1 < end);
+        if self.sacked.get(at).is_some_and(|range| range.0 <= start) {
+            return;
+        }
         // Ranges end where segments do: a part of a segment is not known to have arrived.
         let Some(start) = self.first_start_from(start) else { return };
         let Some(end) = self.last_end_until(end).filter(|&end| end > start) else { return };

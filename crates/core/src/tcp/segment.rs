@@ -89,6 +89,9 @@ impl Segment {
     /// 2 + 2, timestamps 10 + 2, SACK 2 + 2 + 8 a block.
     #[must_use]
     pub fn option_bytes(&self) -> u32 {
+        if self.offer.is_none() && self.timestamps.is_none() && self.sack.count == 0 {
+            return 0;
+        }
         let offer = self.offer.map_or(0, |offer| {
             4 + if offer.window_shift.is_some() { 4 } else { 0 } + if offer.sack { 4 } else { 0 }
         });

@@ -519,7 +519,7 @@ impl Sender {
     /// peer is probed.
     fn persist_at(&self) -> Option<Instant> {
         let waits = self.una > 0 && self.written > self.nxt && self.new_payload().is_none();
-        waits.then(|| self.rtt.deadline(self.last_activity))
+        waits.then(|| self.rtt.deadline_from(self.last_activity))
     }
 
     /// Does what is due: detection, a probe, or a time-out.

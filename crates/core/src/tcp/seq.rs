@@ -24,11 +24,13 @@ impl Wire {
     #[must_use]
     #[expect(
         clippy::cast_possible_wrap,
-        reason = "two's complement distance, at most 2^31 either way"
+        clippy::cast_sign_loss,
+        reason = "two's complement distance, at most 2^31 either way; the sum is at least 0"
     )]
     pub fn to_position(self, initial: Self, anchor: Position) -> Position {
         let distance = self.0.wrapping_sub(Self::from_position(anchor, initial).0) as i32;
-        anchor.saturating_add_signed(i64::from(distance))
+        // Positions are below 2^63, so that the sum fits a signed number.
+        (anchor as i64 + i64::from(distance)).max(0) as u64
     }
 }
 
