@@ -173,7 +173,7 @@ mod tests {
         let mut transmitter =
             Transmitter::new(Profile::steps(steps).expect("rises")).expect("a rate");
         assert_eq!(transmitter.take(ms(0), Bits(8 * 125)).departure, ms(1_000));
-        assert_eq!(transmitter.take(ms(0), Bits(8 * 1)).departure, ms(13_000));
+        assert_eq!(transmitter.take(ms(0), Bits(8)).departure, ms(13_000));
     }
 
     #[test]
