@@ -12,5 +12,8 @@ pub use channel::Channel;
 pub use direction::{Counters, Direction, DirectionConfig};
 pub use framing::{Cells, Framing};
 pub use propagation::Propagation;
-pub use queue::{DropTail, Limit, Load, Occupancy, Tail};
+pub use queue::{
+    DropTail, EarlyPacketDiscard, Limit, Load, Occupancy, PerFlow, Ratio, Red, RedConfig,
+    SelectiveDrop, Tail, Unit,
+};
 pub use transmitter::{Slot, Transmitter};

@@ -1,37 +1,8 @@
 //! Drop-tail: a packet that finds no room is lost, all others wait their turn.
 
-use super::{Load, Occupancy};
+use super::{Limit, Load, Occupancy};
 use crate::time::Duration;
 use crate::trace::DropCause;
-
-/// How much may wait. What is being transmitted, or is in flight, does not wait and never counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// So many IP bytes.
-    Bytes(u64),
-    /// So many bytes on the link, framing included.
-    LinkBytes(u64),
-    /// So many packets.
-    Packets(u64),
-    /// A packet that would wait longer than this before its first bit is sent is lost.
-    Time(Duration),
-    /// No limit.
-    Unlimited,
-}
-
-impl Limit {
-    /// Whether one more packet that would wait `wait` fits beside what waits already.
-    #[must_use]
-    pub fn has_room(self, waiting: &Occupancy, load: Load, wait: Duration) -> bool {
-        match self {
-            Self::Bytes(most) => waiting.bytes + u64::from(load.bytes) <= most,
-            Self::LinkBytes(most) => waiting.link_bytes + u64::from(load.link_bytes) <= most,
-            Self::Packets(most) => waiting.packets < most,
-            Self::Time(most) => wait <= most,
-            Self::Unlimited => true,
-        }
-    }
-}
 
 /// See the module's description.
 #[derive(Clone, Copy, Debug)]
@@ -49,10 +20,7 @@ impl DropTail {
 
     /// See [`super::Tail::admit`].
     pub fn admit(&mut self, load: Load, wait: Duration) -> Result<(), DropCause> {
-        if wait == Duration::ZERO || self.limit.has_room(&self.waiting, load, wait) {
-            return Ok(());
-        }
-        Err(DropCause::QueueFull)
+        self.limit.admit(&self.waiting, load, wait)
     }
 
     /// Counts a packet that starts to wait.

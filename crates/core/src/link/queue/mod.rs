@@ -6,11 +6,22 @@
 //! becomes free.
 
 mod drop_tail;
+mod early_packet_discard;
+mod flows;
+mod limit;
+mod per_flow;
+mod red;
+mod selective_drop;
 
 use crate::packet::FlowId;
 use crate::time::{Duration, Instant};
 use crate::trace::DropCause;
-pub use drop_tail::{DropTail, Limit};
+pub use drop_tail::DropTail;
+pub use early_packet_discard::EarlyPacketDiscard;
+pub use limit::{Limit, Ratio, Unit};
+pub use per_flow::PerFlow;
+pub use red::{Red, RedConfig};
+pub use selective_drop::SelectiveDrop;
 
 /// A packet as a queue counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +69,14 @@ impl Occupancy {
 pub enum Tail {
     /// See [`DropTail`].
     DropTail(DropTail),
+    /// See [`Red`].
+    Red(Red),
+    /// See [`PerFlow`].
+    PerFlow(PerFlow),
+    /// See [`EarlyPacketDiscard`].
+    EarlyPacketDiscard(EarlyPacketDiscard),
+    /// See [`SelectiveDrop`].
+    SelectiveDrop(SelectiveDrop),
 }
 
 impl Tail {
@@ -67,9 +86,13 @@ impl Tail {
     ///
     /// # Errors
     /// The cause of the drop.
-    pub fn admit(&mut self, _now: Instant, load: Load, wait: Duration) -> Result<(), DropCause> {
+    pub fn admit(&mut self, now: Instant, load: Load, wait: Duration) -> Result<(), DropCause> {
         match self {
             Self::DropTail(queue) => queue.admit(load, wait),
+            Self::Red(queue) => queue.admit(now, load, wait),
+            Self::PerFlow(queue) => queue.admit(load, wait),
+            Self::EarlyPacketDiscard(queue) => queue.admit(load, wait),
+            Self::SelectiveDrop(queue) => queue.admit(load, wait),
         }
     }
 
@@ -77,13 +100,21 @@ impl Tail {
     pub fn enter(&mut self, load: Load) {
         match self {
             Self::DropTail(queue) => queue.enter(load),
+            Self::Red(queue) => queue.enter(load),
+            Self::PerFlow(queue) => queue.enter(load),
+            Self::EarlyPacketDiscard(queue) => queue.enter(load),
+            Self::SelectiveDrop(queue) => queue.enter(load),
         }
     }
 
     /// The first bit of a packet that waited is sent at `at`. Call in order of `at`.
-    pub fn leave(&mut self, _at: Instant, load: Load) {
+    pub fn leave(&mut self, at: Instant, load: Load) {
         match self {
             Self::DropTail(queue) => queue.leave(load),
+            Self::Red(queue) => queue.leave(at, load),
+            Self::PerFlow(queue) => queue.leave(load),
+            Self::EarlyPacketDiscard(queue) => queue.leave(load),
+            Self::SelectiveDrop(queue) => queue.leave(load),
         }
     }
 
@@ -92,6 +123,10 @@ impl Tail {
     pub fn occupancy(&self) -> &Occupancy {
         match self {
             Self::DropTail(queue) => queue.occupancy(),
+            Self::Red(queue) => queue.occupancy(),
+            Self::PerFlow(queue) => queue.occupancy(),
+            Self::EarlyPacketDiscard(queue) => queue.occupancy(),
+            Self::SelectiveDrop(queue) => queue.occupancy(),
         }
     }
 }

@@ -1,0 +1,92 @@
+//! Early packet discard (Romanow and Floyd, "Dynamics of TCP Traffic over ATM Networks", IEEE JSAC
+//! 13(4), 1995): a packet whose first cell finds the queue over a threshold is dropped whole, so
+//! that no cells of packets that are lost anyway are carried.
+//!
+//! A packet joins the queue in one piece, as it does at an edge device that cuts it into cells: the
+//! interleaving of the cells of several packets is not modelled. What the threshold leaves free
+//! (a few packets, in the paper) is room for the packets that came before it was passed.
+
+use super::{Limit, Load, Occupancy, Ratio, Unit};
+use crate::time::Duration;
+use crate::trace::DropCause;
+
+/// See the module's description.
+#[derive(Clone, Debug)]
+pub struct EarlyPacketDiscard {
+    limit: Limit,
+    unit: Unit,
+    most: u64,
+    threshold: Ratio,
+    waiting: Occupancy,
+}
+
+impl EarlyPacketDiscard {
+    /// An empty queue with this limit and this threshold, a share of the limit.
+    ///
+    /// # Panics
+    /// If the limit counts neither packets nor bytes: there would be nothing to have a share of.
+    #[must_use]
+    pub fn new(limit: Limit, threshold: Ratio) -> Self {
+        let (unit, most) = limit.counted().expect("a limit in packets or in bytes");
+        Self { limit, unit, most, threshold, waiting: Occupancy::default() }
+    }
+
+    /// See [`super::Tail::admit`].
+    pub fn admit(&mut self, load: Load, wait: Duration) -> Result<(), DropCause> {
+        if self.threshold.is_exceeded(self.unit.count(&self.waiting).into(), self.most) {
+            return Err(DropCause::EarlyPacketDiscard);
+        }
+        self.limit.admit(&self.waiting, load, wait)
+    }
+
+    /// Counts a packet that starts to wait.
+    pub fn enter(&mut self, load: Load) {
+        self.waiting.enter(load);
+    }
+
+    /// Counts a packet whose transmission starts.
+    pub fn leave(&mut self, load: Load) {
+        self.waiting.leave(load);
+    }
+
+    /// What waits.
+    #[must_use]
+    pub fn occupancy(&self) -> &Occupancy {
+        &self.waiting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::FlowId;
+
+    const SOME: Duration = Duration::from_millis(1);
+
+    /// A packet of so many cells of 53 bytes.
+    fn cells(cells: u32) -> Load {
+        Load { flow: FlowId(0), bytes: 48 * cells - 8, link_bytes: 53 * cells }
+    }
+
+    /// 1,000 cells and a threshold of 80 %: 800 cells may wait before packets are refused.
+    #[test]
+    fn the_threshold_is_passed_by_the_cell_that_exceeds_it() {
+        let threshold = Ratio::new(0.8).expect("in range");
+        let mut queue = EarlyPacketDiscard::new(Limit::LinkBytes(53 * 1_000), threshold);
+        queue.enter(cells(800));
+        assert_eq!(queue.admit(cells(32), SOME), Ok(()), "at the threshold");
+        queue.enter(cells(1));
+        assert_eq!(queue.admit(cells(1), SOME), Err(DropCause::EarlyPacketDiscard));
+        queue.leave(cells(1));
+        assert_eq!(queue.admit(cells(1), SOME), Ok(()));
+    }
+
+    #[test]
+    fn a_packet_below_the_threshold_may_still_be_too_large() {
+        let threshold = Ratio::new(0.8).expect("in range");
+        let mut queue = EarlyPacketDiscard::new(Limit::LinkBytes(53 * 100), threshold);
+        queue.enter(cells(80));
+        assert_eq!(queue.admit(cells(20), SOME), Ok(()));
+        assert_eq!(queue.admit(cells(21), SOME), Err(DropCause::QueueFull));
+    }
+}

@@ -1,0 +1,127 @@
+//! Limits of a queue, and the unit in which a queue counts what it holds.
+
+use super::{Load, Occupancy};
+use crate::time::Duration;
+use crate::trace::DropCause;
+
+/// What a queue counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Packets.
+    Packets,
+    /// IP bytes.
+    Bytes,
+    /// Bytes on the link, framing included.
+    LinkBytes,
+}
+
+impl Unit {
+    /// What `waiting` comes to.
+    #[must_use]
+    pub fn count(self, waiting: &Occupancy) -> u64 {
+        match self {
+            Self::Packets => waiting.packets,
+            Self::Bytes => waiting.bytes,
+            Self::LinkBytes => waiting.link_bytes,
+        }
+    }
+}
+
+/// How much may wait. What is being transmitted, or is in flight, does not wait and never counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// So many IP bytes.
+    Bytes(u64),
+    /// So many bytes on the link, framing included.
+    LinkBytes(u64),
+    /// So many packets.
+    Packets(u64),
+    /// A packet that would wait longer than this before its first bit is sent is lost.
+    Time(Duration),
+    /// No limit.
+    Unlimited,
+}
+
+impl Limit {
+    /// Whether one more packet that would wait `wait` fits beside what waits already.
+    #[must_use]
+    pub fn has_room(self, waiting: &Occupancy, load: Load, wait: Duration) -> bool {
+        match self {
+            Self::Bytes(most) => waiting.bytes + u64::from(load.bytes) <= most,
+            Self::LinkBytes(most) => waiting.link_bytes + u64::from(load.link_bytes) <= most,
+            Self::Packets(most) => waiting.packets < most,
+            Self::Time(most) => wait <= most,
+            Self::Unlimited => true,
+        }
+    }
+
+    /// [`Limit::has_room`] for a packet that arrives; one that waits for nobody needs no room.
+    pub(super) fn admit(
+        self,
+        waiting: &Occupancy,
+        load: Load,
+        wait: Duration,
+    ) -> Result<(), DropCause> {
+        if wait == Duration::ZERO || self.has_room(waiting, load, wait) {
+            return Ok(());
+        }
+        Err(DropCause::QueueFull)
+    }
+
+    /// What it counts and the most of it; `None` if it counts nothing that is held.
+    #[must_use]
+    pub fn counted(self) -> Option<(Unit, u64)> {
+        match self {
+            Self::Bytes(most) => Some((Unit::Bytes, most)),
+            Self::LinkBytes(most) => Some((Unit::LinkBytes, most)),
+            Self::Packets(most) => Some((Unit::Packets, most)),
+            Self::Time(_) | Self::Unlimited => None,
+        }
+    }
+}
+
+/// A share or a ratio in millionths, so that thresholds are compared without rounding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ratio {
+    millionths: u64,
+}
+
+impl Ratio {
+    /// `value` to the nearest millionth; `None` unless it lies in 0..=1,000,000.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the range is checked: at most 10^12"
+    )]
+    pub fn new(value: f64) -> Option<Self> {
+        (0.0..=1e6).contains(&value).then(|| Self { millionths: libm::round(value * 1e6) as u64 })
+    }
+
+    /// Whether `part` is more than this ratio of `whole`. For `part` below 2^108 and any `whole` of
+    /// 64 bits the products fit 128 bits.
+    pub(super) fn is_exceeded(self, part: u128, whole: u64) -> bool {
+        part * 1_000_000 > u128::from(self.millionths) * u128::from(whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_exceeded_by_more_and_not_by_as_much() {
+        let share = Ratio::new(0.8).expect("in range");
+        assert!(!share.is_exceeded(1_600, 2_000));
+        assert!(share.is_exceeded(1_601, 2_000));
+        let most = Ratio::new(1e6).expect("in range");
+        assert!(!most.is_exceeded(u128::from(u64::MAX) * 1_000_000, u64::MAX));
+    }
+
+    #[test]
+    fn a_ratio_is_a_number_in_range() {
+        for bad in [-0.1, 1e6 + 1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(Ratio::new(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Random early detection (Floyd and Jacobson, "Random Early Detection Gateways for Congestion
+//! Avoidance", IEEE/ACM Transactions on Networking 1(4), 1993; RFC 2309): packets are dropped at
+//! random, more often the longer the queue is on average, before there is no more room.
+//!
+//! - Average: `avg <- (1 - w) avg + w q` at every arrival, `q` what waits then. An arrival that
+//!   finds nobody waiting stands for the `m` packets that could have been sent since the last one
+//!   left the queue: `avg <- (1 - w)^m avg`, `m` the time since then over the time that a typical
+//!   packet takes, and at least one, since the arrival itself is a sample.
+//! - Between the thresholds a packet is dropped with `p_a = p_b / (1 - count p_b)`, `count` the
+//!   packets let in since the last drop: gaps between drops are then uniform on `1..=1/p_b` (the
+//!   second of the two methods that the paper compares). The paper's figure 2 raises `count` before
+//!   it is used, which makes every gap but the first one shorter by one; the law stated in the text
+//!   is kept here.
+//! - `p_b` rises from zero to `max_probability` between the thresholds. Above the upper one every
+//!   packet is dropped, or, if gentle (Floyd, "Recommendation on using the 'gentle' variant of
+//!   RED", 2000), `p_b` rises to one at twice the upper threshold.
+//! - Counted in bytes, `p_b` is scaled with the packet's size over the mean size, so that a byte,
+//!   and not a packet, has the same chance of being hit whatever packet it is in.
+//!
+//! Not modelled: marking (ECN), and adaptation of `max_probability`.
+
+use super::{Limit, Load, Occupancy, Unit};
+use crate::rng::Rng;
+use crate::time::{Duration, Instant};
+use crate::trace::DropCause;
+use crate::units::Probability;
+
+/// The parameters of a [`Red`] queue.
+#[derive(Clone, Copy, Debug)]
+pub struct RedConfig {
+    /// The hard limit, whatever the average.
+    pub limit: Limit,
+    /// What the average and the thresholds count.
+    pub unit: Unit,
+    /// Below this average nothing is dropped.
+    pub min_threshold: u64,
+    /// From this average on every packet is dropped, or, if gentle, more than `max_probability`.
+    pub max_threshold: u64,
+    /// The drop probability `p_b` as the average comes to `max_threshold`.
+    pub max_probability: Probability,
+    /// The weight `w` of a sample in the average.
+    pub weight: Probability,
+    /// Whether the probability rises on above `max_threshold`, to one at twice that.
+    pub gentle: bool,
+    /// The mean size of packets, to which their sizes are compared when bytes are counted.
+    pub mean_bytes: u32,
+    /// How long the transmission of a packet typically takes: the step of the average while idle.
+    /// Fixed for a run; with a rate that varies it is that of a typical rate.
+    pub idle_packet: Duration,
+}
+
+/// See the module's description.
+#[derive(Clone, Debug)]
+pub struct Red {
+    config: RedConfig,
+    rng: Rng,
+    waiting: Occupancy,
+    average: f64,
+    /// While nobody waits: the moment up to which the average knows of it.
+    empty_since: Instant,
+    /// Packets let in between the thresholds since the last drop.
+    count: u64,
+}
+
+impl Red {
+    /// An empty queue, drawing from `rng`.
+    ///
+    /// # Panics
+    /// If the thresholds do not rise, or the mean size or the idle step is zero.
+    #[must_use]
+    pub fn new(config: RedConfig, rng: Rng) -> Self {
+        assert!(config.min_threshold < config.max_threshold, "thresholds rise");
+        assert!(config.mean_bytes > 0, "packets have a size");
+        assert!(config.idle_packet > Duration::ZERO, "a transmission takes time");
+        let (waiting, empty_since) = (Occupancy::default(), Instant::START);
+        Self { config, rng, waiting, average: 0.0, empty_since, count: 0 }
+    }
+
+    /// See [`super::Tail::admit`].
+    pub fn admit(&mut self, now: Instant, load: Load, wait: Duration) -> Result<(), DropCause> {
+        self.sample(now);
+        if self.hits(load) {
+            return Err(DropCause::Red);
+        }
+        self.config.limit.admit(&self.waiting, load, wait)
+    }
+
+    /// Counts a packet that starts to wait.
+    pub fn enter(&mut self, load: Load) {
+        self.waiting.enter(load);
+    }
+
+    /// Counts a packet whose transmission starts at `at`.
+    pub fn leave(&mut self, at: Instant, load: Load) {
+        self.waiting.leave(load);
+        if self.waiting.packets == 0 {
+            self.empty_since = at;
+        }
+    }
+
+    /// What waits.
+    #[must_use]
+    pub fn occupancy(&self) -> &Occupancy {
+        &self.waiting
+    }
+
+    fn sample(&mut self, now: Instant) {
+        let weight = self.config.weight.get();
+        if self.waiting.packets > 0 {
+            let queued = real(self.config.unit.count(&self.waiting));
+            self.average += weight * (queued - self.average);
+            return;
+        }
+        let empty = real(now.saturating_since(self.empty_since).as_nanos());
+        let packets = (empty / real(self.config.idle_packet.as_nanos())).max(1.0);
+        self.average *= libm::pow(1.0 - weight, packets);
+        self.empty_since = now;
+    }
+
+    /// Whether chance, or an average beyond the thresholds, drops the packet. An average that never
+    /// comes near the lower threshold costs no draw.
+    fn hits(&mut self, load: Load) -> bool {
+        if self.average < real(self.config.min_threshold) {
+            self.count = 0;
+            return false;
+        }
+        let base = self.base_probability(load);
+        // count p_b reaches one when the longest gap is over.
+        let rest = 1.0 - real(self.count) * base;
+        let hit = rest <= base || self.rng.open_unit() * rest <= base;
+        self.count = if hit { 0 } else { self.count + 1 };
+        hit
+    }
+
+    /// `p_b`, for an average of at least the lower threshold.
+    fn base_probability(&self, load: Load) -> f64 {
+        let config = &self.config;
+        let (min, max) = (real(config.min_threshold), real(config.max_threshold));
+        let most = config.max_probability.get();
+        let base = if self.average < max {
+            most * (self.average - min) / (max - min)
+        } else if config.gentle && self.average < 2.0 * max {
+            most + (1.0 - most) * (self.average - max) / max
+        } else {
+            return 1.0;
+        };
+        match config.unit {
+            Unit::Packets => base,
+            Unit::Bytes | Unit::LinkBytes => {
+                (base * f64::from(load.bytes) / f64::from(config.mean_bytes)).min(1.0)
+            }
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an estimator does not see what is beyond 2^53")]
+fn real(number: u64) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::FlowId;
+
+    const SOME: Duration = Duration::from_millis(1);
+    const RED: Result<(), DropCause> = Err(DropCause::Red);
+
+    /// Thresholds 5 and 15 packets, `p_b` at most 1/32, a packet in 10 ms.
+    fn config(weight: f64) -> RedConfig {
+        let probability = |value| Probability::new(value).expect("a probability");
+        RedConfig {
+            limit: Limit::Packets(100),
+            unit: Unit::Packets,
+            min_threshold: 5,
+            max_threshold: 15,
+            max_probability: probability(1.0 / 32.0),
+            weight: probability(weight),
+            gentle: false,
+            mean_bytes: 500,
+            idle_packet: Duration::from_millis(10),
+        }
+    }
+
+    fn load(bytes: u32) -> Load {
+        Load { flow: FlowId(0), bytes, link_bytes: bytes + 8 }
+    }
+
+    fn ms(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    /// A queue in which so many packets of 500 bytes wait.
+    fn holding(config: RedConfig, packets: u32) -> Red {
+        let mut queue = Red::new(config, Rng::stream(1, "red"));
+        (0..packets).for_each(|_| queue.enter(load(500)));
+        queue
+    }
+
+    /// The numbers of packets from one drop to the next, with a queue that stays as it is.
+    fn gaps(queue: &mut Red, bytes: u32, drops: usize) -> Vec<usize> {
+        let mut gaps = vec![1];
+        while gaps.len() <= drops {
+            let last = gaps.len() - 1;
+            if queue.admit(ms(0), load(bytes), SOME) == RED {
+                gaps.push(1);
+            } else {
+                gaps[last] += 1;
+            }
+        }
+        gaps.truncate(drops);
+        gaps
+    }
+
+    fn mean(gaps: &[usize]) -> f64 {
+        real(gaps.iter().sum::<usize>() as u64) / real(gaps.len() as u64)
+    }
+
+    /// w = 1/4 and 4, 4, 4, 8 packets: 1, 1 + 3/4, 1.75 + 2.25/4, 2.3125 + 5.6875/4. Quarters are
+    /// exact.
+    #[test]
+    fn the_average_follows_the_hand_computed_series() {
+        let mut queue = holding(config(0.25), 4);
+        let mut averages = Vec::new();
+        for more in [0, 0, 0, 4] {
+            (0..more).for_each(|_| queue.enter(load(500)));
+            assert_eq!(queue.admit(ms(0), load(500), SOME), Ok(()));
+            averages.push(queue.average);
+        }
+        assert_eq!(averages, [1.0, 1.75, 2.312_5, 3.734_375]);
+    }
+
+    /// After 30 ms without anybody waiting, at 10 ms a packet, the average has seen three empty
+    /// queues: 8 / 2^3 = 1. 5 ms later it sees the next one, which is less than a step away and
+    /// counts as one.
+    #[test]
+    fn an_empty_queue_lets_the_average_decay_by_the_packets_it_could_have_sent() {
+        let mut queue = holding(config(0.5), 1);
+        queue.average = 8.0;
+        queue.leave(ms(100), load(500));
+        assert_eq!(queue.admit(ms(130), load(500), Duration::ZERO), Ok(()));
+        assert_eq!(queue.average, 1.0);
+        assert_eq!(queue.admit(ms(135), load(500), Duration::ZERO), Ok(()));
+        assert_eq!(queue.average, 0.5);
+    }
+
+    #[test]
+    fn below_the_lower_threshold_nothing_is_dropped_and_above_the_upper_everything() {
+        let mut below = holding(config(1.0), 4);
+        assert!((0..10_000).all(|_| below.admit(ms(0), load(500), SOME).is_ok()));
+        let mut above = holding(config(1.0), 15);
+        assert!((0..1_000).all(|_| above.admit(ms(0), load(500), SOME) == RED));
+    }
+
+    /// At the middle of the thresholds p_b = 1/64: gaps are uniform on 1..=64, mean (64 + 1) / 2 =
+    /// 1/(2 p_b) + 1/2. Of 64,000 each length comes 1,000 times, deviation 31.4; five of them.
+    #[test]
+    fn gaps_between_drops_are_uniform() {
+        let gaps = gaps(&mut holding(config(1.0), 10), 500, 64_000);
+        let mut counts = [0u64; 65];
+        gaps.iter().for_each(|&gap| counts[gap] += 1);
+        assert!(counts[1..].iter().all(|count| count.abs_diff(1_000) < 157), "{counts:?}");
+        assert!((mean(&gaps) - 32.5).abs() < 5.0 * 18.47 / libm::sqrt(64_000.0), "{}", mean(&gaps));
+    }
+
+    /// In bytes and at the middle of the thresholds, a packet of twice the mean size has p_b = 1/32
+    /// and one of a quarter 1/256: mean gaps 16.5 and 128.5. The error of the mean of 4,000 uniform
+    /// gaps on 1..=n is n / sqrt(12 * 4,000): 0.15 and 1.17; five of them.
+    #[test]
+    fn counted_in_bytes_a_large_packet_is_hit_more_often() {
+        let bytes = RedConfig {
+            unit: Unit::Bytes,
+            min_threshold: 2_500,
+            max_threshold: 7_500,
+            ..config(1.0)
+        };
+        let large = mean(&gaps(&mut holding(bytes, 10), 1_000, 4_000));
+        assert!((large - 16.5).abs() < 0.74, "{large}");
+        let small = mean(&gaps(&mut holding(bytes, 10), 125, 4_000));
+        assert!((small - 128.5).abs() < 5.9, "{small}");
+    }
+
+    /// Gentle: at 15 packets p_b is still 1/32, at 22.5 (here: bytes) the mean of 1/32 and 1, at 30
+    /// one.
+    #[test]
+    fn gentle_raises_the_probability_to_one_at_twice_the_upper_threshold() {
+        let gentle = RedConfig { gentle: true, ..config(1.0) };
+        let base = |average| {
+            let mut queue = holding(gentle, 0);
+            queue.average = average;
+            queue.base_probability(load(500))
+        };
+        assert_eq!([5.0, 10.0, 15.0].map(base), [0.0, 1.0 / 64.0, 1.0 / 32.0]);
+        assert_eq!(base(22.5), (1.0 / 32.0 + 1.0) / 2.0);
+        assert_eq!(base(30.0), 1.0);
+        let mut full = holding(gentle, 30);
+        assert!((0..100).all(|_| full.admit(ms(0), load(500), SOME) == RED));
+    }
+
+    #[test]
+    fn the_hard_limit_does_not_wait_for_the_average() {
+        let mut queue = holding(RedConfig { limit: Limit::Packets(20), ..config(0.002) }, 20);
+        assert_eq!(queue.admit(ms(0), load(500), SOME), Err(DropCause::QueueFull));
+        assert_eq!(queue.admit(ms(0), load(500), Duration::ZERO), Ok(()));
+    }
+
+    /// An average that falls below the lower threshold ends a gap: the next one starts afresh, so
+    /// that the second of two packets of the longest gap (p_b = 1/2: two packets) is not certain to
+    /// be hit.
+    #[test]
+    fn a_quiet_period_starts_a_new_gap() {
+        let probability = Probability::new(1.0).expect("one");
+        let certain = RedConfig { max_probability: probability, ..config(1.0) };
+        let mut hits = 0;
+        for seed in 0..100 {
+            let mut queue = Red::new(certain, Rng::stream(seed, "red"));
+            queue.count = 1;
+            assert_eq!(queue.admit(ms(0), load(500), SOME), Ok(()));
+            (0..10).for_each(|_| queue.enter(load(500)));
+            hits += u32::from(queue.admit(ms(0), load(500), SOME) == RED);
+        }
+        // Binomial, 100 times 1/2: mean 50, deviation 5; five of them.
+        assert!(hits.abs_diff(50) < 25, "{hits}");
+    }
+}

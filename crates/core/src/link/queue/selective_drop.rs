@@ -1,0 +1,131 @@
+//! Selective drop (Goyal, Jain, Kalyanaraman, Fahmy and Kim, "UBR+: Improving Performance of TCP
+//! over ATM-UBR Service", ICC 1997; ATM Forum 96-1269): once the queue is over a threshold, a
+//! packet is dropped whole if its flow holds more than its share.
+//!
+//! With `x` queued in all, `y` queued of the packet's own flow and `n` flows that have something
+//! queued, a packet is dropped when `x > R limit` and `y n / x > Z`. `y n / x` is one for a flow
+//! that holds exactly the mean share. Like early packet discard, it sees packets and not cells.
+
+use super::flows::Flows;
+use super::{Limit, Load, Occupancy, Ratio, Unit};
+use crate::time::Duration;
+use crate::trace::DropCause;
+
+/// See the module's description.
+#[derive(Clone, Debug)]
+pub struct SelectiveDrop {
+    limit: Limit,
+    unit: Unit,
+    most: u64,
+    threshold: Ratio,
+    load_ratio: Ratio,
+    waiting: Occupancy,
+    flows: Flows,
+}
+
+impl SelectiveDrop {
+    /// An empty queue with this limit, threshold R (a share of the limit) and load ratio Z. All
+    /// loads are counted in the unit of the limit.
+    ///
+    /// # Panics If the limit counts neither packets nor bytes: there would be nothing to have a
+    /// share of.
+    #[must_use]
+    pub fn new(limit: Limit, threshold: Ratio, load_ratio: Ratio) -> Self {
+        let (unit, most) = limit.counted().expect("a limit in packets or in bytes");
+        let (waiting, flows) = (Occupancy::default(), Flows::default());
+        Self { limit, unit, most, threshold, load_ratio, waiting, flows }
+    }
+
+    /// See [`super::Tail::admit`].
+    pub fn admit(&mut self, load: Load, wait: Duration) -> Result<(), DropCause> {
+        let all = self.unit.count(&self.waiting);
+        if self.threshold.is_exceeded(all.into(), self.most) {
+            let own = self.unit.count(&self.flows.of(load.flow));
+            // Fewer than 2^33 flows: the product is below 2^97.
+            let scaled = u128::from(own) * u128::from(self.flows.active());
+            if self.load_ratio.is_exceeded(scaled, all) {
+                return Err(DropCause::SelectiveDrop);
+            }
+        }
+        self.limit.admit(&self.waiting, load, wait)
+    }
+
+    /// Counts a packet that starts to wait.
+    pub fn enter(&mut self, load: Load) {
+        self.waiting.enter(load);
+        self.flows.enter(load);
+    }
+
+    /// Counts a packet whose transmission starts.
+    pub fn leave(&mut self, load: Load) {
+        self.waiting.leave(load);
+        self.flows.leave(load);
+    }
+
+    /// What waits.
+    #[must_use]
+    pub fn occupancy(&self) -> &Occupancy {
+        &self.waiting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::FlowId;
+
+    const SOME: Duration = Duration::from_millis(1);
+    const DROP: Result<(), DropCause> = Err(DropCause::SelectiveDrop);
+
+    fn cells(flow: u32, cells: u32) -> Load {
+        Load { flow: FlowId(flow), bytes: 48 * cells - 8, link_bytes: 53 * cells }
+    }
+
+    /// Room for 1,000 cells, R = 0.9, and what waits of each flow, in cells.
+    fn holding(load_ratio: f64, waiting: &[(u32, u32)]) -> SelectiveDrop {
+        let ratio = |value| Ratio::new(value).expect("in range");
+        let mut queue =
+            SelectiveDrop::new(Limit::LinkBytes(53 * 1_000), ratio(0.9), ratio(load_ratio));
+        waiting.iter().for_each(|&(flow, count)| queue.enter(cells(flow, count)));
+        queue
+    }
+
+    /// 900 cells are not more than 0.9 of 1,000; with 901 the flow that holds 601 has
+    /// 601 * 2 / 901 = 1.33 > 0.8 of its share, and the other 300 * 2 / 901 = 0.67.
+    #[test]
+    fn below_the_threshold_nobody_is_refused_and_above_it_who_has_most() {
+        let mut queue = holding(0.8, &[(0, 600), (1, 300)]);
+        assert_eq!(queue.admit(cells(0, 1), SOME), Ok(()));
+        queue.enter(cells(0, 1));
+        assert_eq!(queue.admit(cells(0, 1), SOME), DROP);
+        assert_eq!(queue.admit(cells(1, 1), SOME), Ok(()));
+        assert_eq!(queue.admit(cells(2, 1), SOME), Ok(()), "it holds nothing");
+    }
+
+    /// 950 cells of three flows: Z = 0.6 is reached at y = 0.6 * 950 / 3 = 190 exactly.
+    #[test]
+    fn a_flow_at_its_ratio_is_let_in() {
+        let mut at = holding(0.6, &[(0, 190), (1, 380), (2, 380)]);
+        assert_eq!(at.admit(cells(0, 1), SOME), Ok(()));
+        let mut over = holding(0.6, &[(0, 191), (1, 380), (2, 379)]);
+        assert_eq!(over.admit(cells(0, 1), SOME), DROP);
+    }
+
+    /// 950 cells, 400 of them of flow 0: with two flows 400 * 2 / 950 = 0.84 < 1, with three
+    /// 400 * 3 / 950 = 1.26 > 1. A flow whose last packet left counts no more.
+    #[test]
+    fn only_flows_with_something_queued_share() {
+        let mut three = holding(1.0, &[(0, 400), (1, 300), (2, 250)]);
+        assert_eq!(three.admit(cells(0, 1), SOME), DROP);
+        three.leave(cells(2, 250));
+        three.enter(cells(1, 250));
+        assert_eq!(three.admit(cells(0, 1), SOME), Ok(()));
+    }
+
+    #[test]
+    fn the_hard_limit_holds_for_every_flow() {
+        let mut queue = holding(0.8, &[(0, 990)]);
+        assert_eq!(queue.admit(cells(1, 11), SOME), Err(DropCause::QueueFull));
+        assert_eq!(queue.admit(cells(1, 10), SOME), Ok(()));
+    }
+}
