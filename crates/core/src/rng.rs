@@ -26,6 +26,12 @@ pub fn fnv1a(bytes: &[u8]) -> u64 {
     })
 }
 
+/// One to one, and each bit of the result depends on every bit of `word`: for hashing small
+/// numbers, which FNV-1a spreads too evenly to pass for chance.
+pub(crate) fn scramble(word: u64) -> u64 {
+    SplitMix64(word).next()
+}
+
 /// A xoshiro256++ generator.
 #[derive(Clone, Debug)]
 pub struct Rng([u64; 4]);

@@ -13,7 +13,7 @@ pub use direction::{Counters, Direction, DirectionConfig};
 pub use framing::{Cells, Framing};
 pub use propagation::Propagation;
 pub use queue::{
-    DropTail, EarlyPacketDiscard, Limit, Load, Occupancy, PerFlow, Ratio, Red, RedConfig,
-    SelectiveDrop, Tail, Unit,
+    CoDel, CoDelConfig, DropTail, EarlyPacketDiscard, FqCoDel, FqCoDelConfig, Head, Limit, Load,
+    Occupancy, PerFlow, Queued, Ratio, Red, RedConfig, SelectiveDrop, StrictPriority, Tail, Unit,
 };
 pub use transmitter::{Slot, Transmitter};

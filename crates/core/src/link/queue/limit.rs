@@ -68,6 +68,17 @@ impl Limit {
         Err(DropCause::QueueFull)
     }
 
+    /// Whether what waits is within the limit. A limit in time says nothing about it.
+    pub(super) fn holds(self, waiting: &Occupancy) -> bool {
+        self.counted().is_none_or(|(unit, most)| unit.count(waiting) <= most)
+    }
+
+    /// # Panics
+    /// If it is a limit in time, which only a queue that knows the wait of an arrival can keep.
+    pub(super) fn assert_held(self) {
+        assert!(!matches!(self, Self::Time(_)), "a limit in packets or bytes, or none");
+    }
+
     /// What it counts and the most of it; `None` if it counts nothing that is held.
     #[must_use]
     pub fn counted(self) -> Option<(Unit, u64)> {

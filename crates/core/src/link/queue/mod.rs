@@ -2,26 +2,35 @@
 //!
 //! There are two kinds. A [`Tail`] discipline is first in, first out, and decides when a packet
 //! arrives; its packets' whole way is then known, so a direction needs no event when a transmission
-//! ends. A head discipline decides which packet leaves, and whether it does, when the transmitter
-//! becomes free.
+//! ends. A [`Head`] discipline decides which packet leaves, and whether it does, when the
+//! transmitter becomes free.
 
+mod codel;
 mod drop_tail;
 mod early_packet_discard;
 mod flows;
+mod fq_codel;
 mod limit;
 mod per_flow;
 mod red;
 mod selective_drop;
+mod strict_priority;
+#[cfg(test)]
+mod testing;
 
-use crate::packet::FlowId;
+use crate::packet::{FlowId, Packet};
 use crate::time::{Duration, Instant};
 use crate::trace::DropCause;
+use crate::units::Bits;
+pub use codel::{CoDel, CoDelConfig};
 pub use drop_tail::DropTail;
 pub use early_packet_discard::EarlyPacketDiscard;
+pub use fq_codel::{FqCoDel, FqCoDelConfig};
 pub use limit::{Limit, Ratio, Unit};
 pub use per_flow::PerFlow;
 pub use red::{Red, RedConfig};
 pub use selective_drop::SelectiveDrop;
+pub use strict_priority::StrictPriority;
 
 /// A packet as a queue counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +41,26 @@ pub struct Load {
     pub bytes: u32,
     /// Its bytes on the link, framing included, rounded up.
     pub link_bytes: u32,
+}
+
+/// A packet in a [`Head`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// The packet.
+    pub packet: Packet,
+    /// Its size on the link.
+    pub frame: Bits,
+    /// When it was pushed.
+    pub entered: Instant,
+}
+
+impl Queued {
+    /// The packet as a queue counts it.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let link_bytes = u32::try_from(self.frame.bytes_rounded_up().0).unwrap_or(u32::MAX);
+        Load { flow: self.packet.flow, bytes: self.packet.bytes, link_bytes }
+    }
 }
 
 /// What waits, counted.
@@ -128,5 +157,68 @@ impl Tail {
             Self::EarlyPacketDiscard(queue) => queue.occupancy(),
             Self::SelectiveDrop(queue) => queue.occupancy(),
         }
+    }
+}
+
+/// A discipline that decides when the transmitter becomes free.
+///
+/// It keeps count of what waits. A packet that it drops is handed to `lost` with the cause, and
+/// waits no more by then.
+#[derive(Clone, Debug)]
+pub enum Head {
+    /// See [`CoDel`].
+    CoDel(CoDel),
+    /// See [`FqCoDel`].
+    FqCoDel(FqCoDel),
+    /// See [`StrictPriority`].
+    StrictPriority(StrictPriority),
+}
+
+impl Head {
+    /// Takes in a packet that arrives. What has no room is lost: the packet itself, or, where
+    /// queues share the room, packets of the longest queue, the packet itself perhaps among them.
+    pub fn push(
+        &mut self,
+        now: Instant,
+        queued: Queued,
+        lost: &mut impl FnMut(DropCause, &Packet),
+    ) {
+        debug_assert_eq!(queued.entered, now, "a packet enters when it is pushed");
+        match self {
+            Self::CoDel(queue) => queue.push(queued, lost),
+            Self::FqCoDel(queue) => queue.push(queued, lost),
+            Self::StrictPriority(queue) => queue.push(queued, lost),
+        }
+    }
+
+    /// The packet to send, if any waits. Call it whenever the transmitter is free, also when
+    /// nothing waits: that a queue ran empty is something that `CoDel` has to know.
+    pub fn pop(
+        &mut self,
+        now: Instant,
+        lost: &mut impl FnMut(DropCause, &Packet),
+    ) -> Option<Queued> {
+        match self {
+            Self::CoDel(queue) => queue.pop(now, lost),
+            Self::FqCoDel(queue) => queue.pop(now, lost),
+            Self::StrictPriority(queue) => queue.pop(),
+        }
+    }
+
+    /// What waits.
+    #[must_use]
+    pub fn occupancy(&self) -> &Occupancy {
+        match self {
+            Self::CoDel(queue) => queue.occupancy(),
+            Self::FqCoDel(queue) => queue.occupancy(),
+            Self::StrictPriority(queue) => queue.occupancy(),
+        }
+    }
+
+    /// Whether nothing waits. If something does, [`Head::pop`] gives a packet: no discipline drops
+    /// the last one there.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.occupancy().packets == 0
     }
 }

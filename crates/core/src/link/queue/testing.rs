@@ -1,0 +1,34 @@
+//! What the tests of several disciplines need.
+
+use super::Queued;
+use crate::packet::{Body, FlowId, Maker, Packet, PacketId};
+use crate::time::Instant;
+use crate::trace::DropCause;
+use crate::units::{Bits, Bytes};
+
+/// The `serial`-th packet of a flow, which came at `millis`.
+pub(super) fn queued(flow: u32, serial: u64, bytes: u32, millis: u64) -> Queued {
+    let (flow, entered) = (FlowId(flow), Instant::from_millis(millis));
+    let id = PacketId::new(flow, Maker::Sender, serial);
+    let body = Body::Datagram { sequence: serial };
+    let packet = Packet { id, born: entered, flow, bytes, body };
+    Queued { packet, frame: Bits::from(Bytes(u64::from(bytes) + 8)), entered }
+}
+
+/// The position of a packet among those of its flow.
+pub(super) fn serial(packet: &Packet) -> u64 {
+    match packet.body {
+        Body::Datagram { sequence } => sequence,
+        Body::Segment(_) => unreachable!("tests of queues send datagrams"),
+    }
+}
+
+/// What was lost: the cause, the flow and the serial of each packet, in order.
+#[derive(Debug, Default)]
+pub(super) struct Losses(pub(super) Vec<(DropCause, u32, u64)>);
+
+impl Losses {
+    pub(super) fn note(&mut self) -> impl FnMut(DropCause, &Packet) {
+        |cause, packet| self.0.push((cause, packet.flow.0, serial(packet)))
+    }
+}

@@ -1,0 +1,246 @@
+//! Every queue discipline, fed at random: nothing is lost unseen or counted twice, flows keep their
+//! order, limits hold. Disciplines that decide at arrival go through the conformance kit inside a
+//! direction.
+//!
+//! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` (read by proptest) run more cases, or the same ones; a
+//! failure prints the set-up that shows it.
+
+use bentpipe_core::conformance::{Promises, Shape, check};
+use bentpipe_core::engine::Count;
+use bentpipe_core::link::{
+    Channel, CoDel, CoDelConfig, Direction, DirectionConfig, EarlyPacketDiscard, FqCoDel,
+    FqCoDelConfig, Framing, Head, Limit, Occupancy, PerFlow, Queued, Ratio, Red, RedConfig,
+    SelectiveDrop, StrictPriority, Tail, Unit,
+};
+use bentpipe_core::packet::{Body, FlowId, Maker, Packet, PacketId};
+use bentpipe_core::profile::Profile;
+use bentpipe_core::rng::Rng;
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_core::trace::DropCause;
+use bentpipe_core::units::{BitRate, Probability};
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(configured())]
+
+    #[test]
+    fn a_head_accounts_for_every_packet(head in heads(), steps in steps()) {
+        let (mut head, limit) = head;
+        let (mut books, mut now) = (Books::default(), Instant::START);
+        for step in steps {
+            now += Duration::from_micros(step.gap_micros);
+            match step.arrival {
+                Some((flow, bytes)) => books.push(&mut head, now, flow, bytes),
+                None => books.pop(&mut head, now),
+            }
+            let held = *head.occupancy();
+            prop_assert_eq!(Count { packets: held.packets, bytes: held.bytes }, books.held());
+            prop_assert_eq!(held.link_bytes, books.link_bytes);
+            prop_assert!(held.bytes <= held.bytes_max);
+            prop_assert_eq!(head.is_empty(), held.packets == 0);
+            prop_assert!(is_kept(limit, &held), "{:?} in {:?}", held, limit);
+        }
+        while !head.is_empty() {
+            books.pop(&mut head, now);
+        }
+        prop_assert_eq!(books.held(), Count::default());
+        prop_assert_eq!(head.pop(now, &mut |_, _| panic!("nothing is left to lose")), None);
+        prop_assert_eq!(head.occupancy().link_bytes, 0);
+    }
+
+    #[test]
+    fn a_direction_keeps_the_laws_with_every_tail(
+        tail in tails(), rate in 1u64..1_000_000, seed in any::<u64>(),
+    ) {
+        let config = || DirectionConfig {
+            rate: Profile::Constant(BitRate(rate * 100)),
+            delay: Profile::Constant(Duration::from_millis(270)),
+            framing: Framing::overhead(8),
+            queue: tail.clone(),
+            channel: Channel::Clear,
+        };
+        let build = || Direction::new(config()).expect("the rate is above zero");
+        let script = Shape::mixed(vec![Direction::IN]).script(seed);
+        let verdict = check(build, &Promises::default(), &script);
+        prop_assert!(verdict.is_ok(), "{}", verdict.expect_err("just seen"));
+    }
+}
+
+fn configured() -> ProptestConfig {
+    let from_environment = ProptestConfig::default();
+    let cases = from_environment.cases.max(1_000);
+    ProptestConfig { cases, failure_persistence: None, ..from_environment }
+}
+
+const FLOWS: u32 = 6;
+
+/// What was pushed, and what became of it.
+#[derive(Debug, Default)]
+struct Books {
+    pushed: Count,
+    popped: Count,
+    lost: Count,
+    /// Bytes on the link of what is held.
+    link_bytes: u64,
+    /// The serial that follows the last packet of each flow that left the queue, sent or dropped at
+    /// its head.
+    next: [u64; FLOWS as usize],
+}
+
+impl Books {
+    fn push(&mut self, head: &mut Head, now: Instant, flow: u32, bytes: u32) {
+        let serial = self.pushed.packets;
+        let id = PacketId::new(FlowId(flow), Maker::Sender, serial);
+        let body = Body::Datagram { sequence: serial };
+        let packet = Packet { id, born: now, flow: FlowId(flow), bytes, body };
+        self.pushed.add(bytes);
+        self.link_bytes += link_bytes(bytes);
+        let frame = framing().frame(bytes);
+        head.push(now, Queued { packet, frame, entered: now }, &mut |cause, lost| {
+            assert_eq!(cause, DropCause::QueueFull, "at arrival");
+            self.lost.add(lost.bytes);
+            self.link_bytes -= link_bytes(lost.bytes);
+            // A packet refused at the tail leaves the older ones of its flow in the queue.
+            if lost.id != id {
+                leaves_in_order(&mut self.next, lost);
+            }
+        });
+    }
+
+    fn pop(&mut self, head: &mut Head, now: Instant) {
+        let held = head.occupancy().packets;
+        let sent = head.pop(now, &mut |cause, lost| {
+            assert_eq!(cause, DropCause::Codel, "at departure");
+            self.lost.add(lost.bytes);
+            self.link_bytes -= link_bytes(lost.bytes);
+            leaves_in_order(&mut self.next, lost);
+        });
+        assert_eq!(sent.is_some(), held > 0, "{held} were held");
+        if let Some(sent) = sent {
+            self.popped.add(sent.packet.bytes);
+            self.link_bytes -= link_bytes(sent.packet.bytes);
+            leaves_in_order(&mut self.next, &sent.packet);
+            assert_eq!(sent.entered, sent.packet.born);
+        }
+    }
+
+    fn held(&self) -> Count {
+        Count {
+            packets: self.pushed.packets - self.popped.packets - self.lost.packets,
+            bytes: self.pushed.bytes - self.popped.bytes - self.lost.bytes,
+        }
+    }
+}
+
+fn leaves_in_order(next: &mut [u64; FLOWS as usize], packet: &Packet) {
+    let Body::Datagram { sequence } = packet.body else { unreachable!("only datagrams are sent") };
+    let next = &mut next[packet.flow.0 as usize];
+    assert!(*next <= sequence, "{packet:?} left after a later one of its flow");
+    *next = sequence + 1;
+}
+
+fn framing() -> Framing {
+    Framing::overhead(8)
+}
+
+fn link_bytes(bytes: u32) -> u64 {
+    framing().frame(bytes).bytes_rounded_up().0
+}
+
+fn is_kept(limit: Limit, held: &Occupancy) -> bool {
+    match limit {
+        Limit::Bytes(most) => held.bytes <= most && held.bytes_max <= most,
+        Limit::LinkBytes(most) => held.link_bytes <= most,
+        Limit::Packets(most) => held.packets <= most,
+        Limit::Time(_) | Limit::Unlimited => true,
+    }
+}
+
+/// A packet that arrives, or a transmitter that becomes free, so long after the step before.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    gap_micros: u64,
+    arrival: Option<(u32, u32)>,
+}
+
+/// More arrivals than departures, so that queues fill and waits grow.
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let bytes =
+        prop_oneof![1 => Just(0u32), 4 => 40u32..100, 6 => 1_000u32..1_501, 1 => 0u32..9_001];
+    let arrival = (0..FLOWS, bytes).prop_map(Some);
+    let arrivals = prop_oneof![3 => arrival, 2 => Just(None)];
+    let gap = prop_oneof![1 => Just(0u64), 8 => 0u64..3_000, 1 => 0u64..200_000];
+    let step = (gap, arrivals).prop_map(|(gap_micros, arrival)| Step { gap_micros, arrival });
+    proptest::collection::vec(step, 0..400)
+}
+
+/// Limits on what is held.
+fn limits() -> impl Strategy<Value = Limit> {
+    prop_oneof![
+        (0u64..60_000).prop_map(Limit::Bytes),
+        (0u64..60_000).prop_map(Limit::LinkBytes),
+        (0u64..60).prop_map(Limit::Packets),
+        Just(Limit::Unlimited),
+    ]
+}
+
+/// A head, and the limit that all it holds must keep.
+fn heads() -> impl Strategy<Value = (Head, Limit)> {
+    let millis = || (0u64..20).prop_map(Duration::from_millis);
+    let codel = (limits(), millis(), millis()).prop_map(|(limit, target, interval)| {
+        (Head::CoDel(CoDel::new(CoDelConfig { limit, target, interval })), limit)
+    });
+    let parts = (limits(), millis(), millis(), 1u32..3_000, 1u32..9, any::<u64>());
+    let fq_codel = parts.prop_map(|(limit, target, interval, quantum_bytes, queues, salt)| {
+        let config = FqCoDelConfig { limit, target, interval, quantum_bytes, queues };
+        (Head::FqCoDel(FqCoDel::new(config, salt)), limit)
+    });
+    let classes = proptest::collection::vec(0u8..3, FLOWS as usize);
+    let priority = (limits(), classes).prop_map(|(limit, class_of_flow)| {
+        let head = StrictPriority::new(limit, 3, class_of_flow);
+        (Head::StrictPriority(head), Limit::Unlimited)
+    });
+    prop_oneof![codel, fq_codel, priority]
+}
+
+fn ratios(most: f64) -> impl Strategy<Value = Ratio> {
+    (0.0..most).prop_map(|value| Ratio::new(value).expect("in range"))
+}
+
+fn tails() -> impl Strategy<Value = Tail> {
+    let counted =
+        || limits().prop_filter("a share needs a limit", |limit| limit.counted().is_some());
+    prop_oneof![
+        (reds(), any::<u64>())
+            .prop_map(|(config, seed)| Tail::Red(Red::new(config, Rng::stream(seed, "red")))),
+        (limits(), limits()).prop_map(|(all, each)| Tail::PerFlow(PerFlow::new(all, each))),
+        (counted(), ratios(1.0)).prop_map(|(limit, threshold)| {
+            Tail::EarlyPacketDiscard(EarlyPacketDiscard::new(limit, threshold))
+        }),
+        (counted(), ratios(1.0), ratios(2.0)).prop_map(|(limit, threshold, load_ratio)| {
+            Tail::SelectiveDrop(SelectiveDrop::new(limit, threshold, load_ratio))
+        }),
+    ]
+}
+
+fn reds() -> impl Strategy<Value = RedConfig> {
+    let probability = || (0.0..=1.0).prop_map(|p| Probability::new(p).expect("a probability"));
+    let counts = prop_oneof![
+        (Just(Unit::Packets), 0u64..20, 1u64..40),
+        (Just(Unit::Bytes), 0u64..20_000, 1u64..40_000),
+    ];
+    let parts = (limits(), counts, probability(), probability(), any::<bool>());
+    parts.prop_map(|(limit, (unit, min_threshold, more), max_probability, weight, gentle)| {
+        RedConfig {
+            limit,
+            unit,
+            min_threshold,
+            max_threshold: min_threshold + more,
+            max_probability,
+            weight,
+            gentle,
+            mean_bytes: 500,
+            idle_packet: Duration::from_millis(1),
+        }
+    })
+}
