@@ -1,9 +1,11 @@
-//! One direction of a satellite hop: framing, queue, transmitter, channel, propagation, in that
-//! order. [`Direction`] is the engine; the parts are plain functions of their arguments.
+//! The two engines of a link. [`Direction`] is one direction of a satellite hop: framing, queue,
+//! transmitter, channel, propagation, in that order; its parts are plain functions of their
+//! arguments. [`Processor`] is the box at an end of it that handles the packets of both directions.
 
 mod channel;
 mod direction;
 mod framing;
+mod processor;
 mod propagation;
 mod queue;
 mod transmitter;
@@ -11,6 +13,7 @@ mod transmitter;
 pub use channel::Channel;
 pub use direction::{Counters, Direction, DirectionConfig};
 pub use framing::{Cells, Framing};
+pub use processor::{Processor, ProcessorConfig, ProcessorCounters};
 pub use propagation::Propagation;
 pub use queue::{
     CoDel, CoDelConfig, DropTail, EarlyPacketDiscard, FqCoDel, FqCoDelConfig, Head, Limit, Load,

@@ -1,0 +1,400 @@
+//! The interface processor of a gateway: one CPU that handles every packet of both directions.
+//!
+//! A box between a local network and a satellite modem (a SnIP, say) is often limited by packets
+//! per second and not by bits per second. Packets come in on two sides, wait in a buffer of their
+//! side, and are served one at a time by the same CPU, which alternates between the sides when both
+//! wait. What leaves on one side came in on the other.
+
+use std::collections::VecDeque;
+
+use crate::engine::{Count, Cx, Engine, Ledger};
+use crate::packet::{Packet, Port};
+use crate::time::{Duration, Instant};
+use crate::trace::{DropCause, EventKind};
+use crate::units::{BitRate, Bits, Carry, TransmitTime};
+
+/// The numbers of a processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessorConfig {
+    /// Packets that the CPU handles in a second, both sides together.
+    pub packets_per_second: u64,
+    /// What each IP byte costs beyond that.
+    pub per_byte: Duration,
+    /// Packets that may wait, on each of the two sides; the one in service does not count.
+    pub buffer_packets: u64,
+}
+
+/// What a processor did, by the side on which packets came in: `[LAN, LINK]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessorCounters {
+    /// Packets that came in, with their IP bytes.
+    pub received: [Count; 2],
+    /// Packets that left on the other side.
+    pub forwarded: [Count; 2],
+    /// Packets that found the buffer of their side full.
+    pub dropped: [Count; 2],
+    /// Packets that wait or are in service, both sides together.
+    pub held: Count,
+    /// Time the CPU spent on the packets that left.
+    pub busy: Duration,
+}
+
+/// The packet on the CPU.
+#[derive(Debug)]
+struct Service {
+    side: usize,
+    start: Instant,
+    end: Instant,
+    packet: Packet,
+}
+
+/// An interface processor. See the module's description.
+#[derive(Debug)]
+pub struct Processor {
+    /// One packet is one "bit" at the packet rate, so that the remainder of a nanosecond is carried
+    /// through a busy period as it is on a transmitter.
+    per_packet: TransmitTime,
+    per_byte: Duration,
+    buffer_packets: u64,
+    /// What waits on each side. Both are empty while nothing is in service.
+    waiting: [VecDeque<Packet>; 2],
+    service: Option<Service>,
+    free_at: Instant,
+    carry: Carry,
+    counters: ProcessorCounters,
+}
+
+impl Processor {
+    /// The side of the local network.
+    pub const LAN: Port = Port(0);
+    /// The side of the satellite link.
+    pub const LINK: Port = Port(1);
+
+    /// An idle processor. `None` if it handles no packets at all, which would hold them for ever.
+    #[must_use]
+    pub fn new(config: ProcessorConfig) -> Option<Self> {
+        let rate = Some(BitRate(config.packets_per_second)).filter(|rate| rate.0 > 0)?;
+        Some(Self {
+            per_packet: TransmitTime::new(rate, Bits(1)),
+            per_byte: config.per_byte,
+            buffer_packets: config.buffer_packets,
+            waiting: [VecDeque::new(), VecDeque::new()],
+            service: None,
+            free_at: Instant::START,
+            carry: Carry::default(),
+            counters: ProcessorCounters::default(),
+        })
+    }
+
+    /// The counters, as of the last call.
+    #[must_use]
+    pub fn counters(&self) -> ProcessorCounters {
+        self.counters
+    }
+
+    /// Puts a packet on the idle CPU. No credit for idle time, and no remainder from before it.
+    fn start(&mut self, cx: &mut Cx<'_>, at: Instant, side: usize, packet: Packet) {
+        if at > self.free_at {
+            self.carry = Carry::default();
+        }
+        let (per_packet, carry) = self.per_packet.after(self.carry);
+        let end = at + per_packet + self.per_byte.saturating_mul(packet.bytes.into());
+        self.free_at = end;
+        self.carry = carry;
+        self.service = Some(Service { side, start: at, end, packet });
+        cx.trace(at, EventKind::Transmitted, &packet);
+    }
+
+    /// The packet that follows one of `side`: the other side's turn, if somebody waits there.
+    fn next_after(&mut self, side: usize) -> Option<(usize, Packet)> {
+        [1 - side, side]
+            .into_iter()
+            .find_map(|side| self.waiting[side].pop_front().map(|packet| (side, packet)))
+    }
+
+    fn finish_due(&mut self, cx: &mut Cx<'_>) {
+        while let Some(done) = self.service.take_if(|service| service.end <= cx.now()) {
+            let Service { side, start, end, packet } = done;
+            self.counters.forwarded[side].add(packet.bytes);
+            self.counters.held.remove(packet.bytes);
+            self.counters.busy += end - start;
+            cx.trace(end, EventKind::Delivered, &packet);
+            cx.send([Self::LINK, Self::LAN][side], packet);
+            if let Some((side, packet)) = self.next_after(side) {
+                self.start(cx, end, side, packet);
+            }
+        }
+    }
+}
+
+impl Engine for Processor {
+    /// A packet that comes at the moment when another leaves finds its place free, whichever of the
+    /// two the loop calls first.
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) {
+        debug_assert!(port == Self::LAN || port == Self::LINK, "a processor has two sides");
+        self.finish_due(cx);
+        let side = usize::from(port.0);
+        self.counters.received[side].add(packet.bytes);
+        let waiting = self.waiting[side].len() as u64;
+        if self.service.is_some() && waiting >= self.buffer_packets {
+            self.counters.dropped[side].add(packet.bytes);
+            cx.trace(cx.now(), EventKind::Dropped(DropCause::ProcessorOverload), packet);
+            return;
+        }
+        self.counters.held.add(packet.bytes);
+        cx.trace(cx.now(), EventKind::Enqueued, packet);
+        if self.service.is_some() {
+            self.waiting[side].push_back(*packet);
+            return;
+        }
+        self.start(cx, cx.now(), side, *packet);
+    }
+
+    fn wake(&mut self, cx: &mut Cx<'_>) {
+        self.finish_due(cx);
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.service.as_ref().map(|service| service.end)
+    }
+
+    fn ledger(&self) -> Ledger {
+        let both = |[lan, link]: [Count; 2]| lan.plus(link);
+        let mut dropped = [Count::default(); DropCause::ALL.len()];
+        dropped[DropCause::ProcessorOverload as usize] = both(self.counters.dropped);
+        Ledger {
+            received: both(self.counters.received),
+            sent: both(self.counters.forwarded),
+            dropped,
+            held: self.counters.held,
+            ..Ledger::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Graph;
+    use crate::packet::{Body, FlowId, Maker, PacketId};
+    use crate::trace::{Event, NodeId, VecTrace};
+
+    const LAN: usize = 0;
+    const LINK: usize = 1;
+
+    #[test]
+    fn three_packets_at_6000_a_second_take_half_a_millisecond() {
+        let mut run = Run::new(snip(50));
+        for sequence in 0..3 {
+            run.input(0, Processor::LAN, sequence, 40);
+        }
+        assert_eq!(
+            run.outputs(),
+            [
+                (166_666, Processor::LINK, 0),
+                (333_333, Processor::LINK, 1),
+                (500_000, Processor::LINK, 2)
+            ]
+        );
+        assert_eq!(run.counters().busy, Duration::from_nanos(500_000));
+    }
+
+    /// 5,400 packets a second for a million packets: 185.185... s, not 185.185 s.
+    #[test]
+    fn a_busy_period_does_not_drift() {
+        let config = ProcessorConfig { packets_per_second: 5_400, ..snip(u64::MAX) };
+        let mut run = Run::new(config);
+        for sequence in 0..1_000_000 {
+            run.input(0, Processor::LINK, sequence, 40);
+        }
+        let last = run.outputs().last().copied();
+        assert_eq!(last, Some((185_185_185_185, Processor::LAN, 999_999)));
+    }
+
+    #[test]
+    fn idle_time_earns_nothing_and_the_remainder_ends_with_the_busy_period() {
+        let mut run = Run::new(snip(50));
+        for (at, sequence) in [(0, 0), (166_667, 1), (1_000_000, 2)] {
+            run.input(at, Processor::LAN, sequence, 40);
+        }
+        let ends: Vec<_> = run.outputs().into_iter().map(|output| output.0).collect();
+        assert_eq!(ends, [166_666, 333_333, 1_166_666]);
+    }
+
+    #[test]
+    fn each_byte_costs_time_of_its_own() {
+        let config = ProcessorConfig { per_byte: Duration::from_nanos(10), ..snip(50) };
+        let mut run = Run::new(config);
+        run.input(0, Processor::LAN, 0, 1_500);
+        run.input(0, Processor::LINK, 1, 40);
+        // 166,666.67 + 15,000, then 166,666.67 + 400.
+        let outputs = [(181_666, Processor::LINK, 0), (348_733, Processor::LAN, 1)];
+        assert_eq!(run.outputs(), outputs);
+    }
+
+    #[test]
+    fn the_sides_alternate_when_both_wait() {
+        let mut run = Run::new(snip(50));
+        for sequence in 0..3 {
+            run.input(0, Processor::LAN, sequence, 40);
+        }
+        for sequence in 3..5 {
+            run.input(0, Processor::LINK, sequence, 40);
+        }
+        let order: Vec<_> = run.outputs().into_iter().map(|output| output.2).collect();
+        assert_eq!(order, [0, 3, 1, 4, 2]);
+    }
+
+    /// Each side offers 10,000 a second to a CPU of 6,000: either gets 3,000.
+    #[test]
+    fn equal_overload_is_split_in_halves() {
+        let mut run = Run::new(snip(50));
+        let offered = run.offer([10_000, 10_000]);
+        let counters = run.counters();
+        assert_eq!(counters.received.map(|side| side.packets), offered);
+        assert_eq!(counters.forwarded.map(|side| side.packets), [3_000, 3_000]);
+        // The rest was dropped, but for the one in service and what waits: 50 on one side and 49 on
+        // the other, whose 50th took the place of the packet that left at the very end.
+        let dropped = counters.dropped[LAN].packets + counters.dropped[LINK].packets;
+        assert_eq!((dropped, counters.held.packets), (20_000 - 6_000 - 100, 100));
+    }
+
+    /// 1,000 a second is below the light side's share of 3,000, so it loses nothing; the heavy side
+    /// gets the other 5,000.
+    #[test]
+    fn the_light_side_gets_all_it_asks_for() {
+        let mut run = Run::new(snip(50));
+        run.offer([1_000, 10_000]);
+        let counters = run.counters();
+        assert_eq!(counters.dropped[LAN], Count::default());
+        // Its last packet may still be inside: it came less than a millisecond ago.
+        assert!((999..=1_000).contains(&counters.forwarded[LAN].packets));
+        assert_eq!(counters.forwarded[LAN].packets + counters.forwarded[LINK].packets, 6_000);
+        // 10,000 came, 5,000 or 5,001 left, at most 51 are inside.
+        assert!((4_948..=5_000).contains(&counters.dropped[LINK].packets));
+    }
+
+    /// 70 at once: one goes to the CPU, 50 wait, 19 are lost. The other side's buffer is its own.
+    #[test]
+    fn a_burst_loses_what_exceeds_the_buffer() {
+        let mut run = Run::new(snip(50));
+        for sequence in 0..70 {
+            run.input(0, Processor::LAN, sequence, 100);
+        }
+        run.input(0, Processor::LINK, 70, 100);
+        assert_eq!(run.counters().held, Count { packets: 52, bytes: 5_200 });
+        assert_eq!(run.outputs().len(), 52);
+        let counters = run.counters();
+        assert_eq!(counters.forwarded.map(|side| side.packets), [51, 1]);
+        assert_eq!(counters.dropped, [Count { packets: 19, bytes: 1_900 }, Count::default()]);
+        let lost = run
+            .trace
+            .0
+            .iter()
+            .filter(|event| event.kind == EventKind::Dropped(DropCause::ProcessorOverload));
+        assert_eq!(lost.count(), 19);
+    }
+
+    /// The loop may hand a packet over before it wakes the processor at the same instant.
+    #[test]
+    fn a_place_is_free_at_the_moment_when_it_is_left() {
+        let config = ProcessorConfig { packets_per_second: 1_000, ..snip(1) };
+        let mut processor = Processor::new(config).expect("a rate");
+        let mut outbox = Vec::new();
+        for (at, sequence) in [(0, 0), (0, 1), (1, 2)] {
+            let now = Instant::from_millis(at);
+            let mut cx = Cx::new(now, NodeId(0), &mut outbox, None);
+            processor.input(&mut cx, Processor::LAN, &packet(now, sequence, 40));
+        }
+        assert_eq!(outbox.len(), 1);
+        assert_eq!(processor.counters().dropped[LAN], Count::default());
+    }
+
+    #[test]
+    fn the_facts_of_a_packet_that_waits() {
+        let mut run = Run::new(snip(50));
+        run.input(0, Processor::LAN, 0, 40);
+        run.input(100, Processor::LINK, 1, 40);
+        run.outputs();
+        let second = run.trace.0.iter().filter(|event| event.packet == packet_id(1));
+        let facts: Vec<_> = second.map(|event: &Event| (event.at.as_nanos(), event.kind)).collect();
+        let expected = [
+            (100, EventKind::Enqueued),
+            (166_666, EventKind::Transmitted),
+            (333_333, EventKind::Delivered),
+        ];
+        assert_eq!(facts, expected);
+    }
+
+    #[test]
+    fn a_processor_without_a_rate_is_refused() {
+        assert!(Processor::new(ProcessorConfig { packets_per_second: 0, ..snip(50) }).is_none());
+    }
+
+    /// 6,000 packets a second, whatever their size.
+    fn snip(buffer_packets: u64) -> ProcessorConfig {
+        ProcessorConfig { packets_per_second: 6_000, per_byte: Duration::ZERO, buffer_packets }
+    }
+
+    fn packet_id(sequence: u64) -> PacketId {
+        PacketId::new(FlowId(0), Maker::Sender, sequence)
+    }
+
+    fn packet(born: Instant, sequence: u64, bytes: u32) -> Packet {
+        let body = Body::Datagram { sequence };
+        Packet { id: packet_id(sequence), born, flow: FlowId(0), bytes, body }
+    }
+
+    /// A processor alone in a graph.
+    struct Run {
+        graph: Graph<Processor>,
+        node: NodeId,
+        trace: VecTrace,
+    }
+
+    impl Run {
+        fn new(config: ProcessorConfig) -> Self {
+            let mut graph = Graph::default();
+            let node = graph.add(Processor::new(config).expect("a rate"));
+            Self { graph, node, trace: VecTrace::default() }
+        }
+
+        fn input(&mut self, nanos: u64, port: Port, sequence: u64, bytes: u32) {
+            let at = Instant::from_nanos(nanos);
+            let packet = packet(at, sequence, bytes);
+            self.graph.inject(at, (self.node, port), packet, Some(&mut self.trace));
+        }
+
+        /// Feeds each side evenly for one second, and stops the clock at its end.
+        fn offer(&mut self, per_second: [u64; 2]) -> [u64; 2] {
+            let [lan, link] = per_second;
+            let second = 1_000_000_000;
+            let side = |rate: u64, port| (0..rate).map(move |n| (n * second / rate, port));
+            let mut arrivals: Vec<_> =
+                side(lan, Processor::LAN).chain(side(link, Processor::LINK)).collect();
+            arrivals.sort_unstable();
+            for ((nanos, port), sequence) in arrivals.into_iter().zip(0..) {
+                self.input(nanos, port, sequence, 40);
+            }
+            self.graph.run_until(Instant::from_nanos(second), Some(&mut self.trace));
+            per_second
+        }
+
+        /// Runs until idle: when each packet left, by which port, and its number.
+        fn outputs(&mut self) -> Vec<(u64, Port, u64)> {
+            while let Some(at) = self.graph.next_event() {
+                self.graph.run_until(at, Some(&mut self.trace));
+            }
+            let egress = self.graph.drain_egress().into_iter();
+            let numbered = egress.map(|(at, _, port, packet)| {
+                let Body::Datagram { sequence } = packet.body else { panic!("not a datagram") };
+                (at.as_nanos(), port, sequence)
+            });
+            numbered.collect()
+        }
+
+        fn counters(&self) -> ProcessorCounters {
+            self.graph.engine(self.node).counters()
+        }
+    }
+}
