@@ -9,6 +9,8 @@
 //!    is a bug and panics.
 //! 5. Time never goes back.
 
+use std::sync::Arc;
+
 use crate::engine::{Cx, Engine, Outbox};
 use crate::packet::{FlowId, Packet, Port};
 use crate::time::Instant;
@@ -31,7 +33,7 @@ enum Wire {
     /// To one port of one engine.
     To(NodeId, Port),
     /// To the engine that serves the packet's flow, by flow number.
-    ByFlow(Vec<(NodeId, Port)>),
+    ByFlow(Arc<[(NodeId, Port)]>),
 }
 
 /// A set of engines and their wires.
@@ -85,9 +87,10 @@ impl<E: Engine> Graph<E> {
         *self.wire(from) = Wire::To(to.0, to.1);
     }
 
-    /// Wires a port to one destination for each flow, by flow number.
-    pub fn connect_by_flow(&mut self, from: (NodeId, Port), to: Vec<(NodeId, Port)>) {
-        *self.wire(from) = Wire::ByFlow(to);
+    /// Wires a port to one destination for each flow, by flow number. Wires with equal destinations
+    /// may share one table: with a thousand terminals, a table each would not fit in memory.
+    pub fn connect_by_flow(&mut self, from: (NodeId, Port), to: impl Into<Arc<[(NodeId, Port)]>>) {
+        *self.wire(from) = Wire::ByFlow(to.into());
     }
 
     fn wire(&mut self, from: (NodeId, Port)) -> &mut Wire {

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bentpipe_core::tcp::config::CongestionName;
 use bentpipe_core::trace::{DropCause, EventKind};
-use bentpipe_sim::plan::Heading;
 use bentpipe_sim::record::{Column, Table, Values};
 use bentpipe_sim::{Outcome, Plan, Simulation};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -62,12 +61,11 @@ fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// The enumerations that columns and plans refer to.
+/// The enumerations that columns and plans refer to, whatever the plan.
 #[pyfunction]
 fn names(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let names = PyDict::new(py);
     names.set_item("congestion_controls", CongestionName::ALL.map(|(name, _)| name))?;
-    names.set_item("directions", Heading::NAMES)?;
     names.set_item("drop_causes", DropCause::ALL.map(DropCause::name))?;
     names.set_item("event_kinds", EventKind::NAMES)?;
     Ok(names)
@@ -89,11 +87,16 @@ fn run<'py>(
     monitor: Option<Py<Monitor>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let plan = parse(plan_json)?;
+    let names = PyDict::new(py);
+    names.set_item("directions", plan.direction_names())?;
+    names.set_item("places", plan.place_names())?;
     let shared = monitor.map_or_else(Arc::default, |monitor| Arc::clone(&monitor.get().0));
     let (outcome, interrupted) = py
         .detach(|| run_watched(&plan, seed, &shared))
         .map_err(|error| RunError::new_err(error.to_string()))?;
-    result(py, outcome, interrupted)
+    let result = result(py, outcome, interrupted)?;
+    result.set_item("names", names)?;
+    Ok(result)
 }
 
 fn parse(plan_json: &str) -> PyResult<Plan> {
@@ -142,7 +145,7 @@ fn columns<'py>(py: Python<'py>, table: &Table) -> PyResult<Bound<'py, PyDict>> 
             Values::F64(values) => ("f64", bytes(py, values, |value| value.to_le_bytes())),
         };
         let present = present.as_ref().map(|present| PyBytes::new(py, present));
-        columns.set_item(*name, (dtype, data, present))?;
+        columns.set_item(name.as_ref(), (dtype, data, present))?;
     }
     Ok(columns)
 }

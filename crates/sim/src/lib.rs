@@ -6,6 +6,7 @@
 //! caller's.
 
 pub mod build;
+mod conservation;
 pub mod plan;
 pub mod record;
 pub mod run;

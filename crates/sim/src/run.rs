@@ -2,16 +2,18 @@
 
 use core::fmt;
 
-use bentpipe_core::engine::{Count, Engine};
+use bentpipe_core::engine::Engine;
 use bentpipe_core::graph::Graph;
 use bentpipe_core::link::Counters;
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_core::trace::{DropCause, NodeId, Trace};
+use bentpipe_core::trace::{NodeId, Trace};
 
-use crate::build::{Ends, Layout, build};
+use crate::build::{Layout, build};
+use crate::conservation;
 use crate::plan::Plan;
 use crate::record::{
-    EventLog, Table, direction_samples_table, directions_table, flow_samples_table, flows_table,
+    DirectionFacts, DirectionSamples, EventLog, FlowSamples, Table, directions_table, flows_table,
+    processors_table,
 };
 use crate::workload::Node;
 
@@ -26,8 +28,8 @@ pub struct Simulation {
     sample_interval: Option<Duration>,
     next_sample: Instant,
     sampled_until: Option<Instant>,
-    flow_samples: Table,
-    direction_samples: Table,
+    flow_samples: FlowSamples,
+    direction_samples: DirectionSamples,
     events: Option<EventLog>,
     finished: bool,
 }
@@ -79,8 +81,8 @@ impl Simulation {
             sample_interval: plan.sample_interval_ns.map(Duration::from_nanos),
             next_sample: Instant::START,
             sampled_until: None,
-            flow_samples: flow_samples_table(),
-            direction_samples: direction_samples_table(),
+            flow_samples: FlowSamples::new(),
+            direction_samples: DirectionSamples::new(),
             events: plan.packet_events.then(EventLog::default),
             finished: false,
         }
@@ -124,7 +126,10 @@ impl Simulation {
         let flows = self.layout.flows.iter().map(|ends| match self.graph.engine(ends.sender) {
             Node::BulkSender(bulk) => bulk.fraction(now),
             Node::ConstantRate(source) => source.fraction(now),
-            Node::Direction(_) | Node::BulkReceiver(_) | Node::DatagramSink(_) => 1.0,
+            Node::Direction(_)
+            | Node::Processor(_)
+            | Node::BulkReceiver(_)
+            | Node::DatagramSink(_) => 1.0,
         });
         flows.fold(1.0, f64::min).max(by_time).clamp(0.0, 1.0)
     }
@@ -144,23 +149,45 @@ impl Simulation {
         if self.sample_interval.is_some() && self.sampled_until.is_none_or(|last| last < now) {
             self.sample(now);
         }
-        let [forward, back] = self.layout.directions;
-        let counters = [self.settle(forward, now), self.settle(back, now)];
-        self.check_conservation()?;
-        let mut tables =
-            vec![flows_table(&self.graph, &self.layout.flows), self.directions_table(counters)];
-        tables.push(self.flow_samples);
-        tables.push(self.direction_samples);
-        if let Some(log) = self.events {
-            tables.push(log.table());
-        }
+        let directions = self.settle_directions(now);
+        conservation::check(&self.graph, &self.layout).map_err(RunError)?;
+        let packet_hops = directions.iter().map(|facts| facts.counters.sent_packets).sum();
+        let engine_calls = self.graph.calls();
         Ok(Outcome {
             completed: self.finished && quiet,
             end: now,
-            packet_hops: counters.iter().map(|counters| counters.sent_packets).sum(),
-            engine_calls: self.graph.calls(),
-            tables,
+            packet_hops,
+            engine_calls,
+            tables: self.tables(&directions),
         })
+    }
+
+    fn tables(self, directions: &[DirectionFacts]) -> Vec<Table> {
+        let processors = self.layout.processors.iter();
+        let processors = processors.map(|&(number, node)| match self.graph.engine(node) {
+            Node::Processor(processor) => (number, processor.counters()),
+            _ => unreachable!("the layout names processors"),
+        });
+        let mut tables = vec![
+            flows_table(&self.graph, &self.layout.flows),
+            directions_table(directions),
+            processors_table(processors),
+            self.flow_samples.table(),
+            self.direction_samples.table(),
+        ];
+        tables.extend(self.events.map(EventLog::table));
+        tables
+    }
+
+    fn settle_directions(&mut self, now: Instant) -> Vec<DirectionFacts> {
+        (0..self.layout.directions.len())
+            .map(|number| {
+                let node = self.layout.directions[number];
+                let counters = self.settle(node, now);
+                let ledger = self.graph.engine(node).ledger();
+                DirectionFacts { received: ledger.received, held: ledger.held, counters }
+            })
+            .collect()
     }
 
     fn settle(&mut self, node: NodeId, now: Instant) -> Counters {
@@ -170,114 +197,12 @@ impl Simulation {
         }
     }
 
-    /// What hosts sent went into the link, what the link delivered reached hosts, and every
-    /// engine's own books balance.
-    fn check_conservation(&self) -> Result<(), RunError> {
-        let mut hosts_sent = Count::default();
-        let mut hosts_received = Count::default();
-        let mut link_received = Count::default();
-        let mut link_sent = Count::default();
-        for (number, node) in self.graph.engines().enumerate() {
-            let ledger = node.ledger();
-            ledger.check().map_err(|error| RunError(format!("engine {number}: {error}")))?;
-            let (received, sent) = match node {
-                Node::Direction(_) => (&mut link_received, &mut link_sent),
-                _ => (&mut hosts_received, &mut hosts_sent),
-            };
-            *received = received.plus(ledger.received);
-            *sent = sent.plus(ledger.sent);
-        }
-        if hosts_sent != link_received || link_sent != hosts_received {
-            return Err(RunError(format!(
-                "hosts sent {hosts_sent:?}, the link took {link_received:?} and delivered \
-                 {link_sent:?}, hosts received {hosts_received:?}"
-            )));
-        }
-        self.check_streams()
-    }
-
-    /// No byte is acknowledged that was not delivered, or delivered that was not sent.
-    fn check_streams(&self) -> Result<(), RunError> {
-        for (flow, &Ends { sender, receiver, .. }) in self.layout.flows.iter().enumerate() {
-            let (Node::BulkSender(sender), Node::BulkReceiver(receiver)) =
-                (self.graph.engine(sender), self.graph.engine(receiver))
-            else {
-                continue;
-            };
-            let (sent, acked) = {
-                let half = sender.endpoint().sender();
-                (half.sent_bytes(), half.acked_bytes())
-            };
-            let delivered = receiver.endpoint().receiver().delivered();
-            if acked > delivered || delivered > sent {
-                return Err(RunError(format!(
-                    "flow {flow}: {sent} bytes sent, {delivered} delivered, {acked} acknowledged"
-                )));
-            }
-        }
-        Ok(())
-    }
-
     fn sample(&mut self, now: Instant) {
         self.sampled_until = Some(now);
-        for direction in 0..2 {
-            let counters = self.settle(self.layout.directions[direction], now);
-            self.direction_samples.push([
-                now.as_nanos().into(),
-                (direction as u64).into(),
-                counters.queue_bytes.into(),
-                counters.queue_packets.into(),
-                counters.in_flight_bytes.into(),
-                (counters.sent_bits / 8).into(),
-                counters.sent_packets.into(),
-                counters.delivered.bytes.into(),
-                counters.dropped[DropCause::QueueFull as usize].packets.into(),
-                counters.dropped[DropCause::BitError as usize].packets.into(),
-            ]);
+        for number in 0..self.layout.directions.len() {
+            let counters = self.settle(self.layout.directions[number], now);
+            self.direction_samples.push(now, number as u64, &counters);
         }
-        for (flow, &Ends { sender, receiver, .. }) in self.layout.flows.iter().enumerate() {
-            let (Node::BulkSender(sender), Node::BulkReceiver(receiver)) =
-                (self.graph.engine(sender), self.graph.engine(receiver))
-            else {
-                continue;
-            };
-            let half = sender.endpoint().sender();
-            self.flow_samples.push([
-                now.as_nanos().into(),
-                (flow as u64).into(),
-                half.control().cwnd().into(),
-                half.control().ssthresh().into(),
-                half.rtt().srtt().map(Duration::as_nanos).into(),
-                half.in_flight().into(),
-                half.acked_bytes().into(),
-                receiver.endpoint().receiver().delivered().into(),
-            ]);
-        }
-    }
-
-    fn directions_table(&self, counters: [Counters; 2]) -> Table {
-        let mut table = directions_table();
-        for (number, counters) in counters.into_iter().enumerate() {
-            let ledger = self.graph.engine(self.layout.directions[number]).ledger();
-            let dropped = |cause: DropCause| counters.dropped[cause as usize];
-            table.push([
-                (number as u64).into(),
-                ledger.received.packets.into(),
-                ledger.received.bytes.into(),
-                counters.sent_packets.into(),
-                (counters.sent_bits / 8).into(),
-                counters.delivered.packets.into(),
-                counters.delivered.bytes.into(),
-                dropped(DropCause::QueueFull).packets.into(),
-                dropped(DropCause::QueueFull).bytes.into(),
-                dropped(DropCause::BitError).packets.into(),
-                dropped(DropCause::BitError).bytes.into(),
-                ledger.held.packets.into(),
-                ledger.held.bytes.into(),
-                counters.busy.as_nanos().into(),
-                counters.queue_bytes_max.into(),
-            ]);
-        }
-        table
+        self.flow_samples.push(now, &self.graph, &self.layout.flows);
     }
 }

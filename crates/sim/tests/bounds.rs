@@ -70,7 +70,10 @@ fn plan(path: Path, tcp: &Value, flows: u64) -> Value {
         json!({
             "rate_bps": {"kind": "constant", "value": path.rate_bps},
             "delay_ns": {"kind": "constant", "value": path.rtt_ms * 500_000},
-            "framing_overhead_bytes": path.framing_bytes,
+            "framing": {
+                "header_bytes": path.framing_bytes, "least_bytes": 0, "cells": null,
+                "expansion": [1, 1], "outside_bytes": 0,
+            },
             "queue": {"discipline": "drop_tail", "limit": limit},
             "channel": {"kind": "bit_errors", "bit_error_rate": ber},
         })
@@ -78,7 +81,8 @@ fn plan(path: Path, tcp: &Value, flows: u64) -> Value {
     let flows: Vec<_> = (0..flows)
         .map(|n| {
             json!({
-                "name": format!("bulk-{n}"), "direction": "forward", "start_ns": n * 37_000_000,
+                "name": format!("bulk-{n}"), "terminal": 0, "direction": "forward",
+                "start_ns": n * 37_000_000, "priority": 0,
                 "workload": {
                     "kind": "bulk", "sender": tcp, "receiver": tcp,
                     "amount": {"unit": "duration_ns", "value": path.seconds * SECOND},
@@ -87,9 +91,10 @@ fn plan(path: Path, tcp: &Value, flows: u64) -> Value {
         })
         .collect();
     json!({
-        "format_version": 1, "stop_ns": path.seconds * SECOND, "packet_events": false,
+        "format_version": 2, "stop_ns": path.seconds * SECOND, "packet_events": false,
         "sample_interval_ns": path.rtt_ms * 250_000,
-        "link": {"forward": direction(path.loss), "return": direction(0.0)},
+        "link": {"forward": direction(path.loss), "returns": [direction(0.0)]},
+        "gateways": {"hub": {"processor": null}, "terminals": [{"processor": null}]},
         "flows": flows,
     })
 }

@@ -58,7 +58,7 @@ proptest! {
         graph.run_until(DAY, None);
         prop_assert_eq!(graph.next_event(), None, "all traffic ends within a day");
         let promises = Promises { drain_wakes_max: DATAGRAMS_MAX, ..Promises::default() };
-        for number in 0..2 + 2 * plan.flows.len() {
+        for number in 0..graph.engines().count() {
             let node = NodeId(u32::try_from(number).expect("few"));
             let script = graph.engine(node).script();
             let verdict = check(|| engine(&plan, seed, number), &promises, script);

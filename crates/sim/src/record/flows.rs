@@ -1,9 +1,9 @@
-//! The `flows` table: one row a flow, whatever its workload.
+//! The tables of flows: one row a flow, whatever its workload, and what TCP did over time.
 
 use bentpipe_core::graph::Graph;
 use bentpipe_core::time::{Duration, Instant};
 
-use super::{Kind, Table};
+use super::{Cell, Kind, Table};
 use crate::build::Ends;
 use crate::workload::{BulkReceiver, BulkSender, ConstantRate, DatagramSink, Node};
 
@@ -29,6 +29,7 @@ struct Row {
     rtt_mean_ns: Option<f64>,
     delay_mean_ns: Option<f64>,
     delay_max: Option<Duration>,
+    exchanges: u64,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
@@ -62,6 +63,7 @@ fn bulk(sender: &BulkSender, receiver: &BulkReceiver) -> Row {
         rtt_mean_ns: mean_ns(rtt_sum, rtt_samples),
         delay_mean_ns: mean_ns(facts.one_way_delay_sum, received),
         delay_max: (received > 0).then_some(facts.one_way_delay_max),
+        ..Row::default()
     }
 }
 
@@ -85,7 +87,7 @@ fn datagrams(source: &ConstantRate, sink: &DatagramSink) -> Row {
 
 pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
     let mut table = head();
-    for (flow, &Ends { sender, receiver, start }) in flows.iter().enumerate() {
+    for (flow, &Ends { terminal, sender, receiver, start }) in (0u64..).zip(flows) {
         let row = match (graph.engine(sender), graph.engine(receiver)) {
             (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => bulk(sender, receiver),
             (Node::ConstantRate(source), Node::DatagramSink(sink)) => datagrams(source, sink),
@@ -93,8 +95,9 @@ pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
         };
         let at = |instant: Option<Instant>| instant.map(Instant::as_nanos);
         let long = |duration: Option<Duration>| duration.map(Duration::as_nanos);
-        table.push([
-            (flow as u64).into(),
+        let row: [Cell; 23] = [
+            flow.into(),
+            u64::from(terminal).into(),
             start.as_nanos().into(),
             at(row.established).into(),
             at(row.last_ack).into(),
@@ -115,7 +118,9 @@ pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
             row.rtt_mean_ns.into(),
             row.delay_mean_ns.into(),
             long(row.delay_max).into(),
-        ]);
+            row.exchanges.into(),
+        ];
+        table.push(row);
     }
     table
 }
@@ -125,6 +130,7 @@ fn head() -> Table {
         "flows",
         &[
             ("flow", Kind::U32),
+            ("terminal", Kind::U32),
             ("start_ns", Kind::U64),
             ("established_ns", Kind::MaybeU64),
             ("last_ack_ns", Kind::MaybeU64),
@@ -145,6 +151,56 @@ fn head() -> Table {
             ("rtt_ns_mean", Kind::MaybeF64),
             ("one_way_delay_ns_mean", Kind::MaybeF64),
             ("one_way_delay_ns_max", Kind::MaybeU64),
+            ("exchanges", Kind::U64),
         ],
     )
+}
+
+/// The `flow_samples` table.
+pub(crate) struct FlowSamples(Table);
+
+impl FlowSamples {
+    pub(crate) fn new() -> Self {
+        Self(Table::new(
+            "flow_samples",
+            &[
+                ("time_ns", Kind::U64),
+                ("flow", Kind::U32),
+                ("cwnd_bytes", Kind::U64),
+                ("ssthresh_bytes", Kind::MaybeU64),
+                ("srtt_ns", Kind::MaybeU64),
+                ("in_flight_bytes", Kind::U64),
+                ("acked_bytes", Kind::U64),
+                ("delivered_bytes", Kind::U64),
+            ],
+        ))
+    }
+
+    /// A row for each flow over TCP.
+    pub(crate) fn push(&mut self, now: Instant, graph: &Graph<Node>, flows: &[Ends]) {
+        for (flow, ends) in (0u64..).zip(flows) {
+            let (sender, delivered) = match (graph.engine(ends.sender), graph.engine(ends.receiver))
+            {
+                (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => {
+                    (sender.endpoint().sender(), receiver.endpoint().receiver().delivered())
+                }
+                _ => continue,
+            };
+            let row: [Cell; 8] = [
+                now.as_nanos().into(),
+                flow.into(),
+                sender.control().cwnd().into(),
+                sender.control().ssthresh().into(),
+                sender.rtt().srtt().map(Duration::as_nanos).into(),
+                sender.in_flight().into(),
+                sender.acked_bytes().into(),
+                delivered.into(),
+            ];
+            self.0.push(row);
+        }
+    }
+
+    pub(crate) fn table(self) -> Table {
+        self.0
+    }
 }

@@ -1,12 +1,14 @@
 //! Facts as columns: typed, contiguous, ready to be handed over as buffers.
 
+mod events;
 mod flows;
-mod heads;
+mod link;
 
-use bentpipe_core::trace::{Event, EventKind, Trace};
+use std::borrow::Cow;
 
-pub(crate) use flows::flows_table;
-pub(crate) use heads::{direction_samples_table, directions_table, flow_samples_table};
+pub(crate) use events::EventLog;
+pub(crate) use flows::{FlowSamples, flows_table};
+pub(crate) use link::{DirectionFacts, DirectionSamples, directions_table, processors_table};
 
 /// The values of a column.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +27,7 @@ pub enum Values {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
     /// The name ends in the unit.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// The values; a missing one is 0.
     pub values: Values,
     /// Which values are there; `None` when all are.
@@ -43,7 +45,7 @@ pub struct Table {
 
 /// The type of a column and whether values may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+enum Kind {
     U8,
     MaybeU8,
     U32,
@@ -54,7 +56,7 @@ pub(crate) enum Kind {
 
 /// One value of a row.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Cell {
+enum Cell {
     Integer(u64),
     MaybeInteger(Option<u64>),
     MaybeReal(Option<f64>),
@@ -79,20 +81,27 @@ impl From<Option<f64>> for Cell {
 }
 
 impl Table {
-    pub(crate) fn new(name: &'static str, columns: &[(&'static str, Kind)]) -> Self {
-        let columns = columns.iter().map(|&(name, kind)| Column::new(name, kind)).collect();
+    fn new(name: &'static str, columns: &[(&'static str, Kind)]) -> Self {
+        let columns = columns.iter().map(|&(name, kind)| Column::new(name.into(), kind)).collect();
         Self { name, columns }
+    }
+
+    /// The table with more columns.
+    fn with(mut self, columns: impl IntoIterator<Item = (String, Kind)>) -> Self {
+        self.columns.extend(columns.into_iter().map(|(name, kind)| Column::new(name.into(), kind)));
+        self
     }
 
     /// Adds a row.
     ///
     /// # Panics
     /// If a cell does not fit its column: the row and the table's head disagree.
-    pub(crate) fn push<const N: usize>(&mut self, row: [Cell; N]) {
-        assert_eq!(N, self.columns.len(), "table {} has other columns", self.name);
-        for (column, cell) in self.columns.iter_mut().zip(row) {
-            column.push(cell);
+    fn push(&mut self, row: impl IntoIterator<Item = Cell>) {
+        let mut cells = row.into_iter();
+        for column in &mut self.columns {
+            column.push(cells.next().expect("a cell for each column"));
         }
+        assert!(cells.next().is_none(), "table {} has fewer columns", self.name);
     }
 
     /// Rows.
@@ -120,7 +129,7 @@ impl Table {
 }
 
 impl Column {
-    fn new(name: &'static str, kind: Kind) -> Self {
+    fn new(name: Cow<'static, str>, kind: Kind) -> Self {
         let values = match kind {
             Kind::U8 | Kind::MaybeU8 => Values::U8(Vec::new()),
             Kind::U32 => Values::U32(Vec::new()),
@@ -164,50 +173,5 @@ impl Column {
             Values::U64(values) => values.get(row).copied(),
             Values::F64(_) => None,
         }
-    }
-}
-
-/// Keeps the events of the link's directions for the `events` table.
-#[derive(Debug, Default)]
-pub(crate) struct EventLog(Vec<Event>);
-
-impl Trace for EventLog {
-    fn record(&mut self, event: &Event) {
-        self.0.push(*event);
-    }
-}
-
-impl EventLog {
-    /// The table in order of time; a direction reports the start of a transmission ahead.
-    pub(crate) fn table(mut self) -> Table {
-        self.0.sort_by_key(|event| event.at);
-        let mut table = Table::new(
-            "events",
-            &[
-                ("time_ns", Kind::U64),
-                ("direction", Kind::U8),
-                ("kind", Kind::U8),
-                ("cause", Kind::MaybeU8),
-                ("flow", Kind::U32),
-                ("packet", Kind::U64),
-                ("bytes", Kind::U64),
-            ],
-        );
-        for event in self.0 {
-            let cause = match event.kind {
-                EventKind::Dropped(cause) => Some(cause as u64),
-                EventKind::Enqueued | EventKind::Transmitted | EventKind::Delivered => None,
-            };
-            table.push([
-                event.at.as_nanos().into(),
-                u64::from(event.node.0).into(),
-                u64::from(event.kind.number()).into(),
-                cause.into(),
-                u64::from(event.flow.0).into(),
-                event.packet.0.into(),
-                u64::from(event.bytes).into(),
-            ]);
-        }
-        table
     }
 }

@@ -4,7 +4,7 @@ mod bulk;
 mod constant_rate;
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
-use bentpipe_core::link::Direction;
+use bentpipe_core::link::{Direction, Processor};
 use bentpipe_core::packet::{Packet, Port};
 use bentpipe_core::time::Instant;
 
@@ -17,6 +17,8 @@ pub use constant_rate::{ConstantRate, DatagramSink};
 pub enum Node {
     /// One direction of the link.
     Direction(Box<Direction>),
+    /// The processor of a gateway.
+    Processor(Box<Processor>),
     /// The end of a transfer that opens and sends.
     BulkSender(Box<BulkSender>),
     /// The end of a transfer that receives.
@@ -31,6 +33,7 @@ macro_rules! each {
     ($node:expr, $engine:ident => $call:expr) => {
         match $node {
             Node::Direction($engine) => $call,
+            Node::Processor($engine) => $call,
             Node::BulkSender($engine) => $call,
             Node::BulkReceiver($engine) => $call,
             Node::ConstantRate($engine) => $call,

@@ -16,13 +16,82 @@ fn series(values: std::ops::Range<u64>) -> impl Strategy<Value = Value> {
     })
 }
 
-fn limit() -> impl Strategy<Value = Value> {
-    prop_oneof![
+/// A limit that can be counted, and one that cannot.
+fn limits() -> impl Strategy<Value = (Value, Value)> {
+    let counted = prop_oneof![
         (1_500..100_000u64).prop_map(|n| json!({"unit": "bytes", "value": n})),
+        (1_500..100_000u64).prop_map(|n| json!({"unit": "link_bytes", "value": n})),
         (1..60u64).prop_map(|n| json!({"unit": "packets", "value": n})),
+    ];
+    let other = prop_oneof![
         (1_000_000..500_000_000u64).prop_map(|n| json!({"unit": "time_ns", "value": n})),
         Just(json!({"unit": "unlimited"})),
+    ];
+    (counted, other)
+}
+
+fn queue() -> impl Strategy<Value = Value> {
+    let numbers = (1..30u64, 1..30u64, 0.0..1.0f64, 1..1_000u32, any::<bool>());
+    (limits(), limits(), numbers, 0..8u8).prop_map(
+        |((counted, other), (per_flow, _), (low, more, share, weight, flag), discipline)| {
+            let any = if flag { &counted } else { &other };
+            match discipline {
+                0..3 => json!({"discipline": "drop_tail", "limit": any}),
+                3 => json!({
+                    "discipline": "red", "limit": any, "unit": if flag { "packets" } else { "bytes" },
+                    "min_threshold": if flag { low } else { 1_000 * low },
+                    "max_threshold": if flag { low + more } else { 1_000 * (low + more) },
+                    "max_probability": share, "weight": f64::from(weight) / 1_000.0, "gentle": flag,
+                }),
+                4 => json!({
+                    "discipline": "per_flow_drop_tail", "limit": any, "per_flow_limit": per_flow,
+                }),
+                5 => json!({
+                    "discipline": "early_packet_discard", "limit": counted, "threshold": share,
+                }),
+                _ => json!({
+                    "discipline": "selective_drop", "limit": counted, "threshold": share,
+                    "load_ratio": 0.5 + share,
+                }),
+            }
+        },
+    )
+}
+
+fn framing() -> impl Strategy<Value = Value> {
+    let overhead = json!({
+        "header_bytes": 8, "least_bytes": 0, "cells": null, "expansion": [1, 1], "outside_bytes": 0,
+    });
+    let cells = (0..40u32, 1..100u32, 0..20u32, 0..10u32);
+    prop_oneof![
+        Just(overhead),
+        (0..40u32, 0..80u32, 1_000..1_500u64, 0..30u32).prop_map(|(header, least, grown, outside)| {
+            json!({
+                "header_bytes": header, "least_bytes": least, "cells": null,
+                "expansion": [grown, 1_000], "outside_bytes": outside,
+            })
+        }),
+        cells.prop_map(|(header, payload, tax, outside)| {
+            json!({
+                "header_bytes": header, "least_bytes": 0, "outside_bytes": outside,
+                "cells": {"payload_bytes": payload, "cell_bytes": (payload + tax).min(100 * payload)},
+                "expansion": [90, 87],
+            })
+        }),
     ]
+}
+
+/// None, or one that is fast enough not to lose every SYN for a day.
+fn gateway() -> impl Strategy<Value = Value> {
+    let processor = (100..20_000u64, 0..1_000u64, 1..60u64);
+    prop::option::weighted(0.3, processor).prop_map(|processor| {
+        let processor = processor.map(|(rate, byte, buffer)| {
+            json!({
+                "packets_per_second": rate, "per_byte_ns": byte, "buffer_packets": buffer,
+            })
+        });
+        json!({"processor": processor})
+    })
 }
 
 fn channel() -> impl Strategy<Value = Value> {
@@ -34,11 +103,11 @@ fn channel() -> impl Strategy<Value = Value> {
 }
 
 fn direction() -> impl Strategy<Value = Value> {
-    (series(100_000..10_000_000), series(0..400_000_000), 0..40u64, limit(), channel()).prop_map(
-        |(rate, delay, framing, limit, channel)| {
+    (series(100_000..10_000_000), series(0..400_000_000), framing(), queue(), channel()).prop_map(
+        |(rate, delay, framing, queue, channel)| {
             json!({
-                "rate_bps": rate, "delay_ns": delay, "framing_overhead_bytes": framing,
-                "queue": {"discipline": "drop_tail", "limit": limit}, "channel": channel,
+                "rate_bps": rate, "delay_ns": delay, "framing": framing, "queue": queue,
+                "channel": channel,
             })
         },
     )
@@ -86,27 +155,32 @@ fn workload() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// A small plan: a few flows of any kind over any link for some seconds.
+/// A small plan: a few flows of any kind over any link, with one terminal or several, for some
+/// seconds.
 pub(crate) fn plan() -> impl Strategy<Value = Value> {
     let heading = prop::sample::select(vec!["forward", "return"]);
-    let flow = (heading, 0..1_000_000_000u64, workload());
+    let flow = (heading, 0..1_000_000_000u64, any::<prop::sample::Index>(), workload());
     let flows = prop::collection::vec(flow, 1..5);
-    let sampling = prop::option::of(20_000_000..700_000_000u64);
-    (direction(), direction(), flows, sampling, any::<bool>(), 1..20u64).prop_map(
-        |(forward, back, flows, sampling, events, seconds)| {
+    let terminals = prop::collection::vec((direction(), gateway()), 1..4);
+    let run = (prop::option::of(20_000_000..700_000_000u64), any::<bool>(), 1..20u64);
+    (direction(), gateway(), terminals, flows, run).prop_map(
+        |(forward, hub, terminals, flows, (sampling, events, seconds))| {
             let flows: Vec<_> = (1..)
                 .zip(flows)
-                .map(|(n, (heading, start, workload))| {
+                .map(|(n, (heading, start, terminal, workload))| {
                     json!({
-                        "name": format!("flow-{n}"), "direction": heading, "start_ns": start,
+                        "name": format!("flow-{n}"), "terminal": terminal.index(terminals.len()),
+                        "direction": heading, "start_ns": start, "priority": 0,
                         "workload": workload,
                     })
                 })
                 .collect();
+            let (returns, terminals): (Vec<_>, Vec<_>) = terminals.into_iter().unzip();
             json!({
-                "format_version": 1, "stop_ns": seconds * 1_000_000_000 + 1,
+                "format_version": 2, "stop_ns": seconds * 1_000_000_000 + 1,
                 "sample_interval_ns": sampling, "packet_events": events,
-                "link": {"forward": forward, "return": back}, "flows": flows,
+                "link": {"forward": forward, "returns": returns},
+                "gateways": {"hub": hub, "terminals": terminals}, "flows": flows,
             })
         },
     )

@@ -1,0 +1,210 @@
+//! The hop and the machines at its ends, in a plan.
+
+use bentpipe_core::profile::Profile;
+use bentpipe_core::time::Instant;
+use serde::{Deserialize, Serialize};
+
+use super::{Check, Queue, RATE_BPS_MAX, TIME_NS_MAX};
+
+/// One direction of the hop.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Direction {
+    /// The transmitter's rate, framing included.
+    pub rate_bps: Series,
+    /// One-way propagation delay.
+    pub delay_ns: Series,
+    /// How large a packet is on the link.
+    pub framing: Framing,
+    /// What waits in front of the transmitter.
+    pub queue: Queue,
+    /// What happens in space.
+    pub channel: Channel,
+}
+
+/// A number as a function of time.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Series {
+    /// Always the same.
+    Constant {
+        /// The number.
+        value: u64,
+    },
+    /// Each number holds from its nanosecond until the next.
+    Steps {
+        /// (nanosecond, number), the first at zero.
+        steps: Vec<(u64, u64)>,
+    },
+}
+
+/// A link layer's numbers; see `bentpipe_core::link::Framing`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Framing {
+    /// Bytes that header and trailer add.
+    pub header_bytes: u32,
+    /// The least size with the header.
+    pub least_bytes: u32,
+    /// Cells, if frames are cut into cells.
+    pub cells: Option<Cells>,
+    /// Growth: numerator and denominator.
+    pub expansion: (u64, u64),
+    /// Bytes between frames.
+    pub outside_bytes: u32,
+}
+
+/// Cells of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cells {
+    /// Bytes of the frame in a cell.
+    pub payload_bytes: u32,
+    /// Bytes of a cell on the line.
+    pub cell_bytes: u32,
+}
+
+/// A channel.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Channel {
+    /// No damage.
+    Clear,
+    /// A binary symmetric channel.
+    BitErrors {
+        /// Probability that a bit is wrong.
+        bit_error_rate: f64,
+    },
+}
+
+/// The machine at one end of the hop.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gateway {
+    /// Its processor; `null` if it is never the bottleneck.
+    pub processor: Option<Processor>,
+}
+
+/// What a packet costs an interface processor, and what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Processor {
+    /// Packets of no length that it forwards in a second.
+    pub packets_per_second: u64,
+    /// Time for each IP byte.
+    pub per_byte_ns: u64,
+    /// Packets that may wait for it from each side.
+    pub buffer_packets: u64,
+}
+
+const STEPS_RULE: &str = "steps must begin at 0 ns and rise in time";
+
+impl Direction {
+    pub(super) fn check(&self, check: &mut Check, path: &str) {
+        let at = |field: &str| format!("{path}.{field}");
+        let (rates, rises) = self.rate_bps.numbers();
+        check.that(rises, || at("rate_bps"), STEPS_RULE);
+        check.that(
+            rates.iter().all(|&rate| rate <= RATE_BPS_MAX),
+            || at("rate_bps"),
+            "must be at most 100 Tbit/s",
+        );
+        check.that(
+            rates.last().is_some_and(|&rate| rate > 0),
+            || at("rate_bps"),
+            "must end above zero, or what is queued would never leave",
+        );
+        let (delays, rises) = self.delay_ns.numbers();
+        check.that(rises, || at("delay_ns"), STEPS_RULE);
+        check.that(
+            delays.iter().all(|&delay| delay <= TIME_NS_MAX),
+            || at("delay_ns"),
+            "must be at most 100 days",
+        );
+        self.framing.check(check, &|field| at(&format!("framing.{field}")));
+        self.queue.check(check, &|field| at(&format!("queue.{field}")));
+        let Channel::BitErrors { bit_error_rate } = self.channel else { return };
+        check.that(
+            (0.0..=1.0).contains(&bit_error_rate),
+            || at("channel.bit_error_rate"),
+            "must lie from 0 to 1",
+        );
+    }
+}
+
+impl Series {
+    /// The numbers in order, and whether the steps are in order.
+    fn numbers(&self) -> (Vec<u64>, bool) {
+        match self {
+            Self::Constant { value } => (vec![*value], true),
+            Self::Steps { steps } => {
+                let numbers = steps.iter().map(|step| step.1).collect();
+                (numbers, self.profile(|number| number).is_some())
+            }
+        }
+    }
+
+    /// The profile that engines read; `None` if the steps are out of order.
+    pub(crate) fn profile<T: Copy>(&self, unit: impl Fn(u64) -> T) -> Option<Profile<T>> {
+        match self {
+            Self::Constant { value } => Some(Profile::Constant(unit(*value))),
+            Self::Steps { steps } => {
+                let steps = steps.iter().map(|&(at, n)| (Instant::from_nanos(at), unit(n)));
+                Profile::steps(steps.collect())
+            }
+        }
+    }
+}
+
+/// No header, cell or gap is larger than the largest IP packet.
+const FRAMING_BYTES_MAX: u64 = 65_535;
+/// With these a frame's bits and their product fit 128 bits, and its size 32.
+const EXPANSION_TERM_MAX: u64 = 1_000_000_000;
+const EXPANSION_MAX: u64 = 100;
+
+impl Framing {
+    fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
+        let sizes = [
+            ("header_bytes", self.header_bytes),
+            ("least_bytes", self.least_bytes),
+            ("outside_bytes", self.outside_bytes),
+        ];
+        for (name, size) in sizes {
+            check.within(size.into(), 0..=FRAMING_BYTES_MAX, || at(name));
+        }
+        if let Some(Cells { payload_bytes, cell_bytes }) = self.cells {
+            let payload = u64::from(payload_bytes);
+            check.within(payload, 1..=FRAMING_BYTES_MAX, || at("cells.payload_bytes"));
+            check.that(
+                (payload..=FRAMING_BYTES_MAX).contains(&cell_bytes.into())
+                    && u64::from(cell_bytes) <= 100 * payload,
+                || at("cells.cell_bytes"),
+                "must be from cells.payload_bytes to a hundred times that, at most 65,535",
+            );
+        }
+        let (numerator, denominator) = self.expansion;
+        check.that(
+            (1..=EXPANSION_TERM_MAX).contains(&denominator)
+                && (denominator..=EXPANSION_MAX * denominator).contains(&numerator)
+                && numerator <= EXPANSION_TERM_MAX,
+            || at("expansion"),
+            "must be a numerator and a denominator from 1 to 10^9 with a ratio from 1 to 100",
+        );
+    }
+}
+
+/// A byte that takes longer than a second would be no processor's.
+const PER_BYTE_NS_MAX: u64 = 1_000_000_000;
+const PACKETS_PER_SECOND_MAX: u64 = 1_000_000_000;
+const BUFFER_PACKETS_MAX: u64 = 1 << 32;
+
+impl Gateway {
+    pub(super) fn check(&self, check: &mut Check, path: &str) {
+        let Some(processor) = &self.processor else { return };
+        let at = |field: &str| format!("{path}.processor.{field}");
+        let rate = processor.packets_per_second;
+        check.within(rate, 1..=PACKETS_PER_SECOND_MAX, || at("packets_per_second"));
+        check.within(processor.per_byte_ns, 0..=PER_BYTE_NS_MAX, || at("per_byte_ns"));
+        check.within(processor.buffer_packets, 1..=BUFFER_PACKETS_MAX, || at("buffer_packets"));
+    }
+}

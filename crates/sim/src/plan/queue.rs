@@ -1,0 +1,167 @@
+//! Queue disciplines in a plan.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Check, TIME_NS_MAX};
+
+/// A queue and its discipline; see `bentpipe_core::link` for what each does.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(tag = "discipline", rename_all = "snake_case", deny_unknown_fields)]
+#[expect(missing_docs, reason = "each field is described at the discipline's own settings")]
+pub enum Queue {
+    /// First in, first out; what does not fit is dropped.
+    DropTail { limit: Limit },
+    /// Random early detection.
+    Red {
+        limit: Limit,
+        unit: RedUnit,
+        min_threshold: u64,
+        max_threshold: u64,
+        max_probability: f64,
+        weight: f64,
+        gentle: bool,
+    },
+    /// Controlled delay.
+    Codel { limit: Limit, target_ns: u64, interval_ns: u64 },
+    /// Fair queues, each with controlled delay.
+    FqCodel { limit: Limit, target_ns: u64, interval_ns: u64, quantum_bytes: u32, queues: u32 },
+    /// First in, first out, with a limit for each flow too.
+    PerFlowDropTail { limit: Limit, per_flow_limit: Limit },
+    /// Whole packets are refused over a threshold.
+    EarlyPacketDiscard { limit: Limit, threshold: f64 },
+    /// Over a threshold, only flows over their share are refused.
+    SelectiveDrop { limit: Limit, threshold: f64, load_ratio: f64 },
+    /// A queue for each class; the lowest number first.
+    StrictPriority { limit: Limit, classes: u8 },
+}
+
+/// What random early detection counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RedUnit {
+    /// Packets, whatever their size.
+    Packets,
+    /// IP bytes.
+    Bytes,
+}
+
+/// How much may wait in a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(tag = "unit", content = "value", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Limit {
+    /// IP bytes.
+    Bytes(u64),
+    /// Bytes on the link, framing included.
+    LinkBytes(u64),
+    /// Packets.
+    Packets(u64),
+    /// Nanoseconds of waiting.
+    TimeNs(u64),
+    /// No limit.
+    Unlimited,
+}
+
+/// An average over fewer than 2^40 packets or bytes stays exact in a double.
+const THRESHOLD_MAX: u64 = 1 << 40;
+const QUANTUM_BYTES_MAX: u64 = 1 << 24;
+const QUEUES_MAX: u64 = 65_536;
+/// A flow that may hold a hundred times its share is not limited by it.
+const LOAD_RATIO_MAX: f64 = 100.0;
+
+impl Queue {
+    pub(super) fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
+        let built = !matches!(
+            self,
+            Self::Codel { .. } | Self::FqCodel { .. } | Self::StrictPriority { .. }
+        );
+        check.that(built, || at("discipline"), "is not available yet");
+        match self {
+            Self::DropTail { .. } | Self::PerFlowDropTail { .. } => {}
+            Self::Red { min_threshold, max_threshold, max_probability, weight, .. } => {
+                check.within(*max_threshold, 1..=THRESHOLD_MAX, || at("max_threshold"));
+                check.that(
+                    min_threshold < max_threshold,
+                    || at("min_threshold"),
+                    "must be below max_threshold",
+                );
+                check_share(check, *max_probability, &|| at("max_probability"));
+                check_share(check, *weight, &|| at("weight"));
+                check.that(*weight > 0.0, || at("weight"), "of 0 would never see the queue");
+            }
+            Self::Codel { limit, target_ns, interval_ns } => {
+                check_codel(check, *limit, *target_ns, *interval_ns, at);
+            }
+            Self::FqCodel { limit, target_ns, interval_ns, quantum_bytes, queues } => {
+                check_codel(check, *limit, *target_ns, *interval_ns, at);
+                let quantum = u64::from(*quantum_bytes);
+                check.within(quantum, 1..=QUANTUM_BYTES_MAX, || at("quantum_bytes"));
+                check.within((*queues).into(), 1..=QUEUES_MAX, || at("queues"));
+            }
+            Self::EarlyPacketDiscard { limit, threshold } => {
+                check_countable(check, *limit, at);
+                check_share(check, *threshold, &|| at("threshold"));
+            }
+            Self::SelectiveDrop { limit, threshold, load_ratio } => {
+                check_countable(check, *limit, at);
+                check_share(check, *threshold, &|| at("threshold"));
+                check.that(
+                    *load_ratio > 0.0 && *load_ratio <= LOAD_RATIO_MAX,
+                    || at("load_ratio"),
+                    "must be above 0 and at most 100",
+                );
+            }
+            Self::StrictPriority { limit, classes } => {
+                check_not_time(check, *limit, at);
+                check.within((*classes).into(), 1..=u8::MAX.into(), || at("classes"));
+            }
+        }
+    }
+
+    /// How many priorities the queue tells apart; `None` if it looks at none.
+    pub(super) fn classes(&self) -> Option<u8> {
+        match self {
+            Self::StrictPriority { classes, .. } => Some(*classes),
+            Self::DropTail { .. }
+            | Self::Red { .. }
+            | Self::Codel { .. }
+            | Self::FqCodel { .. }
+            | Self::PerFlowDropTail { .. }
+            | Self::EarlyPacketDiscard { .. }
+            | Self::SelectiveDrop { .. } => None,
+        }
+    }
+}
+
+fn check_share(check: &mut Check, share: f64, at: &dyn Fn() -> String) {
+    check.that((0.0..=1.0).contains(&share), at, "must lie from 0 to 1");
+}
+
+fn check_codel(
+    check: &mut Check,
+    limit: Limit,
+    target_ns: u64,
+    interval_ns: u64,
+    at: &dyn Fn(&str) -> String,
+) {
+    check_not_time(check, limit, at);
+    check.within(target_ns, 1..=TIME_NS_MAX, || at("target_ns"));
+    check.within(interval_ns, 1..=TIME_NS_MAX, || at("interval_ns"));
+}
+
+/// Which packet leaves next, and when, is settled only as it does.
+fn check_not_time(check: &mut Check, limit: Limit, at: &dyn Fn(&str) -> String) {
+    check.that(
+        !matches!(limit, Limit::TimeNs(_)),
+        || at("limit"),
+        "must not be a time: this discipline does not know how long a packet will wait",
+    );
+}
+
+/// A threshold is a share of the limit.
+fn check_countable(check: &mut Check, limit: Limit, at: &dyn Fn(&str) -> String) {
+    check.that(
+        matches!(limit, Limit::Bytes(_) | Limit::LinkBytes(_) | Limit::Packets(_)),
+        || at("limit"),
+        "must be in bytes, link_bytes or packets, as the threshold is a share of it",
+    );
+}

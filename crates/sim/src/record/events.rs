@@ -1,0 +1,52 @@
+//! The `events` table: what happened to each packet, where and when.
+
+use bentpipe_core::trace::{Event, EventKind, Trace};
+
+use super::{Cell, Kind, Table};
+
+/// Keeps what happened to packets for the `events` table. Only directions and processors report, and
+/// their numbers in the graph are those of their places.
+#[derive(Debug, Default)]
+pub(crate) struct EventLog(Vec<Event>);
+
+impl Trace for EventLog {
+    fn record(&mut self, event: &Event) {
+        self.0.push(*event);
+    }
+}
+
+impl EventLog {
+    /// The table in order of time; a direction reports the start of a transmission ahead.
+    pub(crate) fn table(mut self) -> Table {
+        self.0.sort_by_key(|event| event.at);
+        let mut table = Table::new(
+            "events",
+            &[
+                ("time_ns", Kind::U64),
+                ("place", Kind::U32),
+                ("kind", Kind::U8),
+                ("cause", Kind::MaybeU8),
+                ("flow", Kind::U32),
+                ("packet", Kind::U64),
+                ("bytes", Kind::U64),
+            ],
+        );
+        for event in self.0 {
+            let cause = match event.kind {
+                EventKind::Dropped(cause) => Some(cause as u64),
+                EventKind::Enqueued | EventKind::Transmitted | EventKind::Delivered => None,
+            };
+            let row: [Cell; 7] = [
+                event.at.as_nanos().into(),
+                u64::from(event.node.0).into(),
+                u64::from(event.kind.number()).into(),
+                cause.into(),
+                u64::from(event.flow.0).into(),
+                event.packet.0.into(),
+                u64::from(event.bytes).into(),
+            ];
+            table.push(row);
+        }
+        table
+    }
+}

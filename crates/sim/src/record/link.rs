@@ -1,0 +1,137 @@
+//! The tables of the hop: its directions, and the processors at its ends.
+
+use bentpipe_core::engine::Count;
+use bentpipe_core::link::{Counters, ProcessorCounters};
+use bentpipe_core::time::Instant;
+use bentpipe_core::trace::DropCause;
+
+use super::{Cell, Kind, Table};
+
+/// What can happen to a packet in a direction.
+fn causes() -> impl Iterator<Item = DropCause> {
+    DropCause::ALL.into_iter().filter(|&cause| cause != DropCause::ProcessorOverload)
+}
+
+fn dropped_packets(cause: DropCause) -> (String, Kind) {
+    (format!("dropped_packets_{}", cause.name()), Kind::U64)
+}
+
+fn dropped_bytes(cause: DropCause) -> (String, Kind) {
+    (format!("dropped_bytes_{}", cause.name()), Kind::U64)
+}
+
+/// The `direction_samples` table.
+pub(crate) struct DirectionSamples(Table);
+
+impl DirectionSamples {
+    pub(crate) fn new() -> Self {
+        let head = Table::new(
+            "direction_samples",
+            &[
+                ("time_ns", Kind::U64),
+                ("direction", Kind::U32),
+                ("queue_bytes", Kind::U64),
+                ("queue_packets", Kind::U64),
+                ("in_flight_bytes", Kind::U64),
+                ("sent_bytes", Kind::U64),
+                ("sent_packets", Kind::U64),
+                ("delivered_bytes", Kind::U64),
+            ],
+        );
+        Self(head.with(causes().map(dropped_packets)))
+    }
+
+    pub(crate) fn push(&mut self, now: Instant, direction: u64, counters: &Counters) {
+        let row: [Cell; 8] = [
+            now.as_nanos().into(),
+            direction.into(),
+            counters.queue_bytes.into(),
+            counters.queue_packets.into(),
+            counters.in_flight_bytes.into(),
+            (counters.sent_bits / 8).into(),
+            counters.sent_packets.into(),
+            counters.delivered.bytes.into(),
+        ];
+        let dropped = causes().map(|cause| counters.dropped[cause as usize].packets.into());
+        self.0.push(row.into_iter().chain(dropped));
+    }
+
+    pub(crate) fn table(self) -> Table {
+        self.0
+    }
+}
+
+/// What a direction did: what came in, what is held, and its counters.
+pub(crate) struct DirectionFacts {
+    pub(crate) received: Count,
+    pub(crate) held: Count,
+    pub(crate) counters: Counters,
+}
+
+/// One row a direction, in the order of their numbers.
+pub(crate) fn directions_table(directions: &[DirectionFacts]) -> Table {
+    let head = Table::new(
+        "directions",
+        &[
+            ("direction", Kind::U32),
+            ("received_packets", Kind::U64),
+            ("received_bytes", Kind::U64),
+            ("sent_packets", Kind::U64),
+            ("sent_bytes", Kind::U64),
+            ("delivered_packets", Kind::U64),
+            ("delivered_bytes", Kind::U64),
+        ],
+    );
+    let dropped = causes().flat_map(|cause| [dropped_packets(cause), dropped_bytes(cause)]);
+    let rest = ["held_packets", "held_bytes", "busy_ns", "queue_bytes_max"];
+    let rest = rest.map(|name| (name.to_owned(), Kind::U64));
+    let mut table = head.with(dropped).with(rest);
+    for (number, DirectionFacts { received, held, counters }) in (0u64..).zip(directions) {
+        let row: [Cell; 7] = [
+            number.into(),
+            received.packets.into(),
+            received.bytes.into(),
+            counters.sent_packets.into(),
+            (counters.sent_bits / 8).into(),
+            counters.delivered.packets.into(),
+            counters.delivered.bytes.into(),
+        ];
+        let dropped = causes().flat_map(|cause| cells(counters.dropped[cause as usize]));
+        let rest: [Cell; 4] = [
+            held.packets.into(),
+            held.bytes.into(),
+            counters.busy.as_nanos().into(),
+            counters.queue_bytes_max.into(),
+        ];
+        table.push(row.into_iter().chain(dropped).chain(rest));
+    }
+    table
+}
+
+/// One row a processor that exists: 0 is the hub's, 1 + t that of terminal t.
+pub(crate) fn processors_table(
+    processors: impl Iterator<Item = (u32, ProcessorCounters)>,
+) -> Table {
+    let mut columns = vec![("processor".to_owned(), Kind::U32)];
+    for what in ["received", "forwarded", "dropped"] {
+        for (unit, side) in
+            [("packets", "lan"), ("bytes", "lan"), ("packets", "link"), ("bytes", "link")]
+        {
+            columns.push((format!("{what}_{unit}_{side}"), Kind::U64));
+        }
+    }
+    let rest = ["held_packets", "held_bytes", "busy_ns"];
+    columns.extend(rest.map(|name| (name.to_owned(), Kind::U64)));
+    let mut table = Table::new("processors", &[]).with(columns);
+    for (number, counters) in processors {
+        let counts = [counters.received, counters.forwarded, counters.dropped];
+        let counts = counts.into_iter().flatten().chain([counters.held]).flat_map(cells);
+        let busy = Cell::from(counters.busy.as_nanos());
+        table.push([Cell::from(u64::from(number))].into_iter().chain(counts).chain([busy]));
+    }
+    table
+}
+
+fn cells(count: Count) -> [Cell; 2] {
+    [count.packets.into(), count.bytes.into()]
+}
