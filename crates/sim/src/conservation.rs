@@ -113,6 +113,10 @@ fn stream_bytes(graph: &Graph<Node>, ends: Ends) -> Option<[u64; 3]> {
             let delivered = receiver.endpoint().receiver().delivered();
             Some([half.sent_bytes(), delivered, half.acked_bytes()])
         }
+        (Node::Server(server), Node::Client(client)) => {
+            let sent = server.totals();
+            Some([sent.sent_bytes, client.totals().delivered_bytes, sent.acked_bytes])
+        }
         _ => None,
     }
 }

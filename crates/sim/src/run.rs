@@ -12,8 +12,8 @@ use crate::build::{Layout, build};
 use crate::conservation;
 use crate::plan::Plan;
 use crate::record::{
-    DirectionFacts, DirectionSamples, EventLog, FlowSamples, Table, directions_table, flows_table,
-    processors_table,
+    DirectionFacts, DirectionSamples, EventLog, FlowSamples, Table, directions_table,
+    exchanges_table, flows_table, processors_table,
 };
 use crate::workload::Node;
 
@@ -126,10 +126,17 @@ impl Simulation {
         let flows = self.layout.flows.iter().map(|ends| match self.graph.engine(ends.sender) {
             Node::BulkSender(bulk) => bulk.fraction(now),
             Node::ConstantRate(source) => source.fraction(now),
+            Node::Participant(participant) => participant.source().fraction(now),
+            Node::Server(_) => match self.graph.engine(ends.receiver) {
+                Node::Client(client) => client.fraction(now),
+                _ => unreachable!("a flow's two ends are of one workload"),
+            },
             Node::Direction(_)
             | Node::Processor(_)
             | Node::BulkReceiver(_)
-            | Node::DatagramSink(_) => 1.0,
+            | Node::DatagramSink(_)
+            | Node::Client(_)
+            | Node::Reflector(_) => 1.0,
         });
         flows.fold(1.0, f64::min).max(by_time).clamp(0.0, 1.0)
     }
@@ -170,6 +177,7 @@ impl Simulation {
         });
         let mut tables = vec![
             flows_table(&self.graph, &self.layout.flows),
+            exchanges_table(&self.graph, &self.layout.flows),
             directions_table(directions),
             processors_table(processors),
             self.flow_samples.table(),

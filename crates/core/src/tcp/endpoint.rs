@@ -51,6 +51,7 @@ struct Agreed {
 pub struct Endpoint {
     config: Config,
     flow: FlowId,
+    connection: u16,
     maker: Maker,
     initial: Wire,
     peer_initial: Option<Wire>,
@@ -77,6 +78,7 @@ impl Endpoint {
         Self {
             config,
             flow,
+            connection: 0,
             maker,
             initial,
             peer_initial: None,
@@ -91,6 +93,13 @@ impl Endpoint {
             received: Count::default(),
             sent: Count::default(),
         }
+    }
+
+    /// The same end as one of several connections of its flow; it ignores segments of the others.
+    /// Packets stay apart as long as no connection but the last one makes 2^24 of them.
+    #[must_use]
+    pub fn of_connection(self, connection: u16) -> Self {
+        Self { connection, serial: u64::from(connection) << CONNECTION_SERIAL_BITS, ..self }
     }
 
     /// Opens the connection: sends the SYN.
@@ -271,7 +280,7 @@ impl Endpoint {
             None => (None, self.config.receive_buffer_initial.min(UNSCALED_WINDOW_MAX)),
         };
         let mut segment = Segment {
-            connection: 0,
+            connection: self.connection,
             seq: Wire::from_position(outgoing.position, self.initial),
             syn,
             fin: outgoing.fin,
@@ -317,9 +326,11 @@ impl Engine for Endpoint {
     fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: &Packet) {
         self.received.add(packet.bytes);
         match &packet.body {
-            Body::Segment(segment) => self.on_segment(cx, packet, segment),
+            Body::Segment(segment) if segment.connection == self.connection => {
+                self.on_segment(cx, packet, segment);
+            }
             // A datagram of this flow would be somebody's mistake in wiring; a host ignores it.
-            Body::Datagram { .. } => {}
+            Body::Segment(_) | Body::Datagram { .. } => {}
         }
     }
 
@@ -349,6 +360,8 @@ impl Engine for Endpoint {
     }
 }
 
+/// Serials of a connection's packets within those of its flow.
+const CONNECTION_SERIAL_BITS: u32 = 24;
 /// RFC 9293, 3.7.1: assumed of a SYN without the MSS option.
 const MSS_WITHOUT_OPTION: u16 = 536;
 /// What a peer offers below this is not believed, as Linux does: options would leave no payload.

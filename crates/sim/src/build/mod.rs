@@ -70,7 +70,7 @@ pub fn build_with<E: Engine>(
     let processors = link::processors(plan)
         .map(|(number, processor)| (number, add(Node::Processor(Box::new(processor)))))
         .collect();
-    let mut hosts = Hosts::new(seed);
+    let mut hosts = Hosts::new(plan, seed);
     let flows = plan.flows.iter().zip(0..);
     let flows = flows.map(|(flow, id)| hosts.add(flow, FlowId(id), &mut add)).collect();
     let layout = Layout { directions, processors, flows };

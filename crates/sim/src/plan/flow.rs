@@ -167,8 +167,6 @@ impl Flow {
 
 impl Workload {
     fn check(&self, check: &mut Check, heading: Heading, at: &dyn Fn(&str) -> String) {
-        let built = matches!(self, Self::Bulk { .. } | Self::ConstantRate { .. });
-        check.that(built, || at("kind"), "is not available yet");
         match self {
             Self::Bulk { amount, sender, receiver } => {
                 let (Amount::Bytes(size) | Amount::DurationNs(size)) = amount;

@@ -1,11 +1,13 @@
 //! The tables of flows: one row a flow, whatever its workload, and what TCP did over time.
 
 use bentpipe_core::graph::Graph;
+use bentpipe_core::tcp::Sender;
+use bentpipe_core::tcp::congestion::Control;
 use bentpipe_core::time::{Duration, Instant};
 
 use super::{Cell, Kind, Table};
 use crate::build::Ends;
-use crate::workload::{BulkReceiver, BulkSender, ConstantRate, DatagramSink, Node};
+use crate::workload::{ConstantRate, DatagramSink, Node, Totals};
 
 /// One row; what a workload does not have stays at its default.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,33 +39,30 @@ fn mean_ns(sum: Duration, count: u64) -> Option<f64> {
     (count > 0).then(|| sum.as_nanos() as f64 / count as f64)
 }
 
-fn bulk(sender: &BulkSender, receiver: &BulkReceiver) -> Row {
-    let half = sender.endpoint().sender();
-    let counters = half.counters();
-    let facts = receiver.endpoint().facts();
-    let (rtt_sum, rtt_samples) = half.rtt().total();
-    let received = facts.data_segments_received;
+/// A flow over TCP: what its two ends did, and when it was done.
+fn tcp(sender: &Totals, receiver: &Totals, finished: Option<Instant>) -> Row {
+    let received = receiver.data_segments_received;
     Row {
-        established: sender.endpoint().facts().established,
-        last_ack: sender.endpoint().facts().last_ack,
-        finished: sender.finished(),
-        sent_bytes: half.sent_bytes(),
-        acked_bytes: half.acked_bytes(),
-        delivered_bytes: receiver.endpoint().receiver().delivered(),
-        first_delivery: facts.first_delivery,
-        last_delivery: facts.last_delivery,
-        sent_segments: counters.segments,
-        retransmitted_segments: counters.retransmitted_segments,
-        timeouts: counters.timeouts,
-        fast_recoveries: counters.fast_recoveries,
-        tail_loss_probes: counters.tail_loss_probes,
-        acks_sent: facts.acks_sent,
+        established: sender.established,
+        last_ack: sender.last_ack,
+        finished,
+        sent_bytes: sender.sent_bytes,
+        acked_bytes: sender.acked_bytes,
+        delivered_bytes: receiver.delivered_bytes,
+        first_delivery: receiver.first_delivery,
+        last_delivery: receiver.last_delivery,
+        sent_segments: sender.counters.segments,
+        retransmitted_segments: sender.counters.retransmitted_segments,
+        timeouts: sender.counters.timeouts,
+        fast_recoveries: sender.counters.fast_recoveries,
+        tail_loss_probes: sender.counters.tail_loss_probes,
+        acks_sent: receiver.acks_sent,
         received_segments: received,
-        rtt_min: half.rtt().min(),
-        rtt_mean_ns: mean_ns(rtt_sum, rtt_samples),
-        delay_mean_ns: mean_ns(facts.one_way_delay_sum, received),
-        delay_max: (received > 0).then_some(facts.one_way_delay_max),
-        ..Row::default()
+        rtt_min: sender.rtt_min,
+        rtt_mean_ns: mean_ns(sender.rtt_sum, sender.rtt_samples),
+        delay_mean_ns: mean_ns(receiver.one_way_delay_sum, received),
+        delay_max: (received > 0).then_some(receiver.one_way_delay_max),
+        exchanges: 0,
     }
 }
 
@@ -89,7 +88,17 @@ pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
     let mut table = head();
     for (flow, &Ends { terminal, sender, receiver, start }) in (0u64..).zip(flows) {
         let row = match (graph.engine(sender), graph.engine(receiver)) {
-            (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => bulk(sender, receiver),
+            (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => {
+                let finished = sender.finished();
+                tcp(&Totals::of(sender.endpoint()), &Totals::of(receiver.endpoint()), finished)
+            }
+            (Node::Server(server), Node::Client(client)) => Row {
+                exchanges: client.finished_exchanges(),
+                ..tcp(&server.totals(), &client.totals(), client.finished())
+            },
+            (Node::Participant(participant), Node::Reflector(_)) => {
+                datagrams(participant.source(), participant.sink())
+            }
             (Node::ConstantRate(source), Node::DatagramSink(sink)) => datagrams(source, sink),
             _ => unreachable!("a flow's two ends are of one workload"),
         };
@@ -176,24 +185,32 @@ impl FlowSamples {
         ))
     }
 
-    /// A row for each flow over TCP.
+    /// A row for each flow over TCP. Its window is that of its newest connection, or 0 if that one is
+    /// over or was never opened.
     pub(crate) fn push(&mut self, now: Instant, graph: &Graph<Node>, flows: &[Ends]) {
         for (flow, ends) in (0u64..).zip(flows) {
-            let (sender, delivered) = match (graph.engine(ends.sender), graph.engine(ends.receiver))
-            {
-                (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => {
-                    (sender.endpoint().sender(), receiver.endpoint().receiver().delivered())
-                }
-                _ => continue,
-            };
+            let (sender, acked, delivered) =
+                match (graph.engine(ends.sender), graph.engine(ends.receiver)) {
+                    (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => {
+                        let sender = sender.endpoint().sender();
+                        let delivered = receiver.endpoint().receiver().delivered();
+                        (Some(sender), sender.acked_bytes(), delivered)
+                    }
+                    (Node::Server(server), Node::Client(client)) => {
+                        let acked = server.totals().acked_bytes;
+                        (server.sender(), acked, client.totals().delivered_bytes)
+                    }
+                    _ => continue,
+                };
+            let control = sender.map(Sender::control);
             let row: [Cell; 8] = [
                 now.as_nanos().into(),
                 flow.into(),
-                sender.control().cwnd().into(),
-                sender.control().ssthresh().into(),
-                sender.rtt().srtt().map(Duration::as_nanos).into(),
-                sender.in_flight().into(),
-                sender.acked_bytes().into(),
+                control.map_or(0, Control::cwnd).into(),
+                control.and_then(Control::ssthresh).into(),
+                sender.and_then(|sender| sender.rtt().srtt()).map(Duration::as_nanos).into(),
+                sender.map_or(0, Sender::in_flight).into(),
+                acked.into(),
                 delivered.into(),
             ];
             self.0.push(row);

@@ -1,12 +1,14 @@
 //! Facts as columns: typed, contiguous, ready to be handed over as buffers.
 
 mod events;
+mod exchanges;
 mod flows;
 mod link;
 
 use std::borrow::Cow;
 
 pub(crate) use events::EventLog;
+pub(crate) use exchanges::exchanges_table;
 pub(crate) use flows::{FlowSamples, flows_table};
 pub(crate) use link::{DirectionFacts, DirectionSamples, directions_table, processors_table};
 

@@ -1,7 +1,11 @@
 //! Traffic: engines that make packets and take them in.
 
 mod bulk;
+mod conference;
+mod connections;
 mod constant_rate;
+mod draw;
+mod request_response;
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::link::{Direction, Processor};
@@ -9,7 +13,11 @@ use bentpipe_core::packet::{Packet, Port};
 use bentpipe_core::time::Instant;
 
 pub use bulk::{BulkReceiver, BulkSender, Until};
+pub use conference::{Participant, Reflector};
+pub use connections::Totals;
 pub use constant_rate::{ConstantRate, DatagramSink};
+pub use draw::Draws;
+pub use request_response::{Client, Exchange, Exchanges, Host, Schedule, Server};
 
 /// Every engine that a simulation contains: a closed list, so that the inner loop calls them
 /// without a pointer in between.
@@ -27,6 +35,14 @@ pub enum Node {
     ConstantRate(Box<ConstantRate>),
     /// A sink of datagrams.
     DatagramSink(Box<DatagramSink>),
+    /// The end of requests and responses that asks.
+    Client(Box<Client>),
+    /// The end that answers.
+    Server(Box<Server>),
+    /// A participant of a conference.
+    Participant(Box<Participant>),
+    /// What its participants send to.
+    Reflector(Box<Reflector>),
 }
 
 macro_rules! each {
@@ -38,6 +54,10 @@ macro_rules! each {
             Node::BulkReceiver($engine) => $call,
             Node::ConstantRate($engine) => $call,
             Node::DatagramSink($engine) => $call,
+            Node::Client($engine) => $call,
+            Node::Server($engine) => $call,
+            Node::Participant($engine) => $call,
+            Node::Reflector($engine) => $call,
         }
     };
 }

@@ -62,19 +62,22 @@ fn framing() -> impl Strategy<Value = Value> {
     let overhead = json!({
         "header_bytes": 8, "least_bytes": 0, "cells": null, "expansion": [1, 1], "outside_bytes": 0,
     });
-    let cells = (0..40u32, 1..100u32, 0..20u32, 0..10u32);
+    // Not so small that a frame of cells hardly ever gets through the worst channel.
+    let cells = (0..40u32, 30..100u32, 0..20u32, 0..10u32);
     prop_oneof![
         Just(overhead),
-        (0..40u32, 0..80u32, 1_000..1_500u64, 0..30u32).prop_map(|(header, least, grown, outside)| {
-            json!({
-                "header_bytes": header, "least_bytes": least, "cells": null,
-                "expansion": [grown, 1_000], "outside_bytes": outside,
-            })
-        }),
+        (0..40u32, 0..80u32, 1_000..1_500u64, 0..30u32).prop_map(
+            |(header, least, grown, outside)| {
+                json!({
+                    "header_bytes": header, "least_bytes": least, "cells": null,
+                    "expansion": [grown, 1_000], "outside_bytes": outside,
+                })
+            }
+        ),
         cells.prop_map(|(header, payload, tax, outside)| {
             json!({
                 "header_bytes": header, "least_bytes": 0, "outside_bytes": outside,
-                "cells": {"payload_bytes": payload, "cell_bytes": (payload + tax).min(100 * payload)},
+                "cells": {"payload_bytes": payload, "cell_bytes": payload + tax},
                 "expansion": [90, 87],
             })
         }),
@@ -137,6 +140,47 @@ fn tcp() -> impl Strategy<Value = Value> {
     )
 }
 
+fn draw(most: u64) -> impl Strategy<Value = Value> {
+    (0..4u8, 1..most, 1..most, 0.1..3.0f64).prop_map(move |(kind, one, other, spread)| {
+        let (least, most) = (one.min(other), one.max(other));
+        match kind {
+            0 => json!({"kind": "constant", "value": one}),
+            1 => json!({"kind": "exponential", "mean": one}),
+            2 => json!({"kind": "pareto", "least": least, "shape": spread, "most": most}),
+            _ => json!({"kind": "lognormal", "median": least, "sigma": spread, "most": most}),
+        }
+    })
+}
+
+fn requests() -> impl Strategy<Value = Value> {
+    let sizes = (1..5_000u64, draw(60_000), draw(1_000_000_000));
+    (sizes, prop::option::of(1..6u64), any::<bool>(), tcp(), tcp()).prop_map(
+        |((request, response, think), exchanges, keep, server, client)| {
+            json!({
+                "kind": "request_response", "request_bytes": request, "response_bytes": response,
+                "think_ns": think, "exchanges": exchanges, "keep_connection": keep,
+                "server": server, "client": client,
+            })
+        },
+    )
+}
+
+/// Flows of one conference on the first terminals; none with a single terminal.
+fn conference(terminals: usize, rate: u64, payload: u32, duration: u64) -> Vec<Value> {
+    let participants = if terminals < 2 { 0 } else { terminals };
+    let participant = |terminal: usize| {
+        json!({
+            "name": format!("participant-{terminal}"), "terminal": terminal,
+            "direction": "return", "start_ns": 1_000_000 * terminal, "priority": 0,
+            "workload": {
+                "kind": "conference", "conference": 7, "rate_bps": rate, "payload_bytes": payload,
+                "duration_ns": duration,
+            },
+        })
+    };
+    (0..participants).map(participant).collect()
+}
+
 fn workload() -> impl Strategy<Value = Value> {
     let amount = prop_oneof![
         (1..300_000u64).prop_map(|n| json!({"unit": "bytes", "value": n})),
@@ -146,6 +190,7 @@ fn workload() -> impl Strategy<Value = Value> {
         3 => (amount, tcp(), tcp()).prop_map(|(amount, sender, receiver)| {
             json!({"kind": "bulk", "amount": amount, "sender": sender, "receiver": receiver})
         }),
+        2 => requests(),
         1 => (8_000..2_000_000u64, 100..1_400u32, 1..4_000_000_000u64).prop_map(|(rate, size, ns)| {
             json!({
                 "kind": "constant_rate", "rate_bps": rate, "payload_bytes": size,
@@ -163,9 +208,11 @@ pub(crate) fn plan() -> impl Strategy<Value = Value> {
     let flows = prop::collection::vec(flow, 1..5);
     let terminals = prop::collection::vec((direction(), gateway()), 1..4);
     let run = (prop::option::of(20_000_000..700_000_000u64), any::<bool>(), 1..20u64);
-    (direction(), gateway(), terminals, flows, run).prop_map(
-        |(forward, hub, terminals, flows, (sampling, events, seconds))| {
-            let flows: Vec<_> = (1..)
+    let meeting =
+        prop::option::weighted(0.4, (8_000..500_000u64, 40..1_400u32, 1..2_000_000_000u64));
+    (direction(), gateway(), terminals, flows, meeting, run).prop_map(
+        |(forward, hub, terminals, flows, meeting, (sampling, events, seconds))| {
+            let mut flows: Vec<_> = (1..)
                 .zip(flows)
                 .map(|(n, (heading, start, terminal, workload))| {
                     json!({
@@ -175,6 +222,9 @@ pub(crate) fn plan() -> impl Strategy<Value = Value> {
                     })
                 })
                 .collect();
+            if let Some((rate, payload, duration)) = meeting {
+                flows.extend(conference(terminals.len(), rate, payload, duration));
+            }
             let (returns, terminals): (Vec<_>, Vec<_>) = terminals.into_iter().unzip();
             json!({
                 "format_version": 2, "stop_ns": seconds * 1_000_000_000 + 1,

@@ -1,0 +1,52 @@
+//! The `exchanges` table: one row an exchange begun, in order of start.
+
+use bentpipe_core::graph::Graph;
+use bentpipe_core::time::Instant;
+
+use super::{Cell, Kind, Table};
+use crate::build::Ends;
+use crate::workload::{Exchange, Node};
+
+pub(crate) fn exchanges_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
+    let mut rows: Vec<(u64, u64, Exchange)> = Vec::new();
+    for (flow, ends) in (0..).zip(flows) {
+        if let Node::Client(client) = graph.engine(ends.receiver) {
+            let exchanges = (0..).zip(client.exchanges());
+            rows.extend(exchanges.map(|(number, exchange)| (flow, number, *exchange)));
+        }
+    }
+    // The sort is stable: at one instant, the order of the flows.
+    rows.sort_by_key(|row| row.2.start);
+    let mut table = head();
+    for (flow, number, exchange) in rows {
+        let at = |instant: Option<Instant>| instant.map(Instant::as_nanos);
+        let row: [Cell; 8] = [
+            flow.into(),
+            number.into(),
+            exchange.start.as_nanos().into(),
+            at(exchange.established).into(),
+            at(exchange.first_byte).into(),
+            at(exchange.finished).into(),
+            exchange.request_bytes.into(),
+            exchange.response_bytes.into(),
+        ];
+        table.push(row);
+    }
+    table
+}
+
+fn head() -> Table {
+    Table::new(
+        "exchanges",
+        &[
+            ("flow", Kind::U32),
+            ("exchange", Kind::U64),
+            ("start_ns", Kind::U64),
+            ("established_ns", Kind::MaybeU64),
+            ("first_byte_ns", Kind::MaybeU64),
+            ("finished_ns", Kind::MaybeU64),
+            ("request_bytes", Kind::U64),
+            ("response_bytes", Kind::U64),
+        ],
+    )
+}

@@ -1,0 +1,135 @@
+//! Random sizes and times: pure functions of a law and a stream.
+
+use bentpipe_core::rng::Rng;
+
+use crate::plan::Draw;
+
+/// Numbers of one law from one stream.
+#[derive(Clone, Debug)]
+pub struct Draws {
+    law: Draw,
+    rng: Rng,
+}
+
+impl Draws {
+    /// Draws by `law` from `rng`.
+    #[must_use]
+    pub fn new(law: Draw, rng: Rng) -> Self {
+        Self { law, rng }
+    }
+
+    /// The next number, to the nearest integer.
+    pub fn draw(&mut self) -> u64 {
+        let rng = &mut self.rng;
+        match self.law {
+            Draw::Constant { value } => value,
+            Draw::Exponential { mean } => rounded(-libm::log(rng.open_unit()) * real(mean)),
+            Draw::Pareto { least, shape, most } => {
+                // Inversion of F(x) = (1 - (least / x)^shape) / (1 - (least / most)^shape).
+                let covered = 1.0 - libm::pow(real(least) / real(most), shape);
+                let rest = 1.0 - rng.open_unit() * covered;
+                rounded(real(least) * libm::pow(rest, -1.0 / shape)).clamp(least, most)
+            }
+            Draw::Lognormal { median, sigma, most } => {
+                let logarithm = sigma * standard_normal(rng);
+                rounded(real(median) * libm::exp(logarithm)).min(most)
+            }
+        }
+    }
+}
+
+/// The first of the two numbers that Box and Muller (1958) make of two uniform ones.
+fn standard_normal(rng: &mut Rng) -> f64 {
+    let radius = libm::sqrt(-2.0 * libm::log(rng.open_unit()));
+    radius * libm::cos(core::f64::consts::TAU * rng.open_unit())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the law is drawn from a double's 53 bits anyway")]
+fn real(number: u64) -> f64 {
+    number as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "no law here goes below zero, and a float-to-integer cast saturates"
+)]
+fn rounded(number: f64) -> u64 {
+    libm::round(number) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DRAWS: u32 = 200_000;
+
+    /// Mean, least and largest of many draws.
+    fn many(law: Draw) -> (f64, u64, u64) {
+        let mut draws = Draws::new(law, Rng::stream(11, "draws"));
+        let numbers: Vec<u64> = (0..DRAWS).map(|_| draws.draw()).collect();
+        let sum = numbers.iter().map(|&number| real(number)).sum::<f64>();
+        let least = *numbers.iter().min().expect("many");
+        let most = *numbers.iter().max().expect("many");
+        (sum / f64::from(DRAWS), least, most)
+    }
+
+    /// The mean of n draws has a standard error of deviation / sqrt(n); five of them are allowed.
+    fn assert_mean(law: Draw, mean: f64, deviation: f64) {
+        let measured = many(law).0;
+        let tolerance = 5.0 * deviation / f64::from(DRAWS).sqrt();
+        assert!((measured - mean).abs() < tolerance, "{law:?}: {measured}, not {mean}");
+    }
+
+    #[test]
+    fn a_constant_costs_no_draw() {
+        assert_eq!(many(Draw::Constant { value: 7 }), (7.0, 7, 7));
+        let mut draws = Draws::new(Draw::Constant { value: 7 }, Rng::stream(1, "a"));
+        draws.draw();
+        assert_eq!(draws.rng.next_u64(), Rng::stream(1, "a").next_u64());
+    }
+
+    /// The deviation of an exponential law is its mean.
+    #[test]
+    fn an_exponential_law_has_its_mean() {
+        assert_mean(Draw::Exponential { mean: 20_000 }, 20_000.0, 20_000.0);
+    }
+
+    /// E[x^k] = a L^k / (1 - (L/H)^a) * (1 - (L/H)^(a-k)) / (a - k) for a law from L to H with
+    /// exponent a.
+    #[test]
+    fn a_bounded_pareto_law_has_its_mean_and_its_bounds() {
+        for shape in [0.5, 1.2, 2.5] {
+            let (least, most) = (4_000.0f64, 10_000_000.0f64);
+            let ratio = least / most;
+            let moment = |k: i32| {
+                let rest = shape - f64::from(k);
+                shape * least.powi(k) / (1.0 - libm::pow(ratio, shape))
+                    * (1.0 - libm::pow(ratio, rest))
+                    / rest
+            };
+            let deviation = (moment(2) - moment(1) * moment(1)).sqrt();
+            let law = Draw::Pareto { least: 4_000, shape, most: 10_000_000 };
+            assert_mean(law, moment(1), deviation);
+            let (_, low, high) = many(law);
+            assert!(low >= 4_000 && high <= 10_000_000, "{low} to {high}");
+        }
+        assert_eq!(many(Draw::Pareto { least: 9, shape: 100.0, most: 9 }), (9.0, 9, 9));
+        let steep = many(Draw::Pareto { least: 1, shape: 100.0, most: 1 << 50 });
+        assert_eq!((steep.1, steep.2), (1, 1));
+    }
+
+    /// E[x] = m exp(s^2 / 2), and var[x] = E[x]^2 (exp(s^2) - 1), for a median m. The bound is far
+    /// out: beyond eleven deviations of the logarithm.
+    #[test]
+    fn a_lognormal_law_has_its_mean_and_its_bound() {
+        let mean = 10_000.0 * libm::exp(0.5);
+        let deviation = mean * (libm::exp(1.0) - 1.0).sqrt();
+        let law = Draw::Lognormal { median: 10_000, sigma: 1.0, most: 1 << 40 };
+        assert_mean(law, mean, deviation);
+        let (_, _, most) = many(Draw::Lognormal { median: 10_000, sigma: 1.0, most: 30_000 });
+        assert_eq!(most, 30_000);
+        let certain = Draw::Lognormal { median: 10_000, sigma: 0.0, most: 30_000 };
+        assert_eq!(many(certain), (10_000.0, 10_000, 10_000));
+    }
+}
