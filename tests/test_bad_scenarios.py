@@ -41,6 +41,9 @@ def changed(kind: str, old: str, new: str, line: int | None, *words: str) -> Bad
 
 
 SIZE = "    size: 1 MB\n"
+BULK = "kind: bulk\n    direction: forward\n"
+FETCH = "kind: fetch\n    direction: forward\n"
+CONFERENCE = "kind: conference\n    rate: 64 kbit/s\n    payload: 160 B\n"
 FORWARD = "  forward: {rate: 16 Mbit/s, delay: 275 ms}\n"
 
 CASES = [
@@ -79,7 +82,7 @@ CASES = [
     changed("queue smaller than a packet", FORWARD, "  forward: {queue: {limit: 1 kB}}\n", 4, "link.forward.queue.limit", 'read "1 kB"', "1500 IP bytes"),
     changed("queue shorter than a packet", FORWARD, "  forward: {queue: {limit: 500 us}}\n", 4, 'read "500 us"', "750 us to send"),
     changed("queue of no packets", FORWARD, "  forward: {queue: {limit: 0 packets}}\n", 4, "smaller than one packet"),
-    changed("bdp smaller than a packet", FORWARD, "  forward: {queue: {limit: 0.001 bdp}}\n", 4, "1084 bytes here", "1500 IP bytes"),
+    changed("bdp smaller than a packet", FORWARD, "  forward: {queue: {limit: 0.001 bdp}}\n", 4, "1084 link bytes here", "1500 link bytes"),
     changed("bit error rate above 1", FORWARD, "  forward: {bit_error_rate: 1.5}\n", 4, "read 1.5", "at most 1"),
     changed("bit error rate below 0", FORWARD, "  forward: {bit_error_rate: -1e-7}\n", 4, "read -1e-07", "at least 0"),
     changed("not a number", FORWARD, "  forward: {bit_error_rate: .nan}\n", 4, "read nan", "finite"),
@@ -107,6 +110,74 @@ CASES = [
     changed("mapping for a list", "  - kind", "    kind", 5, "traffic: read a mapping", "a list"),
     changed("scalar for a flow", "  - kind: bulk\n    direction: forward\n" + SIZE, "  - bulk\n", 6, 'traffic.0: read "bulk"', "a mapping"),
     changed("nothing for a size", "size: 1 MB", "size:", 6, "neither size nor duration"),
+    # Framing.
+    changed("unknown framing", FORWARD, "  forward: {framing: ethernot}\n", 4, "link.forward.framing", 'read "ethernot"', 'did you mean "ethernet"?', "8 B"),
+    changed("framing without a unit", FORWARD, "  forward: {framing: 8}\n", 4, "link.forward.framing", "unit is missing"),
+    changed("framing of no kind", FORWARD, "  forward: {framing: {fcs: 32}}\n", 4, "link.forward.framing.kind: missing"),
+    changed("framing of an unknown kind", FORWARD, "  forward: {framing: {kind: pppp}}\n", 4, "link.forward.framing", 'no framing "pppp"', 'did you mean "ppp"?'),
+    changed("option of another framing", FORWARD, "  forward: {framing: {kind: aal5, fcs: 32}}\n", 4, "link.forward.framing", 'has no option "fcs"'),
+    changed("framing option out of range", FORWARD, "  forward: {framing: {kind: ppp, fcs: 8}}\n", 4, "link.forward.framing", "read 8", "16, 32"),
+    changed("framing in a list", FORWARD, "  forward: {framing: [ppp]}\n", 4, "link.forward.framing", "read list", '"120 kB"'),
+    # Queues.
+    changed("misspelt queue discipline", FORWARD, "  forward: {queue: {discipline: fqcodel}}\n", 4, "link.forward.queue.discipline", 'mean "fq_codel"?'),
+    changed("option of another discipline", FORWARD, "  forward: {queue: {discipline: red, target: 5 ms}}\n", 4, "link.forward.queue.target: unknown field", "min_threshold"),
+    changed("option without its discipline", FORWARD, "  forward: {queue: {target: 5 ms}}\n", 4, "link.forward.queue.target: unknown field"),
+    changed("queue as text", FORWARD, "  forward: {queue: red}\n", 4, 'link.forward.queue: read "red"', "a mapping"),
+    changed("discipline that is no text", FORWARD, "  forward: {queue: {discipline: 1}}\n", 4, "link.forward.queue.discipline: read 1", "drop_tail"),
+    changed("CoDel with a limit in time", FORWARD, "  forward: {queue: {discipline: codel, limit: 50 ms}}\n", 4, "link.forward.queue.limit", 'read "50 ms"', "a limit of codel is one of", "packets"),
+    changed("priorities with a limit in time", FORWARD, "  forward: {queue: {discipline: strict_priority, limit: 50 ms}}\n", 4, "link.forward.queue.limit", "a limit of strict_priority"),
+    changed("selective drop without a limit", FORWARD, "  forward: {queue: {discipline: selective_drop, limit: unlimited}}\n", 4, "link.forward.queue.limit", 'read "unlimited"'),
+    changed("a flow's share as a time", FORWARD, "  forward: {queue: {discipline: per_flow_drop_tail, per_flow_limit: 5 ms}}\n", 4, "link.forward.queue.per_flow_limit", 'read "5 ms"'),
+    changed("a flow's share below a packet", FORWARD, "  forward: {queue: {discipline: per_flow_drop_tail, per_flow_limit: 1 kB}}\n", 4, "link.forward.queue.per_flow_limit", "1500 IP bytes"),
+    changed("cells fewer than a packet's", FORWARD, "  forward: {framing: aal5, queue: {limit: 31 cells}}\n", 4, 'read "31 cells"', "1696 link bytes"),
+    changed("part of a cell", FORWARD, "  forward: {queue: {limit: 0.3 cells}}\n", 4, 'read "0.3 cells"', "not a whole number"),
+    changed("RED thresholds the wrong way", FORWARD, "  forward: {queue: {discipline: red, max_threshold: 4 packets}}\n", 4, "link.forward.queue.max_threshold", 'read "4 packets"', 'above min_threshold, "5 packets"'),
+    changed("RED thresholds in two units", FORWARD, "  forward: {queue: {discipline: red, max_threshold: 90 kB}}\n", 4, "link.forward.queue.max_threshold", "in the unit of min_threshold"),
+    changed("RED threshold in time", FORWARD, "  forward: {queue: {discipline: red, min_threshold: 5 ms}}\n", 4, "link.forward.queue.min_threshold", "not a unit of threshold"),
+    changed("RED that never drops", FORWARD, "  forward: {queue: {discipline: red, max_probability: 0}}\n", 4, "link.forward.queue.max_probability: read 0", "above 0"),
+    changed("RED that keeps no average", FORWARD, "  forward: {queue: {discipline: red, weight: 1.5}}\n", 4, "link.forward.queue.weight: read 1.5", "at most 1"),
+    changed("threshold above the limit", FORWARD, "  forward: {queue: {discipline: early_packet_discard, threshold: 1.1}}\n", 4, "link.forward.queue.threshold: read 1.1", "at most 1"),
+    changed("load ratio of zero", FORWARD, "  forward: {queue: {discipline: selective_drop, load_ratio: 0}}\n", 4, "link.forward.queue.load_ratio: read 0", "above 0"),
+    changed("no classes", FORWARD, "  forward: {queue: {discipline: strict_priority, classes: 0}}\n", 4, "link.forward.queue.classes: read 0", "at least 1"),
+    changed("quantum of nothing", FORWARD, "  forward: {queue: {discipline: fq_codel, quantum: 0 B}}\n", 4, "link.forward.queue.quantum", "above zero"),
+    changed("quantum beyond the simulator", FORWARD, "  forward: {queue: {discipline: fq_codel, quantum: 1 GB}}\n", 4, "link.forward.queue.quantum", 'read "1 GB"', "16777216"),
+    changed("too many queues", FORWARD, "  forward: {queue: {discipline: fq_codel, queues: 65537}}\n", 4, "link.forward.queue.queues: read 65537", "at most 65536"),
+    # Terminals and gateways.
+    changed("no terminals", FORWARD, FORWARD + "  terminals: 0\n", 5, "link.terminals: read 0", "at least 1"),
+    changed("too many terminals", FORWARD, FORWARD + "  terminals: 10001\n", 5, "link.terminals: read 10001", "at most 10000"),
+    changed("terminal that is not there", SIZE, SIZE + "    terminal: 2\n", 9, "traffic.0.terminal: read 2", "link.terminals is 1"),
+    changed("terminal zero", SIZE, SIZE + "    terminal: 0\n", 9, "traffic.0.terminal: read 0", '"all"'),
+    changed("terminal by a word", SIZE, SIZE + "    terminal: each\n", 9, 'traffic.0.terminal: read "each"', '"all"'),
+    changed("terminal that is a truth", SIZE, SIZE + "    terminal: true\n", 9, "traffic.0.terminal: read true", '"all"'),
+    changed("too many copies", GOOD, GOOD.replace("  preset", "  terminals: 5000\n  preset").replace(SIZE, SIZE + "    terminal: all\n    count: 3\n"), 6, "traffic: has 15000 flows", "at most 10000"),
+    changed("priority below zero", SIZE, SIZE + "    priority: -1\n", 9, "traffic.0.priority: read -1", "at least 0"),
+    changed("priority beyond the classes", FORWARD + "traffic:\n  - kind: bulk\n", "  forward: {queue: {discipline: strict_priority, classes: 2}}\ntraffic:\n  - kind: bulk\n    priority: 2\n", 7, "traffic.0.priority: read 2", "classes"),
+    changed("unknown end of the link", "traffic:\n", "gateways: {hubb: {}}\ntraffic:\n", 5, "gateways.hubb: unknown field", 'mean "hub"?'),
+    changed("unknown mode of a processor", "traffic:\n", "gateways: {hub: {processor: {mode: routing}}}\ntraffic:\n", 5, "gateways.hub.processor.mode", "bridge, pass-thru, route"),
+    changed("processor that does nothing", "traffic:\n", "gateways: {hub: {processor: {packets_per_second: 0}}}\ntraffic:\n", 5, "gateways.hub.processor.packets_per_second: read 0", "at least 1"),
+    changed("processor buffer in bytes", "traffic:\n", "gateways: {terminal: {processor: {buffer: 64 kB}}}\ntraffic:\n", 5, "gateways.terminal.processor.buffer", '"kB" is not a unit of packet count'),
+    changed("processor without a buffer", "traffic:\n", "gateways: {terminal: {processor: {buffer: 0 packets}}}\ntraffic:\n", 5, "gateways.terminal.processor.buffer", "above zero"),
+    changed("processor slower than the simulator", "traffic:\n", "gateways: {hub: {processor: {per_byte: 2 s}}}\ntraffic:\n", 5, "gateways.hub.processor.per_byte", 'read "2 s"', "1000000000"),
+    changed("bridge at one end", "traffic:\n", "gateways: {hub: {processor: {mode: bridge}}, terminal: {processor: {}}}\ntraffic:\n", 5, "gateways.terminal.processor", '"bridge"', '"route"'),
+    # Exchanges and conferences.
+    changed("both for a bulk flow", ": forward", ": both", 7, 'traffic.0.direction: read "both"', "forward, return"),
+    changed("no size of a file", BULK + SIZE, "kind: fetch\n    direction: forward\n", 6, "traffic.0.size: missing"),
+    changed("two laws at once", BULK + SIZE, FETCH + "    size: {exponential: 1 kB, pareto: {least: 1 kB, shape: 1, most: 1 MB}}\n", 8, "traffic.0.size: read exponential and pareto", "exactly one"),
+    changed("no law", BULK + SIZE, FETCH + "    size: {}\n", 8, "traffic.0.size: read no law", "exponential, pareto, lognormal"),
+    changed("unknown law", BULK + SIZE, FETCH + "    size: {exponental: 1 kB}\n", 8, "traffic.0.size.exponental: unknown", 'mean "exponential"?'),
+    changed("mean without a unit", BULK + SIZE, FETCH + "    size: {exponential: 1000}\n", 8, "traffic.0.size.exponential", "unit is missing"),
+    changed("tail that ends before it begins", BULK + SIZE, FETCH + "    size: {pareto: {least: 4 kB, shape: 1.2, most: 1 kB}}\n", 8, "traffic.0.size.pareto.most", 'at least "4 kB"'),
+    changed("median above the largest", BULK + SIZE, FETCH + "    size: 1 kB\n    think: {lognormal: {median: 9 s, sigma: 1, most: 3 s}}\n", 9, "traffic.0.think.lognormal.most", 'at least "9 s"'),
+    changed("shape of zero", BULK + SIZE, FETCH + "    size: {pareto: {least: 4 kB, shape: 0, most: 1 MB}}\n", 8, "traffic.0.size.pareto.shape: read 0", "at least 0.01"),
+    changed("law without its largest", BULK + SIZE, FETCH + "    size: {pareto: {least: 4 kB, shape: 1}}\n", 8, "traffic.0.size.pareto.most: missing"),
+    changed("files and exchanges", BULK + SIZE, FETCH + "    size: 1 kB\n    exchanges: 3\n", 9, "traffic.0.exchanges: unknown field", "files"),
+    changed("no files", BULK + SIZE, FETCH + "    size: 1 kB\n    files: 0\n", 9, "traffic.0.files: read 0", "at least 1"),
+    changed("mean beyond the simulator", BULK + SIZE, FETCH + "    size: {exponential: 9000 TB}\n", 8, 'traffic.0.size.exponential: read "9000 TB"', "1125899906842624"),
+    changed("TCP of a fetch", BULK + SIZE, FETCH + "    size: 1 kB\n    tcp: {rto_min: 300 s}\n", 9, 'traffic.0.tcp.rto_min: read "300 s"'),
+    changed("response without a request", BULK + SIZE, "kind: request_response\n    direction: forward\n    response: 1 kB\n", 6, "traffic.0.request: missing"),
+    changed("conference of one", BULK + SIZE, CONFERENCE + "    participants: 1\n", 9, "traffic.0.participants: read 1", "at least 2"),
+    changed("conference without terminals", BULK + SIZE, CONFERENCE + "    participants: 8\n", 9, "traffic.0.participants: read 8", "link.terminals is 1"),
+    changed("conference with a direction", BULK + SIZE, CONFERENCE + "    participants: 8\n    direction: return\n", 10, "traffic.0.direction: unknown field"),
     # YAML.
     changed("YAML syntax", "275 ms}", "275 ms", 5, "YAML syntax"),
     changed("tab for indentation", "  preset", "\tpreset", 3, "YAML syntax"),
@@ -138,7 +209,7 @@ def test_the_good_scenario_is_good(bentpipe: Program, tmp_path: Path) -> None:
 def test_there_are_enough_kinds() -> None:
     kinds = {bad.kind for bad in CASES}
     assert len(kinds) == len(CASES)
-    assert len(kinds) >= 30
+    assert len(kinds) >= 130
 
 
 @pytest.mark.parametrize("bad", CASES, ids=lambda bad: bad.kind)

@@ -15,8 +15,8 @@ from bentpipe import (
     Bulk,
     ConstantRate,
     Direction,
+    DropTail,
     Link,
-    Queue,
     RateStep,
     Scenario,
     ScenarioError,
@@ -234,7 +234,7 @@ def test_an_outage_is_a_step_of_zero() -> None:
         RateStep(at="1 s", value="0 bit/s"),
         RateStep(at="2 s", value="1 Mbit/s"),
     )
-    forward = Direction(rate=steps, delay="10 ms", queue=Queue(limit="unlimited"))
+    forward = Direction(rate=steps, delay="10 ms", queue=DropTail(limit="unlimited"))
     scenario = Scenario(
         link=Link(forward=forward, return_=Direction(rate="1 Mbit/s", delay="10 ms")),
         traffic=(Bulk(direction="forward", size="1 MB"),),

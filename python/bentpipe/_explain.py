@@ -11,6 +11,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from bentpipe._document import Document, FieldPath
+from bentpipe._queues import QUEUES
+from bentpipe._traffic import FLOWS
 from bentpipe.errors import Problem
 from bentpipe.units import nearest
 
@@ -73,14 +75,14 @@ def _problem(detail: ErrorDetails, document: Document) -> Problem:
 
 
 def _kind_problem(detail: ErrorDetails, path: FieldPath, document: Document) -> Problem:
-    """Explain a flow whose ``kind`` is missing or unknown, or that is not a mapping."""
+    """Explain a part that comes in kinds when its kind is missing or unknown, or it has none."""
     entry = detail["input"]
     if not isinstance(entry, Mapping):
         return document.problem(path, _needs("a mapping (name: value)")(entry, {}))
-    kinds = ("bulk", "constant_rate")
-    if "kind" not in entry:
-        return document.problem((*path, "kind"), f"missing; allowed: {', '.join(kinds)}")
-    return document.problem((*path, "kind"), choice(entry["kind"], kinds))
+    field, kinds = ("discipline", QUEUES) if path[-1] == "queue" else ("kind", FLOWS)
+    if field not in entry:
+        return document.problem((*path, field), f"missing; allowed: {', '.join(kinds)}")
+    return document.problem((*path, field), choice(entry[field], tuple(kinds)))
 
 
 def _path(location: tuple[int | str, ...], data: object) -> FieldPath:
@@ -105,7 +107,12 @@ def _member(data: object, part: int | str) -> object:
 
 
 _ABSENT: Final = object()
-_UNION_NAMES: Final = ("bulk", "constant_rate", "constant", "steps")
+# The names that the records give to the alternatives of a field, none of them a field's name.
+_UNION_NAMES: Final = (
+    *FLOWS,
+    *QUEUES,
+    *("constant", "steps", "fixed", "drawn", "written", "mapping"),
+)
 
 _Explanation = Callable[[Any, Mapping[str, Any]], str]
 
@@ -151,6 +158,7 @@ _EXPLANATIONS: Final[Mapping[str, _Explanation]] = {
     "string_too_long": lambda value, context: (
         f"read {len(value)} characters; at most {context['max_length']} are allowed"
     ),
+    "greater_than": _bound("above", "gt"),
     "greater_than_equal": _bound("at least", "ge"),
     "less_than_equal": _bound("at most", "le"),
 }

@@ -54,6 +54,8 @@ _BPS_PER: Final[dict[str, int]] = (
     | {f"{prefix}B/s": 8 * factor for prefix, factor in (_SI | _BINARY).items()}
 )
 _PACKETS_PER: Final[dict[str, int]] = {"packet": 1, "packets": 1, "pkt": 1}
+# A cell as ATM counts it: 5 bytes of header and 48 of payload (ITU-T I.361).
+_LINK_BYTES_PER: Final[dict[str, int]] = {"cell": 53, "cells": 53}
 # A share of the bandwidth-delay product is kept in millionths until the link is known.
 BDP_SCALE: Final = 10**6
 _BDP_PER: Final[dict[str, int]] = {"bdp": BDP_SCALE}
@@ -83,10 +85,20 @@ _SIZE: Final = _Kind(
 )
 _LIMIT: Final = _Kind(
     "a queue limit",
-    "byte, packet or ns",
-    _BYTES_PER | _PACKETS_PER | _NS_PER | _BDP_PER,
-    ("B", "kB", "KiB", "packets", "ms", "bdp"),
+    "byte, packet, cell or ns",
+    _BYTES_PER | _PACKETS_PER | _LINK_BYTES_PER | _NS_PER | _BDP_PER,
+    ("B", "kB", "KiB", "packets", "cells", "ms", "bdp"),
     "120 kB",
+)
+_THRESHOLD: Final = _Kind(
+    "a threshold",
+    "packet or byte",
+    _PACKETS_PER | _BYTES_PER,
+    ("packets", "B", "kB", "KiB"),
+    "5 packets",
+)
+_PACKETS: Final = _Kind(
+    "a packet count", "packet", _PACKETS_PER, ("packets", "packet"), "50 packets"
 )
 
 
@@ -100,8 +112,10 @@ RATE_PATTERN: Final = _pattern(_RATE)
 DURATION_PATTERN: Final = _pattern(_DURATION)
 SIZE_PATTERN: Final = _pattern(_SIZE)
 QUEUE_LIMIT_PATTERN: Final = f"{_pattern(_LIMIT)}|^unlimited$"
+THRESHOLD_PATTERN: Final = _pattern(_THRESHOLD)
+PACKETS_PATTERN: Final = _pattern(_PACKETS)
 
-LimitUnit = Literal["bytes", "packets", "time_ns", "bdp_millionths", "unlimited"]
+LimitUnit = Literal["bytes", "link_bytes", "packets", "time_ns", "bdp_millionths", "unlimited"]
 
 
 @dataclass(frozen=True)
@@ -143,7 +157,7 @@ def parse_size(text: object) -> int:
 
 
 def parse_queue_limit(text: object) -> QueueLimit:
-    """Read a queue limit: a size, ``"50 packets"``, a time, ``"0.5 bdp"`` or ``"unlimited"``.
+    """Read a queue limit: a size, packets, cells, a time, ``"0.5 bdp"`` or ``"unlimited"``.
 
     Raises:
         UnitError: none of these, or negative, not whole, or over 2^63-1.
@@ -155,9 +169,30 @@ def parse_queue_limit(text: object) -> QueueLimit:
         return QueueLimit("bytes", value)
     if unit in _PACKETS_PER:
         return QueueLimit("packets", value)
+    if unit in _LINK_BYTES_PER:
+        return QueueLimit("link_bytes", value)
     if unit in _NS_PER:
         return QueueLimit("time_ns", value)
     return QueueLimit("bdp_millionths", value)
+
+
+def parse_threshold(text: object) -> QueueLimit:
+    """Read a threshold of a queue: ``"5 packets"``, or a size in bytes.
+
+    Raises:
+        UnitError: neither of these, or negative, not whole, or over 2^63-1.
+    """
+    value, unit = _parse(text, _THRESHOLD)
+    return QueueLimit("packets" if unit in _PACKETS_PER else "bytes", value)
+
+
+def parse_packets(text: object) -> int:
+    """Read a number of packets: ``"50 packets"`` gives 50.
+
+    Raises:
+        UnitError: not a text of a number and ``packets``, negative, not whole, or over 2^63-1.
+    """
+    return _parse(text, _PACKETS)[0]
 
 
 def format_rate(rate_bps: float) -> str:

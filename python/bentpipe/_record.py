@@ -1,0 +1,99 @@
+"""What every part of a scenario has in common: a frozen record, and fields that hold quantities.
+
+A quantity stays the text that was written; its validator only makes sure that `bentpipe.units` can
+read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
+
+from bentpipe import units
+from bentpipe.errors import UnitError
+
+LARGEST_COUNT: Final = 2**63 - 1
+
+
+def refusal(reason: str) -> PydanticCustomError:
+    """Return the error of a value that is wrong for ``reason``."""
+    return PydanticCustomError("reason", "{reason}", {"reason": reason})
+
+
+def _quantity(parse: Callable[[object], object], *, above_zero: bool = False) -> BeforeValidator:
+    def check(text: object) -> object:
+        try:
+            value = parse(text)
+        except UnitError as error:
+            raise refusal(str(error)) from None
+        if above_zero and value == 0:
+            raise refusal(f'read "{text}": must be above zero')
+        return text
+
+    return BeforeValidator(check)
+
+
+def _text(pattern: str, example: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
+
+
+_rate_text = _text(units.RATE_PATTERN, "16 Mbit/s")
+_duration_text = _text(units.DURATION_PATTERN, "275 ms")
+_size_text = _text(units.SIZE_PATTERN, "120 kB")
+_limit_text = _text(units.QUEUE_LIMIT_PATTERN, "50 packets")
+_threshold_text = _text(units.THRESHOLD_PATTERN, "5 packets")
+_packets_text = _text(units.PACKETS_PATTERN, "50 packets")
+
+Rate = Annotated[str, _quantity(units.parse_rate, above_zero=True), _rate_text]
+RateOrOutage = Annotated[str, _quantity(units.parse_rate), _rate_text]
+Duration = Annotated[str, _quantity(units.parse_duration), _duration_text]
+LengthOfTime = Annotated[str, _quantity(units.parse_duration, above_zero=True), _duration_text]
+Size = Annotated[str, _quantity(units.parse_size), _size_text]
+SizeAboveZero = Annotated[str, _quantity(units.parse_size, above_zero=True), _size_text]
+Limit = Annotated[str, _quantity(units.parse_queue_limit), _limit_text]
+Threshold = Annotated[str, _quantity(units.parse_threshold), _threshold_text]
+Packets = Annotated[str, _quantity(units.parse_packets, above_zero=True), _packets_text]
+Segments = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
+Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+ShareAboveZero = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+
+
+class Record(BaseModel):
+    """A part of a scenario: frozen, strict about types, with no unknown fields."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        validate_by_name=True,
+        validate_by_alias=True,
+        use_attribute_docstrings=True,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _know_every_field(cls, data: object) -> object:
+        """Refuse unknown fields before all else: a misspelt one would also read as missing."""
+        if not isinstance(data, Mapping):
+            return data
+        fields = cls.model_fields
+        allowed = tuple(field.serialization_alias or name for name, field in fields.items())
+        for name in data:
+            if name not in allowed and name not in fields:
+                context = {"name": str(name), "allowed": allowed}
+                raise PydanticCustomError("unknown_field", "unknown field", context)
+        return data
+
+    def over(self, base: Self) -> Self:
+        """Return ``base`` with every field that this record has laid over it."""
+        merged: dict[str, Any] = {}
+        for name in type(self).model_fields:
+            mine, theirs = getattr(self, name), getattr(base, name)
+            if isinstance(mine, Record) and isinstance(theirs, Record):
+                mine = mine.over(theirs)
+            merged[name] = theirs if mine is None else mine
+        return type(self).model_construct(**merged)

@@ -1,0 +1,308 @@
+"""Link and gateways resolved into their parts of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor
+from typing import Any, Final
+
+from bentpipe._document import FieldPath
+from bentpipe._framing import framing_plan
+from bentpipe._refusals import PlanningError
+from bentpipe._resolve_traffic import largest_packets
+from bentpipe.framing import frame_bits
+from bentpipe.presets import PRESETS
+from bentpipe.scenario import (
+    BRIDGED_HEADER_BYTES,
+    DEFAULT_DIRECTION,
+    PROCESSOR_RATES,
+    QUEUES,
+    CoDel,
+    DelayStep,
+    Direction,
+    DirectionName,
+    DropTail,
+    EarlyPacketDiscard,
+    FqCoDel,
+    Gateway,
+    Link,
+    PerFlowDropTail,
+    Queue,
+    RateStep,
+    Red,
+    Scenario,
+    SelectiveDrop,
+    StrictPriority,
+)
+from bentpipe.units import (
+    BDP_SCALE,
+    LARGEST,
+    format_duration,
+    parse_duration,
+    parse_packets,
+    parse_queue_limit,
+    parse_rate,
+    parse_size,
+    parse_threshold,
+)
+
+_BIT_NS_PER_BYTE_S: Final = 8 * 10**9
+_NS_PER_S: Final = 10**9
+
+_DIRECTIONS: Final[tuple[DirectionName, ...]] = ("forward", "return")
+_LIMIT_NAMES: Final = {
+    "bytes": "a size",
+    "link_bytes": "cells, a share of the bdp",
+    "packets": "packets",
+    "time_ns": "a time",
+    "unlimited": "unlimited",
+}
+
+
+@dataclass(frozen=True)
+class _Profile:
+    """A value over time as the plan has it, and its largest value."""
+
+    plan: dict[str, Any]
+    highest: int
+
+
+@dataclass(frozen=True)
+class _Load:
+    """What the queue limit of a direction is measured against."""
+
+    bdp_bytes: Fraction
+    rate_bps: int
+    ip_packet_bytes: int
+    link_packet_bits: int
+
+
+def link_plan(scenario: Scenario, flows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the plan of the link that carries these flows.
+
+    Raises:
+        PlanningError: a rate or a delay is missing, or a queue cannot hold a packet.
+    """
+    link = scenario.link
+    largest = largest_packets(flows)
+    written: dict[DirectionName, Direction] = {"forward": link.forward, "return": link.return_}
+    base = _preset(link)
+    complete = {name: written[name].over(base[name]) for name in _DIRECTIONS}
+    rates = {name: _rate(complete[name], ("link", name)) for name in _DIRECTIONS}
+    delays = {name: _delay(complete[name], ("link", name)) for name in _DIRECTIONS}
+    round_trip_ns = sum(delay.highest for delay in delays.values())
+    bridged_bytes = _bridged_header_bytes(scenario)
+    resolved: dict[str, Any] = {}
+    for name in _DIRECTIONS:
+        rate = rates[name]
+        framing = framing_plan(complete[name].framing or "none")
+        framing["header_bytes"] += bridged_bytes
+        load = _Load(
+            bdp_bytes=Fraction(rate.highest * round_trip_ns, _BIT_NS_PER_BYTE_S),
+            rate_bps=rate.highest,
+            ip_packet_bytes=largest[name],
+            link_packet_bits=frame_bits(framing, largest[name]),
+        )
+        resolved[name] = {
+            "rate_bps": rate.plan,
+            "delay_ns": delays[name].plan,
+            "framing": framing,
+            "queue": _queue(complete[name].queue or DropTail(), load, ("link", name, "queue")),
+            "channel": _channel(complete[name].bit_error_rate),
+        }
+    return {"forward": resolved["forward"], "returns": [resolved["return"]] * link.terminals}
+
+
+def _preset(link: Link) -> dict[DirectionName, Direction]:
+    """Return what holds for the fields that the scenario leaves out."""
+    if link.preset is None:
+        return dict.fromkeys(_DIRECTIONS, DEFAULT_DIRECTION)
+    preset = Link.model_validate(PRESETS[link.preset].link)
+    return {
+        "forward": preset.forward.over(DEFAULT_DIRECTION),
+        "return": preset.return_.over(DEFAULT_DIRECTION),
+    }
+
+
+def _rate(direction: Direction, path: FieldPath) -> _Profile:
+    if direction.rate is None:
+        raise PlanningError(
+            (*path, "rate"), 'missing; write one ("16 Mbit/s") or name a preset in link.preset'
+        )
+    if isinstance(direction.rate, str):
+        rate_bps = parse_rate(direction.rate)
+        return _Profile({"kind": "constant", "value": rate_bps}, rate_bps)
+    profile = _steps(direction.rate, parse_rate)
+    if profile.highest == 0:
+        raise PlanningError((*path, "rate"), "is 0 bit/s in every step; nothing could be sent")
+    return profile
+
+
+def _delay(direction: Direction, path: FieldPath) -> _Profile:
+    if direction.delay is None:
+        raise PlanningError(
+            (*path, "delay"), 'missing; write one ("275 ms") or name a preset in link.preset'
+        )
+    if isinstance(direction.delay, str):
+        delay_ns = parse_duration(direction.delay)
+        return _Profile({"kind": "constant", "value": delay_ns}, delay_ns)
+    return _steps(direction.delay, parse_duration)
+
+
+def _steps(
+    steps: tuple[RateStep, ...] | tuple[DelayStep, ...], parse: Callable[[object], int]
+) -> _Profile:
+    resolved = [[parse_duration(step.at), parse(step.value)] for step in steps]
+    return _Profile({"kind": "steps", "steps": resolved}, max(value for _, value in resolved))
+
+
+def _channel(bit_error_rate: float | None) -> dict[str, Any]:
+    if not bit_error_rate:
+        return {"kind": "clear"}
+    return {"kind": "bit_errors", "bit_error_rate": bit_error_rate}
+
+
+# --- queues -------------------------------------------------------------------------------------
+
+
+def _queue(queue: Queue, load: _Load, path: FieldPath) -> dict[str, Any]:
+    discipline = queue.discipline or "drop_tail"
+    written = QUEUES[discipline].default_limit if queue.limit is None else queue.limit
+    limit = _limit(written, queue, load, (*path, "limit"))
+    return {"discipline": discipline, "limit": limit, **_options(queue, load, path)}
+
+
+def _options(queue: Queue, load: _Load, path: FieldPath) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    match queue:
+        case DropTail():
+            pass
+        case Red():
+            options = _red(queue, path)
+        case CoDel():
+            options = _codel(queue)
+        case FqCoDel():
+            quantum_bytes = parse_size(queue.quantum)
+            options = {**_codel(queue), "quantum_bytes": quantum_bytes, "queues": queue.queues}
+        case PerFlowDropTail():
+            share = _limit(queue.per_flow_limit, queue, load, (*path, "per_flow_limit"))
+            options = {"per_flow_limit": share}
+        case EarlyPacketDiscard():
+            options = {"threshold": queue.threshold}
+        case SelectiveDrop():
+            options = {"threshold": queue.threshold, "load_ratio": queue.load_ratio}
+        case StrictPriority():
+            options = {"classes": queue.classes}
+    return options
+
+
+def _red(queue: Red, path: FieldPath) -> dict[str, Any]:
+    least = parse_threshold(queue.min_threshold)
+    value = least.value or 0
+    # Floyd, 1997: max_th at three times min_th.
+    most = 3 * value
+    if queue.max_threshold is not None:
+        highest = parse_threshold(queue.max_threshold)
+        if highest.unit != least.unit:
+            raise PlanningError(
+                (*path, "max_threshold"),
+                f'read "{queue.max_threshold}"; must be in the unit of min_threshold, '
+                f'"{queue.min_threshold}"',
+            )
+        most = highest.value or 0
+        if most <= value:
+            raise PlanningError(
+                (*path, "max_threshold"),
+                f'read "{queue.max_threshold}"; must be above min_threshold, '
+                f'"{queue.min_threshold}"',
+            )
+    return {
+        "unit": least.unit,
+        "min_threshold": value,
+        "max_threshold": most,
+        "max_probability": queue.max_probability,
+        "weight": queue.weight,
+        "gentle": queue.gentle,
+    }
+
+
+def _codel(queue: CoDel | FqCoDel) -> dict[str, Any]:
+    return {
+        "target_ns": parse_duration(queue.target),
+        "interval_ns": parse_duration(queue.interval),
+    }
+
+
+def _limit(written: str, queue: Queue, load: _Load, path: FieldPath) -> dict[str, Any]:
+    limit = parse_queue_limit(written)
+    unit, value = limit.unit, limit.value
+    read = f'read "{written}"'
+    if unit == "bdp_millionths":
+        unit, value = "link_bytes", floor(load.bdp_bytes * (value or 0) / BDP_SCALE)
+        read = f"{read} ({value} link bytes here)"
+    if unit not in queue.limit_units:
+        allowed = ", ".join(_LIMIT_NAMES[each] for each in queue.limit_units)
+        raise PlanningError(path, f"{read}; a limit of {queue.discipline} is one of: {allowed}")
+    if value is None:
+        return {"unit": unit}
+    # Sending a packet takes the time of its framing too.
+    sending_ns = ceil(Fraction(load.link_packet_bits * _NS_PER_S, load.rate_bps))
+    link_bytes = ceil(Fraction(load.link_packet_bits, 8))
+    smallest, packet = {
+        "bytes": (load.ip_packet_bytes, f"{load.ip_packet_bytes} IP bytes"),
+        "link_bytes": (link_bytes, f"{link_bytes} link bytes"),
+        "packets": (1, "1 packet"),
+        "time_ns": (sending_ns, f"{format_duration(sending_ns)} to send"),
+    }[unit]
+    if value < smallest:
+        raise PlanningError(path, f"{read}; smaller than one packet, {packet}")
+    if value > LARGEST:
+        raise PlanningError(path, f"{read}; beyond 64 bits")
+    return {"unit": unit, "value": value}
+
+
+# --- gateways -----------------------------------------------------------------------------------
+
+
+def gateways_plan(scenario: Scenario) -> dict[str, Any]:
+    """Return the plan of the gateways at both ends."""
+    gateways = scenario.gateways
+    return {
+        "hub": _gateway(gateways.hub),
+        "terminals": [_gateway(gateways.terminal)] * scenario.link.terminals,
+    }
+
+
+def _gateway(gateway: Gateway) -> dict[str, Any]:
+    processor = gateway.processor
+    if processor is None:
+        return {"processor": None}
+    rate = processor.packets_per_second
+    return {
+        "processor": {
+            "packets_per_second": PROCESSOR_RATES[processor.mode] if rate is None else rate,
+            "per_byte_ns": parse_duration(processor.per_byte),
+            "buffer_packets": parse_packets(processor.buffer),
+        }
+    }
+
+
+def _bridged_header_bytes(scenario: Scenario) -> int:
+    """Return what the frames of the local networks add to each packet on the link.
+
+    Raises:
+        PlanningError: one end bridges and the other does not.
+    """
+    hub, terminal = scenario.gateways.hub.processor, scenario.gateways.terminal.processor
+    modes = {each.mode for each in (hub, terminal) if each is not None}
+    if "bridge" not in modes:
+        return 0
+    if len(modes) > 1:
+        (other,) = modes - {"bridge"}
+        path = ("gateways", "terminal", "processor", "mode")
+        raise PlanningError(
+            path, f'one end has the mode "bridge" and the other "{other}"; frames need it at both'
+        )
+    return BRIDGED_HEADER_BYTES
