@@ -10,13 +10,14 @@ from typing import Any, Final
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from bentpipe.metrics import jain, joint_goodput_bps
+from bentpipe._tables import DROP_CAUSES
+from bentpipe.metrics import jain, joint_goodput_bps, rivals
 from bentpipe.presets import Preset
 from bentpipe.results import Result
 from bentpipe.units import format_duration, format_rate, format_size
 
-# More rows scroll the directions off the screen; --json and --out have every flow.
-_MOST_FLOWS: Final = 24
+# More rows scroll the others off the screen; --json and --out have every flow and direction.
+_MOST_ROWS: Final = 24
 # A pipe has no width; wide enough that no table is wrapped.
 _PIPE_WIDTH: Final = 160
 
@@ -38,22 +39,23 @@ def run_tables(result: Result) -> list[RenderableType]:
         f"{manifest['scenario'].get('name') or 'Scenario'}: seed {manifest['seed']}, "
         f"{state} {format_duration(manifest['end_ns'])}, {manifest['packet_hops']:,} packet-hops"
     )
-    tables: list[RenderableType] = [head, _flows(flows[:_MOST_FLOWS])]
-    if len(flows) > _MOST_FLOWS:
-        tables.append(f"... and {len(flows) - _MOST_FLOWS} more flows (--json shows them all)")
-    for direction in ("forward", "return"):
-        rivals = [
-            i
-            for i, flow in enumerate(flows)
-            if flow["direction"] == direction and flow["kind"] == "bulk"
-        ]
-        if len(rivals) > 1:
-            tables.append(
-                f"{direction}: {len(rivals)} bulk flows, joint goodput "
-                f"{format_rate(joint_goodput_bps(result, rivals))}, "
-                f"fairness (Jain) {jain(goodputs[rivals]):.3f}"
-            )
-    tables.append(_directions(result.directions.to_dicts()))
+    tables: list[RenderableType] = [head, _flows(flows[:_MOST_ROWS])]
+    if len(flows) > _MOST_ROWS:
+        tables.append(f"... and {len(flows) - _MOST_ROWS} more flows (--json shows them all)")
+    for direction, group in list(rivals(result).items())[:_MOST_ROWS]:
+        tables.append(
+            f"{direction}: {len(group)} bulk flows, joint goodput "
+            f"{format_rate(joint_goodput_bps(result, group))}, "
+            f"fairness (Jain) {jain(goodputs[group]):.3f}"
+        )
+    if result.tables["exchanges"].height:
+        tables.append(_exchanges(flows))
+    directions = result.directions.to_dicts()
+    tables.append(_directions(directions))
+    if len(directions) > _MOST_ROWS:
+        tables.append(f"... and {len(directions) - _MOST_ROWS} more directions")
+    if result.tables["processors"].height:
+        tables.append(_processors(result.processors.to_dicts()))
     return tables
 
 
@@ -84,6 +86,22 @@ def _flows(flows: list[dict[str, Any]]) -> Table:
     return table
 
 
+def _exchanges(flows: list[dict[str, Any]]) -> Table:
+    table = _table("Exchanges (from the client's start to the end of the response)", ("flow",))
+    for heading in ("finished", "time median", "time 95 %"):
+        table.add_column(heading, justify="right")
+    having = [flow for flow in flows if flow["kind"] == "request_response"]
+    for flow in having[:_MOST_ROWS]:
+        median_ns, high_ns = flow["exchange_time_ns_median"], flow["exchange_time_ns_p95"]
+        table.add_row(
+            flow["name"],
+            f"{flow['exchanges']:,}",
+            "-" if median_ns is None else format_duration(median_ns),
+            "-" if high_ns is None else format_duration(high_ns),
+        )
+    return table
+
+
 def _directions(directions: list[dict[str, Any]]) -> Table:
     table = _table("Link (sent: link bytes, framing included; queue: IP bytes)", ("direction",))
     for heading in (
@@ -95,15 +113,45 @@ def _directions(directions: list[dict[str, Any]]) -> Table:
         "largest queue",
     ):
         table.add_column(heading, justify="right")
-    for row in directions:
+    usual = ("queue_full", "bit_error")
+    others = [
+        cause
+        for cause in DROP_CAUSES
+        if cause not in usual and any(row[f"dropped_packets_{cause}"] for row in directions)
+    ]
+    for cause in others:
+        table.add_column(f"packets dropped: {cause.replace('_', ' ')}", justify="right")
+    for row in directions[:_MOST_ROWS]:
         table.add_row(
             row["direction"],
             f"{row['utilization']:.1%}",
             format_size(row["sent_bytes"]),
             f"{row['sent_packets']:,}",
-            f"{row['dropped_packets_queue_full']:,}",
-            f"{row['dropped_packets_bit_error']:,}",
+            *(f"{row[f'dropped_packets_{cause}']:,}" for cause in usual),
             format_size(row["queue_bytes_max"]),
+            *(f"{row[f'dropped_packets_{cause}']:,}" for cause in others),
+        )
+    return table
+
+
+def _processors(processors: list[dict[str, Any]]) -> Table:
+    table = _table("Gateways (packets, by the side where they came in)", ("processor",))
+    for heading in (
+        "utilization",
+        "from its network",
+        "dropped of these",
+        "from the link",
+        "dropped of these",
+    ):
+        table.add_column(heading, justify="right")
+    for row in processors[:_MOST_ROWS]:
+        table.add_row(
+            row["processor"],
+            f"{row['utilization']:.1%}",
+            f"{row['received_packets_lan']:,}",
+            f"{row['dropped_packets_lan']:,}",
+            f"{row['received_packets_link']:,}",
+            f"{row['dropped_packets_link']:,}",
         )
     return table
 

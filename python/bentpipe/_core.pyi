@@ -24,20 +24,24 @@ class Monitor:
 
 @type_check_only
 class RawRun(TypedDict):
-    """What `run` returns; a column is dtype, packed little-endian data, validity (a byte a row)."""
+    """What `run` returns; a column is dtype, packed little-endian data, validity (a byte a row).
+
+    The names are those that depend on the plan: of directions and of places.
+    """
 
     completed: bool
     interrupted: bool
     end_ns: int
     packet_hops: int
     engine_calls: int
+    names: dict[str, list[str]]
     tables: dict[str, dict[str, tuple[str, bytes, bytes | None]]]
 
 def version() -> str:
     """Return the version of bentpipe."""
 
 def names() -> dict[str, list[str]]:
-    """Return the names that number columns refer to: the index is the number."""
+    """Return the names that number columns refer to in every plan: the index is the number."""
 
 def validate(plan_json: str) -> None:
     """Check a plan; raise PlanError naming the field."""

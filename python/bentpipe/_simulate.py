@@ -57,7 +57,7 @@ def simulate_partly(
         "scenario": scenario.to_dict(),
         "plan": plan,
         "seed": job.seed,
-        "names": _core.names(),
+        "names": {**_core.names(), **outcome.raw["names"]},
         "host": {"python": platform.python_version(), "platform": platform.platform()},
         "started": started,
         "ended": _now(),

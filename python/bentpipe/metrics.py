@@ -1,7 +1,8 @@
 """Figures of merit, as pure functions of arrays and of results.
 
-Goodput counts application bytes delivered in order to the receiver. Channel utilization is the JPL
-definition, fairness is Jain's index; see each function.
+Goodput counts application bytes delivered in order to the receiver. An exchange time is that of one
+request and its response, as the client sees it. Channel utilization is the JPL definition, fairness
+is Jain's index; see each function.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ def goodput_bps(result: Result) -> npt.NDArray[np.float64]:
     """Return the goodput of each flow in application bit/s, in the order of the plan.
 
     A bulk flow is measured from its start (the handshake included) to the last in-order delivery
-    when all its data were acknowledged, and to the end of the run when not. A constant-rate flow is
-    measured over the time that it was sending, so that its goodput is the offered rate when nothing
-    is lost. A flow that had no time at all has 0.
+    when all its data were acknowledged, and to the end of the run when not; so is a flow of
+    exchanges, whose time to think counts. Datagrams at a constant rate are measured over the time
+    that they were sent, so that the goodput is the offered rate when nothing is lost. A flow that
+    had no time at all has 0.
     """
     start_ns, until_ns = _spans(result)
     return rate_bps(_delivered_bytes(result), until_ns - start_ns)
@@ -41,6 +43,55 @@ def joint_goodput_bps(result: Result, flows: Sequence[int]) -> float:
     start_ns, until_ns = _spans(result)
     elapsed_ns = until_ns[rows].max() - start_ns[rows].min()
     return float(rate_bps(_delivered_bytes(result)[rows].sum(), elapsed_ns))
+
+
+def rivals(result: Result) -> dict[str, list[int]]:
+    """Return the bulk flows of each direction that has more than one, as indices into the plan."""
+    found: dict[str, list[int]] = {}
+    for i, direction in enumerate(result.flow_directions):
+        if result.plan["flows"][i]["workload"]["kind"] == "bulk":
+            found.setdefault(direction, []).append(i)
+    return {direction: flows for direction, flows in found.items() if len(flows) > 1}
+
+
+def exchange_times_ns(result: Result, flows: Sequence[int] | None = None) -> npt.NDArray[np.int64]:
+    """Return the times of finished exchanges in ns, in the order of their starts.
+
+    From the client's start (it opens a connection, or writes when it has one) to the last byte of
+    the response. ``flows`` are indices into the plan; None takes all.
+    """
+    import polars as pl
+
+    table = result.tables["exchanges"].filter(pl.col("finished_ns").is_not_null())
+    if flows is not None:
+        table = table.filter(pl.col("flow").is_in(list(flows)))
+    return (table["finished_ns"] - table["start_ns"]).to_numpy().astype(np.int64)
+
+
+def exchange_quantiles_ns(
+    result: Result, shares: Sequence[float]
+) -> tuple[list[float | None], ...]:
+    """Return quantiles of each flow's exchange times in ns: one list a share, in plan order.
+
+    Between two exchanges a quantile is interpolated. It is None for a flow that finished none.
+    """
+    import polars as pl
+
+    time_ns = pl.col("finished_ns") - pl.col("start_ns")
+    quantiles = (
+        result.tables["exchanges"]
+        .filter(pl.col("finished_ns").is_not_null())
+        .group_by("flow")
+        .agg(
+            time_ns.quantile(share, interpolation="linear").alias(str(i))
+            for i, share in enumerate(shares)
+        )
+    )
+    by_flow = {flow: values for flow, *values in quantiles.iter_rows()}
+    return tuple(
+        [by_flow[flow][i] if flow in by_flow else None for flow in range(len(result.plan["flows"]))]
+        for i in range(len(shares))
+    )
 
 
 def _delivered_bytes(result: Result) -> npt.NDArray[np.float64]:
@@ -63,7 +114,7 @@ def _spans(result: Result) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.floa
     for flow, start_ns, finished_ns, last_delivery_ns in rows:
         workload = result.plan["flows"][flow]["workload"]
         until_ns = run_end_ns
-        if workload["kind"] == "constant_rate":
+        if "duration_ns" in workload:
             until_ns = min(run_end_ns, start_ns + workload["duration_ns"])
         elif finished_ns is not None and last_delivery_ns is not None:
             until_ns = last_delivery_ns

@@ -2,7 +2,7 @@
 
 Each function takes a `Result` with time series and returns a figure that belongs to nobody: save it
 with ``figure.savefig(...)``. Long series are thinned to the extremes of each stretch of time, so
-that peaks stay. More than eight flows are drawn as their median and range.
+that peaks stay. More than eight flows or directions are drawn as their median and range.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from bentpipe._tables import DROP_CAUSES
 from bentpipe.errors import UsageError
+from bentpipe.metrics import exchange_times_ns
 
 if TYPE_CHECKING:
+    import polars as pl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -70,10 +73,8 @@ _MOST_LINES: Final = 8
 _STRETCHES: Final = 400
 _GOODPUT_BINS: Final = 160
 _NS_PER_S: Final = 1e9
-_DROP_COLUMNS: Final = (
-    ("queue full", "dropped_packets_queue_full"),
-    ("bit error", "dropped_packets_bit_error"),
-)
+# As long as one exchange takes twenty times as long as another, a linear scale shows only the long.
+_WIDE_SPREAD: Final = 20
 _WIDTH_IN: Final = 8.6
 _HEIGHT_IN: Final = 2.7
 
@@ -94,19 +95,29 @@ def has_time_series(result: Result) -> bool:
     return result.tables["flow_samples"].height > 0 or result.tables["direction_samples"].height > 0
 
 
-def has_bulk_flows(result: Result) -> bool:
+def has_tcp_flows(result: Result) -> bool:
     """Whether a flow has a congestion window to draw."""
-    return bool(_bulk_flows(result))
+    return result.tables["flow_samples"].height > 0
+
+
+def has_exchanges(result: Result) -> bool:
+    """Whether an exchange was finished."""
+    return exchange_times_ns(result).size > 0
 
 
 def has_drops(result: Result) -> bool:
-    """Whether a packet was dropped."""
+    """Whether a direction dropped a packet."""
+    return bool(drop_causes(result))
+
+
+def drop_causes(result: Result) -> list[str]:
+    """Return the causes of drops that happened in some direction, by their names in columns."""
     table = result.tables["directions"]
-    return any(table[column].sum() > 0 for _cause, column in _DROP_COLUMNS)
+    return [cause for cause in DROP_CAUSES if table[f"dropped_packets_{cause}"].sum() > 0]
 
 
 def windows(result: Result) -> Figure:
-    """Draw congestion window and data in flight of the bulk flows, in kB, over time in s.
+    """Draw congestion window and data in flight of the TCP flows, in kB, over time in s.
 
     Raises:
         UsageError: the run was not sampled.
@@ -121,7 +132,7 @@ def windows(result: Result) -> Figure:
 
 
 def round_trip_times(result: Result) -> Figure:
-    """Draw the smoothed round-trip time of the bulk flows, in ms, over time in s.
+    """Draw the smoothed round-trip time of the TCP flows, in ms, over time in s.
 
     Raises:
         UsageError: the run was not sampled.
@@ -130,12 +141,13 @@ def round_trip_times(result: Result) -> Figure:
 
 
 def goodput(result: Result) -> Figure:
-    """Draw the goodput of each bulk flow, application bytes delivered in order, in Mbit/s.
+    """Draw the goodput of each TCP flow, application bytes delivered in order, in Mbit/s.
 
     Raises:
         UsageError: the run was not sampled.
     """
-    series = [_rates(result, flow) for flow in _bulk_flows(result)]
+    last_ns = float(max((rows["time_ns"][-1] for _flow, rows in _tcp_flows(result)), default=0))
+    series = [_rates(result, flow, rows, last_ns) for flow, rows in _tcp_flows(result)]
     figure, (axes,) = _figure(1)
     _draw(axes, [each for each in series if each.time_s.size > 0], noun="flows", steps=True)
     axes.set_ylabel("Goodput [Mbit/s]")
@@ -171,13 +183,49 @@ def drops(result: Result) -> Figure:
     """
     figure, (axes,) = _figure(1)
     series = [
-        _Series(f"{name}: {cause}", rows["time_ns"] / _NS_PER_S, rows[column])
+        _Series(f"{name}: {cause.replace('_', ' ')}", rows["time_ns"] / _NS_PER_S, rows[column])
         for name, rows in _directions(result)
-        for cause, column in _DROP_COLUMNS
-        if rows[column][-1] > 0
+        for cause in drop_causes(result)
+        if rows[column := f"dropped_packets_{cause}"][-1] > 0
     ]
-    _draw(axes, series, noun="directions", steps=True)
+    _draw(axes, series, noun="directions and causes", steps=True)
     axes.set_ylabel("Dropped [packets]")
+    return figure
+
+
+def exchange_times(result: Result) -> Figure:
+    """Draw which share of each flow's exchanges took at most so long, over the time in s.
+
+    More flows than can be told apart are drawn as one line of all their exchanges. The scale is
+    logarithmic where times are far apart.
+
+    Raises:
+        UsageError: no exchange was finished.
+    """
+    if not has_exchanges(result):
+        raise UsageError("the result has no finished exchanges to draw")
+    table = result.exchanges.drop_nulls("time_ns")
+    flows = sorted(set(table["flow"].to_list()))
+    if len(flows) > _MOST_LINES:
+        times = {f"{len(flows)} flows together": exchange_times_ns(result)}
+    else:
+        times = {_flow_name(result, flow): exchange_times_ns(result, [flow]) for flow in flows}
+    figure, (axes,) = new_figure(1, 1, height_in=_HEIGHT_IN)
+    for i, (name, time_ns) in enumerate(times.items()):
+        time_s = np.sort(time_ns) / _NS_PER_S
+        share = np.arange(1, time_s.size + 1) / time_s.size
+        # From the first exchange up: a step at each.
+        time_s, share = np.repeat(time_s, 2), np.append(0, np.repeat(share, 2)[:-1])
+        axes.plot(*thinned(time_s, share), color=PALETTE[i], label=f"{name}, {time_ns.size}")
+    every_s = exchange_times_ns(result) / _NS_PER_S
+    if 0 < every_s.min() * _WIDE_SPREAD < every_s.max():
+        axes.set_xscale("log")
+    else:
+        axes.set_xlim(left=0)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("Exchange time [s]")
+    axes.set_ylabel("Share of exchanges")
+    add_legend(axes)
     return figure
 
 
@@ -234,10 +282,10 @@ def _figure(panels: int) -> tuple[Figure, list[Axes]]:
 def _by_flow(
     result: Result, panels: Iterable[tuple[str, Callable[[dict[str, Array]], Array]]]
 ) -> Figure:
-    """Draw quantities of the bulk flows, one panel each."""
+    """Draw quantities of the TCP flows, one panel each."""
     panels = tuple(panels)
     figure, all_axes = _figure(len(panels))
-    samples = [(flow, _flow_rows(result, flow)) for flow in _bulk_flows(result)]
+    samples = _tcp_flows(result)
     for axes, (label, quantity) in zip(all_axes, panels, strict=True):
         series = [
             _Series(_flow_name(result, flow), rows["time_ns"] / _NS_PER_S, quantity(rows))
@@ -299,13 +347,11 @@ def _draw_crowd(axes: Axes, series: list[_Series], noun: str) -> None:
     axes.plot(time_s, middle, color=PALETTE[0], label="median")
 
 
-def _rates(result: Result, flow: int) -> _Series:
-    """Return a flow's goodput in Mbit/s over stretches of the run that suit every flow."""
-    rows = _flow_rows(result, flow)
+def _rates(result: Result, flow: int, rows: dict[str, Array], last_ns: float) -> _Series:
+    """Return a flow's goodput in Mbit/s over stretches that suit every flow up to ``last_ns``."""
     time_ns, delivered_bytes = rows["time_ns"], rows["delivered_bytes"]
-    samples = result.tables["flow_samples"]["time_ns"]
     interval_ns = float(result.plan["sample_interval_ns"] or 1)
-    intervals = max(1, round(float(samples.max() or 0) / interval_ns / _GOODPUT_BINS))  # type: ignore[arg-type]
+    intervals = max(1, round(last_ns / interval_ns / _GOODPUT_BINS))
     at = np.unique(np.append(np.arange(0, time_ns.size, intervals), max(time_ns.size - 1, 0)))
     if time_ns.size < 2:  # noqa: PLR2004 - a rate needs two moments
         return _Series(_flow_name(result, flow), np.empty(0), np.empty(0))
@@ -316,41 +362,36 @@ def _rates(result: Result, flow: int) -> _Series:
     return _Series(_flow_name(result, flow), time_ns[at] / _NS_PER_S, np.append(rate, rate[-1]))
 
 
-def _bulk_flows(result: Result) -> list[int]:
-    planned = result.plan["flows"]
-    return [i for i, flow in enumerate(planned) if flow["workload"]["kind"] == "bulk"]
-
-
 def _flow_name(result: Result, flow: int) -> str:
-    planned = result.plan["flows"][flow]
-    return f"{planned['name']} ({planned['direction']})"
+    return f"{result.plan['flows'][flow]['name']} ({result.flow_directions[flow]})"
 
 
-def _flow_rows(result: Result, flow: int) -> dict[str, Array]:
-    import polars as pl
-
+def _tcp_flows(result: Result) -> list[tuple[int, dict[str, Array]]]:
+    """Return the samples of each flow that has some, in the order of the plan."""
     _require_samples(result)
-    rows = result.tables["flow_samples"].filter(pl.col("flow") == flow)
-    return _arrays(rows)
+    return _parts(result.tables["flow_samples"], "flow")
 
 
 def _directions(result: Result) -> list[tuple[str, dict[str, Array]]]:
-    import polars as pl
-
     _require_samples(result)
-    table = result.tables["direction_samples"]
     names = result.manifest["names"]["directions"]
-    return [(name, _arrays(table.filter(pl.col("direction") == i))) for i, name in enumerate(names)]
+    parts = _parts(result.tables["direction_samples"], "direction")
+    return [(names[number], rows) for number, rows in parts]
 
 
-def _arrays(rows: Any) -> dict[str, Array]:
-    """Return the columns as floats, with NaN for null."""
-    return {
-        name: np.array(
-            [np.nan if value is None else value for value in rows[name].to_list()], dtype=float
+def _parts(table: pl.DataFrame, key: str) -> list[tuple[int, dict[str, Array]]]:
+    """Return the rows for each number in the column ``key``, as floats with NaN for null."""
+    parts = table.partition_by(key, as_dict=True, maintain_order=True)
+    return [
+        (
+            number,
+            {
+                name: np.asarray(rows[name].cast(float).fill_null(np.nan).to_numpy())
+                for name in rows.columns
+            },
         )
-        for name in rows.columns
-    }
+        for (number,), rows in sorted(parts.items())
+    ]
 
 
 def _require_samples(result: Result) -> None:

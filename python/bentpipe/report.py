@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe import _html, plots
-from bentpipe.metrics import jain, joint_goodput_bps
+from bentpipe._tables import DROP_CAUSES
+from bentpipe.metrics import jain, joint_goodput_bps, rivals
 from bentpipe.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
     from bentpipe.results import Result
 
-# A report is for people, and stays below 2 MB; the Parquet files have every flow.
-_MOST_FLOWS: Final = 200
+# A report is for people, and stays below 2 MB; the Parquet files have every flow and direction.
+_MOST_ROWS: Final = 200
 _MOST_PLANNED: Final = 16
 
 _FLOW_COLUMNS: Final = (
@@ -33,7 +34,11 @@ _FLOW_COLUMNS: Final = (
     ("RTT least / mean", "at the sender"),
     ("one-way delay mean / largest", "of data packets"),
     ("finished", "time of the run"),
+    ("exchanges", "finished"),
+    ("exchange time median / 95 %", "at the client"),
 )
+# Where there are no exchanges, their columns would only be dashes.
+_EXCHANGE_COLUMNS: Final = 2
 _DIRECTION_COLUMNS: Final = (
     ("direction", ""),
     ("utilization", "busy time / run"),
@@ -41,10 +46,19 @@ _DIRECTION_COLUMNS: Final = (
     ("sent", "packets"),
     ("delivered", "packets"),
     ("delivered", "IP bytes"),
-    ("dropped: queue full", "packets"),
-    ("dropped: bit error", "packets"),
     ("still held at the end", "packets"),
     ("largest queue", "IP bytes"),
+)
+# Shown even where they dropped nothing; the others only where they did.
+_USUAL_CAUSES: Final = ("queue_full", "bit_error")
+_PROCESSOR_COLUMNS: Final = (
+    ("processor", ""),
+    ("utilization", "busy time / run"),
+    ("received from its network", "packets"),
+    ("dropped of these", "packets"),
+    ("received from the link", "packets"),
+    ("dropped of these", "packets"),
+    ("still held at the end", "packets"),
 )
 
 
@@ -73,7 +87,7 @@ def run_report(result: Result) -> str:
         text = "The run was interrupted: every figure is of what was recorded until then."
         parts.append(_html.paragraph(text, notice=True))
     parts += [_html.heading("Flows"), *_flows(result)]
-    parts += [_html.heading("Link"), _directions(result)]
+    parts += [_html.heading("Link"), *_directions(result), *_processors(result)]
     parts += [_html.heading("Over time"), *_figures(result)]
     parts += [_html.heading("What was run"), *_what_was_run(result)]
     return _html.page(manifest["scenario"].get("name") or "Scenario", facts, *parts)
@@ -82,33 +96,29 @@ def run_report(result: Result) -> str:
 def _flows(result: Result) -> list[str]:
     flows = result.flows.to_dicts()
     caption = "Goodput: application data delivered in order, over the time the flow took."
-    rows = [_flow_row(flow) for flow in flows[:_MOST_FLOWS]]
-    parts = [_html.table(caption, _FLOW_COLUMNS, rows, text_columns=3)]
-    if len(flows) > _MOST_FLOWS:
-        more = f"The first {_MOST_FLOWS} of {len(flows):,} flows; flows.parquet has them all."
+    with_exchanges = bool(result.tables["exchanges"].height)
+    columns = _FLOW_COLUMNS if with_exchanges else _FLOW_COLUMNS[:-_EXCHANGE_COLUMNS]
+    rows = [_flow_row(flow)[: len(columns)] for flow in flows[:_MOST_ROWS]]
+    parts = [_html.table(caption, columns, rows, text_columns=3)]
+    if len(flows) > _MOST_ROWS:
+        more = f"The first {_MOST_ROWS} of {len(flows):,} flows; flows.parquet has them all."
         parts.append(_html.paragraph(more))
     goodputs = result.goodput_bps
-    for direction in result.manifest["names"]["directions"]:
-        rivals = [
-            i
-            for i, flow in enumerate(flows)
-            if flow["direction"] == direction and flow["kind"] == "bulk"
-        ]
-        if len(rivals) > 1:
-            joint = format_rate(joint_goodput_bps(result, rivals))
-            parts.append(
-                _html.paragraph(
-                    f"{direction}: {len(rivals)} bulk flows, together {joint} of goodput, fairness "
-                    f"(Jain's index, 1 is equal) {jain(goodputs[rivals]):.3f}."
-                )
+    for direction, group in list(rivals(result).items())[:_MOST_ROWS]:
+        joint = format_rate(joint_goodput_bps(result, group))
+        parts.append(
+            _html.paragraph(
+                f"{direction}: {len(group)} bulk flows, together {joint} of goodput, fairness "
+                f"(Jain's index, 1 is equal) {jain(goodputs[group]):.3f}."
             )
+        )
     return parts
 
 
 def _flow_row(flow: dict[str, Any]) -> list[str]:
     # A datagram is never sent again: a dash says so better than a zero.
     def of_tcp(name: str) -> str:
-        return f"{flow[name]:,}" if flow["kind"] == "bulk" else "-"
+        return f"{flow[name]:,}" if flow["kind"] in ("bulk", "request_response") else "-"
 
     return [
         flow["name"],
@@ -123,11 +133,16 @@ def _flow_row(flow: dict[str, Any]) -> list[str]:
         _pair(flow["rtt_ns_min"], flow["rtt_ns_mean"]),
         _pair(flow["one_way_delay_ns_mean"], flow["one_way_delay_ns_max"]),
         "-" if flow["finished_ns"] is None else format_duration(flow["finished_ns"]),
+        f"{flow['exchanges']:,}" if flow["kind"] == "request_response" else "-",
+        _pair(flow["exchange_time_ns_median"], flow["exchange_time_ns_p95"]),
     ]
 
 
-def _directions(result: Result) -> str:
+def _directions(result: Result) -> list[str]:
     caption = "Link bytes include framing; IP bytes do not."
+    found = plots.drop_causes(result)
+    causes = [cause for cause in DROP_CAUSES if cause in found or cause in _USUAL_CAUSES]
+    dropped = [(f"dropped: {cause.replace('_', ' ')}", "packets") for cause in causes]
     rows = [
         [
             row["direction"],
@@ -136,14 +151,37 @@ def _directions(result: Result) -> str:
             f"{row['sent_packets']:,}",
             f"{row['delivered_packets']:,}",
             format_size(row["delivered_bytes"]),
-            f"{row['dropped_packets_queue_full']:,}",
-            f"{row['dropped_packets_bit_error']:,}",
             f"{row['held_packets']:,}",
             format_size(row["queue_bytes_max"]),
+            *(f"{row[f'dropped_packets_{cause}']:,}" for cause in causes),
         ]
-        for row in result.directions.to_dicts()
+        for row in result.directions.head(_MOST_ROWS).to_dicts()
     ]
-    return _html.table(caption, _DIRECTION_COLUMNS, rows)
+    parts = [_html.table(caption, (*_DIRECTION_COLUMNS, *dropped), rows)]
+    directions = result.tables["directions"].height
+    if directions > _MOST_ROWS:
+        more = f"The first {_MOST_ROWS} of {directions:,} directions; directions.parquet has all."
+        parts.append(_html.paragraph(more))
+    return parts
+
+
+def _processors(result: Result) -> list[str]:
+    rows = [
+        [
+            row["processor"],
+            f"{row['utilization']:.1%}",
+            f"{row['received_packets_lan']:,}",
+            f"{row['dropped_packets_lan']:,}",
+            f"{row['received_packets_link']:,}",
+            f"{row['dropped_packets_link']:,}",
+            f"{row['held_packets']:,}",
+        ]
+        for row in result.processors.head(_MOST_ROWS).to_dicts()
+    ]
+    if not rows:
+        return []
+    caption = "Each processor handles the packets of both its sides, one at a time."
+    return [_html.table(caption, _PROCESSOR_COLUMNS, rows)]
 
 
 def _figures(result: Result) -> list[str]:
@@ -152,10 +190,10 @@ def _figures(result: Result) -> list[str]:
             "No time series were recorded (sample_interval is null), so there is nothing to plot. "
             "Set sample_interval, such as 100 ms, and run again."
         )
-        return [_html.paragraph(text, notice=True)]
+        return [_html.paragraph(text, notice=True), *_exchange_times(result)]
     interval = format_duration(result.plan["sample_interval_ns"])
     figures = []
-    if plots.has_bulk_flows(result):
+    if plots.has_tcp_flows(result):
         figures += [
             (
                 "windows",
@@ -170,8 +208,7 @@ def _figures(result: Result) -> list[str]:
             (
                 "goodput",
                 plots.goodput(result),
-                "Application data delivered in order, by bulk flow (a flow at constant rate has no "
-                "time series).",
+                "Application data delivered in order, by TCP flow (datagrams have no time series).",
             ),
         ]
     queue_text = "IP bytes that wait in front of each transmitter."
@@ -183,9 +220,21 @@ def _figures(result: Result) -> list[str]:
         _html.figure(drawing, name=name, caption=f"{caption} Sampled every {interval}.")
         for name, drawing, caption in figures
     ]
+    parts += _exchange_times(result)
     if not plots.has_drops(result):
         parts.append(_html.paragraph("No packet was dropped."))
     return parts
+
+
+def _exchange_times(result: Result) -> list[str]:
+    if not plots.has_exchanges(result):
+        return []
+    caption = (
+        "Share of a flow's exchanges that took at most so long, from the client's start to the "
+        "last byte of the response; with each flow the number of its finished exchanges."
+    )
+    drawing = plots.exchange_times(result)
+    return [_html.figure(drawing, name="exchange times", caption=caption)]
 
 
 def _what_was_run(result: Result) -> list[str]:
@@ -194,6 +243,11 @@ def _what_was_run(result: Result) -> list[str]:
     if len(plan["flows"]) > _MOST_PLANNED:
         plan_title += f"; the first {_MOST_PLANNED} of {len(plan['flows']):,} flows"
         plan["flows"] = plan["flows"][:_MOST_PLANNED]
+    terminals = len(plan["link"]["returns"])
+    if terminals > 1:
+        plan_title += f"; the first of {terminals:,} terminals, which are alike"
+        plan["link"] = {**plan["link"], "returns": plan["link"]["returns"][:1]}
+        plan["gateways"] = {**plan["gateways"], "terminals": plan["gateways"]["terminals"][:1]}
     scenario_title = "The scenario"
     if len(scenario["traffic"]) > _MOST_PLANNED:
         scenario_title += f"; the first {_MOST_PLANNED} of {len(scenario['traffic']):,} entries"

@@ -10,197 +10,37 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from bentpipe._tables import DROP_CAUSES, TABLES, Column, Table
 from bentpipe.errors import UsageError
 
 if TYPE_CHECKING:
     import polars as pl
 
-RESULT_FORMAT_VERSION: Final = 1
+__all__ = [
+    "DROP_CAUSES",
+    "MANIFEST",
+    "REPORT",
+    "RESULT_FORMAT_VERSION",
+    "TABLES",
+    "Column",
+    "Result",
+    "Table",
+    "decode_column",
+    "decode_tables",
+    "prepare_output_folder",
+]
+
+RESULT_FORMAT_VERSION: Final = 2
 MANIFEST: Final = "manifest.json"
 REPORT: Final = "report.html"
 
 _DTYPES: Final = {"u8": "<u1", "u32": "<u4", "u64": "<u8", "f64": "<f8"}
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: its type (u8, u32, u64, f64), its unit, and what it means.
-
-    A nullable column is null where the thing did not happen.
-    """
-
-    name: str
-    dtype: str
-    unit: str
-    meaning: str
-    nullable: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table: what one row of it is, and its columns in order."""
-
-    row: str
-    columns: tuple[Column, ...]
-
-
-TABLES: Final[Mapping[str, Table]] = {
-    "flows": Table(
-        "one flow over the whole run",
-        (
-            Column("flow", "u32", "index", "The flow, as an index into the plan's flows."),
-            Column("start_ns", "u64", "ns", "When the flow started."),
-            Column(
-                "established_ns", "u64", "ns", "When the handshake was done, at the sender.", True
-            ),
-            Column(
-                "last_ack_ns",
-                "u64",
-                "ns",
-                "Arrival of the last acknowledgement that covered new data.",
-                True,
-            ),
-            Column(
-                "finished_ns",
-                "u64",
-                "ns",
-                "Bulk: all bytes acknowledged. Constant rate: last datagram sent.",
-                True,
-            ),
-            Column("sent_bytes", "u64", "application bytes", "Sent, each byte counted once."),
-            Column("acked_bytes", "u64", "application bytes", "Acknowledged to the sender."),
-            Column(
-                "delivered_bytes", "u64", "application bytes", "Delivered in order to the receiver."
-            ),
-            Column("first_delivery_ns", "u64", "ns", "First delivery to the receiver.", True),
-            Column("last_delivery_ns", "u64", "ns", "Last delivery to the receiver.", True),
-            Column(
-                "sent_segments",
-                "u64",
-                "segments",
-                "Data segments or datagrams sent, retransmissions included.",
-            ),
-            Column("retransmitted_segments", "u64", "segments", "Data segments sent again."),
-            Column("timeouts", "u64", "events", "Retransmission timeouts."),
-            Column("fast_recoveries", "u64", "events", "Entries into fast recovery."),
-            Column("tail_loss_probes", "u64", "segments", "Tail loss probes sent (RFC 8985)."),
-            Column("acks_sent", "u64", "segments", "Acknowledgements sent by the receiver."),
-            Column(
-                "received_segments",
-                "u64",
-                "segments",
-                "Data segments or datagrams that reached the receiver.",
-            ),
-            Column(
-                "rtt_ns_min", "u64", "ns", "Smallest round-trip time that the sender took.", True
-            ),
-            Column("rtt_ns_mean", "f64", "ns", "Mean of the sender's round-trip samples.", True),
-            Column(
-                "one_way_delay_ns_mean",
-                "f64",
-                "ns",
-                "Mean time of a data packet from sender to receiver.",
-                True,
-            ),
-            Column(
-                "one_way_delay_ns_max",
-                "u64",
-                "ns",
-                "Largest time of a data packet from sender to receiver.",
-                True,
-            ),
-        ),
-    ),
-    "flow_samples": Table(
-        "one flow at one moment",
-        (
-            Column("time_ns", "u64", "ns", "The moment, from the start of the run."),
-            Column("flow", "u32", "index", "The flow, as an index into the plan's flows."),
-            Column("cwnd_bytes", "u64", "application bytes", "Congestion window."),
-            Column(
-                "ssthresh_bytes",
-                "u64",
-                "application bytes",
-                "Slow-start threshold; null before the first loss.",
-                True,
-            ),
-            Column("srtt_ns", "u64", "ns", "Smoothed round-trip time (RFC 6298).", True),
-            Column(
-                "in_flight_bytes", "u64", "application bytes", "Sent and not known to have arrived."
-            ),
-            Column("acked_bytes", "u64", "application bytes", "Acknowledged so far."),
-            Column("delivered_bytes", "u64", "application bytes", "Delivered in order so far."),
-        ),
-    ),
-    "direction_samples": Table(
-        "one direction of the link at one moment",
-        (
-            Column("time_ns", "u64", "ns", "The moment, from the start of the run."),
-            Column("direction", "u8", "name", "The direction, as an index into names.directions."),
-            Column("queue_bytes", "u64", "IP bytes", "Waiting in the queue."),
-            Column("queue_packets", "u64", "packets", "Waiting in the queue."),
-            Column("in_flight_bytes", "u64", "IP bytes", "Sent and still propagating."),
-            Column("sent_bytes", "u64", "link bytes", "Sent so far, framing included."),
-            Column("sent_packets", "u64", "packets", "Sent so far."),
-            Column("delivered_bytes", "u64", "IP bytes", "Delivered at the far end so far."),
-            Column(
-                "dropped_packets_queue_full",
-                "u64",
-                "packets",
-                "Dropped so far because the queue was full.",
-            ),
-            Column(
-                "dropped_packets_bit_error",
-                "u64",
-                "packets",
-                "Dropped so far because of a bit error on the channel.",
-            ),
-        ),
-    ),
-    "directions": Table(
-        "one direction of the link over the whole run",
-        (
-            Column("direction", "u8", "name", "The direction, as an index into names.directions."),
-            Column("received_packets", "u64", "packets", "Came in from the hosts."),
-            Column("received_bytes", "u64", "IP bytes", "Came in from the hosts."),
-            Column("sent_packets", "u64", "packets", "Left the transmitter."),
-            Column("sent_bytes", "u64", "link bytes", "Left the transmitter, framing included."),
-            Column("delivered_packets", "u64", "packets", "Delivered at the far end."),
-            Column("delivered_bytes", "u64", "IP bytes", "Delivered at the far end."),
-            Column("dropped_packets_queue_full", "u64", "packets", "Dropped: the queue was full."),
-            Column("dropped_bytes_queue_full", "u64", "IP bytes", "Dropped: the queue was full."),
-            Column(
-                "dropped_packets_bit_error", "u64", "packets", "Dropped: bit error on the channel."
-            ),
-            Column(
-                "dropped_bytes_bit_error", "u64", "IP bytes", "Dropped: bit error on the channel."
-            ),
-            Column("held_packets", "u64", "packets", "Queued, being sent or in flight at the end."),
-            Column("held_bytes", "u64", "IP bytes", "Queued, being sent or in flight at the end."),
-            Column("busy_ns", "u64", "ns", "Time that the transmitter was sending."),
-            Column("queue_bytes_max", "u64", "IP bytes", "The most that waited in the queue."),
-        ),
-    ),
-    "events": Table(
-        "one step of one packet; only when the scenario asks for packet events",
-        (
-            Column("time_ns", "u64", "ns", "When it happened."),
-            Column("direction", "u8", "name", "The direction, as an index into names.directions."),
-            Column("kind", "u8", "name", "What happened, as an index into names.event_kinds."),
-            Column("cause", "u8", "name", "Why it was dropped, in names.drop_causes.", True),
-            Column("flow", "u32", "index", "The flow, as an index into the plan's flows."),
-            Column("packet", "u64", "number", "The packet's number within the run."),
-            Column("bytes", "u64", "IP bytes", "The packet's size."),
-        ),
-    ),
-}
 
 
 def decode_column(
@@ -268,27 +108,68 @@ class Result:
 
     @property
     def flows(self) -> pl.DataFrame:
-        """The table ``flows`` with name, kind and direction in front and goodput_bps at the end."""
+        """The table ``flows`` with names in front, and what is derived from it at the end.
+
+        ``direction`` is a name, so that with several terminals it tells their returns apart. At the
+        end stand goodput_bps, and median and 95th percentile of the flow's exchange times.
+        """
         import polars as pl
+
+        from bentpipe.metrics import exchange_quantiles_ns
 
         table = self.tables["flows"]
         planned = [self.plan["flows"][flow] for flow in table["flow"].to_list()]
+        median_ns, high_ns = exchange_quantiles_ns(self, (0.5, 0.95))
         return table.select(
             pl.Series("name", [flow["name"] for flow in planned], dtype=pl.String),
             pl.Series("kind", [flow["workload"]["kind"] for flow in planned], dtype=pl.String),
-            pl.Series("direction", [flow["direction"] for flow in planned], dtype=pl.String),
+            pl.Series("direction", self.flow_directions, dtype=pl.String),
             pl.all(),
             pl.Series("goodput_bps", self.goodput_bps),
+            pl.Series("exchange_time_ns_median", median_ns, dtype=pl.Float64),
+            pl.Series("exchange_time_ns_p95", high_ns, dtype=pl.Float64),
         )
+
+    @property
+    def flow_directions(self) -> list[str]:
+        """The direction of each flow's data by name, in the order of the plan."""
+        names = self.manifest["names"]["directions"]
+        return [
+            names[0 if flow["direction"] == "forward" else 1 + flow["terminal"]]
+            for flow in self.plan["flows"]
+        ]
 
     @property
     def directions(self) -> pl.DataFrame:
         """The table ``directions`` with names, and utilization: busy time over the run, 0 to 1."""
+        return self._used(self._named("directions", direction="directions"))
+
+    @property
+    def processors(self) -> pl.DataFrame:
+        """The table ``processors`` with names, and utilization; no rows when there are none."""
         import polars as pl
 
-        end_ns = max(int(self.manifest["end_ns"]), 1)
-        table = self._named("directions", direction="directions")
-        return table.with_columns((pl.col("busy_ns") / end_ns).alias("utilization"))
+        table = self.tables["processors"]
+        number = pl.col("processor")
+        name = pl.format("terminal-{}-processor", number)
+        name = pl.when(number == 0).then(pl.lit("hub-processor")).otherwise(name)
+        return self._used(table.with_columns(name.alias("processor")))
+
+    @property
+    def exchanges(self) -> pl.DataFrame:
+        """The table ``exchanges`` with the flow's name in front, and ``time_ns`` at the end.
+
+        ``time_ns`` is from start to finish, null when the run ended before.
+        """
+        import polars as pl
+
+        table = self.tables["exchanges"]
+        names = [self.plan["flows"][flow]["name"] for flow in table["flow"].to_list()]
+        return table.select(
+            pl.Series("name", names, dtype=pl.String),
+            pl.all(),
+            (pl.col("finished_ns") - pl.col("start_ns")).alias("time_ns"),
+        )
 
     @property
     def flow_samples(self) -> pl.DataFrame:
@@ -311,9 +192,7 @@ class Result:
             raise UsageError(
                 "the result has no packet events; set packet_events: true and run again"
             )
-        return self._named(
-            "events", direction="directions", kind="event_kinds", cause="drop_causes"
-        )
+        return self._named("events", place="places", kind="event_kinds", cause="drop_causes")
 
     def summary(self) -> dict[str, Any]:
         """Return the figures of the run as plain data, ready for JSON; names end in their unit."""
@@ -327,6 +206,7 @@ class Result:
             "packet_hops": manifest["packet_hops"],
             "flows": self.flows.to_dicts(),
             "directions": self.directions.to_dicts(),
+            "processors": self.processors.to_dicts(),
         }
 
     def save(self, folder: str | Path) -> Path:
@@ -383,6 +263,13 @@ class Result:
                     f"{file}: cannot be read, the result is damaged: {error}"
                 ) from None
         return cls(manifest, tables)
+
+    def _used(self, table: pl.DataFrame) -> pl.DataFrame:
+        """Add the share of the run that ``busy_ns`` is."""
+        import polars as pl
+
+        end_ns = max(int(self.manifest["end_ns"]), 1)
+        return table.with_columns((pl.col("busy_ns") / end_ns).alias("utilization"))
 
     def _named(self, table: str, **enumerations: str) -> pl.DataFrame:
         """Return a table with the numbers of some columns replaced by their names."""
