@@ -180,6 +180,33 @@ def presets(
         print(preset_text(PRESETS[name]))
 
 
+@app.command(epilog="Example: bentpipe framings ppp")
+def framings(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Show this framing, its options and its source.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the named framings with the bytes that packets take, or show one with its options."""
+    from bentpipe._explain import choice
+    from bentpipe.framing import FRAMINGS
+
+    if name is not None and name not in FRAMINGS:
+        raise UsageError(f"framing: {choice(name, tuple(FRAMINGS))}")
+    from bentpipe._cli_framings import framing_facts, framing_text, framings_table
+
+    if as_json:
+        chosen = FRAMINGS.values() if name is None else [FRAMINGS[name]]
+        _print_json([framing_facts(preset) for preset in chosen])
+    elif name is None:
+        from bentpipe._cli_tables import show
+
+        show(framings_table(FRAMINGS))
+    else:
+        print(framing_text(FRAMINGS[name]))
+
+
 @app.command(epilog="Example: bentpipe report results/geo --out geo.html")
 def report(
     folder: Annotated[Path, typer.Argument(help="A result folder.", show_default=False)],
