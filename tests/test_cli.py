@@ -15,9 +15,10 @@ from conftest import ROOT, Called, Program
 
 from bentpipe import Result, __version__, _cli_doctor, simulate
 from bentpipe._progress import Progress
+from bentpipe.framing import FRAMINGS
 
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
-VERBS = ["run", "validate", "presets", "report", "doctor", "schema", "study"]
+VERBS = ["run", "validate", "presets", "framings", "report", "doctor", "schema", "study"]
 
 
 def test_version(bentpipe: Program) -> None:
@@ -108,6 +109,42 @@ def test_report_writes_where_it_is_told_and_prints_the_path(
     refused = bentpipe("report", tmp_path)
     assert (refused.code, refused.out) == (2, "")
     assert "not a bentpipe result" in refused.err
+
+
+# --- framings -----------------------------------------------------------------------------------
+
+
+def test_framings_are_listed_with_the_bytes_that_packets_take(bentpipe: Program) -> None:
+    listed = bentpipe("framings")
+    assert (listed.code, listed.err) == (0, "")
+    (aal5,) = (line for line in listed.out.splitlines() if line.startswith("aal5 "))
+    # 40 and 16 of LLC and trailer are 2 cells of 53; 1516 are 32 cells.
+    assert aal5.split()[-4:] == ["106.0", "265.0", "689.0", "1696.0"]
+
+
+def test_a_framing_is_shown_with_its_options_and_source(bentpipe: Program) -> None:
+    shown = bentpipe("framings", "ppp").out
+    for words in ("framing: {kind: ppp, fcs: 16, payload: random}", "16, 32", "RFC 1662"):
+        assert words in shown
+    assert "framing: none\n" in bentpipe("framings", "none").out
+    (facts,) = json.loads(bentpipe("framings", "ethernet", "--json").out)
+    assert facts["plan"]["least_bytes"] == 64
+    assert facts["frames"][0] == {"ip_bytes": 40, "link_bits": 64 * 8}
+    assert len(json.loads(bentpipe("framings", "--json").out)) > 5
+
+
+def test_what_is_shown_of_a_framing_can_be_written(bentpipe: Program) -> None:
+    for name in FRAMINGS:
+        shown = bentpipe("framings", name).out
+        (line,) = (line for line in shown.splitlines() if line.startswith("framing: "))
+        called = bentpipe("validate", GEO, "--set", f"link.forward.{line.replace(': ', '=', 1)}")
+        assert (called.code, called.err) == (0, ""), name
+
+
+def test_an_unknown_framing_is_refused_with_a_suggestion(bentpipe: Program) -> None:
+    called = bentpipe("framings", "ethernot")
+    assert (called.code, called.out) == (2, "")
+    assert 'did you mean "ethernet"?' in called.err
 
 
 # --- interruption -------------------------------------------------------------------------------

@@ -25,12 +25,12 @@ from bentpipe import (
     from_dict,
     load,
 )
+from bentpipe.results import DROP_CAUSES
 from bentpipe.scenario import (
     LARGEST_MSS,
     LARGEST_PAYLOAD,
     PROFILES,
     CongestionControl,
-    DirectionName,
     PresetName,
     ProfileName,
 )
@@ -78,7 +78,7 @@ def test_the_plan_has_every_field_in_base_units() -> None:
         }
     ).plan()
     assert plan == {
-        "format_version": 1,
+        "format_version": 2,
         "stop_ns": 60_000_000_000,
         "sample_interval_ns": 100_000_000,
         "packet_events": False,
@@ -86,23 +86,43 @@ def test_the_plan_has_every_field_in_base_units() -> None:
             "forward": {
                 "rate_bps": {"kind": "constant", "value": 16_000_000},
                 "delay_ns": {"kind": "constant", "value": 275_000_000},
-                "framing_overhead_bytes": 8,
+                "framing": {
+                    "header_bytes": 8,
+                    "least_bytes": 0,
+                    "cells": None,
+                    "expansion": [1, 1],
+                    "outside_bytes": 0,
+                },
                 "queue": {"discipline": "drop_tail", "limit": {"unit": "bytes", "value": 120_000}},
                 "channel": {"kind": "bit_errors", "bit_error_rate": 1e-7},
             },
-            "return": {
-                "rate_bps": {"kind": "constant", "value": 2_000_000},
-                "delay_ns": {"kind": "constant", "value": 275_000_000},
-                "framing_overhead_bytes": 0,
-                "queue": {"discipline": "drop_tail", "limit": {"unit": "packets", "value": 100}},
-                "channel": {"kind": "clear"},
-            },
+            "returns": [
+                {
+                    "rate_bps": {"kind": "constant", "value": 2_000_000},
+                    "delay_ns": {"kind": "constant", "value": 275_000_000},
+                    "framing": {
+                        "header_bytes": 0,
+                        "least_bytes": 0,
+                        "cells": None,
+                        "expansion": [1, 1],
+                        "outside_bytes": 0,
+                    },
+                    "queue": {
+                        "discipline": "drop_tail",
+                        "limit": {"unit": "packets", "value": 100},
+                    },
+                    "channel": {"kind": "clear"},
+                }
+            ],
         },
+        "gateways": {"hub": {"processor": None}, "terminals": [{"processor": None}]},
         "flows": [
             {
                 "name": "call",
+                "terminal": 0,
                 "direction": "return",
                 "start_ns": 1_000_000_000,
+                "priority": 0,
                 "workload": {
                     "kind": "constant_rate",
                     "rate_bps": 64_000,
@@ -124,12 +144,17 @@ def test_every_example_is_a_scenario(example: Path) -> None:
 
 def test_there_are_the_examples_that_the_documentation_names() -> None:
     assert [path.stem for path in EXAMPLES] == [
+        "conference",
+        "fq-codel",
         "geo-bulk",
         "geo-voip-and-bulk",
+        "hub-four-terminals",
         "isdn-return",
         "jpl-cell",
         "leo-two-flows",
         "osu-geo-15",
+        "snip-duplex",
+        "web-and-bulk",
     ]
 
 
@@ -174,10 +199,10 @@ def test_written_fields_go_before_the_preset_and_the_preset_before_the_default()
     link = planned(link={"preset": "geo", "forward": {"rate": "5 Mbit/s"}})["link"]
     assert link["forward"]["rate_bps"]["value"] == 5_000_000
     assert link["forward"]["delay_ns"]["value"] == 271_000_000
-    assert link["forward"]["framing_overhead_bytes"] == 0
-    assert link["return"]["rate_bps"]["value"] == 2_000_000
+    assert link["forward"]["framing"]["header_bytes"] == 0
+    assert link["returns"][0]["rate_bps"]["value"] == 2_000_000
     # The preset's queue, 1 bdp, follows the rate: 5 Mbit/s x 542 ms / 8.
-    assert link["forward"]["queue"]["limit"] == {"unit": "bytes", "value": 338_750}
+    assert link["forward"]["queue"]["limit"] == {"unit": "link_bytes", "value": 338_750}
 
 
 def test_null_means_left_out() -> None:
@@ -192,12 +217,14 @@ def test_null_means_left_out() -> None:
     [
         ("unlimited", {"unit": "unlimited"}),
         ("50 packets", {"unit": "packets", "value": 50}),
+        # ATM cells of 53 bytes.
+        ("100 cells", {"unit": "link_bytes", "value": 5_300}),
         ("50 ms", {"unit": "time_ns", "value": 50_000_000}),
         # 3 Mbit/s x (100 ms + 20 ms) / 8 = 45000 bytes.
-        ("1 bdp", {"unit": "bytes", "value": 45_000}),
-        ("0.5 bdp", {"unit": "bytes", "value": 22_500}),
+        ("1 bdp", {"unit": "link_bytes", "value": 45_000}),
+        ("0.5 bdp", {"unit": "link_bytes", "value": 22_500}),
         # A third is 15000 bytes less a little: rounded down.
-        ("0.333333 bdp", {"unit": "bytes", "value": 14_999}),
+        ("0.333333 bdp", {"unit": "link_bytes", "value": 14_999}),
     ],
 )
 def test_queue_limits_resolve_on_their_link(limit: str, resolved: dict[str, Any]) -> None:
@@ -322,7 +349,9 @@ def test_a_lowered_receive_buffer_lowers_the_first_window_too() -> None:
 def test_enumerations_are_those_of_the_simulator() -> None:
     names = _core.names()
     assert list(get_args(CongestionControl)) == names["congestion_controls"]
-    assert list(get_args(DirectionName)) == names["directions"]
+    assert [*DROP_CAUSES, "processor_overload"] == sorted(
+        names["drop_causes"], key=lambda cause: cause == "processor_overload"
+    )
     assert set(get_args(PresetName)) == set(PRESETS)
     assert set(get_args(ProfileName)) == set(PROFILES)
 
@@ -414,4 +443,4 @@ def test_an_alias_may_be_used_as_yaml_means_it(tmp_path: Path) -> None:
     # A setting changes the forward direction alone, although the file says it once.
     link = load(file, settings=("link.forward.rate=2 Mbit/s",)).plan()["link"]
     assert link["forward"]["rate_bps"]["value"] == 2_000_000
-    assert link["return"]["rate_bps"]["value"] == 1_000_000
+    assert link["returns"][0]["rate_bps"]["value"] == 1_000_000

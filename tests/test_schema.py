@@ -11,7 +11,8 @@ from typing import Any
 from conftest import Program
 
 from bentpipe import json_schema
-from bentpipe.scenario import DEFAULT_DIRECTION, PROFILES, Scenario
+from bentpipe.framing import FRAMINGS
+from bentpipe.scenario import DEFAULT_DIRECTION, FLOWS, PROFILES, QUEUES, Scenario
 
 
 def test_the_published_schema_is_current() -> None:
@@ -35,7 +36,7 @@ def records() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def test_every_record_refuses_unknown_fields_and_explains_its_own() -> None:
     names = [name for name, _ in records()]
-    assert len(names) == 9
+    assert len(names) == 28
     for name, record in records():
         assert record["additionalProperties"] is False, name
         for field, value in record["properties"].items():
@@ -78,7 +79,26 @@ def test_patterns_accept_what_profiles_hold() -> None:
 def test_defaults_stand_in_the_schema() -> None:
     definitions = json_schema()["$defs"]
     assert definitions["Direction"]["properties"]["framing"]["default"] == DEFAULT_DIRECTION.framing
-    assert definitions["Queue"]["properties"]["limit"]["default"] == "100 packets"
+    for discipline, queue in QUEUES.items():
+        fields = definitions[queue.__name__]["properties"]
+        assert fields["limit"]["default"] == queue.default_limit
+        assert fields["discipline"]["default"] == discipline
     assert json_schema()["properties"]["seed"]["default"] == Scenario.model_fields["seed"].default
     # The kind tells flows apart, so a file must have it, although Python code need not.
-    assert "kind" in definitions["Bulk"]["required"]
+    for flow in FLOWS.values():
+        assert "kind" in definitions[flow.__name__]["required"]
+    # A queue without a discipline is that of its preset, or drop-tail.
+    assert "discipline" in definitions["Red"]["required"]
+    assert "discipline" not in definitions["DropTail"].get("required", [])
+
+
+def test_the_schema_lists_framings_with_their_options() -> None:
+    text, mapping = json_schema()["$defs"]["Direction"]["properties"]["framing"]["anyOf"][0][
+        "oneOf"
+    ]
+    assert text["anyOf"][0]["enum"] == list(FRAMINGS)
+    listed = {each["properties"]["kind"]["const"]: each["properties"] for each in mapping["anyOf"]}
+    assert set(listed) == set(FRAMINGS)
+    assert listed["ppp"]["fcs"]["enum"] == [16, 32]
+    assert listed["ppp"]["fcs"]["default"] == 16
+    assert list(listed["aal5"]) == ["kind"]

@@ -1,0 +1,252 @@
+"""The link of a scenario: framings, queue disciplines, terminals and gateways, as they resolve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bentpipe import (
+    CoDel,
+    Direction,
+    DropTail,
+    FqCoDel,
+    FramingOptions,
+    Gateway,
+    Gateways,
+    Processor,
+    Red,
+    ScenarioError,
+    SelectiveDrop,
+    from_dict,
+)
+from bentpipe.framing import plan_framing
+from bentpipe.scenario import DEFAULT_DIRECTION, PROCESSOR_RATES, QUEUES, Scenario
+from bentpipe.units import parse_queue_limit
+
+BULK = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
+
+
+def scenario(
+    forward: dict[str, Any] | None = None, *, traffic: list[Any] | None = None, **fields: Any
+) -> Scenario:
+    """Return a scenario of 8 Mbit/s and 50 ms each way with something about it changed."""
+    hop = {"rate": "8 Mbit/s", "delay": "50 ms"}
+    link = {"forward": {**hop, **(forward or {})}, "return": hop, **fields.pop("link", {})}
+    return from_dict({"link": link, "traffic": traffic or [BULK], "duration": "20 s", **fields})
+
+
+def queue_of(queue: dict[str, Any], **direction: Any) -> dict[str, Any]:
+    """Return the plan of a forward queue."""
+    plan: dict[str, Any] = scenario({"queue": queue, **direction}).plan()["link"]["forward"]
+    return dict(plan["queue"])
+
+
+# --- framing ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "kind", "options"),
+    [
+        ("none", "none", {}),
+        ("ethernet-line", "ethernet-line", {}),
+        ("aal5", "aal5", {}),
+        ({"kind": "ppp"}, "ppp", {}),
+        ({"kind": "ppp", "fcs": 32, "payload": "zeros"}, "ppp", {"fcs": 32, "payload": "zeros"}),
+        ({"kind": "gse", "code_rate": "3/4"}, "gse", {"code_rate": "3/4"}),
+    ],
+)
+def test_a_framing_is_a_name_or_a_mapping(written: Any, kind: str, options: dict[str, Any]) -> None:
+    made = scenario({"framing": written})
+    assert made.plan()["link"]["forward"]["framing"] == plan_framing(kind, options)
+    assert made.plan()["link"]["returns"][0]["framing"] == plan_framing("none", {})
+    assert made.to_dict()["link"]["forward"]["framing"] == written
+
+
+def test_a_framing_is_a_size() -> None:
+    framing = scenario({"framing": "8 B"}).plan()["link"]["forward"]["framing"]
+    assert framing == {**plan_framing("none", {}), "header_bytes": 8}
+
+
+def test_the_options_of_one_framing_are_not_laid_over_another() -> None:
+    ppp = FramingOptions.model_validate({"kind": "ppp", "fcs": 32})
+    gse = FramingOptions.model_validate({"kind": "gse", "label_bytes": 3})
+    assert Direction(framing=gse).over(Direction(framing=ppp)).framing == gse
+    assert Direction().over(Direction(framing=ppp)).framing == ppp
+
+
+# --- queues -------------------------------------------------------------------------------------
+
+
+def test_every_discipline_resolves_with_its_defaults_alone() -> None:
+    """The published values: RFC 8289, RFC 8290, Floyd 1997, ATM Forum 97-0616."""
+    hundred = {"unit": "packets", "value": 100}
+    expected: dict[str, dict[str, Any]] = {
+        "drop_tail": {"limit": hundred},
+        "red": {
+            "limit": hundred,
+            "unit": "packets",
+            "min_threshold": 5,
+            "max_threshold": 15,
+            "max_probability": 0.1,
+            "weight": 0.002,
+            "gentle": True,
+        },
+        "codel": {
+            "limit": {"unit": "packets", "value": 1000},
+            "target_ns": 5_000_000,
+            "interval_ns": 100_000_000,
+        },
+        "fq_codel": {
+            "limit": {"unit": "packets", "value": 10_240},
+            "target_ns": 5_000_000,
+            "interval_ns": 100_000_000,
+            "quantum_bytes": 1_514,
+            "queues": 1_024,
+        },
+        "per_flow_drop_tail": {
+            "limit": {"unit": "packets", "value": 10_000},
+            "per_flow_limit": hundred,
+        },
+        "early_packet_discard": {"limit": hundred, "threshold": 0.9},
+        "selective_drop": {"limit": hundred, "threshold": 0.9, "load_ratio": 0.8},
+        "strict_priority": {"limit": hundred, "classes": 8},
+    }
+    assert set(expected) == set(QUEUES)
+    for discipline, options in expected.items():
+        assert queue_of({"discipline": discipline}) == {"discipline": discipline, **options}
+
+
+def test_options_of_a_discipline_resolve() -> None:
+    assert queue_of(
+        {"discipline": "red", "min_threshold": "30 kB", "max_threshold": "60 kB", "gentle": False}
+    ) == {
+        "discipline": "red",
+        "limit": {"unit": "packets", "value": 100},
+        "unit": "bytes",
+        "min_threshold": 30_000,
+        "max_threshold": 60_000,
+        "max_probability": 0.1,
+        "weight": 0.002,
+        "gentle": False,
+    }
+    fq_codel = queue_of(
+        {"discipline": "fq_codel", "target": "20 ms", "quantum": "300 B", "queues": 16}
+    )
+    assert (fq_codel["target_ns"], fq_codel["quantum_bytes"], fq_codel["queues"]) == (
+        20_000_000,
+        300,
+        16,
+    )
+
+
+def test_thresholds_of_red_are_three_to_one_by_default() -> None:
+    red = queue_of({"discipline": "red", "min_threshold": "12 packets"})
+    assert (red["min_threshold"], red["max_threshold"]) == (12, 36)
+
+
+def test_a_share_of_the_bdp_is_measured_on_the_link() -> None:
+    """8 Mbit/s x 100 ms / 8 = 100000 bytes, framing included, also for a flow's share."""
+    queue = queue_of(
+        {"discipline": "per_flow_drop_tail", "limit": "1 bdp", "per_flow_limit": "0.25 bdp"},
+        framing="ethernet",
+    )
+    assert queue["limit"] == {"unit": "link_bytes", "value": 100_000}
+    assert queue["per_flow_limit"] == {"unit": "link_bytes", "value": 25_000}
+
+
+@pytest.mark.parametrize(("cells", "fits"), [(32, True), (31, False)])
+def test_a_queue_in_cells_holds_the_cells_of_a_packet(cells: int, *, fits: bool) -> None:
+    """1500 bytes and 16 of LLC and trailer are 31.6 cells' payload."""
+    queue = {"discipline": "selective_drop", "limit": f"{cells} cells"}
+    if fits:
+        value = queue_of(queue, framing="aal5")["limit"]["value"]
+        assert value == 53 * cells
+    else:
+        with pytest.raises(ScenarioError, match="smaller than one packet, 1696 link bytes"):
+            queue_of(queue, framing="aal5")
+
+
+def test_a_discipline_keeps_the_limit_of_its_preset() -> None:
+    preset = Direction(queue=DropTail(limit="1 bdp")).over(DEFAULT_DIRECTION)
+    assert Direction(queue=CoDel()).over(preset).queue == CoDel(limit="1 bdp")
+    assert Direction(queue=CoDel(limit="9 packets")).over(preset).queue == CoDel(limit="9 packets")
+    geo = {"link": {"preset": "geo", "forward": {"queue": {"discipline": "fq_codel"}}}}
+    plan = from_dict({**geo, "traffic": [BULK], "duration": "9 s"}).plan()
+    # 16 Mbit/s x 542 ms / 8.
+    assert plan["link"]["forward"]["queue"]["limit"] == {"unit": "link_bytes", "value": 1_084_000}
+
+
+def test_a_limit_alone_keeps_the_discipline_of_the_preset() -> None:
+    base = Direction(queue=Red(limit="1 bdp", weight=0.01))
+    merged = Direction(queue=DropTail(limit="50 packets")).over(base).queue
+    assert merged == Red(limit="50 packets", weight=0.01)
+    named = Direction(queue=DropTail(discipline="drop_tail")).over(base).queue
+    assert named == DropTail(discipline="drop_tail", limit="1 bdp")
+
+
+def test_defaults_are_limits_that_their_discipline_can_keep() -> None:
+    for queue in QUEUES.values():
+        assert parse_queue_limit(queue.default_limit).unit in queue.limit_units
+
+
+def test_queues_written_in_python_are_those_written_in_yaml() -> None:
+    made = scenario({"queue": {"discipline": "selective_drop", "limit": "2000 cells"}})
+    queue = made.link.forward.queue
+    assert queue == SelectiveDrop(limit="2000 cells")
+    assert FqCoDel(queues=8).model_dump(mode="json", exclude_unset=True) == {
+        "discipline": "fq_codel",
+        "queues": 8,
+    }
+
+
+# --- terminals and gateways ---------------------------------------------------------------------
+
+
+def test_each_terminal_has_a_return_and_a_gateway_of_its_own() -> None:
+    plan = scenario(link={"terminals": 3}).plan()
+    assert len(plan["link"]["returns"]) == 3
+    assert plan["link"]["returns"][0] == plan["link"]["returns"][2]
+    assert plan["gateways"]["terminals"] == [{"processor": None}] * 3
+
+
+def test_the_mode_of_a_processor_sets_its_rate() -> None:
+    """SnIP: 6,000 packets a second when it routes, 5,400 otherwise."""
+    assert PROCESSOR_RATES == {"bridge": 5_400, "pass-thru": 5_400, "route": 6_000}
+    gateways = {"hub": {"processor": {}}, "terminal": {"processor": {"mode": "pass-thru"}}}
+    plan = scenario(link={"terminals": 2}, gateways=gateways).plan()["gateways"]
+    defaults = {"per_byte_ns": 0, "buffer_packets": 50}
+    assert plan["hub"]["processor"] == {"packets_per_second": 6_000, **defaults}
+    assert plan["terminals"] == [{"processor": {"packets_per_second": 5_400, **defaults}}] * 2
+
+
+def test_a_processor_is_what_was_written() -> None:
+    processor = {"packets_per_second": 900, "per_byte": "8 ns", "buffer": "7 packets"}
+    plan = scenario(gateways={"terminal": {"processor": processor}}).plan()["gateways"]
+    assert plan["hub"] == {"processor": None}
+    assert plan["terminals"][0]["processor"] == {
+        "packets_per_second": 900,
+        "per_byte_ns": 8,
+        "buffer_packets": 7,
+    }
+    assert Gateways(terminal=Gateway(processor=Processor.model_validate(processor))).model_dump(
+        mode="json", exclude_unset=True
+    ) == {"terminal": {"processor": processor}}
+
+
+def test_a_bridge_takes_the_ethernet_header_over_the_link() -> None:
+    """14 bytes in both directions, on top of the link's own framing."""
+    bridge = {"processor": {"mode": "bridge"}}
+    link = scenario({"framing": "8 B"}, gateways={"hub": bridge, "terminal": bridge}).plan()["link"]
+    assert link["forward"]["framing"]["header_bytes"] == 22
+    assert link["returns"][0]["framing"]["header_bytes"] == 14
+
+
+def test_the_bridged_header_counts_against_a_queue_in_link_bytes() -> None:
+    bridge = {"hub": {"processor": {"mode": "bridge"}}}
+    for limit, fits in (("0.01514 bdp", True), ("0.01513 bdp", False)):
+        if fits:
+            assert scenario({"queue": {"limit": limit}}, gateways=bridge).plan()
+        else:
+            with pytest.raises(ScenarioError, match="one packet, 1514 link bytes"):
+                scenario({"queue": {"limit": limit}}, gateways=bridge)

@@ -1,0 +1,262 @@
+"""The traffic of a scenario: on which terminals it is, what it does, and how it is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bentpipe import (
+    Conference,
+    Fetch,
+    LognormalTime,
+    ParetoSize,
+    RequestResponse,
+    Scenario,
+    ScenarioError,
+    SizeDraw,
+    TimeDraw,
+    from_dict,
+)
+from bentpipe._resolve_traffic import largest_packets  # the rule that queues are checked against
+
+HOP = {"rate": "8 Mbit/s", "delay": "20 ms"}
+BULK = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
+PING = {
+    "kind": "request_response",
+    "direction": "forward",
+    "request": "100 B",
+    "response": "20 kB",
+}
+WEB = {"kind": "fetch", "direction": "forward", "size": "20 kB"}
+CALL = {"kind": "constant_rate", "direction": "both", "rate": "64 kbit/s", "payload": "160 B"}
+TALK = {"kind": "conference", "rate": "64 kbit/s", "payload": "160 B"}
+
+
+def scenario(*traffic: dict[str, Any], terminals: int = 1) -> Scenario:
+    """Return a scenario of 20 s with this traffic."""
+    link = {"terminals": terminals, "forward": HOP, "return": HOP}
+    return from_dict({"link": link, "traffic": list(traffic), "duration": "20 s"})
+
+
+def flows(*traffic: dict[str, Any], terminals: int = 1) -> list[dict[str, Any]]:
+    """Return the flows of the plan with this traffic."""
+    planned: list[dict[str, Any]] = scenario(*traffic, terminals=terminals).plan()["flows"]
+    return planned
+
+
+def workload(**fields: Any) -> dict[str, Any]:
+    """Return the workload of an entry."""
+    (flow,) = flows(fields)
+    return dict(flow["workload"])
+
+
+# --- terminals, names, starts -------------------------------------------------------------------
+
+
+def test_a_flow_is_on_the_terminal_that_it_names() -> None:
+    placed = flows(BULK, {**BULK, "terminal": 3}, terminals=3)
+    assert [flow["terminal"] for flow in placed] == [0, 2]
+
+
+def test_a_flow_on_all_terminals_has_a_copy_at_each() -> None:
+    copies = flows({**BULK, "name": "web", "terminal": "all"}, BULK, terminals=3)
+    assert [(flow["name"], flow["terminal"]) for flow in copies] == [
+        ("web-1", 0),
+        ("web-2", 1),
+        ("web-3", 2),
+        ("bulk-1", 0),
+    ]
+    alone = flows({**BULK, "name": "web", "terminal": "all"})
+    assert [(flow["name"], flow["terminal"]) for flow in alone] == [("web", 0)]
+
+
+def test_copies_are_counted_at_each_terminal_and_start_one_after_the_other() -> None:
+    entry = {**BULK, "name": "web", "terminal": "all", "count": 2, "start_spacing": "1 s"}
+    assert [(flow["name"], flow["start_ns"] / 1e9) for flow in flows(entry, terminals=2)] == [
+        ("web-1-1", 0),
+        ("web-1-2", 1),
+        ("web-2-1", 2),
+        ("web-2-2", 3),
+    ]
+    assert [flow["name"] for flow in flows({**entry, "name": None}, BULK, terminals=2)] == [
+        "bulk-1",
+        "bulk-2",
+        "bulk-3",
+        "bulk-4",
+        "bulk-5",
+    ]
+
+
+def test_the_last_copy_must_start_before_the_end() -> None:
+    entry = {**BULK, "terminal": "all", "start_spacing": "10 s"}
+    assert flows(entry, terminals=2)
+    with pytest.raises(ScenarioError, match="the last of 3 flows would start at 20 s"):
+        flows(entry, terminals=3)
+
+
+def test_a_priority_is_in_the_plan() -> None:
+    assert [flow["priority"] for flow in flows(BULK, {**BULK, "priority": 7})] == [0, 7]
+
+
+# --- constant rate ------------------------------------------------------------------------------
+
+
+def test_both_directions_are_two_flows_that_start_together() -> None:
+    entry = {**CALL, "name": "call", "count": 2, "start_spacing": "1 s"}
+    made = flows(entry, {**CALL, "duration": "3 s"}, {**CALL, "direction": "return"})
+    assert [(flow["name"], flow["direction"], flow["start_ns"] / 1e9) for flow in made] == [
+        ("call-1-forward", "forward", 0),
+        ("call-1-return", "return", 0),
+        ("call-2-forward", "forward", 1),
+        ("call-2-return", "return", 1),
+        ("constant_rate-1-forward", "forward", 0),
+        ("constant_rate-1-return", "return", 0),
+        ("constant_rate-2", "return", 0),
+    ]
+    assert [flow["workload"]["duration_ns"] / 1e9 for flow in made] == [20, 20, 19, 19, 3, 3, 20]
+
+
+# --- exchanges ----------------------------------------------------------------------------------
+
+
+def test_requests_and_responses_keep_their_connection() -> None:
+    made = workload(**PING, exchanges=5, think={"exponential": "2 s"})
+    server, client = made.pop("server"), made.pop("client")
+    assert server == client
+    assert server["congestion_control"] == "cubic"
+    assert made == {
+        "kind": "request_response",
+        "request_bytes": 100,
+        "response_bytes": {"kind": "constant", "value": 20_000},
+        "think_ns": {"kind": "exponential", "mean": 2_000_000_000},
+        "exchanges": 5,
+        "keep_connection": True,
+    }
+
+
+def test_files_are_fetched_over_a_connection_each() -> None:
+    made = workload(**WEB, profile="bsd-1997", tcp={"mss": "512 B"})
+    assert made["server"]["mss_bytes"] == made["client"]["mss_bytes"] == 512
+    assert made["server"]["initial_window_segments"] == 1
+    assert made["keep_connection"] is False
+    # By default as many files as there is time for, without a pause.
+    assert made["exchanges"] is None
+    assert made["think_ns"] == {"kind": "constant", "value": 0}
+    assert made["request_bytes"] == 350
+    assert workload(**WEB, files=3)["exchanges"] == 3
+
+
+@pytest.mark.parametrize(
+    ("size", "drawn"),
+    [
+        ("4 kB", {"kind": "constant", "value": 4_000}),
+        ({"exponential": "20 kB"}, {"kind": "exponential", "mean": 20_000}),
+        (
+            {"pareto": {"least": "4 kB", "shape": 1.2, "most": "10 MB"}},
+            {"kind": "pareto", "least": 4_000, "shape": 1.2, "most": 10_000_000},
+        ),
+        (
+            {"lognormal": {"median": "10 kB", "sigma": 1.5, "most": "10 MB"}},
+            {"kind": "lognormal", "median": 10_000, "sigma": 1.5, "most": 10_000_000},
+        ),
+    ],
+)
+def test_sizes_are_constant_or_drawn(size: Any, drawn: dict[str, Any]) -> None:
+    assert workload(**{**WEB, "size": size})["response_bytes"] == drawn
+    assert workload(**{**PING, "response": size})["response_bytes"] == drawn
+
+
+def test_times_to_think_are_drawn_alike() -> None:
+    pareto = {"pareto": {"least": "1 s", "shape": 1.5, "most": "60 s"}}
+    assert workload(**WEB, think=pareto)["think_ns"] == {
+        "kind": "pareto",
+        "least": 10**9,
+        "shape": 1.5,
+        "most": 60 * 10**9,
+    }
+    lognormal = {"lognormal": {"median": "1 s", "sigma": 0, "most": "1 s"}}
+    assert workload(**WEB, think=lognormal)["think_ns"]["median"] == 10**9
+
+
+def test_sessions_are_counted_like_other_flows() -> None:
+    sessions = flows({**WEB, "name": "web", "count": 3, "start_spacing": "100 ms"})
+    assert [flow["name"] for flow in sessions] == ["web-1", "web-2", "web-3"]
+    assert [flow["start_ns"] for flow in sessions] == [0, 100_000_000, 200_000_000]
+
+
+# --- conferences --------------------------------------------------------------------------------
+
+
+def test_participants_are_at_the_first_terminals() -> None:
+    made = flows(
+        {**TALK, "participants": 2, "start": "5 s"},
+        {**TALK, "name": "staff", "participants": 3},
+        terminals=4,
+    )
+    assert [
+        (flow["name"], flow["terminal"], flow["direction"], flow["workload"]["conference"])
+        for flow in made
+    ] == [
+        ("conference-1-1", 0, "return", 0),
+        ("conference-1-2", 1, "return", 0),
+        ("staff-1", 0, "return", 1),
+        ("staff-2", 1, "return", 1),
+        ("staff-3", 2, "return", 1),
+    ]
+    assert made[0]["workload"] == {
+        "kind": "conference",
+        "conference": 0,
+        "rate_bps": 64_000,
+        "payload_bytes": 160,
+        "duration_ns": 15 * 10**9,
+    }
+
+
+# --- what queues must hold ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entry", "forward", "back"),
+    [
+        # 1460 of data and 40 of headers; acknowledgements have 80 at most.
+        (BULK, 1500, 80),
+        # The request of 100 bytes with the longest headers.
+        (PING, 1500, 180),
+        ({**PING, "request": "1 MB"}, 1500, 1500),
+        ({**CALL, "direction": "forward"}, 188, 0),
+        (CALL, 188, 188),
+        # What a participant sends comes back from the reflector.
+        ({**TALK, "participants": 2}, 188, 188),
+    ],
+)
+def test_the_largest_packets_of_each_kind(entry: dict[str, Any], forward: int, back: int) -> None:
+    assert largest_packets(flows(entry, terminals=2)) == {"forward": forward, "return": back}
+
+
+# --- Python -------------------------------------------------------------------------------------
+
+
+def test_traffic_written_in_python_is_that_written_in_yaml() -> None:
+    in_yaml = scenario(
+        {**WEB, "size": {"pareto": {"least": "4 kB", "shape": 1.2, "most": "1 MB"}}, "files": 9},
+        {**PING, "think": {"lognormal": {"median": "1 s", "sigma": 1.0, "most": "9 s"}}},
+        {**TALK, "participants": 2},
+        terminals=2,
+    )
+    pareto = ParetoSize(least="4 kB", shape=1.2, most="1 MB")
+    lognormal = LognormalTime(median="1 s", sigma=1.0, most="9 s")
+    traffic = (
+        Fetch(direction="forward", size=SizeDraw(pareto=pareto), files=9),
+        RequestResponse(
+            direction="forward",
+            request="100 B",
+            response="20 kB",
+            think=TimeDraw(lognormal=lognormal),
+        ),
+        Conference(participants=2, rate="64 kbit/s", payload="160 B"),
+    )
+    assert traffic == in_yaml.traffic
+    assert [entry.model_dump(mode="json", exclude_unset=True) for entry in traffic] == (
+        in_yaml.to_dict()["traffic"]
+    )
