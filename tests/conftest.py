@@ -38,6 +38,41 @@ SMALL: dict[str, Any] = {
 }
 
 
+# Two terminals, a processor at each end, exchanges, and a queue that drops early: a row for every
+# table, and more than one place.
+EVERY: dict[str, Any] = {
+    "name": "every",
+    "link": {
+        "terminals": 2,
+        "forward": {
+            "rate": "4 Mbit/s",
+            "delay": "20 ms",
+            "framing": "ethernet",
+            "queue": {"discipline": "red", "limit": "60 packets"},
+        },
+        "return": {"rate": "1 Mbit/s", "delay": "20 ms"},
+    },
+    "gateways": {
+        "hub": {"processor": {"packets_per_second": 500, "buffer": "20 packets"}},
+        "terminal": {"processor": {}},
+    },
+    "traffic": [
+        {"kind": "bulk", "direction": "forward", "size": "400 kB", "terminal": "all"},
+        {
+            "name": "web",
+            "kind": "fetch",
+            "direction": "forward",
+            "size": {"exponential": "20 kB"},
+            "think": {"exponential": "100 ms"},
+            "files": 6,
+            "terminal": 2,
+        },
+    ],
+    "duration": "30 s",
+    "packet_events": True,
+}
+
+
 @dataclass(frozen=True)
 class Called:
     """What the program returned and printed."""
@@ -67,3 +102,9 @@ def bentpipe(capsys: pytest.CaptureFixture[str]) -> Program:
 def small_result() -> Result:
     """The result of the small scenario, simulated once."""
     return simulate(SMALL)
+
+
+@pytest.fixture(scope="session")
+def every_result() -> Result:
+    """The result of the scenario with a row in every table, simulated once."""
+    return simulate(EVERY)

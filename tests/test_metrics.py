@@ -9,7 +9,16 @@ import polars as pl
 import pytest
 
 from bentpipe import Result
-from bentpipe.metrics import channel_utilization, goodput_bps, jain, joint_goodput_bps, rate_bps
+from bentpipe.metrics import (
+    channel_utilization,
+    exchange_quantiles_ns,
+    exchange_times_ns,
+    goodput_bps,
+    jain,
+    joint_goodput_bps,
+    rate_bps,
+    rivals,
+)
 
 S = 1_000_000_000
 
@@ -77,6 +86,47 @@ def test_joint_goodput_is_over_the_joint_time() -> None:
     assert goodput_bps(result) == pytest.approx([1e6, 1e6])
     assert joint_goodput_bps(result, [0, 1]) == pytest.approx(1e6)
     assert joint_goodput_bps(result, [1]) == pytest.approx(1e6)
+
+
+def test_rivals_are_bulk_flows_of_one_direction() -> None:
+    flows = [bulk(0, 5, 4, 0.5) for _ in range(5)]
+    flows[4] = {**flows[4], "workload": {"kind": "constant_rate", "duration_ns": S}}
+    result = result_of(*flows)
+    result.manifest["names"] = {"directions": ["forward", "return-1", "return-2"]}
+    for flow, (direction, terminal) in zip(
+        result.plan["flows"],
+        [("forward", 0), ("return", 0), ("forward", 1), ("return", 1), ("forward", 0)],
+        strict=True,
+    ):
+        flow |= {"direction": direction, "terminal": terminal}
+    assert rivals(result) == {"forward": [0, 2]}
+
+
+def exchanges_of(*times: tuple[int, int, int | None]) -> Result:
+    """Return a result of two flows with these exchanges: flow, start and finish in s."""
+    result = result_of(bulk(0, None, None, 0), bulk(0, None, None, 0))
+    result.tables["exchanges"] = pl.DataFrame(
+        {
+            "flow": [flow for flow, _, _ in times],
+            "start_ns": [start * S for _, start, _ in times],
+            "finished_ns": [None if end is None else end * S for _, _, end in times],
+        },
+        schema={"flow": pl.UInt32, "start_ns": pl.UInt64, "finished_ns": pl.UInt64},
+    )
+    return result
+
+
+def test_exchange_times_are_those_of_finished_exchanges() -> None:
+    result = exchanges_of((0, 0, 2), (1, 1, 8), (0, 3, 6), (0, 7, None))
+    assert exchange_times_ns(result).tolist() == [2 * S, 7 * S, 3 * S]
+    assert exchange_times_ns(result, [0]).tolist() == [2 * S, 3 * S]
+
+
+def test_quantiles_of_exchange_times_are_interpolated() -> None:
+    """Of 2 s and 3 s the median is 2.5 s, and three quarters of the way 2.75 s."""
+    result = exchanges_of((0, 0, 2), (0, 3, 6), (1, 7, None))
+    assert exchange_quantiles_ns(result, (0.5, 0.75)) == ([2.5 * S, None], [2.75 * S, None])
+    assert exchange_quantiles_ns(exchanges_of(), (0.5,)) == ([None, None],)
 
 
 def test_rates_are_bits_over_seconds() -> None:

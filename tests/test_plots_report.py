@@ -179,6 +179,60 @@ def test_reports_of_the_examples(name: str) -> None:
     assert len(text.encode()) < LARGEST_REPORT_BYTES
 
 
+# --- terminals, processors, exchanges -----------------------------------------------------------
+
+
+def test_the_report_names_every_direction_processor_and_cause(every_result: Result) -> None:
+    text = run_report(every_result)
+    assert_self_contained(text)
+    for words in ("return-2", "forward: red", "dropped: red", "hub-processor", "terminal-2-proc"):
+        assert words in text
+    assert "dropped: selective drop" not in text, "a cause that dropped nothing"
+    assert "first of 2 terminals" in text
+    assert "Exchange time [s]" in text
+    assert "exchange time median / 95 %" in text
+
+
+def test_without_exchanges_and_processors_the_report_has_none_of_their_columns(
+    small_result: Result,
+) -> None:
+    text = run_report(small_result)
+    assert "exchange" not in text.lower()
+    assert "processor" not in text.split("What was run")[0]
+    with pytest.raises(UsageError, match="no finished exchanges"):
+        plots.exchange_times(small_result)
+
+
+def test_exchange_times_are_drawn_as_the_share_that_took_at_most_so_long(
+    every_result: Result,
+) -> None:
+    (axes,) = plots.exchange_times(every_result).axes
+    (line,) = axes.lines
+    time_s, share = (np.asarray(data, dtype=float) for data in line.get_data())
+    sorted_s = np.sort(every_result.exchanges["time_ns"].to_numpy()) / 1e9
+    assert (share[0], share[-1]) == (0, 1)
+    assert time_s[-1] == pytest.approx(sorted_s[-1])
+    # Half of six exchanges are over when the third is.
+    assert share[time_s == sorted_s[2]].max() == pytest.approx(0.5)
+    assert str(line.get_label()) == "web (forward), 6"
+
+
+def test_exchanges_are_drawn_without_time_series_too() -> None:
+    web = {"kind": "fetch", "direction": "forward", "size": "1 kB", "files": 2}
+    text = run_report(simulate(with_changes(traffic=[web], sample_interval=None)))
+    assert text.count("<svg") == 1
+    assert "Exchange time [s]" in text
+
+
+def test_many_sessions_and_terminals_are_drawn_together() -> None:
+    web = {"kind": "fetch", "direction": "forward", "size": "1 kB", "files": 3}
+    scenario = with_changes(traffic=[{**web, "terminal": "all"}], packet_events=False)
+    scenario["link"]["terminals"] = 12
+    text = run_report(simulate(scenario))
+    assert "12 flows together, 36" in text
+    assert "least to largest of 13 directions" in text
+
+
 # --- thinning -----------------------------------------------------------------------------------
 
 

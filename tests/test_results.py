@@ -7,10 +7,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from conftest import SMALL
+from conftest import EVERY, SMALL
 
 from bentpipe import Result, UsageError, __version__, simulate
-from bentpipe.results import TABLES, decode_column
+from bentpipe.results import DROP_CAUSES, TABLES, decode_column
 
 POLARS = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}
 
@@ -19,9 +19,10 @@ POLARS = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}
 
 
 @pytest.mark.parametrize("name", sorted(TABLES))
-def test_the_simulator_writes_the_documented_columns(name: str, small_result: Result) -> None:
+def test_the_simulator_writes_the_documented_columns(name: str, every_result: Result) -> None:
     documented = {column.name: POLARS[column.dtype] for column in TABLES[name].columns}
-    table = small_result.tables[name]
+    table = every_result.tables[name]
+    assert table.columns == list(documented), "also their order"
     assert dict(table.schema) == documented
     assert len(table) > 0
     nullable = {column.name for column in TABLES[name].columns if column.nullable}
@@ -48,19 +49,34 @@ def test_nulls_survive_decoding() -> None:
     assert decode_column(("f64", b"\0" * 8, None))[1] is None
 
 
-def test_packets_are_conserved(small_result: Result) -> None:
+def test_packets_are_conserved(small_result: Result, every_result: Result) -> None:
     """In = out + dropped by cause + held, in packets and bytes, in each direction."""
-    for row in small_result.directions.to_dicts():
+    for row in [*small_result.directions.to_dicts(), *every_result.directions.to_dicts()]:
         for unit in ("packets", "bytes"):
-            dropped = row[f"dropped_{unit}_queue_full"] + row[f"dropped_{unit}_bit_error"]
+            dropped = sum(row[f"dropped_{unit}_{cause}"] for cause in DROP_CAUSES)
             held = row[f"held_{unit}"]
             assert row[f"received_{unit}"] == row[f"delivered_{unit}"] + dropped + held
     # Otherwise the equations could hold of nothing.
     assert small_result.directions["dropped_packets_bit_error"].sum() > 0
+    assert every_result.directions["dropped_packets_red"].sum() > 0
+
+
+def test_processors_conserve_packets_too(every_result: Result) -> None:
+    """In on either side = out on the other + dropped + held."""
+    for row in every_result.processors.to_dicts():
+        for unit in ("packets", "bytes"):
+            received, forwarded, dropped = (
+                row[f"{what}_{unit}_lan"] + row[f"{what}_{unit}_link"]
+                for what in ("received", "forwarded", "dropped")
+            )
+            assert received == forwarded + dropped + row[f"held_{unit}"]
+    hub = every_result.processors.row(0, named=True)
+    # What the hub sends on from its network is what the forward direction is given.
+    assert hub["forwarded_packets_lan"] == every_result.directions["received_packets"][0]
 
 
 def test_events_tell_the_same_story_as_the_totals(small_result: Result) -> None:
-    counted = small_result.events.group_by("direction", "kind", "cause").len()
+    counted = small_result.events.group_by("place", "kind", "cause").len()
     lost = counted.filter(kind="dropped", cause="bit_error")["len"].sum()
     assert lost == small_result.directions["dropped_packets_bit_error"].sum() > 0
     delivered = counted.filter(kind="delivered")["len"].sum()
@@ -73,6 +89,25 @@ def test_samples_end_where_the_totals_stand(small_result: Result) -> None:
     sent = small_result.direction_samples.filter(direction="forward")["sent_bytes"]
     assert sent.is_sorted()
     assert sent[-1] == small_result.tables["directions"]["sent_bytes"][0]
+
+
+def test_events_name_directions_and_processors(every_result: Result) -> None:
+    places = every_result.manifest["names"]["places"]
+    assert places == [
+        "forward",
+        "return-1",
+        "return-2",
+        "hub-processor",
+        "terminal-1-processor",
+        "terminal-2-processor",
+    ]
+    assert set(every_result.events["place"].unique()) <= set(places)
+    overload = every_result.events.filter(cause="processor_overload")
+    dropped = every_result.processors.select(
+        pl.col("dropped_packets_lan") + pl.col("dropped_packets_link")
+    ).to_series()
+    assert len(overload) == dropped.sum() > 0
+    assert overload["place"].unique().to_list() == ["hub-processor"]
 
 
 # --- properties ---------------------------------------------------------------------------------
@@ -102,6 +137,49 @@ def test_directions_carry_names_and_utilization(small_result: Result) -> None:
     )
 
 
+def test_several_terminals_are_told_apart(every_result: Result) -> None:
+    flows = every_result.flows
+    assert flows["name"].to_list() == ["bulk-1", "bulk-2", "web"]
+    assert flows["terminal"].to_list() == [0, 1, 1]
+    assert every_result.flow_directions == flows["direction"].to_list() == ["forward"] * 3
+    assert every_result.directions["direction"].to_list() == ["forward", "return-1", "return-2"]
+    upload = {"kind": "bulk", "direction": "return", "size": "10 kB", "terminal": 2}
+    assert simulate({**EVERY, "traffic": [upload]}).flow_directions == ["return-2"]
+
+
+def test_processors_carry_names_and_utilization(every_result: Result) -> None:
+    processors = every_result.processors
+    assert processors["processor"].to_list() == [
+        "hub-processor",
+        "terminal-1-processor",
+        "terminal-2-processor",
+    ]
+    hub = processors.row(0, named=True)
+    handled = hub["forwarded_packets_lan"] + hub["forwarded_packets_link"]
+    # 2 ms a packet at 500 packets a second.
+    assert hub["busy_ns"] == handled * 2_000_000
+    assert hub["utilization"] == pytest.approx(hub["busy_ns"] / every_result.manifest["end_ns"])
+
+
+def test_exchanges_carry_names_and_times(every_result: Result) -> None:
+    exchanges = every_result.exchanges
+    assert exchanges["name"].to_list() == ["web"] * 6
+    assert exchanges["exchange"].to_list() == list(range(6))
+    assert exchanges["start_ns"].is_sorted()
+    for row in exchanges.to_dicts():
+        # A handshake and an answer are two round trips of 40 ms.
+        assert row["time_ns"] == row["finished_ns"] - row["start_ns"] > 80e6
+        assert row["start_ns"] < row["established_ns"] < row["first_byte_ns"] <= row["finished_ns"]
+    flows = every_result.flows
+    assert flows["exchanges"].to_list() == [0, 0, 6]
+    assert flows["delivered_bytes"][2] == exchanges["response_bytes"].sum()
+    assert flows["exchange_time_ns_median"].to_list() == [
+        None,
+        None,
+        pytest.approx(exchanges["time_ns"].median()),
+    ]
+
+
 def test_the_manifest_says_what_was_run(small_result: Result) -> None:
     manifest = small_result.manifest
     assert manifest["scenario"] == SMALL
@@ -114,10 +192,12 @@ def test_the_manifest_says_what_was_run(small_result: Result) -> None:
     assert repr(small_result) == "<Result 'small': 2 flows, complete>"
 
 
-def test_the_summary_is_json(small_result: Result) -> None:
+def test_the_summary_is_json(small_result: Result, every_result: Result) -> None:
     summary = json.loads(json.dumps(small_result.summary()))
     assert [flow["name"] for flow in summary["flows"]] == ["bulk-1", "call"]
     assert [direction["direction"] for direction in summary["directions"]] == ["forward", "return"]
+    assert summary["processors"] == []
+    assert json.loads(json.dumps(every_result.summary()))["processors"][0]["utilization"] > 0
 
 
 def test_the_same_plan_and_seed_give_the_same_tables(small_result: Result) -> None:
@@ -179,10 +259,10 @@ def test_a_result_does_not_go_where_other_things_are(small_result: Result, tmp_p
 def test_a_reader_refuses_a_format_it_does_not_know(small_result: Result, tmp_path: Path) -> None:
     small_result.save(tmp_path)
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
-    for version in (0, 2, "1", None):
+    for version in (0, 1, 3, "2", None):
         text = json.dumps({**manifest, "format_version": version})
         (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
-        with pytest.raises(UsageError, match=r"format_version is .* this bentpipe reads 1"):
+        with pytest.raises(UsageError, match=r"format_version is .* this bentpipe reads 2"):
             Result.load(tmp_path)
 
 

@@ -1,0 +1,84 @@
+"""What the simulator refuses about a plan is said in the words of the scenario."""
+
+from __future__ import annotations
+
+import pytest
+
+from bentpipe import from_dict
+from bentpipe._refusals import in_scenario
+
+SCENARIO = from_dict(
+    {
+        "link": {
+            "preset": "geo",
+            "terminals": 3,
+            "forward": {"framing": {"kind": "ppp", "fcs": 32}, "bit_error_rate": 1e-7},
+            "return": {"framing": "aal5", "queue": {"limit": "2000 cells"}},
+        },
+        "gateways": {"terminal": {"processor": {"buffer": "9 packets"}}},
+        "traffic": [
+            # Flows 0 to 5, 6 and 7, 8, 9 of the plan.
+            {
+                "kind": "bulk",
+                "direction": "forward",
+                "duration": "9 s",
+                "terminal": "all",
+                "count": 2,
+            },
+            {
+                "kind": "constant_rate",
+                "direction": "both",
+                "rate": "1 Mbit/s",
+                "payload": "200 B",
+                "duration": "5 s",
+            },
+            {"kind": "bulk", "direction": "forward", "size": "1 MB", "tcp": {"rto_min": "300 ms"}},
+            {"kind": "bulk", "direction": "return", "size": "1 MB", "priority": 3},
+        ],
+        "duration": "20 s",
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("field", "path", "read"),
+    [
+        ("stop_ns", "duration", "20 s"),
+        ("link.forward.framing.cells.cell_bytes", "link.forward.framing", None),
+        ("link.returns.2.framing.header_bytes", "link.return.framing", "aal5"),
+        ("link.returns.2.queue.limit.value", "link.return.queue.limit", "2000 cells"),
+        ("link.returns.0.rate_bps", "link.return.rate", None),
+        ("link.forward.channel.bit_error_rate", "link.forward.bit_error_rate", None),
+        ("link.returns", "link.return", None),
+        ("gateways.hub.processor.per_byte_ns", "gateways.hub.processor.per_byte", None),
+        (
+            "gateways.terminals.1.processor.buffer_packets",
+            "gateways.terminal.processor.buffer",
+            "9 packets",
+        ),
+        ("gateways.terminals", "gateways.terminal", None),
+        ("flows", "traffic", None),
+        ("flows.5.workload.amount", "traffic.0.duration", "9 s"),
+        ("flows.6.workload.rate_bps", "traffic.1.rate", "1 Mbit/s"),
+        ("flows.7.workload.payload_bytes", "traffic.1.payload", "200 B"),
+        ("flows.7.workload.duration_ns", "traffic.1.duration", "5 s"),
+        ("flows.8.workload.sender.rto_min_ns", "traffic.2.tcp.rto_min", "300 ms"),
+        ("flows.8.workload.amount", "traffic.2.size", "1 MB"),
+        ("flows.9.priority", "traffic.3.priority", None),
+        ("flows.9.start_ns", "traffic.3.start", None),
+    ],
+)
+def test_a_field_of_the_plan_is_named_as_in_the_scenario(
+    field: str, path: str, read: str | None
+) -> None:
+    refusal = in_scenario(f"{field}: must be another", SCENARIO)
+    assert ".".join(str(part) for part in refusal.path) == path
+    assert refusal.message.endswith(f"must be another ({field.rsplit('.', maxsplit=1)[-1]})")
+    if read is not None:
+        assert refusal.message.startswith(f'read "{read}"; ')
+
+
+def test_a_refusal_without_a_field_is_passed_on() -> None:
+    refusal = in_scenario("expected value at line 1", SCENARIO)
+    assert refusal.path == ()
+    assert refusal.message == "the plan is refused: expected value at line 1"
