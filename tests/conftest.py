@@ -48,12 +48,12 @@ EVERY: dict[str, Any] = {
             "rate": "4 Mbit/s",
             "delay": "20 ms",
             "framing": "ethernet",
-            "queue": {"discipline": "red", "limit": "60 packets"},
+            "queue": {"discipline": "red", "limit": "60 packets", "weight": 0.1},
         },
         "return": {"rate": "1 Mbit/s", "delay": "20 ms"},
     },
     "gateways": {
-        "hub": {"processor": {"packets_per_second": 500, "buffer": "20 packets"}},
+        "hub": {"processor": {"packets_per_second": 800, "buffer": "8 packets"}},
         "terminal": {"processor": {}},
     },
     "traffic": [

@@ -51,66 +51,55 @@ def bulk(**fields: Any) -> dict[str, Any]:
 # --- the plan -----------------------------------------------------------------------------------
 
 
+def framed(header_bytes: int) -> dict[str, Any]:
+    """Return the plan of a framing that only adds bytes."""
+    return {
+        "header_bytes": header_bytes,
+        "least_bytes": 0,
+        "cells": None,
+        "expansion": [1, 1],
+        "outside_bytes": 0,
+    }
+
+
 def test_the_plan_has_every_field_in_base_units() -> None:
-    plan = from_dict(
-        {
-            "link": {
-                "forward": {
-                    "rate": "16 Mbit/s",
-                    "delay": "275 ms",
-                    "framing": "8 B",
-                    "queue": {"discipline": "drop_tail", "limit": "120 kB"},
-                    "bit_error_rate": 1e-7,
-                },
-                "return": {"rate": "2 Mbit/s", "delay": "275 ms"},
-            },
-            "traffic": [
-                {
-                    "name": "call",
-                    "kind": "constant_rate",
-                    "direction": "return",
-                    "start": "1 s",
-                    "rate": "64 kbit/s",
-                    "payload": "160 B",
-                }
-            ],
-            "duration": "60 s",
-        }
-    ).plan()
-    assert plan == {
+    call = {
+        "name": "call",
+        "kind": "constant_rate",
+        "direction": "return",
+        "start": "1 s",
+        "rate": "64 kbit/s",
+        "payload": "160 B",
+    }
+    hop = {"rate": "16 Mbit/s", "delay": "275 ms"}
+    forward = {**hop, "framing": "8 B", "queue": {"limit": "120 kB"}, "bit_error_rate": 1e-7}
+    scenario = {
+        "link": {"forward": forward, "return": hop},
+        "traffic": [call],
+        "duration": "60 s",
+    }
+    common = {
+        "rate_bps": {"kind": "constant", "value": 16_000_000},
+        "delay_ns": {"kind": "constant", "value": 275_000_000},
+    }
+    limits = ({"unit": "bytes", "value": 120_000}, {"unit": "packets", "value": 100})
+    assert from_dict(scenario).plan() == {
         "format_version": 2,
         "stop_ns": 60_000_000_000,
         "sample_interval_ns": 100_000_000,
         "packet_events": False,
         "link": {
             "forward": {
-                "rate_bps": {"kind": "constant", "value": 16_000_000},
-                "delay_ns": {"kind": "constant", "value": 275_000_000},
-                "framing": {
-                    "header_bytes": 8,
-                    "least_bytes": 0,
-                    "cells": None,
-                    "expansion": [1, 1],
-                    "outside_bytes": 0,
-                },
-                "queue": {"discipline": "drop_tail", "limit": {"unit": "bytes", "value": 120_000}},
+                **common,
+                "framing": framed(8),
+                "queue": {"discipline": "drop_tail", "limit": limits[0]},
                 "channel": {"kind": "bit_errors", "bit_error_rate": 1e-7},
             },
             "returns": [
                 {
-                    "rate_bps": {"kind": "constant", "value": 2_000_000},
-                    "delay_ns": {"kind": "constant", "value": 275_000_000},
-                    "framing": {
-                        "header_bytes": 0,
-                        "least_bytes": 0,
-                        "cells": None,
-                        "expansion": [1, 1],
-                        "outside_bytes": 0,
-                    },
-                    "queue": {
-                        "discipline": "drop_tail",
-                        "limit": {"unit": "packets", "value": 100},
-                    },
+                    **common,
+                    "framing": framed(0),
+                    "queue": {"discipline": "drop_tail", "limit": limits[1]},
                     "channel": {"kind": "clear"},
                 }
             ],

@@ -87,7 +87,7 @@ def _flows(flows: list[dict[str, Any]]) -> Table:
 
 
 def _exchanges(flows: list[dict[str, Any]]) -> Table:
-    table = _table("Exchanges (from the client's start to the end of the response)", ("flow",))
+    table = _table("Exchanges (times at the client)", ("flow",))
     for heading in ("finished", "time median", "time 95 %"):
         table.add_column(heading, justify="right")
     having = [flow for flow in flows if flow["kind"] == "request_response"]

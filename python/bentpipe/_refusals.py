@@ -19,6 +19,7 @@ _RENAMED: Final = {
     "stop_ns": "duration",
     "flows": "traffic",
     "returns": "return",
+    "terminals": "terminal",
     "buffer_packets": "buffer",
 }
 _UNIT: Final = re.compile(r"_(ns|bps|bytes|segments)$")
@@ -110,7 +111,7 @@ def _end_path(parts: list[str]) -> Iterator[str]:
         if part == "channel":
             yield "bit_error_rate"
             return
-        yield "terminal" if part == "terminals" and len(parts) > 1 else _scenario_name(part)
+        yield _scenario_name(part)
         if part in _ONE_FIELD:
             return
 

@@ -76,7 +76,10 @@ TABLES: Final[Mapping[str, Table]] = {
             Column("sent_bytes", "u64", "application bytes", "Sent, each byte counted once."),
             Column("acked_bytes", "u64", "application bytes", "Acknowledged to the sender."),
             Column(
-                "delivered_bytes", "u64", "application bytes", "Delivered in order to the receiver."
+                "delivered_bytes",
+                "u64",
+                "application bytes",
+                "Delivered in order to the receiver; in a conference to this participant.",
             ),
             Column("first_delivery_ns", "u64", "ns", "First delivery to the receiver.", True),
             Column("last_delivery_ns", "u64", "ns", "Last delivery to the receiver.", True),

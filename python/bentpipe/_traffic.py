@@ -301,7 +301,7 @@ class Fetch(_TcpFlow):
     """``fetch``."""
     direction: DirectionName
     """Where the files go; requests go the other way."""
-    # The size of an HTTP request in the traffic model of 3GPP2 (C.R1002).
+    # A GET with a handful of headers fits in one segment; the round figure is ours.
     request: SizeAboveZero = "350 B"
     """Application bytes of each request."""
     size: SizeOrDraw
