@@ -8,7 +8,7 @@ use bentpipe_core::conformance::{Promises, Script, Shape, check};
 use bentpipe_core::engine::{Count, Engine, Ledger};
 use bentpipe_core::graph::Graph;
 use bentpipe_core::link::{
-    Channel, Counters, Direction, DirectionConfig, DropTail, Framing, Limit, Tail,
+    Channel, Counters, Direction, DirectionConfig, DropTail, Framing, Limit, Queue, Tail,
 };
 use bentpipe_core::packet::Packet;
 use bentpipe_core::profile::Profile;
@@ -174,7 +174,7 @@ impl Setup {
             rate: self.rate.clone(),
             delay: self.delay.clone(),
             framing: Framing::overhead(self.framing_overhead),
-            queue: Tail::DropTail(DropTail::new(self.queue)),
+            queue: Queue::Tail(Tail::DropTail(DropTail::new(self.queue))),
             channel: self.channel(),
         }
     }

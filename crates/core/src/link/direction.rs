@@ -1,12 +1,16 @@
 //! The engine of one direction of a link.
 //!
-//! The whole way of a packet is known when it arrives: a first-in first-out queue in front of a
-//! strict transmitter starts it at max(now, end of the packet before), and propagation adds a
-//! delay. So a direction schedules no "transmission ended" event; the only event is the delivery.
+//! With a first-in first-out queue that decides at arrival the whole way of a packet is known then:
+//! a strict transmitter starts it at max(now, end of the packet before), and propagation adds a
+//! delay. So such a direction schedules no "transmission ended" event; the only event is the delivery.
 //! What waits, what is being sent and what is in flight follow from three marks in one ring of
-//! packets, brought up to date when somebody asks.
+//! packets, brought up to date when somebody asks. A discipline that decides at departure pays for
+//! one event more: its next packet is chosen when the transmitter becomes free, and joins the ring
+//! as it starts.
 
-use super::{Channel, Framing, Load, Propagation, Slot, Tail, Transmitter};
+use super::{
+    Channel, Framing, Head, Load, Occupancy, Propagation, Queued, Slot, Tail, Transmitter,
+};
 use crate::engine::{Count, Cx, Engine, Ledger};
 use crate::packet::{Packet, Port};
 use crate::profile::Profile;
@@ -14,6 +18,26 @@ use crate::ring::Ring;
 use crate::time::{Duration, Instant};
 use crate::trace::{DropCause, EventKind};
 use crate::units::{BitRate, Bits};
+
+/// A queue, by when its discipline decides.
+#[derive(Clone, Debug)]
+pub enum Queue {
+    /// At arrival.
+    Tail(Tail),
+    /// When the transmitter becomes free.
+    Head(Box<Head>),
+}
+
+impl Queue {
+    /// What waits.
+    #[must_use]
+    pub fn occupancy(&self) -> &Occupancy {
+        match self {
+            Self::Tail(tail) => tail.occupancy(),
+            Self::Head(head) => head.occupancy(),
+        }
+    }
+}
 
 /// What a direction is made of.
 #[derive(Clone, Debug)]
@@ -25,7 +49,7 @@ pub struct DirectionConfig {
     /// How large a packet is on the link.
     pub framing: Framing,
     /// What waits in front of the transmitter.
-    pub queue: Tail,
+    pub queue: Queue,
     /// What the channel does to frames.
     pub channel: Channel,
 }
@@ -85,7 +109,9 @@ pub struct Direction {
     framing: Framing,
     /// The last packet's bytes and its bits on the link: packets come in few sizes.
     last_size: (u32, u32),
-    queue: Tail,
+    queue: Queue,
+    /// Whether a discipline that decides at departure waits for the transmitter to become free.
+    serving: bool,
     transmitter: Transmitter,
     channel: Channel,
     propagation: Propagation,
@@ -122,6 +148,7 @@ impl Direction {
             framing: config.framing,
             last_size: (0, frame_bits(&config.framing, 0)),
             queue: config.queue,
+            serving: false,
             transmitter: Transmitter::new(config.rate)?,
             channel: config.channel,
             propagation: Propagation::new(config.delay),
@@ -175,7 +202,10 @@ impl Direction {
             if next.start > now {
                 return;
             }
-            self.queue.leave(next.start, next.load());
+            // A discipline that decides at departure lets a packet go as it starts: none is unmarked.
+            if let Queue::Tail(tail) = &mut self.queue {
+                tail.leave(next.start, next.load());
+            }
             self.started_bytes += u64::from(next.packet.bytes);
             self.started += 1;
         }
@@ -194,6 +224,69 @@ impl Direction {
     fn drop(&mut self, cx: &mut Cx<'_>, cause: DropCause, packet: &Packet) {
         self.dropped[cause as usize].add(packet.bytes);
         cx.trace(cx.now(), EventKind::Dropped(cause), packet);
+    }
+
+    /// The bits of a packet of `ip_bytes` on the link.
+    fn frame_bits(&mut self, ip_bytes: u32) -> u32 {
+        if ip_bytes != self.last_size.0 {
+            self.last_size = (ip_bytes, frame_bits(&self.framing, ip_bytes));
+        }
+        self.last_size.1
+    }
+
+    /// A packet of a discipline that decides at departure has arrived.
+    fn push(&mut self, cx: &mut Cx<'_>, packet: &Packet) {
+        let now = cx.now();
+        let frame = Bits(self.frame_bits(packet.bytes).into());
+        let Queue::Head(head) = &mut self.queue else { return };
+        let mut refused = false;
+        let dropped = &mut self.dropped;
+        head.push(now, Queued { packet: *packet, frame, entered: now }, &mut |cause, lost| {
+            refused |= lost.id == packet.id;
+            dropped[cause as usize].add(lost.bytes);
+            cx.trace(now, EventKind::Dropped(cause), lost);
+        });
+        if !refused {
+            cx.trace(now, EventKind::Enqueued, packet);
+        }
+        if !self.serving {
+            self.serve(cx);
+        }
+    }
+
+    /// The transmitter is free: takes the next packet of a discipline that decides at departure.
+    fn serve(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now();
+        while self.transmitter.wait(now) == Duration::ZERO {
+            let Queue::Head(head) = &mut self.queue else { return };
+            let dropped = &mut self.dropped;
+            let next = head.pop(now, &mut |cause, lost: &Packet| {
+                dropped[cause as usize].add(lost.bytes);
+                cx.trace(now, EventKind::Dropped(cause), lost);
+            });
+            self.serving = next.is_some();
+            let Some(Queued { packet, .. }) = next else { return };
+            let frame_bits = self.frame_bits(packet.bytes);
+            self.transmit(cx, &packet, frame_bits);
+        }
+    }
+
+    /// Gives a packet its way: transmitter, channel, propagation.
+    fn transmit(&mut self, cx: &mut Cx<'_>, packet: &Packet, frame_bits: u32) {
+        let frame = Bits(frame_bits.into());
+        let Slot { start, departure } = self.transmitter.take(cx.now(), frame);
+        let damaged = self.channel.damages(frame);
+        let arrival = self.propagation.arrival(departure);
+        cx.trace(start, EventKind::Transmitted, packet);
+        if start <= cx.now() {
+            self.started_bytes += u64::from(packet.bytes);
+            self.started += 1;
+        }
+        if self.first_arrival.is_none() {
+            self.first_arrival = Some(arrival);
+        }
+        let packet = *packet;
+        self.line.push_back(OnTheWay { arrival, start, departure, frame_bits, damaged, packet });
     }
 
     /// The first packet of the line has arrived.
@@ -230,50 +323,52 @@ impl Engine for Direction {
         let now = cx.now();
         self.received.add(packet.bytes);
         self.start_due(now);
-        if packet.bytes != self.last_size.0 {
-            self.last_size = (packet.bytes, frame_bits(&self.framing, packet.bytes));
-        }
-        let (bytes, frame_bits) = self.last_size;
-        let load = Load { flow: packet.flow, bytes, link_bytes: frame_bits.div_ceil(8) };
-        if let Err(cause) = self.queue.admit(now, load, self.transmitter.wait(now)) {
+        let Queue::Tail(_) = self.queue else {
+            self.push(cx, packet);
+            return;
+        };
+        let frame_bits = self.frame_bits(packet.bytes);
+        let link_bytes = frame_bits.div_ceil(8);
+        let load = Load { flow: packet.flow, bytes: packet.bytes, link_bytes };
+        let wait = self.transmitter.wait(now);
+        let Queue::Tail(tail) = &mut self.queue else { return };
+        if let Err(cause) = tail.admit(now, load, wait) {
             self.drop(cx, cause, packet);
             return;
         }
-        let frame = Bits(frame_bits.into());
-        let Slot { start, departure } = self.transmitter.take(now, frame);
-        let damaged = self.channel.damages(frame);
-        let arrival = self.propagation.arrival(departure);
+        if wait > Duration::ZERO {
+            tail.enter(load);
+        }
         cx.trace(now, EventKind::Enqueued, packet);
-        cx.trace(start, EventKind::Transmitted, packet);
-        if start > now {
-            self.queue.enter(load);
-        } else {
-            self.started_bytes += u64::from(bytes);
-            self.started += 1;
-        }
-        if self.first_arrival.is_none() {
-            self.first_arrival = Some(arrival);
-        }
-        let packet = *packet;
-        self.line.push_back(OnTheWay { arrival, start, departure, frame_bits, damaged, packet });
+        self.transmit(cx, packet, frame_bits);
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
         while self.first_arrival.is_some_and(|arrival| arrival <= cx.now()) {
             self.arrive(cx);
         }
+        if self.serving {
+            self.serve(cx);
+        }
     }
 
     fn next_wake(&self) -> Option<Instant> {
+        if self.serving {
+            let free_at = self.transmitter.free_at();
+            return Some(self.first_arrival.map_or(free_at, |arrival| arrival.min(free_at)));
+        }
         self.first_arrival
     }
 
     fn ledger(&self) -> Ledger {
-        let waiting = self.queue.occupancy().bytes;
-        let held = Count {
-            packets: self.line.len() as u64,
-            bytes: waiting + self.started_bytes - self.arrived_bytes,
+        let waiting = self.queue.occupancy();
+        let packets = match &self.queue {
+            Queue::Tail(_) => self.line.len() as u64,
+            // What waits for a decision at departure is not in the line yet.
+            Queue::Head(_) => self.line.len() as u64 + waiting.packets,
         };
+        let bytes = waiting.bytes + self.started_bytes - self.arrived_bytes;
+        let held = Count { packets, bytes };
         Ledger {
             received: self.received,
             sent: self.delivered,

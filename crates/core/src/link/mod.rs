@@ -11,7 +11,7 @@ mod queue;
 mod transmitter;
 
 pub use channel::Channel;
-pub use direction::{Counters, Direction, DirectionConfig};
+pub use direction::{Counters, Direction, DirectionConfig, Queue};
 pub use framing::{Cells, Framing};
 pub use processor::{Processor, ProcessorConfig, ProcessorCounters};
 pub use propagation::Propagation;

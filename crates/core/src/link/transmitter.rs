@@ -44,6 +44,12 @@ impl Transmitter {
         self.free_at.saturating_since(now)
     }
 
+    /// When the last frame taken ends.
+    #[must_use]
+    pub fn free_at(&self) -> Instant {
+        self.free_at
+    }
+
     /// Takes the next slot for a frame that arrives now.
     pub fn take(&mut self, now: Instant, frame: Bits) -> Slot {
         if now > self.free_at {
