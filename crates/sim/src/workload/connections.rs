@@ -205,6 +205,12 @@ impl Connections {
         cx.send(Endpoint::NET, Packet { id, born: cx.now(), flow: self.flow, bytes, body });
     }
 
+    /// How many are not over.
+    #[cfg(test)]
+    pub(super) fn live_connections(&self) -> usize {
+        self.live.len()
+    }
+
     /// Forgets connections that are over.
     pub(super) fn settle(&mut self) {
         while let Some(place) = self.live.iter().position(Connection::is_over) {

@@ -297,3 +297,6 @@ impl Engine for Server {
         self.connections.ledger()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! Conferences: who hears whom, and how often.
+
+use serde_json::{Value, json};
+
+use super::{CLEAR, MILLI, Path, column, flow, plan, run};
+
+/// A participant that sends 50 datagrams of 160 bytes a second.
+fn voice(conference: u32, seconds: u64) -> Value {
+    json!({
+        "kind": "conference", "conference": conference, "rate_bps": 64_000, "payload_bytes": 160,
+        "duration_ns": seconds * 1_000 * MILLI,
+    })
+}
+
+/// N participants who talk for as long hear N - 1 streams each; a datagram takes the return once and
+/// the forward direction N - 1 times. From host to host it crosses the hop twice.
+#[test]
+fn each_participant_hears_all_others() {
+    for participants in [2u64, 3, 7] {
+        let flows = (0..participants)
+            .map(|n| {
+                flow(&format!("voice-{n}"), n as usize, "return", 3 * MILLI * n, &voice(1, 10))
+            })
+            .collect();
+        let path = Path { rtt_ms: 500, ..CLEAR };
+        let outcome = run(&plan(path, participants as usize, flows), 1);
+        assert!(outcome.completed);
+        let flows = outcome.table("flows").expect("there");
+        let everyone = |value: u64| vec![value; participants as usize];
+        assert_eq!(column(flows, "sent_segments"), everyone(500));
+        assert_eq!(column(flows, "received_segments"), everyone(500 * (participants - 1)));
+        assert_eq!(column(flows, "delivered_bytes"), everyone(80_000 * (participants - 1)));
+        assert_eq!(outcome.packet_hops, 500 * participants * participants);
+        for delay in column(flows, "one_way_delay_ns_max") {
+            assert!((500 * MILLI..501 * MILLI).contains(&delay), "{delay}");
+        }
+    }
+}
+
+/// Two conferences at once do not hear each other, and who leaves early is heard for less long.
+#[test]
+fn conferences_are_apart() {
+    let flows = [(1, 10), (2, 10), (1, 4), (2, 6), (1, 10)];
+    let flows = flows.iter().enumerate().map(|(n, &(conference, seconds))| {
+        flow(&format!("voice-{n}"), n, "return", 0, &voice(conference, seconds))
+    });
+    let outcome = run(&plan(CLEAR, 5, flows.collect()), 1);
+    let received = column(outcome.table("flows").expect("there"), "received_segments");
+    assert_eq!(received, [14, 6, 20, 10, 14].map(|seconds| 50 * seconds));
+}

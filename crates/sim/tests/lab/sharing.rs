@@ -1,0 +1,85 @@
+//! What flows share, and what they do not: terminals, processors, priorities.
+
+use bentpipe_sim::Outcome;
+use serde_json::{Value, json};
+
+use super::{CLEAR, MILLI, Path, SECOND, column, flow, plan, run};
+
+/// Datagrams of 972 bytes of payload, 1,000 with their headers, for ten seconds.
+fn datagrams(a_second: u64) -> Value {
+    json!({
+        "kind": "constant_rate", "rate_bps": 972 * 8 * a_second, "payload_bytes": 972,
+        "duration_ns": 10 * SECOND,
+    })
+}
+
+fn received(outcome: &Outcome) -> Vec<u64> {
+    column(outcome.table("flows").expect("there"), "received_segments")
+}
+
+const SLOW: Path = Path { rate_bps: 800_000, rtt_ms: 500, queue_bytes: Some(20_000), ..CLEAR };
+
+/// 100 datagrams a second fill a link of 800 kbit/s. Each terminal has a return of its own, but they
+/// share the forward direction: of the 2,000 sent to two of them, it starts one each 10 ms until 9.99 s,
+/// when 20 more wait, and loses the rest.
+#[test]
+fn terminals_share_forward_and_nothing_else() {
+    let run_both = |heading| {
+        let flows = (0..2).map(|terminal| {
+            flow(&format!("cbr-{terminal}"), terminal, heading, 0, &datagrams(100))
+        });
+        run(&plan(SLOW, 2, flows.collect()), 1)
+    };
+    assert_eq!(received(&run_both("return")), [1_000, 1_000]);
+    let forward = run_both("forward");
+    assert_eq!(received(&forward).iter().sum::<u64>(), 1_000 + 20);
+    let directions = forward.table("directions").expect("there");
+    assert_eq!(column(directions, "dropped_packets_queue_full"), [1_000 - 20, 0, 0]);
+}
+
+/// Of 100 datagrams a second a processor of 60 a second forwards 60, and at the end its buffer of 5
+/// and the one in service; the rest is lost there. The other terminal's traffic does not pass it.
+#[test]
+fn a_slow_processor_loses_what_it_cannot_forward() {
+    let flows =
+        (0..2).map(|n| flow(&format!("cbr-{n}"), n, "forward", 0, &datagrams(100))).collect();
+    let mut plan = plan(CLEAR, 2, flows);
+    plan["gateways"]["terminals"][1]["processor"] = json!({
+        "packets_per_second": 60, "per_byte_ns": 0, "buffer_packets": 5,
+    });
+    let outcome = run(&plan, 1);
+    assert_eq!(received(&outcome)[0], 1_000);
+    let slow = received(&outcome)[1];
+    assert!((600..=606).contains(&slow), "{slow}");
+    let processors = outcome.table("processors").expect("there");
+    assert_eq!(column(processors, "processor"), [2]);
+    assert_eq!(column(processors, "received_packets_link"), [1_000]);
+    assert_eq!(column(processors, "forwarded_packets_link"), [slow]);
+    assert_eq!(column(processors, "dropped_packets_link"), [1_000 - slow]);
+    assert_eq!(column(processors, "received_packets_lan"), [0]);
+    let causes = column(outcome.table("directions").expect("there"), "dropped_packets_queue_full");
+    assert_eq!(causes, [0, 0, 0]);
+}
+
+/// 60 datagrams a second of the first class take what they need of a link for 100 and wait for one
+/// frame of the second class at most (10 ms, and 10 ms for their own); the second class gets the 40
+/// that are left, and at the end those that wait.
+#[test]
+fn the_first_class_is_served_before_the_second() {
+    let mut flows = vec![
+        flow("second", 0, "forward", 0, &datagrams(100)),
+        flow("first", 0, "forward", 0, &datagrams(60)),
+    ];
+    flows[0]["priority"] = json!(1);
+    let mut plan = plan(SLOW, 1, flows);
+    plan["link"]["forward"]["queue"] = json!({
+        "discipline": "strict_priority", "limit": {"unit": "packets", "value": 20}, "classes": 2,
+    });
+    let outcome = run(&plan, 1);
+    let [second, first] = received(&outcome)[..] else { panic!("two flows") };
+    assert_eq!(first, 600);
+    assert!((400..=421).contains(&second), "{second}");
+    let delays = column(outcome.table("flows").expect("there"), "one_way_delay_ns_max");
+    assert!(delays[1] <= 270 * MILLI, "{delays:?}");
+    assert!(delays[0] >= 700 * MILLI, "twenty wait for 40 a second: {delays:?}");
+}
