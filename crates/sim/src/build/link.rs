@@ -1,21 +1,33 @@
 //! The engines of the hop.
 
 use bentpipe_core::link::{
-    self, Cells, Direction, DirectionConfig, DropTail, EarlyPacketDiscard, Framing, PerFlow,
-    Processor, ProcessorConfig, Ratio, Red, RedConfig, SelectiveDrop, Tail, Unit,
+    self, Cells, CoDel, CoDelConfig, Direction, DirectionConfig, DropTail, EarlyPacketDiscard,
+    FqCoDel, FqCoDelConfig, Framing, Head, PerFlow, Processor, ProcessorConfig, Ratio, Red,
+    RedConfig, SelectiveDrop, StrictPriority, Tail, Unit,
 };
 use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::Duration;
 use bentpipe_core::units::{BitRate, Bits, Carry, Probability};
 
-use crate::plan::{self, Channel, Limit, Plan, Queue, RedUnit};
+use crate::plan::{self, Channel, Flow, Limit, Plan, Queue, RedUnit};
 
 /// Forward, then the return of each terminal.
 pub(super) fn directions(plan: &Plan, seed: u64) -> impl Iterator<Item = Direction> {
-    let plans = std::iter::once(&plan.link.forward).chain(&plan.link.returns);
+    let parts = std::iter::once(&plan.link.forward).chain(&plan.link.returns);
     let names = plan.direction_names().into_iter();
-    plans.zip(names).map(move |(plan, name)| direction(plan, &format!("link.{name}"), seed))
+    parts.zip(names).zip(0..).map(move |((part, name), number)| {
+        direction(part, &format!("link.{name}"), seed, &|| priorities(plan, number))
+    })
+}
+
+/// The priorities of the flows that pass a direction, up to the last of them. Those between that go
+/// another way stand for nothing, and their own priority may be too low for this queue's classes.
+fn priorities(plan: &Plan, direction: usize) -> Vec<u8> {
+    let passes = |flow: &Flow| direction == 0 || direction == 1 + flow.terminal as usize;
+    let last = plan.flows.iter().rposition(passes).map_or(0, |last| last + 1);
+    let priority = |flow| if passes(flow) { flow.priority } else { 0 };
+    plan.flows[..last].iter().map(priority).collect()
 }
 
 /// The processors that exist: 0 is the hub's, 1 + t that of terminal t.
@@ -32,7 +44,12 @@ pub(super) fn processors(plan: &Plan) -> impl Iterator<Item = (u32, Processor)> 
     })
 }
 
-fn direction(plan: &plan::Direction, name: &str, seed: u64) -> Direction {
+fn direction(
+    plan: &plan::Direction,
+    name: &str,
+    seed: u64,
+    priorities: &dyn Fn() -> Vec<u8>,
+) -> Direction {
     let stream = |part: &str| Rng::stream(seed, &format!("{name}.{part}"));
     let channel = match plan.channel {
         Channel::Clear => link::Channel::Clear,
@@ -43,7 +60,8 @@ fn direction(plan: &plan::Direction, name: &str, seed: u64) -> Direction {
     };
     let rate = plan.rate_bps.profile(BitRate).expect("checked with the plan");
     let framing = framing(&plan.framing);
-    let queue = queue(plan, &rate, framing, stream("queue"));
+    let around = Surroundings { rate: &rate, framing, priorities, rng: stream("queue") };
+    let queue = queue(&plan.queue, around);
     let delay = plan.delay_ns.profile(Duration::from_nanos).expect("checked with the plan");
     Direction::new(DirectionConfig { rate, delay, framing, queue, channel })
         .expect("checked with the plan")
@@ -65,11 +83,23 @@ fn framing(plan: &plan::Framing) -> Framing {
 /// tc-red(8) recommends to assume.
 const RED_MEAN_BYTES: u32 = 1_000;
 
-fn queue(plan: &plan::Direction, rate: &Profile<BitRate>, framing: Framing, rng: Rng) -> Tail {
+/// What a queue may need to know beside its own settings.
+struct Surroundings<'a> {
+    rate: &'a Profile<BitRate>,
+    framing: Framing,
+    /// The priority of each flow that passes the queue, by flow number.
+    priorities: &'a dyn Fn() -> Vec<u8>,
+    rng: Rng,
+}
+
+fn queue(plan: &Queue, around: Surroundings<'_>) -> link::Queue {
     let share = |value| Probability::new(value).expect("checked with the plan");
     let ratio = |value| Ratio::new(value).expect("checked with the plan");
-    match plan.queue {
-        Queue::DropTail { limit } => Tail::DropTail(DropTail::new(limit.into())),
+    let nanos = Duration::from_nanos;
+    let tail = |tail| link::Queue::Tail(tail);
+    let head = |head| link::Queue::Head(Box::new(head));
+    match *plan {
+        Queue::DropTail { limit } => tail(Tail::DropTail(DropTail::new(limit.into()))),
         Queue::Red {
             limit,
             unit,
@@ -91,21 +121,36 @@ fn queue(plan: &plan::Direction, rate: &Profile<BitRate>, framing: Framing, rng:
                 weight: share(weight),
                 gentle,
                 mean_bytes: RED_MEAN_BYTES,
-                idle_packet: typical_time(rate, framing.frame(RED_MEAN_BYTES)),
+                idle_packet: typical_time(around.rate, around.framing.frame(RED_MEAN_BYTES)),
             };
-            Tail::Red(Red::new(config, rng))
+            tail(Tail::Red(Red::new(config, around.rng)))
         }
         Queue::PerFlowDropTail { limit, per_flow_limit } => {
-            Tail::PerFlow(PerFlow::new(limit.into(), per_flow_limit.into()))
+            tail(Tail::PerFlow(PerFlow::new(limit.into(), per_flow_limit.into())))
         }
         Queue::EarlyPacketDiscard { limit, threshold } => {
-            Tail::EarlyPacketDiscard(EarlyPacketDiscard::new(limit.into(), ratio(threshold)))
+            let queue = EarlyPacketDiscard::new(limit.into(), ratio(threshold));
+            tail(Tail::EarlyPacketDiscard(queue))
         }
-        Queue::SelectiveDrop { limit, threshold, load_ratio } => Tail::SelectiveDrop(
-            SelectiveDrop::new(limit.into(), ratio(threshold), ratio(load_ratio)),
-        ),
-        Queue::Codel { .. } | Queue::FqCodel { .. } | Queue::StrictPriority { .. } => {
-            unreachable!("refused with the plan")
+        Queue::SelectiveDrop { limit, threshold, load_ratio } => {
+            let queue = SelectiveDrop::new(limit.into(), ratio(threshold), ratio(load_ratio));
+            tail(Tail::SelectiveDrop(queue))
+        }
+        Queue::Codel { limit, target_ns, interval_ns } => {
+            let (target, interval) = (nanos(target_ns), nanos(interval_ns));
+            head(Head::CoDel(CoDel::new(CoDelConfig { limit: limit.into(), target, interval })))
+        }
+        Queue::FqCodel { limit, target_ns, interval_ns, quantum_bytes, queues } => {
+            let (target, interval) = (nanos(target_ns), nanos(interval_ns));
+            let limit = limit.into();
+            let config = FqCoDelConfig { limit, target, interval, quantum_bytes, queues };
+            let mut rng = around.rng;
+            head(Head::FqCoDel(FqCoDel::new(config, rng.next_u64())))
+        }
+        Queue::StrictPriority { limit, classes } => {
+            let priorities = (around.priorities)();
+            let queue = StrictPriority::new(limit.into(), classes.into(), priorities);
+            head(Head::StrictPriority(queue))
         }
     }
 }

@@ -70,11 +70,6 @@ const LOAD_RATIO_MAX: f64 = 100.0;
 
 impl Queue {
     pub(super) fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
-        let built = !matches!(
-            self,
-            Self::Codel { .. } | Self::FqCodel { .. } | Self::StrictPriority { .. }
-        );
-        check.that(built, || at("discipline"), "is not available yet");
         match self {
             Self::DropTail { .. } | Self::PerFlowDropTail { .. } => {}
             Self::Red { min_threshold, max_threshold, max_probability, weight, .. } => {

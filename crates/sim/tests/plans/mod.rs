@@ -30,11 +30,15 @@ fn limits() -> impl Strategy<Value = (Value, Value)> {
     (counted, other)
 }
 
+/// Of each strict priority queue, and so of all flows.
+const CLASSES: u8 = 3;
+
 fn queue() -> impl Strategy<Value = Value> {
     let numbers = (1..30u64, 1..30u64, 0.0..1.0f64, 1..1_000u32, any::<bool>());
-    (limits(), limits(), numbers, 0..8u8).prop_map(
-        |((counted, other), (per_flow, _), (low, more, share, weight, flag), discipline)| {
+    (limits(), limits(), numbers, 0..11u8).prop_map(
+        |((counted, other), (per_flow, unlimited), (low, more, share, weight, flag), discipline)| {
             let any = if flag { &counted } else { &other };
+            let held = if unlimited["unit"] == "unlimited" { &unlimited } else { &counted };
             match discipline {
                 0..3 => json!({"discipline": "drop_tail", "limit": any}),
                 3 => json!({
@@ -49,10 +53,20 @@ fn queue() -> impl Strategy<Value = Value> {
                 5 => json!({
                     "discipline": "early_packet_discard", "limit": counted, "threshold": share,
                 }),
-                _ => json!({
+                6 => json!({
                     "discipline": "selective_drop", "limit": counted, "threshold": share,
                     "load_ratio": 0.5 + share,
                 }),
+                7 => json!({
+                    "discipline": "codel", "limit": held, "target_ns": 1_000_000 * low,
+                    "interval_ns": 20_000_000 * more,
+                }),
+                8 => json!({
+                    "discipline": "fq_codel", "limit": held, "target_ns": 1_000_000 * low,
+                    "interval_ns": 20_000_000 * more, "quantum_bytes": weight + 40,
+                    "queues": 1 << (low % 8),
+                }),
+                _ => json!({"discipline": "strict_priority", "limit": held, "classes": CLASSES}),
             }
         },
     )
@@ -204,7 +218,8 @@ fn workload() -> impl Strategy<Value = Value> {
 /// seconds.
 pub(crate) fn plan() -> impl Strategy<Value = Value> {
     let heading = prop::sample::select(vec!["forward", "return"]);
-    let flow = (heading, 0..1_000_000_000u64, any::<prop::sample::Index>(), workload());
+    let place = (heading, any::<prop::sample::Index>(), 0..CLASSES);
+    let flow = (place, 0..1_000_000_000u64, workload());
     let flows = prop::collection::vec(flow, 1..5);
     let terminals = prop::collection::vec((direction(), gateway()), 1..4);
     let run = (prop::option::of(20_000_000..700_000_000u64), any::<bool>(), 1..20u64);
@@ -214,10 +229,10 @@ pub(crate) fn plan() -> impl Strategy<Value = Value> {
         |(forward, hub, terminals, flows, meeting, (sampling, events, seconds))| {
             let mut flows: Vec<_> = (1..)
                 .zip(flows)
-                .map(|(n, (heading, start, terminal, workload))| {
+                .map(|(n, ((heading, terminal, priority), start, workload))| {
                     json!({
                         "name": format!("flow-{n}"), "terminal": terminal.index(terminals.len()),
-                        "direction": heading, "start_ns": start, "priority": 0,
+                        "direction": heading, "start_ns": start, "priority": priority,
                         "workload": workload,
                     })
                 })
