@@ -17,9 +17,9 @@ use crate::trace::DropCause;
 pub struct CoDelConfig {
     /// How much may wait; not a time.
     pub limit: Limit,
-    /// The wait that may stand (RFC 8289 4.3: 5 ms).
+    /// The wait that may stand (RFC 8289: 5 ms).
     pub target: Duration,
-    /// How long the wait may be above the target (RFC 8289 4.3: 100 ms, the round-trip time of most
+    /// How long the wait may be above the target (RFC 8289: 100 ms, the round-trip time of most
     /// paths; a longer path needs a longer interval).
     pub interval: Duration,
 }
@@ -107,6 +107,10 @@ impl Fifo {
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    pub(super) fn packets(&self) -> usize {
+        self.packets.len()
+    }
 }
 
 /// What a control loop aims at: the same for all queues of a discipline.
@@ -128,10 +132,9 @@ impl Law {
         self.largest = self.largest.max(packet.bytes.into());
     }
 
-    /// `at` + interval / sqrt(count), rounded down to a nanosecond: the drop rate grows linearly
-    /// with time, to which the throughput of TCP, inverse to the square root of loss, answers
-    /// linearly (RFC 8289 4.4). For integers floor(i / sqrt(c)) = floor(sqrt(floor(i^2 / c))); the
-    /// square of 64 bits fits 128.
+    /// `at` + interval / sqrt(count), rounded down to a nanosecond. Throughput of TCP goes with the
+    /// inverse square root of its loss, so that it falls linearly (RFC 8289). For integers
+    /// floor(i / sqrt(c)) = floor(sqrt(floor(i^2 / c))); the square of 64 bits fits 128.
     fn next_drop(&self, at: Instant, count: u32) -> Instant {
         let squared = u128::from(self.interval.as_nanos()).pow(2) / u128::from(count);
         let nanos = u64::try_from(squared.isqrt()).expect("at most the interval");
@@ -139,7 +142,7 @@ impl Law {
     }
 }
 
-/// The state of the control loop of one queue. Its fields are those of RFC 8289 5.4.
+/// The state of the control loop of one queue. Its fields are those of the RFC's pseudo-code.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Control {
     /// When the wait will have been above the target for an interval; `None` while it is below.

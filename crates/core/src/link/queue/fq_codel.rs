@@ -64,7 +64,7 @@ struct Queue {
     listed: bool,
 }
 
-/// The most packets dropped from a queue at once (RFC 8290 and Linux's `drop_batch_size`).
+/// The most packets dropped from a queue at once (Linux's `drop_batch_size`).
 const BATCH_PACKETS: usize = 64;
 
 impl FqCoDel {
@@ -177,14 +177,16 @@ impl FqCoDel {
         usize::try_from(product >> 64).expect("below the number of queues")
     }
 
-    /// Drops from the head of the queue with most bytes, of several the one made first.
+    /// Drops from the head of the queue with most bytes: of several the one with most packets
+    /// (those without IP bytes take room too), of several the one made first.
     fn shorten_fattest(&mut self, lost: &mut impl FnMut(DropCause, &Packet)) {
-        let fattest = self.queues.iter_mut().rev().max_by_key(|queue| queue.fifo.bytes());
+        let size = |queue: &&mut Queue| (queue.fifo.bytes(), queue.fifo.packets());
+        let fattest = self.queues.iter_mut().rev().max_by_key(size);
         let fifo = &mut fattest.expect("what is over the limit is in a queue").fifo;
         let enough = fifo.bytes() / 2;
         let before = fifo.bytes();
         for _ in 0..BATCH_PACKETS {
-            let Some(first) = fifo.pop() else { break };
+            let first = fifo.pop().expect("it has packets until half of its bytes are gone");
             self.waiting.leave(first.load());
             lost(DropCause::QueueFull, &first.packet);
             if before - fifo.bytes() >= enough {
@@ -296,6 +298,18 @@ mod tests {
         let expected: Vec<_> = (0..5).map(|serial| (DropCause::QueueFull, 1, serial)).collect();
         assert_eq!(losses.0, expected);
         assert_eq!((queue.occupancy().packets, queue.occupancy().bytes), (26, 9_600));
+    }
+
+    /// Packets without IP bytes still take room on the link, and one flow's queue is empty.
+    #[test]
+    fn a_queue_without_bytes_can_be_the_longest() {
+        let mut queue = fq_codel(Limit::LinkBytes(24), 1_500, 1);
+        push(&mut queue, 0, 0..1, 0);
+        assert_eq!(pop(&mut queue), Some(0));
+        push(&mut queue, 1, 0..3, 0);
+        let mut losses = Losses::default();
+        queue.push(queued(1, 3, 0, 0), &mut losses.note());
+        assert_eq!(losses.0, [(DropCause::QueueFull, 1, 0)]);
     }
 
     #[test]
