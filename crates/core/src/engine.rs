@@ -1,5 +1,7 @@
 //! The contract of every engine: two verbs and a question.
 
+use std::collections::VecDeque;
+
 use crate::packet::{Packet, Port};
 use crate::time::Instant;
 use crate::trace::{DropCause, Event, EventKind, NodeId, Trace};
@@ -10,8 +12,8 @@ use crate::trace::{DropCause, Event, EventKind, NodeId, Trace};
 /// from them, so that nothing can be armed and forgotten. It keeps no output queue: what it sends
 /// leaves through [`Cx::send`] in the same call.
 pub trait Engine {
-    /// A packet has arrived on `port`, now.
-    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet);
+    /// A packet has arrived on `port`, now. It is the engine's: to hold, to pass on, or to discard.
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>);
 
     /// Does everything that is due at `cx.now()`. Calling it early, or twice, does nothing.
     fn wake(&mut self, cx: &mut Cx<'_>);
@@ -32,8 +34,40 @@ pub struct Cx<'a> {
     trace: Option<&'a mut dyn Trace>,
 }
 
-/// Packets sent and not yet handed to the engine at the other end of their wire.
-pub type Outbox = Vec<(NodeId, Port, Packet)>;
+/// Packets sent and not yet handed to the engine at the other end of their wire, in order; and room
+/// of packets that are no more.
+///
+/// A packet is written once, by the host that makes it, and handed on by its address: copying a
+/// hundred bytes from engine to engine cost more than most engines do.
+#[derive(Clone, Debug, Default)]
+pub struct Outbox {
+    sent: VecDeque<(NodeId, Port, Box<Packet>)>,
+    spare: Vec<Box<Packet>>,
+}
+
+impl Outbox {
+    /// An empty outbox.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes what was sent: by whom, from which port, and the packet.
+    pub fn drain(&mut self) -> impl Iterator<Item = (NodeId, Port, Packet)> + '_ {
+        self.sent.drain(..).map(|(node, port, packet)| (node, port, *packet))
+    }
+
+    /// A packet in a place of its own, in that of one that is no more if there is any.
+    pub(crate) fn boxed(&mut self, packet: Packet) -> Box<Packet> {
+        match self.spare.pop() {
+            Some(mut place) => {
+                *place = packet;
+                place
+            }
+            None => Box::new(packet),
+        }
+    }
+}
 
 impl<'a> Cx<'a> {
     /// A context for one call of the engine `node` at `now`. Loops make these; engines only use
@@ -54,15 +88,14 @@ impl<'a> Cx<'a> {
         self.node = node;
     }
 
-    /// The packet that was sent as the `index`-th since the outbox was last emptied: by whom, from
-    /// which port.
-    pub(crate) fn sent(&self, index: usize) -> Option<&(NodeId, Port, Packet)> {
-        self.outbox.get(index)
+    /// The next packet of those sent, by whom, from which port.
+    pub(crate) fn next_sent(&mut self) -> Option<(NodeId, Port, Box<Packet>)> {
+        self.outbox.sent.pop_front()
     }
 
-    /// Empties the outbox.
-    pub(crate) fn all_delivered(&mut self) {
-        self.outbox.clear();
+    /// A packet in a place of its own.
+    pub(crate) fn boxed(&mut self, packet: Packet) -> Box<Packet> {
+        self.outbox.boxed(packet)
     }
 
     /// The moment of this call.
@@ -71,9 +104,26 @@ impl<'a> Cx<'a> {
         self.now
     }
 
-    /// Sends a packet out of `port`, now.
+    /// Room for a packet to be made in; what it says is of one that is no more.
+    pub fn make(&mut self) -> Box<Packet> {
+        self.outbox.spare.pop().unwrap_or_default()
+    }
+
+    /// Sends a packet that was made here out of `port`, now.
     pub fn send(&mut self, port: Port, packet: Packet) {
-        self.outbox.push((self.node, port, packet));
+        let packet = self.boxed(packet);
+        self.pass(port, packet);
+    }
+
+    /// Sends a packet that came in out of `port`, now.
+    pub fn pass(&mut self, port: Port, packet: Box<Packet>) {
+        self.outbox.sent.push_back((self.node, port, packet));
+    }
+
+    /// The packet is no more. One that is merely dropped is no more either; this keeps its place for
+    /// the next.
+    pub fn discard(&mut self, packet: Box<Packet>) {
+        self.outbox.spare.push(packet);
     }
 
     /// Reports a fact about `packet` that became true at `at`.

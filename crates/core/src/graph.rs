@@ -57,7 +57,7 @@ impl<E: Engine> Default for Graph<E> {
             engines: Vec::new(),
             wires: Vec::new(),
             wakes: Wakes::default(),
-            outbox: Vec::new(),
+            outbox: Outbox::new(),
             egress: Vec::new(),
             now: Instant::START,
             last_event: Instant::START,
@@ -141,11 +141,10 @@ impl<E: Engine> Graph<E> {
     fn first(&mut self) -> Option<(Instant, NodeId)> {
         loop {
             let (at, node) = self.wakes.first()?;
-            let deadline = self.engines[node.0 as usize].next_wake();
-            if deadline == Some(at) {
+            if !self.wakes.is_stale(node) {
                 return Some((at, node));
             }
-            self.wakes.set(node, deadline);
+            self.wakes.set(node, self.engines[node.0 as usize].next_wake());
         }
     }
 
@@ -169,7 +168,8 @@ impl<E: Engine> Graph<E> {
         assert!(at >= self.now, "a packet for {at} comes when it is already {}", self.now);
         self.with_context(trace, |graph, cx| {
             graph.run(at, cx);
-            graph.deliver(to, &packet, cx);
+            let packet = cx.boxed(packet);
+            graph.deliver(to, packet, cx);
             graph.settle(cx);
         });
     }
@@ -243,7 +243,7 @@ impl<E: Engine> Graph<E> {
         );
     }
 
-    fn deliver(&mut self, (node, port): (NodeId, Port), packet: &Packet, cx: &mut Cx<'_>) {
+    fn deliver(&mut self, (node, port): (NodeId, Port), packet: Box<Packet>, cx: &mut Cx<'_>) {
         self.last_event = self.now;
         self.count_call();
         cx.turn(self.now, node);
@@ -256,15 +256,12 @@ impl<E: Engine> Graph<E> {
 
     /// Breadth first: packets are delivered in the order in which they were sent.
     fn settle(&mut self, cx: &mut Cx<'_>) {
-        let mut next = 0;
-        while let Some(&(from, port, packet)) = cx.sent(next) {
-            next += 1;
+        while let Some((from, port, packet)) = cx.next_sent() {
             match self.destination(from, port, packet.flow) {
-                Some(to) => self.deliver(to, &packet, cx),
-                None => self.egress.push((self.now, from, port, packet)),
+                Some(to) => self.deliver(to, packet, cx),
+                None => self.egress.push((self.now, from, port, *packet)),
             }
         }
-        cx.all_delivered();
     }
 
     fn destination(&self, from: NodeId, port: Port, flow: FlowId) -> Option<(NodeId, Port)> {
@@ -286,8 +283,8 @@ mod tests {
     struct Mirror;
 
     impl Engine for Mirror {
-        fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) {
-            cx.send(port, *packet);
+        fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
+            cx.pass(port, packet);
         }
 
         fn wake(&mut self, _: &mut Cx<'_>) {}

@@ -13,7 +13,6 @@ pub mod graph;
 pub mod link;
 pub mod packet;
 pub mod profile;
-mod ring;
 pub mod rng;
 pub mod tcp;
 pub mod time;

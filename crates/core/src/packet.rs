@@ -26,6 +26,12 @@ pub enum Maker {
     Receiver,
 }
 
+impl Default for Body {
+    fn default() -> Self {
+        Self::Datagram { sequence: 0 }
+    }
+}
+
 impl PacketId {
     const SERIAL_BITS: u32 = 40;
 
@@ -42,7 +48,7 @@ impl PacketId {
 }
 
 /// A packet: the header fields that every engine may read, and a body for the two ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet {
     /// Identity within the run.
     pub id: PacketId,

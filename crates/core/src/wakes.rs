@@ -30,13 +30,21 @@ pub(crate) struct Wakes {
     spine: [u128; SPINE + 1],
     /// Subtree `k` as a heap-shaped tournament: root at 1, leaves from `2^k`.
     subtrees: Vec<Vec<u128>>,
+    /// Whether an engine's deadline is later than its key, or gone.
+    stale: Vec<bool>,
     engines: usize,
     serial: u64,
 }
 
 impl Default for Wakes {
     fn default() -> Self {
-        Self { spine: [ABSENT; SPINE + 1], subtrees: Vec::new(), engines: 0, serial: 0 }
+        Self {
+            spine: [ABSENT; SPINE + 1],
+            subtrees: Vec::new(),
+            stale: Vec::new(),
+            engines: 0,
+            serial: 0,
+        }
     }
 }
 
@@ -58,7 +66,13 @@ impl Wakes {
         if subtree == self.subtrees.len() {
             self.subtrees.push(vec![ABSENT; 2 << subtree]);
         }
+        self.stale.push(false);
         self.engines += 1;
+    }
+
+    /// Whether the key of `node` is too early.
+    pub(crate) fn is_stale(&self, node: NodeId) -> bool {
+        self.stale[node.0 as usize]
     }
 
     /// The earliest key and whose it is; the engine's deadline may have moved later since.
@@ -70,16 +84,17 @@ impl Wakes {
     /// Notes that `node` next wants to wake at `at`, unless its key is due before that anyway.
     pub(crate) fn ask(&mut self, node: NodeId, at: Option<Instant>) {
         let (subtree, leaf) = place_of(node);
-        if let Some(at) = at
-            && u128::from(at.as_nanos()) < (self.subtrees[subtree][leaf] >> 64)
-        {
-            self.set(node, Some(at));
+        let key = self.subtrees[subtree][leaf];
+        match at {
+            Some(at) if key == ABSENT || at < time_of(key) => self.set(node, Some(at)),
+            at => self.stale[node.0 as usize] = key != ABSENT && at != Some(time_of(key)),
         }
     }
 
     /// Notes when `node` wants to wake next, in place of what was noted before.
     pub(crate) fn set(&mut self, node: NodeId, at: Option<Instant>) {
         let (subtree, leaf) = place_of(node);
+        self.stale[node.0 as usize] = false;
         let mut least = ABSENT;
         if let Some(at) = at {
             self.serial += 1;

@@ -253,7 +253,7 @@ impl Line {
 }
 
 impl Engine for Line {
-    fn input(&mut self, cx: &mut Cx<'_>, _: Port, packet: &Packet) {
+    fn input(&mut self, cx: &mut Cx<'_>, _: Port, packet: Box<Packet>) {
         // A busy line hides that it forgot a deadline.
         self.wake(cx);
         self.ledger.received.add(packet.bytes);

@@ -259,7 +259,7 @@ impl Probe {
 }
 
 impl Engine for Probe {
-    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) {
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         cx.trace(cx.now(), EventKind::Enqueued, packet);
         if port == SIDE {
             self.say("side");
@@ -301,7 +301,7 @@ struct Careless {
 }
 
 impl Engine for Careless {
-    fn input(&mut self, _: &mut Cx<'_>, _: Port, _: &Packet) {
+    fn input(&mut self, _: &mut Cx<'_>, _: Port, _: Box<Packet>) {
         self.asks = Some(START);
     }
 

@@ -22,7 +22,7 @@ const DAY: Instant = Instant::from_millis(86_400_000);
 struct Nobody;
 
 impl Engine for Nobody {
-    fn input(&mut self, _: &mut Cx<'_>, _: Port, _: &Packet) {}
+    fn input(&mut self, _: &mut Cx<'_>, _: Port, _: Box<Packet>) {}
 
     fn wake(&mut self, _: &mut Cx<'_>) {}
 

@@ -178,7 +178,7 @@ impl<E: Engine> Driver<'_, E> {
     fn input(&mut self, port: Port, packet: &Packet) -> Result<(), Violation> {
         self.received.add(packet.bytes);
         let mut cx = Cx::new(self.now, NODE, &mut self.outbox, Some(&mut self.trace));
-        self.engine.input(&mut cx, port, packet);
+        self.engine.input(&mut cx, port, Box::new(*packet));
         self.fruitless = 0;
         if let Some(due) = self.engine.next_wake().filter(|due| *due < self.now) {
             return self.broken(Law::Progress, format!("after input, its deadline was at {due}"));
@@ -188,7 +188,8 @@ impl<E: Engine> Driver<'_, E> {
 
     /// What must hold after each call, whichever it was.
     fn check_call(&mut self) -> Result<(), Violation> {
-        for (_, port, packet) in std::mem::take(&mut self.outbox) {
+        let sent: Vec<_> = self.outbox.drain().collect();
+        for (_, port, packet) in sent {
             self.sent.add(packet.bytes);
             self.check_cause(port, &packet)?;
             self.outputs.push((self.now, port, packet));

@@ -30,7 +30,7 @@ impl<E: Engine> Recorder<E> {
 }
 
 impl<E: Engine> Engine for Recorder<E> {
-    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) {
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         self.script.push((cx.now(), port, *packet));
         self.engine.input(cx, port, packet);
     }

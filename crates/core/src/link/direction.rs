@@ -8,13 +8,14 @@
 //! one event more: its next packet is chosen when the transmitter becomes free, and joins the ring
 //! as it starts.
 
+use std::collections::VecDeque;
+
 use super::{
     Channel, Framing, Head, Load, Occupancy, Propagation, Queued, Slot, Tail, Transmitter,
 };
 use crate::engine::{Count, Cx, Engine, Ledger};
-use crate::packet::{Packet, Port};
+use crate::packet::{FlowId, Packet, Port};
 use crate::profile::Profile;
-use crate::ring::Ring;
 use crate::time::{Duration, Instant};
 use crate::trace::{DropCause, EventKind};
 use crate::units::{BitRate, Bits};
@@ -55,19 +56,22 @@ pub struct DirectionConfig {
 }
 
 /// A packet that was let in and has not arrived yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct OnTheWay {
     arrival: Instant,
     start: Instant,
     departure: Instant,
     frame_bits: u32,
+    /// As in the packet, which lies elsewhere in memory.
+    bytes: u32,
+    flow: FlowId,
     damaged: bool,
-    packet: Packet,
+    packet: Box<Packet>,
 }
 
 impl OnTheWay {
     fn load(&self) -> Load {
-        let Packet { flow, bytes, .. } = self.packet;
+        let Self { flow, bytes, .. } = *self;
         Load { flow, bytes, link_bytes: self.frame_bits.div_ceil(8) }
     }
 }
@@ -115,7 +119,7 @@ pub struct Direction {
     transmitter: Transmitter,
     channel: Channel,
     propagation: Propagation,
-    line: Ring<OnTheWay>,
+    line: VecDeque<OnTheWay>,
     /// The arrival of the first packet of `line`.
     first_arrival: Option<Instant>,
     /// Packets of `line` whose first bit was sent; they come first in it.
@@ -152,7 +156,7 @@ impl Direction {
             transmitter: Transmitter::new(config.rate)?,
             channel: config.channel,
             propagation: Propagation::new(config.delay),
-            line: Ring::default(),
+            line: VecDeque::new(),
             first_arrival: None,
             started: 0,
             departed: 0,
@@ -177,7 +181,7 @@ impl Direction {
     /// The counters as of `now`. Asking changes no packet's way.
     pub fn settle(&mut self, now: Instant) -> Counters {
         self.start_due(now);
-        while self.departed < self.started && self.line.at(self.departed).departure <= now {
+        while self.departed < self.started && self.line[self.departed].departure <= now {
             self.depart_next();
         }
         let waiting = self.queue.occupancy();
@@ -198,7 +202,7 @@ impl Direction {
     /// Marks as started what is due by `now`. What waits is what is not marked.
     fn start_due(&mut self, now: Instant) {
         while self.started < self.line.len() {
-            let next = self.line.at(self.started);
+            let next = &self.line[self.started];
             if next.start > now {
                 return;
             }
@@ -206,24 +210,25 @@ impl Direction {
             if let Queue::Tail(tail) = &mut self.queue {
                 tail.leave(next.start, next.load());
             }
-            self.started_bytes += u64::from(next.packet.bytes);
+            self.started_bytes += u64::from(next.bytes);
             self.started += 1;
         }
     }
 
     /// Marks the next packet as sent.
     fn depart_next(&mut self) {
-        let next = self.line.at(self.departed);
+        let next = &self.line[self.departed];
         self.sent_packets += 1;
         self.sent_bits += u64::from(next.frame_bits);
         self.busy += next.departure - next.start;
-        self.departed_bytes += u64::from(next.packet.bytes);
+        self.departed_bytes += u64::from(next.bytes);
         self.departed += 1;
     }
 
-    fn drop(&mut self, cx: &mut Cx<'_>, cause: DropCause, packet: &Packet) {
+    fn drop(&mut self, cx: &mut Cx<'_>, cause: DropCause, packet: Box<Packet>) {
         self.dropped[cause as usize].add(packet.bytes);
-        cx.trace(cx.now(), EventKind::Dropped(cause), packet);
+        cx.trace(cx.now(), EventKind::Dropped(cause), &packet);
+        cx.discard(packet);
     }
 
     /// The bits of a packet of `ip_bytes` on the link.
@@ -235,19 +240,21 @@ impl Direction {
     }
 
     /// A packet of a discipline that decides at departure has arrived.
-    fn push(&mut self, cx: &mut Cx<'_>, packet: &Packet) {
+    fn push(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>) {
         let now = cx.now();
         let frame = Bits(self.frame_bits(packet.bytes).into());
         let Queue::Head(head) = &mut self.queue else { return };
+        // The queue may drop the packet itself, or others in its favour.
+        let arriving = packet.clone();
         let mut refused = false;
         let dropped = &mut self.dropped;
-        head.push(now, Queued { packet: *packet, frame, entered: now }, &mut |cause, lost| {
-            refused |= lost.id == packet.id;
+        head.push(now, Queued { packet, frame, entered: now }, &mut |cause, lost| {
+            refused |= lost.id == arriving.id;
             dropped[cause as usize].add(lost.bytes);
             cx.trace(now, EventKind::Dropped(cause), lost);
         });
         if !refused {
-            cx.trace(now, EventKind::Enqueued, packet);
+            cx.trace(now, EventKind::Enqueued, &arriving);
         }
         if !self.serving {
             self.serve(cx);
@@ -267,17 +274,17 @@ impl Direction {
             self.serving = next.is_some();
             let Some(Queued { packet, .. }) = next else { return };
             let frame_bits = self.frame_bits(packet.bytes);
-            self.transmit(cx, &packet, frame_bits);
+            self.transmit(cx, packet, frame_bits);
         }
     }
 
     /// Gives a packet its way: transmitter, channel, propagation.
-    fn transmit(&mut self, cx: &mut Cx<'_>, packet: &Packet, frame_bits: u32) {
+    fn transmit(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>, frame_bits: u32) {
         let frame = Bits(frame_bits.into());
         let Slot { start, departure } = self.transmitter.take(cx.now(), frame);
         let damaged = self.channel.damages(frame);
         let arrival = self.propagation.arrival(departure);
-        cx.trace(start, EventKind::Transmitted, packet);
+        cx.trace(start, EventKind::Transmitted, &packet);
         if start <= cx.now() {
             self.started_bytes += u64::from(packet.bytes);
             self.started += 1;
@@ -285,8 +292,17 @@ impl Direction {
         if self.first_arrival.is_none() {
             self.first_arrival = Some(arrival);
         }
-        let packet = *packet;
-        self.line.push_back(OnTheWay { arrival, start, departure, frame_bits, damaged, packet });
+        let Packet { bytes, flow, .. } = *packet;
+        self.line.push_back(OnTheWay {
+            arrival,
+            start,
+            departure,
+            frame_bits,
+            bytes,
+            flow,
+            damaged,
+            packet,
+        });
     }
 
     /// The first packet of the line has arrived.
@@ -299,26 +315,23 @@ impl Direction {
         if self.departed == 0 {
             self.depart_next();
         }
-        let first = self.line.at(0);
-        let (packet, damaged) = (&first.packet, first.damaged);
-        self.arrived_bytes += u64::from(packet.bytes);
-        if damaged {
-            self.dropped[DropCause::BitError as usize].add(packet.bytes);
-            cx.trace(cx.now(), EventKind::Dropped(DropCause::BitError), packet);
-        } else {
-            self.delivered.add(packet.bytes);
-            cx.trace(cx.now(), EventKind::Delivered, packet);
-            cx.send(Self::OUT, *packet);
-        }
-        self.line.drop_front();
+        let Some(OnTheWay { packet, damaged, bytes, .. }) = self.line.pop_front() else { return };
         self.started -= 1;
         self.departed -= 1;
         self.first_arrival = self.line.front().map(|first| first.arrival);
+        self.arrived_bytes += u64::from(bytes);
+        if damaged {
+            self.drop(cx, DropCause::BitError, packet);
+            return;
+        }
+        self.delivered.add(bytes);
+        cx.trace(cx.now(), EventKind::Delivered, &packet);
+        cx.pass(Self::OUT, packet);
     }
 }
 
 impl Engine for Direction {
-    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) {
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         debug_assert_eq!(port, Self::IN, "packets enter a direction at one end");
         let now = cx.now();
         self.received.add(packet.bytes);
@@ -339,7 +352,7 @@ impl Engine for Direction {
         if wait > Duration::ZERO {
             tail.enter(load);
         }
-        cx.trace(now, EventKind::Enqueued, packet);
+        cx.trace(now, EventKind::Enqueued, &packet);
         self.transmit(cx, packet, frame_bits);
     }
 

@@ -45,7 +45,7 @@ struct Service {
     side: usize,
     start: Instant,
     end: Instant,
-    packet: Packet,
+    packet: Box<Packet>,
 }
 
 /// An interface processor. See the module's description.
@@ -57,7 +57,7 @@ pub struct Processor {
     per_byte: Duration,
     buffer_packets: u64,
     /// What waits on each side. Both are empty while nothing is in service.
-    waiting: [VecDeque<Packet>; 2],
+    waiting: [VecDeque<Box<Packet>>; 2],
     service: Option<Service>,
     free_at: Instant,
     carry: Carry,
@@ -93,7 +93,7 @@ impl Processor {
     }
 
     /// Puts a packet on the idle CPU. No credit for idle time, and no remainder from before it.
-    fn start(&mut self, cx: &mut Cx<'_>, at: Instant, side: usize, packet: Packet) {
+    fn start(&mut self, cx: &mut Cx<'_>, at: Instant, side: usize, packet: Box<Packet>) {
         if at > self.free_at {
             self.carry = Carry::default();
         }
@@ -101,12 +101,12 @@ impl Processor {
         let end = at + per_packet + self.per_byte.saturating_mul(packet.bytes.into());
         self.free_at = end;
         self.carry = carry;
-        self.service = Some(Service { side, start: at, end, packet });
         cx.trace(at, EventKind::Transmitted, &packet);
+        self.service = Some(Service { side, start: at, end, packet });
     }
 
     /// The packet that follows one of `side`: the other side's turn, if somebody waits there.
-    fn next_after(&mut self, side: usize) -> Option<(usize, Packet)> {
+    fn next_after(&mut self, side: usize) -> Option<(usize, Box<Packet>)> {
         [1 - side, side]
             .into_iter()
             .find_map(|side| self.waiting[side].pop_front().map(|packet| (side, packet)))
@@ -119,7 +119,7 @@ impl Processor {
             self.counters.held.remove(packet.bytes);
             self.counters.busy += end - start;
             cx.trace(end, EventKind::Delivered, &packet);
-            cx.send([Self::LINK, Self::LAN][side], packet);
+            cx.pass([Self::LINK, Self::LAN][side], packet);
             if let Some((side, packet)) = self.next_after(side) {
                 self.start(cx, end, side, packet);
             }
@@ -130,7 +130,7 @@ impl Processor {
 impl Engine for Processor {
     /// A packet that comes at the moment when another leaves finds its place free, whichever of the
     /// two the loop calls first.
-    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) {
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         debug_assert!(port == Self::LAN || port == Self::LINK, "a processor has two sides");
         self.finish_due(cx);
         let side = usize::from(port.0);
@@ -138,16 +138,17 @@ impl Engine for Processor {
         let waiting = self.waiting[side].len() as u64;
         if self.service.is_some() && waiting >= self.buffer_packets {
             self.counters.dropped[side].add(packet.bytes);
-            cx.trace(cx.now(), EventKind::Dropped(DropCause::ProcessorOverload), packet);
+            cx.trace(cx.now(), EventKind::Dropped(DropCause::ProcessorOverload), &packet);
+            cx.discard(packet);
             return;
         }
         self.counters.held.add(packet.bytes);
-        cx.trace(cx.now(), EventKind::Enqueued, packet);
+        cx.trace(cx.now(), EventKind::Enqueued, &packet);
         if self.service.is_some() {
-            self.waiting[side].push_back(*packet);
+            self.waiting[side].push_back(packet);
             return;
         }
-        self.start(cx, cx.now(), side, *packet);
+        self.start(cx, cx.now(), side, packet);
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {

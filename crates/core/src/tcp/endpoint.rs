@@ -150,6 +150,16 @@ impl Endpoint {
         self.facts
     }
 
+    /// Takes in what a packet says.
+    pub fn hear(&mut self, cx: &mut Cx<'_>, packet: &Packet) {
+        self.received.add(packet.bytes);
+        match &packet.body {
+            Body::Segment(segment) => self.on_segment(cx, packet, segment),
+            // A datagram of this flow would be somebody's mistake in wiring; a host ignores it.
+            Body::Datagram { .. } => {}
+        }
+    }
+
     fn on_segment(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
         if segment.syn && self.peer_initial.is_none() {
             self.on_syn(segment);
@@ -279,32 +289,46 @@ impl Endpoint {
             }
             None => (None, self.config.receive_buffer_initial.min(UNSCALED_WINDOW_MAX)),
         };
-        let mut segment = Segment {
-            connection: self.connection,
-            seq: Wire::from_position(outgoing.position, self.initial),
+        let seq = Wire::from_position(outgoing.position, self.initial);
+        let window = u16::try_from(window).expect("bounded by 65,535");
+        let offer = syn.then(|| self.offer());
+        let timestamps =
+            stamped.then(|| Timestamps { value: tick(now), echo: self.timestamp_recent });
+        let Outgoing { fin, payload, .. } = outgoing;
+        let (connection, sack) = (self.connection, SackBlocks::default());
+        // Written in its place, field by field: a segment that is put together elsewhere and copied
+        // at once stalls the processor until its parts have reached memory.
+        let mut packet = cx.make();
+        packet.body = Body::Segment(Segment {
+            connection,
+            seq,
             syn,
-            fin: outgoing.fin,
-            payload: outgoing.payload,
+            fin,
+            payload,
             ack,
-            window: u16::try_from(window).expect("bounded by 65,535"),
-            offer: syn.then(|| self.offer()),
-            timestamps: stamped
-                .then(|| Timestamps { value: tick(now), echo: self.timestamp_recent }),
-            sack: SackBlocks::default(),
-        };
+            window,
+            offer,
+            timestamps,
+            sack,
+        });
         // Blocks would push a full segment over the path's MTU; they ride on pure ACKs.
-        if outgoing.payload == 0
-            && self.agreed.sack
-            && let Some(peer_initial) = self.peer_initial
-        {
+        if payload == 0 && self.agreed.sack {
+            self.report_holes(&mut packet.body);
+        }
+        let Body::Segment(segment) = &packet.body else { return };
+        packet.bytes = segment.ip_bytes();
+        packet.id = PacketId::new(self.flow, self.maker, self.serial);
+        packet.born = now;
+        packet.flow = self.flow;
+        self.serial += 1;
+        self.sent.add(packet.bytes);
+        cx.pass(Self::NET, packet);
+    }
+
+    fn report_holes(&self, body: &mut Body) {
+        if let (Body::Segment(segment), Some(peer_initial)) = (body, self.peer_initial) {
             self.receiver.report_holes(&mut segment.sack, peer_initial);
         }
-        let bytes = segment.ip_bytes();
-        let id = PacketId::new(self.flow, self.maker, self.serial);
-        self.serial += 1;
-        self.sent.add(bytes);
-        let body = Body::Segment(segment);
-        cx.send(Self::NET, Packet { id, born: now, flow: self.flow, bytes, body });
     }
 
     /// A SYN offers everything; the answer to one offers what both can do (RFC 7323, section 2.2).
@@ -323,15 +347,9 @@ impl Endpoint {
 }
 
 impl Engine for Endpoint {
-    fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: &Packet) {
-        self.received.add(packet.bytes);
-        match &packet.body {
-            Body::Segment(segment) if segment.connection == self.connection => {
-                self.on_segment(cx, packet, segment);
-            }
-            // A datagram of this flow would be somebody's mistake in wiring; a host ignores it.
-            Body::Segment(_) | Body::Datagram { .. } => {}
-        }
+    fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Box<Packet>) {
+        self.hear(cx, &packet);
+        cx.discard(packet);
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {

@@ -70,7 +70,7 @@ impl BulkSender {
 }
 
 impl Engine for BulkSender {
-    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) {
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         self.endpoint.input(cx, port, packet);
     }
 
@@ -134,7 +134,7 @@ impl BulkReceiver {
 }
 
 impl Engine for BulkReceiver {
-    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) {
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         self.endpoint.input(cx, port, packet);
         if !self.closed && self.endpoint.receiver().finished() {
             self.closed = true;

@@ -35,7 +35,7 @@ impl Participant {
 }
 
 impl Engine for Participant {
-    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) {
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         self.sink.input(cx, port, packet);
     }
 
@@ -77,7 +77,7 @@ impl Reflector {
 }
 
 impl Engine for Reflector {
-    fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: &Packet) {
+    fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Box<Packet>) {
         self.received.add(packet.bytes);
         let from = packet.flow;
         for (flow, serial) in self.participants.iter_mut().filter(|to| to.0 != from) {
@@ -86,6 +86,7 @@ impl Engine for Reflector {
             self.sent.add(packet.bytes);
             cx.send(Self::NET, Packet { id, flow: *flow, ..*packet });
         }
+        cx.discard(packet);
     }
 
     fn wake(&mut self, _cx: &mut Cx<'_>) {}

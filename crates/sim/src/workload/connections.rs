@@ -182,7 +182,7 @@ impl Connections {
             return None;
         };
         let connection = &mut self.live[place];
-        connection.endpoint.input(cx, Endpoint::NET, packet);
+        connection.endpoint.hear(cx, packet);
         Some(connection)
     }
 

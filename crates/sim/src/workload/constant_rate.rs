@@ -75,7 +75,7 @@ impl ConstantRate {
 }
 
 impl Engine for ConstantRate {
-    fn input(&mut self, _cx: &mut Cx<'_>, _port: Port, _packet: &Packet) {
+    fn input(&mut self, _cx: &mut Cx<'_>, _port: Port, _packet: Box<Packet>) {
         unreachable!("a source is wired to send only");
     }
 
@@ -140,13 +140,14 @@ impl DatagramSink {
 }
 
 impl Engine for DatagramSink {
-    fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: &Packet) {
+    fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Box<Packet>) {
         self.received.add(packet.bytes);
         self.first.get_or_insert(cx.now());
         self.last = Some(cx.now());
         let delay = cx.now().saturating_since(packet.born);
         self.delay_sum += delay;
         self.delay_max = self.delay_max.max(delay);
+        cx.discard(packet);
     }
 
     fn wake(&mut self, _cx: &mut Cx<'_>) {}

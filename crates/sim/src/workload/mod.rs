@@ -63,7 +63,7 @@ macro_rules! each {
 }
 
 impl Engine for Node {
-    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) {
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         each!(self, engine => engine.input(cx, port, packet));
     }
 

@@ -202,13 +202,15 @@ impl Client {
 }
 
 impl Engine for Client {
-    fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: &Packet) {
-        let Some(connection) = self.connections.input(cx, packet) else { return };
-        if connection.endpoint.receiver().finished() {
-            connection.close(cx);
+    fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Box<Packet>) {
+        if let Some(connection) = self.connections.input(cx, &packet) {
+            if connection.endpoint.receiver().finished() {
+                connection.close(cx);
+            }
+            self.follow(cx);
+            self.connections.settle();
         }
-        self.follow(cx);
-        self.connections.settle();
+        cx.discard(packet);
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
@@ -273,16 +275,17 @@ impl Server {
 }
 
 impl Engine for Server {
-    fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: &Packet) {
-        if self.connections.is_opened_by(packet) {
+    fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Box<Packet>) {
+        if self.connections.is_opened_by(&packet) {
             let endpoint = self.host.endpoint(Maker::Sender);
             self.connections.add(endpoint);
             self.answered = 0;
         }
-        if self.connections.input(cx, packet).is_some() {
+        if self.connections.input(cx, &packet).is_some() {
             self.answer(cx);
             self.connections.settle();
         }
+        cx.discard(packet);
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {

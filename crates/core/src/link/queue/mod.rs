@@ -44,10 +44,10 @@ pub struct Load {
 }
 
 /// A packet in a [`Head`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queued {
     /// The packet.
-    pub packet: Packet,
+    pub packet: Box<Packet>,
     /// Its size on the link.
     pub frame: Bits,
     /// When it was pushed.

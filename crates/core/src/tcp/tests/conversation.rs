@@ -167,7 +167,7 @@ impl Talk {
             body: Body::Segment(segment),
         };
         self.call(at_ms, &format!("hears {text}"), |endpoint, cx| {
-            endpoint.input(cx, Endpoint::NET, &packet);
+            endpoint.hear(cx, &packet);
         })
     }
 
@@ -188,7 +188,7 @@ impl Talk {
         self.story.push(format!("{at_ms:>7} ms  {what}"));
         let mut outbox = Outbox::new();
         call(&mut self.endpoint, &mut Cx::new(now, NodeId(0), &mut outbox, None));
-        let sent: Vec<_> = outbox.iter().map(|(_, _, packet)| self.write(packet)).collect();
+        let sent: Vec<_> = outbox.drain().map(|(_, _, packet)| self.write(&packet)).collect();
         self.story.extend(sent.iter().map(|text| format!("            sends {text}")));
         let next = self.endpoint.next_wake();
         assert!(next.is_none_or(|next| next >= now), "{}", self.told("no deadline in the past"));

@@ -101,7 +101,7 @@ impl World {
         call(&mut self.ends[end], &mut Cx::new(self.now, NodeId(0), &mut outbox, None));
         let next = self.ends[end].next_wake();
         assert!(next.is_none_or(|next| next >= self.now), "a deadline in the past");
-        for (_, _, packet) in outbox {
+        for (_, _, packet) in outbox.drain() {
             self.carry(1 - end, packet);
         }
     }
@@ -131,7 +131,7 @@ impl World {
         if let Some(at) = arrival.filter(|&at| timer.is_none_or(|timer| at <= timer)) {
             self.now = at;
             let (_, (to, packet)) = self.on_the_way.pop_first().expect("there is an arrival");
-            self.call(to, |endpoint, cx| endpoint.input(cx, Endpoint::NET, &packet));
+            self.call(to, |endpoint, cx| endpoint.hear(cx, &packet));
             return true;
         }
         let Some(at) = timer else { return false };

@@ -198,7 +198,8 @@ fn offered(talk: &mut Talk, at_ms: u64) -> u64 {
     let mut outbox = Outbox::new();
     let now = crate::time::Instant::from_millis(at_ms);
     talk.endpoint.wake(&mut Cx::new(now, crate::trace::NodeId(0), &mut outbox, None));
-    let Body::Segment(segment) = &outbox[0].2.body else { panic!("a segment") };
+    let (_, _, packet) = outbox.drain().next().expect("a packet");
+    let Body::Segment(segment) = &packet.body else { panic!("a segment") };
     segment.window.into()
 }
 

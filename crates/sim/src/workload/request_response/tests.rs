@@ -23,7 +23,7 @@ enum Party {
 }
 
 impl Engine for Party {
-    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: &Packet) {
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         match self {
             Self::End(node) => node.input(cx, port, packet),
             Self::Line { lost, seen, on_the_way } => {
