@@ -50,6 +50,33 @@ fn a_syn_in_mid_connection_is_answered() {
     talk.writes(230, 1_000, "1:1001 ack 1001");
 }
 
+/// Connections of one flow are told apart by their number: what belongs to another one is taken in
+/// and changes nothing, and what is sent has the own number and packets of its own.
+#[test]
+fn segments_of_another_connection_are_ignored() {
+    let endpoint = || Endpoint::new(plain(), FlowId(0), Maker::Receiver, Wire(7));
+    let mut endpoints = [3, 4].map(|connection| endpoint().of_connection(connection));
+    let mut sent = Outbox::new();
+    for connection in [0, 3, 4, 3] {
+        let syn = Segment { connection, syn: true, window: 9, ..Segment::default() };
+        let (id, body) = (PacketId(connection.into()), Body::Segment(syn));
+        let packet = Packet { id, born: Instant::START, flow: FlowId(0), bytes: 40, body };
+        for endpoint in &mut endpoints {
+            let mut cx = Cx::new(Instant::START, NodeId(0), &mut sent, None);
+            endpoint.input(&mut cx, Endpoint::NET, &packet);
+        }
+    }
+    let answers = sent.iter().map(|(_, _, packet)| match packet.body {
+        Body::Segment(segment) => segment.connection,
+        Body::Datagram { .. } => unreachable!("an endpoint sends segments"),
+    });
+    assert_eq!(answers.collect::<Vec<_>>(), [3, 4, 3], "two SYNs and one repeated");
+    let mut ids: Vec<_> = sent.iter().map(|(_, _, packet)| packet.id).collect();
+    ids.sort_unstable();
+    assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "{ids:?}");
+    assert!(endpoints.iter().all(|endpoint| endpoint.ledger().received.packets == 4));
+}
+
 /// What was once the end stays the end.
 #[test]
 fn a_second_fin_does_not_move_the_end() {
