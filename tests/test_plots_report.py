@@ -132,7 +132,7 @@ def test_without_drops_and_tcp_there_is_less_to_draw() -> None:
     scenario = with_changes(traffic=SMALL["traffic"][1:], duration="3 s")
     text = run_report(simulate(scenario))
     assert text.count("<svg") == 1
-    assert "No packet was dropped." in text
+    assert "The link dropped no packet." in text
 
 
 def test_names_are_escaped() -> None:

@@ -17,7 +17,7 @@ SCENARIO = from_dict(
         },
         "gateways": {"terminal": {"processor": {"buffer": "9 packets"}}},
         "traffic": [
-            # Flows 0 to 5, 6 and 7, 8, 9 of the plan.
+            # Flows 0 to 5, 6 and 7, 8, 9, 10, 11, 12 to 14 of the plan.
             {
                 "kind": "bulk",
                 "direction": "forward",
@@ -34,6 +34,21 @@ SCENARIO = from_dict(
             },
             {"kind": "bulk", "direction": "forward", "size": "1 MB", "tcp": {"rto_min": "300 ms"}},
             {"kind": "bulk", "direction": "return", "size": "1 MB", "priority": 3},
+            {
+                "kind": "fetch",
+                "direction": "forward",
+                "size": {"pareto": {"least": "4 kB", "shape": 1.2, "most": "1 MB"}},
+                "think": {"exponential": "2 s"},
+                "files": 7,
+            },
+            {
+                "kind": "request_response",
+                "direction": "forward",
+                "request": "70 B",
+                "response": "3 kB",
+                "exchanges": 8,
+            },
+            {"kind": "conference", "participants": 3, "rate": "90 kbit/s", "payload": "450 B"},
         ],
         "duration": "20 s",
     }
@@ -66,6 +81,18 @@ SCENARIO = from_dict(
         ("flows.8.workload.amount", "traffic.2.size", "1 MB"),
         ("flows.9.priority", "traffic.3.priority", None),
         ("flows.9.start_ns", "traffic.3.start", None),
+        ("flows.10.workload.response_bytes.shape", "traffic.4.size.pareto.shape", None),
+        ("flows.10.workload.response_bytes.most", "traffic.4.size.pareto.most", "1 MB"),
+        ("flows.10.workload.think_ns.mean", "traffic.4.think.exponential", "2 s"),
+        ("flows.10.workload.exchanges", "traffic.4.files", None),
+        ("flows.10.workload.request_bytes", "traffic.4.request", None),
+        ("flows.10.workload.client.mss_bytes", "traffic.4.tcp.mss", None),
+        ("flows.11.workload.response_bytes.value", "traffic.5.response", "3 kB"),
+        ("flows.11.workload.think_ns.value", "traffic.5.think", None),
+        ("flows.11.workload.request_bytes", "traffic.5.request", "70 B"),
+        ("flows.11.workload.exchanges", "traffic.5.exchanges", None),
+        ("flows.14.workload.rate_bps", "traffic.6.rate", "90 kbit/s"),
+        ("flows.14.workload.payload_bytes", "traffic.6.payload", "450 B"),
     ],
 )
 def test_a_field_of_the_plan_is_named_as_in_the_scenario(

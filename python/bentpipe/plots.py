@@ -146,8 +146,9 @@ def goodput(result: Result) -> Figure:
     Raises:
         UsageError: the run was not sampled.
     """
-    last_ns = float(max((rows["time_ns"][-1] for _flow, rows in _tcp_flows(result)), default=0))
-    series = [_rates(result, flow, rows, last_ns) for flow, rows in _tcp_flows(result)]
+    flows = _tcp_flows(result)
+    last_ns = float(max((rows["time_ns"][-1] for _name, rows in flows), default=0))
+    series = [_rates(result, name, rows, last_ns) for name, rows in flows]
     figure, (axes,) = _figure(1)
     _draw(axes, [each for each in series if each.time_s.size > 0], noun="flows", steps=True)
     axes.set_ylabel("Goodput [Mbit/s]")
@@ -209,7 +210,8 @@ def exchange_times(result: Result) -> Figure:
     if len(flows) > _MOST_LINES:
         times = {f"{len(flows)} flows together": exchange_times_ns(result)}
     else:
-        times = {_flow_name(result, flow): exchange_times_ns(result, [flow]) for flow in flows}
+        names = _flow_names(result)
+        times = {names[flow]: exchange_times_ns(result, [flow]) for flow in flows}
     figure, (axes,) = new_figure(1, 1, height_in=_HEIGHT_IN)
     for i, (name, time_ns) in enumerate(times.items()):
         time_s = np.sort(time_ns) / _NS_PER_S
@@ -288,8 +290,7 @@ def _by_flow(
     samples = _tcp_flows(result)
     for axes, (label, quantity) in zip(all_axes, panels, strict=True):
         series = [
-            _Series(_flow_name(result, flow), rows["time_ns"] / _NS_PER_S, quantity(rows))
-            for flow, rows in samples
+            _Series(name, rows["time_ns"] / _NS_PER_S, quantity(rows)) for name, rows in samples
         ]
         _draw(axes, series, noun="flows", legend=axes is all_axes[0])
         axes.set_ylabel(label)
@@ -347,50 +348,51 @@ def _draw_crowd(axes: Axes, series: list[_Series], noun: str) -> None:
     axes.plot(time_s, middle, color=PALETTE[0], label="median")
 
 
-def _rates(result: Result, flow: int, rows: dict[str, Array], last_ns: float) -> _Series:
+def _rates(result: Result, name: str, rows: dict[str, Array], last_ns: float) -> _Series:
     """Return a flow's goodput in Mbit/s over stretches that suit every flow up to ``last_ns``."""
     time_ns, delivered_bytes = rows["time_ns"], rows["delivered_bytes"]
     interval_ns = float(result.plan["sample_interval_ns"] or 1)
     intervals = max(1, round(last_ns / interval_ns / _GOODPUT_BINS))
     at = np.unique(np.append(np.arange(0, time_ns.size, intervals), max(time_ns.size - 1, 0)))
     if time_ns.size < 2:  # noqa: PLR2004 - a rate needs two moments
-        return _Series(_flow_name(result, flow), np.empty(0), np.empty(0))
+        return _Series(name, np.empty(0), np.empty(0))
     elapsed_s = np.diff(time_ns[at]) / _NS_PER_S
     bits = np.diff(delivered_bytes[at]) * 8
     rate = np.divide(bits, elapsed_s, out=np.zeros_like(bits), where=elapsed_s > 0) / 1e6
     # Drawn as steps from the start of each stretch; the last value is held to the end.
-    return _Series(_flow_name(result, flow), time_ns[at] / _NS_PER_S, np.append(rate, rate[-1]))
+    return _Series(name, time_ns[at] / _NS_PER_S, np.append(rate, rate[-1]))
 
 
-def _flow_name(result: Result, flow: int) -> str:
-    return f"{result.plan['flows'][flow]['name']} ({result.flow_directions[flow]})"
+def _flow_names(result: Result) -> list[str]:
+    """Return what to call each flow of the plan."""
+    ways = zip(result.plan["flows"], result.flow_directions, strict=True)
+    return [f"{flow['name']} ({direction})" for flow, direction in ways]
 
 
-def _tcp_flows(result: Result) -> list[tuple[int, dict[str, Array]]]:
-    """Return the samples of each flow that has some, in the order of the plan."""
+def _tcp_flows(result: Result) -> list[tuple[str, dict[str, Array]]]:
+    """Return name and samples of each flow that has some, in the order of the plan."""
     _require_samples(result)
-    return _parts(result.tables["flow_samples"], "flow")
+    return _parts(result.tables["flow_samples"], "flow", _flow_names(result))
 
 
 def _directions(result: Result) -> list[tuple[str, dict[str, Array]]]:
     _require_samples(result)
     names = result.manifest["names"]["directions"]
-    parts = _parts(result.tables["direction_samples"], "direction")
-    return [(names[number], rows) for number, rows in parts]
+    return _parts(result.tables["direction_samples"], "direction", names)
 
 
-def _parts(table: pl.DataFrame, key: str) -> list[tuple[int, dict[str, Array]]]:
+def _parts(table: pl.DataFrame, key: str, names: list[str]) -> list[tuple[str, dict[str, Array]]]:
     """Return the rows for each number in the column ``key``, as floats with NaN for null."""
-    parts = table.partition_by(key, as_dict=True, maintain_order=True)
+    ordered = table.sort(key, maintain_order=True)
+    numbers, starts = np.unique(ordered[key].to_numpy(), return_index=True)
+    # Whole columns first: a table may have thousands of parts.
+    columns = {
+        name: ordered[name].cast(float).fill_null(np.nan).to_numpy() for name in table.columns
+    }
+    ends = [*starts[1:], table.height]
     return [
-        (
-            number,
-            {
-                name: np.asarray(rows[name].cast(float).fill_null(np.nan).to_numpy())
-                for name in rows.columns
-            },
-        )
-        for (number,), rows in sorted(parts.items())
+        (names[number], {name: values[start:end] for name, values in columns.items()})
+        for number, start, end in zip(numbers, starts, ends, strict=True)
     ]
 
 

@@ -222,7 +222,7 @@ def _figures(result: Result) -> list[str]:
     ]
     parts += _exchange_times(result)
     if not plots.has_drops(result):
-        parts.append(_html.paragraph("No packet was dropped."))
+        parts.append(_html.paragraph("The link dropped no packet."))
     return parts
 
 
