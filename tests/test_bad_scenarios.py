@@ -127,7 +127,7 @@ CASES = [
     changed("CoDel with a limit in time", FORWARD, "  forward: {queue: {discipline: codel, limit: 50 ms}}\n", 4, "link.forward.queue.limit", 'read "50 ms"', "a limit of codel is one of", "packets"),
     changed("priorities with a limit in time", FORWARD, "  forward: {queue: {discipline: strict_priority, limit: 50 ms}}\n", 4, "link.forward.queue.limit", "a limit of strict_priority"),
     changed("selective drop without a limit", FORWARD, "  forward: {queue: {discipline: selective_drop, limit: unlimited}}\n", 4, "link.forward.queue.limit", 'read "unlimited"'),
-    changed("a flow's share as a time", FORWARD, "  forward: {queue: {discipline: per_flow_drop_tail, per_flow_limit: 5 ms}}\n", 4, "link.forward.queue.per_flow_limit", 'read "5 ms"'),
+    changed("a flow's share as a time", FORWARD, "  forward: {queue: {discipline: per_flow_drop_tail, per_flow_limit: 5 ms}}\n", 4, "link.forward.queue.per_flow_limit", 'read "5 ms"', "a limit of a flow's share is one of"),
     changed("a flow's share below a packet", FORWARD, "  forward: {queue: {discipline: per_flow_drop_tail, per_flow_limit: 1 kB}}\n", 4, "link.forward.queue.per_flow_limit", "1500 IP bytes"),
     changed("cells fewer than a packet's", FORWARD, "  forward: {framing: aal5, queue: {limit: 31 cells}}\n", 4, 'read "31 cells"', "1696 link bytes"),
     changed("part of a cell", FORWARD, "  forward: {queue: {limit: 0.3 cells}}\n", 4, 'read "0.3 cells"', "not a whole number"),

@@ -79,7 +79,7 @@ def test_the_options_of_one_framing_are_not_laid_over_another() -> None:
 
 
 def test_every_discipline_resolves_with_its_defaults_alone() -> None:
-    """The published values: RFC 8289, RFC 8290, Floyd 1997, ATM Forum 97-0616."""
+    """The published values: RFC 8289, RFC 8290, Floyd 1997, Goyal and others 1997."""
     hundred = {"unit": "packets", "value": 100}
     expected: dict[str, dict[str, Any]] = {
         "drop_tail": {"limit": hundred},
@@ -138,6 +138,11 @@ def test_options_of_a_discipline_resolve() -> None:
         300,
         16,
     )
+
+
+def test_a_queue_with_shares_may_have_a_limit_in_time() -> None:
+    queue = queue_of({"discipline": "per_flow_drop_tail", "limit": "50 ms"})
+    assert queue["limit"] == {"unit": "time_ns", "value": 50_000_000}
 
 
 def test_thresholds_of_red_are_three_to_one_by_default() -> None:

@@ -73,8 +73,8 @@ class DropTail(_Queue):
 class Red(_Queue):
     """Random early detection (Floyd and Jacobson, 1993): drop the sooner the longer the queue.
 
-    The defaults are Floyd's recommendations of 1997 ("RED: Discussions of Setting Parameters") and
-    of 2000 (the gentle variant).
+    Weight and ``min_threshold`` are those of that paper, ``max_threshold`` and ``max_probability``
+    Floyd's of 1997 ("RED: Discussions of Setting Parameters"), ``gentle`` his of 2000.
     """
 
     discipline: Literal["red"] = "red"
@@ -133,7 +133,8 @@ class PerFlowDropTail(_Queue):
 
     # Both limits: the defaults of the discipline "fq" of Linux, the usual one with a limit a flow.
     default_limit: ClassVar[str] = "10000 packets"
-    limit_units: ClassVar[tuple[LimitUnit, ...]] = (*_SPACE, "unlimited")
+    # All flows wait for one transmitter, so a time is no share of it.
+    share_units: ClassVar[tuple[LimitUnit, ...]] = (*_SPACE, "unlimited")
 
     discipline: Literal["per_flow_drop_tail"] = "per_flow_drop_tail"
     """``per_flow_drop_tail``."""
@@ -156,7 +157,7 @@ class EarlyPacketDiscard(_Queue):
 
 
 class SelectiveDrop(_Queue):
-    """Selective drop (Goyal and others, ATM Forum 97-0616): above a threshold the heavy flows lose.
+    """Selective drop (Goyal and others, "UBR+", 1997): above a threshold the heavy flows lose.
 
     A packet is dropped when more than ``threshold`` of the limit is used and its flow has more than
     ``load_ratio`` times its fair share of what waits.
@@ -166,9 +167,11 @@ class SelectiveDrop(_Queue):
 
     discipline: Literal["selective_drop"] = "selective_drop"
     """``selective_drop``."""
-    threshold: ShareAboveZero = 0.9  # R in ATM Forum 97-0616
+    threshold: ShareAboveZero = 0.9  # R of Goyal and others
     """The share of the limit above which flows are judged, 0 to 1; R in the source."""
-    load_ratio: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = 0.8  # Z there
+    load_ratio: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = (
+        0.8  # Z of Goyal and others
+    )
     """How much of its fair share a flow may have waiting; Z in the source."""
 
 

@@ -39,6 +39,7 @@ from bentpipe.scenario import (
 from bentpipe.units import (
     BDP_SCALE,
     LARGEST,
+    LimitUnit,
     format_duration,
     parse_duration,
     parse_packets,
@@ -77,6 +78,14 @@ class _Load:
     rate_bps: int
     ip_packet_bytes: int
     link_packet_bits: int
+
+
+@dataclass(frozen=True)
+class _Allowed:
+    """Which units a limit may have, and what to call what it limits."""
+
+    what: str
+    units: tuple[LimitUnit, ...]
 
 
 def link_plan(scenario: Scenario, flows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -170,7 +179,8 @@ def _channel(bit_error_rate: float | None) -> dict[str, Any]:
 def _queue(queue: Queue, load: _Load, path: FieldPath) -> dict[str, Any]:
     discipline = queue.discipline or "drop_tail"
     written = QUEUES[discipline].default_limit if queue.limit is None else queue.limit
-    limit = _limit(written, queue, load, (*path, "limit"))
+    units = QUEUES[discipline].limit_units
+    limit = _limit(written, _Allowed(discipline, units), load, (*path, "limit"))
     return {"discipline": discipline, "limit": limit, **_options(queue, load, path)}
 
 
@@ -187,7 +197,8 @@ def _options(queue: Queue, load: _Load, path: FieldPath) -> dict[str, Any]:
             quantum_bytes = parse_size(queue.quantum)
             options = {**_codel(queue), "quantum_bytes": quantum_bytes, "queues": queue.queues}
         case PerFlowDropTail():
-            share = _limit(queue.per_flow_limit, queue, load, (*path, "per_flow_limit"))
+            allowed = _Allowed("a flow's share", queue.share_units)
+            share = _limit(queue.per_flow_limit, allowed, load, (*path, "per_flow_limit"))
             options = {"per_flow_limit": share}
         case EarlyPacketDiscard():
             options = {"threshold": queue.threshold}
@@ -235,16 +246,16 @@ def _codel(queue: CoDel | FqCoDel) -> dict[str, Any]:
     }
 
 
-def _limit(written: str, queue: Queue, load: _Load, path: FieldPath) -> dict[str, Any]:
+def _limit(written: str, allowed: _Allowed, load: _Load, path: FieldPath) -> dict[str, Any]:
     limit = parse_queue_limit(written)
     unit, value = limit.unit, limit.value
     read = f'read "{written}"'
     if unit == "bdp_millionths":
         unit, value = "link_bytes", floor(load.bdp_bytes * (value or 0) / BDP_SCALE)
         read = f"{read} ({value} link bytes here)"
-    if unit not in queue.limit_units:
-        allowed = ", ".join(_LIMIT_NAMES[each] for each in queue.limit_units)
-        raise PlanningError(path, f"{read}; a limit of {queue.discipline} is one of: {allowed}")
+    if unit not in allowed.units:
+        names = ", ".join(_LIMIT_NAMES[each] for each in allowed.units)
+        raise PlanningError(path, f"{read}; a limit of {allowed.what} is one of: {names}")
     if value is None:
         return {"unit": unit}
     # Sending a packet takes the time of its framing too.
