@@ -260,7 +260,7 @@ impl Probe {
 
 impl Engine for Probe {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
-        cx.trace(cx.now(), EventKind::Enqueued, packet);
+        cx.trace(cx.now(), EventKind::Enqueued, &packet);
         if port == SIDE {
             self.say("side");
             cx.send(OUT, *packet);

@@ -95,15 +95,19 @@ impl Books {
         self.pushed.add(bytes);
         self.link_bytes += link_bytes(bytes);
         let frame = framing().frame(bytes);
-        head.push(now, Queued { packet, frame, entered: now }, &mut |cause, lost| {
-            assert_eq!(cause, DropCause::QueueFull, "at arrival");
-            self.lost.add(lost.bytes);
-            self.link_bytes -= link_bytes(lost.bytes);
-            // A packet refused at the tail leaves the older ones of its flow in the queue.
-            if lost.id != id {
-                leaves_in_order(&mut self.next, lost);
-            }
-        });
+        head.push(
+            now,
+            Queued { packet: Box::new(packet), frame, entered: now },
+            &mut |cause, lost| {
+                assert_eq!(cause, DropCause::QueueFull, "at arrival");
+                self.lost.add(lost.bytes);
+                self.link_bytes -= link_bytes(lost.bytes);
+                // A packet refused at the tail leaves the older ones of its flow in the queue.
+                if lost.id != id {
+                    leaves_in_order(&mut self.next, lost);
+                }
+            },
+        );
     }
 
     fn pop(&mut self, head: &mut Head, now: Instant) {

@@ -176,6 +176,7 @@ impl Engine for Processor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Outbox;
     use crate::graph::Graph;
     use crate::packet::{Body, FlowId, Maker, PacketId};
     use crate::trace::{Event, NodeId, VecTrace};
@@ -301,13 +302,13 @@ mod tests {
     fn a_place_is_free_at_the_moment_when_it_is_left() {
         let config = ProcessorConfig { packets_per_second: 1_000, ..snip(1) };
         let mut processor = Processor::new(config).expect("a rate");
-        let mut outbox = Vec::new();
+        let mut outbox = Outbox::new();
         for (at, sequence) in [(0, 0), (0, 1), (1, 2)] {
             let now = Instant::from_millis(at);
             let mut cx = Cx::new(now, NodeId(0), &mut outbox, None);
-            processor.input(&mut cx, Processor::LAN, &packet(now, sequence, 40));
+            processor.input(&mut cx, Processor::LAN, Box::new(packet(now, sequence, 40)));
         }
-        assert_eq!(outbox.len(), 1);
+        assert_eq!(outbox.drain().count(), 1);
         assert_eq!(processor.counters().dropped[LAN], Count::default());
     }
 

@@ -154,9 +154,11 @@ impl Endpoint {
     pub fn hear(&mut self, cx: &mut Cx<'_>, packet: &Packet) {
         self.received.add(packet.bytes);
         match &packet.body {
-            Body::Segment(segment) => self.on_segment(cx, packet, segment),
+            Body::Segment(segment) if segment.connection == self.connection => {
+                self.on_segment(cx, packet, segment);
+            }
             // A datagram of this flow would be somebody's mistake in wiring; a host ignores it.
-            Body::Datagram { .. } => {}
+            Body::Segment(_) | Body::Datagram { .. } => {}
         }
     }
 

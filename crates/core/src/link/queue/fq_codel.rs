@@ -377,7 +377,7 @@ mod tests {
         let hash = |connection| {
             let segment = crate::tcp::Segment { connection, ..Default::default() };
             let packet = queued(0, 0, 100, 0).packet;
-            queue.hash(&Packet { body: Body::Segment(segment), ..packet })
+            queue.hash(&Packet { body: Body::Segment(segment), ..*packet })
         };
         assert_ne!(hash(0), hash(1));
         assert_eq!(hash(0), queue.hash(&queued(0, 5, 40, 0).packet));

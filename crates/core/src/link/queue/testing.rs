@@ -11,7 +11,7 @@ pub(super) fn queued(flow: u32, serial: u64, bytes: u32, millis: u64) -> Queued 
     let (flow, entered) = (FlowId(flow), Instant::from_millis(millis));
     let id = PacketId::new(flow, Maker::Sender, serial);
     let body = Body::Datagram { sequence: serial };
-    let packet = Packet { id, born: entered, flow, bytes, body };
+    let packet = Box::new(Packet { id, born: entered, flow, bytes, body });
     Queued { packet, frame: Bits::from(Bytes(u64::from(bytes) + 8)), entered }
 }
 

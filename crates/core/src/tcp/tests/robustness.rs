@@ -63,9 +63,10 @@ fn segments_of_another_connection_are_ignored() {
         let packet = Packet { id, born: Instant::START, flow: FlowId(0), bytes: 40, body };
         for endpoint in &mut endpoints {
             let mut cx = Cx::new(Instant::START, NodeId(0), &mut sent, None);
-            endpoint.input(&mut cx, Endpoint::NET, &packet);
+            endpoint.hear(&mut cx, &packet);
         }
     }
+    let sent: Vec<_> = sent.drain().collect();
     let answers = sent.iter().map(|(_, _, packet)| match packet.body {
         Body::Segment(segment) => segment.connection,
         Body::Datagram { .. } => unreachable!("an endpoint sends segments"),
