@@ -1,7 +1,5 @@
 //! The contract of every engine: two verbs and a question.
 
-use std::collections::VecDeque;
-
 use crate::packet::{Packet, Port};
 use crate::time::Instant;
 use crate::trace::{DropCause, Event, EventKind, NodeId, Trace};
@@ -22,6 +20,24 @@ pub trait Engine {
     /// can change that. Constant time; the answer may change only after `input` or `wake`.
     fn next_wake(&self) -> Option<Instant>;
 
+    /// [`Engine::input`], and then the answer of [`Engine::next_wake`]: what a loop does, in one step
+    /// for engines that are chosen at run time.
+    fn input_and_ask(
+        &mut self,
+        cx: &mut Cx<'_>,
+        port: Port,
+        packet: Box<Packet>,
+    ) -> Option<Instant> {
+        self.input(cx, port, packet);
+        self.next_wake()
+    }
+
+    /// [`Engine::wake`], and then the answer of [`Engine::next_wake`].
+    fn wake_and_ask(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
+        self.wake(cx);
+        self.next_wake()
+    }
+
     /// What came in, went out, was lost and is still held, as of the last call.
     fn ledger(&self) -> Ledger;
 }
@@ -41,7 +57,10 @@ pub struct Cx<'a> {
 /// hundred bytes from engine to engine cost more than most engines do.
 #[derive(Clone, Debug, Default)]
 pub struct Outbox {
-    sent: VecDeque<(NodeId, Port, Box<Packet>)>,
+    /// `None` where a packet was taken; all of it is forgotten when the last one is.
+    sent: Vec<(NodeId, Port, Option<Box<Packet>>)>,
+    taken: usize,
+    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
     spare: Vec<Box<Packet>>,
 }
 
@@ -54,7 +73,17 @@ impl Outbox {
 
     /// Takes what was sent: by whom, from which port, and the packet.
     pub fn drain(&mut self) -> impl Iterator<Item = (NodeId, Port, Packet)> + '_ {
-        self.sent.drain(..).map(|(node, port, packet)| (node, port, *packet))
+        std::iter::from_fn(|| self.next()).map(|(node, port, packet)| (node, port, *packet))
+    }
+
+    fn next(&mut self) -> Option<(NodeId, Port, Box<Packet>)> {
+        let Some((node, port, packet)) = self.sent.get_mut(self.taken) else {
+            self.sent.clear();
+            self.taken = 0;
+            return None;
+        };
+        self.taken += 1;
+        packet.take().map(|packet| (*node, *port, packet))
     }
 
     /// A packet in a place of its own, in that of one that is no more if there is any.
@@ -90,7 +119,7 @@ impl<'a> Cx<'a> {
 
     /// The next packet of those sent, by whom, from which port.
     pub(crate) fn next_sent(&mut self) -> Option<(NodeId, Port, Box<Packet>)> {
-        self.outbox.sent.pop_front()
+        self.outbox.next()
     }
 
     /// A packet in a place of its own.
@@ -117,7 +146,7 @@ impl<'a> Cx<'a> {
 
     /// Sends a packet that came in out of `port`, now.
     pub fn pass(&mut self, port: Port, packet: Box<Packet>) {
-        self.outbox.sent.push_back((self.node, port, packet));
+        self.outbox.sent.push((self.node, port, Some(packet)));
     }
 
     /// The packet is no more. One that is merely dropped is no more either; this keeps its place for

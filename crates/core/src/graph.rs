@@ -211,9 +211,7 @@ impl<E: Engine> Graph<E> {
             self.last_event = at;
             self.count_call();
             cx.turn(at, node);
-            let engine = &mut self.engines[node.0 as usize];
-            engine.wake(cx);
-            let next = engine.next_wake();
+            let next = self.engines[node.0 as usize].wake_and_ask(cx);
             assert!(next.is_none_or(|next| next > at), "a wake-up at {at} left work undone");
             self.wakes.set(node, next);
             self.settle(cx);
@@ -247,9 +245,7 @@ impl<E: Engine> Graph<E> {
         self.last_event = self.now;
         self.count_call();
         cx.turn(self.now, node);
-        let engine = &mut self.engines[node.0 as usize];
-        engine.input(cx, port, packet);
-        let next = engine.next_wake();
+        let next = self.engines[node.0 as usize].input_and_ask(cx, port, packet);
         debug_assert!(next.is_none_or(|next| next >= self.now), "a deadline in the past");
         self.wakes.ask(node, next);
     }

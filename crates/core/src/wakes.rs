@@ -82,6 +82,7 @@ impl Wakes {
     }
 
     /// Notes that `node` next wants to wake at `at`, unless its key is due before that anyway.
+    #[inline]
     pub(crate) fn ask(&mut self, node: NodeId, at: Option<Instant>) {
         let (subtree, leaf) = place_of(node);
         let key = self.subtrees[subtree][leaf];
@@ -103,23 +104,26 @@ impl Wakes {
         }
         let tree = self.subtrees[subtree].as_mut_slice();
         let mut place = leaf;
-        loop {
-            tree[place] = least;
-            if place == 1 {
-                break;
-            }
+        tree[place] = least;
+        while place > 1 {
             least = least.min(tree[place ^ 1]);
             place /= 2;
             if tree[place] == least {
                 return;
             }
+            tree[place] = least;
         }
+        // From here up, each inner node has the subtree on one side and the rest of the spine on the
+        // other.
+        least = least.min(self.spine[subtree + 1]);
         for spine in (0..=subtree).rev() {
-            let least = self.subtrees[spine][1].min(self.spine[spine + 1]);
             if self.spine[spine] == least {
                 return;
             }
             self.spine[spine] = least;
+            if spine > 0 {
+                least = least.min(self.subtrees[spine - 1][1]);
+            }
         }
     }
 }

@@ -75,6 +75,19 @@ impl Engine for Node {
         each!(self, engine => engine.next_wake())
     }
 
+    fn input_and_ask(
+        &mut self,
+        cx: &mut Cx<'_>,
+        port: Port,
+        packet: Box<Packet>,
+    ) -> Option<Instant> {
+        each!(self, engine => engine.input_and_ask(cx, port, packet))
+    }
+
+    fn wake_and_ask(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
+        each!(self, engine => engine.wake_and_ask(cx))
+    }
+
     fn ledger(&self) -> Ledger {
         each!(self, engine => engine.ledger())
     }
