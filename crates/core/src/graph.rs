@@ -25,21 +25,22 @@ pub const CALLS_AT_ONE_INSTANT_MAX: u64 = 50_000_000;
 pub const PORTS_MAX: usize = 4;
 
 /// Where packets sent out of one port go.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 enum Wire {
     /// Nobody is there: the packet leaves the graph.
     #[default]
     Egress,
     /// To one port of one engine.
     To(NodeId, Port),
-    /// To the engine that serves the packet's flow, by flow number.
-    ByFlow(Arc<[(NodeId, Port)]>),
+    /// To the engine that serves the packet's flow, by flow number, in the table with this number.
+    ByFlow(u32),
 }
 
 /// A set of engines and their wires.
 pub struct Graph<E> {
     engines: Vec<E>,
     wires: Vec<[Wire; PORTS_MAX]>,
+    tables: Vec<Arc<[(NodeId, Port)]>>,
     wakes: Wakes,
     outbox: Outbox,
     egress: Vec<(Instant, NodeId, Port, Packet)>,
@@ -56,6 +57,7 @@ impl<E: Engine> Default for Graph<E> {
         Self {
             engines: Vec::new(),
             wires: Vec::new(),
+            tables: Vec::new(),
             wakes: Wakes::default(),
             outbox: Outbox::new(),
             egress: Vec::new(),
@@ -90,7 +92,9 @@ impl<E: Engine> Graph<E> {
     /// Wires a port to one destination for each flow, by flow number. Wires with equal destinations
     /// may share one table: with a thousand terminals, a table each would not fit in memory.
     pub fn connect_by_flow(&mut self, from: (NodeId, Port), to: impl Into<Arc<[(NodeId, Port)]>>) {
-        *self.wire(from) = Wire::ByFlow(to.into());
+        let table = u32::try_from(self.tables.len()).expect("fewer tables than ports of engines");
+        self.tables.push(to.into());
+        *self.wire(from) = Wire::ByFlow(table);
     }
 
     fn wire(&mut self, from: (NodeId, Port)) -> &mut Wire {
@@ -261,10 +265,10 @@ impl<E: Engine> Graph<E> {
     }
 
     fn destination(&self, from: NodeId, port: Port, flow: FlowId) -> Option<(NodeId, Port)> {
-        match &self.wires[from.0 as usize][usize::from(port.0)] {
+        match self.wires[from.0 as usize][usize::from(port.0)] {
             Wire::Egress => None,
-            Wire::To(node, port) => Some((*node, *port)),
-            Wire::ByFlow(table) => Some(table[flow.0 as usize]),
+            Wire::To(node, port) => Some((node, port)),
+            Wire::ByFlow(table) => Some(self.tables[table as usize][flow.0 as usize]),
         }
     }
 }
