@@ -9,6 +9,10 @@ use crate::time::Instant;
 ///
 /// A TCP endpoint fed random segments does little of what it can. Put into a graph in its place, a
 /// recorder hears a whole conversation; its script then drives the endpoint alone.
+///
+/// What is due at the instant of an input is done before it, as in the runs of [`super::check`]. A
+/// graph leaves that order to chance, and an endpoint that repeats a segment just before the ACK of
+/// it, and not just after, would need an ACK more than the script has.
 #[derive(Debug)]
 pub struct Recorder<E> {
     engine: E,
@@ -31,6 +35,9 @@ impl<E: Engine> Recorder<E> {
 
 impl<E: Engine> Engine for Recorder<E> {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
+        if self.engine.next_wake().is_some_and(|due| due <= cx.now()) {
+            self.engine.wake(cx);
+        }
         self.script.push((cx.now(), port, *packet));
         self.engine.input(cx, port, packet);
     }
