@@ -1,0 +1,68 @@
+"""Count the instructions of a packet-hop, and fail if there are more than the last time.
+
+Usage: `python benches/instructions.py BENCH_PROGRAM FOLDER`. Instructions do not depend on what else a
+machine does, so they guard the inner loop where times cannot. Each scenario runs under callgrind for
+two durations; the difference leaves out the start and the end of a run.
+
+The limits in `instructions.json` are some 3 percent above what was counted when they were set, with
+the compiler that `rust-version` names. A change that lowers the count lowers its limit too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import bentpipe
+
+_HERE: Final = Path(__file__).parent
+_SCENARIOS: Final = {
+    "osu_geo_15": ("osu-geo-15.yaml", (20, 30)),
+    "jpl_cell": ("jpl-cell.yaml", (15, 30)),
+    "channels_50": ("channels-50.yaml", (20, 40)),
+}
+
+
+def main(program: str, folder: Path) -> int:
+    """Count, print, and return the exit code."""
+    if shutil.which("valgrind") is None:
+        print("make instructions needs valgrind: apt-get install valgrind", file=sys.stderr)
+        return 3
+    folder.mkdir(parents=True, exist_ok=True)
+    limits: dict[str, int] = json.loads((_HERE / "instructions.json").read_text())
+    failed = False
+    for name, (file, durations) in _SCENARIOS.items():
+        counts = [_run(program, folder, name, file, seconds) for seconds in durations]
+        (first_instructions, first_hops), (instructions, hops) = counts
+        per_hop = (instructions - first_instructions) / (hops - first_hops)
+        over = per_hop > limits[name]
+        failed |= over
+        verdict = "MORE THAN ALLOWED" if over else "ok"
+        print(f"{name}: {per_hop:.0f} instructions a packet-hop, at most {limits[name]}: {verdict}")
+    return 1 if failed else 0
+
+
+def _run(program: str, folder: Path, name: str, file: str, seconds: int) -> tuple[int, int]:
+    """Return the instructions of one run of ``seconds``, and its packet-hops."""
+    data = bentpipe.load(_HERE.parent / "scenarios" / file).to_dict()
+    data |= {"duration": f"{seconds} s"}
+    for flow in data["traffic"]:
+        # What would go on after the end stops with it.
+        flow |= {"duration": f"{seconds} s"} if "duration" in flow else {}
+    plan = folder / f"{name}-{seconds}.json"
+    plan.write_text(json.dumps(bentpipe.from_dict(data).plan()))
+    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", program]
+    done = subprocess.run([*command, "--once", str(plan)], capture_output=True, text=True, check=True)
+    counted = re.search(r"Collected : (\d+)", done.stderr)
+    if counted is None:
+        raise RuntimeError(f"callgrind printed no count: {done.stderr}")
+    return int(counted.group(1)), int(done.stdout)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
