@@ -269,8 +269,10 @@ impl Endpoint {
         if !self.opens && self.peer_initial.is_none() {
             return;
         }
-        while let Some(outgoing) = self.sender.next_segment(cx.now()) {
-            self.emit(cx, outgoing);
+        if !self.sender.is_idle() {
+            while let Some(outgoing) = self.sender.next_segment(cx.now()) {
+                self.emit(cx, outgoing);
+            }
         }
         if self.peer_initial.is_some() && self.receiver.wants_ack(cx.now()) {
             let position = self.sender.max();

@@ -329,6 +329,13 @@ impl Sender {
         }
     }
 
+    /// Whether there is nothing to send and nothing outstanding: so it is with the receiving side of a
+    /// transfer nearly all the time.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.una == self.max && self.una == self.written && !self.closed && !self.probe_due
+    }
+
     /// The next segment that may leave, if any; it counts as sent. Call until `None`.
     pub fn next_segment(&mut self, now: Instant) -> Option<Outgoing> {
         if self.una == 0 {
