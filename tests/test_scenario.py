@@ -133,6 +133,7 @@ def test_every_example_is_a_scenario(example: Path) -> None:
 
 def test_there_are_the_examples_that_the_documentation_names() -> None:
     assert [path.stem for path in EXAMPLES] == [
+        "channels-50",
         "conference",
         "fq-codel",
         "geo-bulk",

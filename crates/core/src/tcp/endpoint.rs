@@ -9,7 +9,8 @@ use super::config::Config;
 use super::exchange::{Ack, Outgoing};
 use super::receiver::{Receiver, UNSCALED_WINDOW_MAX, WINDOW_SHIFT_MAX};
 use super::segment::{
-    Offer, SACK_BLOCKS_MAX, SackBlocks, Segment, TIMESTAMP_OPTION_BYTES, Timestamps,
+    IPV4_HEADER_BYTES, Offer, SACK_BLOCKS_MAX, SackBlocks, Segment, TCP_HEADER_BYTES,
+    TIMESTAMP_OPTION_BYTES, Timestamps,
 };
 use super::sender::Sender;
 use super::seq::{Position, Wire};
@@ -191,10 +192,12 @@ impl Endpoint {
         if self.facts.established.is_none() && self.sender.opened() {
             self.facts.established = Some(now);
         }
-        let delivered = self.receiver.delivered();
-        self.receiver.on_segment(now, position, segment, self.sender.rtt().srtt());
-        if segment.payload > 0 {
-            self.note_data(now, packet, delivered);
+        if segment.sequence_length() > 0 {
+            let delivered = self.receiver.delivered();
+            self.receiver.on_segment(now, position, segment, self.sender.rtt().srtt());
+            if segment.payload > 0 {
+                self.note_data(now, packet, delivered);
+            }
         }
         self.flush(cx);
     }
@@ -235,6 +238,10 @@ impl Endpoint {
     fn on_ack(&mut self, now: Instant, segment: &Segment, position: Position) {
         let anchor = self.sender.una();
         let shift = if segment.syn { 0 } else { self.agreed.peer_shift };
+        let window = u64::from(segment.window) << shift;
+        if self.sender.only_window(now, position, window) {
+            return;
+        }
         let mut blocks = [(0, 0); SACK_BLOCKS_MAX];
         let mut count = 0;
         if self.agreed.sack && !segment.sack.as_slice().is_empty() {
@@ -252,7 +259,7 @@ impl Endpoint {
             now,
             &Ack {
                 position,
-                window: u64::from(segment.window) << shift,
+                window,
                 sack: &blocks[..count],
                 timestamp_rtt: echo.map(|timestamps| since_tick(now, timestamps.echo)),
                 pure: segment.sequence_length() == 0,
@@ -319,8 +326,10 @@ impl Endpoint {
         if payload == 0 && self.agreed.sack {
             self.report_holes(&mut packet.body);
         }
-        let Body::Segment(segment) = &packet.body else { return };
-        packet.bytes = segment.ip_bytes();
+        packet.bytes = match &packet.body {
+            Body::Segment(segment) if syn || stamped || payload == 0 => segment.ip_bytes(),
+            _ => IPV4_HEADER_BYTES + TCP_HEADER_BYTES + payload,
+        };
         packet.id = PacketId::new(self.flow, self.maker, self.serial);
         packet.born = now;
         packet.flow = self.flow;

@@ -12,6 +12,15 @@ pub(super) const WINDOW_SHIFT_MAX: u8 = 14;
 /// The largest window that the field can carry unscaled.
 pub(super) const UNSCALED_WINDOW_MAX: u64 = 65_535;
 
+/// What the last segment said, so that it is not worked out again for each one that the sending side of
+/// a transfer makes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    next: Position,
+    open: u64,
+    field: u64,
+}
+
 /// See the module's description.
 #[derive(Clone, Debug)]
 pub struct Receiver {
@@ -30,6 +39,7 @@ pub struct Receiver {
     shift: u8,
     scales: bool,
     buffer: AutoTuning,
+    told: Told,
     unacked_segments: u32,
     unacked_since: Option<Instant>,
     quick_left: u32,
@@ -53,6 +63,7 @@ impl Receiver {
             shift,
             scales: config.window_scaling,
             buffer: AutoTuning::new(config),
+            told: Told::default(),
             unacked_segments: 0,
             unacked_since: None,
             quick_left: config.acks.quick_segments,
@@ -187,14 +198,20 @@ impl Receiver {
         self.unacked_segments = 0;
         self.unacked_since = None;
         self.ack_now = false;
+        let open = self.open_window();
+        if self.told.next == self.next && self.told.open == open && !syn {
+            return (self.next, self.told.field);
+        }
         // A SYN's window is never scaled (RFC 7323, section 2.2).
         let shift = if syn { 0 } else { self.shift };
         // RFC 9293, 3.8.6: the right edge never moves back, so what the field cannot tell exactly is
         // rounded up where rounding down would move it (RFC 7323, 2.4).
-        let opened = self.open_window() >> shift;
+        let opened = open >> shift;
         let promised = (self.edge.saturating_sub(self.next) + (1 << shift) - 1) >> shift;
         let field = opened.max(promised).min(UNSCALED_WINDOW_MAX);
         self.edge = self.edge.max(self.next + (field << shift));
+        // What a SYN says is in other units than what follows.
+        self.told = if syn { Told::default() } else { Told { next: self.next, open, field } };
         (self.next, field)
     }
 

@@ -154,6 +154,36 @@ impl Scoreboard {
         }
     }
 
+    /// [`Scoreboard::advance`] while nothing is reported and nothing waits: the moment at which the
+    /// newest of the arrived segments was sent, if it was sent once. `None` if it is not so, and then
+    /// nothing was done.
+    pub(super) fn advance_in_order(&mut self, una: Position) -> Option<Option<Instant>> {
+        if !self.sacked.is_empty() || !self.waiting.is_empty() {
+            return None;
+        }
+        let mut newest = None;
+        while let Some(first) = self.segments.front_mut() {
+            if first.start >= una {
+                break;
+            }
+            let arrived = first.end.min(una);
+            if first.in_flight {
+                self.pipe -= arrived - first.start;
+            }
+            first.start = arrived;
+            if arrived < first.end {
+                break;
+            }
+            if !first.retransmitted {
+                newest = newest.max(Some(first.sent_at));
+            }
+            self.segments.pop_front();
+            self.removed += 1;
+        }
+        self.unjudged = self.unjudged.max(self.removed);
+        Some(newest)
+    }
+
     /// The peer holds `start..end`. Reports what was not known before.
     pub(super) fn sack(&mut self, start: Position, end: Position, mut news: impl FnMut(Delivered)) {
         // What an ACK repeats is mostly within one known range, which no look at segments changes.

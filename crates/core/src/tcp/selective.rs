@@ -180,6 +180,14 @@ impl Selective {
         rtt: &RttEstimator,
     ) -> AckVerdict {
         let AckNews { now, una, una_before, nxt, sack, .. } = *news;
+        if sack.is_empty()
+            && self.phase == Phase::Open
+            && self.rack.is_none()
+            && let Some(newest) = self.board.advance_in_order(una)
+        {
+            let rtt = newest.map(|sent_at| now.saturating_since(sent_at));
+            return AckVerdict { rtt, growth_bytes: una - una_before, ..AckVerdict::default() };
+        }
         let pipe_and_sacked = self.board.sacked_bytes();
         let mut verdict = AckVerdict::default();
         let mut newest: Option<Instant> = None;

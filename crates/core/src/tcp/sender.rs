@@ -50,6 +50,8 @@ pub struct Sender {
     last_activity: Instant,
     /// The segment whose round trip is being timed: where it ends and when it was sent.
     timed: Option<(Position, Instant)>,
+    /// Whether tail loss probes are sent at all.
+    probes: bool,
     probe_due: bool,
     window_probe_due: bool,
     /// Whether the congestion window, not the application or the peer, stopped the last sending.
@@ -86,6 +88,7 @@ impl Sender {
             probe_at: None,
             last_activity: Instant::START,
             timed: None,
+            probes: false,
             probe_due: false,
             window_probe_due: false,
             limited_by_window: false,
@@ -101,6 +104,7 @@ impl Sender {
         if sack {
             let selective = Selective::new(segment, config.rack_tlp, config.prr);
             self.recovery = Recovery::Selective(selective);
+            self.probes = config.rack_tlp;
         }
     }
 
@@ -187,6 +191,23 @@ impl Sender {
         self.counters
     }
 
+    fn note_window(&mut self, position: Position, window: u64) {
+        self.edge = self.edge.max(position + window);
+        self.window_max = self.window_max.max(window);
+    }
+
+    /// Takes an ACK if the window is all it can tell, because nothing is outstanding: so it is with
+    /// every segment that reaches the receiving side of a transfer. Whether it did.
+    pub fn only_window(&mut self, now: Instant, position: Position, window: u64) -> bool {
+        let nothing_outstanding = self.una == self.max && position == self.una;
+        if nothing_outstanding && !self.awaits_probe() {
+            self.last_activity = now;
+            self.note_window(position, window);
+            return true;
+        }
+        false
+    }
+
     /// Takes an ACK.
     pub fn on_ack(&mut self, now: Instant, ack: &Ack<'_>) {
         if ack.position > self.max || ack.position < self.una {
@@ -194,13 +215,7 @@ impl Sender {
         }
         self.last_activity = now;
         let edge_before = self.edge;
-        self.edge = self.edge.max(ack.position + ack.window);
-        self.window_max = self.window_max.max(ack.window);
-        if self.una == self.max && !self.awaits_probe() {
-            // Nothing is outstanding, so only the window is news: so it is with every segment that
-            // reaches the receiving side of a transfer.
-            return;
-        }
+        self.note_window(ack.position, ack.window);
         let una_before = self.una;
         let advanced = ack.position > una_before;
         let repeats = !advanced && ack.pure && self.edge == edge_before;
@@ -476,7 +491,7 @@ impl Sender {
         }
         if end > self.max {
             self.max = end;
-            self.probe_at = Some(self.probe_time(now));
+            self.probe_at = self.probes.then(|| self.probe_time(now));
         }
         self.last_activity = now;
         self.start_timer(now);
@@ -495,7 +510,7 @@ impl Sender {
     fn restart_timers(&mut self, now: Instant) {
         let outstanding = self.una < self.max;
         self.timeout_at = outstanding.then(|| self.rtt.deadline(now));
-        self.probe_at = outstanding.then(|| self.probe_time(now));
+        self.probe_at = (outstanding && self.probes).then(|| self.probe_time(now));
     }
 
     /// RFC 8985, section 7.2: two round trips after the last new data or progress.
