@@ -18,7 +18,7 @@ from bentpipe._progress import Progress
 from bentpipe.framing import FRAMINGS
 
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
-VERBS = ["run", "validate", "presets", "framings", "report", "doctor", "schema", "study"]
+VERBS = ["run", "validate", "presets", "framings", "report", "doctor", "schema", "study", "search"]
 
 
 def test_version(bentpipe: Program) -> None:

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         json_schema,
         load,
     )
+    from bentpipe.search import Loss, NoDropRate, NoDropSearch, Trial, no_drop_rate
     from bentpipe.sweep import Job, Outcome, run_many
 
     __version__: str
@@ -85,7 +86,10 @@ _HOMES = {
     "Link": "scenario",
     "LognormalSize": "scenario",
     "LognormalTime": "scenario",
+    "Loss": "search",
     "MachineError": "errors",
+    "NoDropRate": "search",
+    "NoDropSearch": "search",
     "Outcome": "sweep",
     "PRESETS": "presets",
     "ParetoSize": "scenario",
@@ -105,11 +109,13 @@ _HOMES = {
     "Tcp": "scenario",
     "ThresholdError": "errors",
     "TimeDraw": "scenario",
+    "Trial": "search",
     "UnitError": "errors",
     "UsageError": "errors",
     "from_dict": "scenario",
     "json_schema": "scenario",
     "load": "scenario",
+    "no_drop_rate": "search",
     "run_many": "sweep",
     "simulate": "_simulate",
 }
@@ -136,7 +142,10 @@ __all__ = [
     "Link",
     "LognormalSize",
     "LognormalTime",
+    "Loss",
     "MachineError",
+    "NoDropRate",
+    "NoDropSearch",
     "Outcome",
     "ParetoSize",
     "ParetoTime",
@@ -155,12 +164,14 @@ __all__ = [
     "Tcp",
     "ThresholdError",
     "TimeDraw",
+    "Trial",
     "UnitError",
     "UsageError",
     "__version__",
     "from_dict",
     "json_schema",
     "load",
+    "no_drop_rate",
     "run_many",
     "simulate",
 ]

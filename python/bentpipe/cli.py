@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from bentpipe._cli_search import search_app
 from bentpipe._cli_study import StudyGroup
 from bentpipe.errors import BentpipeError, MachineError, ScenarioError, UsageError
 
@@ -44,6 +45,7 @@ app.add_typer(
     ),
     name="study",
 )
+app.add_typer(search_app, name="search")
 
 ScenarioFile = Annotated[Path, typer.Argument(help="A scenario file (YAML).", show_default=False)]
 Settings = Annotated[

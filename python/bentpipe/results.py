@@ -287,8 +287,8 @@ def prepare_output_folder(path: Path, *, kind: str = "run") -> None:
     """Make the folder if need be, and make sure that writing a result into it would lose nothing.
 
     Raises:
-        UsageError: it is a file, has something other than a result of this kind (``run`` or
-            ``study``) in it, or cannot be written.
+        UsageError: it is a file, has something other than a result of this kind (``run``,
+            ``study`` or ``search``) in it, or cannot be written.
     """
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path}: is a file; --out names a folder")
@@ -310,7 +310,7 @@ def prepare_output_folder(path: Path, *, kind: str = "run") -> None:
 
 
 def _kind(manifest: Mapping[str, Any]) -> str:
-    """Whether a manifest is of a single run or of a study."""
+    """Whether a manifest is of a single run, of a study or of a search."""
     return str(manifest.get("kind", "run"))
 
 

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe.errors import UsageError
-from bentpipe.results import (
-    MANIFEST,
-    REPORT,
-    RESULT_FORMAT_VERSION,
-    prepare_output_folder,
-)
+from bentpipe._folder import csv_text, json_text, write_folder
+from bentpipe.results import REPORT
 from bentpipe.studies.jpl.study import BIT_ERROR_RATES, Comparison, JplOutcome
 
 if TYPE_CHECKING:
@@ -83,38 +76,30 @@ def terminal_table(outcome: JplOutcome) -> RenderableType:
     )
 
 
-def write_folder(outcome: JplOutcome, out_dir: Path) -> Path:
-    """Write report, data and manifest, replacing a result or a study that is there.
-
-    The manifest is written last: a folder with one is complete.
+def write_outcome(outcome: JplOutcome, out_dir: Path) -> Path:
+    """Write report, data and manifest, replacing a study that is there.
 
     Raises:
         UsageError: the folder has other things in it, or cannot be written.
     """
     from bentpipe.studies.jpl._report import study_report
 
-    prepare_output_folder(out_dir, kind="study")
-    manifest = {
-        "bentpipe_version": outcome.configuration["bentpipe_version"],
-        "format_version": RESULT_FORMAT_VERSION,
-        "kind": "study",
-        "study": "jpl",
-        "interrupted": outcome.interrupted,
-        "configuration": outcome.configuration,
-    }
-    try:
-        (out_dir / MANIFEST).unlink(missing_ok=True)
-        report = study_report(outcome)
-        (out_dir / REPORT).write_text(report, encoding="utf-8", newline="\n")
-        with (out_dir / "cells.csv").open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(CSV_COLUMNS)
-            writer.writerows(_csv_rows(outcome))
-        _write_json(out_dir / "result.json", outcome.to_json())
-        _write_json(out_dir / MANIFEST, manifest)
-    except OSError as error:
-        raise UsageError(f"{out_dir}: cannot be written: {error.strerror or error}") from None
-    return out_dir
+    configuration = outcome.configuration
+    return write_folder(
+        out_dir,
+        kind="study",
+        manifest={
+            "bentpipe_version": configuration["bentpipe_version"],
+            "study": "jpl",
+            "interrupted": outcome.interrupted,
+            "configuration": configuration,
+        },
+        texts={
+            REPORT: study_report(outcome),
+            "cells.csv": csv_text(CSV_COLUMNS, _csv_rows(outcome)),
+            "result.json": json_text(outcome.to_json()),
+        },
+    )
 
 
 def _csv_rows(outcome: JplOutcome) -> Iterator[tuple[Any, ...]]:
@@ -137,7 +122,3 @@ def _csv_rows(outcome: JplOutcome) -> Iterator[tuple[Any, ...]]:
 def _by_row(comparison: Comparison) -> str:
     errors = comparison.mean_absolute_error_by_row
     return ", ".join(f"{row}: {number(errors[row])}" for row in BIT_ERROR_RATES)
-
-
-def _write_json(path: Path, data: dict[str, Any]) -> None:
-    path.write_text(f"{json.dumps(data, indent=2)}\n", encoding="utf-8")

@@ -158,9 +158,9 @@ class JplOutcome:
         Raises:
             UsageError: the folder has other things in it, or cannot be written.
         """
-        from bentpipe.studies.jpl._tables import write_folder
+        from bentpipe.studies.jpl._tables import write_outcome
 
-        return write_folder(self, out_dir)
+        return write_outcome(self, out_dir)
 
 
 def cells() -> tuple[Cell, ...]:

@@ -1,0 +1,313 @@
+"""The search for the largest rate without a loss, against limits that can be worked out."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, Program
+from test_plots_report import assert_self_contained
+
+from bentpipe import NoDropRate, NoDropSearch, ScenarioError, UsageError, from_dict, no_drop_rate
+from bentpipe import search as search_module
+from bentpipe._search_report import search_report
+from bentpipe.scenario import Scenario
+
+DUPLEX = ROOT / "scenarios" / "snip-duplex.yaml"
+
+# 1,000 packets a second can be handled. On 2 Mbit/s without framing, datagrams of 222 bytes (250 of
+# IP) come to 1,000 a second too: below, the processor binds, above, the link. What the buffers hide
+# in ten seconds is 5 of 10,000 packets.
+ONE_WAY: dict[str, Any] = {
+    "name": "one way",
+    "link": {
+        "forward": {"rate": "2 Mbit/s", "delay": "20 ms", "queue": {"limit": "5 packets"}},
+        "return": {"rate": "2 Mbit/s", "delay": "20 ms", "queue": {"limit": "5 packets"}},
+    },
+    "gateways": {"hub": {"processor": {"packets_per_second": 1000, "buffer": "5 packets"}}},
+    "traffic": [
+        {
+            "name": "test",
+            "kind": "constant_rate",
+            "direction": "forward",
+            "rate": "64 kbit/s",
+            "payload": "100 B",
+            "duration": "10 s",
+        }
+    ],
+    "duration": "11 s",
+}
+
+
+def one_way(**changes: Any) -> Scenario:
+    """Return the scenario with other fields in its only flow."""
+    data = copy.deepcopy(ONE_WAY)
+    data["traffic"][0] |= changes
+    return from_dict(data)
+
+
+def brackets(found: NoDropRate, limit_bps: float, hidden: float = 0.0006) -> bool:
+    """Whether the limit is where the search says, but for what the buffers hide."""
+    assert found.rate_bps is not None
+    assert found.fails_bps is not None
+    return found.rate_bps <= limit_bps * (1 + hidden) and limit_bps <= found.fails_bps
+
+
+# --- limits by hand -----------------------------------------------------------------------------
+
+
+def test_small_packets_are_limited_by_the_processor_and_large_ones_by_the_link() -> None:
+    found = no_drop_rate(one_way(), [50, 200, 400, 1400], resolution=0.002)
+    assert [each.payload_bytes for each in found.rates] == [50, 200, 400, 1400]
+    for size in (50, 200):
+        limited = found.rate(size)
+        assert brackets(limited, 1000 * 8 * size)
+        assert limited.packets_per_second == pytest.approx(1000, rel=0.003)
+        assert limited.first_loss is not None
+        assert (limited.first_loss.limit, limited.first_loss.place) == (
+            "packet rate",
+            "hub-processor",
+        )
+    for size in (400, 1400):
+        limited = found.rate(size)
+        # 5 of the 893 packets of 1,428 bytes that fit ten seconds are hidden, and one on its way.
+        assert brackets(limited, 2e6 * size / (size + 28), hidden=0.004)
+        assert limited.first_loss is not None
+        assert (limited.first_loss.limit, limited.first_loss.place) == ("channel", "forward")
+
+
+@pytest.mark.parametrize("resolution", [0.1, 0.01, 0.001])
+def test_the_rate_is_found_as_closely_as_was_asked(resolution: float) -> None:
+    (found,) = no_drop_rate(one_way(), [100], resolution=resolution).rates
+    assert found.settled
+    assert brackets(found, 800_000)
+    assert found.rate_bps is not None
+    assert found.fails_bps is not None
+    assert found.fails_bps - found.rate_bps <= resolution * found.rate_bps
+    # Ten packets in ten seconds first; doubled to 819,200 bit/s or more; then halved.
+    rates_bps = [trial.rate_bps for trial in found.trials]
+    assert rates_bps[:3] == [800, 1600, 3200]
+    assert len(rates_bps) <= 11 + math.ceil(math.log2(1 / resolution)) + 1
+    assert [t.rate_bps for t in found.trials if t.lost_packets == 0][-1] <= found.rate_bps
+
+
+def test_flows_both_ways_share_one_processor() -> None:
+    """Given equal rates both ways, expect each to have half of what the processor handles."""
+    found = no_drop_rate(one_way(direction="both"), [100], resolution=0.002)
+    assert found.flows == ("test-forward", "test-return")
+    (both,) = found.rates
+    assert both.flows == 2
+    assert brackets(both, 400_000, hidden=0.0011)
+    assert both.joint_packets_per_second == pytest.approx(1000, rel=0.003)
+
+
+def test_a_named_flow_is_searched_beside_the_others() -> None:
+    """300 packets a second of another flow stay as written; 700 are left."""
+    data = copy.deepcopy(ONE_WAY)
+    data["traffic"].append({**data["traffic"][0], "name": "call", "rate": "240 kbit/s"})
+    found = no_drop_rate(from_dict(data), [50], flow="test", resolution=0.002)
+    assert found.flows == ("test",)
+    assert found.rates[0].packets_per_second == pytest.approx(700, rel=0.004)
+
+
+def test_without_sizes_the_scenario_s_own_payload_is_taken() -> None:
+    assert [each.payload_bytes for each in no_drop_rate(one_way()).rates] == [100]
+    data = copy.deepcopy(ONE_WAY)
+    data["traffic"].append({**data["traffic"][0], "name": "call", "payload": "60 B"})
+    with pytest.raises(UsageError, match=r"differ in payload \(60 B, 100 B\)"):
+        no_drop_rate(from_dict(data))
+    assert no_drop_rate(from_dict(data), flow="call").rates[0].payload_bytes == 60
+
+
+def test_a_queue_without_a_limit_loses_nothing_up_to_the_link_s_rate() -> None:
+    data = copy.deepcopy(ONE_WAY)
+    del data["gateways"]
+    data["link"]["forward"]["queue"] = {"limit": "unlimited"}
+    (found,) = no_drop_rate(from_dict(data), [1000]).rates
+    assert (found.rate_bps, found.fails_bps, found.first_loss) == (2_000_000, None, None)
+    assert found.settled
+
+
+def test_where_every_packet_is_lost_no_rate_passes() -> None:
+    """With an error in every second bit, the first trial loses all of its ten packets."""
+    data = copy.deepcopy(ONE_WAY)
+    data["link"]["forward"]["bit_error_rate"] = 0.5
+    (found,) = no_drop_rate(from_dict(data), [100]).rates
+    assert (found.rate_bps, found.packets_per_second, found.settled) == (None, None, True)
+    assert found.first_loss is not None
+    assert (found.first_loss.limit, found.first_loss.packets) == ("bit errors", 10)
+
+
+def test_a_short_run_hides_what_the_buffers_hold() -> None:
+    """In half a second, five packets of buffer are 1 % of 500: a rate 1 % too high passes."""
+    (short,) = no_drop_rate(one_way(duration="500 ms"), [100], resolution=0.001).rates
+    (long,) = no_drop_rate(one_way(), [100], resolution=0.001).rates
+    assert short.rate_bps is not None
+    assert long.rate_bps is not None
+    assert 1.008 < short.rate_bps / 800_000 < 1.013
+    assert 0.999 <= long.rate_bps / 800_000 < 1.001
+
+
+# --- promises -----------------------------------------------------------------------------------
+
+
+def test_threads_do_not_change_what_is_found() -> None:
+    alone, together = (
+        no_drop_rate(one_way(), [50, 100, 400, 1400], threads=threads) for threads in (1, 4)
+    )
+    assert alone == together
+    assert search_report(alone) == search_report(together)
+
+
+def test_progress_counts_up_to_its_total() -> None:
+    seen: list[tuple[int, int]] = []
+    no_drop_rate(one_way(), [50, 400], progress=lambda done, total: seen.append((done, total)))
+    (total,) = {total for _, total in seen}
+    counts = [done for done, _ in seen]
+    assert counts == sorted(counts)
+    assert counts[-1] == total
+    assert total == search_module.most_trials(one_way(), [50, 400], 0.005)
+
+
+def interrupted_after(rounds: int) -> NoDropSearch:
+    calls = 0
+
+    def interrupt(_done: int, _total: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == rounds:
+            raise KeyboardInterrupt
+
+    return no_drop_rate(one_way(), [100, 400], progress=interrupt)
+
+
+def test_ctrl_c_keeps_what_had_passed() -> None:
+    early = interrupted_after(3)
+    assert early.interrupted
+    assert [each.rate_bps for each in early.rates] == [3200, 12_800]
+    assert not any(each.settled for each in early.rates)
+    json.dumps(early.to_json(), allow_nan=False)
+    assert "The search was interrupted" in search_report(early)
+    # The last bracket is worth something as well.
+    late = interrupted_after(13).rates[0]
+    assert late.rate_bps is not None
+    assert late.fails_bps is not None
+    assert late.rate_bps <= 801_000 <= late.fails_bps
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"sizes": []}, "sizes: none"),
+        ({"sizes": [0]}, "sizes: read 0; must be 1 to 65507"),
+        ({"sizes": [65_508]}, "sizes: read 65508"),
+        ({"resolution": 0.0}, r"resolution: read 0.000000%; must be 0.01% to 50%"),
+        ({"resolution": 0.6}, "resolution: read 60"),
+        ({"resolution": math.nan}, "resolution"),
+        ({"seed": -1}, "seed: read -1"),
+        ({"flow": "tset"}, 'flow: read "tset"; allowed: test; did you mean "test"'),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        no_drop_rate(one_way(), **{"sizes": [100], **arguments})
+
+
+def test_a_scenario_needs_a_flow_of_constant_rate() -> None:
+    data = copy.deepcopy(ONE_WAY)
+    data["traffic"] = [{"kind": "bulk", "direction": "forward", "size": "1 MB"}]
+    with pytest.raises(UsageError, match=r"no flow of kind constant_rate.*\(read: bulk\)"):
+        no_drop_rate(from_dict(data), [100])
+
+
+def test_a_packet_that_fits_into_no_queue_is_the_scenario_s_error() -> None:
+    data = copy.deepcopy(ONE_WAY)
+    data["link"]["forward"]["queue"] = {"limit": "1000 B"}
+    with pytest.raises(ScenarioError, match="smaller than one packet"):
+        no_drop_rate(from_dict(data), [973])
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def test_the_command_prints_a_table(bentpipe: Program) -> None:
+    called = bentpipe("search", "no-drop", DUPLEX, "--sizes", "58, 1400")
+    assert (called.code, called.err) == (0, "")
+    assert "flows: iperf-forward, iperf-return" in called.out
+    small, large = (line for line in called.out.splitlines() if " B " in line and "Mbit/s" in line)
+    assert ("packet rate" in small, "channel" in large) == (True, True)
+
+
+def test_the_command_prints_json_and_writes_a_folder(bentpipe: Program, tmp_path: Path) -> None:
+    out = tmp_path / "found"
+    arguments = ("--sizes", "58,1400", "--resolution", "1 %", "--seed", "3", "--out", out, "--json")
+    called = bentpipe("search", "no-drop", DUPLEX, "--set", "duration=2.5s", *arguments)
+    assert called.code == 0
+    assert f"wrote {out}" in called.err
+    printed = json.loads(called.out)
+    assert json.loads((out / "search.json").read_text(encoding="utf-8")) == printed
+    assert (printed["search"], printed["seed"], printed["resolution"]) == ("no-drop", 3, 0.01)
+    assert [size["payload_bytes"] for size in printed["sizes"]] == [58, 1400]
+    assert {path.name for path in out.iterdir()} == {
+        "manifest.json",
+        "report.html",
+        "search.json",
+        "sizes.csv",
+    }
+    page = assert_self_contained((out / "report.html").read_text(encoding="utf-8"))
+    assert page.tags.count("svg") == 1
+    with (out / "sizes.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["rate_bps"]) for row in rows] == [s["rate_bps"] for s in printed["sizes"]]
+    # A search may be made again into its folder, and a run may not.
+    assert bentpipe("search", "no-drop", DUPLEX, "--sizes", "58", "--out", out).code == 0
+    refused = bentpipe("run", DUPLEX, "--out", out)
+    assert refused.code == 2
+    assert "holds the result of a search" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--sizes", "58,x"], '--sizes: read "x"'),
+        (["--sizes", ""], '--sizes: read ""'),
+        (["--sizes", "58,,68"], '--sizes: read ""'),
+        (["--sizes", "99999"], "sizes: read 99999; must be 1 to 65507"),
+        (["--resolution", "0.5"], '--resolution: read "0.5"; write a percentage'),
+        (["--resolution", "0%"], "resolution: read 0.000000%"),
+        (["--resolution", "80%"], "must be 0.01% to 50%"),
+        (["--flow", "ping"], 'flow: read "ping"; allowed: iperf'),
+        (["--set", "traffic.0.rate=fast"], "rate"),
+    ],
+)
+def test_a_wrong_search_is_one_message_and_exit_code_2(
+    arguments: list[str], words: str, bentpipe: Program
+) -> None:
+    called = bentpipe("search", "no-drop", DUPLEX, *arguments)
+    assert (called.code, called.out) == (2, "")
+    assert words in called.err
+    assert len(called.err.splitlines()) == 1
+
+
+def test_a_scenario_without_a_constant_rate_flow_is_exit_code_2(bentpipe: Program) -> None:
+    called = bentpipe("search", "no-drop", ROOT / "scenarios" / "geo-bulk.yaml")
+    assert (called.code, called.out) == (2, "")
+    assert "no flow of kind constant_rate" in called.err
+
+
+def test_an_interrupted_search_is_exit_code_130(
+    bentpipe: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = interrupted_after(13)
+    monkeypatch.setattr(search_module, "no_drop_rate", lambda *_, **__: found)
+    called = bentpipe("search", "no-drop", DUPLEX, "--out", tmp_path / "cut")
+    assert called.code == 130
+    assert "interrupted" in called.err
+    assert "(rate not settled)" in called.out
+    written = json.loads((tmp_path / "cut" / "search.json").read_text(encoding="utf-8"))
+    assert written["interrupted"]
