@@ -71,12 +71,30 @@ def _run_jpl(
     return run(runs=runs, seed=seed, threads=threads, progress=progress)
 
 
+def _run_snip(
+    *,
+    runs: int | None = None,
+    seed: int = 1,
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> StudyOutcome:
+    from bentpipe.studies.snip.study import run
+
+    return run(runs=runs, seed=seed, threads=threads, progress=progress)
+
+
 _ALL: Final = (
     Study(
         name="jpl",
         title="TCP channel utilization over satellite delay and bit error rate",
         source="Keith Scott, JPL mobile satellite protocol testbed, tcp-over-satellite list, 1997",
         run=_run_jpl,
+    ),
+    Study(
+        name="snip",
+        title="UDP rate without loss over packet size, through a modem's interface processor",
+        source="SnIP technical note, routing mode, modem at 29.52 Mbit/s, iperf",
+        run=_run_snip,
     ),
 )
 

@@ -1,0 +1,147 @@
+"""The study's figures for a terminal and as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bentpipe._folder import csv_text, json_text, write_folder
+from bentpipe.results import REPORT
+from bentpipe.studies.snip.study import SnipOutcome
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+_CELL_COLUMNS: Final = (
+    "packet_bytes",
+    "published",
+    "measured",
+    "error_percent",
+    "published_pps",
+    "measured_pps",
+    "pps_error_percent",
+    "published_limit",
+    "measured_limit",
+    "measured_at_round_figure",
+    "miss",
+    "reason",
+)
+_FACT_COLUMNS: Final = (
+    "quantity",
+    "unit",
+    "published",
+    "measured",
+    "error_percent",
+    "miss",
+    "basis",
+    "reason",
+)
+
+
+def number(value: float | None, digits: int, *, sign: bool = False) -> str:
+    """Write a figure with so many digits after the point; a dash where there is none."""
+    if value is None:
+        return "-"
+    # The z takes the sign from what rounds to zero.
+    return f"{value:{'+' if sign else ''}z,.{digits}f}"
+
+
+def terminal_table(outcome: SnipOutcome) -> RenderableType:
+    """Return the table, the other figures, and the errors of both."""
+    from rich.console import Group
+
+    summary = outcome.summary()
+    misses = ", ".join(summary["misses"]) or "none"
+    return Group(
+        _cells(outcome),
+        f"Mean error {number(summary['mean_error_percent'], 2)} %, largest "
+        f"{number(summary['max_error_percent'], 2)} %; packets a second "
+        f"{number(summary['mean_pps_error_percent'], 2)} % and "
+        f"{number(summary['max_pps_error_percent'], 2)} %. With 6,000 packets a second, the note's "
+        f"round figure: {number(summary['mean_error_percent_at_round_figure'], 2)} % and "
+        f"{number(summary['max_error_percent_at_round_figure'], 2)} %.",
+        "",
+        _facts(outcome),
+        f"Further off than {summary['tolerance_percent']:g} %: {misses}.",
+    )
+
+
+def write_outcome(outcome: SnipOutcome, out_dir: Path) -> Path:
+    """Write report, data and manifest, replacing a study that is there.
+
+    Raises:
+        UsageError: the folder has other things in it, or cannot be written.
+    """
+    from bentpipe.studies.snip._report import study_report
+
+    configuration = outcome.configuration
+    data = outcome.to_json()
+    tables = (("cells", _CELL_COLUMNS), ("facts", _FACT_COLUMNS))
+    return write_folder(
+        out_dir,
+        kind="study",
+        manifest={
+            "bentpipe_version": configuration["bentpipe_version"],
+            "study": "snip",
+            "interrupted": outcome.interrupted,
+            "configuration": configuration,
+        },
+        texts={
+            REPORT: study_report(outcome),
+            "result.json": json_text(data),
+            **{
+                f"{name}.csv": csv_text(columns, ([row[c] for c in columns] for row in data[name]))
+                for name, columns in tables
+            },
+        },
+    )
+
+
+def _cells(outcome: SnipOutcome) -> Table:
+    table = _table("Largest rate without a loss, in Mbit/s of UDP payload")
+    headings = ("payload", "published", "measured", "error", "packets/s", "measured", "error")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    table.add_column("limit, published and measured")
+    for cell in outcome.cells:
+        table.add_row(
+            f"{cell.packet_bytes} B",
+            f"{cell.published.rate_mbps:g}",
+            number(cell.measured_mbps, 2),
+            f"{number(cell.error_percent, 1, sign=True)} %",
+            number(cell.published.packets_per_second, 0),
+            number(cell.measured_pps, 0),
+            f"{number(cell.pps_error_percent, 1, sign=True)} %",
+            f"{cell.published.limit}, {cell.measured_limit or '-'}",
+        )
+    return table
+
+
+def _facts(outcome: SnipOutcome) -> Table:
+    table = _table(
+        "The note's other figures (basis: how much the agreement proves, see the report)"
+    )
+    table.add_column("quantity")
+    for heading in ("published", "measured", "error"):
+        table.add_column(heading, justify="right")
+    for heading in ("unit", "basis"):
+        table.add_column(heading)
+    for fact in outcome.facts:
+        table.add_row(
+            fact.quantity,
+            f"{fact.published:g}",
+            number(fact.finding.measured, 1),
+            f"{number(fact.error_percent, 1, sign=True)} %",
+            fact.unit,
+            f"{fact.finding.basis}{' (miss)' if fact.miss else ''}",
+        )
+        if fact.miss:
+            table.add_row(f"  {fact.finding.reason}")
+    return table
+
+
+def _table(title: str) -> Table:
+    from rich.table import Table
+
+    return Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")

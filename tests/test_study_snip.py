@@ -1,0 +1,304 @@
+"""The study of the SnIP note: its rows and figures, what they must be, and what it writes.
+
+Nothing in it draws chance. The whole study runs once for all tests, some eight seconds.
+"""
+
+from __future__ import annotations
+
+import copy
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Program
+from test_plots_report import assert_self_contained
+
+from bentpipe.scenario import from_dict
+from bentpipe.search import most_trials
+from bentpipe.studies.snip import _measure, study
+from bentpipe.studies.snip._facts import FITTED_WINDOWS, TCP_LOW, findings
+from bentpipe.studies.snip._report import study_report
+from bentpipe.studies.snip.study import Cell, Fact, PublishedRow, SnipOutcome
+from bentpipe.sweep import Job, run_many
+
+MODEM_BPS = 29_520_000
+PACKETS_PER_SECOND = 6222
+# UDP 8, IP 20, PPP 8 with a check of 32 bits, and the flag.
+OVERHEAD_BYTES = 37
+
+
+@pytest.fixture(scope="module")
+def full() -> SnipOutcome:
+    """The whole study."""
+    return study.run()
+
+
+@pytest.fixture
+def reduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three sizes, two loads, two windows and one terminal, for a second of iperf and TCP."""
+    base = _measure.base_scenario()
+    base["traffic"][0]["duration"] = "1 s"
+    base["duration"] = "2 s"
+    monkeypatch.setattr("bentpipe.studies.snip.study.base_scenario", lambda: copy.deepcopy(base))
+    monkeypatch.setattr(study, "SIZES", (58, 500, 1400))
+    monkeypatch.setattr(_measure, "SIZES", (58, 500, 1400))
+    monkeypatch.setattr(_measure, "OFFERED", (1000, 5000))
+    monkeypatch.setattr(_measure, "WINDOWS", (17_520, 65_535))
+    monkeypatch.setattr(_measure, "TCP_DURATION", "5 s")
+    monkeypatch.setattr(_measure, "TERMINALS", (1,))
+    monkeypatch.setattr(_measure, "_COARSE_SIZES", (40, 50))
+
+
+# --- what is published, and what is run ---------------------------------------------------------
+
+
+def test_the_published_table_is_the_source_s() -> None:
+    table = study.read_published_table()
+    assert tuple(table) == _measure.SIZES
+    assert sum(row.rate_mbps for row in table.values()) == pytest.approx(224.2)
+    assert [size for size, row in table.items() if row.limit == "channel"] == [700, 800, 1000, 1400]
+    assert len(study.read_published_facts()) == 9
+
+
+def test_the_constant_is_the_mean_that_the_scenario_says() -> None:
+    """One constant, from the rows that the source calls limited by packet rate."""
+    rows = [r for r in study.read_published_table().values() if r.limit == "packet rate"]
+    mean = sum(row.packets_per_second for row in rows) / len(rows)
+    assert mean == pytest.approx(6222.5, abs=0.05)
+    plan = from_dict(_measure.base_scenario()).plan()
+    for gateway in (plan["gateways"]["hub"], *plan["gateways"]["terminals"]):
+        assert gateway["processor"]["packets_per_second"] == int(mean) == PACKETS_PER_SECOND
+        # No cost that could be bent from row to row.
+        assert gateway["processor"]["per_byte_ns"] == 0
+
+
+def test_the_rounds_of_the_search_are_as_many_as_the_bar_counts() -> None:
+    scenario = _measure.table_scenario(_measure.base_scenario())
+    seen: list[tuple[int, int]] = []
+    work = _measure._Work(1, None, lambda *count: seen.append(count), total=100)  # noqa: SLF001
+    work.search(scenario, (1400,))
+    assert seen[-1] == (most_trials(scenario, (1400,), _measure.RESOLUTION), 100)
+
+
+@pytest.mark.usefixtures("reduced")
+def test_no_run_reads_a_published_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With other published figures the measured ones are the same, and all are read at the end."""
+    honest = study.run()
+    row = PublishedRow(rate_mbps=1, packets_per_second=1, limit="?")
+    wrong = dict.fromkeys((58, 500, 1400), row)
+    facts = dict.fromkeys(study.read_published_facts(), (1.0, "?"))
+    monkeypatch.setattr(study, "read_published_table", lambda: wrong)
+    monkeypatch.setattr(study, "read_published_facts", lambda: facts)
+    bent = study.run()
+    assert [c.measured_mbps for c in bent.cells] == [c.measured_mbps for c in honest.cells]
+    assert bent.measured == honest.measured
+    assert [f.finding for f in bent.facts] == [f.finding for f in honest.facts]
+    assert bent.summary() != honest.summary()
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+def test_the_errors_are_within_what_the_study_promises(full: SnipOutcome) -> None:
+    summary = full.to_json()["summary"]
+    assert summary["mean_error_percent"] <= 4
+    assert summary["max_error_percent"] <= 10
+    assert summary["misses"] == []
+    # Golden: what the model gives, the constant being what it is.
+    assert summary["mean_error_percent"] == pytest.approx(1.89, abs=0.05)
+
+
+def test_every_row_by_hand(full: SnipOutcome) -> None:
+    """The lesser of processor and channel; 50 packets of buffer hide up to 0.2 % in ten seconds."""
+    for cell in full.cells:
+        by_processor = PACKETS_PER_SECOND * 8 * cell.packet_bytes
+        by_channel = MODEM_BPS * cell.packet_bytes / (cell.packet_bytes + OVERHEAD_BYTES)
+        assert cell.measured_mbps is not None
+        share = 1e6 * cell.measured_mbps / min(by_processor, by_channel)
+        assert 1 - _measure.RESOLUTION <= share <= 1.0025
+        assert cell.measured_limit == ("packet rate" if by_processor < by_channel else "channel")
+        assert cell.measured_limit == cell.published.limit
+        assert cell.measured_pps == pytest.approx(1e6 * cell.measured_mbps / 8 / cell.packet_bytes)
+
+
+def test_no_constant_could_bring_every_row_closer_than_eight_percent(full: SnipOutcome) -> None:
+    """6,802 and 5,780 packets a second of neighbouring rows are 8.1 % from their middle."""
+    worst = full.to_json()["summary"]["max_pps_error_percent"]
+    assert 100 * (6802 - 5780) / (6802 + 5780) <= worst <= 8.6
+
+
+# --- the other figures --------------------------------------------------------------------------
+
+
+def fact(outcome: SnipOutcome, words: str) -> Fact:
+    (found,) = (each for each in outcome.facts if words in each.quantity)
+    return found
+
+
+def value(outcome: SnipOutcome, words: str) -> float:
+    measured = fact(outcome, words).finding.measured
+    assert measured is not None
+    return measured
+
+
+def test_every_figure_is_within_ten_percent_or_a_miss_with_a_reason(full: SnipOutcome) -> None:
+    facts = full.to_json()["facts"]
+    assert len(facts) == 9
+    for each in facts:
+        assert list(each) == [
+            "quantity",
+            "published",
+            "measured",
+            "unit",
+            "error_percent",
+            "miss",
+            "basis",
+            "reason",
+        ]
+        assert each["miss"] == (abs(each["error_percent"]) > 10)
+        assert each["reason"]
+    assert sum(each["miss"] for each in facts) == 0
+
+
+def test_the_figures_by_hand(full: SnipOutcome) -> None:
+    # What the buffers of both sides hide in ten seconds is 100 packets of 54,000 or 62,000.
+    assert value(full, "routing") == pytest.approx(PACKETS_PER_SECOND, rel=0.0035)
+    assert value(full, "bridging") == pytest.approx(5400, rel=0.0035)
+    # Two handlings at 161 us and 1,437 bytes at 29.52 Mbit/s beyond the link's delay.
+    beyond_ms = 2 * 1e3 / PACKETS_PER_SECOND + 1437 * 8 * 1e3 / MODEM_BPS
+    assert value(full, "one-way") == pytest.approx(250 + beyond_ms, abs=1e-4)
+    assert value(full, "split") == pytest.approx(50, abs=0.1)
+    # 1,460 of 1,509 bytes, and slow start from one segment costs some tenths of a second of sixty.
+    ceiling = 100 * 1460 / 1509
+    assert ceiling - 0.7 < value(full, "TCP efficiency") < ceiling
+    # 4 Mbit/s at 6,222 packets a second leave 80.4 bytes: the next whole datagram has 81.
+    assert value(full, "4 Mbit/s") == 81
+    crossover = full.to_json()["crossover"]
+    assert crossover == {"payload_bytes": 44, "ip_bytes": 72, "link_bytes": 81.0}
+
+
+def test_a_window_carries_its_whole_segments_a_round_trip(full: SnipOutcome) -> None:
+    """The start costs up to ten round trips of 120; bursts without a pair wait for delayed ACKs."""
+    base = _measure.base_scenario()
+    jobs = []
+    for window, bps in full.measured.tcp_bps.items():
+        ceiling_bps = window // 1460 * 1460 * 8 / 0.5
+        assert 0.8 * ceiling_bps < bps < ceiling_bps
+        data = _measure.tcp_scenario(base, window).to_dict()
+        data["traffic"][0]["tcp"] |= {"delayed_ack_segments": 1}
+        jobs.append(Job(plan=from_dict(data).plan(), seed=1))
+    # What the report says: with an ACK for each segment nothing waits.
+    for window, outcome in zip(full.measured.tcp_bps, run_many(jobs), strict=True):
+        bps = 8 * outcome.column("flows", "delivered_bytes")[0] / 60
+        assert bps > 0.95 * (window // 1460 * 1460 * 8 / 0.5)
+
+
+def test_the_windows_chosen_are_the_nearest_of_those_tried(full: SnipOutcome) -> None:
+    for quantity, window in FITTED_WINDOWS.items():
+        (found,) = (each for each in full.facts if each.quantity == quantity)
+        published_bps = 1e3 * found.published
+        tcp_bps = full.measured.tcp_bps
+        assert min(tcp_bps, key=lambda each: abs(tcp_bps[each] - published_bps)) == window
+
+
+def test_both_directions_share_and_so_do_terminals(full: SnipOutcome) -> None:
+    half = PACKETS_PER_SECOND / 2
+    for each in full.measured.duplex:
+        # The buffers are emptied after the end: 50 packets of each side in ten seconds, two boxes.
+        assert min(each.offered, half) <= each.forward <= min(each.offered, half + 10)
+        assert each.forward == pytest.approx(each.backward, abs=1)
+    for terminals, found in full.measured.sharing.items():
+        (rate,) = found.rates
+        assert rate.flows == terminals
+        assert rate.joint_packets_per_second == pytest.approx(PACKETS_PER_SECOND, rel=0.0035)
+        assert rate.first_loss is not None
+        assert rate.first_loss.place == "hub-processor"
+
+
+# --- promises -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("reduced")
+def test_threads_do_not_change_the_figures() -> None:
+    alone, together = study.run(threads=1), study.run(threads=4)
+    assert json.dumps(alone.to_json()) == json.dumps(together.to_json())
+    assert study_report(alone) == study_report(together)
+
+
+@pytest.mark.usefixtures("reduced")
+@pytest.mark.parametrize("calls", [1, 30, 150])
+def test_ctrl_c_leaves_what_was_found(calls: int, tmp_path: Path) -> None:
+    counted = 0
+
+    def interrupt(_done: int, _total: int) -> None:
+        nonlocal counted
+        counted += 1
+        if counted == calls:
+            raise KeyboardInterrupt
+
+    outcome = study.run(threads=1, progress=interrupt)
+    assert outcome.interrupted
+    result = outcome.to_json()
+    json.dumps(result, allow_nan=False)
+    assert len(result["cells"]) == 3
+    assert len(result["facts"]) == 9
+    assert (result["cells"][0]["measured"] is None) == (calls == 1)
+    text = (outcome.write(tmp_path / "cut") / "report.html").read_text(encoding="utf-8")
+    assert "The study was interrupted" in text
+
+
+def test_what_is_off_is_named(full: SnipOutcome) -> None:
+    """Given a row and a figure that are far off, expect both as misses with reasons."""
+    cell = replace(full.cells[0], measured_mbps=1.0)
+    far = findings(replace(full.measured, tcp_bps={17_520: 100_000.0}))[TCP_LOW]
+    facts = tuple(
+        replace(each, finding=far) if each.quantity == TCP_LOW else each for each in full.facts
+    )
+    outcome = replace(full, cells=(cell, *full.cells[1:]), facts=facts)
+    result = outcome.to_json()
+    assert result["summary"]["misses"] == ["58 bytes", TCP_LOW]
+    assert result["cells"][0]["miss"]
+    assert result["cells"][0]["reason"]
+    assert [each["miss"] for each in result["facts"] if each["quantity"] == TCP_LOW] == [True]
+    text = study_report(outcome)
+    assert f"58 bytes, {TCP_LOW}." in text
+    assert "Miss. Goodput of 60 s" in text
+
+
+# --- what it writes -----------------------------------------------------------------------------
+
+
+def test_the_folder_has_report_data_and_manifest(full: SnipOutcome, tmp_path: Path) -> None:
+    folder = full.write(tmp_path / "snip")
+    names = {"cells.csv", "facts.csv", "manifest.json", "report.html", "result.json"}
+    assert {path.name for path in folder.iterdir()} == names
+    assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == full.to_json()
+    with (folder / "cells.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["measured"]) for row in rows] == [c.measured_mbps for c in full.cells]
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    page = assert_self_contained(text)
+    assert page.tags.count("svg") == 4
+    for words in ("Chosen to fit", "leaves unsaid", "What a basis means", "cannot pass at all"):
+        assert words in text
+    for cell in full.cells:
+        assert f"<td>{cell.published.rate_mbps:g}</td><td>{shown(cell)}</td>" in text
+
+
+def shown(cell: Cell) -> str:
+    assert cell.measured_mbps is not None
+    return f"{cell.measured_mbps:.2f}"
+
+
+@pytest.mark.usefixtures("reduced")
+def test_the_command_prints_tables_and_json(bentpipe: Program) -> None:
+    called = bentpipe("study", "snip")
+    assert (called.code, called.err) == (0, "")
+    for words in ("Mean error", "packet rate, packet rate", "calibrated", "Further off than 10 %"):
+        assert words in called.out
+    printed: dict[str, Any] = json.loads(bentpipe("study", "snip", "--json").out)
+    assert printed["study"] == "snip"
+    assert not printed["interrupted"]
