@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from bentpipe import _html
 from bentpipe.plots import INK, PALETTE, add_legend, new_figure
-from bentpipe.studies.jpl._tables import number
+from bentpipe.studies._common import number
 from bentpipe.studies.jpl.study import BIT_ERROR_RATES, Comparison, JplOutcome, Measurement
 
 if TYPE_CHECKING:

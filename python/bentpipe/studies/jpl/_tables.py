@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe._folder import csv_text, json_text, write_folder
-from bentpipe.results import REPORT
+from bentpipe.studies._common import number, write_study
 from bentpipe.studies.jpl.study import BIT_ERROR_RATES, Comparison, JplOutcome
 
 if TYPE_CHECKING:
@@ -25,14 +24,6 @@ CSV_COLUMNS: Final = (
     "standard_error_points",
     "runs",
 )
-
-
-def number(value: float | None, *, sign: bool = False) -> str:
-    """Write a percentage or points with two digits; a dash where there is none."""
-    if value is None:
-        return "-"
-    # The z takes the sign from what rounds to zero.
-    return f"{value:+z.2f}" if sign else f"{value:z.2f}"
 
 
 def terminal_table(outcome: JplOutcome) -> RenderableType:
@@ -84,21 +75,12 @@ def write_outcome(outcome: JplOutcome, out_dir: Path) -> Path:
     """
     from bentpipe.studies.jpl._report import study_report
 
-    configuration = outcome.configuration
-    return write_folder(
+    return write_study(
         out_dir,
-        kind="study",
-        manifest={
-            "bentpipe_version": configuration["bentpipe_version"],
-            "study": "jpl",
-            "interrupted": outcome.interrupted,
-            "configuration": configuration,
-        },
-        texts={
-            REPORT: study_report(outcome),
-            "cells.csv": csv_text(CSV_COLUMNS, _csv_rows(outcome)),
-            "result.json": json_text(outcome.to_json()),
-        },
+        result=outcome.to_json(),
+        report=study_report(outcome),
+        csv_columns=CSV_COLUMNS,
+        csv_rows=_csv_rows(outcome),
     )
 
 

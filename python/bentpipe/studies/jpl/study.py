@@ -7,7 +7,6 @@ no run can depend on them.
 from __future__ import annotations
 
 import copy
-import csv
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ import numpy as np
 from bentpipe import _core
 from bentpipe.metrics import channel_utilization
 from bentpipe.scenario import Scenario, from_dict, load
+from bentpipe.studies._common import read_rows
 from bentpipe.sweep import Job, Outcome, run_many
 
 if TYPE_CHECKING:
@@ -256,14 +256,12 @@ def utilization(outcome: Outcome) -> float:
 
 def read_published() -> dict[Cell, float]:
     """Return the published utilization of every cell, in percent."""
-    with (_HERE / "published.csv").open(encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(line for line in file if not line.startswith("#"))
-        return {
-            Cell(row["bit_error_rate"], int(row["one_way_delay_ms"]), row["large_windows"]): float(
-                row["utilization_percent"]
-            )
-            for row in rows
-        }
+    return {
+        Cell(row["bit_error_rate"], int(row["one_way_delay_ms"]), row["large_windows"]): float(
+            row["utilization_percent"]
+        )
+        for row in read_rows(_HERE / "published.csv")
+    }
 
 
 def _scenario_of(cell: Cell, base: dict[str, Any], *, linux: bool) -> Scenario:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from bentpipe import _html
 from bentpipe.framing import frame_bits, plan_framing
 from bentpipe.plots import INK, MUTED, PALETTE, add_legend, new_figure
+from bentpipe.studies._common import number
 from bentpipe.studies.snip._facts import FITTED_WINDOWS
-from bentpipe.studies.snip._tables import number
 from bentpipe.studies.snip.study import Cell, SnipOutcome
 from bentpipe.units import parse_rate
 

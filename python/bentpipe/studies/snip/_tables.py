@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bentpipe._folder import csv_text, json_text, write_folder
-from bentpipe.results import REPORT
+from bentpipe._folder import csv_text
+from bentpipe.studies._common import number, write_study
 from bentpipe.studies.snip.study import SnipOutcome
 
 if TYPE_CHECKING:
@@ -39,14 +39,6 @@ _FACT_COLUMNS: Final = (
 )
 
 
-def number(value: float | None, digits: int, *, sign: bool = False) -> str:
-    """Write a figure with so many digits after the point; a dash where there is none."""
-    if value is None:
-        return "-"
-    # The z takes the sign from what rounds to zero.
-    return f"{value:{'+' if sign else ''}z,.{digits}f}"
-
-
 def terminal_table(outcome: SnipOutcome) -> RenderableType:
     """Return the table, the other figures, and the errors of both."""
     from rich.console import Group
@@ -75,26 +67,15 @@ def write_outcome(outcome: SnipOutcome, out_dir: Path) -> Path:
     """
     from bentpipe.studies.snip._report import study_report
 
-    configuration = outcome.configuration
     data = outcome.to_json()
-    tables = (("cells", _CELL_COLUMNS), ("facts", _FACT_COLUMNS))
-    return write_folder(
+    facts = ([row[column] for column in _FACT_COLUMNS] for row in data["facts"])
+    return write_study(
         out_dir,
-        kind="study",
-        manifest={
-            "bentpipe_version": configuration["bentpipe_version"],
-            "study": "snip",
-            "interrupted": outcome.interrupted,
-            "configuration": configuration,
-        },
-        texts={
-            REPORT: study_report(outcome),
-            "result.json": json_text(data),
-            **{
-                f"{name}.csv": csv_text(columns, ([row[c] for c in columns] for row in data[name]))
-                for name, columns in tables
-            },
-        },
+        result=data,
+        report=study_report(outcome),
+        csv_columns=_CELL_COLUMNS,
+        csv_rows=([row[column] for column in _CELL_COLUMNS] for row in data["cells"]),
+        more={"facts.csv": csv_text(_FACT_COLUMNS, facts)},
     )
 
 

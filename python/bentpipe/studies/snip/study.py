@@ -6,7 +6,6 @@ are read after the last run, so that no run can depend on them.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 
 from bentpipe import _core
 from bentpipe.search import NoDropSearch
+from bentpipe.studies._common import read_rows
 from bentpipe.studies.snip._facts import Finding, findings
 from bentpipe.studies.snip._measure import (
     RESOLUTION,
@@ -259,20 +259,16 @@ def read_published_table() -> dict[int, PublishedRow]:
             packets_per_second=float(row["packets_per_second"]),
             limit=row["limit"],
         )
-        for row in _rows("published.csv")
+        for row in read_rows(_HERE / "published.csv")
     }
 
 
 def read_published_facts() -> dict[str, tuple[float, str]]:
     """Return the note's other figures by quantity, each with its unit."""
     return {
-        row["quantity"]: (float(row["value"]), row["unit"]) for row in _rows("published_facts.csv")
+        row["quantity"]: (float(row["value"]), row["unit"])
+        for row in read_rows(_HERE / "published_facts.csv")
     }
-
-
-def _rows(name: str) -> list[dict[str, str]]:
-    with (_HERE / name).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
 def _cell(size: int, published: PublishedRow, measured: Measured) -> Cell:
