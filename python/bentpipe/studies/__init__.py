@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -59,42 +60,38 @@ class Study:
     run: RunStudy
 
 
-def _run_jpl(
-    *,
-    runs: int | None = None,
-    seed: int = 1,
-    threads: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> StudyOutcome:
-    from bentpipe.studies.jpl.study import run
+def _study(name: str, title: str, source: str) -> Study:
+    """Return a study whose module is imported when it runs."""
 
-    return run(runs=runs, seed=seed, threads=threads, progress=progress)
+    def run(
+        *,
+        runs: int | None = None,
+        seed: int = 1,
+        threads: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> StudyOutcome:
+        module = import_module(f"bentpipe.studies.{name}.study")
+        study: RunStudy = module.run
+        return study(runs=runs, seed=seed, threads=threads, progress=progress)
 
-
-def _run_snip(
-    *,
-    runs: int | None = None,
-    seed: int = 1,
-    threads: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> StudyOutcome:
-    from bentpipe.studies.snip.study import run
-
-    return run(runs=runs, seed=seed, threads=threads, progress=progress)
+    return Study(name=name, title=title, source=source, run=run)
 
 
 _ALL: Final = (
-    Study(
-        name="jpl",
-        title="TCP channel utilization over satellite delay and bit error rate",
-        source="Keith Scott, JPL mobile satellite protocol testbed, tcp-over-satellite list, 1997",
-        run=_run_jpl,
+    _study(
+        "jpl",
+        "TCP channel utilization over satellite delay and bit error rate",
+        "Keith Scott, JPL mobile satellite protocol testbed, tcp-over-satellite list, 1997",
     ),
-    Study(
-        name="snip",
-        title="UDP rate without loss over packet size, through a modem's interface processor",
-        source="SnIP technical note, routing mode, modem at 29.52 Mbit/s, iperf",
-        run=_run_snip,
+    _study(
+        "snip",
+        "UDP rate without loss over packet size, through a modem's interface processor",
+        "SnIP technical note, routing mode, modem at 29.52 Mbit/s, iperf",
+    ),
+    _study(
+        "hermes",
+        "Files, streams and a conference over a satellite carrier with ISDN return",
+        "Crudele and Cinque, HERMES and IperSpace measurements, 1999",
     ),
 )
 

@@ -1,0 +1,1 @@
+"""HERMES and IperSpace: files, streams and conferences over a satellite carrier and ISDN."""
