@@ -66,6 +66,7 @@ def windows(found: Found, published: Points) -> Figure:
         axes.plot([64], [published[_TCP_LIMIT]], label="published", **_marks(INK, "x"))
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    axes.set_yticks([0.1, 1, 10], ["0.1", "1", "10"])
     axes.set_xticks(_kib(network), [f"{size_kib:.0f}" for size_kib in _kib(network)])
     axes.set_xlabel("Window [KiB]")
     axes.set_ylabel("Goodput [Mbit/s]")
@@ -123,7 +124,8 @@ def sessions(found: Found, asymmetry: Asymmetry, published: Points) -> Figure:
         axes.text(SESSIONS[-1], bound_bps / 1e6, f"{text} full", ha="right", va="bottom", color=INK)
     if _SESSIONS_MOST in published:
         axes.axhline(published[_SESSIONS_MOST], color=INK, linewidth=0.8)
-        axes.text(SESSIONS[-1], published[_SESSIONS_MOST], "published", ha="right", va="bottom")
+        axes.text(SESSIONS[0], published[_SESSIONS_MOST], "published", va="bottom", color=INK)
+    axes.set_xlim(0.5, SESSIONS[-1] + 0.5)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("Sessions")
     axes.set_ylabel("Goodput [Mbit/s]")
@@ -134,16 +136,17 @@ def sessions(found: Found, asymmetry: Asymmetry, published: Points) -> Figure:
 def conference(found: Found) -> Figure:
     """Draw what a receiver has of each stream, and what it loses, over the participants."""
     figure, panels = new_figure(2, 1, height_in=5.0)
-    looks = {"each": ("-", "a copy for each"), "one": ("--", "one copy")}
     for colour, rate_kbps in zip(PALETTE, RATES_KBPS, strict=False):
-        for copies, (style, words) in looks.items():
+        for copies, style in (("each", "-"), ("one", "--")):
             cases = [ConferenceCase(count, rate_kbps, copies) for count in _conference.PARTICIPANTS]
             received_kbps = [value * 1e3 for value in _mbps(found, cases, "received_bps_a_stream")]
             losses = [found.mean(case, "loss_percent") for case in cases]
-            look = {"color": colour, "linestyle": style, "label": f"{rate_kbps} kbit/s, {words}"}
-            panels[0].plot(_conference.PARTICIPANTS, received_kbps, **look)
             lost = [math.nan if loss is None else loss for loss in losses]
-            panels[1].plot(_conference.PARTICIPANTS, lost, **look)
+            label = f"each sends {rate_kbps} kbit/s" if copies == "each" else None
+            for axes, values in zip(panels, (received_kbps, lost), strict=True):
+                axes.plot(
+                    _conference.PARTICIPANTS, values, color=colour, linestyle=style, label=label
+                )
     panels[0].set_ylim(0, 1.1 * RATES_KBPS[-1])
     panels[0].set_ylabel("Received of a stream [kbit/s]")
     panels[1].set_ylabel("Lost [%]")

@@ -53,8 +53,9 @@ def study_report(outcome: HermesOutcome) -> str:
     parts = [
         _html.paragraph(
             "Published: Crudele and Cinque, measurements on the networks HERMES and IperSpace, "
-            "1999. Medical centres hear a DVB carrier of 4 Mbit/s by satellite and answer over ISDN. "
-            "Measured: simulations of that network, made before the published figures are read."
+            "1999. Medical centres hear a DVB carrier of 4 Mbit/s by satellite and answer over "
+            "ISDN. Measured: simulations of that network, made before the published figures are "
+            "read."
         )
     ]
     if outcome.interrupted:
@@ -84,7 +85,6 @@ def study_report(outcome: HermesOutcome) -> str:
 
 
 def _cells_table(cells: Sequence[Cell]) -> str:
-    emphasis = {False: "*"}
     rows = [
         [
             cell.published.quantity,
@@ -93,7 +93,7 @@ def _cells_table(cells: Sequence[Cell]) -> str:
             shown(cell.published.value),
             shown(cell.measured.value),
             cell.published.unit,
-            emphasis.get(cell.within, "") + number(cell.error_percent, digits=1, sign=True),
+            ("*" if cell.within is False else "") + number(cell.error_percent, digits=1, sign=True),
             number(cell.measured.stdev),
             cell.verdict,
         ]

@@ -17,7 +17,7 @@ Value = float | tuple[float, float]
 Kind = Literal["measured", "limit", "guess", "carried", "arithmetic", "input"]
 # What a row can say, from the one that tests most to the one that tests nothing.
 KINDS: Final[dict[Kind, str]] = {
-    "measured": "a result of the simulation, which nothing else in this table fixes",
+    "measured": "a result of the simulation; those of HTTP hang on the length of segments too",
     "limit": "a result too; the published value is the most that it may be",
     "guess": "a result that hangs on a guess about what the source does not say",
     "carried": "traffic sent at the published rate; the row asks whether the path carries it",

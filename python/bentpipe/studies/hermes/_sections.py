@@ -52,7 +52,7 @@ def windows(found: Found, published: Points) -> list[str]:
         "trip. Goodput counts application bytes. Of a window only whole segments count, because a "
         "sender does not send part of one while data wait. With segments of 512 bytes the largest "
         f"difference from that bound is {number(small, sign=True)} %: a window of 65,535 bytes "
-        "holds 127 segments, and the odd one waits at the receiver for a second before it is "
+        "holds 127 segments, and the odd one waits at the receiver for the next before it is "
         "acknowledged, so that 126 are under way. The other windows hold an even number.",
         "That wait costs much where few segments fit. Of 1,460 bytes a window of 8,192 holds five, "
         f"and {number(kbps(found, five, 'goodput_bps'), digits=0)} kbit/s come through at 400 ms "
