@@ -1,6 +1,8 @@
 //! The sending half of a connection: what may be sent now, what must be sent again, and when to
 //! look again without an ACK. It knows positions only; the endpoint turns them into segments.
 
+mod probes;
+
 use super::config::{Config, CongestionName};
 use super::congestion::{Acked, Control};
 use super::cumulative::Cumulative;
@@ -59,11 +61,6 @@ pub struct Sender {
     timeouts_in_a_row: u32,
     counters: SenderCounters,
 }
-
-/// RFC 8985, section 7.2: added for a peer that may delay the ACK of a single segment, and used
-/// before there is a sample.
-const PROBE_ACK_DELAY_MAX: Duration = Duration::from_millis(200);
-const PROBE_WITHOUT_SAMPLE: Duration = Duration::from_secs(1);
 
 impl Sender {
     /// A sender that has sent nothing.
@@ -455,32 +452,6 @@ impl Sender {
         self.outgoing(now, start, end)
     }
 
-    /// RFC 8985, section 7.3: new data if the peer's window allows, else the last segment again.
-    fn probe(&mut self, now: Instant) -> Option<Outgoing> {
-        let new = self.new_payload();
-        let Recovery::Selective(selective) = &mut self.recovery else { return None };
-        self.counters.tail_loss_probes += 1;
-        if let Some(payload) = new {
-            let outgoing = self.send_next(now, payload);
-            let end = self.nxt;
-            if let Recovery::Selective(selective) = &mut self.recovery {
-                selective.probe_sent(end, false);
-            }
-            return Some(outgoing);
-        }
-        let sent = selective.last_segment()?;
-        selective.sent_again(now, &sent);
-        selective.probe_sent(sent.end, true);
-        Some(self.outgoing(now, sent.start, sent.end))
-    }
-
-    /// As much as the peer's window takes, and one byte in any case: the answer tells the window.
-    fn window_probe(&mut self, now: Instant) -> Option<Outgoing> {
-        let unsent = self.written.saturating_sub(self.nxt).min(self.segment);
-        let usable = self.edge.saturating_sub(self.nxt).max(1);
-        (unsent > 0).then(|| self.send_next(now, unsent.min(usable)))
-    }
-
     /// Counts the segment `start..end` as sent and describes it.
     fn outgoing(&mut self, now: Instant, start: Position, end: Position) -> Outgoing {
         let fin = self.closed && end > self.written;
@@ -513,15 +484,6 @@ impl Sender {
         self.probe_at = (outstanding && self.probes).then(|| self.probe_time(now));
     }
 
-    /// RFC 8985, section 7.2: two round trips after the last new data or progress.
-    fn probe_time(&self, now: Instant) -> Instant {
-        let wait = self.rtt.srtt().map_or(PROBE_WITHOUT_SAMPLE, |srtt| {
-            let lone = self.max - self.una <= self.segment;
-            srtt.saturating_mul(2) + if lone { PROBE_ACK_DELAY_MAX } else { Duration::ZERO }
-        });
-        now + wait
-    }
-
     /// When to call [`Sender::on_time`] if no ACK comes.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
@@ -529,19 +491,6 @@ impl Sender {
         let Recovery::Selective(selective) = &self.recovery else { return timer };
         let timer = earlier(timer, self.probe_due_at(selective));
         earlier(timer, selective.detection_deadline())
-    }
-
-    /// When a tail loss probe is to be sent: at the latest in place of a time-out.
-    fn probe_due_at(&self, selective: &Selective) -> Option<Instant> {
-        let at = self.probe_at.filter(|_| selective.may_probe())?;
-        Some(self.timeout_at.map_or(at, |timeout| at.min(timeout)))
-    }
-
-    /// RFC 9293, 3.8.6.1: with nothing outstanding and data that the peer's window holds back, the
-    /// peer is probed.
-    fn persist_at(&self) -> Option<Instant> {
-        let waits = self.una > 0 && self.written > self.nxt && self.new_payload().is_none();
-        waits.then(|| self.rtt.deadline_from(self.last_activity))
     }
 
     /// Does what is due: detection, a probe, or a time-out.

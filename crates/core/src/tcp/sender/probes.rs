@@ -1,0 +1,61 @@
+//! What a sender does when nothing comes back: tail loss probes, which look for a lost end before the
+//! time-out does (RFC 8985, section 7), and probes of a closed window (RFC 9293, 3.8.6.1).
+
+use super::{Outgoing, Recovery, Sender};
+use crate::tcp::selective::Selective;
+use crate::time::{Duration, Instant};
+
+/// RFC 8985, section 7.2: added for a peer that may delay the ACK of a single segment, and used
+/// before there is a sample.
+const PROBE_ACK_DELAY_MAX: Duration = Duration::from_millis(200);
+const PROBE_WITHOUT_SAMPLE: Duration = Duration::from_secs(1);
+
+impl Sender {
+    /// RFC 8985, section 7.3: new data if the peer's window allows, else the last segment again.
+    pub(super) fn probe(&mut self, now: Instant) -> Option<Outgoing> {
+        let new = self.new_payload();
+        let Recovery::Selective(selective) = &mut self.recovery else { return None };
+        self.counters.tail_loss_probes += 1;
+        if let Some(payload) = new {
+            let outgoing = self.send_next(now, payload);
+            let end = self.nxt;
+            if let Recovery::Selective(selective) = &mut self.recovery {
+                selective.probe_sent(end, false);
+            }
+            return Some(outgoing);
+        }
+        let sent = selective.last_segment()?;
+        selective.sent_again(now, &sent);
+        selective.probe_sent(sent.end, true);
+        Some(self.outgoing(now, sent.start, sent.end))
+    }
+
+    /// As much as the peer's window takes, and one byte in any case: the answer tells the window.
+    pub(super) fn window_probe(&mut self, now: Instant) -> Option<Outgoing> {
+        let unsent = self.written.saturating_sub(self.nxt).min(self.segment);
+        let usable = self.edge.saturating_sub(self.nxt).max(1);
+        (unsent > 0).then(|| self.send_next(now, unsent.min(usable)))
+    }
+
+    /// RFC 8985, section 7.2: two round trips after the last new data or progress.
+    pub(super) fn probe_time(&self, now: Instant) -> Instant {
+        let wait = self.rtt.srtt().map_or(PROBE_WITHOUT_SAMPLE, |srtt| {
+            let lone = self.max - self.una <= self.segment;
+            srtt.saturating_mul(2) + if lone { PROBE_ACK_DELAY_MAX } else { Duration::ZERO }
+        });
+        now + wait
+    }
+
+    /// When a tail loss probe is to be sent: at the latest in place of a time-out.
+    pub(super) fn probe_due_at(&self, selective: &Selective) -> Option<Instant> {
+        let at = self.probe_at.filter(|_| selective.may_probe())?;
+        Some(self.timeout_at.map_or(at, |timeout| at.min(timeout)))
+    }
+
+    /// RFC 9293, 3.8.6.1: with nothing outstanding and data that the peer's window holds back, the
+    /// peer is probed.
+    pub(super) fn persist_at(&self) -> Option<Instant> {
+        let waits = self.una > 0 && self.written > self.nxt && self.new_payload().is_none();
+        waits.then(|| self.rtt.deadline_from(self.last_activity))
+    }
+}
