@@ -172,6 +172,7 @@ impl<E: Engine> Graph<E> {
         assert!(at >= self.now, "a packet for {at} comes when it is already {}", self.now);
         self.with_context(trace, |graph, cx| {
             graph.run(at, cx);
+            graph.last_event = at;
             let packet = cx.boxed(packet);
             graph.deliver(to, packet, cx);
             graph.settle(cx);
@@ -246,7 +247,6 @@ impl<E: Engine> Graph<E> {
     }
 
     fn deliver(&mut self, (node, port): (NodeId, Port), packet: Box<Packet>, cx: &mut Cx<'_>) {
-        self.last_event = self.now;
         self.count_call();
         cx.turn(self.now, node);
         let next = self.engines[node.0 as usize].input_and_ask(cx, port, packet);

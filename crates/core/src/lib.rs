@@ -13,6 +13,7 @@ pub mod graph;
 pub mod link;
 pub mod packet;
 pub mod profile;
+mod ring;
 pub mod rng;
 pub mod tcp;
 pub mod time;

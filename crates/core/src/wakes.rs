@@ -28,8 +28,9 @@ const SPINE: usize = NODE_BITS as usize;
 pub(crate) struct Wakes {
     /// The least key of subtree `k` and all subtrees after it.
     spine: [u128; SPINE + 1],
-    /// Subtree `k` as a heap-shaped tournament: root at 1, leaves from `2^k`.
-    subtrees: Vec<Vec<u128>>,
+    /// The subtrees one after the other, each as a heap-shaped tournament: subtree `k` has its root
+    /// at 1 and its leaves from `2^k`, and begins at `2^(k + 1)`.
+    trees: Vec<u128>,
     /// Whether an engine's deadline is later than its key, or gone.
     stale: Vec<bool>,
     engines: usize,
@@ -40,7 +41,7 @@ impl Default for Wakes {
     fn default() -> Self {
         Self {
             spine: [ABSENT; SPINE + 1],
-            subtrees: Vec::new(),
+            trees: Vec::new(),
             stale: Vec::new(),
             engines: 0,
             serial: 0,
@@ -58,14 +59,17 @@ fn place_of(node: NodeId) -> (usize, usize) {
     (place.ilog2() as usize, place)
 }
 
+/// Where a subtree begins among all.
+fn start_of(subtree: usize) -> usize {
+    2 << subtree
+}
+
 impl Wakes {
     /// Makes room for one more engine.
     pub(crate) fn add(&mut self) {
         assert!(self.engines + 1 < (1 << NODE_BITS), "a graph holds fewer than 2^24 engines");
         let subtree = (self.engines + 1).ilog2() as usize;
-        if subtree == self.subtrees.len() {
-            self.subtrees.push(vec![ABSENT; 2 << subtree]);
-        }
+        self.trees.resize(start_of(subtree + 1), ABSENT);
         self.stale.push(false);
         self.engines += 1;
     }
@@ -85,7 +89,7 @@ impl Wakes {
     #[inline]
     pub(crate) fn ask(&mut self, node: NodeId, at: Option<Instant>) {
         let (subtree, leaf) = place_of(node);
-        let key = self.subtrees[subtree][leaf];
+        let key = self.trees[start_of(subtree) + leaf];
         match at {
             Some(at) if key == ABSENT || at < time_of(key) => self.set(node, Some(at)),
             at => self.stale[node.0 as usize] = key != ABSENT && at != Some(time_of(key)),
@@ -102,7 +106,7 @@ impl Wakes {
             let order = (self.serial << NODE_BITS) | u64::from(node.0);
             least = (u128::from(at.as_nanos()) << 64) | u128::from(order);
         }
-        let tree = self.subtrees[subtree].as_mut_slice();
+        let tree = &mut self.trees[start_of(subtree)..start_of(subtree + 1)];
         let mut place = leaf;
         tree[place] = least;
         while place > 1 {
@@ -122,7 +126,7 @@ impl Wakes {
             }
             self.spine[spine] = least;
             if spine > 0 {
-                least = least.min(self.subtrees[spine - 1][1]);
+                least = least.min(self.trees[start_of(spine - 1) + 1]);
             }
         }
     }

@@ -8,14 +8,13 @@
 //! one event more: its next packet is chosen when the transmitter becomes free, and joins the ring
 //! as it starts.
 
-use std::collections::VecDeque;
-
 use super::{
     Channel, Framing, Head, Load, Occupancy, Propagation, Queued, Slot, Tail, Transmitter,
 };
 use crate::engine::{Count, Cx, Engine, Ledger};
 use crate::packet::{FlowId, Packet, Port};
 use crate::profile::Profile;
+use crate::ring::Ring;
 use crate::time::{Duration, Instant};
 use crate::trace::{DropCause, EventKind};
 use crate::units::{BitRate, Bits};
@@ -56,7 +55,7 @@ pub struct DirectionConfig {
 }
 
 /// A packet that was let in and has not arrived yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct OnTheWay {
     arrival: Instant,
     start: Instant,
@@ -66,7 +65,7 @@ struct OnTheWay {
     bytes: u32,
     flow: FlowId,
     damaged: bool,
-    packet: Box<Packet>,
+    packet: Option<Box<Packet>>,
 }
 
 impl OnTheWay {
@@ -119,7 +118,7 @@ pub struct Direction {
     transmitter: Transmitter,
     channel: Channel,
     propagation: Propagation,
-    line: VecDeque<OnTheWay>,
+    line: Ring<OnTheWay>,
     /// The arrival of the first packet of `line`.
     first_arrival: Option<Instant>,
     /// Packets of `line` whose first bit was sent; they come first in it.
@@ -127,12 +126,9 @@ pub struct Direction {
     /// Packets of `line` whose last bit was sent; they come first among the started.
     departed: usize,
     received: Count,
-    /// IP bytes whose transmission started, ended, and whose way ended. What is being sent and what
-    /// is in flight are differences of these.
-    started_bytes: u64,
+    /// IP bytes whose last bit was sent. What is being sent and what is in flight are the differences
+    /// from what started and what arrived, which follow from the counts of packets.
     departed_bytes: u64,
-    arrived_bytes: u64,
-    sent_packets: u64,
     sent_bits: u64,
     busy: Duration,
     delivered: Count,
@@ -156,15 +152,12 @@ impl Direction {
             transmitter: Transmitter::new(config.rate)?,
             channel: config.channel,
             propagation: Propagation::new(config.delay),
-            line: VecDeque::new(),
+            line: Ring::default(),
             first_arrival: None,
             started: 0,
             departed: 0,
             received: Count::default(),
-            started_bytes: 0,
             departed_bytes: 0,
-            arrived_bytes: 0,
-            sent_packets: 0,
             sent_bits: 0,
             busy: Duration::ZERO,
             delivered: Count::default(),
@@ -181,12 +174,17 @@ impl Direction {
     /// The counters as of `now`. Asking changes no packet's way.
     pub fn settle(&mut self, now: Instant) -> Counters {
         self.start_due(now);
-        while self.departed < self.started && self.line[self.departed].departure <= now {
+        while self.departed < self.started && self.line.at(self.departed).departure <= now {
             self.depart_next();
         }
         let waiting = self.queue.occupancy();
+        let damaged = self.dropped[DropCause::BitError as usize];
+        let lost_in_queue =
+            self.dropped.into_iter().map(|count| count.bytes).sum::<u64>() - damaged.bytes;
+        let started_bytes = self.received.bytes - lost_in_queue - waiting.bytes;
+        let arrived = self.delivered.plus(damaged);
         Counters {
-            sent_packets: self.sent_packets,
+            sent_packets: arrived.packets + self.departed as u64,
             sent_bits: self.sent_bits,
             delivered: self.delivered,
             dropped: self.dropped,
@@ -194,15 +192,15 @@ impl Direction {
             queue_bytes: waiting.bytes,
             queue_packets: waiting.packets,
             queue_bytes_max: waiting.bytes_max,
-            sending_bytes: self.started_bytes - self.departed_bytes,
-            in_flight_bytes: self.departed_bytes - self.arrived_bytes,
+            sending_bytes: started_bytes - self.departed_bytes,
+            in_flight_bytes: self.departed_bytes - arrived.bytes,
         }
     }
 
     /// Marks as started what is due by `now`. What waits is what is not marked.
     fn start_due(&mut self, now: Instant) {
         while self.started < self.line.len() {
-            let next = &self.line[self.started];
+            let next = self.line.at(self.started);
             if next.start > now {
                 return;
             }
@@ -210,15 +208,13 @@ impl Direction {
             if let Queue::Tail(tail) = &mut self.queue {
                 tail.leave(next.start, next.load());
             }
-            self.started_bytes += u64::from(next.bytes);
             self.started += 1;
         }
     }
 
     /// Marks the next packet as sent.
     fn depart_next(&mut self) {
-        let next = &self.line[self.departed];
-        self.sent_packets += 1;
+        let next = self.line.at(self.departed);
         self.sent_bits += u64::from(next.frame_bits);
         self.busy += next.departure - next.start;
         self.departed_bytes += u64::from(next.bytes);
@@ -242,6 +238,11 @@ impl Direction {
     /// A packet of a discipline that decides at departure has arrived.
     fn push(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>) {
         let now = cx.now();
+        // Who comes as the transmitter becomes free finds the place of the next one free, whichever of
+        // the two the loop calls first.
+        if self.serving {
+            self.serve(cx);
+        }
         let frame = Bits(self.frame_bits(packet.bytes).into());
         let Queue::Head(head) = &mut self.queue else { return };
         // The queue may drop the packet itself, or others in its favour.
@@ -286,7 +287,6 @@ impl Direction {
         let arrival = self.propagation.arrival(departure);
         cx.trace(start, EventKind::Transmitted, &packet);
         if start <= cx.now() {
-            self.started_bytes += u64::from(packet.bytes);
             self.started += 1;
         }
         if self.first_arrival.is_none() {
@@ -301,7 +301,7 @@ impl Direction {
             bytes,
             flow,
             damaged,
-            packet,
+            packet: Some(packet),
         });
     }
 
@@ -315,11 +315,12 @@ impl Direction {
         if self.departed == 0 {
             self.depart_next();
         }
-        let Some(OnTheWay { packet, damaged, bytes, .. }) = self.line.pop_front() else { return };
+        let first = self.line.take_front();
+        let (damaged, bytes) = (first.damaged, first.bytes);
+        let Some(packet) = first.packet.take() else { return };
         self.started -= 1;
         self.departed -= 1;
         self.first_arrival = self.line.front().map(|first| first.arrival);
-        self.arrived_bytes += u64::from(bytes);
         if damaged {
             self.drop(cx, DropCause::BitError, packet);
             return;
@@ -374,14 +375,15 @@ impl Engine for Direction {
     }
 
     fn ledger(&self) -> Ledger {
-        let waiting = self.queue.occupancy();
-        let packets = match &self.queue {
-            Queue::Tail(_) => self.line.len() as u64,
-            // What waits for a decision at departure is not in the line yet.
-            Queue::Head(_) => self.line.len() as u64 + waiting.packets,
+        // What waits for a decision at departure is not in the line yet.
+        let mut held = match &self.queue {
+            Queue::Tail(_) => Count::default(),
+            Queue::Head(head) => {
+                let Occupancy { packets, bytes, .. } = *head.occupancy();
+                Count { packets, bytes }
+            }
         };
-        let bytes = waiting.bytes + self.started_bytes - self.arrived_bytes;
-        let held = Count { packets, bytes };
+        (0..self.line.len()).for_each(|place| held.add(self.line.at(place).bytes));
         Ledger {
             received: self.received,
             sent: self.delivered,

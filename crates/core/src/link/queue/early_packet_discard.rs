@@ -15,8 +15,8 @@ use crate::trace::DropCause;
 pub struct EarlyPacketDiscard {
     limit: Limit,
     unit: Unit,
-    most: u64,
-    threshold: Ratio,
+    /// The most that may be queued before packets are refused.
+    threshold: u64,
     waiting: Occupancy,
 }
 
@@ -28,12 +28,12 @@ impl EarlyPacketDiscard {
     #[must_use]
     pub fn new(limit: Limit, threshold: Ratio) -> Self {
         let (unit, most) = limit.counted().expect("a limit in packets or in bytes");
-        Self { limit, unit, most, threshold, waiting: Occupancy::default() }
+        Self { limit, unit, threshold: threshold.floor_of(most), waiting: Occupancy::default() }
     }
 
     /// See [`super::Tail::admit`].
     pub fn admit(&mut self, load: Load, wait: Duration) -> Result<(), DropCause> {
-        if self.threshold.is_exceeded(self.unit.count(&self.waiting).into(), self.most) {
+        if self.unit.count(&self.waiting) > self.threshold {
             return Err(DropCause::EarlyPacketDiscard);
         }
         self.limit.admit(&self.waiting, load, wait)

@@ -8,8 +8,6 @@ use crate::packet::FlowId;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flows {
     waiting: Vec<Occupancy>,
-    /// Flows with at least one packet that waits.
-    active: u64,
 }
 
 impl Flows {
@@ -18,23 +16,15 @@ impl Flows {
         if index >= self.waiting.len() {
             self.waiting.resize(index + 1, Occupancy::default());
         }
-        let own = &mut self.waiting[index];
-        self.active += u64::from(own.packets == 0);
-        own.enter(load);
+        self.waiting[index].enter(load);
     }
 
     pub(super) fn leave(&mut self, load: Load) {
-        let own = &mut self.waiting[index(load.flow)];
-        own.leave(load);
-        self.active -= u64::from(own.packets == 0);
+        self.waiting[index(load.flow)].leave(load);
     }
 
     pub(super) fn of(&self, flow: FlowId) -> Occupancy {
         self.waiting.get(index(flow)).copied().unwrap_or_default()
-    }
-
-    pub(super) fn active(&self) -> u64 {
-        self.active
     }
 }
 
@@ -47,18 +37,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flow_is_active_while_it_has_a_packet() {
+    fn each_flow_is_counted_by_itself() {
         let load = |flow| Load { flow: FlowId(flow), bytes: 40, link_bytes: 53 };
         let mut flows = Flows::default();
-        assert_eq!((flows.active(), flows.of(FlowId(9))), (0, Occupancy::default()));
+        assert_eq!(flows.of(FlowId(9)), Occupancy::default());
         for flow in [2, 2, 0] {
             flows.enter(load(flow));
         }
-        assert_eq!((flows.active(), flows.of(FlowId(2)).packets), (2, 2));
+        assert_eq!((flows.of(FlowId(2)).packets, flows.of(FlowId(0)).packets), (2, 1));
         assert_eq!(flows.of(FlowId(1)), Occupancy::default());
         flows.leave(load(2));
-        assert_eq!((flows.active(), flows.of(FlowId(2)).link_bytes), (2, 53));
-        flows.leave(load(2));
-        assert_eq!((flows.active(), flows.of(FlowId(2)).bytes), (1, 0));
+        assert_eq!((flows.of(FlowId(2)).packets, flows.of(FlowId(2)).link_bytes), (1, 53));
     }
 }

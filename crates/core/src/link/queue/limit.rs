@@ -25,6 +25,15 @@ impl Unit {
             Self::LinkBytes => waiting.link_bytes,
         }
     }
+
+    /// What one packet comes to.
+    pub(super) fn of(self, load: Load) -> u64 {
+        match self {
+            Self::Packets => 1,
+            Self::Bytes => load.bytes.into(),
+            Self::LinkBytes => load.link_bytes.into(),
+        }
+    }
 }
 
 /// How much may wait. What is being transmitted, or is in flight, does not wait and never counts.
@@ -109,6 +118,12 @@ impl Ratio {
         (0.0..=1e6).contains(&value).then(|| Self { millionths: libm::round(value * 1e6) as u64 })
     }
 
+    /// The largest amount that is not more than this ratio of `whole`, at most 2^64 - 1.
+    pub(super) fn floor_of(self, whole: u64) -> u64 {
+        let amount = u128::from(self.millionths) * u128::from(whole) / 1_000_000;
+        u64::try_from(amount).unwrap_or(u64::MAX)
+    }
+
     /// Whether `part` is more than this ratio of `whole`. For `part` below 2^108 and any `whole` of
     /// 64 bits the products fit 128 bits.
     pub(super) fn is_exceeded(self, part: u128, whole: u64) -> bool {
@@ -125,6 +140,7 @@ mod tests {
         let share = Ratio::new(0.8).expect("in range");
         assert!(!share.is_exceeded(1_600, 2_000));
         assert!(share.is_exceeded(1_601, 2_000));
+        assert_eq!((share.floor_of(2_000), share.floor_of(2_001)), (1_600, 1_600));
         let most = Ratio::new(1e6).expect("in range");
         assert!(!most.is_exceeded(u128::from(u64::MAX) * 1_000_000, u64::MAX));
     }

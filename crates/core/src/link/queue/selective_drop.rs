@@ -6,8 +6,8 @@
 //! queued, a packet is dropped when `x > R limit` and `y n / x > Z`. `y n / x` is one for a flow
 //! that holds exactly the mean share. Like early packet discard, it sees packets and not cells.
 
-use super::flows::Flows;
 use super::{Limit, Load, Occupancy, Ratio, Unit};
+use crate::packet::FlowId;
 use crate::time::Duration;
 use crate::trace::DropCause;
 
@@ -16,33 +16,63 @@ use crate::trace::DropCause;
 pub struct SelectiveDrop {
     limit: Limit,
     unit: Unit,
-    most: u64,
-    threshold: Ratio,
+    /// The most that may be queued before shares matter: R times the limit.
+    threshold: u64,
     load_ratio: Ratio,
     waiting: Occupancy,
-    flows: Flows,
+    shares: Shares,
+}
+
+/// What each flow has queued, by flow number, in the unit of the limit.
+#[derive(Clone, Debug, Default)]
+struct Shares {
+    queued: Vec<u64>,
+    /// Flows that have something queued.
+    active: u64,
+}
+
+impl Shares {
+    fn enter(&mut self, flow: FlowId, amount: u64) {
+        let index = flow.0 as usize;
+        if index >= self.queued.len() {
+            self.queued.resize(index + 1, 0);
+        }
+        let own = &mut self.queued[index];
+        self.active += u64::from(*own == 0 && amount > 0);
+        *own += amount;
+    }
+
+    fn leave(&mut self, flow: FlowId, amount: u64) {
+        let own = &mut self.queued[flow.0 as usize];
+        *own -= amount;
+        self.active -= u64::from(*own == 0 && amount > 0);
+    }
+
+    fn of(&self, flow: FlowId) -> u64 {
+        self.queued.get(flow.0 as usize).copied().unwrap_or_default()
+    }
 }
 
 impl SelectiveDrop {
     /// An empty queue with this limit, threshold R (a share of the limit) and load ratio Z. All
     /// loads are counted in the unit of the limit.
     ///
-    /// # Panics If the limit counts neither packets nor bytes: there would be nothing to have a
-    /// share of.
+    /// # Panics
+    /// If the limit counts neither packets nor bytes: there would be nothing to have a share of.
     #[must_use]
     pub fn new(limit: Limit, threshold: Ratio, load_ratio: Ratio) -> Self {
         let (unit, most) = limit.counted().expect("a limit in packets or in bytes");
-        let (waiting, flows) = (Occupancy::default(), Flows::default());
-        Self { limit, unit, most, threshold, load_ratio, waiting, flows }
+        let threshold = threshold.floor_of(most);
+        let (waiting, shares) = (Occupancy::default(), Shares::default());
+        Self { limit, unit, threshold, load_ratio, waiting, shares }
     }
 
     /// See [`super::Tail::admit`].
     pub fn admit(&mut self, load: Load, wait: Duration) -> Result<(), DropCause> {
         let all = self.unit.count(&self.waiting);
-        if self.threshold.is_exceeded(all.into(), self.most) {
-            let own = self.unit.count(&self.flows.of(load.flow));
+        if all > self.threshold {
             // Fewer than 2^33 flows: the product is below 2^97.
-            let scaled = u128::from(own) * u128::from(self.flows.active());
+            let scaled = u128::from(self.shares.of(load.flow)) * u128::from(self.shares.active);
             if self.load_ratio.is_exceeded(scaled, all) {
                 return Err(DropCause::SelectiveDrop);
             }
@@ -53,13 +83,13 @@ impl SelectiveDrop {
     /// Counts a packet that starts to wait.
     pub fn enter(&mut self, load: Load) {
         self.waiting.enter(load);
-        self.flows.enter(load);
+        self.shares.enter(load.flow, self.unit.of(load));
     }
 
     /// Counts a packet whose transmission starts.
     pub fn leave(&mut self, load: Load) {
         self.waiting.leave(load);
-        self.flows.leave(load);
+        self.shares.leave(load.flow, self.unit.of(load));
     }
 
     /// What waits.
@@ -72,7 +102,6 @@ impl SelectiveDrop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::FlowId;
 
     const SOME: Duration = Duration::from_millis(1);
     const DROP: Result<(), DropCause> = Err(DropCause::SelectiveDrop);
