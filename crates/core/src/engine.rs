@@ -8,7 +8,7 @@ use crate::trace::{DropCause, Event, EventKind, NodeId, Trace};
 ///
 /// An engine stores facts (when things happened, what is outstanding) and derives its deadlines
 /// from them, so that nothing can be armed and forgotten. It keeps no output queue: what it sends
-/// leaves through [`Cx::send`] in the same call.
+/// leaves through [`Cx::send`] or [`Cx::pass`] in the same call.
 pub trait Engine {
     /// A packet has arrived on `port`, now. It is the engine's: to hold, to pass on, or to discard.
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>);
@@ -210,7 +210,7 @@ pub struct Ledger {
     pub received: Count,
     /// Made here (by a traffic source or a TCP).
     pub created: Count,
-    /// Left by [`Cx::send`].
+    /// Left by [`Cx::send`] or [`Cx::pass`].
     pub sent: Count,
     /// Taken in by an end host.
     pub consumed: Count,

@@ -20,9 +20,9 @@ pub struct PacketId(pub u64);
 /// The end of a flow that made a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maker {
-    /// The end that opens the flow and sends its data.
+    /// The end that the flow's data come from.
     Sender,
-    /// The end that accepts it.
+    /// The end that they go to.
     Receiver,
 }
 
