@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 RUST := $(shell find crates benches -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 PY := $(shell find python tests benches -name '*.py')
 
-.PHONY: help demo test check bench coverage schema clean
+.PHONY: help demo test check bench instructions coverage schema clean
 
 help:
 	@echo "make demo      set up and re-run the JPL experiment; the report is target/demo/jpl/report.html"
 	@echo "make test      set up and pass all tests"
 	@echo "make check     formatting, lints, types"
 	@echo "make bench     packet-hops per CPU second, into target/bench.json"
+	@echo "make instructions  instructions a packet-hop, against benches/instructions.json (valgrind)"
 	@echo "make coverage  line coverage of crates/core"
 	@echo "make schema    write the JSON Schema of scenarios anew"
 
@@ -33,6 +34,11 @@ check: $(VENV)/.installed
 bench: $(VENV)/.installed
 	cargo build --release --quiet -p bentpipe-bench
 	target/release/bentpipe-bench target/bench.json $$($(BIN)/python benches/plans.py target/bench)
+
+# Times depend on what else a machine does, instructions do not: this is what guards the inner loop.
+instructions: $(VENV)/.installed
+	cargo build --release --quiet -p bentpipe-bench
+	$(BIN)/python benches/instructions.py target/release/bentpipe-bench target/bench/instructions
 
 coverage: target/tools/bin/cargo-llvm-cov
 	target/tools/bin/cargo-llvm-cov llvm-cov --package bentpipe-core --package bentpipe-sim \
