@@ -204,7 +204,11 @@ TABLES: Final[Mapping[str, Table]] = {
             Column("exchange", "u64", "number", "Counts the exchanges of the flow from 0."),
             Column("start_ns", "u64", "ns", "When the client opened or asked."),
             Column(
-                "established_ns", "u64", "ns", "When the connection that it opened was there, at the client; null on a kept one.", True
+                "established_ns",
+                "u64",
+                "ns",
+                "When the connection that it opened was there, at the client; null on a kept one.",
+                True,
             ),
             Column(
                 "first_byte_ns", "u64", "ns", "First byte of the response, at the client.", True
