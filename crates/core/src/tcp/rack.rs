@@ -62,6 +62,14 @@ impl Rack {
     ) {
         self.deadline = None;
         let Some(newest) = self.newest else { return };
+        // With nothing sent again, segments were sent in order: if the first one that may be missing
+        // was not overtaken, none was.
+        let first_was_overtaken = board
+            .first_unjudged()
+            .is_some_and(|first| first.was_judged() || newest > (first.sent_at, first.end));
+        if self.retransmissions.is_empty() && !first_was_overtaken {
+            return;
+        }
         let window = self.reordering_window(board, segment, recovering, rtts);
         let due = |sent_at: Instant| sent_at + self.rtt + window;
         let overtaken = |sent_at, end| newest > (sent_at, end);

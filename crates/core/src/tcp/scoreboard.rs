@@ -24,6 +24,13 @@ pub(super) struct Sent {
     pub(super) in_flight: bool,
 }
 
+impl Sent {
+    /// Whether it is known what became of the original transmission.
+    pub(super) fn was_judged(&self) -> bool {
+        self.sacked || self.lost || self.retransmitted
+    }
+}
+
 /// What an ACK newly told about one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Delivered {
@@ -155,9 +162,13 @@ impl Scoreboard {
     }
 
     /// [`Scoreboard::advance`] while nothing is reported and nothing waits: the moment at which the
-    /// newest of the arrived segments was sent, if it was sent once. `None` if it is not so, and then
+    /// newest of the arrived segments was sent, if any was sent once. `None` if it is not so, and then
     /// nothing was done.
-    pub(super) fn advance_in_order(&mut self, una: Position) -> Option<Option<Instant>> {
+    pub(super) fn advance_in_order(
+        &mut self,
+        una: Position,
+        mut news: impl FnMut(Delivered),
+    ) -> Option<Option<Instant>> {
         if !self.sacked.is_empty() || !self.waiting.is_empty() {
             return None;
         }
@@ -177,6 +188,7 @@ impl Scoreboard {
             if !first.retransmitted {
                 newest = newest.max(Some(first.sent_at));
             }
+            news((*first).into());
             self.segments.pop_front();
             self.removed += 1;
         }
@@ -277,8 +289,7 @@ impl Scoreboard {
         loop {
             let place = usize::try_from(self.unjudged - self.removed).expect("within the ring");
             let Some(&segment) = self.segments.get(place) else { return };
-            let judged_before = segment.sacked || segment.lost || segment.retransmitted;
-            if !judged_before {
+            if !segment.was_judged() {
                 if !lost(&segment) {
                     return;
                 }

@@ -182,11 +182,10 @@ impl Selective {
         let AckNews { now, una, una_before, nxt, sack, .. } = *news;
         if sack.is_empty()
             && self.phase == Phase::Open
-            && self.rack.is_none()
-            && let Some(newest) = self.board.advance_in_order(una)
+            && self.probe.is_none()
+            && let Some(verdict) = self.in_order(news, control, rtt)
         {
-            let rtt = newest.map(|sent_at| now.saturating_since(sent_at));
-            return AckVerdict { rtt, growth_bytes: una - una_before, ..AckVerdict::default() };
+            return verdict;
         }
         let pipe_and_sacked = self.board.sacked_bytes();
         let mut verdict = AckVerdict::default();
@@ -224,6 +223,35 @@ impl Selective {
             verdict.growth_bytes = (una - una_before).min(delivered);
         }
         verdict
+    }
+
+    /// [`Selective::on_ack`] while nothing is missing: so it is with nearly every ACK. `None` if
+    /// something is, and then nothing was done.
+    fn in_order(
+        &mut self,
+        news: &AckNews<'_>,
+        control: &mut Control,
+        rtt: &RttEstimator,
+    ) -> Option<AckVerdict> {
+        let AckNews { now, una, una_before, nxt, .. } = *news;
+        let (rack, min_rtt) = (&mut self.rack, rtt.min());
+        let newest = self.board.advance_in_order(una, |delivered| {
+            if let Some(rack) = rack {
+                rack.delivered(now, delivered, min_rtt);
+            }
+        })?;
+        if self.rack.is_some() {
+            self.detect(now, rtt);
+        }
+        let acked = una - una_before;
+        let recovery_began = self.enter_recovery(nxt, una, control);
+        self.pace(acked, control);
+        Some(AckVerdict {
+            rtt: newest.map(|sent_at| now.saturating_since(sent_at)),
+            growth_bytes: if recovery_began { 0 } else { acked },
+            recovery_began,
+            probe_ended: false,
+        })
     }
 
     /// Section 7.4: what the end of a probe's episode says. A probe that repeated a segment and was
