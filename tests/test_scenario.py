@@ -143,6 +143,8 @@ def test_there_are_the_examples_that_the_documentation_names() -> None:
         "jpl-cell",
         "leo-two-flows",
         "osu-geo-15",
+        "osu-geo-50",
+        "osu-leo-100",
         "snip-duplex",
         "web-and-bulk",
     ]

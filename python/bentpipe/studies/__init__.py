@@ -77,18 +77,6 @@ def _study(name: str, title: str, source: str) -> Study:
     return Study(name=name, title=title, source=source, run=run)
 
 
-def _run_osu(
-    *,
-    runs: int | None = None,
-    seed: int = 1,
-    threads: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> StudyOutcome:
-    from bentpipe.studies.osu.study import run
-
-    return run(runs=runs, seed=seed, threads=threads, progress=progress)
-
-
 _ALL: Final = (
     _study(
         "jpl",
@@ -105,11 +93,10 @@ _ALL: Final = (
         "Files, streams and a conference over a satellite carrier with ISDN return",
         "Crudele and Cinque, HERMES and IperSpace measurements, 1999",
     ),
-    Study(
-        name="osu",
-        title="Buffers for persistent SACK TCP sources over satellite UBR",
-        source="Goyal, Jain and others (Ohio State University), ATM Forum/97-0616, July 1997",
-        run=_run_osu,
+    _study(
+        "osu",
+        "Buffers for persistent SACK TCP sources over satellite UBR",
+        "Goyal, Jain and others (Ohio State University), ATM Forum/97-0616, July 1997",
     ),
 )
 

@@ -235,12 +235,11 @@ def _fair(measured: Sequence[Measurement]) -> Check:
 def _reason_for_unfairness(each: Measurement) -> str:
     error = each.standard_error("fairness")
     reason = (
-        f"each source recovered from losses {_figure(each, 'recoveries_per_source'):.1f} times in "
-        "the run, slow start included: whose window is halved when is chance, and the shares of "
-        "the run keep it"
+        f"{_figure(each, 'recoveries_per_source'):.1f} loss recoveries a source in the run: whose "
+        "window is halved when is chance, and that has not evened out"
     )
     if error is not None and LEAST_FAIRNESS - _figure(each, "fairness") <= 2 * error:
-        reason += "; it is within two standard errors of what is asked"
+        reason += " (within two standard errors of what is asked)"
     return reason
 
 

@@ -67,7 +67,7 @@ ROUTES: Final[Mapping[str, Route]] = {
     "LEO single hop": Route(5, 1024, (15, 50, 100)),
     "LEO multiple hop, 50 ms": Route(50, 9180, (5, 15, 50)),
     "LEO multiple hop, 100 ms": Route(100, 9180, (5, 15, 50)),
-    "GEO": Route(275, 9180, (5, 15, 50)),
+    "GEO single hop": Route(275, 9180, (5, 15, 50)),
 }
 
 

@@ -1,0 +1,416 @@
+"""The study of ATM Forum 97-0616: its cells, its figures on a reduced grid, and what it writes.
+
+The whole study takes minutes; here stand the cells in which the source's number must hold, and a
+few over GEO for the rest.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import Program
+from test_plots_report import assert_self_contained
+
+from bentpipe.scenario import load
+from bentpipe.studies import STUDIES
+from bentpipe.studies.osu import _checks, study
+from bentpipe.studies.osu._report import study_report
+from bentpipe.studies.osu._variants import BASE, VARIANTS, Variant
+from bentpipe.studies.osu.study import ROUTES, Cell, Figures, Measurement, OsuOutcome, Published
+from bentpipe.sweep import Job, Outcome
+from bentpipe.units import parse_size
+
+RATE_BPS = 155_520_000
+GEO = tuple(
+    Cell("GEO single hop", sources, k, discipline)
+    for sources in (5, 15)
+    for k in (0, 1, 3)
+    for discipline in study.DISCIPLINES
+)
+EACH_ACK = next(each for each in VARIANTS if each.name == "an ACK for each segment")
+
+
+@pytest.fixture(scope="module")
+def short() -> OsuOutcome:
+    """Two runs of a few cells over GEO, on one thread, with all variants."""
+    return study.run(runs=2, seed=7, threads=1, grid=GEO)
+
+
+# --- the source and the cells -------------------------------------------------------------------
+
+
+def test_the_cells_are_those_of_the_source() -> None:
+    """12 scenarios and numbers of sources, 8 buffers, 2 disciplines; 100 ms is from its figure."""
+    assert len(set(study.cells())) == len(study.cells()) == 12 * 8 * 2
+    routes = {
+        (name.split(",")[0], route.one_way_ms): route.sources for name, route in ROUTES.items()
+    }
+    drawn = routes.pop(("LEO multiple hop", 100))
+    assert routes == study.published_sources()
+    assert drawn == routes["LEO multiple hop", 50]
+
+
+def test_what_the_source_says_in_text() -> None:
+    published = study.read_published()
+    assert (published.from_buffer_rtt, published.least_efficiency) == (0.5, 98)
+    assert len(published.claims) == 3
+
+
+def test_a_round_trip_over_geo_is_209072_cells() -> None:
+    """2 x (275 + 5 + 5) ms x 155.52 Mbit/s / (8 x 53): 209,071.7."""
+    assert ROUTES["GEO single hop"].rtt_ms == 570
+    round_trip_cells = 0.570 * RATE_BPS / 424
+    assert round_trip_cells == pytest.approx(209_071.7, abs=0.1)
+    (outcome,) = jobs_of([Cell("GEO single hop", 5, 0)], runs=1)
+    assert limit_of(outcome) == 209_072 * 53
+    (outcome,) = jobs_of([Cell("LEO single hop", 15, 6)], runs=1)
+    assert limit_of(outcome) == round(0.030 * RATE_BPS / 424 / 64) * 53 == 172 * 53
+
+
+def limit_of(job: Job) -> int:
+    limit = job.plan["link"]["forward"]["queue"]["limit"]
+    assert limit["unit"] == "link_bytes"
+    return int(limit["value"])
+
+
+def jobs_of(
+    grid: Sequence[Cell], *, runs: int, variants: Sequence[Variant] = (), seed: int = 1
+) -> list[Job]:
+    """Return what the study would run."""
+    seen: list[Job] = []
+
+    def collect(jobs: Sequence[Job], **_: object) -> list[Outcome]:
+        seen.extend(jobs)
+        return []
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study, "run_many", collect)
+        study.run(runs=runs, seed=seed, grid=grid, variants=variants)
+    return seen
+
+
+@pytest.mark.parametrize(("mss_bytes", "cells"), [(9180, 193), (1024, 23)])
+def test_the_largest_goodput_is_what_full_segments_leave(mss_bytes: int, cells: int) -> None:
+    """40 bytes of TCP/IP, 16 of LLC/SNAP and trailer, cells of 48 in 53: 89.74 and 84.00 %."""
+    assert -(-(mss_bytes + 56) // 48) == cells
+    name = "GEO single hop" if mss_bytes == 9180 else "LEO single hop"
+    plan = study.scenario_of(Cell(name, 15, 1), seed=1).plan()
+    share = study.largest_goodput_bps(plan) / RATE_BPS
+    assert share == pytest.approx(mss_bytes / (53 * cells))
+    assert share == pytest.approx({9180: 0.8974, 1024: 0.8400}[mss_bytes], abs=5e-5)
+
+
+def test_one_configuration_for_all_cells() -> None:
+    """Plans differ in delay, buffer, discipline, segment size and sources; in nothing else."""
+    seen = set()
+    for job in jobs_of(study.cells(), runs=1):
+        plan = json.loads(json.dumps(job.plan))
+        queue = plan["link"]["forward"].pop("queue")
+        assert queue["discipline"] in study.DISCIPLINES
+        assert queue.get("threshold", 0.9) == 0.9
+        assert queue.get("load_ratio", 0.8) == 0.8
+        for way in (plan["link"]["forward"], *plan["link"]["returns"]):
+            way.pop("delay_ns")
+        for flow in plan.pop("flows"):
+            for host in ("sender", "receiver"):
+                flow["workload"][host].pop("mss_bytes")
+            assert 0 <= flow.pop("start_ns") < 10**9
+            flow.pop("name")
+            plan["flow"] = flow
+        seen.add(json.dumps(plan, sort_keys=True))
+    assert len(seen) == 1
+
+
+def test_the_scenario_file_is_a_cell() -> None:
+    """Written out is GEO with half a round trip of buffer."""
+    written = load(Path(study.__file__).parent / "scenario.yaml").plan()
+    made = study.scenario_of(Cell("GEO single hop", 15, 1), seed=1).plan()
+    assert written["link"] == made["link"]
+    assert written["flows"][0]["workload"] == made["flows"][0]["workload"]
+
+
+def test_windows_never_limit() -> None:
+    """At most a round trip and the largest buffer are under way, all of it of one source."""
+    data = study.scenario_of(Cell("GEO single hop", 5, -1), seed=1).to_dict()
+    most_bytes = 3 * 0.570 * RATE_BPS / 8
+    for source in data["traffic"]:
+        for buffer in ("send_buffer", "receive_buffer"):
+            assert parse_size(source["tcp"][buffer]) > 2 * most_bytes
+
+
+def test_a_run_is_the_scenario_of_its_seed() -> None:
+    cell = Cell("GEO single hop", 15, 3, "drop_tail")
+    jobs = jobs_of([cell], runs=3, seed=4)
+    assert [job.seed for job in jobs] == [4, 5, 6]
+    assert [job.plan for job in jobs] == [
+        study.scenario_of(cell, seed).plan() for seed in (4, 5, 6)
+    ]
+    varied = replace(cell, discipline="selective_drop")
+    jobs = jobs_of([varied], runs=1, variants=VARIANTS, seed=4)
+    plans = [json.dumps(study.scenario_of(varied, 4, each).plan()) for each in (BASE, *VARIANTS)]
+    assert sorted(json.dumps(job.plan) for job in jobs) == sorted(plans)
+    assert len(set(plans)) == 1 + len(VARIANTS)
+
+
+def test_sources_start_at_moments_drawn_from_the_seed() -> None:
+    assert study.starts_ns(50, 3) == study.starts_ns(50, 3)
+    assert study.starts_ns(50, 3) != study.starts_ns(50, 4)
+    starts = [start for seed in range(100) for start in study.starts_ns(50, seed)]
+    assert all(0 <= start < 10**9 for start in starts)
+    # The mean of 5,000 even draws has a deviation of 1 s / sqrt(12 x 5000) = 4 ms.
+    assert sum(starts) / len(starts) == pytest.approx(0.5e9, abs=0.016e9)
+
+
+def test_long_runs_come_first() -> None:
+    grid = [Cell("GEO single hop", 5, 1), Cell("LEO single hop", 100, 1)]
+    sources = [len(job.plan["flows"]) for job in jobs_of(grid, runs=2)]
+    assert sources == [100, 100, 5, 5]
+
+
+def test_the_model_reads_no_published_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With another claim in the source the measured figures are the same."""
+    grid = [Cell("GEO single hop", 5, 1)]
+    honest = study.run(runs=1, grid=grid, variants=())
+    bent_claims = Published(("none",), least_efficiency=100.5, from_buffer_rtt=0.1)
+    monkeypatch.setattr(study, "read_published", lambda: bent_claims)
+    bent = study.run(runs=1, grid=grid, variants=())
+    assert bent.measurements == honest.measurements
+    assert [each.checks[0].verdict for each in (honest, bent)] == ["pass", "miss"]
+
+
+# --- the figures --------------------------------------------------------------------------------
+
+
+def test_half_a_round_trip_of_buffer_is_enough_everywhere() -> None:
+    """The source's number: 98 % for every scenario and number of sources, here in two runs."""
+    grid = [cell for cell in study.cells() if (cell.k, cell.discipline) == (1, "selective_drop")]
+    outcome = study.run(runs=2, grid=grid, variants=())
+    check = outcome.checks[0]
+    assert (check.verdict, check.places) == ("pass", 12)
+    for each in outcome.measurements:
+        efficiency = each.mean("efficiency")
+        assert efficiency is not None
+        # Above 100 % only by what waited behind a hole at the end of the warm-up.
+        assert 98 <= efficiency < 101
+        fairness = each.mean("fairness")
+        assert fairness is not None
+        assert 1 / each.cell.sources < fairness <= 1
+
+
+def test_the_paper_s_lines() -> None:
+    """By hand: windows from 0.725 to 1.45 round trips idle 0.275^2 / 2 of 0.826: 4.6 %."""
+    assert _checks.filled_buffer_rtt(1) == pytest.approx(0.45)
+    idle = (0.275**2 / 2) / (0.275 + (1.45**2 - 1) / 2)
+    assert _checks.efficiency_if_halving(0.45, 1.0) == pytest.approx(100 * (1 - idle))
+    # A quarter less than 1.45 still fills the link; so does half of two round trips.
+    assert _checks.efficiency_if_halving(0.45, 0.5) == 100
+    assert _checks.efficiency_if_halving(1.0, 1.0) == 100
+    # Without a buffer windows run evenly from 1/2 to 1, or from 3/4.
+    assert _checks.efficiency_if_halving(0.0, 1.0) == pytest.approx(75)
+    assert _checks.efficiency_if_halving(0.0, 0.5) == pytest.approx(87.5)
+
+
+def test_fifteen_sources_over_leo_keep_to_the_paper_s_lines() -> None:
+    """1/8 round trip: 95.2 % when every second source halves, 82.5 % when all do.
+
+    With delayed ACKs and growth for each ACK a source adds a segment every second round trip, with
+    an ACK for each segment it adds one in each: so many are lost.
+    """
+    outcome = study.run(runs=2, grid=[Cell("LEO single hop", 15, 3)], variants=(EACH_ACK,))
+    described = outcome.measurements[0].mean("efficiency")
+    ((changed,),) = (each.measurements for each in outcome.sensitivities)
+    filled = _checks.filled_buffer_rtt(3)
+    assert described == pytest.approx(_checks.efficiency_if_halving(filled, 0.5), abs=1.5)
+    # The variant of the study grows for each ACK as well: a segment in each round trip.
+    assert changed.mean("efficiency") == pytest.approx(
+        _checks.efficiency_if_halving(filled, 1.0), abs=2.5
+    )
+
+
+def test_misses_stay_named() -> None:
+    """Five sources over 220 ms with two round trips of buffer: hardly two losses a source."""
+    outcome = study.run(grid=[Cell("LEO multiple hop, 100 ms", 5, -1)], variants=())
+    fairness = outcome.checks[2]
+    assert fairness.verdict == "miss"
+    (miss,) = fairness.misses
+    assert "loss recoveries a source" in miss.reason
+    (cell,) = outcome.to_json()["cells"]
+    assert 0.8 < cell["fairness"] < 0.95
+    assert cell["recoveries_per_source"] < 3
+    assert cell["miss"] == [f"fairness: {miss.reason}"]
+    assert miss.reason in study_report(outcome)
+
+
+def test_slow_start_is_in_the_whole_run_and_not_in_the_figure(short: OsuOutcome) -> None:
+    """Five windows of a segment grow by half each 570 ms to the 1,083 segments of a round trip.
+
+    That takes ln(1083 / 5) / ln(1.5) = 13.3 round trips, in which as much is sent as in two with a
+    busy link: 6.4 s are missing, and some 1.5 s for start, handshake, first delayed ACK and the way
+    of the first segment.
+    """
+    for each in short.measurements:
+        if (each.cell.sources, each.cell.k) == (5, 0):
+            efficiency, whole = each.mean("efficiency"), each.mean("efficiency_whole_run")
+            assert efficiency is not None
+            assert whole is not None
+            assert efficiency == pytest.approx(100, abs=0.5)
+            assert 6 < efficiency - whole < 9
+
+
+def test_json_has_every_cell_with_its_runs(short: OsuOutcome) -> None:
+    result = json.loads(json.dumps(short.to_json(), allow_nan=False))
+    assert result["study"] == "osu"
+    assert len(result["cells"]) == len(GEO)
+    for cell, data in zip(GEO, result["cells"], strict=True):
+        assert (data["scenario"], data["sources"], data["k"], data["discipline"]) == (
+            cell.scenario,
+            cell.sources,
+            cell.k,
+            cell.discipline,
+        )
+        assert (data["one_way_ms"], data["rtt_ms"], data["mss_bytes"]) == (275, 570, 9180)
+        assert data["buffer_cells"] == round(209_071.698 * 2.0**-cell.k)
+        assert data["runs"] == 2
+        assert data["measured_standard_error"] is not None
+        assert 0 < data["measured_whole_run"] <= 100
+    checks = result["summary"]["checks"]
+    assert [check["name"] for check in checks] == [
+        "efficiency from half a round trip up",
+        "efficiency rises with the buffer",
+        "fairness",
+    ]
+    # Selective drop alone: k = 0 and 1 of two curves; one pair of neighbours each; all three.
+    assert [check["places"] for check in checks] == [4, 2, 6]
+    variants = result["summary"]["sensitivities"]
+    assert [each["variant"] for each in variants] == [each.name for each in VARIANTS]
+    assert all(each["changed"]["runs_of_a_cell"] == 2 for each in variants)
+
+
+def test_threads_do_not_change_the_figures(short: OsuOutcome) -> None:
+    together = study.run(runs=2, seed=7, threads=2, grid=GEO)
+    assert json.dumps(together.to_json()) == json.dumps(short.to_json())
+    assert study_report(together) == study_report(short)
+
+
+def test_seeds_count_up_from_the_first(short: OsuOutcome) -> None:
+    seventh, eighth = (study.run(runs=1, seed=seed, grid=GEO, variants=()) for seed in (7, 8))
+    for both, one, other in zip(
+        short.measurements, seventh.measurements, eighth.measurements, strict=True
+    ):
+        assert both.runs == (*one.runs, *other.runs)
+    # One run says nothing of the spread.
+    assert {each.standard_error("efficiency") for each in seventh.measurements} == {None}
+
+
+# --- the checks, on cells made by hand ------------------------------------------------------------
+
+PUBLISHED = Published(("a claim",), least_efficiency=98.0, from_buffer_rtt=0.5)
+
+
+def made(k: int, efficiency: float, fairness: float = 0.99, sources: int = 5) -> Measurement:
+    figures = Figures(efficiency, efficiency - 5, fairness, fairness, 2.5, 0.0)
+    return Measurement(Cell("GEO single hop", sources, k), 1, (figures, figures))
+
+
+def test_a_cell_below_the_claim_is_a_miss_with_its_reason() -> None:
+    enough, _, _ = _checks.checks([made(1, 97.9), made(0, 98.0), made(2, 50.0)], PUBLISHED)
+    assert (enough.verdict, enough.places, len(enough.misses)) == ("miss", 2, 1)
+    assert enough.misses[0].cell.k == 1
+    assert "halve at once leave 95.42 %" in enough.misses[0].reason
+    assert enough.worst == "97.90 %: GEO single hop, 5 sources, k = 1"
+
+
+def test_more_than_noise_lost_with_twice_the_buffer_is_a_miss() -> None:
+    curve = [made(4, 80.6), made(3, 80.0), made(2, 79.6), made(6, 99.0), made(2, 1.0, sources=15)]
+    _, rising, _ = _checks.checks(curve, PUBLISHED)
+    assert (rising.verdict, rising.places) == ("miss", 2)
+    (miss,) = rising.misses
+    assert miss.cell.k == 3
+    assert miss.found == "80.00 %, and 80.60 % with half of the buffer"
+    assert "over the whole run it is 75.00 and 75.60 %" in miss.reason
+
+
+def test_unfair_cells_count_down_to_an_eighth_of_a_round_trip() -> None:
+    _, _, fair = _checks.checks([made(3, 90.0, 0.949), made(4, 90.0, 0.5)], PUBLISHED)
+    assert (fair.verdict, fair.places, len(fair.misses)) == ("miss", 1, 1)
+    assert "2.5 loss recoveries a source" in fair.misses[0].reason
+
+
+def test_what_was_not_measured_is_neither_pass_nor_miss() -> None:
+    empty = Measurement(Cell("GEO single hop", 5, 1), 1, ())
+    checks = _checks.checks([empty], PUBLISHED)
+    assert [check.verdict for check in checks] == ["not measured"] * 3
+
+
+# --- what it writes -----------------------------------------------------------------------------
+
+
+def test_ctrl_c_leaves_the_figures_of_the_runs_that_were_done(tmp_path: Path) -> None:
+    def interrupt(done: int, _total: int) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    outcome = study.run(runs=2, threads=1, progress=interrupt, grid=GEO, variants=VARIANTS[:1])
+    assert outcome.interrupted
+    result = outcome.to_json()
+    assert result["cells"][0]["runs"] == 2
+    assert result["cells"][-1]["measured"] is None
+    json.dumps(result, allow_nan=False)
+    text = (outcome.write(tmp_path / "cut") / "report.html").read_text(encoding="utf-8")
+    assert "The study was interrupted" in text
+
+
+def test_the_folder_has_report_data_and_manifest(short: OsuOutcome, tmp_path: Path) -> None:
+    folder = short.write(tmp_path / "osu")
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "cells.csv",
+        "manifest.json",
+        "report.html",
+        "result.json",
+    ]
+    assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == short.to_json()
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert (manifest["kind"], manifest["study"]) == ("study", "osu")
+    with (folder / "cells.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(GEO)
+    assert float(rows[0]["measured"]) == short.measurements[0].mean("efficiency")
+
+
+def test_the_report_is_self_contained_and_has_the_numbers(short: OsuOutcome) -> None:
+    text = study_report(short)
+    page = assert_self_contained(text)
+    assert page.tags.count("svg") == 3
+    for each in short.measurements:
+        assert f"{each.mean('efficiency'):.2f}" in text
+    for claim in short.published.claims:
+        assert claim.split(" ")[0] in text
+    for words in ("quick look", "every second", "leaves unsaid", "What hangs on what"):
+        assert words in text
+
+
+def test_the_command_prints_json_and_writes_a_folder(
+    bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "cells", lambda: GEO)
+    out = tmp_path / "out"
+    called = bentpipe("study", "osu", "--runs", "1", "--seed", "7", "--out", out, "--json")
+    assert called.code == 0
+    assert json.loads(called.out) == json.loads((out / "result.json").read_text(encoding="utf-8"))
+
+
+def test_the_command_prints_tables_and_verdicts(
+    bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "cells", lambda: GEO)
+    called = bentpipe("study", "osu", "--runs", "1")
+    assert called.code == 0
+    # Two tables, a line for each curve.
+    assert sum(line.startswith("GEO single hop ") for line in called.out.splitlines()) == 2 * 4
+    assert "efficiency from half a round trip up: " in called.out
+    assert STUDIES["osu"].name == "osu"
