@@ -116,6 +116,13 @@ def _figure(each: Measurement, figure: str) -> float:
     return value
 
 
+def _lowest(asked: Sequence[Measurement], figure: str, *, digits: int, unit: str = "") -> str:
+    lowest = min(asked, key=lambda each: _figure(each, figure), default=None)
+    if lowest is None:
+        return ""
+    return f"{number(lowest.mean(figure), digits=digits)}{unit}: {place(lowest.cell)}"
+
+
 def _with_error(each: Measurement, figure: str, *, digits: int) -> str:
     error = each.standard_error(figure)
     text = number(each.mean(figure), digits=digits)
@@ -134,13 +141,12 @@ def _enough(measured: Sequence[Measurement], published: Published) -> Check:
         for each in asked
         if _figure(each, "efficiency") < least
     ]
-    worst = min(asked, key=lambda each: _figure(each, "efficiency"), default=None)
     return Check(
         "efficiency from half a round trip up",
         f"with a buffer of {published.from_buffer_rtt:g} round trips or more the efficiency is at "
         f"least {least:g} %, for every number of sources",
         len(asked),
-        "" if worst is None else f"{number(worst.mean('efficiency'))} %: {place(worst.cell)}",
+        _lowest(asked, "efficiency", digits=2, unit=" %"),
         tuple(misses),
     )
 
@@ -221,13 +227,12 @@ def _fair(measured: Sequence[Measurement]) -> Check:
         for each in asked
         if _figure(each, "fairness") < LEAST_FAIRNESS
     ]
-    worst = min(asked, key=lambda each: _figure(each, "fairness"), default=None)
     return Check(
         "fairness",
         f"Jain's index is at least {LEAST_FAIRNESS:g} with buffers down to "
         f"1/{2**SMALLEST_FAIR_BUFFER_K} round trip",
         len(asked),
-        "" if worst is None else f"{number(worst.mean('fairness'), digits=3)}: {place(worst.cell)}",
+        _lowest(asked, "fairness", digits=3),
         tuple(misses),
     )
 
