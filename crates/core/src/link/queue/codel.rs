@@ -328,10 +328,10 @@ mod tests {
     fn losses_with_standing_queue(packets: u64) -> usize {
         let mut queue = codel(Duration::from_millis(1), Limit::Unlimited);
         let mut losses = Losses::default();
-        for now in 0..1_000 {
-            queue.push(queued(0, now, 1_000, now), &mut losses.note());
-            if now >= packets {
-                assert!(queue.pop(Instant::from_millis(now), &mut losses.note()).is_some());
+        for millis in 0..1_000 {
+            queue.push(queued(0, millis, 1_000, millis), &mut losses.note());
+            if millis >= packets {
+                assert!(queue.pop(Instant::from_millis(millis), &mut losses.note()).is_some());
             }
         }
         assert_eq!(queue.occupancy().packets + losses.0.len() as u64, packets);

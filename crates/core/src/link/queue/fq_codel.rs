@@ -345,14 +345,14 @@ mod tests {
         push(&mut queue, 0, 0..1_000, 1_000);
         let mut losses = Losses::default();
         let mut last = None;
-        for now in 20..130 {
-            queue.push(queued(1, now, 1_000, now), &mut losses.note());
+        for millis in 20..130 {
+            queue.push(queued(1, millis, 1_000, millis), &mut losses.note());
             for _ in 0..2 {
-                let sent = queue.pop(Instant::from_millis(now), &mut losses.note());
+                let sent = queue.pop(Instant::from_millis(millis), &mut losses.note());
                 let sent = sent.expect("there are packets").packet;
                 last = (sent.flow == FlowId(0)).then(|| serial(&sent)).or(last);
             }
-            assert_eq!(losses.0.len(), usize::from(now >= 120), "at {now} ms");
+            assert_eq!(losses.0.len(), usize::from(millis >= 120), "at {millis} ms");
         }
         assert_eq!(losses.0, [(DropCause::Codel, 0, 100)]);
         assert_eq!(last, Some(110), "110 sent and one dropped, counted from zero");
