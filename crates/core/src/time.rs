@@ -5,11 +5,15 @@
 //! (that is `None`) and no `now()`.
 
 use core::fmt;
+use core::num::NonZeroU64;
 use core::ops::{Add, AddAssign, Sub};
 
-/// A moment of the run: nanoseconds since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Instant(u64);
+/// A moment of the run: nanoseconds since its start, up to 2^64 - 2.
+///
+/// Kept one higher than it is, so that zero is free and an `Option` of it takes no more room: hosts
+/// hold many deadlines that may not be set, and engines answer with one at every call.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(NonZeroU64);
 
 /// A length of time in nanoseconds.
 ///
@@ -20,30 +24,30 @@ pub struct Duration(u64);
 
 impl Instant {
     /// The start of the run.
-    pub const START: Self = Self(0);
+    pub const START: Self = Self(NonZeroU64::MIN);
 
     /// The instant `nanos` nanoseconds after the start of the run.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
+        Self(NonZeroU64::MIN.saturating_add(nanos))
     }
 
     /// The instant `millis` milliseconds after the start of the run.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
-        Self(millis * 1_000_000)
+        Self::from_nanos(millis * 1_000_000)
     }
 
     /// Nanoseconds since the start of the run.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// Time since `earlier`, zero if `earlier` is in fact later.
     #[must_use]
     pub const fn saturating_since(self, earlier: Self) -> Duration {
-        Duration(self.0.saturating_sub(earlier.0))
+        Duration(self.0.get().saturating_sub(earlier.0.get()))
     }
 }
 
@@ -153,9 +157,21 @@ impl AddAssign for Duration {
     }
 }
 
+impl Default for Instant {
+    fn default() -> Self {
+        Self::START
+    }
+}
+
+impl fmt::Debug for Instant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Instant").field(&self.as_nanos()).finish()
+    }
+}
+
 impl fmt::Display for Instant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:09} s", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
+        Duration(self.as_nanos()).fmt(f)
     }
 }
 
@@ -177,6 +193,13 @@ mod tests {
         assert_eq!(start.saturating_since(later), Duration::ZERO);
         assert_eq!(later.to_string(), "1.500250000 s");
         assert_eq!(Duration::from_secs(2).to_string(), "2.000000000 s");
+    }
+
+    #[test]
+    fn a_deadline_that_may_not_be_set_is_one_word() {
+        assert_eq!(size_of::<Option<Instant>>(), size_of::<u64>());
+        assert_eq!((Instant::START.as_nanos(), Instant::default()), (0, Instant::START));
+        assert_eq!(format!("{:?}", Instant::from_nanos(7)), "Instant(7)");
     }
 
     #[test]
