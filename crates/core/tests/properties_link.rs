@@ -8,7 +8,8 @@ use bentpipe_core::conformance::{Promises, Script, Shape, check};
 use bentpipe_core::engine::{Count, Engine, Ledger};
 use bentpipe_core::graph::Graph;
 use bentpipe_core::link::{
-    Channel, Counters, Direction, DirectionConfig, DropTail, Framing, Limit, Queue, Tail,
+    Channel, CoDel, CoDelConfig, Counters, Direction, DirectionConfig, DropTail, Framing, Head,
+    Limit, Queue, Tail,
 };
 use bentpipe_core::packet::Packet;
 use bentpipe_core::profile::Profile;
@@ -71,6 +72,34 @@ proptest! {
         }
         left_alone.run_until(END, None);
         prop_assert_eq!(asked.drain_egress(), left_alone.drain_egress());
+    }
+
+    /// `CoDel` with a target that no wait reaches is first in, first out.
+    #[test]
+    fn a_head_that_drops_nothing_is_a_tail_without_a_limit(setup in setups()) {
+        let setup = Setup { queue: Limit::Unlimited, ..setup };
+        let (script, mut traces) = (setup.script(), [VecTrace::default(), VecTrace::default()]);
+        let head = DirectionConfig { queue: patient_codel(), ..setup.config() };
+        let (mut head, mut tail) = (graph_of(head), graph_of(setup.config()));
+        let mut arrivals = script.iter().peekable();
+        for moment in moments(&setup, &reference(&setup, &script)) {
+            while let Some((at, port, packet)) = arrivals.next_if(|arrival| arrival.0 <= moment) {
+                head.inject(*at, (NodeId(0), *port), *packet, Some(&mut traces[0]));
+                tail.inject(*at, (NodeId(0), *port), *packet, Some(&mut traces[1]));
+            }
+            let [head, tail] = [(&mut head, 0), (&mut tail, 1)].map(|(graph, number)| {
+                graph.run_until(moment, Some(&mut traces[number]));
+                let counters = graph.engine_mut(NodeId(0)).settle(moment);
+                // A head holds also the packet that is let out at once.
+                (Counters { queue_bytes_max: 0, ..counters }, graph.engine(NodeId(0)).ledger())
+            });
+            prop_assert_eq!(head, tail, "at {}", moment);
+        }
+        head.run_until(END, Some(&mut traces[0]));
+        tail.run_until(END, Some(&mut traces[1]));
+        prop_assert_eq!(head.drain_egress(), tail.drain_egress());
+        let [head, tail] = traces.map(|trace| in_order(trace.0));
+        prop_assert_eq!(head, tail);
     }
 
     /// A staircase whose steps all have one rate is that rate.
@@ -201,6 +230,18 @@ fn graph(setup: &Setup) -> (Graph<Direction>, NodeId) {
     let mut graph = Graph::default();
     let node = graph.add(setup.direction());
     (graph, node)
+}
+
+fn graph_of(config: DirectionConfig) -> Graph<Direction> {
+    let mut graph = Graph::default();
+    graph.add(Direction::new(config).expect("the last rate is above zero"));
+    graph
+}
+
+fn patient_codel() -> Queue {
+    let (target, interval) = (Duration::from_nanos(u64::MAX), Duration::from_secs(1));
+    let config = CoDelConfig { limit: Limit::Unlimited, target, interval };
+    Queue::Head(Box::new(Head::CoDel(CoDel::new(config))))
 }
 
 /// `1..=mantissa_max` times a power of ten up to `exponent_max`: as many small as large numbers.

@@ -358,11 +358,13 @@ impl Engine for Direction {
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
-        while self.first_arrival.is_some_and(|arrival| arrival <= cx.now()) {
-            self.arrive(cx);
-        }
+        // First, since a frame that takes no whole nanosecond on a path without delay arrives as it
+        // starts.
         if self.serving {
             self.serve(cx);
+        }
+        while self.first_arrival.is_some_and(|arrival| arrival <= cx.now()) {
+            self.arrive(cx);
         }
     }
 
