@@ -1,5 +1,7 @@
 //! The engines of the hop.
 
+use std::sync::Arc;
+
 use bentpipe_core::link::{
     self, Cells, CoDel, CoDelConfig, Direction, DirectionConfig, DropTail, EarlyPacketDiscard,
     FqCoDel, FqCoDelConfig, Framing, Head, PerFlow, Processor, ProcessorConfig, Ratio, Red,
@@ -10,24 +12,16 @@ use bentpipe_core::rng::Rng;
 use bentpipe_core::time::Duration;
 use bentpipe_core::units::{BitRate, Bits, Carry, Probability};
 
-use crate::plan::{self, Channel, Flow, Limit, Plan, Queue, RedUnit};
+use crate::plan::{self, Channel, Limit, Plan, Queue, RedUnit};
 
 /// Forward, then the return of each terminal.
 pub(super) fn directions(plan: &Plan, seed: u64) -> impl Iterator<Item = Direction> {
     let parts = std::iter::once(&plan.link.forward).chain(&plan.link.returns);
-    let names = plan.direction_names().into_iter();
-    parts.zip(names).zip(0..).map(move |((part, name), number)| {
-        direction(part, &format!("link.{name}"), seed, &|| priorities(plan, number))
-    })
-}
-
-/// The priorities of the flows that pass a direction, up to the last of them. Those between that go
-/// another way stand for nothing, and their own priority may be too low for this queue's classes.
-fn priorities(plan: &Plan, direction: usize) -> Vec<u8> {
-    let passes = |flow: &Flow| direction == 0 || direction == 1 + flow.terminal as usize;
-    let last = plan.flows.iter().rposition(passes).map_or(0, |last| last + 1);
-    let priority = |flow| if passes(flow) { flow.priority } else { 0 };
-    plan.flows[..last].iter().map(priority).collect()
+    // One list for all: with as many terminals and flows as a plan may have, a list each would take a
+    // gigabyte.
+    let priorities: Arc<[u8]> = plan.flows.iter().map(|flow| flow.priority).collect();
+    let named = parts.zip(plan.direction_names());
+    named.map(move |(part, name)| direction(part, &format!("link.{name}"), seed, &priorities))
 }
 
 /// The processors that exist: 0 is the hub's, 1 + t that of terminal t.
@@ -44,12 +38,7 @@ pub(super) fn processors(plan: &Plan) -> impl Iterator<Item = (u32, Processor)> 
     })
 }
 
-fn direction(
-    plan: &plan::Direction,
-    name: &str,
-    seed: u64,
-    priorities: &dyn Fn() -> Vec<u8>,
-) -> Direction {
+fn direction(plan: &plan::Direction, name: &str, seed: u64, priorities: &Arc<[u8]>) -> Direction {
     let stream = |part: &str| Rng::stream(seed, &format!("{name}.{part}"));
     let channel = match plan.channel {
         Channel::Clear => link::Channel::Clear,
@@ -87,8 +76,8 @@ const RED_MEAN_BYTES: u32 = 1_000;
 struct Surroundings<'a> {
     rate: &'a Profile<BitRate>,
     framing: Framing,
-    /// The priority of each flow that passes the queue, by flow number.
-    priorities: &'a dyn Fn() -> Vec<u8>,
+    /// The priority of each flow, by flow number.
+    priorities: &'a Arc<[u8]>,
     rng: Rng,
 }
 
@@ -148,7 +137,7 @@ fn queue(plan: &Queue, around: Surroundings<'_>) -> link::Queue {
             head(Head::FqCoDel(FqCoDel::new(config, rng.next_u64())))
         }
         Queue::StrictPriority { limit, classes } => {
-            let priorities = (around.priorities)();
+            let priorities = Arc::clone(around.priorities);
             let queue = StrictPriority::new(limit.into(), classes.into(), priorities);
             head(Head::StrictPriority(queue))
         }

@@ -1,35 +1,50 @@
-//! What each flow has waiting in a shared queue.
+//! What is kept for each flow in a shared queue.
 
-use super::{Load, Occupancy};
 use crate::packet::FlowId;
 
-/// Occupancies by flow number. Flow numbers are indices into the run's flows, so a vector that
-/// grows to the highest number seen is as fast as it gets and has no order to depend on.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Flows {
-    waiting: Vec<Occupancy>,
+/// A value for each flow, by flow number: the default until somebody changes it.
+///
+/// Flow numbers are indices into the run's flows, but a queue may see few of these: the return of
+/// one terminal among ten thousand has a handful of a hundred thousand. So values lie in pages, and a
+/// page is made when one of its flows is first changed. That is nearly as fast as a plain vector,
+/// and has no order to depend on.
+#[derive(Clone, Debug)]
+pub(super) struct ByFlow<T> {
+    pages: Vec<Option<Page<T>>>,
 }
 
-impl Flows {
-    pub(super) fn enter(&mut self, load: Load) {
-        let index = index(load.flow);
-        if index >= self.waiting.len() {
-            self.waiting.resize(index + 1, Occupancy::default());
+type Page<T> = Box<[T; PAGE_FLOWS]>;
+
+const PAGE_FLOWS: usize = 64;
+
+impl<T> Default for ByFlow<T> {
+    fn default() -> Self {
+        Self { pages: Vec::new() }
+    }
+}
+
+impl<T: Copy + Default> ByFlow<T> {
+    pub(super) fn of(&self, flow: FlowId) -> T {
+        let (page, place) = place_of(flow);
+        match self.pages.get(page) {
+            Some(Some(values)) => values[place],
+            Some(None) | None => T::default(),
         }
-        self.waiting[index].enter(load);
     }
 
-    pub(super) fn leave(&mut self, load: Load) {
-        self.waiting[index(load.flow)].leave(load);
-    }
-
-    pub(super) fn of(&self, flow: FlowId) -> Occupancy {
-        self.waiting.get(index(flow)).copied().unwrap_or_default()
+    pub(super) fn of_mut(&mut self, flow: FlowId) -> &mut T {
+        let (page, place) = place_of(flow);
+        if page >= self.pages.len() {
+            self.pages.resize_with(page + 1, || None);
+        }
+        let values = self.pages[page].get_or_insert_with(|| Box::new([T::default(); PAGE_FLOWS]));
+        &mut values[place]
     }
 }
 
-fn index(flow: FlowId) -> usize {
-    flow.0 as usize
+fn place_of(flow: FlowId) -> (usize, usize) {
+    let number = flow.0 as usize;
+    (number / PAGE_FLOWS, number % PAGE_FLOWS)
 }
 
 #[cfg(test)]
@@ -37,16 +52,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_flow_is_counted_by_itself() {
-        let load = |flow| Load { flow: FlowId(flow), bytes: 40, link_bytes: 53 };
-        let mut flows = Flows::default();
-        assert_eq!(flows.of(FlowId(9)), Occupancy::default());
-        for flow in [2, 2, 0] {
-            flows.enter(load(flow));
+    fn each_flow_has_a_value_of_its_own() {
+        let mut values = ByFlow::<u32>::default();
+        for flow in [0, 63, 64, 200, 63] {
+            *values.of_mut(FlowId(flow)) += flow + 1;
         }
-        assert_eq!((flows.of(FlowId(2)).packets, flows.of(FlowId(0)).packets), (2, 1));
-        assert_eq!(flows.of(FlowId(1)), Occupancy::default());
-        flows.leave(load(2));
-        assert_eq!((flows.of(FlowId(2)).packets, flows.of(FlowId(2)).link_bytes), (1, 53));
+        let found = [0, 1, 63, 64, 200, 201, 100_000].map(|flow| values.of(FlowId(flow)));
+        assert_eq!(found, [1, 0, 128, 65, 201, 0, 0]);
+    }
+
+    /// The last of a hundred thousand flows costs a page, and not room for all before it.
+    #[test]
+    fn a_high_number_costs_one_page() {
+        let mut values = ByFlow::<u64>::default();
+        *values.of_mut(FlowId(99_999)) = 1;
+        assert_eq!(values.pages.iter().flatten().count(), 1);
+        assert_eq!(values.pages.len(), 1_563, "100,000 / 64, rounded up");
     }
 }

@@ -1,7 +1,7 @@
 //! Drop-tail with a limit for all and a limit for each flow: one FIFO in which no flow may hold
 //! more than its own limit, so that one flow cannot lock the others out of a shared buffer.
 
-use super::flows::Flows;
+use super::flows::ByFlow;
 use super::{Limit, Load, Occupancy};
 use crate::time::Duration;
 use crate::trace::DropCause;
@@ -12,14 +12,14 @@ pub struct PerFlow {
     limit: Limit,
     per_flow_limit: Limit,
     waiting: Occupancy,
-    flows: Flows,
+    flows: ByFlow<Occupancy>,
 }
 
 impl PerFlow {
     /// An empty queue with these limits. A limit in time for each flow is one on the shared wait.
     #[must_use]
     pub fn new(limit: Limit, per_flow_limit: Limit) -> Self {
-        Self { limit, per_flow_limit, waiting: Occupancy::default(), flows: Flows::default() }
+        Self { limit, per_flow_limit, waiting: Occupancy::default(), flows: ByFlow::default() }
     }
 
     /// See [`super::Tail::admit`].
@@ -31,13 +31,13 @@ impl PerFlow {
     /// Counts a packet that starts to wait.
     pub fn enter(&mut self, load: Load) {
         self.waiting.enter(load);
-        self.flows.enter(load);
+        self.flows.of_mut(load.flow).enter(load);
     }
 
     /// Counts a packet whose transmission starts.
     pub fn leave(&mut self, load: Load) {
         self.waiting.leave(load);
-        self.flows.leave(load);
+        self.flows.of_mut(load.flow).leave(load);
     }
 
     /// What waits.

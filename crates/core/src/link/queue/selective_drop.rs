@@ -6,6 +6,7 @@
 //! queued, a packet is dropped when `x > R limit` and `y n / x > Z`. `y n / x` is one for a flow
 //! that holds exactly the mean share. Like early packet discard, it sees packets and not cells.
 
+use super::flows::ByFlow;
 use super::{Limit, Load, Occupancy, Ratio, Unit};
 use crate::packet::FlowId;
 use crate::time::Duration;
@@ -23,33 +24,25 @@ pub struct SelectiveDrop {
     shares: Shares,
 }
 
-/// What each flow has queued, by flow number, in the unit of the limit.
+/// What each flow has queued, in the unit of the limit.
 #[derive(Clone, Debug, Default)]
 struct Shares {
-    queued: Vec<u64>,
+    queued: ByFlow<u64>,
     /// Flows that have something queued.
     active: u64,
 }
 
 impl Shares {
     fn enter(&mut self, flow: FlowId, amount: u64) {
-        let index = flow.0 as usize;
-        if index >= self.queued.len() {
-            self.queued.resize(index + 1, 0);
-        }
-        let own = &mut self.queued[index];
+        let own = self.queued.of_mut(flow);
         self.active += u64::from(*own == 0 && amount > 0);
         *own += amount;
     }
 
     fn leave(&mut self, flow: FlowId, amount: u64) {
-        let own = &mut self.queued[flow.0 as usize];
+        let own = self.queued.of_mut(flow);
         *own -= amount;
         self.active -= u64::from(*own == 0 && amount > 0);
-    }
-
-    fn of(&self, flow: FlowId) -> u64 {
-        self.queued.get(flow.0 as usize).copied().unwrap_or_default()
     }
 }
 
@@ -72,7 +65,8 @@ impl SelectiveDrop {
         let all = self.unit.count(&self.waiting);
         if all > self.threshold {
             // Fewer than 2^33 flows: the product is below 2^97.
-            let scaled = u128::from(self.shares.of(load.flow)) * u128::from(self.shares.active);
+            let scaled =
+                u128::from(self.shares.queued.of(load.flow)) * u128::from(self.shares.active);
             if self.load_ratio.is_exceeded(scaled, all) {
                 return Err(DropCause::SelectiveDrop);
             }

@@ -2,6 +2,7 @@
 //! has a packet is served. A class can wait for ever behind those before it, by design.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::{Limit, Occupancy, Queued};
 use crate::packet::Packet;
@@ -12,7 +13,7 @@ use crate::trace::DropCause;
 #[derive(Clone, Debug)]
 pub struct StrictPriority {
     limit: Limit,
-    class_of_flow: Vec<u8>,
+    class_of_flow: Arc<[u8]>,
     classes: Vec<Class>,
     waiting: Occupancy,
 }
@@ -25,15 +26,15 @@ struct Class {
 
 impl StrictPriority {
     /// Empty queues of so many classes, with this limit for each. `class_of_flow` is indexed by
-    /// flow number; class 0 is served first.
+    /// flow number; class 0 is served first. Queues may share it, each with classes for the flows
+    /// that pass it.
     ///
-    /// # Panics If a flow is of a class that does not exist, or the limit is one in time: how long
-    /// a packet will wait is not known when it arrives.
+    /// # Panics
+    /// If the limit is one in time: how long a packet will wait is not known when it arrives.
     #[must_use]
-    pub fn new(limit: Limit, classes: usize, class_of_flow: Vec<u8>) -> Self {
+    pub fn new(limit: Limit, classes: usize, class_of_flow: impl Into<Arc<[u8]>>) -> Self {
         limit.assert_held();
-        let exists = |&class: &u8| usize::from(class) < classes;
-        assert!(class_of_flow.iter().all(exists), "every flow has one of the {classes} classes");
+        let class_of_flow = class_of_flow.into();
         let classes = vec![Class::default(); classes];
         Self { limit, class_of_flow, classes, waiting: Occupancy::default() }
     }
@@ -41,11 +42,11 @@ impl StrictPriority {
     /// See [`super::Head::push`].
     ///
     /// # Panics
-    /// If the flow of the packet has no class.
+    /// If the flow of the packet has no class, or one that does not exist.
     pub fn push(&mut self, queued: Queued, lost: &mut impl FnMut(DropCause, &Packet)) {
         let load = queued.load();
         let class = self.class_of_flow.get(load.flow.0 as usize).expect("every flow has a class");
-        let class = &mut self.classes[usize::from(*class)];
+        let class = self.classes.get_mut(usize::from(*class)).expect("the class exists");
         if !self.limit.has_room(&class.waiting, load, Duration::ZERO) {
             lost(DropCause::QueueFull, &queued.packet);
             return;
@@ -106,9 +107,21 @@ mod tests {
         assert_eq!(queue.occupancy().packets, 0);
     }
 
+    /// Flow 0 goes by another queue, which has more classes.
     #[test]
-    #[should_panic(expected = "one of the 2 classes")]
-    fn a_class_that_does_not_exist_is_refused() {
-        let _ = StrictPriority::new(Limit::Unlimited, 2, vec![0, 2]);
+    fn queues_may_share_the_classes_of_flows() {
+        let classes: Arc<[u8]> = vec![4, 1].into();
+        let mut queues =
+            [5, 2].map(|count| StrictPriority::new(Limit::Unlimited, count, Arc::clone(&classes)));
+        queues[0].push(queued(0, 0, 100, 0), &mut Losses::default().note());
+        queues[1].push(queued(1, 0, 100, 0), &mut Losses::default().note());
+        assert_eq!(queues.each_mut().map(flows), [[0], [1]]);
+    }
+
+    #[test]
+    #[should_panic(expected = "the class exists")]
+    fn a_class_that_does_not_exist_is_a_mistake() {
+        let mut queue = StrictPriority::new(Limit::Unlimited, 2, vec![0, 2]);
+        queue.push(queued(1, 0, 100, 0), &mut Losses::default().note());
     }
 }
