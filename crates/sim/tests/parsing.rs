@@ -92,6 +92,10 @@ fn what_is_wrong_is_named() {
     let discard = json!({
         "discipline": "early_packet_discard", "limit": {"unit": "unlimited"}, "threshold": 0.8,
     });
+    let huge = json!({
+        "header_bytes": 8, "least_bytes": 0, "outside_bytes": 0, "expansion": [100, 1],
+        "cells": {"payload_bytes": 48, "cell_bytes": 4_800},
+    });
     let returns = "/link/returns/1";
     let cases = [
         ("/format_version".to_owned(), json!(1), "format_version"),
@@ -112,6 +116,8 @@ fn what_is_wrong_is_named() {
         (format!("{returns}/framing/cells/cell_bytes"), json!(47), "cells.cell_bytes"),
         (format!("{returns}/framing/expansion"), json!([1, 0]), "framing.expansion"),
         (format!("{returns}/framing/expansion"), json!([1, 2]), "framing.expansion"),
+        // 1,366 cells of 100 times 48 bytes, a hundred times: 5.2 Gbit of a packet of 65,535 bytes.
+        (format!("{returns}/framing"), huge, "framing.expansion"),
     ];
     for (path, value, field) in cases {
         let mut plan = sound_plan();

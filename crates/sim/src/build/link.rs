@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bentpipe_core::link::{
-    self, Cells, CoDel, CoDelConfig, Direction, DirectionConfig, DropTail, EarlyPacketDiscard,
-    FqCoDel, FqCoDelConfig, Framing, Head, PerFlow, Processor, ProcessorConfig, Ratio, Red,
-    RedConfig, SelectiveDrop, StrictPriority, Tail, Unit,
+    self, CoDel, CoDelConfig, Direction, DirectionConfig, DropTail, EarlyPacketDiscard, FqCoDel,
+    FqCoDelConfig, Framing, Head, PerFlow, Processor, ProcessorConfig, Ratio, Red, RedConfig,
+    SelectiveDrop, StrictPriority, Tail, Unit,
 };
 use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
@@ -48,24 +48,12 @@ fn direction(plan: &plan::Direction, name: &str, seed: u64, priorities: &Arc<[u8
         ),
     };
     let rate = plan.rate_bps.profile(BitRate).expect("checked with the plan");
-    let framing = framing(&plan.framing);
+    let framing = plan.framing.framing();
     let around = Surroundings { rate: &rate, framing, priorities, rng: stream("queue") };
     let queue = queue(&plan.queue, around);
     let delay = plan.delay_ns.profile(Duration::from_nanos).expect("checked with the plan");
     Direction::new(DirectionConfig { rate, delay, framing, queue, channel })
         .expect("checked with the plan")
-}
-
-fn framing(plan: &plan::Framing) -> Framing {
-    Framing {
-        header_bytes: plan.header_bytes,
-        least_bytes: plan.least_bytes,
-        cells: plan
-            .cells
-            .map(|plan::Cells { payload_bytes, cell_bytes }| Cells { payload_bytes, cell_bytes }),
-        expansion: plan.expansion,
-        outside_bytes: plan.outside_bytes,
-    }
 }
 
 /// RED scales by size, and ages over idle time, in packets of this size: the average packet that

@@ -1,5 +1,6 @@
 //! The hop and the machines at its ends, in a plan.
 
+use bentpipe_core::link;
 use bentpipe_core::profile::Profile;
 use bentpipe_core::time::Instant;
 use serde::{Deserialize, Serialize};
@@ -158,9 +159,12 @@ impl Series {
 
 /// No header, cell or gap is larger than the largest IP packet.
 const FRAMING_BYTES_MAX: u64 = 65_535;
-/// With these a frame's bits and their product fit 128 bits, and its size 32.
+/// With these a frame's bits and their product fit 128 bits.
 const EXPANSION_TERM_MAX: u64 = 1_000_000_000;
 const EXPANSION_MAX: u64 = 100;
+/// Directions keep the size of a frame in 32 bits.
+const FRAME_BITS_MAX: u64 = 0xFFFF_FFFF;
+const IP_BYTES_MAX: u32 = 65_535;
 
 impl Framing {
     fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
@@ -190,6 +194,23 @@ impl Framing {
             || at("expansion"),
             "must be a numerator and a denominator from 1 to 10^9 with a ratio from 1 to 100",
         );
+        check.that(
+            check.0.is_err() || self.framing().frame(IP_BYTES_MAX).0 <= FRAME_BITS_MAX,
+            || at("expansion"),
+            "makes a frame of the largest IP packet larger than 2^32 bits",
+        );
+    }
+
+    /// The engine's settings.
+    pub(crate) fn framing(&self) -> link::Framing {
+        let cells = |Cells { payload_bytes, cell_bytes }| link::Cells { payload_bytes, cell_bytes };
+        link::Framing {
+            header_bytes: self.header_bytes,
+            least_bytes: self.least_bytes,
+            cells: self.cells.map(cells),
+            expansion: self.expansion,
+            outside_bytes: self.outside_bytes,
+        }
     }
 }
 
