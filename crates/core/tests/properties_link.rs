@@ -5,13 +5,13 @@
 //! failure prints the set-up that shows it.
 
 use bentpipe_core::conformance::{Promises, Script, Shape, check};
-use bentpipe_core::engine::{Count, Engine, Ledger};
+use bentpipe_core::engine::{Count, Cx, Engine, Ledger, Outbox};
 use bentpipe_core::graph::Graph;
 use bentpipe_core::link::{
     Channel, CoDel, CoDelConfig, Counters, Direction, DirectionConfig, DropTail, Framing, Head,
     Limit, Queue, Tail,
 };
-use bentpipe_core::packet::Packet;
+use bentpipe_core::packet::{FlowId, Packet, PacketId};
 use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
@@ -74,12 +74,18 @@ proptest! {
         prop_assert_eq!(asked.drain_egress(), left_alone.drain_egress());
     }
 
-    /// `CoDel` with a target that no wait reaches is first in, first out.
+    /// `CoDel` with a target that no wait reaches is first in, first out, and has room at the same
+    /// moments.
     #[test]
-    fn a_head_that_drops_nothing_is_a_tail_without_a_limit(setup in setups()) {
-        let setup = Setup { queue: Limit::Unlimited, ..setup };
+    fn a_head_that_drops_at_arrival_only_is_a_tail(setup in setups()) {
+        let queue = match setup.queue {
+            // A head also holds the packet that is let out at once.
+            Limit::Packets(most) => Limit::Packets(most.max(1)),
+            _ => Limit::Unlimited,
+        };
+        let setup = Setup { queue, ..setup };
         let (script, mut traces) = (setup.script(), [VecTrace::default(), VecTrace::default()]);
-        let head = DirectionConfig { queue: patient_codel(), ..setup.config() };
+        let head = DirectionConfig { queue: patient_codel(queue), ..setup.config() };
         let (mut head, mut tail) = (graph_of(head), graph_of(setup.config()));
         let mut arrivals = script.iter().peekable();
         for moment in moments(&setup, &reference(&setup, &script)) {
@@ -90,7 +96,6 @@ proptest! {
             let [head, tail] = [(&mut head, 0), (&mut tail, 1)].map(|(graph, number)| {
                 graph.run_until(moment, Some(&mut traces[number]));
                 let counters = graph.engine_mut(NodeId(0)).settle(moment);
-                // A head holds also the packet that is let out at once.
                 (Counters { queue_bytes_max: 0, ..counters }, graph.engine(NodeId(0)).ledger())
             });
             prop_assert_eq!(head, tail, "at {}", moment);
@@ -167,6 +172,27 @@ fn a_direction_says_what_it_received() {
     assert_eq!(graph.engine(node).received(), expected);
 }
 
+/// The loop may hand a packet over before it wakes the direction at the same instant.
+#[test]
+fn who_comes_as_the_transmitter_becomes_free_finds_room() {
+    // A thousand bytes with their framing take 8 ms, and one packet may wait.
+    let one = Limit::Packets(1);
+    for queue in [patient_codel(one), quiet(one).config().queue] {
+        let config = DirectionConfig { queue, ..quiet(one).config() };
+        let mut direction = Direction::new(config).expect("a rate");
+        let mut outbox = Outbox::new();
+        for (millis, serial) in [(0, 0), (0, 1), (8, 2)] {
+            let born = Instant::from_millis(millis);
+            let (id, flow) = (PacketId(serial), FlowId(0));
+            let packet = Packet { id, born, flow, bytes: 992, ..Packet::default() };
+            let mut cx = Cx::new(born, NodeId(0), &mut outbox, None);
+            direction.input(&mut cx, Direction::IN, Box::new(packet));
+        }
+        let Counters { queue_packets, dropped, .. } = direction.settle(Instant::from_millis(8));
+        assert_eq!((queue_packets, dropped), (1, Default::default()));
+    }
+}
+
 /// Later than anything that a set-up can do: 120 frames of 9,100 bytes at 1 bit/s take 100 days.
 const END: Instant = Instant::from_nanos(1 << 62);
 
@@ -238,9 +264,9 @@ fn graph_of(config: DirectionConfig) -> Graph<Direction> {
     graph
 }
 
-fn patient_codel() -> Queue {
+fn patient_codel(limit: Limit) -> Queue {
     let (target, interval) = (Duration::from_nanos(u64::MAX), Duration::from_secs(1));
-    let config = CoDelConfig { limit: Limit::Unlimited, target, interval };
+    let config = CoDelConfig { limit, target, interval };
     Queue::Head(Box::new(Head::CoDel(CoDel::new(config))))
 }
 

@@ -246,7 +246,7 @@ impl Direction {
         let frame = Bits(self.frame_bits(packet.bytes).into());
         let Queue::Head(head) = &mut self.queue else { return };
         // The queue may drop the packet itself, or others in its favour.
-        let arriving = packet.clone();
+        let arriving = *packet;
         let mut refused = false;
         let dropped = &mut self.dropped;
         head.push(now, Queued { packet, frame, entered: now }, &mut |cause, lost| {
