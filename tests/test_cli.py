@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ from conftest import ROOT, Called, Program
 from bentpipe import Result, __version__, _cli_doctor, simulate
 from bentpipe._progress import Progress
 from bentpipe.framing import FRAMINGS
+from bentpipe.studies import STUDIES
 
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
 VERBS = ["run", "validate", "presets", "framings", "report", "doctor", "schema", "study", "search"]
@@ -218,6 +220,24 @@ def test_progress_is_a_bar_on_a_terminal(
     assert "50%" in printed.err
 
 
+@pytest.mark.parametrize("name", ["jpl", "snip", "hermes", "osu"])
+def test_runs_and_seeds_out_of_range_are_refused_before_anything_is_planned(
+    bentpipe: Program, name: str
+) -> None:
+    called = bentpipe("study", name, "--runs", "99999999999")
+    refusal = "bentpipe: runs: read 99999999999; must be 1 to 1000\n"
+    assert called == Called(2, "", refusal)
+    called = bentpipe("study", name, "--seed", str(2**64))
+    assert (called.code, called.out) == (2, "")
+    assert called.err.startswith(f"bentpipe: seed: read {2**64}; must be 0 to 1844674407370955")
+
+
+def test_the_registry_knows_the_runs_of_each_study() -> None:
+    for study in STUDIES.values():
+        module = import_module(f"bentpipe.studies.{study.name}.study")
+        assert study.default_runs == getattr(module, "DEFAULT_RUNS", None)
+
+
 # --- study --------------------------------------------------------------------------------------
 
 
@@ -245,6 +265,7 @@ class FakeStudy:
     name = "moon"
     title = "A bounce off the moon"
     source = "Trexler, 1958"
+    default_runs = 2
 
     def __init__(self, *, interrupted: bool) -> None:
         self.interrupted = interrupted
@@ -281,6 +302,7 @@ def test_a_study_is_a_verb_of_its_own(bentpipe: Program, tmp_path: Path) -> None
     described = bentpipe("study", "moon", "--help")
     assert "A bounce off the moon. Source: Trexler, 1958" in described.out
     assert "Example: bentpipe study moon" in described.out
+    assert "draws chance; 2 by default" in " ".join(described.out.split())
     assert bentpipe("study", "moon").out == "published 1, measured 2\n"
     out = tmp_path / "moon"
     called = bentpipe("study", "moon", "--runs", "3", "--seed", "5", "--out", out, "--json")

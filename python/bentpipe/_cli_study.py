@@ -65,12 +65,15 @@ def _list(
     show(plain_table(("study", "title", "source"), cells))
 
 
+def _runs_help(study: Study) -> str:
+    if study.default_runs is None:
+        return "Changes nothing here: no cell draws chance."
+    return f"Runs for each cell that draws chance; {study.default_runs} by default."
+
+
 def _study_command(study: Study) -> Any:
     def run_study(
-        runs: Annotated[
-            int | None,
-            typer.Option(min=1, help="Runs for each cell that draws chance.", show_default=False),
-        ] = None,
+        runs: int | None = None,
         seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = _SEED,
         threads: Annotated[
             int | None,
@@ -86,6 +89,10 @@ def _study_command(study: Study) -> Any:
     ) -> None:
         _run(study, runs=runs, seed=seed, threads=threads, out=out, as_json=as_json)
 
+    # Written annotations are read where no local name is known.
+    run_study.__annotations__["runs"] = Annotated[
+        int | None, typer.Option(min=1, help=_runs_help(study), show_default=False)
+    ]
     run_study.__doc__ = f"{study.title}. Source: {study.source}"
     example = f"Example: bentpipe study {study.name} --out results/{study.name}"
     return _command(study.name, run_study, example)

@@ -11,8 +11,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from bentpipe.errors import UsageError
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+# All plans are made before the first run: a thousand of the largest study take some 2 GB.
+MOST_RUNS: Final = 1000
 
 
 class StudyOutcome(Protocol):
@@ -37,6 +42,9 @@ class RunStudy(Protocol):
 
     ``runs`` is the number of runs of each cell that draws chance (None: the study's default),
     ``seed`` the first seed, ``threads`` None for one a core; ``progress(done, total)`` counts runs.
+
+    Raises:
+        UsageError: ``runs`` or ``seed`` is out of range; nothing was run.
     """
 
     def __call__(
@@ -58,10 +66,12 @@ class Study:
     title: str
     source: str
     run: RunStudy
+    default_runs: int | None
+    """Runs of each cell that draws chance; None: there is no such cell."""
 
 
-def _study(name: str, title: str, source: str) -> Study:
-    """Return a study whose module is imported when it runs."""
+def _study(name: str, title: str, source: str, *, default_runs: int | None) -> Study:
+    """Return a study whose module is imported when it runs, once its numbers are in range."""
 
     def run(
         *,
@@ -70,11 +80,24 @@ def _study(name: str, title: str, source: str) -> Study:
         threads: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> StudyOutcome:
+        _check(default_runs if runs is None else runs, seed)
         module = import_module(f"bentpipe.studies.{name}.study")
         study: RunStudy = module.run
         return study(runs=runs, seed=seed, threads=threads, progress=progress)
 
-    return Study(name=name, title=title, source=source, run=run)
+    return Study(name=name, title=title, source=source, run=run, default_runs=default_runs)
+
+
+def _check(runs: int | None, seed: int) -> None:
+    from bentpipe.scenario import LARGEST_SEED
+
+    count = 1 if runs is None else runs
+    if not 1 <= count <= MOST_RUNS:
+        raise UsageError(f"runs: read {count}; must be 1 to {MOST_RUNS}")
+    # Run i has the seed seed + i.
+    largest = LARGEST_SEED - (count - 1)
+    if not 0 <= seed <= largest:
+        raise UsageError(f"seed: read {seed}; must be 0 to {largest}")
 
 
 _ALL: Final = (
@@ -82,21 +105,25 @@ _ALL: Final = (
         "jpl",
         "TCP channel utilization over satellite delay and bit error rate",
         "Keith Scott, JPL mobile satellite protocol testbed, tcp-over-satellite list, 1997",
+        default_runs=30,
     ),
     _study(
         "snip",
         "UDP rate without loss over packet size, through a modem's interface processor",
         "SnIP technical note, routing mode, modem at 29.52 Mbit/s, iperf",
+        default_runs=None,
     ),
     _study(
         "hermes",
         "Files, streams and a conference over a satellite carrier with ISDN return",
         "Crudele and Cinque, HERMES and IperSpace measurements, 1999",
+        default_runs=5,
     ),
     _study(
         "osu",
         "Buffers for persistent SACK TCP sources over satellite UBR",
         "Goyal, Jain and others (Ohio State University), ATM Forum/97-0616, July 1997",
+        default_runs=10,
     ),
 )
 
