@@ -17,6 +17,7 @@ from conftest import ROOT, Called, Program
 from bentpipe import Result, __version__, _cli_doctor, simulate
 from bentpipe._progress import Progress
 from bentpipe.framing import FRAMINGS
+from bentpipe.report import write_run_report
 from bentpipe.studies import STUDIES
 
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
@@ -218,6 +219,36 @@ def test_progress_is_a_bar_on_a_terminal(
     assert printed.out == ""
     assert "simulating" in printed.err
     assert "50%" in printed.err
+
+
+def test_ctrl_c_while_results_are_written_waits_for_them(
+    bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send_signal(result: Result, path: Path) -> None:
+        signal.raise_signal(signal.SIGINT)
+        write_run_report(result, path)
+
+    monkeypatch.setattr("bentpipe.report.write_run_report", send_signal)
+    before = signal.getsignal(signal.SIGINT)
+    folder = tmp_path / "result"
+    called = bentpipe("run", GEO, "--out", folder, "--json")
+    assert called.code == 0
+    assert "Ctrl-C again gives them up" in called.err
+    assert json.loads(called.out)["interrupted"] is False
+    assert (folder / "report.html").is_file()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_ctrl_c_stops_the_writing_too(
+    bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send_signals(_result: Result, _path: Path) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("bentpipe.report.write_run_report", send_signals)
+    called = bentpipe("run", GEO, "--out", tmp_path / "result")
+    assert (called.code, called.out) == (130, "")
 
 
 @pytest.mark.parametrize("name", ["jpl", "snip", "hermes", "osu"])

@@ -75,7 +75,7 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
     """Find the largest rate of the constant_rate flows at which no packet is lost, by size."""
-    from bentpipe._progress import Progress
+    from bentpipe._progress import Progress, keeping_results
     from bentpipe.results import prepare_output_folder
     from bentpipe.scenario import load
     from bentpipe.search import no_drop_rate
@@ -94,7 +94,11 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
             threads=threads,
             progress=progress.count,
         )
-    _tell(found, out=out, as_json=as_json)
+    with keeping_results():
+        _tell(found, out=out, as_json=as_json)
+    if found.interrupted:
+        typer.echo("bentpipe: interrupted; rates are those that had passed by then", err=True)
+        raise typer.Exit(_EXIT_INTERRUPTED)
 
 
 def _tell(found: NoDropSearch, *, out: Path | None, as_json: bool) -> None:
@@ -108,9 +112,6 @@ def _tell(found: NoDropSearch, *, out: Path | None, as_json: bool) -> None:
         print(json.dumps(found.to_json(), indent=2))
     else:
         show(*search_tables(found))
-    if found.interrupted:
-        typer.echo("bentpipe: interrupted; rates are those that had passed by then", err=True)
-        raise typer.Exit(_EXIT_INTERRUPTED)
 
 
 def _sizes(text: str | None) -> list[int] | None:

@@ -117,22 +117,23 @@ def _run(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    from bentpipe._progress import Progress
+    from bentpipe._progress import Progress, keeping_results
     from bentpipe.results import prepare_output_folder
 
     if out is not None:
         prepare_output_folder(out, kind="study")
     with Progress(f"study {study.name}") as progress:
         outcome = study.run(runs=runs, seed=seed, threads=threads, progress=progress.count)
-    if out is not None:
-        outcome.write(out)
-        typer.echo(f"bentpipe: wrote {out} (report.html shows it)", err=True)
-    if as_json:
-        print(json.dumps(outcome.to_json(), indent=2))
-    else:
-        from bentpipe._cli_tables import show
+    with keeping_results():
+        if out is not None:
+            outcome.write(out)
+            typer.echo(f"bentpipe: wrote {out} (report.html shows it)", err=True)
+        if as_json:
+            print(json.dumps(outcome.to_json(), indent=2))
+        else:
+            from bentpipe._cli_tables import show
 
-        show(outcome.table())
+            show(outcome.table())
     if outcome.interrupted:
         typer.echo("bentpipe: interrupted; the figures are of the runs that were done", err=True)
         raise typer.Exit(_EXIT_INTERRUPTED)

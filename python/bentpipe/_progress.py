@@ -1,9 +1,16 @@
-"""Progress with an estimate of the time left, on stderr, for work that takes over two seconds."""
+"""What a person who waits sees on stderr, and what Ctrl-C does when the waiting is over.
+
+Progress comes with an estimate of the time left, for work that takes over two seconds.
+"""
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -13,6 +20,28 @@ if TYPE_CHECKING:
 QUIET_S: Final = 2.0
 # A log file wants to see that the work goes on, not each step of it.
 _LINE_EVERY_S: Final = 10.0
+
+
+@contextmanager
+def keeping_results() -> Iterator[None]:
+    """Let a Ctrl-C pass while results are written and shown; the next one stops that too.
+
+    Whoever is impatient presses it twice, and the second one must not cost what the first has kept.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT) or signal.default_int_handler
+
+    def pass_once(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        print("bentpipe: writing results; Ctrl-C again gives them up", file=sys.stderr, flush=True)
+
+    signal.signal(signal.SIGINT, pass_once)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Progress:

@@ -113,7 +113,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Simulate a scenario and print how each flow and direction fared."""
-    from bentpipe._progress import Progress
+    from bentpipe._progress import Progress, keeping_results
     from bentpipe._simulate import simulate_partly
     from bentpipe.results import REPORT, prepare_output_folder
     from bentpipe.scenario import load
@@ -123,16 +123,17 @@ def run(
         prepare_output_folder(out)
     with Progress("simulating") as progress:
         result = simulate_partly(loaded, seed=seed, progress=progress.fraction)
-    if out is not None:
-        result.save(out)
-        _write_report(result, out / REPORT)
-        _note(f"wrote {out} ({REPORT} shows it)")
-    if as_json:
-        _print_json(result.summary())
-    else:
-        from bentpipe._cli_tables import run_tables, show
+    with keeping_results():
+        if out is not None:
+            result.save(out)
+            _write_report(result, out / REPORT)
+            _note(f"wrote {out} ({REPORT} shows it)")
+        if as_json:
+            _print_json(result.summary())
+        else:
+            from bentpipe._cli_tables import run_tables, show
 
-        show(*run_tables(result))
+            show(*run_tables(result))
     if result.interrupted:
         kept = "" if out is None else f"; what was recorded is in {out}"
         _note(f"interrupted{kept}")
