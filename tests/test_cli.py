@@ -251,6 +251,24 @@ def test_a_second_ctrl_c_stops_the_writing_too(
     assert (called.code, called.out) == (130, "")
 
 
+def test_tables_that_are_cut_say_so_and_exchanges_are_summed_up(
+    bentpipe: Program, tmp_path: Path
+) -> None:
+    file = tmp_path / "readers.yaml"
+    file.write_text(
+        "link: {preset: leo, terminals: 30}\n"
+        "gateways: {terminal: {processor: {}}}\n"
+        "traffic:\n"
+        "  - {kind: fetch, direction: forward, size: 1 kB, think: 1 s, files: 2, terminal: all}\n"
+        "duration: 10 s\n",
+        encoding="utf-8",
+    )
+    lines = bentpipe("run", file).out.splitlines()
+    for noun in ("flows (--json shows them all)", "flows", "directions", "processors"):
+        assert any(line.startswith("... and ") and line.endswith(f" more {noun}") for line in lines)
+    assert any(line.startswith("30 flows together: 60 finished, time median ") for line in lines)
+
+
 @pytest.mark.parametrize("name", ["jpl", "snip", "hermes", "osu"])
 def test_runs_and_seeds_out_of_range_are_refused_before_anything_is_planned(
     bentpipe: Program, name: str
@@ -389,7 +407,7 @@ def test_doctor_looks_whether_the_folder_is_writable(tmp_path: Path) -> None:
 
 
 def test_validate_says_valid_and_prints_the_plan(bentpipe: Program) -> None:
-    assert bentpipe("validate", GEO) == Called(0, f"{GEO}: valid, 1 flows\n", "")
+    assert bentpipe("validate", GEO) == Called(0, f"{GEO}: valid, 1 flow\n", "")
     answer = json.loads(bentpipe("validate", GEO, "--set", "duration=5 s", "--json").out)
     assert answer["valid"] is True
     assert answer["plan"]["stop_ns"] == 5_000_000_000

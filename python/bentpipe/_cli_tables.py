@@ -7,11 +7,12 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 from rich.console import Console, RenderableType
 from rich.table import Table
 
 from bentpipe._tables import DROP_CAUSES
-from bentpipe.metrics import jain, joint_goodput_bps, rivals
+from bentpipe.metrics import exchange_times_ns, jain, joint_goodput_bps, rivals
 from bentpipe.presets import Preset
 from bentpipe.results import Result
 from bentpipe.units import format_duration, format_rate, format_size
@@ -49,13 +50,21 @@ def run_tables(result: Result) -> list[RenderableType]:
             f"fairness (Jain) {jain(goodputs[group]):.3f}"
         )
     if result.tables["exchanges"].height:
-        tables.append(_exchanges(flows))
+        having = [flow for flow in flows if flow["kind"] == "request_response"]
+        tables.append(_exchanges(having[:_MOST_ROWS]))
+        if len(having) > _MOST_ROWS:
+            tables.append(f"... and {len(having) - _MOST_ROWS} more flows")
+        if len(having) > 1:
+            tables.append(_exchanges_together(result, len(having)))
     directions = result.directions.to_dicts()
     tables.append(_directions(directions))
     if len(directions) > _MOST_ROWS:
         tables.append(f"... and {len(directions) - _MOST_ROWS} more directions")
     if result.tables["processors"].height:
-        tables.append(_processors(result.processors.to_dicts()))
+        processors = result.processors.to_dicts()
+        tables.append(_processors(processors[:_MOST_ROWS]))
+        if len(processors) > _MOST_ROWS:
+            tables.append(f"... and {len(processors) - _MOST_ROWS} more processors")
     return tables
 
 
@@ -90,8 +99,7 @@ def _exchanges(flows: list[dict[str, Any]]) -> Table:
     table = _table("Exchanges (times at the client)", ("flow",))
     for heading in ("finished", "time median", "time 95 %"):
         table.add_column(heading, justify="right")
-    having = [flow for flow in flows if flow["kind"] == "request_response"]
-    for flow in having[:_MOST_ROWS]:
+    for flow in flows:
         median_ns, high_ns = flow["exchange_time_ns_median"], flow["exchange_time_ns_p95"]
         table.add_row(
             flow["name"],
@@ -100,6 +108,15 @@ def _exchanges(flows: list[dict[str, Any]]) -> Table:
             "-" if high_ns is None else format_duration(high_ns),
         )
     return table
+
+
+def _exchanges_together(result: Result, flows: int) -> str:
+    times_ns = exchange_times_ns(result)
+    line = f"{flows} flows together: {times_ns.size:,} finished"
+    if times_ns.size:
+        median_ns, high_ns = np.quantile(times_ns, (0.5, 0.95))
+        line += f", time median {format_duration(median_ns)}, 95 % {format_duration(high_ns)}"
+    return line
 
 
 def _directions(directions: list[dict[str, Any]]) -> Table:
@@ -144,7 +161,7 @@ def _processors(processors: list[dict[str, Any]]) -> Table:
         "dropped of these",
     ):
         table.add_column(heading, justify="right")
-    for row in processors[:_MOST_ROWS]:
+    for row in processors:
         table.add_row(
             row["processor"],
             f"{row['utilization']:.1%}",

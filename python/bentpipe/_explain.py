@@ -135,7 +135,7 @@ def _integer(value: object, _: Mapping[str, Any]) -> str:
 def _number(value: object, _: Mapping[str, Any]) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f"read {shown(value)}; must be a finite number"
-    return f"read {shown(value)}; a number belongs here, such as 1e-7"
+    return f"read {shown(value)}; a number belongs here, such as 0.9 or 1e-7"
 
 
 def _literal(value: object, context: Mapping[str, Any]) -> str:

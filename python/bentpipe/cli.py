@@ -155,7 +155,8 @@ def validate(scenario: ScenarioFile, settings: Settings = None, as_json: AsJson 
     if as_json:
         _print_json({"valid": True, "plan": plan})
     else:
-        print(f"{scenario}: valid, {len(plan['flows'])} flows")
+        flows = len(plan["flows"])
+        print(f"{scenario}: valid, {flows:,} flow{'' if flows == 1 else 's'}")
 
 
 @app.command(epilog="Example: bentpipe presets geo")
