@@ -263,3 +263,17 @@ def test_goodput_adds_up_to_what_was_delivered(small_result: Result) -> None:
     time_s, rate_mbps = (np.asarray(data, dtype=float) for data in line.get_data())
     delivered_bytes = float(np.sum(np.diff(time_s) * rate_mbps[:-1]) * 1e6 / 8)
     assert delivered_bytes == pytest.approx(1_000_000, rel=1e-9)
+
+
+def test_a_line_that_hardly_varies_has_room_above_it() -> None:
+    figure, (axes,) = plots.new_figure(1, 1, height_in=2)
+    axes.plot([0, 1], [999, 1000])
+    plots.from_zero(axes)
+    bottom, top = axes.get_ylim()
+    assert bottom == 0
+    assert top == pytest.approx(1050)
+    figure, (axes,) = plots.new_figure(1, 1, height_in=2)
+    axes.plot([0, 1], [0, 0])
+    plots.from_zero(axes)
+    assert axes.get_ylim()[0] == 0
+    assert figure.axes == [axes]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from bentpipe import _core, _html
 from bentpipe._cli_tables import plain_table
 from bentpipe._folder import csv_text, json_text, write_folder
-from bentpipe.plots import PALETTE, new_figure
+from bentpipe.plots import PALETTE, from_zero, new_figure
 from bentpipe.results import REPORT
 from bentpipe.search import NoDropRate, NoDropSearch
 from bentpipe.units import format_duration, format_rate
@@ -116,7 +116,7 @@ def rate_figure(found: NoDropSearch) -> Figure:
     packets = [each.packets_per_second or math.nan for each in found.rates]
     for axes, values, colour in zip((above, below), (rates, packets), PALETTE, strict=False):
         axes.plot(sizes, values, color=colour, marker="o", markersize=4)
-        axes.set_ylim(bottom=0)
+        from_zero(axes)
     above.set_ylabel("Payload [Mbit/s]")
     below.set_ylabel("Packets [1/s]")
     below.set_xlabel("UDP payload [bytes]")

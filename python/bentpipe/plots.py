@@ -260,6 +260,15 @@ def new_figure(rows: int, columns: int, *, height_in: float) -> tuple[Figure, li
     return figure, list(axes.flat)
 
 
+def from_zero(axes: Axes) -> None:
+    """Let the vertical scale begin at zero, with room above lines that hardly vary."""
+    highest = float(axes.dataLim.ymax)
+    if np.isfinite(highest) and highest > 0:
+        axes.set_ylim(0, 1.05 * highest)
+    else:
+        axes.set_ylim(bottom=0)
+
+
 def add_legend(axes: Axes) -> None:
     """Add a legend above the axes, where it hides nothing."""
     import matplotlib as mpl
@@ -316,7 +325,7 @@ def _draw(
                 drawstyle=style,
                 linewidth=width,
             )
-    axes.set_ylim(bottom=0)
+    from_zero(axes)
     # Every figure of a run begins with the run, so that one can be read below the other.
     axes.margins(x=0)
     axes.set_xlim(left=0)
