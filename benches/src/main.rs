@@ -18,8 +18,10 @@ use serde_json::{Map, Value, json};
 const BATCHES: u32 = 7;
 /// The kernel accounts CPU time at its ticks (1-4 ms), so a batch must last much longer than one.
 const BATCH_SECONDS: f64 = 0.3;
-/// Starts timed together: one alone is shorter than a tick of the kernel's account.
-const STARTS: u32 = 200;
+/// Starts timed together, and for how long at least: one alone is shorter than a tick of the
+/// kernel's account.
+const STARTS: u32 = 50;
+const START_SECONDS: f64 = 0.1;
 const SEED: u64 = 1;
 
 fn main() -> ExitCode {
@@ -76,10 +78,14 @@ fn once(path: &str) -> Result<(), String> {
 /// CPU time from the text of a plan to a run that is ready to advance: the mean of many.
 fn start_seconds(path: &str, text: &str) -> Result<f64, String> {
     let before = cpu_seconds()?;
-    for _ in 0..STARTS {
-        drop(Simulation::new(&parse(path, text)?, SEED));
+    let mut starts = 0;
+    while cpu_seconds()? - before < START_SECONDS {
+        for _ in 0..STARTS {
+            drop(Simulation::new(&parse(path, text)?, SEED));
+        }
+        starts += STARTS;
     }
-    Ok((cpu_seconds()? - before) / f64::from(STARTS))
+    Ok((cpu_seconds()? - before) / f64::from(starts))
 }
 
 /// Measures one plan and prints what it found.
