@@ -1,8 +1,11 @@
 //! The contract of every engine: two verbs and a question.
 
+use std::collections::VecDeque;
+
 use crate::packet::{Packet, Port};
 use crate::time::Instant;
 use crate::trace::{DropCause, Event, EventKind, NodeId, Trace};
+use crate::wires::Socket;
 
 /// A component without I/O and without a clock.
 ///
@@ -45,7 +48,8 @@ pub trait Engine {
 /// All that an engine may touch of the world during a call.
 pub struct Cx<'a> {
     now: Instant,
-    node: NodeId,
+    /// The first port of the engine that is called.
+    socket: Socket,
     outbox: &'a mut Outbox,
     trace: Option<&'a mut dyn Trace>,
 }
@@ -57,9 +61,10 @@ pub struct Cx<'a> {
 /// hundred bytes from engine to engine cost more than most engines do.
 #[derive(Clone, Debug, Default)]
 pub struct Outbox {
-    /// `None` where a packet was taken; all of it is forgotten when the last one is.
-    sent: Vec<(NodeId, Port, Option<Box<Packet>>)>,
-    taken: usize,
+    /// What was sent first. Most calls send one packet at most, which then needs no list.
+    first: Option<(Socket, Box<Packet>)>,
+    /// What was sent after it; nothing if there is no first.
+    more: VecDeque<(Socket, Box<Packet>)>,
     #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
     spare: Vec<Box<Packet>>,
 }
@@ -73,17 +78,26 @@ impl Outbox {
 
     /// Takes what was sent: by whom, from which port, and the packet.
     pub fn drain(&mut self) -> impl Iterator<Item = (NodeId, Port, Packet)> + '_ {
-        std::iter::from_fn(|| self.next()).map(|(node, port, packet)| (node, port, *packet))
+        std::iter::from_fn(|| self.next())
+            .map(|(socket, packet)| (socket.node(), socket.port(), *packet))
     }
 
-    fn next(&mut self) -> Option<(NodeId, Port, Box<Packet>)> {
-        let Some((node, port, packet)) = self.sent.get_mut(self.taken) else {
-            self.sent.clear();
-            self.taken = 0;
-            return None;
-        };
-        self.taken += 1;
-        packet.take().map(|packet| (*node, *port, packet))
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<(Socket, Box<Packet>)> {
+        let first = self.first.take()?;
+        if !self.more.is_empty() {
+            self.first = self.more.pop_front();
+        }
+        Some(first)
+    }
+
+    #[inline]
+    fn push(&mut self, from: Socket, packet: Box<Packet>) {
+        if self.first.is_none() {
+            self.first = Some((from, packet));
+        } else {
+            self.more.push_back((from, packet));
+        }
     }
 
     /// A packet in a place of its own, in that of one that is no more if there is any.
@@ -108,17 +122,24 @@ impl<'a> Cx<'a> {
         outbox: &'a mut Outbox,
         trace: Option<&'a mut dyn Trace>,
     ) -> Self {
-        Self { now, node, outbox, trace }
+        Self { now, socket: Socket::of(node), outbox, trace }
     }
 
-    /// Passes the turn to another engine, at `now`.
-    pub(crate) fn turn(&mut self, now: Instant, node: NodeId) {
+    /// Moves to another moment.
+    #[inline]
+    pub(crate) fn move_to(&mut self, now: Instant) {
         self.now = now;
-        self.node = node;
+    }
+
+    /// Passes the turn to the engine of `socket`.
+    #[inline]
+    pub(crate) fn turn(&mut self, socket: Socket) {
+        self.socket = socket;
     }
 
     /// The next packet of those sent, by whom, from which port.
-    pub(crate) fn next_sent(&mut self) -> Option<(NodeId, Port, Box<Packet>)> {
+    #[inline]
+    pub(crate) fn next_sent(&mut self) -> Option<(Socket, Box<Packet>)> {
         self.outbox.next()
     }
 
@@ -146,7 +167,7 @@ impl<'a> Cx<'a> {
 
     /// Sends a packet that came in out of `port`, now.
     pub fn pass(&mut self, port: Port, packet: Box<Packet>) {
-        self.outbox.sent.push((self.node, port, Some(packet)));
+        self.outbox.push(self.socket.with(port), packet);
     }
 
     /// The packet is no more. One that is merely dropped is no more either; this keeps its place for
@@ -160,7 +181,7 @@ impl<'a> Cx<'a> {
         if let Some(trace) = self.trace.as_deref_mut() {
             trace.record(&Event {
                 at,
-                node: self.node,
+                node: self.socket.node(),
                 kind,
                 flow: packet.flow,
                 packet: packet.id,

@@ -5,67 +5,93 @@
 //! 2. At an instant the due engine is woken, then everything it sent is delivered, breadth first,
 //!    until the graph is quiet.
 //! 3. After each call that engine alone is asked for its next wake-up.
-//! 4. A deadline in the past, or more than [`CALLS_AT_ONE_INSTANT_MAX`] calls within one instant,
-//!    is a bug and panics.
+//! 4. A deadline in the past, or calls without end within one instant, is a bug and panics: never
+//!    with [`CALLS_AT_ONE_INSTANT_MAX`] calls, always with twice as many.
 //! 5. Time never goes back.
 
 use std::sync::Arc;
 
 use crate::engine::{Cx, Engine, Outbox};
-use crate::packet::{FlowId, Packet, Port};
+use crate::packet::{Packet, Port};
 use crate::time::Instant;
 use crate::trace::{NodeId, Trace};
-use crate::wakes::Wakes;
+use crate::wakes::{Alarm, Wakes};
+use crate::wires::{Socket, Wires};
+
+pub use crate::wires::PORTS_MAX;
 
 /// A loop of zero delay would never end. A slow-start burst over the largest window that TCP can
 /// express (1 GiB of 512-byte segments) makes some 6 million calls at one instant.
 pub const CALLS_AT_ONE_INSTANT_MAX: u64 = 50_000_000;
 
-/// Ports of an engine are numbered below this.
-pub const PORTS_MAX: usize = 4;
+/// Counts calls of engines, and catches those without end.
+#[derive(Debug)]
+struct Calls {
+    /// How many may be made until somebody looks whether the clock has moved.
+    left: u64,
+    /// How many will have been made when none is left.
+    limit: u64,
+    looked_at: Option<Instant>,
+    at_one_instant_max: u64,
+}
 
-/// Where packets sent out of one port go.
-#[derive(Clone, Copy, Debug, Default)]
-enum Wire {
-    /// Nobody is there: the packet leaves the graph.
-    #[default]
-    Egress,
-    /// To one port of one engine.
-    To(NodeId, Port),
-    /// To the engine that serves the packet's flow, by flow number, in the table with this number.
-    ByFlow(u32),
+impl Calls {
+    fn new(at_one_instant_max: u64) -> Self {
+        Self { left: 0, limit: 0, looked_at: None, at_one_instant_max }
+    }
+
+    fn made(&self) -> u64 {
+        self.limit - self.left
+    }
+
+    #[inline]
+    fn count(&mut self, now: Instant) {
+        if self.left == 0 {
+            self.look(now);
+        }
+        self.left -= 1;
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self, now: Instant) {
+        let moved = self.looked_at.is_none_or(|looked_at| now > looked_at);
+        assert!(moved, "engines call each other without end at {now}");
+        self.looked_at = Some(now);
+        self.left = self.at_one_instant_max;
+        self.limit += self.at_one_instant_max;
+    }
+}
+
+/// An engine, and when it is due.
+struct Slot<E> {
+    engine: E,
+    alarm: Alarm,
 }
 
 /// A set of engines and their wires.
 pub struct Graph<E> {
-    engines: Vec<E>,
-    wires: Vec<[Wire; PORTS_MAX]>,
-    tables: Vec<Arc<[(NodeId, Port)]>>,
+    slots: Vec<Slot<E>>,
+    wires: Wires,
     wakes: Wakes,
     outbox: Outbox,
     egress: Vec<(Instant, NodeId, Port, Packet)>,
     now: Instant,
     last_event: Instant,
-    calls: u64,
-    /// More calls than this before the clock moves are a loop.
-    calls_limit: u64,
-    calls_at_one_instant_max: u64,
+    calls: Calls,
 }
 
 impl<E: Engine> Default for Graph<E> {
     fn default() -> Self {
         Self {
-            engines: Vec::new(),
-            wires: Vec::new(),
-            tables: Vec::new(),
+            slots: Vec::new(),
+            wires: Wires::default(),
             wakes: Wakes::default(),
             outbox: Outbox::new(),
             egress: Vec::new(),
             now: Instant::START,
             last_event: Instant::START,
-            calls: 0,
-            calls_limit: CALLS_AT_ONE_INSTANT_MAX,
-            calls_at_one_instant_max: CALLS_AT_ONE_INSTANT_MAX,
+            calls: Calls::new(CALLS_AT_ONE_INSTANT_MAX),
         }
     }
 }
@@ -76,29 +102,23 @@ impl<E: Engine> Graph<E> {
     /// # Panics
     /// If the graph already holds 2^24 engines.
     pub fn add(&mut self, engine: E) -> NodeId {
-        let node = NodeId(u32::try_from(self.engines.len()).expect("at most 2^24 engines"));
-        self.wakes.add();
-        self.wakes.ask(node, engine.next_wake());
-        self.engines.push(engine);
-        self.wires.push(Default::default());
+        let node = NodeId(u32::try_from(self.slots.len()).expect("at most 2^24 engines"));
+        let mut alarm = self.wakes.add();
+        self.wakes.ask(node, &mut alarm, engine.next_wake());
+        self.slots.push(Slot { engine, alarm });
+        self.wires.add();
         node
     }
 
     /// Wires a port to a port. A port without a wire leads out of the graph.
     pub fn connect(&mut self, from: (NodeId, Port), to: (NodeId, Port)) {
-        *self.wire(from) = Wire::To(to.0, to.1);
+        self.wires.connect(from.into(), to.into());
     }
 
     /// Wires a port to one destination for each flow, by flow number. Wires with equal destinations
     /// may share one table: with a thousand terminals, a table each would not fit in memory.
     pub fn connect_by_flow(&mut self, from: (NodeId, Port), to: impl Into<Arc<[(NodeId, Port)]>>) {
-        let table = u32::try_from(self.tables.len()).expect("fewer tables than ports of engines");
-        self.tables.push(to.into());
-        *self.wire(from) = Wire::ByFlow(table);
-    }
-
-    fn wire(&mut self, from: (NodeId, Port)) -> &mut Wire {
-        &mut self.wires[from.0.0 as usize][usize::from(from.1.0)]
+        self.wires.connect_by_flow(from.into(), to.into());
     }
 
     /// The moment the graph has reached.
@@ -116,39 +136,39 @@ impl<E: Engine> Graph<E> {
     /// How many calls of engines were made.
     #[must_use]
     pub fn calls(&self) -> u64 {
-        self.calls
+        self.calls.made()
     }
 
     /// One of the engines.
     #[must_use]
     pub fn engine(&self, node: NodeId) -> &E {
-        &self.engines[node.0 as usize]
+        &self.slots[node.0 as usize].engine
     }
 
     /// One of the engines, to settle its statistics. Changing what it will do next is not allowed.
     pub fn engine_mut(&mut self, node: NodeId) -> &mut E {
-        &mut self.engines[node.0 as usize]
+        &mut self.slots[node.0 as usize].engine
     }
 
     /// Every engine, in the order they were added.
     pub fn engines(&self) -> impl Iterator<Item = &E> {
-        self.engines.iter()
+        self.slots.iter().map(|slot| &slot.engine)
     }
 
     /// When something will happen next, if ever.
     pub fn next_event(&mut self) -> Option<Instant> {
-        self.first().map(|(at, _)| at)
+        self.correct_first();
+        self.wakes.first_at()
     }
 
-    /// The engine that is due next. A key that is found too early is set anew, by whoever looks, and
-    /// always before any engine is called: so turns do not depend on who looks.
-    fn first(&mut self) -> Option<(Instant, NodeId)> {
-        loop {
-            let (at, node) = self.wakes.first()?;
-            if !self.wakes.is_stale(node) {
-                return Some((at, node));
-            }
-            self.wakes.set(node, self.engines[node.0 as usize].next_wake());
+    /// Sees to it that the first key is that of the engine that is due next. A key that is found too
+    /// early is set anew, by whoever looks, and always before any engine is called: so turns do not
+    /// depend on who looks.
+    fn correct_first(&mut self) {
+        while let Some(slot) = self.slots.get_mut(self.wakes.first())
+            && slot.alarm.is_stale()
+        {
+            self.wakes.renew_first(&mut slot.alarm);
         }
     }
 
@@ -174,6 +194,8 @@ impl<E: Engine> Graph<E> {
             graph.run(at, cx);
             graph.last_event = at;
             let packet = cx.boxed(packet);
+            let to = Socket::from(to);
+            assert!((to.node().0 as usize) < graph.slots.len(), "there is no engine {to:?}");
             graph.deliver(to, packet, cx);
             graph.settle(cx);
         });
@@ -183,13 +205,13 @@ impl<E: Engine> Graph<E> {
     /// [`Engine::wake`] this changes nothing that is not due; checks use it to catch an engine whose
     /// state moves on when it is merely looked at.
     pub fn wake_all(&mut self, trace: Option<&mut (dyn Trace + 'static)>) {
-        self.first();
+        self.correct_first();
         self.with_context(trace, |graph, cx| {
-            for number in 0..graph.engines.len() {
+            for (number, slot) in graph.slots.iter_mut().enumerate() {
                 let node = NodeId(u32::try_from(number).expect("at most 2^24 engines"));
-                cx.turn(graph.now, node);
-                graph.engines[number].wake(cx);
-                graph.wakes.ask(node, graph.engines[number].next_wake());
+                cx.turn(Socket::of(node));
+                slot.engine.wake(cx);
+                graph.wakes.ask(node, &mut slot.alarm, slot.engine.next_wake());
             }
             graph.settle(cx);
         });
@@ -208,20 +230,26 @@ impl<E: Engine> Graph<E> {
     }
 
     fn run(&mut self, limit: Instant, cx: &mut Cx<'_>) {
-        while let Some((at, node)) = self.first() {
-            if at > limit {
-                break;
+        while let Some(slot) = self.slots.get_mut(self.wakes.first()) {
+            if slot.alarm.is_stale() {
+                self.wakes.renew_first(&mut slot.alarm);
+                continue;
             }
-            self.move_clock(at);
+            let Some(at) = self.wakes.first_at().filter(|&at| at <= limit) else { break };
+            self.move_clock(at, cx);
             self.last_event = at;
-            self.count_call();
-            cx.turn(at, node);
-            let next = self.engines[node.0 as usize].wake_and_ask(cx);
-            assert!(next.is_none_or(|next| next > at), "a wake-up at {at} left work undone");
-            self.wakes.set(node, next);
+            self.calls.count(at);
+            let number = self.wakes.first();
+            let slot = &mut self.slots[number];
+            cx.turn(Socket::of(NodeId(number as u32)));
+            let next = slot.engine.wake_and_ask(cx);
+            if next.is_some_and(|next| next <= at) {
+                left_undone(at);
+            }
+            self.wakes.set_first(&mut slot.alarm, next);
             self.settle(cx);
         }
-        self.move_clock(limit.max(self.now));
+        self.move_clock(limit.max(self.now), cx);
     }
 
     /// Takes what left the graph: when, from which engine and port, and the packet.
@@ -229,48 +257,48 @@ impl<E: Engine> Graph<E> {
         std::mem::take(&mut self.egress)
     }
 
-    fn move_clock(&mut self, to: Instant) {
-        assert!(to >= self.now, "time went back from {} to {to}", self.now);
+    fn move_clock(&mut self, to: Instant, cx: &mut Cx<'_>) {
         if to > self.now {
             self.now = to;
-            self.calls_limit = self.calls + self.calls_at_one_instant_max;
+            cx.move_to(to);
+        } else if to < self.now {
+            went_back(self.now, to);
         }
-    }
-
-    fn count_call(&mut self) {
-        self.calls += 1;
-        assert!(
-            self.calls <= self.calls_limit,
-            "engines call each other without end at {}",
-            self.now
-        );
-    }
-
-    fn deliver(&mut self, (node, port): (NodeId, Port), packet: Box<Packet>, cx: &mut Cx<'_>) {
-        self.count_call();
-        cx.turn(self.now, node);
-        let next = self.engines[node.0 as usize].input_and_ask(cx, port, packet);
-        debug_assert!(next.is_none_or(|next| next >= self.now), "a deadline in the past");
-        self.wakes.ask(node, next);
     }
 
     /// Breadth first: packets are delivered in the order in which they were sent.
     fn settle(&mut self, cx: &mut Cx<'_>) {
-        while let Some((from, port, packet)) = cx.next_sent() {
-            match self.destination(from, port, packet.flow) {
-                Some(to) => self.deliver(to, packet, cx),
-                None => self.egress.push((self.now, from, port, *packet)),
+        while let Some((from, packet)) = cx.next_sent() {
+            let to = self.wires.destination(from, packet.flow);
+            if let Some(packet) = self.deliver(to, packet, cx) {
+                self.egress.push((self.now, from.node(), from.port(), *packet));
             }
         }
     }
 
-    fn destination(&self, from: NodeId, port: Port, flow: FlowId) -> Option<(NodeId, Port)> {
-        match self.wires[from.0 as usize][usize::from(port.0)] {
-            Wire::Egress => None,
-            Wire::To(node, port) => Some((node, port)),
-            Wire::ByFlow(table) => Some(self.tables[table as usize][flow.0 as usize]),
-        }
+    /// Hands over a packet, or back if there is no such engine.
+    fn deliver(&mut self, to: Socket, packet: Box<Packet>, cx: &mut Cx<'_>) -> Option<Box<Packet>> {
+        let node = to.node();
+        let Some(slot) = self.slots.get_mut(node.0 as usize) else { return Some(packet) };
+        self.calls.count(self.now);
+        cx.turn(to);
+        let next = slot.engine.input_and_ask(cx, to.port(), packet);
+        debug_assert!(next.is_none_or(|next| next >= self.now), "a deadline in the past");
+        self.wakes.ask(node, &mut slot.alarm, next);
+        None
     }
+}
+
+#[cold]
+#[inline(never)]
+fn went_back(from: Instant, to: Instant) -> ! {
+    panic!("time went back from {from} to {to}");
+}
+
+#[cold]
+#[inline(never)]
+fn left_undone(at: Instant) -> ! {
+    panic!("a wake-up at {at} left work undone");
 }
 
 #[cfg(test)]
@@ -306,7 +334,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "call each other without end at 0.005")]
     fn a_loop_of_zero_delay_is_caught() {
-        let mut graph = Graph { calls_at_one_instant_max: 1_000, ..Graph::default() };
+        let mut graph = Graph { calls: Calls::new(1_000), ..Graph::default() };
         let (port, one, other) = (Port(0), graph.add(Mirror), graph.add(Mirror));
         graph.connect((one, port), (other, port));
         graph.connect((other, port), (one, port));
@@ -315,7 +343,7 @@ mod tests {
 
     #[test]
     fn many_calls_at_many_instants_are_no_loop() {
-        let mut graph = Graph { calls_at_one_instant_max: 2, ..Graph::default() };
+        let mut graph = Graph { calls: Calls::new(2), ..Graph::default() };
         let (port, node) = (Port(0), graph.add(Mirror));
         for millis in [0, 0, 1, 1, 2, 2] {
             graph.inject(Instant::from_millis(millis), (node, port), packet(), None);

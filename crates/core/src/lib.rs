@@ -20,3 +20,4 @@ pub mod time;
 pub mod trace;
 pub mod units;
 mod wakes;
+mod wires;
