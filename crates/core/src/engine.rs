@@ -48,7 +48,7 @@ pub trait Engine {
 /// All that an engine may touch of the world during a call.
 pub struct Cx<'a> {
     now: Instant,
-    /// The first port of the engine that is called.
+    /// A port of the engine that is called.
     socket: Socket,
     outbox: &'a mut Outbox,
     trace: Option<&'a mut dyn Trace>,
@@ -131,10 +131,17 @@ impl<'a> Cx<'a> {
         self.now = now;
     }
 
-    /// Passes the turn to the engine of `socket`.
+    /// Passes the turn to the engine of `socket`, at `now`.
     #[inline]
-    pub(crate) fn turn(&mut self, socket: Socket) {
+    pub(crate) fn turn(&mut self, now: Instant, socket: Socket) {
+        self.now = now;
         self.socket = socket;
+    }
+
+    /// The engine whose turn it is.
+    #[inline]
+    pub(crate) fn node(&self) -> NodeId {
+        self.socket.node()
     }
 
     /// The next packet of those sent, by whom, from which port.

@@ -46,19 +46,21 @@ impl Calls {
 
     #[inline]
     fn count(&mut self, now: Instant) {
-        if self.left == 0 {
+        let (left, none_left) = self.left.overflowing_sub(1);
+        self.left = left;
+        if none_left {
             self.look(now);
         }
-        self.left -= 1;
     }
 
+    /// Allows as many calls again, the one just counted among them.
     #[cold]
     #[inline(never)]
     fn look(&mut self, now: Instant) {
         let moved = self.looked_at.is_none_or(|looked_at| now > looked_at);
         assert!(moved, "engines call each other without end at {now}");
         self.looked_at = Some(now);
-        self.left = self.at_one_instant_max;
+        self.left = self.at_one_instant_max - 1;
         self.limit += self.at_one_instant_max;
     }
 }
@@ -209,7 +211,7 @@ impl<E: Engine> Graph<E> {
         self.with_context(trace, |graph, cx| {
             for (number, slot) in graph.slots.iter_mut().enumerate() {
                 let node = NodeId(u32::try_from(number).expect("at most 2^24 engines"));
-                cx.turn(Socket::of(node));
+                cx.turn(graph.now, Socket::of(node));
                 slot.engine.wake(cx);
                 graph.wakes.ask(node, &mut slot.alarm, slot.engine.next_wake());
             }
@@ -230,26 +232,30 @@ impl<E: Engine> Graph<E> {
     }
 
     fn run(&mut self, limit: Instant, cx: &mut Cx<'_>) {
+        let calls = self.calls.made();
         while let Some(slot) = self.slots.get_mut(self.wakes.first()) {
             if slot.alarm.is_stale() {
                 self.wakes.renew_first(&mut slot.alarm);
                 continue;
             }
-            let Some(at) = self.wakes.first_at().filter(|&at| at <= limit) else { break };
-            self.move_clock(at, cx);
-            self.last_event = at;
+            let Some(at) = self.wakes.first_until(limit) else { break };
+            if at < cx.now() {
+                went_back(cx.now(), at);
+            }
+            cx.turn(at, Socket::of(NodeId(self.wakes.first() as u32)));
             self.calls.count(at);
-            let number = self.wakes.first();
-            let slot = &mut self.slots[number];
-            cx.turn(Socket::of(NodeId(number as u32)));
             let next = slot.engine.wake_and_ask(cx);
-            if next.is_some_and(|next| next <= at) {
-                left_undone(at);
+            if next.is_some_and(|next| next <= cx.now()) {
+                left_undone(cx.now());
             }
             self.wakes.set_first(&mut slot.alarm, next);
             self.settle(cx);
         }
-        self.move_clock(limit.max(self.now), cx);
+        if self.calls.made() > calls {
+            self.last_event = cx.now();
+        }
+        self.now = limit.max(self.now);
+        cx.move_to(self.now);
     }
 
     /// Takes what left the graph: when, from which engine and port, and the packet.
@@ -257,34 +263,25 @@ impl<E: Engine> Graph<E> {
         std::mem::take(&mut self.egress)
     }
 
-    fn move_clock(&mut self, to: Instant, cx: &mut Cx<'_>) {
-        if to > self.now {
-            self.now = to;
-            cx.move_to(to);
-        } else if to < self.now {
-            went_back(self.now, to);
-        }
-    }
-
     /// Breadth first: packets are delivered in the order in which they were sent.
     fn settle(&mut self, cx: &mut Cx<'_>) {
         while let Some((from, packet)) = cx.next_sent() {
             let to = self.wires.destination(from, packet.flow);
             if let Some(packet) = self.deliver(to, packet, cx) {
-                self.egress.push((self.now, from.node(), from.port(), *packet));
+                self.egress.push((cx.now(), from.node(), from.port(), *packet));
             }
         }
     }
 
     /// Hands over a packet, or back if there is no such engine.
     fn deliver(&mut self, to: Socket, packet: Box<Packet>, cx: &mut Cx<'_>) -> Option<Box<Packet>> {
-        let node = to.node();
-        let Some(slot) = self.slots.get_mut(node.0 as usize) else { return Some(packet) };
-        self.calls.count(self.now);
-        cx.turn(to);
+        let Some(slot) = self.slots.get_mut(to.node().0 as usize) else { return Some(packet) };
+        let now = cx.now();
+        cx.turn(now, to);
+        self.calls.count(now);
         let next = slot.engine.input_and_ask(cx, to.port(), packet);
-        debug_assert!(next.is_none_or(|next| next >= self.now), "a deadline in the past");
-        self.wakes.ask(node, &mut slot.alarm, next);
+        debug_assert!(next.is_none_or(|next| next >= now), "a deadline in the past");
+        self.wakes.ask(cx.node(), &mut slot.alarm, next);
         None
     }
 }

@@ -120,6 +120,12 @@ impl Wakes {
         (self.first.nanos != NEVER).then(|| Instant::from_nanos(self.first.nanos))
     }
 
+    /// When the first engine is due, if that is not after `limit`.
+    #[inline]
+    pub(crate) fn first_until(&self, limit: Instant) -> Option<Instant> {
+        (self.first.nanos <= limit.as_nanos()).then(|| Instant::from_nanos(self.first.nanos))
+    }
+
     /// Notes that `node` next wants to wake at `at`, unless its key is due before that anyway.
     #[inline]
     pub(crate) fn ask(&mut self, node: NodeId, alarm: &mut Alarm, at: Option<Instant>) {
