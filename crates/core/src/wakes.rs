@@ -101,7 +101,7 @@ impl Wakes {
         // Whoever is there already wins, until somebody asks for something.
         match place {
             1 => self.first = idle,
-            _ if place % 2 == 0 => self.losers[place / 2][OWN] = idle,
+            _ if place.is_multiple_of(2) => self.losers[place / 2][OWN] = idle,
             _ => self.losers[place / 2][SIDES] = idle,
         }
         Alarm { wanted: NEVER, noted: NEVER }

@@ -57,6 +57,9 @@ struct Wire {
 /// Nobody is there: the packet leaves the graph. No engine has a number so high.
 const EGRESS: Socket = Socket(u32::MAX);
 
+/// Where the packets of each flow go, by flow number.
+type ByFlow = Arc<[(NodeId, Port)]>;
+
 /// The wires of all engines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wires {
@@ -65,7 +68,7 @@ pub(crate) struct Wires {
     /// Destinations by flow number, table after table.
     by_flow: Vec<Socket>,
     /// The tables that `by_flow` holds and where they begin there: each is stored once.
-    tables: Vec<(Arc<[(NodeId, Port)]>, u32)>,
+    tables: Vec<(ByFlow, u32)>,
 }
 
 impl Wires {
@@ -79,7 +82,8 @@ impl Wires {
         self.wires[from.0 as usize] = Wire { flows: 0, to: to.0 };
     }
 
-    pub(crate) fn connect_by_flow(&mut self, from: Socket, to: Arc<[(NodeId, Port)]>) {
+    pub(crate) fn connect_by_flow(&mut self, from: Socket, to: ByFlow) {
+        assert!(!to.is_empty(), "a table serves one flow at least");
         let flows = u32::try_from(to.len()).expect("flows are numbered in 32 bits");
         let stored = self.tables.iter().find(|(table, _)| Arc::ptr_eq(table, &to));
         let start = match stored {
@@ -103,5 +107,53 @@ impl Wires {
         }
         assert!(flow.0 < flows, "a packet of a flow that nobody serves");
         self.by_flow[(to + flow.0) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket(node: u32, port: u8) -> Socket {
+        (NodeId(node), Port(port)).into()
+    }
+
+    fn wires() -> Wires {
+        let mut wires = Wires::default();
+        (0..4).for_each(|_| wires.add());
+        wires
+    }
+
+    /// Given two tables of which one serves two ports, expect each port to lead where its table says
+    /// and the shared one to be stored once.
+    #[test]
+    fn tables_are_told_apart_and_shared() {
+        let mut wires = wires();
+        let shared: ByFlow = [(NodeId(1), Port(0)), (NodeId(2), Port(3))].into();
+        let other: ByFlow = [(NodeId(3), Port(1))].into();
+        wires.connect_by_flow(socket(0, 1), Arc::clone(&shared));
+        wires.connect_by_flow(socket(0, 2), other);
+        wires.connect_by_flow(socket(1, 0), shared);
+        assert_eq!(wires.destination(socket(0, 1), FlowId(1)), socket(2, 3));
+        assert_eq!(wires.destination(socket(0, 2), FlowId(0)), socket(3, 1));
+        assert_eq!(wires.destination(socket(1, 0), FlowId(0)), socket(1, 0));
+        assert_eq!(wires.by_flow.len(), 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "a flow that nobody serves")]
+    fn a_flow_without_a_place_is_not_led_to_that_of_another() {
+        let mut wires = wires();
+        let tables: [ByFlow; 2] = [[(NodeId(1), Port(0))].into(), [(NodeId(2), Port(0))].into()];
+        for (table, port) in tables.into_iter().zip(0..) {
+            wires.connect_by_flow(socket(0, port), table);
+        }
+        wires.destination(socket(0, 0), FlowId(1));
+    }
+
+    #[test]
+    #[should_panic(expected = "numbered below 4")]
+    fn a_port_is_not_taken_for_one_of_the_next_engine() {
+        let _ = socket(0, 4);
     }
 }
