@@ -22,14 +22,19 @@ impl<T: Copy> Profile<T> {
 
     /// The value at `now`.
     #[must_use]
+    #[inline]
     pub fn at(&self, now: Instant) -> T {
         match self {
             Self::Constant(value) => *value,
-            Self::Steps(steps) => {
-                let after = steps.partition_point(|step| step.0 <= now);
-                steps[after - 1].1
-            }
+            Self::Steps(steps) => Self::step(steps, now),
         }
+    }
+
+    /// The step that holds at `now`; apart, so that a constant is read where it is used.
+    #[inline(never)]
+    fn step(steps: &[(Instant, T)], now: Instant) -> T {
+        let after = steps.partition_point(|step| step.0 <= now);
+        steps[after - 1].1
     }
 
     /// The next instant after `now` at which the value may change, if any.

@@ -41,6 +41,7 @@ impl Channel {
     }
 
     /// Sends one frame over the channel: whether it arrives damaged.
+    #[inline]
     pub fn damages(&mut self, frame: Bits) -> bool {
         match self {
             Self::Clear => false,
@@ -50,11 +51,20 @@ impl Channel {
 }
 
 impl BitErrors {
+    #[inline]
     fn damages(&mut self, bits: u64) -> bool {
-        if bits <= self.good_bits_left {
-            self.good_bits_left -= bits;
-            return false;
+        match self.good_bits_left.checked_sub(bits) {
+            Some(left) => {
+                self.good_bits_left = left;
+                false
+            }
+            None => self.meets_a_bad_bit(),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn meets_a_bad_bit(&mut self) -> bool {
         self.draw_gap();
         true
     }

@@ -3,10 +3,9 @@
 //! With a first-in first-out queue that decides at arrival the whole way of a packet is known then:
 //! a strict transmitter starts it at max(now, end of the packet before), and propagation adds a
 //! delay. So such a direction schedules no "transmission ended" event; the only event is the delivery.
-//! What waits, what is being sent and what is in flight follow from three marks in one ring of
-//! packets, brought up to date when somebody asks. A discipline that decides at departure pays for
-//! one event more: its next packet is chosen when the transmitter becomes free, and joins the ring
-//! as it starts.
+//! What waits, what is being sent and what is in flight follow from one mark in a ring of packets,
+//! brought up to date when somebody asks. A discipline that decides at departure pays for one event
+//! more: its next packet is chosen when the transmitter becomes free, and joins the ring as it starts.
 
 use super::{
     Channel, Framing, Head, Load, Occupancy, Propagation, Queued, Slot, Tail, Transmitter,
@@ -58,20 +57,20 @@ pub struct DirectionConfig {
 #[derive(Debug, Default)]
 struct OnTheWay {
     arrival: Instant,
-    start: Instant,
+    /// If another packet waits by then, it starts at that moment.
     departure: Instant,
-    frame_bits: u32,
     /// As in the packet, which lies elsewhere in memory.
-    bytes: u32,
     flow: FlowId,
+    bytes: u32,
+    frame_bits: u32,
     damaged: bool,
     packet: Option<Box<Packet>>,
 }
 
 impl OnTheWay {
     fn load(&self) -> Load {
-        let Self { flow, bytes, .. } = *self;
-        Load { flow, bytes, link_bytes: self.frame_bits.div_ceil(8) }
+        let Self { flow, bytes, frame_bits, .. } = *self;
+        Load { flow, bytes, link_bytes: link_bytes(frame_bits) }
     }
 }
 
@@ -100,18 +99,35 @@ pub struct Counters {
     pub in_flight_bytes: u64,
 }
 
-/// A packet's size on the link. A frame of the largest IP packet, 65,535 bytes, may grow a
-/// thousandfold within 32 bits.
-fn frame_bits(framing: &Framing, ip_bytes: u32) -> u32 {
-    u32::try_from(framing.frame(ip_bytes).0).unwrap_or(u32::MAX)
+/// How large a packet of so many IP bytes is on the link.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    bytes: u32,
+    /// A frame of the largest IP packet, 65,535 bytes, may grow a thousandfold within 32 bits.
+    frame_bits: u32,
+    link_bytes: u32,
+}
+
+impl Size {
+    #[cold]
+    #[inline(never)]
+    fn new(framing: &Framing, bytes: u32) -> Self {
+        let frame_bits = u32::try_from(framing.frame(bytes).0).unwrap_or(u32::MAX);
+        Self { bytes, frame_bits, link_bytes: link_bytes(frame_bits) }
+    }
+}
+
+fn link_bytes(frame_bits: u32) -> u32 {
+    // In 64 bits nothing overflows, which makes this an addition and a shift.
+    ((u64::from(frame_bits) + 7) >> 3) as u32
 }
 
 /// One direction of a link. See the module's description.
 #[derive(Debug)]
 pub struct Direction {
     framing: Framing,
-    /// The last packet's bytes and its bits on the link: packets come in few sizes.
-    last_size: (u32, u32),
+    /// That of the last packet: packets come in few sizes.
+    size: Size,
     queue: Queue,
     /// Whether a discipline that decides at departure waits for the transmitter to become free.
     serving: bool,
@@ -119,19 +135,19 @@ pub struct Direction {
     channel: Channel,
     propagation: Propagation,
     line: Ring<OnTheWay>,
-    /// The arrival of the first packet of `line`.
-    first_arrival: Option<Instant>,
-    /// Packets of `line` whose first bit was sent; they come first in it.
-    started: usize,
-    /// Packets of `line` whose last bit was sent; they come first among the started.
-    departed: usize,
+    /// When there is something to do: the arrival of the first packet of `line` or, if that is sooner
+    /// and it is waited for, the moment when the transmitter becomes free.
+    due: Option<Instant>,
+    /// The position in `line` that follows the last packet whose first bit was sent. All counters of
+    /// what was sent follow from what started: at most one of these packets is still being sent.
+    started: u64,
+    /// When the last packet that started did so, and when its last bit is sent.
+    sending: Slot,
+    /// Bits on the link of the packets that started.
+    started_bits: u64,
     received: Count,
-    /// IP bytes whose last bit was sent. What is being sent and what is in flight are the differences
-    /// from what started and what arrived, which follow from the counts of packets.
-    departed_bytes: u64,
-    sent_bits: u64,
-    busy: Duration,
-    delivered: Count,
+    /// IP bytes that arrived whole. Their packets are all that left the line and were not damaged.
+    delivered_bytes: u64,
     dropped: [Count; DropCause::ALL.len()],
 }
 
@@ -146,21 +162,19 @@ impl Direction {
     pub fn new(config: DirectionConfig) -> Option<Self> {
         Some(Self {
             framing: config.framing,
-            last_size: (0, frame_bits(&config.framing, 0)),
+            size: Size::new(&config.framing, 0),
             queue: config.queue,
             serving: false,
             transmitter: Transmitter::new(config.rate)?,
             channel: config.channel,
             propagation: Propagation::new(config.delay),
             line: Ring::default(),
-            first_arrival: None,
+            due: None,
             started: 0,
-            departed: 0,
+            sending: Slot { start: Instant::START, departure: Instant::START },
+            started_bits: 0,
             received: Count::default(),
-            departed_bytes: 0,
-            sent_bits: 0,
-            busy: Duration::ZERO,
-            delivered: Count::default(),
+            delivered_bytes: 0,
             dropped: Default::default(),
         })
     }
@@ -173,69 +187,84 @@ impl Direction {
 
     /// The counters as of `now`. Asking changes no packet's way.
     pub fn settle(&mut self, now: Instant) -> Counters {
-        self.start_due(now);
-        while self.departed < self.started && self.line.at(self.departed).departure <= now {
-            self.depart_next();
-        }
-        let waiting = self.queue.occupancy();
+        self.catch_up(now);
+        let waiting = *self.queue.occupancy();
         let damaged = self.dropped[DropCause::BitError as usize];
         let lost_in_queue =
             self.dropped.into_iter().map(|count| count.bytes).sum::<u64>() - damaged.bytes;
         let started_bytes = self.received.bytes - lost_in_queue - waiting.bytes;
-        let arrived = self.delivered.plus(damaged);
+        let delivered = self.delivered();
+        let arrived = delivered.plus(damaged);
+        let being_sent = (self.sending.departure > now && self.started > self.line.left())
+            .then(|| self.line.at(self.started - 1));
+        let (sending_packets, sending_bytes, sending_bits, idle_from) = match being_sent {
+            Some(OnTheWay { bytes, frame_bits, .. }) => {
+                (1, u64::from(*bytes), u64::from(*frame_bits), self.sending.start)
+            }
+            None => (0, 0, 0, self.transmitter.free_at()),
+        };
         Counters {
-            sent_packets: arrived.packets + self.departed as u64,
-            sent_bits: self.sent_bits,
-            delivered: self.delivered,
+            sent_packets: self.started - sending_packets,
+            sent_bits: self.started_bits - sending_bits,
+            delivered,
             dropped: self.dropped,
-            busy: self.busy,
+            busy: self.transmitter.busy_until(idle_from),
             queue_bytes: waiting.bytes,
             queue_packets: waiting.packets,
             queue_bytes_max: waiting.bytes_max,
-            sending_bytes: started_bytes - self.departed_bytes,
-            in_flight_bytes: self.departed_bytes - arrived.bytes,
+            sending_bytes,
+            in_flight_bytes: started_bytes - sending_bytes - arrived.bytes,
         }
+    }
+
+    fn delivered(&self) -> Count {
+        let damaged = self.dropped[DropCause::BitError as usize].packets;
+        Count { packets: self.line.left() - damaged, bytes: self.delivered_bytes }
     }
 
     /// Marks as started what is due by `now`. What waits is what is not marked.
+    #[inline(always)]
     fn start_due(&mut self, now: Instant) {
-        while self.started < self.line.len() {
+        while self.sending.departure <= now && self.started < self.line.came() {
+            let start = self.sending.departure;
             let next = self.line.at(self.started);
-            if next.start > now {
-                return;
-            }
+            self.started += 1;
+            self.started_bits += u64::from(next.frame_bits);
+            self.sending = Slot { start, departure: next.departure };
             // A discipline that decides at departure lets a packet go as it starts: none is unmarked.
             if let Queue::Tail(tail) = &mut self.queue {
-                tail.leave(next.start, next.load());
+                tail.leave(start, next.load());
             }
-            self.started += 1;
         }
     }
 
-    /// Marks the next packet as sent.
-    fn depart_next(&mut self) {
-        let next = self.line.at(self.departed);
-        self.sent_bits += u64::from(next.frame_bits);
-        self.busy += next.departure - next.start;
-        self.departed_bytes += u64::from(next.bytes);
-        self.departed += 1;
+    /// [`Direction::start_due`] for those who seldom need it.
+    #[cold]
+    #[inline(never)]
+    fn catch_up(&mut self, now: Instant) {
+        self.start_due(now);
     }
 
+    #[cold]
+    #[inline(never)]
     fn drop(&mut self, cx: &mut Cx<'_>, cause: DropCause, packet: Box<Packet>) {
         self.dropped[cause as usize].add(packet.bytes);
         cx.trace(cx.now(), EventKind::Dropped(cause), &packet);
         cx.discard(packet);
     }
 
-    /// The bits of a packet of `ip_bytes` on the link.
-    fn frame_bits(&mut self, ip_bytes: u32) -> u32 {
-        if ip_bytes != self.last_size.0 {
-            self.last_size = (ip_bytes, frame_bits(&self.framing, ip_bytes));
+    /// The size of a packet of so many IP bytes.
+    #[inline]
+    fn size(&mut self, bytes: u32) -> Size {
+        if bytes != self.size.bytes {
+            self.size = Size::new(&self.framing, bytes);
         }
-        self.last_size.1
+        self.size
     }
 
     /// A packet of a discipline that decides at departure has arrived.
+    #[cold]
+    #[inline(never)]
     fn push(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>) {
         let now = cx.now();
         // Who comes as the transmitter becomes free finds the place of the next one free, whichever of
@@ -243,7 +272,7 @@ impl Direction {
         if self.serving {
             self.serve(cx);
         }
-        let frame = Bits(self.frame_bits(packet.bytes).into());
+        let frame = Bits(self.size(packet.bytes).frame_bits.into());
         let Queue::Head(head) = &mut self.queue else { return };
         // The queue may drop the packet itself, or others in its favour.
         let arriving = *packet;
@@ -260,9 +289,32 @@ impl Direction {
         if !self.serving {
             self.serve(cx);
         }
+        self.set_due();
+    }
+
+    /// [`Direction::wake`] while the transmitter is waited for.
+    #[cold]
+    #[inline(never)]
+    fn wake_and_serve(&mut self, cx: &mut Cx<'_>) {
+        // First, since a frame that takes no whole nanosecond on a path without delay arrives as it
+        // starts.
+        self.serve(cx);
+        while self.first_arrival().is_some_and(|arrival| arrival <= cx.now()) {
+            self.arrive(cx);
+        }
+        self.set_due();
+    }
+
+    fn set_due(&mut self) {
+        self.due = self.first_arrival();
+        if self.serving {
+            let free_at = self.transmitter.free_at();
+            self.due = Some(self.due.map_or(free_at, |arrival| arrival.min(free_at)));
+        }
     }
 
     /// The transmitter is free: takes the next packet of a discipline that decides at departure.
+    #[inline(never)]
     fn serve(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         while self.transmitter.wait(now) == Duration::ZERO {
@@ -274,58 +326,66 @@ impl Direction {
             });
             self.serving = next.is_some();
             let Some(Queued { packet, .. }) = next else { return };
-            let frame_bits = self.frame_bits(packet.bytes);
-            self.transmit(cx, packet, frame_bits);
+            let frame_bits = self.size(packet.bytes).frame_bits;
+            let slot = self.transmitter.take(now, Bits(frame_bits.into()));
+            cx.trace(slot.start, EventKind::Transmitted, &packet);
+            self.send(slot, packet, frame_bits);
+            self.start(slot, frame_bits);
         }
     }
 
-    /// Gives a packet its way: transmitter, channel, propagation.
-    fn transmit(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>, frame_bits: u32) {
-        let frame = Bits(frame_bits.into());
-        let Slot { start, departure } = self.transmitter.take(cx.now(), frame);
-        let damaged = self.channel.damages(frame);
+    /// Gives a packet its way from the transmitter on: channel, propagation.
+    #[inline(always)]
+    fn send(&mut self, slot: Slot, packet: Box<Packet>, frame_bits: u32) {
+        let Slot { departure, .. } = slot;
+        let damaged = self.channel.damages(Bits(frame_bits.into()));
         let arrival = self.propagation.arrival(departure);
-        cx.trace(start, EventKind::Transmitted, &packet);
-        if start <= cx.now() {
-            self.started += 1;
+        if self.due.is_none() {
+            self.due = Some(arrival);
         }
-        if self.first_arrival.is_none() {
-            self.first_arrival = Some(arrival);
-        }
-        let Packet { bytes, flow, .. } = *packet;
+        let Packet { flow, bytes, .. } = *packet;
+        let packet = Some(packet);
         self.line.push_back(OnTheWay {
             arrival,
-            start,
             departure,
-            frame_bits,
-            bytes,
             flow,
+            bytes,
+            frame_bits,
             damaged,
-            packet: Some(packet),
+            packet,
         });
     }
 
+    /// The packet that came last starts at once.
+    #[inline]
+    fn start(&mut self, slot: Slot, frame_bits: u32) {
+        self.started = self.line.came();
+        self.started_bits += u64::from(frame_bits);
+        self.sending = slot;
+    }
+
+    #[inline]
+    fn first_arrival(&self) -> Option<Instant> {
+        self.line.front().map(|first| first.arrival)
+    }
+
     /// The first packet of the line has arrived.
+    #[inline(always)]
     fn arrive(&mut self, cx: &mut Cx<'_>) {
-        // Marks are moved no sooner than they matter: here nobody may have asked since the packet
+        // The mark is moved no sooner than it matters: here nobody may have asked since the packet
         // was let in.
-        if self.started == 0 {
-            self.start_due(cx.now());
-        }
-        if self.departed == 0 {
-            self.depart_next();
+        if self.started == self.line.left() {
+            self.catch_up(cx.now());
         }
         let first = self.line.take_front();
         let (damaged, bytes) = (first.damaged, first.bytes);
         let Some(packet) = first.packet.take() else { return };
-        self.started -= 1;
-        self.departed -= 1;
-        self.first_arrival = self.line.front().map(|first| first.arrival);
+        self.due = self.first_arrival();
         if damaged {
             self.drop(cx, DropCause::BitError, packet);
             return;
         }
-        self.delivered.add(bytes);
+        self.delivered_bytes += u64::from(bytes);
         cx.trace(cx.now(), EventKind::Delivered, &packet);
         cx.pass(Self::OUT, packet);
     }
@@ -335,45 +395,44 @@ impl Engine for Direction {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         debug_assert_eq!(port, Self::IN, "packets enter a direction at one end");
         let now = cx.now();
-        self.received.add(packet.bytes);
+        // On both sides of a branch, or the two counts become one wide addition, whose operand is put
+        // together first.
+        self.received.packets += 1;
         self.start_due(now);
+        self.received.bytes += u64::from(packet.bytes);
         let Queue::Tail(_) = self.queue else {
             self.push(cx, packet);
             return;
         };
-        let frame_bits = self.frame_bits(packet.bytes);
-        let link_bytes = frame_bits.div_ceil(8);
-        let load = Load { flow: packet.flow, bytes: packet.bytes, link_bytes };
-        let wait = self.transmitter.wait(now);
+        let Size { bytes, frame_bits, link_bytes } = self.size(packet.bytes);
+        let start = self.transmitter.start(now);
         let Queue::Tail(tail) = &mut self.queue else { return };
-        if let Err(cause) = tail.admit(now, load, wait) {
+        let load = Load { flow: packet.flow, bytes, link_bytes };
+        if let Err(cause) = tail.admit(now, load, start) {
             self.drop(cx, cause, packet);
             return;
         }
-        if wait > Duration::ZERO {
-            tail.enter(load);
-        }
+        let slot = self.transmitter.take_from(start, Bits(frame_bits.into()));
         cx.trace(now, EventKind::Enqueued, &packet);
-        self.transmit(cx, packet, frame_bits);
+        cx.trace(slot.start, EventKind::Transmitted, &packet);
+        self.send(slot, packet, frame_bits);
+        if start <= now {
+            self.start(slot, frame_bits);
+        }
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
-        // First, since a frame that takes no whole nanosecond on a path without delay arrives as it
-        // starts.
         if self.serving {
-            self.serve(cx);
+            self.wake_and_serve(cx);
+            return;
         }
-        while self.first_arrival.is_some_and(|arrival| arrival <= cx.now()) {
+        while self.due.is_some_and(|arrival| arrival <= cx.now()) {
             self.arrive(cx);
         }
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        if self.serving {
-            let free_at = self.transmitter.free_at();
-            return Some(self.first_arrival.map_or(free_at, |arrival| arrival.min(free_at)));
-        }
-        self.first_arrival
+        self.due
     }
 
     fn ledger(&self) -> Ledger {
@@ -385,10 +444,10 @@ impl Engine for Direction {
                 Count { packets, bytes }
             }
         };
-        (0..self.line.len()).for_each(|place| held.add(self.line.at(place).bytes));
+        self.line.iter().for_each(|packet| held.add(packet.bytes));
         Ledger {
             received: self.received,
-            sent: self.delivered,
+            sent: self.delivered(),
             dropped: self.dropped,
             held,
             ..Ledger::default()

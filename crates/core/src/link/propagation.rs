@@ -8,6 +8,7 @@ use crate::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub struct Propagation {
     delay: Profile<Duration>,
+    /// Kept of a delay that varies.
     last_arrival: Instant,
 }
 
@@ -19,7 +20,17 @@ impl Propagation {
     }
 
     /// When a frame whose last bit leaves at `departure` arrives. Call in order of departure.
+    #[inline]
     pub fn arrival(&mut self, departure: Instant) -> Instant {
+        match self.delay {
+            // Departures are in order, so these are.
+            Profile::Constant(delay) => departure + delay,
+            Profile::Steps(_) => self.arrival_in_order(departure),
+        }
+    }
+
+    #[inline(never)]
+    fn arrival_in_order(&mut self, departure: Instant) -> Instant {
         self.last_arrival = self.last_arrival.max(departure + self.delay.at(departure));
         self.last_arrival
     }

@@ -19,8 +19,10 @@ pub struct Transmitter {
     rate: Profile<BitRate>,
     free_at: Instant,
     carry: Carry,
-    /// The size and time of the last frame: frames come in few sizes, and a division costs more
-    /// than the rest of a transmission.
+    /// The time since the start of the run that it was free, up to the present busy period.
+    idle: Duration,
+    /// With a constant rate, the size and time of the last frame: frames come in few sizes, and a
+    /// division costs more than the rest of a transmission. With any other, a size that none has.
     last: (Bits, TransmitTime),
 }
 
@@ -30,11 +32,16 @@ impl Transmitter {
     #[must_use]
     pub fn new(rate: Profile<BitRate>) -> Option<Self> {
         let last_rate = rate.values().last().filter(|rate| rate.0 > 0)?;
+        let size = match rate {
+            Profile::Constant(_) => Bits(0),
+            Profile::Steps(_) => NO_FRAME,
+        };
         Some(Self {
             rate,
             free_at: Instant::START,
             carry: Carry::default(),
-            last: (Bits(0), TransmitTime::new(last_rate, Bits(0))),
+            idle: Duration::ZERO,
+            last: (size, TransmitTime::new(last_rate, size)),
         })
     }
 
@@ -50,23 +57,53 @@ impl Transmitter {
         self.free_at
     }
 
+    /// The time spent sending before `at`, a moment in the busy period of the last frame taken.
+    #[must_use]
+    pub fn busy_until(&self, at: Instant) -> Duration {
+        at.saturating_since(Instant::START).saturating_sub(self.idle)
+    }
+
     /// Takes the next slot for a frame that arrives now.
+    #[inline]
     pub fn take(&mut self, now: Instant, frame: Bits) -> Slot {
+        let start = self.start(now);
+        self.take_from(start, frame)
+    }
+
+    /// When a frame that arrives now would start. A busy period that is over is closed.
+    #[inline]
+    pub(super) fn start(&mut self, now: Instant) -> Instant {
         if now > self.free_at {
+            self.idle += now - self.free_at;
             self.free_at = now;
             self.carry = Carry::default();
+            return now;
         }
-        let start = self.free_at;
-        let (departure, carry) = match self.rate {
-            Profile::Constant(rate) => {
-                if frame != self.last.0 {
-                    self.last = (frame, TransmitTime::new(rate, frame));
-                }
-                let (time, carry) = self.last.1.after(self.carry);
-                (start + time, carry)
-            }
-            Profile::Steps(_) => self.finish_across_steps(start, frame),
-        };
+        self.free_at
+    }
+
+    /// [`Transmitter::take`], for a frame that arrived at the moment of which [`Transmitter::start`]
+    /// was asked just before and gave `start`.
+    #[inline]
+    pub(super) fn take_from(&mut self, start: Instant, frame: Bits) -> Slot {
+        debug_assert_eq!(start, self.free_at, "nothing came in between");
+        if frame != self.last.0 {
+            let Profile::Constant(rate) = self.rate else {
+                return self.take_across_steps(start, frame);
+            };
+            self.last = (frame, TransmitTime::new(rate, frame));
+        }
+        let (time, carry) = self.last.1.after(self.carry);
+        let departure = start + time;
+        self.free_at = departure;
+        self.carry = carry;
+        Slot { start, departure }
+    }
+
+    #[inline(never)]
+    fn take_across_steps(&mut self, start: Instant, frame: Bits) -> Slot {
+        debug_assert_ne!(frame, NO_FRAME, "no frame is that large");
+        let (departure, carry) = self.finish_across_steps(start, frame);
         self.free_at = departure;
         self.carry = carry;
         Slot { start, departure }
@@ -99,6 +136,9 @@ impl Transmitter {
 
 const NANOS: u128 = 1_000_000_000;
 
+/// A frame of this size takes longer than there is time at any rate that is sold.
+const NO_FRAME: Bits = Bits(u64::MAX);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +161,21 @@ mod tests {
         assert_eq!(second, Slot { start: ms(8), departure: ms(16) });
         let after_a_pause = transmitter.take(ms(100), Bits(8 * 1_000));
         assert_eq!(after_a_pause, Slot { start: ms(100), departure: ms(108) });
+    }
+
+    /// Two frames of 8 ms, 92 ms apart: that somebody asks for a start, and then sends nothing, is no
+    /// time spent sending.
+    #[test]
+    fn busy_time_is_what_is_not_idle() {
+        let mut transmitter = constant(1_000_000);
+        transmitter.take(ms(0), Bits(8 * 1_000));
+        let busy = [0, 3, 8].map(|at| transmitter.busy_until(ms(at)).as_nanos() / 1_000_000);
+        assert_eq!(busy, [0, 3, 8]);
+        assert_eq!(transmitter.start(ms(50)), ms(50));
+        assert_eq!(transmitter.busy_until(transmitter.free_at()), Duration::from_millis(8));
+        transmitter.take(ms(100), Bits(8 * 1_000));
+        let busy = [100, 104, 108].map(|at| transmitter.busy_until(ms(at)).as_nanos() / 1_000_000);
+        assert_eq!(busy, [8, 12, 16]);
     }
 
     #[test]

@@ -19,16 +19,19 @@ impl DropTail {
     }
 
     /// See [`super::Tail::admit`].
+    #[inline]
     pub fn admit(&mut self, load: Load, wait: Duration) -> Result<(), DropCause> {
         self.limit.admit(&self.waiting, load, wait)
     }
 
     /// Counts a packet that starts to wait.
+    #[inline]
     pub fn enter(&mut self, load: Load) {
         self.waiting.enter(load);
     }
 
     /// Counts a packet whose transmission starts.
+    #[inline]
     pub fn leave(&mut self, load: Load) {
         self.waiting.leave(load);
     }

@@ -24,6 +24,7 @@ impl<T> Default for ByFlow<T> {
 }
 
 impl<T: Copy + Default> ByFlow<T> {
+    #[inline]
     pub(super) fn of(&self, flow: FlowId) -> T {
         let (page, place) = place_of(flow);
         match self.pages.get(page) {
@@ -32,12 +33,23 @@ impl<T: Copy + Default> ByFlow<T> {
         }
     }
 
+    #[inline]
     pub(super) fn of_mut(&mut self, flow: FlowId) -> &mut T {
         let (page, place) = place_of(flow);
+        if !matches!(self.pages.get(page), Some(Some(_))) {
+            return self.make(page, place);
+        }
+        let values = self.pages[page].as_mut().expect("it was just found");
+        &mut values[place]
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make(&mut self, page: usize, place: usize) -> &mut T {
         if page >= self.pages.len() {
             self.pages.resize_with(page + 1, || None);
         }
-        let values = self.pages[page].get_or_insert_with(|| Box::new([T::default(); PAGE_FLOWS]));
+        let values = self.pages[page].insert(Box::new([T::default(); PAGE_FLOWS]));
         &mut values[place]
     }
 }

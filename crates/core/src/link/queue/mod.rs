@@ -19,7 +19,7 @@ mod strict_priority;
 mod testing;
 
 use crate::packet::{FlowId, Packet};
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 use crate::trace::DropCause;
 use crate::units::Bits;
 pub use codel::{CoDel, CoDelConfig};
@@ -68,12 +68,12 @@ impl Queued {
 pub struct Occupancy {
     /// Packets that wait.
     pub packets: u64,
+    /// The most IP bytes that ever waited.
+    pub bytes_max: u64,
     /// Their IP bytes.
     pub bytes: u64,
     /// Their bytes on the link.
     pub link_bytes: u64,
-    /// The most IP bytes that ever waited.
-    pub bytes_max: u64,
 }
 
 impl Occupancy {
@@ -94,7 +94,11 @@ impl Occupancy {
 }
 
 /// A first-in first-out queue that decides at arrival.
+///
+/// Its kind has a byte of its own, since it is asked for several times a packet: it would be worked
+/// out from a field of the largest otherwise.
 #[derive(Clone, Debug)]
+#[repr(u8)]
 pub enum Tail {
     /// See [`DropTail`].
     DropTail(DropTail),
@@ -109,41 +113,84 @@ pub enum Tail {
 }
 
 impl Tail {
-    /// Whether a packet that would wait `wait` for its first bit is let in, and else why not. A
-    /// packet that waits for nobody needs no room. Call once a packet, in order of time, after
-    /// everything that started until `now` has left.
+    /// Whether a packet whose first bit would be sent at `start` is let in, and else why not. A packet
+    /// that waits for nobody needs no room; any other that is let in starts to wait. Call once a
+    /// packet, in order of time, after everything that started until `now` has left.
     ///
     /// # Errors
     /// The cause of the drop.
-    pub fn admit(&mut self, now: Instant, load: Load, wait: Duration) -> Result<(), DropCause> {
+    #[inline]
+    pub fn admit(&mut self, now: Instant, load: Load, start: Instant) -> Result<(), DropCause> {
         match self {
-            Self::DropTail(queue) => queue.admit(load, wait),
-            Self::Red(queue) => queue.admit(now, load, wait),
-            Self::PerFlow(queue) => queue.admit(load, wait),
-            Self::EarlyPacketDiscard(queue) => queue.admit(load, wait),
-            Self::SelectiveDrop(queue) => queue.admit(load, wait),
-        }
-    }
-
-    /// A packet that was let in starts to wait.
-    pub fn enter(&mut self, load: Load) {
-        match self {
-            Self::DropTail(queue) => queue.enter(load),
-            Self::Red(queue) => queue.enter(load),
-            Self::PerFlow(queue) => queue.enter(load),
-            Self::EarlyPacketDiscard(queue) => queue.enter(load),
-            Self::SelectiveDrop(queue) => queue.enter(load),
+            // A packet that starts at once finds nobody waiting: only an average can be against it.
+            Self::DropTail(_) | Self::SelectiveDrop(_) if start <= now => Ok(()),
+            Self::DropTail(queue) => {
+                queue.admit(load, start.saturating_since(now))?;
+                queue.enter(load);
+                Ok(())
+            }
+            Self::SelectiveDrop(queue) => queue.admit_and_enter(load),
+            Self::Red(_) | Self::PerFlow(_) | Self::EarlyPacketDiscard(_) => {
+                let Load { flow, bytes, link_bytes } = load;
+                self.admit_apart(now, flow, bytes, link_bytes, start)
+            }
         }
     }
 
     /// The first bit of a packet that waited is sent at `at`. Call in order of `at`.
+    #[inline]
     pub fn leave(&mut self, at: Instant, load: Load) {
         match self {
             Self::DropTail(queue) => queue.leave(load),
+            Self::SelectiveDrop(queue) => queue.leave(load),
+            Self::Red(_) | Self::PerFlow(_) | Self::EarlyPacketDiscard(_) => {
+                let Load { flow, bytes, link_bytes } = load;
+                self.leave_apart(at, flow, bytes, link_bytes);
+            }
+        }
+    }
+
+    /// [`Tail::admit`] of the disciplines that do more, out of the way of those that do little. The
+    /// load comes in pieces, which fit registers.
+    #[cold]
+    #[inline(never)]
+    fn admit_apart(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        bytes: u32,
+        link_bytes: u32,
+        start: Instant,
+    ) -> Result<(), DropCause> {
+        let load = Load { flow, bytes, link_bytes };
+        let wait = start.saturating_since(now);
+        match self {
+            Self::Red(queue) => queue.admit(now, load, wait)?,
+            Self::PerFlow(queue) => queue.admit(load, wait)?,
+            Self::EarlyPacketDiscard(queue) => queue.admit(load, wait)?,
+            Self::DropTail(_) | Self::SelectiveDrop(_) => unreachable!("these are admitted there"),
+        }
+        if start > now {
+            match self {
+                Self::Red(queue) => queue.enter(load),
+                Self::PerFlow(queue) => queue.enter(load),
+                Self::EarlyPacketDiscard(queue) => queue.enter(load),
+                Self::DropTail(_) | Self::SelectiveDrop(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// [`Tail::leave`], likewise.
+    #[cold]
+    #[inline(never)]
+    fn leave_apart(&mut self, at: Instant, flow: FlowId, bytes: u32, link_bytes: u32) {
+        let load = Load { flow, bytes, link_bytes };
+        match self {
             Self::Red(queue) => queue.leave(at, load),
             Self::PerFlow(queue) => queue.leave(load),
             Self::EarlyPacketDiscard(queue) => queue.leave(load),
-            Self::SelectiveDrop(queue) => queue.leave(load),
+            Self::DropTail(_) | Self::SelectiveDrop(_) => {}
         }
     }
 

@@ -15,8 +15,9 @@ use crate::trace::DropCause;
 /// See the module's description.
 #[derive(Clone, Debug)]
 pub struct SelectiveDrop {
-    limit: Limit,
     unit: Unit,
+    /// The limit.
+    most: u64,
     /// The most that may be queued before shares matter: R times the limit.
     threshold: u64,
     load_ratio: Ratio,
@@ -35,14 +36,18 @@ struct Shares {
 impl Shares {
     fn enter(&mut self, flow: FlowId, amount: u64) {
         let own = self.queued.of_mut(flow);
-        self.active += u64::from(*own == 0 && amount > 0);
+        if *own == 0 && amount > 0 {
+            self.active += 1;
+        }
         *own += amount;
     }
 
     fn leave(&mut self, flow: FlowId, amount: u64) {
         let own = self.queued.of_mut(flow);
         *own -= amount;
-        self.active -= u64::from(*own == 0 && amount > 0);
+        if *own == 0 && amount > 0 {
+            self.active -= 1;
+        }
     }
 }
 
@@ -57,30 +62,62 @@ impl SelectiveDrop {
         let (unit, most) = limit.counted().expect("a limit in packets or in bytes");
         let threshold = threshold.floor_of(most);
         let (waiting, shares) = (Occupancy::default(), Shares::default());
-        Self { limit, unit, threshold, load_ratio, waiting, shares }
+        Self { unit, most, threshold, load_ratio, waiting, shares }
     }
 
-    /// See [`super::Tail::admit`].
+    /// Whether a packet that would wait `wait` for its first bit is let in.
+    #[inline]
     pub fn admit(&mut self, load: Load, wait: Duration) -> Result<(), DropCause> {
-        let all = self.unit.count(&self.waiting);
-        if all > self.threshold {
-            // Fewer than 2^33 flows: the product is below 2^97.
-            let scaled =
-                u128::from(self.shares.queued.of(load.flow)) * u128::from(self.shares.active);
-            if self.load_ratio.is_exceeded(scaled, all) {
-                return Err(DropCause::SelectiveDrop);
-            }
+        if wait == Duration::ZERO {
+            return Ok(());
         }
-        self.limit.admit(&self.waiting, load, wait)
+        self.verdict(load.flow, self.unit.of(load))
     }
 
     /// Counts a packet that starts to wait.
+    #[inline]
     pub fn enter(&mut self, load: Load) {
+        self.count(load, self.unit.of(load));
+    }
+
+    /// See [`super::Tail::admit`]; for a packet that has to wait.
+    #[inline]
+    pub(super) fn admit_and_enter(&mut self, load: Load) -> Result<(), DropCause> {
+        let amount = self.unit.of(load);
+        self.verdict(load.flow, amount)?;
+        self.count(load, amount);
+        Ok(())
+    }
+
+    /// Whether a packet that has to wait is let in. To one that waits for nobody the queue is empty,
+    /// and so below any threshold.
+    #[inline]
+    fn verdict(&self, flow: FlowId, amount: u64) -> Result<(), DropCause> {
+        let all = self.unit.count(&self.waiting);
+        if all > self.threshold && self.is_over_its_share(flow, all) {
+            return Err(DropCause::SelectiveDrop);
+        }
+        if all + amount > self.most {
+            return Err(DropCause::QueueFull);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn count(&mut self, load: Load, amount: u64) {
         self.waiting.enter(load);
-        self.shares.enter(load.flow, self.unit.of(load));
+        self.shares.enter(load.flow, amount);
+    }
+
+    #[inline(never)]
+    fn is_over_its_share(&self, flow: FlowId, all: u64) -> bool {
+        // Fewer than 2^33 flows: the product is below 2^97.
+        let scaled = u128::from(self.shares.queued.of(flow)) * u128::from(self.shares.active);
+        self.load_ratio.is_exceeded(scaled, all)
     }
 
     /// Counts a packet whose transmission starts.
+    #[inline]
     pub fn leave(&mut self, load: Load) {
         self.waiting.leave(load);
         self.shares.leave(load.flow, self.unit.of(load));
