@@ -62,6 +62,19 @@ pub struct Packet {
     pub body: Body,
 }
 
+impl Packet {
+    /// The segment that it carries; it carries an empty one from now on if it was none.
+    pub(crate) fn segment_mut(&mut self) -> &mut Segment {
+        if let Body::Datagram { .. } = self.body {
+            self.body = Body::Segment(Segment::default());
+        }
+        match &mut self.body {
+            Body::Segment(segment) => segment,
+            Body::Datagram { .. } => unreachable!("it carries a segment by now"),
+        }
+    }
+}
+
 /// What a packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {

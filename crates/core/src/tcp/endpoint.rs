@@ -9,7 +9,7 @@ use super::config::Config;
 use super::exchange::{Ack, Outgoing};
 use super::receiver::{Receiver, UNSCALED_WINDOW_MAX, WINDOW_SHIFT_MAX};
 use super::segment::{
-    IPV4_HEADER_BYTES, Offer, SACK_BLOCKS_MAX, SackBlocks, Segment, TCP_HEADER_BYTES,
+    IPV4_HEADER_BYTES, Offer, SACK_BLOCKS_MAX, Segment, TCP_HEADER_BYTES,
     TIMESTAMP_OPTION_BYTES, Timestamps,
 };
 use super::sender::Sender;
@@ -288,9 +288,11 @@ impl Endpoint {
         }
     }
 
+    /// Writes a packet in its place, field by field: one that is put together elsewhere and copied at
+    /// once stalls the processor until its parts have reached memory.
     fn emit(&mut self, cx: &mut Cx<'_>, outgoing: Outgoing) {
         let now = cx.now();
-        let syn = outgoing.syn;
+        let Outgoing { position, payload, syn, fin } = outgoing;
         let stamped = self.agreed.timestamps || (syn && self.offers_timestamps());
         let (ack, window) = match self.peer_initial {
             Some(peer_initial) => {
@@ -300,48 +302,45 @@ impl Endpoint {
             }
             None => (None, self.config.receive_buffer_initial.min(UNSCALED_WINDOW_MAX)),
         };
-        let seq = Wire::from_position(outgoing.position, self.initial);
-        let window = u16::try_from(window).expect("bounded by 65,535");
-        let offer = syn.then(|| self.offer());
-        let timestamps =
-            stamped.then(|| Timestamps { value: tick(now), echo: self.timestamp_recent });
-        let Outgoing { fin, payload, .. } = outgoing;
-        let (connection, sack) = (self.connection, SackBlocks::default());
-        // Written in its place, field by field: a segment that is put together elsewhere and copied
-        // at once stalls the processor until its parts have reached memory.
         let mut packet = cx.make();
-        packet.body = Body::Segment(Segment {
-            connection,
-            seq,
-            syn,
-            fin,
-            payload,
-            ack,
-            window,
-            offer,
-            timestamps,
-            sack,
-        });
+        let segment = packet.segment_mut();
+        segment.connection = self.connection;
+        segment.seq = Wire::from_position(position, self.initial);
+        segment.syn = syn;
+        segment.fin = fin;
+        segment.payload = payload;
+        segment.ack = ack;
+        segment.window = u16::try_from(window).expect("bounded by 65,535");
+        segment.offer = if syn { Some(self.offer()) } else { None };
+        segment.timestamps =
+            stamped.then(|| Timestamps { value: tick(now), echo: self.timestamp_recent });
+        segment.sack.clear();
+        let mut bytes = IPV4_HEADER_BYTES + TCP_HEADER_BYTES + payload;
         // Blocks would push a full segment over the path's MTU; they ride on pure ACKs.
-        if payload == 0 && self.agreed.sack {
-            self.report_holes(&mut packet.body);
+        let holes = payload == 0 && self.agreed.sack && self.receiver.has_holes();
+        if syn || holes {
+            bytes = self.add_options(segment, holes);
+        } else if stamped {
+            bytes += TIMESTAMP_OPTION_BYTES;
         }
-        packet.bytes = match &packet.body {
-            Body::Segment(segment) if syn || stamped || payload == 0 => segment.ip_bytes(),
-            _ => IPV4_HEADER_BYTES + TCP_HEADER_BYTES + payload,
-        };
+        packet.bytes = bytes;
         packet.id = PacketId::new(self.flow, self.maker, self.serial);
         packet.born = now;
         packet.flow = self.flow;
         self.serial += 1;
-        self.sent.add(packet.bytes);
+        self.sent.add(bytes);
         cx.pass(Self::NET, packet);
     }
 
-    fn report_holes(&self, body: &mut Body) {
-        if let (Body::Segment(segment), Some(peer_initial)) = (body, self.peer_initial) {
+    /// Adds the blocks of what was received beyond a hole, if there is one. The segment's size at the
+    /// IP layer.
+    #[cold]
+    #[inline(never)]
+    fn add_options(&self, segment: &mut Segment, holes: bool) -> u32 {
+        if let (true, Some(peer_initial)) = (holes, self.peer_initial) {
             self.receiver.report_holes(&mut segment.sack, peer_initial);
         }
+        segment.ip_bytes()
     }
 
     /// A SYN offers everything; the answer to one offers what both can do (RFC 7323, section 2.2).

@@ -215,11 +215,13 @@ impl Receiver {
         (self.next, field)
     }
 
+    /// Whether something was received beyond a hole.
+    pub(super) fn has_holes(&self) -> bool {
+        !self.reassembly.is_empty()
+    }
+
     /// Adds the ranges received beyond a hole. `peer_initial` numbers the peer's SYN.
-    pub fn report_holes(&self, blocks: &mut SackBlocks, peer_initial: Wire) {
-        if self.reassembly.is_empty() {
-            return;
-        }
+    pub(super) fn report_holes(&self, blocks: &mut SackBlocks, peer_initial: Wire) {
         for (start, end) in self.reassembly.newest() {
             let wire = |position| Wire::from_position(position, peer_initial);
             blocks.push(wire(start), wire(end));

@@ -1,6 +1,8 @@
 //! A TCP segment as the simulator carries it: every field that another host acts on, and the length
 //! of the payload instead of the payload.
 
+use core::fmt;
+
 use super::seq::Wire;
 
 /// Bytes of an IPv4 header without options.
@@ -56,13 +58,33 @@ pub struct Timestamps {
 }
 
 /// Up to [`SACK_BLOCKS_MAX`] ranges, each from its first number to the one after its last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default)]
 pub struct SackBlocks {
     count: u8,
+    /// Only the first `count` of them mean anything.
     blocks: [(Wire, Wire); SACK_BLOCKS_MAX],
 }
 
+impl PartialEq for SackBlocks {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for SackBlocks {}
+
+impl fmt::Debug for SackBlocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.as_slice()).finish()
+    }
+}
+
 impl SackBlocks {
+    /// Forgets all blocks.
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
+
     /// Adds a block. Those that do not fit are left out, as on the wire.
     pub fn push(&mut self, first: Wire, end: Wire) {
         if let Some(slot) = self.blocks.get_mut(usize::from(self.count)) {
