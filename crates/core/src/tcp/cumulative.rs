@@ -52,6 +52,12 @@ impl Cumulative {
         control.cwnd() + self.inflation + early
     }
 
+    /// Whether an ACK up to `una` is one of many: no duplicate came, and nothing was sent again that
+    /// it may be for.
+    pub(super) fn is_calm(&self, una: Position) -> bool {
+        self.duplicates == 0 && self.recovering_to.is_none() && una > self.repeated_to
+    }
+
     /// `bytes` more were acknowledged, up to `una`. By how many the window may grow.
     pub(super) fn acked(&mut self, una: Position, bytes: u64, segment: u64) -> u64 {
         self.duplicates = 0;

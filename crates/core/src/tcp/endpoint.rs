@@ -9,8 +9,8 @@ use super::config::Config;
 use super::exchange::{Ack, Outgoing};
 use super::receiver::{Receiver, UNSCALED_WINDOW_MAX, WINDOW_SHIFT_MAX};
 use super::segment::{
-    IPV4_HEADER_BYTES, Offer, SACK_BLOCKS_MAX, Segment, TCP_HEADER_BYTES,
-    TIMESTAMP_OPTION_BYTES, Timestamps,
+    IPV4_HEADER_BYTES, Offer, SACK_BLOCKS_MAX, Segment, TCP_HEADER_BYTES, TIMESTAMP_OPTION_BYTES,
+    Timestamps,
 };
 use super::sender::Sender;
 use super::seq::{Position, Wire};
@@ -154,15 +154,65 @@ impl Endpoint {
     /// Takes in what a packet says.
     pub fn hear(&mut self, cx: &mut Cx<'_>, packet: &Packet) {
         self.received.add(packet.bytes);
-        match &packet.body {
-            Body::Segment(segment) if segment.connection == self.connection => {
-                self.on_segment(cx, packet, segment);
-            }
-            // A datagram of this flow would be somebody's mistake in wiring; a host ignores it.
-            Body::Segment(_) | Body::Datagram { .. } => {}
+        // A datagram of this flow would be somebody's mistake in wiring; a host ignores it.
+        let Body::Segment(segment) = &packet.body else { return };
+        if segment.connection != self.connection {
+            return;
+        }
+        if self.predicted(cx.now(), packet, segment) {
+            self.flush(cx);
+        } else {
+            self.on_segment(cx, packet, segment);
         }
     }
 
+    /// Header prediction (Jacobson 1990): takes what a transfer mostly consists of, which is the next
+    /// data for a host that has nothing to send, and the next ACK for one to which nothing is sent.
+    /// Whether it was that; if not, nothing was done.
+    fn predicted(&mut self, now: Instant, packet: &Packet, segment: &Segment) -> bool {
+        let (Some(peer_initial), Some(ack)) = (self.peer_initial, segment.ack) else {
+            return false;
+        };
+        let (next, una) = (self.receiver.next(), self.sender.una());
+        let expected = segment.seq == Wire::from_position(next, peer_initial);
+        if !expected || segment.syn || segment.fin || self.facts.established.is_none() {
+            return false;
+        }
+        let window = u64::from(segment.window) << self.agreed.peer_shift;
+        let payload = u64::from(segment.payload);
+        if payload > 0 {
+            let predicted = ack == Wire::from_position(una, self.initial)
+                && self.receiver.expects(payload)
+                && self.sender.only_window(now, una, window);
+            if !predicted {
+                return false;
+            }
+            self.receiver.on_next(now, payload, self.sender.rtt().srtt());
+            self.note_data(now, packet, true);
+        } else {
+            let position = ack.to_position(self.initial, una);
+            let echo = segment.timestamps.filter(|_| self.agreed.timestamps);
+            let rtt = echo.map(|timestamps| since_tick(now, timestamps.echo));
+            let news = segment.sack.as_slice().is_empty() && position > una;
+            if !news || !self.sender.on_next_ack(now, position, window, rtt) {
+                return false;
+            }
+            self.note_ack(now);
+        }
+        if let Some(timestamps) = segment.timestamps {
+            self.note_timestamp(timestamps, next);
+        }
+        true
+    }
+
+    /// RFC 7323, 4.3: the value to echo comes from the segment that the next ACK is for.
+    fn note_timestamp(&mut self, timestamps: Timestamps, position: Position) {
+        if position <= self.acked_to && self.is_recent(timestamps.value) {
+            self.timestamp_recent = timestamps.value;
+        }
+    }
+
+    #[inline(never)]
     fn on_segment(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
         if segment.syn && self.peer_initial.is_none() {
             self.on_syn(segment);
@@ -180,11 +230,10 @@ impl Endpoint {
             return;
         }
         let position = segment.seq.to_position(peer_initial, self.receiver.next());
-        if let Some(timestamps) = segment.timestamps
-            && (segment.syn || self.is_recent(timestamps.value))
-            && position <= self.acked_to
-        {
-            self.timestamp_recent = timestamps.value;
+        match segment.timestamps {
+            Some(first) if segment.syn => self.timestamp_recent = first.value,
+            Some(timestamps) => self.note_timestamp(timestamps, position),
+            None => {}
         }
         if let Some(ack) = ack {
             self.on_ack(now, segment, ack);
@@ -196,18 +245,26 @@ impl Endpoint {
             let delivered = self.receiver.delivered();
             self.receiver.on_segment(now, position, segment, self.sender.rtt().srtt());
             if segment.payload > 0 {
-                self.note_data(now, packet, delivered);
+                let more = self.receiver.delivered() > delivered;
+                self.note_data(now, packet, more);
             }
         }
         self.flush(cx);
     }
 
-    fn note_data(&mut self, now: Instant, packet: &Packet, delivered_before: u64) {
+    /// The left edge moved. A FIN alone is not data.
+    fn note_ack(&mut self, now: Instant) {
+        if self.sender.acked_bytes() > 0 {
+            self.facts.last_ack = Some(now);
+        }
+    }
+
+    fn note_data(&mut self, now: Instant, packet: &Packet, delivered_more: bool) {
         let delay = now.saturating_since(packet.born);
         self.facts.data_segments_received += 1;
         self.facts.one_way_delay_sum += delay;
         self.facts.one_way_delay_max = self.facts.one_way_delay_max.max(delay);
-        if self.receiver.delivered() > delivered_before {
+        if delivered_more {
             self.facts.first_delivery.get_or_insert(now);
             self.facts.last_delivery = Some(now);
         }
@@ -265,8 +322,8 @@ impl Endpoint {
                 pure: segment.sequence_length() == 0,
             },
         );
-        if advanced && self.sender.una() == position && self.sender.acked_bytes() > 0 {
-            self.facts.last_ack = Some(now);
+        if advanced && self.sender.una() == position {
+            self.note_ack(now);
         }
     }
 

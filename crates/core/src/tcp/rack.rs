@@ -41,6 +41,11 @@ impl Rack {
         }
     }
 
+    /// Whether detection would find nothing: no segment is awaited, and nothing was sent again.
+    pub(super) fn is_calm(&self) -> bool {
+        self.deadline.is_none() && self.retransmissions.is_empty()
+    }
+
     /// A lost segment was sent again.
     pub(super) fn retransmitted(&mut self, now: Instant, start: Position) {
         self.retransmissions.push_back((now, start));

@@ -12,13 +12,14 @@ pub(super) const WINDOW_SHIFT_MAX: u8 = 14;
 /// The largest window that the field can carry unscaled.
 pub(super) const UNSCALED_WINDOW_MAX: u64 = 65_535;
 
-/// What the last segment said, so that it is not worked out again for each one that the sending side of
-/// a transfer makes.
-#[derive(Clone, Copy, Debug, Default)]
+/// What the last segment said.
+#[derive(Clone, Copy, Debug)]
 struct Told {
-    next: Position,
-    open: u64,
+    /// The window field.
     field: u64,
+    /// Whether the next segment says the same, so that it is not worked out again for each one that
+    /// the sending side of a transfer makes.
+    holds: bool,
 }
 
 /// See the module's description.
@@ -63,7 +64,7 @@ impl Receiver {
             shift,
             scales: config.window_scaling,
             buffer: AutoTuning::new(config),
-            told: Told::default(),
+            told: Told { field: 0, holds: false },
             unacked_segments: 0,
             unacked_since: None,
             quick_left: config.acks.quick_segments,
@@ -85,6 +86,7 @@ impl Receiver {
 
     /// The handshake settled what both ends can do.
     pub fn negotiated(&mut self, scaling: bool, segment_bytes: u64) {
+        self.told.holds = false;
         self.segment_bytes = segment_bytes;
         if !scaling {
             self.scales = false;
@@ -117,6 +119,7 @@ impl Receiver {
     /// does not, the window closes.
     pub fn reads_at_once(&mut self, at_once: bool) {
         self.reads_at_once = at_once;
+        self.told.holds = false;
         let offered = self.edge.saturating_sub(self.next);
         self.take();
         // RFC 9293, 3.8.6.2.2: tell of an opening window once it is worth a segment.
@@ -144,6 +147,7 @@ impl Receiver {
         if segment.fin && position + length == end && end > before {
             self.fin = Some(end - 1);
         }
+        self.told.holds = false;
         let had_hole = !self.reassembly.is_empty();
         if start > before {
             self.reassembly.insert(start, end);
@@ -155,8 +159,24 @@ impl Receiver {
         self.decide_ack(now, before, had_hole, segment);
     }
 
+    /// Whether data of this length at the next position expected is in order and has room: see
+    /// [`Receiver::on_next`].
+    pub(super) fn expects(&self, length: u64) -> bool {
+        self.fin.is_none() && self.reassembly.is_empty() && self.next + length <= self.edge
+    }
+
+    /// [`Receiver::on_segment`] for data that it [expects](Receiver::expects), which most data is.
+    pub(super) fn on_next(&mut self, now: Instant, length: u64, rtt: Option<Duration>) {
+        self.told.holds = false;
+        self.next += length;
+        self.take();
+        self.buffer.delivered(now, self.next, rtt, self.segment_bytes);
+        self.delay_ack(now);
+    }
+
     /// The next segment carries an ACK at once, whatever the policy.
     pub fn acknowledge_at_once(&mut self) {
+        self.told.holds = false;
         self.ack_now = true;
     }
 
@@ -168,17 +188,18 @@ impl Receiver {
             self.ack_now = true;
             return;
         }
+        self.delay_ack(now);
+    }
+
+    /// A segment came in order: its ACK may wait.
+    fn delay_ack(&mut self, now: Instant) {
         self.unacked_segments += 1;
-        if self.unacked_since.is_none() {
-            self.unacked_since = Some(now);
-        }
+        self.unacked_since.get_or_insert(now);
         if self.quick_left > 0 {
             self.quick_left -= 1;
             self.ack_now = true;
         }
-        if self.unacked_segments >= self.policy.delayed_segments {
-            self.ack_now = true;
-        }
+        self.ack_now |= self.unacked_segments >= self.policy.delayed_segments;
     }
 
     /// When a delayed ACK is due.
@@ -195,23 +216,22 @@ impl Receiver {
 
     /// What a segment says about received data: the next position expected, and the window field.
     pub fn acknowledge(&mut self, syn: bool) -> (Position, u64) {
+        if self.told.holds && !syn {
+            return (self.next, self.told.field);
+        }
         self.unacked_segments = 0;
         self.unacked_since = None;
         self.ack_now = false;
-        let open = self.open_window();
-        if self.told.next == self.next && self.told.open == open && !syn {
-            return (self.next, self.told.field);
-        }
         // A SYN's window is never scaled (RFC 7323, section 2.2).
         let shift = if syn { 0 } else { self.shift };
         // RFC 9293, 3.8.6: the right edge never moves back, so what the field cannot tell exactly is
         // rounded up where rounding down would move it (RFC 7323, 2.4).
-        let opened = open >> shift;
+        let opened = self.open_window() >> shift;
         let promised = (self.edge.saturating_sub(self.next) + (1 << shift) - 1) >> shift;
         let field = opened.max(promised).min(UNSCALED_WINDOW_MAX);
         self.edge = self.edge.max(self.next + (field << shift));
         // What a SYN says is in other units than what follows.
-        self.told = if syn { Told::default() } else { Told { next: self.next, open, field } };
+        self.told = Told { field, holds: !syn };
         (self.next, field)
     }
 

@@ -161,17 +161,18 @@ impl Scoreboard {
         }
     }
 
-    /// [`Scoreboard::advance`] while nothing is reported and nothing waits: the moment at which the
-    /// newest of the arrived segments was sent, if any was sent once. `None` if it is not so, and then
-    /// nothing was done.
+    /// Whether nothing was reported beyond a hole and nothing waits for its retransmission.
+    pub(super) fn is_calm(&self) -> bool {
+        self.sacked.is_empty() && self.waiting.is_empty()
+    }
+
+    /// [`Scoreboard::advance`] while all is [calm](Scoreboard::is_calm): the moment at which the
+    /// newest of the arrived segments was sent, of those that were sent once.
     pub(super) fn advance_in_order(
         &mut self,
         una: Position,
         mut news: impl FnMut(Delivered),
-    ) -> Option<Option<Instant>> {
-        if !self.sacked.is_empty() || !self.waiting.is_empty() {
-            return None;
-        }
+    ) -> Option<Instant> {
         let mut newest = None;
         while let Some(first) = self.segments.front_mut() {
             if first.start >= una {
@@ -193,7 +194,7 @@ impl Scoreboard {
             self.removed += 1;
         }
         self.unjudged = self.unjudged.max(self.removed);
-        Some(newest)
+        newest
     }
 
     /// The peer holds `start..end`. Reports what was not known before.

@@ -180,13 +180,6 @@ impl Selective {
         rtt: &RttEstimator,
     ) -> AckVerdict {
         let AckNews { now, una, una_before, nxt, sack, .. } = *news;
-        if sack.is_empty()
-            && self.phase == Phase::Open
-            && self.probe.is_none()
-            && let Some(verdict) = self.in_order(news, control, rtt)
-        {
-            return verdict;
-        }
         let pipe_and_sacked = self.board.sacked_bytes();
         let mut verdict = AckVerdict::default();
         let mut newest: Option<Instant> = None;
@@ -225,33 +218,30 @@ impl Selective {
         verdict
     }
 
-    /// [`Selective::on_ack`] while nothing is missing: so it is with nearly every ACK. `None` if
-    /// something is, and then nothing was done.
-    fn in_order(
+    /// Whether nothing is missing and nobody looks for a loss: so it is with nearly every ACK.
+    pub(super) fn is_calm(&self) -> bool {
+        self.phase == Phase::Open
+            && self.probe.is_none()
+            && self.board.is_calm()
+            && self.rack.as_ref().is_none_or(Rack::is_calm)
+    }
+
+    /// [`Selective::on_ack`] for an ACK without blocks up to `una` while all is
+    /// [calm](Selective::is_calm): the round trip of the newest segment that arrived, if it was sent
+    /// once.
+    pub(super) fn on_next_ack(
         &mut self,
-        news: &AckNews<'_>,
-        control: &mut Control,
+        now: Instant,
+        una: Position,
         rtt: &RttEstimator,
-    ) -> Option<AckVerdict> {
-        let AckNews { now, una, una_before, nxt, .. } = *news;
-        let (rack, min_rtt) = (&mut self.rack, rtt.min());
+    ) -> Option<Duration> {
+        let rack = &mut self.rack;
         let newest = self.board.advance_in_order(una, |delivered| {
             if let Some(rack) = rack {
-                rack.delivered(now, delivered, min_rtt);
+                rack.delivered(now, delivered, rtt.min());
             }
-        })?;
-        if self.rack.is_some() {
-            self.detect(now, rtt);
-        }
-        let acked = una - una_before;
-        let recovery_began = self.enter_recovery(nxt, una, control);
-        self.pace(acked, control);
-        Some(AckVerdict {
-            rtt: newest.map(|sent_at| now.saturating_since(sent_at)),
-            growth_bytes: if recovery_began { 0 } else { acked },
-            recovery_began,
-            probe_ended: false,
-        })
+        });
+        newest.map(|sent_at| now.saturating_since(sent_at))
     }
 
     /// Section 7.4: what the end of a probe's episode says. A probe that repeated a segment and was

@@ -205,6 +205,54 @@ impl Sender {
         false
     }
 
+    /// Takes an ACK in order if nothing is missing and nothing was sent again, so that all it tells is
+    /// that the left edge moves: so it is with nearly every ACK of a transfer. Whether it did; if not,
+    /// nothing was done.
+    pub(super) fn on_next_ack(
+        &mut self,
+        now: Instant,
+        position: Position,
+        window: u64,
+        timestamp_rtt: Option<Duration>,
+    ) -> bool {
+        let una_before = self.una;
+        if una_before == 0 || position > self.max {
+            return false;
+        }
+        let acked = position - una_before;
+        let (rtt, sample) = match &mut self.recovery {
+            Recovery::Cumulative(cumulative) => {
+                if !cumulative.is_calm(position) {
+                    return false;
+                }
+                let timed = self.timed.take_if(|timed| position >= timed.0);
+                let sample = timestamp_rtt.or(timed.map(|timed| now.saturating_since(timed.1)));
+                (timestamp_rtt, sample)
+            }
+            Recovery::Selective(selective) => {
+                if !selective.is_calm() {
+                    return false;
+                }
+                let rtt = selective.on_next_ack(now, position, &self.rtt).or(timestamp_rtt);
+                (rtt, rtt)
+            }
+        };
+        self.last_activity = now;
+        self.note_window(position, window);
+        self.una = position;
+        self.nxt = self.nxt.max(position);
+        self.timeouts_in_a_row = 0;
+        if let Some(sample) = sample {
+            self.rtt.sample(sample);
+        }
+        self.restart_timers(now);
+        if self.window_was_used(self.max - una_before) {
+            let (srtt, una, nxt) = (self.rtt.srtt(), self.una, self.max);
+            self.control.acked(&Acked { now, bytes: acked, rtt, srtt, una, nxt });
+        }
+        true
+    }
+
     /// Takes an ACK.
     pub fn on_ack(&mut self, now: Instant, ack: &Ack<'_>) {
         if ack.position > self.max || ack.position < self.una {
