@@ -41,6 +41,11 @@ impl Cumulative {
         std::mem::take(&mut self.resend)
     }
 
+    /// Whether it is.
+    pub(super) fn resends(&self) -> bool {
+        self.resend
+    }
+
     /// Bytes that may be outstanding.
     pub(super) fn window(&self, control: &Control, segment: u64) -> u64 {
         let early = if self.limited_transmit && self.recovering_to.is_none() {

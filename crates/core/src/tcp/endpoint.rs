@@ -7,7 +7,7 @@
 
 use super::config::Config;
 use super::exchange::{Ack, Outgoing};
-use super::receiver::{Receiver, UNSCALED_WINDOW_MAX, WINDOW_SHIFT_MAX};
+use super::receiver::{Receiver, WINDOW_SHIFT_MAX};
 use super::segment::{
     IPV4_HEADER_BYTES, Offer, SACK_BLOCKS_MAX, Segment, TCP_HEADER_BYTES, TIMESTAMP_OPTION_BYTES,
     Timestamps,
@@ -334,70 +334,109 @@ impl Endpoint {
             return;
         }
         if !self.sender.is_idle() {
-            while let Some(outgoing) = self.sender.next_segment(cx.now()) {
-                self.emit(cx, outgoing);
-            }
+            self.send(cx);
         }
-        if self.peer_initial.is_some() && self.receiver.wants_ack(cx.now()) {
+        if self.receiver.wants_ack(cx.now()) && self.peer_initial.is_some() {
             let position = self.sender.max();
             self.emit(cx, Outgoing { position, payload: 0, syn: false, fin: false });
             self.facts.acks_sent += 1;
         }
     }
 
-    /// Writes a packet in its place, field by field: one that is put together elsewhere and copied at
-    /// once stalls the processor until its parts have reached memory.
+    fn send(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now();
+        let run = self.sender.full_segments(now);
+        let mut position = run.start;
+        while position < run.end {
+            let payload = run.payload;
+            self.emit(cx, Outgoing { position, payload, syn: false, fin: false });
+            position += u64::from(payload);
+        }
+        if run.is_all {
+            return;
+        }
+        while let Some(outgoing) = self.sender.next_segment(now) {
+            if outgoing.syn {
+                self.emit_syn(cx);
+            } else {
+                self.emit(cx, outgoing);
+            }
+        }
+    }
+
+    /// Writes a segment other than a SYN in its place, field by field: one that is put together
+    /// elsewhere and copied at once stalls the processor until its parts have reached memory.
     fn emit(&mut self, cx: &mut Cx<'_>, outgoing: Outgoing) {
         let now = cx.now();
-        let Outgoing { position, payload, syn, fin } = outgoing;
-        let stamped = self.agreed.timestamps || (syn && self.offers_timestamps());
-        let (ack, window) = match self.peer_initial {
-            Some(peer_initial) => {
-                let (ack, window) = self.receiver.acknowledge(syn);
-                self.acked_to = ack;
-                (Some(Wire::from_position(ack, peer_initial)), window)
-            }
-            None => (None, self.config.receive_buffer_initial.min(UNSCALED_WINDOW_MAX)),
-        };
+        let Outgoing { position, payload, fin, .. } = outgoing;
+        let peer_initial = self.peer_initial.unwrap_or_default();
+        let (ack, window) = self.receiver.acknowledge();
+        self.acked_to = ack;
         let mut packet = cx.make();
         let segment = packet.segment_mut();
         segment.connection = self.connection;
         segment.seq = Wire::from_position(position, self.initial);
-        segment.syn = syn;
+        segment.syn = false;
         segment.fin = fin;
         segment.payload = payload;
-        segment.ack = ack;
-        segment.window = u16::try_from(window).expect("bounded by 65,535");
-        segment.offer = if syn { Some(self.offer()) } else { None };
-        segment.timestamps =
-            stamped.then(|| Timestamps { value: tick(now), echo: self.timestamp_recent });
+        segment.ack = Some(Wire::from_position(ack, peer_initial));
+        segment.window = window;
+        segment.offer = None;
         segment.sack.clear();
         let mut bytes = IPV4_HEADER_BYTES + TCP_HEADER_BYTES + payload;
-        // Blocks would push a full segment over the path's MTU; they ride on pure ACKs.
-        let holes = payload == 0 && self.agreed.sack && self.receiver.has_holes();
-        if syn || holes {
-            bytes = self.add_options(segment, holes);
-        } else if stamped {
+        if self.agreed.timestamps {
+            segment.timestamps = Some(self.timestamps(now));
             bytes += TIMESTAMP_OPTION_BYTES;
+        } else {
+            segment.timestamps = None;
+        }
+        // Blocks would push a full segment over the path's MTU; they ride on pure ACKs.
+        if payload == 0 && self.agreed.sack && self.receiver.has_holes() {
+            self.receiver.report_holes(&mut segment.sack, peer_initial);
+            bytes = segment.ip_bytes();
         }
         packet.bytes = bytes;
-        packet.id = PacketId::new(self.flow, self.maker, self.serial);
-        packet.born = now;
-        packet.flow = self.flow;
-        self.serial += 1;
-        self.sent.add(bytes);
-        cx.pass(Self::NET, packet);
+        self.pass(cx, packet);
     }
 
-    /// Adds the blocks of what was received beyond a hole, if there is one. The segment's size at the
-    /// IP layer.
+    fn timestamps(&self, now: Instant) -> Timestamps {
+        Timestamps { value: tick(now), echo: self.timestamp_recent }
+    }
+
+    /// Sends the SYN, or the answer to one.
     #[cold]
     #[inline(never)]
-    fn add_options(&self, segment: &mut Segment, holes: bool) -> u32 {
-        if let (true, Some(peer_initial)) = (holes, self.peer_initial) {
-            self.receiver.report_holes(&mut segment.sack, peer_initial);
+    fn emit_syn(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now();
+        let stamped = self.agreed.timestamps || self.offers_timestamps();
+        let mut packet = cx.make();
+        let segment = packet.segment_mut();
+        *segment = Segment {
+            connection: self.connection,
+            seq: self.initial,
+            syn: true,
+            window: self.receiver.unscaled_window(),
+            offer: Some(self.offer()),
+            timestamps: stamped.then(|| self.timestamps(now)),
+            ..Segment::default()
+        };
+        if let Some(peer_initial) = self.peer_initial {
+            let (ack, window) = self.receiver.acknowledge_syn();
+            self.acked_to = ack;
+            segment.ack = Some(Wire::from_position(ack, peer_initial));
+            segment.window = window;
         }
-        segment.ip_bytes()
+        packet.bytes = segment.ip_bytes();
+        self.pass(cx, packet);
+    }
+
+    fn pass(&mut self, cx: &mut Cx<'_>, mut packet: Box<Packet>) {
+        packet.id = PacketId::new(self.flow, self.maker, self.serial);
+        packet.born = cx.now();
+        packet.flow = self.flow;
+        self.serial += 1;
+        self.sent.add(packet.bytes);
+        cx.pass(Self::NET, packet);
     }
 
     /// A SYN offers everything; the answer to one offers what both can do (RFC 7323, section 2.2).

@@ -16,6 +16,19 @@ pub struct Outgoing {
     pub fin: bool,
 }
 
+/// Full segments of new data to be sent, one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Run {
+    /// Where the first one starts.
+    pub(super) start: Position,
+    /// Where the last one ends.
+    pub(super) end: Position,
+    /// Bytes of data in each.
+    pub(super) payload: u32,
+    /// Whether nothing else may leave now.
+    pub(super) is_all: bool,
+}
+
 /// What an ACK says, in positions.
 #[derive(Clone, Copy, Debug)]
 pub struct Ack<'a> {

@@ -16,7 +16,7 @@ pub(super) const UNSCALED_WINDOW_MAX: u64 = 65_535;
 #[derive(Clone, Copy, Debug)]
 struct Told {
     /// The window field.
-    field: u64,
+    field: u16,
     /// Whether the next segment says the same, so that it is not worked out again for each one that
     /// the sending side of a transfer makes.
     holds: bool,
@@ -214,25 +214,40 @@ impl Receiver {
         self.ack_now || self.ack_deadline().is_some_and(|deadline| deadline <= now)
     }
 
-    /// What a segment says about received data: the next position expected, and the window field.
-    pub fn acknowledge(&mut self, syn: bool) -> (Position, u64) {
-        if self.told.holds && !syn {
-            return (self.next, self.told.field);
+    /// What a segment other than a SYN says about received data: the next position expected, and the
+    /// window field.
+    pub fn acknowledge(&mut self) -> (Position, u16) {
+        if !self.told.holds {
+            self.tell(self.shift);
+            self.told.holds = true;
         }
+        (self.next, self.told.field)
+    }
+
+    /// What the answer to a SYN says. Its window is never scaled (RFC 7323, section 2.2).
+    pub fn acknowledge_syn(&mut self) -> (Position, u16) {
+        self.tell(0);
+        // It is in other units than what follows.
+        self.told.holds = false;
+        (self.next, self.told.field)
+    }
+
+    /// The window that the first SYN offers, before anything was heard.
+    #[must_use]
+    pub fn unscaled_window(&self) -> u16 {
+        u16::try_from(self.buffer.bytes()).unwrap_or(u16::MAX)
+    }
+
+    fn tell(&mut self, shift: u8) {
         self.unacked_segments = 0;
         self.unacked_since = None;
         self.ack_now = false;
-        // A SYN's window is never scaled (RFC 7323, section 2.2).
-        let shift = if syn { 0 } else { self.shift };
         // RFC 9293, 3.8.6: the right edge never moves back, so what the field cannot tell exactly is
         // rounded up where rounding down would move it (RFC 7323, 2.4).
         let opened = self.open_window() >> shift;
         let promised = (self.edge.saturating_sub(self.next) + (1 << shift) - 1) >> shift;
-        let field = opened.max(promised).min(UNSCALED_WINDOW_MAX);
-        self.edge = self.edge.max(self.next + (field << shift));
-        // What a SYN says is in other units than what follows.
-        self.told = Told { field, holds: !syn };
-        (self.next, field)
+        self.told.field = u16::try_from(opened.max(promised)).unwrap_or(u16::MAX);
+        self.edge = self.edge.max(self.next + (u64::from(self.told.field) << shift));
     }
 
     /// Whether something was received beyond a hole.

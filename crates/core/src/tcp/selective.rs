@@ -99,6 +99,11 @@ impl Selective {
         !self.board.has_waiting() && self.board.pipe() + bytes <= cwnd
     }
 
+    /// Bytes of new data that the window lets out, if nothing waits for its retransmission.
+    pub(super) fn room(&self, cwnd: u64) -> Option<u64> {
+        (!self.board.has_waiting()).then(|| cwnd.saturating_sub(self.board.pipe()))
+    }
+
     /// Whether lost segments wait for the window.
     pub(super) fn retransmissions_wait(&self) -> bool {
         self.board.has_waiting()

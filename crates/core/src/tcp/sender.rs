@@ -6,7 +6,7 @@ mod probes;
 use super::config::{Config, CongestionName};
 use super::congestion::{Acked, Control};
 use super::cumulative::Cumulative;
-use super::exchange::{Ack, Outgoing, SenderCounters};
+use super::exchange::{Ack, Outgoing, Run, SenderCounters};
 use super::rtt::RttEstimator;
 use super::selective::{AckNews, Selective};
 use super::seq::Position;
@@ -394,6 +394,62 @@ impl Sender {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.una == self.max && self.una == self.written && !self.closed && !self.probe_due
+    }
+
+    /// What [`Sender::next_segment`] would give one by one, as far as it is full segments of new data
+    /// with more data behind them; they count as sent. Nothing while something is sent again or probed.
+    pub(super) fn full_segments(&mut self, now: Instant) -> Run {
+        let (segment, start) = (self.segment, self.nxt);
+        let probes = self.probe_due || self.window_probe_due;
+        if self.una == 0 || start < self.max || probes {
+            return Run::default();
+        }
+        let Some(allowed) = self.allowed_now() else { return Run::default() };
+        // What reaches the end of the data may carry the FIN.
+        let unsent = self.written.saturating_sub(start + u64::from(self.closed));
+        let right = self.edge.min(self.una.saturating_add(self.send_buffer));
+        let available = unsent.min(right.saturating_sub(start));
+        let most = available.min(allowed);
+        let mut end = start;
+        while end + segment <= start + most {
+            if let Recovery::Selective(selective) = &mut self.recovery {
+                selective.sent_new(now, end, end + segment);
+            }
+            end += segment;
+            self.counters.segments += 1;
+        }
+        if end > start {
+            self.note_run(now, start + segment, end);
+        }
+        // Another full segment is there and has no room: that is what stops the sending.
+        let is_all = available - (end - start) >= segment;
+        self.limited_by_window |= is_all;
+        let payload = u32::try_from(segment).unwrap_or(u32::MAX);
+        Run { start, end, payload, is_all }
+    }
+
+    /// Bytes of new data that the congestion window lets out, if nothing is to be sent again first.
+    fn allowed_now(&self) -> Option<u64> {
+        match &self.recovery {
+            Recovery::Cumulative(cumulative) => {
+                let window = cumulative.window(&self.control, self.segment);
+                let calm = !cumulative.resends();
+                calm.then(|| window.saturating_sub(self.nxt - self.una))
+            }
+            Recovery::Selective(selective) => selective.room(self.control.cwnd()),
+        }
+    }
+
+    /// Full segments up to `end` were sent, the first one up to `first_end`.
+    fn note_run(&mut self, now: Instant, first_end: Position, end: Position) {
+        self.nxt = end;
+        self.max = end;
+        if self.timed.is_none() && matches!(self.recovery, Recovery::Cumulative(_)) {
+            self.timed = Some((first_end, now));
+        }
+        self.probe_at = self.probes.then(|| self.probe_time(now));
+        self.last_activity = now;
+        self.start_timer(now);
     }
 
     /// The next segment that may leave, if any; it counts as sent. Call until `None`.
