@@ -166,32 +166,34 @@ impl Scoreboard {
         self.sacked.is_empty() && self.waiting.is_empty()
     }
 
-    /// [`Scoreboard::advance`] while all is [calm](Scoreboard::is_calm): the moment at which the
-    /// newest of the arrived segments was sent, of those that were sent once.
+    /// [`Scoreboard::advance`] while all is [calm](Scoreboard::is_calm), and so all of it in flight: the
+    /// moment at which the newest of the arrived segments was sent, of those that were sent once.
+    #[inline(never)]
     pub(super) fn advance_in_order(
         &mut self,
         una: Position,
         mut news: impl FnMut(Delivered),
     ) -> Option<Instant> {
         let mut newest = None;
-        while let Some(first) = self.segments.front_mut() {
-            if first.start >= una {
-                break;
-            }
-            let arrived = first.end.min(una);
-            if first.in_flight {
-                self.pipe -= arrived - first.start;
-            }
-            first.start = arrived;
-            if arrived < first.end {
+        let Some(mut start) = self.segments.front().map(|first| first.start) else { return None };
+        self.pipe -= una.saturating_sub(start);
+        while let Some(first) = self.segments.front() {
+            if first.end > una {
                 break;
             }
             if !first.retransmitted {
                 newest = newest.max(Some(first.sent_at));
             }
             news((*first).into());
+            start = first.end;
             self.segments.pop_front();
             self.removed += 1;
+        }
+        // The peer may have cut a segment.
+        if start < una
+            && let Some(first) = self.segments.front_mut()
+        {
+            first.start = una;
         }
         self.unjudged = self.unjudged.max(self.removed);
         newest

@@ -240,12 +240,13 @@ impl Selective {
         una: Position,
         rtt: &RttEstimator,
     ) -> Option<Duration> {
-        let rack = &mut self.rack;
-        let newest = self.board.advance_in_order(una, |delivered| {
-            if let Some(rack) = rack {
-                rack.delivered(now, delivered, rtt.min());
+        let newest = match &mut self.rack {
+            None => self.board.advance_in_order(una, |_| {}),
+            Some(rack) => {
+                let min_rtt = rtt.min();
+                self.board.advance_in_order(una, |news| rack.delivered(now, news, min_rtt))
             }
-        });
+        };
         newest.map(|sent_at| now.saturating_since(sent_at))
     }
 
