@@ -6,7 +6,7 @@
 //! damaged), and options other than those of [`Segment`].
 
 use super::config::Config;
-use super::exchange::{Ack, Outgoing};
+use super::exchange::Ack;
 use super::receiver::{Receiver, WINDOW_SHIFT_MAX};
 use super::segment::{
     IPV4_HEADER_BYTES, Offer, SACK_BLOCKS_MAX, Segment, TCP_HEADER_BYTES, TIMESTAMP_OPTION_BYTES,
@@ -159,10 +159,10 @@ impl Endpoint {
         if segment.connection != self.connection {
             return;
         }
-        if self.predicted(cx.now(), packet, segment) {
-            self.flush(cx);
-        } else {
+        if !self.predicted(cx.now(), packet, segment) {
             self.on_segment(cx, packet, segment);
+        } else if !self.sender.is_idle() || self.receiver.wants_ack(cx.now()) {
+            self.flush(cx);
         }
     }
 
@@ -336,9 +336,8 @@ impl Endpoint {
         if !self.sender.is_idle() {
             self.send(cx);
         }
-        if self.receiver.wants_ack(cx.now()) && self.peer_initial.is_some() {
-            let position = self.sender.max();
-            self.emit(cx, Outgoing { position, payload: 0, syn: false, fin: false });
+        if self.peer_initial.is_some() && self.receiver.wants_ack(cx.now()) {
+            self.emit(cx, self.sender.max(), 0, false);
             self.facts.acks_sent += 1;
         }
     }
@@ -348,9 +347,8 @@ impl Endpoint {
         let run = self.sender.full_segments(now);
         let mut position = run.start;
         while position < run.end {
-            let payload = run.payload;
-            self.emit(cx, Outgoing { position, payload, syn: false, fin: false });
-            position += u64::from(payload);
+            self.emit(cx, position, run.payload, false);
+            position += u64::from(run.payload);
         }
         if run.is_all {
             return;
@@ -359,16 +357,15 @@ impl Endpoint {
             if outgoing.syn {
                 self.emit_syn(cx);
             } else {
-                self.emit(cx, outgoing);
+                self.emit(cx, outgoing.position, outgoing.payload, outgoing.fin);
             }
         }
     }
 
     /// Writes a segment other than a SYN in its place, field by field: one that is put together
     /// elsewhere and copied at once stalls the processor until its parts have reached memory.
-    fn emit(&mut self, cx: &mut Cx<'_>, outgoing: Outgoing) {
+    fn emit(&mut self, cx: &mut Cx<'_>, position: Position, payload: u32, fin: bool) {
         let now = cx.now();
-        let Outgoing { position, payload, fin, .. } = outgoing;
         let peer_initial = self.peer_initial.unwrap_or_default();
         let (ack, window) = self.receiver.acknowledge();
         self.acked_to = ack;
