@@ -34,6 +34,7 @@ impl Default for Body {
 
 impl PacketId {
     const SERIAL_BITS: u32 = 40;
+    const SERIALS: u64 = (1 << Self::SERIAL_BITS) - 1;
 
     /// The identity of the `serial`-th packet of one end of a flow. Serials wrap after 2^40.
     #[must_use]
@@ -43,7 +44,13 @@ impl PacketId {
             Maker::Receiver => 1,
         };
         let end = (u64::from(flow.0) << 1) | maker;
-        Self((end << Self::SERIAL_BITS) | (serial & ((1 << Self::SERIAL_BITS) - 1)))
+        Self((end << Self::SERIAL_BITS) | (serial & Self::SERIALS))
+    }
+
+    /// The identity of the packet that the same end makes next.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self((self.0 & !Self::SERIALS) | (self.0.wrapping_add(1) & Self::SERIALS))
     }
 }
 
@@ -90,6 +97,13 @@ pub enum Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_next_identity_is_that_of_the_next_serial() {
+        let id = |serial| PacketId::new(FlowId(3), Maker::Receiver, serial);
+        assert_eq!(id(7).next(), id(8));
+        assert_eq!(id((1 << 40) - 1).next(), id(0));
+    }
 
     #[test]
     fn identities_differ_by_flow_maker_and_serial() {

@@ -63,7 +63,7 @@ pub struct Endpoint {
     /// RFC 7323, section 4.3: the value to echo, and what the last ACK acknowledged.
     timestamp_recent: u32,
     acked_to: Position,
-    serial: u64,
+    next_id: PacketId,
     facts: Facts,
     received: Count,
     sent: Count,
@@ -89,7 +89,7 @@ impl Endpoint {
             receiver: Receiver::new(&config),
             timestamp_recent: 0,
             acked_to: 0,
-            serial: 0,
+            next_id: PacketId::new(flow, maker, 0),
             facts: Facts::default(),
             received: Count::default(),
             sent: Count::default(),
@@ -100,7 +100,8 @@ impl Endpoint {
     /// Packets stay apart as long as no connection but the last one makes 2^24 of them.
     #[must_use]
     pub fn of_connection(self, connection: u16) -> Self {
-        Self { connection, serial: u64::from(connection) << CONNECTION_SERIAL_BITS, ..self }
+        let serial = u64::from(connection) << CONNECTION_SERIAL_BITS;
+        Self { connection, next_id: PacketId::new(self.flow, self.maker, serial), ..self }
     }
 
     /// Opens the connection: sends the SYN.
@@ -428,10 +429,10 @@ impl Endpoint {
     }
 
     fn pass(&mut self, cx: &mut Cx<'_>, mut packet: Box<Packet>) {
-        packet.id = PacketId::new(self.flow, self.maker, self.serial);
+        packet.id = self.next_id;
         packet.born = cx.now();
         packet.flow = self.flow;
-        self.serial += 1;
+        self.next_id = self.next_id.next();
         self.sent.add(packet.bytes);
         cx.pass(Self::NET, packet);
     }

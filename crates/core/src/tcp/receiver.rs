@@ -166,6 +166,7 @@ impl Receiver {
     }
 
     /// [`Receiver::on_segment`] for data that it [expects](Receiver::expects), which most data is.
+    #[inline]
     pub(super) fn on_next(&mut self, now: Instant, length: u64, rtt: Option<Duration>) {
         self.told.holds = false;
         self.next += length;

@@ -52,7 +52,7 @@ pub struct Sender {
     last_activity: Instant,
     /// The segment whose round trip is being timed: where it ends and when it was sent.
     timed: Option<(Position, Instant)>,
-    /// Whether tail loss probes are sent at all.
+    /// Whether losses are detected by RACK-TLP: by time as well, and with tail loss probes.
     probes: bool,
     probe_due: bool,
     window_probe_due: bool,
@@ -195,6 +195,7 @@ impl Sender {
 
     /// Takes an ACK if the window is all it can tell, because nothing is outstanding: so it is with
     /// every segment that reaches the receiving side of a transfer. Whether it did.
+    #[inline]
     pub fn only_window(&mut self, now: Instant, position: Position, window: u64) -> bool {
         let nothing_outstanding = self.una == self.max && position == self.una;
         if nothing_outstanding && !self.awaits_probe() {
@@ -593,6 +594,9 @@ impl Sender {
     pub fn deadline(&self) -> Option<Instant> {
         let timer = self.timeout_at.or_else(|| self.persist_at());
         let Recovery::Selective(selective) = &self.recovery else { return timer };
+        if !self.probes {
+            return timer;
+        }
         let timer = earlier(timer, self.probe_due_at(selective));
         earlier(timer, selective.detection_deadline())
     }

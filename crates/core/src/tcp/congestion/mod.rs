@@ -148,6 +148,7 @@ impl Control {
     }
 
     /// Data was acknowledged outside of fast recovery, and the window was what limited the sender.
+    #[inline]
     pub fn acked(&mut self, acked: &Acked) {
         if !self.in_slow_start() {
             self.algorithm.grow(&mut self.window, acked);
