@@ -203,7 +203,16 @@ impl Scoreboard {
     pub(super) fn sack(&mut self, start: Position, end: Position, mut news: impl FnMut(Delivered)) {
         // What an ACK repeats is mostly within one known range, which no look at segments changes.
         let at = self.sacked.partition_point(|range| range.1 < end);
-        if self.sacked.get(at).is_some_and(|range| range.0 <= start) {
+        let joins_next = self.sacked.get(at).is_some_and(|range| range.0 <= end);
+        if joins_next && self.sacked[at].0 <= start {
+            return;
+        }
+        // What is new mostly extends the range before.
+        if let Some(before) = at.checked_sub(1).map(|before| self.sacked[before])
+            && (before.0..=before.1).contains(&start)
+            && !joins_next
+        {
+            self.sacked[at - 1].1 = self.mark_sacked(before.1, end, &mut news);
             return;
         }
         // Ranges end where segments do: a part of a segment is not known to have arrived.
@@ -245,9 +254,16 @@ impl Scoreboard {
         self.segments.get(after.checked_sub(1)?).map(|segment| segment.end)
     }
 
-    fn mark_sacked(&mut self, start: Position, end: Position, news: &mut impl FnMut(Delivered)) {
+    /// Marks the segments within `start..end`: where the last of them ends.
+    fn mark_sacked(
+        &mut self,
+        start: Position,
+        end: Position,
+        news: &mut impl FnMut(Delivered),
+    ) -> Position {
+        let mut marked_to = start;
         if start >= end {
-            return;
+            return marked_to;
         }
         let mut place = self.segments.partition_point(|segment| segment.start < start);
         while let Some(segment) = self.segments.get_mut(place) {
@@ -255,6 +271,7 @@ impl Scoreboard {
                 break;
             }
             place += 1;
+            marked_to = segment.end;
             if segment.sacked {
                 continue;
             }
@@ -272,6 +289,7 @@ impl Scoreboard {
                 self.waiting.remove(found);
             }
         }
+        marked_to
     }
 
     /// RFC 6675, IsLost: below which position a segment that is not selectively acknowledged counts
