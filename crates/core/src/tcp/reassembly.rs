@@ -36,6 +36,16 @@ impl Reassembly {
             return;
         }
         let first = self.ranges.partition_point(|range| range.1 < start);
+        let stays_apart = self.ranges.get(first + 1).is_none_or(|next| next.0 > end);
+        // Mostly the newest range goes on.
+        if let Some(range) = self.ranges.get_mut(first)
+            && range.0 <= start
+            && stays_apart
+            && self.recent.first() == Some(&range.0)
+        {
+            range.1 = range.1.max(end);
+            return;
+        }
         let mut after = first;
         while let Some(&(range_start, range_end)) = self.ranges.get(after) {
             if range_start > end {
