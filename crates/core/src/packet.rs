@@ -55,7 +55,11 @@ impl PacketId {
 }
 
 /// A packet: the header fields that every engine may read, and a body for the two ends.
+///
+/// What a plain TCP segment needs lies in the first 64 bytes: many packets are on their way at a time,
+/// and each is written by one host and read by another a whole delay later, from a far cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Packet {
     /// Identity within the run.
     pub id: PacketId,
@@ -103,6 +107,13 @@ mod tests {
         let id = |serial| PacketId::new(FlowId(3), Maker::Receiver, serial);
         assert_eq!(id(7).next(), id(8));
         assert_eq!(id((1 << 40) - 1).next(), id(0));
+    }
+
+    #[test]
+    fn a_plain_segment_lies_in_the_first_64_bytes() {
+        let body = std::mem::offset_of!(Packet, body);
+        assert_eq!(size_of::<Body>(), size_of::<Segment>(), "the kind of body needs no room");
+        assert!(body + std::mem::offset_of!(Segment, sack) < 64);
     }
 
     #[test]

@@ -194,7 +194,7 @@ impl Endpoint {
             let position = ack.to_position(self.initial, una);
             let echo = segment.timestamps.filter(|_| self.agreed.timestamps);
             let rtt = echo.map(|timestamps| since_tick(now, timestamps.echo));
-            let news = segment.sack.as_slice().is_empty() && position > una;
+            let news = segment.sack.is_empty() && position > una;
             if !news || !self.sender.on_next_ack(now, position, window, rtt) {
                 return false;
             }
@@ -302,9 +302,9 @@ impl Endpoint {
         }
         let mut blocks = [(0, 0); SACK_BLOCKS_MAX];
         let mut count = 0;
-        if self.agreed.sack && !segment.sack.as_slice().is_empty() {
-            for (block, (start, end)) in blocks.iter_mut().zip(segment.sack.as_slice()) {
-                let place = |wire: &Wire| wire.to_position(self.initial, anchor);
+        if self.agreed.sack && !segment.sack.is_empty() {
+            for (block, (start, end)) in blocks.iter_mut().zip(segment.sack.iter()) {
+                let place = |wire: Wire| wire.to_position(self.initial, anchor);
                 *block = (place(start), place(end));
                 count += 1;
             }
@@ -365,7 +365,7 @@ impl Endpoint {
 
     /// Writes a segment other than a SYN in its place, field by field: one that is put together
     /// elsewhere and copied at once stalls the processor until its parts have reached memory.
-    fn emit(&mut self, cx: &mut Cx<'_>, position: Position, payload: u32, fin: bool) {
+    fn emit(&mut self, cx: &mut Cx<'_>, position: Position, payload: u16, fin: bool) {
         let now = cx.now();
         let peer_initial = self.peer_initial.unwrap_or_default();
         let (ack, window) = self.receiver.acknowledge();
@@ -381,7 +381,7 @@ impl Endpoint {
         segment.window = window;
         segment.offer = None;
         segment.sack.clear();
-        let mut bytes = IPV4_HEADER_BYTES + TCP_HEADER_BYTES + payload;
+        let mut bytes = IPV4_HEADER_BYTES + TCP_HEADER_BYTES + u32::from(payload);
         if self.agreed.timestamps {
             segment.timestamps = Some(self.timestamps(now));
             bytes += TIMESTAMP_OPTION_BYTES;

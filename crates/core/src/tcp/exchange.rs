@@ -9,7 +9,7 @@ pub struct Outgoing {
     /// Its first position.
     pub position: Position,
     /// Bytes of data.
-    pub payload: u32,
+    pub payload: u16,
     /// Whether it opens the stream.
     pub syn: bool,
     /// Whether it ends the stream.
@@ -24,7 +24,7 @@ pub(super) struct Run {
     /// Where the last one ends.
     pub(super) end: Position,
     /// Bytes of data in each.
-    pub(super) payload: u32,
+    pub(super) payload: u16,
     /// Whether nothing else may leave now.
     pub(super) is_all: bool,
 }

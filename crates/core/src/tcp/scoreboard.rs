@@ -175,7 +175,7 @@ impl Scoreboard {
         mut news: impl FnMut(Delivered),
     ) -> Option<Instant> {
         let mut newest = None;
-        let Some(mut start) = self.segments.front().map(|first| first.start) else { return None };
+        let mut start = self.segments.front()?.start;
         self.pipe -= una.saturating_sub(start);
         while let Some(first) = self.segments.front() {
             if first.end > una {

@@ -13,26 +13,29 @@ pub const TCP_HEADER_BYTES: u32 = 20;
 pub const SACK_BLOCKS_MAX: usize = 3;
 
 /// A TCP segment.
+///
+/// Fields that every segment has come first: see [`Packet`](crate::packet::Packet).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Segment {
-    /// Tells the connections of one flow apart, as port numbers do.
-    pub connection: u16,
     /// Number of the first byte (or of the SYN or FIN).
     pub seq: Wire,
+    /// The next number expected from the other side, if anything was received.
+    pub ack: Option<Wire>,
+    /// Timestamps (RFC 7323).
+    pub timestamps: Option<Timestamps>,
+    /// Bytes of payload.
+    pub payload: u16,
+    /// The receive window as the header carries it, scaled down.
+    pub window: u16,
+    /// Tells the connections of one flow apart, as port numbers do.
+    pub connection: u16,
+    /// Options of a SYN.
+    pub offer: Option<Offer>,
     /// Opens the stream; takes one number.
     pub syn: bool,
     /// Ends the stream; takes one number.
     pub fin: bool,
-    /// Bytes of payload.
-    pub payload: u32,
-    /// The next number expected from the other side, if anything was received.
-    pub ack: Option<Wire>,
-    /// The receive window as the header carries it, scaled down.
-    pub window: u16,
-    /// Options of a SYN.
-    pub offer: Option<Offer>,
-    /// Timestamps (RFC 7323).
-    pub timestamps: Option<Timestamps>,
     /// Ranges received beyond `ack` (RFC 2018), the newest first.
     pub sack: SackBlocks,
 }
@@ -59,15 +62,17 @@ pub struct Timestamps {
 
 /// Up to [`SACK_BLOCKS_MAX`] ranges, each from its first number to the one after its last.
 #[derive(Clone, Copy, Default)]
+#[repr(C)]
 pub struct SackBlocks {
     count: u8,
-    /// Only the first `count` of them mean anything.
-    blocks: [(Wire, Wire); SACK_BLOCKS_MAX],
+    /// Two numbers a block, in the byte order of the wire, so that they need no alignment. Only the
+    /// first `count` blocks mean anything.
+    blocks: [[[u8; 4]; 2]; SACK_BLOCKS_MAX],
 }
 
 impl PartialEq for SackBlocks {
     fn eq(&self, other: &Self) -> bool {
-        self.as_slice() == other.as_slice()
+        self.iter().eq(other.iter())
     }
 }
 
@@ -75,28 +80,35 @@ impl Eq for SackBlocks {}
 
 impl fmt::Debug for SackBlocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.as_slice()).finish()
+        f.debug_list().entries(self.iter()).finish()
     }
 }
 
 impl SackBlocks {
+    /// Adds a block. Those that do not fit are left out, as on the wire.
+    pub fn push(&mut self, first: Wire, end: Wire) {
+        if let Some(slot) = self.blocks.get_mut(usize::from(self.count)) {
+            *slot = [first.0.to_be_bytes(), end.0.to_be_bytes()];
+            self.count += 1;
+        }
+    }
+
     /// Forgets all blocks.
     pub fn clear(&mut self) {
         self.count = 0;
     }
 
-    /// Adds a block. Those that do not fit are left out, as on the wire.
-    pub fn push(&mut self, first: Wire, end: Wire) {
-        if let Some(slot) = self.blocks.get_mut(usize::from(self.count)) {
-            *slot = (first, end);
-            self.count += 1;
-        }
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
     /// The blocks, newest first.
-    #[must_use]
-    pub fn as_slice(&self) -> &[(Wire, Wire)] {
-        &self.blocks[..usize::from(self.count)]
+    pub fn iter(&self) -> impl Iterator<Item = (Wire, Wire)> + '_ {
+        let number = |bytes| Wire(u32::from_be_bytes(bytes));
+        let blocks = self.blocks.iter().take(self.count.into());
+        blocks.map(move |&[first, end]| (number(first), number(end)))
     }
 }
 
@@ -128,7 +140,7 @@ impl Segment {
     /// Size at the IP layer.
     #[must_use]
     pub fn ip_bytes(&self) -> u32 {
-        IPV4_HEADER_BYTES + TCP_HEADER_BYTES + self.option_bytes() + self.payload
+        IPV4_HEADER_BYTES + TCP_HEADER_BYTES + self.option_bytes() + u32::from(self.payload)
     }
 }
 
@@ -158,8 +170,8 @@ mod tests {
         for n in 0..5 {
             ack.sack.push(Wire(n * 10), Wire(n * 10 + 5));
         }
-        assert_eq!(ack.sack.as_slice().len(), 3);
-        assert_eq!(ack.sack.as_slice()[0], (Wire(0), Wire(5)));
+        assert_eq!(ack.sack.iter().count(), 3);
+        assert_eq!(ack.sack.iter().next(), Some((Wire(0), Wire(5))));
         assert_eq!(ack.ip_bytes(), 40 + 28);
     }
 }

@@ -425,7 +425,7 @@ impl Sender {
         // Another full segment is there and has no room: that is what stops the sending.
         let is_all = available - (end - start) >= segment;
         self.limited_by_window |= is_all;
-        let payload = u32::try_from(segment).unwrap_or(u32::MAX);
+        let payload = u16::try_from(segment).expect("an MSS has 16 bits");
         Run { start, end, payload, is_all }
     }
 
@@ -571,7 +571,7 @@ impl Sender {
         }
         self.last_activity = now;
         self.start_timer(now);
-        let payload = u32::try_from(payload).expect("a segment is at most 65,535 bytes");
+        let payload = u16::try_from(payload).expect("an MSS has 16 bits");
         Outgoing { position: start, payload, syn: false, fin }
     }
 

@@ -194,7 +194,7 @@ impl Connections {
             connection: segment.connection,
             seq,
             // A segment's length is far below 2^32, and numbers wrap.
-            ack: Some(Wire(start.wrapping_add(segment.payload).wrapping_add(1))),
+            ack: Some(Wire(start.wrapping_add(segment.payload.into()).wrapping_add(1))),
             window: segment.window,
             ..Segment::default()
         };

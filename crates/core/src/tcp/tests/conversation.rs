@@ -231,7 +231,7 @@ impl Talk {
         if self.shows_windows {
             let _ = write!(text, " win {}", segment.window);
         }
-        for &(first, end) in segment.sack.as_slice() {
+        for (first, end) in segment.sack.iter() {
             let _ = write!(text, " sack {}-{}", remote(first), remote(end));
         }
         if let Some(Timestamps { value, echo }) = segment.timestamps {
@@ -277,7 +277,8 @@ impl Talk {
                     let (start, end) = range.split_once(':').expect("start:end");
                     segment.seq = remote(start);
                     let flags = u32::from(segment.syn) + u32::from(segment.fin);
-                    segment.payload = number(end) - number(start) - flags;
+                    segment.payload =
+                        u16::try_from(number(end) - number(start) - flags).expect("short");
                 }
             }
         }

@@ -114,7 +114,7 @@ fn garbage(rng: &mut Rng, endpoint: &Endpoint, initial: u32, peer: u32) -> Segme
         seq: wire(rng, [next, peer]),
         syn: rng.below(20) == 0,
         fin: rng.below(60) == 0,
-        payload: u32::try_from(rng.below(3) * rng.below(2_000)).expect("small"),
+        payload: u16::try_from(rng.below(3) * rng.below(2_000)).expect("small"),
         ack: (rng.below(10) > 0).then(|| wire(rng, [una, max])),
         window: u16::try_from(bits(rng) >> 16).expect("16 bits") >> rng.below(17).min(15),
         offer: (rng.below(10) == 0).then(|| Offer {
