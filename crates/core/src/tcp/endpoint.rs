@@ -428,6 +428,7 @@ impl Endpoint {
         self.pass(cx, packet);
     }
 
+    #[inline(always)]
     fn pass(&mut self, cx: &mut Cx<'_>, mut packet: Box<Packet>) {
         packet.id = self.next_id;
         packet.born = cx.now();

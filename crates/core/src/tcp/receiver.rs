@@ -193,6 +193,7 @@ impl Receiver {
     }
 
     /// A segment came in order: its ACK may wait.
+    #[inline]
     fn delay_ack(&mut self, now: Instant) {
         self.unacked_segments += 1;
         self.unacked_since.get_or_insert(now);

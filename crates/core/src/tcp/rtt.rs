@@ -73,7 +73,7 @@ impl RttEstimator {
         self.min = Some(self.min.map_or(rtt, |min| min.min(rtt)));
         self.sum += rtt;
         self.samples += 1;
-        self.backoff = 0;
+        let backed_off = std::mem::take(&mut self.backoff) > 0;
         let rtt = self.sample_ticks.round_up(rtt).as_nanos();
         let Some(Smoothed { srtt, rttvar }) = self.smoothed else {
             // 2.2: SRTT = R, RTTVAR = R / 2.
@@ -85,9 +85,14 @@ impl RttEstimator {
             return;
         };
         // 2.3: beta = 1/4 and alpha = 1/8, in that order.
-        let (srtt, rttvar) = (srtt.as_nanos(), rttvar.as_nanos());
+        let before = (srtt.as_nanos(), rttvar.as_nanos());
+        let (srtt, rttvar) = before;
         let rttvar = rttvar - rttvar / 4 + srtt.abs_diff(rtt) / 4;
         let srtt = srtt - srtt / 8 + rtt / 8;
+        // In ticks, a steady round trip soon changes nothing.
+        if (srtt, rttvar) == before && !backed_off {
+            return;
+        }
         self.smoothed = Some(Smoothed {
             srtt: Duration::from_nanos(srtt),
             rttvar: Duration::from_nanos(rttvar),
