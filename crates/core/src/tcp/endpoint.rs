@@ -6,11 +6,10 @@
 //! damaged), and options other than those of [`Segment`].
 
 use super::config::Config;
-use super::exchange::Ack;
+use super::exchange::{Ack, Outgoing, Run};
 use super::receiver::{Receiver, WINDOW_SHIFT_MAX};
 use super::segment::{
-    IPV4_HEADER_BYTES, Offer, SACK_BLOCKS_MAX, Segment, TCP_HEADER_BYTES, TIMESTAMP_OPTION_BYTES,
-    Timestamps,
+    HEADER_BYTES, Offer, SACK_BLOCKS_MAX, Segment, TIMESTAMP_OPTION_BYTES, Timestamps,
 };
 use super::sender::Sender;
 use super::seq::{Position, Wire};
@@ -37,6 +36,16 @@ pub struct Facts {
     pub one_way_delay_sum: Duration,
     /// The largest one-way delay of a segment with data.
     pub one_way_delay_max: Duration,
+}
+
+/// What the segments have in common that leave at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Heading {
+    ack: Wire,
+    window: u16,
+    timestamps: Option<Timestamps>,
+    /// Size at the IP layer without payload.
+    bytes: u32,
 }
 
 /// What both ends can do.
@@ -338,7 +347,7 @@ impl Endpoint {
             self.send(cx);
         }
         if self.peer_initial.is_some() && self.receiver.wants_ack(cx.now()) {
-            self.emit(cx, self.sender.max(), 0, false);
+            self.emit_alone(cx, self.sender.max(), 0, false);
             self.facts.acks_sent += 1;
         }
     }
@@ -346,55 +355,87 @@ impl Endpoint {
     fn send(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         let run = self.sender.full_segments(now);
-        let mut position = run.start;
-        while position < run.end {
-            self.emit(cx, position, run.payload, false);
-            position += u64::from(run.payload);
+        if run.start < run.end {
+            self.emit_run(cx, run);
         }
         if run.is_all {
             return;
         }
-        while let Some(outgoing) = self.sender.next_segment(now) {
-            if outgoing.syn {
+        while let Some(Outgoing { position, payload, syn, fin }) = self.sender.next_segment(now) {
+            if syn {
                 self.emit_syn(cx);
             } else {
-                self.emit(cx, outgoing.position, outgoing.payload, outgoing.fin);
+                self.emit_alone(cx, position, payload, fin);
             }
         }
     }
 
-    /// Writes a segment other than a SYN in its place, field by field: one that is put together
-    /// elsewhere and copied at once stalls the processor until its parts have reached memory.
-    fn emit(&mut self, cx: &mut Cx<'_>, position: Position, payload: u16, fin: bool) {
-        let now = cx.now();
+    fn emit_run(&mut self, cx: &mut Cx<'_>, run: Run) {
+        let heading = self.heading(cx.now());
+        let mut position = run.start;
+        while position < run.end {
+            let packet = self.written(cx, &heading, position, run.payload);
+            self.pass(cx, packet);
+            position += u64::from(run.payload);
+        }
+    }
+
+    /// One segment other than a SYN.
+    fn emit_alone(&mut self, cx: &mut Cx<'_>, position: Position, payload: u16, fin: bool) {
+        let heading = self.heading(cx.now());
+        let mut packet = self.written(cx, &heading, position, payload);
+        if fin || payload == 0 {
+            let segment = packet.segment_mut();
+            segment.fin = fin;
+            // Blocks would push a full segment over the path's MTU; they ride on pure ACKs.
+            if payload == 0 && self.agreed.sack && self.receiver.has_holes() {
+                let peer_initial = self.peer_initial.unwrap_or_default();
+                self.receiver.report_holes(&mut segment.sack, peer_initial);
+                packet.bytes = segment.ip_bytes();
+            }
+        }
+        self.pass(cx, packet);
+    }
+
+    /// What the segments of one moment have in common.
+    #[inline(always)]
+    fn heading(&mut self, now: Instant) -> Heading {
         let peer_initial = self.peer_initial.unwrap_or_default();
         let (ack, window) = self.receiver.acknowledge();
         self.acked_to = ack;
+        let stamped = self.agreed.timestamps;
+        Heading {
+            ack: Wire::from_position(ack, peer_initial),
+            window,
+            timestamps: if stamped { Some(self.timestamps(now)) } else { None },
+            bytes: HEADER_BYTES + if stamped { TIMESTAMP_OPTION_BYTES } else { 0 },
+        }
+    }
+
+    /// A segment written in its place, field by field: one that is put together elsewhere and copied
+    /// at once stalls the processor until its parts have reached memory.
+    #[inline(always)]
+    fn written(
+        &self,
+        cx: &mut Cx<'_>,
+        heading: &Heading,
+        position: Position,
+        payload: u16,
+    ) -> Box<Packet> {
         let mut packet = cx.make();
+        packet.bytes = heading.bytes + u32::from(payload);
         let segment = packet.segment_mut();
         segment.connection = self.connection;
         segment.seq = Wire::from_position(position, self.initial);
         segment.syn = false;
-        segment.fin = fin;
+        segment.fin = false;
         segment.payload = payload;
-        segment.ack = Some(Wire::from_position(ack, peer_initial));
-        segment.window = window;
+        segment.ack = Some(heading.ack);
+        segment.window = heading.window;
         segment.offer = None;
+        segment.timestamps = heading.timestamps;
         segment.sack.clear();
-        let mut bytes = IPV4_HEADER_BYTES + TCP_HEADER_BYTES + u32::from(payload);
-        if self.agreed.timestamps {
-            segment.timestamps = Some(self.timestamps(now));
-            bytes += TIMESTAMP_OPTION_BYTES;
-        } else {
-            segment.timestamps = None;
-        }
-        // Blocks would push a full segment over the path's MTU; they ride on pure ACKs.
-        if payload == 0 && self.agreed.sack && self.receiver.has_holes() {
-            self.receiver.report_holes(&mut segment.sack, peer_initial);
-            bytes = segment.ip_bytes();
-        }
-        packet.bytes = bytes;
-        self.pass(cx, packet);
+        packet
     }
 
     fn timestamps(&self, now: Instant) -> Timestamps {

@@ -9,6 +9,8 @@ use super::seq::Wire;
 pub const IPV4_HEADER_BYTES: u32 = 20;
 /// Bytes of a TCP header without options.
 pub const TCP_HEADER_BYTES: u32 = 20;
+/// Bytes of both headers without options.
+pub(super) const HEADER_BYTES: u32 = IPV4_HEADER_BYTES + TCP_HEADER_BYTES;
 /// The most SACK blocks that fit beside a timestamp (RFC 2018, section 3).
 pub const SACK_BLOCKS_MAX: usize = 3;
 
@@ -140,7 +142,7 @@ impl Segment {
     /// Size at the IP layer.
     #[must_use]
     pub fn ip_bytes(&self) -> u32 {
-        IPV4_HEADER_BYTES + TCP_HEADER_BYTES + self.option_bytes() + u32::from(self.payload)
+        HEADER_BYTES + self.option_bytes() + u32::from(self.payload)
     }
 }
 
