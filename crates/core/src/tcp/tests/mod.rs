@@ -15,6 +15,7 @@ mod network;
 mod rack;
 mod robustness;
 mod selective;
+mod short_way;
 mod timers;
 mod windows;
 

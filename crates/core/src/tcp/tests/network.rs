@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::plain;
+use super::{plain, short_way};
 use crate::engine::{Cx, Engine, Outbox};
 use crate::packet::{FlowId, Maker, Packet};
 use crate::rng::Rng;
@@ -187,6 +187,12 @@ fn transfer(seed: u64) {
         steps += 1;
         if steps.is_multiple_of(64) {
             world.check();
+        }
+        if steps.is_multiple_of(8) {
+            let short_ways = &mut Rng::stream(seed, &format!("short ways {steps}"));
+            for end in &world.ends {
+                short_way::check(end, world.now, short_ways);
+            }
         }
         assert!(steps < 2_000_000, "no end in sight: {scene}");
     }
