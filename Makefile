@@ -5,13 +5,20 @@ BIN := $(VENV)/bin
 RUST := $(shell find crates benches -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 PY := $(shell find python tests benches -name '*.py')
 
-.PHONY: help demo test check bench instructions coverage schema clean
+HOST := $(shell rustc --version --verbose 2> /dev/null | sed -n 's/^host: //p')
+PROFDATA := $(shell rustc --print sysroot 2> /dev/null)/lib/rustlib/$(HOST)/bin/llvm-profdata
+PGO := $(CURDIR)/target/pgo
+BENCH_yes := $(PGO)/$(HOST)/release/bentpipe-bench
+BENCH_no := target/release/bentpipe-bench
+
+.PHONY: help demo test check bench wheel instructions coverage schema clean
 
 help:
 	@echo "make demo      set up and re-run the JPL experiment; the report is target/demo/jpl/report.html"
 	@echo "make test      set up and pass all tests"
 	@echo "make check     formatting, lints, types"
 	@echo "make bench     packet-hops per CPU second, into target/bench.json"
+	@echo "make wheel     a wheel for this machine, optimised with a profile, into target/wheels"
 	@echo "make instructions  instructions a packet-hop, against benches/instructions.json (valgrind)"
 	@echo "make coverage  line coverage of crates/core"
 	@echo "make schema    write the JSON Schema of scenarios anew"
@@ -31,9 +38,30 @@ check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed
+# Built as the wheel is: compiled, run on the examples, and compiled again with what was counted
+# (decision 9). PROFILED=no builds once.
+PROFILED ?= yes
+bench: $(BENCH_$(PROFILED))
+	$< target/bench.json $$($(BIN)/python benches/plans.py target/bench)
+
+$(BENCH_no): $(RUST) | $(VENV)/.installed
 	cargo build --release --quiet -p bentpipe-bench
-	target/release/bentpipe-bench target/bench.json $$($(BIN)/python benches/plans.py target/bench)
+
+$(BENCH_yes): $(RUST) benches/train.py $(wildcard scenarios/*.yaml) | $(VENV)/.installed $(PROFDATA)
+	rm -rf $(PGO)/counts
+	RUSTFLAGS="-Cprofile-generate=$(PGO)/counts" cargo build --release --quiet -p bentpipe-bench \
+		--target $(HOST) --target-dir $(PGO)/counting
+	$(PGO)/counting/$(HOST)/release/bentpipe-bench --once \
+		$$($(BIN)/python benches/train.py $(PGO)/plans) > /dev/null
+	$(PROFDATA) merge --output $(PGO)/profile $(PGO)/counts
+	RUSTFLAGS="-Cprofile-use=$(PGO)/profile" cargo build --release --quiet -p bentpipe-bench \
+		--target $(HOST) --target-dir $(PGO)
+
+$(PROFDATA):
+	rustup component add llvm-tools
+
+wheel: $(VENV)/.installed $(PROFDATA)
+	$(BIN)/maturin build --release --pgo --out target/wheels
 
 # Times depend on what else a machine does, instructions do not: this is what guards the inner loop.
 instructions: $(VENV)/.installed

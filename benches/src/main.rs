@@ -1,7 +1,8 @@
 //! Measures packet-hops per CPU second over the plans it is given and writes `bench.json`.
 //!
-//! Usage: `bentpipe-bench OUT.json NAME=PLAN.json...`. With `--once PLAN.json` a plan runs once and its
-//! packet-hops are printed: for a counter of instructions around this program. Each plan runs in several batches; the best
+//! Usage: `bentpipe-bench OUT.json NAME=PLAN.json...`. With `--once PLAN.json...` plans run once and their
+//! packet-hops are printed: for a counter of instructions around this program, or for a compiler that
+//! counts how often each branch is taken. Each plan runs in several batches; the best
 //! batch counts, because other programs on the machine only ever slow a run down. CPU time and peak
 //! memory are the kernel's own accounts of this process. Each plan is measured in a process of its
 //! own, so that one plan's memory does not count for the next.
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.split_first() {
         Some((first, [plan])) if first == "--one" => one(plan),
-        Some((first, [plan])) if first == "--once" => once(plan),
+        Some((first, plans)) if first == "--once" => plans.iter().try_for_each(|plan| once(plan)),
         Some((out, plans)) if !plans.is_empty() => all(out, plans),
         _ => Err("usage: bentpipe-bench OUT.json NAME=PLAN.json...".to_owned()),
     };
