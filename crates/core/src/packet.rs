@@ -50,7 +50,12 @@ impl PacketId {
     /// The identity of the packet that the same end makes next.
     #[must_use]
     pub fn next(self) -> Self {
-        Self((self.0 & !Self::SERIALS) | (self.0.wrapping_add(1) & Self::SERIALS))
+        if self.0 & Self::SERIALS == Self::SERIALS { self.wrapped() } else { Self(self.0 + 1) }
+    }
+
+    #[cold]
+    fn wrapped(self) -> Self {
+        Self(self.0 & !Self::SERIALS)
     }
 }
 

@@ -162,6 +162,11 @@ impl Endpoint {
     }
 
     /// Takes in what a packet says.
+    ///
+    /// Header prediction (Jacobson 1990): what a transfer mostly consists of takes a short way, which
+    /// is the next data for a host that has nothing to send, and the next ACK for one to which nothing
+    /// is sent.
+    #[inline]
     pub fn hear(&mut self, cx: &mut Cx<'_>, packet: &Packet) {
         self.received.add(packet.bytes);
         // A datagram of this flow would be somebody's mistake in wiring; a host ignores it.
@@ -169,50 +174,61 @@ impl Endpoint {
         if segment.connection != self.connection {
             return;
         }
-        if !self.predicted(cx.now(), packet, segment) {
+        let next = self.receiver.next();
+        let is_next = self
+            .peer_initial
+            .is_some_and(|initial| segment.seq == Wire::from_position(next, initial));
+        if !is_next || segment.syn || segment.fin || self.facts.established.is_none() {
             self.on_segment(cx, packet, segment);
-        } else if !self.sender.is_idle() || self.receiver.wants_ack(cx.now()) {
-            self.flush(cx);
+        } else if segment.payload > 0 {
+            self.hear_data(cx, packet, segment);
+        } else {
+            self.hear_ack(cx, packet, segment);
         }
     }
 
-    /// Header prediction (Jacobson 1990): takes what a transfer mostly consists of, which is the next
-    /// data for a host that has nothing to send, and the next ACK for one to which nothing is sent.
-    /// Whether it was that; if not, nothing was done.
-    fn predicted(&mut self, now: Instant, packet: &Packet, segment: &Segment) -> bool {
-        let (Some(peer_initial), Some(ack)) = (self.peer_initial, segment.ack) else {
-            return false;
-        };
-        let (next, una) = (self.receiver.next(), self.sender.una());
-        let expected = segment.seq == Wire::from_position(next, peer_initial);
-        if !expected || segment.syn || segment.fin || self.facts.established.is_none() {
-            return false;
-        }
+    /// The next data on an open connection.
+    #[inline(never)]
+    fn hear_data(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
+        let (now, next) = (cx.now(), self.receiver.next());
         let window = u64::from(segment.window) << self.agreed.peer_shift;
         let payload = u64::from(segment.payload);
-        if payload > 0 {
-            let predicted = ack == Wire::from_position(una, self.initial)
-                && self.receiver.expects(payload)
-                && self.sender.only_window(now, una, window);
-            if !predicted {
-                return false;
-            }
-            self.receiver.on_next(now, payload, self.sender.rtt().srtt());
-            self.note_data(now, packet, true);
-        } else {
-            let position = ack.to_position(self.initial, una);
-            let echo = segment.timestamps.filter(|_| self.agreed.timestamps);
-            let rtt = echo.map(|timestamps| since_tick(now, timestamps.echo));
-            let news = segment.sack.is_empty() && position > una;
-            if !news || !self.sender.on_next_ack(now, position, window, rtt) {
-                return false;
-            }
-            self.note_ack(now);
+        let predicted = segment.ack == Some(Wire::from_position(self.sender.una(), self.initial))
+            && self.receiver.expects(payload)
+            && self.sender.only_window_of_next(now, window);
+        if !predicted {
+            self.on_segment(cx, packet, segment);
+            return;
         }
+        self.receiver.on_next(now, payload, self.sender.rtt());
+        self.note_data(now, packet, true);
         if let Some(timestamps) = segment.timestamps {
             self.note_timestamp(timestamps, next);
         }
-        true
+        self.respond(cx);
+    }
+
+    /// A segment without data on an open connection.
+    #[inline(never)]
+    fn hear_ack(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
+        let now = cx.now();
+        let window = u64::from(segment.window) << self.agreed.peer_shift;
+        let una = Wire::from_position(self.sender.una(), self.initial);
+        let acked = segment.ack.map_or(0, |ack| ack.ahead_of(una));
+        let echo = segment.timestamps.filter(|_| self.agreed.timestamps);
+        let rtt = echo.map(|timestamps| since_tick(now, timestamps.echo));
+        let predicted = segment.sack.is_empty()
+            && u64::try_from(acked)
+                .is_ok_and(|acked| acked > 0 && self.sender.on_next_ack(now, acked, window, rtt));
+        if !predicted {
+            self.on_segment(cx, packet, segment);
+            return;
+        }
+        self.note_ack(now);
+        if let Some(timestamps) = segment.timestamps {
+            self.note_timestamp(timestamps, self.receiver.next());
+        }
+        self.respond(cx);
     }
 
     /// RFC 7323, 4.3: the value to echo comes from the segment that the next ACK is for.
@@ -337,30 +353,42 @@ impl Endpoint {
         }
     }
 
-    /// Sends all that may leave now. Every segment carries the latest acknowledgement, so an ACK of
-    /// its own follows only if nothing else went out.
+    /// Sends all that may leave now.
     fn flush(&mut self, cx: &mut Cx<'_>) {
-        if !self.opens && self.peer_initial.is_none() {
-            return;
+        if self.peer_initial.is_some() {
+            self.respond(cx);
+        } else if self.opens {
+            self.send(cx);
         }
+    }
+
+    /// [`Endpoint::flush`] once the peer was heard. Every segment carries the latest acknowledgement,
+    /// so an ACK of its own follows only if nothing else went out.
+    #[inline]
+    fn respond(&mut self, cx: &mut Cx<'_>) {
         if !self.sender.is_idle() {
             self.send(cx);
         }
-        if self.peer_initial.is_some() && self.receiver.wants_ack(cx.now()) {
+        if self.receiver.wants_ack(cx.now()) {
             self.emit_alone(cx, self.sender.max(), 0, false);
             self.facts.acks_sent += 1;
         }
     }
 
+    #[inline(never)]
     fn send(&mut self, cx: &mut Cx<'_>) {
-        let now = cx.now();
-        let run = self.sender.full_segments(now);
-        if run.start < run.end {
+        let run = self.sender.full_segments(cx.now());
+        if run.count > 0 {
             self.emit_run(cx, run);
         }
-        if run.is_all {
-            return;
+        if !run.is_all {
+            self.send_singly(cx);
         }
+    }
+
+    #[inline(never)]
+    fn send_singly(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now();
         while let Some(Outgoing { position, payload, syn, fin }) = self.sender.next_segment(now) {
             if syn {
                 self.emit_syn(cx);
@@ -373,7 +401,7 @@ impl Endpoint {
     fn emit_run(&mut self, cx: &mut Cx<'_>, run: Run) {
         let heading = self.heading(cx.now());
         let mut position = run.start;
-        while position < run.end {
+        for _ in 0..run.count {
             let packet = self.written(cx, &heading, position, run.payload);
             self.pass(cx, packet);
             position += u64::from(run.payload);

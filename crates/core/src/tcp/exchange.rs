@@ -21,8 +21,8 @@ pub struct Outgoing {
 pub(super) struct Run {
     /// Where the first one starts.
     pub(super) start: Position,
-    /// Where the last one ends.
-    pub(super) end: Position,
+    /// How many.
+    pub(super) count: u64,
     /// Bytes of data in each.
     pub(super) payload: u16,
     /// Whether nothing else may leave now.

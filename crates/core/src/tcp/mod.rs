@@ -19,6 +19,7 @@ pub mod segment;
 mod selective;
 mod sender;
 pub mod seq;
+mod sliding;
 #[cfg(test)]
 mod tests;
 

@@ -3,6 +3,7 @@
 
 use super::config::{AckPolicy, Config};
 use super::reassembly::Reassembly;
+use super::rtt::RttEstimator;
 use super::segment::{SackBlocks, Segment};
 use super::seq::{Position, Wire};
 use crate::time::{Duration, Instant};
@@ -32,9 +33,9 @@ pub struct Receiver {
     /// Where the FIN lies, once it is known.
     fin: Option<Position>,
     reassembly: Reassembly,
-    /// Data up to here was taken by the application.
-    read: Position,
     reads_at_once: bool,
+    /// What the application had taken when it stopped to read at once.
+    read: Position,
     /// The right edge of the window that the peer has been told; it may always send its SYN.
     edge: Position,
     shift: u8,
@@ -42,7 +43,8 @@ pub struct Receiver {
     buffer: AutoTuning,
     told: Told,
     unacked_segments: u32,
-    unacked_since: Option<Instant>,
+    /// When the ACK that is held back is due: counted from the first segment that it is for.
+    ack_due: Option<Instant>,
     quick_left: u32,
     ack_now: bool,
 }
@@ -66,7 +68,7 @@ impl Receiver {
             buffer: AutoTuning::new(config),
             told: Told { field: 0, holds: false },
             unacked_segments: 0,
-            unacked_since: None,
+            ack_due: None,
             quick_left: config.acks.quick_segments,
             ack_now: false,
         }
@@ -118,10 +120,12 @@ impl Receiver {
     /// Whether the application takes data as soon as it is in order (as it does at first). While it
     /// does not, the window closes.
     pub fn reads_at_once(&mut self, at_once: bool) {
+        if self.reads_at_once {
+            self.read = self.next.max(1);
+        }
         self.reads_at_once = at_once;
         self.told.holds = false;
         let offered = self.edge.saturating_sub(self.next);
-        self.take();
         // RFC 9293, 3.8.6.2.2: tell of an opening window once it is worth a segment.
         if at_once && self.open_window() >= offered + self.segment_bytes {
             self.ack_now = true;
@@ -154,8 +158,7 @@ impl Receiver {
         } else if end > before {
             self.next = if had_hole { self.reassembly.advance(end) } else { end };
         }
-        self.take();
-        self.buffer.delivered(now, self.next, rtt, self.segment_bytes);
+        self.tune(now, || rtt);
         self.decide_ack(now, before, had_hole, segment);
     }
 
@@ -167,12 +170,19 @@ impl Receiver {
 
     /// [`Receiver::on_segment`] for data that it [expects](Receiver::expects), which most data is.
     #[inline]
-    pub(super) fn on_next(&mut self, now: Instant, length: u64, rtt: Option<Duration>) {
+    pub(super) fn on_next(&mut self, now: Instant, length: u64, rtt: &RttEstimator) {
         self.told.holds = false;
         self.next += length;
-        self.take();
-        self.buffer.delivered(now, self.next, rtt, self.segment_bytes);
+        self.tune(now, || rtt.srtt());
         self.delay_ack(now);
+    }
+
+    /// Most windows do not grow, or no more.
+    #[inline]
+    fn tune(&mut self, now: Instant, rtt: impl FnOnce() -> Option<Duration>) {
+        if self.buffer.may_grow() {
+            self.buffer.delivered(now, self.next, rtt(), self.segment_bytes);
+        }
     }
 
     /// The next segment carries an ACK at once, whatever the policy.
@@ -196,24 +206,28 @@ impl Receiver {
     #[inline]
     fn delay_ack(&mut self, now: Instant) {
         self.unacked_segments += 1;
-        self.unacked_since.get_or_insert(now);
+        if self.ack_due.is_none() {
+            self.ack_due = Some(now + self.policy.delayed_timeout);
+        }
         if self.quick_left > 0 {
             self.quick_left -= 1;
             self.ack_now = true;
         }
-        self.ack_now |= self.unacked_segments >= self.policy.delayed_segments;
+        if self.unacked_segments >= self.policy.delayed_segments {
+            self.ack_now = true;
+        }
     }
 
     /// When a delayed ACK is due.
     #[must_use]
     pub fn ack_deadline(&self) -> Option<Instant> {
-        self.unacked_since.map(|since| since + self.policy.delayed_timeout)
+        self.ack_due
     }
 
     /// Whether an ACK must leave by `now`.
     #[must_use]
     pub fn wants_ack(&self, now: Instant) -> bool {
-        self.ack_now || self.ack_deadline().is_some_and(|deadline| deadline <= now)
+        self.ack_now || self.ack_due.is_some_and(|due| due <= now)
     }
 
     /// What a segment other than a SYN says about received data: the next position expected, and the
@@ -242,7 +256,7 @@ impl Receiver {
 
     fn tell(&mut self, shift: u8) {
         self.unacked_segments = 0;
-        self.unacked_since = None;
+        self.ack_due = None;
         self.ack_now = false;
         // RFC 9293, 3.8.6: the right edge never moves back, so what the field cannot tell exactly is
         // rounded up where rounding down would move it (RFC 7323, 2.4).
@@ -266,14 +280,8 @@ impl Receiver {
     }
 
     fn open_window(&self) -> u64 {
-        let unread = self.next.saturating_sub(self.read);
+        let unread = if self.reads_at_once { 0 } else { self.next.saturating_sub(self.read) };
         self.buffer.bytes().saturating_sub(unread)
-    }
-
-    fn take(&mut self) {
-        if self.reads_at_once {
-            self.read = self.next.max(1);
-        }
     }
 }
 
@@ -335,9 +343,16 @@ impl AutoTuning {
         self.bytes
     }
 
+    #[inline]
+    fn may_grow(&self) -> bool {
+        self.bytes != self.bytes_max
+    }
+
+    /// Asked only while it [may grow](Self::may_grow).
+    #[inline(never)]
     fn delivered(&mut self, now: Instant, next: Position, rtt: Option<Duration>, segment: u64) {
         let Some(rtt) = rtt else { return };
-        if self.bytes == self.bytes_max || now < self.round_start + rtt {
+        if now < self.round_start + rtt {
             return;
         }
         let copied = next.saturating_sub(self.round_from);

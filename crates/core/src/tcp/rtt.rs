@@ -8,7 +8,10 @@ use crate::time::{Duration, Instant};
 pub struct RttEstimator {
     config: RtoConfig,
     smoothed: Option<Smoothed>,
-    min: Option<Duration>,
+    /// A sample, in ticks, that would change neither of the two; [`NONE`] if none is known.
+    steady: Duration,
+    /// The smallest sample; [`NONE`] before there is one.
+    min: Duration,
     sum: Duration,
     samples: u64,
     /// Times the time-out was doubled since the last sample (5.5).
@@ -16,8 +19,12 @@ pub struct RttEstimator {
     /// The present time-out: asked for with every ACK, changed by every sample.
     rto: Duration,
     sample_ticks: Ticks,
-    deadline_ticks: Ticks,
+    /// The last deadline that was rounded up.
+    deadline: Instant,
 }
+
+/// Longer than any sample.
+const NONE: Duration = Duration::from_nanos(u64::MAX);
 
 /// Rounds up to ticks, and remembers the last one: most questions fall into the same tick, and a
 /// comparison costs less than a division.
@@ -29,7 +36,8 @@ struct Ticks {
 
 impl Ticks {
     fn round_up(&mut self, time: Duration) -> Duration {
-        if self.last < time || self.last.saturating_sub(time) >= self.step {
+        // The distance wraps for a time beyond the last tick.
+        if self.last.as_nanos().wrapping_sub(time.as_nanos()) >= self.step.as_nanos() {
             self.last = time.round_up_to(self.step);
         }
         self.last
@@ -56,25 +64,38 @@ impl RttEstimator {
         let mut estimator = Self {
             config,
             smoothed: None,
-            min: None,
+            steady: NONE,
+            min: NONE,
             sum: Duration::ZERO,
             samples: 0,
             backoff: 0,
             rto: Duration::ZERO,
             sample_ticks: ticks,
-            deadline_ticks: ticks,
+            deadline: Instant::START,
         };
         estimator.set_rto();
         estimator
     }
 
     /// Takes a sample from a segment that was sent once (Karn's rule is the caller's).
+    #[inline]
     pub fn sample(&mut self, rtt: Duration) {
-        self.min = Some(self.min.map_or(rtt, |min| min.min(rtt)));
+        if rtt < self.min {
+            self.min = rtt;
+        }
         self.sum += rtt;
         self.samples += 1;
+        let rtt = self.sample_ticks.round_up(rtt);
+        if rtt != self.steady || self.backoff > 0 {
+            self.smooth(rtt);
+        }
+    }
+
+    /// Takes a sample in ticks into account.
+    #[inline(never)]
+    fn smooth(&mut self, sample: Duration) {
         let backed_off = std::mem::take(&mut self.backoff) > 0;
-        let rtt = self.sample_ticks.round_up(rtt).as_nanos();
+        let rtt = sample.as_nanos();
         let Some(Smoothed { srtt, rttvar }) = self.smoothed else {
             // 2.2: SRTT = R, RTTVAR = R / 2.
             self.smoothed = Some(Smoothed {
@@ -90,7 +111,9 @@ impl RttEstimator {
         let rttvar = rttvar - rttvar / 4 + srtt.abs_diff(rtt) / 4;
         let srtt = srtt - srtt / 8 + rtt / 8;
         // In ticks, a steady round trip soon changes nothing.
-        if (srtt, rttvar) == before && !backed_off {
+        let is_steady = (srtt, rttvar) == before;
+        self.steady = if is_steady { sample } else { NONE };
+        if is_steady && !backed_off {
             return;
         }
         self.smoothed = Some(Smoothed {
@@ -142,9 +165,16 @@ impl RttEstimator {
     }
 
     /// When a time-out started at `start` expires: at the clock's next tick.
+    #[inline]
     pub fn deadline(&mut self, start: Instant) -> Instant {
-        let since_start_of_run = (start + self.rto).saturating_since(Instant::START);
-        Instant::START + self.deadline_ticks.round_up(since_start_of_run)
+        let exact = start + self.rto;
+        // The last one will do if it is less than a tick later; the distance wraps if it is earlier.
+        let distance = self.deadline.as_nanos().wrapping_sub(exact.as_nanos());
+        if distance >= self.sample_ticks.step.as_nanos() {
+            let since_start_of_run = exact.saturating_since(Instant::START);
+            self.deadline = Instant::START + since_start_of_run.round_up_to(self.sample_ticks.step);
+        }
+        self.deadline
     }
 
     /// The same, without remembering it.
@@ -162,7 +192,7 @@ impl RttEstimator {
     /// The smallest sample, as precise as it was measured.
     #[must_use]
     pub fn min(&self) -> Option<Duration> {
-        self.min
+        (self.samples > 0).then_some(self.min)
     }
 
     /// The sum of all samples and their number.

@@ -1,14 +1,13 @@
 //! What a SACK sender knows of each outstanding segment (RFC 6675, section 3).
 //!
-//! Segments lie in a ring in order of position. Every question asked per ACK is answered by a
+//! Segments lie in order of position. Every question asked per ACK is answered by a
 //! counter or a mark that only moves forward, so the cost of an ACK follows what it newly tells,
 //! not the size of the window: `pipe` is kept up to date at each change, selectively acknowledged
 //! ranges are merged so that a repeated block costs one look-up, and lost segments wait in a sorted
 //! list of their own.
 
-use std::collections::VecDeque;
-
 use super::seq::Position;
+use super::sliding::Sliding;
 use crate::time::Instant;
 
 /// A segment that was sent and is not cumulatively acknowledged.
@@ -42,16 +41,14 @@ pub(super) struct Delivered {
 /// See the module's description.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scoreboard {
-    segments: VecDeque<Sent>,
-    /// Segments that were removed from the front since the start: marks count from the start.
-    removed: u64,
-    sacked: VecDeque<(Position, Position)>,
+    segments: Sliding<Sent>,
+    sacked: Sliding<(Position, Position)>,
     sacked_bytes: u64,
     pipe: u64,
     /// Starts of lost segments that wait for their retransmission, sorted.
-    waiting: VecDeque<Position>,
-    /// Number, from the start, of the first segment whose original transmission is not judged.
-    unjudged: u64,
+    waiting: Sliding<Position>,
+    /// Place of the first segment whose original transmission is not judged.
+    unjudged: usize,
 }
 
 /// RFC 5681: so many duplicates mean loss.
@@ -69,9 +66,10 @@ impl Scoreboard {
     }
 
     /// A new segment was sent.
+    #[inline]
     pub(super) fn sent(&mut self, now: Instant, start: Position, end: Position) {
         self.pipe += end - start;
-        self.segments.push_back(Sent {
+        self.segments.push(Sent {
             start,
             end,
             sent_at: now,
@@ -84,13 +82,13 @@ impl Scoreboard {
 
     /// The first segment that waits for its retransmission.
     pub(super) fn first_waiting(&self) -> Option<Sent> {
-        let place = self.place_of(*self.waiting.front()?);
+        let place = self.place_of(*self.waiting.first()?);
         Some(self.segments[place])
     }
 
     /// The last segment, for a tail loss probe.
     pub(super) fn last(&self) -> Option<Sent> {
-        self.segments.back().copied()
+        self.segments.last().copied()
     }
 
     /// Whether any lost segment waits for its retransmission.
@@ -115,50 +113,51 @@ impl Scoreboard {
 
     /// Everything before `una` has arrived. Reports what was not known before.
     pub(super) fn advance(&mut self, una: Position, mut news: impl FnMut(Delivered)) {
-        while let Some(first) = self.segments.front_mut() {
-            if first.end > una {
+        let mut arrived = 0;
+        for segment in &mut *self.segments {
+            if segment.end > una {
                 // A part of a segment: the peer may have cut it. The rest keeps its state.
-                if first.start < una {
-                    let cut = una - first.start;
-                    if first.in_flight {
+                if segment.start < una {
+                    let cut = una - segment.start;
+                    if segment.in_flight {
                         self.pipe -= cut;
                     }
-                    if first.sacked {
+                    if segment.sacked {
                         self.sacked_bytes -= cut;
                     }
-                    if let Ok(found) = self.waiting.binary_search(&first.start) {
+                    if let Ok(found) = self.waiting.binary_search(&segment.start) {
                         self.waiting[found] = una;
                     }
-                    first.start = una;
+                    segment.start = una;
                 }
                 break;
             }
-            let first = *first;
-            self.segments.pop_front();
-            self.removed += 1;
-            if first.in_flight {
-                self.pipe -= first.end - first.start;
+            arrived += 1;
+            let bytes = segment.end - segment.start;
+            if segment.in_flight {
+                self.pipe -= bytes;
             }
-            if first.sacked {
-                self.sacked_bytes -= first.end - first.start;
+            if segment.sacked {
+                self.sacked_bytes -= bytes;
             } else {
-                news(first.into());
+                news((*segment).into());
             }
         }
-        self.unjudged = self.unjudged.max(self.removed);
-        if self.waiting.is_empty() && self.sacked.is_empty() {
-            return;
+        self.leave(arrived);
+        let known = self.waiting.partition_point(|&start| start < una);
+        self.waiting.leave(known);
+        let arrived = self.sacked.partition_point(|range| range.1 <= una);
+        self.sacked.leave(arrived);
+        if let Some(range) = self.sacked.first_mut() {
+            range.0 = range.0.max(una);
         }
-        while self.waiting.front().is_some_and(|&start| start < una) {
-            self.waiting.pop_front();
-        }
-        while let Some(range) = self.sacked.front_mut() {
-            if range.1 > una {
-                range.0 = range.0.max(una);
-                break;
-            }
-            self.sacked.pop_front();
-        }
+    }
+
+    /// The first `count` segments have arrived.
+    #[inline]
+    fn leave(&mut self, count: usize) {
+        self.segments.leave(count);
+        self.unjudged = self.unjudged.saturating_sub(count);
     }
 
     /// Whether nothing was reported beyond a hole and nothing waits for its retransmission.
@@ -167,35 +166,33 @@ impl Scoreboard {
     }
 
     /// [`Scoreboard::advance`] while all is [calm](Scoreboard::is_calm), and so all of it in flight: the
-    /// moment at which the newest of the arrived segments was sent, of those that were sent once.
-    #[inline(never)]
+    /// moment at which the newest of the arrived segments was sent, of those that were sent once. Of
+    /// those that follow each other, only the last is reported: it was sent last and ends last.
+    #[inline]
     pub(super) fn advance_in_order(
         &mut self,
         una: Position,
         mut news: impl FnMut(Delivered),
     ) -> Option<Instant> {
-        let mut newest = None;
-        let mut start = self.segments.front()?.start;
-        self.pipe -= una.saturating_sub(start);
-        while let Some(first) = self.segments.front() {
-            if first.end > una {
+        self.pipe -= una.saturating_sub(self.segments.first()?.start);
+        let (mut arrived, mut newest, mut last) = (0, None, None);
+        for segment in &mut *self.segments {
+            if segment.end > una {
+                // The peer may have cut a segment.
+                segment.start = segment.start.max(una);
                 break;
             }
-            if !first.retransmitted {
-                newest = newest.max(Some(first.sent_at));
+            arrived += 1;
+            if segment.retransmitted {
+                last.take().into_iter().for_each(&mut news);
+                news((*segment).into());
+            } else {
+                newest = Some(segment.sent_at);
+                last = Some((*segment).into());
             }
-            news((*first).into());
-            start = first.end;
-            self.segments.pop_front();
-            self.removed += 1;
         }
-        // The peer may have cut a segment.
-        if start < una
-            && let Some(first) = self.segments.front_mut()
-        {
-            first.start = una;
-        }
-        self.unjudged = self.unjudged.max(self.removed);
+        last.into_iter().for_each(news);
+        self.leave(arrived);
         newest
     }
 
@@ -240,7 +237,7 @@ impl Scoreboard {
             self.sacked.insert(at, (joined_start, joined_end));
         } else {
             self.sacked[at] = (joined_start, joined_end);
-            self.sacked.drain(at + 1..after);
+            self.sacked.remove_range(at + 1, after);
         }
     }
 
@@ -308,7 +305,7 @@ impl Scoreboard {
     /// Judges original transmissions in order for as long as `lost` says so.
     pub(super) fn judge_originals(&mut self, mut lost: impl FnMut(&Sent) -> bool) {
         loop {
-            let place = usize::try_from(self.unjudged - self.removed).expect("within the ring");
+            let place = self.unjudged;
             let Some(&segment) = self.segments.get(place) else { return };
             if !segment.was_judged() {
                 if !lost(&segment) {
@@ -322,7 +319,7 @@ impl Scoreboard {
 
     /// The first segment whose original transmission is not judged yet.
     pub(super) fn first_unjudged(&self) -> Option<&Sent> {
-        self.segments.get(usize::try_from(self.unjudged - self.removed).ok()?)
+        self.segments.get(self.unjudged)
     }
 
     /// The segment that starts at `start`, if it is still outstanding and missing.
@@ -342,7 +339,7 @@ impl Scoreboard {
     /// A peer that still asks for the first segment although it had reported it has thrown away
     /// what it had (RFC 2018, section 8): then its reports are forgotten.
     pub(super) fn lose_all(&mut self) {
-        if self.segments.front().is_some_and(|first| first.sacked) {
+        if self.segments.first().is_some_and(|first| first.sacked) {
             self.segments.iter_mut().for_each(|segment| segment.sacked = false);
             self.sacked.clear();
             self.sacked_bytes = 0;
@@ -352,7 +349,7 @@ impl Scoreboard {
                 self.mark_lost(place);
             }
         }
-        self.unjudged = self.removed + self.segments.len() as u64;
+        self.unjudged = self.segments.len();
     }
 
     fn mark_lost(&mut self, place: usize) {

@@ -63,6 +63,9 @@ pub(super) struct Selective {
     force: bool,
     probe: Option<Probe>,
     segment: u64,
+    /// Whether nothing is missing and nobody looks for a loss: so it is at nearly every ACK, and ACKs
+    /// up to data that was sent once leave it so.
+    calm: bool,
 }
 
 impl Selective {
@@ -76,6 +79,7 @@ impl Selective {
             force: false,
             probe: None,
             segment,
+            calm: true,
         }
     }
 
@@ -109,10 +113,34 @@ impl Selective {
         self.board.has_waiting()
     }
 
+    #[inline]
     pub(super) fn sent_new(&mut self, now: Instant, start: Position, end: Position) {
         self.board.sent(now, start, end);
+        self.note_sent(end - start);
+    }
+
+    /// As many new segments of `segment` bytes as fit between `start` and `limit` were sent: how many.
+    #[inline]
+    pub(super) fn sent_run(
+        &mut self,
+        now: Instant,
+        start: Position,
+        limit: Position,
+        segment: u64,
+    ) -> u64 {
+        let (mut end, mut count) = (start, 0);
+        while end + segment <= limit {
+            self.board.sent(now, end, end + segment);
+            end += segment;
+            count += 1;
+        }
+        self.note_sent(end - start);
+        count
+    }
+
+    fn note_sent(&mut self, bytes: u64) {
         if let Some(prr) = &mut self.prr {
-            prr.sent(end - start);
+            prr.sent(bytes);
         }
     }
 
@@ -122,9 +150,8 @@ impl Selective {
         if let Some(rack) = &mut self.rack {
             rack.retransmitted(now, sent.start);
         }
-        if let Some(prr) = &mut self.prr {
-            prr.sent(sent.end - sent.start);
-        }
+        self.note_sent(sent.end - sent.start);
+        self.note_calm();
     }
 
     /// The last outstanding segment, which a probe repeats.
@@ -147,6 +174,7 @@ impl Selective {
 
     pub(super) fn probe_sent(&mut self, end: Position, retransmission: bool) {
         self.probe = Some(Probe { end, retransmission });
+        self.note_calm();
     }
 
     /// When losses are to be detected again without an ACK.
@@ -166,6 +194,7 @@ impl Selective {
         self.detect(now, rtt);
         let began = self.enter_recovery(nxt, una, control);
         self.pace(0, control);
+        self.note_calm();
         began
     }
 
@@ -220,20 +249,27 @@ impl Selective {
             // What was selectively known before is no news (after a time-out, most of a window).
             verdict.growth_bytes = (una - una_before).min(delivered);
         }
+        self.note_calm();
         verdict
     }
 
-    /// Whether nothing is missing and nobody looks for a loss: so it is with nearly every ACK.
+    /// Whether nothing is missing and nobody looks for a loss.
+    #[inline]
     pub(super) fn is_calm(&self) -> bool {
-        self.phase == Phase::Open
+        self.calm
+    }
+
+    fn note_calm(&mut self) {
+        self.calm = self.phase == Phase::Open
             && self.probe.is_none()
             && self.board.is_calm()
-            && self.rack.as_ref().is_none_or(Rack::is_calm)
+            && self.rack.as_ref().is_none_or(Rack::is_calm);
     }
 
     /// [`Selective::on_ack`] for an ACK without blocks up to `una` while all is
     /// [calm](Selective::is_calm): the round trip of the newest segment that arrived, if it was sent
     /// once.
+    #[inline]
     pub(super) fn on_next_ack(
         &mut self,
         now: Instant,
@@ -320,5 +356,6 @@ impl Selective {
         self.prr = None;
         self.force = false;
         self.probe = None;
+        self.note_calm();
     }
 }

@@ -35,6 +35,8 @@ pub struct Sender {
     /// The end of the data that the application wrote.
     written: Position,
     closed: bool,
+    /// The end of all that is to be sent, as far as is known: of the data, or of the FIN after it.
+    end: Position,
     /// The right edge of the peer's window, and the largest window it ever offered.
     edge: Position,
     window_max: u64,
@@ -74,6 +76,7 @@ impl Sender {
             max: 0,
             written: 1,
             closed: false,
+            end: 1,
             edge: 1,
             window_max: 0,
             send_buffer: config.send_buffer,
@@ -110,18 +113,20 @@ impl Sender {
         debug_assert!(!self.closed, "nothing is written after the end");
         self.last_activity = now;
         self.written = self.written.saturating_add(bytes);
+        self.end = self.written;
     }
 
     /// The application is done: what was written is followed by a FIN.
     pub fn close(&mut self) {
         self.closed = true;
+        self.end = self.written + 1;
     }
 
     /// The application stops: what was written and never sent is forgotten, and a FIN follows.
     pub fn stop(&mut self) {
         if !self.closed {
             self.written = self.written.min(self.max.max(1));
-            self.closed = true;
+            self.close();
         }
     }
 
@@ -189,8 +194,12 @@ impl Sender {
     }
 
     fn note_window(&mut self, position: Position, window: u64) {
-        self.edge = self.edge.max(position + window);
-        self.window_max = self.window_max.max(window);
+        if position + window > self.edge {
+            self.edge = position + window;
+        }
+        if window > self.window_max {
+            self.window_max = window;
+        }
     }
 
     /// Takes an ACK if the window is all it can tell, because nothing is outstanding: so it is with
@@ -206,21 +215,38 @@ impl Sender {
         false
     }
 
-    /// Takes an ACK in order if nothing is missing and nothing was sent again, so that all it tells is
-    /// that the left edge moves: so it is with nearly every ACK of a transfer. Whether it did; if not,
-    /// nothing was done.
+    /// [`Sender::only_window`] for a segment that says nothing new about what was sent, unless losses
+    /// are looked for.
+    #[inline]
+    pub(super) fn only_window_of_next(&mut self, now: Instant, window: u64) -> bool {
+        let calm = match &self.recovery {
+            Recovery::Cumulative(_) => true,
+            Recovery::Selective(selective) => selective.is_calm(),
+        };
+        if self.una == self.max && calm {
+            self.last_activity = now;
+            self.note_window(self.una, window);
+            return true;
+        }
+        false
+    }
+
+    /// Takes an ACK of the next `acked` positions if nothing is missing and nothing was sent again, so
+    /// that all it tells is that the left edge moves: so it is with nearly every ACK of a transfer.
+    /// Whether it did; if not, nothing was done.
+    #[inline]
     pub(super) fn on_next_ack(
         &mut self,
         now: Instant,
-        position: Position,
+        acked: u64,
         window: u64,
         timestamp_rtt: Option<Duration>,
     ) -> bool {
         let una_before = self.una;
+        let position = una_before + acked;
         if una_before == 0 || position > self.max {
             return false;
         }
-        let acked = position - una_before;
         let (rtt, sample) = match &mut self.recovery {
             Recovery::Cumulative(cumulative) => {
                 if !cumulative.is_calm(position) {
@@ -391,14 +417,16 @@ impl Sender {
     }
 
     /// Whether there is nothing to send and nothing outstanding: so it is with the receiving side of a
-    /// transfer nearly all the time.
+    /// transfer nearly all the time. A probe that is due has something outstanding, or to be sent.
     #[must_use]
+    #[inline]
     pub fn is_idle(&self) -> bool {
-        self.una == self.max && self.una == self.written && !self.closed && !self.probe_due
+        self.una == self.max && self.una == self.end
     }
 
     /// What [`Sender::next_segment`] would give one by one, as far as it is full segments of new data
     /// with more data behind them; they count as sent. Nothing while something is sent again or probed.
+    #[inline]
     pub(super) fn full_segments(&mut self, now: Instant) -> Run {
         let (segment, start) = (self.segment, self.nxt);
         let probes = self.probe_due || self.window_probe_due;
@@ -410,23 +438,21 @@ impl Sender {
         let unsent = self.written.saturating_sub(start + u64::from(self.closed));
         let right = self.edge.min(self.una.saturating_add(self.send_buffer));
         let available = unsent.min(right.saturating_sub(start));
-        let most = available.min(allowed);
-        let mut end = start;
-        while end + segment <= start + most {
-            if let Recovery::Selective(selective) = &mut self.recovery {
-                selective.sent_new(now, end, end + segment);
-            }
-            end += segment;
-            self.counters.segments += 1;
-        }
-        if end > start {
+        let limit = start + available.min(allowed);
+        let count = match &mut self.recovery {
+            Recovery::Cumulative(_) => (limit - start) / segment,
+            Recovery::Selective(selective) => selective.sent_run(now, start, limit, segment),
+        };
+        let end = start + count * segment;
+        if count > 0 {
+            self.counters.segments += count;
             self.note_run(now, start + segment, end);
         }
         // Another full segment is there and has no room: that is what stops the sending.
         let is_all = available - (end - start) >= segment;
         self.limited_by_window |= is_all;
         let payload = u16::try_from(segment).expect("an MSS has 16 bits");
-        Run { start, end, payload, is_all }
+        Run { start, count, payload, is_all }
     }
 
     /// Bytes of new data that the congestion window lets out, if nothing is to be sent again first.

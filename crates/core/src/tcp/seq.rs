@@ -19,17 +19,26 @@ impl Wire {
         Self(initial.0.wrapping_add(position as u32))
     }
 
+    /// How far this number is ahead of `other`: less than zero if it is behind.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_wrap,
+        reason = "two's complement distance, at most 2^31 either way"
+    )]
+    pub fn ahead_of(self, other: Self) -> i32 {
+        self.0.wrapping_sub(other.0) as i32
+    }
+
     /// The position nearest to `anchor` that the wire shows as this number. Numbers that would lie
     /// before the SYN come out as 0.
     #[must_use]
     #[expect(
         clippy::cast_possible_wrap,
         clippy::cast_sign_loss,
-        reason = "two's complement distance, at most 2^31 either way; the sum is at least 0"
+        reason = "positions are below 2^63; the sum is at least 0"
     )]
     pub fn to_position(self, initial: Self, anchor: Position) -> Position {
-        let distance = self.0.wrapping_sub(Self::from_position(anchor, initial).0) as i32;
-        // Positions are below 2^63, so that the sum fits a signed number.
+        let distance = self.ahead_of(Self::from_position(anchor, initial));
         (anchor as i64 + i64::from(distance)).max(0) as u64
     }
 }
