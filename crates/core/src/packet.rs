@@ -82,12 +82,18 @@ impl Packet {
     /// The segment that it carries; it carries an empty one from now on if it was none.
     pub(crate) fn segment_mut(&mut self) -> &mut Segment {
         if let Body::Datagram { .. } = self.body {
-            self.body = Body::Segment(Segment::default());
+            self.empty();
         }
         match &mut self.body {
             Body::Segment(segment) => segment,
             Body::Datagram { .. } => unreachable!("it carries a segment by now"),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn empty(&mut self) {
+        self.body = Body::Segment(Segment::default());
     }
 }
 

@@ -64,7 +64,11 @@ pub struct Endpoint {
     connection: u16,
     maker: Maker,
     initial: Wire,
-    peer_initial: Option<Wire>,
+    /// Numbers the peer's SYN, once that was heard.
+    peer_initial: Wire,
+    heard: bool,
+    /// Whether the handshake is complete.
+    open: bool,
     opens: bool,
     agreed: Agreed,
     sender: Sender,
@@ -91,7 +95,9 @@ impl Endpoint {
             connection: 0,
             maker,
             initial,
-            peer_initial: None,
+            peer_initial: Wire::default(),
+            heard: false,
+            open: false,
             opens: false,
             agreed: Agreed::default(),
             sender: Sender::new(&config),
@@ -174,11 +180,8 @@ impl Endpoint {
         if segment.connection != self.connection {
             return;
         }
-        let next = self.receiver.next();
-        let is_next = self
-            .peer_initial
-            .is_some_and(|initial| segment.seq == Wire::from_position(next, initial));
-        if !is_next || segment.syn || segment.fin || self.facts.established.is_none() {
+        let next = Wire::from_position(self.receiver.next(), self.peer_initial);
+        if segment.seq != next || segment.syn || segment.fin || !self.open {
             self.on_segment(cx, packet, segment);
         } else if segment.payload > 0 {
             self.hear_data(cx, packet, segment);
@@ -200,10 +203,13 @@ impl Endpoint {
             self.on_segment(cx, packet, segment);
             return;
         }
-        self.receiver.on_next(now, payload, self.sender.rtt());
+        self.receiver.on_next(now, payload);
         self.note_data(now, packet, true);
         if let Some(timestamps) = segment.timestamps {
             self.note_timestamp(timestamps, next);
+        }
+        if self.receiver.window_may_grow() {
+            self.receiver.tune(cx.now(), self.sender.rtt().srtt());
         }
         self.respond(cx);
     }
@@ -240,10 +246,13 @@ impl Endpoint {
 
     #[inline(never)]
     fn on_segment(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
-        if segment.syn && self.peer_initial.is_none() {
+        if segment.syn && !self.heard {
             self.on_syn(segment);
         }
-        let Some(peer_initial) = self.peer_initial else { return };
+        if !self.heard {
+            return;
+        }
+        let peer_initial = self.peer_initial;
         let now = cx.now();
         // RFC 9293, 3.10.7.4: a SYN that does not repeat the first one, and an ACK of what was never
         // sent, are answered by what is true and otherwise ignored.
@@ -264,7 +273,8 @@ impl Endpoint {
         if let Some(ack) = ack {
             self.on_ack(now, segment, ack);
         }
-        if self.facts.established.is_none() && self.sender.opened() {
+        if !self.open && self.sender.opened() {
+            self.open = true;
             self.facts.established = Some(now);
         }
         if segment.sequence_length() > 0 {
@@ -303,7 +313,8 @@ impl Endpoint {
 
     /// The peer's first SYN settles what both ends can do.
     fn on_syn(&mut self, segment: &Segment) {
-        self.peer_initial = Some(segment.seq);
+        self.heard = true;
+        self.peer_initial = segment.seq;
         let no_options = Offer { mss: MSS_WITHOUT_OPTION, ..Offer::default() };
         let offer = segment.offer.unwrap_or(no_options);
         let scaling = self.config.window_scaling && offer.window_shift.is_some();
@@ -355,7 +366,7 @@ impl Endpoint {
 
     /// Sends all that may leave now.
     fn flush(&mut self, cx: &mut Cx<'_>) {
-        if self.peer_initial.is_some() {
+        if self.heard {
             self.respond(cx);
         } else if self.opens {
             self.send(cx);
@@ -370,8 +381,8 @@ impl Endpoint {
             self.send(cx);
         }
         if self.receiver.wants_ack(cx.now()) {
-            self.emit_alone(cx, self.sender.max(), 0, false);
             self.facts.acks_sent += 1;
+            self.emit_ack(cx);
         }
     }
 
@@ -400,40 +411,57 @@ impl Endpoint {
 
     fn emit_run(&mut self, cx: &mut Cx<'_>, run: Run) {
         let heading = self.heading(cx.now());
-        let mut position = run.start;
+        let (mut position, mut id) = (run.start, self.next_id);
         for _ in 0..run.count {
-            let packet = self.written(cx, &heading, position, run.payload);
-            self.pass(cx, packet);
+            let packet = self.written(cx, id, &heading, position, run.payload);
+            cx.pass(Self::NET, packet);
+            id = id.next();
             position += u64::from(run.payload);
         }
+        self.next_id = id;
+        self.sent.packets += run.count;
+        self.sent.bytes += run.count * u64::from(heading.bytes + u32::from(run.payload));
     }
 
-    /// One segment other than a SYN.
+    /// One segment with data or a FIN.
     fn emit_alone(&mut self, cx: &mut Cx<'_>, position: Position, payload: u16, fin: bool) {
         let heading = self.heading(cx.now());
-        let mut packet = self.written(cx, &heading, position, payload);
-        if fin || payload == 0 {
-            let segment = packet.segment_mut();
-            segment.fin = fin;
-            // Blocks would push a full segment over the path's MTU; they ride on pure ACKs.
-            if payload == 0 && self.agreed.sack && self.receiver.has_holes() {
-                let peer_initial = self.peer_initial.unwrap_or_default();
-                self.receiver.report_holes(&mut segment.sack, peer_initial);
-                packet.bytes = segment.ip_bytes();
-            }
+        let mut packet = self.written(cx, self.next_id, &heading, position, payload);
+        packet.segment_mut().fin = fin;
+        if payload == 0 {
+            self.report_holes(&mut packet);
         }
         self.pass(cx, packet);
+    }
+
+    #[inline(never)]
+    fn emit_ack(&mut self, cx: &mut Cx<'_>) {
+        let heading = self.heading(cx.now());
+        let mut packet = self.written(cx, self.next_id, &heading, self.sender.max(), 0);
+        if self.receiver.has_holes() {
+            self.report_holes(&mut packet);
+        }
+        self.pass(cx, packet);
+    }
+
+    /// Blocks would push a full segment over the path's MTU; they ride on pure ACKs.
+    #[inline(never)]
+    fn report_holes(&self, packet: &mut Packet) {
+        if self.agreed.sack {
+            let segment = packet.segment_mut();
+            self.receiver.report_holes(&mut segment.sack, self.peer_initial);
+            packet.bytes = segment.ip_bytes();
+        }
     }
 
     /// What the segments of one moment have in common.
     #[inline(always)]
     fn heading(&mut self, now: Instant) -> Heading {
-        let peer_initial = self.peer_initial.unwrap_or_default();
         let (ack, window) = self.receiver.acknowledge();
         self.acked_to = ack;
         let stamped = self.agreed.timestamps;
         Heading {
-            ack: Wire::from_position(ack, peer_initial),
+            ack: Wire::from_position(ack, self.peer_initial),
             window,
             timestamps: if stamped { Some(self.timestamps(now)) } else { None },
             bytes: HEADER_BYTES + if stamped { TIMESTAMP_OPTION_BYTES } else { 0 },
@@ -446,11 +474,15 @@ impl Endpoint {
     fn written(
         &self,
         cx: &mut Cx<'_>,
+        id: PacketId,
         heading: &Heading,
         position: Position,
         payload: u16,
     ) -> Box<Packet> {
         let mut packet = cx.make();
+        packet.id = id;
+        packet.born = cx.now();
+        packet.flow = self.flow;
         packet.bytes = heading.bytes + u32::from(payload);
         let segment = packet.segment_mut();
         segment.connection = self.connection;
@@ -477,6 +509,9 @@ impl Endpoint {
         let now = cx.now();
         let stamped = self.agreed.timestamps || self.offers_timestamps();
         let mut packet = cx.make();
+        packet.id = self.next_id;
+        packet.born = now;
+        packet.flow = self.flow;
         let segment = packet.segment_mut();
         *segment = Segment {
             connection: self.connection,
@@ -487,10 +522,10 @@ impl Endpoint {
             timestamps: stamped.then(|| self.timestamps(now)),
             ..Segment::default()
         };
-        if let Some(peer_initial) = self.peer_initial {
+        if self.heard {
             let (ack, window) = self.receiver.acknowledge_syn();
             self.acked_to = ack;
-            segment.ack = Some(Wire::from_position(ack, peer_initial));
+            segment.ack = Some(Wire::from_position(ack, self.peer_initial));
             segment.window = window;
         }
         packet.bytes = segment.ip_bytes();
@@ -498,10 +533,7 @@ impl Endpoint {
     }
 
     #[inline(always)]
-    fn pass(&mut self, cx: &mut Cx<'_>, mut packet: Box<Packet>) {
-        packet.id = self.next_id;
-        packet.born = cx.now();
-        packet.flow = self.flow;
+    fn pass(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>) {
         self.next_id = self.next_id.next();
         self.sent.add(packet.bytes);
         cx.pass(Self::NET, packet);
@@ -509,16 +541,15 @@ impl Endpoint {
 
     /// A SYN offers everything; the answer to one offers what both can do (RFC 7323, section 2.2).
     fn offer(&self) -> Offer {
-        let answers = self.peer_initial.is_some();
         Offer {
             mss: self.config.mss,
             window_shift: self.receiver.scales().then_some(self.receiver.shift()),
-            sack: if answers { self.agreed.sack } else { self.config.sack },
+            sack: if self.heard { self.agreed.sack } else { self.config.sack },
         }
     }
 
     fn offers_timestamps(&self) -> bool {
-        self.config.timestamps && self.peer_initial.is_none()
+        self.config.timestamps && !self.heard
     }
 }
 

@@ -3,7 +3,6 @@
 
 use super::config::{AckPolicy, Config};
 use super::reassembly::Reassembly;
-use super::rtt::RttEstimator;
 use super::segment::{SackBlocks, Segment};
 use super::seq::{Position, Wire};
 use crate::time::{Duration, Instant};
@@ -158,7 +157,9 @@ impl Receiver {
         } else if end > before {
             self.next = if had_hole { self.reassembly.advance(end) } else { end };
         }
-        self.tune(now, || rtt);
+        if self.window_may_grow() {
+            self.tune(now, rtt);
+        }
         self.decide_ack(now, before, had_hole, segment);
     }
 
@@ -168,21 +169,25 @@ impl Receiver {
         self.fin.is_none() && self.reassembly.is_empty() && self.next + length <= self.edge
     }
 
-    /// [`Receiver::on_segment`] for data that it [expects](Receiver::expects), which most data is.
+    /// [`Receiver::on_segment`] for data that it [expects](Receiver::expects), which most data is;
+    /// but for [`Receiver::tune`].
     #[inline]
-    pub(super) fn on_next(&mut self, now: Instant, length: u64, rtt: &RttEstimator) {
+    pub(super) fn on_next(&mut self, now: Instant, length: u64) {
         self.told.holds = false;
         self.next += length;
-        self.tune(now, || rtt.srtt());
         self.delay_ack(now);
     }
 
     /// Most windows do not grow, or no more.
     #[inline]
-    fn tune(&mut self, now: Instant, rtt: impl FnOnce() -> Option<Duration>) {
-        if self.buffer.may_grow() {
-            self.buffer.delivered(now, self.next, rtt(), self.segment_bytes);
-        }
+    pub(super) fn window_may_grow(&self) -> bool {
+        self.buffer.bytes != self.buffer.bytes_max
+    }
+
+    /// Data was received, and the [window may grow](Receiver::window_may_grow).
+    #[inline(never)]
+    pub(super) fn tune(&mut self, now: Instant, rtt: Option<Duration>) {
+        self.buffer.delivered(now, self.next, rtt, self.segment_bytes);
     }
 
     /// The next segment carries an ACK at once, whatever the policy.
@@ -258,11 +263,23 @@ impl Receiver {
         self.unacked_segments = 0;
         self.ack_due = None;
         self.ack_now = false;
-        // RFC 9293, 3.8.6: the right edge never moves back, so what the field cannot tell exactly is
-        // rounded up where rounding down would move it (RFC 7323, 2.4).
-        let opened = self.open_window() >> shift;
+        let opened = (self.open_window() >> shift).min(u16::MAX.into());
+        let edge = self.next + (opened << shift);
+        if edge >= self.edge {
+            self.edge = edge;
+            self.told.field = u16::try_from(opened).unwrap_or(u16::MAX);
+        } else {
+            self.keep_edge(shift);
+        }
+    }
+
+    /// RFC 9293, 3.8.6: the right edge never moves back, so what the field cannot tell exactly is
+    /// rounded up where rounding down would move it (RFC 7323, 2.4).
+    #[cold]
+    #[inline(never)]
+    fn keep_edge(&mut self, shift: u8) {
         let promised = (self.edge.saturating_sub(self.next) + (1 << shift) - 1) >> shift;
-        self.told.field = u16::try_from(opened.max(promised)).unwrap_or(u16::MAX);
+        self.told.field = u16::try_from(promised).unwrap_or(u16::MAX);
         self.edge = self.edge.max(self.next + (u64::from(self.told.field) << shift));
     }
 
@@ -343,13 +360,6 @@ impl AutoTuning {
         self.bytes
     }
 
-    #[inline]
-    fn may_grow(&self) -> bool {
-        self.bytes != self.bytes_max
-    }
-
-    /// Asked only while it [may grow](Self::may_grow).
-    #[inline(never)]
     fn delivered(&mut self, now: Instant, next: Position, rtt: Option<Duration>, segment: u64) {
         let Some(rtt) = rtt else { return };
         if now < self.round_start + rtt {

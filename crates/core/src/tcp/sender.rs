@@ -619,10 +619,10 @@ impl Sender {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let timer = self.timeout_at.or_else(|| self.persist_at());
-        let Recovery::Selective(selective) = &self.recovery else { return timer };
         if !self.probes {
             return timer;
         }
+        let Recovery::Selective(selective) = &self.recovery else { return timer };
         let timer = earlier(timer, self.probe_due_at(selective));
         earlier(timer, selective.detection_deadline())
     }

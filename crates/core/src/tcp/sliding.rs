@@ -19,6 +19,11 @@ impl<T> Default for Sliding<T> {
 
 impl<T: Copy> Sliding<T> {
     #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.first == self.all.len()
+    }
+
+    #[inline]
     pub(super) fn push(&mut self, value: T) {
         if self.all.len() == self.all.capacity() {
             self.make_room();

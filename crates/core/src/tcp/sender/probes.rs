@@ -55,7 +55,7 @@ impl Sender {
     /// RFC 9293, 3.8.6.1: with nothing outstanding and data that the peer's window holds back, the
     /// peer is probed.
     pub(super) fn persist_at(&self) -> Option<Instant> {
-        let waits = self.una > 0 && self.written > self.nxt && self.new_payload().is_none();
+        let waits = self.written > self.nxt && self.una > 0 && self.new_payload().is_none();
         waits.then(|| self.rtt.deadline_from(self.last_activity))
     }
 }
