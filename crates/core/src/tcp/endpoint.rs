@@ -57,22 +57,23 @@ struct Agreed {
 }
 
 /// See the module's description.
+///
+/// With many connections, what counts is how much memory a packet touches: what every segment needs
+/// lies together, the end of the receiving half, the endpoint's own and the start of the sending half.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Endpoint {
-    config: Config,
-    flow: FlowId,
+    receiver: Receiver,
     connection: u16,
-    maker: Maker,
-    initial: Wire,
-    /// Numbers the peer's SYN, once that was heard.
-    peer_initial: Wire,
+    agreed: Agreed,
     heard: bool,
     /// Whether the handshake is complete.
     open: bool,
     opens: bool,
-    agreed: Agreed,
-    sender: Sender,
-    receiver: Receiver,
+    initial: Wire,
+    /// Numbers the peer's SYN, once that was heard.
+    peer_initial: Wire,
+    flow: FlowId,
     /// RFC 7323, section 4.3: the value to echo, and what the last ACK acknowledged.
     timestamp_recent: u32,
     acked_to: Position,
@@ -80,6 +81,9 @@ pub struct Endpoint {
     facts: Facts,
     received: Count,
     sent: Count,
+    sender: Sender,
+    config: Config,
+    maker: Maker,
 }
 
 impl Endpoint {
@@ -114,9 +118,11 @@ impl Endpoint {
     /// The same end as one of several connections of its flow; it ignores segments of the others.
     /// Packets stay apart as long as no connection but the last one makes 2^24 of them.
     #[must_use]
-    pub fn of_connection(self, connection: u16) -> Self {
+    pub fn of_connection(mut self, connection: u16) -> Self {
         let serial = u64::from(connection) << CONNECTION_SERIAL_BITS;
-        Self { connection, next_id: PacketId::new(self.flow, self.maker, serial), ..self }
+        self.connection = connection;
+        self.next_id = PacketId::new(self.flow, self.maker, serial);
+        self
     }
 
     /// Opens the connection: sends the SYN.

@@ -4,17 +4,17 @@
 //! position. The most recently extended ranges are remembered for SACK (RFC 2018, section 4: the
 //! first block holds the newest segment, the others repeat the most recent ones).
 
-use std::collections::VecDeque;
-
 use super::segment::SACK_BLOCKS_MAX;
 use super::seq::Position;
+use super::sliding::Sliding;
 
 /// See the module's description.
 #[derive(Clone, Debug, Default)]
+#[repr(C)]
 pub struct Reassembly {
-    ranges: VecDeque<(Position, Position)>,
     /// Starts of ranges in order of their last change, newest first.
     recent: Vec<Position>,
+    ranges: Sliding<(Position, Position)>,
 }
 
 impl Reassembly {
@@ -60,7 +60,7 @@ impl Reassembly {
             self.ranges.insert(first, (start, end));
         } else {
             self.ranges[first] = (start, end);
-            self.ranges.drain(first + 1..after);
+            self.ranges.remove_range(first + 1, after);
         }
         self.recent.insert(0, start);
         self.recent.truncate(SACK_BLOCKS_MAX);
@@ -68,12 +68,12 @@ impl Reassembly {
 
     /// Moves the next expected position from `next` over every range it reaches.
     pub fn advance(&mut self, mut next: Position) -> Position {
-        while let Some(&(start, end)) = self.ranges.front() {
+        while let Some(&(start, end)) = self.ranges.first() {
             if start > next {
                 break;
             }
             next = next.max(end);
-            self.ranges.pop_front();
+            self.ranges.leave(1);
             self.recent.retain(|&recent| recent != start);
         }
         next

@@ -22,31 +22,36 @@ struct Told {
     holds: bool,
 }
 
-/// See the module's description.
+/// See the module's description. What every segment touches comes last, where the endpoint goes on
+/// with the like.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Receiver {
-    policy: AckPolicy,
     segment_bytes: u64,
-    /// The next position expected; 0 until the SYN has arrived.
-    next: Position,
-    /// Where the FIN lies, once it is known.
-    fin: Option<Position>,
-    reassembly: Reassembly,
-    reads_at_once: bool,
     /// What the application had taken when it stopped to read at once.
     read: Position,
-    /// The right edge of the window that the peer has been told; it may always send its SYN.
-    edge: Position,
-    shift: u8,
     scales: bool,
     buffer: AutoTuning,
-    told: Told,
-    unacked_segments: u32,
+    reassembly: Reassembly,
+    /// Where the FIN lies; [`UNKNOWN`] until it has arrived.
+    fin: Position,
+    /// The next position expected; 0 until the SYN has arrived.
+    next: Position,
+    /// The right edge of the window that the peer has been told; it may always send its SYN.
+    edge: Position,
+    policy: AckPolicy,
     /// When the ACK that is held back is due: counted from the first segment that it is for.
     ack_due: Option<Instant>,
+    unacked_segments: u32,
     quick_left: u32,
+    told: Told,
     ack_now: bool,
+    reads_at_once: bool,
+    shift: u8,
 }
+
+/// Beyond any position.
+const UNKNOWN: Position = Position::MAX;
 
 impl Receiver {
     /// A receiver that has heard nothing.
@@ -57,7 +62,7 @@ impl Receiver {
             policy: config.acks,
             segment_bytes: config.mss.into(),
             next: 0,
-            fin: None,
+            fin: UNKNOWN,
             reassembly: Reassembly::default(),
             read: 1,
             reads_at_once: true,
@@ -106,14 +111,13 @@ impl Receiver {
     /// Application bytes that arrived in order.
     #[must_use]
     pub fn delivered(&self) -> u64 {
-        let data_end = self.fin.map_or(self.next, |fin| self.next.min(fin));
-        data_end.saturating_sub(1)
+        self.next.min(self.fin).saturating_sub(1)
     }
 
     /// Whether everything up to and including the FIN has arrived.
     #[must_use]
     pub fn finished(&self) -> bool {
-        self.fin.is_some_and(|fin| self.next > fin)
+        self.next > self.fin
     }
 
     /// Whether the application takes data as soon as it is in order (as it does at first). While it
@@ -146,9 +150,9 @@ impl Receiver {
         let before = self.next;
         let start = position.max(before);
         let end = (position + length).min(self.edge.max(before) + u64::from(segment.fin));
-        let end = self.fin.map_or(end, |fin| end.min(fin + 1));
+        let end = end.min(self.fin.saturating_add(1));
         if segment.fin && position + length == end && end > before {
-            self.fin = Some(end - 1);
+            self.fin = end - 1;
         }
         self.told.holds = false;
         let had_hole = !self.reassembly.is_empty();
@@ -166,7 +170,7 @@ impl Receiver {
     /// Whether data of this length at the next position expected is in order and has room: see
     /// [`Receiver::on_next`].
     pub(super) fn expects(&self, length: u64) -> bool {
-        self.fin.is_none() && self.reassembly.is_empty() && self.next + length <= self.edge
+        self.fin == UNKNOWN && self.reassembly.is_empty() && self.next + length <= self.edge
     }
 
     /// [`Receiver::on_segment`] for data that it [expects](Receiver::expects), which most data is;
@@ -315,14 +319,15 @@ fn shift_for(window: u64) -> u8 {
 /// twice more by the fraction it grew. The first round is compared with 10 segments, as there, but
 /// with no more than half the first window, which a round of large segments could never exceed.
 #[derive(Clone, Debug)]
+#[repr(C)]
 struct AutoTuning {
-    bytes: u64,
-    bytes_max: u64,
     unit: u64,
     /// The most delivered in one round so far.
     space: u64,
     round_start: Instant,
     round_from: Position,
+    bytes: u64,
+    bytes_max: u64,
 }
 
 impl AutoTuning {

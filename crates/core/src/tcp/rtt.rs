@@ -3,24 +3,26 @@
 use super::config::{RtoConfig, RtoMinBounds};
 use crate::time::{Duration, Instant};
 
-/// Smoothed round-trip time, its variation and the time-out that follows from them.
+/// Smoothed round-trip time, its variation and the time-out that follows from them. What every sample
+/// touches comes first.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct RttEstimator {
-    config: RtoConfig,
-    smoothed: Option<Smoothed>,
-    /// A sample, in ticks, that would change neither of the two; [`NONE`] if none is known.
-    steady: Duration,
     /// The smallest sample; [`NONE`] before there is one.
     min: Duration,
     sum: Duration,
     samples: u64,
+    sample_ticks: Ticks,
+    /// A sample, in ticks, that would change nothing; [`NONE`] if none is known.
+    steady: Duration,
     /// Times the time-out was doubled since the last sample (5.5).
     backoff: u32,
     /// The present time-out: asked for with every ACK, changed by every sample.
     rto: Duration,
-    sample_ticks: Ticks,
     /// The last deadline that was rounded up.
     deadline: Instant,
+    smoothed: Option<Smoothed>,
+    config: RtoConfig,
 }
 
 /// Longer than any sample.

@@ -40,15 +40,16 @@ pub(super) struct Delivered {
 
 /// See the module's description.
 #[derive(Clone, Debug, Default)]
+#[repr(C)]
 pub(super) struct Scoreboard {
     segments: Sliding<Sent>,
-    sacked: Sliding<(Position, Position)>,
-    sacked_bytes: u64,
     pipe: u64,
-    /// Starts of lost segments that wait for their retransmission, sorted.
-    waiting: Sliding<Position>,
     /// Place of the first segment whose original transmission is not judged.
     unjudged: usize,
+    /// Starts of lost segments that wait for their retransmission, sorted.
+    waiting: Sliding<Position>,
+    sacked_bytes: u64,
+    sacked: Sliding<(Position, Position)>,
 }
 
 /// RFC 5681: so many duplicates mean loss.

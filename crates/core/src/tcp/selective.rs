@@ -51,21 +51,22 @@ pub(super) struct AckNews<'a> {
     pub(super) plain_duplicate: bool,
 }
 
-/// See the module's description.
+/// See the module's description. What every ACK touches comes first.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(super) struct Selective {
-    board: Scoreboard,
-    rack: Option<Rack>,
-    use_prr: bool,
-    prr: Option<Prr>,
-    phase: Phase,
-    /// The first retransmission of a recovery does not wait for the window.
-    force: bool,
-    probe: Option<Probe>,
-    segment: u64,
     /// Whether nothing is missing and nobody looks for a loss: so it is at nearly every ACK, and ACKs
     /// up to data that was sent once leave it so.
     calm: bool,
+    /// The first retransmission of a recovery does not wait for the window.
+    force: bool,
+    use_prr: bool,
+    prr: Option<Prr>,
+    board: Scoreboard,
+    rack: Option<Rack>,
+    phase: Phase,
+    probe: Option<Probe>,
+    segment: u64,
 }
 
 impl Selective {

@@ -23,45 +23,47 @@ enum Recovery {
     Selective(Selective),
 }
 
-/// See the module's description.
+/// See the module's description. What every segment touches comes first, where the endpoint leaves
+/// off with the like.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Sender {
     /// The left edge: everything before it was acknowledged.
     una: Position,
-    /// The next position to be sent; falls back to `una` after a time-out without SACK.
-    nxt: Position,
     /// The end of everything ever sent.
     max: Position,
-    /// The end of the data that the application wrote.
-    written: Position,
-    closed: bool,
     /// The end of all that is to be sent, as far as is known: of the data, or of the FIN after it.
     end: Position,
     /// The right edge of the peer's window, and the largest window it ever offered.
     edge: Position,
     window_max: u64,
-    send_buffer: u64,
-    segment: u64,
-    control: Control,
-    rtt: RttEstimator,
-    recovery: Recovery,
+    /// When something was last sent, acknowledged or written: a window probe waits from here.
+    last_activity: Instant,
+    /// The next position to be sent; falls back to `una` after a time-out without SACK.
+    nxt: Position,
+    /// The end of the data that the application wrote.
+    written: Position,
     /// When the retransmission timer expires; `None` with nothing outstanding. Fixed when the timer
     /// is started: a later sample moves the next one, not this one.
     timeout_at: Option<Instant>,
-    /// When a tail loss probe is due, if one may be sent then; fixed likewise.
-    probe_at: Option<Instant>,
-    /// When something was last sent, acknowledged or written: a window probe waits from here.
-    last_activity: Instant,
-    /// The segment whose round trip is being timed: where it ends and when it was sent.
-    timed: Option<(Position, Instant)>,
+    closed: bool,
     /// Whether losses are detected by RACK-TLP: by time as well, and with tail loss probes.
     probes: bool,
     probe_due: bool,
     window_probe_due: bool,
     /// Whether the congestion window, not the application or the peer, stopped the last sending.
     limited_by_window: bool,
+    recovery: Recovery,
+    /// When a tail loss probe is due, if one may be sent then; fixed likewise.
+    probe_at: Option<Instant>,
+    send_buffer: u64,
+    segment: u64,
     timeouts_in_a_row: u32,
+    rtt: RttEstimator,
+    control: Control,
     counters: SenderCounters,
+    /// The segment whose round trip is being timed: where it ends and when it was sent.
+    timed: Option<(Position, Instant)>,
 }
 
 impl Sender {

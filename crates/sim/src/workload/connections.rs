@@ -86,7 +86,7 @@ impl Totals {
 #[derive(Debug)]
 pub(super) struct Connection {
     number: u16,
-    pub(super) endpoint: Endpoint,
+    pub(super) endpoint: Box<Endpoint>,
     closed: bool,
 }
 
@@ -100,7 +100,7 @@ impl Connection {
     }
 
     fn is_over(&self) -> bool {
-        self.endpoint.sender().finished() && self.endpoint.receiver().finished()
+        self.closed && self.endpoint.sender().finished() && self.endpoint.receiver().finished()
     }
 }
 
@@ -146,7 +146,7 @@ impl Connections {
     pub(super) fn add(&mut self, endpoint: Endpoint) -> &mut Connection {
         let number = self.next_number();
         self.opened += 1;
-        let endpoint = endpoint.of_connection(number);
+        let endpoint = Box::new(endpoint.of_connection(number));
         self.live.push(Connection { number, endpoint, closed: false });
         self.live.last_mut().expect("just added")
     }

@@ -261,13 +261,13 @@ impl Server {
 
     fn answer(&mut self, cx: &mut Cx<'_>) {
         let Some(connection) = self.connections.newest_mut() else { return };
-        let asked = connection.endpoint.receiver().delivered() / self.what.request_bytes;
-        while self.answered < asked {
+        let asked_bytes = connection.endpoint.receiver().delivered();
+        while asked_bytes >= (self.answered + 1) * self.what.request_bytes {
             self.answered += 1;
             let response_bytes = self.what.next_response();
             connection.endpoint.write(cx, response_bytes);
         }
-        let closes = !self.what.keep_connection && asked > 0;
+        let closes = !self.what.keep_connection && self.answered > 0;
         if closes || connection.endpoint.receiver().finished() {
             connection.close(cx);
         }

@@ -88,10 +88,11 @@ impl Avoidance for Algorithm {
 
 /// The congestion control of one connection.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Control {
     window: Window,
-    algorithm: Algorithm,
     slow_start_segments_per_ack: u64,
+    algorithm: Algorithm,
     hystart: Option<HyStart>,
     initial_window_segments: u64,
 }
