@@ -79,8 +79,10 @@ pub struct Endpoint {
     acked_to: Position,
     next_id: PacketId,
     facts: Facts,
-    received: Count,
-    sent: Count,
+    packets_received: u64,
+    packets_sent: u64,
+    bytes_received: u64,
+    bytes_sent: u64,
     sender: Sender,
     config: Config,
     maker: Maker,
@@ -110,8 +112,10 @@ impl Endpoint {
             acked_to: 0,
             next_id: PacketId::new(flow, maker, 0),
             facts: Facts::default(),
-            received: Count::default(),
-            sent: Count::default(),
+            packets_received: 0,
+            packets_sent: 0,
+            bytes_received: 0,
+            bytes_sent: 0,
         }
     }
 
@@ -180,7 +184,8 @@ impl Endpoint {
     /// is sent.
     #[inline]
     pub fn hear(&mut self, cx: &mut Cx<'_>, packet: &Packet) {
-        self.received.add(packet.bytes);
+        self.packets_received += 1;
+        self.bytes_received += u64::from(packet.bytes);
         // A datagram of this flow would be somebody's mistake in wiring; a host ignores it.
         let Body::Segment(segment) = &packet.body else { return };
         if segment.connection != self.connection {
@@ -425,8 +430,8 @@ impl Endpoint {
             position += u64::from(run.payload);
         }
         self.next_id = id;
-        self.sent.packets += run.count;
-        self.sent.bytes += run.count * u64::from(heading.bytes + u32::from(run.payload));
+        self.packets_sent += run.count;
+        self.bytes_sent += run.count * u64::from(heading.bytes + u32::from(run.payload));
     }
 
     /// One segment with data or a FIN.
@@ -541,7 +546,8 @@ impl Endpoint {
     #[inline(always)]
     fn pass(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>) {
         self.next_id = self.next_id.next();
-        self.sent.add(packet.bytes);
+        self.packets_sent += 1;
+        self.bytes_sent += u64::from(packet.bytes);
         cx.pass(Self::NET, packet);
     }
 
@@ -581,13 +587,9 @@ impl Engine for Endpoint {
 
     /// A host takes in what arrives and sends what it makes, at once.
     fn ledger(&self) -> Ledger {
-        Ledger {
-            received: self.received,
-            consumed: self.received,
-            created: self.sent,
-            sent: self.sent,
-            ..Ledger::default()
-        }
+        let received = Count { packets: self.packets_received, bytes: self.bytes_received };
+        let sent = Count { packets: self.packets_sent, bytes: self.bytes_sent };
+        Ledger { received, consumed: received, created: sent, sent, ..Ledger::default() }
     }
 }
 
