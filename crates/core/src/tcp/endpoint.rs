@@ -191,8 +191,7 @@ impl Endpoint {
         if segment.connection != self.connection {
             return;
         }
-        let next = Wire::from_position(self.receiver.next(), self.peer_initial);
-        if segment.seq != next || segment.syn || segment.fin || !self.open {
+        if segment.syn || segment.fin || !self.open {
             self.on_segment(cx, packet, segment);
         } else if segment.payload > 0 {
             self.hear_data(cx, packet, segment);
@@ -201,49 +200,77 @@ impl Endpoint {
         }
     }
 
-    /// The next data on an open connection.
+    /// Data on an open connection; a short way if it says nothing about what was sent here, and a
+    /// shorter one if it is the next.
     #[inline(never)]
     fn hear_data(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
         let (now, next) = (cx.now(), self.receiver.next());
         let window = u64::from(segment.window) << self.agreed.peer_shift;
-        let payload = u64::from(segment.payload);
-        let predicted = segment.ack == Some(Wire::from_position(self.sender.una(), self.initial))
-            && self.receiver.expects(payload)
-            && self.sender.only_window_of_next(now, window);
-        if !predicted {
+        let una = Wire::from_position(self.sender.una(), self.initial);
+        if segment.ack != Some(una) || !self.sender.only_window_of_next(now, window) {
             self.on_segment(cx, packet, segment);
             return;
         }
-        self.receiver.on_next(now, payload);
-        self.note_data(now, packet, true);
-        if let Some(timestamps) = segment.timestamps {
-            self.note_timestamp(timestamps, next);
-        }
-        if self.receiver.window_may_grow() {
-            self.receiver.tune(cx.now(), self.sender.rtt().srtt());
+        let payload = u64::from(segment.payload);
+        let is_next = segment.seq == Wire::from_position(next, self.peer_initial);
+        if !is_next || !self.receiver.expects(payload) {
+            self.hear_other_data(now, packet, segment);
+        } else {
+            self.receiver.on_next(now, payload);
+            self.note_data(now, packet, true);
+            if let Some(timestamps) = segment.timestamps {
+                self.note_timestamp(timestamps, next);
+            }
+            if self.receiver.window_may_grow() {
+                self.receiver.tune(cx.now(), self.sender.rtt().srtt());
+            }
         }
         self.respond(cx);
     }
 
-    /// A segment without data on an open connection.
+    /// Data beyond a hole, or repeated.
+    #[inline(never)]
+    fn hear_other_data(&mut self, now: Instant, packet: &Packet, segment: &Segment) {
+        let position = segment.seq.to_position(self.peer_initial, self.receiver.next());
+        if let Some(timestamps) = segment.timestamps {
+            self.note_timestamp(timestamps, position);
+        }
+        self.take_in(now, position, packet, segment);
+    }
+
+    /// What a segment with data, a SYN or a FIN means for the receiving half.
+    fn take_in(&mut self, now: Instant, position: Position, packet: &Packet, segment: &Segment) {
+        let delivered = self.receiver.delivered();
+        self.receiver.on_segment(now, position, segment, self.sender.rtt().srtt());
+        if segment.payload > 0 {
+            let more = self.receiver.delivered() > delivered;
+            self.note_data(now, packet, more);
+        }
+    }
+
+    /// A segment without data on an open connection; a short way if it is the next ACK.
     #[inline(never)]
     fn hear_ack(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
         let now = cx.now();
+        let una = self.sender.una();
         let window = u64::from(segment.window) << self.agreed.peer_shift;
-        let una = Wire::from_position(self.sender.una(), self.initial);
-        let acked = segment.ack.map_or(0, |ack| ack.ahead_of(una));
-        let echo = segment.timestamps.filter(|_| self.agreed.timestamps);
-        let rtt = echo.map(|timestamps| since_tick(now, timestamps.echo));
-        let predicted = segment.sack.is_empty()
-            && u64::try_from(acked)
-                .is_ok_and(|acked| acked > 0 && self.sender.on_next_ack(now, acked, window, rtt));
-        if !predicted {
+        let ahead = |ack: Wire| ack.ahead_of(Wire::from_position(una, self.initial));
+        let acked = segment.ack.and_then(|ack| u64::try_from(ahead(ack)).ok());
+        let Some(acked) = acked.filter(|acked| una + acked <= self.sender.max()) else {
             self.on_segment(cx, packet, segment);
             return;
+        };
+        let echo = segment.timestamps.filter(|_| self.agreed.timestamps);
+        let rtt = echo.map(|timestamps| since_tick(now, timestamps.echo));
+        let is_next = acked > 0 && segment.sack.is_empty();
+        if is_next && self.sender.on_next_ack(now, acked, window, rtt) {
+            self.note_ack(now);
+        } else {
+            self.on_ack(now, segment, una + acked);
         }
-        self.note_ack(now);
         if let Some(timestamps) = segment.timestamps {
-            self.note_timestamp(timestamps, self.receiver.next());
+            let next = self.receiver.next();
+            self.note_timestamp(timestamps, segment.seq.to_position(self.peer_initial, next));
         }
         self.respond(cx);
     }
@@ -289,12 +316,7 @@ impl Endpoint {
             self.facts.established = Some(now);
         }
         if segment.sequence_length() > 0 {
-            let delivered = self.receiver.delivered();
-            self.receiver.on_segment(now, position, segment, self.sender.rtt().srtt());
-            if segment.payload > 0 {
-                let more = self.receiver.delivered() > delivered;
-                self.note_data(now, packet, more);
-            }
+            self.take_in(now, position, packet, segment);
         }
         self.flush(cx);
     }
@@ -340,6 +362,7 @@ impl Endpoint {
         self.receiver.negotiated(scaling, payload);
     }
 
+    #[inline(never)]
     fn on_ack(&mut self, now: Instant, segment: &Segment, position: Position) {
         let anchor = self.sender.una();
         let shift = if segment.syn { 0 } else { self.agreed.peer_shift };
@@ -459,9 +482,10 @@ impl Endpoint {
     #[inline(never)]
     fn report_holes(&self, packet: &mut Packet) {
         if self.agreed.sack {
-            let segment = packet.segment_mut();
-            self.receiver.report_holes(&mut segment.sack, self.peer_initial);
-            packet.bytes = segment.ip_bytes();
+            let blocks = &mut packet.segment_mut().sack;
+            self.receiver.report_holes(blocks, self.peer_initial);
+            let bytes = blocks.option_bytes();
+            packet.bytes += bytes;
         }
     }
 

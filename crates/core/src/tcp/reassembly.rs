@@ -35,17 +35,15 @@ impl Reassembly {
         if start >= end {
             return;
         }
-        let first = self.ranges.partition_point(|range| range.1 < start);
-        let stays_apart = self.ranges.get(first + 1).is_none_or(|next| next.0 > end);
-        // Mostly the newest range goes on.
-        if let Some(range) = self.ranges.get_mut(first)
-            && range.0 <= start
-            && stays_apart
+        // Mostly the newest range goes on, and is the last.
+        if let Some(range) = self.ranges.last_mut()
+            && (range.0..=range.1).contains(&start)
             && self.recent.first() == Some(&range.0)
         {
             range.1 = range.1.max(end);
             return;
         }
+        let first = self.ranges.partition_point(|range| range.1 < start);
         let mut after = first;
         while let Some(&(range_start, range_end)) = self.ranges.get(after) {
             if range_start > end {
@@ -82,8 +80,11 @@ impl Reassembly {
     /// Ranges for a SACK option, newest first.
     pub fn newest(&self) -> impl Iterator<Item = (Position, Position)> + '_ {
         self.recent.iter().filter_map(|&start| {
-            let place = self.ranges.binary_search_by_key(&start, |range| range.0).ok()?;
-            Some(self.ranges[place])
+            let last = self.ranges.last().filter(|last| last.0 == start);
+            last.copied().or_else(|| {
+                let place = self.ranges.binary_search_by_key(&start, |range| range.0).ok()?;
+                Some(self.ranges[place])
+            })
         })
     }
 }

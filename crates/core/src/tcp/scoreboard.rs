@@ -50,6 +50,9 @@ pub(super) struct Scoreboard {
     waiting: Sliding<Position>,
     sacked_bytes: u64,
     sacked: Sliding<(Position, Position)>,
+    /// Place of the segment after the last one that was marked: what is reported next mostly starts
+    /// there.
+    marked: usize,
 }
 
 /// RFC 5681: so many duplicates mean loss.
@@ -145,6 +148,7 @@ impl Scoreboard {
             }
         }
         self.leave(arrived);
+        self.marked = self.marked.saturating_sub(arrived);
         let known = self.waiting.partition_point(|&start| start < una);
         self.waiting.leave(known);
         let arrived = self.sacked.partition_point(|range| range.1 <= una);
@@ -263,12 +267,15 @@ impl Scoreboard {
         if start >= end {
             return marked_to;
         }
-        let mut place = self.segments.partition_point(|segment| segment.start < start);
-        while let Some(segment) = self.segments.get_mut(place) {
+        let follows = self.segments.get(self.marked).is_some_and(|segment| segment.start == start);
+        if !follows {
+            self.marked = self.segments.partition_point(|segment| segment.start < start);
+        }
+        while let Some(segment) = self.segments.get_mut(self.marked) {
             if segment.end > end {
                 break;
             }
-            place += 1;
+            self.marked += 1;
             marked_to = segment.end;
             if segment.sacked {
                 continue;

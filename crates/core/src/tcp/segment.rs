@@ -106,6 +106,15 @@ impl SackBlocks {
         self.count == 0
     }
 
+    /// Bytes of the padded option.
+    #[must_use]
+    pub fn option_bytes(&self) -> u32 {
+        match u32::from(self.count) {
+            0 => 0,
+            blocks => 4 + 8 * blocks,
+        }
+    }
+
     /// The blocks, newest first.
     pub fn iter(&self) -> impl Iterator<Item = (Wire, Wire)> + '_ {
         let number = |bytes| Wire(u32::from_be_bytes(bytes));
@@ -132,11 +141,7 @@ impl Segment {
             4 + if offer.window_shift.is_some() { 4 } else { 0 } + if offer.sack { 4 } else { 0 }
         });
         let timestamps = if self.timestamps.is_some() { TIMESTAMP_OPTION_BYTES } else { 0 };
-        let sack = match u32::from(self.sack.count) {
-            0 => 0,
-            blocks => 4 + 8 * blocks,
-        };
-        offer + timestamps + sack
+        offer + timestamps + self.sack.option_bytes()
     }
 
     /// Size at the IP layer.
