@@ -162,6 +162,9 @@ impl Selective {
 
     /// Section 7.2: whether a tail loss probe may be scheduled.
     pub(super) fn may_probe(&self) -> bool {
+        if self.calm {
+            return self.rack.is_some() && self.board.pipe() > 0;
+        }
         self.rack.is_some()
             && self.phase == Phase::Open
             && self.probe.is_none()

@@ -212,7 +212,16 @@ impl Connections {
     }
 
     /// Forgets connections that are over.
+    #[inline]
     pub(super) fn settle(&mut self) {
+        if self.live.iter().any(Connection::is_over) {
+            self.forget();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn forget(&mut self) {
         while let Some(place) = self.live.iter().position(Connection::is_over) {
             let Connection { endpoint, .. } = self.live.remove(place);
             self.past.add(&endpoint);

@@ -68,9 +68,9 @@ impl Avoidance for Cubic {
             (target - cwnd) / cwnd * segments
         };
         let bytes = growth * segment + self.byte_fraction;
-        let whole = libm::floor(bytes);
-        self.byte_fraction = bytes - whole;
-        window.cwnd += whole as u64;
+        let whole = bytes as u64;
+        self.byte_fraction = bytes - whole as f64;
+        window.cwnd += whole;
     }
 
     #[expect(
