@@ -5,12 +5,12 @@
 //! Not modelled: simultaneous open, reset, urgent data, ECN, checksums (the channel decides what is
 //! damaged), and options other than those of [`Segment`].
 
+mod emitting;
+
 use super::config::Config;
-use super::exchange::{Ack, Outgoing, Run};
+use super::exchange::Ack;
 use super::receiver::{Receiver, WINDOW_SHIFT_MAX};
-use super::segment::{
-    HEADER_BYTES, Offer, SACK_BLOCKS_MAX, Segment, TIMESTAMP_OPTION_BYTES, Timestamps,
-};
+use super::segment::{Offer, SACK_BLOCKS_MAX, Segment, TIMESTAMP_OPTION_BYTES, Timestamps};
 use super::sender::Sender;
 use super::seq::{Position, Wire};
 use crate::engine::{Count, Cx, Engine, Ledger};
@@ -36,16 +36,6 @@ pub struct Facts {
     pub one_way_delay_sum: Duration,
     /// The largest one-way delay of a segment with data.
     pub one_way_delay_max: Duration,
-}
-
-/// What the segments have in common that leave at one moment.
-#[derive(Clone, Copy, Debug)]
-struct Heading {
-    ack: Wire,
-    window: u16,
-    timestamps: Option<Timestamps>,
-    /// Size at the IP layer without payload.
-    bytes: u32,
 }
 
 /// What both ends can do.
@@ -405,187 +395,6 @@ impl Endpoint {
         } else if self.opens {
             self.send(cx);
         }
-    }
-
-    /// [`Endpoint::flush`] once the peer was heard. Every segment carries the latest acknowledgement,
-    /// so an ACK of its own follows only if nothing else went out.
-    #[inline]
-    fn respond(&mut self, cx: &mut Cx<'_>) {
-        if !self.sender.is_idle() {
-            self.send(cx);
-        }
-        if self.receiver.wants_ack(cx.now()) {
-            self.facts.acks_sent += 1;
-            self.emit_ack(cx);
-        }
-    }
-
-    #[inline(never)]
-    fn send(&mut self, cx: &mut Cx<'_>) {
-        let run = self.sender.full_segments(cx.now());
-        if run.count > 0 {
-            self.emit_run(cx, run);
-        }
-        if !run.is_all {
-            self.send_singly(cx);
-        }
-    }
-
-    #[inline(never)]
-    fn send_singly(&mut self, cx: &mut Cx<'_>) {
-        let now = cx.now();
-        while let Some(Outgoing { position, payload, syn, fin }) = self.sender.next_segment(now) {
-            if syn {
-                self.emit_syn(cx);
-            } else {
-                self.emit_alone(cx, position, payload, fin);
-            }
-        }
-    }
-
-    fn emit_run(&mut self, cx: &mut Cx<'_>, run: Run) {
-        let heading = self.heading(cx.now());
-        let (mut position, mut id) = (run.start, self.next_id);
-        for _ in 0..run.count {
-            let packet = self.written(cx, id, &heading, position, run.payload);
-            cx.pass(Self::NET, packet);
-            id = id.next();
-            position += u64::from(run.payload);
-        }
-        self.next_id = id;
-        self.packets_sent += run.count;
-        self.bytes_sent += run.count * u64::from(heading.bytes + u32::from(run.payload));
-    }
-
-    /// One segment with data or a FIN.
-    fn emit_alone(&mut self, cx: &mut Cx<'_>, position: Position, payload: u16, fin: bool) {
-        let heading = self.heading(cx.now());
-        let mut packet = self.written(cx, self.next_id, &heading, position, payload);
-        packet.segment_mut().fin = fin;
-        if payload == 0 {
-            self.report_holes(&mut packet);
-        }
-        self.pass(cx, packet);
-    }
-
-    #[inline(never)]
-    fn emit_ack(&mut self, cx: &mut Cx<'_>) {
-        let heading = self.heading(cx.now());
-        let mut packet = self.written(cx, self.next_id, &heading, self.sender.max(), 0);
-        if self.receiver.has_holes() {
-            self.report_holes(&mut packet);
-        }
-        self.pass(cx, packet);
-    }
-
-    /// Blocks would push a full segment over the path's MTU; they ride on pure ACKs.
-    #[inline(never)]
-    fn report_holes(&self, packet: &mut Packet) {
-        if self.agreed.sack {
-            let blocks = &mut packet.segment_mut().sack;
-            self.receiver.report_holes(blocks, self.peer_initial);
-            let bytes = blocks.option_bytes();
-            packet.bytes += bytes;
-        }
-    }
-
-    /// What the segments of one moment have in common.
-    #[inline(always)]
-    fn heading(&mut self, now: Instant) -> Heading {
-        let (ack, window) = self.receiver.acknowledge();
-        self.acked_to = ack;
-        let stamped = self.agreed.timestamps;
-        Heading {
-            ack: Wire::from_position(ack, self.peer_initial),
-            window,
-            timestamps: if stamped { Some(self.timestamps(now)) } else { None },
-            bytes: HEADER_BYTES + if stamped { TIMESTAMP_OPTION_BYTES } else { 0 },
-        }
-    }
-
-    /// A segment written in its place, field by field: one that is put together elsewhere and copied
-    /// at once stalls the processor until its parts have reached memory.
-    #[inline(always)]
-    fn written(
-        &self,
-        cx: &mut Cx<'_>,
-        id: PacketId,
-        heading: &Heading,
-        position: Position,
-        payload: u16,
-    ) -> Box<Packet> {
-        let mut packet = cx.make();
-        packet.id = id;
-        packet.born = cx.now();
-        packet.flow = self.flow;
-        packet.bytes = heading.bytes + u32::from(payload);
-        let segment = packet.segment_mut();
-        segment.connection = self.connection;
-        segment.seq = Wire::from_position(position, self.initial);
-        segment.syn = false;
-        segment.fin = false;
-        segment.payload = payload;
-        segment.ack = Some(heading.ack);
-        segment.window = heading.window;
-        segment.offer = None;
-        segment.timestamps = heading.timestamps;
-        segment.sack.clear();
-        packet
-    }
-
-    fn timestamps(&self, now: Instant) -> Timestamps {
-        Timestamps { value: tick(now), echo: self.timestamp_recent }
-    }
-
-    /// Sends the SYN, or the answer to one.
-    #[cold]
-    #[inline(never)]
-    fn emit_syn(&mut self, cx: &mut Cx<'_>) {
-        let now = cx.now();
-        let stamped = self.agreed.timestamps || self.offers_timestamps();
-        let mut packet = cx.make();
-        packet.id = self.next_id;
-        packet.born = now;
-        packet.flow = self.flow;
-        let segment = packet.segment_mut();
-        *segment = Segment {
-            connection: self.connection,
-            seq: self.initial,
-            syn: true,
-            window: self.receiver.unscaled_window(),
-            offer: Some(self.offer()),
-            timestamps: stamped.then(|| self.timestamps(now)),
-            ..Segment::default()
-        };
-        if self.heard {
-            let (ack, window) = self.receiver.acknowledge_syn();
-            self.acked_to = ack;
-            segment.ack = Some(Wire::from_position(ack, self.peer_initial));
-            segment.window = window;
-        }
-        packet.bytes = segment.ip_bytes();
-        self.pass(cx, packet);
-    }
-
-    #[inline(always)]
-    fn pass(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>) {
-        self.next_id = self.next_id.next();
-        self.packets_sent += 1;
-        self.bytes_sent += u64::from(packet.bytes);
-        cx.pass(Self::NET, packet);
-    }
-
-    /// A SYN offers everything; the answer to one offers what both can do (RFC 7323, section 2.2).
-    fn offer(&self) -> Offer {
-        Offer {
-            mss: self.config.mss,
-            window_shift: self.receiver.scales().then_some(self.receiver.shift()),
-            sack: if self.heard { self.agreed.sack } else { self.config.sack },
-        }
-    }
-
-    fn offers_timestamps(&self) -> bool {
-        self.config.timestamps && !self.heard
     }
 }
 

@@ -332,8 +332,13 @@ impl Scoreboard {
 
     /// The segment that starts at `start`, if it is still outstanding and missing.
     pub(super) fn missing_at(&self, start: Position) -> Option<&Sent> {
-        let place = self.segments.binary_search_by_key(&start, |segment| segment.start).ok()?;
-        self.segments.get(place).filter(|segment| !segment.sacked)
+        // The first that is missing is mostly the first of all.
+        let first = self.segments.first().filter(|first| first.start == start);
+        let missing = first.or_else(|| {
+            let place = self.segments.binary_search_by_key(&start, |segment| segment.start).ok()?;
+            self.segments.get(place)
+        });
+        missing.filter(|segment| !segment.sacked)
     }
 
     /// The segment that starts at `start` is lost (again).

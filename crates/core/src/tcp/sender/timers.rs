@@ -1,0 +1,92 @@
+//! The retransmission timer (RFC 6298), and what is due at which moment.
+
+use super::{Recovery, Sender};
+use crate::time::Instant;
+
+impl Sender {
+    /// RFC 6298, 5.1: starts the timer unless it is running.
+    pub(super) fn start_timer(&mut self, now: Instant) {
+        if self.timeout_at.is_none() {
+            self.timeout_at = Some(self.rtt.deadline(now));
+        }
+    }
+
+    /// RFC 6298, 5.2 and 5.3: with data outstanding the timers start anew, else they stop.
+    pub(super) fn restart_timers(&mut self, now: Instant) {
+        let outstanding = self.una < self.max;
+        self.timeout_at = outstanding.then(|| self.rtt.deadline(now));
+        self.probe_at = (outstanding && self.probes).then(|| self.probe_time(now));
+    }
+
+    /// When to call [`Sender::on_time`] if no ACK comes.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        if self.is_idle() {
+            debug_assert!(self.timeout_at.or(self.probe_at).is_none(), "nothing is outstanding");
+            return None;
+        }
+        let timer = self.timeout_at.or_else(|| self.persist_at());
+        if !self.probes {
+            return timer;
+        }
+        let Recovery::Selective(selective) = &self.recovery else { return timer };
+        let timer = earlier(timer, self.probe_due_at(selective));
+        earlier(timer, selective.detection_deadline())
+    }
+
+    /// Does what is due: detection, a probe, or a time-out.
+    pub fn on_time(&mut self, now: Instant) {
+        let due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
+        let mut probe_due = false;
+        if let Recovery::Selective(selective) = &mut self.recovery {
+            if due(selective.detection_deadline()) {
+                let began =
+                    selective.detect_by_time(now, self.max, self.una, &mut self.control, &self.rtt);
+                self.counters.fast_recoveries += u64::from(began);
+            }
+            let may_probe = selective.may_probe();
+            probe_due = may_probe && (due(self.probe_at) || due(self.timeout_at));
+        }
+        if probe_due {
+            self.probe_due = true;
+            self.probe_at = None;
+            self.timeout_at = Some(self.rtt.deadline(now));
+        } else if due(self.timeout_at) {
+            self.time_out(now);
+        } else if self.timeout_at.is_none() && due(self.persist_at()) {
+            self.window_probe_due = true;
+            self.rtt.back_off();
+        }
+    }
+
+    /// The retransmission timer expired (RFC 6298, 5.4 to 5.6; RFC 5681, 3.1).
+    fn time_out(&mut self, now: Instant) {
+        self.rtt.back_off();
+        self.timeout_at = Some(self.rtt.deadline(now));
+        self.probe_at = None;
+        self.timed = None;
+        if self.una == 0 {
+            self.counters.timeouts += 1;
+            self.control.syn_lost();
+            self.nxt = 0;
+            return;
+        }
+        let window_closed = self.edge <= self.una;
+        if !window_closed {
+            self.counters.timeouts += 1;
+            let repeated = self.timeouts_in_a_row > 0;
+            self.control.timed_out(self.max - self.una, repeated);
+            self.timeouts_in_a_row += 1;
+        }
+        self.resend_everything();
+        // With SACK, the probe that was refused is among the lost segments.
+        self.window_probe_due = window_closed && matches!(self.recovery, Recovery::Cumulative(_));
+    }
+}
+
+fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
