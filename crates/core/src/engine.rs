@@ -63,7 +63,9 @@ pub struct Cx<'a> {
 pub struct Outbox {
     /// What was sent first. Most calls send one packet at most, which then needs no list.
     first: Option<(Socket, Box<Packet>)>,
-    /// What was sent after it; nothing if there is no first.
+    /// What was sent after it, as many do that answer an ACK; nothing if there is no first.
+    second: Option<(Socket, Box<Packet>)>,
+    /// What was sent after that; nothing if there is no second.
     more: VecDeque<(Socket, Box<Packet>)>,
     #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
     spare: Vec<Box<Packet>>,
@@ -85,8 +87,11 @@ impl Outbox {
     #[inline]
     pub(crate) fn next(&mut self) -> Option<(Socket, Box<Packet>)> {
         let first = self.first.take()?;
-        if !self.more.is_empty() {
-            self.first = self.more.pop_front();
+        if self.second.is_some() {
+            self.first = self.second.take();
+            if !self.more.is_empty() {
+                self.second = self.more.pop_front();
+            }
         }
         Some(first)
     }
@@ -95,6 +100,8 @@ impl Outbox {
     fn push(&mut self, from: Socket, packet: Box<Packet>) {
         if self.first.is_none() {
             self.first = Some((from, packet));
+        } else if self.second.is_none() {
+            self.second = Some((from, packet));
         } else {
             self.more.push_back((from, packet));
         }
@@ -267,6 +274,24 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_sent_comes_in_that_order() {
+        let (mut outbox, mut sent, mut came) = (Outbox::new(), 0, 0);
+        for (sends, takes) in [(1, 1), (2, 1), (3, 2), (5, 1), (0, 4), (1, 0), (2, 6)] {
+            for _ in 0..sends {
+                let packet = Packet { bytes: sent, ..Packet::default() };
+                outbox.push(Socket::of(NodeId(sent)), Box::new(packet));
+                sent += 1;
+            }
+            for (node, _, packet) in outbox.drain().take(takes) {
+                assert_eq!((node, packet.bytes), (NodeId(came), came));
+                came += 1;
+            }
+        }
+        assert_eq!((sent, came), (14, 14));
+        assert!(outbox.next().is_none());
+    }
 
     #[test]
     fn books_balance_in_packets_and_in_bytes() {

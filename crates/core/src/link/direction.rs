@@ -4,11 +4,12 @@
 //! a strict transmitter starts it at max(now, end of the packet before), and propagation adds a
 //! delay. So such a direction schedules no "transmission ended" event; the only event is the delivery.
 //! What waits, what is being sent and what is in flight follow from one mark in a ring of packets,
-//! brought up to date when somebody asks. A discipline that decides at departure pays for one event
+//! brought up to date when somebody asks; a queue that lets a packet in even if nobody left since does
+//! not. A discipline that decides at departure pays for one event
 //! more: its next packet is chosen when the transmitter becomes free, and joins the ring as it starts.
 
 use super::{
-    Channel, Framing, Head, Load, Occupancy, Propagation, Queued, Slot, Tail, Transmitter,
+    Channel, Framing, Head, Load, Occupancy, Propagation, Queued, Slot, Tail, Transmitter, Waiting,
 };
 use crate::engine::{Count, Cx, Engine, Ledger};
 use crate::packet::{FlowId, Packet, Port};
@@ -57,8 +58,8 @@ pub struct DirectionConfig {
 #[derive(Debug, Default)]
 struct OnTheWay {
     arrival: Instant,
-    /// If another packet waits by then, it starts at that moment.
-    departure: Instant,
+    /// When its first bit is sent.
+    start: Instant,
     /// As in the packet, which lies elsewhere in memory.
     flow: FlowId,
     bytes: u32,
@@ -71,6 +72,19 @@ impl OnTheWay {
     fn load(&self) -> Load {
         let Self { flow, bytes, frame_bits, .. } = *self;
         Load { flow, bytes, link_bytes: link_bytes(frame_bits) }
+    }
+}
+
+/// What of the line is not marked as started, from its front.
+struct NotStarted<'a> {
+    line: &'a Ring<OnTheWay>,
+    started: u64,
+}
+
+impl Waiting for NotStarted<'_> {
+    #[inline]
+    fn after(&self, first: u64) -> impl Iterator<Item = Load> {
+        (self.started + first..self.line.came()).map(|position| self.line.at(position).load())
     }
 }
 
@@ -138,11 +152,10 @@ pub struct Direction {
     /// When there is something to do: the arrival of the first packet of `line` or, if that is sooner
     /// and it is waited for, the moment when the transmitter becomes free.
     due: Option<Instant>,
-    /// The position in `line` that follows the last packet whose first bit was sent. All counters of
-    /// what was sent follow from what started: at most one of these packets is still being sent.
+    /// The position in `line` that follows the last packet whose first bit was sent, as of the last
+    /// time that it mattered ([`Direction::catch_up`]). All counters of what was sent follow from what
+    /// started: at most one of these packets is still being sent.
     started: u64,
-    /// When the last packet that started did so, and when its last bit is sent.
-    sending: Slot,
     /// Bits on the link of the packets that started.
     started_bits: u64,
     received: Count,
@@ -171,7 +184,6 @@ impl Direction {
             line: Ring::default(),
             due: None,
             started: 0,
-            sending: Slot { start: Instant::START, departure: Instant::START },
             started_bits: 0,
             received: Count::default(),
             delivered_bytes: 0,
@@ -195,11 +207,13 @@ impl Direction {
         let started_bytes = self.received.bytes - lost_in_queue - waiting.bytes;
         let delivered = self.delivered();
         let arrived = delivered.plus(damaged);
-        let being_sent = (self.sending.departure > now && self.started > self.line.left())
-            .then(|| self.line.at(self.started - 1));
+        // Who waits starts as the packet before ends.
+        let is_sending = self.started < self.line.came() || self.transmitter.free_at() > now;
+        let being_sent =
+            (is_sending && self.started > self.line.left()).then(|| self.line.at(self.started - 1));
         let (sending_packets, sending_bytes, sending_bits, idle_from) = match being_sent {
-            Some(OnTheWay { bytes, frame_bits, .. }) => {
-                (1, u64::from(*bytes), u64::from(*frame_bits), self.sending.start)
+            Some(OnTheWay { bytes, frame_bits, start, .. }) => {
+                (1, u64::from(*bytes), u64::from(*frame_bits), *start)
             }
             None => (0, 0, 0, self.transmitter.free_at()),
         };
@@ -223,26 +237,20 @@ impl Direction {
     }
 
     /// Marks as started what is due by `now`. What waits is what is not marked.
-    #[inline(always)]
-    fn start_due(&mut self, now: Instant) {
-        while self.sending.departure <= now && self.started < self.line.came() {
-            let start = self.sending.departure;
-            let next = self.line.at(self.started);
-            self.started += 1;
-            self.started_bits += u64::from(next.frame_bits);
-            self.sending = Slot { start, departure: next.departure };
-            // A discipline that decides at departure lets a packet go as it starts: none is unmarked.
-            if let Queue::Tail(tail) = &mut self.queue {
-                tail.leave(start, next.load());
-            }
-        }
-    }
-
-    /// [`Direction::start_due`] for those who seldom need it.
     #[cold]
     #[inline(never)]
     fn catch_up(&mut self, now: Instant) {
-        self.start_due(now);
+        // A discipline that decides at departure lets a packet go as it starts: none is unmarked.
+        let Queue::Tail(tail) = &mut self.queue else { return };
+        let Self { line, started, started_bits, .. } = self;
+        let mut bits = 0;
+        let due = (*started..line.came()).map(|position| line.at(position));
+        let due = due.take_while(|next| next.start <= now).inspect(|next| {
+            *started += 1;
+            bits += u64::from(next.frame_bits);
+        });
+        tail.leave(due.map(|next| (next.start, next.load())));
+        *started_bits += bits;
     }
 
     #[cold]
@@ -330,14 +338,14 @@ impl Direction {
             let slot = self.transmitter.take(now, Bits(frame_bits.into()));
             cx.trace(slot.start, EventKind::Transmitted, &packet);
             self.send(slot, packet, frame_bits);
-            self.start(slot, frame_bits);
+            self.mark_last(frame_bits);
         }
     }
 
     /// Gives a packet its way from the transmitter on: channel, propagation.
     #[inline(always)]
     fn send(&mut self, slot: Slot, packet: Box<Packet>, frame_bits: u32) {
-        let Slot { departure, .. } = slot;
+        let Slot { start, departure } = slot;
         let damaged = self.channel.damages(Bits(frame_bits.into()));
         let arrival = self.propagation.arrival(departure);
         if self.due.is_none() {
@@ -345,23 +353,32 @@ impl Direction {
         }
         let Packet { flow, bytes, .. } = *packet;
         let packet = Some(packet);
-        self.line.push_back(OnTheWay {
-            arrival,
-            departure,
-            flow,
-            bytes,
-            frame_bits,
-            damaged,
-            packet,
-        });
+        self.line.push_back(OnTheWay { arrival, start, flow, bytes, frame_bits, damaged, packet });
     }
 
-    /// The packet that came last starts at once.
+    /// Lets a packet in, or tells why not, by what waits at this very moment. The load comes in pieces,
+    /// which fit registers.
+    #[cold]
+    #[inline(never)]
+    fn admit(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        bytes: u32,
+        link_bytes: u32,
+        start: Instant,
+    ) -> Result<(), DropCause> {
+        self.catch_up(now);
+        let Queue::Tail(tail) = &mut self.queue else { return Ok(()) };
+        let waiting = NotStarted { line: &self.line, started: self.started };
+        tail.admit(now, Load { flow, bytes, link_bytes }, start, &waiting)
+    }
+
+    /// The packet that came last starts at once, and the queue did not count it.
     #[inline]
-    fn start(&mut self, slot: Slot, frame_bits: u32) {
+    fn mark_last(&mut self, frame_bits: u32) {
         self.started = self.line.came();
         self.started_bits += u64::from(frame_bits);
-        self.sending = slot;
     }
 
     #[inline]
@@ -372,8 +389,7 @@ impl Direction {
     /// The first packet of the line has arrived.
     #[inline(always)]
     fn arrive(&mut self, cx: &mut Cx<'_>) {
-        // The mark is moved no sooner than it matters: here nobody may have asked since the packet
-        // was let in.
+        // The mark is moved no sooner than it matters.
         if self.started == self.line.left() {
             self.catch_up(cx.now());
         }
@@ -399,20 +415,17 @@ impl Engine for Direction {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         debug_assert_eq!(port, Self::IN, "packets enter a direction at one end");
         let now = cx.now();
-        // On both sides of a branch, or the two counts become one wide addition, whose operand is put
-        // together first.
-        self.received.packets += 1;
-        self.start_due(now);
-        self.received.bytes += u64::from(packet.bytes);
-        let Queue::Tail(_) = self.queue else {
+        self.received.add(packet.bytes);
+        if let Queue::Head(_) = self.queue {
             self.push(cx, packet);
             return;
-        };
+        }
         let Size { bytes, frame_bits, link_bytes } = self.size(packet.bytes);
         let start = self.transmitter.start(now);
         let Queue::Tail(tail) = &mut self.queue else { return };
         let load = Load { flow: packet.flow, bytes, link_bytes };
-        if let Err(cause) = tail.admit(now, load, start) {
+        let sure = tail.admit_if_sure(now, load, start);
+        if !sure && let Err(cause) = self.admit(now, load.flow, bytes, link_bytes, start) {
             self.drop(cx, cause, packet);
             return;
         }
@@ -420,8 +433,8 @@ impl Engine for Direction {
         cx.trace(now, EventKind::Enqueued, &packet);
         cx.trace(slot.start, EventKind::Transmitted, &packet);
         self.send(slot, packet, frame_bits);
-        if start <= now {
-            self.start(slot, frame_bits);
+        if !sure && start <= now {
+            self.mark_last(frame_bits);
         }
     }
 

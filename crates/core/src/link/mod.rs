@@ -15,6 +15,7 @@ pub use direction::{Counters, Direction, DirectionConfig, Queue};
 pub use framing::{Cells, Framing};
 pub use processor::{Processor, ProcessorConfig, ProcessorCounters};
 pub use propagation::Propagation;
+use queue::Waiting;
 pub use queue::{
     CoDel, CoDelConfig, DropTail, EarlyPacketDiscard, FqCoDel, FqCoDelConfig, Head, Limit, Load,
     Occupancy, PerFlow, Queued, Ratio, Red, RedConfig, SelectiveDrop, StrictPriority, Tail, Unit,

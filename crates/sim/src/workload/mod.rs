@@ -62,6 +62,42 @@ macro_rules! each {
     };
 }
 
+/// Nothing of one engine is put up where another is called.
+#[inline(never)]
+fn input_apart<E: Engine>(
+    engine: &mut E,
+    cx: &mut Cx<'_>,
+    port: Port,
+    packet: Box<Packet>,
+) -> Option<Instant> {
+    engine.input_and_ask(cx, port, packet)
+}
+
+#[inline(never)]
+fn wake_apart<E: Engine>(engine: &mut E, cx: &mut Cx<'_>) -> Option<Instant> {
+    engine.wake_and_ask(cx)
+}
+
+impl Node {
+    /// [`Engine::input_and_ask`] of what is no direction. Apart from it, the directions' code, where most
+    /// calls go, keeps its values in registers, and what chooses among the others is not asked.
+    #[inline(never)]
+    fn input_of_others(
+        &mut self,
+        cx: &mut Cx<'_>,
+        port: Port,
+        packet: Box<Packet>,
+    ) -> Option<Instant> {
+        each!(self, engine => input_apart(&mut **engine, cx, port, packet))
+    }
+
+    /// [`Engine::wake_and_ask`], likewise.
+    #[inline(never)]
+    fn wake_of_others(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
+        each!(self, engine => wake_apart(&mut **engine, cx))
+    }
+}
+
 impl Engine for Node {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         each!(self, engine => engine.input(cx, port, packet));
@@ -81,11 +117,17 @@ impl Engine for Node {
         port: Port,
         packet: Box<Packet>,
     ) -> Option<Instant> {
-        each!(self, engine => engine.input_and_ask(cx, port, packet))
+        match self {
+            Self::Direction(direction) => direction.input_and_ask(cx, port, packet),
+            other => other.input_of_others(cx, port, packet),
+        }
     }
 
     fn wake_and_ask(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
-        each!(self, engine => engine.wake_and_ask(cx))
+        match self {
+            Self::Direction(direction) => direction.wake_and_ask(cx),
+            other => other.wake_of_others(cx),
+        }
     }
 
     fn ledger(&self) -> Ledger {

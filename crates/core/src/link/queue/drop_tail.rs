@@ -24,6 +24,24 @@ impl DropTail {
         self.limit.admit(&self.waiting, load, wait)
     }
 
+    /// See [`super::Tail::admit_if_sure`].
+    #[inline]
+    pub(super) fn admit_if_sure(&mut self, load: Load, wait: Duration) -> bool {
+        let sure = wait == Duration::ZERO
+            || (self.waiting.has_been_more_with(load)
+                && self.limit.has_room(&self.waiting, load, wait));
+        if sure {
+            self.waiting.pass(load);
+        }
+        sure
+    }
+
+    /// Counts packets whose transmission starts.
+    #[inline]
+    pub(super) fn leave_all(&mut self, loads: impl Iterator<Item = Load>) {
+        self.waiting.leave_all(loads);
+    }
+
     /// Counts a packet that starts to wait.
     #[inline]
     pub fn enter(&mut self, load: Load) {

@@ -43,6 +43,12 @@ pub struct Load {
     pub link_bytes: u32,
 }
 
+/// What waits, packet by packet, in order.
+pub(super) trait Waiting {
+    /// Those after the `first` ones.
+    fn after(&self, first: u64) -> impl Iterator<Item = Load>;
+}
+
 /// A packet in a [`Head`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queued {
@@ -77,12 +83,37 @@ pub struct Occupancy {
 }
 
 impl Occupancy {
+    /// Whether there waits, with one packet more, no more than ever did. Where some are counted that wait
+    /// no longer, a yes is still true.
+    #[inline]
+    fn has_been_more_with(&self, load: Load) -> bool {
+        self.bytes + u64::from(load.bytes) <= self.bytes_max
+    }
+
     /// Counts a packet that starts to wait.
     pub fn enter(&mut self, load: Load) {
         self.packets += 1;
         self.bytes += u64::from(load.bytes);
         self.link_bytes += u64::from(load.link_bytes);
         self.bytes_max = self.bytes_max.max(self.bytes);
+    }
+
+    /// Counts a packet that waits for nobody, among those that wait.
+    #[inline]
+    fn pass(&mut self, load: Load) {
+        self.packets += 1;
+        self.bytes += u64::from(load.bytes);
+        self.link_bytes += u64::from(load.link_bytes);
+    }
+
+    /// Counts packets that no longer wait.
+    #[inline]
+    fn leave_all(&mut self, loads: impl Iterator<Item = Load>) {
+        let mut left = Self::default();
+        loads.for_each(|load| left.pass(load));
+        self.packets -= left.packets;
+        self.bytes -= left.bytes;
+        self.link_bytes -= left.link_bytes;
     }
 
     /// Counts a packet that no longer waits.
@@ -114,13 +145,15 @@ pub enum Tail {
 
 impl Tail {
     /// Whether a packet whose first bit would be sent at `start` is let in, and else why not. A packet
-    /// that waits for nobody needs no room; any other that is let in starts to wait. Call once a
-    /// packet, in order of time, after everything that started until `now` has left.
-    ///
-    /// # Errors
-    /// The cause of the drop.
-    #[inline]
-    pub fn admit(&mut self, now: Instant, load: Load, start: Instant) -> Result<(), DropCause> {
+    /// that waits for nobody needs no room, and is not counted; any other that is let in starts to
+    /// wait. Call once a packet, in order of time, after everything that started until `now` has left.
+    pub(super) fn admit(
+        &mut self,
+        now: Instant,
+        load: Load,
+        start: Instant,
+        waiting: &impl Waiting,
+    ) -> Result<(), DropCause> {
         match self {
             // A packet that starts at once finds nobody waiting: only an average can be against it.
             Self::DropTail(_) | Self::SelectiveDrop(_) if start <= now => Ok(()),
@@ -129,40 +162,43 @@ impl Tail {
                 queue.enter(load);
                 Ok(())
             }
-            Self::SelectiveDrop(queue) => queue.admit_and_enter(load),
+            Self::SelectiveDrop(queue) => {
+                queue.admit(load, waiting)?;
+                queue.enter(load);
+                Ok(())
+            }
             Self::Red(_) | Self::PerFlow(_) | Self::EarlyPacketDiscard(_) => {
-                let Load { flow, bytes, link_bytes } = load;
-                self.admit_apart(now, flow, bytes, link_bytes, start)
+                self.admit_apart(now, load, start)
             }
         }
     }
 
-    /// The first bit of a packet that waited is sent at `at`. Call in order of `at`.
+    /// [`Tail::admit`] where it is sure to let the packet in, although some that started may not have
+    /// left yet; whether it is. So these leave many at a time, when one of them matters. A packet that
+    /// waits for nobody is counted here too, and leaves with them.
     #[inline]
-    pub fn leave(&mut self, at: Instant, load: Load) {
+    pub(super) fn admit_if_sure(&mut self, now: Instant, load: Load, start: Instant) -> bool {
         match self {
-            Self::DropTail(queue) => queue.leave(load),
-            Self::SelectiveDrop(queue) => queue.leave(load),
-            Self::Red(_) | Self::PerFlow(_) | Self::EarlyPacketDiscard(_) => {
-                let Load { flow, bytes, link_bytes } = load;
-                self.leave_apart(at, flow, bytes, link_bytes);
-            }
+            Self::DropTail(queue) => queue.admit_if_sure(load, start.saturating_since(now)),
+            Self::SelectiveDrop(queue) => queue.admit_if_sure(load, start <= now),
+            Self::Red(_) | Self::PerFlow(_) | Self::EarlyPacketDiscard(_) => false,
         }
     }
 
-    /// [`Tail::admit`] of the disciplines that do more, out of the way of those that do little. The
-    /// load comes in pieces, which fit registers.
-    #[cold]
-    #[inline(never)]
-    fn admit_apart(
-        &mut self,
-        now: Instant,
-        flow: FlowId,
-        bytes: u32,
-        link_bytes: u32,
-        start: Instant,
-    ) -> Result<(), DropCause> {
-        let load = Load { flow, bytes, link_bytes };
+    /// The first bits of packets that were counted are sent, each at its instant. Call in their order.
+    #[inline]
+    pub(super) fn leave(&mut self, started: impl Iterator<Item = (Instant, Load)>) {
+        match self {
+            Self::DropTail(queue) => queue.leave_all(started.map(|(_, load)| load)),
+            Self::SelectiveDrop(queue) => queue.leave_all(started.map(|(_, load)| load)),
+            Self::Red(queue) => started.for_each(|(at, load)| queue.leave(at, load)),
+            Self::PerFlow(queue) => started.for_each(|(_, load)| queue.leave(load)),
+            Self::EarlyPacketDiscard(queue) => started.for_each(|(_, load)| queue.leave(load)),
+        }
+    }
+
+    /// [`Tail::admit`] of the disciplines that do more.
+    fn admit_apart(&mut self, now: Instant, load: Load, start: Instant) -> Result<(), DropCause> {
         let wait = start.saturating_since(now);
         match self {
             Self::Red(queue) => queue.admit(now, load, wait)?,
@@ -179,19 +215,6 @@ impl Tail {
             }
         }
         Ok(())
-    }
-
-    /// [`Tail::leave`], likewise.
-    #[cold]
-    #[inline(never)]
-    fn leave_apart(&mut self, at: Instant, flow: FlowId, bytes: u32, link_bytes: u32) {
-        let load = Load { flow, bytes, link_bytes };
-        match self {
-            Self::Red(queue) => queue.leave(at, load),
-            Self::PerFlow(queue) => queue.leave(load),
-            Self::EarlyPacketDiscard(queue) => queue.leave(load),
-            Self::DropTail(_) | Self::SelectiveDrop(_) => {}
-        }
     }
 
     /// What waits.
@@ -267,5 +290,86 @@ impl Head {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.occupancy().packets == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+    use crate::time::Duration;
+    use std::collections::VecDeque;
+
+    /// A queue whose packets each take a millisecond to send, with what it counts and when that starts.
+    struct Line {
+        tail: Tail,
+        counted: VecDeque<(Instant, Load)>,
+        free_at: Instant,
+    }
+
+    impl Waiting for VecDeque<(Instant, Load)> {
+        fn after(&self, first: u64) -> impl Iterator<Item = Load> {
+            self.range(first as usize..).map(|&(_, load)| load)
+        }
+    }
+
+    impl Line {
+        fn leave(&mut self, now: Instant) {
+            let started = self.counted.partition_point(|&(start, _)| start <= now);
+            self.tail.leave(self.counted.drain(..started));
+        }
+
+        fn offer(&mut self, now: Instant, load: Load, lazily: bool) -> Result<(), DropCause> {
+            let start = self.free_at.max(now);
+            let sure = lazily && self.tail.admit_if_sure(now, load, start);
+            if !sure {
+                self.leave(now);
+                self.tail.admit(now, load, start, &self.counted)?;
+            }
+            if sure || start > now {
+                self.counted.push_back((start, load));
+            }
+            self.free_at = start + Duration::from_millis(1);
+            Ok(())
+        }
+    }
+
+    /// Given bursts of packets, some of which wait, expect the same fate for each, and the same count at
+    /// the end, whether packets leave as they start or not before that matters.
+    #[test]
+    fn who_leaves_late_changes_nothing() {
+        let ratio = |value| Ratio::new(value).expect("in range");
+        let share = |limit| Tail::SelectiveDrop(SelectiveDrop::new(limit, ratio(0.5), ratio(0.8)));
+        let tails = [Limit::Bytes(20_000), Limit::LinkBytes(30_000), Limit::Packets(20)]
+            .into_iter()
+            .flat_map(|limit| [Tail::DropTail(DropTail::new(limit)), share(limit)]);
+        let by_time = Tail::DropTail(DropTail::new(Limit::Time(Duration::from_millis(20))));
+        for tail in tails.chain([by_time]) {
+            let mut rng = Rng::stream(1, "tail");
+            let mut lines = [false, true].map(|lazily| {
+                let line =
+                    Line { tail: tail.clone(), counted: VecDeque::new(), free_at: Instant::START };
+                (lazily, line)
+            });
+            let (mut now, mut dropped) = (Instant::START, 0);
+            for _ in 0..20_000 {
+                if rng.below(8) == 0 {
+                    now += Duration::from_millis(rng.below(16));
+                }
+                let bytes = 40 + 10 * rng.below(146) as u32;
+                let flow = FlowId(rng.below(4) as u32);
+                let load = Load { flow, bytes, link_bytes: bytes + 8 };
+                let [eager, late] =
+                    lines.each_mut().map(|(lazily, line)| line.offer(now, load, *lazily));
+                assert_eq!(eager, late, "{tail:?} at {now}");
+                dropped += u32::from(eager.is_err());
+            }
+            let [eager, late] = lines.each_mut().map(|(_, line)| {
+                line.leave(now);
+                *line.tail.occupancy()
+            });
+            assert_eq!(eager, late);
+            assert!((100..15_000).contains(&dropped), "{tail:?} drops {dropped}");
+        }
     }
 }

@@ -7,9 +7,8 @@
 //! that holds exactly the mean share. Like early packet discard, it sees packets and not cells.
 
 use super::flows::ByFlow;
-use super::{Limit, Load, Occupancy, Ratio, Unit};
+use super::{Limit, Load, Occupancy, Ratio, Unit, Waiting};
 use crate::packet::FlowId;
-use crate::time::Duration;
 use crate::trace::DropCause;
 
 /// See the module's description.
@@ -22,7 +21,9 @@ pub struct SelectiveDrop {
     threshold: u64,
     load_ratio: Ratio,
     waiting: Occupancy,
+    /// Of the packets that wait, the first `shared` ones: the rest is counted when shares matter.
     shares: Shares,
+    shared: u64,
 }
 
 /// What each flow has queued, in the unit of the limit.
@@ -62,65 +63,61 @@ impl SelectiveDrop {
         let (unit, most) = limit.counted().expect("a limit in packets or in bytes");
         let threshold = threshold.floor_of(most);
         let (waiting, shares) = (Occupancy::default(), Shares::default());
-        Self { unit, most, threshold, load_ratio, waiting, shares }
-    }
-
-    /// Whether a packet that would wait `wait` for its first bit is let in.
-    #[inline]
-    pub fn admit(&mut self, load: Load, wait: Duration) -> Result<(), DropCause> {
-        if wait == Duration::ZERO {
-            return Ok(());
-        }
-        self.verdict(load.flow, self.unit.of(load))
-    }
-
-    /// Counts a packet that starts to wait.
-    #[inline]
-    pub fn enter(&mut self, load: Load) {
-        self.count(load, self.unit.of(load));
+        Self { unit, most, threshold, load_ratio, waiting, shares, shared: 0 }
     }
 
     /// See [`super::Tail::admit`]; for a packet that has to wait.
-    #[inline]
-    pub(super) fn admit_and_enter(&mut self, load: Load) -> Result<(), DropCause> {
-        let amount = self.unit.of(load);
-        self.verdict(load.flow, amount)?;
-        self.count(load, amount);
-        Ok(())
-    }
-
-    /// Whether a packet that has to wait is let in. To one that waits for nobody the queue is empty,
-    /// and so below any threshold.
-    #[inline]
-    fn verdict(&self, flow: FlowId, amount: u64) -> Result<(), DropCause> {
+    pub(super) fn admit(&mut self, load: Load, waiting: &impl Waiting) -> Result<(), DropCause> {
         let all = self.unit.count(&self.waiting);
-        if all > self.threshold && self.is_over_its_share(flow, all) {
+        if all > self.threshold && self.is_over_its_share(load.flow, all, waiting) {
             return Err(DropCause::SelectiveDrop);
         }
-        if all + amount > self.most {
+        if all + self.unit.of(load) > self.most {
             return Err(DropCause::QueueFull);
         }
         Ok(())
     }
 
-    #[inline]
-    fn count(&mut self, load: Load, amount: u64) {
+    /// Counts a packet that starts to wait.
+    pub(super) fn enter(&mut self, load: Load) {
         self.waiting.enter(load);
-        self.shares.enter(load.flow, amount);
     }
 
-    #[inline(never)]
-    fn is_over_its_share(&self, flow: FlowId, all: u64) -> bool {
+    /// See [`super::Tail::admit_if_sure`]; to a packet that starts at once the queue is empty, and so
+    /// below any threshold.
+    #[inline]
+    pub(super) fn admit_if_sure(&mut self, load: Load, at_once: bool) -> bool {
+        let all = self.unit.count(&self.waiting);
+        let sure = at_once
+            || (all <= self.threshold
+                && all + self.unit.of(load) <= self.most
+                && self.waiting.has_been_more_with(load));
+        if sure {
+            self.waiting.pass(load);
+        }
+        sure
+    }
+
+    fn is_over_its_share(&mut self, flow: FlowId, all: u64, waiting: &impl Waiting) -> bool {
+        for load in waiting.after(self.shared) {
+            self.shares.enter(load.flow, self.unit.of(load));
+            self.shared += 1;
+        }
         // Fewer than 2^33 flows: the product is below 2^97.
         let scaled = u128::from(self.shares.queued.of(flow)) * u128::from(self.shares.active);
         self.load_ratio.is_exceeded(scaled, all)
     }
 
-    /// Counts a packet whose transmission starts.
+    /// Counts packets whose transmission starts.
     #[inline]
-    pub fn leave(&mut self, load: Load) {
-        self.waiting.leave(load);
-        self.shares.leave(load.flow, self.unit.of(load));
+    pub(super) fn leave_all(&mut self, loads: impl Iterator<Item = Load>) {
+        let Self { unit, waiting, shares, shared, .. } = self;
+        waiting.leave_all(loads.inspect(|load| {
+            if *shared > 0 {
+                *shared -= 1;
+                shares.leave(load.flow, unit.of(*load));
+            }
+        }));
     }
 
     /// What waits.
@@ -133,59 +130,101 @@ impl SelectiveDrop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::VecDeque;
 
-    const SOME: Duration = Duration::from_millis(1);
     const DROP: Result<(), DropCause> = Err(DropCause::SelectiveDrop);
 
     fn cells(flow: u32, cells: u32) -> Load {
         Load { flow: FlowId(flow), bytes: 48 * cells - 8, link_bytes: 53 * cells }
     }
 
+    impl Waiting for VecDeque<Load> {
+        fn after(&self, first: u64) -> impl Iterator<Item = Load> {
+            self.range(first as usize..).copied()
+        }
+    }
+
+    /// A queue together with what waits in it.
+    struct Held {
+        queue: SelectiveDrop,
+        waiting: VecDeque<Load>,
+    }
+
+    impl Held {
+        fn enter(&mut self, load: Load) {
+            self.queue.enter(load);
+            self.waiting.push_back(load);
+        }
+
+        fn leave(&mut self) {
+            self.queue.leave_all(self.waiting.pop_front().into_iter());
+        }
+
+        fn admit(&mut self, load: Load) -> Result<(), DropCause> {
+            self.queue.admit(load, &self.waiting)
+        }
+    }
+
     /// Room for 1,000 cells, R = 0.9, and what waits of each flow, in cells.
-    fn holding(load_ratio: f64, waiting: &[(u32, u32)]) -> SelectiveDrop {
+    fn holding(load_ratio: f64, waiting: &[(u32, u32)]) -> Held {
         let ratio = |value| Ratio::new(value).expect("in range");
-        let mut queue =
-            SelectiveDrop::new(Limit::LinkBytes(53 * 1_000), ratio(0.9), ratio(load_ratio));
-        waiting.iter().for_each(|&(flow, count)| queue.enter(cells(flow, count)));
-        queue
+        let queue = SelectiveDrop::new(Limit::LinkBytes(53 * 1_000), ratio(0.9), ratio(load_ratio));
+        let mut held = Held { queue, waiting: VecDeque::new() };
+        waiting.iter().for_each(|&(flow, count)| held.enter(cells(flow, count)));
+        held
     }
 
     /// 900 cells are not more than 0.9 of 1,000; with 901 the flow that holds 601 has
     /// 601 * 2 / 901 = 1.33 > 0.8 of its share, and the other 300 * 2 / 901 = 0.67.
     #[test]
     fn below_the_threshold_nobody_is_refused_and_above_it_who_has_most() {
-        let mut queue = holding(0.8, &[(0, 600), (1, 300)]);
-        assert_eq!(queue.admit(cells(0, 1), SOME), Ok(()));
-        queue.enter(cells(0, 1));
-        assert_eq!(queue.admit(cells(0, 1), SOME), DROP);
-        assert_eq!(queue.admit(cells(1, 1), SOME), Ok(()));
-        assert_eq!(queue.admit(cells(2, 1), SOME), Ok(()), "it holds nothing");
+        let mut held = holding(0.8, &[(0, 600), (1, 300)]);
+        assert_eq!(held.admit(cells(0, 1)), Ok(()));
+        held.enter(cells(0, 1));
+        assert_eq!(held.admit(cells(0, 1)), DROP);
+        assert_eq!(held.admit(cells(1, 1)), Ok(()));
+        assert_eq!(held.admit(cells(2, 1)), Ok(()), "it holds nothing");
     }
 
     /// 950 cells of three flows: Z = 0.6 is reached at y = 0.6 * 950 / 3 = 190 exactly.
     #[test]
     fn a_flow_at_its_ratio_is_let_in() {
         let mut at = holding(0.6, &[(0, 190), (1, 380), (2, 380)]);
-        assert_eq!(at.admit(cells(0, 1), SOME), Ok(()));
+        assert_eq!(at.admit(cells(0, 1)), Ok(()));
         let mut over = holding(0.6, &[(0, 191), (1, 380), (2, 379)]);
-        assert_eq!(over.admit(cells(0, 1), SOME), DROP);
+        assert_eq!(over.admit(cells(0, 1)), DROP);
     }
 
     /// 950 cells, 400 of them of flow 0: with two flows 400 * 2 / 950 = 0.84 < 1, with three
     /// 400 * 3 / 950 = 1.26 > 1. A flow whose last packet left counts no more.
     #[test]
     fn only_flows_with_something_queued_share() {
-        let mut three = holding(1.0, &[(0, 400), (1, 300), (2, 250)]);
-        assert_eq!(three.admit(cells(0, 1), SOME), DROP);
-        three.leave(cells(2, 250));
-        three.enter(cells(1, 250));
-        assert_eq!(three.admit(cells(0, 1), SOME), Ok(()));
+        let mut held = holding(1.0, &[(2, 250), (0, 400), (1, 300)]);
+        assert_eq!(held.admit(cells(0, 1)), DROP);
+        held.leave();
+        held.enter(cells(1, 250));
+        assert_eq!(held.admit(cells(0, 1)), Ok(()));
+    }
+
+    /// 951 cells of which flow 0 holds 400, as above; 950 of which flow 1 holds 850. What left before
+    /// shares mattered is of no account.
+    #[test]
+    fn shares_are_those_of_what_waits_when_they_matter() {
+        let mut held = holding(1.0, &[(3, 890), (2, 250)]);
+        held.leave();
+        assert_eq!(held.admit(cells(0, 1)), Ok(()));
+        [(0, 400), (1, 300)].into_iter().for_each(|(flow, count)| held.enter(cells(flow, count)));
+        assert_eq!(held.admit(cells(0, 1)), DROP);
+        held.leave();
+        held.leave();
+        [(1, 550), (0, 100)].into_iter().for_each(|(flow, count)| held.enter(cells(flow, count)));
+        assert_eq!((held.admit(cells(1, 1)), held.admit(cells(0, 1))), (DROP, Ok(())));
     }
 
     #[test]
     fn the_hard_limit_holds_for_every_flow() {
-        let mut queue = holding(0.8, &[(0, 990)]);
-        assert_eq!(queue.admit(cells(1, 11), SOME), Err(DropCause::QueueFull));
-        assert_eq!(queue.admit(cells(1, 10), SOME), Ok(()));
+        let mut held = holding(0.8, &[(0, 990)]);
+        assert_eq!(held.admit(cells(1, 11)), Err(DropCause::QueueFull));
+        assert_eq!(held.admit(cells(1, 10)), Ok(()));
     }
 }

@@ -28,7 +28,7 @@ fn ack_in_order(sender: &Sender, now: Instant, rng: &mut Rng) {
     let timestamp_rtt = (rng.below(2) == 0).then(|| Duration::from_millis(rng.below(1_000)));
     let ack = Ack { position, window, sack: &[], timestamp_rtt, pure: true };
     let is_next = position > sender.una();
-    if !is_next || !short.on_next_ack(now, position, window, timestamp_rtt) {
+    if !is_next || !short.on_next_ack(now, position - sender.una(), window, timestamp_rtt) {
         short.on_ack(now, &ack);
     }
     long.on_ack(now, &ack);
@@ -46,7 +46,7 @@ fn in_runs(sender: &mut Sender, now: Instant) -> Vec<Outgoing> {
     let run = sender.full_segments(now);
     let mut segments = Vec::new();
     let mut position = run.start;
-    while position < run.end {
+    for _ in 0..run.count {
         segments.push(Outgoing { position, payload: run.payload, syn: false, fin: false });
         position += u64::from(run.payload);
     }
@@ -63,7 +63,10 @@ fn data_in_order(receiver: &Receiver, now: Instant, rng: &mut Rng) {
     }
     let rtt = (rng.below(2) == 0).then(|| Duration::from_millis(rng.below(1_000)));
     let (mut short, mut long) = (receiver.clone(), receiver.clone());
-    short.on_next(now, payload.into(), rtt);
+    short.on_next(now, payload.into());
+    if short.window_may_grow() {
+        short.tune(now, rtt);
+    }
     let segment = Segment { payload, ..Segment::default() };
     long.on_segment(now, receiver.next(), &segment, rtt);
     assert_eq!(format!("{short:?}"), format!("{long:?}"), "{payload} at {now} for {receiver:?}");
