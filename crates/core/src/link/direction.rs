@@ -4,9 +4,9 @@
 //! a strict transmitter starts it at max(now, end of the packet before), and propagation adds a
 //! delay. So such a direction schedules no "transmission ended" event; the only event is the delivery.
 //! What waits, what is being sent and what is in flight follow from one mark in a ring of packets,
-//! brought up to date when somebody asks; a queue that lets a packet in even if nobody left since does
-//! not. A discipline that decides at departure pays for one event
-//! more: its next packet is chosen when the transmitter becomes free, and joins the ring as it starts.
+//! brought up to date when somebody asks; a queue that lets a packet in whether or not others have
+//! left does not. A discipline that decides at departure pays for one event more: its next packet is
+//! chosen when the transmitter becomes free, and joins the ring as it starts.
 
 use super::{
     Channel, Framing, Head, Load, Occupancy, Propagation, Queued, Slot, Tail, Transmitter, Waiting,

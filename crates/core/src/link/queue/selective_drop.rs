@@ -213,11 +213,13 @@ mod tests {
         let mut held = holding(1.0, &[(3, 890), (2, 250)]);
         held.leave();
         assert_eq!(held.admit(cells(0, 1)), Ok(()));
-        [(0, 400), (1, 300)].into_iter().for_each(|(flow, count)| held.enter(cells(flow, count)));
+        held.enter(cells(0, 400));
+        held.enter(cells(1, 300));
         assert_eq!(held.admit(cells(0, 1)), DROP);
         held.leave();
         held.leave();
-        [(1, 550), (0, 100)].into_iter().for_each(|(flow, count)| held.enter(cells(flow, count)));
+        held.enter(cells(1, 550));
+        held.enter(cells(0, 100));
         assert_eq!((held.admit(cells(1, 1)), held.admit(cells(0, 1))), (DROP, Ok(())));
     }
 
