@@ -1,8 +1,8 @@
-"""What the compiler learns from when it builds the simulator a second time (`make bench`, `make wheel`).
+"""Run or write what the compiler learns from when it builds the simulator a second time.
 
-Usage: `python benches/train.py` runs every scenario in `scenarios/`; `python benches/train.py FOLDER`
-writes their plans into `FOLDER` instead and prints the paths. What is learnt is which way branches
-mostly go, so every kind of traffic and queue should be among the scenarios.
+`make wheel` has every scenario in `scenarios/` run by `python benches/train.py`; `make bench` has
+their plans written by `python benches/train.py FOLDER`, which prints the paths. What is learnt is
+which way branches mostly go: every kind of traffic and queue should be among the scenarios.
 """
 
 from __future__ import annotations
