@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from bentpipe import _cli_live
 from bentpipe._cli_search import search_app
 from bentpipe._cli_study import StudyGroup
 from bentpipe.errors import BentpipeError, MachineError, ScenarioError, UsageError
@@ -138,6 +139,14 @@ def run(
         kept = "" if out is None else f"; what was recorded is in {out}"
         _note(f"interrupted{kept}")
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+app.command(
+    "exec", epilog="Example: bentpipe exec --link geo -- curl -o /dev/null http://world/bytes/1000000"
+)(_cli_live.exec_)
+app.command(epilog="Example: bentpipe shell --link geo --set link.forward.rate=4Mbit/s")(
+    _cli_live.shell
+)
 
 
 @app.command(epilog="Example: bentpipe validate scenarios/geo-bulk.yaml")

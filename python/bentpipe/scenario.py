@@ -235,7 +235,7 @@ def load(path: str | Path, *, settings: tuple[str, ...] = ()) -> Scenario:
     Raises:
         ScenarioError: naming file, line, field, what was read and what is allowed.
     """
-    return _checked(with_settings(read_file(Path(path)), list(settings)))
+    return checked(with_settings(read_file(Path(path)), list(settings)))
 
 
 def from_dict(data: Mapping[str, Any]) -> Scenario:
@@ -244,7 +244,7 @@ def from_dict(data: Mapping[str, Any]) -> Scenario:
     Raises:
         ScenarioError: naming the field, what was read and what is allowed.
     """
-    return _checked(Document(data=dict(data), source="scenario"))
+    return checked(Document(data=dict(data), source="scenario"))
 
 
 def json_schema() -> dict[str, Any]:
@@ -265,8 +265,12 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _checked(document: Document) -> Scenario:
-    """Validate a document, and resolve it once so that its errors can point at lines."""
+def checked(document: Document) -> Scenario:
+    """Validate a document, and resolve it once so that its errors can point at lines.
+
+    Raises:
+        ScenarioError: naming file, line, field, what was read and what is allowed.
+    """
     from bentpipe._explain import problems_of
 
     try:

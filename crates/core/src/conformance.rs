@@ -239,7 +239,7 @@ fn run_in_graph<E: Engine>(
             return Err(Violation { law: Law::Drains, at, what });
         }
     }
-    let egress = graph.drain_egress().into_iter();
+    let egress = graph.drain_egress();
     let outputs = egress
         .filter(|output| output.1 == node)
         .map(|(at, _, port, packet)| (at, port, packet))

@@ -65,6 +65,9 @@ impl Calls {
     }
 }
 
+/// A packet that left the graph: when, from which engine and port.
+pub type Egress = (Instant, NodeId, Port, Packet);
+
 /// An engine, and when it is due.
 struct Slot<E> {
     engine: E,
@@ -77,7 +80,7 @@ pub struct Graph<E> {
     wires: Wires,
     wakes: Wakes,
     outbox: Outbox,
-    egress: Vec<(Instant, NodeId, Port, Packet)>,
+    egress: Vec<Egress>,
     now: Instant,
     last_event: Instant,
     calls: Calls,
@@ -258,9 +261,10 @@ impl<E: Engine> Graph<E> {
         cx.move_to(self.now);
     }
 
-    /// Takes what left the graph: when, from which engine and port, and the packet.
-    pub fn drain_egress(&mut self) -> Vec<(Instant, NodeId, Port, Packet)> {
-        std::mem::take(&mut self.egress)
+    /// Takes what left the graph, in that order. The room for it stays: a driver in steady state
+    /// allocates nothing.
+    pub fn drain_egress(&mut self) -> std::vec::Drain<'_, Egress> {
+        self.egress.drain(..)
     }
 
     /// Breadth first: packets are delivered in the order in which they were sent.
@@ -269,6 +273,7 @@ impl<E: Engine> Graph<E> {
             let to = self.wires.destination(from, packet.flow);
             if let Some(packet) = self.deliver(to, packet, cx) {
                 self.egress.push((cx.now(), from.node(), from.port(), *packet));
+                cx.discard(packet);
             }
         }
     }

@@ -20,4 +20,5 @@ pub mod time;
 pub mod trace;
 pub mod units;
 mod wakes;
+pub mod wire;
 mod wires;

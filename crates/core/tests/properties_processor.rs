@@ -34,7 +34,7 @@ proptest! {
         graph.run_until(END, Some(&mut trace));
         let ways = reference(&setup.config, &script);
 
-        let egress = graph.drain_egress().into_iter();
+        let egress = graph.drain_egress();
         let outputs: Vec<_> = egress.map(|(at, _, port, packet)| (at, port, packet)).collect();
         let mut served: Vec<_> =
             ways.iter().filter_map(|way| Some((way.service?, way.port, way.packet))).collect();

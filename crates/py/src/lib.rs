@@ -1,5 +1,7 @@
 //! The extension module `bentpipe._core`: a plan goes in as one string, columns come out as bytes.
 
+mod live;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -169,5 +171,5 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(names, module)?)?;
     module.add_function(wrap_pyfunction!(validate, module)?)?;
     module.add_function(wrap_pyfunction!(run, module)?)?;
-    Ok(())
+    live::add_to(module)
 }

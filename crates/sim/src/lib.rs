@@ -12,5 +12,6 @@ pub mod record;
 pub mod run;
 pub mod workload;
 
+pub use build::{Chain, Side};
 pub use plan::{Plan, PlanError};
 pub use run::{Outcome, RunError, Simulation};

@@ -387,7 +387,7 @@ mod tests {
             while let Some(at) = self.graph.next_event() {
                 self.graph.run_until(at, Some(&mut self.trace));
             }
-            let egress = self.graph.drain_egress().into_iter();
+            let egress = self.graph.drain_egress();
             let numbered = egress.map(|(at, _, port, packet)| {
                 let Body::Datagram { sequence } = packet.body else { panic!("not a datagram") };
                 (at.as_nanos(), port, sequence)

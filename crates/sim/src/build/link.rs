@@ -14,14 +14,14 @@ use bentpipe_core::units::{BitRate, Bits, Carry, Probability};
 
 use crate::plan::{self, Channel, Limit, Plan, Queue, RedUnit};
 
-/// Forward, then the return of each terminal.
-pub(super) fn directions(plan: &Plan, seed: u64) -> impl Iterator<Item = Direction> {
+/// Forward, then the return of each terminal. `link` names the hop to the streams of chance.
+pub(super) fn directions(plan: &Plan, link: &str, seed: u64) -> impl Iterator<Item = Direction> {
     let parts = std::iter::once(&plan.link.forward).chain(&plan.link.returns);
     // One list for all: with as many terminals and flows as a plan may have, a list each would take a
     // gigabyte.
     let priorities: Arc<[u8]> = plan.flows.iter().map(|flow| flow.priority).collect();
     let named = parts.zip(plan.direction_names());
-    named.map(move |(part, name)| direction(part, &format!("link.{name}"), seed, &priorities))
+    named.map(move |(part, name)| direction(part, &format!("{link}.{name}"), seed, &priorities))
 }
 
 /// The processors that exist: 0 is the hub's, 1 + t that of terminal t.

@@ -5,6 +5,7 @@
 //! island hosts -> [terminal processor] -> return t -> [hub processor]      -> world hosts
 //! ```
 
+mod chain;
 mod hosts;
 mod link;
 
@@ -19,6 +20,7 @@ use bentpipe_core::trace::NodeId;
 
 use crate::plan::{Flow, Heading, Plan};
 use crate::workload::Node;
+pub use chain::{Chain, Side};
 use hosts::Hosts;
 
 /// Where the engines of a built plan are.
@@ -64,7 +66,7 @@ pub fn build_with<E: Engine>(
     let mut graph = Graph::default();
     let mut add = |node| graph.add(wrap(node));
     // Directions, then processors: their numbers in the graph are those of their places.
-    let directions = link::directions(plan, seed)
+    let directions = link::directions(plan, "link", seed)
         .map(|direction| add(Node::Direction(Box::new(direction))))
         .collect();
     let processors = link::processors(plan)

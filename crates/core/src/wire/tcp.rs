@@ -1,0 +1,194 @@
+//! The header of TCP (RFC 9293) with the options that the simulator knows: largest segment, window
+//! scale and timestamps (RFC 7323), SACK (RFC 2018).
+
+use super::{FiveTuple, Payload, TCP};
+use crate::tcp::seq::Wire;
+use crate::tcp::{Offer, SackBlocks, Segment, Timestamps};
+use crate::wire::checksum::Checksum;
+
+/// Bytes of a header without options.
+pub const HEADER_BYTES: usize = 20;
+/// Most bytes of options: the header's length is four bits of words.
+pub const OPTION_BYTES_MAX: usize = 40;
+/// Flag: the sender has sent all its data.
+pub const FIN: u8 = 1;
+/// Flag: this opens the stream.
+pub const SYN: u8 = 1 << 1;
+/// Flag: the connection is no more.
+pub const RST: u8 = 1 << 2;
+/// Flag: the acknowledgement number means something.
+pub const ACK: u8 = 1 << 4;
+
+/// RFC 9293, section 3.7.1: what a SYN without the option offers over IPv4.
+const DEFAULT_MSS: u16 = 536;
+
+/// Kinds of options.
+mod kind {
+    pub(super) const END: u8 = 0;
+    pub(super) const NOTHING: u8 = 1;
+    pub(super) const MSS: u8 = 2;
+    pub(super) const WINDOW_SCALE: u8 = 3;
+    pub(super) const SACK_PERMITTED: u8 = 4;
+    pub(super) const SACK: u8 = 5;
+    pub(super) const TIMESTAMPS: u8 = 8;
+}
+
+/// What a header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The port that it comes from.
+    pub source_port: u16,
+    /// The port that it is for.
+    pub destination_port: u16,
+    /// All eight flags, as on the wire.
+    pub flags: u8,
+    /// Length with options.
+    pub bytes: usize,
+    /// What the simulator carries of it, but for the payload's length: zero.
+    pub segment: Segment,
+}
+
+/// Options, padded to words as hosts pad them.
+struct Options {
+    bytes: [u8; OPTION_BYTES_MAX],
+    length: usize,
+}
+
+impl Options {
+    fn of(segment: &Segment) -> Self {
+        let mut options = Self { bytes: [0; OPTION_BYTES_MAX], length: 0 };
+        if let Some(Offer { mss, window_shift, sack }) = segment.offer {
+            let [high, low] = mss.to_be_bytes();
+            options.push(&[kind::MSS, 4, high, low]);
+            if let Some(shift) = window_shift {
+                options.push(&[kind::NOTHING, kind::WINDOW_SCALE, 3, shift]);
+            }
+            if sack {
+                options.push(&[kind::NOTHING, kind::NOTHING, kind::SACK_PERMITTED, 2]);
+            }
+        }
+        if let Some(Timestamps { value, echo }) = segment.timestamps {
+            options.push(&[kind::NOTHING, kind::NOTHING, kind::TIMESTAMPS, 10]);
+            options.push(&value.to_be_bytes());
+            options.push(&echo.to_be_bytes());
+        }
+        options.push_sack(&segment.sack);
+        options
+    }
+
+    /// Blocks that do not fit beside the other options are left out.
+    fn push_sack(&mut self, sack: &SackBlocks) {
+        let room = (OPTION_BYTES_MAX - self.length).saturating_sub(4) / 8;
+        let count = sack.iter().count().min(room);
+        if count == 0 {
+            return;
+        }
+        self.push(&[kind::NOTHING, kind::NOTHING, kind::SACK, (2 + 8 * count) as u8]);
+        for (Wire(first), Wire(end)) in sack.iter().take(count) {
+            self.push(&first.to_be_bytes());
+            self.push(&end.to_be_bytes());
+        }
+    }
+
+    fn push(&mut self, option: &[u8]) {
+        let end = self.length + option.len();
+        self.bytes[self.length..end].copy_from_slice(option);
+        self.length = end;
+    }
+}
+
+/// Appends the header of a segment between the ends of `tuple`; its own length of payload is not
+/// looked at.
+pub fn emit(out: &mut Vec<u8>, tuple: &FiveTuple, segment: &Segment, payload: Payload<'_>) {
+    let options = Options::of(segment);
+    let options = &options.bytes[..options.length];
+    let flag = |set, flag| if set { flag } else { 0 };
+    let flags = flag(segment.fin, FIN) | flag(segment.syn, SYN) | flag(segment.ack.is_some(), ACK);
+    let mut header = [0; HEADER_BYTES];
+    header[0..2].copy_from_slice(&tuple.source_port.to_be_bytes());
+    header[2..4].copy_from_slice(&tuple.destination_port.to_be_bytes());
+    header[4..8].copy_from_slice(&segment.seq.0.to_be_bytes());
+    header[8..12].copy_from_slice(&segment.ack.map_or(0, |ack| ack.0).to_be_bytes());
+    // The length in words, in the upper half of the byte.
+    header[12] = (((HEADER_BYTES + options.len()) / 4) << 4) as u8;
+    header[13] = flags;
+    header[14..16].copy_from_slice(&segment.window.to_be_bytes());
+    let bytes = HEADER_BYTES + options.len() + payload.len();
+    let FiveTuple { source, destination, .. } = *tuple;
+    let transport_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    let mut sum = Checksum::of_pseudo_header(source, destination, TCP, transport_bytes);
+    sum.add(&header);
+    sum.add(options);
+    payload.add_to(&mut sum);
+    header[16..18].copy_from_slice(&sum.finish().to_be_bytes());
+    out.extend_from_slice(&header);
+    out.extend_from_slice(options);
+}
+
+impl Header {
+    /// Reads a header from what follows the IP header. `None` if it is cut short. Options that are not
+    /// known, or that contradict themselves, are passed over.
+    #[must_use]
+    pub fn parse(transport: &[u8]) -> Option<Self> {
+        let header: &[u8; HEADER_BYTES] = transport.first_chunk()?;
+        let half = |from: usize| u16::from_be_bytes([header[from], header[from + 1]]);
+        let word = |from: usize| u32::from(half(from)) << 16 | u32::from(half(from + 2));
+        let bytes = usize::from(header[12] >> 4) * 4;
+        let options = transport.get(HEADER_BYTES..bytes)?;
+        let flags = header[13];
+        let mut segment = Segment {
+            seq: Wire(word(4)),
+            ack: (flags & ACK != 0).then_some(Wire(word(8))),
+            syn: flags & SYN != 0,
+            fin: flags & FIN != 0,
+            window: half(14),
+            ..Segment::default()
+        };
+        read_options(options, &mut segment);
+        Some(Self { source_port: half(0), destination_port: half(2), flags, bytes, segment })
+    }
+}
+
+fn read_options(mut rest: &[u8], segment: &mut Segment) {
+    while let Some((&kind, after)) = rest.split_first() {
+        match kind {
+            kind::END => return,
+            kind::NOTHING => rest = after,
+            _ => {
+                let Some(&length) = after.first() else { return };
+                let Some(value) = rest.get(2..length.into()) else { return };
+                read_option(kind, value, segment);
+                rest = &rest[length.into()..];
+            }
+        }
+    }
+}
+
+fn read_option(kind: u8, value: &[u8], segment: &mut Segment) {
+    let offered = Offer { mss: DEFAULT_MSS, ..segment.offer.unwrap_or_default() };
+    let offered = segment.offer.unwrap_or(offered);
+    match (kind, value) {
+        (kind::MSS, &[high, low]) => {
+            segment.offer = Some(Offer { mss: u16::from_be_bytes([high, low]), ..offered });
+        }
+        (kind::WINDOW_SCALE, &[shift]) => {
+            segment.offer = Some(Offer { window_shift: Some(shift), ..offered });
+        }
+        (kind::SACK_PERMITTED, &[]) => segment.offer = Some(Offer { sack: true, ..offered }),
+        (kind::TIMESTAMPS, &[a, b, c, d, e, f, g, h]) => {
+            let value = u32::from_be_bytes([a, b, c, d]);
+            let echo = u32::from_be_bytes([e, f, g, h]);
+            segment.timestamps = Some(Timestamps { value, echo });
+        }
+        (kind::SACK, blocks) => {
+            for block in blocks.chunks_exact(8) {
+                let number = |from: usize| {
+                    let [a, b, c, d] = [0, 1, 2, 3].map(|place| block[from + place]);
+                    Wire(u32::from_be_bytes([a, b, c, d]))
+                };
+                segment.sack.push(number(0), number(4));
+            }
+        }
+        _ => {}
+    }
+}

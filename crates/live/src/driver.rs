@@ -1,0 +1,234 @@
+//! The one loop: read what has come, run the link to the clock, write what is due, wait.
+//!
+//! One thread does it all, since waking another costs more than modelling a packet. It sleeps until
+//! shortly before the next event and looks at the clock from there, because a sleep ends late by
+//! tens of microseconds. Events happen at their own moments inside, however late the loop comes to
+//! them, so lateness never adds up along a chain; it is measured where packets leave.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_sim::Side;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::clock::Clock;
+use crate::emulator::{Departure, Emulator};
+use crate::lateness::Lateness;
+use crate::tun::Tun;
+
+/// From here to an event the loop looks at the clock instead of sleeping.
+const SPIN: Duration = Duration::from_micros(60);
+/// So many packets are read from a side before the other has its turn.
+const BATCH: usize = 64;
+/// The longest sleep.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// Stops a driver, from any thread.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<OwnedFd>);
+
+impl Stop {
+    /// One that has not been used.
+    ///
+    /// # Errors
+    /// If the process has no descriptors left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+    }
+
+    /// Asks the driver to end.
+    pub fn stop(&self) {
+        // It fails only if it was used 2^64 times.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+/// What a driver saw of its own punctuality.
+#[derive(Clone, Debug, Default)]
+pub struct Punctuality {
+    /// How late packets were handed to the kernel, after the link was done with them.
+    pub lateness: Lateness,
+    /// How long packets may have waited until they were read: at most as long as the driver was
+    /// ready and had no processor, or was busy since it last looked.
+    pub wait: Lateness,
+    /// Packets that the kernel did not take.
+    pub not_taken: u64,
+}
+
+/// Reads, models and writes, until it is told to stop.
+pub struct Driver {
+    emulator: Emulator,
+    devices: [Tun; 2],
+    clock: Clock,
+    stop: Stop,
+    punctuality: Punctuality,
+    departures: Vec<Departure>,
+    scheduling: Scheduling,
+    /// When each device was last seen empty.
+    empty_at: [Instant; 2],
+}
+
+impl Driver {
+    /// A driver between two devices, the world's and the island's.
+    #[must_use]
+    pub fn new(emulator: Emulator, devices: [Tun; 2], clock: Clock, stop: Stop) -> Self {
+        Self {
+            emulator,
+            devices,
+            clock,
+            stop,
+            punctuality: Punctuality::default(),
+            departures: Vec::new(),
+            scheduling: Scheduling::default(),
+            empty_at: [clock.now(); 2],
+        }
+    }
+
+    /// Now, on its clock.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// What is modelled.
+    pub fn emulator_mut(&mut self) -> &mut Emulator {
+        &mut self.emulator
+    }
+
+    /// How punctual it has been.
+    #[must_use]
+    pub fn punctuality(&self) -> &Punctuality {
+        &self.punctuality
+    }
+
+    /// The link, once all is over.
+    #[must_use]
+    pub fn into_emulator(self) -> Emulator {
+        self.emulator
+    }
+
+    /// Makes the calling thread the one that runs it.
+    pub fn settle_in(&mut self) {
+        prefer_this_thread();
+        self.scheduling = Scheduling::of_this_thread();
+        self.empty_at = [self.clock.now(); 2];
+    }
+
+    /// Runs until `until`, or until somebody stops it. Whether it may go on.
+    ///
+    /// # Errors
+    /// If a device or the wait fails.
+    pub fn run_until(&mut self, until: Instant) -> io::Result<bool> {
+        let mut waited = Duration::ZERO;
+        loop {
+            for side in Side::ALL {
+                self.read(side, waited)?;
+            }
+            let now = self.clock.now();
+            self.emulator.run_until(now);
+            self.write();
+            if now >= until {
+                return Ok(!self.sleep(Duration::ZERO)?);
+            }
+            let next = self.emulator.next_event().map_or(until, |at| at.min(until));
+            let left = next.saturating_since(self.clock.now());
+            waited = Duration::ZERO;
+            if left > SPIN {
+                if self.sleep(left.saturating_sub(SPIN))? {
+                    return Ok(false);
+                }
+                waited = self.scheduling.kept_waiting();
+                self.empty_at = [self.clock.now(); 2];
+            }
+        }
+    }
+
+    /// Reads what is there. A packet came after the device was last seen empty, or while the driver
+    /// was ready to run and did not.
+    fn read(&mut self, side: Side, waited: Duration) -> io::Result<()> {
+        let device = &self.devices[side as usize];
+        let empty_at = &mut self.empty_at[side as usize];
+        for _ in 0..BATCH {
+            let Some(place) = self.emulator.room() else { return Ok(()) };
+            let received = device.receive(self.emulator.bytes_mut(place))?;
+            let now = self.clock.now();
+            let Some(bytes) = received else {
+                self.emulator.free(place);
+                *empty_at = now;
+                break;
+            };
+            self.punctuality.wait.add(waited + now.saturating_since(*empty_at));
+            self.emulator.arrive(now, side, place, bytes);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) {
+        self.emulator.take_departures(&mut self.departures);
+        for departure in &self.departures {
+            let device = &self.devices[departure.side as usize];
+            self.punctuality.lateness.add(self.clock.now().saturating_since(departure.due));
+            let taken = device.send(self.emulator.bytes(departure));
+            self.punctuality.not_taken += u64::from(!taken);
+            self.emulator.free(departure.place);
+        }
+    }
+
+    /// Sleeps until a packet comes or the time is over. Whether somebody wants the driver to stop.
+    fn sleep(&self, time: Duration) -> io::Result<bool> {
+        let time = time.min(SLEEP_MAX).as_nanos();
+        let timeout = Timespec {
+            tv_sec: (time / 1_000_000_000).cast_signed(),
+            tv_nsec: (time % 1_000_000_000).cast_signed(),
+        };
+        let [world, island] = &self.devices;
+        let descriptors = [world.as_fd(), island.as_fd(), self.stop.0.as_fd()];
+        let mut polled = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(_) => Ok(!polled[2].revents().is_empty()),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Asks for exact timers, and to run before others where that is allowed. Real-time priority is
+/// not asked for: a thread that has it and spins is stopped for 50 ms of every second.
+fn prefer_this_thread() {
+    // Both are wishes: what comes of them is seen in the lateness.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), -15);
+}
+
+/// How long the kernel kept a thread waiting for a processor, from `/proc` (`proc(5)`, schedstat).
+#[derive(Debug, Default)]
+struct Scheduling {
+    file: Option<File>,
+    waited_ns: u64,
+}
+
+impl Scheduling {
+    fn of_this_thread() -> Self {
+        let mut scheduling =
+            Self { file: File::open("/proc/thread-self/schedstat").ok(), waited_ns: 0 };
+        scheduling.kept_waiting();
+        scheduling
+    }
+
+    /// How long since the last call. Zero where the kernel does not say.
+    fn kept_waiting(&mut self) -> Duration {
+        let mut text = [0; 64];
+        let read = self.file.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
+        let text = std::str::from_utf8(&text[..read.unwrap_or(0)]).unwrap_or("");
+        let Some(total) = text.split(' ').nth(1).and_then(|word| word.parse().ok()) else {
+            return Duration::ZERO;
+        };
+        let since = u64::saturating_sub(total, self.waited_ns);
+        self.waited_ns = total;
+        Duration::from_nanos(since)
+    }
+}

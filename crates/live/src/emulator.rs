@@ -1,0 +1,262 @@
+//! The link with real packets: their bytes wait in a store while their headers go through the graph.
+//! No clock and no I/O: what a driver reads and when is an argument, so a test needs neither.
+
+use bentpipe_core::link::Counters;
+use bentpipe_core::packet::{Body, FlowId, Packet, PacketId};
+use bentpipe_core::time::Instant;
+use bentpipe_core::trace::{Event, EventKind, HashTrace, Trace};
+use bentpipe_sim::plan::{Plan, PlanError};
+use bentpipe_sim::workload::Node;
+use bentpipe_sim::{Chain, Side};
+
+use crate::flows::Flows;
+use crate::store::{Place, Store};
+
+/// What came in, when and from where: all that a run depends on besides its plan and seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When it was read.
+    pub at: Instant,
+    /// The side it came from.
+    pub side: Side,
+    /// Its conversation.
+    pub flow: FlowId,
+    /// Its size at the IP layer.
+    pub bytes: u32,
+}
+
+/// A packet that is due on the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// When its last bit arrives there.
+    pub due: Instant,
+    /// The side it goes to.
+    pub side: Side,
+    /// Where its bytes are.
+    pub place: Place,
+    /// How many they are.
+    pub bytes: u32,
+}
+
+/// What an emulator may keep, and what it is to note.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The longest packet, in bytes at the IP layer.
+    pub packet_bytes_max: usize,
+    /// How many bytes of packets may be on their way.
+    pub store_bytes_max: usize,
+    /// Whether to keep every arrival, and a hash of every event, for a replay.
+    pub tap: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { packet_bytes_max: 1_500, store_bytes_max: 1 << 30, tap: false }
+    }
+}
+
+/// The hops, and the packets on their way.
+pub struct Emulator {
+    chain: Chain,
+    store: Store,
+    flows: Flows,
+    watch: Watch,
+    arrivals: Option<Vec<Arrival>>,
+    departures: Vec<Departure>,
+    serial: u64,
+    refused: u64,
+}
+
+/// Gives the places of lost packets back, and notes what happens.
+#[derive(Debug, Default)]
+struct Watch {
+    lost: Vec<Place>,
+    hash: Option<HashTrace>,
+}
+
+impl Trace for Watch {
+    fn record(&mut self, event: &Event) {
+        if let EventKind::Dropped(_) = event.kind {
+            self.lost.push(place_of(event.packet));
+        }
+        if let Some(hash) = &mut self.hash {
+            // Where bytes lie in the store is chance; the serial is not.
+            let packet = PacketId(event.packet.0 >> Store::NUMBER_BITS);
+            hash.record(&Event { packet, ..*event });
+        }
+    }
+}
+
+/// A packet's identity: its serial, and the place of its bytes.
+fn identity(serial: u64, place: Place) -> PacketId {
+    PacketId(serial << Store::NUMBER_BITS | u64::from(place.0))
+}
+
+fn place_of(packet: PacketId) -> Place {
+    Place((packet.0 & ((1 << Store::NUMBER_BITS) - 1)) as u32)
+}
+
+fn header(arrival: &Arrival, serial: u64, place: Place) -> Packet {
+    Packet {
+        id: identity(serial, place),
+        born: arrival.at,
+        flow: arrival.flow,
+        bytes: arrival.bytes,
+        body: Body::Datagram { sequence: serial },
+    }
+}
+
+impl Emulator {
+    /// The hops of checked plans, the first next to the world.
+    ///
+    /// # Errors
+    /// If the plans cannot be run in real time; see [`Chain::new`].
+    pub fn new(plans: &[Plan], seed: u64, options: Options) -> Result<Self, PlanError> {
+        Ok(Self {
+            chain: Chain::new(plans, seed)?,
+            store: Store::new(options.packet_bytes_max, options.store_bytes_max),
+            flows: Flows::default(),
+            watch: Watch { lost: Vec::new(), hash: options.tap.then(HashTrace::default) },
+            arrivals: options.tap.then(Vec::new),
+            departures: Vec::new(),
+            serial: 0,
+            refused: 0,
+        })
+    }
+
+    /// Room for the bytes of one packet, which [`Emulator::arrive`] or [`Emulator::free`] takes, or
+    /// none if as much is on its way as may be.
+    pub fn room(&mut self) -> Option<Place> {
+        let place = self.store.take();
+        self.refused += u64::from(place.is_none());
+        place
+    }
+
+    /// The bytes of a place, to be written to.
+    pub fn bytes_mut(&mut self, place: Place) -> &mut [u8] {
+        self.store.bytes_mut(place)
+    }
+
+    /// The bytes of a packet that is due.
+    #[must_use]
+    pub fn bytes(&self, departure: &Departure) -> &[u8] {
+        self.store.bytes(departure.place, departure.bytes as usize)
+    }
+
+    /// Gives a place back.
+    pub fn free(&mut self, place: Place) {
+        self.store.free(place);
+    }
+
+    /// A packet has come from a side, whose bytes were written to `place`. A moment before the last
+    /// one counts as the last one.
+    pub fn arrive(&mut self, at: Instant, side: Side, place: Place, bytes: usize) {
+        let flow = self.flows.number(side, self.store.bytes(place, bytes));
+        let at = at.max(self.chain.graph.now());
+        let bytes = u32::try_from(bytes).expect("a packet is shorter than 64 KiB");
+        let arrival = Arrival { at, side, flow, bytes };
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.push(arrival);
+        }
+        let packet = header(&arrival, self.serial, place);
+        self.serial += 1;
+        let entrance = self.chain.entrance(side);
+        self.chain.graph.inject(at, entrance, packet, Some(&mut self.watch));
+        self.collect();
+    }
+
+    /// Moves the link on to `now`.
+    pub fn run_until(&mut self, now: Instant) {
+        self.chain.graph.run_until(now, Some(&mut self.watch));
+        self.collect();
+    }
+
+    /// When something will happen next, if ever.
+    pub fn next_event(&mut self) -> Option<Instant> {
+        self.chain.graph.next_event()
+    }
+
+    /// Takes what is due, in order of time; each is to be freed once it is written. `last` is kept
+    /// and given back by the next call, so that nothing is allocated.
+    pub fn take_departures(&mut self, last: &mut Vec<Departure>) {
+        last.clear();
+        std::mem::swap(last, &mut self.departures);
+    }
+
+    /// What the engines are called, by number.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.chain.names
+    }
+
+    /// What each direction counted until now, with its name.
+    pub fn counters(&mut self, now: Instant) -> Vec<(String, Counters)> {
+        let directions = self.chain.directions.concat();
+        let settle = |node| match self.chain.graph.engine_mut(node) {
+            Node::Direction(direction) => direction.settle(now),
+            _ => unreachable!("the chain names directions"),
+        };
+        let names: Vec<_> =
+            directions.iter().map(|node| self.chain.names[node.0 as usize].clone()).collect();
+        names.into_iter().zip(directions.into_iter().map(settle)).collect()
+    }
+
+    /// Packets that found no room in the store: the link would have carried or dropped them, so a
+    /// run with any does not count.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// How many packets' bytes are in the store.
+    #[must_use]
+    pub fn stored(&self) -> usize {
+        self.store.used()
+    }
+
+    /// What arrived and the hash of what happened, if they were to be kept.
+    #[must_use]
+    pub fn tapped(self) -> Option<(Vec<Arrival>, HashTrace)> {
+        self.arrivals.zip(self.watch.hash)
+    }
+
+    fn collect(&mut self) {
+        while let Some(place) = self.watch.lost.pop() {
+            self.store.free(place);
+        }
+        let chain = &mut self.chain;
+        let exits = chain.exits();
+        self.departures.extend(chain.graph.drain_egress().map(|(due, node, port, packet)| {
+            Departure {
+                due,
+                side: exits.side(node, port),
+                place: place_of(packet.id),
+                bytes: packet.bytes,
+            }
+        }));
+    }
+}
+
+/// Runs arrivals again in virtual time, until `end`: the hash equals that of the run that they were
+/// kept from.
+///
+/// # Errors
+/// As [`Emulator::new`].
+pub fn replay(
+    plans: &[Plan],
+    seed: u64,
+    arrivals: &[Arrival],
+    end: Instant,
+) -> Result<HashTrace, PlanError> {
+    let mut chain = Chain::new(plans, seed)?;
+    let mut watch = Watch { lost: Vec::new(), hash: Some(HashTrace::default()) };
+    for (arrival, serial) in arrivals.iter().zip(0..) {
+        let packet = header(arrival, serial, Place(0));
+        let entrance = chain.entrance(arrival.side);
+        chain.graph.inject(arrival.at, entrance, packet, Some(&mut watch));
+        chain.graph.drain_egress();
+        watch.lost.clear();
+    }
+    chain.graph.run_until(end, Some(&mut watch));
+    Ok(watch.hash.expect("it was asked for"))
+}

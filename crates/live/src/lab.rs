@@ -1,0 +1,185 @@
+//! A lab: the world, the island, and the link between them.
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bentpipe_core::link::Counters;
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_sim::Side;
+use bentpipe_sim::plan::Plan;
+
+use crate::clock::Clock;
+use crate::driver::{Driver, Punctuality, Stop};
+use crate::emulator::{Emulator, Options};
+use crate::error::LabError;
+use crate::lateness::Limits;
+use crate::netns::{self, Namespace};
+use crate::tun::{self, Tun};
+
+/// The interface that leads to the link, on both sides.
+pub const INTERFACE: &str = "link";
+/// The network of both sides: a link is one hop at the IP layer.
+const PREFIX: u8 = 24;
+/// Programs are told that something has changed at most so often.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// What a lab is made from.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The hops, the first next to the world.
+    pub plans: Vec<Plan>,
+    /// Of the links' chance.
+    pub seed: u64,
+    /// The longest packet, in bytes at the IP layer.
+    pub mtu: u16,
+    /// Whether arrivals are kept for a replay.
+    pub tap: bool,
+    /// Kernel settings of each side, the world's first: names as sysctl(8) has them, and values.
+    pub settings: [Vec<(String, String)>; 2],
+    /// From where on a run does not count.
+    pub limits: Limits,
+}
+
+/// The address of a side.
+#[must_use]
+pub const fn address(side: Side) -> Ipv4Addr {
+    match side {
+        Side::World => Ipv4Addr::new(10, 84, 0, 1),
+        Side::Island => Ipv4Addr::new(10, 84, 0, 2),
+    }
+}
+
+/// A lab that is up. All of it is gone when this is dropped, and its programs end.
+pub struct Lab {
+    namespaces: [Arc<Namespace>; 2],
+    driver: Mutex<Driver>,
+    stop: Stop,
+    limits: Limits,
+    report: Mutex<Report>,
+}
+
+/// What a lab measured until `at`.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// When, since the lab was set up.
+    pub at: Instant,
+    /// What each direction counted, with its name.
+    pub directions: Vec<(String, Counters)>,
+    /// How punctual packets were.
+    pub punctuality: Punctuality,
+    /// Packets for which there was no memory.
+    pub refused: u64,
+    /// Why the figures do not count, if they do not.
+    pub invalid: Option<String>,
+}
+
+impl Lab {
+    /// Sets a lab up; nothing moves until [`Lab::run`].
+    ///
+    /// # Errors
+    /// If the plans are not for real time, or the machine lacks something.
+    pub fn up(config: Config) -> Result<Self, LabError> {
+        let options =
+            Options { packet_bytes_max: config.mtu.into(), tap: config.tap, ..Options::default() };
+        let emulator = Emulator::new(&config.plans, config.seed, options)?;
+        let [world, island] = Side::ALL.map(|side| side_up(side, &config));
+        let ((world, world_device), (island, island_device)) = (world?, island?);
+        let no_descriptors = |error| LabError::machine("making a descriptor", error, "ulimit -n");
+        let stop = Stop::new().map_err(no_descriptors)?;
+        let devices = [world_device, island_device];
+        let driver = Driver::new(emulator, devices, Clock::start(), stop.clone());
+        Ok(Self {
+            namespaces: [Arc::new(world), Arc::new(island)],
+            driver: Mutex::new(driver),
+            stop,
+            limits: config.limits,
+            report: Mutex::default(),
+        })
+    }
+
+    /// The namespace of a side.
+    #[must_use]
+    pub fn namespace(&self, side: Side) -> &Arc<Namespace> {
+        &self.namespaces[side as usize]
+    }
+
+    /// Runs the link in the calling thread until [`Lab::stop`].
+    ///
+    /// # Errors
+    /// If a device fails.
+    pub fn run(&self) -> Result<(), LabError> {
+        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        driver.settle_in();
+        loop {
+            let until = driver.now() + SLICE;
+            let go_on = driver.run_until(until);
+            self.note(&mut driver);
+            match go_on {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) => {
+                    return Err(LabError::machine("moving packets", error, "see dmesg"));
+                }
+            }
+        }
+    }
+
+    /// Ends [`Lab::run`], from any thread.
+    pub fn stop(&self) {
+        self.stop.stop();
+    }
+
+    /// What was measured, a tenth of a second ago at most while the link runs.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The link, once it no longer runs.
+    #[must_use]
+    pub fn into_emulator(self) -> Emulator {
+        self.driver.into_inner().unwrap_or_else(PoisonError::into_inner).into_emulator()
+    }
+
+    fn note(&self, driver: &mut Driver) {
+        let at = driver.now();
+        let directions = driver.emulator_mut().counters(at);
+        let refused = driver.emulator_mut().refused();
+        let punctuality = driver.punctuality().clone();
+        let invalid = verdict(&punctuality, refused, self.limits);
+        let report = Report { at, directions, punctuality, refused, invalid };
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
+    }
+}
+
+fn verdict(punctuality: &Punctuality, refused: u64, limits: Limits) -> Option<String> {
+    if refused > 0 {
+        return Some(format!("{refused} packets found no memory"));
+    }
+    let lateness = punctuality.lateness.verdict(limits, "lateness");
+    lateness.or_else(|| punctuality.wait.verdict(limits, "the wait before a packet was read,"))
+}
+
+fn side_up(side: Side, config: &Config) -> Result<(Namespace, Tun), LabError> {
+    let [world, island] = Side::ALL.map(address);
+    let hosts = format!(
+        "127.0.0.1 localhost\n::1 localhost\n{world} {}\n{island} {}\n",
+        Side::World.name(),
+        Side::Island.name()
+    );
+    Namespace::new(&hosts, || {
+        for (name, value) in &config.settings[side as usize] {
+            netns::set_sysctl(name, value).map_err(|error| {
+                let doing = format!("setting {name} to {value:?} in the {}", side.name());
+                LabError::machine(&doing, error, "leave the setting out")
+            })?;
+        }
+        let device = tun::Config {
+            name: INTERFACE,
+            address: address(side),
+            prefix: PREFIX,
+            mtu: config.mtu,
+        };
+        Tun::up(device).map_err(|error| LabError::privileged("making a TUN device", error))
+    })
+}

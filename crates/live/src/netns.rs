@@ -1,0 +1,187 @@
+//! Namespaces: a network of its own for the hosts of one side of the link.
+//!
+//! A namespace has no name and no place in the file system. It lasts as long as something is in it
+//! or holds it: this process, its devices and its programs. So nothing is left when the process ends,
+//! by whatever signal.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use rustix::thread::UnshareFlags;
+
+use crate::error::LabError;
+
+/// The network and the mounts of one side.
+#[derive(Debug)]
+pub struct Namespace {
+    net: OwnedFd,
+    mounts: OwnedFd,
+}
+
+/// Where a file is made that is seen in its other place only, and gone with its namespace.
+const SCRATCH: &str = "/tmp";
+
+impl Namespace {
+    /// A namespace with a loopback interface, in which `/etc/hosts` says `hosts`; `setup` does the
+    /// rest from inside.
+    ///
+    /// # Errors
+    /// What the kernel does not allow, or that of `setup`.
+    pub fn new<T: Send>(
+        hosts: &str,
+        setup: impl FnOnce() -> Result<T, LabError> + Send,
+    ) -> Result<(Self, T), LabError> {
+        inside(|| {
+            unshare(UnshareFlags::NEWNET | UnshareFlags::NEWNS)
+                .map_err(|error| LabError::privileged("making a network namespace", error))?;
+            let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+            rustix::mount::mount_change("/", private)
+                .map_err(|error| LabError::privileged("making mounts private", error))?;
+            write_hosts(hosts).map_err(|error| LabError::privileged("naming hosts", error))?;
+            loopback_up().map_err(|error| LabError::privileged("taking lo up", error))?;
+            let made = setup()?;
+            let open = |name| {
+                File::open(format!("/proc/thread-self/ns/{name}"))
+                    .map(OwnedFd::from)
+                    .map_err(|error| LabError::machine("holding a namespace", error, "mount /proc"))
+            };
+            Ok((Self { net: open("net")?, mounts: open("mnt")? }, made))
+        })
+    }
+
+    /// Does something in a thread of its own, inside.
+    ///
+    /// # Errors
+    /// What the kernel does not allow, or that of `body`.
+    pub fn run<T: Send>(
+        &self,
+        body: impl FnOnce() -> Result<T, LabError> + Send,
+    ) -> Result<T, LabError> {
+        inside(|| {
+            self.enter()?;
+            body()
+        })
+    }
+
+    /// Moves the calling thread inside. It cannot come back: it is to be one made for this.
+    ///
+    /// # Errors
+    /// What the kernel does not allow.
+    pub(crate) fn enter(&self) -> Result<(), LabError> {
+        // A thread that shares its root folder with others may not change it alone.
+        let entered = unshare(UnshareFlags::FS)
+            .and_then(|()| rustix::thread::move_into_link_name_space(self.mounts.as_fd(), None))
+            .and_then(|()| rustix::thread::move_into_link_name_space(self.net.as_fd(), None));
+        entered.map_err(|error| LabError::privileged("entering a namespace", error))
+    }
+}
+
+/// Makes the process root of a user namespace of its own, in which it may make the others. To be
+/// called while it has one thread.
+///
+/// # Errors
+/// If the kernel does not allow user namespaces, or the process has several threads.
+pub fn become_root_of_user_namespace() -> Result<(), LabError> {
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    let fix = "run it as root, or allow user namespaces (sysctl user.max_user_namespaces, and \
+               kernel.unprivileged_userns_clone or kernel.apparmor_restrict_unprivileged_userns)";
+    let denied = |error: io::Error| LabError::machine("making a user namespace", error, fix);
+    unshare(UnshareFlags::NEWUSER).map_err(|error| denied(error.into()))?;
+    // Groups can be mapped only by who has given up changing them: user_namespaces(7).
+    for (file, text) in [
+        ("setgroups", "deny".to_owned()),
+        ("uid_map", format!("0 {} 1", user.as_raw())),
+        ("gid_map", format!("0 {} 1", group.as_raw())),
+    ] {
+        std::fs::write(format!("/proc/self/{file}"), text).map_err(denied)?;
+    }
+    Ok(())
+}
+
+/// Writes a kernel setting of the calling thread's network namespace.
+///
+/// # Errors
+/// If there is no such setting, or it cannot be written here.
+pub fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
+    std::fs::write(sysctl_path(name), value)
+}
+
+/// Reads a kernel setting of the calling thread's network namespace.
+///
+/// # Errors
+/// If there is no such setting.
+pub fn sysctl(name: &str) -> io::Result<String> {
+    std::fs::read_to_string(sysctl_path(name)).map(|text| text.trim().to_owned())
+}
+
+fn sysctl_path(name: &str) -> String {
+    format!("/proc/sys/{}", name.replace('.', "/"))
+}
+
+/// Whether a TCP server listens on a port of the calling thread's network namespace.
+///
+/// # Errors
+/// If the kernel does not say.
+pub fn is_listening(port: u16) -> io::Result<bool> {
+    let listens = |table: &str| -> io::Result<bool> {
+        let text = std::fs::read_to_string(format!("/proc/thread-self/net/{table}"))?;
+        let mut lines = text.lines().skip(1).map(|line| line.split_whitespace());
+        Ok(lines.any(|mut words| {
+            let (local, state) = (words.nth(1), words.nth(1));
+            // 0A is TCP_LISTEN.
+            state == Some("0A")
+                && local.is_some_and(|local| local.ends_with(&format!(":{port:04X}")))
+        }))
+    };
+    Ok(listens("tcp")? || listens("tcp6").unwrap_or(false))
+}
+
+/// A namespace is a thread's, so what is to happen in one has a thread.
+fn inside<T: Send>(body: impl FnOnce() -> Result<T, LabError> + Send) -> Result<T, LabError> {
+    thread::scope(|scope| match scope.spawn(body).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
+    assert!(!flags.contains(UnshareFlags::FILES), "descriptors are shared");
+    // SAFETY: the descriptor table stays shared, which is all that is asked for.
+    #[allow(unsafe_code, reason = "the function's one condition is checked above")]
+    unsafe {
+        rustix::thread::unshare_unsafe(flags)
+    }
+}
+
+fn write_hosts(hosts: &str) -> io::Result<()> {
+    let file = format!("{SCRATCH}/hosts");
+    rustix::mount::mount("tmpfs", SCRATCH, "tmpfs", MountFlags::empty(), None)?;
+    let written = std::fs::write(&file, hosts)
+        .and_then(|()| Ok(rustix::mount::mount_bind(&file, "/etc/hosts")?));
+    rustix::mount::unmount(SCRATCH, UnmountFlags::DETACH)?;
+    written
+}
+
+/// The one interface that every network namespace is born with is down at first.
+#[allow(unsafe_code, reason = "interfaces are taken up by ioctl (netdevice(7))")]
+fn loopback_up() -> io::Result<()> {
+    // SAFETY: plain numbers go in, a descriptor comes out, and it is closed below.
+    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all bytes zero is a valid request; the call reads and writes it alone.
+    let done = unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_name[..2].copy_from_slice(&[b'l' as libc::c_char, b'o' as libc::c_char]);
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        libc::ioctl(socket, libc::SIOCSIFFLAGS, &request)
+    };
+    let result = if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+    // SAFETY: it was opened here, and nobody else knows of it.
+    unsafe { libc::close(socket) };
+    result
+}

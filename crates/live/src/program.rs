@@ -1,0 +1,190 @@
+//! Programs in a namespace, and the certainty that they end with us.
+//!
+//! A program is the child of an `init` of a process namespace of its own, and the kernel ends all that
+//! is in such a namespace, grandchildren included, when its `init` ends. The `init` asks to be killed
+//! when the thread that made it ends, which it does with the process.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use rustix::mount::MountFlags;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::thread::UnshareFlags;
+
+use crate::error::LabError;
+use crate::netns::{Namespace, unshare};
+
+/// What to run.
+#[derive(Debug, Default)]
+pub struct Invocation {
+    /// The program and its arguments.
+    pub arguments: Vec<String>,
+    /// Names and values that are set beside those that it inherits.
+    pub environment: Vec<(String, String)>,
+    /// Where its output goes, both kinds; that of this process if nothing is said. With output of
+    /// its own it has no input.
+    pub output: Option<OwnedFd>,
+}
+
+/// Starts a program in a namespace. Returns the process that ends as it ends, with its exit code or
+/// with 128 and the number of the signal that ended it; signals sent there reach the program, and
+/// killing it ends the program with all its descendants. The caller is to wait for it.
+///
+/// # Errors
+/// If there is no such program, or the kernel allows no process namespace.
+pub fn spawn(namespace: &Arc<Namespace>, invocation: Invocation) -> Result<i32, LabError> {
+    let (report, started) = mpsc::sync_channel(1);
+    let namespace = Arc::clone(namespace);
+    // The thread lasts as long as the program: when it ends, the program is killed.
+    thread::Builder::new()
+        .name("bentpipe-program".to_owned())
+        .spawn(move || {
+            let process = namespace.enter().and_then(|()| start(invocation));
+            let id = process.as_ref().ok().copied();
+            let _ = report.send(process);
+            if let Some(id) = id {
+                wait_for_end(id);
+            }
+        })
+        .map_err(|error| LabError::machine("starting a thread", error, "allow more threads"))?;
+    started.recv().expect("the thread reports before it ends")
+}
+
+fn start(invocation: Invocation) -> Result<i32, LabError> {
+    let Invocation { arguments, environment, output } = invocation;
+    let name = arguments.first().cloned().unwrap_or_default();
+    let failed = |error| LabError::Program { name: name.clone(), error };
+    unshare(UnshareFlags::NEWPID)
+        .map_err(|error| LabError::privileged("making a process namespace", error))?;
+    // Nothing is ever written: the reading end tells whether this process still holds the other.
+    let (alive, holder) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+    let mut command = Command::new(&name);
+    command.args(&arguments[1..]).envs(environment);
+    if let Ok(folder) = std::env::current_dir() {
+        // Entering the mounts led to their root.
+        command.current_dir(folder);
+    }
+    if let Some(output) = output {
+        let copy = output.try_clone().map_err(failed)?;
+        command.stdin(Stdio::null()).stdout(output).stderr(copy);
+    }
+    let (alive_fd, holder_fd) = (alive.as_raw_fd(), holder.as_raw_fd());
+    // SAFETY: between fork and exec the child makes system calls and touches its stack alone.
+    #[allow(unsafe_code, reason = "an init is made between fork and exec")]
+    unsafe {
+        command.pre_exec(move || become_init(alive_fd, holder_fd));
+    }
+    let child = command.spawn().map_err(failed)?;
+    // It is held by the thread's scope until here, so the child could see whether we live.
+    drop((alive, holder));
+    Ok(child.id().cast_signed())
+}
+
+/// A descriptor of ours for an open file that somebody else has a descriptor for.
+///
+/// # Errors
+/// If nothing is open under that number.
+pub fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
+    #[allow(unsafe_code, reason = "numbers from other languages are no owned descriptors")]
+    // SAFETY: the kernel checks the number, and what it returns belongs to nobody yet.
+    let copy = unsafe {
+        let copy = libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3);
+        if copy < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        OwnedFd::from_raw_fd(copy)
+    };
+    Ok(copy)
+}
+
+/// In the first process of the namespace: forks, returns in the child, and is its `init` from then on.
+#[allow(unsafe_code, reason = "fork, and signals of a process that never returns to Rust")]
+fn become_init(alive: RawFd, holder: RawFd) -> io::Result<()> {
+    // SAFETY: system calls on numbers and on the stack.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::close(holder);
+        let mut poll = libc::pollfd { fd: alive, events: libc::POLLIN, revents: 0 };
+        if libc::poll(&raw mut poll, 1, 0) > 0 {
+            // The maker ended before the line above was reached.
+            libc::_exit(0);
+        }
+        own_views();
+        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigfillset(all.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+        match libc::fork() {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                libc::sigprocmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+                Ok(())
+            }
+            child => init(child, all.as_ptr()),
+        }
+    }
+}
+
+/// `/proc` and `/sys` as seen from the new namespaces. Where the kernel does not allow it, programs
+/// see those of the machine, which hurts few.
+fn own_views() {
+    if unshare(UnshareFlags::NEWNS).is_ok() {
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        let _ = rustix::mount::mount(c"proc", c"/proc", c"proc", flags, None);
+        let _ = rustix::mount::mount(c"sysfs", c"/sys", c"sysfs", flags, None);
+    }
+}
+
+/// Passes signals on, buries orphans, and ends as the child ends.
+#[allow(unsafe_code, reason = "system calls of an init")]
+unsafe fn init(child: libc::pid_t, signals: *const libc::sigset_t) -> ! {
+    // SAFETY: system calls on numbers and on the stack; `signals` is the caller's.
+    unsafe {
+        // Its copies of descriptors would keep devices and pipes open.
+        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
+        loop {
+            let mut info = MaybeUninit::<libc::siginfo_t>::uninit();
+            let signal = libc::sigwaitinfo(signals, info.as_mut_ptr());
+            if signal == libc::SIGCHLD {
+                bury(child);
+            } else if signal > 0 && info.assume_init_ref().si_code <= 0 {
+                // From a process, not from the terminal, which tells the child by itself.
+                libc::kill(child, signal);
+            }
+        }
+    }
+}
+
+#[allow(unsafe_code, reason = "system calls of an init")]
+unsafe fn bury(child: libc::pid_t) {
+    // SAFETY: system calls on numbers and on the stack.
+    unsafe {
+        loop {
+            let mut status = 0;
+            let ended = libc::waitpid(-1, &raw mut status, libc::WNOHANG);
+            if ended <= 0 {
+                return;
+            }
+            if ended == child {
+                libc::_exit(if libc::WIFSIGNALED(status) {
+                    128 + libc::WTERMSIG(status)
+                } else {
+                    libc::WEXITSTATUS(status)
+                });
+            }
+        }
+    }
+}
+
+/// Waits until a process has ended, and leaves it to be waited for.
+fn wait_for_end(process: i32) {
+    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+    let Some(pid) = Pid::from_raw(process) else { return };
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(pid), options) {}
+}

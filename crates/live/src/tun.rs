@@ -1,0 +1,73 @@
+//! A TUN device: what the kernel of a namespace sends to the link, and what it gets from it.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use tun_rs::{DeviceBuilder, SyncDevice};
+
+/// The end of the link in a namespace. It is gone when this is dropped.
+pub struct Tun {
+    device: SyncDevice,
+}
+
+/// How a device is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Config<'a> {
+    /// The name of the interface.
+    pub name: &'a str,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// How many bits of the address all hosts on the link share.
+    pub prefix: u8,
+    /// The longest packet, in bytes.
+    pub mtu: u16,
+}
+
+/// The kernel drops packets that wait here for the driver. A stall of 10 ms at a million packets a
+/// second must not look like a queue that is full.
+const KERNEL_QUEUE_PACKETS: u32 = 10_000;
+
+impl Tun {
+    /// Makes a device in the calling thread's network namespace, and takes it up. Segments are cut
+    /// by the kernel before they reach it, so that the link sees the packets that it would carry.
+    ///
+    /// # Errors
+    /// What the kernel says, if there is no `/dev/net/tun` or the thread may not make devices.
+    pub fn up(config: Config<'_>) -> io::Result<Self> {
+        let device = DeviceBuilder::new()
+            .name(config.name)
+            .mtu(config.mtu)
+            .ipv4(config.address, config.prefix, None)
+            .offload(false)
+            .packet_information(false)
+            .build_sync()?;
+        device.set_tx_queue_len(KERNEL_QUEUE_PACKETS)?;
+        device.set_nonblocking(true)?;
+        Ok(Self { device })
+    }
+
+    /// Reads one packet. `None` if there is none.
+    ///
+    /// # Errors
+    /// What the kernel says, but for "none is there".
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match self.device.recv(buffer) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Hands one packet to the kernel. False if it does not take it: it is no IP packet, or the
+    /// interface is down, or there is no memory.
+    pub fn send(&self, packet: &[u8]) -> bool {
+        self.device.send(packet).is_ok()
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+}

@@ -1,0 +1,182 @@
+//! The link in real time, for Python: a lab, its programs, its report.
+
+use std::sync::Arc;
+
+use bentpipe_core::trace::DropCause;
+use bentpipe_live::LabError;
+use bentpipe_live::lab::{self, Config, Report};
+use bentpipe_live::lateness::{Lateness, Limits};
+use bentpipe_live::program::{self, Invocation};
+use bentpipe_live::{netns, serve};
+use bentpipe_sim::Side;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::{PlanError, parse};
+
+pyo3::create_exception!(
+    bentpipe._core,
+    MachineError,
+    pyo3::exceptions::PyOSError,
+    "The machine lacks something, or does not allow it; the message says what helps."
+);
+pyo3::create_exception!(
+    bentpipe._core,
+    ProgramError,
+    pyo3::exceptions::PyOSError,
+    "A program could not be started."
+);
+
+/// A world and an island with a link between them; gone with the object, or with the process.
+#[pyclass(frozen)]
+struct Lab(lab::Lab);
+
+#[pymethods]
+impl Lab {
+    /// Sets a lab up. `plans` are the hops from the world to the island, as JSON; `settings` the
+    /// kernel settings of the world and of the island.
+    #[new]
+    #[pyo3(signature = (plans, seed, *, mtu = 1_500, settings = None))]
+    fn new(
+        py: Python<'_>,
+        plans: Vec<String>,
+        seed: u64,
+        mtu: u16,
+        settings: Option<[Vec<(String, String)>; 2]>,
+    ) -> PyResult<Self> {
+        let plans = plans.iter().map(|plan| parse(plan)).collect::<PyResult<_>>()?;
+        let settings = settings.unwrap_or_default();
+        let limits = Limits::default();
+        let config = Config { plans, seed, mtu, tap: false, settings, limits };
+        py.detach(|| lab::Lab::up(config)).map(Self).map_err(raise)
+    }
+
+    /// Moves packets until `stop` is called; other threads run meanwhile.
+    fn run(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.run()).map_err(raise)
+    }
+
+    /// Ends `run`.
+    fn stop(&self) {
+        self.0.stop();
+    }
+
+    /// Starts a program on a side and returns its process. With `output`, a descriptor, its output
+    /// goes there and it has no input.
+    #[pyo3(signature = (side, arguments, *, environment = Vec::new(), output = None))]
+    fn spawn(
+        &self,
+        py: Python<'_>,
+        side: &str,
+        arguments: Vec<String>,
+        environment: Vec<(String, String)>,
+        output: Option<i32>,
+    ) -> PyResult<i32> {
+        let namespace = Arc::clone(self.0.namespace(side_named(side)?));
+        let output = output.map(program::duplicate).transpose()?;
+        let invocation = Invocation { arguments, environment, output };
+        py.detach(|| program::spawn(&namespace, invocation)).map_err(raise)
+    }
+
+    /// Serves HTTP on port 80 of a side: `/bytes/N` has N bytes.
+    fn serve(&self, side: &str) -> PyResult<()> {
+        serve::start(self.0.namespace(side_named(side)?)).map_err(raise)
+    }
+
+    /// Whether a TCP server listens on a port of a side.
+    fn is_listening(&self, side: &str, port: u16) -> PyResult<bool> {
+        let namespace = self.0.namespace(side_named(side)?);
+        let found = namespace.run(|| Ok(netns::is_listening(port))).map_err(raise)?;
+        Ok(found?)
+    }
+
+    /// The value of a kernel setting on a side.
+    fn setting(&self, side: &str, name: &str) -> PyResult<String> {
+        let namespace = self.0.namespace(side_named(side)?);
+        let value = namespace.run(|| Ok(netns::sysctl(name))).map_err(raise)?;
+        Ok(value?)
+    }
+
+    /// The address of a side.
+    #[staticmethod]
+    fn address(side: &str) -> PyResult<String> {
+        Ok(lab::address(side_named(side)?).to_string())
+    }
+
+    /// What was measured, a tenth of a second ago at most.
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        report(py, &self.0.report())
+    }
+}
+
+/// Makes the process root of a user namespace of its own; it must have one thread yet.
+#[pyfunction]
+fn become_root_of_user_namespace() -> PyResult<()> {
+    netns::become_root_of_user_namespace().map_err(raise)
+}
+
+fn raise(error: LabError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        LabError::Plan(_) => PlanError::new_err(text),
+        LabError::Machine { .. } => MachineError::new_err(text),
+        LabError::Program { .. } => ProgramError::new_err(text),
+    }
+}
+
+fn side_named(name: &str) -> PyResult<Side> {
+    let found = Side::ALL.into_iter().find(|side| side.name() == name);
+    found.ok_or_else(|| PyValueError::new_err(format!("{name} is neither world nor island")))
+}
+
+fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+    let directions = PyDict::new(py);
+    for (name, counters) in &report.directions {
+        let direction = PyDict::new(py);
+        direction.set_item("sent_packets", counters.sent_packets)?;
+        direction.set_item("sent_bits", counters.sent_bits)?;
+        direction.set_item("delivered_packets", counters.delivered.packets)?;
+        direction.set_item("delivered_bytes", counters.delivered.bytes)?;
+        direction.set_item("busy_ns", counters.busy.as_nanos())?;
+        direction.set_item("queue_packets", counters.queue_packets)?;
+        direction.set_item("queue_bytes", counters.queue_bytes)?;
+        direction.set_item("queue_bytes_max", counters.queue_bytes_max)?;
+        let dropped = PyDict::new(py);
+        for cause in DropCause::ALL {
+            let packets = counters.dropped[cause as usize].packets;
+            if packets > 0 {
+                dropped.set_item(cause.name(), packets)?;
+            }
+        }
+        direction.set_item("dropped_packets", dropped)?;
+        directions.set_item(name, direction)?;
+    }
+    let result = PyDict::new(py);
+    result.set_item("at_ns", report.at.as_nanos())?;
+    result.set_item("directions", directions)?;
+    result.set_item("lateness", distribution(py, &report.punctuality.lateness)?)?;
+    result.set_item("wait", distribution(py, &report.punctuality.wait)?)?;
+    result.set_item("not_taken_packets", report.punctuality.not_taken)?;
+    result.set_item("refused_packets", report.refused)?;
+    result.set_item("invalid", report.invalid.clone())?;
+    Ok(result)
+}
+
+fn distribution<'py>(py: Python<'py>, lateness: &Lateness) -> PyResult<Bound<'py, PyDict>> {
+    let result = PyDict::new(py);
+    result.set_item("packets", lateness.count())?;
+    for (name, share) in [("p50_ns", 0.5), ("p90_ns", 0.9), ("p99_ns", 0.99), ("p999_ns", 0.999)] {
+        result.set_item(name, lateness.quantile(share).as_nanos())?;
+    }
+    result.set_item("max_ns", lateness.max().as_nanos())?;
+    Ok(result)
+}
+
+pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("MachineError", module.py().get_type::<MachineError>())?;
+    module.add("ProgramError", module.py().get_type::<ProgramError>())?;
+    module.add_class::<Lab>()?;
+    module.add_function(wrap_pyfunction!(become_root_of_user_namespace, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! Hops in a row without hosts: what a loop in real time runs, with packets from outside.
+//!
+//! ```text
+//! world  -> [hub processor]      -> forward -> [terminal processor] -> next hop ... -> island
+//! island -> [terminal processor] -> return  -> [hub processor]      -> hop before ... -> world
+//! ```
+
+use bentpipe_core::graph::Graph;
+use bentpipe_core::link::{Direction, Processor};
+use bentpipe_core::packet::Port;
+use bentpipe_core::trace::NodeId;
+
+use super::{Socket, link};
+use crate::plan::{Plan, PlanError, Queue};
+use crate::workload::Node;
+
+/// A side of the hop: where hosts are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Side {
+    /// Behind the hub.
+    World,
+    /// Behind the user terminal.
+    Island,
+}
+
+impl Side {
+    /// Both, the world first.
+    pub const ALL: [Self; 2] = [Self::World, Self::Island];
+
+    /// The name used in the command line, in columns and docs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::World => "world",
+            Self::Island => "island",
+        }
+    }
+
+    /// Where packets from here go.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::World => Self::Island,
+            Self::Island => Self::World,
+        }
+    }
+}
+
+/// One or more hops in a row: a graph whose two ends lead outside.
+pub struct Chain {
+    /// The engines. Packets go in by [`Graph::inject`] and come out by [`Graph::drain_egress`].
+    pub graph: Graph<Node>,
+    /// What the engines are called, by their number: `forward`, `return`, `hub-processor`,
+    /// `terminal-1-processor`, and with several hops `2.forward` and so on.
+    pub names: Vec<String>,
+    /// Of each hop, the forward direction and the return.
+    pub directions: Vec<[NodeId; 2]>,
+    entrances: [Socket; 2],
+    exits: [Socket; 2],
+}
+
+impl Chain {
+    /// Builds the hops of checked plans, the first next to the world. What the plans say of traffic
+    /// has no part in it. The first hop's streams of chance are those of a simulation with that seed.
+    ///
+    /// # Errors
+    /// If there is no plan, or one has several terminals, or needs the flows' classes.
+    pub fn new(plans: &[Plan], seed: u64) -> Result<Self, PlanError> {
+        let mut graph = Graph::default();
+        let (mut names, mut directions) = (Vec::new(), Vec::new());
+        let (mut ends, mut before) = (None, None);
+        for (plan, number) in plans.iter().zip(1..) {
+            check(plan)?;
+            let prefix = if number == 1 { String::new() } else { format!("{number}.") };
+            let mut place = |node, name: String| {
+                names.push(format!("{prefix}{name}"));
+                graph.add(node)
+            };
+            let both: Vec<_> = link::directions(plan, &format!("{prefix}link"), seed)
+                .zip(plan.direction_names())
+                .map(|(direction, name)| place(Node::Direction(Box::new(direction)), name))
+                .collect();
+            let mut processors = [None; 2];
+            let of_processors = plan.place_names().into_iter().skip(both.len());
+            for ((end, processor), name) in link::processors(plan).zip(of_processors) {
+                processors[end as usize] = Some(place(Node::Processor(Box::new(processor)), name));
+            }
+            let (away, back) = (both[0], both[1]);
+            directions.push([away, back]);
+            let hub = end(&mut graph, processors[0], away, back);
+            let terminal = end(&mut graph, processors[1], back, away);
+            if let Some(End { entrance, exit }) = before {
+                graph.connect(exit, hub.entrance);
+                graph.connect(hub.exit, entrance);
+            }
+            before = Some(terminal);
+            ends.get_or_insert([hub, terminal])[1] = terminal;
+        }
+        let ends = ends.ok_or_else(|| problem("link", "there must be one at least"))?;
+        let (entrances, exits) = (ends.map(|end| end.entrance), ends.map(|end| end.exit));
+        Ok(Self { graph, names, directions, entrances, exits })
+    }
+
+    /// Where packets from a side go in.
+    #[must_use]
+    pub fn entrance(&self, from: Side) -> (NodeId, Port) {
+        self.entrances[from as usize]
+    }
+
+    /// Where packets come out.
+    #[must_use]
+    pub fn exits(&self) -> Exits {
+        Exits { world: self.exits[Side::World as usize] }
+    }
+}
+
+/// Where packets come out of a chain.
+#[derive(Clone, Copy, Debug)]
+pub struct Exits {
+    world: Socket,
+}
+
+impl Exits {
+    /// The side to which a packet comes out that left by a port of an engine.
+    #[must_use]
+    pub fn side(self, node: NodeId, port: Port) -> Side {
+        if (node, port) == self.world { Side::World } else { Side::Island }
+    }
+}
+
+/// Where packets go into a hop at one of its ends, and where they come out.
+#[derive(Clone, Copy)]
+struct End {
+    entrance: Socket,
+    exit: Socket,
+}
+
+/// Wires an end of a hop: its processor, if there is one, between the outside and two directions.
+fn end(graph: &mut Graph<Node>, processor: Option<NodeId>, away: NodeId, back: NodeId) -> End {
+    let Some(processor) = processor else {
+        return End { entrance: (away, Direction::IN), exit: (back, Direction::OUT) };
+    };
+    graph.connect((processor, Processor::LINK), (away, Direction::IN));
+    graph.connect((back, Direction::OUT), (processor, Processor::LINK));
+    let outside = (processor, Processor::LAN);
+    End { entrance: outside, exit: outside }
+}
+
+fn check(plan: &Plan) -> Result<(), PlanError> {
+    if plan.link.returns.len() != 1 {
+        return Err(problem("terminals", "must be 1 in real time"));
+    }
+    for (direction, name) in
+        [(&plan.link.forward, "link.forward"), (&plan.link.returns[0], "link.return")]
+    {
+        if let Queue::StrictPriority { .. } = direction.queue {
+            let queue = format!("{name}.queue");
+            return Err(problem(&queue, "strict_priority is not served in real time"));
+        }
+    }
+    Ok(())
+}
+
+fn problem(field: &str, problem: &str) -> PlanError {
+    PlanError { field: field.to_owned(), problem: problem.to_owned() }
+}

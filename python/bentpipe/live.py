@@ -1,0 +1,177 @@
+"""Labs: a world and an island of real programs, and a link between them in real time.
+
+A lab belongs to the process that makes it: when that ends, however it ends, its namespaces,
+interfaces, routes and programs are gone. The machine's own network is never touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from bentpipe import _core
+from bentpipe.errors import MachineError, UsageError
+
+Side = Literal["world", "island"]
+
+IPERF3_PORT: Final = 5201
+# A server that does not listen by then does not work.
+_PATIENCE_SECONDS: Final = 5.0
+# Capabilities, as capability(7) numbers them: what namespaces and devices need.
+_CAP_SYS_ADMIN: Final = 21
+
+
+def link_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the plan of a link alone: a preset by name, or the link of a scenario file.
+
+    Raises:
+        ScenarioError: naming the field, what was read and what is allowed.
+        UsageError: it is neither a preset nor a file.
+    """
+    from bentpipe._document import Document, read_file, with_settings
+    from bentpipe._explain import choice
+    from bentpipe.presets import PRESETS
+    from bentpipe.scenario import checked
+
+    if link in PRESETS:
+        document = Document(data={"link": {"preset": link}}, source=link)
+    elif Path(link).exists():
+        document = read_file(Path(link))
+    else:
+        raise UsageError(f"link: {choice(link, tuple(PRESETS))}; and there is no such file")
+    # The traffic is whatever programs do: what is written here is to make the scenario whole.
+    whole = {"traffic": [{"kind": "bulk", "direction": "forward", "size": "1 B"}], "duration": "1 s"}
+    document.data.update({key: value for key, value in whole.items() if key not in document.data})
+    return checked(with_settings(document, list(settings))).plan()
+
+
+@dataclass(kw_only=True)
+class Lab:
+    """A lab that is up, as a context: inside, the link moves packets.
+
+    ``plans`` are the hops, the first next to the world.
+    """
+
+    plans: Sequence[dict[str, Any]]
+    seed: int = 1
+    mtu_bytes: int = 1_500
+    settings: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    _core: _core.Lab = field(init=False)
+    _thread: threading.Thread = field(init=False)
+    _failure: list[BaseException] = field(init=False, default_factory=list)
+
+    def __enter__(self) -> Lab:
+        """Set it up.
+
+        Raises:
+            MachineError: the machine lacks something, or does not allow it.
+            UsageError: the link cannot be run in real time.
+        """
+        world, island = (list(side.items()) for side in self.settings)
+        try:
+            self._core = _core.Lab(
+                [json.dumps(plan) for plan in self.plans],
+                self.seed,
+                mtu=self.mtu_bytes,
+                settings=(world, island),
+            )
+        except _core.MachineError as error:
+            raise MachineError(str(error)) from None
+        except _core.PlanError as error:
+            raise UsageError(str(error)) from None
+        self._thread = threading.Thread(target=self._run, name="bentpipe-link", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the link. Programs that still run end with the object."""
+        self._core.stop()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._core.run()
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it is seen
+            self._failure.append(error)
+
+    def spawn(
+        self, side: Side, arguments: Sequence[str], *, output: int | None = None
+    ) -> int:
+        """Start a program; return the process to wait for. ``output`` is a descriptor.
+
+        Raises:
+            UsageError: there is no such program.
+        """
+        environment = [("BENTPIPE_SIDE", side)]
+        try:
+            return self._core.spawn(
+                side, list(arguments), environment=environment, output=output
+            )
+        except _core.ProgramError as error:
+            raise UsageError(str(error)) from None
+
+    def serve_world(self) -> None:
+        """Give the world what programs on the island expect: HTTP, and iperf3 if installed."""
+        self._core.serve("world")
+        iperf3 = shutil.which("iperf3")
+        if iperf3 is not None:
+            with open(os.devnull, "wb") as nowhere:
+                self.spawn("world", [iperf3, "--server"], output=nowhere.fileno())
+            self.wait_for_server("world", IPERF3_PORT)
+
+    def wait_for_server(self, side: Side, port: int) -> None:
+        """Wait until somebody listens on a TCP port.
+
+        Raises:
+            MachineError: nobody does.
+        """
+        patience = time.monotonic() + _PATIENCE_SECONDS
+        while not self._core.is_listening(side, port):
+            if time.monotonic() > patience:
+                raise MachineError(f"nobody listens on port {port} of the {side}")
+            time.sleep(0.002)
+
+    def report(self) -> dict[str, Any]:
+        """Return what was measured, a tenth of a second ago at most.
+
+        Keys: ``at_ns``, ``directions`` (counters by name), ``lateness`` and ``wait`` (distributions
+        in ns), ``not_taken_packets``, ``refused_packets``, ``invalid`` (why, or None).
+        """
+        if self._failure:
+            raise MachineError(str(self._failure[0]))
+        return self._core.report()
+
+
+def address(side: Side) -> str:
+    """Return the IPv4 address of a side."""
+    return _core.Lab.address(side)
+
+
+def gain_privileges() -> None:
+    """Become root of a user namespace if this process may not make namespaces as it is.
+
+    To be called while the process has one thread.
+
+    Raises:
+        MachineError: the kernel does not allow it.
+    """
+    if _may_make_namespaces():
+        return
+    try:
+        _core.become_root_of_user_namespace()
+    except _core.MachineError as error:
+        raise MachineError(str(error)) from None
+
+
+def _may_make_namespaces() -> bool:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
+    return False
