@@ -1,6 +1,6 @@
 //! Wall time as an [`Instant`] of the run.
 
-use bentpipe_core::time::Instant;
+use bentpipe_core::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The machine's monotonic clock, counted from when this was made.
@@ -24,7 +24,34 @@ impl Clock {
     pub fn now(self) -> Instant {
         Instant::from_nanos(monotonic_ns() - self.origin_ns)
     }
+
+    /// When, on this clock, the machine's real-time clock shows a time: as far apart as the two are
+    /// now, which is right to some ten nanoseconds while nobody sets that clock.
+    #[must_use]
+    pub fn at_real_time(self, seconds: i64, nanos: i64) -> Instant {
+        let real = clock_gettime(ClockId::Realtime);
+        let now = self.now();
+        let ago = (real.tv_sec - seconds) * 1_000_000_000 + (real.tv_nsec - nanos);
+        Instant::from_nanos(now.as_nanos().saturating_add_signed(-ago))
+    }
+
+    /// Waits until `at`, to a microsecond or so: asleep at first, then looking.
+    pub fn wait_until(self, at: Instant) {
+        loop {
+            let left = at.saturating_since(self.now());
+            if left == Duration::ZERO {
+                return;
+            }
+            let asleep = left.saturating_sub(OVERSLEPT);
+            if asleep > Duration::ZERO {
+                std::thread::sleep(std::time::Duration::from_nanos(asleep.as_nanos()));
+            }
+        }
+    }
 }
+
+/// A sleep may last this much longer than asked for.
+const OVERSLEPT: Duration = Duration::from_micros(80);
 
 fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);

@@ -18,12 +18,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::clock::Clock;
 use crate::emulator::{Departure, Emulator};
 use crate::lateness::Lateness;
+use crate::store::Place;
 use crate::tun::Tun;
 
 /// From here to an event the loop looks at the clock instead of sleeping.
 const SPIN: Duration = Duration::from_micros(60);
 /// So many packets are read from a side before the other has its turn.
-const BATCH: usize = 64;
+const BATCH: usize = 16;
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -50,10 +51,10 @@ impl Stop {
 /// What a driver saw of its own punctuality.
 #[derive(Clone, Debug, Default)]
 pub struct Punctuality {
-    /// How late packets were handed to the kernel, after the link was done with them.
+    /// By how much packets may have been later than the link alone would have made them: what is
+    /// not known of when they came, and how late they were handed to the kernel.
     pub lateness: Lateness,
-    /// How long packets may have waited until they were read: at most as long as the driver was
-    /// ready and had no processor, or was busy since it last looked.
+    /// Of this, what is not known of when they came.
     pub wait: Lateness,
     /// Packets that the kernel did not take.
     pub not_taken: u64,
@@ -70,6 +71,8 @@ pub struct Driver {
     scheduling: Scheduling,
     /// When each device was last seen empty.
     empty_at: [Instant; 2],
+    /// What is not known of when the packet in each place came.
+    unknown: Vec<Duration>,
 }
 
 impl Driver {
@@ -85,6 +88,7 @@ impl Driver {
             departures: Vec::new(),
             scheduling: Scheduling::default(),
             empty_at: [clock.now(); 2],
+            unknown: Vec::new(),
         }
     }
 
@@ -147,8 +151,8 @@ impl Driver {
         }
     }
 
-    /// Reads what is there. A packet came after the device was last seen empty, or while the driver
-    /// was ready to run and did not.
+    /// Reads what is there. A packet counts from when it was read, so none is ever early. It came after
+    /// the device was last seen empty, or while this thread was ready to run and did not: `waited`.
     fn read(&mut self, side: Side, waited: Duration) -> io::Result<()> {
         let device = &self.devices[side as usize];
         let empty_at = &mut self.empty_at[side as usize];
@@ -161,7 +165,9 @@ impl Driver {
                 *empty_at = now;
                 break;
             };
-            self.punctuality.wait.add(waited + now.saturating_since(*empty_at));
+            let unknown = waited + now.saturating_since(*empty_at);
+            self.punctuality.wait.add(unknown);
+            note(&mut self.unknown, place, unknown);
             self.emulator.arrive(now, side, place, bytes);
         }
         Ok(())
@@ -171,7 +177,8 @@ impl Driver {
         self.emulator.take_departures(&mut self.departures);
         for departure in &self.departures {
             let device = &self.devices[departure.side as usize];
-            self.punctuality.lateness.add(self.clock.now().saturating_since(departure.due));
+            let late = self.clock.now().saturating_since(departure.due);
+            self.punctuality.lateness.add(late + self.unknown[departure.place.0 as usize]);
             let taken = device.send(self.emulator.bytes(departure));
             self.punctuality.not_taken += u64::from(!taken);
             self.emulator.free(departure.place);
@@ -194,6 +201,14 @@ impl Driver {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+fn note(unknown: &mut Vec<Duration>, place: Place, time: Duration) {
+    let place = place.0 as usize;
+    if place >= unknown.len() {
+        unknown.resize(place + 1, Duration::ZERO);
+    }
+    unknown[place] = time;
 }
 
 /// Asks for exact timers, and to run before others where that is allowed. Real-time priority is

@@ -14,7 +14,7 @@ use crate::emulator::{Emulator, Options};
 use crate::error::LabError;
 use crate::lateness::Limits;
 use crate::netns::{self, Namespace};
-use crate::tun::{self, Tun};
+use crate::tun::{self, KernelCounters, Tun};
 
 /// The interface that leads to the link, on both sides.
 pub const INTERFACE: &str = "link";
@@ -54,6 +54,7 @@ pub struct Lab {
     namespaces: [Arc<Namespace>; 2],
     driver: Mutex<Driver>,
     stop: Stop,
+    kernel: [KernelCounters; 2],
     limits: Limits,
     report: Mutex<Report>,
 }
@@ -67,6 +68,8 @@ pub struct Report {
     pub directions: Vec<(String, Counters)>,
     /// How punctual packets were.
     pub punctuality: Punctuality,
+    /// Packets that the kernel dropped before the link, since the driver did not read them in time.
+    pub kernel_dropped: u64,
     /// Packets for which there was no memory.
     pub refused: u64,
     /// Why the figures do not count, if they do not.
@@ -83,7 +86,8 @@ impl Lab {
             Options { packet_bytes_max: config.mtu.into(), tap: config.tap, ..Options::default() };
         let emulator = Emulator::new(&config.plans, config.seed, options)?;
         let [world, island] = Side::ALL.map(|side| side_up(side, &config));
-        let ((world, world_device), (island, island_device)) = (world?, island?);
+        let ((world, (world_device, of_world)), (island, (island_device, of_island))) =
+            (world?, island?);
         let no_descriptors = |error| LabError::machine("making a descriptor", error, "ulimit -n");
         let stop = Stop::new().map_err(no_descriptors)?;
         let devices = [world_device, island_device];
@@ -92,6 +96,7 @@ impl Lab {
             namespaces: [Arc::new(world), Arc::new(island)],
             driver: Mutex::new(driver),
             stop,
+            kernel: [of_world, of_island],
             limits: config.limits,
             report: Mutex::default(),
         })
@@ -144,23 +149,32 @@ impl Lab {
     fn note(&self, driver: &mut Driver) {
         let at = driver.now();
         let directions = driver.emulator_mut().counters(at);
+        let kernel_dropped = self.kernel.iter().map(KernelCounters::dropped).sum();
         let refused = driver.emulator_mut().refused();
         let punctuality = driver.punctuality().clone();
-        let invalid = verdict(&punctuality, refused, self.limits);
-        let report = Report { at, directions, punctuality, refused, invalid };
+        let mut report =
+            Report { at, directions, punctuality, kernel_dropped, refused, invalid: None };
+        report.invalid = verdict(&report, self.limits);
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }
 }
 
-fn verdict(punctuality: &Punctuality, refused: u64, limits: Limits) -> Option<String> {
-    if refused > 0 {
-        return Some(format!("{refused} packets found no memory"));
+fn verdict(report: &Report, limits: Limits) -> Option<String> {
+    if report.refused > 0 {
+        return Some(format!("{} packets found no memory", report.refused));
     }
-    let lateness = punctuality.lateness.verdict(limits, "lateness");
-    lateness.or_else(|| punctuality.wait.verdict(limits, "the wait before a packet was read,"))
+    if report.kernel_dropped > 0 {
+        return Some(format!(
+            "the kernel dropped {} packets before the link",
+            report.kernel_dropped
+        ));
+    }
+    report.punctuality.lateness.verdict(limits, "lateness")
 }
 
-fn side_up(side: Side, config: &Config) -> Result<(Namespace, Tun), LabError> {
+type Parts = (Namespace, (Tun, KernelCounters));
+
+fn side_up(side: Side, config: &Config) -> Result<Parts, LabError> {
     let [world, island] = Side::ALL.map(address);
     let hosts = format!(
         "127.0.0.1 localhost\n::1 localhost\n{world} {}\n{island} {}\n",
@@ -180,6 +194,10 @@ fn side_up(side: Side, config: &Config) -> Result<(Namespace, Tun), LabError> {
             prefix: PREFIX,
             mtu: config.mtu,
         };
-        Tun::up(device).map_err(|error| LabError::privileged("making a TUN device", error))
+        let device =
+            Tun::up(device).map_err(|error| LabError::privileged("making a TUN device", error))?;
+        let counters = KernelCounters::open(INTERFACE)
+            .map_err(|error| LabError::machine("reading counters", error, "mount /proc"))?;
+        Ok((device, counters))
     })
 }

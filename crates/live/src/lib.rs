@@ -13,6 +13,7 @@ pub mod error;
 pub mod flows;
 pub mod lab;
 pub mod lateness;
+pub mod measure;
 pub mod netns;
 pub mod program;
 pub mod serve;

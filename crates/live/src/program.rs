@@ -8,6 +8,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -40,11 +41,13 @@ pub struct Invocation {
 pub fn spawn(namespace: &Arc<Namespace>, invocation: Invocation) -> Result<i32, LabError> {
     let (report, started) = mpsc::sync_channel(1);
     let namespace = Arc::clone(namespace);
+    // Entering the mounts of a namespace leads to their root.
+    let folder = std::env::current_dir().ok();
     // The thread lasts as long as the program: when it ends, the program is killed.
     thread::Builder::new()
         .name("bentpipe-program".to_owned())
         .spawn(move || {
-            let process = namespace.enter().and_then(|()| start(invocation));
+            let process = namespace.enter().and_then(|()| start(invocation, folder));
             let id = process.as_ref().ok().copied();
             let _ = report.send(process);
             if let Some(id) = id {
@@ -55,7 +58,7 @@ pub fn spawn(namespace: &Arc<Namespace>, invocation: Invocation) -> Result<i32, 
     started.recv().expect("the thread reports before it ends")
 }
 
-fn start(invocation: Invocation) -> Result<i32, LabError> {
+fn start(invocation: Invocation, folder: Option<PathBuf>) -> Result<i32, LabError> {
     let Invocation { arguments, environment, output } = invocation;
     let name = arguments.first().cloned().unwrap_or_default();
     let failed = |error| LabError::Program { name: name.clone(), error };
@@ -65,8 +68,7 @@ fn start(invocation: Invocation) -> Result<i32, LabError> {
     let (alive, holder) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
     let mut command = Command::new(&name);
     command.args(&arguments[1..]).envs(environment);
-    if let Ok(folder) = std::env::current_dir() {
-        // Entering the mounts led to their root.
+    if let Some(folder) = folder {
         command.current_dir(folder);
     }
     if let Some(output) = output {
@@ -116,13 +118,15 @@ fn become_init(alive: RawFd, holder: RawFd) -> io::Result<()> {
         }
         own_views();
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+        let mut none = MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigfillset(all.as_mut_ptr());
-        libc::sigprocmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
         match libc::fork() {
             -1 => Err(io::Error::last_os_error()),
             0 => {
-                libc::sigprocmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+                // Whatever we wait for ourselves, the program is to hear.
+                libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
                 Ok(())
             }
             child => init(child, all.as_ptr()),

@@ -1,8 +1,10 @@
 //! A TUN device: what the kernel of a namespace sends to the link, and what it gets from it.
 
+use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 
 use tun_rs::{DeviceBuilder, SyncDevice};
 
@@ -42,7 +44,9 @@ impl Tun {
             .offload(false)
             .packet_information(false)
             .build_sync()?;
-        device.set_tx_queue_len(KERNEL_QUEUE_PACKETS)?;
+        // Only root of the machine may do this. Others keep the kernel's 500 packets, and what is
+        // dropped there is counted.
+        let _ = device.set_tx_queue_len(KERNEL_QUEUE_PACKETS);
         device.set_nonblocking(true)?;
         Ok(Self { device })
     }
@@ -63,6 +67,37 @@ impl Tun {
     /// interface is down, or there is no memory.
     pub fn send(&self, packet: &[u8]) -> bool {
         self.device.send(packet).is_ok()
+    }
+}
+
+/// What the kernel of a namespace counts of an interface.
+#[derive(Debug)]
+pub struct KernelCounters {
+    file: File,
+    prefix: String,
+}
+
+impl KernelCounters {
+    /// Those of an interface of the calling thread's network namespace, to be read from anywhere.
+    ///
+    /// # Errors
+    /// If `/proc` is not there.
+    pub fn open(interface: &str) -> io::Result<Self> {
+        let file = File::open("/proc/thread-self/net/dev")?;
+        Ok(Self { file, prefix: format!("{interface}:") })
+    }
+
+    /// Packets for the interface that the kernel dropped, because the driver did not read them in
+    /// time. Zero if it does not say.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        let mut bytes = [0; 4096];
+        let read = self.file.read_at(&mut bytes, 0).unwrap_or(0);
+        let text = String::from_utf8_lossy(&bytes[..read]);
+        let line = text.lines().find_map(|line| line.trim_start().strip_prefix(&self.prefix));
+        // Eight numbers of what was received, then bytes, packets, errors and drops of what was sent.
+        let dropped = line.and_then(|numbers| numbers.split_whitespace().nth(11)?.parse().ok());
+        dropped.unwrap_or(0)
     }
 }
 

@@ -158,6 +158,7 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
     result.set_item("lateness", distribution(py, &report.punctuality.lateness)?)?;
     result.set_item("wait", distribution(py, &report.punctuality.wait)?)?;
     result.set_item("not_taken_packets", report.punctuality.not_taken)?;
+    result.set_item("kernel_dropped_packets", report.kernel_dropped)?;
     result.set_item("refused_packets", report.refused)?;
     result.set_item("invalid", report.invalid.clone())?;
     Ok(result)

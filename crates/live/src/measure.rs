@@ -1,0 +1,183 @@
+//! What this machine can do: a lab whose hosts stamp what they send and what they get.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::thread;
+
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_sim::Side;
+
+use crate::clock::Clock;
+use crate::error::LabError;
+use crate::lab::{Lab, address};
+
+const PORT: u16 = 9_000;
+/// IPv4 and UDP headers without options.
+pub const HEADER_BYTES: usize = 28;
+/// How long the last packets may take after they were sent.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
+/// A datagram that has not come within the sender's last and this is lost.
+const RECEIVE_BUFFER_BYTES: libc::c_int = 64 << 20;
+
+/// A packet on its way, as its two hosts saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its place in the sender's sequence.
+    pub sequence: u64,
+    /// Just before the sender gave it to its kernel.
+    pub sent: Instant,
+    /// When the receiver's kernel had it (`SO_TIMESTAMPNS`, socket(7)).
+    pub received: Instant,
+}
+
+/// What is sent: datagrams of one size at equal distances.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream {
+    /// The side that sends.
+    pub from: Side,
+    /// Their size at the IP layer.
+    pub packet_bytes: usize,
+    /// From one to the next.
+    pub interval: Duration,
+    /// How many.
+    pub packets: u64,
+}
+
+/// Sends a stream over a lab's link, which must be running, and tells what came of it, in the order
+/// in which it arrived.
+///
+/// # Errors
+/// If a socket fails.
+///
+/// # Panics
+/// If packets have no room for a sequence number and a time.
+pub fn measure(lab: &Lab, stream: Stream, clock: Clock) -> Result<Vec<Seen>, LabError> {
+    assert!(stream.packet_bytes >= HEADER_BYTES + 16, "a packet holds two numbers");
+    let failed = |error| LabError::machine("measuring", error, "try again");
+    let to = SocketAddr::from((address(stream.from.other()), PORT));
+    let receiver =
+        lab.namespace(stream.from.other()).run(|| UdpSocket::bind(to).map_err(failed))?;
+    prepare(&receiver).map_err(failed)?;
+    let source = SocketAddr::from((address(stream.from), 0));
+    let sender = lab.namespace(stream.from).run(|| UdpSocket::bind(source).map_err(failed))?;
+    sender.connect(to).map_err(failed)?;
+    thread::scope(|scope| {
+        let receiving = scope.spawn(|| receive(&receiver, stream.packets, clock));
+        send(&sender, stream, clock).map_err(failed)?;
+        receiving.join().expect("it does not panic").map_err(failed)
+    })
+}
+
+fn send(socket: &UdpSocket, stream: Stream, clock: Clock) -> io::Result<()> {
+    let mut packet = vec![0; stream.packet_bytes - HEADER_BYTES];
+    let mut next = clock.now() + Duration::from_millis(10);
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    for sequence in 0..stream.packets {
+        clock.wait_until(next);
+        packet[..8].copy_from_slice(&sequence.to_le_bytes());
+        packet[8..16].copy_from_slice(&clock.now().as_nanos().to_le_bytes());
+        socket.send(&packet)?;
+        next += stream.interval;
+    }
+    Ok(())
+}
+
+fn receive(socket: &UdpSocket, packets: u64, clock: Clock) -> io::Result<Vec<Seen>> {
+    let mut seen = Vec::with_capacity(packets as usize);
+    // The first may be on its way for long; after it the next is near.
+    while (seen.len() as u64) < packets {
+        match receive_one(socket, clock) {
+            Ok(packet) => seen.push(packet),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(seen)
+}
+
+/// Stamps by the kernel, room for what comes while this process waits for a processor, and an end.
+#[allow(unsafe_code, reason = "the standard library has no names for these options")]
+fn prepare(socket: &UdpSocket) -> io::Result<()> {
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let set = |option, value: libc::c_int| {
+        // SAFETY: the kernel reads one int, which lives during the call.
+        let done = unsafe {
+            let value = (&raw const value).cast();
+            let size = size_of::<libc::c_int>() as libc::socklen_t;
+            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, size)
+        };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // Root may pass the machine's limit; others get up to it.
+    set(libc::SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
+        .or_else(|_| set(libc::SO_RCVBUF, RECEIVE_BUFFER_BYTES))?;
+    set(libc::SO_TIMESTAMPNS, 1)
+}
+
+#[allow(unsafe_code, reason = "recvmsg gives the kernel's stamp, and nobody else does")]
+fn receive_one(socket: &UdpSocket, clock: Clock) -> io::Result<Seen> {
+    let mut head = [0_u8; 16];
+    let mut control = [0_u64; 16];
+    // SAFETY: every pointer is to a local of the length that is given with it; the control message
+    // is read only if the kernel says that it is a timespec.
+    let stamp = unsafe {
+        let mut part = libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() };
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control);
+        if libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        let stamped = !header.is_null() && (*header).cmsg_type == libc::SCM_TIMESTAMPNS;
+        stamped.then(|| libc::CMSG_DATA(header).cast::<libc::timespec>().read_unaligned())
+    };
+    let stamp = stamp.ok_or_else(|| io::Error::other("the kernel stamps no packets"))?;
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    Ok(Seen {
+        sequence: number(&head[..8]),
+        sent: Instant::from_nanos(number(&head[8..])),
+        received: clock.at_real_time(stamp.tv_sec, stamp.tv_nsec),
+    })
+}
+
+/// How much later each packet came than the link's model says: those of one size that come in order
+/// over a link of `rate_bps` and `delay` without loss. The model is Lindley's recursion on when they
+/// were sent, and knows nothing of the emulator. Negative is early.
+#[must_use]
+pub fn errors_ns(seen: &[Seen], frame_bits: u64, hops: &[(u64, Duration)]) -> Vec<i64> {
+    let mut free_at = vec![0_u64; hops.len()];
+    let expected = |packet: &Seen| {
+        let mut at = packet.sent.as_nanos();
+        for (&(rate_bps, delay), free_at) in hops.iter().zip(&mut free_at) {
+            let time = frame_bits * 1_000_000_000 / rate_bps;
+            *free_at = at.max(*free_at) + time;
+            at = *free_at + delay.as_nanos();
+        }
+        at
+    };
+    let expected: Vec<_> = seen.iter().map(expected).collect();
+    let errors = seen.iter().zip(expected);
+    errors.map(|(packet, at)| packet.received.as_nanos().cast_signed() - at.cast_signed()).collect()
+}
+
+/// Runs a lab's link in a thread while `body` does something with it.
+///
+/// # Errors
+/// That of the link, or of `body`.
+pub fn while_running<T>(
+    lab: &Arc<Lab>,
+    body: impl FnOnce() -> Result<T, LabError>,
+) -> Result<T, LabError> {
+    thread::scope(|scope| {
+        let running = scope.spawn(|| lab.run());
+        let result = body();
+        lab.stop();
+        running.join().expect("it does not panic")?;
+        result
+    })
+}

@@ -1,0 +1,131 @@
+//! Labs with real kernels on both sides. They need the right to make namespaces, and are skipped with
+//! a message without it.
+
+use std::sync::Arc;
+
+use bentpipe_core::time::Duration;
+use bentpipe_live::LabError;
+use bentpipe_live::clock::Clock;
+use bentpipe_live::emulator::replay;
+use bentpipe_live::lab::{Config, Lab};
+use bentpipe_live::lateness::Limits;
+use bentpipe_live::measure::{Seen, Stream, errors_ns, measure, while_running};
+use bentpipe_live::program::{Invocation, spawn};
+use bentpipe_sim::{Plan, Side};
+
+/// A link of the same rate and delay both ways, without a limit to its queue. A plan has traffic,
+/// which has no part in a lab.
+fn plan(rate_bps: u64, delay: Duration, bit_error_rate: f64) -> Plan {
+    let channel = if bit_error_rate == 0.0 {
+        r#"{"kind":"clear"}"#.to_owned()
+    } else {
+        format!(r#"{{"kind":"bit_errors","bit_error_rate":{bit_error_rate}}}"#)
+    };
+    let direction = format!(
+        r#"{{"rate_bps":{{"kind":"constant","value":{rate_bps}}},
+            "delay_ns":{{"kind":"constant","value":{}}},
+            "framing":{{"header_bytes":0,"least_bytes":0,"cells":null,"expansion":[1,1],
+                        "outside_bytes":0}},
+            "queue":{{"discipline":"drop_tail","limit":{{"unit":"unlimited"}}}},
+            "channel":{channel}}}"#,
+        delay.as_nanos()
+    );
+    let text = format!(
+        r#"{{"format_version":2,"stop_ns":1000000000,"sample_interval_ns":null,
+            "packet_events":false,"link":{{"forward":{direction},"returns":[{direction}]}},
+            "gateways":{{"hub":{{"processor":null}},"terminals":[{{"processor":null}}]}},
+            "flows":[{{"name":"none","terminal":0,"direction":"forward","start_ns":0,"priority":0,
+                       "workload":{{"kind":"constant_rate","rate_bps":8000,"payload_bytes":1000,
+                                    "duration_ns":1000000000}}}}]}}"#
+    );
+    Plan::parse(&text).expect("a plan")
+}
+
+fn config(plans: Vec<Plan>) -> Config {
+    let limits = Limits::default();
+    Config { plans, seed: 1, mtu: 1_500, tap: true, settings: Default::default(), limits }
+}
+
+/// A lab, or none where the machine does not allow one.
+fn lab(plans: Vec<Plan>) -> Option<Arc<Lab>> {
+    match Lab::up(config(plans)) {
+        Ok(lab) => Some(Arc::new(lab)),
+        Err(LabError::Machine { doing, error, .. }) => {
+            eprintln!("skipped: {doing}: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+fn seen(lab: &Arc<Lab>, stream: Stream) -> Vec<Seen> {
+    while_running(lab, || measure(lab, stream, Clock::start())).expect("a measurement")
+}
+
+/// Given 1,000 packets of 1,500 bytes over three hops of 20 ms, expect all of them in order, none
+/// before the three transmissions and delays are over, and the arrivals replayed to give the same
+/// events.
+#[test]
+fn packets_come_when_the_model_says_and_a_replay_is_the_run() {
+    let plans = vec![plan(50_000_000, Duration::from_millis(20), 0.0); 3];
+    let Some(lab) = lab(plans.clone()) else { return };
+    let interval = MS;
+    let stream = Stream { from: Side::World, packet_bytes: 1_500, interval, packets: 1_000 };
+    let seen = seen(&lab, stream);
+    assert!(seen.iter().map(|packet| packet.sequence).eq(0..1_000));
+    let hops = [(50_000_000, Duration::from_millis(20)); 3];
+    let errors = errors_ns(&seen, 1_500 * 8, &hops);
+    // The stamps of two clocks differ by less than a microsecond.
+    assert!(errors.iter().all(|&error| error > -1_000), "{:?}", errors.iter().min());
+
+    let report = lab.report();
+    assert_eq!(report.directions[4].1.delivered.packets, 1_000, "the third forward direction");
+    let end = report.at + Duration::from_secs(10);
+    let mut emulator = Arc::into_inner(lab).expect("nobody else has it").into_emulator();
+    emulator.run_until(end);
+    let (arrivals, hash) = emulator.tapped().expect("it was asked for");
+    assert!(arrivals.len() >= 1_000);
+    assert_eq!(replay(&plans, 1, &arrivals, end).expect("a replay"), hash);
+    assert_ne!(replay(&plans, 1, &arrivals[1..], end).expect("a replay"), hash);
+}
+
+/// Given bit errors that lose p = 1 - (1 - 2e-5)^800 of packets of 100 bytes, 1.59 %, expect the
+/// share lost within the 99 % interval of a binomial of 20,000.
+#[test]
+fn as_many_packets_are_lost_as_bits_are_wrong() {
+    let Some(lab) = lab(vec![plan(100_000_000, MS, 2e-5)]) else { return };
+    let interval = Duration::from_micros(50);
+    let stream = Stream { from: Side::Island, packet_bytes: 100, interval, packets: 20_000 };
+    let lost = 20_000 - seen(&lab, stream).len();
+    let chance = 1.0 - (1.0_f64 - 2e-5).powi(800);
+    let deviation = (20_000.0 * chance * (1.0 - chance)).sqrt();
+    let off = (lost as f64 - 20_000.0 * chance) / deviation;
+    assert!(off.abs() < 2.576, "{lost} lost, {off:.2} standard deviations off");
+}
+
+#[test]
+fn a_program_ends_with_its_code_and_one_that_is_missing_is_named() {
+    let Some(lab) = lab(vec![plan(1_000_000, MS, 0.0)]) else { return };
+    let run = |arguments: &[&str]| {
+        let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
+        spawn(lab.namespace(Side::Island), Invocation { arguments, ..Invocation::default() })
+    };
+    let code = |process: i32| {
+        use rustix::process::{Pid, WaitOptions, waitpid};
+        let pid = Pid::from_raw(process).expect("a process");
+        waitpid(Some(pid), WaitOptions::empty()).expect("ours").expect("ended").1.exit_status()
+    };
+    assert_eq!(code(run(&["sh", "-c", "exit 7"]).expect("a shell")), Some(7));
+    assert_eq!(code(run(&["sh", "-c", "kill -TERM $$"]).expect("a shell")), Some(128 + 15));
+    let error = run(&["no-such-program"]).expect_err("there is none");
+    assert!(error.to_string().starts_with("no-such-program: No such file"), "{error}");
+}
+
+/// What is not for real time is refused before anything is made.
+#[test]
+fn a_lab_needs_a_link() {
+    let error = Lab::up(config(Vec::new())).err().expect("no link");
+    assert!(matches!(error, LabError::Plan(_)), "{error}");
+}
