@@ -182,6 +182,9 @@ fn side_up(side: Side, config: &Config) -> Result<Parts, LabError> {
         Side::Island.name()
     );
     Namespace::new(&hosts, || {
+        // The kernel looks for IPv6 routers by packets of its own, which nobody asked the link to
+        // carry. Where there is no IPv6 there is nothing to switch off.
+        let _ = netns::set_sysctl("net.ipv6.conf.default.disable_ipv6", "1");
         for (name, value) in &config.settings[side as usize] {
             netns::set_sysctl(name, value).map_err(|error| {
                 let doing = format!("setting {name} to {value:?} in the {}", side.name());
