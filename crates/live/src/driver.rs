@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::clock::Clock;
 use crate::emulator::{Departure, Emulator};
+use crate::error::LabError;
 use crate::lateness::Lateness;
 use crate::store::Place;
 use crate::tun::Tun;
@@ -24,7 +25,7 @@ use crate::tun::Tun;
 /// From here to an event the loop looks at the clock instead of sleeping.
 const SPIN: Duration = Duration::from_micros(60);
 /// So many packets are read from a side before the other has its turn.
-const BATCH: usize = 16;
+pub(crate) const BATCH: usize = 16;
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -37,14 +38,23 @@ impl Stop {
     ///
     /// # Errors
     /// If the process has no descriptors left.
-    pub fn new() -> io::Result<Self> {
-        Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+    pub fn new() -> Result<Self, LabError> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| LabError::machine("making a descriptor", error, "raise ulimit -n"))?;
+        Ok(Self(Arc::new(event)))
     }
 
     /// Asks the driver to end.
     pub fn stop(&self) {
         // It fails only if it was used 2^64 times.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+impl AsFd for Stop {
+    /// Readable once somebody has asked.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -193,7 +203,7 @@ impl Driver {
             tv_nsec: (time % 1_000_000_000).cast_signed(),
         };
         let [world, island] = &self.devices;
-        let descriptors = [world.as_fd(), island.as_fd(), self.stop.0.as_fd()];
+        let descriptors = [world.as_fd(), island.as_fd(), self.stop.as_fd()];
         let mut polled = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         match poll(&mut polled, Some(&timeout)) {
             Ok(_) => Ok(!polled[2].revents().is_empty()),

@@ -85,18 +85,14 @@ impl Lab {
         let options =
             Options { packet_bytes_max: config.mtu.into(), tap: config.tap, ..Options::default() };
         let emulator = Emulator::new(&config.plans, config.seed, options)?;
-        let [world, island] = Side::ALL.map(|side| side_up(side, &config));
-        let ((world, (world_device, of_world)), (island, (island_device, of_island))) =
-            (world?, island?);
-        let no_descriptors = |error| LabError::machine("making a descriptor", error, "ulimit -n");
-        let stop = Stop::new().map_err(no_descriptors)?;
-        let devices = [world_device, island_device];
-        let driver = Driver::new(emulator, devices, Clock::start(), stop.clone());
+        let sides = sides_up(&config)?;
+        let stop = Stop::new()?;
+        let driver = Driver::new(emulator, sides.devices, Clock::start(), stop.clone());
         Ok(Self {
-            namespaces: [Arc::new(world), Arc::new(island)],
+            namespaces: sides.namespaces,
             driver: Mutex::new(driver),
             stop,
-            kernel: [of_world, of_island],
+            kernel: sides.kernel,
             limits: config.limits,
             report: Mutex::default(),
         })
@@ -172,9 +168,25 @@ fn verdict(report: &Report, limits: Limits) -> Option<String> {
     report.punctuality.lateness.verdict(limits, "lateness")
 }
 
-type Parts = (Namespace, (Tun, KernelCounters));
+/// Both sides, the world first, with nothing between them yet.
+pub(crate) struct Sides {
+    pub(crate) namespaces: [Arc<Namespace>; 2],
+    pub(crate) devices: [Tun; 2],
+    pub(crate) kernel: [KernelCounters; 2],
+}
 
-fn side_up(side: Side, config: &Config) -> Result<Parts, LabError> {
+pub(crate) fn sides_up(config: &Config) -> Result<Sides, LabError> {
+    let [world, island] = Side::ALL.map(|side| side_up(side, config));
+    let ((world, (world_device, of_world)), (island, (island_device, of_island))) =
+        (world?, island?);
+    Ok(Sides {
+        namespaces: [world, island].map(Arc::new),
+        devices: [world_device, island_device],
+        kernel: [of_world, of_island],
+    })
+}
+
+fn side_up(side: Side, config: &Config) -> Result<(Namespace, (Tun, KernelCounters)), LabError> {
     let [world, island] = Side::ALL.map(address);
     let hosts = format!(
         "127.0.0.1 localhost\n::1 localhost\n{world} {}\n{island} {}\n",

@@ -9,37 +9,9 @@ use bentpipe_live::clock::Clock;
 use bentpipe_live::emulator::replay;
 use bentpipe_live::lab::{Config, Lab};
 use bentpipe_live::lateness::Limits;
-use bentpipe_live::measure::{Seen, Stream, errors_ns, measure, while_running};
+use bentpipe_live::measure::{Seen, Stream, errors_ns, measure, plain_link, while_running};
 use bentpipe_live::program::{Invocation, spawn};
 use bentpipe_sim::{Plan, Side};
-
-/// A link of the same rate and delay both ways, without a limit to its queue. A plan has traffic,
-/// which has no part in a lab.
-fn plan(rate_bps: u64, delay: Duration, bit_error_rate: f64) -> Plan {
-    let channel = if bit_error_rate == 0.0 {
-        r#"{"kind":"clear"}"#.to_owned()
-    } else {
-        format!(r#"{{"kind":"bit_errors","bit_error_rate":{bit_error_rate}}}"#)
-    };
-    let direction = format!(
-        r#"{{"rate_bps":{{"kind":"constant","value":{rate_bps}}},
-            "delay_ns":{{"kind":"constant","value":{}}},
-            "framing":{{"header_bytes":0,"least_bytes":0,"cells":null,"expansion":[1,1],
-                        "outside_bytes":0}},
-            "queue":{{"discipline":"drop_tail","limit":{{"unit":"unlimited"}}}},
-            "channel":{channel}}}"#,
-        delay.as_nanos()
-    );
-    let text = format!(
-        r#"{{"format_version":2,"stop_ns":1000000000,"sample_interval_ns":null,
-            "packet_events":false,"link":{{"forward":{direction},"returns":[{direction}]}},
-            "gateways":{{"hub":{{"processor":null}},"terminals":[{{"processor":null}}]}},
-            "flows":[{{"name":"none","terminal":0,"direction":"forward","start_ns":0,"priority":0,
-                       "workload":{{"kind":"constant_rate","rate_bps":8000,"payload_bytes":1000,
-                                    "duration_ns":1000000000}}}}]}}"#
-    );
-    Plan::parse(&text).expect("a plan")
-}
 
 fn config(plans: Vec<Plan>) -> Config {
     let limits = Limits::default();
@@ -61,7 +33,7 @@ fn lab(plans: Vec<Plan>) -> Option<Arc<Lab>> {
 const MS: Duration = Duration::from_millis(1);
 
 fn seen(lab: &Arc<Lab>, stream: Stream) -> Vec<Seen> {
-    while_running(lab, || measure(lab, stream, Clock::start())).expect("a measurement")
+    while_running(&**lab, || measure(lab, stream, Clock::start())).expect("a measurement")
 }
 
 /// Given 1,000 packets of 1,500 bytes over three hops of 20 ms, expect all of them in order, none
@@ -69,7 +41,7 @@ fn seen(lab: &Arc<Lab>, stream: Stream) -> Vec<Seen> {
 /// events.
 #[test]
 fn packets_come_when_the_model_says_and_a_replay_is_the_run() {
-    let plans = vec![plan(50_000_000, Duration::from_millis(20), 0.0); 3];
+    let plans = vec![plain_link(50_000_000, Duration::from_millis(20), 0.0); 3];
     let Some(lab) = lab(plans.clone()) else { return };
     let interval = MS;
     let stream = Stream { from: Side::World, packet_bytes: 1_500, interval, packets: 1_000 };
@@ -95,7 +67,7 @@ fn packets_come_when_the_model_says_and_a_replay_is_the_run() {
 /// share lost within the 99 % interval of a binomial of 20,000.
 #[test]
 fn as_many_packets_are_lost_as_bits_are_wrong() {
-    let Some(lab) = lab(vec![plan(100_000_000, MS, 2e-5)]) else { return };
+    let Some(lab) = lab(vec![plain_link(100_000_000, MS, 2e-5)]) else { return };
     let interval = Duration::from_micros(50);
     let stream = Stream { from: Side::Island, packet_bytes: 100, interval, packets: 20_000 };
     let lost = 20_000 - seen(&lab, stream).len();
@@ -107,7 +79,7 @@ fn as_many_packets_are_lost_as_bits_are_wrong() {
 
 #[test]
 fn a_program_ends_with_its_code_and_one_that_is_missing_is_named() {
-    let Some(lab) = lab(vec![plan(1_000_000, MS, 0.0)]) else { return };
+    let Some(lab) = lab(vec![plain_link(1_000_000, MS, 0.0)]) else { return };
     let run = |arguments: &[&str]| {
         let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
         spawn(lab.namespace(Side::Island), Invocation { arguments, ..Invocation::default() })

@@ -1,4 +1,8 @@
-//! What this machine can do: a lab whose hosts stamp what they send and what they get.
+//! What this machine can do: a lab whose hosts stamp what they send and what they get, and how much a
+//! lab carries beside a loop that only copies.
+
+mod bare;
+mod ceiling;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -7,11 +11,55 @@ use std::sync::Arc;
 use std::thread;
 
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_sim::Side;
+use bentpipe_sim::{Plan, Side};
 
 use crate::clock::Clock;
 use crate::error::LabError;
 use crate::lab::{Lab, address};
+use crate::netns::Namespace;
+
+pub use bare::Bare;
+pub use ceiling::{small_packets_per_second, tcp_bits_per_second};
+
+/// Two sides with something between them that moves packets.
+pub trait Path: Sync {
+    /// The namespace of a side.
+    fn namespace(&self, side: Side) -> &Arc<Namespace>;
+    /// Moves packets in the calling thread until [`Path::stop`].
+    ///
+    /// # Errors
+    /// If a device fails.
+    fn run(&self) -> Result<(), LabError>;
+    /// Ends [`Path::run`], from any thread.
+    fn stop(&self);
+    /// How many packets have reached a side, a tenth of a second ago at most.
+    fn delivered(&self, side: Side) -> u64;
+}
+
+impl Path for Lab {
+    fn namespace(&self, side: Side) -> &Arc<Namespace> {
+        Lab::namespace(self, side)
+    }
+
+    fn run(&self) -> Result<(), LabError> {
+        Lab::run(self)
+    }
+
+    fn stop(&self) {
+        Lab::stop(self);
+    }
+
+    fn delivered(&self, side: Side) -> u64 {
+        let report = self.report();
+        // Forward and return of each hop: the last forward ends on the island, the first return in
+        // the world.
+        let last = match side {
+            Side::World => report.directions.get(1),
+            Side::Island => report.directions.iter().rev().nth(1),
+        };
+        last.map_or(0, |(_, counters)| counters.delivered.packets)
+    }
+}
 
 const PORT: u16 = 9_000;
 /// IPv4 and UDP headers without options.
@@ -165,19 +213,51 @@ pub fn errors_ns(seen: &[Seen], frame_bits: u64, hops: &[(u64, Duration)]) -> Ve
     errors.map(|(packet, at)| packet.received.as_nanos().cast_signed() - at.cast_signed()).collect()
 }
 
-/// Runs a lab's link in a thread while `body` does something with it.
+/// Moves packets in a thread while `body` does something.
 ///
 /// # Errors
-/// That of the link, or of `body`.
+/// That of the path, or of `body`.
 pub fn while_running<T>(
-    lab: &Arc<Lab>,
+    path: &dyn Path,
     body: impl FnOnce() -> Result<T, LabError>,
 ) -> Result<T, LabError> {
     thread::scope(|scope| {
-        let running = scope.spawn(|| lab.run());
+        let running = scope.spawn(|| path.run());
         let result = body();
-        lab.stop();
+        path.stop();
         running.join().expect("it does not panic")?;
         result
     })
+}
+
+/// A link of the same rate and delay both ways, without a limit to its queue. A plan has traffic,
+/// which has no part in a lab.
+///
+/// # Panics
+/// If a plan may not hold these numbers.
+#[must_use]
+pub fn plain_link(rate_bps: u64, delay: Duration, bit_error_rate: f64) -> Plan {
+    let channel = if bit_error_rate == 0.0 {
+        r#"{"kind":"clear"}"#.to_owned()
+    } else {
+        format!(r#"{{"kind":"bit_errors","bit_error_rate":{bit_error_rate}}}"#)
+    };
+    let direction = format!(
+        r#"{{"rate_bps":{{"kind":"constant","value":{rate_bps}}},
+            "delay_ns":{{"kind":"constant","value":{}}},
+            "framing":{{"header_bytes":0,"least_bytes":0,"cells":null,"expansion":[1,1],
+                        "outside_bytes":0}},
+            "queue":{{"discipline":"drop_tail","limit":{{"unit":"unlimited"}}}},
+            "channel":{channel}}}"#,
+        delay.as_nanos()
+    );
+    let text = format!(
+        r#"{{"format_version":2,"stop_ns":1000000000,"sample_interval_ns":null,
+            "packet_events":false,"link":{{"forward":{direction},"returns":[{direction}]}},
+            "gateways":{{"hub":{{"processor":null}},"terminals":[{{"processor":null}}]}},
+            "flows":[{{"name":"none","terminal":0,"direction":"forward","start_ns":0,"priority":0,
+                       "workload":{{"kind":"constant_rate","rate_bps":8000,"payload_bytes":1000,
+                                    "duration_ns":1000000000}}}}]}}"#
+    );
+    Plan::parse(&text).expect("a plan")
 }

@@ -1,0 +1,83 @@
+//! A forwarder between two TUN devices without any model: what a lab costs is told by comparison.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bentpipe_sim::Side;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::Path;
+use crate::driver::{BATCH, Stop};
+use crate::error::LabError;
+use crate::lab::{Config, sides_up};
+use crate::netns::Namespace;
+use crate::tun::Tun;
+use std::os::fd::AsFd;
+
+/// The two sides of a lab, joined by a copy loop.
+pub struct Bare {
+    namespaces: [Arc<Namespace>; 2],
+    devices: Mutex<[Tun; 2]>,
+    stop: Stop,
+    /// Packets that reached each side.
+    delivered: [AtomicU64; 2],
+}
+
+impl Bare {
+    /// Sets the sides up as a lab's are; the plans have no part in it.
+    ///
+    /// # Errors
+    /// As [`crate::lab::Lab::up`].
+    pub fn up(config: &Config) -> Result<Self, LabError> {
+        let sides = sides_up(config)?;
+        let stop = Stop::new()?;
+        let devices = Mutex::new(sides.devices);
+        Ok(Self { namespaces: sides.namespaces, devices, stop, delivered: Default::default() })
+    }
+
+    fn forward(&self) -> io::Result<()> {
+        let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let mut moved = false;
+            for side in Side::ALL {
+                let to = &devices[side.other() as usize];
+                for _ in 0..BATCH {
+                    let Some(bytes) = devices[side as usize].receive(&mut buffer)? else { break };
+                    moved = true;
+                    if to.send(&buffer[..bytes]) {
+                        self.delivered[side.other() as usize].fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+            if !moved {
+                let [world, island] = &*devices;
+                let descriptors = [world.as_fd(), island.as_fd(), self.stop.as_fd()];
+                let mut polled = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+                poll(&mut polled, None)?;
+                if !polled[2].revents().is_empty() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+impl Path for Bare {
+    fn namespace(&self, side: Side) -> &Arc<Namespace> {
+        &self.namespaces[side as usize]
+    }
+
+    fn run(&self) -> Result<(), LabError> {
+        self.forward().map_err(|error| LabError::machine("moving packets", error, "see dmesg"))
+    }
+
+    fn stop(&self) {
+        self.stop.stop();
+    }
+
+    fn delivered(&self, side: Side) -> u64 {
+        self.delivered[side as usize].load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,102 @@
+//! How much a path carries at most: one TCP flow, and small packets.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_sim::Side;
+
+use super::{HEADER_BYTES, Path, while_running};
+use crate::clock::Clock;
+use crate::error::LabError;
+use crate::lab::address;
+
+const PORT: u16 = 9_001;
+/// A connection grows to its full rate within this.
+const WARM_UP: Duration = Duration::from_millis(500);
+/// An IP packet of 64 bytes is what packet rates are told in.
+const SMALL_PACKET_BYTES: usize = 64;
+
+/// The goodput of one TCP flow over a path, in bits a second, after half a second of warming up.
+///
+/// # Errors
+/// If the path or a socket fails.
+pub fn tcp_bits_per_second(path: &dyn Path, from: Side, time: Duration) -> Result<f64, LabError> {
+    let failed = |error| LabError::machine("measuring", error, "try again");
+    let to = SocketAddr::from((address(from.other()), PORT));
+    while_running(path, || {
+        let receiver = path.namespace(from.other());
+        let listener = receiver.run(|| TcpListener::bind(to).map_err(failed))?;
+        let connect = || TcpStream::connect(to).map_err(failed);
+        let sender = path.namespace(from).run(connect)?;
+        let (receiver, _) = listener.accept().map_err(failed)?;
+        let received = AtomicU64::new(0);
+        thread::scope(|scope| {
+            // Both end when the connection is shut down below.
+            scope.spawn(|| pour(&sender));
+            scope.spawn(|| drain(&receiver, &received));
+            let rate = rate(time, || received.load(Ordering::Relaxed));
+            sender.shutdown(std::net::Shutdown::Both).map_err(failed)?;
+            receiver.shutdown(std::net::Shutdown::Both).map_err(failed)?;
+            Ok(rate * 8.0)
+        })
+    })
+}
+
+fn pour(mut to: &TcpStream) {
+    let zeros = vec![0; 128 << 10];
+    while to.write_all(&zeros).is_ok() {}
+}
+
+fn drain(mut from: &TcpStream, received: &AtomicU64) {
+    let mut buffer = vec![0; 256 << 10];
+    while let Ok(bytes @ 1..) = from.read(&mut buffer) {
+        received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// How many IP packets of 64 bytes reach the other side in a second, when more are sent. They are
+/// counted where the path hands them over: no program is to read so many.
+///
+/// # Errors
+/// If the path or a socket fails.
+pub fn small_packets_per_second(
+    path: &dyn Path,
+    from: Side,
+    time: Duration,
+) -> Result<f64, LabError> {
+    let failed = |error: io::Error| LabError::machine("measuring", error, "try again");
+    let to = SocketAddr::from((address(from.other()), PORT));
+    while_running(path, || {
+        // Without a socket there, the kernel would answer each packet.
+        let _sink = path.namespace(from.other()).run(|| UdpSocket::bind(to).map_err(failed))?;
+        let source = SocketAddr::from((address(from), 0));
+        let sender = path.namespace(from).run(|| UdpSocket::bind(source).map_err(failed))?;
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let payload = [0; SMALL_PACKET_BYTES - HEADER_BYTES];
+                while !over.load(Ordering::Relaxed) {
+                    // A full queue of the kernel is no error here.
+                    let _ = sender.send_to(&payload, to);
+                }
+            });
+            let rate = rate(time, || path.delivered(from.other()));
+            over.store(true, Ordering::Relaxed);
+            Ok(rate)
+        })
+    })
+}
+
+/// By how much a count grows in a second, after the warm-up.
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+fn rate(time: Duration, count: impl Fn() -> u64) -> f64 {
+    let clock = Clock::start();
+    clock.wait_until(Instant::START + WARM_UP);
+    let (start, before) = (clock.now(), count());
+    clock.wait_until(start + time);
+    let (end, after) = (clock.now(), count());
+    (after - before) as f64 / (end - start).as_secs_f64()
+}
