@@ -110,7 +110,8 @@ pub fn emit(out: &mut Vec<u8>, tuple: &FiveTuple, segment: &Segment, payload: Pa
     header[4..8].copy_from_slice(&segment.seq.0.to_be_bytes());
     header[8..12].copy_from_slice(&segment.ack.map_or(0, |ack| ack.0).to_be_bytes());
     // The length in words, in the upper half of the byte.
-    header[12] = (((HEADER_BYTES + options.len()) / 4) << 4) as u8;
+    let words = (HEADER_BYTES + options.len()) / 4;
+    header[12] = (words << 4) as u8;
     header[13] = flags;
     header[14..16].copy_from_slice(&segment.window.to_be_bytes());
     let bytes = HEADER_BYTES + options.len() + payload.len();
