@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bentpipe import _core
+from bentpipe._capture import capture_file
 from bentpipe.errors import UsageError
 from bentpipe.results import RESULT_FORMAT_VERSION, Result
 from bentpipe.scenario import LARGEST_SEED, Scenario, from_dict, load
@@ -16,23 +17,29 @@ from bentpipe.sweep import Job, run_one
 
 
 def simulate(
-    scenario: Scenario | str | Path | Mapping[str, Any], *, seed: int | None = None
+    scenario: Scenario | str | Path | Mapping[str, Any],
+    *,
+    seed: int | None = None,
+    capture: str | Path | None = None,
 ) -> Result:
     """Simulate a scenario, the path of a scenario file, or plain data, packet by packet.
 
     ``seed`` (0 to 2^64-1) replaces the scenario's. Same plan, seed and version: the same tables, to
-    the byte. Ctrl-C stops the run and raises KeyboardInterrupt.
+    the byte. ``capture`` names a file that packets are captured into (pcapng, for Wireshark); one
+    that is there is replaced. Ctrl-C stops the run and raises KeyboardInterrupt.
 
     Raises:
         ScenarioError: the scenario is wrong; nothing was run.
-        UsageError: the seed is out of range; nothing was run.
+        UsageError: the seed is out of range, and nothing was run; or the capture cannot be written.
         InternalError: the run broke a promise of the simulator.
     """
     if isinstance(scenario, str | Path):
         scenario = load(scenario)
     elif not isinstance(scenario, Scenario):
         scenario = from_dict(scenario)
-    result = simulate_partly(scenario, seed=seed)
+    result = simulate_partly(
+        scenario, seed=seed, capture=None if capture is None else Path(capture)
+    )
     if result.interrupted:
         raise KeyboardInterrupt
     return result
@@ -43,6 +50,7 @@ def simulate_partly(
     *,
     seed: int | None = None,
     progress: Callable[[float], None] | None = None,
+    capture: Path | None = None,
 ) -> Result:
     """Simulate like `simulate`; after Ctrl-C return what was recorded, marked interrupted."""
     if seed is not None and not 0 <= seed <= LARGEST_SEED:
@@ -50,7 +58,8 @@ def simulate_partly(
     plan = scenario.plan()
     job = Job(plan=plan, seed=scenario.seed if seed is None else seed)
     started = _now()
-    outcome = run_one(job, progress=progress)
+    with capture_file(capture) as file:
+        outcome = run_one(job, progress=progress, capture=file)
     manifest = {
         "format_version": RESULT_FORMAT_VERSION,
         "bentpipe_version": _core.version(),

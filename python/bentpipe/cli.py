@@ -111,6 +111,14 @@ def run(
         Path | None,
         typer.Option(help="Write the result and report.html into this folder.", show_default=False),
     ] = None,
+    capture: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Capture every packet at every point into this file (pcapng, for Wireshark).",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a scenario and print how each flow and direction fared."""
@@ -123,8 +131,10 @@ def run(
     if out is not None:
         prepare_output_folder(out)
     with Progress("simulating") as progress:
-        result = simulate_partly(loaded, seed=seed, progress=progress.fraction)
+        result = simulate_partly(loaded, seed=seed, progress=progress.fraction, capture=capture)
     with keeping_results():
+        if capture is not None:
+            _note(f"wrote {capture}")
         if out is not None:
             result.save(out)
             _write_report(result, out / REPORT)
@@ -136,7 +146,8 @@ def run(
 
             show(*run_tables(result))
     if result.interrupted:
-        kept = "" if out is None else f"; what was recorded is in {out}"
+        written = " and ".join(str(path) for path in (out, capture) if path is not None)
+        kept = f"; what was recorded is in {written}" if written else ""
         _note(f"interrupted{kept}")
         raise typer.Exit(EXIT_INTERRUPTED)
 

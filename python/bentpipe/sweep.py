@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -58,18 +59,25 @@ class Outcome:
         return decode_tables(self.raw["tables"])
 
 
-def run_one(job: Job, *, progress: Callable[[float], None] | None = None) -> Outcome:
+def run_one(
+    job: Job,
+    *,
+    progress: Callable[[float], None] | None = None,
+    capture: Path | None = None,
+) -> Outcome:
     """Run one job in a worker thread, reporting the fraction done (0 to 1) from this one.
 
     Ctrl-C stops the run; its outcome is then marked interrupted and holds what was recorded.
+    Packets are captured into the file ``capture``, if there is one.
 
     Raises:
         ScenarioError: the plan is not valid.
         InternalError: the run broke a promise of the simulator.
+        OSError: the capture cannot be written.
     """
     monitor = _core.Monitor()
     with ThreadPoolExecutor(max_workers=1) as pool:
-        future = pool.submit(_run, 0, job, monitor)
+        future = pool.submit(_run, 0, job, monitor, capture)
         try:
             while not wait([future], timeout=_POLL_S).done:
                 if progress is not None:
@@ -121,9 +129,9 @@ def _stop(futures: Sequence[Future[Outcome]], monitors: Sequence[_core.Monitor])
         monitor.cancel()
 
 
-def _run(index: int, job: Job, monitor: _core.Monitor) -> Outcome:
+def _run(index: int, job: Job, monitor: _core.Monitor, capture: Path | None = None) -> Outcome:
     try:
-        raw = _core.run(json.dumps(job.plan), job.seed, monitor)
+        raw = _core.run(json.dumps(job.plan), job.seed, monitor, capture)
     except _core.PlanError as error:
         raise ScenarioError(Problem(source="plan", field="", message=str(error))) from None
     except _core.RunError as error:

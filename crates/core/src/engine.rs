@@ -193,14 +193,15 @@ impl<'a> Cx<'a> {
     /// Reports a fact about `packet` that became true at `at`.
     pub fn trace(&mut self, at: Instant, kind: EventKind, packet: &Packet) {
         if let Some(trace) = self.trace.as_deref_mut() {
-            trace.record(&Event {
+            let event = Event {
                 at,
                 node: self.socket.node(),
                 kind,
                 flow: packet.flow,
                 packet: packet.id,
                 bytes: packet.bytes,
-            });
+            };
+            trace.record_packet(&event, packet);
         }
     }
 }

@@ -47,6 +47,15 @@ impl PacketId {
         Self((end << Self::SERIAL_BITS) | (serial & Self::SERIALS))
     }
 
+    /// The end of the flow that made the packet.
+    #[must_use]
+    pub fn maker(self) -> Maker {
+        match self.0 >> Self::SERIAL_BITS & 1 {
+            0 => Maker::Sender,
+            _ => Maker::Receiver,
+        }
+    }
+
     /// The identity of the packet that the same end makes next.
     #[must_use]
     pub fn next(self) -> Self {
@@ -125,6 +134,13 @@ mod tests {
         let body = std::mem::offset_of!(Packet, body);
         assert_eq!(size_of::<Body>(), size_of::<Segment>(), "the kind of body needs no room");
         assert!(body + std::mem::offset_of!(Segment, sack) < 64);
+    }
+
+    #[test]
+    fn an_identity_tells_who_made_the_packet() {
+        for maker in [Maker::Sender, Maker::Receiver] {
+            assert_eq!(PacketId::new(FlowId(u32::MAX), maker, u64::MAX).maker(), maker);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Facts about what engines did, for whoever listens. Nothing in an engine depends on a listener.
 
-use crate::packet::{FlowId, PacketId};
+use crate::packet::{FlowId, Packet, PacketId};
 use crate::rng::fnv1a;
 use crate::time::Instant;
 
@@ -107,6 +107,11 @@ pub struct Event {
 pub trait Trace {
     /// Takes note of one fact.
     fn record(&mut self, event: &Event);
+
+    /// Takes note of one fact by a look at the packet itself, which has changed hands by the next call.
+    fn record_packet(&mut self, event: &Event, _packet: &Packet) {
+        self.record(event);
+    }
 }
 
 /// Keeps every event.

@@ -1,7 +1,8 @@
 //! The extension module `bentpipe._core`: a plan goes in as one string, columns come out as bytes.
 
-mod live;
-
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -79,22 +80,25 @@ fn validate(plan_json: &str) -> PyResult<()> {
     parse(plan_json).map(drop)
 }
 
-/// Runs a plan once. The interpreter is free for other threads meanwhile.
+/// Runs a plan once. The interpreter is free for other threads meanwhile. Packets are captured into a
+/// file if one is named.
 #[pyfunction]
-#[pyo3(signature = (plan_json, seed, monitor = None))]
+#[pyo3(signature = (plan_json, seed, monitor = None, capture = None))]
 fn run<'py>(
     py: Python<'py>,
     plan_json: &str,
     seed: u64,
     monitor: Option<Py<Monitor>>,
+    capture: Option<PathBuf>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let plan = parse(plan_json)?;
+    let capture = capture.map(File::create).transpose()?;
     let names = PyDict::new(py);
     names.set_item("directions", plan.direction_names())?;
     names.set_item("places", plan.place_names())?;
     let shared = monitor.map_or_else(Arc::default, |monitor| Arc::clone(&monitor.get().0));
     let (outcome, interrupted) = py
-        .detach(|| run_watched(&plan, seed, &shared))
+        .detach(|| run_watched(&plan, seed, &shared, capture))?
         .map_err(|error| RunError::new_err(error.to_string()))?;
     let result = result(py, outcome, interrupted)?;
     result.set_item("names", names)?;
@@ -105,21 +109,33 @@ fn parse(plan_json: &str) -> PyResult<Plan> {
     Plan::parse(plan_json).map_err(|error| PlanError::new_err(error.to_string()))
 }
 
+/// Whether it was interrupted stands beside what came out. The outer error is the capture's.
 fn run_watched(
     plan: &Plan,
     seed: u64,
     shared: &Shared,
-) -> Result<(Outcome, bool), bentpipe_sim::RunError> {
+    mut capture: Option<File>,
+) -> io::Result<Result<(Outcome, bool), bentpipe_sim::RunError>> {
     let mut simulation = Simulation::new(plan, seed);
+    if capture.is_some() {
+        simulation = simulation.capturing(plan);
+    }
     let mut interrupted = false;
-    while simulation.advance() {
+    loop {
+        let goes_on = simulation.advance();
+        if let Some(file) = &mut capture {
+            file.write_all(&simulation.take_captured())?;
+        }
+        if !goes_on {
+            break;
+        }
         shared.fraction.store(simulation.fraction().to_bits(), Ordering::Relaxed);
         if shared.cancelled.load(Ordering::Relaxed) {
             interrupted = true;
             break;
         }
     }
-    Ok((simulation.finish()?, interrupted))
+    Ok(simulation.finish().map(|outcome| (outcome, interrupted)))
 }
 
 fn result(py: Python<'_>, outcome: Outcome, interrupted: bool) -> PyResult<Bound<'_, PyDict>> {

@@ -6,6 +6,7 @@
 //! caller's.
 
 pub mod build;
+mod capture;
 mod conservation;
 pub mod plan;
 pub mod record;

@@ -5,10 +5,12 @@ use core::fmt;
 use bentpipe_core::engine::Engine;
 use bentpipe_core::graph::Graph;
 use bentpipe_core::link::Counters;
+use bentpipe_core::packet::Packet;
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_core::trace::{NodeId, Trace};
+use bentpipe_core::trace::{Event, NodeId, Trace};
 
 use crate::build::{Layout, build};
+use crate::capture::Capture;
 use crate::conservation;
 use crate::plan::Plan;
 use crate::record::{
@@ -19,6 +21,9 @@ use crate::workload::Node;
 
 /// How much virtual time passes between two chances to stop a run from outside.
 const STRETCH: Duration = Duration::from_millis(250);
+/// The same while packets are captured, which are kept for so long: 1 Gbit/s makes 850 full packets,
+/// each seen at three points.
+const CAPTURE_STRETCH: Duration = Duration::from_millis(10);
 
 /// A run that can be advanced, watched and stopped early.
 pub struct Simulation {
@@ -30,8 +35,34 @@ pub struct Simulation {
     sampled_until: Option<Instant>,
     flow_samples: FlowSamples,
     direction_samples: DirectionSamples,
-    events: Option<EventLog>,
+    listeners: Listeners,
     finished: bool,
+}
+
+/// Those who hear what happens to packets.
+#[derive(Default)]
+struct Listeners {
+    events: Option<EventLog>,
+    capture: Option<Capture>,
+}
+
+impl Listeners {
+    /// Whoever there is. A run that nobody listens to is a faster one.
+    fn trace(&mut self) -> Option<&mut (dyn Trace + 'static)> {
+        let anybody = self.events.is_some() || self.capture.is_some();
+        anybody.then_some(self as &mut (dyn Trace + 'static))
+    }
+}
+
+impl Trace for Listeners {
+    fn record(&mut self, event: &Event) {
+        self.events.iter_mut().for_each(|events| events.record(event));
+    }
+
+    fn record_packet(&mut self, event: &Event, packet: &Packet) {
+        self.record(event);
+        self.capture.iter_mut().for_each(|capture| capture.record_packet(event, packet));
+    }
 }
 
 /// What a run returns.
@@ -83,9 +114,27 @@ impl Simulation {
             sampled_until: None,
             flow_samples: FlowSamples::new(),
             direction_samples: DirectionSamples::new(),
-            events: plan.packet_events.then(EventLog::default),
+            listeners: Listeners {
+                events: plan.packet_events.then(EventLog::default),
+                capture: None,
+            },
             finished: false,
         }
+    }
+
+    /// The same run, with its packets captured: see [`Simulation::take_captured`]. The plan is the one
+    /// that the run was built from.
+    #[must_use]
+    pub fn capturing(mut self, plan: &Plan) -> Self {
+        self.listeners.capture = Some(Capture::new(plan));
+        self
+    }
+
+    /// The capture since the last time, as far as the run is: whole blocks of a pcapng file, in the
+    /// order of time. To be asked for after each [`Simulation::advance`], the last one too.
+    #[must_use]
+    pub fn take_captured(&mut self) -> Vec<u8> {
+        self.listeners.capture.as_mut().map(Capture::take).unwrap_or_default()
     }
 
     /// Runs a stretch. Whether there is more to do.
@@ -95,9 +144,11 @@ impl Simulation {
         }
         let Some(next) = self.graph.next_event().filter(|&next| next <= self.stop) else {
             self.finished = true;
+            self.write_captured();
             return false;
         };
-        let mut limit = next.max(self.graph.now() + STRETCH).min(self.stop);
+        let stretch = if self.listeners.capture.is_some() { CAPTURE_STRETCH } else { STRETCH };
+        let mut limit = next.max(self.graph.now() + stretch).min(self.stop);
         if let Some(interval) = self.sample_interval {
             // Nothing changes before the next event, so the samples in between are due.
             while self.next_sample < next {
@@ -106,15 +157,31 @@ impl Simulation {
             }
             limit = limit.min(self.next_sample);
         }
-        self.graph
-            .run_until(limit, self.events.as_mut().map(|log| log as &mut (dyn Trace + 'static)));
+        self.graph.run_until(limit, self.listeners.trace());
+        self.write_captured();
         true
+    }
+
+    fn write_captured(&mut self) {
+        if self.listeners.capture.is_some() {
+            let now = self.reached();
+            self.listeners.capture.iter_mut().for_each(|capture| capture.write_until(now));
+        }
+    }
+
+    /// How far the run has come; once it is finished, where it ended.
+    fn reached(&mut self) -> Instant {
+        match (self.finished, self.graph.next_event()) {
+            // The clock went on to the end of the last stretch, but nothing happened there.
+            (true, None) => self.graph.last_event(),
+            (true, Some(_)) => self.stop,
+            (false, _) => self.graph.now(),
+        }
     }
 
     /// Wakes every engine, due or not, which changes nothing: for checks of that law.
     pub fn wake_all(&mut self) {
-        let log = self.events.as_mut().map(|log| log as &mut (dyn Trace + 'static));
-        self.graph.wake_all(log);
+        self.graph.wake_all(self.listeners.trace());
     }
 
     /// How far the run is, from 0 to 1: the farther of virtual time and the slowest flow.
@@ -147,12 +214,7 @@ impl Simulation {
     /// The balance that does not hold.
     pub fn finish(mut self) -> Result<Outcome, RunError> {
         let quiet = self.graph.next_event().is_none();
-        let now = match (self.finished, quiet) {
-            // The clock went on to the end of the last stretch, but nothing happened there.
-            (true, true) => self.graph.last_event(),
-            (true, false) => self.stop,
-            (false, _) => self.graph.now(),
-        };
+        let now = self.reached();
         if self.sample_interval.is_some() && self.sampled_until.is_none_or(|last| last < now) {
             self.sample(now);
         }
@@ -183,7 +245,7 @@ impl Simulation {
             self.flow_samples.table(),
             self.direction_samples.table(),
         ];
-        tables.extend(self.events.map(EventLog::table));
+        tables.extend(self.listeners.events.map(EventLog::table));
         tables
     }
 

@@ -1,0 +1,267 @@
+//! A run as a capture file: every packet at every point where something happened to it.
+//!
+//! Each place has four interfaces, all in the order of time, as the whole file is:
+//! 1. `queue`: what came in; what was refused has a comment that says why;
+//! 2. `transmitter`: its first bit is sent (of a processor, `cpu`: it is taken in hand);
+//! 3. `delivered`: it arrived at the far end (of a processor, `forwarded`: it left);
+//! 4. `lost`: it was let in and lost later, with a comment that says why.
+//!
+//! Packets have headers, made from what the simulator carries; nobody carries payload, so it is cut
+//! off, and the checksums are those of zeros. Addresses are private (RFC 1918): the world's host of
+//! flow f is 10.0.0.1 + f, the island's one of the hosts 10.(64 + t / 256).(t mod 256).0/24 of its
+//! terminal t. A connection is told from others of its flow by the port of the end that opens it.
+
+use core::net::{IpAddr, Ipv4Addr};
+use std::collections::BTreeSet;
+
+use bentpipe_core::packet::{Body, FlowId, Maker, Packet, PacketId};
+use bentpipe_core::time::Instant;
+use bentpipe_core::trace::{DropCause, Event, EventKind, NodeId, Trace};
+use bentpipe_core::wire::{FiveTuple, Payload, TCP, UDP, ipv4, pcapng, tcp, udp};
+
+use crate::plan::{Flow, Heading, Plan, Queue, Workload};
+
+const APPLICATION: &str = concat!("bentpipe ", env!("CARGO_PKG_VERSION"));
+/// The longest headers: IPv4 20 bytes, TCP 60.
+const SNAP_LENGTH: u32 = 80;
+/// Of 10.0.0.0/16 all hosts but the network's own address and that of broadcasts.
+const WORLD_HOSTS: u32 = (1 << 16) - 2;
+/// Likewise of a terminal's /24.
+const ISLAND_HOSTS: u32 = (1 << 8) - 2;
+/// The port of the end that is opened. A world's host serves several flows, on ports of their own, if
+/// there are more flows than hosts: 100,000 need two.
+const SERVICE_PORT: u16 = 5_201;
+/// Where the ports of ends that open begin (RFC 6335, section 6); they are used again after as many.
+const DYNAMIC_PORT: u16 = 49_152;
+const DYNAMIC_PORTS: u16 = 1 << 14;
+/// Linux's `ip_default_ttl`.
+const TIME_TO_LIVE: u8 = 64;
+
+/// What is wrong with a packet, by cause. See [`DropCause::name`].
+const COMMENTS: [(DropCause, &str); DropCause::ALL.len()] = [
+    (DropCause::QueueFull, "dropped: queue_full"),
+    (DropCause::BitError, "dropped: bit_error"),
+    (DropCause::ProcessorOverload, "dropped: processor_overload"),
+    (DropCause::Red, "dropped: red"),
+    (DropCause::Codel, "dropped: codel"),
+    (DropCause::EarlyPacketDiscard, "dropped: early_packet_discard"),
+    (DropCause::SelectiveDrop, "dropped: selective_drop"),
+];
+
+/// The interfaces of a place, by their number there.
+const QUEUE: u32 = 0;
+const TRANSMITTER: u32 = 1;
+const DELIVERED: u32 = 2;
+const LOST: u32 = 3;
+const INTERFACES: u32 = 4;
+
+/// What of a flow its packets' addresses follow from.
+#[derive(Clone, Copy, Debug)]
+struct Route {
+    /// Which way the sender's packets go.
+    heading: Heading,
+    terminal: u32,
+    /// The end that opens.
+    opener: Maker,
+}
+
+impl Route {
+    fn of(flow: &Flow) -> Self {
+        let opener = match flow.workload {
+            Workload::RequestResponse { .. } => Maker::Receiver,
+            Workload::Bulk { .. } | Workload::ConstantRate { .. } | Workload::Conference { .. } => {
+                Maker::Sender
+            }
+        };
+        Self { heading: flow.direction, terminal: flow.terminal, opener }
+    }
+
+    /// That of the packets which `maker` makes.
+    fn tuple(self, FlowId(flow): FlowId, maker: Maker, connection: u16, protocol: u8) -> FiveTuple {
+        let Self { heading, terminal, opener } = self;
+        let world = Ipv4Addr::from_bits(0x0a00_0001 + flow % WORLD_HOSTS);
+        let network = 0x0a40_0000 + (terminal << 8);
+        let island = Ipv4Addr::from_bits(network + 1 + flow % ISLAND_HOSTS);
+        let (source, destination) = match (heading, maker) {
+            (Heading::Forward, Maker::Sender) | (Heading::Return, Maker::Receiver) => {
+                (world, island)
+            }
+            (Heading::Return, Maker::Sender) | (Heading::Forward, Maker::Receiver) => {
+                (island, world)
+            }
+        };
+        // At most 100,000 flows: the second port at most.
+        let service = SERVICE_PORT + (flow / WORLD_HOSTS) as u16;
+        let dynamic = DYNAMIC_PORT + connection % DYNAMIC_PORTS;
+        let (source_port, destination_port) =
+            if maker == opener { (dynamic, service) } else { (service, dynamic) };
+        let (source, destination) = (source.into(), destination.into());
+        FiveTuple { source, destination, protocol, source_port, destination_port }
+    }
+}
+
+/// A packet at a point.
+#[derive(Debug)]
+struct Seen {
+    at: Instant,
+    interface: u32,
+    comment: Option<&'static str>,
+    packet: Packet,
+}
+
+/// Writes what happens to packets. See the module's description.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    routes: Vec<Route>,
+    /// By place: what waits in a queue that may drop it in favour of another packet, for a cause that
+    /// also refuses packets.
+    waiting: Vec<Option<BTreeSet<PacketId>>>,
+    /// What is not written: of the stretch that is run, and what is known to happen later.
+    seen: Vec<Seen>,
+    written: Vec<u8>,
+    headers: Vec<u8>,
+}
+
+impl Capture {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let mut written = Vec::new();
+        pcapng::section(&mut written, APPLICATION);
+        let names = plan.place_names();
+        let directions = 1 + plan.link.returns.len();
+        for (place, name) in names.iter().enumerate() {
+            let points = if place < directions {
+                ["queue", "transmitter", "delivered", "lost"]
+            } else {
+                ["queue", "cpu", "forwarded", "lost"]
+            };
+            for point in points {
+                let name = &format!("{name}.{point}");
+                pcapng::interface(
+                    &mut written,
+                    &pcapng::Interface { name, snap_length: SNAP_LENGTH },
+                );
+            }
+        }
+        let queues = std::iter::once(&plan.link.forward).chain(&plan.link.returns);
+        let mut waiting: Vec<_> = queues
+            .map(|direction| match direction.queue {
+                Queue::FqCodel { .. } => Some(BTreeSet::new()),
+                Queue::DropTail { .. }
+                | Queue::Red { .. }
+                | Queue::PerFlowDropTail { .. }
+                | Queue::EarlyPacketDiscard { .. }
+                | Queue::SelectiveDrop { .. }
+                | Queue::Codel { .. }
+                | Queue::StrictPriority { .. } => None,
+            })
+            .collect();
+        waiting.resize(names.len(), None);
+        let routes = plan.flows.iter().map(Route::of).collect();
+        Self { routes, waiting, seen: Vec::new(), written, headers: Vec::new() }
+    }
+
+    /// Writes what happened until `now`; nothing that happened until then may come later.
+    pub(crate) fn write_until(&mut self, now: Instant) {
+        // What happens at one moment stays in the order in which it was told.
+        self.seen.sort_by_key(|seen| seen.at);
+        let due = self.seen.partition_point(|seen| seen.at <= now);
+        let (routes, headers, written) = (&self.routes, &mut self.headers, &mut self.written);
+        for Seen { at, interface, comment, packet } in self.seen.drain(..due) {
+            headers.clear();
+            emit(headers, routes[packet.flow.0 as usize], &packet);
+            headers.truncate(packet.bytes as usize);
+            let (at_ns, original_bytes) = (at.as_nanos(), packet.bytes);
+            let seen = pcapng::Packet { interface, at_ns, bytes: headers, original_bytes, comment };
+            pcapng::packet(written, &seen);
+        }
+    }
+
+    /// What was written since the last time: whole blocks.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.written)
+    }
+
+    /// The interface where a packet is lost: that of its arrival if it was refused.
+    fn lost_at(&mut self, NodeId(place): NodeId, cause: DropCause, packet: PacketId) -> u32 {
+        let was_let_in = match cause {
+            DropCause::BitError | DropCause::Codel => true,
+            DropCause::QueueFull
+            | DropCause::ProcessorOverload
+            | DropCause::Red
+            | DropCause::EarlyPacketDiscard
+            | DropCause::SelectiveDrop => false,
+        };
+        let waiting = self.waiting[place as usize].as_mut();
+        let waited = waiting.is_some_and(|waiting| waiting.remove(&packet));
+        if was_let_in || waited { LOST } else { QUEUE }
+    }
+}
+
+impl Trace for Capture {
+    /// A fact without its packet shows nothing.
+    fn record(&mut self, _event: &Event) {}
+
+    fn record_packet(&mut self, event: &Event, packet: &Packet) {
+        let Event { at, node, kind, .. } = *event;
+        // Only directions and processors report, whose numbers in the graph are those of their places.
+        let waiting = self.waiting[node.0 as usize].as_mut();
+        let (point, comment) = match kind {
+            EventKind::Enqueued => {
+                if let Some(waiting) = waiting {
+                    waiting.insert(packet.id);
+                }
+                (QUEUE, None)
+            }
+            EventKind::Transmitted => {
+                if let Some(waiting) = waiting {
+                    waiting.remove(&packet.id);
+                }
+                (TRANSMITTER, None)
+            }
+            EventKind::Delivered => (DELIVERED, None),
+            EventKind::Dropped(cause) => {
+                (self.lost_at(node, cause, packet.id), Some(COMMENTS[cause as usize].1))
+            }
+        };
+        let interface = INTERFACES * node.0 + point;
+        self.seen.push(Seen { at, interface, comment, packet: *packet });
+    }
+}
+
+/// Appends the headers of a packet.
+fn emit(out: &mut Vec<u8>, route: Route, packet: &Packet) {
+    let (protocol, connection) = match &packet.body {
+        Body::Segment(segment) => (TCP, segment.connection),
+        Body::Datagram { .. } => (UDP, 0),
+    };
+    let tuple = route.tuple(packet.flow, packet.id.maker(), connection, protocol);
+    let (IpAddr::V4(source), IpAddr::V4(destination)) = (tuple.source, tuple.destination) else {
+        unreachable!("the plan of addresses has those of version 4");
+    };
+    ipv4::Header {
+        source,
+        destination,
+        protocol,
+        traffic_class: 0,
+        // Counts what its end made, so that a packet is known again at the next point.
+        identification: (packet.id.0 & 0xffff) as u16,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        time_to_live: TIME_TO_LIVE,
+        total_bytes: u16::try_from(packet.bytes).unwrap_or(u16::MAX),
+    }
+    .emit(out);
+    let rest = (packet.bytes as usize).saturating_sub(ipv4::HEADER_BYTES);
+    match &packet.body {
+        Body::Segment(segment) => {
+            let headers = tcp::HEADER_BYTES + segment.option_bytes() as usize;
+            let payload = Payload::Zeros(rest.saturating_sub(headers));
+            tcp::emit(out, &tuple, segment, payload);
+        }
+        Body::Datagram { .. } => {
+            let payload = Payload::Zeros(rest.saturating_sub(udp::HEADER_BYTES));
+            udp::emit(out, &tuple, payload);
+        }
+    }
+}
