@@ -265,3 +265,58 @@ fn emit(out: &mut Vec<u8>, route: Route, packet: &Packet) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_name_their_causes() {
+        for (number, (cause, comment)) in COMMENTS.into_iter().enumerate() {
+            assert_eq!(cause as usize, number);
+            assert_eq!(comment, format!("dropped: {}", cause.name()));
+        }
+    }
+
+    fn route(heading: Heading, terminal: u32, opener: Maker) -> Route {
+        Route { heading, terminal, opener }
+    }
+
+    fn text(tuple: FiveTuple) -> String {
+        let FiveTuple { source, destination, source_port, destination_port, .. } = tuple;
+        format!("{source}:{source_port} {destination}:{destination_port}")
+    }
+
+    /// Given flow 2 of terminal 300, expect the world at 10.0.0.3 and the island in network
+    /// 10.(64 + 1).(300 - 256).0, at its third host; the end that opens has the dynamic port.
+    #[test]
+    fn addresses_follow_the_flow_and_its_terminal() {
+        let download = route(Heading::Forward, 300, Maker::Receiver);
+        let tuple = |maker| download.tuple(FlowId(2), maker, 5, TCP);
+        assert_eq!(text(tuple(Maker::Sender)), "10.0.0.3:5201 10.65.44.3:49157");
+        assert_eq!(tuple(Maker::Receiver), tuple(Maker::Sender).reversed());
+        let upload = route(Heading::Return, 0, Maker::Sender);
+        let tuple = upload.tuple(FlowId(0), Maker::Sender, 0, UDP);
+        assert_eq!(text(tuple), "10.64.0.1:49152 10.0.0.1:5201");
+    }
+
+    /// The most flows that a plan may have, on terminals of the highest numbers, whoever opens.
+    #[test]
+    fn flows_are_distinct() {
+        let mut known = BTreeSet::new();
+        let mut flows = 0;
+        for flow in 0..100_000 {
+            let opener = if flow % 2 == 0 { Maker::Sender } else { Maker::Receiver };
+            let heading = if flow % 3 == 0 { Heading::Forward } else { Heading::Return };
+            let route = route(heading, 9_999 - flow % 7, opener);
+            let tuple = route.tuple(FlowId(flow), Maker::Sender, 0, TCP);
+            known.insert(tuple);
+            known.insert(tuple.reversed());
+            flows += 1;
+        }
+        assert_eq!(known.len(), 2 * flows);
+        let last = route(Heading::Forward, 9_999, Maker::Sender);
+        let tuple = last.tuple(FlowId(99_999), Maker::Sender, u16::MAX, TCP);
+        assert_eq!(text(tuple), "10.0.134.162:65535 10.103.15.178:5202");
+    }
+}

@@ -1,0 +1,355 @@
+"""Captures, read by another program: tshark sees what the result counts."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import shutil
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import EVERY, ROOT, SMALL, Program
+
+from bentpipe import Result, UsageError, simulate
+from bentpipe._progress import Progress
+
+GEO = ROOT / "scenarios" / "geo-bulk.yaml"
+SECTION_HEADER = b"\x0a\x0d\x0d\x0a"
+
+needs_tshark = pytest.mark.skipif(
+    shutil.which("tshark") is None, reason="tshark is not installed (apt-get install tshark)"
+)
+
+# Each kind of loss: in the queue at both ends of it, on the channel, in a processor.
+CODEL: dict[str, Any] = SMALL | {
+    "link": {
+        "forward": {"rate": "4 Mbit/s", "delay": "20 ms", "queue": {"discipline": "codel"}},
+        "return": {"rate": "1 Mbit/s", "delay": "20 ms"},
+    }
+}
+FQ_CODEL: dict[str, Any] = SMALL | {
+    "link": {
+        "forward": {
+            "rate": "4 Mbit/s",
+            "delay": "20 ms",
+            "bit_error_rate": 1e-6,
+            "queue": {"discipline": "fq_codel", "limit": "20 packets"},
+        },
+        "return": {"rate": "1 Mbit/s", "delay": "20 ms"},
+    }
+}
+STOPPED: dict[str, Any] = SMALL | {"duration": "700 ms"}
+CONFERENCE: dict[str, Any] = {
+    "link": {"terminals": 3, "preset": "leo"},
+    "traffic": [
+        {
+            "kind": "conference",
+            "participants": 3,
+            "rate": "100 kbit/s",
+            "payload": "500 B",
+            "duration": "2 s",
+        }
+    ],
+    "duration": "5 s",
+}
+RUNS: dict[str, dict[str, Any]] = {
+    "small": SMALL,
+    "every": EVERY,
+    "codel": CODEL,
+    "fq-codel": FQ_CODEL,
+    "stopped": STOPPED,
+    "conference": CONFERENCE,
+}
+
+
+Captured = tuple[Result, Path]
+
+
+@pytest.fixture(scope="session")
+def capture_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Captured]:
+    """The result and the capture of a run by name, simulated once for all tests."""
+    folder = tmp_path_factory.mktemp("captures")
+
+    @functools.cache
+    def capture(name: str) -> Captured:
+        path = folder / f"{name}.pcapng"
+        return simulate(RUNS[name], capture=path), path
+
+    return capture
+
+
+@pytest.fixture(params=RUNS)
+def captured(request: pytest.FixtureRequest, capture_of: Callable[[str], Captured]) -> Captured:
+    """A result and its capture, of each run."""
+    return capture_of(request.param)
+
+
+def tshark(path: Path, *arguments: str) -> list[list[str]]:
+    """What tshark prints, in lines of fields; it must not complain."""
+    command = ["tshark", "-n", "-r", str(path), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    complaints = [line for line in done.stderr.splitlines() if "Running as user" not in line]
+    assert (done.returncode, complaints) == (0, [])
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def fields(path: Path, *names: str, where: str = "") -> list[list[str]]:
+    """These fields of the packets ``where`` a display filter holds."""
+    chosen = [word for name in names for word in ("-e", name)]
+    only = ("-Y", where) if where else ()
+    return tshark(path, *only, "-T", "fields", *chosen)
+
+
+def packets_at(path: Path) -> Counter[str]:
+    """How many packets there are at each interface."""
+    return Counter(name for (name,) in fields(path, "frame.interface_name"))
+
+
+def at_points(*points: str) -> str:
+    """The display filter for packets at some interfaces."""
+    return " or ".join(f'frame.interface_name == "{point}"' for point in points)
+
+
+# --- what tshark sees ---------------------------------------------------------------------------
+
+
+@needs_tshark
+def test_nothing_is_malformed_and_every_checksum_holds(captured: Captured) -> None:
+    _, path = captured
+    assert tshark(path, "-Y", "_ws.malformed") == []
+    # Protocols count the errors that they find: 0x800000 and above.
+    assert tshark(path, "-Y", "_ws.expert.severity >= 0x800000") == []
+    check = ("-o", "ip.check_checksum:TRUE")
+    assert tshark(path, *check, "-Y", "ip.checksum.status != 1") == []
+    sent = [float(time) for (time,) in fields(path, "frame.time_epoch")]
+    assert sent == sorted(sent)
+
+
+@needs_tshark
+def test_checksums_hold_where_all_of_a_segment_is_captured(
+    capture_of: Callable[[str], Captured],
+) -> None:
+    """An acknowledgement has no payload: nothing of it is cut off."""
+    _, path = capture_of("small")
+    check = ("-o", "tcp.check_checksum:TRUE")
+    whole = tshark(path, *check, "-Y", "tcp.len == 0 and tcp.checksum.status == 1")
+    assert len(whole) > 1000
+    assert tshark(path, *check, "-Y", "tcp.len == 0 and tcp.checksum.status != 1") == []
+
+
+@needs_tshark
+def test_packets_of_each_interface_are_those_of_the_result(captured: Captured) -> None:
+    result, path = captured
+    packets = packets_at(path)
+    for direction in result.directions.to_dicts():
+        name = direction["direction"]
+        assert packets[f"{name}.queue"] == direction["received_packets"]
+        assert packets[f"{name}.delivered"] == direction["delivered_packets"]
+        # When a run is stopped, one packet may have begun and not ended.
+        begun = packets[f"{name}.transmitter"] - direction["sent_packets"]
+        assert 0 <= begun <= (not result.manifest["completed"])
+    for processor in result.processors.to_dicts():
+        name = processor["processor"]
+        both = {
+            what: processor[f"{what}_packets_lan"] + processor[f"{what}_packets_link"]
+            for what in ("received", "forwarded")
+        }
+        assert packets[f"{name}.queue"] == both["received"]
+        assert packets[f"{name}.forwarded"] == both["forwarded"]
+
+
+@needs_tshark
+def test_drops_have_comments_with_their_cause(captured: Captured) -> None:
+    result, path = captured
+    seen = fields(path, "frame.interface_name", "frame.comment", where="frame.comment")
+    found = Counter((name.rpartition(".")[0], comment) for name, comment in seen)
+    expected: Counter[tuple[str, str]] = Counter()
+    for direction in result.directions.to_dicts():
+        name = direction["direction"]
+        for column, packets in direction.items():
+            if column.startswith("dropped_packets_"):
+                cause = column.removeprefix("dropped_packets_")
+                expected[name, f"dropped: {cause}"] += packets
+    for processor in result.processors.to_dicts():
+        name = processor["processor"]
+        dropped = processor["dropped_packets_lan"] + processor["dropped_packets_link"]
+        expected[name, "dropped: processor_overload"] += dropped
+    # The sign leaves out causes that did not occur.
+    assert found == +expected
+
+
+def test_the_runs_above_have_drops_of_many_causes(capture_of: Callable[[str], Captured]) -> None:
+    causes = set()
+    for name in RUNS:
+        result, _ = capture_of(name)
+        causes |= {
+            column.removeprefix("dropped_packets_")
+            for column in result.directions.columns
+            if column.startswith("dropped_packets_") and result.directions[column].sum() > 0
+        }
+    assert {"queue_full", "bit_error", "red", "codel"} <= causes
+    every, _ = capture_of("every")
+    assert every.processors["dropped_packets_lan"].sum() > 0
+
+
+@needs_tshark
+def test_a_stream_carries_the_bytes_that_the_flow_delivered(captured: Captured) -> None:
+    """The bytes of a direction are those of different numbers that arrived whole."""
+    result, path = captured
+    names = result.manifest["names"]["directions"]
+    processors = result.manifest["names"]["places"][len(names) :]
+    for number, flow in enumerate(result.plan["flows"]):
+        forward = flow["direction"] == "forward"
+        conference = flow["workload"]["kind"] == "conference"
+        terminal = flow["terminal"]
+        # What a participant of a conference is given comes from the hub.
+        to_the_island = forward or conference
+        point = f"{names[0 if to_the_island else 1 + terminal]}.delivered"
+        beyond = f"terminal-{terminal + 1}-processor" if to_the_island else "hub-processor"
+        if beyond in processors:
+            point = f"{beyond}.forwarded"
+        side = "ip.src" if to_the_island else "ip.dst"
+        # The world's host of each flow is its own.
+        where = f"({at_points(point)}) and {side} == 10.0.0.{number + 1}"
+        assert _bytes(path, where) == result.flows["delivered_bytes"][number], flow["name"]
+
+
+def _bytes(path: Path, where: str) -> int:
+    total = 0
+    for (length,) in fields(path, "udp.length", where=f"{where} and udp"):
+        total += int(length) - 8
+    names = ("tcp.stream", "tcp.seq", "tcp.len")
+    arrived: dict[str, set[tuple[int, int]]] = collections.defaultdict(set)
+    for stream, first, size in fields(path, *names, where=f"{where} and tcp.len > 0"):
+        arrived[stream].add((int(first), int(first) + int(size)))
+    for ranges in arrived.values():
+        # In order from the start, as the application gets them.
+        next_byte = 1
+        for start, end in sorted(ranges):
+            if start > next_byte:
+                break
+            next_byte = max(next_byte, end)
+        total += next_byte - 1
+    return total
+
+
+@needs_tshark
+def test_every_connection_is_a_stream(capture_of: Callable[[str], Captured]) -> None:
+    """Two transfers, and six files over a connection each."""
+    _, path = capture_of("every")
+    streams = {stream for (stream,) in fields(path, "tcp.stream")}
+    assert len(streams) == 2 + 6
+
+
+@needs_tshark
+def test_tshark_finds_the_retransmissions_that_are_counted(tmp_path: Path) -> None:
+    """At the sender's side of the link. tshark calls some of them out of order, by their time."""
+    path, world = tmp_path / "geo.pcapng", tmp_path / "world.pcapng"
+    result = simulate(GEO, capture=path)
+    only = at_points("forward.queue", "return.delivered")
+    tshark(path, "-Y", only, "-w", str(world))
+    again = fields(
+        world, "tcp.seq", where="tcp.analysis.retransmission or tcp.analysis.out_of_order"
+    )
+    counted = result.flows["retransmitted_segments"][0]
+    assert counted > 1000
+    assert len(again) == counted
+
+
+@needs_tshark
+def test_the_window_of_the_handshake_is_scaled(capture_of: Callable[[str], Captured]) -> None:
+    _, path = capture_of("small")
+    names = (
+        "tcp.options.mss_val",
+        "tcp.options.wscale.shift",
+        "tcp.options.sack_perm",
+        "tcp.options.timestamp.tsval",
+    )
+    syn = f"({at_points('forward.queue')}) and tcp.flags.syn == 1"
+    (options,) = fields(path, *names, where=syn)
+    assert all(options)
+    assert options[0] == "1460"
+    scaled = fields(path, "tcp.window_size", where="tcp.flags.syn == 0 and tcp.dstport >= 49152")
+    assert max(int(size) for (size,) in scaled) > 65_535
+    blocks = fields(path, "tcp.options.sack_le", "tcp.options.sack_re", where="tcp.options.sack_le")
+    assert blocks
+
+
+# --- the file -----------------------------------------------------------------------------------
+
+
+def test_the_same_run_gives_the_same_bytes_and_capturing_changes_nothing(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.pcapng", tmp_path / "b.pcapng"]
+    results = [simulate(EVERY, capture=path) for path in paths]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert paths[0].read_bytes().startswith(SECTION_HEADER)
+    alone = simulate(EVERY)
+    assert all(alone.tables[name].equals(table) for name, table in results[0].tables.items())
+    assert sorted(tmp_path.iterdir()) == paths
+
+
+def test_run_captures_and_says_so(bentpipe: Program, tmp_path: Path) -> None:
+    path = tmp_path / "geo.pcapng"
+    path.write_bytes(b"of yesterday")
+    called = bentpipe("run", GEO, "--capture", path, "--set", "traffic.0.size=10kB")
+    assert (called.code, called.err) == (0, f"bentpipe: wrote {path}\n")
+    assert path.read_bytes().startswith(SECTION_HEADER)
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("where", ["missing/geo.pcapng", "a-file/geo.pcapng", "."])
+def test_a_capture_that_cannot_be_written_is_exit_code_2(
+    where: str, bentpipe: Program, tmp_path: Path
+) -> None:
+    (tmp_path / "a-file").touch()
+    called = bentpipe("run", GEO, "--capture", tmp_path / where)
+    assert (called.code, called.out) == (2, "")
+    assert called.err.startswith(f"bentpipe: {tmp_path / where}: ")
+    assert len(called.err.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
+def test_a_full_disk_ends_the_run_and_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "geo.pcapng"
+    path.write_bytes(b"of yesterday")
+    (tmp_path / "geo.pcapng.part").symlink_to("/dev/full")
+    with pytest.raises(UsageError, match=r"geo\.pcapng: cannot be written: No space left"):
+        simulate(GEO, capture=path)
+    assert path.read_bytes() == b"of yesterday"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_bad_scenario_captures_nothing(bentpipe: Program, tmp_path: Path) -> None:
+    path = tmp_path / "geo.pcapng"
+    called = bentpipe("run", GEO, "--capture", path, "--set", "traffic.0.size=-1")
+    assert called.code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_keeps_what_was_captured(
+    bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send_signal(_progress: Progress, done: float) -> None:
+        if done > 0:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Progress, "fraction", send_signal)
+    path = tmp_path / "slow.pcapng"
+    slow = ("--set", "traffic.0.size=100GB", "--set", "duration=100000s")
+    called = bentpipe("run", GEO, "--capture", path, *slow)
+    assert called.code == 130
+    assert called.err.endswith(f"interrupted; what was recorded is in {path}\n")
+    assert sorted(tmp_path.iterdir()) == [path]
+    content = memoryview(path.read_bytes())
+    while content:
+        length = int.from_bytes(content[4:8], "little")
+        assert content[length - 4 : length] == content[4:8]
+        content = content[length:]
+    if shutil.which("tshark") is not None:
+        assert packets_at(path)["forward.queue"] > 0
