@@ -269,12 +269,43 @@ fn emit(out: &mut Vec<u8>, route: Route, packet: &Packet) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bentpipe_core::tcp::{Segment, Timestamps};
+    use bentpipe_core::wire::Headers;
 
     #[test]
     fn comments_name_their_causes() {
         for (number, (cause, comment)) in COMMENTS.into_iter().enumerate() {
             assert_eq!(cause as usize, number);
             assert_eq!(comment, format!("dropped: {}", cause.name()));
+        }
+    }
+
+    /// Given a segment of 52 bytes with headers in packets that say 30, 52 and 1,500, expect that length
+    /// in the file and in the IP header, and no more bytes than there are.
+    #[test]
+    fn the_length_of_a_packet_is_the_packets() {
+        for (bytes, captured) in [(30u32, 30), (52, 52), (1_500, 52)] {
+            let timestamps = Some(Timestamps::default());
+            let body = Body::Segment(Segment { timestamps, ..Segment::default() });
+            let packet = Packet { bytes, body, ..Packet::default() };
+            let mut capture = Capture {
+                routes: vec![route(Heading::Forward, 0, Maker::Sender)],
+                waiting: vec![None],
+                seen: Vec::new(),
+                written: Vec::new(),
+                headers: Vec::new(),
+            };
+            let (at, node, kind) = (Instant::START, NodeId(0), EventKind::Delivered);
+            let event = Event { at, node, kind, flow: packet.flow, packet: packet.id, bytes };
+            capture.record_packet(&event, &packet);
+            capture.write_until(Instant::START);
+            let block = capture.take();
+            let number = |from: usize| {
+                u32::from_le_bytes(block[from..from + 4].try_into().expect("four bytes"))
+            };
+            assert_eq!((number(8), number(20), number(24)), (DELIVERED, captured, bytes));
+            let headers = Headers::of(&block[28..28 + captured as usize]).expect("whole");
+            assert_eq!(headers.total_bytes, bytes as usize);
         }
     }
 
