@@ -1,5 +1,7 @@
 //! The extension module `bentpipe._core`: a plan goes in as one string, columns come out as bytes.
 
+mod live;
+
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
