@@ -48,32 +48,35 @@ struct Agreed {
 
 /// See the module's description.
 ///
-/// With many connections, what counts is how much memory a packet touches: what every segment needs
-/// lies together, the end of the receiving half, the endpoint's own and the start of the sending half.
+/// With many connections, what counts is how many lines of the cache (64 bytes) a packet touches. So
+/// fields lie in lines by the segments that need them, here and in the parts: all segments need the
+/// first line, the first one of the receiving half and the first one of the sending half.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Endpoint {
-    receiver: Receiver,
+    /// When the application wants its turn, whatever the connection does.
+    reminder: Option<Instant>,
+    packets_received: u64,
+    bytes_received: u64,
+    bytes_sent: u64,
+    next_id: PacketId,
+    initial: Wire,
+    /// Numbers the peer's SYN, once that was heard.
+    peer_initial: Wire,
+    flow: FlowId,
+    /// RFC 7323, section 4.3: the value to echo.
+    timestamp_recent: u32,
     connection: u16,
     agreed: Agreed,
     heard: bool,
     /// Whether the handshake is complete.
     open: bool,
     opens: bool,
-    initial: Wire,
-    /// Numbers the peer's SYN, once that was heard.
-    peer_initial: Wire,
-    flow: FlowId,
-    /// RFC 7323, section 4.3: the value to echo, and what the last ACK acknowledged.
-    timestamp_recent: u32,
-    acked_to: Position,
-    next_id: PacketId,
-    facts: Facts,
-    packets_received: u64,
-    packets_sent: u64,
-    bytes_received: u64,
-    bytes_sent: u64,
+    receiver: Receiver,
     sender: Sender,
+    established: Option<Instant>,
+    first_id: PacketId,
+    syns_sent: u64,
     config: Config,
     maker: Maker,
 }
@@ -99,11 +102,12 @@ impl Endpoint {
             sender: Sender::new(&config),
             receiver: Receiver::new(&config),
             timestamp_recent: 0,
-            acked_to: 0,
+            reminder: None,
+            first_id: PacketId::new(flow, maker, 0),
             next_id: PacketId::new(flow, maker, 0),
-            facts: Facts::default(),
+            established: None,
+            syns_sent: 0,
             packets_received: 0,
-            packets_sent: 0,
             bytes_received: 0,
             bytes_sent: 0,
         }
@@ -115,7 +119,8 @@ impl Endpoint {
     pub fn of_connection(mut self, connection: u16) -> Self {
         let serial = u64::from(connection) << CONNECTION_SERIAL_BITS;
         self.connection = connection;
-        self.next_id = PacketId::new(self.flow, self.maker, serial);
+        self.first_id = PacketId::new(self.flow, self.maker, serial);
+        self.next_id = self.first_id;
         self
     }
 
@@ -164,7 +169,34 @@ impl Endpoint {
     /// What happened so far.
     #[must_use]
     pub fn facts(&self) -> Facts {
-        self.facts
+        let arrivals = self.receiver.arrivals();
+        Facts {
+            established: self.established,
+            last_ack: self.sender.last_advance(),
+            first_delivery: arrivals.first_delivery,
+            last_delivery: arrivals.last_delivery,
+            acks_sent: self.packets_sent() - self.sender.counters().segments - self.syns_sent,
+            data_segments_received: arrivals.segments,
+            one_way_delay_sum: arrivals.delay_sum,
+            one_way_delay_max: arrivals.delay_max,
+        }
+    }
+
+    /// Each packet has the serial after the last one's, and serials wrap.
+    fn packets_sent(&self) -> u64 {
+        self.next_id.0.wrapping_sub(self.first_id.0) % PACKET_SERIALS
+    }
+
+    /// The application wants its turn at `at`, if at all, besides when the connection does: kept here,
+    /// because both are asked for together.
+    pub fn remind(&mut self, at: Option<Instant>) {
+        self.reminder = at;
+    }
+
+    /// When the application wants its turn.
+    #[must_use]
+    pub fn reminder(&self) -> Option<Instant> {
+        self.reminder
     }
 
     /// Takes in what a packet says.
@@ -197,7 +229,7 @@ impl Endpoint {
         let (now, next) = (cx.now(), self.receiver.next());
         let window = u64::from(segment.window) << self.agreed.peer_shift;
         let una = Wire::from_position(self.sender.una(), self.initial);
-        if segment.ack != Some(una) || !self.sender.only_window_of_next(now, window) {
+        if segment.ack != Some(una) || !self.sender.only_window(now, self.sender.una(), window) {
             self.on_segment(cx, packet, segment);
             return;
         }
@@ -207,7 +239,7 @@ impl Endpoint {
             self.hear_other_data(now, packet, segment);
         } else {
             self.receiver.on_next(now, payload);
-            self.note_data(now, packet, true);
+            self.receiver.note_arrival(now, now.saturating_since(packet.born), true);
             if let Some(timestamps) = segment.timestamps {
                 self.note_timestamp(timestamps, next);
             }
@@ -234,7 +266,7 @@ impl Endpoint {
         self.receiver.on_segment(now, position, segment, self.sender.rtt().srtt());
         if segment.payload > 0 {
             let more = self.receiver.delivered() > delivered;
-            self.note_data(now, packet, more);
+            self.receiver.note_arrival(now, now.saturating_since(packet.born), more);
         }
     }
 
@@ -253,9 +285,7 @@ impl Endpoint {
         let echo = segment.timestamps.filter(|_| self.agreed.timestamps);
         let rtt = echo.map(|timestamps| since_tick(now, timestamps.echo));
         let is_next = acked > 0 && segment.sack.is_empty();
-        if is_next && self.sender.on_next_ack(now, acked, window, rtt) {
-            self.note_ack(now);
-        } else {
+        if !is_next || !self.sender.on_next_ack(now, acked, window, rtt) {
             self.on_ack(now, segment, una + acked);
         }
         if let Some(timestamps) = segment.timestamps {
@@ -267,7 +297,7 @@ impl Endpoint {
 
     /// RFC 7323, 4.3: the value to echo comes from the segment that the next ACK is for.
     fn note_timestamp(&mut self, timestamps: Timestamps, position: Position) {
-        if position <= self.acked_to && self.is_recent(timestamps.value) {
+        if position <= self.receiver.acked_to() && self.is_recent(timestamps.value) {
             self.timestamp_recent = timestamps.value;
         }
     }
@@ -303,30 +333,12 @@ impl Endpoint {
         }
         if !self.open && self.sender.opened() {
             self.open = true;
-            self.facts.established = Some(now);
+            self.established = Some(now);
         }
         if segment.sequence_length() > 0 {
             self.take_in(now, position, packet, segment);
         }
         self.flush(cx);
-    }
-
-    /// The left edge moved. A FIN alone is not data.
-    fn note_ack(&mut self, now: Instant) {
-        if self.sender.acked_bytes() > 0 {
-            self.facts.last_ack = Some(now);
-        }
-    }
-
-    fn note_data(&mut self, now: Instant, packet: &Packet, delivered_more: bool) {
-        let delay = now.saturating_since(packet.born);
-        self.facts.data_segments_received += 1;
-        self.facts.one_way_delay_sum += delay;
-        self.facts.one_way_delay_max = self.facts.one_way_delay_max.max(delay);
-        if delivered_more {
-            self.facts.first_delivery.get_or_insert(now);
-            self.facts.last_delivery = Some(now);
-        }
     }
 
     /// RFC 7323, 4.3: an older value than the last one echoed comes from a segment that was overtaken.
@@ -372,7 +384,6 @@ impl Endpoint {
             blocks[..count].sort_unstable();
         }
         let echo = segment.timestamps.filter(|_| self.agreed.timestamps);
-        let advanced = position > anchor;
         self.sender.on_ack(
             now,
             &Ack {
@@ -383,9 +394,6 @@ impl Endpoint {
                 pure: segment.sequence_length() == 0,
             },
         );
-        if advanced && self.sender.una() == position {
-            self.note_ack(now);
-        }
     }
 
     /// Sends all that may leave now.
@@ -412,20 +420,27 @@ impl Engine for Endpoint {
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        match (self.sender.deadline(), self.receiver.ack_deadline()) {
-            (Some(sender), Some(receiver)) => Some(sender.min(receiver)),
-            (sender, receiver) => sender.or(receiver),
-        }
+        let connection = earlier(self.sender.deadline(), self.receiver.ack_deadline());
+        earlier(connection, self.reminder)
     }
 
     /// A host takes in what arrives and sends what it makes, at once.
     fn ledger(&self) -> Ledger {
         let received = Count { packets: self.packets_received, bytes: self.bytes_received };
-        let sent = Count { packets: self.packets_sent, bytes: self.bytes_sent };
+        let sent = Count { packets: self.packets_sent(), bytes: self.bytes_sent };
         Ledger { received, consumed: received, created: sent, sent, ..Ledger::default() }
     }
 }
 
+fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// See [`PacketId::new`].
+const PACKET_SERIALS: u64 = 1 << 40;
 /// Serials of a connection's packets within those of its flow.
 const CONNECTION_SERIAL_BITS: u32 = 24;
 /// RFC 9293, 3.7.1: assumed of a SYN without the MSS option.
@@ -443,4 +458,16 @@ fn tick(now: Instant) -> u32 {
 
 fn since_tick(now: Instant, echo: u32) -> Duration {
     Duration::from_millis(tick(now).wrapping_sub(echo).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+
+    #[test]
+    fn each_half_begins_with_a_line() {
+        assert_eq!(align_of::<Endpoint>(), 64);
+        assert_eq!(offset_of!(Endpoint, receiver), 64, "the endpoint's own fields are one line");
+    }
 }

@@ -1,7 +1,7 @@
 //! The receiving half of a connection: what has arrived, what is acknowledged and when, and how
 //! large a window is offered. It knows positions only; the endpoint turns them into segments.
 
-use super::config::{AckPolicy, Config};
+use super::config::Config;
 use super::reassembly::Reassembly;
 use super::segment::{SackBlocks, Segment};
 use super::seq::{Position, Wire};
@@ -11,6 +11,20 @@ use crate::time::{Duration, Instant};
 pub(super) const WINDOW_SHIFT_MAX: u8 = 14;
 /// The largest window that the field can carry unscaled.
 pub(super) const UNSCALED_WINDOW_MAX: u64 = 65_535;
+
+/// What came with data, for results.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct Arrivals {
+    /// Segments with data that arrived.
+    pub(super) segments: u64,
+    /// Their one-way delays, added up, and the largest.
+    pub(super) delay_sum: Duration,
+    pub(super) delay_max: Duration,
+    /// When data first and last arrived in order.
+    pub(super) first_delivery: Option<Instant>,
+    pub(super) last_delivery: Option<Instant>,
+}
 
 /// What the last segment said.
 #[derive(Clone, Copy, Debug)]
@@ -22,32 +36,40 @@ struct Told {
     holds: bool,
 }
 
-/// See the module's description. What every segment touches comes last, where the endpoint goes on
-/// with the like.
+/// See the module's description.
+///
+/// Fields lie in the order of [`Endpoint`](super::Endpoint)'s lines: the first is for every segment,
+/// the second for those with data.
 #[derive(Clone, Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Receiver {
-    segment_bytes: u64,
-    /// What the application had taken when it stopped to read at once.
-    read: Position,
-    scales: bool,
-    buffer: AutoTuning,
-    reassembly: Reassembly,
-    /// Where the FIN lies; [`UNKNOWN`] until it has arrived.
-    fin: Position,
     /// The next position expected; 0 until the SYN has arrived.
     next: Position,
     /// The right edge of the window that the peer has been told; it may always send its SYN.
     edge: Position,
-    policy: AckPolicy,
+    /// Where the FIN lies; [`UNKNOWN`] until it has arrived.
+    fin: Position,
     /// When the ACK that is held back is due: counted from the first segment that it is for.
     ack_due: Option<Instant>,
+    /// What the last segment acknowledged.
+    acked_to: Position,
     unacked_segments: u32,
+    delayed_segments: u32,
     quick_left: u32,
     told: Told,
     ack_now: bool,
     reads_at_once: bool,
     shift: u8,
+    /// Whether something was received beyond a hole.
+    has_holes: bool,
+    delayed_timeout: Duration,
+    arrivals: Arrivals,
+    buffer: AutoTuning,
+    reassembly: Reassembly,
+    segment_bytes: u64,
+    /// What the application had taken when it stopped to read at once.
+    read: Position,
+    scales: bool,
 }
 
 /// Beyond any position.
@@ -59,11 +81,15 @@ impl Receiver {
     pub fn new(config: &Config) -> Self {
         let shift = if config.window_scaling { shift_for(config.receive_buffer) } else { 0 };
         Self {
-            policy: config.acks,
             segment_bytes: config.mss.into(),
             next: 0,
+            acked_to: 0,
             fin: UNKNOWN,
+            has_holes: false,
             reassembly: Reassembly::default(),
+            arrivals: Arrivals::default(),
+            delayed_segments: config.acks.delayed_segments,
+            delayed_timeout: config.acks.delayed_timeout,
             read: 1,
             reads_at_once: true,
             edge: 1,
@@ -155,12 +181,13 @@ impl Receiver {
             self.fin = end - 1;
         }
         self.told.holds = false;
-        let had_hole = !self.reassembly.is_empty();
+        let had_hole = self.has_holes;
         if start > before {
             self.reassembly.insert(start, end);
         } else if end > before {
             self.next = if had_hole { self.reassembly.advance(end) } else { end };
         }
+        self.has_holes = !self.reassembly.is_empty();
         if self.window_may_grow() {
             self.tune(now, rtt);
         }
@@ -170,7 +197,7 @@ impl Receiver {
     /// Whether data of this length at the next position expected is in order and has room: see
     /// [`Receiver::on_next`].
     pub(super) fn expects(&self, length: u64) -> bool {
-        self.fin == UNKNOWN && self.reassembly.is_empty() && self.next + length <= self.edge
+        self.fin == UNKNOWN && !self.has_holes && self.next + length <= self.edge
     }
 
     /// [`Receiver::on_segment`] for data that it [expects](Receiver::expects), which most data is;
@@ -203,7 +230,7 @@ impl Receiver {
     /// RFC 5681, section 4.2: an ACK for every second full segment, within the time-out for the
     /// rest, and at once for anything out of order, that fills a hole, or repeats.
     fn decide_ack(&mut self, now: Instant, before: Position, had_hole: bool, segment: &Segment) {
-        let in_order = self.next > before && !had_hole && self.reassembly.is_empty();
+        let in_order = self.next > before && !had_hole && !self.has_holes;
         if !in_order || segment.syn || segment.fin {
             self.ack_now = true;
             return;
@@ -216,13 +243,13 @@ impl Receiver {
     fn delay_ack(&mut self, now: Instant) {
         self.unacked_segments += 1;
         if self.ack_due.is_none() {
-            self.ack_due = Some(now + self.policy.delayed_timeout);
+            self.ack_due = Some(now + self.delayed_timeout);
         }
         if self.quick_left > 0 {
             self.quick_left -= 1;
             self.ack_now = true;
         }
-        if self.unacked_segments >= self.policy.delayed_segments {
+        if self.unacked_segments >= self.delayed_segments {
             self.ack_now = true;
         }
     }
@@ -246,6 +273,7 @@ impl Receiver {
             self.tell(self.shift);
             self.told.holds = true;
         }
+        self.acked_to = self.next;
         (self.next, self.told.field)
     }
 
@@ -254,6 +282,7 @@ impl Receiver {
         self.tell(0);
         // It is in other units than what follows.
         self.told.holds = false;
+        self.acked_to = self.next;
         (self.next, self.told.field)
     }
 
@@ -289,7 +318,30 @@ impl Receiver {
 
     /// Whether something was received beyond a hole.
     pub(super) fn has_holes(&self) -> bool {
-        !self.reassembly.is_empty()
+        self.has_holes
+    }
+
+    /// What the last segment acknowledged.
+    pub(super) fn acked_to(&self) -> Position {
+        self.acked_to
+    }
+
+    /// What came with data so far.
+    pub(super) fn arrivals(&self) -> &Arrivals {
+        &self.arrivals
+    }
+
+    /// Counts a segment with data that was `delay` on its way, and whether some of it was in order.
+    #[inline]
+    pub(super) fn note_arrival(&mut self, now: Instant, delay: Duration, in_order: bool) {
+        let arrivals = &mut self.arrivals;
+        arrivals.segments += 1;
+        arrivals.delay_sum += delay;
+        arrivals.delay_max = arrivals.delay_max.max(delay);
+        if in_order {
+            arrivals.first_delivery.get_or_insert(now);
+            arrivals.last_delivery = Some(now);
+        }
     }
 
     /// Adds the ranges received beyond a hole. `peer_initial` numbers the peer's SYN.
@@ -321,13 +373,13 @@ fn shift_for(window: u64) -> u8 {
 #[derive(Clone, Debug)]
 #[repr(C)]
 struct AutoTuning {
+    bytes: u64,
+    bytes_max: u64,
     unit: u64,
     /// The most delivered in one round so far.
     space: u64,
     round_start: Instant,
     round_from: Position,
-    bytes: u64,
-    bytes_max: u64,
 }
 
 impl AutoTuning {
@@ -379,5 +431,17 @@ impl AutoTuning {
         }
         self.round_start = now;
         self.round_from = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+
+    #[test]
+    fn data_in_order_touches_two_lines() {
+        assert_eq!(offset_of!(Receiver, delayed_timeout), 64);
+        assert_eq!(offset_of!(Receiver, buffer) + offset_of!(AutoTuning, unit), 128);
     }
 }

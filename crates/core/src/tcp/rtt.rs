@@ -4,25 +4,26 @@ use super::config::{RtoConfig, RtoMinBounds};
 use crate::time::{Duration, Instant};
 
 /// Smoothed round-trip time, its variation and the time-out that follows from them. What every sample
-/// touches comes first.
+/// touches comes last: [`Sender`](super::Sender) has it in one line.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct RttEstimator {
+    config: RtoConfig,
+    smoothed: Option<Smoothed>,
+    /// Times the time-out was doubled since the last sample (5.5).
+    backoff: u32,
     /// The smallest sample; [`NONE`] before there is one.
     min: Duration,
     sum: Duration,
     samples: u64,
     sample_ticks: Ticks,
-    /// A sample, in ticks, that would change nothing; [`NONE`] if none is known.
+    /// A sample, in ticks, that would change nothing; [`NONE`] if none is known, as while the time-out
+    /// is backed off.
     steady: Duration,
-    /// Times the time-out was doubled since the last sample (5.5).
-    backoff: u32,
     /// The present time-out: asked for with every ACK, changed by every sample.
     rto: Duration,
     /// The last deadline that was rounded up.
     deadline: Instant,
-    smoothed: Option<Smoothed>,
-    config: RtoConfig,
 }
 
 /// Longer than any sample.
@@ -59,6 +60,10 @@ const BACKOFF_MAX: u32 = 32;
 const INITIAL_AFTER_LOSS: Duration = Duration::from_secs(3);
 
 impl RttEstimator {
+    /// Where in it the fields begin that every sample touches.
+    #[cfg(test)]
+    pub(super) const OFTEN_USED: usize = core::mem::offset_of!(Self, min);
+
     /// An estimator without samples.
     #[must_use]
     pub fn new(config: RtoConfig) -> Self {
@@ -88,7 +93,7 @@ impl RttEstimator {
         self.sum += rtt;
         self.samples += 1;
         let rtt = self.sample_ticks.round_up(rtt);
-        if rtt != self.steady || self.backoff > 0 {
+        if rtt != self.steady {
             self.smooth(rtt);
         }
     }
@@ -128,6 +133,7 @@ impl RttEstimator {
     /// The time-out expired (5.5): the next one is twice as long.
     pub fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
+        self.steady = NONE;
         self.set_rto();
     }
 

@@ -56,13 +56,15 @@ pub(super) struct AckNews<'a> {
 #[repr(C)]
 pub(super) struct Selective {
     /// Whether nothing is missing and nobody looks for a loss: so it is at nearly every ACK, and ACKs
-    /// up to data that was sent once leave it so.
+    /// up to data that was sent once leave it so. Then nothing waits for its retransmission, and no
+    /// recovery paces itself.
     calm: bool,
+    use_rack: bool,
     /// The first retransmission of a recovery does not wait for the window.
     force: bool,
     use_prr: bool,
-    prr: Option<Prr>,
     board: Scoreboard,
+    prr: Option<Prr>,
     rack: Option<Rack>,
     phase: Phase,
     probe: Option<Probe>,
@@ -74,6 +76,7 @@ impl Selective {
         Self {
             board: Scoreboard::default(),
             rack: rack_tlp.then(Rack::default),
+            use_rack: rack_tlp,
             use_prr,
             prr: None,
             phase: Phase::Open,
@@ -106,7 +109,8 @@ impl Selective {
 
     /// Bytes of new data that the window lets out, if nothing waits for its retransmission.
     pub(super) fn room(&self, cwnd: u64) -> Option<u64> {
-        (!self.board.has_waiting()).then(|| cwnd.saturating_sub(self.board.pipe()))
+        let nothing_waits = self.calm || !self.board.has_waiting();
+        nothing_waits.then(|| cwnd.saturating_sub(self.board.pipe()))
     }
 
     /// Whether lost segments wait for the window.
@@ -135,7 +139,9 @@ impl Selective {
             end += segment;
             count += 1;
         }
-        self.note_sent(end - start);
+        if !self.calm {
+            self.note_sent(end - start);
+        }
         count
     }
 
@@ -163,7 +169,7 @@ impl Selective {
     /// Section 7.2: whether a tail loss probe may be scheduled.
     pub(super) fn may_probe(&self) -> bool {
         if self.calm {
-            return self.rack.is_some() && self.board.pipe() > 0;
+            return self.use_rack && self.board.pipe() > 0;
         }
         self.rack.is_some()
             && self.phase == Phase::Open
@@ -280,7 +286,8 @@ impl Selective {
         una: Position,
         rtt: &RttEstimator,
     ) -> Option<Duration> {
-        let newest = match &mut self.rack {
+        let rack = if self.use_rack { self.rack.as_mut() } else { None };
+        let newest = match rack {
             None => self.board.advance_in_order(una, |_| {}),
             Some(rack) => {
                 let min_rtt = rtt.min();

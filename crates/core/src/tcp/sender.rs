@@ -14,8 +14,10 @@ use super::selective::{AckNews, Selective};
 use super::seq::Position;
 use crate::time::{Duration, Instant};
 
-/// How losses are noticed and repaired.
+/// How losses are noticed and repaired. What tells them apart comes first, not wherever there is room
+/// for it.
 #[derive(Clone, Debug)]
+#[repr(u8)]
 #[expect(
     clippy::large_enum_variant,
     reason = "SACK is the rule; a box would add a look-up to every ACK"
@@ -25,10 +27,12 @@ enum Recovery {
     Selective(Selective),
 }
 
-/// See the module's description. What every segment touches comes first, where the endpoint leaves
-/// off with the like.
+/// See the module's description.
+///
+/// Fields lie in the order of [`Endpoint`](super::Endpoint)'s lines: the first is for every segment,
+/// the second and, of the parts, one each for every ACK of a transfer.
 #[derive(Clone, Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Sender {
     /// The left edge: everything before it was acknowledged.
     una: Position,
@@ -41,10 +45,6 @@ pub struct Sender {
     window_max: u64,
     /// When something was last sent, acknowledged or written: a window probe waits from here.
     last_activity: Instant,
-    /// The next position to be sent; falls back to `una` after a time-out without SACK.
-    nxt: Position,
-    /// The end of the data that the application wrote.
-    written: Position,
     /// When the retransmission timer expires; `None` with nothing outstanding. Fixed when the timer
     /// is started: a later sample moves the next one, not this one.
     timeout_at: Option<Instant>,
@@ -55,14 +55,23 @@ pub struct Sender {
     window_probe_due: bool,
     /// Whether the congestion window, not the application or the peer, stopped the last sending.
     limited_by_window: bool,
-    recovery: Recovery,
-    /// When a tail loss probe is due, if one may be sent then; fixed likewise.
-    probe_at: Option<Instant>,
+    /// The next position to be sent; falls back to `una` after a time-out without SACK.
+    nxt: Position,
+    /// The end of the data that the application wrote.
+    written: Position,
     send_buffer: u64,
     segment: u64,
+    /// When a tail loss probe is due, if one may be sent then; fixed likewise.
+    probe_at: Option<Instant>,
+    /// When the left edge last moved over data.
+    last_advance: Option<Instant>,
+    /// Segments sent that carry data or a FIN.
+    segments: u64,
     timeouts_in_a_row: u32,
-    rtt: RttEstimator,
     control: Control,
+    rtt: RttEstimator,
+    recovery: Recovery,
+    /// The counters but for `segments`.
     counters: SenderCounters,
     /// The segment whose round trip is being timed: where it ends and when it was sent.
     timed: Option<(Position, Instant)>,
@@ -92,6 +101,8 @@ impl Sender {
             probe_at: None,
             last_activity: Instant::START,
             timed: None,
+            last_advance: None,
+            segments: 0,
             probes: false,
             probe_due: false,
             window_probe_due: false,
@@ -191,10 +202,15 @@ impl Sender {
         &self.rtt
     }
 
+    /// When the left edge last moved over data; a FIN alone is not data.
+    pub(super) fn last_advance(&self) -> Option<Instant> {
+        self.last_advance
+    }
+
     /// The counters.
     #[must_use]
     pub fn counters(&self) -> SenderCounters {
-        self.counters
+        SenderCounters { segments: self.segments, ..self.counters }
     }
 
     fn note_window(&mut self, position: Position, window: u64) {
@@ -214,22 +230,6 @@ impl Sender {
         if nothing_outstanding && !self.awaits_probe() {
             self.last_activity = now;
             self.note_window(position, window);
-            return true;
-        }
-        false
-    }
-
-    /// [`Sender::only_window`] for a segment that says nothing new about what was sent, unless losses
-    /// are looked for.
-    #[inline]
-    pub(super) fn only_window_of_next(&mut self, now: Instant, window: u64) -> bool {
-        let calm = match &self.recovery {
-            Recovery::Cumulative(_) => true,
-            Recovery::Selective(selective) => selective.is_calm(),
-        };
-        if self.una == self.max && calm {
-            self.last_activity = now;
-            self.note_window(self.una, window);
             return true;
         }
         false
@@ -270,7 +270,7 @@ impl Sender {
         };
         self.last_activity = now;
         self.note_window(position, window);
-        self.una = position;
+        self.move_left_edge(now, position);
         self.nxt = self.nxt.max(position);
         self.timeouts_in_a_row = 0;
         if let Some(sample) = sample {
@@ -319,15 +319,26 @@ impl Sender {
 
     /// Whether even a duplicate is news: it may be the answer to a tail loss probe.
     fn awaits_probe(&self) -> bool {
+        // That line is left alone where none is sent.
+        if !self.probes {
+            return false;
+        }
         match &self.recovery {
             Recovery::Cumulative(_) => false,
             Recovery::Selective(selective) => selective.awaits_probe(),
         }
     }
 
+    fn move_left_edge(&mut self, now: Instant, una: Position) {
+        self.una = una;
+        if self.acked_bytes() > 0 {
+            self.last_advance = Some(now);
+        }
+    }
+
     /// The left edge moves: timing.
     fn advance(&mut self, now: Instant, ack: &Ack<'_>, una_before: Position) {
-        self.una = ack.position;
+        self.move_left_edge(now, ack.position);
         self.nxt = self.nxt.max(self.una);
         self.timeouts_in_a_row = 0;
         let timed = self.timed.filter(|timed| self.una >= timed.0);
@@ -426,5 +437,19 @@ impl Sender {
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.una == self.max && self.una == self.end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+
+    #[test]
+    fn what_acks_touch_is_in_five_lines() {
+        assert_eq!(offset_of!(Sender, nxt), 64);
+        assert_eq!(offset_of!(Sender, control), 128);
+        assert_eq!((offset_of!(Sender, rtt) + RttEstimator::OFTEN_USED) % 64, 0);
+        assert_eq!(offset_of!(Sender, recovery) % 64, 0);
     }
 }

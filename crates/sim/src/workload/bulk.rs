@@ -21,7 +21,6 @@ const ENDLESS_BYTES: u64 = 1 << 60;
 #[derive(Debug)]
 pub struct BulkSender {
     endpoint: Endpoint,
-    start: Instant,
     until: Until,
     started: bool,
     stopped: bool,
@@ -30,8 +29,9 @@ pub struct BulkSender {
 impl BulkSender {
     /// A transfer that opens at `start`.
     #[must_use]
-    pub fn new(endpoint: Endpoint, start: Instant, until: Until) -> Self {
-        Self { endpoint, start, until, started: false, stopped: false }
+    pub fn new(mut endpoint: Endpoint, start: Instant, until: Until) -> Self {
+        endpoint.remind(Some(start));
+        Self { endpoint, until, started: false, stopped: false }
     }
 
     /// This end of the connection.
@@ -61,11 +61,28 @@ impl BulkSender {
         }
     }
 
-    fn stop_due(&self) -> Option<Instant> {
-        match self.until {
-            Until::Time(end) if self.started && !self.stopped => Some(end),
-            Until::Time(_) | Until::Bytes(_) => None,
+    /// It is time to start, and later to stop.
+    #[cold]
+    #[inline(never)]
+    fn act(&mut self, cx: &mut Cx<'_>) {
+        self.endpoint.remind(None);
+        if self.started {
+            self.stopped = true;
+            self.endpoint.stop(cx);
+            return;
         }
+        self.started = true;
+        match self.until {
+            Until::Bytes(bytes) => {
+                self.endpoint.write(cx, bytes);
+                self.endpoint.close(cx);
+            }
+            Until::Time(end) => {
+                self.endpoint.remind(Some(end));
+                self.endpoint.write(cx, ENDLESS_BYTES);
+            }
+        }
+        self.endpoint.open(cx);
     }
 }
 
@@ -75,36 +92,14 @@ impl Engine for BulkSender {
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
-        if !self.started {
-            if self.start > cx.now() {
-                return;
-            }
-            self.started = true;
-            match self.until {
-                Until::Bytes(bytes) => {
-                    self.endpoint.write(cx, bytes);
-                    self.endpoint.close(cx);
-                }
-                Until::Time(_) => self.endpoint.write(cx, ENDLESS_BYTES),
-            }
-            self.endpoint.open(cx);
-            return;
-        }
         self.endpoint.wake(cx);
-        if self.stop_due().is_some_and(|end| end <= cx.now()) {
-            self.stopped = true;
-            self.endpoint.stop(cx);
+        if self.endpoint.reminder().is_some_and(|at| at <= cx.now()) {
+            self.act(cx);
         }
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        if !self.started {
-            return Some(self.start);
-        }
-        match (self.endpoint.next_wake(), self.stop_due()) {
-            (Some(endpoint), Some(stop)) => Some(endpoint.min(stop)),
-            (endpoint, stop) => endpoint.or(stop),
-        }
+        self.endpoint.next_wake()
     }
 
     fn ledger(&self) -> Ledger {
@@ -136,7 +131,8 @@ impl BulkReceiver {
 impl Engine for BulkReceiver {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         self.endpoint.input(cx, port, packet);
-        if !self.closed && self.endpoint.receiver().finished() {
+        // Asked the other way round, each packet would touch one line of the cache more.
+        if self.endpoint.receiver().finished() && !self.closed {
             self.closed = true;
             self.endpoint.close(cx);
         }

@@ -56,8 +56,10 @@ pub trait Avoidance {
     fn timed_out(&mut self) {}
 }
 
-/// The algorithms that a scenario can name.
+/// The algorithms that a scenario can name. What tells them apart comes first, not wherever there is
+/// room for it.
 #[derive(Clone, Debug)]
+#[repr(u8)]
 enum Algorithm {
     Reno(Reno),
     Cubic(Cubic),
@@ -92,9 +94,9 @@ impl Avoidance for Algorithm {
 pub struct Control {
     window: Window,
     slow_start_segments_per_ack: u64,
+    initial_window_segments: u64,
     algorithm: Algorithm,
     hystart: Option<HyStart>,
-    initial_window_segments: u64,
 }
 
 impl Control {

@@ -27,7 +27,6 @@ impl Endpoint {
             self.send(cx);
         }
         if self.receiver.wants_ack(cx.now()) {
-            self.facts.acks_sent += 1;
             self.emit_ack(cx);
         }
     }
@@ -65,7 +64,6 @@ impl Endpoint {
             position += u64::from(run.payload);
         }
         self.next_id = id;
-        self.packets_sent += run.count;
         self.bytes_sent += run.count * u64::from(heading.bytes + u32::from(run.payload));
     }
 
@@ -105,7 +103,6 @@ impl Endpoint {
     #[inline(always)]
     fn heading(&mut self, now: Instant) -> Heading {
         let (ack, window) = self.receiver.acknowledge();
-        self.acked_to = ack;
         let stamped = self.agreed.timestamps;
         Heading {
             ack: Wire::from_position(ack, self.peer_initial),
@@ -153,6 +150,7 @@ impl Endpoint {
     #[cold]
     #[inline(never)]
     fn emit_syn(&mut self, cx: &mut Cx<'_>) {
+        self.syns_sent += 1;
         let now = cx.now();
         let stamped = self.agreed.timestamps || self.offers_timestamps();
         let mut packet = cx.make();
@@ -171,7 +169,6 @@ impl Endpoint {
         };
         if self.heard {
             let (ack, window) = self.receiver.acknowledge_syn();
-            self.acked_to = ack;
             segment.ack = Some(Wire::from_position(ack, self.peer_initial));
             segment.window = window;
         }
@@ -182,7 +179,6 @@ impl Endpoint {
     #[inline(always)]
     fn pass(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>) {
         self.next_id = self.next_id.next();
-        self.packets_sent += 1;
         self.bytes_sent += u64::from(packet.bytes);
         cx.pass(Self::NET, packet);
     }

@@ -25,7 +25,7 @@ impl Sender {
         };
         let end = start + count * segment;
         if count > 0 {
-            self.counters.segments += count;
+            self.segments += count;
             self.note_run(now, start + segment, end);
         }
         // Another full segment is there and has no room: that is what stops the sending.
@@ -51,7 +51,7 @@ impl Sender {
     fn note_run(&mut self, now: Instant, first_end: Position, end: Position) {
         self.nxt = end;
         self.max = end;
-        if self.timed.is_none() && matches!(self.recovery, Recovery::Cumulative(_)) {
+        if matches!(self.recovery, Recovery::Cumulative(_)) && self.timed.is_none() {
             self.timed = Some((first_end, now));
         }
         self.probe_at = self.probes.then(|| self.probe_time(now));
@@ -167,7 +167,7 @@ impl Sender {
     pub(super) fn outgoing(&mut self, now: Instant, start: Position, end: Position) -> Outgoing {
         let fin = self.closed && end > self.written;
         let payload = end - start - u64::from(fin);
-        self.counters.segments += 1;
+        self.segments += 1;
         if start < self.max {
             self.counters.retransmitted_segments += 1;
         }
