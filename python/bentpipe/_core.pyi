@@ -11,6 +11,7 @@ __all__ = [
     "ProgramError",
     "RunError",
     "become_root_of_user_namespace",
+    "measure",
     "names",
     "run",
     "validate",
@@ -68,4 +69,12 @@ def run(
     """Run a plan, with the interpreter lock released.
 
     Packets are captured into the file ``capture`` (pcapng); OSError if it cannot be written.
+    """
+
+def measure(seconds: float) -> dict[str, Any]:
+    """Measure what this machine can do, for about four times `seconds` and four lab starts.
+
+    Keys: ``tcp_bits_per_second``, ``small_packets_per_second``, and for loads ``sparse`` (10,000
+    packets a second) and ``full`` (20 Mbit/s): ``min_ns``, ``p50_ns``, ``p99_ns``, ``max_ns`` of the
+    errors of one-way delay, ``rate_error`` and ``invalid``.
     """

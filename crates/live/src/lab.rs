@@ -13,6 +13,7 @@ use crate::driver::{Driver, Punctuality, Stop};
 use crate::emulator::{Emulator, Options};
 use crate::error::LabError;
 use crate::lateness::Limits;
+use crate::measure::plain_link;
 use crate::netns::{self, Namespace};
 use crate::tun::{self, KernelCounters, Tun};
 
@@ -38,6 +39,21 @@ pub struct Config {
     pub settings: [Vec<(String, String)>; 2],
     /// From where on a run does not count.
     pub limits: Limits,
+}
+
+impl Config {
+    /// A lab with one link of this rate and delay both ways, and a queue without a limit.
+    #[must_use]
+    pub fn plain(rate_bps: u64, delay: Duration) -> Self {
+        Self::of(vec![plain_link(rate_bps, delay, 0.0)])
+    }
+
+    /// A lab with these hops, and all else as usual.
+    #[must_use]
+    pub fn of(plans: Vec<Plan>) -> Self {
+        let (settings, limits) = (Default::default(), Limits::default());
+        Self { plans, seed: 1, mtu: 1_500, tap: false, settings, limits }
+    }
 }
 
 /// The address of a side.

@@ -8,19 +8,13 @@ use bentpipe_live::LabError;
 use bentpipe_live::clock::Clock;
 use bentpipe_live::emulator::replay;
 use bentpipe_live::lab::{Config, Lab};
-use bentpipe_live::lateness::Limits;
 use bentpipe_live::measure::{Seen, Stream, errors_ns, measure, plain_link, while_running};
 use bentpipe_live::program::{Invocation, spawn};
 use bentpipe_sim::{Plan, Side};
 
-fn config(plans: Vec<Plan>) -> Config {
-    let limits = Limits::default();
-    Config { plans, seed: 1, mtu: 1_500, tap: true, settings: Default::default(), limits }
-}
-
 /// A lab, or none where the machine does not allow one.
 fn lab(plans: Vec<Plan>) -> Option<Arc<Lab>> {
-    match Lab::up(config(plans)) {
+    match Lab::up(Config { tap: true, ..Config::of(plans) }) {
         Ok(lab) => Some(Arc::new(lab)),
         Err(LabError::Machine { doing, error, .. }) => {
             eprintln!("skipped: {doing}: {error}");
@@ -98,6 +92,6 @@ fn a_program_ends_with_its_code_and_one_that_is_missing_is_named() {
 /// What is not for real time is refused before anything is made.
 #[test]
 fn a_lab_needs_a_link() {
-    let error = Lab::up(config(Vec::new())).err().expect("no link");
+    let error = Lab::up(Config::of(Vec::new())).err().expect("no link");
     assert!(matches!(error, LabError::Plan(_)), "{error}");
 }

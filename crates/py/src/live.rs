@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use bentpipe_core::time::Duration;
 use bentpipe_core::trace::DropCause;
 use bentpipe_live::LabError;
 use bentpipe_live::lab::{self, Config, Report};
 use bentpipe_live::lateness::{Lateness, Limits};
 use bentpipe_live::program::{self, Invocation};
-use bentpipe_live::{netns, serve};
+use bentpipe_live::{measure, netns, serve};
 use bentpipe_sim::Side;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -110,6 +111,46 @@ impl Lab {
     }
 }
 
+/// Measures what this machine can do, for about four times `seconds`: one TCP flow, small packets, and
+/// how exact delay and rate are.
+#[pyfunction]
+#[pyo3(name = "measure")]
+fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
+    let time = Duration::from_nanos((seconds.clamp(0.1, 1e3) * 1e9) as u64);
+    let wide = || lab::Lab::up(Config::plain(50_000_000_000, Duration::ZERO));
+    let delay = Duration::from_millis(20);
+    let often = measure::Load {
+        rate_bps: 100_000_000,
+        delay,
+        hops: 1,
+        packet_bytes: 100,
+        interval: Duration::from_micros(100),
+    };
+    let (tcp, small, delays) = py
+        .detach(|| {
+            let tcp = measure::tcp_bits_per_second(&wide()?, Side::World, time)?;
+            let small = measure::small_packets_per_second(&wide()?, Side::World, time)?;
+            let loads = [often, measure::Load::full(20_000_000, delay)];
+            let delays = loads.map(|load| measure::delay_errors(load, time));
+            Ok((tcp, small, delays.into_iter().collect::<Result<Vec<_>, _>>()?))
+        })
+        .map_err(raise)?;
+    let result = PyDict::new(py);
+    result.set_item("tcp_bits_per_second", tcp)?;
+    result.set_item("small_packets_per_second", small)?;
+    for (name, errors) in ["sparse", "full"].into_iter().zip(delays) {
+        let row = PyDict::new(py);
+        row.set_item("min_ns", errors.min_ns)?;
+        row.set_item("p50_ns", errors.p50_ns)?;
+        row.set_item("p99_ns", errors.p99_ns)?;
+        row.set_item("max_ns", errors.max_ns)?;
+        row.set_item("rate_error", errors.rate_error)?;
+        row.set_item("invalid", errors.invalid)?;
+        result.set_item(name, row)?;
+    }
+    Ok(result)
+}
+
 /// Makes the process root of a user namespace of its own; it must have one thread yet.
 #[pyfunction]
 fn become_root_of_user_namespace() -> PyResult<()> {
@@ -178,6 +219,7 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("MachineError", module.py().get_type::<MachineError>())?;
     module.add("ProgramError", module.py().get_type::<ProgramError>())?;
     module.add_class::<Lab>()?;
+    module.add_function(wrap_pyfunction!(measured, module)?)?;
     module.add_function(wrap_pyfunction!(become_root_of_user_namespace, module)?)?;
     Ok(())
 }

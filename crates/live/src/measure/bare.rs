@@ -1,6 +1,7 @@
 //! A forwarder between two TUN devices without any model: what a lab costs is told by comparison.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,12 +9,11 @@ use bentpipe_sim::Side;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::Path;
-use crate::driver::{BATCH, Stop};
+use crate::driver::{BATCH, Stop, prefer_this_thread};
 use crate::error::LabError;
 use crate::lab::{Config, sides_up};
 use crate::netns::Namespace;
 use crate::tun::Tun;
-use std::os::fd::AsFd;
 
 /// The two sides of a lab, joined by a copy loop.
 pub struct Bare {
@@ -39,6 +39,7 @@ impl Bare {
     fn forward(&self) -> io::Result<()> {
         let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         let mut buffer = vec![0; 1 << 16];
+        prefer_this_thread();
         loop {
             let mut moved = false;
             for side in Side::ALL {

@@ -3,6 +3,7 @@
 
 mod bare;
 mod ceiling;
+mod delay;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -20,6 +21,7 @@ use crate::netns::Namespace;
 
 pub use bare::Bare;
 pub use ceiling::{small_packets_per_second, tcp_bits_per_second};
+pub use delay::{DelayErrors, Load, delay_errors};
 
 /// Two sides with something between them that moves packets.
 pub trait Path: Sync {
