@@ -223,7 +223,7 @@ fn note(unknown: &mut Vec<Duration>, place: Place, time: Duration) {
 
 /// Asks for exact timers, and to run before others where that is allowed. Real-time priority is
 /// not asked for: a thread that has it and spins is stopped for 50 ms of every second.
-fn prefer_this_thread() {
+pub(crate) fn prefer_this_thread() {
     // Both are wishes: what comes of them is seen in the lateness.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), -15);
