@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from bentpipe.errors import UsageError
-from bentpipe.live import Lab, Side, gain_privileges, link_plan
+from bentpipe.live import Lab, Side, gain_privileges, link_plan, refuse_beyond_ceiling
 
 EXIT_INVALID: Final = 4
 
@@ -58,10 +58,9 @@ Report = Annotated[
 Strict = Annotated[
     bool, typer.Option("--strict", help="Exit with 4 if the link was late beyond its limits.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing at the end.")]
 
 
-def exec_(
+def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     command: Annotated[list[str], typer.Argument(help="The program and its arguments.")],
     link: Link,
     settings: Settings = None,
@@ -70,44 +69,32 @@ def exec_(
     world: World = None,
     report: Report = None,
     strict: Strict = False,
-    quiet: Quiet = False,
 ) -> None:
     """Run a program behind a satellite link, in real time, and exit as it exits.
 
     The island reaches the host `world` over the link, where a web server gives N bytes at
-    http://world/bytes/N and iperf3 listens, if it is installed. The machine's network is not touched.
+    http://world/bytes/N and iperf3 listens, if it is installed. The machine's own network is not
+    touched.
     """
-    raise typer.Exit(
-        _run(
-            command,
-            links=link,
-            settings=settings or [],
-            side=_side(side),
-            seed=seed,
-            world=world or [],
-            report=report,
-            strict=strict,
-            quiet=quiet,
-        )
-    )
+    plans = [link_plan(name, settings or []) for name in link]
+    code, measured = _run(plans, command, side=_side(side), seed=seed, world=world or [])
+    if report is not None:
+        try:
+            report.write_text(json.dumps(measured, indent=2) + "\n")
+        except OSError as error:
+            raise UsageError(f"{report}: cannot be written: {error.strerror or error}") from None
+    _tell(measured)
+    if strict and code == 0 and measured["invalid"] is not None:
+        code = EXIT_INVALID
+    raise typer.Exit(code)
 
 
-def shell(
-    link: Link, settings: Settings = None, side: Sides = "island", seed: Seed = 1
-) -> None:
+def shell(link: Link, settings: Settings = None, side: Sides = "island", seed: Seed = 1) -> None:
     """Open a shell behind a satellite link: all that is started in it is behind the link."""
+    plans = [link_plan(name, settings or []) for name in link]
     program = os.environ.get("SHELL", "/bin/sh")
-    code = _run(
-        [program],
-        links=link,
-        settings=settings or [],
-        side=_side(side),
-        seed=seed,
-        world=[],
-        report=None,
-        strict=False,
-        quiet=False,
-    )
+    code, measured = _run(plans, [program], side=_side(side), seed=seed, world=[])
+    _tell(measured)
     raise typer.Exit(code)
 
 
@@ -120,18 +107,15 @@ def _side(name: str) -> Side:
 
 
 def _run(
+    plans: Sequence[dict[str, Any]],
     command: Sequence[str],
     *,
-    links: Sequence[str],
-    settings: Sequence[str],
     side: Side,
     seed: int,
     world: Sequence[str],
-    report: Path | None,
-    strict: bool,
-    quiet: bool,
-) -> int:
-    plans = [link_plan(link, settings) for link in links]
+) -> tuple[int, dict[str, Any]]:
+    """Run a program in a lab; return its exit code and what the lab measured."""
+    refuse_beyond_ceiling(plans)
     gain_privileges()
     # Threads that are started from here on leave these signals to the wait below.
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON | {signal.SIGCHLD})
@@ -140,18 +124,7 @@ def _run(
         for line in world:
             lab.spawn("world", ["/bin/sh", "-c", line])
         code = _wait(lab.spawn(side, command))
-    measured = lab.report()
-    if report is not None:
-        try:
-            report.write_text(json.dumps(measured, indent=2) + "\n")
-        except OSError as error:
-            raise UsageError(f"{report}: cannot be written: {error.strerror or error}") from None
-    if not quiet:
-        for line in summary(measured):
-            print(f"bentpipe: {line}", file=sys.stderr)
-    if strict and code == 0 and measured["invalid"] is not None:
-        return EXIT_INVALID
-    return code
+    return code, lab.report()
 
 
 def _wait(process: int) -> int:
@@ -164,6 +137,11 @@ def _wait(process: int) -> int:
         # The terminal tells every program in the foreground by itself; others tell only us.
         if received.si_signo != signal.SIGCHLD and received.si_code <= 0:
             os.kill(process, received.si_signo)
+
+
+def _tell(measured: dict[str, Any]) -> None:
+    for line in summary(measured):
+        print(f"bentpipe: {line}", file=sys.stderr)
 
 
 def summary(measured: dict[str, Any]) -> list[str]:

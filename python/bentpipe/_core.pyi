@@ -1,7 +1,7 @@
 """The extension module, built from crates/py: a plan goes in as JSON, columns come out as bytes."""
 
 from os import PathLike
-from typing import TypedDict, final, type_check_only
+from typing import Any, TypedDict, final, type_check_only
 
 __all__ = [
     "Lab",
@@ -71,10 +71,63 @@ def run(
     Packets are captured into the file ``capture`` (pcapng); OSError if it cannot be written.
     """
 
+class MachineError(OSError):
+    """The machine lacks something, or does not allow it; the message says what helps."""
+
+class ProgramError(OSError):
+    """A program could not be started."""
+
+@final
+class Lab:
+    """A world, an island and a link between them; gone with the object, or with the process."""
+
+    def __init__(
+        self,
+        plans: list[str],
+        seed: int,
+        *,
+        mtu: int = 1_500,
+        settings: tuple[list[tuple[str, str]], list[tuple[str, str]]] | None = None,
+    ) -> None: ...
+    def run(self) -> None:
+        """Move packets until `stop` is called, with the interpreter lock released."""
+
+    def stop(self) -> None:
+        """End `run`."""
+
+    def spawn(
+        self,
+        side: str,
+        arguments: list[str],
+        *,
+        environment: list[tuple[str, str]] = ...,
+        output: int | None = None,
+    ) -> int:
+        """Start a program on a side; return the process to wait for."""
+
+    def serve(self, side: str) -> None:
+        """Serve HTTP on port 80 of a side: `/bytes/N` has N bytes."""
+
+    def is_listening(self, side: str, port: int) -> bool:
+        """Tell whether a TCP server listens on a port of a side."""
+
+    def setting(self, side: str, name: str) -> str:
+        """Return the value of a kernel setting on a side."""
+
+    @staticmethod
+    def address(side: str) -> str:
+        """Return the address of a side."""
+
+    def report(self) -> dict[str, Any]:
+        """Return what was measured, a tenth of a second ago at most."""
+
+def become_root_of_user_namespace() -> None:
+    """Make the process root of a user namespace of its own; it must have one thread yet."""
+
 def measure(seconds: float) -> dict[str, Any]:
     """Measure what this machine can do, for about four times `seconds` and four lab starts.
 
     Keys: ``tcp_bits_per_second``, ``small_packets_per_second``, and for loads ``sparse`` (10,000
-    packets a second) and ``full`` (20 Mbit/s): ``min_ns``, ``p50_ns``, ``p99_ns``, ``max_ns`` of the
-    errors of one-way delay, ``rate_error`` and ``invalid``.
+    packets a second) and ``full`` (20 Mbit/s): ``min_ns``, ``p50_ns``, ``p99_ns``, ``max_ns`` of
+    the errors of one-way delay, ``rate_error`` and ``invalid``.
     """

@@ -153,7 +153,8 @@ def run(
 
 
 app.command(
-    "exec", epilog="Example: bentpipe exec --link geo -- curl -o /dev/null http://world/bytes/1000000"
+    "exec",
+    epilog="Example: bentpipe exec --link geo -- curl -o /dev/null http://world/bytes/1000000",
 )(_cli_live.exec_)
 app.command(epilog="Example: bentpipe shell --link geo --set link.forward.rate=4Mbit/s")(
     _cli_live.shell
@@ -249,19 +250,32 @@ def report(
     print(path)
 
 
-@app.command(epilog="Example: bentpipe doctor --json")
-def doctor(as_json: AsJson = False) -> None:
+@app.command(epilog="Example: bentpipe doctor --measure")
+def doctor(
+    as_json: AsJson = False,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Measure what labs can carry here, and keep it (20 s)."),
+    ] = False,
+) -> None:
     """Look whether this machine has all that bentpipe needs."""
-    from bentpipe._cli_doctor import examine
+    from bentpipe._cli_doctor import examine, measured_lines
+    from bentpipe.live import measure_ceiling
 
     checks = examine(Path.cwd())
+    ceiling = measure_ceiling() if measure else None
     if as_json:
-        _print_json({"ok": all(c.ok for c in checks), "checks": [asdict(c) for c in checks]})
+        ok = all(check.ok or not check.needed for check in checks)
+        _print_json({"ok": ok, "checks": [asdict(c) for c in checks], "measured": ceiling})
     else:
         width = max(len(check.name) for check in checks)
         for check in checks:
-            print(f"{'ok ' if check.ok else 'NO '} {check.name:{width}}  {check.found}")
-    missing = [check for check in checks if not check.ok]
+            mark = "ok " if check.ok else "NO " if check.needed else "-  "
+            advice = "" if check.ok or check.needed else f" (labs only; {check.fix})"
+            print(f"{mark} {check.name:{width}}  {check.found}{advice}")
+        if ceiling is not None:
+            print("\n".join(measured_lines(ceiling)))
+    missing = [check for check in checks if check.needed and not check.ok]
     if missing:
         lines = [f"{check.name}: {check.found}; to fix it: {check.fix}" for check in missing]
         raise MachineError("\n".join(lines))

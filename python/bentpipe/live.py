@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from bentpipe import _core
 from bentpipe.errors import MachineError, UsageError
@@ -47,7 +47,10 @@ def link_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
     else:
         raise UsageError(f"link: {choice(link, tuple(PRESETS))}; and there is no such file")
     # The traffic is whatever programs do: what is written here is to make the scenario whole.
-    whole = {"traffic": [{"kind": "bulk", "direction": "forward", "size": "1 B"}], "duration": "1 s"}
+    whole = {
+        "traffic": [{"kind": "bulk", "direction": "forward", "size": "1 B"}],
+        "duration": "1 s",
+    }
     document.data.update({key: value for key, value in whole.items() if key not in document.data})
     return checked(with_settings(document, list(settings))).plan()
 
@@ -67,7 +70,7 @@ class Lab:
     _thread: threading.Thread = field(init=False)
     _failure: list[BaseException] = field(init=False, default_factory=list)
 
-    def __enter__(self) -> Lab:
+    def __enter__(self) -> Self:
         """Set it up.
 
         Raises:
@@ -101,19 +104,15 @@ class Lab:
         except BaseException as error:  # noqa: BLE001 - it is raised again where it is seen
             self._failure.append(error)
 
-    def spawn(
-        self, side: Side, arguments: Sequence[str], *, output: int | None = None
-    ) -> int:
+    def spawn(self, side: Side, arguments: Sequence[str], *, output: int | None = None) -> int:
         """Start a program; return the process to wait for. ``output`` is a descriptor.
 
         Raises:
             UsageError: there is no such program.
         """
-        environment = [("BENTPIPE_SIDE", side)]
+        environment: list[tuple[str, str]] = [("BENTPIPE_SIDE", side)]
         try:
-            return self._core.spawn(
-                side, list(arguments), environment=environment, output=output
-            )
+            return self._core.spawn(side, list(arguments), environment=environment, output=output)
         except _core.ProgramError as error:
             raise UsageError(str(error)) from None
 
@@ -122,7 +121,7 @@ class Lab:
         self._core.serve("world")
         iperf3 = shutil.which("iperf3")
         if iperf3 is not None:
-            with open(os.devnull, "wb") as nowhere:
+            with Path(os.devnull).open("wb") as nowhere:
                 self.spawn("world", [iperf3, "--server"], output=nowhere.fileno())
             self.wait_for_server("world", IPERF3_PORT)
 
@@ -149,25 +148,79 @@ class Lab:
         return self._core.report()
 
 
+def measure_ceiling(seconds: float = 3.0) -> dict[str, Any]:
+    """Measure what labs can carry on this machine, and keep it for `refuse_beyond_ceiling`.
+
+    Raises:
+        MachineError: there can be no lab, or the figures cannot be kept.
+    """
+    gain_privileges()
+    try:
+        measured = _core.measure(seconds)
+    except _core.MachineError as error:
+        raise MachineError(str(error)) from None
+    path = _ceiling_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(measured, indent=2) + "\n")
+    except OSError as error:
+        raise MachineError(f"{path}: {error.strerror}; set XDG_CACHE_HOME") from None
+    return measured
+
+
+def refuse_beyond_ceiling(plans: Sequence[dict[str, Any]]) -> None:
+    """Refuse links faster than this machine was measured to carry; say nothing if it never was.
+
+    Raises:
+        MachineError: naming the rate, the ceiling and what helps.
+    """
+    try:
+        ceiling_bps = float(json.loads(_ceiling_file().read_text())["tcp_bits_per_second"])
+    except (OSError, ValueError, KeyError):
+        return
+    for plan in plans:
+        for part in (plan["link"]["forward"], *plan["link"]["returns"]):
+            rate_bps = _largest(part["rate_bps"])
+            if rate_bps > ceiling_bps:
+                raise MachineError(
+                    f"the link's rate of {rate_bps / 1e6:,.0f} Mbit/s is beyond what this machine "
+                    f"was measured to carry, {ceiling_bps / 1e6:,.0f} Mbit/s; to fix it: choose a "
+                    "lower rate, or measure again by bentpipe doctor --measure"
+                )
+
+
+def _largest(series: dict[str, Any]) -> int:
+    """Return the largest value of a constant or stepwise series of a plan."""
+    if series["kind"] == "constant":
+        return int(series["value"])
+    return max(int(step[1]) for step in series["steps"])
+
+
+def _ceiling_file() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "bentpipe" / "ceiling.json"
+
+
 def address(side: Side) -> str:
     """Return the IPv4 address of a side."""
     return _core.Lab.address(side)
 
 
-def gain_privileges() -> None:
+def gain_privileges() -> str:
     """Become root of a user namespace if this process may not make namespaces as it is.
 
-    To be called while the process has one thread.
+    To be called while the process has one thread. Returns how labs can be made, in words.
 
     Raises:
         MachineError: the kernel does not allow it.
     """
     if _may_make_namespaces():
-        return
+        return "as root"
     try:
         _core.become_root_of_user_namespace()
     except _core.MachineError as error:
         raise MachineError(str(error)) from None
+    return "as root of a user namespace"
 
 
 def _may_make_namespaces() -> bool:

@@ -1,0 +1,307 @@
+"""Programs behind a link, in real time; skipped where there can be no namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from bentpipe import live
+from bentpipe._cli_live import summary
+from bentpipe.errors import MachineError, UsageError
+
+BENTPIPE = [sys.executable, "-m", "bentpipe"]
+
+
+def bentpipe(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*BENTPIPE, *arguments], capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def _why_no_lab() -> str:
+    tried = bentpipe("exec", "--link", "leo", "--", "true")
+    return "" if tried.returncode == 0 else tried.stderr.strip()
+
+
+WHY_NO_LAB = _why_no_lab()
+needs_lab = pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
+
+
+def needs(program: str) -> pytest.MarkDecorator:
+    missing = shutil.which(program) is None
+    return pytest.mark.skipif(missing, reason=f"{program} is not installed")
+
+
+@needs_lab
+@needs("ping")
+def test_a_round_trip_takes_as_long_as_the_scenario_says() -> None:
+    """Given GEO with 271 ms each way, a ping of 84 bytes at 16 and at 2 Mbit/s takes 542.4 ms."""
+    expected_ms = 2 * 271 + 84 * 8 / 16e6 * 1e3 + 84 * 8 / 2e6 * 1e3
+    for _ in range(3):
+        ran = bentpipe("exec", "--link", "geo", "--", "ping", "-c", "8", "-i", "0.2", "world")
+        times_ms = [float(text) for text in re.findall(r"time=([0-9.]+) ms", ran.stdout)]
+        assert len(times_ms) == 8, ran.stdout + ran.stderr
+        assert min(times_ms) >= expected_ms - 0.001, "nothing is early"
+        if sorted(times_ms)[4] < expected_ms + 1:
+            return
+    pytest.fail(f"{times_ms} instead of {expected_ms}")
+
+
+@needs_lab
+@needs("curl")
+def test_a_download_is_no_faster_than_the_link(tmp_path: Path) -> None:
+    """Given 2 MB over 16 Mbit/s with 20 ms each way, expect at least 1 s and two round trips."""
+    settings = ["--set", "link.forward.delay=20ms", "--set", "link.return.delay=20ms"]
+    report = tmp_path / "report.json"
+    command = ["curl", "-s", "-o", "/dev/null", "-w", "%{size_download} %{time_total}"]
+    ran = bentpipe(
+        *("exec", "--link", "geo", *settings, "--report", str(report), "--"),
+        *(*command, "http://world/bytes/2000000"),
+    )
+    size, seconds = (float(word) for word in ran.stdout.split())
+    assert size == 2_000_000
+    assert seconds >= 2e6 * 8 / 16e6 + 2 * 0.040
+    measured = json.loads(report.read_text())
+    assert measured["directions"]["forward"]["delivered_bytes"] > 2_000_000
+    assert measured["lateness"]["packets"] == sum(
+        direction["delivered_packets"] for direction in measured["directions"].values()
+    )
+    assert measured["kernel_dropped_packets"] == measured["refused_packets"] == 0
+
+
+@needs_lab
+@needs("iperf3")
+def test_iperf3_finds_its_server() -> None:
+    ran = bentpipe("exec", "--link", "leo", "--", "iperf3", "-c", "world", "-t", "2", "--json")
+    assert ran.returncode == 0, ran.stderr
+    received = json.loads(ran.stdout)["end"]["sum_received"]["bits_per_second"]
+    assert 0.3 * 20e6 < received < 20e6, "the return carries 20 Mbit/s"
+
+
+@needs_lab
+def test_a_program_ends_as_it_ends() -> None:
+    assert bentpipe("exec", "--link", "leo", "--", "sh", "-c", "exit 7").returncode == 7
+    assert bentpipe("exec", "--link", "leo", "--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
+    missing = bentpipe("exec", "--link", "leo", "--", "no-such-program")
+    assert missing.returncode == 2
+    assert missing.stderr.startswith("bentpipe: no-such-program: No such file")
+
+
+@needs_lab
+def test_programs_see_their_side_and_where_they_were_started(tmp_path: Path) -> None:
+    look = "pwd; echo $BENTPIPE_SIDE; cat /proc/net/dev | grep -c link; echo $$"
+    for side in ("world", "island"):
+        ran = subprocess.run(
+            [*BENTPIPE, "exec", "--link", "leo", "--side", side, "--", "sh", "-c", look],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+        assert ran.stdout.split() == [str(tmp_path), side, "1", "2"]
+
+
+@needs_lab
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_reach_the_program(sent: signal.Signals) -> None:
+    wait = f"trap 'echo heard; exit 5' {sent.name[3:]}; echo ready; while :; do sleep 0.05; done"
+    with subprocess.Popen(
+        [*BENTPIPE, "exec", "--link", "leo", "--", "sh", "-c", wait],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(sent)
+        assert running.stdout.read() == "heard\n"
+    assert running.returncode == 5
+
+
+@needs_lab
+@needs("ping")
+def test_links_in_a_row_add_up_and_labs_nest() -> None:
+    """Given 13 ms each way, expect 26 ms; twice in a row, 52 ms; a lab in a lab is its own."""
+    ping = ["ping", "-c", "3", "-i", "0.1", "world"]
+
+    def least_ms(*arguments: str) -> float:
+        ran = bentpipe("exec", *arguments, "--", *ping)
+        return min(float(text) for text in re.findall(r"time=([0-9.]+) ms", ran.stdout))
+
+    assert 26 < least_ms("--link", "leo") < 30
+    assert 52 < least_ms("--link", "leo", "--link", "leo") < 57
+    assert 26 < least_ms("--link", "meo", "--", *BENTPIPE, "exec", "--link", "leo") < 31
+
+
+# -- Nothing is left ---------------------------------------------------------------------------
+
+
+def machine() -> dict[str, object]:
+    """What a lab must not change. A namespace that no process is in or holds is no more."""
+    settings: dict[str, str] = {}
+    for path in Path("/proc/sys/net").rglob("*"):
+        # What the kernel counts or draws anew.
+        if path.is_file() and not re.search(r"nf_conntrack_count|random|stable_secret", str(path)):
+            try:
+                settings[str(path)] = path.read_text()
+            except (OSError, UnicodeDecodeError):
+                continue
+    interfaces = sorted(line.split(":")[0] for line in read("/proc/net/dev").splitlines()[2:])
+    routes = sorted(re.findall(r"^\S+\s+\S+\s+\S+", read("/proc/net/route"), re.MULTILINE))
+    rules = subprocess.run(["ip", "rule"], capture_output=True, text=True, check=False).stdout
+    return {
+        "interfaces": interfaces,
+        "routes": routes,
+        "rules": rules,
+        "settings": settings,
+        "mounts": read("/proc/self/mounts"),
+    }
+
+
+def read(path: str) -> str:
+    return Path(path).read_text()
+
+
+def processes(mark: str) -> list[str]:
+    """Processes whose environment or command line has a mark, but for this one."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        if folder.name == str(os.getpid()):
+            continue
+        try:
+            text = (folder / "environ").read_bytes() + (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if mark.encode() in text:
+            found.append(folder.name)
+    return found
+
+
+def kill_at(seconds: float, mark: str) -> None:
+    """Start a lab with programs that have descendants, and kill it after some time."""
+    command = ["sh", "-c", "sleep 60 & sleep 60 & curl -s http://world/bytes/100000000 | cat"]
+    with subprocess.Popen(
+        [*BENTPIPE, "exec", "--link", "leo", "--world", "sleep 60", "--", *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"MARK": mark},
+    ) as running:
+        time.sleep(seconds)
+        running.kill()
+
+
+@needs_lab
+def test_nothing_is_left_of_labs_that_were_killed() -> None:
+    """Given 200 kills at any time of labs, four at once, expect the machine as it was."""
+    kills, at_once, seed = 200, 4, 1
+    mark = f"bentpipe-kills-{os.getpid()}"
+    before = machine()
+    draw = random.Random(seed)
+    moments = [draw.uniform(0.05, 1.2) for _ in range(kills)]
+    with ThreadPoolExecutor(at_once) as threads:
+        list(threads.map(lambda moment: kill_at(moment, mark), moments))
+    patience = time.monotonic() + 10
+    while (left := processes(mark)) and time.monotonic() < patience:
+        time.sleep(0.05)
+    assert left == [], f"seed {seed}"
+    after = machine()
+    for name, value in before.items():
+        assert after[name] == value, f"{name}, seed {seed}"
+
+
+@needs_lab
+def test_two_labs_do_not_disturb_each_other() -> None:
+    """Given a lab with 13 and one with 79 ms each way at a time, expect their own times in each."""
+    look = [sys.executable, "-c", WORLD_ROUND_TRIP]
+
+    def least(link: str) -> float:
+        return float(bentpipe("exec", "--link", link, "--", *look).stdout)
+
+    with ThreadPoolExecutor(2) as threads:
+        leo, meo = threads.map(least, ["leo", "meo"])
+    assert 0.026 < leo < 0.036
+    assert 0.158 < meo < 0.168
+
+
+# A TCP handshake takes one round trip.
+WORLD_ROUND_TRIP = """
+import socket, time
+def handshake():
+    start = time.monotonic()
+    socket.create_connection(("world", 80)).close()
+    return time.monotonic() - start
+print(min(handshake() for _ in range(5)))
+"""
+
+
+# -- Without a lab -----------------------------------------------------------------------------
+
+
+def test_a_link_is_a_preset_or_a_file(tmp_path: Path) -> None:
+    geo = live.link_plan("geo", ["link.forward.rate=4Mbit/s"])
+    assert geo["link"]["forward"]["rate_bps"] == {"kind": "constant", "value": 4_000_000}
+    file = tmp_path / "mine.yaml"
+    file.write_text("link: {preset: geo, forward: {rate: 4 Mbit/s}}\n")
+    assert live.link_plan(str(file))["link"] == geo["link"]
+    with pytest.raises(UsageError, match='read "gio"; did you mean "geo"'):
+        live.link_plan("gio")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--link", "gio"], "gio"),
+        (["--link", "leo", "--side", "moon"], "allowed are"),
+        (["--link", "leo", "--set", "link.forward.rate=-1"], "link.forward.rate"),
+        (["--link", "leo", "--set", "link.terminals=2"], "terminals"),
+    ],
+)
+def test_bad_input_is_one_message_and_2(arguments: Sequence[str], message: str) -> None:
+    ran = bentpipe("exec", *arguments, "--", "true")
+    assert ran.returncode == 2, ran.stderr
+    assert message in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_a_rate_beyond_what_was_measured_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    plans = [live.link_plan("geo")]
+    live.refuse_beyond_ceiling(plans)  # nothing was measured
+    kept = tmp_path / "bentpipe" / "ceiling.json"
+    kept.parent.mkdir()
+    kept.write_text('{"tcp_bits_per_second": 16e6}')
+    live.refuse_beyond_ceiling(plans)
+    kept.write_text('{"tcp_bits_per_second": 15e6}')
+    with pytest.raises(MachineError, match=r"16 Mbit/s is beyond .* 15 Mbit/s"):
+        live.refuse_beyond_ceiling(plans)
+
+
+def test_the_summary_tells_what_was_lost_and_whether_it_counts() -> None:
+    direction = {"delivered_packets": 7, "delivered_bytes": 9_000, "dropped_packets": {}}
+    lost = direction | {"dropped_packets": {"queue_full": 3}}
+    lateness = {"p50_ns": 9_000, "p99_ns": 80_000, "max_ns": 11_000_000}
+    measured = {
+        "at_ns": 2_500_000_000,
+        "directions": {"forward": lost, "return": direction},
+        "lateness": lateness,
+        "invalid": "lateness maximum is too much",
+    }
+    forward, back, late, verdict = summary(measured)
+    assert forward == "forward: 7 packets, 0.009 MB delivered; lost: 3 queue_full"
+    assert back.endswith("none lost")
+    assert late.startswith("2.5 s; packets were late by 9 µs (median), 80 µs (p99), 11,000 µs")
+    assert verdict.startswith("INVALID: lateness maximum")
