@@ -15,7 +15,8 @@ ROOT = Path(__file__).parent.parent
 ARROWS = {
     "core": set[str](),
     "sim": {"bentpipe-core"},
-    "py": {"bentpipe-core", "bentpipe-sim"},
+    "live": {"bentpipe-core", "bentpipe-sim"},
+    "py": {"bentpipe-core", "bentpipe-live", "bentpipe-sim"},
 }
 
 # What would make a run depend on more than its plan and its seed.

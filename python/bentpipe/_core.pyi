@@ -1,7 +1,7 @@
 """The extension module, built from crates/py: a plan goes in as JSON, columns come out as bytes."""
 
 from os import PathLike
-from typing import Any, TypedDict, final, type_check_only
+from typing import Any, Self, TypedDict, final, type_check_only
 
 __all__ = [
     "Lab",
@@ -81,14 +81,14 @@ class ProgramError(OSError):
 class Lab:
     """A world, an island and a link between them; gone with the object, or with the process."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         plans: list[str],
         seed: int,
         *,
         mtu: int = 1_500,
         settings: tuple[list[tuple[str, str]], list[tuple[str, str]]] | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     def run(self) -> None:
         """Move packets until `stop` is called, with the interpreter lock released."""
 

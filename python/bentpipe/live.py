@@ -45,7 +45,7 @@ def link_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
     elif Path(link).exists():
         document = read_file(Path(link))
     else:
-        raise UsageError(f"link: {choice(link, tuple(PRESETS))}; and there is no such file")
+        raise UsageError(f"link: there is no such file; {choice(link, tuple(PRESETS))}")
     # The traffic is whatever programs do: what is written here is to make the scenario whole.
     whole = {
         "traffic": [{"kind": "bulk", "direction": "forward", "size": "1 B"}],

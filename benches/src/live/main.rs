@@ -1,10 +1,10 @@
-//! Measures the link in real time and prints JSON: how much one TCP flow and small packets get through,
+//! Measures the link in real time and writes JSON: how much one TCP flow and small packets get through,
 //! beside a loop that only copies, and how exact delay and rate are.
 //!
-//! Usage: `live [SECONDS]`, as root: how long each figure is measured. The two paths take turns, and
+//! Usage: `bentpipe-bench-live OUT.json [SECONDS]`, as root: how long each figure is measured. The two paths take turns, and
 //! the best of each counts, because other programs on the machine only ever slow them down.
 
-#![expect(clippy::print_stdout, reason = "the figures are this program's output")]
+use std::process::ExitCode;
 
 use bentpipe_core::time::Duration;
 use bentpipe_live::LabError;
@@ -20,9 +20,28 @@ const ROUNDS: usize = 3;
 const WIDE_BPS: u64 = 50_000_000_000;
 const DELAY: Duration = Duration::from_millis(20);
 
-fn main() -> Result<(), LabError> {
-    let seconds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(5);
-    let time = Duration::from_secs(seconds);
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some(out) = arguments.first() else {
+        eprintln!("usage: bentpipe-bench-live OUT.json [SECONDS]");
+        return ExitCode::from(2);
+    };
+    let seconds = arguments.get(1).and_then(|text| text.parse().ok()).unwrap_or(5);
+    let measured = measure(Duration::from_secs(seconds));
+    match measured.map(|result| std::fs::write(out, format!("{result:#}\n"))) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
+            eprintln!("bentpipe-bench-live: {out}: {error}");
+            ExitCode::from(2)
+        }
+        Err(error) => {
+            eprintln!("bentpipe-bench-live: {error}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn measure(time: Duration) -> Result<Value, LabError> {
     let tcp = compare(|path| tcp_bits_per_second(path, Side::World, time))?;
     let small = compare(|path| small_packets_per_second(path, Side::World, time))?;
     let often = Duration::from_micros(100);
@@ -36,10 +55,8 @@ fn main() -> Result<(), LabError> {
     let full = [1, 20, 100, 500].map(|mbps| Load::full(mbps * 1_000_000, DELAY));
     let loads = [sparse(1), sparse(3)].into_iter().chain(full);
     let delays = loads.map(|load| delay(load, time)).collect::<Result<Vec<_>, _>>()?;
-    let result = json!({ "tcp_bits_per_second": tcp, "small_packets_per_second": small,
-                         "delay_errors": delays });
-    println!("{result:#}");
-    Ok(())
+    Ok(json!({ "tcp_bits_per_second": tcp, "small_packets_per_second": small,
+               "delay_errors": delays }))
 }
 
 /// A figure of a lab and of a bare loop, in turns.
