@@ -2,13 +2,17 @@
 //! a message without it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use bentpipe_core::time::Duration;
 use bentpipe_live::LabError;
 use bentpipe_live::clock::Clock;
 use bentpipe_live::emulator::replay;
 use bentpipe_live::lab::{Config, Lab};
-use bentpipe_live::measure::{Seen, Stream, errors_ns, measure, plain_link, while_running};
+use bentpipe_live::measure::{
+    Load, Seen, Stream, delay_errors, errors_ns, measure, plain_link, while_running,
+};
 use bentpipe_live::program::{Invocation, spawn};
 use bentpipe_sim::{Plan, Side};
 
@@ -69,6 +73,49 @@ fn as_many_packets_are_lost_as_bits_are_wrong() {
     let deviation = (20_000.0 * chance * (1.0 - chance)).sqrt();
     let off = (lost as f64 - 20_000.0 * chance) / deviation;
     assert!(off.abs() < 2.576, "{lost} lost, {off:.2} standard deviations off");
+}
+
+/// Given others that want the processors as much as the link does, expect runs whose delays are off to
+/// say so: of those outside |median| <= 60 us and p99 <= 300 us, at least 19 in 20.
+#[test]
+fn a_run_without_a_processor_knows_it() {
+    if lab(vec![plain_link(1_000_000, MS, 0.0)]).is_none() {
+        return;
+    }
+    let (mut outside, mut known) = (0, 0);
+    for burners in [0, 2, 4, 4, 4, 4, 4, 4] {
+        let over = AtomicBool::new(false);
+        let errors = thread::scope(|scope| {
+            for _ in 0..burners {
+                scope.spawn(|| burn(&over));
+            }
+            let load = Load {
+                rate_bps: 100_000_000,
+                delay: Duration::from_millis(20),
+                hops: 1,
+                packet_bytes: 100,
+                interval: Duration::from_micros(100),
+            };
+            let errors = delay_errors(load, Duration::from_millis(300));
+            over.store(true, Ordering::Relaxed);
+            errors.expect("a measurement")
+        });
+        assert!(errors.min_ns > -1_000, "{errors:?}");
+        if errors.p50_ns > 60_000 || errors.p99_ns > 300_000 {
+            outside += 1;
+            known += u32::from(errors.invalid.is_some());
+        }
+    }
+    assert!(known * 20 >= outside * 19, "{known} of {outside} runs knew");
+    assert!(outside >= 3, "only {outside} runs were disturbed: nothing was tried");
+}
+
+/// Uses a processor, with as much right to it as the link's thread has.
+fn burn(over: &AtomicBool) {
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), -20);
+    while !over.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
 }
 
 #[test]

@@ -80,6 +80,8 @@ pub struct Seen {
     pub sent: Instant,
     /// When the receiver's kernel had it (`SO_TIMESTAMPNS`, socket(7)).
     pub received: Instant,
+    /// Whether the sender's kernel took it at once. If not, nobody knows when the link saw it.
+    pub is_certain: bool,
 }
 
 /// What is sent: datagrams of one size at equal distances.
@@ -115,23 +117,36 @@ pub fn measure(lab: &Lab, stream: Stream, clock: Clock) -> Result<Vec<Seen>, Lab
     sender.connect(to).map_err(failed)?;
     thread::scope(|scope| {
         let receiving = scope.spawn(|| receive(&receiver, stream.packets, clock));
-        send(&sender, stream, clock).map_err(failed)?;
-        receiving.join().expect("it does not panic").map_err(failed)
+        let slow = send(&sender, stream, clock).map_err(failed)?;
+        let mut seen = receiving.join().expect("it does not panic").map_err(failed)?;
+        for packet in &mut seen {
+            packet.is_certain = slow.binary_search(&packet.sequence).is_err();
+        }
+        Ok(seen)
     })
 }
 
-fn send(socket: &UdpSocket, stream: Stream, clock: Clock) -> io::Result<()> {
+/// A packet that took longer to send was held up between its stamp and the link.
+const SEND_TIME_MAX: Duration = Duration::from_micros(100);
+
+/// Returns the numbers of the packets that took too long to send, in order.
+fn send(socket: &UdpSocket, stream: Stream, clock: Clock) -> io::Result<Vec<u64>> {
     let mut packet = vec![0; stream.packet_bytes - HEADER_BYTES];
+    let mut slow = Vec::new();
     let mut next = clock.now() + Duration::from_millis(10);
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     for sequence in 0..stream.packets {
         clock.wait_until(next);
         packet[..8].copy_from_slice(&sequence.to_le_bytes());
-        packet[8..16].copy_from_slice(&clock.now().as_nanos().to_le_bytes());
+        let now = clock.now();
+        packet[8..16].copy_from_slice(&now.as_nanos().to_le_bytes());
         socket.send(&packet)?;
+        if clock.now().saturating_since(now) > SEND_TIME_MAX {
+            slow.push(sequence);
+        }
         next += stream.interval;
     }
-    Ok(())
+    Ok(slow)
 }
 
 fn receive(socket: &UdpSocket, packets: u64, clock: Clock) -> io::Result<Vec<Seen>> {
@@ -192,12 +207,14 @@ fn receive_one(socket: &UdpSocket, clock: Clock) -> io::Result<Seen> {
         sequence: number(&head[..8]),
         sent: Instant::from_nanos(number(&head[8..])),
         received: clock.at_real_time(stamp.tv_sec, stamp.tv_nsec),
+        is_certain: true,
     })
 }
 
 /// How much later each packet came than the link's model says: those of one size that come in order
 /// over a link of `rate_bps` and `delay` without loss. The model is Lindley's recursion on when they
-/// were sent, and knows nothing of the emulator. Negative is early.
+/// were sent, and knows nothing of the emulator. Negative is early. Packets that were held up before
+/// the link are left out.
 #[must_use]
 pub fn errors_ns(seen: &[Seen], frame_bits: u64, hops: &[(u64, Duration)]) -> Vec<i64> {
     let mut free_at = vec![0_u64; hops.len()];
@@ -211,7 +228,7 @@ pub fn errors_ns(seen: &[Seen], frame_bits: u64, hops: &[(u64, Duration)]) -> Ve
         at
     };
     let expected: Vec<_> = seen.iter().map(expected).collect();
-    let errors = seen.iter().zip(expected);
+    let errors = seen.iter().zip(expected).filter(|(packet, _)| packet.is_certain);
     errors.map(|(packet, at)| packet.received.as_nanos().cast_signed() - at.cast_signed()).collect()
 }
 
