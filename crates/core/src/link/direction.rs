@@ -3,18 +3,18 @@
 //! With a first-in first-out queue that decides at arrival the whole way of a packet is known then:
 //! a strict transmitter starts it at max(now, end of the packet before), and propagation adds a
 //! delay. So such a direction schedules no "transmission ended" event; the only event is the delivery.
-//! What waits, what is being sent and what is in flight follow from one mark in a ring of packets,
-//! brought up to date when somebody asks; a queue that lets a packet in whether or not others have
-//! left does not. A discipline that decides at departure pays for one event more: its next packet is
-//! chosen when the transmitter becomes free, and joins the ring as it starts.
+//! What waits, what is being sent and what is in flight follow from one mark in the line of packets,
+//! brought up to date when somebody asks. A queue says how far the line may grow before it has to be
+//! asked, whether or not others have left. A discipline that decides at departure pays for one event
+//! more: its next packet is chosen when the transmitter becomes free, and joins the line as it starts.
 
+use super::line::{Line, OnTheWay, Size, Sums};
 use super::{
-    Channel, Framing, Head, Load, Occupancy, Propagation, Queued, Slot, Tail, Transmitter, Waiting,
+    Channel, Framing, Head, Load, Occupancy, Propagation, Queued, Slot, Tail, Transmitter,
 };
 use crate::engine::{Count, Cx, Engine, Ledger};
 use crate::packet::{FlowId, Packet, Port};
 use crate::profile::Profile;
-use crate::ring::Ring;
 use crate::time::{Duration, Instant};
 use crate::trace::{DropCause, EventKind};
 use crate::units::{BitRate, Bits};
@@ -54,40 +54,6 @@ pub struct DirectionConfig {
     pub channel: Channel,
 }
 
-/// A packet that was let in and has not arrived yet.
-#[derive(Debug, Default)]
-struct OnTheWay {
-    arrival: Instant,
-    /// When its first bit is sent.
-    start: Instant,
-    /// As in the packet, which lies elsewhere in memory.
-    flow: FlowId,
-    bytes: u32,
-    frame_bits: u32,
-    damaged: bool,
-    packet: Option<Box<Packet>>,
-}
-
-impl OnTheWay {
-    fn load(&self) -> Load {
-        let Self { flow, bytes, frame_bits, .. } = *self;
-        Load { flow, bytes, link_bytes: link_bytes(frame_bits) }
-    }
-}
-
-/// What of the line is not marked as started, from its front.
-struct NotStarted<'a> {
-    line: &'a Ring<OnTheWay>,
-    started: u64,
-}
-
-impl Waiting for NotStarted<'_> {
-    #[inline]
-    fn after(&self, first: u64) -> impl Iterator<Item = Load> {
-        (self.started + first..self.line.came()).map(|position| self.line.at(position).load())
-    }
-}
-
 /// Counters of a direction, settled to an instant by [`Direction::settle`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -113,42 +79,30 @@ pub struct Counters {
     pub in_flight_bytes: u64,
 }
 
-/// How large a packet of so many IP bytes is on the link.
-#[derive(Clone, Copy, Debug)]
-struct Size {
-    bytes: u32,
-    /// A frame of the largest IP packet, 65,535 bytes, may grow a thousandfold within 32 bits.
-    frame_bits: u32,
-    link_bytes: u32,
-}
+/// Of packets that never come.
+const EMPTY: Size = Size { bytes: 0, frame_bits: 0, link_bytes: 0 };
 
-impl Size {
-    #[cold]
-    #[inline(never)]
-    fn new(framing: &Framing, bytes: u32) -> Self {
-        let frame_bits = u32::try_from(framing.frame(bytes).0).unwrap_or(u32::MAX);
-        Self { bytes, frame_bits, link_bytes: link_bytes(frame_bits) }
-    }
-}
-
-fn link_bytes(frame_bits: u32) -> u32 {
-    // In 64 bits nothing overflows, which makes this an addition and a shift.
-    ((u64::from(frame_bits) + 7) >> 3) as u32
-}
+/// No position is so high.
+const NOBODY: u64 = u64::MAX;
 
 /// One direction of a link. See the module's description.
 #[derive(Debug)]
 pub struct Direction {
     framing: Framing,
-    /// That of the last packet: packets come in few sizes.
-    size: Size,
     queue: Queue,
+    /// Whether the queue gives room at all, and so is not asked about most packets.
+    gives_room: bool,
+    /// The position in `line` to which there is room for packets no larger than `room_size` that wait no
+    /// longer than `room_wait`: until then the queue need not be asked.
+    room_end: u64,
+    room_size: Size,
+    room_wait: Duration,
     /// Whether a discipline that decides at departure waits for the transmitter to become free.
     serving: bool,
     transmitter: Transmitter,
     channel: Channel,
     propagation: Propagation,
-    line: Ring<OnTheWay>,
+    line: Line,
     /// When there is something to do: the arrival of the first packet of `line` or, if that is sooner
     /// and it is waited for, the moment when the transmitter becomes free.
     due: Option<Instant>,
@@ -156,11 +110,9 @@ pub struct Direction {
     /// time that it mattered ([`Direction::catch_up`]). All counters of what was sent follow from what
     /// started: at most one of these packets is still being sent.
     started: u64,
-    /// Bits on the link of the packets that started.
-    started_bits: u64,
+    /// `started`, if the queue has to hear of each packet that starts before it leaves the line.
+    heard_from: u64,
     received: Count,
-    /// IP bytes that arrived whole. Their packets are all that left the line and were not damaged.
-    delivered_bytes: u64,
     dropped: [Count; DropCause::ALL.len()],
 }
 
@@ -173,20 +125,23 @@ impl Direction {
     /// An idle direction. `None` if the rate ends at zero, which would hold packets for ever.
     #[must_use]
     pub fn new(config: DirectionConfig) -> Option<Self> {
+        let gives_room = matches!(&config.queue, Queue::Tail(tail) if tail.room().is_some());
         Some(Self {
             framing: config.framing,
-            size: Size::new(&config.framing, 0),
             queue: config.queue,
+            gives_room,
+            room_end: 0,
+            room_size: EMPTY,
+            room_wait: Duration::ZERO,
             serving: false,
             transmitter: Transmitter::new(config.rate)?,
             channel: config.channel,
             propagation: Propagation::new(config.delay),
-            line: Ring::default(),
+            line: Line::new(EMPTY),
             due: None,
             started: 0,
-            started_bits: 0,
+            heard_from: NOBODY,
             received: Count::default(),
-            delivered_bytes: 0,
             dropped: Default::default(),
         })
     }
@@ -201,39 +156,35 @@ impl Direction {
     pub fn settle(&mut self, now: Instant) -> Counters {
         self.catch_up(now);
         let waiting = *self.queue.occupancy();
-        let damaged = self.dropped[DropCause::BitError as usize];
-        let lost_in_queue =
-            self.dropped.into_iter().map(|count| count.bytes).sum::<u64>() - damaged.bytes;
-        let started_bytes = self.received.bytes - lost_in_queue - waiting.bytes;
-        let delivered = self.delivered();
-        let arrived = delivered.plus(damaged);
+        let arrived = self.line.before(self.line.left());
+        let started = self.line.before(self.started);
         // Who waits starts as the packet before ends.
         let is_sending = self.started < self.line.came() || self.transmitter.free_at() > now;
-        let being_sent =
-            (is_sending && self.started > self.line.left()).then(|| self.line.at(self.started - 1));
-        let (sending_packets, sending_bytes, sending_bits, idle_from) = match being_sent {
-            Some(OnTheWay { bytes, frame_bits, start, .. }) => {
-                (1, u64::from(*bytes), u64::from(*frame_bits), *start)
-            }
-            None => (0, 0, 0, self.transmitter.free_at()),
+        let (sending_packets, sending, idle_from) = if is_sending && self.started > self.line.left()
+        {
+            let last = self.started - 1;
+            (1, started.since(self.line.before(last)), self.line.start(last))
+        } else {
+            (0, Sums::default(), self.transmitter.free_at())
         };
         Counters {
             sent_packets: self.started - sending_packets,
-            sent_bits: self.started_bits - sending_bits,
-            delivered,
+            sent_bits: started.frame_bits - sending.frame_bits,
+            delivered: self.delivered(),
             dropped: self.dropped,
             busy: self.transmitter.busy_until(idle_from),
             queue_bytes: waiting.bytes,
             queue_packets: waiting.packets,
             queue_bytes_max: waiting.bytes_max,
-            sending_bytes,
-            in_flight_bytes: started_bytes - sending_bytes - arrived.bytes,
+            sending_bytes: sending.bytes,
+            in_flight_bytes: started.bytes - sending.bytes - arrived.bytes,
         }
     }
 
     fn delivered(&self) -> Count {
-        let damaged = self.dropped[DropCause::BitError as usize].packets;
-        Count { packets: self.line.left() - damaged, bytes: self.delivered_bytes }
+        let damaged = self.dropped[DropCause::BitError as usize];
+        let (packets, bytes) = (self.line.left(), self.line.before(self.line.left()).bytes);
+        Count { packets: packets - damaged.packets, bytes: bytes - damaged.bytes }
     }
 
     /// Marks as started what is due by `now`. What waits is what is not marked.
@@ -242,15 +193,26 @@ impl Direction {
     fn catch_up(&mut self, now: Instant) {
         // A discipline that decides at departure lets a packet go as it starts: none is unmarked.
         let Queue::Tail(tail) = &mut self.queue else { return };
-        let Self { line, started, started_bits, .. } = self;
-        let mut bits = 0;
-        let due = (*started..line.came()).map(|position| line.at(position));
-        let due = due.take_while(|next| next.start <= now).inspect(|next| {
-            *started += 1;
-            bits += u64::from(next.frame_bits);
-        });
-        tail.leave(due.map(|next| (next.start, next.load())));
-        *started_bits += bits;
+        let Self { line, started, .. } = self;
+        let due = line.loads(*started).take_while(|(start, _)| *start <= now);
+        tail.hear(due.inspect(|_| *started += 1));
+        if !tail.hears_of_next() {
+            *started = line.started_by(now, *started);
+        }
+        tail.recount(line.amounts_behind(*started));
+        self.heard_from = if tail.hears_of_next() { *started } else { NOBODY };
+    }
+
+    /// Asks the queue what it does not have to be asked for after the packet that comes next, which it
+    /// counts already.
+    fn ask_for_room(&mut self) {
+        let Queue::Tail(tail) = &self.queue else { return };
+        let Some(room) = tail.room() else { return };
+        let size = self.line.size();
+        let more = room.more(tail.occupancy().amounts(), size.bytes, size.link_bytes);
+        self.room_end = (self.line.came() + 1).saturating_add(more);
+        self.room_size = size;
+        self.room_wait = room.wait;
     }
 
     #[cold]
@@ -264,10 +226,22 @@ impl Direction {
     /// The size of a packet of so many IP bytes.
     #[inline]
     fn size(&mut self, bytes: u32) -> Size {
-        if bytes != self.size.bytes {
-            self.size = Size::new(&self.framing, bytes);
+        if bytes != self.line.size().bytes {
+            self.change_size(bytes);
         }
-        self.size
+        self.line.size()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn change_size(&mut self, bytes: u32) {
+        let framing = &self.framing;
+        self.line.begin_run(bytes, || Size::new(framing, bytes));
+        // Where so many fit, so many that are smaller do.
+        let Size { bytes, link_bytes, .. } = self.line.size();
+        if bytes > self.room_size.bytes || link_bytes > self.room_size.link_bytes {
+            self.room_end = 0;
+        }
     }
 
     /// A packet of a discipline that decides at departure has arrived.
@@ -338,7 +312,7 @@ impl Direction {
             let slot = self.transmitter.take(now, Bits(frame_bits.into()));
             cx.trace(slot.start, EventKind::Transmitted, &packet);
             self.send(slot, packet, frame_bits);
-            self.mark_last(frame_bits);
+            self.started = self.line.came();
         }
     }
 
@@ -351,9 +325,8 @@ impl Direction {
         if self.due.is_none() {
             self.due = Some(arrival);
         }
-        let Packet { flow, bytes, .. } = *packet;
-        let packet = Some(packet);
-        self.line.push_back(OnTheWay { arrival, start, flow, bytes, frame_bits, damaged, packet });
+        let (flow, packet) = (packet.flow, Some(packet));
+        self.line.push_back(OnTheWay { arrival, start, flow, damaged, packet });
     }
 
     /// Lets a packet in, or tells why not, by what waits at this very moment. The load comes in pieces,
@@ -370,15 +343,45 @@ impl Direction {
     ) -> Result<(), DropCause> {
         self.catch_up(now);
         let Queue::Tail(tail) = &mut self.queue else { return Ok(()) };
-        let waiting = NotStarted { line: &self.line, started: self.started };
-        tail.admit(now, Load { flow, bytes, link_bytes }, start, &waiting)
+        let load = Load { flow, bytes, link_bytes };
+        let decision = tail.admit(now, load, start, &self.line.behind(self.started));
+        self.heard_from = if tail.hears_of_next() { self.started } else { NOBODY };
+        // Where one is refused there is no room for more.
+        if self.gives_room && decision.is_ok() {
+            self.ask_for_room();
+        }
+        decision
     }
 
-    /// The packet that came last starts at once, and the queue did not count it.
-    #[inline]
-    fn mark_last(&mut self, frame_bits: u32) {
-        self.started = self.line.came();
-        self.started_bits += u64::from(frame_bits);
+    /// [`Engine::input`] where the discipline is asked about each packet.
+    #[cold]
+    #[inline(never)]
+    fn ask_and_send(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>) {
+        if let Queue::Head(_) = self.queue {
+            self.push(cx, packet);
+            return;
+        }
+        let now = cx.now();
+        let size = self.size(packet.bytes);
+        let start = self.transmitter.start(now);
+        match self.admit(now, packet.flow, size.bytes, size.link_bytes, start) {
+            Ok(()) => self.take_and_send(cx, packet, size, start),
+            Err(cause) => self.drop(cx, cause, packet),
+        }
+        if start <= now {
+            // The queue did not count it.
+            self.started = self.line.came();
+            self.heard_from = self.started;
+        }
+    }
+
+    /// Gives a packet its way, from the transmitter on.
+    #[inline(always)]
+    fn take_and_send(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>, size: Size, start: Instant) {
+        let slot = self.transmitter.take_from(start, Bits(size.frame_bits.into()));
+        cx.trace(cx.now(), EventKind::Enqueued, &packet);
+        cx.trace(slot.start, EventKind::Transmitted, &packet);
+        self.send(slot, packet, size.frame_bits);
     }
 
     #[inline]
@@ -389,12 +392,13 @@ impl Direction {
     /// The first packet of the line has arrived.
     #[inline(always)]
     fn arrive(&mut self, cx: &mut Cx<'_>) {
-        // The mark is moved no sooner than it matters.
-        if self.started == self.line.left() {
+        if self.heard_from == self.line.left() {
             self.catch_up(cx.now());
         }
+        debug_assert!(self.heard_from > self.line.left(), "the queue hears of it before it leaves");
+        debug_assert!(self.line.front_is_of_its_run(), "what is delivered follows from runs");
         let first = self.line.take_front();
-        let (damaged, bytes) = (first.damaged, first.bytes);
+        let damaged = first.damaged;
         let Some(packet) = first.packet.take() else { return };
         self.due = self.first_arrival();
         if let Some(next) = self.line.front().and_then(|next| next.packet.as_ref()) {
@@ -405,7 +409,6 @@ impl Direction {
             self.drop(cx, DropCause::BitError, packet);
             return;
         }
-        self.delivered_bytes += u64::from(bytes);
         cx.trace(cx.now(), EventKind::Delivered, &packet);
         cx.pass(Self::OUT, packet);
     }
@@ -414,28 +417,24 @@ impl Direction {
 impl Engine for Direction {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         debug_assert_eq!(port, Self::IN, "packets enter a direction at one end");
-        let now = cx.now();
         self.received.add(packet.bytes);
-        if let Queue::Head(_) = self.queue {
-            self.push(cx, packet);
+        if !self.gives_room {
+            self.ask_and_send(cx, packet);
             return;
         }
-        let Size { bytes, frame_bits, link_bytes } = self.size(packet.bytes);
+        let now = cx.now();
+        let size = self.size(packet.bytes);
         let start = self.transmitter.start(now);
-        let Queue::Tail(tail) = &mut self.queue else { return };
-        let load = Load { flow: packet.flow, bytes, link_bytes };
-        let sure = tail.admit_if_sure(now, load, start);
-        if !sure && let Err(cause) = self.admit(now, load.flow, bytes, link_bytes, start) {
+        // Who waits for nobody needs no room.
+        let wait = start.saturating_since(now);
+        if wait > Duration::ZERO
+            && (self.line.came() >= self.room_end || wait > self.room_wait)
+            && let Err(cause) = self.admit(now, packet.flow, size.bytes, size.link_bytes, start)
+        {
             self.drop(cx, cause, packet);
             return;
         }
-        let slot = self.transmitter.take_from(start, Bits(frame_bits.into()));
-        cx.trace(now, EventKind::Enqueued, &packet);
-        cx.trace(slot.start, EventKind::Transmitted, &packet);
-        self.send(slot, packet, frame_bits);
-        if !sure && start <= now {
-            self.mark_last(frame_bits);
-        }
+        self.take_and_send(cx, packet, size, start);
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
@@ -461,7 +460,7 @@ impl Engine for Direction {
                 Count { packets, bytes }
             }
         };
-        self.line.iter().for_each(|packet| held.add(packet.bytes));
+        self.line.packets().for_each(|packet| held.add(packet.bytes));
         Ledger {
             received: self.received,
             sent: self.delivered(),

@@ -5,6 +5,7 @@
 mod channel;
 mod direction;
 mod framing;
+mod line;
 mod processor;
 mod propagation;
 mod queue;
@@ -15,7 +16,7 @@ pub use direction::{Counters, Direction, DirectionConfig, Queue};
 pub use framing::{Cells, Framing};
 pub use processor::{Processor, ProcessorConfig, ProcessorCounters};
 pub use propagation::Propagation;
-use queue::Waiting;
+use queue::{Amounts, Waiting};
 pub use queue::{
     CoDel, CoDelConfig, DropTail, EarlyPacketDiscard, FqCoDel, FqCoDelConfig, Head, Limit, Load,
     Occupancy, PerFlow, Queued, Ratio, Red, RedConfig, SelectiveDrop, StrictPriority, Tail, Unit,

@@ -1,6 +1,6 @@
 //! Drop-tail: a packet that finds no room is lost, all others wait their turn.
 
-use super::{Limit, Load, Occupancy};
+use super::{Amounts, Limit, Load, Occupancy, Room};
 use crate::time::Duration;
 use crate::trace::DropCause;
 
@@ -24,22 +24,18 @@ impl DropTail {
         self.limit.admit(&self.waiting, load, wait)
     }
 
-    /// See [`super::Tail::admit_if_sure`].
-    #[inline]
-    pub(super) fn admit_if_sure(&mut self, load: Load, wait: Duration) -> bool {
-        let sure = wait == Duration::ZERO
-            || (self.waiting.has_been_more_with(load)
-                && self.limit.has_room(&self.waiting, load, wait));
-        if sure {
-            self.waiting.pass(load);
+    /// See [`super::Tail::room`].
+    pub(super) fn room(&self) -> Room {
+        let seen = Room::of_bytes(self.waiting.bytes_max);
+        match self.limit {
+            Limit::Time(wait) => Room { wait, ..seen },
+            _ => self.limit.counted().map_or(seen, |(unit, most)| seen.within(unit, most)),
         }
-        sure
     }
 
-    /// Counts packets whose transmission starts.
-    #[inline]
-    pub(super) fn leave_all(&mut self, loads: impl Iterator<Item = Load>) {
-        self.waiting.leave_all(loads);
+    /// So much waits now.
+    pub(super) fn recount(&mut self, waiting: Amounts) {
+        self.waiting.recount(waiting);
     }
 
     /// Counts a packet that starts to wait.

@@ -16,10 +16,10 @@ mod red;
 mod selective_drop;
 mod strict_priority;
 #[cfg(test)]
-mod testing;
+pub(super) mod testing;
 
 use crate::packet::{FlowId, Packet};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::trace::DropCause;
 use crate::units::Bits;
 pub use codel::{CoDel, CoDelConfig};
@@ -69,6 +69,63 @@ impl Queued {
     }
 }
 
+/// Packets and their sizes, added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amounts {
+    pub(super) packets: u64,
+    /// IP bytes.
+    pub(super) bytes: u64,
+    /// Bytes on the link.
+    pub(super) link_bytes: u64,
+}
+
+/// Who finds room in a queue that need not be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    /// What may wait at the most, the packet included.
+    pub(super) most: Amounts,
+    /// How long it may wait.
+    pub(super) wait: Duration,
+}
+
+impl Room {
+    /// Room for any number of packets of so many bytes in all.
+    const fn of_bytes(bytes: u64) -> Self {
+        let most = Amounts { packets: u64::MAX, bytes, link_bytes: u64::MAX };
+        Self { most, wait: Duration::from_nanos(u64::MAX) }
+    }
+
+    /// No more than so much.
+    fn within(self, unit: Unit, most: u64) -> Self {
+        let Amounts { packets, bytes, link_bytes } = self.most;
+        let most = match unit {
+            Unit::Packets => Amounts { packets: packets.min(most), ..self.most },
+            Unit::Bytes => Amounts { bytes: bytes.min(most), ..self.most },
+            Unit::LinkBytes => Amounts { link_bytes: link_bytes.min(most), ..self.most },
+        };
+        Self { most, ..self }
+    }
+
+    /// How many packets of a size fit beside what waits.
+    pub(super) fn more(self, waiting: Amounts, bytes: u32, link_bytes: u32) -> u64 {
+        let rest =
+            |most: u64, now: u64, each: u64| most.checked_sub(now).filter(|rest| *rest >= each);
+        let (bytes, link_bytes) = (u64::from(bytes), u64::from(link_bytes));
+        let most = self.most;
+        let Some(packets) = rest(most.packets, waiting.packets, 1) else { return 0 };
+        let Some(by_bytes) = rest(most.bytes, waiting.bytes, bytes) else { return 0 };
+        let Some(by_link_bytes) = rest(most.link_bytes, waiting.link_bytes, link_bytes) else {
+            return 0;
+        };
+        let more = packets.min(by_bytes.checked_div(bytes).unwrap_or(u64::MAX));
+        if most.link_bytes == u64::MAX {
+            // It is seldom what counts, and a division of so large a number is slow.
+            return more;
+        }
+        more.min(by_link_bytes.checked_div(link_bytes).unwrap_or(u64::MAX))
+    }
+}
+
 /// What waits, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
@@ -83,11 +140,13 @@ pub struct Occupancy {
 }
 
 impl Occupancy {
-    /// Whether there waits, with one packet more, no more than ever did. Where some are counted that wait
-    /// no longer, a yes is still true.
-    #[inline]
-    fn has_been_more_with(&self, load: Load) -> bool {
-        self.bytes + u64::from(load.bytes) <= self.bytes_max
+    pub(super) fn amounts(&self) -> Amounts {
+        Amounts { packets: self.packets, bytes: self.bytes, link_bytes: self.link_bytes }
+    }
+
+    /// What waits is this, which is no more than ever did.
+    fn recount(&mut self, waiting: Amounts) {
+        Amounts { packets: self.packets, bytes: self.bytes, link_bytes: self.link_bytes } = waiting;
     }
 
     /// Counts a packet that starts to wait.
@@ -96,24 +155,6 @@ impl Occupancy {
         self.bytes += u64::from(load.bytes);
         self.link_bytes += u64::from(load.link_bytes);
         self.bytes_max = self.bytes_max.max(self.bytes);
-    }
-
-    /// Counts a packet that waits for nobody, among those that wait.
-    #[inline]
-    fn pass(&mut self, load: Load) {
-        self.packets += 1;
-        self.bytes += u64::from(load.bytes);
-        self.link_bytes += u64::from(load.link_bytes);
-    }
-
-    /// Counts packets that no longer wait.
-    #[inline]
-    fn leave_all(&mut self, loads: impl Iterator<Item = Load>) {
-        let mut left = Self::default();
-        loads.for_each(|load| left.pass(load));
-        self.packets -= left.packets;
-        self.bytes -= left.bytes;
-        self.link_bytes -= left.link_bytes;
     }
 
     /// Counts a packet that no longer waits.
@@ -173,27 +214,48 @@ impl Tail {
         }
     }
 
-    /// [`Tail::admit`] where it is sure to let the packet in, although some that started may not have
-    /// left yet; whether it is. So these leave many at a time, when one of them matters. A packet that
-    /// waits for nobody is counted here too, and leaves with them.
-    #[inline]
-    pub(super) fn admit_if_sure(&mut self, now: Instant, load: Load, start: Instant) -> bool {
+    /// Who is let in unasked, although some that started may not have left yet: these leave many at a
+    /// time, when one of them matters. A packet that waits for nobody is too, and joins those that
+    /// leave. `None` if it has to be asked about each packet.
+    ///
+    /// No more waits then than ever did, so that the most that ever did is known.
+    pub(super) fn room(&self) -> Option<Room> {
         match self {
-            Self::DropTail(queue) => queue.admit_if_sure(load, start.saturating_since(now)),
-            Self::SelectiveDrop(queue) => queue.admit_if_sure(load, start <= now),
-            Self::Red(_) | Self::PerFlow(_) | Self::EarlyPacketDiscard(_) => false,
+            Self::DropTail(queue) => Some(queue.room()),
+            Self::SelectiveDrop(queue) => Some(queue.room()),
+            Self::Red(_) | Self::PerFlow(_) | Self::EarlyPacketDiscard(_) => None,
         }
     }
 
-    /// The first bits of packets that were counted are sent, each at its instant. Call in their order.
-    #[inline]
-    pub(super) fn leave(&mut self, started: impl Iterator<Item = (Instant, Load)>) {
+    /// Whether it has to hear of the next packet that starts before what waits is counted again.
+    pub(super) fn hears_of_next(&self) -> bool {
         match self {
-            Self::DropTail(queue) => queue.leave_all(started.map(|(_, load)| load)),
-            Self::SelectiveDrop(queue) => queue.leave_all(started.map(|(_, load)| load)),
+            Self::DropTail(_) => false,
+            Self::SelectiveDrop(queue) => queue.hears_of_next(),
+            Self::Red(_) | Self::PerFlow(_) | Self::EarlyPacketDiscard(_) => true,
+        }
+    }
+
+    /// The first bits of packets are sent, each at its instant. Takes those of them, from the first on,
+    /// that it has to hear of. Call in their order.
+    pub(super) fn hear(&mut self, started: impl Iterator<Item = (Instant, Load)>) {
+        match self {
+            Self::DropTail(_) => {}
+            Self::SelectiveDrop(queue) => queue.hear(started.map(|(_, load)| load)),
             Self::Red(queue) => started.for_each(|(at, load)| queue.leave(at, load)),
             Self::PerFlow(queue) => started.for_each(|(_, load)| queue.leave(load)),
             Self::EarlyPacketDiscard(queue) => started.for_each(|(_, load)| queue.leave(load)),
+        }
+    }
+
+    /// So much waits now. Those that hear of all packets have counted it themselves.
+    pub(super) fn recount(&mut self, waiting: Amounts) {
+        match self {
+            Self::DropTail(queue) => queue.recount(waiting),
+            Self::SelectiveDrop(queue) => queue.recount(waiting),
+            Self::Red(_) | Self::PerFlow(_) | Self::EarlyPacketDiscard(_) => {
+                debug_assert_eq!(self.occupancy().amounts(), waiting, "one by one, and by runs");
+            }
         }
     }
 
@@ -316,22 +378,42 @@ mod tests {
     impl Line {
         fn leave(&mut self, now: Instant) {
             let started = self.counted.partition_point(|&(start, _)| start <= now);
-            self.tail.leave(self.counted.drain(..started));
+            self.tail.hear(self.counted.range(..started).copied());
+            self.counted.drain(..started);
+            self.tail.recount(testing::amounts(self.counted.iter().map(|&(_, load)| load)));
         }
 
-        fn offer(&mut self, now: Instant, load: Load, lazily: bool) -> Result<(), DropCause> {
-            let start = self.free_at.max(now);
-            let sure = lazily && self.tail.admit_if_sure(now, load, start);
-            if !sure {
-                self.leave(now);
-                self.tail.admit(now, load, start, &self.counted)?;
-            }
-            if sure || start > now {
-                self.counted.push_back((start, load));
-            }
-            self.free_at = start + Duration::from_millis(1);
-            Ok(())
+        fn has_room(&self, load: Load, wait: Duration) -> bool {
+            let Room { most, wait: longest } = self.tail.room().expect("it gives room");
+            let with = self.counted.iter().map(|&(_, load)| load).chain([load]);
+            let Amounts { packets, bytes, link_bytes } = testing::amounts(with);
+            let fits = packets <= most.packets && bytes <= most.bytes;
+            wait == Duration::ZERO || (fits && link_bytes <= most.link_bytes && wait <= longest)
         }
+
+        fn offer(&mut self, now: Instant, load: Load, lazily: bool) -> Offer {
+            let start = self.free_at.max(now);
+            let unasked = lazily && self.has_room(load, start.saturating_since(now));
+            let with_shares = unasked && self.tail.hears_of_next();
+            let mut decision = Ok(());
+            if !unasked {
+                self.leave(now);
+                decision = self.tail.admit(now, load, start, &self.counted);
+            }
+            if decision.is_ok() {
+                if unasked || start > now {
+                    self.counted.push_back((start, load));
+                }
+                self.free_at = start + Duration::from_millis(1);
+            }
+            Offer { decision, with_shares }
+        }
+    }
+
+    struct Offer {
+        decision: Result<(), DropCause>,
+        /// Whether it was let in unasked while the queue had to hear of each packet that starts.
+        with_shares: bool,
     }
 
     /// Given bursts of packets, some of which wait, expect the same fate for each, and the same count at
@@ -351,7 +433,7 @@ mod tests {
                     Line { tail: tail.clone(), counted: VecDeque::new(), free_at: Instant::START };
                 (lazily, line)
             });
-            let (mut now, mut dropped) = (Instant::START, 0);
+            let (mut now, mut dropped, mut with_shares) = (Instant::START, 0, 0);
             for _ in 0..20_000 {
                 if rng.below(8) == 0 {
                     now += Duration::from_millis(rng.below(16));
@@ -361,8 +443,9 @@ mod tests {
                 let load = Load { flow, bytes, link_bytes: bytes + 8 };
                 let [eager, late] =
                     lines.each_mut().map(|(lazily, line)| line.offer(now, load, *lazily));
-                assert_eq!(eager, late, "{tail:?} at {now}");
-                dropped += u32::from(eager.is_err());
+                assert_eq!(eager.decision, late.decision, "{tail:?} at {now}");
+                dropped += u32::from(eager.decision.is_err());
+                with_shares += u32::from(late.with_shares);
             }
             let [eager, late] = lines.each_mut().map(|(_, line)| {
                 line.leave(now);
@@ -370,6 +453,8 @@ mod tests {
             });
             assert_eq!(eager, late);
             assert!((100..15_000).contains(&dropped), "{tail:?} drops {dropped}");
+            let shares = matches!(tail, Tail::SelectiveDrop(_));
+            assert_eq!(with_shares > 100, shares, "{tail:?}: {with_shares} while shares were held");
         }
     }
 }

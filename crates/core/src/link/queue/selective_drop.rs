@@ -7,7 +7,7 @@
 //! that holds exactly the mean share. Like early packet discard, it sees packets and not cells.
 
 use super::flows::ByFlow;
-use super::{Limit, Load, Occupancy, Ratio, Unit, Waiting};
+use super::{Amounts, Limit, Load, Occupancy, Ratio, Room, Unit, Waiting};
 use crate::packet::FlowId;
 use crate::trace::DropCause;
 
@@ -83,19 +83,15 @@ impl SelectiveDrop {
         self.waiting.enter(load);
     }
 
-    /// See [`super::Tail::admit_if_sure`]; to a packet that starts at once the queue is empty, and so
-    /// below any threshold.
-    #[inline]
-    pub(super) fn admit_if_sure(&mut self, load: Load, at_once: bool) -> bool {
-        let all = self.unit.count(&self.waiting);
-        let sure = at_once
-            || (all <= self.threshold
-                && all + self.unit.of(load) <= self.most
-                && self.waiting.has_been_more_with(load));
-        if sure {
-            self.waiting.pass(load);
-        }
-        sure
+    /// See [`super::Tail::room`]. Below the threshold nobody is refused.
+    pub(super) fn room(&self) -> Room {
+        let most = self.threshold.min(self.most);
+        Room::of_bytes(self.waiting.bytes_max).within(self.unit, most)
+    }
+
+    /// See [`super::Tail::hears_of_next`].
+    pub(super) fn hears_of_next(&self) -> bool {
+        self.shared > 0
     }
 
     fn is_over_its_share(&mut self, flow: FlowId, all: u64, waiting: &impl Waiting) -> bool {
@@ -108,16 +104,17 @@ impl SelectiveDrop {
         self.load_ratio.is_exceeded(scaled, all)
     }
 
-    /// Counts packets whose transmission starts.
-    #[inline]
-    pub(super) fn leave_all(&mut self, loads: impl Iterator<Item = Load>) {
-        let Self { unit, waiting, shares, shared, .. } = self;
-        waiting.leave_all(loads.inspect(|load| {
-            if *shared > 0 {
-                *shared -= 1;
-                shares.leave(load.flow, unit.of(*load));
-            }
-        }));
+    /// See [`super::Tail::hear`].
+    pub(super) fn hear(&mut self, started: impl Iterator<Item = Load>) {
+        for load in started.take(self.shared as usize) {
+            self.shared -= 1;
+            self.shares.leave(load.flow, self.unit.of(load));
+        }
+    }
+
+    /// So much waits now.
+    pub(super) fn recount(&mut self, waiting: Amounts) {
+        self.waiting.recount(waiting);
     }
 
     /// What waits.
@@ -157,7 +154,10 @@ mod tests {
         }
 
         fn leave(&mut self) {
-            self.queue.leave_all(self.waiting.pop_front().into_iter());
+            let first = self.waiting.pop_front();
+            let waiting = super::super::testing::amounts(self.waiting.iter().copied());
+            self.queue.hear(first.into_iter());
+            self.queue.recount(waiting);
         }
 
         fn admit(&mut self, load: Load) -> Result<(), DropCause> {

@@ -1,6 +1,7 @@
 //! What the tests of several disciplines need.
 
 use super::Queued;
+use super::{Amounts, Load};
 use crate::packet::{Body, FlowId, Maker, Packet, PacketId};
 use crate::time::Instant;
 use crate::trace::DropCause;
@@ -31,4 +32,13 @@ impl Losses {
     pub(super) fn note(&mut self) -> impl FnMut(DropCause, &Packet) {
         |cause, packet| self.0.push((cause, packet.flow.0, serial(packet)))
     }
+}
+
+/// Packets, counted.
+pub(in crate::link) fn amounts(loads: impl Iterator<Item = Load>) -> Amounts {
+    loads.fold(Amounts::default(), |sum, load| Amounts {
+        packets: sum.packets + 1,
+        bytes: sum.bytes + u64::from(load.bytes),
+        link_bytes: sum.link_bytes + u64::from(load.link_bytes),
+    })
 }
