@@ -187,8 +187,10 @@ impl Driver {
         self.emulator.take_departures(&mut self.departures);
         for departure in &self.departures {
             let device = &self.devices[departure.side as usize];
-            let late = self.clock.now().saturating_since(departure.due);
-            self.punctuality.lateness.add(late + self.unknown[departure.place.0 as usize]);
+            if departure.on_link {
+                let late = self.clock.now().saturating_since(departure.due);
+                self.punctuality.lateness.add(late + self.unknown[departure.place.0 as usize]);
+            }
             let taken = device.send(self.emulator.bytes(departure));
             self.punctuality.not_taken += u64::from(!taken);
             self.emulator.free(departure.place);

@@ -10,6 +10,7 @@ use bentpipe_sim::workload::Node;
 use bentpipe_sim::{Chain, Side};
 
 use crate::flows::Flows;
+use crate::ports::Ports;
 use crate::store::{Place, Store};
 
 /// What came in, when and from where: all that a run depends on besides its plan and seed.
@@ -36,6 +37,8 @@ pub struct Departure {
     pub place: Place,
     /// How many they are.
     pub bytes: u32,
+    /// Whether it was on the link; what is only passed on counts nowhere.
+    pub on_link: bool,
 }
 
 /// What an emulator may keep, and what it is to note.
@@ -47,11 +50,14 @@ pub struct Options {
     pub store_bytes_max: usize,
     /// Whether to keep every arrival, and a hash of every event, for a replay.
     pub tap: bool,
+    /// First and last server port of measuring programs: the first TCP conversation with each goes
+    /// past the link; see [`Ports`].
+    pub control_ports: Option<(u16, u16)>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { packet_bytes_max: 1_500, store_bytes_max: 1 << 30, tap: false }
+        Self { packet_bytes_max: 1_500, store_bytes_max: 1 << 30, tap: false, control_ports: None }
     }
 }
 
@@ -60,6 +66,7 @@ pub struct Emulator {
     chain: Chain,
     store: Store,
     flows: Flows,
+    ports: Ports,
     watch: Watch,
     arrivals: Option<Vec<Arrival>>,
     departures: Vec<Departure>,
@@ -116,6 +123,9 @@ impl Emulator {
             chain: Chain::new(plans, seed)?,
             store: Store::new(options.packet_bytes_max, options.store_bytes_max),
             flows: Flows::default(),
+            ports: options
+                .control_ports
+                .map_or_else(Ports::default, |(first, last)| Ports::new(first, last)),
             watch: Watch { lost: Vec::new(), hash: options.tap.then(HashTrace::default) },
             arrivals: options.tap.then(Vec::new),
             departures: Vec::new(),
@@ -151,9 +161,16 @@ impl Emulator {
     /// A packet has come from a side, whose bytes were written to `place`. A moment before the last
     /// one counts as the last one.
     pub fn arrive(&mut self, at: Instant, side: Side, place: Place, bytes: usize) {
-        let flow = self.flows.number(side, self.store.bytes(place, bytes));
         let at = at.max(self.chain.graph.now());
+        let packet = self.store.bytes(place, bytes);
+        let is_control = self.ports.is_control(at, side, packet);
+        let flow = if is_control { FlowId(0) } else { self.flows.number(side, packet) };
         let bytes = u32::try_from(bytes).expect("a packet is shorter than 64 KiB");
+        if is_control {
+            let side = side.other();
+            self.departures.push(Departure { due: at, side, place, bytes, on_link: false });
+            return;
+        }
         let arrival = Arrival { at, side, flow, bytes };
         if let Some(arrivals) = &mut self.arrivals {
             arrivals.push(arrival);
@@ -201,6 +218,12 @@ impl Emulator {
         names.into_iter().zip(directions.into_iter().map(settle)).collect()
     }
 
+    /// What the conversations with the ports of [`Options::control_ports`] carried.
+    #[must_use]
+    pub fn ports(&self) -> &Ports {
+        &self.ports
+    }
+
     /// Packets that found no room in the store: the link would have carried or dropped them, so a
     /// run with any does not count.
     #[must_use]
@@ -224,16 +247,14 @@ impl Emulator {
         while let Some(place) = self.watch.lost.pop() {
             self.store.free(place);
         }
-        let chain = &mut self.chain;
-        let exits = chain.exits();
-        self.departures.extend(chain.graph.drain_egress().map(|(due, node, port, packet)| {
-            Departure {
-                due,
-                side: exits.side(node, port),
-                place: place_of(packet.id),
-                bytes: packet.bytes,
-            }
-        }));
+        let exits = self.chain.exits();
+        for (due, node, port, packet) in self.chain.graph.drain_egress() {
+            let (place, bytes) = (place_of(packet.id), packet.bytes);
+            let side = exits.side(node, port);
+            let content = self.store.bytes(place, bytes as usize);
+            self.ports.delivered(packet.born, due, side.other(), content);
+            self.departures.push(Departure { due, side, place, bytes, on_link: true });
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::error::LabError;
 use crate::lateness::Limits;
 use crate::measure::plain_link;
 use crate::netns::{self, Namespace};
+use crate::ports::Ports;
 use crate::tun::{self, KernelCounters, Tun};
 
 /// The interface that leads to the link, on both sides.
@@ -37,6 +38,8 @@ pub struct Config {
     pub tap: bool,
     /// Kernel settings of each side, the world's first: names as sysctl(8) has them, and values.
     pub settings: [Vec<(String, String)>; 2],
+    /// Server ports of measuring programs; see [`Options::control_ports`].
+    pub control_ports: Option<(u16, u16)>,
     /// From where on a run does not count.
     pub limits: Limits,
 }
@@ -82,6 +85,8 @@ pub struct Report {
     pub at: Instant,
     /// What each direction counted, with its name.
     pub directions: Vec<(String, Counters)>,
+    /// What the conversations of measuring programs carried.
+    pub ports: Ports,
     /// How punctual packets were.
     pub punctuality: Punctuality,
     /// Packets that the kernel dropped before the link, since the driver did not read them in time.
@@ -98,8 +103,12 @@ impl Lab {
     /// # Errors
     /// If the plans are not for real time, or the machine lacks something.
     pub fn up(config: Config) -> Result<Self, LabError> {
-        let options =
-            Options { packet_bytes_max: config.mtu.into(), tap: config.tap, ..Options::default() };
+        let options = Options {
+            packet_bytes_max: config.mtu.into(),
+            tap: config.tap,
+            control_ports: config.control_ports,
+            ..Options::default()
+        };
         let emulator = Emulator::new(&config.plans, config.seed, options)?;
         let sides = sides_up(&config)?;
         let stop = Stop::new()?;
@@ -161,11 +170,12 @@ impl Lab {
     fn note(&self, driver: &mut Driver) {
         let at = driver.now();
         let directions = driver.emulator_mut().counters(at);
+        let ports = driver.emulator_mut().ports().clone();
         let kernel_dropped = self.kernel.iter().map(KernelCounters::dropped).sum();
         let refused = driver.emulator_mut().refused();
         let punctuality = driver.punctuality().clone();
         let mut report =
-            Report { at, directions, punctuality, kernel_dropped, refused, invalid: None };
+            Report { at, directions, ports, punctuality, kernel_dropped, refused, invalid: None };
         report.invalid = verdict(&report, self.limits);
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }

@@ -15,6 +15,7 @@ pub mod lab;
 pub mod lateness;
 pub mod measure;
 pub mod netns;
+pub mod ports;
 pub mod program;
 pub mod serve;
 pub mod store;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use bentpipe_core::time::Duration;
+use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::DropCause;
 use bentpipe_live::LabError;
 use bentpipe_live::lab::{self, Config, Report};
 use bentpipe_live::lateness::{Lateness, Limits};
+use bentpipe_live::ports::Carried;
 use bentpipe_live::program::{self, Invocation};
 use bentpipe_live::{measure, netns, serve};
 use bentpipe_sim::Side;
@@ -36,20 +37,22 @@ struct Lab(lab::Lab);
 #[pymethods]
 impl Lab {
     /// Sets a lab up. `plans` are the hops from the world to the island, as JSON; `settings` the
-    /// kernel settings of the world and of the island.
+    /// kernel settings of the world and of the island; `control_ports` the first and the last port
+    /// of measuring servers, whose first TCP conversation goes past the link.
     #[new]
-    #[pyo3(signature = (plans, seed, *, mtu = 1_500, settings = None))]
+    #[pyo3(signature = (plans, seed, *, mtu = 1_500, settings = None, control_ports = None))]
     fn new(
         py: Python<'_>,
         plans: Vec<String>,
         seed: u64,
         mtu: u16,
         settings: Option<[Vec<(String, String)>; 2]>,
+        control_ports: Option<(u16, u16)>,
     ) -> PyResult<Self> {
         let plans = plans.iter().map(|plan| parse(plan)).collect::<PyResult<_>>()?;
         let settings = settings.unwrap_or_default();
         let limits = Limits::default();
-        let config = Config { plans, seed, mtu, tap: false, settings, limits };
+        let config = Config { plans, seed, mtu, tap: false, settings, control_ports, limits };
         py.detach(|| lab::Lab::up(config)).map(Self).map_err(raise)
     }
 
@@ -183,25 +186,60 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
         direction.set_item("queue_packets", counters.queue_packets)?;
         direction.set_item("queue_bytes", counters.queue_bytes)?;
         direction.set_item("queue_bytes_max", counters.queue_bytes_max)?;
-        let dropped = PyDict::new(py);
+        let (dropped, dropped_bytes) = (PyDict::new(py), PyDict::new(py));
         for cause in DropCause::ALL {
-            let packets = counters.dropped[cause as usize].packets;
-            if packets > 0 {
-                dropped.set_item(cause.name(), packets)?;
+            let count = counters.dropped[cause as usize];
+            if count.packets > 0 {
+                dropped.set_item(cause.name(), count.packets)?;
+                dropped_bytes.set_item(cause.name(), count.bytes)?;
             }
         }
         direction.set_item("dropped_packets", dropped)?;
+        direction.set_item("dropped_bytes", dropped_bytes)?;
+        direction.set_item("sending_bytes", counters.sending_bytes)?;
+        direction.set_item("in_flight_bytes", counters.in_flight_bytes)?;
         directions.set_item(name, direction)?;
     }
     let result = PyDict::new(py);
     result.set_item("at_ns", report.at.as_nanos())?;
     result.set_item("directions", directions)?;
+    let ports = PyDict::new(py);
+    for (port, conversations) in report.ports.iter() {
+        let [world, island] = &conversations.carried;
+        let sides = PyDict::new(py);
+        sides.set_item("world", carried(py, world)?)?;
+        sides.set_item("island", carried(py, island)?)?;
+        ports.set_item(port, sides)?;
+    }
+    result.set_item("ports", ports)?;
     result.set_item("lateness", distribution(py, &report.punctuality.lateness)?)?;
     result.set_item("wait", distribution(py, &report.punctuality.wait)?)?;
     result.set_item("not_taken_packets", report.punctuality.not_taken)?;
     result.set_item("kernel_dropped_packets", report.kernel_dropped)?;
     result.set_item("refused_packets", report.refused)?;
     result.set_item("invalid", report.invalid.clone())?;
+    Ok(result)
+}
+
+fn carried<'py>(py: Python<'py>, carried: &Carried) -> PyResult<Bound<'py, PyDict>> {
+    let result = PyDict::new(py);
+    for (name, tally) in [("offered", &carried.offered), ("delivered", &carried.delivered)] {
+        let part = PyDict::new(py);
+        part.set_item("packets", tally.packets)?;
+        part.set_item("segments", tally.segments)?;
+        part.set_item("payload_bytes", tally.payload_bytes)?;
+        for (name, at) in [
+            ("first_ns", tally.first_at),
+            ("last_ns", tally.last_at),
+            ("first_payload_ns", tally.first_payload_at),
+            ("last_payload_ns", tally.last_payload_at),
+        ] {
+            part.set_item(name, at.map(Instant::as_nanos))?;
+        }
+        result.set_item(name, part)?;
+    }
+    result.set_item("delay_sum_ns", carried.delay_sum.as_nanos())?;
+    result.set_item("delay_max_ns", carried.delay_max.as_nanos())?;
     Ok(result)
 }
 
