@@ -40,7 +40,7 @@ def run_tables(result: Result) -> list[RenderableType]:
         f"{manifest['scenario'].get('name') or 'Scenario'}: seed {manifest['seed']}, "
         f"{state} {format_duration(manifest['end_ns'])}, {manifest['packet_hops']:,} packet-hops"
     )
-    tables: list[RenderableType] = [head, _flows(flows[:_MOST_ROWS])]
+    tables: list[RenderableType] = [head, *_real_time(result), _flows(flows[:_MOST_ROWS])]
     if len(flows) > _MOST_ROWS:
         tables.append(f"... and {len(flows) - _MOST_ROWS} more flows (--json shows them all)")
     for direction, group in list(rivals(result).items())[:_MOST_ROWS]:
@@ -68,6 +68,22 @@ def run_tables(result: Result) -> list[RenderableType]:
     return tables
 
 
+def _real_time(result: Result) -> list[str]:
+    """Return how punctual a run in real time was."""
+    if result.engine == "simulate":
+        return []
+    about = result.manifest["emulation"]
+    late = about["lateness"]
+    figures = ", ".join(
+        f"{format_duration(late[name])} ({what})"
+        for name, what in (("p50_ns", "median"), ("p99_ns", "p99"), ("max_ns", "most"))
+    )
+    lines = [f"In real time, Linux {about['kernel']}; packets were late by {figures}"]
+    if result.invalid is not None:
+        lines.append(f"INVALID: {result.invalid}; the figures do not count")
+    return lines
+
+
 def _flows(flows: list[dict[str, Any]]) -> Table:
     table = _table("Flows (goodput and delivered: application bytes)", ("flow", "direction"))
     for heading in (
@@ -86,8 +102,8 @@ def _flows(flows: list[dict[str, Any]]) -> Table:
             flow["direction"],
             format_rate(flow["goodput_bps"]),
             format_size(flow["delivered_bytes"]),
-            f"{flow['retransmitted_segments']} of {flow['sent_segments']}",
-            str(flow["timeouts"]),
+            f"{_known(flow['retransmitted_segments'])} of {flow['sent_segments']}",
+            _known(flow["timeouts"]),
             _pair(flow["rtt_ns_min"], flow["rtt_ns_mean"]),
             _pair(flow["one_way_delay_ns_mean"], flow["one_way_delay_ns_max"]),
             "-" if flow["finished_ns"] is None else format_duration(flow["finished_ns"]),
@@ -203,6 +219,10 @@ def _table(title: str, columns: tuple[str, ...]) -> Table:
     table = Table(*columns, title=title or None, title_justify="left", box=None, pad_edge=False)
     table.header_style = "bold"
     return table
+
+
+def _known(count: int | None) -> str:
+    return "-" if count is None else str(count)
 
 
 def _pair(first_ns: float | None, second_ns: float | None) -> str:

@@ -88,6 +88,7 @@ class Lab:
         *,
         mtu: int = 1_500,
         settings: tuple[list[tuple[str, str]], list[tuple[str, str]]] | None = None,
+        control_ports: tuple[int, int] | None = None,
     ) -> Self: ...
     def run(self) -> None:
         """Move packets until `stop` is called, with the interpreter lock released."""
@@ -117,6 +118,9 @@ class Lab:
     @staticmethod
     def address(side: str) -> str:
         """Return the address of a side."""
+
+    def now_ns(self) -> int:
+        """Return the time since the lab was set up, in ns."""
 
     def report(self) -> dict[str, Any]:
         """Return what was measured, a tenth of a second ago at most."""

@@ -56,7 +56,7 @@ def _path(parts: list[str], scenario: Scenario) -> Iterator[int | str]:
         yield first
         yield from _end_path(rest)
     else:
-        yield _scenario_name(first)
+        yield scenario_name(first)
 
 
 def _entry_of_flow(flow: int, scenario: Scenario) -> int:
@@ -81,7 +81,7 @@ def _flow_path(parts: list[str], flow: Flow) -> Iterator[str]:
     elif first in _TCP_SIDES:
         yield "tcp"
         for part in rest:
-            yield part if part in Tcp.model_fields else _scenario_name(part)
+            yield part if part in Tcp.model_fields else scenario_name(part)
     elif first == "exchanges" and flow.kind == "fetch":
         yield "files"
     elif first == "response_bytes":
@@ -89,7 +89,7 @@ def _flow_path(parts: list[str], flow: Flow) -> Iterator[str]:
     elif first == "think_ns":
         yield from _draw_path("think", rest, flow)
     else:
-        yield _scenario_name(first)
+        yield scenario_name(first)
 
 
 def _draw_path(field: str, rest: list[str], flow: Flow) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _draw_path(field: str, rest: list[str], flow: Flow) -> Iterator[str]:
     (name,) = law.model_fields_set
     yield name
     if name != "exponential":
-        yield _scenario_name(rest[0])
+        yield scenario_name(rest[0])
 
 
 def _end_path(parts: list[str]) -> Iterator[str]:
@@ -111,12 +111,13 @@ def _end_path(parts: list[str]) -> Iterator[str]:
         if part == "channel":
             yield "bit_error_rate"
             return
-        yield _scenario_name(part)
+        yield scenario_name(part)
         if part in _ONE_FIELD:
             return
 
 
-def _scenario_name(part: str) -> str:
+def scenario_name(part: str) -> str:
+    """Return what a scenario calls a field of the plan."""
     return _RENAMED.get(part, _UNIT.sub("", part))
 
 

@@ -179,7 +179,7 @@ def _workload(flow: Flow, conferences: int, path: FieldPath) -> _Workload:
 
 
 def _bulk(flow: Bulk, path: FieldPath) -> _Workload:
-    tcp = _tcp(flow, path)
+    tcp = tcp_plan(flow, path)
     if flow.size is not None:
         amount = {"unit": "bytes", "value": parse_size(flow.size)}
     else:
@@ -217,7 +217,7 @@ def _exchanges(
     keep_connection: bool,
     path: FieldPath,
 ) -> _Workload:
-    tcp = _tcp(flow, path)
+    tcp = tcp_plan(flow, path)
     size_field = "response" if keep_connection else "size"
     fixed = {
         "kind": "request_response",
@@ -253,7 +253,12 @@ def _draw(
     return {"kind": "lognormal", "median": median, "sigma": lognormal.sigma, "most": most}
 
 
-def _tcp(flow: Bulk | RequestResponse | Fetch, path: FieldPath) -> dict[str, Any]:
+def tcp_plan(flow: Bulk | RequestResponse | Fetch, path: FieldPath) -> dict[str, Any]:
+    """Return the plan of a flow's TCP at either end.
+
+    Raises:
+        PlanningError: the MSS is larger than a packet.
+    """
     profile = PROFILES[flow.profile]
     tcp = flow.tcp.over(profile)
     mss_bytes = parse_size(tcp.mss)

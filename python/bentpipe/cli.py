@@ -19,13 +19,21 @@ import typer
 from bentpipe import _cli_live
 from bentpipe._cli_search import search_app
 from bentpipe._cli_study import StudyGroup
-from bentpipe.errors import BentpipeError, MachineError, ScenarioError, UsageError
+from bentpipe.errors import (
+    BentpipeError,
+    InvalidRunError,
+    MachineError,
+    ScenarioError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from bentpipe.results import Result
+    from bentpipe.scenario import Scenario
 
 EXIT_INTERNAL: Final = 1
 EXIT_INTERRUPTED: Final = 130
+ENGINES: Final = ("simulate", "emulate")
 
 app = typer.Typer(
     name="bentpipe",
@@ -119,20 +127,28 @@ def run(
             show_default=False,
         ),
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(help="simulate, or emulate: in real time, with iperf3 and the kernel's TCP."),
+    ] = "simulate",
     as_json: AsJson = False,
 ) -> None:
-    """Simulate a scenario and print how each flow and direction fared."""
-    from bentpipe._progress import Progress, keeping_results
-    from bentpipe._simulate import simulate_partly
-    from bentpipe.results import REPORT, prepare_output_folder
+    """Simulate a scenario and print how each flow and direction fared.
+
+    With --engine emulate the scenario runs in real time: iperf3 in network namespaces, the kernel's
+    TCP, the same link. A run that was late beyond its limits is exit code 4; its results are kept.
+    """
+    from bentpipe._explain import choice
+    from bentpipe._progress import keeping_results
     from bentpipe.scenario import load
 
+    if engine not in ENGINES:
+        raise UsageError(f"engine: {choice(engine, ENGINES)}")
     loaded = load(scenario, settings=tuple(settings or ()))
-    if out is not None:
-        prepare_output_folder(out)
-    with Progress("simulating") as progress:
-        result = simulate_partly(loaded, seed=seed, progress=progress.fraction, capture=capture)
+    result = _run(loaded, seed=seed, out=out, engine=engine, capture=capture)
     with keeping_results():
+        from bentpipe.results import REPORT
+
         if capture is not None:
             _note(f"wrote {capture}")
         if out is not None:
@@ -150,6 +166,39 @@ def run(
         kept = f"; what was recorded is in {written}" if written else ""
         _note(f"interrupted{kept}")
         raise typer.Exit(EXIT_INTERRUPTED)
+    invalid = result.invalid
+    if invalid is not None:
+        raise InvalidRunError(f"INVALID: {invalid}; the figures do not count")
+
+
+def _run(
+    loaded: Scenario, *, seed: int | None, out: Path | None, engine: str, capture: Path | None
+) -> Result:
+    """Run a scenario by one of the engines, once it is certain that the result can be written."""
+    from bentpipe._progress import Progress
+
+    if engine == "emulate":
+        from bentpipe._emulate import prepare
+
+        if capture is not None:
+            raise UsageError("--capture: runs in real time are not captured; leave one of both out")
+
+        # Before the modules that start threads: a process that has several cannot become root of a
+        # user namespace.
+        prepare(loaded)
+    from bentpipe.results import prepare_output_folder
+
+    if out is not None:
+        prepare_output_folder(out)
+    if engine == "emulate":
+        from bentpipe._emulate import emulate_partly
+
+        with Progress("emulating") as progress:
+            return emulate_partly(loaded, seed=seed, progress=progress.fraction, note=_note)
+    from bentpipe._simulate import simulate_partly
+
+    with Progress("simulating") as progress:
+        return simulate_partly(loaded, seed=seed, progress=progress.fraction, capture=capture)
 
 
 app.command(

@@ -59,13 +59,15 @@ def link_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
 class Lab:
     """A lab that is up, as a context: inside, the link moves packets.
 
-    ``plans`` are the hops, the first next to the world.
+    ``plans`` are the hops, the first next to the world. ``control_ports`` are the first and the last
+    port of measuring servers: the first TCP conversation with each goes past the link.
     """
 
     plans: Sequence[dict[str, Any]]
     seed: int = 1
     mtu_bytes: int = 1_500
     settings: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    control_ports: tuple[int, int] | None = None
     _core: _core.Lab = field(init=False)
     _thread: threading.Thread = field(init=False)
     _failure: list[BaseException] = field(init=False, default_factory=list)
@@ -84,6 +86,7 @@ class Lab:
                 self.seed,
                 mtu=self.mtu_bytes,
                 settings=(world, island),
+                control_ports=self.control_ports,
             )
         except _core.MachineError as error:
             raise MachineError(str(error)) from None
@@ -95,8 +98,23 @@ class Lab:
 
     def __exit__(self, *_: object) -> None:
         """Stop the link. Programs that still run end with the object."""
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop the link: from here on no packet moves, and the report is that of the end."""
         self._core.stop()
         self._thread.join()
+
+    def now_ns(self) -> int:
+        """Return the time since the lab was set up, in ns, as `report` counts it."""
+        return self._core.now_ns()
+
+    def setting(self, side: Side, name: str) -> str:
+        """Return the value of a kernel setting on a side, as sysctl(8) would print it."""
+        try:
+            return " ".join(self._core.setting(side, name).split())
+        except OSError as error:
+            raise MachineError(f"reading {name} in the {side}: {error}") from None
 
     def _run(self) -> None:
         try:
@@ -140,7 +158,8 @@ class Lab:
     def report(self) -> dict[str, Any]:
         """Return what was measured, a tenth of a second ago at most.
 
-        Keys: ``at_ns``, ``directions`` (counters by name), ``lateness`` and ``wait`` (distributions
+        Keys: ``at_ns``, ``directions`` (counters by name), ``ports`` (what conversations with
+        the ``control_ports`` carried, by port and the side that sent it), ``lateness`` and ``wait`` (distributions
         in ns), ``not_taken_packets``, ``refused_packets``, ``invalid`` (why, or None).
         """
         if self._failure:

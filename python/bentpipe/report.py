@@ -17,6 +17,7 @@ from bentpipe.units import format_duration, format_rate, format_size
 if TYPE_CHECKING:
     from bentpipe.results import Result
 
+_TIMES: Final = {"simulate": "simulated", "emulate": "real"}
 # A report is for people, and stays below 2 MB; the Parquet files have every flow and direction.
 _MOST_ROWS: Final = 200
 _MOST_PLANNED: Final = 16
@@ -51,6 +52,7 @@ _DIRECTION_COLUMNS: Final = (
 )
 # Shown even where they dropped nothing; the others only where they did.
 _USUAL_CAUSES: Final = ("queue_full", "bit_error")
+_SHARES: Final = ("p50", "p90", "p99", "p999", "max")
 _PROCESSOR_COLUMNS: Final = (
     ("processor", ""),
     ("utilization", "busy time / run"),
@@ -79,18 +81,45 @@ def run_report(result: Result) -> str:
     state = "interrupted at" if result.interrupted else "ended at"
     facts = (
         f"bentpipe {manifest['bentpipe_version']}, seed {manifest['seed']}, {state} "
-        f"{format_duration(manifest['end_ns'])} of simulated time, "
+        f"{format_duration(manifest['end_ns'])} of {_TIMES[result.engine]} time, "
         f"{manifest['packet_hops']:,} packet-hops"
     )
     parts = []
     if result.interrupted:
         text = "The run was interrupted: every figure is of what was recorded until then."
         parts.append(_html.paragraph(text, notice=True))
+    parts += _real_time(result)
     parts += [_html.heading("Flows"), *_flows(result)]
     parts += [_html.heading("Link"), *_directions(result), *_processors(result)]
     parts += [_html.heading("Over time"), *_figures(result)]
     parts += [_html.heading("What was run"), *_what_was_run(result)]
     return _html.page(manifest["scenario"].get("name") or "Scenario", facts, *parts)
+
+
+def _real_time(result: Result) -> list[str]:
+    """Return what ran in real time, how late its packets were, and the verdict."""
+    if result.engine == "simulate":
+        return []
+    about = result.manifest["emulation"]
+    text = (
+        f"Run in real time by {about['iperf3']} with the TCP of Linux {about['kernel']}: figures of "
+        "timeouts, acknowledged bytes and data in flight are not known."
+    )
+    rows = [
+        [
+            what,
+            f"{about[name]['packets']:,}",
+            *(format_duration(about[name][f"{share}_ns"]) for share in _SHARES),
+        ]
+        for name, what in (("lateness", "at the exit"), ("wait", "before it was read, at most"))
+    ]
+    columns = (("lateness of packets", ""), ("packets", ""), *((share, "") for share in _SHARES))
+    caption = "How late the link was: beyond its limits the figures do not count."
+    parts = [_html.paragraph(text), _html.table(caption, columns, rows)]
+    if result.invalid is not None:
+        verdict = f"INVALID: {result.invalid}; the figures do not count."
+        parts.insert(0, _html.paragraph(verdict, notice=True))
+    return parts + [_html.paragraph(warning, notice=True) for warning in about["warnings"]]
 
 
 def _flows(result: Result) -> list[str]:
@@ -118,7 +147,8 @@ def _flows(result: Result) -> list[str]:
 def _flow_row(flow: dict[str, Any]) -> list[str]:
     # A datagram is never sent again: a dash says so better than a zero.
     def of_tcp(name: str) -> str:
-        return f"{flow[name]:,}" if flow["kind"] in ("bulk", "request_response") else "-"
+        known = flow["kind"] in ("bulk", "request_response") and flow[name] is not None
+        return f"{flow[name]:,}" if known else "-"
 
     return [
         flow["name"],
@@ -256,6 +286,10 @@ def _what_was_run(result: Result) -> list[str]:
         "The same plan, seed and version of bentpipe give the same result, to the byte: "
         f"seed {result.manifest['seed']}, version {result.manifest['bentpipe_version']}."
     )
+    if result.engine == "emulate":
+        again = (
+            "Another run in real time gives other figures: hosts and kernel have their own time."
+        )
     return [
         _html.paragraph(again),
         _html.details(scenario_title, _pretty(scenario)),

@@ -100,6 +100,17 @@ class Result:
         return bool(self.manifest["interrupted"])
 
     @property
+    def engine(self) -> str:
+        """What ran it: ``simulate``, or ``emulate`` for a run in real time."""
+        return str(self.manifest.get("engine", "simulate"))
+
+    @property
+    def invalid(self) -> str | None:
+        """Why the figures do not count, if they do not: a run in real time was late."""
+        reason: str | None = self.manifest.get("emulation", {}).get("invalid")
+        return reason
+
+    @property
     def goodput_bps(self) -> npt.NDArray[np.float64]:
         """Goodput of each flow in application bit/s; see `bentpipe.metrics.goodput_bps`."""
         from bentpipe.metrics import goodput_bps

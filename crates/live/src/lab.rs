@@ -72,6 +72,7 @@ pub const fn address(side: Side) -> Ipv4Addr {
 pub struct Lab {
     namespaces: [Arc<Namespace>; 2],
     driver: Mutex<Driver>,
+    clock: Clock,
     stop: Stop,
     kernel: [KernelCounters; 2],
     limits: Limits,
@@ -112,10 +113,12 @@ impl Lab {
         let emulator = Emulator::new(&config.plans, config.seed, options)?;
         let sides = sides_up(&config)?;
         let stop = Stop::new()?;
-        let driver = Driver::new(emulator, sides.devices, Clock::start(), stop.clone());
+        let clock = Clock::start();
+        let driver = Driver::new(emulator, sides.devices, clock, stop.clone());
         Ok(Self {
             namespaces: sides.namespaces,
             driver: Mutex::new(driver),
+            clock,
             stop,
             kernel: sides.kernel,
             limits: config.limits,
@@ -153,6 +156,12 @@ impl Lab {
     /// Ends [`Lab::run`], from any thread.
     pub fn stop(&self) {
         self.stop.stop();
+    }
+
+    /// Now, since the lab was set up.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.clock.now()
     }
 
     /// What was measured, a tenth of a second ago at most while the link runs.

@@ -108,6 +108,11 @@ impl Lab {
         Ok(lab::address(side_named(side)?).to_string())
     }
 
+    /// Now, in ns since the lab was set up.
+    fn now_ns(&self) -> u64 {
+        self.0.now().as_nanos()
+    }
+
     /// What was measured, a tenth of a second ago at most.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         report(py, &self.0.report())

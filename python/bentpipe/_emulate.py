@@ -1,0 +1,287 @@
+"""A scenario in real time: real iperf3, the kernel's TCP, and the link of the simulator."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from bentpipe._emulate_iperf3 import Flow, end_all, programs
+from bentpipe._emulate_kernel import (
+    Kernel,
+    highest,
+    kernel_of,
+    mtu_bytes,
+    refuse,
+    window_warnings,
+)
+from bentpipe.errors import MachineError, UsageError
+from bentpipe.live import IPERF3_PORT, Lab, Side, address, gain_privileges
+from bentpipe.scenario import LARGEST_SEED, Scenario
+
+if TYPE_CHECKING:
+    from bentpipe.results import Result
+
+_STEP_S: Final = 0.02
+# All is over when no packet moved for so long: several timeouts of a sender that has lost the last.
+_QUIET_LEAST_NS: Final = 1_000_000_000
+_QUIET_ROUND_TRIPS: Final = 4
+_NS_PER_S: Final = 1e9
+
+Report = dict[str, Any]
+
+
+@dataclass
+class Course:
+    """How a run went: the lab's clock at its start and its end, and what was seen on the way."""
+
+    started_ns: int = 0
+    ended_ns: int = 0
+    samples: list[Report] = field(default_factory=list)
+    report: Report = field(default_factory=dict)
+    completed: bool = False
+    interrupted: bool = False
+
+
+def prepare(scenario: Scenario) -> None:
+    """Refuse what cannot be run in real time here, and get the privileges for the rest.
+
+    To be called while the process has one thread, unless it runs as root.
+
+    Raises:
+        ScenarioError: the scenario cannot be run in real time.
+        MachineError: the machine lacks something.
+    """
+    plan = scenario.plan()
+    refuse(scenario, plan)
+    programs(plan)
+    kernel_of(plan)
+    gain_privileges()
+
+
+def emulate_partly(
+    scenario: Scenario,
+    *,
+    seed: int | None = None,
+    progress: Callable[[float], None] | None = None,
+    note: Callable[[str], None] | None = None,
+) -> Result:
+    """Run a scenario in real time; after Ctrl-C return what was recorded, marked interrupted.
+
+    To be called after `prepare`. ``note`` is told what the user should know before the run. The
+    verdict on the run is in the manifest.
+
+    Raises:
+        UsageError: the seed is out of range.
+        MachineError: the machine lacks something.
+    """
+    if seed is not None and not 0 <= seed <= LARGEST_SEED:
+        raise UsageError(f"seed: read {seed}; must be 0 to {LARGEST_SEED}")
+    plan = scenario.plan()
+    flows = programs(plan)
+    kernel = kernel_of(plan)
+    warnings = window_warnings(scenario, plan)
+    for warning in warnings:
+        if note is not None:
+            note(warning)
+    started = _now()
+    used_seed = scenario.seed if seed is None else seed
+    course, settings = _run(plan, used_seed, flows, kernel, progress)
+    warnings += [
+        f"{flow.plan['name']}: iperf3 failed: {complaint}"
+        for flow in flows
+        if (complaint := flow.complaint()) is not None
+    ]
+    from bentpipe._emulate_tables import result_of
+
+    measured = course.report
+    about = {
+        "scenario": scenario.to_dict(),
+        "plan": plan,
+        "seed": used_seed,
+        "host": {"python": platform.python_version(), "platform": platform.platform()},
+        "started": started,
+        "ended": _now(),
+        "engine": "emulate",
+        "emulation": {
+            "kernel": os.uname().release,
+            "iperf3": _version_of_iperf3(),
+            "settings": settings,
+            "congestion_controls": {
+                flow.plan["name"]: flow.congestion_control() for flow in flows if flow.is_tcp
+            },
+            "initial_window_segments": kernel.initial_window,
+            "lateness": measured["lateness"],
+            "wait": measured["wait"],
+            "not_taken_packets": measured["not_taken_packets"],
+            "refused_packets": measured["refused_packets"],
+            "invalid": measured["invalid"],
+            "warnings": warnings,
+        },
+    }
+    return result_of(about, flows, course)
+
+
+def _run(
+    plan: dict[str, Any],
+    seed: int,
+    flows: list[Flow],
+    kernel: Kernel,
+    progress: Callable[[float], None] | None,
+) -> tuple[Course, dict[Side, dict[str, str]]]:
+    course = Course()
+    with Lab(
+        plans=[plan],
+        seed=seed,
+        mtu_bytes=mtu_bytes(plan),
+        settings=(kernel.settings, kernel.settings),
+        control_ports=(IPERF3_PORT, IPERF3_PORT + len(flows) - 1),
+    ) as lab:
+        settings = _read_back(lab, kernel)
+        try:
+            if kernel.initial_window is not None:
+                _set_initial_window(lab, kernel.initial_window)
+            for flow in flows:
+                flow.listen(lab)
+            while not lab.report()["ports"]:
+                time.sleep(_STEP_S)
+            course.started_ns = lab.now_ns()
+            course.completed = _watch(lab, plan, flows, course, progress)
+        except KeyboardInterrupt:
+            course.interrupted = True
+        # First the link, so that nothing moves after the end, whatever programs still do.
+        lab.stop()
+        course.report = lab.report()
+        course.ended_ns = course.report["at_ns"]
+        course.started_ns = course.started_ns or course.ended_ns
+        end_all(flows)
+    return course, settings
+
+
+def _watch(
+    lab: Lab,
+    plan: dict[str, Any],
+    flows: list[Flow],
+    course: Course,
+    progress: Callable[[float], None] | None,
+) -> bool:
+    """Start and stop flows in their time until all is over. Whether that was before the end."""
+    stop_ns = plan["stop_ns"]
+    quiet_ns = max(_QUIET_LEAST_NS, _QUIET_ROUND_TRIPS * sum(highest(plan, "delay_ns").values()))
+    sampling = _Sampling(plan["sample_interval_ns"], course)
+    while (now_ns := lab.now_ns() - course.started_ns) < stop_ns:
+        report = lab.report()
+        sampling.take(report)
+        next_ns = stop_ns
+        for flow in flows:
+            next_ns = min(next_ns, _attend(lab, flow, report, now_ns, course.started_ns))
+        if all(flow.state in ("stopped", "over") for flow in flows):
+            last_ns = _last_packet_ns(report) - course.started_ns
+            if all(flow.state == "over" for flow in flows) or now_ns - last_ns > quiet_ns:
+                return True
+        if progress is not None:
+            progress(now_ns / stop_ns)
+        left_s = (min(next_ns, stop_ns) + course.started_ns - lab.now_ns()) / _NS_PER_S
+        time.sleep(max(0.0, min(_STEP_S, left_s)))
+    return False
+
+
+def _attend(lab: Lab, flow: Flow, report: Report, now_ns: int, origin_ns: int) -> int:
+    """Do what is due for a flow; return when something will be, from the start of the run."""
+    if flow.state == "waiting":
+        start_ns = int(flow.plan["start_ns"])
+        if now_ns < start_ns:
+            return start_ns
+        flow.start(lab)
+    flow.look()
+    start_ns = flow_start_ns(flow, report)
+    if flow.state == "running" and flow.duration_ns is not None and start_ns is not None:
+        stop_ns = start_ns - origin_ns + flow.duration_ns
+        if now_ns < stop_ns:
+            return stop_ns
+        flow.stop_sending()
+    return sys.maxsize
+
+
+def flow_start_ns(flow: Flow, report: Report) -> int | None:
+    """Return when the flow's first packet came to the link, on the lab's clock."""
+    sides = report["ports"][flow.port]
+    side = flow.client if flow.is_tcp else flow.sender
+    first_ns: int | None = sides[side]["offered"]["first_ns"]
+    return first_ns
+
+
+def _last_packet_ns(report: Report) -> int:
+    tallies = [
+        carried[place]["last_ns"]
+        for sides in report["ports"].values()
+        for carried in sides.values()
+        for place in ("offered", "delivered")
+    ]
+    return max((last_ns for last_ns in tallies if last_ns is not None), default=0)
+
+
+class _Sampling:
+    """Keeps a report for each sample interval."""
+
+    def __init__(self, interval_ns: int | None, course: Course) -> None:
+        self._interval_ns = interval_ns
+        self._course = course
+        self._due_ns = 0
+
+    def take(self, report: Report) -> None:
+        if self._interval_ns is None:
+            return
+        at_ns = report["at_ns"] - self._course.started_ns
+        if at_ns < self._due_ns:
+            return
+        self._course.samples.append(report)
+        # From the grid, so that late reports do not add up; a tenth early is in time, since
+        # reports come every 100 ms at best.
+        periods = (at_ns + self._interval_ns // 10) // self._interval_ns + 1
+        self._due_ns = periods * self._interval_ns - self._interval_ns // 10
+
+
+def _read_back(lab: Lab, kernel: Kernel) -> dict[Side, dict[str, str]]:
+    sides: tuple[Side, ...] = ("world", "island")
+    return {side: {name: lab.setting(side, name) for name in kernel.settings} for side in sides}
+
+
+def _set_initial_window(lab: Lab, segments: int) -> None:
+    """Give the route between the hosts the first congestion window, as ip-route(8) does.
+
+    Raises:
+        MachineError: there is no such program, or it fails.
+    """
+    program = shutil.which("ip") or shutil.which("ip", path="/usr/sbin:/sbin")
+    if program is None:
+        raise MachineError(
+            "an initial window other than 10 is a property of routes, and there is no ip(8) to "
+            "set it; install iproute2"
+        )
+    sides: tuple[Side, ...] = ("world", "island")
+    for side in sides:
+        own = address(side)
+        network = f"{own.rpartition('.')[0]}.0/24"
+        window = ["initcwnd", str(segments)]
+        route = [network, "dev", "link", "proto", "kernel", "scope", "link", "src", own, *window]
+        process = lab.spawn(side, [program, "route", "change", *route])
+        _, status = os.waitpid(process, 0)
+        if os.waitstatus_to_exitcode(status) != 0:
+            raise MachineError(f"ip route change {' '.join(route)} failed; leave the window at 10")
+
+
+def _version_of_iperf3() -> str:
+    done = subprocess.run(["iperf3", "--version"], capture_output=True, text=True, check=False)
+    return done.stdout.partition("\n")[0].strip()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

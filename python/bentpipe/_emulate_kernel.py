@@ -1,0 +1,257 @@
+"""What a scenario asks of the kernel's TCP: what can be set, what cannot, and what it allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from bentpipe._refusals import scenario_name
+from bentpipe._resolve_traffic import flows_of_entry, tcp_plan
+from bentpipe.errors import MachineError, Problem, ScenarioError
+from bentpipe.scenario import Bulk, Scenario
+
+# Each flow is a client, a server and the two processes that end them.
+MOST_FLOWS: Final = 64
+# iperf3 writes a serial number and a time into each datagram.
+LEAST_PAYLOAD_BYTES: Final = 16
+# What the kernel has one setting for, for all connections of a host.
+_OF_THE_HOST: Final = (
+    "initial_window_segments",
+    "sack",
+    "timestamps",
+    "window_scaling",
+    "send_buffer_bytes",
+    "receive_buffer_bytes",
+    "receive_buffer_initial_bytes",
+    "rack_tlp",
+)
+_OF_THE_FLOW: Final = ("mss_bytes", "congestion_control")
+_KERNEL_NAMES: Final = {"newreno": "reno"}
+# tcp(7): the kernel keeps as much for its own book-keeping as it gives to data, and so does the
+# window that it offers (tcp_adv_win_scale 1); socket(7) doubles what a program asks for.
+_MEMORY_PER_BYTE: Final = 2
+_LARGEST_MEMORY: Final = 2**31 - 1
+_LARGEST_UNSCALED_WINDOW: Final = 65_535
+_AVAILABLE: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+_FIRST_SEND_BUFFER: Final = 16_384
+_DEFAULT_INITIAL_WINDOW: Final = 10
+_IP_BYTES: Final = {"bulk": 40, "constant_rate": 28}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What the kernel is told: settings of both hosts, and the first window of their route.
+
+    ``initial_window`` is None where the kernel's own is meant.
+    """
+
+    settings: dict[str, str]
+    initial_window: int | None
+
+
+def refuse(scenario: Scenario, plan: dict[str, Any]) -> None:
+    """Refuse what cannot be done in real time with the kernel's TCP, everything at once.
+
+    Raises:
+        ScenarioError: naming each field.
+    """
+    found = list(_refused(scenario, plan))
+    if found:
+        raise ScenarioError(
+            *(Problem(source="emulate", field=field, message=text) for field, text in found)
+        )
+
+
+def refuse_beyond(plan: dict[str, Any], ceiling_bps: float) -> None:
+    """Refuse a link that is faster than what this machine was measured to carry.
+
+    Raises:
+        ScenarioError: naming the direction.
+    """
+    problems = [
+        Problem(
+            source="emulate",
+            field=f"link.{name}.rate",
+            message=f"{rate_bps / 1e6:g} Mbit/s is beyond what this machine carries in real time, "
+            f"{ceiling_bps / 1e6:g} Mbit/s; lower it, or simulate",
+        )
+        for name, rate_bps in highest(plan, "rate_bps").items()
+        if rate_bps > ceiling_bps
+    ]
+    if problems:
+        raise ScenarioError(*problems)
+
+
+def highest(plan: dict[str, Any], quantity: str) -> dict[str, int]:
+    """Return the largest value over time of a direction's ``rate_bps`` or ``delay_ns``."""
+    link = plan["link"]
+    found = {}
+    for name, direction in (("forward", link["forward"]), ("return", link["returns"][0])):
+        series = direction[quantity]
+        steps = series.get("steps") or [[0, series["value"]]]
+        found[name] = max(value for _, value in steps)
+    return found
+
+
+def entries(scenario: Scenario) -> list[int]:
+    """Return the entry of ``traffic`` that each flow of the plan came from."""
+    counts = [flows_of_entry(entry, scenario.link.terminals) for entry in scenario.traffic]
+    return [i for i, count in enumerate(counts) for _ in range(count)]
+
+
+def _refused(scenario: Scenario, plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    link = plan["link"]
+    if len(link["returns"]) > 1:
+        yield "link.terminals", f"read {len(link['returns'])}; in real time there is one"
+    for name, direction in (("forward", link["forward"]), ("return", link["returns"][0])):
+        if direction["queue"]["discipline"] == "strict_priority":
+            yield f"link.{name}.queue", "strict_priority needs classes, which packets do not carry"
+    if plan["packet_events"]:
+        yield "packet_events", "are not recorded in real time; leave them out"
+    if len(plan["flows"]) > MOST_FLOWS:
+        yield "traffic", f"has {len(plan['flows'])} flows; in real time at most {MOST_FLOWS}"
+    told = set()
+    kernel = tcp_plan(Bulk(direction="forward", size="1 B"), ())
+    first: dict[str, Any] | None = None
+    for entry, flow in zip(entries(scenario), plan["flows"], strict=True):
+        if entry in told:
+            continue
+        told.add(entry)
+        workload, path = flow["workload"], f"traffic.{entry}"
+        if workload["kind"] == "bulk":
+            first = first or workload["sender"]
+            for field, text in _refused_tcp(workload["sender"], kernel, first):
+                yield f"{path}.tcp.{field}", text
+        elif workload["kind"] != "constant_rate":
+            kind = scenario.traffic[entry].kind
+            yield f"{path}.kind", f'read "{kind}"; in real time: bulk, constant_rate'
+        elif workload["payload_bytes"] < LEAST_PAYLOAD_BYTES:
+            read = workload["payload_bytes"]
+            text = f"read {read} B; iperf3 sends datagrams of at least {LEAST_PAYLOAD_BYTES} B"
+            yield f"{path}.payload", text
+
+
+def _refused_tcp(
+    tcp: dict[str, Any], kernel: dict[str, Any], first: dict[str, Any]
+) -> Iterator[tuple[str, str]]:
+    for field, value in tcp.items():
+        name = scenario_name(field)
+        if field in _OF_THE_FLOW:
+            continue
+        if field not in _OF_THE_HOST:
+            if value != kernel[field]:
+                yield (
+                    name,
+                    f"is {_said(value)}; the kernel's is {_said(kernel[field])} and cannot be set",
+                )
+        elif value != first[field]:
+            yield (
+                name,
+                f"is {_said(value)}; the kernel has one for all flows, {_said(first[field])}",
+            )
+        elif field.endswith("buffer_bytes") and value * _MEMORY_PER_BYTE > _LARGEST_MEMORY:
+            most = _LARGEST_MEMORY // _MEMORY_PER_BYTE
+            yield name, f"is {value} B; the kernel's largest is {most} B"
+
+
+def _said(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def kernel_of(plan: dict[str, Any]) -> Kernel:
+    """Return what to tell the kernel so that its TCP is that of the plan.
+
+    Raises:
+        MachineError: the kernel has not the congestion control.
+    """
+    settings = {}
+    if Path("/proc/sys/net/ipv6").exists():
+        # Neighbours that look for each other would be packets on the link that nobody sent.
+        settings["net.ipv6.conf.default.disable_ipv6"] = "1"
+    tcps = [flow["workload"]["sender"] for flow in plan["flows"] if _is_tcp(flow)]
+    if not tcps:
+        return Kernel(settings, None)
+    tcp = tcps[0]
+    available = available_congestion_controls()
+    for name in sorted({congestion_control(each) for each in tcps} - set(available)):
+        raise MachineError(
+            f"the kernel has no congestion control {name} (it has {', '.join(available)}); "
+            f"load it as root: modprobe tcp_{name}"
+        )
+    send = tcp["send_buffer_bytes"] * _MEMORY_PER_BYTE
+    receive = tcp["receive_buffer_bytes"] * _MEMORY_PER_BYTE
+    receive_first = tcp["receive_buffer_initial_bytes"] * _MEMORY_PER_BYTE
+    # The congestion control is each socket's own: only the machine's first namespace may make one
+    # the default that is not open to everybody.
+    of_tcp = {
+        "sack": int(tcp["sack"]),
+        "timestamps": int(tcp["timestamps"]),
+        "window_scaling": int(tcp["window_scaling"]),
+        "recovery": int(tcp["rack_tlp"]),
+        # 3: tail loss probes, with RACK's timer to tell reordering from loss.
+        "early_retrans": 3 if tcp["rack_tlp"] else 0,
+        "adv_win_scale": 1,
+        "moderate_rcvbuf": 1,
+        "rmem": f"{min(4_096, receive)} {receive_first} {receive}",
+        "wmem": f"{min(4_096, send)} {min(_FIRST_SEND_BUFFER, send)} {send}",
+        # Else a connection would begin with what an earlier one learnt.
+        "no_metrics_save": 1,
+    }
+    settings |= {f"net.ipv4.tcp_{name}": str(value) for name, value in of_tcp.items()}
+    window = tcp["initial_window_segments"]
+    return Kernel(settings, None if window == _DEFAULT_INITIAL_WINDOW else window)
+
+
+def _is_tcp(flow: dict[str, Any]) -> bool:
+    return bool(flow["workload"]["kind"] == "bulk")
+
+
+def congestion_control(tcp: dict[str, Any]) -> str:
+    """Return the kernel's name of a plan's congestion control."""
+    name: str = tcp["congestion_control"]
+    return _KERNEL_NAMES.get(name, name)
+
+
+def available_congestion_controls() -> list[str]:
+    """Return the congestion controls that the running kernel offers."""
+    try:
+        return _AVAILABLE.read_text().split()
+    except OSError as error:
+        raise MachineError(f"{_AVAILABLE}: cannot be read: {error.strerror}; mount /proc") from None
+
+
+def mtu_bytes(plan: dict[str, Any]) -> int:
+    """Return the size of the largest IP packet of the plan's flows, at least a common one."""
+    sizes = [
+        flow["workload"]["sender"]["mss_bytes"] + _IP_BYTES["bulk"]
+        if _is_tcp(flow)
+        else flow["workload"]["payload_bytes"] + _IP_BYTES["constant_rate"]
+        for flow in plan["flows"]
+    ]
+    return max(1_500, *sizes)
+
+
+def window_warnings(scenario: Scenario, plan: dict[str, Any]) -> list[str]:
+    """Return a line for each entry of ``traffic`` whose windows cannot fill the link."""
+    rates, delays = highest(plan, "rate_bps"), highest(plan, "delay_ns")
+    lines = {}
+    for entry, flow in zip(entries(scenario), plan["flows"], strict=True):
+        if not _is_tcp(flow):
+            continue
+        tcp = flow["workload"]["sender"]
+        windows = {
+            "receive_buffer": tcp["receive_buffer_bytes"],
+            "send_buffer": tcp["send_buffer_bytes"],
+        }
+        if not tcp["window_scaling"]:
+            windows["window_scaling: false"] = _LARGEST_UNSCALED_WINDOW
+        field, window = min(windows.items(), key=lambda item: item[1])
+        product = rates[flow["direction"]] * sum(delays.values()) // (8 * 10**9)
+        if window < product:
+            lines[entry] = (
+                f"traffic.{entry}: the largest window is {window:,} B ({field}), below rate x RTT, "
+                f"{product:,} B: one flow cannot fill the link"
+            )
+    return list(lines.values())

@@ -1,0 +1,251 @@
+"""The tables of a run in real time: those of the simulator, with nulls where nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from bentpipe import _core
+from bentpipe._emulate import Course, Report, flow_start_ns
+from bentpipe._emulate_iperf3 import Flow
+from bentpipe._tables import DROP_CAUSES, TABLES
+from bentpipe.results import RESULT_FORMAT_VERSION, Result
+
+_TYPES: Final = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}
+_DIRECTIONS: Final = ("forward", "return")
+_BITS_PER_BYTE: Final = 8
+_NS_PER_US: Final = 1_000
+_NS_PER_S: Final = 1e9
+
+
+def result_of(about: dict[str, Any], flows: list[Flow], course: Course) -> Result:
+    """Return the result of a run from what the link and the programs say."""
+    directions = course.report["directions"]
+    manifest = {
+        **about,
+        "format_version": RESULT_FORMAT_VERSION,
+        "bentpipe_version": _core.version(),
+        "names": {**_core.names(), "directions": list(_DIRECTIONS), "places": list(directions)},
+        "completed": course.completed,
+        "interrupted": course.interrupted,
+        "end_ns": course.ended_ns - course.started_ns,
+        "packet_hops": sum(direction["sent_packets"] for direction in directions.values()),
+        "engine_calls": None,
+    }
+    rows: dict[str, Iterable[Mapping[str, Any]]] = {
+        "flows": [_flow(flow, course) for flow in flows],
+        "directions": [
+            _direction(number, directions[name]) for number, name in enumerate(_DIRECTIONS)
+        ],
+        "flow_samples": [
+            row for flow in flows if course.samples for row in _flow_samples(flow, course)
+        ],
+        "direction_samples": [
+            _direction_sample(report["at_ns"] - course.started_ns, number, report, name)
+            for report in course.samples
+            for number, name in enumerate(_DIRECTIONS)
+        ],
+        "processors": [],
+        "exchanges": [],
+    }
+    return Result(manifest, {name: _table(name, rows[name]) for name in TABLES if name in rows})
+
+
+def _table(name: str, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
+    """Return rows as a table with the documented columns; what a row does not say is null."""
+    rows = list(rows)
+    return pl.DataFrame(
+        {
+            column.name: pl.Series(
+                column.name, [row.get(column.name) for row in rows], dtype=_TYPES[column.dtype]
+            )
+            for column in TABLES[name].columns
+        }
+    )
+
+
+# --- flows --------------------------------------------------------------------------------------
+
+
+def _flow(flow: Flow, course: Course) -> dict[str, Any]:
+    there, back = _carried(flow, course.report)
+    sent, came = there["offered"], there["delivered"]
+    start_ns = flow_start_ns(flow, course.report)
+
+    def from_start(at_ns: int | None) -> int | None:
+        return None if at_ns is None else max(0, at_ns - course.started_ns)
+
+    row = {
+        "flow": flow.index,
+        "terminal": 0,
+        "start_ns": flow.plan["start_ns"] if start_ns is None else from_start(start_ns),
+        "sent_segments": sent["segments"],
+        "received_segments": came["segments"],
+        "first_delivery_ns": from_start(came["first_payload_ns"]),
+        "last_delivery_ns": from_start(came["last_payload_ns"]),
+        "one_way_delay_ns_mean": _mean(there["delay_sum_ns"], came["segments"]),
+        "one_way_delay_ns_max": there["delay_max_ns"] if came["segments"] else None,
+        "exchanges": 0,
+    }
+    if not flow.is_tcp:
+        row |= {
+            "sent_bytes": sent["payload_bytes"],
+            "delivered_bytes": _bytes(flow.said("receiver"), "sum_received"),
+            "retransmitted_segments": 0,
+            "timeouts": 0,
+            "fast_recoveries": 0,
+            "tail_loss_probes": 0,
+            "acks_sent": 0,
+            "acked_bytes": 0,
+        }
+        if flow.state == "stopped":
+            row["finished_ns"] = from_start(sent["last_payload_ns"])
+        return row
+    row["acks_sent"] = back["offered"]["packets"] - back["offered"]["segments"]
+    row["last_ack_ns"] = from_start(back["delivered"]["last_ns"])
+    client_is_sender = flow.client == flow.sender
+    hello_ns = (
+        sent["first_payload_ns"] if client_is_sender else back["delivered"]["first_payload_ns"]
+    )
+    row["established_ns"] = from_start(hello_ns)
+    return row | _tcp(flow, course, row)
+
+
+def _tcp(flow: Flow, course: Course, row: dict[str, Any]) -> dict[str, Any]:
+    """Return what the kernel and iperf3 know of a TCP flow."""
+    sender, receiver = flow.said("sender"), flow.said("receiver")
+    written = _bytes(sender, "sum_sent")
+    delivered = _bytes(receiver, "sum_received")
+    found: dict[str, Any] = {}
+    if flow.size_bytes is not None:
+        # The sender goes on until it is told that the receiver has all.
+        delivered = min(delivered, flow.size_bytes)
+        written = min(written, flow.size_bytes)
+        if delivered == flow.size_bytes and receiver is not None:
+            found["finished_ns"] = found["last_delivery_ns"] = _end_ns(flow, receiver, course)
+    elif flow.state == "stopped" and 0 < written == delivered:
+        found["finished_ns"] = row["last_ack_ns"]
+    found |= {"sent_bytes": written, "delivered_bytes": delivered}
+    if sender is not None:
+        (stream,) = sender["end"]["streams"][:1] or [{}]
+        kernel = stream.get("sender", {})
+        found["retransmitted_segments"] = kernel.get("retransmits")
+        if kernel.get("max_rtt"):
+            found["rtt_ns_min"] = kernel["min_rtt"] * _NS_PER_US
+            found["rtt_ns_mean"] = float(kernel["mean_rtt"] * _NS_PER_US)
+    return found
+
+
+def _carried(flow: Flow, report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what went with the data, and what came back."""
+    sides = report["ports"][flow.port]
+    return sides[flow.sender], sides[flow.receiver]
+
+
+def _mean(total: int, count: int) -> float | None:
+    return total / count if count else None
+
+
+def _bytes(said: dict[str, Any] | None, total: str) -> int:
+    return 0 if said is None else int(said["end"].get(total, {}).get("bytes", 0))
+
+
+def _data_start_ns(flow: Flow, report: Report) -> int | None:
+    """Return when iperf3 began: when the server had read whose stream it is."""
+    hello = report["ports"][flow.port][flow.client]["delivered"]
+    at_ns: int | None = hello["first_payload_ns"]
+    return at_ns
+
+
+def _end_ns(flow: Flow, said: dict[str, Any], course: Course) -> int | None:
+    start_ns = _data_start_ns(flow, course.report)
+    if start_ns is None:
+        return None
+    elapsed_ns = round(said["end"]["sum_received"]["end"] * _NS_PER_S)
+    return start_ns - course.started_ns + elapsed_ns
+
+
+def _flow_samples(flow: Flow, course: Course) -> list[dict[str, Any]]:
+    sender, receiver = flow.said("sender"), flow.said("receiver")
+    start_ns = _data_start_ns(flow, course.report)
+    if not flow.is_tcp or sender is None or start_ns is None:
+        return []
+    times_s, delivered = _progress(receiver)
+    begun_ns = start_ns - course.started_ns
+    rows = []
+    for interval in sender["intervals"]:
+        end_s = interval["sum"]["end"]
+        at_ns = begun_ns + round(end_s * _NS_PER_S)
+        if at_ns > course.ended_ns - course.started_ns or not interval["streams"]:
+            break
+        (stream,) = interval["streams"][:1]
+        rows.append(
+            {
+                "time_ns": at_ns,
+                "flow": flow.index,
+                "cwnd_bytes": stream["snd_cwnd"],
+                "srtt_ns": stream["rtt"] * _NS_PER_US or None,
+                "delivered_bytes": int(np.interp(end_s, times_s, delivered)),
+            }
+        )
+    return rows
+
+
+def _progress(receiver: dict[str, Any] | None) -> tuple[list[float], list[int]]:
+    """Return moments since the start of the data, in s, and the bytes received until then."""
+    times_s, delivered = [0.0], [0]
+    for interval in [] if receiver is None else receiver["intervals"]:
+        times_s.append(interval["sum"]["end"])
+        delivered.append(delivered[-1] + interval["sum"]["bytes"])
+    return times_s, delivered
+
+
+# --- directions ---------------------------------------------------------------------------------
+
+
+def _direction(number: int, counters: dict[str, Any]) -> dict[str, Any]:
+    packets, sizes = counters["dropped_packets"], counters["dropped_bytes"]
+    # What the channel lost was sent before.
+    lost = packets.get("bit_error", 0)
+    held_packets = (
+        counters["queue_packets"]
+        + bool(counters["sending_bytes"])
+        + counters["sent_packets"]
+        - counters["delivered_packets"]
+        - lost
+    )
+    held_bytes = counters["queue_bytes"] + counters["sending_bytes"] + counters["in_flight_bytes"]
+    return {
+        "direction": number,
+        "received_packets": counters["delivered_packets"] + sum(packets.values()) + held_packets,
+        "received_bytes": counters["delivered_bytes"] + sum(sizes.values()) + held_bytes,
+        "sent_packets": counters["sent_packets"],
+        "sent_bytes": counters["sent_bits"] // _BITS_PER_BYTE,
+        "delivered_packets": counters["delivered_packets"],
+        "delivered_bytes": counters["delivered_bytes"],
+        **{f"dropped_packets_{cause}": packets.get(cause, 0) for cause in DROP_CAUSES},
+        **{f"dropped_bytes_{cause}": sizes.get(cause, 0) for cause in DROP_CAUSES},
+        "held_packets": held_packets,
+        "held_bytes": held_bytes,
+        "busy_ns": counters["busy_ns"],
+        "queue_bytes_max": counters["queue_bytes_max"],
+    }
+
+
+def _direction_sample(time_ns: int, number: int, report: Report, name: str) -> dict[str, Any]:
+    counters = report["directions"][name]
+    dropped = counters["dropped_packets"]
+    return {
+        "time_ns": time_ns,
+        "direction": number,
+        "queue_bytes": counters["queue_bytes"],
+        "queue_packets": counters["queue_packets"],
+        "in_flight_bytes": counters["in_flight_bytes"],
+        "sent_bytes": counters["sent_bits"] // _BITS_PER_BYTE,
+        "sent_packets": counters["sent_packets"],
+        "delivered_bytes": counters["delivered_bytes"],
+        **{f"dropped_packets_{cause}": dropped.get(cause, 0) for cause in DROP_CAUSES},
+    }
