@@ -159,7 +159,7 @@ def _run(
         # First the link, so that nothing moves after the end, whatever programs still do.
         lab.stop()
         course.report = lab.report()
-        course.ended_ns = course.report["at_ns"]
+        course.ended_ns = course.ended_ns or course.report["at_ns"]
         course.started_ns = course.started_ns or course.ended_ns
         end_all(flows)
     return course, settings
@@ -173,7 +173,7 @@ def _watch(
     progress: Callable[[float], None] | None,
 ) -> bool:
     """Start and stop flows in their time until all is over. Whether that was before the end."""
-    stop_ns = plan["stop_ns"]
+    stop_ns: int = plan["stop_ns"]
     quiet_ns = max(_QUIET_LEAST_NS, _QUIET_ROUND_TRIPS * sum(highest(plan, "delay_ns").values()))
     sampling = _Sampling(plan["sample_interval_ns"], course)
     while (now_ns := lab.now_ns() - course.started_ns) < stop_ns:
@@ -183,8 +183,11 @@ def _watch(
         for flow in flows:
             next_ns = min(next_ns, _attend(lab, flow, report, now_ns, course.started_ns))
         if all(flow.state in ("stopped", "over") for flow in flows):
-            last_ns = _last_packet_ns(report) - course.started_ns
-            if all(flow.state == "over" for flow in flows) or now_ns - last_ns > quiet_ns:
+            last_ns = _last_packet_ns(report)
+            if all(flow.state == "over" for flow in flows):
+                return True
+            if course.started_ns + now_ns - last_ns > quiet_ns:
+                course.ended_ns = last_ns
                 return True
         if progress is not None:
             progress(now_ns / stop_ns)
@@ -196,9 +199,9 @@ def _watch(
 def _attend(lab: Lab, flow: Flow, report: Report, now_ns: int, origin_ns: int) -> int:
     """Do what is due for a flow; return when something will be, from the start of the run."""
     if flow.state == "waiting":
-        start_ns = int(flow.plan["start_ns"])
-        if now_ns < start_ns:
-            return start_ns
+        planned_ns = int(flow.plan["start_ns"])
+        if now_ns < planned_ns:
+            return planned_ns
         flow.start(lab)
     flow.look()
     start_ns = flow_start_ns(flow, report)
@@ -219,7 +222,7 @@ def flow_start_ns(flow: Flow, report: Report) -> int | None:
 
 
 def _last_packet_ns(report: Report) -> int:
-    tallies = [
+    tallies: list[int | None] = [
         carried[place]["last_ns"]
         for sides in report["ports"].values()
         for carried in sides.values()

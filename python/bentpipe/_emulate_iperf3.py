@@ -15,6 +15,7 @@ import shutil
 import signal
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Literal
@@ -49,6 +50,7 @@ class Flow:
     mtu_bytes: int
     state: State = "waiting"
     _processes: dict[str, int] = field(default_factory=dict)
+    _programs: dict[str, list[int]] = field(default_factory=dict)
     _codes: dict[str, int] = field(default_factory=dict)
     _outputs: dict[str, IO[bytes]] = field(default_factory=dict)
 
@@ -82,13 +84,18 @@ class Flow:
     def size_bytes(self) -> int | None:
         """How much it transfers, if it is a transfer of some size."""
         amount = self.workload.get("amount", {})
-        return amount["value"] if amount.get("unit") == "bytes" else None
+        return int(amount["value"]) if amount.get("unit") == "bytes" else None
 
     @property
     def duration_ns(self) -> int | None:
-        """How long it sends, if it is not a transfer of some size."""
+        """How long it sends, if it is not a transfer of some size.
+
+        The datagram that would be due at the end is not one of them.
+        """
         if not self.is_tcp:
-            return int(self.workload["duration_ns"])
+            workload = self.workload
+            gap_ns = int(workload["payload_bytes"] * 8 * 10**9 // workload["rate_bps"])
+            return int(workload["duration_ns"]) - gap_ns // 2
         amount = self.workload["amount"]
         return None if amount["unit"] == "bytes" else int(amount["value"])
 
@@ -141,6 +148,7 @@ class Flow:
         self._outputs[which] = output
         command = [self.iperf3, *arguments]
         self._processes[which] = lab.spawn(side, command, output=output.fileno())
+        self._programs[which] = _children(self._processes[which])
 
     def look(self) -> None:
         """Notice whether its client has ended by itself."""
@@ -189,7 +197,8 @@ class Flow:
     def congestion_control(self) -> str | None:
         """Return the congestion control that the kernel says it used at the sender."""
         report = self.said("sender")
-        return None if report is None else report["end"].get("sender_tcp_congestion")
+        name: str | None = None if report is None else report["end"].get("sender_tcp_congestion")
+        return name
 
     def complaint(self) -> str | None:
         """Return why the client failed, if it did so by itself."""
@@ -216,7 +225,7 @@ class Flow:
         """Send a signal that the first process of the program's namespace cannot pass on."""
         if self._has_ended(which):
             return
-        for program in _children(self._processes[which]):
+        for program in self._programs[which]:
             _kill(program, number)
 
 
@@ -260,7 +269,5 @@ def _children(process: int) -> list[int]:
 
 
 def _kill(process: int, number: signal.Signals) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(process, number)
-    except ProcessLookupError:
-        pass

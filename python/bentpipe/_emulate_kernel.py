@@ -10,7 +10,8 @@ from typing import Any, Final
 from bentpipe._refusals import scenario_name
 from bentpipe._resolve_traffic import flows_of_entry, tcp_plan
 from bentpipe.errors import MachineError, Problem, ScenarioError
-from bentpipe.scenario import Bulk, Scenario
+from bentpipe.scenario import Bulk, Scenario, Tcp
+from bentpipe.units import format_duration, format_size
 
 # Each flow is a client, a server and the two processes that end them.
 MOST_FLOWS: Final = 64
@@ -112,17 +113,17 @@ def _refused(scenario: Scenario, plan: dict[str, Any]) -> Iterator[tuple[str, st
         yield "packet_events", "are not recorded in real time; leave them out"
     if len(plan["flows"]) > MOST_FLOWS:
         yield "traffic", f"has {len(plan['flows'])} flows; in real time at most {MOST_FLOWS}"
-    told = set()
-    kernel = tcp_plan(Bulk(direction="forward", size="1 B"), ())
-    first: dict[str, Any] | None = None
-    for entry, flow in zip(entries(scenario), plan["flows"], strict=True):
-        if entry in told:
-            continue
-        told.add(entry)
-        workload, path = flow["workload"], f"traffic.{entry}"
+    yield from _refused_flows(scenario, plan)
+
+
+def _refused_flows(scenario: Scenario, plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    # The flows of an entry are alike.
+    workloads = dict(zip(reversed(entries(scenario)), reversed(plan["flows"]), strict=True))
+    tcps = [flow["workload"]["sender"] for flow in plan["flows"] if _is_tcp(flow)]
+    for entry in sorted(workloads):
+        workload, path = workloads[entry]["workload"], f"traffic.{entry}"
         if workload["kind"] == "bulk":
-            first = first or workload["sender"]
-            for field, text in _refused_tcp(workload["sender"], kernel, first):
+            for field, text in _refused_tcp(workload["sender"], tcps[0]):
                 yield f"{path}.tcp.{field}", text
         elif workload["kind"] != "constant_rate":
             kind = scenario.traffic[entry].kind
@@ -133,31 +134,30 @@ def _refused(scenario: Scenario, plan: dict[str, Any]) -> Iterator[tuple[str, st
             yield f"{path}.payload", text
 
 
-def _refused_tcp(
-    tcp: dict[str, Any], kernel: dict[str, Any], first: dict[str, Any]
-) -> Iterator[tuple[str, str]]:
+def _refused_tcp(tcp: dict[str, Any], first: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    kernel = tcp_plan(Bulk(direction="forward", size="1 B"), ())
     for field, value in tcp.items():
-        name = scenario_name(field)
+        name = field if field in Tcp.model_fields else scenario_name(field)
         if field in _OF_THE_FLOW:
             continue
         if field not in _OF_THE_HOST:
             if value != kernel[field]:
-                yield (
-                    name,
-                    f"is {_said(value)}; the kernel's is {_said(kernel[field])} and cannot be set",
-                )
+                text = f"the kernel's is {_said(field, kernel[field])} and cannot be set"
+                yield name, f"is {_said(field, value)}; {text}"
         elif value != first[field]:
-            yield (
-                name,
-                f"is {_said(value)}; the kernel has one for all flows, {_said(first[field])}",
-            )
+            text = f"the kernel has one for all flows, {_said(field, first[field])}"
+            yield name, f"is {_said(field, value)}; {text}"
         elif field.endswith("buffer_bytes") and value * _MEMORY_PER_BYTE > _LARGEST_MEMORY:
-            most = _LARGEST_MEMORY // _MEMORY_PER_BYTE
-            yield name, f"is {value} B; the kernel's largest is {most} B"
+            most = format_size(_LARGEST_MEMORY // _MEMORY_PER_BYTE)
+            yield name, f"is {format_size(value)}; the kernel's largest is {most}"
 
 
-def _said(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _said(field: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if field.endswith("_ns"):
+        return format_duration(value)
+    return format_size(value) if field.endswith("_bytes") else str(value)
 
 
 def kernel_of(plan: dict[str, Any]) -> Kernel:
@@ -224,7 +224,7 @@ def available_congestion_controls() -> list[str]:
 
 def mtu_bytes(plan: dict[str, Any]) -> int:
     """Return the size of the largest IP packet of the plan's flows, at least a common one."""
-    sizes = [
+    sizes: list[int] = [
         flow["workload"]["sender"]["mss_bytes"] + _IP_BYTES["bulk"]
         if _is_tcp(flow)
         else flow["workload"]["payload_bytes"] + _IP_BYTES["constant_rate"]

@@ -46,6 +46,7 @@ def result_of(about: dict[str, Any], flows: list[Flow], course: Course) -> Resul
         "direction_samples": [
             _direction_sample(report["at_ns"] - course.started_ns, number, report, name)
             for report in course.samples
+            if report["at_ns"] <= course.ended_ns
             for number, name in enumerate(_DIRECTIONS)
         ],
         "processors": [],
@@ -165,7 +166,7 @@ def _end_ns(flow: Flow, said: dict[str, Any], course: Course) -> int | None:
     if start_ns is None:
         return None
     elapsed_ns = round(said["end"]["sum_received"]["end"] * _NS_PER_S)
-    return start_ns - course.started_ns + elapsed_ns
+    return int(start_ns - course.started_ns + elapsed_ns)
 
 
 def _flow_samples(flow: Flow, course: Course) -> list[dict[str, Any]]:

@@ -159,8 +159,9 @@ class Lab:
         """Return what was measured, a tenth of a second ago at most.
 
         Keys: ``at_ns``, ``directions`` (counters by name), ``ports`` (what conversations with
-        the ``control_ports`` carried, by port and the side that sent it), ``lateness`` and ``wait`` (distributions
-        in ns), ``not_taken_packets``, ``refused_packets``, ``invalid`` (why, or None).
+        the ``control_ports`` carried, by port and the side that sent it), ``lateness`` and ``wait``
+        (distributions in ns), ``not_taken_packets``, ``refused_packets``, ``invalid`` (why, or
+        None).
         """
         if self._failure:
             raise MachineError(str(self._failure[0]))

@@ -102,8 +102,8 @@ def _real_time(result: Result) -> list[str]:
         return []
     about = result.manifest["emulation"]
     text = (
-        f"Run in real time by {about['iperf3']} with the TCP of Linux {about['kernel']}: figures of "
-        "timeouts, acknowledged bytes and data in flight are not known."
+        f"Run in real time by {about['iperf3']} with the TCP of Linux {about['kernel']}: timeouts, "
+        "acknowledged bytes and data in flight are not known."
     )
     rows = [
         [
