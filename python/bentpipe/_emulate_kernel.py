@@ -147,9 +147,6 @@ def _refused_tcp(tcp: dict[str, Any], first: dict[str, Any]) -> Iterator[tuple[s
         elif value != first[field]:
             text = f"the kernel has one for all flows, {_said(field, first[field])}"
             yield name, f"is {_said(field, value)}; {text}"
-        elif field.endswith("buffer_bytes") and value * _MEMORY_PER_BYTE > _LARGEST_MEMORY:
-            most = format_size(_LARGEST_MEMORY // _MEMORY_PER_BYTE)
-            yield name, f"is {format_size(value)}; the kernel's largest is {most}"
 
 
 def _said(field: str, value: Any) -> str:
@@ -180,9 +177,10 @@ def kernel_of(plan: dict[str, Any]) -> Kernel:
             f"the kernel has no congestion control {name} (it has {', '.join(available)}); "
             f"load it as root: modprobe tcp_{name}"
         )
-    send = tcp["send_buffer_bytes"] * _MEMORY_PER_BYTE
-    receive = tcp["receive_buffer_bytes"] * _MEMORY_PER_BYTE
-    receive_first = tcp["receive_buffer_initial_bytes"] * _MEMORY_PER_BYTE
+    send, receive, receive_first = (
+        min(tcp[f"{buffer}_bytes"] * _MEMORY_PER_BYTE, _LARGEST_MEMORY)
+        for buffer in ("send_buffer", "receive_buffer", "receive_buffer_initial")
+    )
     # The congestion control is each socket's own: only the machine's first namespace may make one
     # the default that is not open to everybody.
     of_tcp = {

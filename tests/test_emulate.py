@@ -1,0 +1,355 @@
+"""Scenarios in real time: against the simulator, against arithmetic, and what is refused.
+
+Figures of runs that were late do not count, so they are not compared: the machine was busy.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, SMALL, Program
+
+from bentpipe import Result, _emulate, _emulate_kernel, simulate
+from bentpipe._emulate_kernel import refuse_beyond
+from bentpipe._tables import DROP_CAUSES, TABLES
+from bentpipe.errors import ScenarioError
+from bentpipe.plots import goodput, windows
+from bentpipe.scenario import from_dict
+
+GEO = ROOT / "scenarios" / "geo-bulk.yaml"
+BENTPIPE = [sys.executable, "-m", "bentpipe"]
+EXIT_MACHINE = 3
+EXIT_INVALID = 4
+
+LINK = {
+    "forward": {"rate": "20 Mbit/s", "delay": "13 ms", "queue": {"limit": "1 bdp"}},
+    "return": {"rate": "4 Mbit/s", "delay": "13 ms", "queue": {"limit": "1 bdp"}},
+}
+
+
+def scenario(*flows: dict[str, Any], duration: str, **link: Any) -> dict[str, Any]:
+    """A link like that of a satellite in low orbit, and flows on it."""
+    return {"link": LINK | link, "traffic": list(flows), "duration": duration}
+
+
+@pytest.fixture(scope="module")
+def namespaces() -> None:
+    """Skip where nothing can be run in real time."""
+    if shutil.which("iperf3") is None:
+        pytest.skip("iperf3 is not installed")
+    command = [*BENTPIPE, "exec", "--link", "leo", "--quiet", "--", "true"]
+    tried = subprocess.run(command, capture_output=True, text=True, check=False)
+    if tried.returncode == EXIT_MACHINE:
+        pytest.skip(f"no namespaces here: {tried.stderr.strip()}")
+    assert tried.returncode == 0, tried.stderr
+
+
+class Emulated:
+    """A run in a process of its own: exit code, messages and result."""
+
+    def __init__(self, data: dict[str, Any], folder: Path) -> None:
+        file, out = folder / "scenario.json", folder / "result"
+        file.write_text(json.dumps(data))
+        command = [*BENTPIPE, "run", "--engine", "emulate", str(file), "--out", str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+        assert self.code in (0, EXIT_INVALID), self.err
+        self.folder = out
+        self.result = Result.load(out)
+
+
+def emulated(data: dict[str, Any], folder: Path, *, valid: bool = True) -> Emulated:
+    """Run once, and if the link was late once more; skip what needs a valid run after that."""
+    run = Emulated(data, folder)
+    if valid and run.code == EXIT_INVALID:
+        run = Emulated(data, folder)
+    if valid and run.code == EXIT_INVALID:
+        pytest.skip(f"this machine is busy now: {run.result.invalid}")
+    return run
+
+
+# --- against the simulator ----------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_a_bulk_flow_is_as_fast_as_in_the_simulator(tmp_path: Path) -> None:
+    """Given 3 s of CUBIC at 20 Mbit/s, expect at least 85 % of what 1,448 of 1,500 bytes leave.
+
+    The simulator's goodput and delays are within a tenth. Packets are conserved, and report and
+    figures are drawn.
+    """
+    bulk = {"kind": "bulk", "direction": "forward", "duration": "3 s"}
+    data = scenario(bulk, duration="3500 ms")
+    run = emulated(data, tmp_path)
+    (flow,), (expected,) = run.result.flows.to_dicts(), simulate(data).flows.to_dicts()
+    assert flow["goodput_bps"] >= 0.85 * 20e6 * 1_448 / 1_500
+    assert flow["goodput_bps"] == pytest.approx(expected["goodput_bps"], rel=0.1)
+    name = "one_way_delay_ns_mean"
+    assert flow[name] == pytest.approx(expected[name], rel=0.1)
+    # No round trip is shorter than twice the delay and a packet each way: 26 ms and 0.7 ms.
+    assert flow["rtt_ns_min"] > 26e6
+    assert 13e6 <= flow["established_ns"] - flow["start_ns"] <= 60e6
+    assert run.result.manifest["emulation"]["congestion_controls"] == {"bulk-1": "cubic"}
+    for row in run.result.directions.to_dicts():
+        for unit in ("packets", "bytes"):
+            dropped = sum(row[f"dropped_{unit}_{cause}"] for cause in DROP_CAUSES)
+            left = row[f"delivered_{unit}"] + dropped + row[f"held_{unit}"]
+            assert row[f"received_{unit}"] == left
+    for name in set(TABLES) - {"events"}:
+        columns = [column.name for column in TABLES[name].columns]
+        assert run.result.tables[name].columns == columns
+    assert len(run.result.flow_samples) > 20
+    assert len(run.result.direction_samples) > 40
+    assert windows(run.result).axes
+    assert goodput(run.result).axes
+    assert "Run in real time" in (run.folder / "report.html").read_text()
+    assert "In real time, Linux" in run.out
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_kernel_settings_windows_and_sizes(tmp_path: Path) -> None:
+    """Given 100 kB through a window of 30 kB, expect all of it, the settings, and a warning.
+
+    The socket buffers are twice the windows (tcp(7)); rate x RTT is 20 Mbit/s x 26 ms = 65,000 B.
+    At 30 kB a round trip the transfer takes at least three of them.
+    """
+    tcp = {"sack": False, "timestamps": False, "receive_buffer": "30 kB", "initial_window": 4}
+    bulk = {"kind": "bulk", "direction": "forward", "size": "100 kB", "tcp": tcp}
+    run = emulated(scenario(bulk, duration="4 s"), tmp_path, valid=False)
+    about = run.result.manifest["emulation"]
+    for side in ("world", "island"):
+        settings = about["settings"][side]
+        assert settings["net.ipv4.tcp_rmem"] == "4096 60000 60000"
+        assert (settings["net.ipv4.tcp_sack"], settings["net.ipv4.tcp_timestamps"]) == ("0", "0")
+        assert settings["net.ipv4.tcp_no_metrics_save"] == "1"
+    assert about["initial_window_segments"] == 4
+    warning = "traffic.0: the largest window is 30,000 B (receive_buffer), below rate x RTT"
+    assert warning in run.err
+    assert "65,000 B" in run.err
+    (flow,) = run.result.flows.to_dicts()
+    assert flow["delivered_bytes"] == 100_000
+    assert flow["finished_ns"] - flow["start_ns"] >= 3 * 26e6
+    assert run.result.manifest["completed"]
+    assert run.result.manifest["end_ns"] < 3e9
+
+
+# --- against arithmetic -------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_a_constant_rate_without_loss_arrives_whole(tmp_path: Path) -> None:
+    """Given 800 kbit/s in datagrams of 1000 B each way for 1 s, expect all of 100 each way.
+
+    A datagram more or less may be on the edge of the second.
+    """
+    both = {
+        "kind": "constant_rate",
+        "direction": "both",
+        "rate": "800 kbit/s",
+        "payload": "1000 B",
+        "duration": "1 s",
+    }
+    run = emulated(scenario(both, duration="3 s"), tmp_path)
+    for flow in run.result.flows.to_dicts():
+        assert flow["delivered_bytes"] == flow["sent_bytes"]
+        assert abs(flow["delivered_bytes"] - 100_000) <= 1_000
+        assert flow["goodput_bps"] == pytest.approx(800e3, rel=0.011)
+        assert flow["one_way_delay_ns_max"] < 20e6
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_bit_errors_lose_what_they_must(tmp_path: Path) -> None:
+    """Given 2 s of 1,028-byte packets at a bit error rate of 1e-5, expect a binomial loss.
+
+    A packet is lost with chance 1 - (1 - 1e-5)^8224 = 7.9 %; the bounds are those of the middle
+    99 % of the binomial law.
+    """
+    datagrams = {
+        "kind": "constant_rate",
+        "direction": "forward",
+        "rate": "8 Mbit/s",
+        "payload": "1000 B",
+        "duration": "2 s",
+    }
+    forward = LINK["forward"] | {"bit_error_rate": 1e-5}
+    data = scenario(datagrams, duration="3 s", forward=forward)
+    result = emulated(data, tmp_path, valid=False).result
+    (flow,), row = result.flows.to_dicts(), result.directions.to_dicts()[0]
+    lost = flow["sent_segments"] - flow["received_segments"]
+    least, most = binomial_interval(flow["sent_segments"], -math.expm1(8_224 * math.log1p(-1e-5)))
+    assert flow["sent_segments"] > 1_900
+    assert least <= lost <= most
+    # iperf3 says hello in two packets of its own.
+    assert 0 <= row["dropped_packets_bit_error"] - lost <= 2
+    assert flow["delivered_bytes"] == 1_000 * flow["received_segments"]
+
+
+def binomial_interval(draws: int, chance: float) -> tuple[int, int]:
+    """The middle 99 % of a binomial law."""
+    log_chances = (
+        math.lgamma(draws + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(draws - k + 1)
+        + k * math.log(chance)
+        + (draws - k) * math.log1p(-chance)
+        for k in range(draws + 1)
+    )
+    below, least = 0.0, None
+    for k, log_chance in enumerate(log_chances):
+        below += math.exp(log_chance)
+        if least is None and below > 0.005:
+            least = k
+        if below >= 0.995:
+            return least or 0, k
+    raise AssertionError("a law adds up to one")
+
+
+# --- how runs end -------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_ctrl_c_keeps_what_was_recorded(tmp_path: Path) -> None:
+    bulk = {"kind": "bulk", "direction": "return", "duration": "60 s"}
+    file, out = tmp_path / "scenario.json", tmp_path / "result"
+    file.write_text(json.dumps(scenario(bulk, duration="60 s")))
+    command = [*BENTPIPE, "run", "--engine", "emulate", str(file), "--out", str(out)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(3.0)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert f"interrupted; what was recorded is in {out}" in err
+    result = Result.load(out)
+    assert result.interrupted
+    assert 0 < result.manifest["end_ns"] < 10e9
+    assert result.flows["delivered_bytes"].sum() > 0
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch, small_result: Result) -> Iterator[None]:
+    """Emulated runs that say that they were late."""
+    quantiles = dict.fromkeys(("p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns"), 20_000_000)
+    lateness = {"packets": 7, **quantiles}
+    about = {
+        "kernel": "6.1",
+        "iperf3": "iperf 3.12",
+        "lateness": lateness,
+        "wait": lateness,
+        "invalid": "lateness p99 is 0.02 s but must not exceed 0.001 s",
+        "warnings": [],
+    }
+    manifest = {**small_result.manifest, "engine": "emulate", "emulation": about}
+    result = Result(manifest, small_result.tables)
+    monkeypatch.setattr(_emulate, "prepare", lambda _: None)
+    monkeypatch.setattr(_emulate, "emulate_partly", lambda *_, **__: result)
+    return iter(())
+
+
+@pytest.mark.usefixtures("late")
+def test_a_late_run_is_exit_code_4_and_is_kept(bentpipe: Program, tmp_path: Path) -> None:
+    called = bentpipe("run", "--engine", "emulate", GEO, "--out", tmp_path / "kept")
+    assert called.code == EXIT_INVALID
+    words = "INVALID: lateness p99 is 0.02 s but must not exceed 0.001 s; the figures do not count"
+    assert words in called.out
+    assert words in called.err
+    assert Result.load(tmp_path / "kept").invalid
+    assert words in (tmp_path / "kept" / "report.html").read_text()
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+def test_the_engine_is_simulate_unless_told(bentpipe: Program) -> None:
+    assert bentpipe("run", GEO, "--json") == bentpipe("run", GEO, "--json", "--engine", "simulate")
+    called = bentpipe("run", GEO, "--engine", "emulat")
+    assert (called.code, called.out) == (2, "")
+    assert 'read "emulat"; allowed: simulate, emulate; did you mean "emulate"?' in called.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["link.terminals=2"], "link.terminals: read 2; in real time there is one"),
+        (["packet_events=true"], "packet_events: are not recorded in real time"),
+        (["traffic.0.count=65"], "traffic: has 65 flows; in real time at most 64"),
+        (
+            ["traffic.0.tcp.clock_granularity=500ms"],
+            "traffic.0.tcp.clock_granularity: is 500 ms; the kernel's is 1 ms and cannot be set",
+        ),
+        (["traffic.0.tcp.quick_ack_segments=0"], "traffic.0.tcp.quick_ack_segments: is 0;"),
+        (["traffic.0.tcp.hystart=false"], "traffic.0.tcp.hystart: is false; the kernel's is true"),
+        (
+            ["link.forward.queue.discipline=strict_priority"],
+            "link.forward.queue: strict_priority needs classes",
+        ),
+    ],
+)
+def test_what_the_kernel_cannot_do_is_refused(
+    changes: list[str], message: str, bentpipe: Program
+) -> None:
+    settings = [word for change in changes for word in ("--set", change)]
+    called = bentpipe("run", "--engine", "emulate", GEO, *settings)
+    assert (called.code, called.out) == (2, "")
+    assert f"bentpipe: emulate: {message}" in called.err
+
+
+def test_everything_is_refused_at_once(bentpipe: Program, tmp_path: Path) -> None:
+    datagrams = {
+        "kind": "constant_rate",
+        "direction": "forward",
+        "rate": "8 kbit/s",
+        "payload": "15 B",
+    }
+    bulk = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
+    other = {**bulk, "tcp": {"sack": False}}
+    web = {"kind": "conference", "participants": 2, "rate": "8 kbit/s", "payload": "100 B"}
+    data = scenario(datagrams, bulk, other, web, duration="5 s", terminals=2)
+    file = tmp_path / "scenario.json"
+    file.write_text(json.dumps(data))
+    called = bentpipe("run", "--engine", "emulate", file)
+    assert called.code == 2
+    assert [line.split(": ")[2] for line in called.err.splitlines()] == [
+        "link.terminals",
+        "traffic.0.payload",
+        "traffic.2.tcp.sack",
+        "traffic.3.kind",
+    ]
+
+
+def test_a_missing_congestion_control_is_exit_code_3(
+    bentpipe: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "available").write_text("reno bbr\n")
+    monkeypatch.setattr(_emulate_kernel, "_AVAILABLE", tmp_path / "available")
+    monkeypatch.setattr(_emulate, "programs", lambda _: [])
+    called = bentpipe("run", "--engine", "emulate", GEO)
+    assert (called.code, called.out) == (EXIT_MACHINE, "")
+    assert "has no congestion control cubic (it has reno, bbr)" in called.err
+    assert "modprobe tcp_cubic" in called.err
+
+
+def test_a_machine_without_iperf3_is_exit_code_3(
+    bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    called = bentpipe("run", "--engine", "emulate", GEO)
+    assert called.code == EXIT_MACHINE
+    assert "iperf3 is not installed; install it" in called.err
+
+
+def test_a_link_beyond_the_machine_is_refused() -> None:
+    """Given 8 and 1 Mbit/s and a machine that carries 4, expect the forward direction refused."""
+    plan = from_dict({**SMALL, "packet_events": False}).plan()
+    refuse_beyond(plan, 8e6)
+    with pytest.raises(ScenarioError, match=r"link\.forward\.rate: 8 Mbit/s is beyond"):
+        refuse_beyond(plan, 4e6)
