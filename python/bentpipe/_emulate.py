@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +34,8 @@ _STEP_S: Final = 0.02
 _QUIET_LEAST_NS: Final = 1_000_000_000
 _QUIET_ROUND_TRIPS: Final = 4
 _NS_PER_S: Final = 1e9
+# A sender at a constant rate that had no processor for long is told of.
+_LEAST_SHARE_SENT: Final = 0.99
 
 Report = dict[str, Any]
 
@@ -75,8 +77,8 @@ def emulate_partly(
 ) -> Result:
     """Run a scenario in real time; after Ctrl-C return what was recorded, marked interrupted.
 
-    To be called after `prepare`. ``note`` is told what the user should know before the run. The
-    verdict on the run is in the manifest.
+    To be called after `prepare`. ``note`` is told what the user should know. The verdict on the
+    run is in the manifest.
 
     Raises:
         UsageError: the seed is out of range.
@@ -87,18 +89,16 @@ def emulate_partly(
     plan = scenario.plan()
     flows = programs(plan)
     kernel = kernel_of(plan)
+    tell = note or _nobody
     warnings = window_warnings(scenario, plan)
     for warning in warnings:
-        if note is not None:
-            note(warning)
+        tell(warning)
     started = _now()
     used_seed = scenario.seed if seed is None else seed
     course, settings = _run(plan, used_seed, flows, kernel, progress)
-    warnings += [
-        f"{flow.plan['name']}: iperf3 failed: {complaint}"
-        for flow in flows
-        if (complaint := flow.complaint()) is not None
-    ]
+    seen = list(_afterthoughts(flows, course))
+    for warning in seen:
+        tell(warning)
     from bentpipe._emulate_tables import result_of
 
     measured = course.report
@@ -123,10 +123,28 @@ def emulate_partly(
             "not_taken_packets": measured["not_taken_packets"],
             "refused_packets": measured["refused_packets"],
             "invalid": measured["invalid"],
-            "warnings": warnings,
+            "warnings": warnings + seen,
         },
     }
     return result_of(about, flows, course)
+
+
+def _nobody(_: str) -> None:
+    pass
+
+
+def _afterthoughts(flows: list[Flow], course: Course) -> Iterator[str]:
+    """Return what is to be known of flows beside the verdict, which is on the link alone."""
+    for flow in flows:
+        name = flow.plan["name"]
+        if (complaint := flow.complaint()) is not None:
+            yield f"{name}: iperf3 failed: {complaint}"
+        elif not flow.is_tcp and flow.state == "stopped" and flow.duration_ns is not None:
+            rate_bps, payload_bytes = flow.workload["rate_bps"], flow.workload["payload_bytes"]
+            due = flow.duration_ns * rate_bps // (8 * 10**9 * payload_bytes)
+            sent = course.report["ports"][flow.port][flow.sender]["offered"]["segments"]
+            if sent < due * _LEAST_SHARE_SENT - 1:
+                yield f"{name}: iperf3 sent {sent:,} of {due:,} datagrams; the machine is too slow"
 
 
 def _run(
