@@ -42,9 +42,13 @@ Report = dict[str, Any]
 
 @dataclass
 class Course:
-    """How a run went: the lab's clock at its start and its end, and what was seen on the way."""
+    """How a run went: the lab's clock at its start and its end, and what was seen on the way.
+
+    ``monotonic_ns`` is the machine's clock at the start.
+    """
 
     started_ns: int = 0
+    monotonic_ns: int = 0
     ended_ns: int = 0
     samples: list[Report] = field(default_factory=list)
     report: Report = field(default_factory=dict)
@@ -63,7 +67,7 @@ def prepare(scenario: Scenario) -> None:
     """
     plan = scenario.plan()
     refuse(scenario, plan)
-    programs(plan)
+    programs(plan, scenario.seed)
     kernel_of(plan)
     gain_privileges()
 
@@ -87,14 +91,14 @@ def emulate_partly(
     if seed is not None and not 0 <= seed <= LARGEST_SEED:
         raise UsageError(f"seed: read {seed}; must be 0 to {LARGEST_SEED}")
     plan = scenario.plan()
-    flows = programs(plan)
+    used_seed = scenario.seed if seed is None else seed
+    flows = programs(plan, used_seed)
     kernel = kernel_of(plan)
     tell = note or _nobody
     warnings = window_warnings(scenario, plan)
     for warning in warnings:
         tell(warning)
     started = _now()
-    used_seed = scenario.seed if seed is None else seed
     course, settings = _run(plan, used_seed, flows, kernel, progress)
     seen = list(_afterthoughts(flows, course))
     for warning in seen:
@@ -138,7 +142,7 @@ def _afterthoughts(flows: list[Flow], course: Course) -> Iterator[str]:
     for flow in flows:
         name = flow.plan["name"]
         if (complaint := flow.complaint()) is not None:
-            yield f"{name}: iperf3 failed: {complaint}"
+            yield f"{name}: its program failed: {complaint}"
         elif not flow.is_tcp and flow.state == "stopped" and flow.duration_ns is not None:
             rate_bps, payload_bytes = flow.workload["rate_bps"], flow.workload["payload_bytes"]
             due = flow.duration_ns * rate_bps // (8 * 10**9 * payload_bytes)
@@ -170,6 +174,7 @@ def _run(
                 flow.listen(lab)
             while not lab.report()["ports"]:
                 time.sleep(_STEP_S)
+            course.monotonic_ns = time.monotonic_ns()
             course.started_ns = lab.now_ns()
             course.completed = _watch(lab, plan, flows, course, progress)
         except KeyboardInterrupt:
@@ -300,7 +305,10 @@ def _set_initial_window(lab: Lab, segments: int) -> None:
 
 
 def _version_of_iperf3() -> str:
-    done = subprocess.run(["iperf3", "--version"], capture_output=True, text=True, check=False)
+    iperf3 = shutil.which("iperf3")
+    if iperf3 is None:
+        return ""
+    done = subprocess.run([iperf3, "--version"], capture_output=True, text=True, check=False)
     return done.stdout.partition("\n")[0].strip()
 
 

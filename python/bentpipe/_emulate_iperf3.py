@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Literal
 
-from bentpipe._emulate_kernel import congestion_control, mtu_bytes
+from bentpipe._emulate_kernel import TCP_IP_BYTES, congestion_control, mtu_bytes
 from bentpipe.errors import MachineError
 from bentpipe.live import IPERF3_PORT, Lab, Side, address
 
@@ -36,6 +37,7 @@ _PATIENCE_SECONDS: Final = 3.0
 _STEP_SECONDS: Final = 0.01
 _OTHER: Final[dict[Side, Side]] = {"world": "island", "island": "world"}
 
+Role = Literal["client", "server"]
 State = Literal["waiting", "running", "stopped", "over"]
 
 
@@ -68,7 +70,7 @@ class Flow:
     @property
     def is_tcp(self) -> bool:
         """Whether it is a TCP flow."""
-        return bool(self.workload["kind"] == "bulk")
+        return bool(self.workload["kind"] != "constant_rate")
 
     @property
     def sender(self) -> Side:
@@ -96,8 +98,8 @@ class Flow:
             workload = self.workload
             gap_ns = int(workload["payload_bytes"] * 8 * 10**9 // workload["rate_bps"])
             return int(workload["duration_ns"]) - gap_ns // 2
-        amount = self.workload["amount"]
-        return None if amount["unit"] == "bytes" else int(amount["value"])
+        amount = self.workload.get("amount", {})
+        return int(amount["value"]) if amount.get("unit") == "duration_ns" else None
 
     @property
     def client(self) -> Side:
@@ -107,19 +109,21 @@ class Flow:
     def listen(self, lab: Lab) -> None:
         """Start its server, and wait until it listens."""
         side = _OTHER[self.client]
-        command = ["--server", "--one-off", *self._common()]
-        self._spawn(lab, "server", side, command)
+        self._spawn(lab, "server", side, self._command("server"))
         lab.wait_for_server(side, self.port)
 
     def start(self, lab: Lab) -> None:
         """Start its client, and so the flow."""
-        command = ["--client", address(_OTHER[self.client]), *self._common(), *self._asked()]
-        self._spawn(lab, "client", self.client, command)
+        self._spawn(lab, "client", self.client, self._command("client"))
         self.state = "running"
 
-    def _common(self) -> list[str]:
+    def _command(self, role: Role) -> list[str]:
+        """Return the program of one end, and its arguments."""
         seconds = f"{self.interval_ns / 1e9:g}"
-        return ["--json", "--interval", seconds, "--port", str(self.port)]
+        common = [self.iperf3, "--json", "--interval", seconds, "--port", str(self.port)]
+        if role == "server":
+            return [*common, "--server", "--one-off"]
+        return [*common, "--client", address(_OTHER[self.client]), *self._asked()]
 
     def _asked(self) -> list[str]:
         workload = self.workload
@@ -133,7 +137,7 @@ class Flow:
             ]
         tcp = workload["sender"]
         asked = ["--congestion", congestion_control(tcp)]
-        if tcp["mss_bytes"] != self.mtu_bytes - 40:
+        if tcp["mss_bytes"] != self.mtu_bytes - TCP_IP_BYTES:
             asked += ["--set-mss", str(tcp["mss_bytes"])]
         if self.size_bytes is None:
             return [*asked, "--length", str(_BLOCK_BYTES), "--time", str(_ENDLESS_SECONDS)]
@@ -142,11 +146,10 @@ class Flow:
         block_bytes = -(-self.size_bytes // blocks)
         return [*asked, "--length", str(block_bytes), "--bytes", str(self.size_bytes), "--reverse"]
 
-    def _spawn(self, lab: Lab, which: str, side: Side, arguments: list[str]) -> None:
+    def _spawn(self, lab: Lab, which: Role, side: Side, command: list[str]) -> None:
         # It is open as long as the flow is: not a context.
         output = tempfile.TemporaryFile()  # noqa: SIM115
         self._outputs[which] = output
-        command = [self.iperf3, *arguments]
         self._processes[which] = lab.spawn(side, command, output=output.fileno())
         self._programs[which] = _children(self._processes[which])
 
@@ -229,21 +232,70 @@ class Flow:
             _kill(program, number)
 
 
-def programs(plan: dict[str, Any]) -> list[Flow]:
+@dataclass(kw_only=True)
+class ExchangesFlow(Flow):
+    """A flow of requests and responses, by our own programs: see `bentpipe._emulate_exchanges`."""
+
+    seed: int
+
+    @property
+    def client(self) -> Side:
+        """The side that asks; the data are the responses."""
+        return self.receiver
+
+    def listen(self, lab: Lab) -> None:
+        """Start both programs: an interpreter that starts takes time that the run has not."""
+        super().listen(lab)
+        self._spawn(lab, "client", self.client, self._command("client"))
+        patience = time.monotonic() + _PATIENCE_SECONDS
+        while os.fstat(self._outputs["client"].fileno()).st_size == 0:
+            if time.monotonic() > patience or self._has_ended("client"):
+                raise MachineError(f"{self.plan['name']}: its client does not start")
+            time.sleep(_STEP_SECONDS)
+
+    def start(self, lab: Lab) -> None:
+        """Tell its client to begin."""
+        del lab
+        self._signal_program("client", signal.SIGUSR1)
+        self.state = "running"
+
+    def _command(self, role: Role) -> list[str]:
+        tcp = self.workload["server"]
+        is_largest = tcp["mss_bytes"] == self.mtu_bytes - TCP_IP_BYTES
+        asked = {
+            "name": self.plan["name"],
+            "seed": self.seed,
+            "workload": self.workload,
+            "address": address(self.sender),
+            "port": self.port,
+            "mss_bytes": None if is_largest else tcp["mss_bytes"],
+            "congestion_control": congestion_control(tcp),
+            "interval_s": self.interval_ns / 1e9,
+        }
+        return [sys.executable, "-m", "bentpipe._emulate_exchanges", role, json.dumps(asked)]
+
+
+def programs(plan: dict[str, Any], seed: int) -> list[Flow]:
     """Return the flows of a plan as programs that are not started yet.
 
     Raises:
         MachineError: iperf3 is not installed.
     """
-    iperf3 = shutil.which("iperf3")
-    if iperf3 is None:
+    iperf3 = shutil.which("iperf3") or ""
+    kinds = {flow["workload"]["kind"] for flow in plan["flows"]}
+    if not iperf3 and kinds - {"request_response"}:
         raise MachineError("iperf3 is not installed; install it, such as by: apt install iperf3")
     interval_ns = max(plan["sample_interval_ns"] or 10**9, LEAST_INTERVAL_NS)
     mtu = mtu_bytes(plan)
-    return [
-        Flow(index=i, plan=flow, iperf3=iperf3, interval_ns=interval_ns, mtu_bytes=mtu)
-        for i, flow in enumerate(plan["flows"])
-    ]
+    flows: list[Flow] = []
+    for i, flow in enumerate(plan["flows"]):
+        common = {"index": i, "plan": flow, "iperf3": iperf3}
+        common |= {"interval_ns": interval_ns, "mtu_bytes": mtu}
+        if flow["workload"]["kind"] == "request_response":
+            flows.append(ExchangesFlow(**common, seed=seed))
+        else:
+            flows.append(Flow(**common))
+    return flows
 
 
 def end_all(flows: list[Flow]) -> None:

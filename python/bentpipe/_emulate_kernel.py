@@ -38,7 +38,9 @@ _LARGEST_UNSCALED_WINDOW: Final = 65_535
 _AVAILABLE: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 _FIRST_SEND_BUFFER: Final = 16_384
 _DEFAULT_INITIAL_WINDOW: Final = 10
-_IP_BYTES: Final = {"bulk": 40, "constant_rate": 28}
+# Of headers, without options.
+TCP_IP_BYTES: Final = 40
+_UDP_IP_BYTES: Final = 28
 
 
 @dataclass(frozen=True)
@@ -119,15 +121,15 @@ def _refused(scenario: Scenario, plan: dict[str, Any]) -> Iterator[tuple[str, st
 def _refused_flows(scenario: Scenario, plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
     # The flows of an entry are alike.
     workloads = dict(zip(reversed(entries(scenario)), reversed(plan["flows"]), strict=True))
-    tcps = [flow["workload"]["sender"] for flow in plan["flows"] if _is_tcp(flow)]
+    tcps = [tcp for flow in plan["flows"] if (tcp := tcp_of(flow)) is not None]
     for entry in sorted(workloads):
         workload, path = workloads[entry]["workload"], f"traffic.{entry}"
-        if workload["kind"] == "bulk":
-            for field, text in _refused_tcp(workload["sender"], tcps[0]):
+        if (tcp := tcp_of(workloads[entry])) is not None:
+            for field, text in _refused_tcp(tcp, tcps[0]):
                 yield f"{path}.tcp.{field}", text
         elif workload["kind"] != "constant_rate":
             kind = scenario.traffic[entry].kind
-            yield f"{path}.kind", f'read "{kind}"; in real time: bulk, constant_rate'
+            yield f"{path}.kind", f'read "{kind}", which is not run in real time'
         elif workload["payload_bytes"] < LEAST_PAYLOAD_BYTES:
             read = workload["payload_bytes"]
             text = f"read {read} B; iperf3 sends datagrams of at least {LEAST_PAYLOAD_BYTES} B"
@@ -167,7 +169,7 @@ def kernel_of(plan: dict[str, Any]) -> Kernel:
     if Path("/proc/sys/net/ipv6").exists():
         # Neighbours that look for each other would be packets on the link that nobody sent.
         settings["net.ipv6.conf.default.disable_ipv6"] = "1"
-    tcps = [flow["workload"]["sender"] for flow in plan["flows"] if _is_tcp(flow)]
+    tcps = [tcp for flow in plan["flows"] if (tcp := tcp_of(flow)) is not None]
     if not tcps:
         return Kernel(settings, None)
     tcp = tcps[0]
@@ -202,8 +204,11 @@ def kernel_of(plan: dict[str, Any]) -> Kernel:
     return Kernel(settings, None if window == _DEFAULT_INITIAL_WINDOW else window)
 
 
-def _is_tcp(flow: dict[str, Any]) -> bool:
-    return bool(flow["workload"]["kind"] == "bulk")
+def tcp_of(flow: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the TCP of a plan's flow at the end that sends; None if it is of datagrams."""
+    workload = flow["workload"]
+    tcp: dict[str, Any] | None = workload.get("sender") or workload.get("server")
+    return tcp
 
 
 def congestion_control(tcp: dict[str, Any]) -> str:
@@ -223,9 +228,9 @@ def available_congestion_controls() -> list[str]:
 def mtu_bytes(plan: dict[str, Any]) -> int:
     """Return the size of the largest IP packet of the plan's flows, at least a common one."""
     sizes: list[int] = [
-        flow["workload"]["sender"]["mss_bytes"] + _IP_BYTES["bulk"]
-        if _is_tcp(flow)
-        else flow["workload"]["payload_bytes"] + _IP_BYTES["constant_rate"]
+        flow["workload"]["payload_bytes"] + _UDP_IP_BYTES
+        if (tcp := tcp_of(flow)) is None
+        else tcp["mss_bytes"] + TCP_IP_BYTES
         for flow in plan["flows"]
     ]
     return max(1_500, *sizes)
@@ -236,9 +241,9 @@ def window_warnings(scenario: Scenario, plan: dict[str, Any]) -> list[str]:
     rates, delays = highest(plan, "rate_bps"), highest(plan, "delay_ns")
     lines = {}
     for entry, flow in zip(entries(scenario), plan["flows"], strict=True):
-        if not _is_tcp(flow):
+        tcp = tcp_of(flow)
+        if tcp is None:
             continue
-        tcp = flow["workload"]["sender"]
         windows = {
             "receive_buffer": tcp["receive_buffer_bytes"],
             "send_buffer": tcp["send_buffer_bytes"],

@@ -50,7 +50,10 @@ def result_of(about: dict[str, Any], flows: list[Flow], course: Course) -> Resul
             for number, name in enumerate(_DIRECTIONS)
         ],
         "processors": [],
-        "exchanges": [],
+        "exchanges": sorted(
+            (row for flow in flows for row in _exchanges(flow, course)),
+            key=lambda row: int(row["start_ns"]),
+        ),
     }
     return Result(manifest, {name: _table(name, rows[name]) for name in TABLES if name in rows})
 
@@ -127,6 +130,12 @@ def _tcp(flow: Flow, course: Course, row: dict[str, Any]) -> dict[str, Any]:
         written = min(written, flow.size_bytes)
         if delivered == flow.size_bytes and receiver is not None:
             found["finished_ns"] = found["last_delivery_ns"] = _end_ns(flow, receiver, course)
+    elif "exchanges" in flow.workload:
+        rows = _exchanges(flow, course)
+        found["acked_bytes"] = 0 if sender is None else min(sender["acked_bytes"], written)
+        found["exchanges"] = sum(each["finished_ns"] is not None for each in rows)
+        if rows and found["exchanges"] == flow.workload["exchanges"]:
+            found["finished_ns"] = rows[-1]["finished_ns"]
     elif flow.state == "stopped" and 0 < written == delivered:
         found["finished_ns"] = row["last_ack_ns"]
     found |= {"sent_bytes": written, "delivered_bytes": delivered}
@@ -174,6 +183,8 @@ def _flow_samples(flow: Flow, course: Course) -> list[dict[str, Any]]:
     start_ns = _data_start_ns(flow, course.report)
     if not flow.is_tcp or sender is None or start_ns is None:
         return []
+    if "samples" in sender:
+        return _sampled_exchanges(flow, sender, receiver, course)
     times_s, delivered = _progress(receiver)
     begun_ns = start_ns - course.started_ns
     rows = []
@@ -193,6 +204,48 @@ def _flow_samples(flow: Flow, course: Course) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _sampled_exchanges(
+    flow: Flow, sender: dict[str, Any], receiver: dict[str, Any] | None, course: Course
+) -> list[dict[str, Any]]:
+    progress = [(course.monotonic_ns, 0), *([] if receiver is None else receiver["progress"])]
+    times_ns, delivered = np.array(progress, dtype=np.float64).T
+    return [
+        {
+            **{name: value for name, value in sample.items() if name != "at_ns"},
+            "time_ns": at_ns - course.monotonic_ns,
+            "flow": flow.index,
+            "delivered_bytes": int(np.interp(at_ns, times_ns, delivered)),
+        }
+        for sample in sender["samples"]
+        if 0 <= (at_ns := sample["at_ns"]) - course.monotonic_ns <= _end_of(course)
+    ]
+
+
+def _exchanges(flow: Flow, course: Course) -> list[dict[str, Any]]:
+    """Return the exchanges of a flow; what was not over at the end of the run is not over."""
+    said = flow.said("receiver") or {}
+
+    def in_run(at_ns: int | None) -> int | None:
+        since_ns = None if at_ns is None else at_ns - course.monotonic_ns
+        return since_ns if since_ns is None or since_ns <= _end_of(course) else None
+
+    moments = ("start_ns", "established_ns", "first_byte_ns", "finished_ns")
+    rows = [
+        {
+            **exchange,
+            **{name: in_run(exchange[name]) for name in moments},
+            "flow": flow.index,
+            "exchange": number,
+        }
+        for number, exchange in enumerate(said.get("exchanges", []))
+    ]
+    return [row for row in rows if row["start_ns"] is not None]
+
+
+def _end_of(course: Course) -> int:
+    return course.ended_ns - course.started_ns
 
 
 def _progress(receiver: dict[str, Any] | None) -> tuple[list[float], list[int]]:

@@ -1,0 +1,82 @@
+"""The simulator's random streams and laws, for programs that do in real time what it simulates.
+
+With the same seed and name a stream gives the same numbers as `crates/core/src/rng.rs`, and a law
+the same draws as `crates/sim/src/workload/draw.rs`, but for the last bit of a logarithm.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+_MASK: Final = 2**64 - 1
+
+
+def _splitmix64(state: int) -> tuple[int, int]:
+    """Return the next state and the next number (Blackman and Vigna's splitmix64.c)."""
+    state = (state + 0x9E37_79B9_7F4A_7C15) & _MASK
+    z = state
+    z = ((z ^ (z >> 30)) * 0xBF58_476D_1CE4_E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D0_49BB_1331_11EB) & _MASK
+    return state, z ^ (z >> 31)
+
+
+def _fnv1a(data: bytes) -> int:
+    number = 0xCBF2_9CE4_8422_2325
+    for byte in data:
+        number = ((number ^ byte) * 0x0000_0100_0000_01B3) & _MASK
+    return number
+
+
+class Stream:
+    """The random stream of a name in the run with a seed: xoshiro256++."""
+
+    def __init__(self, seed: int, name: str) -> None:
+        state = _splitmix64(seed)[1] ^ _fnv1a(name.encode())
+        self._state = []
+        for _ in range(4):
+            state, number = _splitmix64(state)
+            self._state.append(number)
+
+    def next_u64(self) -> int:
+        """Return 64 uniform bits."""
+        s = self._state
+        result = (_rotated((s[0] + s[3]) & _MASK, 23) + s[0]) & _MASK
+        t = (s[1] << 17) & _MASK
+        s[2] ^= s[0]
+        s[3] ^= s[1]
+        s[1] ^= s[2]
+        s[0] ^= s[3]
+        s[2] ^= t
+        s[3] = _rotated(s[3], 45)
+        return result
+
+    def open_unit(self) -> float:
+        """Return a uniform number in (0, 1]."""
+        return ((self.next_u64() >> 11) + 1) / 2.0**53
+
+
+def _rotated(word: int, bits: int) -> int:
+    return ((word << bits) | (word >> (64 - bits))) & _MASK
+
+
+def draw(law: dict[str, Any], stream: Stream) -> int:
+    """Return the next number of a law of the plan."""
+    kind = law["kind"]
+    if kind == "constant":
+        return int(law["value"])
+    if kind == "exponential":
+        return _rounded(-math.log(stream.open_unit()) * law["mean"])
+    if kind == "pareto":
+        least, most, shape = law["least"], law["most"], law["shape"]
+        # Inversion of F(x) = (1 - (least / x)^shape) / (1 - (least / most)^shape).
+        rest = 1.0 - stream.open_unit() * (1.0 - math.pow(least / most, shape))
+        number = math.inf if rest == 0 else least * math.pow(rest, -1.0 / shape)
+        return int(min(max(number, least), most) + 0.5)
+    radius = math.sqrt(-2.0 * math.log(stream.open_unit()))
+    normal = radius * math.cos(math.tau * stream.open_unit())
+    return min(_rounded(law["median"] * math.exp(law["sigma"] * normal)), int(law["most"]))
+
+
+def _rounded(number: float) -> int:
+    return math.floor(number + 0.5)
