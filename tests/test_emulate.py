@@ -16,10 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from conftest import ROOT, SMALL, Program
 
 from bentpipe import Result, _emulate, _emulate_kernel, simulate
+from bentpipe._draws import Stream, draw
 from bentpipe._emulate_kernel import refuse_beyond
 from bentpipe._tables import DROP_CAUSES, TABLES
 from bentpipe.errors import ScenarioError
@@ -117,6 +119,66 @@ def test_a_bulk_flow_is_as_fast_as_in_the_simulator(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("namespaces")
+def test_exchanges_are_those_of_the_simulator(tmp_path: Path) -> None:
+    """Given files one after the other and requests on one connection, expect the same exchanges.
+
+    The sizes are drawn from the same stream. Each takes as long as in the simulator within 10 ms
+    and a tenth, of 37 to 150 ms; one in twenty may be off, as programs wait for a processor.
+    """
+    files = {
+        "kind": "fetch",
+        "direction": "forward",
+        "size": {"pareto": {"least": "20 kB", "shape": 1.2, "most": "1 MB"}},
+        "think": {"exponential": "50 ms"},
+        "files": 10,
+    }
+    requests = {
+        "kind": "request_response",
+        "direction": "return",
+        "request": "100 B",
+        "response": "5 kB",
+        "think": "20 ms",
+        "exchanges": 10,
+    }
+    data = scenario(files, requests, duration="6 s")
+    run = emulated(data, tmp_path).result
+    expected = simulate(data)
+    assert run.flows["exchanges"].to_list() == [10, 10]
+    assert run.manifest["completed"]
+    far = 0
+    for flow in (0, 1):
+        rows, others = (
+            result.exchanges.filter(pl.col("flow") == flow).sort("exchange").to_dicts()
+            for result in (run, expected)
+        )
+        for row, other in zip(rows, others, strict=True):
+            assert row["response_bytes"] == other["response_bytes"]
+            assert row["start_ns"] <= (row["established_ns"] or row["start_ns"])
+            assert row["start_ns"] < row["first_byte_ns"] <= row["finished_ns"]
+            assert (row["established_ns"] is None) == (other["established_ns"] is None)
+            far += abs(row["time_ns"] - other["time_ns"]) > 10e6 + 0.1 * other["time_ns"]
+    assert far <= 1
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        {"exponential": "20 kB"},
+        {"pareto": {"least": "4 kB", "shape": 1.2, "most": "1 MB"}},
+        {"lognormal": {"median": "10 kB", "sigma": 1.0, "most": "60 kB"}},
+    ],
+)
+def test_draws_are_those_of_the_simulator(law: dict[str, Any]) -> None:
+    files = {"name": "f", "kind": "fetch", "direction": "forward", "size": law, "files": 40}
+    data = scenario(files, duration="60 s")
+    drawn = from_dict(data).plan()["flows"][0]["workload"]["response_bytes"]
+    stream = Stream(2**63 + 5, "flow.f.responses")
+    simulated = simulate(data, seed=2**63 + 5).exchanges["response_bytes"].to_list()
+    assert [max(1, draw(drawn, stream)) for _ in simulated] == simulated
+    assert len(set(simulated)) > 20
+
+
+@pytest.mark.usefixtures("namespaces")
 def test_kernel_settings_windows_and_sizes(tmp_path: Path) -> None:
     """Given 100 kB through a window of 30 kB, expect all of it, the settings, and a warning.
 
@@ -185,12 +247,14 @@ def test_bit_errors_lose_what_they_must(tmp_path: Path) -> None:
     data = scenario(datagrams, duration="3 s", forward=forward)
     result = emulated(data, tmp_path, valid=False).result
     (flow,), row = result.flows.to_dicts(), result.directions.to_dicts()[0]
-    lost = flow["sent_segments"] - flow["received_segments"]
-    least, most = binomial_interval(flow["sent_segments"], -math.expm1(8_224 * math.log1p(-1e-5)))
-    assert flow["sent_segments"] > 1_900
-    assert least <= lost <= most
-    # iperf3 says hello in two packets of its own.
-    assert 0 <= row["dropped_packets_bit_error"] - lost <= 2
+    chance = -math.expm1(8_224 * math.log1p(-1e-5))
+    least, most = binomial_interval(row["sent_packets"], chance)
+    assert row["sent_packets"] > 1_500
+    assert least <= row["dropped_packets_bit_error"] <= most
+    # A sender that was kept waiting makes up for it in a burst, which may fill the queue. iperf3
+    # says hello in a packet that is of no flow.
+    dropped = row["dropped_packets_bit_error"] + row["dropped_packets_queue_full"]
+    assert 0 <= dropped - (flow["sent_segments"] - flow["received_segments"]) <= 1
     assert flow["delivered_bytes"] == 1_000 * flow["received_segments"]
 
 
@@ -331,7 +395,7 @@ def test_a_missing_congestion_control_is_exit_code_3(
 ) -> None:
     (tmp_path / "available").write_text("reno bbr\n")
     monkeypatch.setattr(_emulate_kernel, "_AVAILABLE", tmp_path / "available")
-    monkeypatch.setattr(_emulate, "programs", lambda _: [])
+    monkeypatch.setattr(_emulate, "programs", lambda *_: [])
     called = bentpipe("run", "--engine", "emulate", GEO)
     assert (called.code, called.out) == (EXIT_MACHINE, "")
     assert "has no congestion control cubic (it has reno, bbr)" in called.err
