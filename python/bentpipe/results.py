@@ -208,7 +208,9 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """Return the figures of the run as plain data, ready for JSON; names end in their unit."""
         manifest = self.manifest
+        real_time = {"engine": self.engine, "emulation": manifest.get("emulation")}
         return {
+            **(real_time if self.engine != "simulate" else {}),
             "scenario": manifest["scenario"].get("name", ""),
             "seed": manifest["seed"],
             "completed": manifest["completed"],
