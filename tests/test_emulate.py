@@ -49,7 +49,7 @@ def namespaces() -> None:
     """Skip where nothing can be run in real time."""
     if shutil.which("iperf3") is None:
         pytest.skip("iperf3 is not installed")
-    command = [*BENTPIPE, "exec", "--link", "leo", "--quiet", "--", "true"]
+    command = [*BENTPIPE, "exec", "--link", "leo", "--", "true"]
     tried = subprocess.run(command, capture_output=True, text=True, check=False)
     if tried.returncode == EXIT_MACHINE:
         pytest.skip(f"no namespaces here: {tried.stderr.strip()}")

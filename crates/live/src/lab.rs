@@ -55,7 +55,7 @@ impl Config {
     #[must_use]
     pub fn of(plans: Vec<Plan>) -> Self {
         let (settings, limits) = (Default::default(), Limits::default());
-        Self { plans, seed: 1, mtu: 1_500, tap: false, settings, limits }
+        Self { plans, seed: 1, mtu: 1_500, tap: false, settings, control_ports: None, limits }
     }
 }
 
