@@ -59,8 +59,8 @@ def link_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
 class Lab:
     """A lab that is up, as a context: inside, the link moves packets.
 
-    ``plans`` are the hops, the first next to the world. ``control_ports`` are the first and the last
-    port of measuring servers: the first TCP conversation with each goes past the link.
+    ``plans`` are the hops, the first next to the world. ``control_ports`` are the first and the
+    last port of measuring servers: the first TCP conversation with each goes past the link.
     """
 
     plans: Sequence[dict[str, Any]]
