@@ -20,9 +20,30 @@ SCENARIOS: Final = {
     "osu_leo_100": "osu-leo-100.yaml",
     "channels_50": "channels-50.yaml",
 }
-# The same link with other numbers of flows: what a hop costs must not depend on them.
-FLOWS: Final = (1, 10, 1000)
+# Other numbers of flows: on the same link, where each flow has less to do the more they are, and on
+# one that grows with them, where each does the same. What a hop costs should not depend on them.
 FLOWS_SCENARIO: Final = "osu-leo-100.yaml"
+FLOWS: Final = (1, 10, 1000)
+PROPORTIONAL_FLOWS: Final = (1, 10, 100, 1000)
+RATE_PER_FLOW_MBPS: Final = 1.5552
+QUEUE_PER_FLOW_CELLS: Final = 55.02
+# Beyond some flows a shorter time is as much work.
+FLOW_SECONDS: Final = 2_000
+
+
+def proportional(count: int) -> tuple[str, ...]:
+    """Return the settings of so many flows on a link with as much for each as in `osu_leo_100`."""
+    rate_mbps = f"{RATE_PER_FLOW_MBPS * count:g} Mbit/s"
+    duration = f"{min(100, max(20, FLOW_SECONDS // count))} s"
+    return (
+        f"traffic.0.count={count}",
+        f"traffic.0.start_spacing={1000 / count:g} ms",
+        f"traffic.0.duration={duration}",
+        f"duration={duration}",
+        f"link.forward.rate={rate_mbps}",
+        f"link.return.rate={rate_mbps}",
+        f"link.forward.queue.limit={QUEUE_PER_FLOW_CELLS * count:.0f} cells",
+    )
 
 
 def main(folder: Path) -> None:
@@ -33,6 +54,8 @@ def main(folder: Path) -> None:
     for count in FLOWS:
         settings = (f"traffic.0.count={count}", f"traffic.0.start_spacing={1000 // count} ms")
         loads[f"flows_{count}"] = (FLOWS_SCENARIO, settings)
+    for count in PROPORTIONAL_FLOWS:
+        loads[f"proportional_{count}"] = (FLOWS_SCENARIO, proportional(count))
     for name, (file, settings) in loads.items():
         path = folder / f"{name}.json"
         path.write_text(json.dumps(bentpipe.load(scenarios / file, settings=settings).plan()))

@@ -20,7 +20,8 @@ fn series(values: std::ops::Range<u64>) -> impl Strategy<Value = Value> {
 fn limits() -> impl Strategy<Value = (Value, Value)> {
     let counted = prop_oneof![
         (1_500..100_000u64).prop_map(|n| json!({"unit": "bytes", "value": n})),
-        (1_500..100_000u64).prop_map(|n| json!({"unit": "link_bytes", "value": n})),
+        // The largest packet fits: of 1500 bytes, in cells of 30 bytes with 20 more each (`framing`).
+        (2_800..100_000u64).prop_map(|n| json!({"unit": "link_bytes", "value": n})),
         (1..60u64).prop_map(|n| json!({"unit": "packets", "value": n})),
     ];
     let other = prop_oneof![
