@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,3 +111,11 @@ def small_result() -> Result:
 def every_result() -> Result:
     """The result of the scenario with a row in every table, simulated once."""
     return simulate(EVERY)
+
+
+@functools.cache
+def why_no_lab() -> str:
+    """Return why there can be no lab here, nothing if there can."""
+    command = [sys.executable, "-m", "bentpipe", "exec", "--link", "leo", "--", "true"]
+    tried = subprocess.run(command, capture_output=True, text=True, check=False)
+    return "" if tried.returncode == 0 else tried.stderr.strip()

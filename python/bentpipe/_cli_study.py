@@ -6,17 +6,25 @@ The registry is imported only under this verb, so that no other one waits for it
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
+from bentpipe._explain import choice
+from bentpipe.errors import UsageError
+
 if TYPE_CHECKING:
-    from bentpipe.studies import Study
+    from bentpipe.studies import Study, StudyOutcome
 
 _EXIT_INTERRUPTED: Final = 130
 _SEED: Final = 1
+_ENGINES: Final = ("simulate", "emulate")
+# Slow links hardly keep a core busy; more at once make each other late.
+_PARALLEL: Final = 4
+_THREADS_HELP: Final = f"Threads, one a core by default; with emulate runs at once, {_PARALLEL}."
 
 
 class StudyGroup(TyperGroup):
@@ -71,13 +79,19 @@ def _runs_help(study: Study) -> str:
     return f"Runs for each cell that draws chance; {study.default_runs} by default."
 
 
+def _cells_help(study: Study) -> str:
+    if study.run_real_time is None:
+        return "Not for this study, which runs in the simulator only."
+    return f'With emulate: the cells to run, all by default; "{study.example_cells}", for example.'
+
+
 def _study_command(study: Study) -> Any:
     def run_study(
         runs: int | None = None,
         seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = _SEED,
         threads: Annotated[
             int | None,
-            typer.Option(min=1, help="Threads; one a core by default.", show_default=False),
+            typer.Option(min=1, help=_THREADS_HELP, show_default=False),
         ] = None,
         out: Annotated[
             Path | None,
@@ -86,12 +100,32 @@ def _study_command(study: Study) -> Any:
             ),
         ] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+        engine: Annotated[
+            str,
+            typer.Option(help="simulate, or emulate: cells in real time, on the kernel's TCP."),
+        ] = "simulate",
+        cells: str | None = None,
     ) -> None:
-        _run(study, runs=runs, seed=seed, threads=threads, out=out, as_json=as_json)
+        if engine not in _ENGINES:
+            raise UsageError(f"engine: {choice(engine, _ENGINES)}")
+        if engine == "simulate":
+            if cells is not None:
+                raise UsageError("--cells: is for --engine emulate; the simulator runs all cells")
+            _run(study, runs=runs, seed=seed, threads=threads, out=out, as_json=as_json)
+        else:
+            if runs is not None:
+                raise UsageError("--runs: is for --engine simulate; leave it out")
+            parallel = _PARALLEL if threads is None else threads
+            _run_real_time(
+                study, cells=cells, seed=seed, parallel=parallel, out=out, as_json=as_json
+            )
 
     # Written annotations are read where no local name is known.
     run_study.__annotations__["runs"] = Annotated[
         int | None, typer.Option(min=1, help=_runs_help(study), show_default=False)
+    ]
+    run_study.__annotations__["cells"] = Annotated[
+        str | None, typer.Option(help=_cells_help(study), show_default=False)
     ]
     run_study.__doc__ = f"{study.title}. Source: {study.source}"
     example = f"Example: bentpipe study {study.name} --out results/{study.name}"
@@ -108,6 +142,20 @@ def _command(name: str, function: Any, example: str) -> Any:
     return typer.main.get_command(app)
 
 
+def _run_real_time(
+    study: Study, *, cells: str | None, seed: int, parallel: int, out: Path | None, as_json: bool
+) -> None:
+    real = study.run_real_time
+    if real is None:
+        raise UsageError(f"engine: the study {study.name} runs in the simulator only")
+    _finish(
+        study,
+        lambda progress: real(chosen=cells, seed=seed, parallel=parallel, progress=progress),
+        out=out,
+        as_json=as_json,
+    )
+
+
 def _run(
     study: Study,
     *,
@@ -117,13 +165,28 @@ def _run(
     out: Path | None,
     as_json: bool,
 ) -> None:
+    _finish(
+        study,
+        lambda progress: study.run(runs=runs, seed=seed, threads=threads, progress=progress),
+        out=out,
+        as_json=as_json,
+    )
+
+
+def _finish(
+    study: Study,
+    run: Callable[[Callable[[int, int], None]], StudyOutcome],
+    *,
+    out: Path | None,
+    as_json: bool,
+) -> None:
     from bentpipe._progress import Progress, keeping_results
     from bentpipe.results import prepare_output_folder
 
     if out is not None:
         prepare_output_folder(out, kind="study")
     with Progress(f"study {study.name}") as progress:
-        outcome = study.run(runs=runs, seed=seed, threads=threads, progress=progress.count)
+        outcome = run(progress.count)
     with keeping_results():
         if out is not None:
             outcome.write(out)

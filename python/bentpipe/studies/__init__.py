@@ -58,6 +58,25 @@ class RunStudy(Protocol):
         """Run the study and return what it found."""
 
 
+class RunRealTime(Protocol):
+    """Runs cells of a study in real time, ``parallel`` at once; ``chosen`` names them (None: all).
+
+    Raises:
+        UsageError: there is no such cell; nothing was run.
+        MachineError: the machine lacks something.
+    """
+
+    def __call__(
+        self,
+        *,
+        chosen: str | None,
+        seed: int,
+        parallel: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> StudyOutcome:
+        """Run the cells and return them beside what was published and simulated."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """A published experiment that can be run again."""
@@ -68,9 +87,14 @@ class Study:
     run: RunStudy
     default_runs: int | None
     """Runs of each cell that draws chance; None: there is no such cell."""
+    run_real_time: RunRealTime | None = None
+    """The same on the kernel's TCP, where there is such a thing."""
+    example_cells: str = ""
 
 
-def _study(name: str, title: str, source: str, *, default_runs: int | None) -> Study:
+def _study(
+    name: str, title: str, source: str, *, default_runs: int | None, example_cells: str = ""
+) -> Study:
     """Return a study whose module is imported when it runs, once its numbers are in range."""
 
     def run(
@@ -85,7 +109,27 @@ def _study(name: str, title: str, source: str, *, default_runs: int | None) -> S
         study: RunStudy = module.run
         return study(runs=runs, seed=seed, threads=threads, progress=progress)
 
-    return Study(name=name, title=title, source=source, run=run, default_runs=default_runs)
+    def run_real_time(
+        *,
+        chosen: str | None,
+        seed: int,
+        parallel: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> StudyOutcome:
+        _check(1, seed)
+        module = import_module(f"bentpipe.studies.{name}._real_time")
+        real: RunRealTime = module.run_real_time
+        return real(chosen=chosen, seed=seed, parallel=parallel, progress=progress)
+
+    return Study(
+        name=name,
+        title=title,
+        source=source,
+        run=run,
+        default_runs=default_runs,
+        run_real_time=run_real_time if example_cells else None,
+        example_cells=example_cells,
+    )
 
 
 def _check(runs: int | None, seed: int) -> None:
@@ -106,12 +150,14 @@ _ALL: Final = (
         "TCP channel utilization over satellite delay and bit error rate",
         "Keith Scott, JPL mobile satellite protocol testbed, tcp-over-satellite list, 1997",
         default_runs=30,
+        example_cells="0,1e-7:250",
     ),
     _study(
         "snip",
         "UDP rate without loss over packet size, through a modem's interface processor",
         "SnIP technical note, routing mode, modem at 29.52 Mbit/s, iperf",
         default_runs=None,
+        example_cells="58,1400,tcp",
     ),
     _study(
         "hermes",

@@ -1,0 +1,181 @@
+"""Cells of the table on the kernel's own TCP, over the same link in real time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bentpipe import _core
+from bentpipe._emulate_many import RealRun, emulate_many
+from bentpipe.errors import UsageError
+from bentpipe.metrics import channel_utilization
+from bentpipe.scenario import Scenario, from_dict
+from bentpipe.studies._real_time import RealCell, RealOutcome, late
+from bentpipe.studies.jpl.study import (
+    BIT_ERROR_RATES,
+    Cell,
+    cells,
+    read_published,
+    scenario_of,
+    utilization,
+)
+from bentpipe.sweep import Job, run_many
+
+if TYPE_CHECKING:
+    from bentpipe.results import Result
+
+# What the testbed's hosts had, as far as the kernel can be told.
+KERNEL_TCP: Final[dict[str, Any]] = {
+    "congestion_control": "reno",
+    "sack": False,
+    "timestamps": False,
+    "rack_tlp": False,
+    "initial_window": 1,
+    "receive_buffer": "256 KiB",
+    "receive_buffer_initial": "256 KiB",
+}
+_SMALL: Final = {
+    "window_scaling": False,
+    "receive_buffer": "65535 B",
+    "receive_buffer_initial": "65535 B",
+}
+# Runs of the simulator for a cell that draws chance.
+_SIMULATED_RUNS: Final = 20
+_NOTES: Final = (
+    "One transfer in real time a cell: with bit errors one draw, as what was published may be.",
+    "Emulated: the kernel's TCP with Reno, without SACK and timestamps, from a window of one "
+    "segment, 256 KiB or 65,535 bytes of receive window. What cannot be set is the kernel's: "
+    "timers in milliseconds, early and delayed ACKs, PRR.",
+    "Simulated: the study's hosts of 1997. The kernel's hosts: the simulator with the settings "
+    "that the kernel has.",
+    "The clock runs from the start of the data to the last acknowledgement.",
+)
+
+
+def run_real_time(
+    *,
+    chosen: str | None,
+    seed: int,
+    parallel: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> RealOutcome:
+    """Run cells in real time; ``chosen`` is as in `cells_named`, None for all.
+
+    Raises:
+        UsageError: a cell is not in the table, or cannot be run in real time.
+        MachineError: the machine lacks something.
+    """
+    table = cells() if chosen is None else cells_named(chosen)
+    scenarios = [kernel_scenario_of(cell) for cell in table]
+    runs = emulate_many(scenarios, seed=seed, parallel=parallel, progress=progress)
+    interrupted = None in runs
+    simulated = {} if interrupted else _simulated(table, seed)
+    published = read_published()
+    return RealOutcome(
+        study="jpl",
+        title="JPL testbed in real time: TCP channel utilization",
+        label_names=("bit error rate", "one-way delay", "large windows"),
+        cells=tuple(
+            RealCell(
+                labels={
+                    "bit_error_rate": cell.row,
+                    "one_way_delay_ms": cell.one_way_delay_ms,
+                    "large_windows": cell.large_windows,
+                },
+                unit="%",
+                published=published[cell],
+                simulated=simulated.get((cell, False)),
+                simulated_kernel_hosts=simulated.get((cell, True)),
+                emulated=None if real is None else utilization_in_real_time(real.result),
+                **late(real),
+            )
+            for cell, real in zip(table, runs, strict=True)
+        ),
+        notes=_NOTES,
+        configuration={
+            "bentpipe_version": _core.version(),
+            "seed": seed,
+            "parallel": parallel,
+            "simulated_runs_of_a_cell_with_bit_errors": _SIMULATED_RUNS,
+            "kernel": _kernel(runs),
+            "tcp": KERNEL_TCP,
+            "tcp_with_64_kb_windows": KERNEL_TCP | _SMALL,
+        },
+        interrupted=interrupted,
+    )
+
+
+def cells_named(chosen: str) -> tuple[Cell, ...]:
+    """Return cells by `BIT_ERROR_RATE[:DELAY_MS[:WINDOWS]]`, a list with commas.
+
+    What is left out stands for all.
+
+    Raises:
+        UsageError: there is no such cell.
+    """
+    found: dict[Cell, None] = {}
+    for name in chosen.split(","):
+        wanted = name.strip().split(":")
+        matching = [
+            cell
+            for cell in cells()
+            if wanted == [cell.row, str(cell.one_way_delay_ms), cell.large_windows][: len(wanted)]
+        ]
+        if not matching:
+            rows = ", ".join(BIT_ERROR_RATES)
+            raise UsageError(
+                f'cells: read "{name.strip()}"; there is no such cell. Write a bit error rate '
+                f"({rows}), then if you like a delay in ms (0, 50 ... 300) and windows (yes, no; "
+                "both up to 100 ms), as in 1e-7:250:no"
+            )
+        found.update(dict.fromkeys(matching))
+    return tuple(found)
+
+
+def kernel_scenario_of(cell: Cell) -> Scenario:
+    """Return the scenario of a cell with hosts that the kernel can be."""
+    data = scenario_of(cell).to_dict()
+    (flow,) = data["traffic"]
+    flow["profile"] = "linux"
+    flow["tcp"] = KERNEL_TCP | (_SMALL if cell.large_windows == "no" else {})
+    return from_dict(data)
+
+
+def utilization_in_real_time(result: Result) -> float | None:
+    """Return acknowledged information bits over R T, in percent; None if it did not end.
+
+    The receiver says when it had all; the last acknowledgement takes another delay.
+    """
+    row = result.flows.row(0, named=True)
+    if row["finished_ns"] is None or row["established_ns"] is None:
+        return None
+    link = result.plan["link"]
+    end_ns = row["finished_ns"] + link["returns"][0]["delay_ns"]["value"]
+    elapsed_ns = np.array([end_ns - row["established_ns"]])
+    rate_bps = link["forward"]["rate_bps"]["value"]
+    return float(channel_utilization(np.array([row["delivered_bytes"]]), rate_bps, elapsed_ns)[0])
+
+
+def _simulated(table: tuple[Cell, ...], seed: int) -> dict[tuple[Cell, bool], float]:
+    """Return the mean utilization of each cell, with the study's hosts and with the kernel's."""
+    keys, jobs = [], []
+    for cell in table:
+        count = _SIMULATED_RUNS if BIT_ERROR_RATES[cell.row] > 0 else 1
+        for kernel in (False, True):
+            plan = (kernel_scenario_of(cell) if kernel else scenario_of(cell)).plan()
+            keys += [(cell, kernel)] * count
+            jobs += [Job(plan=plan, seed=each) for each in range(seed, seed + count)]
+    found: dict[tuple[Cell, bool], list[float]] = {}
+    for outcome in run_many(jobs):
+        if not outcome.interrupted:
+            found.setdefault(keys[outcome.index], []).append(utilization(outcome))
+    return {key: float(np.mean(values)) for key, values in found.items()}
+
+
+def _kernel(runs: list[RealRun | None]) -> str | None:
+    for each in runs:
+        if each is not None:
+            return str(each.result.manifest["emulation"]["kernel"])
+    return None

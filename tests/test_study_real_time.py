@@ -1,0 +1,112 @@
+"""Studies on the kernel's own TCP: which cells, how rates are bisected, and one cell for real."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from conftest import why_no_lab
+
+from bentpipe.errors import UsageError
+from bentpipe.studies.jpl import _real_time as jpl
+from bentpipe.studies.jpl.study import Cell, cells
+from bentpipe.studies.snip import _real_time as snip
+from bentpipe.studies.snip._measure import SIZES
+
+EXIT_USAGE = 2
+
+
+def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bentpipe", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+# --- which cells --------------------------------------------------------------------------------
+
+
+def test_cells_are_named_from_the_left() -> None:
+    row = [cell for cell in cells() if cell.row == "1e-9"]
+    assert list(jpl.cells_named("1e-9")) == row
+    assert jpl.cells_named("0:250") == (Cell("0", 250, "yes"), Cell("0", 250, "no"))
+    assert jpl.cells_named("0:250:no, 0:250") == (Cell("0", 250, "no"), Cell("0", 250, "yes"))
+
+
+@pytest.mark.parametrize("name", ["", "1e-6", "0:25", "0:250:both", "0:250:no:1"])
+def test_cells_that_are_not_there_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=rf'cells: read "{name}"'):
+        jpl.cells_named(name)
+
+
+def test_rows_of_the_note_are_named_by_size() -> None:
+    assert snip.rows_named(None) == (SIZES, True)
+    assert snip.rows_named("1400, 58") == ((58, 1400), False)
+    assert snip.rows_named("tcp") == ((), True)
+    with pytest.raises(UsageError, match='cells: read "59"'):
+        snip.rows_named("58,59")
+
+
+@pytest.mark.parametrize("cell", cells(), ids=str)
+def test_every_cell_is_one_that_the_kernel_can_be_asked_for(cell: Cell) -> None:
+    """Given the hosts of a cell, expect Reno without options and the window of the cell."""
+    scenario = jpl.kernel_scenario_of(cell)
+    tcp = scenario.plan()["flows"][0]["workload"]["receiver"]
+    assert (tcp["congestion_control"], tcp["sack"], tcp["timestamps"]) == ("reno", False, False)
+    assert tcp["receive_buffer_bytes"] == (65_535 if cell.large_windows == "no" else 256 * 1024)
+
+
+def test_what_makes_no_sense_is_refused_in_words() -> None:
+    for arguments, text in (
+        (("osu", "--engine", "emulate"), "runs in the simulator only"),
+        (("jpl", "--engine", "ns-3"), 'engine: read "ns-3"'),
+        (("jpl", "--cells", "0"), "--cells: is for --engine emulate"),
+        (("jpl", "--engine", "emulate", "--runs", "2"), "--runs: is for --engine simulate"),
+    ):
+        done = bentpipe("study", *arguments)
+        assert done.returncode == EXIT_USAGE
+        assert text in done.stderr
+
+
+# --- bisection ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("largest", [0.3, 0.93, 1.0, 1.07, 2.2])
+def test_a_rate_is_bracketed_wherever_it_is(largest: float) -> None:
+    """Given that no rate above ``largest`` gets through, expect a bracket of 1 % about it.
+
+    From 1.0 with factors of 0.92 down or 1.08 up a third or the double is reached in 15 steps, and
+    a bracket of 8 % halved to 1 % in three or four more.
+    """
+    bracket, tries = snip.Bracket(start=1.0), 0
+    while (rate := bracket.next_rate()) is not None:
+        bracket.tried(rate, lost=rate > largest)
+        tries += 1
+    assert bracket.low is not None
+    assert bracket.high is not None
+    assert bracket.low <= largest <= bracket.high <= bracket.low / (1 - snip.REAL_RESOLUTION)
+    assert tries <= 20
+
+
+# --- for real -----------------------------------------------------------------------------------
+
+
+def test_a_cell_of_the_testbed_on_the_kernel_s_tcp() -> None:
+    """10 MiB without delay and errors: 1460 of 1508 bytes, 96.82 %, less the start.
+
+    The start of a connection costs a round trip of two full segments, 12 ms of 43 s: 0.03 %. One
+    point is left for the moment at which iperf3 sees that all has come.
+    """
+    if reason := why_no_lab():
+        pytest.skip(f"no labs here: {reason}")
+    done = bentpipe("study", "jpl", "--engine", "emulate", "--cells", "0:0", "--json")
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    (cell,) = outcome["cells"]
+    assert cell["published"] == pytest.approx(96.81)
+    assert cell["simulated"] == pytest.approx(100 * 1460 / 1508, abs=0.3)
+    if cell["invalid"] is None:
+        assert cell["emulated"] == pytest.approx(100 * 1460 / 1508, abs=1.0)
+        assert outcome["summary"]["max_difference_percent"] < 1.0
+    else:
+        assert outcome["summary"]["invalid"] == ["0, 0, both"]
