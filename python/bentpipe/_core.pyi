@@ -115,6 +115,12 @@ class Lab:
     def setting(self, side: str, name: str) -> str:
         """Return the value of a kernel setting on a side."""
 
+    def connections(self, side: str) -> list[dict[str, Any]]:
+        """Return what the kernel of a side knows of its TCP connections, by its own names.
+
+        Empty where it does not tell. ``total_rto`` is None where the kernel does not count.
+        """
+
     @staticmethod
     def address(side: str) -> str:
         """Return the address of a side."""

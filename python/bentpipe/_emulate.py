@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from bentpipe._emulate_connections import Watched, watch
 from bentpipe._emulate_iperf3 import Flow, end_all, programs
 from bentpipe._emulate_kernel import (
     Kernel,
@@ -23,7 +24,14 @@ from bentpipe._emulate_kernel import (
     window_warnings,
 )
 from bentpipe.errors import MachineError, UsageError
-from bentpipe.live import IPERF3_PORT, Lab, Side, address, gain_privileges
+from bentpipe.live import (
+    IPERF3_PORT,
+    Lab,
+    Side,
+    address,
+    gain_privileges,
+    refuse_beyond_ceiling,
+)
 from bentpipe.scenario import LARGEST_SEED, Scenario
 
 if TYPE_CHECKING:
@@ -51,6 +59,7 @@ class Course:
     monotonic_ns: int = 0
     ended_ns: int = 0
     samples: list[Report] = field(default_factory=list)
+    watched: dict[int, Watched] = field(default_factory=dict)
     report: Report = field(default_factory=dict)
     completed: bool = False
     interrupted: bool = False
@@ -69,6 +78,7 @@ def prepare(scenario: Scenario) -> None:
     refuse(scenario, plan)
     programs(plan, scenario.seed)
     kernel_of(plan)
+    refuse_beyond_ceiling([plan])
     gain_privileges()
 
 
@@ -125,6 +135,7 @@ def emulate_partly(
             "lateness": measured["lateness"],
             "wait": measured["wait"],
             "not_taken_packets": measured["not_taken_packets"],
+            "kernel_dropped_packets": measured["kernel_dropped_packets"],
             "refused_packets": measured["refused_packets"],
             "invalid": measured["invalid"],
             "warnings": warnings + seen,
@@ -179,6 +190,8 @@ def _run(
             course.completed = _watch(lab, plan, flows, course, progress)
         except KeyboardInterrupt:
             course.interrupted = True
+        if course.started_ns:
+            watch(lab, flows, lab.report(), course.started_ns, course.watched)
         # First the link, so that nothing moves after the end, whatever programs still do.
         lab.stop()
         course.report = lab.report()
@@ -201,7 +214,8 @@ def _watch(
     sampling = _Sampling(plan["sample_interval_ns"], course)
     while (now_ns := lab.now_ns() - course.started_ns) < stop_ns:
         report = lab.report()
-        sampling.take(report)
+        if sampling.take(report):
+            watch(lab, flows, report, course.started_ns, course.watched)
         next_ns = stop_ns
         for flow in flows:
             next_ns = min(next_ns, _attend(lab, flow, report, now_ns, course.started_ns))
@@ -262,17 +276,19 @@ class _Sampling:
         self._course = course
         self._due_ns = 0
 
-    def take(self, report: Report) -> None:
+    def take(self, report: Report) -> bool:
+        """Keep a report if it is due. Whether it was."""
         if self._interval_ns is None:
-            return
+            return False
         at_ns = report["at_ns"] - self._course.started_ns
         if at_ns < self._due_ns:
-            return
+            return False
         self._course.samples.append(report)
         # From the grid, so that late reports do not add up; a tenth early is in time, since
         # reports come every 100 ms at best.
         periods = (at_ns + self._interval_ns // 10) // self._interval_ns + 1
         self._due_ns = periods * self._interval_ns - self._interval_ns // 10
+        return True
 
 
 def _read_back(lab: Lab, kernel: Kernel) -> dict[Side, dict[str, str]]:

@@ -67,26 +67,6 @@ def refuse(scenario: Scenario, plan: dict[str, Any]) -> None:
         )
 
 
-def refuse_beyond(plan: dict[str, Any], ceiling_bps: float) -> None:
-    """Refuse a link that is faster than what this machine was measured to carry.
-
-    Raises:
-        ScenarioError: naming the direction.
-    """
-    problems = [
-        Problem(
-            source="emulate",
-            field=f"link.{name}.rate",
-            message=f"{rate_bps / 1e6:g} Mbit/s is beyond what this machine carries in real time, "
-            f"{ceiling_bps / 1e6:g} Mbit/s; lower it, or simulate",
-        )
-        for name, rate_bps in highest(plan, "rate_bps").items()
-        if rate_bps > ceiling_bps
-    ]
-    if problems:
-        raise ScenarioError(*problems)
-
-
 def highest(plan: dict[str, Any], quantity: str) -> dict[str, int]:
     """Return the largest value over time of a direction's ``rate_bps`` or ``delay_ns``."""
     link = plan["link"]

@@ -10,6 +10,7 @@ import polars as pl
 
 from bentpipe import _core
 from bentpipe._emulate import Course, Report, flow_start_ns
+from bentpipe._emulate_connections import Watched, acked_bytes
 from bentpipe._emulate_iperf3 import Flow
 from bentpipe._tables import DROP_CAUSES, TABLES
 from bentpipe.results import RESULT_FORMAT_VERSION, Result
@@ -18,6 +19,8 @@ _TYPES: Final = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.F
 _DIRECTIONS: Final = ("forward", "return")
 _BITS_PER_BYTE: Final = 8
 _NS_PER_US: Final = 1_000
+# linux/tcp.h: no round trip was measured.
+_UNKNOWN_RTT_US: Final = 0xFFFF_FFFF
 _NS_PER_S: Final = 1e9
 
 
@@ -146,6 +149,26 @@ def _tcp(flow: Flow, course: Course, row: dict[str, Any]) -> dict[str, Any]:
         if kernel.get("max_rtt"):
             found["rtt_ns_min"] = kernel["min_rtt"] * _NS_PER_US
             found["rtt_ns_mean"] = float(kernel["mean_rtt"] * _NS_PER_US)
+    if (watched := course.watched.get(flow.index)) is not None:
+        found |= _watched(flow, watched)
+    return found
+
+
+def _watched(flow: Flow, watched: Watched) -> dict[str, Any]:
+    """Return what the kernel said of a bulk flow, for as long as its connection was there."""
+    sender, found = watched.sender, dict[str, Any]()
+    if sender is None:
+        return found
+    # Of a transfer that is over the connection is gone, and with it what happened since.
+    if watched.to_the_end:
+        found["retransmitted_segments"] = sender["total_retrans"]
+        found["timeouts"] = sender["total_rto"]
+        found["acked_bytes"] = acked_bytes(flow, sender)
+    if sender["min_rtt_us"] < _UNKNOWN_RTT_US:
+        found["rtt_ns_min"] = sender["min_rtt_us"] * _NS_PER_US
+    round_trips_ns = [row["srtt_ns"] for row in watched.rows if row["srtt_ns"]]
+    if round_trips_ns:
+        found["rtt_ns_mean"] = float(np.mean(round_trips_ns))
     return found
 
 
@@ -179,6 +202,8 @@ def _end_ns(flow: Flow, said: dict[str, Any], course: Course) -> int | None:
 
 
 def _flow_samples(flow: Flow, course: Course) -> list[dict[str, Any]]:
+    if (watched := course.watched.get(flow.index)) is not None and watched.rows:
+        return [row for row in watched.rows if row["time_ns"] <= _end_of(course)]
     sender, receiver = flow.said("sender"), flow.said("receiver")
     start_ns = _data_start_ns(flow, course.report)
     if not flow.is_tcp or sender is None or start_ns is None:

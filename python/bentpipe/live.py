@@ -116,6 +116,13 @@ class Lab:
         except OSError as error:
             raise MachineError(f"reading {name} in the {side}: {error}") from None
 
+    def connections(self, side: Side) -> list[dict[str, Any]]:
+        """Return the TCP connections of a side as its kernel knows them, by the kernel's names.
+
+        Empty where the kernel does not tell (it has no inet_diag).
+        """
+        return self._core.connections(side)
+
     def _run(self) -> None:
         try:
             self._core.run()
@@ -159,9 +166,10 @@ class Lab:
         """Return what was measured, a tenth of a second ago at most.
 
         Keys: ``at_ns``, ``directions`` (counters by name), ``ports`` (what conversations with
-        the ``control_ports`` carried, by port and the side that sent it), ``lateness`` and ``wait``
-        (distributions in ns), ``not_taken_packets``, ``refused_packets``, ``invalid`` (why, or
-        None).
+        the ``control_ports`` carried, by port and the side that sent it), ``control_ports`` (the
+        client's port of what goes past the link, by the server's), ``lateness`` and ``wait``
+        (distributions in ns), ``not_taken_packets``, ``kernel_dropped_packets`` (before the link,
+        not read in time), ``refused_packets``, ``invalid`` (why, or None).
         """
         if self._failure:
             raise MachineError(str(self._failure[0]))

@@ -9,6 +9,7 @@ use bentpipe_sim::Side;
 use bentpipe_sim::plan::Plan;
 
 use crate::clock::Clock;
+use crate::diag::{Connection, Diag};
 use crate::driver::{Driver, Punctuality, Stop};
 use crate::emulator::{Emulator, Options};
 use crate::error::LabError;
@@ -75,6 +76,7 @@ pub struct Lab {
     clock: Clock,
     stop: Stop,
     kernel: [KernelCounters; 2],
+    diags: [Mutex<Option<Diag>>; 2],
     limits: Limits,
     report: Mutex<Report>,
 }
@@ -121,6 +123,7 @@ impl Lab {
             clock,
             stop,
             kernel: sides.kernel,
+            diags: sides.diags.map(Mutex::new),
             limits: config.limits,
             report: Mutex::default(),
         })
@@ -130,6 +133,13 @@ impl Lab {
     #[must_use]
     pub fn namespace(&self, side: Side) -> &Arc<Namespace> {
         &self.namespaces[side as usize]
+    }
+
+    /// The TCP connections of a side as its kernel knows them; none where it does not tell.
+    #[must_use]
+    pub fn connections(&self, side: Side) -> Vec<Connection> {
+        let mut diag = self.diags[side as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        diag.as_mut().and_then(|diag| diag.connections().ok()).unwrap_or_default()
     }
 
     /// Runs the link in the calling thread until [`Lab::stop`].
@@ -208,20 +218,28 @@ pub(crate) struct Sides {
     pub(crate) namespaces: [Arc<Namespace>; 2],
     pub(crate) devices: [Tun; 2],
     pub(crate) kernel: [KernelCounters; 2],
+    pub(crate) diags: [Option<Diag>; 2],
 }
 
 pub(crate) fn sides_up(config: &Config) -> Result<Sides, LabError> {
     let [world, island] = Side::ALL.map(|side| side_up(side, config));
-    let ((world, (world_device, of_world)), (island, (island_device, of_island))) =
-        (world?, island?);
+    let ((world, of_world), (island, of_island)) = (world?, island?);
     Ok(Sides {
         namespaces: [world, island].map(Arc::new),
-        devices: [world_device, island_device],
-        kernel: [of_world, of_island],
+        devices: [of_world.device, of_island.device],
+        kernel: [of_world.kernel, of_island.kernel],
+        diags: [of_world.diag, of_island.diag],
     })
 }
 
-fn side_up(side: Side, config: &Config) -> Result<(Namespace, (Tun, KernelCounters)), LabError> {
+/// What is made inside a namespace and used from outside.
+struct Inside {
+    device: Tun,
+    kernel: KernelCounters,
+    diag: Option<Diag>,
+}
+
+fn side_up(side: Side, config: &Config) -> Result<(Namespace, Inside), LabError> {
     let [world, island] = Side::ALL.map(address);
     let hosts = format!(
         "127.0.0.1 localhost\n::1 localhost\n{world} {}\n{island} {}\n",
@@ -246,8 +264,8 @@ fn side_up(side: Side, config: &Config) -> Result<(Namespace, (Tun, KernelCounte
         };
         let device =
             Tun::up(device).map_err(|error| LabError::privileged("making a TUN device", error))?;
-        let counters = KernelCounters::open(INTERFACE)
+        let kernel = KernelCounters::open(INTERFACE)
             .map_err(|error| LabError::machine("reading counters", error, "mount /proc"))?;
-        Ok((device, counters))
+        Ok(Inside { device, kernel, diag: Diag::open().ok() })
     })
 }

@@ -7,6 +7,7 @@
 //! All system calls of bentpipe are in this crate.
 
 pub mod clock;
+pub mod diag;
 pub mod driver;
 pub mod emulator;
 pub mod error;

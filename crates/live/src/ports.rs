@@ -79,6 +79,15 @@ struct Found {
     payload_bytes: usize,
 }
 
+impl Conversations {
+    /// The client's port of the conversation that goes past the link; `port` is the server's.
+    #[must_use]
+    pub fn control_port(&self, port: u16) -> Option<u16> {
+        let FiveTuple { source_port, destination_port, .. } = self.control?;
+        Some(if destination_port == port { source_port } else { destination_port })
+    }
+}
+
 impl Ports {
     /// The server ports from `first` to `last`.
     #[must_use]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::DropCause;
 use bentpipe_live::LabError;
+use bentpipe_live::diag::Connection;
 use bentpipe_live::lab::{self, Config, Report};
 use bentpipe_live::lateness::{Lateness, Limits};
 use bentpipe_live::ports::Carried;
@@ -108,6 +109,12 @@ impl Lab {
         Ok(lab::address(side_named(side)?).to_string())
     }
 
+    /// What the kernel of a side knows of its TCP connections; none where it does not tell.
+    fn connections<'py>(&self, py: Python<'py>, side: &str) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let found = self.0.connections(side_named(side)?);
+        found.iter().map(|each| connection(py, each)).collect()
+    }
+
     /// Now, in ns since the lab was set up.
     fn now_ns(&self) -> u64 {
         self.0.now().as_nanos()
@@ -208,21 +215,47 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
     let result = PyDict::new(py);
     result.set_item("at_ns", report.at.as_nanos())?;
     result.set_item("directions", directions)?;
-    let ports = PyDict::new(py);
+    let (ports, control_ports) = (PyDict::new(py), PyDict::new(py));
     for (port, conversations) in report.ports.iter() {
         let [world, island] = &conversations.carried;
         let sides = PyDict::new(py);
         sides.set_item("world", carried(py, world)?)?;
         sides.set_item("island", carried(py, island)?)?;
+        control_ports.set_item(port, conversations.control_port(port))?;
         ports.set_item(port, sides)?;
     }
     result.set_item("ports", ports)?;
+    result.set_item("control_ports", control_ports)?;
     result.set_item("lateness", distribution(py, &report.punctuality.lateness)?)?;
     result.set_item("wait", distribution(py, &report.punctuality.wait)?)?;
     result.set_item("not_taken_packets", report.punctuality.not_taken)?;
     result.set_item("kernel_dropped_packets", report.kernel_dropped)?;
     result.set_item("refused_packets", report.refused)?;
     result.set_item("invalid", report.invalid.clone())?;
+    Ok(result)
+}
+
+fn connection<'py>(py: Python<'py>, found: &Connection) -> PyResult<Bound<'py, PyDict>> {
+    let result = PyDict::new(py);
+    for (name, value) in [
+        ("local_port", found.local_port.into()),
+        ("remote_port", found.remote_port.into()),
+        ("snd_mss", found.snd_mss.into()),
+        ("unacked", found.unacked.into()),
+        ("sacked", found.sacked.into()),
+        ("lost", found.lost.into()),
+        ("retrans", found.retrans.into()),
+        ("rtt_us", found.rtt_us.into()),
+        ("snd_ssthresh", found.snd_ssthresh.into()),
+        ("snd_cwnd", found.snd_cwnd.into()),
+        ("total_retrans", found.total_retrans.into()),
+        ("bytes_acked", found.bytes_acked),
+        ("bytes_received", found.bytes_received),
+        ("min_rtt_us", found.min_rtt_us.into()),
+    ] {
+        result.set_item(name, value)?;
+    }
+    result.set_item("total_rto", found.total_rto)?;
     Ok(result)
 }
 

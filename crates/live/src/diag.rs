@@ -1,0 +1,262 @@
+//! What the kernel knows of its TCP connections: `tcp_info` by `sock_diag(7)`, as ss(8) reads it.
+//!
+//! A netlink socket belongs to the network namespace that it was made in, whoever asks by it later. So
+//! each side has one, and no thread has to enter a namespace to look.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
+
+/// Numbers of linux/netlink.h, linux/sock_diag.h and linux/inet_diag.h.
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLM_F_REQUEST_DUMP: u16 = 0x301;
+const INET_DIAG_INFO: u16 = 2;
+/// AF_INET and AF_INET6: a server may speak IPv4 by a socket of either.
+const FAMILIES: [u8; 2] = [2, 10];
+const IPPROTO_TCP: u8 = 6;
+/// All but those that listen, wait in TIME-WAIT, are closed or not yet accepted: bit n is state n.
+const STATES: u32 = 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
+
+const MESSAGE_HEADER: usize = 16;
+const REQUEST: usize = 56;
+const CONNECTION_HEADER: usize = 72;
+const ATTRIBUTE_HEADER: usize = 4;
+/// The kernel fills pages; an answer is never longer than what was asked for.
+const ANSWER_BYTES: usize = 32 * 1024;
+/// So many answers are more connections than a side has.
+const ANSWERS_MAX: usize = 1_000;
+/// The kernel answers before the request returns; this is for a kernel that does not.
+const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// A TCP connection as one end knows it. Names and units are those of `tcp_info` in linux/tcp.h; what
+/// an older kernel does not tell is zero, or `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the kernel's")]
+pub struct Connection {
+    pub local_port: u16,
+    pub remote_port: u16,
+    pub snd_mss: u32,
+    pub unacked: u32,
+    pub sacked: u32,
+    pub lost: u32,
+    pub retrans: u32,
+    pub rtt_us: u32,
+    pub snd_ssthresh: u32,
+    pub snd_cwnd: u32,
+    pub total_retrans: u32,
+    pub bytes_acked: u64,
+    pub bytes_received: u64,
+    pub min_rtt_us: u32,
+    pub total_rto: Option<u16>,
+}
+
+/// A way to ask the kernel about the connections of one network namespace.
+#[derive(Debug)]
+pub struct Diag(OwnedFd);
+
+impl Diag {
+    /// For the network namespace of the calling thread; it can be asked from any.
+    ///
+    /// # Errors
+    /// If the kernel has no `sock_diag`.
+    pub fn open() -> io::Result<Self> {
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            Some(netlink::SOCK_DIAG),
+        )?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        Ok(Self(socket))
+    }
+
+    /// Its TCP connections.
+    ///
+    /// # Errors
+    /// What the kernel says, such as that it has no `inet_diag`.
+    pub fn connections(&mut self) -> io::Result<Vec<Connection>> {
+        let mut found = Vec::new();
+        let mut answer = vec![0; ANSWER_BYTES];
+        for family in FAMILIES {
+            send(&self.0, &request(family), SendFlags::empty())?;
+            for _ in 0..ANSWERS_MAX {
+                let (bytes, _) = recv(&self.0, &mut answer[..], RecvFlags::empty())?;
+                if bytes == 0 || take(&answer[..bytes], &mut found)? {
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// `struct nlmsghdr` and `struct inet_diag_req_v2`.
+fn request(family: u8) -> [u8; MESSAGE_HEADER + REQUEST] {
+    let mut bytes = [0; MESSAGE_HEADER + REQUEST];
+    bytes[0..4].copy_from_slice(&((MESSAGE_HEADER + REQUEST) as u32).to_ne_bytes());
+    bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    bytes[6..8].copy_from_slice(&NLM_F_REQUEST_DUMP.to_ne_bytes());
+    bytes[16] = family;
+    bytes[17] = IPPROTO_TCP;
+    bytes[18] = 1 << (INET_DIAG_INFO - 1);
+    bytes[20..24].copy_from_slice(&STATES.to_ne_bytes());
+    bytes
+}
+
+/// Takes the connections of one answer. Whether it was the last.
+fn take(answer: &[u8], found: &mut Vec<Connection>) -> io::Result<bool> {
+    let mut rest = answer;
+    while let (Some(length), Some(kind)) = (word(rest, 0), half(rest, 4)) {
+        let length = length as usize;
+        let Some(body) = rest.get(MESSAGE_HEADER..length) else { break };
+        match kind {
+            NLMSG_DONE => return Ok(true),
+            NLMSG_ERROR => {
+                let code = word(body, 0).map_or(0, u32::cast_signed);
+                return Err(io::Error::from_raw_os_error(code.saturating_neg()));
+            }
+            SOCK_DIAG_BY_FAMILY => found.extend(connection(body)),
+            _ => {}
+        }
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+/// `struct inet_diag_msg` and the attributes behind it.
+fn connection(body: &[u8]) -> Option<Connection> {
+    let port = |at| body.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]));
+    let (local_port, remote_port) = (port(4)?, port(6)?);
+    let mut rest = body.get(CONNECTION_HEADER..)?;
+    while let (Some(length), Some(kind)) = (half(rest, 0), half(rest, 2)) {
+        let length = usize::from(length);
+        let value = rest.get(ATTRIBUTE_HEADER..length)?;
+        if kind == INET_DIAG_INFO {
+            return Some(Connection { local_port, remote_port, ..tcp_info(value) });
+        }
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    None
+}
+
+/// `struct tcp_info`, of which newer kernels tell more.
+fn tcp_info(value: &[u8]) -> Connection {
+    let word = |at| word(value, at).unwrap_or(0);
+    let long = |at| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+    let long =
+        |at| if cfg!(target_endian = "little") { long(at) } else { long(at).rotate_left(32) };
+    Connection {
+        local_port: 0,
+        remote_port: 0,
+        snd_mss: word(16),
+        unacked: word(24),
+        sacked: word(28),
+        lost: word(32),
+        retrans: word(36),
+        rtt_us: word(68),
+        snd_ssthresh: word(76),
+        snd_cwnd: word(80),
+        total_retrans: word(100),
+        bytes_acked: long(120),
+        bytes_received: long(128),
+        min_rtt_us: word(148),
+        total_rto: half(value, 240),
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let four = bytes.get(at..at.checked_add(4)?)?;
+    Some(u32::from_ne_bytes(four.try_into().ok()?))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    let two = bytes.get(at..at.checked_add(2)?)?;
+    Some(u16::from_ne_bytes(two.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Given a connection over the loopback on which 5,000 bytes went, expect both its ends, with
+    /// that much acknowledged at one and received at the other, and windows of at least a segment.
+    /// Where the kernel has no `inet_diag` there is nothing to see.
+    #[test]
+    fn both_ends_of_a_connection_are_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut client =
+            TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (mut server, _) = listener.accept().expect("a connection");
+        client.write_all(&[7; 5_000]).expect("room");
+        server.read_exact(&mut [0; 5_000]).expect("what was written");
+        let ports = [&client, &server].map(|end| end.local_addr().expect("an address").port());
+        let Ok(all) = Diag::open().and_then(|mut diag| diag.connections()) else { return };
+        let [sent, received] =
+            [[ports[0], ports[1]], [ports[1], ports[0]]].map(|[local, remote]| {
+                let is_it =
+                    |end: &&Connection| end.local_port == local && end.remote_port == remote;
+                *all.iter().find(is_it).expect("it is open")
+            });
+        assert_eq!(received.bytes_received, 5_000);
+        // The SYN counts as a byte.
+        assert_eq!(sent.bytes_acked, 5_001);
+        assert!(sent.snd_cwnd > 0 && sent.snd_mss >= 536 && sent.rtt_us > 0, "{sent:?}");
+        assert_eq!(sent.total_retrans, 0);
+    }
+
+    /// Given an answer of two messages cut anywhere, expect the whole ones.
+    #[test]
+    fn what_is_cut_off_is_left_out() {
+        let mut one = vec![0; MESSAGE_HEADER + CONNECTION_HEADER + ATTRIBUTE_HEADER + 104];
+        let length = one.len() as u32;
+        one[0..4].copy_from_slice(&length.to_ne_bytes());
+        one[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+        one[20..24].copy_from_slice(&[0x14, 0x51, 0x80, 0x00]);
+        one[88..90].copy_from_slice(&108_u16.to_ne_bytes());
+        one[90..92].copy_from_slice(&INET_DIAG_INFO.to_ne_bytes());
+        one[172..176].copy_from_slice(&10_u32.to_ne_bytes());
+        let both = [one.clone(), one.clone()].concat();
+        for end in 0..both.len() {
+            let mut found = Vec::new();
+            assert!(!take(&both[..end], &mut found).expect("no error"));
+            assert_eq!(found.len(), end / one.len());
+        }
+        let mut found = Vec::new();
+        take(&both, &mut found).expect("no error");
+        let expected = Connection {
+            local_port: 5_201,
+            remote_port: 32_768,
+            snd_cwnd: 10,
+            ..Connection::default()
+        };
+        assert_eq!(found, [expected; 2]);
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_are_survived(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..400),
+            length in 0_u32..400,
+            kind in prop_oneof![Just(SOCK_DIAG_BY_FAMILY), Just(NLMSG_ERROR), any::<u16>()],
+        ) {
+            if bytes.len() >= 6 {
+                bytes[0..4].copy_from_slice(&length.to_ne_bytes());
+                bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+            }
+            let mut found = Vec::new();
+            let _ = take(&bytes, &mut found);
+            prop_assert!(found.len() <= bytes.len() / MESSAGE_HEADER);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+"""What the kernel knows of flows' connections while they run: TCP_INFO, read by inet_diag.
+
+Both ends are in namespaces of ours, so one moment gives the sender's window and the receiver's
+bytes. Where the kernel has no inet_diag nothing is seen, and iperf3's own reports have to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from bentpipe._emulate_iperf3 import Flow
+from bentpipe.live import Lab, Side
+
+# linux/tcp.h, TCP_INFINITE_SSTHRESH: there was no congestion yet.
+UNKNOWN_SSTHRESH: Final = 0x7FFF_FFFF
+# iperf3's clients begin a stream with the test's name.
+_NAME_BYTES: Final = 37
+# The kernel counts the SYN as a byte that is acknowledged.
+_SYN_BYTES: Final = 1
+_NS_PER_US: Final = 1_000
+
+Connection = dict[str, Any]
+
+
+@dataclass
+class Watched:
+    """What was seen of one flow: rows of ``flow_samples``, and the sender's end as last seen."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    sender: Connection | None = None
+    # Whether the sender's end was still there when the link stopped.
+    to_the_end: bool = False
+
+
+def watch(
+    lab: Lab, flows: list[Flow], report: dict[str, Any], origin_ns: int, watched: dict[int, Watched]
+) -> None:
+    """Add what is known now of each bulk flow; ``origin_ns`` is the start on the lab's clock."""
+    bulk = [flow for flow in flows if flow.workload["kind"] == "bulk" and flow.state != "waiting"]
+    if not bulk:
+        return
+    sides: tuple[Side, ...] = ("world", "island")
+    ends = {side: lab.connections(side) for side in sides}
+    at_ns = lab.now_ns() - origin_ns
+    for flow in bulk:
+        control_port = report["control_ports"][flow.port]
+        sender, receiver = (
+            _end(ends[side], flow, is_client=side == flow.client, control_port=control_port)
+            for side in (flow.sender, flow.receiver)
+        )
+        seen = watched.setdefault(flow.index, Watched())
+        seen.to_the_end = sender is not None
+        if sender is not None:
+            seen.sender = sender
+            seen.rows.append(_row(flow, at_ns, sender, receiver))
+
+
+def acked_bytes(flow: Flow, sender: Connection) -> int:
+    """Return how many bytes of data were acknowledged to the sender."""
+    extra = _SYN_BYTES + (_NAME_BYTES if flow.client == flow.sender else 0)
+    return max(0, int(sender["bytes_acked"]) - extra)
+
+
+def _end(
+    ends: list[Connection], flow: Flow, *, is_client: bool, control_port: int | None
+) -> Connection | None:
+    """Return an end of the flow's second connection; the first one goes past the link."""
+    own, other = ("remote_port", "local_port") if is_client else ("local_port", "remote_port")
+    found = (end for end in ends if end[own] == flow.port and end[other] != control_port)
+    return next(found, None)
+
+
+def _row(flow: Flow, at_ns: int, sender: Connection, receiver: Connection | None) -> dict[str, Any]:
+    mss, ssthresh = sender["snd_mss"], sender["snd_ssthresh"]
+    out = sender["unacked"] - sender["sacked"] - sender["lost"] + sender["retrans"]
+    row = {
+        "time_ns": at_ns,
+        "flow": flow.index,
+        "cwnd_bytes": sender["snd_cwnd"] * mss,
+        "ssthresh_bytes": None if ssthresh >= UNKNOWN_SSTHRESH else ssthresh * mss,
+        "srtt_ns": sender["rtt_us"] * _NS_PER_US or None,
+        "in_flight_bytes": max(0, out) * mss,
+        "acked_bytes": acked_bytes(flow, sender),
+    }
+    if receiver is not None:
+        name_bytes = _NAME_BYTES if flow.client == flow.sender else 0
+        row["delivered_bytes"] = max(0, receiver["bytes_received"] - name_bytes)
+    return row
