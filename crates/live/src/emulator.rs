@@ -9,6 +9,7 @@ use bentpipe_sim::plan::{Plan, PlanError};
 use bentpipe_sim::workload::Node;
 use bentpipe_sim::{Chain, Side};
 
+use crate::capture::{Captured, Recorder};
 use crate::flows::Flows;
 use crate::ports::Ports;
 use crate::store::{Place, Store};
@@ -77,14 +78,18 @@ pub struct Emulator {
 /// Gives the places of lost packets back, and notes what happens.
 #[derive(Debug, Default)]
 struct Watch {
-    lost: Vec<Place>,
+    lost: Vec<PacketId>,
     hash: Option<HashTrace>,
+    capture: Option<Box<Recorder>>,
 }
 
 impl Trace for Watch {
     fn record(&mut self, event: &Event) {
         if let EventKind::Dropped(_) = event.kind {
-            self.lost.push(place_of(event.packet));
+            self.lost.push(event.packet);
+        }
+        if let Some(capture) = &mut self.capture {
+            capture.event(event);
         }
         if let Some(hash) = &mut self.hash {
             // Where bytes lie in the store is chance; the serial is not.
@@ -94,12 +99,22 @@ impl Trace for Watch {
     }
 }
 
+impl Watch {
+    /// A packet has left the link.
+    #[inline]
+    fn gone(&mut self, packet: PacketId) {
+        if let Some(capture) = &mut self.capture {
+            capture.gone(packet);
+        }
+    }
+}
+
 /// A packet's identity: its serial, and the place of its bytes.
 fn identity(serial: u64, place: Place) -> PacketId {
     PacketId(serial << Store::NUMBER_BITS | u64::from(place.0))
 }
 
-fn place_of(packet: PacketId) -> Place {
+pub(crate) fn place_of(packet: PacketId) -> Place {
     Place((packet.0 & ((1 << Store::NUMBER_BITS) - 1)) as u32)
 }
 
@@ -126,12 +141,31 @@ impl Emulator {
             ports: options
                 .control_ports
                 .map_or_else(Ports::default, |(first, last)| Ports::new(first, last)),
-            watch: Watch { lost: Vec::new(), hash: options.tap.then(HashTrace::default) },
+            watch: Watch { hash: options.tap.then(HashTrace::default), ..Watch::default() },
             arrivals: options.tap.then(Vec::new),
             departures: Vec::new(),
             serial: 0,
             refused: 0,
         })
+    }
+
+    /// From here on, whatever happens to packets on the link is recorded.
+    pub fn capture(&mut self, recorder: Recorder) {
+        self.watch.capture = Some(Box::new(recorder));
+    }
+
+    /// How the capture fares, if there is one. What was recorded is on its way to the file.
+    pub fn captured(&mut self) -> Option<Captured> {
+        let capture = self.watch.capture.as_mut()?;
+        capture.hand_over(self.chain.graph.now());
+        Some(capture.captured())
+    }
+
+    /// Ends the capture, if there is one, with what happened until `at`, and waits for the file.
+    pub fn end_capture(&mut self, at: Instant) {
+        if let Some(capture) = &mut self.watch.capture {
+            capture.end(at);
+        }
     }
 
     /// Room for the bytes of one packet, which [`Emulator::arrive`] or [`Emulator::free`] takes, or
@@ -177,6 +211,10 @@ impl Emulator {
         }
         let packet = header(&arrival, self.serial, place);
         self.serial += 1;
+        if let Some(capture) = &mut self.watch.capture {
+            let content = self.store.bytes(place, bytes as usize);
+            capture.came(packet.id, content, self.chain.graph.now());
+        }
         let entrance = self.chain.entrance(side);
         self.chain.graph.inject(at, entrance, packet, Some(&mut self.watch));
         self.collect();
@@ -244,8 +282,9 @@ impl Emulator {
     }
 
     fn collect(&mut self) {
-        while let Some(place) = self.watch.lost.pop() {
-            self.store.free(place);
+        while let Some(packet) = self.watch.lost.pop() {
+            self.store.free(place_of(packet));
+            self.watch.gone(packet);
         }
         let exits = self.chain.exits();
         for (due, node, port, packet) in self.chain.graph.drain_egress() {
@@ -254,6 +293,7 @@ impl Emulator {
             let content = self.store.bytes(place, bytes as usize);
             self.ports.delivered(packet.born, due, side.other(), content);
             self.departures.push(Departure { due, side, place, bytes, on_link: true });
+            self.watch.gone(packet.id);
         }
     }
 }
@@ -270,7 +310,7 @@ pub fn replay(
     end: Instant,
 ) -> Result<HashTrace, PlanError> {
     let mut chain = Chain::new(plans, seed)?;
-    let mut watch = Watch { lost: Vec::new(), hash: Some(HashTrace::default()) };
+    let mut watch = Watch { hash: Some(HashTrace::default()), ..Watch::default() };
     for (arrival, serial) in arrivals.iter().zip(0..) {
         let packet = header(arrival, serial, Place(0));
         let entrance = chain.entrance(arrival.side);

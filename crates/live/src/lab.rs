@@ -1,5 +1,6 @@
 //! A lab: the world, the island, and the link between them.
 
+use std::fs::File;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,6 +9,7 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sim::Side;
 use bentpipe_sim::plan::Plan;
 
+use crate::capture::{Captured, Recorder};
 use crate::clock::Clock;
 use crate::diag::{Connection, Diag};
 use crate::driver::{Driver, Punctuality, Stop};
@@ -43,6 +45,8 @@ pub struct Config {
     pub control_ports: Option<(u16, u16)>,
     /// From where on a run does not count.
     pub limits: Limits,
+    /// Where packets are captured to, if they are: pcapng.
+    pub capture: Option<Arc<File>>,
 }
 
 impl Config {
@@ -55,8 +59,16 @@ impl Config {
     /// A lab with these hops, and all else as usual.
     #[must_use]
     pub fn of(plans: Vec<Plan>) -> Self {
-        let (settings, limits) = (Default::default(), Limits::default());
-        Self { plans, seed: 1, mtu: 1_500, tap: false, settings, control_ports: None, limits }
+        Self {
+            plans,
+            seed: 1,
+            mtu: 1_500,
+            tap: false,
+            settings: Default::default(),
+            control_ports: None,
+            limits: Limits::default(),
+            capture: None,
+        }
     }
 }
 
@@ -96,6 +108,8 @@ pub struct Report {
     pub kernel_dropped: u64,
     /// Packets for which there was no memory.
     pub refused: u64,
+    /// What was captured, if anything was to be.
+    pub captured: Option<Captured>,
     /// Why the figures do not count, if they do not.
     pub invalid: Option<String>,
 }
@@ -112,8 +126,11 @@ impl Lab {
             control_ports: config.control_ports,
             ..Options::default()
         };
-        let emulator = Emulator::new(&config.plans, config.seed, options)?;
+        let mut emulator = Emulator::new(&config.plans, config.seed, options)?;
         let sides = sides_up(&config)?;
+        if let Some(file) = config.capture {
+            emulator.capture(Recorder::start(file, &config.plans)?);
+        }
         let stop = Stop::new()?;
         let clock = Clock::start();
         let driver = Driver::new(emulator, sides.devices, clock, stop.clone());
@@ -152,7 +169,11 @@ impl Lab {
         loop {
             let until = driver.now() + SLICE;
             let go_on = driver.run_until(until);
-            self.note(&mut driver);
+            let at = driver.now();
+            if !matches!(go_on, Ok(true)) {
+                driver.emulator_mut().end_capture(at);
+            }
+            self.note(&mut driver, at);
             match go_on {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
@@ -186,15 +207,21 @@ impl Lab {
         self.driver.into_inner().unwrap_or_else(PoisonError::into_inner).into_emulator()
     }
 
-    fn note(&self, driver: &mut Driver) {
-        let at = driver.now();
+    fn note(&self, driver: &mut Driver, at: Instant) {
         let directions = driver.emulator_mut().counters(at);
         let ports = driver.emulator_mut().ports().clone();
         let kernel_dropped = self.kernel.iter().map(KernelCounters::dropped).sum();
         let refused = driver.emulator_mut().refused();
-        let punctuality = driver.punctuality().clone();
-        let mut report =
-            Report { at, directions, ports, punctuality, kernel_dropped, refused, invalid: None };
+        let mut report = Report {
+            at,
+            directions,
+            ports,
+            punctuality: driver.punctuality().clone(),
+            kernel_dropped,
+            refused,
+            captured: driver.emulator_mut().captured(),
+            invalid: None,
+        };
         report.invalid = verdict(&report, self.limits);
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }

@@ -6,6 +6,7 @@
 //!
 //! All system calls of bentpipe are in this crate.
 
+pub mod capture;
 pub mod clock;
 pub mod diag;
 pub mod driver;

@@ -1,10 +1,5 @@
-//! A run as a capture file: every packet at every point where something happened to it.
-//!
-//! Each place has four interfaces, all in the order of time, as the whole file is:
-//! 1. `queue`: what came in; what was refused has a comment that says why;
-//! 2. `transmitter`: its first bit is sent (of a processor, `cpu`: it is taken in hand);
-//! 3. `delivered`: it arrived at the far end (of a processor, `forwarded`: it left);
-//! 4. `lost`: it was let in and lost later, with a comment that says why.
+//! A run as a capture file: every packet at every point where something happened to it, in the order
+//! of time. The points are those of [`points`].
 //!
 //! Packets have headers, made from what the simulator carries; nobody carries payload, so it is cut
 //! off, and the checksums are those of zeros. Addresses are private (RFC 1918): the world's host of
@@ -16,12 +11,12 @@ use std::collections::BTreeSet;
 
 use bentpipe_core::packet::{Body, FlowId, Maker, Packet, PacketId};
 use bentpipe_core::time::Instant;
-use bentpipe_core::trace::{DropCause, Event, EventKind, NodeId, Trace};
+use bentpipe_core::trace::{Event, EventKind, Trace};
 use bentpipe_core::wire::{FiveTuple, Payload, TCP, UDP, ipv4, pcapng, tcp, udp};
 
 use crate::plan::{Flow, Heading, Plan, Queue, Workload};
+use crate::points;
 
-const APPLICATION: &str = concat!("bentpipe ", env!("CARGO_PKG_VERSION"));
 /// The longest headers: IPv4 20 bytes, TCP 60.
 const SNAP_LENGTH: u32 = 80;
 /// Of 10.0.0.0/16 all hosts but the network's own address and that of broadcasts.
@@ -36,24 +31,6 @@ const DYNAMIC_PORT: u16 = 49_152;
 const DYNAMIC_PORTS: u16 = 1 << 14;
 /// Linux's `ip_default_ttl`.
 const TIME_TO_LIVE: u8 = 64;
-
-/// What is wrong with a packet, by cause. See [`DropCause::name`].
-const COMMENTS: [(DropCause, &str); DropCause::ALL.len()] = [
-    (DropCause::QueueFull, "dropped: queue_full"),
-    (DropCause::BitError, "dropped: bit_error"),
-    (DropCause::ProcessorOverload, "dropped: processor_overload"),
-    (DropCause::Red, "dropped: red"),
-    (DropCause::Codel, "dropped: codel"),
-    (DropCause::EarlyPacketDiscard, "dropped: early_packet_discard"),
-    (DropCause::SelectiveDrop, "dropped: selective_drop"),
-];
-
-/// The interfaces of a place, by their number there.
-const QUEUE: u32 = 0;
-const TRANSMITTER: u32 = 1;
-const DELIVERED: u32 = 2;
-const LOST: u32 = 3;
-const INTERFACES: u32 = 4;
 
 /// What of a flow its packets' addresses follow from.
 #[derive(Clone, Copy, Debug)]
@@ -125,23 +102,7 @@ pub(crate) struct Capture {
 impl Capture {
     pub(crate) fn new(plan: &Plan) -> Self {
         let mut written = Vec::new();
-        pcapng::section(&mut written, APPLICATION);
-        let names = plan.place_names();
-        let directions = 1 + plan.link.returns.len();
-        for (place, name) in names.iter().enumerate() {
-            let points = if place < directions {
-                ["queue", "transmitter", "delivered", "lost"]
-            } else {
-                ["queue", "cpu", "forwarded", "lost"]
-            };
-            for point in points {
-                let name = &format!("{name}.{point}");
-                pcapng::interface(
-                    &mut written,
-                    &pcapng::Interface { name, snap_length: SNAP_LENGTH },
-                );
-            }
-        }
+        points::begin(&mut written, std::slice::from_ref(plan), SNAP_LENGTH);
         let queues = std::iter::once(&plan.link.forward).chain(&plan.link.returns);
         let mut waiting: Vec<_> = queues
             .map(|direction| match direction.queue {
@@ -155,7 +116,7 @@ impl Capture {
                 | Queue::StrictPriority { .. } => None,
             })
             .collect();
-        waiting.resize(names.len(), None);
+        waiting.resize(plan.place_names().len(), None);
         let routes = plan.flows.iter().map(Route::of).collect();
         Self { routes, waiting, seen: Vec::new(), written, headers: Vec::new() }
     }
@@ -180,21 +141,6 @@ impl Capture {
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.written)
     }
-
-    /// The interface where a packet is lost: that of its arrival if it was refused.
-    fn lost_at(&mut self, NodeId(place): NodeId, cause: DropCause, packet: PacketId) -> u32 {
-        let was_let_in = match cause {
-            DropCause::BitError | DropCause::Codel => true,
-            DropCause::QueueFull
-            | DropCause::ProcessorOverload
-            | DropCause::Red
-            | DropCause::EarlyPacketDiscard
-            | DropCause::SelectiveDrop => false,
-        };
-        let waiting = self.waiting[place as usize].as_mut();
-        let waited = waiting.is_some_and(|waiting| waiting.remove(&packet));
-        if was_let_in || waited { LOST } else { QUEUE }
-    }
 }
 
 impl Trace for Capture {
@@ -204,26 +150,16 @@ impl Trace for Capture {
     fn record_packet(&mut self, event: &Event, packet: &Packet) {
         let Event { at, node, kind, .. } = *event;
         // Only directions and processors report, whose numbers in the graph are those of their places.
-        let waiting = self.waiting[node.0 as usize].as_mut();
-        let (point, comment) = match kind {
-            EventKind::Enqueued => {
-                if let Some(waiting) = waiting {
-                    waiting.insert(packet.id);
-                }
-                (QUEUE, None)
-            }
-            EventKind::Transmitted => {
-                if let Some(waiting) = waiting {
-                    waiting.remove(&packet.id);
-                }
-                (TRANSMITTER, None)
-            }
-            EventKind::Delivered => (DELIVERED, None),
-            EventKind::Dropped(cause) => {
-                (self.lost_at(node, cause, packet.id), Some(COMMENTS[cause as usize].1))
-            }
-        };
-        let interface = INTERFACES * node.0 + point;
+        let mut has_waited = false;
+        if let Some(waiting) = &mut self.waiting[node.0 as usize] {
+            has_waited = match kind {
+                EventKind::Enqueued => waiting.insert(packet.id),
+                EventKind::Transmitted | EventKind::Dropped(_) => waiting.remove(&packet.id),
+                EventKind::Delivered => false,
+            };
+        }
+        let interface = points::interface(node, kind, has_waited);
+        let comment = points::comment(kind);
         self.seen.push(Seen { at, interface, comment, packet: *packet });
     }
 }
@@ -270,15 +206,8 @@ fn emit(out: &mut Vec<u8>, route: Route, packet: &Packet) {
 mod tests {
     use super::*;
     use bentpipe_core::tcp::{Segment, Timestamps};
+    use bentpipe_core::trace::NodeId;
     use bentpipe_core::wire::Headers;
-
-    #[test]
-    fn comments_name_their_causes() {
-        for (number, (cause, comment)) in COMMENTS.into_iter().enumerate() {
-            assert_eq!(cause as usize, number);
-            assert_eq!(comment, format!("dropped: {}", cause.name()));
-        }
-    }
 
     /// Given a segment of 52 bytes with headers in packets that say 30, 52 and 1,500, expect that length
     /// in the file and in the IP header, and no more bytes than there are.
@@ -303,7 +232,10 @@ mod tests {
             let number = |from: usize| {
                 u32::from_le_bytes(block[from..from + 4].try_into().expect("four bytes"))
             };
-            assert_eq!((number(8), number(20), number(24)), (DELIVERED, captured, bytes));
+            assert_eq!(
+                (number(8), number(20), number(24)),
+                (points::interface(node, kind, false), captured, bytes)
+            );
             let headers = Headers::of(&block[28..28 + captured as usize]).expect("whole");
             assert_eq!(headers.total_bytes, bytes as usize);
         }

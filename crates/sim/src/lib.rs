@@ -9,6 +9,7 @@ pub mod build;
 mod capture;
 mod conservation;
 pub mod plan;
+pub mod points;
 pub mod record;
 pub mod run;
 pub mod workload;

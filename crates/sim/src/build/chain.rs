@@ -72,7 +72,7 @@ impl Chain {
         let (mut ends, mut before) = (None, None);
         for (plan, number) in plans.iter().zip(1..) {
             check(plan)?;
-            let prefix = if number == 1 { String::new() } else { format!("{number}.") };
+            let prefix = hop_prefix(number);
             let mut place = |node, name: String| {
                 names.push(format!("{prefix}{name}"));
                 graph.add(node)
@@ -145,6 +145,11 @@ fn end(graph: &mut Graph<Node>, processor: Option<NodeId>, away: NodeId, back: N
     graph.connect((back, Direction::OUT), (processor, Processor::LINK));
     let outside = (processor, Processor::LAN);
     End { entrance: outside, exit: outside }
+}
+
+/// What the names of a hop's engines begin with; hops count from 1.
+pub(crate) fn hop_prefix(number: usize) -> String {
+    if number == 1 { String::new() } else { format!("{number}.") }
 }
 
 fn check(plan: &Plan) -> Result<(), PlanError> {

@@ -20,6 +20,7 @@ use bentpipe_core::trace::NodeId;
 
 use crate::plan::{Flow, Heading, Plan};
 use crate::workload::Node;
+pub(crate) use chain::hop_prefix;
 pub use chain::{Chain, Side};
 use hosts::Hosts;
 
