@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from bentpipe.errors import UsageError
 
@@ -33,6 +35,30 @@ def capture_file(path: Path | None) -> Iterator[Path | None]:
     except BaseException:
         _remove(meanwhile)
         raise
+
+
+def require_written(path: Path | None, measured: Mapping[str, Any]) -> None:
+    """Look into the report of a lab whether its capture could be written to the end.
+
+    Raises:
+        UsageError: it could not.
+    """
+    captured = measured["capture"]
+    if captured is not None and captured["error_number"] is not None:
+        reason = os.strerror(captured["error_number"])
+        raise UsageError(f"{path}: cannot be written: {reason}")
+
+
+def what_is_missing(path: Path | None, measured: Mapping[str, Any]) -> str | None:
+    """Return for a person what a lab's capture lacks, or None if it is complete."""
+    captured = measured["capture"]
+    if captured is None or captured["missing_packets"] == 0:
+        return None
+    missing, packets = captured["missing_packets"], captured["packets"]
+    return (
+        f"{path} lacks {missing:,} of {missing + packets:,} packets at points: it could not be "
+        "written fast enough; the link itself was not held up"
+    )
 
 
 def _remove(path: Path) -> None:

@@ -6,17 +6,22 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
+from bentpipe._capture import capture_file, require_written, what_is_missing
+from bentpipe._figures import Figures, micros
 from bentpipe.errors import UsageError
 from bentpipe.live import Lab, Side, gain_privileges, link_plan, refuse_beyond_ceiling
 
 EXIT_INVALID: Final = 4
 
+# The longest that nothing is looked at; a program's end and signals are noticed at once.
+_LONG_S: Final = 60.0
 # What a program is told that runs in the foreground of a terminal, or is ended by others.
 _PASSED_ON: Final = frozenset(
     {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
@@ -55,6 +60,20 @@ Report = Annotated[
     Path | None,
     typer.Option(help="Write what was measured to this file, as JSON.", show_default=False),
 ]
+Capture = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Capture every packet at every point into this file (pcapng, for Wireshark).",
+        show_default=False,
+    ),
+]
+Watching = Annotated[
+    bool,
+    typer.Option(
+        "--watch", help="Show queues, rates, losses and lateness below what programs print."
+    ),
+]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Exit with 4 if the link was late beyond its limits.")
 ]
@@ -68,6 +87,8 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     seed: Seed = 1,
     world: World = None,
     report: Report = None,
+    capture: Capture = None,
+    watch: Watching = False,
     strict: Strict = False,
 ) -> None:
     """Run a program behind a satellite link, in real time, and exit as it exits.
@@ -77,24 +98,33 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     touched.
     """
     plans = [link_plan(name, settings or []) for name in link]
-    code, measured = _run(plans, command, side=_side(side), seed=seed, world=world or [])
+    job = _Job(plans, command, _side(side), seed, tuple(world or ()), capture, watch)
+    code, measured, failure = _captured(job)
     if report is not None:
         try:
             report.write_text(json.dumps(measured, indent=2) + "\n")
         except OSError as error:
             raise UsageError(f"{report}: cannot be written: {error.strerror or error}") from None
-    _tell(measured)
+    _tell(job, measured, failure)
     if strict and code == 0 and measured["invalid"] is not None:
         code = EXIT_INVALID
     raise typer.Exit(code)
 
 
-def shell(link: Link, settings: Settings = None, side: Sides = "island", seed: Seed = 1) -> None:
+def shell(
+    link: Link,
+    settings: Settings = None,
+    side: Sides = "island",
+    seed: Seed = 1,
+    capture: Capture = None,
+    watch: Watching = False,
+) -> None:
     """Open a shell behind a satellite link: all that is started in it is behind the link."""
     plans = [link_plan(name, settings or []) for name in link]
     program = os.environ.get("SHELL", "/bin/sh")
-    code, measured = _run(plans, [program], side=_side(side), seed=seed, world=[])
-    _tell(measured)
+    job = _Job(plans, [program], _side(side), seed, (), capture, watch)
+    code, measured, failure = _captured(job)
+    _tell(job, measured, failure)
     raise typer.Exit(code)
 
 
@@ -106,42 +136,97 @@ def _side(name: str) -> Side:
     raise UsageError(f'side: read "{name}"; allowed are "island" and "world"')
 
 
-def _run(
-    plans: Sequence[dict[str, Any]],
-    command: Sequence[str],
-    *,
-    side: Side,
-    seed: int,
-    world: Sequence[str],
-) -> tuple[int, dict[str, Any]]:
+@dataclass(frozen=True)
+class _Job:
+    """What is to be done: a program in a lab, and who looks on."""
+
+    plans: Sequence[dict[str, Any]]
+    command: Sequence[str]
+    side: Side
+    seed: int
+    world: Sequence[str]
+    capture: Path | None
+    watch: bool
+
+
+def _captured(job: _Job) -> tuple[int, dict[str, Any], UsageError | None]:
+    """Do a job; return its exit code, what the lab measured, and why there is no capture."""
+    measured: dict[str, Any] = {}
+    code = 0
+    try:
+        with capture_file(job.capture) as file:
+            code, measured = _run(job, file)
+            require_written(job.capture, measured)
+    except UsageError as error:
+        # What was measured counts nevertheless.
+        if not measured:
+            raise
+        return code, measured, error
+    return code, measured, None
+
+
+def _run(job: _Job, capture: Path | None) -> tuple[int, dict[str, Any]]:
     """Run a program in a lab; return its exit code and what the lab measured."""
-    refuse_beyond_ceiling(plans)
+    refuse_beyond_ceiling(job.plans)
     gain_privileges()
-    # Threads that are started from here on leave these signals to the wait below.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON | {signal.SIGCHLD})
-    with Lab(plans=plans, seed=seed) as lab:
+    # Threads that are started from here on leave these signals to the wait below; and who writes on
+    # a terminal that belongs to a shell's program is not stopped for it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON | {signal.SIGCHLD, signal.SIGTTOU})
+    with Lab(plans=job.plans, seed=job.seed, capture=capture) as lab:
         lab.serve_world()
-        for line in world:
+        for line in job.world:
             lab.spawn("world", ["/bin/sh", "-c", line])
-        code = _wait(lab.spawn(side, command))
+        code = _watched(lab, job) if job.watch else _wait(lab.spawn(job.side, job.command))
     return code, lab.report()
 
 
-def _wait(process: int) -> int:
-    """Wait for a program, passing on signals that somebody sent us."""
+def _watched(lab: Lab, job: _Job) -> int:
+    from bentpipe._watch import EVERY_S, Watch
+
+    figures = Figures()
+    with Watch() as watch:
+
+        def look() -> None:
+            if watch.is_due():
+                watch.show(figures.lines(lab.report()))
+
+        look()
+        return _wait(lab.spawn(job.side, job.command), look, EVERY_S)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _wait(process: int, look: Callable[[], None] = _nothing, every_s: float = _LONG_S) -> int:
+    """Wait for a program, passing on signals that somebody sent us, and looking now and then."""
     while True:
         ended, status = os.waitpid(process, os.WNOHANG)
         if ended == process:
             return os.waitstatus_to_exitcode(status)
-        received = signal.sigwaitinfo(_PASSED_ON | {signal.SIGCHLD})
+        received = signal.sigtimedwait(_PASSED_ON | {signal.SIGCHLD}, every_s)
+        look()
         # The terminal tells every program in the foreground by itself; others tell only us.
-        if received.si_signo != signal.SIGCHLD and received.si_code <= 0:
+        if received is None or received.si_signo == signal.SIGCHLD:
+            continue
+        if received.si_code <= 0:
             os.kill(process, received.si_signo)
 
 
-def _tell(measured: dict[str, Any]) -> None:
-    for line in summary(measured):
+def _tell(job: _Job, measured: dict[str, Any], failure: UsageError | None) -> None:
+    """Print what was measured.
+
+    Raises:
+        UsageError: the capture failed.
+    """
+    lines = summary(measured)
+    if failure is None and job.capture is not None:
+        lines.insert(0, f"wrote {job.capture}")
+        lines += [line for line in [what_is_missing(job.capture, measured)] if line is not None]
+    for line in lines:
         print(f"bentpipe: {line}", file=sys.stderr)
+    if failure is not None:
+        raise failure
 
 
 def summary(measured: dict[str, Any]) -> list[str]:
@@ -157,13 +242,9 @@ def summary(measured: dict[str, Any]) -> list[str]:
         )
     lateness = measured["lateness"]
     lines.append(
-        f"{measured['at_ns'] / 1e9:.1f} s; packets were late by {_micros(lateness['p50_ns'])} "
-        f"(median), {_micros(lateness['p99_ns'])} (p99), {_micros(lateness['max_ns'])} (most)"
+        f"{measured['at_ns'] / 1e9:.1f} s; packets were late by {micros(lateness['p50_ns'])} "
+        f"(median), {micros(lateness['p99_ns'])} (p99), {micros(lateness['max_ns'])} (most)"
     )
     if measured["invalid"] is not None:
         lines.append(f"INVALID: {measured['invalid']}; the figures do not count")
     return lines
-
-
-def _micros(nanos: int) -> str:
-    return f"{nanos / 1e3:,.0f} µs"

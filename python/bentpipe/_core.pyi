@@ -89,6 +89,7 @@ class Lab:
         mtu: int = 1_500,
         settings: tuple[list[tuple[str, str]], list[tuple[str, str]]] | None = None,
         control_ports: tuple[int, int] | None = None,
+        capture: str | PathLike[str] | None = None,
     ) -> Self: ...
     def run(self) -> None:
         """Move packets until `stop` is called, with the interpreter lock released."""

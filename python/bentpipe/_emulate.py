@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from bentpipe._capture import capture_file, require_written, what_is_missing
 from bentpipe._emulate_connections import Watched, watch
 from bentpipe._emulate_iperf3 import Flow, end_all, programs
 from bentpipe._emulate_kernel import (
@@ -42,6 +44,7 @@ _STEP_S: Final = 0.02
 _QUIET_LEAST_NS: Final = 1_000_000_000
 _QUIET_ROUND_TRIPS: Final = 4
 _NS_PER_S: Final = 1e9
+_LOOK_EVERY_NS: Final = 500_000_000
 # A sender at a constant rate that had no processor for long is told of.
 _LEAST_SHARE_SENT: Final = 0.99
 
@@ -88,14 +91,17 @@ def emulate_partly(
     seed: int | None = None,
     progress: Callable[[float], None] | None = None,
     note: Callable[[str], None] | None = None,
+    look: Callable[[Report], None] | None = None,
+    capture: Path | None = None,
 ) -> Result:
     """Run a scenario in real time; after Ctrl-C return what was recorded, marked interrupted.
 
-    To be called after `prepare`. ``note`` is told what the user should know. The verdict on the
-    run is in the manifest.
+    To be called after `prepare`. ``note`` is told what the user should know, ``look`` is shown the
+    lab's report twice a second. ``capture`` names a file that packets are captured into. The
+    verdict on the run is in the manifest.
 
     Raises:
-        UsageError: the seed is out of range.
+        UsageError: the seed is out of range, or the capture cannot be written.
         MachineError: the machine lacks something.
     """
     if seed is not None and not 0 <= seed <= LARGEST_SEED:
@@ -109,8 +115,12 @@ def emulate_partly(
     for warning in warnings:
         tell(warning)
     started = _now()
-    course, settings = _run(plan, used_seed, flows, kernel, progress)
+    with capture_file(capture) as file:
+        course, settings = _run(plan, used_seed, flows, kernel, _onlooker(progress, look), file)
+        require_written(capture, course.report)
     seen = list(_afterthoughts(flows, course))
+    if (lack := what_is_missing(capture, course.report)) is not None:
+        seen.append(lack)
     for warning in seen:
         tell(warning)
     from bentpipe._emulate_tables import result_of
@@ -137,6 +147,7 @@ def emulate_partly(
             "not_taken_packets": measured["not_taken_packets"],
             "kernel_dropped_packets": measured["kernel_dropped_packets"],
             "refused_packets": measured["refused_packets"],
+            "capture": measured["capture"],
             "invalid": measured["invalid"],
             "warnings": warnings + seen,
         },
@@ -146,6 +157,26 @@ def emulate_partly(
 
 def _nobody(_: str) -> None:
     pass
+
+
+Onlooker = Callable[[int, int, Report], None]
+
+
+def _onlooker(
+    progress: Callable[[float], None] | None, look: Callable[[Report], None] | None
+) -> Onlooker:
+    """Return who is told the time of the run, its end, and the report of the lab."""
+    next_ns = 0
+
+    def tell(now_ns: int, stop_ns: int, report: Report) -> None:
+        nonlocal next_ns
+        if progress is not None:
+            progress(now_ns / stop_ns)
+        if look is not None and now_ns >= next_ns:
+            next_ns = now_ns + _LOOK_EVERY_NS
+            look(report)
+
+    return tell
 
 
 def _afterthoughts(flows: list[Flow], course: Course) -> Iterator[str]:
@@ -167,7 +198,8 @@ def _run(
     seed: int,
     flows: list[Flow],
     kernel: Kernel,
-    progress: Callable[[float], None] | None,
+    onlooker: Onlooker,
+    capture: Path | None,
 ) -> tuple[Course, dict[Side, dict[str, str]]]:
     course = Course()
     with Lab(
@@ -176,6 +208,7 @@ def _run(
         mtu_bytes=mtu_bytes(plan),
         settings=(kernel.settings, kernel.settings),
         control_ports=(IPERF3_PORT, IPERF3_PORT + len(flows) - 1),
+        capture=capture,
     ) as lab:
         settings = _read_back(lab, kernel)
         try:
@@ -187,7 +220,7 @@ def _run(
                 time.sleep(_STEP_S)
             course.monotonic_ns = time.monotonic_ns()
             course.started_ns = lab.now_ns()
-            course.completed = _watch(lab, plan, flows, course, progress)
+            course.completed = _watch(lab, plan, flows, course, onlooker)
         except KeyboardInterrupt:
             course.interrupted = True
         if course.started_ns:
@@ -206,7 +239,7 @@ def _watch(
     plan: dict[str, Any],
     flows: list[Flow],
     course: Course,
-    progress: Callable[[float], None] | None,
+    onlooker: Onlooker,
 ) -> bool:
     """Start and stop flows in their time until all is over. Whether that was before the end."""
     stop_ns: int = plan["stop_ns"]
@@ -226,8 +259,7 @@ def _watch(
             if course.started_ns + now_ns - last_ns > quiet_ns:
                 course.ended_ns = last_ns
                 return True
-        if progress is not None:
-            progress(now_ns / stop_ns)
+        onlooker(now_ns, stop_ns, report)
         left_s = (min(next_ns, stop_ns) + course.started_ns - lab.now_ns()) / _NS_PER_S
         time.sleep(max(0.0, min(_STEP_S, left_s)))
     return False

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -52,6 +52,7 @@ class Progress:
         self._started = time.monotonic()
         self._next_line = self._started + _LINE_EVERY_S
         self._bar: rich.progress.Progress | None = None
+        self._text = ""
 
     def __enter__(self) -> Self:
         return self
@@ -76,19 +77,33 @@ class Progress:
             self._next_line = now + _LINE_EVERY_S
             elapsed_s = now - self._started
             left = f", about {elapsed_s * (1 - done) / done:.0f} s left" if done > 0 else ""
-            print(f"bentpipe: {self._title}: {done:.0%}{left}", file=sys.stderr, flush=True)
+            text = f"; {self._text}" if self._text else ""
+            print(f"bentpipe: {self._title}: {done:.0%}{left}{text}", file=sys.stderr, flush=True)
+
+    def tell(self, text: str) -> None:
+        """Show a text with what is shown from here on."""
+        self._text = text
 
     def count(self, done: int, total: int) -> None:
         """Report that so many of all runs are done."""
         self.fraction(done / total)
 
     def _show_bar(self, done: float) -> None:
-        from rich.console import Console
+        from rich.console import Console, RenderableType
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
+        from rich.text import Text
+
+        def below() -> list[Text]:
+            return [Text(self._text)] if self._text else []
+
+        class BarWithText(Bar):
+            def get_renderables(self) -> Iterable[RenderableType]:
+                yield from super().get_renderables()
+                yield from below()
 
         if self._bar is None:
-            self._bar = Bar(
+            self._bar = BarWithText(
                 TextColumn("{task.description}"),
                 BarColumn(),
                 TaskProgressColumn(),

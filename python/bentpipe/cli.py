@@ -180,9 +180,6 @@ def _run(
     if engine == "emulate":
         from bentpipe._emulate import prepare
 
-        if capture is not None:
-            raise UsageError("--capture: runs in real time are not captured; leave one of both out")
-
         # Before the modules that start threads: a process that has several cannot become root of a
         # user namespace.
         prepare(loaded)
@@ -192,9 +189,18 @@ def _run(
         prepare_output_folder(out)
     if engine == "emulate":
         from bentpipe._emulate import emulate_partly
+        from bentpipe._figures import Figures
 
+        figures = Figures()
         with Progress("emulating") as progress:
-            return emulate_partly(loaded, seed=seed, progress=progress.fraction, note=_note)
+            return emulate_partly(
+                loaded,
+                seed=seed,
+                progress=progress.fraction,
+                note=_note,
+                look=lambda report: progress.tell(figures.brief(report)),
+                capture=capture,
+            )
     from bentpipe._simulate import simulate_partly
 
     with Progress("simulating") as progress:

@@ -61,6 +61,8 @@ class Lab:
 
     ``plans`` are the hops, the first next to the world. ``control_ports`` are the first and the
     last port of measuring servers: the first TCP conversation with each goes past the link.
+    ``capture`` is the file that packets are captured to; it is whole once the link has stopped, and
+    the report tells what is missing in it.
     """
 
     plans: Sequence[dict[str, Any]]
@@ -68,6 +70,7 @@ class Lab:
     mtu_bytes: int = 1_500
     settings: tuple[dict[str, str], dict[str, str]] = ({}, {})
     control_ports: tuple[int, int] | None = None
+    capture: Path | None = None
     _core: _core.Lab = field(init=False)
     _thread: threading.Thread = field(init=False)
     _failure: list[BaseException] = field(init=False, default_factory=list)
@@ -78,6 +81,7 @@ class Lab:
         Raises:
             MachineError: the machine lacks something, or does not allow it.
             UsageError: the link cannot be run in real time.
+            OSError: the capture cannot be written.
         """
         world, island = (list(side.items()) for side in self.settings)
         try:
@@ -87,6 +91,7 @@ class Lab:
                 mtu=self.mtu_bytes,
                 settings=(world, island),
                 control_ports=self.control_ports,
+                capture=self.capture,
             )
         except _core.MachineError as error:
             raise MachineError(str(error)) from None
@@ -169,7 +174,9 @@ class Lab:
         the ``control_ports`` carried, by port and the side that sent it), ``control_ports`` (the
         client's port of what goes past the link, by the server's), ``lateness`` and ``wait``
         (distributions in ns), ``not_taken_packets``, ``kernel_dropped_packets`` (before the link,
-        not read in time), ``refused_packets``, ``invalid`` (why, or None).
+        not read in time), ``refused_packets``, ``capture`` (None, or how many ``packets`` are in
+        the file, ``missing_packets``, and the ``error_number`` that ended the writing),
+        ``invalid`` (why, or None).
         """
         if self._failure:
             raise MachineError(str(self._failure[0]))

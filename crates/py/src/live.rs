@@ -1,5 +1,7 @@
 //! The link in real time, for Python: a lab, its programs, its report.
 
+use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bentpipe_core::time::{Duration, Instant};
@@ -39,9 +41,12 @@ struct Lab(lab::Lab);
 impl Lab {
     /// Sets a lab up. `plans` are the hops from the world to the island, as JSON; `settings` the
     /// kernel settings of the world and of the island; `control_ports` the first and the last port
-    /// of measuring servers, whose first TCP conversation goes past the link.
+    /// of measuring servers, whose first TCP conversation goes past the link; `capture` the file that
+    /// packets are captured to.
     #[new]
-    #[pyo3(signature = (plans, seed, *, mtu = 1_500, settings = None, control_ports = None))]
+    #[pyo3(signature = (
+        plans, seed, *, mtu = 1_500, settings = None, control_ports = None, capture = None
+    ))]
     fn new(
         py: Python<'_>,
         plans: Vec<String>,
@@ -49,11 +54,14 @@ impl Lab {
         mtu: u16,
         settings: Option<[Vec<(String, String)>; 2]>,
         control_ports: Option<(u16, u16)>,
+        capture: Option<PathBuf>,
     ) -> PyResult<Self> {
         let plans = plans.iter().map(|plan| parse(plan)).collect::<PyResult<_>>()?;
         let settings = settings.unwrap_or_default();
         let limits = Limits::default();
-        let config = Config { plans, seed, mtu, tap: false, settings, control_ports, limits };
+        let capture = capture.map(File::create).transpose()?.map(Arc::new);
+        let tap = false;
+        let config = Config { plans, seed, mtu, tap, settings, control_ports, limits, capture };
         py.detach(|| lab::Lab::up(config)).map(Self).map_err(raise)
     }
 
@@ -231,6 +239,14 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
     result.set_item("not_taken_packets", report.punctuality.not_taken)?;
     result.set_item("kernel_dropped_packets", report.kernel_dropped)?;
     result.set_item("refused_packets", report.refused)?;
+    let captured = report.captured.map(|captured| {
+        let result = PyDict::new(py);
+        result.set_item("packets", captured.packets)?;
+        result.set_item("missing_packets", captured.missing)?;
+        result.set_item("error_number", captured.error_number)?;
+        Ok::<_, PyErr>(result)
+    });
+    result.set_item("capture", captured.transpose()?)?;
     result.set_item("invalid", report.invalid.clone())?;
     Ok(result)
 }
