@@ -35,6 +35,23 @@ impl Clock {
         Instant::from_nanos(now.as_nanos().saturating_add_signed(-ago))
     }
 
+    /// What the machine's real-time clock showed when this one was at zero, in nanoseconds, if the
+    /// two were as far apart then as they are now.
+    #[must_use]
+    pub fn real_at_start_ns(self) -> u64 {
+        // Between two looks at one clock lies the look at the other. Of several tries the one counts
+        // during which this thread had the processor.
+        let tries = (0..3).map(|_| {
+            let before = monotonic_ns();
+            let real = clock_gettime(ClockId::Realtime);
+            let took = monotonic_ns() - before;
+            (took, before + took / 2, real)
+        });
+        let (_, now, real) = tries.min_by_key(|&(took, ..)| took).expect("there were three");
+        let real = real.tv_sec.unsigned_abs() * 1_000_000_000 + real.tv_nsec.unsigned_abs();
+        real.saturating_sub(now - self.origin_ns)
+    }
+
     /// Waits until `at`, to a microsecond or so: asleep at first, then looking.
     pub fn wait_until(self, at: Instant) {
         loop {

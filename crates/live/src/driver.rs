@@ -17,15 +17,15 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::clock::Clock;
 use crate::emulator::{Departure, Emulator};
+use crate::entrance::{Clocks, Entrance};
 use crate::error::LabError;
 use crate::lateness::Lateness;
+use crate::stamps::Stamps;
 use crate::store::Place;
 use crate::tun::Tun;
 
 /// From here to an event the loop looks at the clock instead of sleeping.
 const SPIN: Duration = Duration::from_micros(60);
-/// So many packets are read from a side before the other has its turn.
-pub(crate) const BATCH: usize = 16;
 /// A wait that was over within this was none. Longer than a wait without sleep takes, and no longer
 /// than a sleep with its two changes of threads: nothing is lost by taking one for the other but
 /// that a packet's lateness is told too high by so much.
@@ -77,31 +77,36 @@ pub struct Punctuality {
 /// Reads, models and writes, until it is told to stop.
 pub struct Driver {
     emulator: Emulator,
-    devices: [Tun; 2],
-    clock: Clock,
+    entrances: [Entrance; 2],
+    clocks: Clocks,
     stop: Stop,
     punctuality: Punctuality,
     departures: Vec<Departure>,
     scheduling: Scheduling,
-    /// When each device was last seen empty.
-    empty_at: [Instant; 2],
     /// What is not known of when the packet in each place came.
     unknown: Vec<Duration>,
 }
 
 impl Driver {
-    /// A driver between two devices, the world's and the island's.
+    /// A driver between two devices, the world's and the island's, with those who listen there if
+    /// there are any: without them a packet counts from when it was read.
     #[must_use]
-    pub fn new(emulator: Emulator, devices: [Tun; 2], clock: Clock, stop: Stop) -> Self {
+    pub fn new(
+        emulator: Emulator,
+        devices: [Tun; 2],
+        stamps: [Option<Stamps>; 2],
+        clock: Clock,
+        stop: Stop,
+    ) -> Self {
+        let ([world, island], [at_world, at_island]) = (devices, stamps);
         Self {
             emulator,
-            devices,
-            clock,
+            entrances: [Entrance::new(world, at_world), Entrance::new(island, at_island)],
+            clocks: Clocks { clock, real_at_start_ns: clock.real_at_start_ns() },
             stop,
             punctuality: Punctuality::default(),
             departures: Vec::new(),
             scheduling: Scheduling::default(),
-            empty_at: [clock.now(); 2],
             unknown: Vec::new(),
         }
     }
@@ -109,7 +114,7 @@ impl Driver {
     /// Now, on its clock.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.clock.now()
+        self.clocks.clock.now()
     }
 
     /// What is modelled.
@@ -133,7 +138,6 @@ impl Driver {
     pub fn settle_in(&mut self) {
         prefer_this_thread();
         self.scheduling = Scheduling::of_this_thread();
-        self.empty_at = [self.clock.now(); 2];
     }
 
     /// Runs until `until`, or until somebody stops it. Whether it may go on.
@@ -141,70 +145,81 @@ impl Driver {
     /// # Errors
     /// If a device or the wait fails.
     pub fn run_until(&mut self, until: Instant) -> io::Result<bool> {
+        self.compare_clocks();
         loop {
-            let mut more = false;
-            for side in Side::ALL {
-                more |= self.read(side)?;
+            let mut complete_until = None;
+            for entrance in &mut self.entrances {
+                if entrance.read(&mut self.emulator, self.clocks)? {
+                    let until = complete_until.unwrap_or(entrance.complete_until());
+                    complete_until = Some(until.min(entrance.complete_until()));
+                }
             }
-            let now = self.clock.now();
-            self.emulator.run_until(now);
+            let now = self.now();
+            self.hand_over(complete_until.unwrap_or(now));
             self.write();
             if now >= until {
                 return Ok(!self.sleep(Duration::ZERO)?);
             }
-            if !more && !self.wait(until)? {
+            if complete_until.is_none() && !self.wait(until)? {
                 return Ok(false);
             }
         }
     }
 
-    /// Reads what is there, up to a batch; whether there may be more. A packet counts from when it was
-    /// read, so none is ever early. It came after the device was last seen empty.
-    fn read(&mut self, side: Side) -> io::Result<bool> {
-        let device = &self.devices[side as usize];
-        let empty_at = &mut self.empty_at[side as usize];
-        for _ in 0..BATCH {
-            let Some(place) = self.emulator.room() else { return Ok(false) };
-            let received = device.receive(self.emulator.bytes_mut(place))?;
-            let now = self.clock.now();
-            let Some(bytes) = received else {
-                self.emulator.free(place);
-                *empty_at = now;
-                return Ok(false);
+    /// Hands what was read and came until `until` to the link, in the order in which it came, and runs
+    /// the link until then. Nothing that came before may be read later: it would be too late for it.
+    fn hand_over(&mut self, until: Instant) {
+        loop {
+            let [world, island] = self.entrances.each_ref().map(|entrance| entrance.read.front());
+            let first = match (world, island) {
+                (Some(world), Some(island)) if island.at < world.at => Side::Island,
+                (None, Some(_)) => Side::Island,
+                _ => Side::World,
             };
-            let unknown = now.saturating_since(*empty_at);
+            let read = &mut self.entrances[first as usize].read;
+            let Some(&packet) = read.front().filter(|packet| packet.at <= until) else { break };
+            read.pop_front();
+            let unknown = packet.unknown + self.emulator.now().saturating_since(packet.at);
             self.punctuality.wait.add(unknown);
-            note(&mut self.unknown, place, unknown);
-            self.emulator.arrive(now, side, place, bytes);
+            note(&mut self.unknown, packet.place, unknown);
+            self.emulator.arrive(packet.at, first, packet.place, packet.bytes);
         }
-        Ok(true)
+        self.emulator.run_until(until);
     }
 
     /// Sleeps until shortly before the next event, if that is far. Whether the driver may go on.
     fn wait(&mut self, until: Instant) -> io::Result<bool> {
         let next = self.emulator.next_event().map_or(until, |at| at.min(until));
-        let before = self.clock.now();
+        let before = self.now();
         let left = next.saturating_since(before);
         if left <= SPIN {
             return Ok(true);
         }
+        self.entrances.iter_mut().for_each(Entrance::before_sleep);
         let stopped = self.sleep(left.saturating_sub(SPIN))?;
-        let slept = self.clock.now().saturating_since(before);
+        let slept = self.now().saturating_since(before);
         // What ended a wait at once may have been there before it: since the devices were seen empty.
         if slept > AT_ONCE {
             // Else it came during the wait, or while this thread was ready to run and did not.
             let ready = self.scheduling.kept_waiting();
-            self.empty_at = [before + slept.saturating_sub(ready); 2];
+            let none_before = before + slept.saturating_sub(ready);
+            self.entrances.iter_mut().for_each(|entrance| entrance.slept(none_before));
+            self.compare_clocks();
         }
         Ok(!stopped)
+    }
+
+    /// Others set the real-time clock, or let it run faster or slower.
+    fn compare_clocks(&mut self) {
+        self.clocks.real_at_start_ns = self.clocks.clock.real_at_start_ns();
     }
 
     fn write(&mut self) {
         self.emulator.take_departures(&mut self.departures);
         for departure in &self.departures {
-            let device = &self.devices[departure.side as usize];
+            let device = &self.entrances[departure.side as usize].device;
             if departure.on_link {
-                let late = self.clock.now().saturating_since(departure.due);
+                let late = self.clocks.clock.now().saturating_since(departure.due);
                 self.punctuality.lateness.add(late + self.unknown[departure.place.0 as usize]);
             }
             let taken = device.send(self.emulator.bytes(departure));
@@ -220,8 +235,8 @@ impl Driver {
             tv_sec: (time / 1_000_000_000).cast_signed(),
             tv_nsec: (time % 1_000_000_000).cast_signed(),
         };
-        let [world, island] = &self.devices;
-        let descriptors = [world.as_fd(), island.as_fd(), self.stop.as_fd()];
+        let [world, island] = &self.entrances;
+        let descriptors = [world.device.as_fd(), island.device.as_fd(), self.stop.as_fd()];
         let mut polled = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         match poll(&mut polled, Some(&timeout)) {
             Ok(_) => Ok(!polled[2].revents().is_empty()),

@@ -17,7 +17,7 @@ use crate::store::{Place, Store};
 /// What came in, when and from where: all that a run depends on besides its plan and seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When it was read.
+    /// When it came, as far as that is known, or else was read.
     pub at: Instant,
     /// The side it came from.
     pub side: Side,
@@ -224,6 +224,12 @@ impl Emulator {
     pub fn run_until(&mut self, now: Instant) {
         self.chain.graph.run_until(now, Some(&mut self.watch));
         self.collect();
+    }
+
+    /// The moment that the link has reached.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.chain.graph.now()
     }
 
     /// When something will happen next, if ever.

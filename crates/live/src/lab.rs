@@ -19,6 +19,7 @@ use crate::lateness::Limits;
 use crate::measure::plain_link;
 use crate::netns::{self, Namespace};
 use crate::ports::Ports;
+use crate::stamps::Stamps;
 use crate::tun::{self, KernelCounters, Tun};
 
 /// The interface that leads to the link, on both sides.
@@ -133,7 +134,8 @@ impl Lab {
         }
         let stop = Stop::new()?;
         let clock = Clock::start();
-        let driver = Driver::new(emulator, sides.devices, clock, stop.clone());
+        let stamps = sides.namespaces.each_ref().map(|side| stamps(side));
+        let driver = Driver::new(emulator, sides.devices, stamps, clock, stop.clone());
         Ok(Self {
             namespaces: sides.namespaces,
             driver: Mutex::new(driver),
@@ -246,6 +248,11 @@ pub(crate) struct Sides {
     pub(crate) devices: [Tun; 2],
     pub(crate) kernel: [KernelCounters; 2],
     pub(crate) diags: [Option<Diag>; 2],
+}
+
+/// Who listens at a side's device, where the kernel allows it.
+fn stamps(side: &Namespace) -> Option<Stamps> {
+    side.run(|| Ok(Stamps::listen(INTERFACE).ok())).ok().flatten()
 }
 
 pub(crate) fn sides_up(config: &Config) -> Result<Sides, LabError> {

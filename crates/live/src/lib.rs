@@ -11,6 +11,7 @@ pub mod clock;
 pub mod diag;
 pub mod driver;
 pub mod emulator;
+mod entrance;
 pub mod error;
 pub mod flows;
 pub mod lab;
@@ -20,6 +21,7 @@ pub mod netns;
 pub mod ports;
 pub mod program;
 pub mod serve;
+pub mod stamps;
 pub mod store;
 pub mod tun;
 

@@ -9,7 +9,8 @@ use bentpipe_sim::Side;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::Path;
-use crate::driver::{BATCH, Stop, prefer_this_thread};
+use crate::driver::{Stop, prefer_this_thread};
+use crate::entrance::BATCH;
 use crate::error::LabError;
 use crate::lab::{Config, sides_up};
 use crate::netns::Namespace;

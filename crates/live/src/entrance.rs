@@ -1,0 +1,120 @@
+//! What comes from a side, and when it came.
+
+use std::collections::VecDeque;
+use std::io;
+
+use bentpipe_core::time::{Duration, Instant};
+
+use crate::clock::Clock;
+use crate::emulator::Emulator;
+use crate::stamps::Stamps;
+use crate::store::Place;
+use crate::tun::Tun;
+
+/// So many packets are read from a side before the other has its turn.
+pub(crate) const BATCH: usize = 16;
+
+/// After so many full batches in a row the driver does not sleep, and knows when packets come.
+const BUSY_BATCHES: u32 = 8;
+
+/// A packet that was read, and is still to be handed to the link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Read {
+    /// When it came, or was read if that is not known; not before the one read before it.
+    pub(crate) at: Instant,
+    pub(crate) place: Place,
+    pub(crate) bytes: usize,
+    /// It came so much before `at`, at most.
+    pub(crate) unknown: Duration,
+}
+
+/// The device of a side, and what was read from it.
+pub(crate) struct Entrance {
+    pub(crate) device: Tun,
+    stamps: Option<Stamps>,
+    full_batches: u32,
+    pub(crate) read: VecDeque<Read>,
+    last_at: Instant,
+    /// A moment before the device was last seen empty.
+    empty_at: Instant,
+    /// No packet came before this that was not seen then. Not sure if the driver slept.
+    none_before: Instant,
+}
+
+/// Two ways to tell the time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clocks {
+    pub(crate) clock: Clock,
+    /// What the machine's real-time clock showed when the other was at zero.
+    pub(crate) real_at_start_ns: u64,
+}
+
+/// A packet is shown a little before the device has it.
+const SHOWN_EARLIER_NS: u64 = 100_000;
+
+impl Entrance {
+    /// Without `stamps`, a packet counts from when it was read.
+    pub(crate) fn new(device: Tun, stamps: Option<Stamps>) -> Self {
+        Self {
+            device,
+            stamps,
+            full_batches: 0,
+            read: VecDeque::new(),
+            last_at: Instant::START,
+            empty_at: Instant::START,
+            none_before: Instant::START,
+        }
+    }
+
+    /// The driver will sleep.
+    pub(crate) fn before_sleep(&mut self) {
+        self.stamps.iter_mut().for_each(|stamps| stamps.pause(false));
+    }
+
+    /// The driver slept, and as far as the kernel says could not have read anything before `ready`.
+    pub(crate) fn slept(&mut self, ready: Instant) {
+        self.none_before = self.none_before.max(ready);
+    }
+
+    /// Reads what is there, up to a batch; whether there may be more.
+    pub(crate) fn read(&mut self, emulator: &mut Emulator, clocks: Clocks) -> io::Result<bool> {
+        let mut before = clocks.clock.now();
+        while self.read.len() < BATCH {
+            let Some(place) = emulator.room() else { return Ok(false) };
+            let received = self.device.receive(emulator.bytes_mut(place))?;
+            let now = clocks.clock.now();
+            let Some(bytes) = received else {
+                emulator.free(place);
+                self.full_batches = 0;
+                self.empty_at = before;
+                self.none_before = self.none_before.max(before);
+                return Ok(false);
+            };
+            let stamp = self.stamp(&emulator.bytes_mut(place)[..bytes], clocks);
+            let (at, unknown) = match stamp {
+                // Neither after it was read nor before it could have been.
+                Some(at) => (at.min(now), Duration::ZERO),
+                None => (now, now.saturating_since(self.none_before)),
+            };
+            self.last_at = at.max(self.last_at);
+            self.read.push_back(Read { at: self.last_at, place, bytes, unknown });
+            before = now;
+        }
+        self.full_batches += 1;
+        if self.full_batches == BUSY_BATCHES {
+            self.stamps.iter_mut().for_each(|stamps| stamps.pause(true));
+        }
+        Ok(true)
+    }
+
+    /// All that came until then has been read, if there may be more.
+    pub(crate) fn complete_until(&self) -> Instant {
+        self.last_at
+    }
+
+    fn stamp(&mut self, packet: &[u8], clocks: Clocks) -> Option<Instant> {
+        let empty_at = clocks.real_at_start_ns + self.empty_at.as_nanos();
+        let at = self.stamps.as_mut()?.of(packet, empty_at.saturating_sub(SHOWN_EARLIER_NS))?;
+        Some(Instant::from_nanos(at.saturating_sub(clocks.real_at_start_ns)).max(self.empty_at))
+    }
+}
