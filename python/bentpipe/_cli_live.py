@@ -187,8 +187,9 @@ def _watched(lab: Lab, job: _Job) -> int:
     with Watch() as watch:
 
         def look() -> None:
-            if watch.is_due():
-                watch.show(figures.lines(lab.report()))
+            # The first report comes after a tenth of a second.
+            if watch.is_due() and (report := lab.report())["directions"]:
+                watch.show(figures.lines(report))
 
         look()
         return _wait(lab.spawn(job.side, job.command), look, EVERY_S)
