@@ -1,0 +1,380 @@
+"""Captures of runs in real time: the packets that programs sent, where and when the link had them.
+
+Read by a few lines of our own, which know nanoseconds, and by tshark. Skipped where there can be no
+namespaces.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import why_no_lab
+from test_capture import at_points, fields, needs_tshark, packets_at, tshark
+
+from bentpipe import Result
+from bentpipe._capture import what_is_missing
+
+BENTPIPE = [sys.executable, "-m", "bentpipe"]
+WHY_NO_LAB = why_no_lab()
+needs_lab = pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
+
+
+def needs(program: str) -> pytest.MarkDecorator:
+    missing = shutil.which(program) is None
+    return pytest.mark.skipif(missing, reason=f"{program} is not installed")
+
+
+def bentpipe(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [*BENTPIPE, *(str(argument) for argument in arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A packet at a point."""
+
+    at_ns: int
+    interface: str
+    content: bytes
+    comment: str
+
+
+def blocks(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """The kind and the body of each block; the file must end with a whole one."""
+    while content:
+        length = int.from_bytes(content[4:8], "little")
+        assert content[length - 4 : length] == content[4:8]
+        yield int.from_bytes(content[:4], "little"), content[8 : length - 4]
+        content = content[length:]
+
+
+def options(content: bytes) -> dict[int, bytes]:
+    found = {}
+    while content:
+        code, length = (int.from_bytes(content[at : at + 2], "little") for at in (0, 2))
+        found[code] = content[4 : 4 + length]
+        content = content[4 + (length + 3) // 4 * 4 :]
+    return found
+
+
+def read(path: Path) -> list[Seen]:
+    """What is in a file, in its order."""
+    names, seen = [], []
+    for kind, body in blocks(path.read_bytes()):
+        if kind == 1:
+            names.append(options(body[8:])[2].decode())
+        elif kind == 6:
+            interface, high, low, captured, original = (
+                int.from_bytes(body[at : at + 4], "little") for at in range(0, 20, 4)
+            )
+            assert captured == original, "packets are whole"
+            padded = 20 + (captured + 3) // 4 * 4
+            comment = options(body[padded:]).get(1, b"").decode()
+            content = body[20 : 20 + captured]
+            seen.append(Seen(high << 32 | low, names[interface], content, comment))
+    return seen
+
+
+# --- what is in the file ------------------------------------------------------------------------
+
+LINK: dict[str, Any] = {
+    "link": {
+        "forward": {"rate": "4 Mbit/s", "delay": "20 ms"},
+        "return": {
+            "rate": "4 Mbit/s",
+            "delay": "30 ms",
+            "bit_error_rate": 1e-5,
+            "queue": {"limit": "20 packets"},
+        },
+    },
+    "gateways": {"hub": {"processor": {"packets_per_second": 5000}}},
+}
+# 600 datagrams of 1,000 bytes at the IP layer, a millisecond apart: twice what the return carries.
+DATAGRAMS, DATAGRAM_BYTES = 600, 1_000
+SEND = f"""
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for number in range({DATAGRAMS}):
+    try:
+        s.sendto(number.to_bytes(4, "big") + bytes({DATAGRAM_BYTES - 32}), ("world", 9))
+    except ConnectionRefusedError:
+        pass
+    time.sleep(0.001)
+time.sleep(0.3)
+"""
+
+Captured = tuple[dict[str, Any], Path]
+
+
+@pytest.fixture(scope="module")
+def datagrams(tmp_path_factory: pytest.TempPathFactory) -> Captured:
+    """The report and the capture of a stream of datagrams that the link cannot carry."""
+    folder = tmp_path_factory.mktemp("live-capture")
+    link, report, capture = (folder / name for name in ("link.json", "report.json", "a.pcapng"))
+    link.write_text(json.dumps(LINK))
+    ran = bentpipe(
+        *("exec", "--link", link, "--report", report, "--capture", capture, "--"),
+        *(sys.executable, "-c", SEND),
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert f"bentpipe: wrote {capture}\n" in ran.stderr
+    measured = json.loads(report.read_text())
+    assert measured["capture"]["missing_packets"] == 0
+    assert sorted(folder.iterdir()) == sorted((link, report, capture))
+    return measured, capture
+
+
+@needs_lab
+def test_packets_of_each_interface_are_those_of_the_report(datagrams: Captured) -> None:
+    measured, path = datagrams
+    seen = read(path)
+    assert len(seen) == measured["capture"]["packets"]
+    packets = Counter(each.interface for each in seen if not each.comment)
+    for name, direction in measured["directions"].items():
+        assert packets[f"{name}.delivered"] == direction["delivered_packets"]
+        begun = packets[f"{name}.transmitter"] - direction["sent_packets"]
+        assert begun == (direction["sending_bytes"] > 0)
+        waiting = packets[f"{name}.queue"] - packets[f"{name}.transmitter"]
+        assert waiting == direction["queue_packets"]
+    # What leaves the island goes through the hub's processor last.
+    assert packets["hub-processor.queue"] == packets["hub-processor.forwarded"]
+    assert packets["hub-processor.queue"] >= packets["return.delivered"]
+    assert [each.at_ns for each in seen] == sorted(each.at_ns for each in seen)
+
+
+@needs_lab
+def test_drops_have_comments_with_their_cause(datagrams: Captured) -> None:
+    """Given twice the rate, expect the queue to refuse; given 1e-5, 8 % of what is sent damaged."""
+    measured, path = datagrams
+    found = Counter((each.interface, each.comment) for each in read(path) if each.comment)
+    dropped = measured["directions"]["return"]["dropped_packets"]
+    assert dropped["queue_full"] > DATAGRAMS / 4
+    assert dropped["bit_error"] > 0
+    assert measured["directions"]["forward"]["dropped_packets"] == {}
+    assert found == {
+        ("return.queue", "dropped: queue_full"): dropped["queue_full"],
+        ("return.lost", "dropped: bit_error"): dropped["bit_error"],
+    }
+
+
+@needs_lab
+def test_times_are_those_of_the_scenario_to_the_nanosecond(datagrams: Captured) -> None:
+    """Given 1,000 bytes at 4 Mbit/s and 30 ms, expect 32 ms from the first bit to the end.
+
+    Expect one packet sent 2 ms after the other, and 200 µs in a processor of 5,000 a second.
+    """
+    _, path = datagrams
+    points: dict[bytes, dict[str, int]] = {}
+    for each in read(path):
+        if len(each.content) == DATAGRAM_BYTES and each.content[9] == 17:
+            points.setdefault(each.content[28:32], {})[each.interface] = each.at_ns
+    assert len(points) == DATAGRAMS, "every datagram was seen, and each is another"
+    sent = [at for at in points.values() if "return.transmitter" in at]
+    delivered = [at for at in sent if "return.delivered" in at]
+    assert len(delivered) > DATAGRAMS / 4
+    for at in delivered:
+        assert at["return.delivered"] - at["return.transmitter"] == 32_000_000
+        assert at["hub-processor.queue"] == at["return.delivered"]
+        assert at["hub-processor.cpu"] >= at["hub-processor.queue"]
+        assert at["hub-processor.forwarded"] - at["hub-processor.cpu"] == 200_000
+        # The queue holds 20 packets, and another one is being sent.
+        assert 0 <= at["return.transmitter"] - at["return.queue"] <= 21 * 2_000_000
+    starts = sorted(at["return.transmitter"] for at in sent)
+    assert min(later - start for start, later in itertools.pairwise(starts)) == 2_000_000
+
+
+@needs_lab
+@needs_tshark
+def test_tshark_reads_the_same_without_a_complaint(datagrams: Captured) -> None:
+    _, path = datagrams
+    seen = read(path)
+    assert packets_at(path) == Counter(each.interface for each in seen)
+    comments = fields(path, "frame.interface_name", "frame.comment", where="frame.comment")
+    assert Counter(map(tuple, comments)) == Counter(
+        (each.interface, each.comment) for each in seen if each.comment
+    )
+    epochs = [time.replace(".", "") for (time,) in fields(path, "frame.time_epoch")]
+    assert [int(epoch) for epoch in epochs] == [each.at_ns for each in seen]
+
+
+@needs_lab
+@needs_tshark
+@needs("curl")
+def test_the_bytes_are_the_real_ones(tmp_path: Path) -> None:
+    """Given a download over two hops, expect tshark to put the very page together that curl got.
+
+    The page is that of the island's side; checksums hold at every point. One packet at five points
+    cannot be put together to a stream, so that is left out there.
+    """
+    path, page = tmp_path / "http.pcapng", tmp_path / "page"
+    ran = bentpipe(
+        *("exec", "--link", "leo", "--link", "leo", "--capture", path, "--"),
+        *("curl", "-s", "-o", page, "http://world/bytes/300000"),
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert page.stat().st_size == 300_000
+    island = tmp_path / "island.pcapng"
+    tshark(path, "-Y", at_points("2.return.queue", "2.forward.delivered"), "-w", str(island))
+    asked = fields(island, "http.request.full_uri", where="http.request")
+    assert asked == [["http://world/bytes/300000"]]
+    assert fields(island, "http.response.code", where="http.response") == [["200"]]
+    tshark(island, "-q", "--export-objects", f"http,{tmp_path / 'objects'}")
+    (found,) = (tmp_path / "objects").iterdir()
+    assert found.read_bytes() == page.read_bytes()
+    assert tshark(island, "-Y", "_ws.malformed or _ws.expert.severity >= 0x800000") == []
+    settings = (
+        "tcp.check_checksum:TRUE",
+        "ip.check_checksum:TRUE",
+        "tcp.desegment_tcp_streams:FALSE",
+    )
+    check = [word for setting in settings for word in ("-o", setting)]
+    wrong = "ip.checksum.status != 1 or tcp.checksum.status != 1 or _ws.malformed"
+    assert tshark(path, *check, "-Y", wrong) == []
+    assert {"forward.queue", "2.forward.queue"} <= packets_at(path).keys()
+
+
+# --- the file -----------------------------------------------------------------------------------
+
+
+@needs_lab
+def test_a_run_that_is_killed_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.pcapng"
+    path.write_bytes(b"of yesterday")
+    command = [*BENTPIPE, "exec", "--link", "leo", "--capture", str(path), "--"]
+    talk = "echo ready; while :; do curl -s -o /dev/null http://world/bytes/100000; done"
+    with subprocess.Popen(
+        [*command, "sh", "-c", talk], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        time.sleep(0.5)
+        running.kill()
+    assert path.read_bytes() == b"of yesterday"
+
+
+@needs_lab
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_ended_keeps_what_was_captured(sent: signal.Signals, tmp_path: Path) -> None:
+    path = tmp_path / "a.pcapng"
+    command = [*BENTPIPE, "exec", "--link", "leo", "--capture", str(path), "--"]
+    talk = f"import time; print('ready', flush=True)\n{SEND}\ntime.sleep(60)"
+    with subprocess.Popen(
+        [*command, sys.executable, "-c", talk], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        time.sleep(0.5)
+        running.send_signal(sent)
+        _, told = running.communicate(timeout=30)
+    assert running.returncode != 0
+    assert f"bentpipe: wrote {path}\n".encode() in told
+    assert Counter(each.interface for each in read(path))["return.delivered"] > 0
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@needs_lab
+@pytest.mark.parametrize("where", ["missing/a.pcapng", "a-file/a.pcapng", "."])
+def test_a_capture_that_cannot_be_written_is_exit_code_2(where: str, tmp_path: Path) -> None:
+    (tmp_path / "a-file").touch()
+    ran = bentpipe("exec", "--link", "leo", "--capture", tmp_path / where, "--", "echo", "ran")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith(f"bentpipe: {tmp_path / where}: ")
+    assert len(ran.stderr.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
+
+
+@needs_lab
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
+def test_a_full_disk_costs_the_capture_and_not_the_figures(tmp_path: Path) -> None:
+    path, report = tmp_path / "a.pcapng", tmp_path / "report.json"
+    path.write_bytes(b"of yesterday")
+    (tmp_path / "a.pcapng.part").symlink_to("/dev/full")
+    ran = bentpipe(
+        *("exec", "--link", "leo", "--capture", path, "--report", report, "--", "echo", "ran")
+    )
+    assert (ran.returncode, ran.stdout) == (2, "ran\n")
+    assert ran.stderr.startswith("bentpipe: forward: ")
+    assert ran.stderr.endswith(f"bentpipe: {path}: cannot be written: No space left on device\n")
+    assert json.loads(report.read_text())["directions"]
+    assert path.read_bytes() == b"of yesterday"
+    assert sorted(tmp_path.iterdir()) == [path, report]
+
+
+def test_what_is_missing_is_told() -> None:
+    captured = {"packets": 9_000, "missing_packets": 1_000, "error_number": None}
+    told = what_is_missing(Path("a.pcapng"), {"capture": captured})
+    assert told is not None
+    assert told.startswith("a.pcapng lacks 1,000 of 10,000 packets at points: it could not be")
+    assert what_is_missing(None, {"capture": None}) is None
+    assert what_is_missing(Path("a"), {"capture": captured | {"missing_packets": 0}}) is None
+
+
+# --- scenarios ----------------------------------------------------------------------------------
+
+CALL: dict[str, Any] = {
+    "link": {"preset": "leo", "return": {"bit_error_rate": 1e-5}},
+    "traffic": [
+        {
+            "kind": "constant_rate",
+            "direction": "return",
+            "rate": "2 Mbit/s",
+            "payload": "1000 B",
+            "duration": "1 s",
+        }
+    ],
+    "duration": "10 s",
+}
+
+
+@needs_lab
+@needs("iperf3")
+def test_an_emulated_scenario_is_captured(tmp_path: Path) -> None:
+    """What the tables count is in the file; iperf3's control connection is in neither."""
+    scenario, out, path = (tmp_path / name for name in ("call.json", "out", "a.pcapng"))
+    scenario.write_text(json.dumps(CALL))
+    ran = bentpipe("run", "--engine", "emulate", scenario, "--out", out, "--capture", path)
+    assert ran.returncode in {0, 4}, ran.stderr
+    assert f"bentpipe: wrote {path}\n" in ran.stderr
+    seen = read(path)
+    result = Result.load(out)
+    captured = result.manifest["emulation"]["capture"]
+    assert captured == {"packets": len(seen), "missing_packets": 0, "error_number": None}
+    packets = Counter((each.interface, each.comment) for each in seen)
+    for row in result.directions.to_dicts():
+        name = row["direction"]
+        assert packets[f"{name}.delivered", ""] == row["delivered_packets"]
+        assert packets[f"{name}.lost", "dropped: bit_error"] == row["dropped_packets_bit_error"]
+    assert packets["return.delivered", ""] > 200
+    assert {each.content[9] for each in seen} == {17}, "all is UDP"
+
+
+@needs_lab
+@needs("iperf3")
+def test_ctrl_c_keeps_what_was_captured_of_a_scenario(tmp_path: Path) -> None:
+    scenario, path = tmp_path / "call.json", tmp_path / "a.pcapng"
+    longer = CALL["traffic"][0] | {"duration": "60 s"}
+    scenario.write_text(json.dumps(CALL | {"traffic": [longer], "duration": "90 s"}))
+    command = [*BENTPIPE, "run", "--engine", "emulate", str(scenario), "--capture", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        part = path.with_name("a.pcapng.part")
+        patience = time.monotonic() + 30
+        while time.monotonic() < patience and not (part.exists() and part.stat().st_size > 10_000):
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=30)
+    assert running.returncode == 130, told
+    assert f"interrupted; what was recorded is in {path}" in told
+    assert Counter(each.interface for each in read(path))["return.delivered"] > 0
+    assert sorted(tmp_path.iterdir()) == [path, scenario]
