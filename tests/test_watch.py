@@ -1,0 +1,257 @@
+"""Figures on a terminal while a program prints there: what a screen shows of both."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from conftest import why_no_lab
+
+from bentpipe._figures import Figures
+from bentpipe._progress import Progress
+from bentpipe._watch import Watch
+
+ROWS, COLUMNS = 12, 60
+WHY_NO_LAB = why_no_lab()
+
+needs_setsid = pytest.mark.skipif(
+    shutil.which("setsid") is None, reason="setsid is not installed (apt-get install util-linux)"
+)
+
+
+class Screen:
+    """As much of a VT100 as the program and these tests use."""
+
+    def __init__(self) -> None:
+        self.rows = [" " * COLUMNS for _ in range(ROWS)]
+        self.row = self.column = 0
+        self.top, self.bottom = 0, ROWS - 1
+        self.saved = (0, 0)
+
+    def feed(self, text: str) -> None:
+        for match in re.finditer(r"\x1b\[([0-9;]*)([A-Za-z])|\x1b([78D])|(\r)|(\n)|(.)", text):
+            arguments, final, escape, carriage_return, line_feed, character = match.groups()
+            if final is not None:
+                self._control(final, [int(word) for word in arguments.split(";") if word])
+            elif escape == "7":
+                self.saved = (self.row, self.column)
+            elif escape == "8":
+                self.row, self.column = self.saved
+            elif carriage_return:
+                self.column = 0
+            elif line_feed or escape == "D":
+                self._down()
+            else:
+                line = self.rows[self.row]
+                self.rows[self.row] = line[: self.column] + character + line[self.column + 1 :]
+                self.column = min(self.column + 1, COLUMNS - 1)
+
+    def _down(self) -> None:
+        if self.row == self.bottom:
+            del self.rows[self.top]
+            self.rows.insert(self.bottom, " " * COLUMNS)
+        else:
+            self.row = min(self.row + 1, ROWS - 1)
+
+    def _control(self, final: str, arguments: Sequence[int]) -> None:
+        if final == "A":
+            self.row -= arguments[0]
+            assert self.row >= 0
+        elif final == "H":
+            self.row, self.column = (number - 1 for number in arguments)
+        elif final == "J":
+            for row in range(self.row, ROWS):
+                self.rows[row] = " " * COLUMNS
+        elif final == "r":
+            first, last = arguments or (1, ROWS)
+            self.top, self.bottom = first - 1, last - 1
+            self.row = self.column = 0
+        else:
+            assert final == "m", f"a control that nobody uses: {final}"
+
+
+def on_terminal(command: Sequence[str]) -> tuple[list[Screen], str, tuple[int, int]]:
+    """Run a command on a terminal: its screen at each bell, all text, its size at the end."""
+    master, slave = os.openpty()
+    termios.tcsetwinsize(master, (ROWS, COLUMNS))
+    environment = os.environ | {"TERM": "xterm"}
+    with subprocess.Popen(
+        ["setsid", "--ctty", "--wait", *command],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=environment,
+    ) as running:
+        text = b""
+        while running.poll() is None or _has_more(master):
+            if _has_more(master):
+                text += os.read(master, 65_536)
+            else:
+                time.sleep(0.01)
+        size = termios.tcgetwinsize(master)
+    os.close(slave)
+    os.close(master)
+    whole = text.decode()
+    screens = []
+    for end in [*(mark.start() for mark in re.finditer("\a", whole)), len(whole)]:
+        screen = Screen()
+        screen.feed(whole[:end].replace("\a", ""))
+        screens.append(screen)
+    return screens, whole, size
+
+
+def _has_more(master: int) -> bool:
+    import select
+
+    return bool(select.select([master], [], [], 0)[0])
+
+
+# Prints 30 lines while figures are shown below, and says what size the terminal has meanwhile.
+PROGRAM = """
+import os, sys, termios
+from bentpipe._watch import Watch
+for number in range(8):
+    print("before", number)
+print("prompt> ", end="", flush=True)
+with Watch() as watch:
+    for number in range(30):
+        watch.show([f"queue {number}", f"late {number}, " + 80 * "x"])
+        print("line", number, flush=True)
+    print("has", *termios.tcgetwinsize(2), flush=True)
+    os.write(2, b"\\x1b[r\\x1b[10;1H")
+    watch.show(["of an editor", "that set all back"])
+    os.write(2, b"\\a")
+print("after", flush=True)
+"""
+
+
+@needs_setsid
+def test_figures_stay_below_what_a_program_prints() -> None:
+    """Given 12 rows and figures of 2, expect 10 rows that scroll, and all 12 back at the end."""
+    screens, text, size = on_terminal([sys.executable, "-c", PROGRAM])
+    during, end = screens
+    rows = [row.rstrip() for row in during.rows]
+    assert rows[:9] == [*(f"line {number}" for number in range(22, 30)), "has 10 60"]
+    assert rows[10:] == ["of an editor", "that set all back"]
+    assert end.rows[9].rstrip() == "after"
+    assert [row.rstrip() for row in end.rows[10:]] == ["", ""]
+    assert size == (ROWS, COLUMNS)
+    # A long line is cut, and nothing that the program printed is missing.
+    assert max(len(shown) for shown in re.findall(r"late \d+, x+", text)) == COLUMNS
+    assert "prompt> line 0\r\n" in re.sub(r"\x1b7.*?\x1b8|\x1bD|\x1b\[2A", "", text)
+
+
+@needs_setsid
+def test_a_watch_in_a_watch_leaves_the_edge_alone() -> None:
+    inner = "from bentpipe._watch import Watch\nwith Watch() as watch: watch.show(['inner'])"
+    outer = (
+        "import subprocess, sys\nfrom bentpipe._watch import Watch\n"
+        "with Watch() as watch:\n    watch.show(['outer'])\n"
+        f"    subprocess.run([sys.executable, '-c', {inner!r}], check=True)\n"
+        "    print('\\a', end='', flush=True)\n"
+    )
+    (during, _), _, size = on_terminal([sys.executable, "-c", outer])
+    assert during.rows[-1].rstrip() == "outer"
+    assert any(row.startswith("bentpipe: inner") for row in during.rows)
+    assert size == (ROWS, COLUMNS)
+
+
+def test_without_a_terminal_lines_come_every_ten_seconds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("bentpipe._watch.time.monotonic", lambda: clock[0])
+    read_end, write_end = os.pipe()
+    with Watch(write_end) as watch:
+        for second in range(25):
+            clock[0] = second
+            if watch.is_due():
+                watch.show([f"queue {second}"])
+    os.close(read_end)
+    os.close(write_end)
+    assert capsys.readouterr().err == "bentpipe: queue 10\nbentpipe: queue 20\n"
+
+
+@needs_setsid
+@pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
+def test_exec_shows_figures_below_its_program() -> None:
+    program = "for i in 1 2 3 4 5; do echo line $i; sleep 0.4; done; printf '\\a'"
+    watched = [sys.executable, "-m", "bentpipe", "exec", "--link", "leo", "--watch", "--"]
+    screens, _, size = on_terminal([*watched, "sh", "-c", program])
+    during, end = screens
+    rows = [row.rstrip() for row in during.rows]
+    assert [row for row in rows if row.startswith("line")] == [f"line {i}" for i in range(1, 6)]
+    assert rows[-3].startswith("forward: 0.00 Mbit/s of IP delivered; queue 0 packets")
+    assert rows[-2].startswith("return: 0.00 Mbit/s of IP delivered; queue 0 packets")
+    assert "late by" in rows[-1]
+    shown = "\n".join(row.rstrip() for row in end.rows)
+    assert "bentpipe: forward: 0 packets, 0.000 MB delivered; none lost" in shown
+    assert size == (ROWS, COLUMNS)
+
+
+# --- figures ------------------------------------------------------------------------------------
+
+
+def report(at_s: float, delivered_bytes: int, **changes: Any) -> dict[str, Any]:
+    """What a lab with one direction reports."""
+    direction = {
+        "delivered_bytes": delivered_bytes,
+        "queue_packets": 12,
+        "queue_bytes": 18_000,
+        "dropped_packets": {},
+    }
+    late = {"p50_ns": 2_000, "p99_ns": 106_000, "max_ns": 827_000}
+    whole = {"at_ns": round(at_s * 1e9), "lateness": late, "invalid": None}
+    return whole | {"directions": {"forward": direction | changes}}
+
+
+def test_rates_are_those_since_the_report_before() -> None:
+    """Given 1 MB in the second second, expect 8 Mbit/s, whatever came before it."""
+    figures = Figures()
+    figures.lines(report(1.0, 5_000_000))
+    lost = {"queue_full": 3, "bit_error": 1_200}
+    after = report(2.0, 6_000_000, dropped_packets=lost)
+    direction, late = figures.lines(after)
+    assert direction == (
+        "forward: 8.00 Mbit/s of IP delivered; queue 12 packets, 18.0 kB; "
+        "lost 3 queue_full, 1,200 bit_error"
+    )
+    assert late == "2 s; late by 2 µs (median), 106 µs (p99), 827 µs (most)"
+    # The same report again says nothing new.
+    assert figures.lines(after)[0] == direction
+    assert figures.brief(after) == (
+        "forward 8.00 Mbit/s, queue 18.0 kB, 1,203 lost; late 106 µs (p99)"
+    )
+    idle = report(3.0, 6_000_000) | {"invalid": "lateness p99 is too much"}
+    assert figures.lines(idle)[0].startswith("forward: 0.00 Mbit/s of IP delivered; queue")
+    assert figures.lines(idle)[1].endswith("827 µs (most); INVALID")
+
+
+def test_progress_tells_how_the_link_fares(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("bentpipe._progress.time.monotonic", lambda: clock[0])
+    for is_terminal in (False, True):
+        monkeypatch.setattr("sys.stderr.isatty", lambda is_terminal=is_terminal: is_terminal)
+        clock[0] = 0.0
+        with Progress("emulating") as progress:
+            progress.tell("forward 8.00 Mbit/s")
+            clock[0] = 10.0
+            progress.fraction(0.5)
+        shown = capsys.readouterr().err
+        if is_terminal:
+            bar, text, *_ = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).splitlines()
+            assert "50%" in bar
+            assert text.strip() == "forward 8.00 Mbit/s"
+        else:
+            expected = "bentpipe: emulating: 50%, about 10 s left; forward 8.00 Mbit/s\n"
+            assert shown == expected
