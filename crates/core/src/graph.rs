@@ -206,6 +206,28 @@ impl<E: Engine> Graph<E> {
         });
     }
 
+    /// Lets somebody outside alter an engine at `at`, after everything due until then, and asks it anew
+    /// when it is due.
+    ///
+    /// # Panics
+    /// If the graph has passed `at`.
+    #[cold]
+    pub fn alter<R>(
+        &mut self,
+        at: Instant,
+        node: NodeId,
+        trace: Option<&mut (dyn Trace + 'static)>,
+        how: impl FnOnce(&mut E) -> R,
+    ) -> R {
+        assert!(at >= self.now, "a change for {at} comes when it is already {}", self.now);
+        self.run_until(at, trace);
+        self.last_event = at;
+        let slot = &mut self.slots[node.0 as usize];
+        let result = how(&mut slot.engine);
+        self.wakes.ask(node, &mut slot.alarm, slot.engine.next_wake());
+        result
+    }
+
     /// Wakes every engine at the present moment, due or not. By the contract of
     /// [`Engine::wake`] this changes nothing that is not due; checks use it to catch an engine whose
     /// state moves on when it is merely looked at.

@@ -37,6 +37,13 @@ impl<T: Default> Ring<T> {
         &self.places[self.place(position)]
     }
 
+    /// [`Ring::at`], to be altered in its place.
+    pub(crate) fn at_mut(&mut self, position: u64) -> &mut T {
+        debug_assert!((self.left..self.came).contains(&position), "nothing is at {position}");
+        let place = self.place(position);
+        &mut self.places[place]
+    }
+
     /// The values, from the front.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         (self.left..self.came).map(|position| self.at(position))
@@ -111,6 +118,7 @@ mod tests {
             assert_eq!((ring.front(), ring.left(), ring.came()), (deque.front(), left, came));
             assert!(ring.iter().eq(&deque));
             assert!((left..came).zip(&deque).all(|(position, value)| ring.at(position) == value));
+            assert!((left..came).zip(&deque).all(|(at, value)| ring.at_mut(at) == value));
         }
     }
 }

@@ -8,6 +8,10 @@
 //! asked, whether or not others have left. A discipline that decides at departure pays for one event
 //! more: its next packet is chosen when the transmitter becomes free, and joins the line as it starts.
 
+mod change;
+
+pub use change::Change;
+
 use super::line::{Line, OnTheWay, Size, Sums};
 use super::{
     Channel, Framing, Head, Load, Occupancy, Propagation, Queued, Slot, Tail, Transmitter,

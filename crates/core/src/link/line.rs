@@ -167,6 +167,21 @@ impl Line {
         before.plus(position - from, size)
     }
 
+    /// How large the packet at a position is.
+    pub(super) fn size_at(&self, position: u64) -> Size {
+        self.run_of(position).size
+    }
+
+    /// The packet at a position.
+    pub(super) fn at(&self, position: u64) -> &OnTheWay {
+        self.ring.at(position)
+    }
+
+    /// The packet at a position, to be given another way: it comes and leaves in its turn.
+    pub(super) fn at_mut(&mut self, position: u64) -> &mut OnTheWay {
+        self.ring.at_mut(position)
+    }
+
     /// When the first bit of the packet at a position is sent.
     pub(super) fn start(&self, position: u64) -> Instant {
         self.ring.at(position).start

@@ -12,7 +12,7 @@ mod queue;
 mod transmitter;
 
 pub use channel::Channel;
-pub use direction::{Counters, Direction, DirectionConfig, Queue};
+pub use direction::{Change, Counters, Direction, DirectionConfig, Queue};
 pub use framing::{Cells, Framing};
 pub use processor::{Processor, ProcessorConfig, ProcessorCounters};
 pub use propagation::Propagation;

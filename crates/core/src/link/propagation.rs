@@ -29,6 +29,20 @@ impl Propagation {
         }
     }
 
+    /// From the next frame on the delay is another, if one is given. The frame ahead of it arrives at
+    /// `last_arrival`.
+    pub(super) fn change(&mut self, delay: Option<Profile<Duration>>, last_arrival: Instant) {
+        self.last_arrival = last_arrival;
+        match delay {
+            // A constant delay would not look at who is ahead.
+            Some(Profile::Constant(delay)) => {
+                self.delay = Profile::Steps(vec![(Instant::START, delay)]);
+            }
+            Some(delay) => self.delay = delay,
+            None => {}
+        }
+    }
+
     #[inline(never)]
     fn arrival_in_order(&mut self, departure: Instant) -> Instant {
         self.last_arrival = self.last_arrival.max(departure + self.delay.at(departure));

@@ -103,18 +103,40 @@ impl Transmitter {
     #[inline(never)]
     fn take_across_steps(&mut self, start: Instant, frame: Bits) -> Slot {
         debug_assert_ne!(frame, NO_FRAME, "no frame is that large");
-        let (departure, carry) = self.finish_across_steps(start, frame);
-        self.free_at = departure;
-        self.carry = carry;
-        Slot { start, departure }
+        self.resume(start, work(frame) + u128::from(self.carry.0));
+        Slot { start, departure: self.free_at }
+    }
+
+    /// The same transmitter, idle, with another rate. `None` if that ends at zero.
+    pub(super) fn with_rate(&self, rate: Profile<BitRate>) -> Option<Self> {
+        Some(Self { free_at: self.free_at, idle: self.idle, ..Self::new(rate)? })
+    }
+
+    /// The work that is left at `at`, a moment in the present busy period, of the frames taken but for
+    /// the last ones, of so many bits.
+    pub(super) fn owes(&self, at: Instant, last: Bits) -> u128 {
+        let mut owes = u128::from(self.carry.0);
+        let mut from = at;
+        while from < self.free_at {
+            let change =
+                self.rate.next_change(from).map_or(self.free_at, |at| at.min(self.free_at));
+            owes += u128::from((change - from).as_nanos()) * u128::from(self.rate.at(from).0);
+            from = change;
+        }
+        // Only where frames end beyond the end of time is it less.
+        owes.saturating_sub(work(last))
+    }
+
+    /// Goes on at `at` with so much work, and is free when that is done.
+    pub(super) fn resume(&mut self, at: Instant, work: u128) {
+        (self.free_at, self.carry) = self.finish_across_steps(at, work);
     }
 
     /// Walks the pieces of the rate profile until the last bit is out. Work is counted in
     /// billionths of a bit, which is the unit of a carry at any rate, so nothing is rounded at a
     /// change: a profile whose steps repeat one rate sends exactly as that rate does.
-    fn finish_across_steps(&self, start: Instant, frame: Bits) -> (Instant, Carry) {
+    fn finish_across_steps(&self, start: Instant, mut work: u128) -> (Instant, Carry) {
         let mut at = start;
-        let mut work = u128::from(frame.0) * NANOS + u128::from(self.carry.0);
         loop {
             let rate = u128::from(self.rate.at(at).0);
             let change = self.rate.next_change(at);
@@ -135,6 +157,11 @@ impl Transmitter {
 }
 
 const NANOS: u128 = 1_000_000_000;
+
+/// A frame as work.
+fn work(frame: Bits) -> u128 {
+    u128::from(frame.0) * NANOS
+}
 
 /// A frame of this size takes longer than there is time at any rate that is sold.
 const NO_FRAME: Bits = Bits(u64::MAX);
