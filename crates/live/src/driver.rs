@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sim::Side;
@@ -33,9 +34,9 @@ const AT_ONCE: Duration = Duration::from_micros(10);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// Stops a driver, from any thread.
+/// Stops a driver, or makes it look up, from any thread.
 #[derive(Clone, Debug)]
-pub struct Stop(Arc<OwnedFd>);
+pub struct Stop(Arc<(OwnedFd, AtomicBool)>);
 
 impl Stop {
     /// One that has not been used.
@@ -45,20 +46,36 @@ impl Stop {
     pub fn new() -> Result<Self, LabError> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| LabError::machine("making a descriptor", error, "raise ulimit -n"))?;
-        Ok(Self(Arc::new(event)))
+        Ok(Self(Arc::new((event, AtomicBool::new(false)))))
     }
 
     /// Asks the driver to end.
     pub fn stop(&self) {
+        self.0.1.store(true, Ordering::Release);
+        self.interrupt();
+    }
+
+    /// Makes the driver return from where it is, to be called again.
+    pub fn interrupt(&self) {
         // It fails only if it was used 2^64 times.
-        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.0.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Whether the driver is to go on, once it was interrupted.
+    fn goes_on(&self) -> bool {
+        if self.0.1.load(Ordering::Acquire) {
+            return false;
+        }
+        let _ = rustix::io::read(&self.0.0, &mut [0; 8]);
+        // Who asked in between is not to be forgotten.
+        !self.0.1.load(Ordering::Acquire)
     }
 }
 
 impl AsFd for Stop {
     /// Readable once somebody has asked.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.0.0.as_fd()
     }
 }
 
@@ -140,7 +157,7 @@ impl Driver {
         self.scheduling = Scheduling::of_this_thread();
     }
 
-    /// Runs until `until`, or until somebody stops it. Whether it may go on.
+    /// Runs until `until`, or until somebody interrupts or stops it. Whether it may go on.
     ///
     /// # Errors
     /// If a device or the wait fails.
@@ -158,10 +175,10 @@ impl Driver {
             self.hand_over(complete_until.unwrap_or(now));
             self.write();
             if now >= until {
-                return Ok(!self.sleep(Duration::ZERO)?);
+                return Ok(!self.sleep(Duration::ZERO)? || self.stop.goes_on());
             }
             if complete_until.is_none() && !self.wait(until)? {
-                return Ok(false);
+                return Ok(self.stop.goes_on());
             }
         }
     }
@@ -228,7 +245,7 @@ impl Driver {
         }
     }
 
-    /// Sleeps until a packet comes or the time is over. Whether somebody wants the driver to stop.
+    /// Sleeps until a packet comes or the time is over. Whether somebody interrupts.
     fn sleep(&self, time: Duration) -> io::Result<bool> {
         let time = time.min(SLEEP_MAX).as_nanos();
         let timeout = Timespec {

@@ -11,6 +11,7 @@ use bentpipe_sim::{Chain, Side};
 
 use crate::capture::{Captured, Recorder};
 use crate::flows::Flows;
+use crate::orders::{Courses, Order};
 use crate::ports::Ports;
 use crate::store::{Place, Store};
 
@@ -25,6 +26,26 @@ pub struct Arrival {
     pub flow: FlowId,
     /// Its size at the IP layer.
     pub bytes: u32,
+}
+
+/// An order, and when it was followed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Followed {
+    /// When.
+    pub at: Instant,
+    /// How many packets had come by then.
+    pub arrivals: u64,
+    /// What was ordered.
+    pub order: Order,
+}
+
+/// All that a run depends on besides its plans and seed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Record {
+    /// What arrived, in order.
+    pub arrivals: Vec<Arrival>,
+    /// What was ordered, in order.
+    pub orders: Vec<Followed>,
 }
 
 /// A packet that is due on the other side.
@@ -69,7 +90,8 @@ pub struct Emulator {
     flows: Flows,
     ports: Ports,
     watch: Watch,
-    arrivals: Option<Vec<Arrival>>,
+    courses: Courses,
+    record: Option<Record>,
     departures: Vec<Departure>,
     serial: u64,
     refused: u64,
@@ -142,7 +164,8 @@ impl Emulator {
                 .control_ports
                 .map_or_else(Ports::default, |(first, last)| Ports::new(first, last)),
             watch: Watch { hash: options.tap.then(HashTrace::default), ..Watch::default() },
-            arrivals: options.tap.then(Vec::new),
+            courses: Courses::new(plans, seed),
+            record: options.tap.then(Record::default),
             departures: Vec::new(),
             serial: 0,
             refused: 0,
@@ -206,8 +229,8 @@ impl Emulator {
             return;
         }
         let arrival = Arrival { at, side, flow, bytes };
-        if let Some(arrivals) = &mut self.arrivals {
-            arrivals.push(arrival);
+        if let Some(record) = &mut self.record {
+            record.arrivals.push(arrival);
         }
         let packet = header(&arrival, self.serial, place);
         self.serial += 1;
@@ -218,6 +241,25 @@ impl Emulator {
         let entrance = self.chain.entrance(side);
         self.chain.graph.inject(at, entrance, packet, Some(&mut self.watch));
         self.collect();
+    }
+
+    /// Changes the link, and returns when it was: a moment before the last one counts as the last one.
+    ///
+    /// # Errors
+    /// If one of the orders cannot be followed; then none is.
+    pub fn order(&mut self, at: Instant, orders: &[Order]) -> Result<Instant, PlanError> {
+        for order in orders {
+            self.courses.check(order)?;
+        }
+        let at = at.max(self.chain.graph.now());
+        for order in orders {
+            follow(&mut self.chain, &mut self.courses, &mut self.watch, at, order);
+            if let Some(record) = &mut self.record {
+                record.orders.push(Followed { at, arrivals: self.serial, order: *order });
+            }
+        }
+        self.collect();
+        Ok(at)
     }
 
     /// Moves the link on to `now`.
@@ -281,10 +323,10 @@ impl Emulator {
         self.store.used()
     }
 
-    /// What arrived and the hash of what happened, if they were to be kept.
+    /// What arrived and was ordered, and the hash of what happened, if they were to be kept.
     #[must_use]
-    pub fn tapped(self) -> Option<(Vec<Arrival>, HashTrace)> {
-        self.arrivals.zip(self.watch.hash)
+    pub fn tapped(self) -> Option<(Record, HashTrace)> {
+        self.record.zip(self.watch.hash)
     }
 
     fn collect(&mut self) {
@@ -304,20 +346,39 @@ impl Emulator {
     }
 }
 
-/// Runs arrivals again in virtual time, until `end`: the hash equals that of the run that they were
-/// kept from.
+fn follow(chain: &mut Chain, courses: &mut Courses, watch: &mut Watch, at: Instant, order: &Order) {
+    let node = chain.directions[order.hop][order.from as usize];
+    let change = courses.follow(at, order, &chain.names[node.0 as usize]);
+    let changed = chain.graph.alter(at, node, Some(watch), |node| match node {
+        Node::Direction(direction) => direction.change(at, change),
+        _ => unreachable!("the chain names directions"),
+    });
+    changed.expect("what is allowed ends above zero");
+}
+
+/// Runs what was recorded again in virtual time, until `end`: the hash equals that of the run that it
+/// is the record of.
 ///
 /// # Errors
-/// As [`Emulator::new`].
+/// As [`Emulator::new`], and if the record holds orders that no emulator of these plans follows.
 pub fn replay(
     plans: &[Plan],
     seed: u64,
-    arrivals: &[Arrival],
+    record: &Record,
     end: Instant,
 ) -> Result<HashTrace, PlanError> {
     let mut chain = Chain::new(plans, seed)?;
+    let mut courses = Courses::new(plans, seed);
     let mut watch = Watch { hash: Some(HashTrace::default()), ..Watch::default() };
-    for (arrival, serial) in arrivals.iter().zip(0..) {
+    let mut orders = record.orders.iter().peekable();
+    for serial in 0..=record.arrivals.len() as u64 {
+        while let Some(Followed { at, order, .. }) =
+            orders.next_if(|followed| followed.arrivals <= serial)
+        {
+            courses.check(order)?;
+            follow(&mut chain, &mut courses, &mut watch, *at, order);
+        }
+        let Some(arrival) = record.arrivals.get(serial as usize) else { break };
         let packet = header(arrival, serial, Place(0));
         let entrance = chain.entrance(arrival.side);
         chain.graph.inject(arrival.at, entrance, packet, Some(&mut watch));

@@ -2,7 +2,9 @@
 
 use std::fs::File;
 use std::net::Ipv4Addr;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time;
 
 use bentpipe_core::link::Counters;
 use bentpipe_core::time::{Duration, Instant};
@@ -18,6 +20,7 @@ use crate::error::LabError;
 use crate::lateness::Limits;
 use crate::measure::plain_link;
 use crate::netns::{self, Namespace};
+use crate::orders::Order;
 use crate::ports::Ports;
 use crate::stamps::Stamps;
 use crate::tun::{self, KernelCounters, Tun};
@@ -92,7 +95,17 @@ pub struct Lab {
     diags: [Mutex<Option<Diag>>; 2],
     limits: Limits,
     report: Mutex<Report>,
+    orders: Mutex<Vec<Orders>>,
 }
+
+/// Orders that belong together, and who waits to hear when they were followed.
+struct Orders {
+    orders: Vec<Order>,
+    answer: SyncSender<Result<Instant, LabError>>,
+}
+
+/// A link that runs follows orders within its slice.
+const ORDERS_WAIT: time::Duration = time::Duration::from_secs(5);
 
 /// What a lab measured until `at`.
 #[derive(Clone, Debug, Default)]
@@ -145,6 +158,7 @@ impl Lab {
             diags: sides.diags.map(Mutex::new),
             limits: config.limits,
             report: Mutex::default(),
+            orders: Mutex::default(),
         })
     }
 
@@ -171,6 +185,7 @@ impl Lab {
         loop {
             let until = driver.now() + SLICE;
             let go_on = driver.run_until(until);
+            self.follow_orders(&mut driver);
             let at = driver.now();
             if !matches!(go_on, Ok(true)) {
                 driver.emulator_mut().end_capture(at);
@@ -189,6 +204,34 @@ impl Lab {
     /// Ends [`Lab::run`], from any thread.
     pub fn stop(&self) {
         self.stop.stop();
+    }
+
+    /// Changes the link while it runs, by all of the orders at one moment or by none, and returns the
+    /// moment.
+    ///
+    /// # Errors
+    /// If one of the orders cannot be followed, or the link does not run.
+    pub fn order(&self, orders: Vec<Order>) -> Result<Instant, LabError> {
+        let (answer, answered) = sync_channel(1);
+        let waiting = || self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting().push(Orders { orders, answer });
+        self.stop.interrupt();
+        answered.recv_timeout(ORDERS_WAIT).unwrap_or_else(|error| {
+            waiting().clear();
+            let error = std::io::Error::new(std::io::ErrorKind::TimedOut, error);
+            Err(LabError::machine("changing the link", error, "run the link"))
+        })
+    }
+
+    fn follow_orders(&self, driver: &mut Driver) {
+        let waiting =
+            std::mem::take(&mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner));
+        for Orders { orders, answer } in waiting {
+            let now = driver.now();
+            let followed = driver.emulator_mut().order(now, &orders).map_err(LabError::from);
+            // Who asked may have given up.
+            let _ = answer.send(followed);
+        }
     }
 
     /// Now, since the lab was set up.

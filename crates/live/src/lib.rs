@@ -18,6 +18,7 @@ pub mod lab;
 pub mod lateness;
 pub mod measure;
 pub mod netns;
+pub mod orders;
 pub mod ports;
 pub mod program;
 pub mod serve;

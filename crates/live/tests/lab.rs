@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use bentpipe_core::time::Duration;
+use bentpipe_core::units::{BitRate, Probability};
 use bentpipe_live::LabError;
 use bentpipe_live::clock::Clock;
 use bentpipe_live::emulator::replay;
@@ -13,6 +14,7 @@ use bentpipe_live::lab::{Config, Lab};
 use bentpipe_live::measure::{
     Load, Seen, Stream, delay_errors, errors_ns, measure, plain_link, while_running,
 };
+use bentpipe_live::orders::Order;
 use bentpipe_live::program::{Invocation, spawn};
 use bentpipe_sim::{Plan, Side};
 
@@ -55,10 +57,68 @@ fn packets_come_when_the_model_says_and_a_replay_is_the_run() {
     let end = report.at + Duration::from_secs(10);
     let mut emulator = Arc::into_inner(lab).expect("nobody else has it").into_emulator();
     emulator.run_until(end);
-    let (arrivals, hash) = emulator.tapped().expect("it was asked for");
-    assert!(arrivals.len() >= 1_000);
-    assert_eq!(replay(&plans, 1, &arrivals, end).expect("a replay"), hash);
-    assert_ne!(replay(&plans, 1, &arrivals[1..], end).expect("a replay"), hash);
+    let (mut record, hash) = emulator.tapped().expect("it was asked for");
+    assert!(record.arrivals.len() >= 1_000);
+    assert_eq!(replay(&plans, 1, &record, end).expect("a replay"), hash);
+    record.arrivals.remove(0);
+    assert_ne!(replay(&plans, 1, &record, end).expect("a replay"), hash);
+}
+
+/// Given 2,000 packets in a second over a link that is made slow, lossy, near and silent meanwhile, and
+/// orders that cannot be followed, expect all that were sent and not lost to come in order, and the
+/// record replayed to give the same events.
+#[test]
+fn a_link_that_is_changed_while_it_runs_can_be_replayed() {
+    let plans = vec![plain_link(50_000_000, Duration::from_millis(20), 0.0); 2];
+    let Some(lab) = lab(plans.clone()) else { return };
+    let first = Order::to(0, Side::World);
+    let orders = [
+        vec![Order { rate: Some(BitRate(8_000_000)), ..first }],
+        vec![Order { bit_error_rate: Probability::new(1e-5), ..first }],
+        vec![
+            Order { delay: Some(MS), ..Order::to(1, Side::World) },
+            Order { outage: Some(Duration::from_millis(100)), ..first },
+        ],
+        vec![Order {
+            rate: Some(BitRate(100_000_000)),
+            bit_error_rate: Probability::new(0.0),
+            ..first
+        }],
+    ];
+    let stream = Stream {
+        from: Side::World,
+        packet_bytes: 1_000,
+        interval: Duration::from_micros(500),
+        packets: 2_000,
+    };
+    let ordering = Arc::clone(&lab);
+    let given = thread::spawn(move || {
+        let mut moments = Vec::new();
+        for order in orders {
+            thread::sleep(std::time::Duration::from_millis(200));
+            moments.push(ordering.order(order).expect("it runs"));
+            let bad = [Order::to(2, Side::World), Order { rate: Some(BitRate(0)), ..first }];
+            for bad in bad {
+                let good = Order { rate: Some(BitRate(1)), ..first };
+                assert!(matches!(ordering.order(vec![good, bad]), Err(LabError::Plan(_))));
+            }
+        }
+        moments
+    });
+    let seen = seen(&lab, stream);
+    let moments = given.join().expect("all orders were followed");
+    assert!(moments.is_sorted());
+    assert!(seen.is_sorted_by_key(|packet| packet.sequence), "none overtakes another");
+    assert!((1_000..2_000).contains(&seen.len()), "{} of 2,000: a few are lost", seen.len());
+
+    let end = lab.report().at + Duration::from_secs(10);
+    let mut emulator = Arc::into_inner(lab).expect("nobody else has it").into_emulator();
+    emulator.run_until(end);
+    let (mut record, hash) = emulator.tapped().expect("it was asked for");
+    assert_eq!(record.orders.len(), 5);
+    assert_eq!(replay(&plans, 1, &record, end).expect("a replay"), hash);
+    record.orders.remove(1);
+    assert_ne!(replay(&plans, 1, &record, end).expect("a replay"), hash);
 }
 
 /// Given bit errors that lose p = 1 - (1 - 2e-5)^800 of packets of 100 bytes, 1.59 %, expect the

@@ -146,7 +146,7 @@ impl Series {
     }
 
     /// The profile that engines read; `None` if the steps are out of order.
-    pub(crate) fn profile<T: Copy>(&self, unit: impl Fn(u64) -> T) -> Option<Profile<T>> {
+    pub fn profile<T: Copy>(&self, unit: impl Fn(u64) -> T) -> Option<Profile<T>> {
         match self {
             Self::Constant { value } => Some(Profile::Constant(unit(*value))),
             Self::Steps { steps } => {
