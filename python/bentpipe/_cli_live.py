@@ -23,7 +23,7 @@ EXIT_INVALID: Final = 4
 # The longest that nothing is looked at; a program's end and signals are noticed at once.
 _LONG_S: Final = 60.0
 # What a program is told that runs in the foreground of a terminal, or is ended by others.
-_PASSED_ON: Final = frozenset(
+PASSED_ON: Final = frozenset(
     {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
 )
 
@@ -98,7 +98,7 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     touched.
     """
     plans = [link_plan(name, settings or []) for name in link]
-    job = _Job(plans, command, _side(side), seed, tuple(world or ()), capture, watch)
+    job = _Job(plans, command, side_named(side), seed, tuple(world or ()), capture, watch)
     code, measured, failure = _captured(job)
     if report is not None:
         try:
@@ -122,13 +122,13 @@ def shell(
     """Open a shell behind a satellite link: all that is started in it is behind the link."""
     plans = [link_plan(name, settings or []) for name in link]
     program = os.environ.get("SHELL", "/bin/sh")
-    job = _Job(plans, [program], _side(side), seed, (), capture, watch)
+    job = _Job(plans, [program], side_named(side), seed, (), capture, watch)
     code, measured, failure = _captured(job)
     _tell(job, measured, failure)
     raise typer.Exit(code)
 
 
-def _side(name: str) -> Side:
+def side_named(name: str) -> Side:
     if name == "world":
         return "world"
     if name == "island":
@@ -171,12 +171,12 @@ def _run(job: _Job, capture: Path | None) -> tuple[int, dict[str, Any]]:
     gain_privileges()
     # Threads that are started from here on leave these signals to the wait below; and who writes on
     # a terminal that belongs to a shell's program is not stopped for it.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON | {signal.SIGCHLD, signal.SIGTTOU})
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON | {signal.SIGCHLD, signal.SIGTTOU})
     with Lab(plans=job.plans, seed=job.seed, capture=capture) as lab:
         lab.serve_world()
         for line in job.world:
             lab.spawn("world", ["/bin/sh", "-c", line])
-        code = _watched(lab, job) if job.watch else _wait(lab.spawn(job.side, job.command))
+        code = _watched(lab, job) if job.watch else wait(lab.spawn(job.side, job.command))
     return code, lab.report()
 
 
@@ -192,20 +192,20 @@ def _watched(lab: Lab, job: _Job) -> int:
                 watch.show(figures.lines(report))
 
         look()
-        return _wait(lab.spawn(job.side, job.command), look, EVERY_S)
+        return wait(lab.spawn(job.side, job.command), look, EVERY_S)
 
 
 def _nothing() -> None:
     pass
 
 
-def _wait(process: int, look: Callable[[], None] = _nothing, every_s: float = _LONG_S) -> int:
+def wait(process: int, look: Callable[[], None] = _nothing, every_s: float = _LONG_S) -> int:
     """Wait for a program, passing on signals that somebody sent us, and looking now and then."""
     while True:
         ended, status = os.waitpid(process, os.WNOHANG)
         if ended == process:
             return os.waitstatus_to_exitcode(status)
-        received = signal.sigtimedwait(_PASSED_ON | {signal.SIGCHLD}, every_s)
+        received = signal.sigtimedwait(PASSED_ON | {signal.SIGCHLD}, every_s)
         look()
         # The terminal tells every program in the foreground by itself; others tell only us.
         if received is None or received.si_signo == signal.SIGCHLD:

@@ -129,8 +129,30 @@ class Lab:
     def now_ns(self) -> int:
         """Return the time since the lab was set up, in ns."""
 
+    def order(self, orders: list[dict[str, Any]]) -> int:
+        """Change the running link, by all orders at one moment or none; return when, in ns.
+
+        Keys of an order: ``hop`` from 0, ``direction``, ``rate_bps``, ``delay_ns``,
+        ``bit_error_rate``, ``outage_ns``; None for what is to stay.
+        """
+
+    def entrance(self, side: str, commons: Commons) -> list[int]:
+        """Return new descriptors by which another process can `join` a side."""
+
     def report(self) -> dict[str, Any]:
         """Return what was measured, a tenth of a second ago at most."""
+
+@final
+class Commons:
+    """A process namespace for programs that other processes start in a lab; ends with them."""
+
+    def __new__(cls) -> Self: ...
+
+def join(entrance: list[int], arguments: list[str], environment: list[tuple[str, str]]) -> int:
+    """Start a program in a lab that another process keeps; return the process to wait for."""
+
+def join_user_namespace(descriptor: int) -> None:
+    """Make the process a member of a user namespace; it must have one thread yet."""
 
 def become_root_of_user_namespace() -> None:
     """Make the process root of a user namespace of its own; it must have one thread yet."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bentpipe import _cli_live, _cli_validation
+from bentpipe._cli_lab import lab_app
 from bentpipe._cli_search import search_app
 from bentpipe._cli_study import StudyGroup
 from bentpipe.errors import (
@@ -58,6 +59,7 @@ app.add_typer(search_app, name="search")
 app.command(
     "validate-model", epilog="Example: bentpipe validate-model --grid small --out validation"
 )(_cli_validation.validate_model)
+app.add_typer(lab_app, name="lab")
 
 ScenarioFile = Annotated[Path, typer.Argument(help="A scenario file (YAML).", show_default=False)]
 Settings = Annotated[

@@ -14,10 +14,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from bentpipe import _core
 from bentpipe.errors import MachineError, UsageError
+
+if TYPE_CHECKING:
+    from bentpipe._core import Commons
+    from bentpipe._document import Document
 
 Side = Literal["world", "island"]
 
@@ -35,10 +39,22 @@ def link_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
         ScenarioError: naming the field, what was read and what is allowed.
         UsageError: it is neither a preset nor a file.
     """
-    from bentpipe._document import Document, read_file, with_settings
+    from bentpipe._document import with_settings
+    from bentpipe.scenario import checked
+
+    return checked(with_settings(link_document(link), list(settings))).plan()
+
+
+def link_document(link: str) -> Document:
+    """Return a whole scenario with this link: a preset by name, or that of a scenario file.
+
+    Raises:
+        ScenarioError: the file cannot be read.
+        UsageError: it is neither a preset nor a file.
+    """
+    from bentpipe._document import Document, read_file
     from bentpipe._explain import choice
     from bentpipe.presets import PRESETS
-    from bentpipe.scenario import checked
 
     if link in PRESETS:
         document = Document(data={"link": {"preset": link}}, source=link)
@@ -52,7 +68,7 @@ def link_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
         "duration": "1 s",
     }
     document.data.update({key: value for key, value in whole.items() if key not in document.data})
-    return checked(with_settings(document, list(settings))).plan()
+    return document
 
 
 @dataclass(kw_only=True)
@@ -166,6 +182,24 @@ class Lab:
             if time.monotonic() > patience:
                 raise MachineError(f"nobody listens on port {port} of the {side}")
             time.sleep(0.002)
+
+    def order(self, orders: Sequence[dict[str, Any]]) -> int:
+        """Change the link while it runs; return when it was, in ns, as `report` counts it.
+
+        Raises:
+            UsageError: an order cannot be followed; then none is.
+            MachineError: the link does not run.
+        """
+        try:
+            return self._core.order(list(orders))
+        except _core.PlanError as error:
+            raise UsageError(str(error)) from None
+        except _core.MachineError as error:
+            raise MachineError(str(error)) from None
+
+    def entrance(self, side: Side, commons: Commons) -> list[int]:
+        """Return new descriptors by which another process can start programs on a side."""
+        return self._core.entrance(side, commons)
 
     def report(self) -> dict[str, Any]:
         """Return what was measured, a tenth of a second ago at most.

@@ -8,6 +8,7 @@
 
 pub mod capture;
 pub mod clock;
+pub mod commons;
 pub mod diag;
 pub mod driver;
 pub mod emulator;

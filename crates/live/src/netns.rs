@@ -6,11 +6,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
-use rustix::thread::UnshareFlags;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use crate::error::LabError;
 
@@ -50,6 +50,20 @@ impl Namespace {
             };
             Ok((Self { net: open("net")?, mounts: open("mnt")? }, made))
         })
+    }
+
+    /// One that another process has made, by the descriptors of its network and its mounts.
+    #[must_use]
+    pub fn of([net, mounts]: [OwnedFd; 2]) -> Self {
+        Self { net, mounts }
+    }
+
+    /// Copies of the descriptors of its network and its mounts, for another process.
+    ///
+    /// # Errors
+    /// If the process has no descriptors left.
+    pub fn descriptors(&self) -> io::Result<[OwnedFd; 2]> {
+        Ok([self.net.try_clone()?, self.mounts.try_clone()?])
     }
 
     /// Does something in a thread of its own, inside.
@@ -99,6 +113,16 @@ pub fn become_root_of_user_namespace() -> Result<(), LabError> {
         std::fs::write(format!("/proc/self/{file}"), text).map_err(denied)?;
     }
     Ok(())
+}
+
+/// Makes the process a member of a user namespace that another process of the same user has made. To be
+/// called while it has one thread.
+///
+/// # Errors
+/// If the kernel does not allow it, or the process has several threads.
+pub fn join_user_namespace(namespace: BorrowedFd<'_>) -> Result<(), LabError> {
+    rustix::thread::move_into_link_name_space(namespace, Some(LinkNameSpaceType::User))
+        .map_err(|error| LabError::privileged("joining a user namespace", error))
 }
 
 /// Writes a kernel setting of the calling thread's network namespace.

@@ -59,22 +59,13 @@ pub fn spawn(namespace: &Arc<Namespace>, invocation: Invocation) -> Result<i32, 
 }
 
 fn start(invocation: Invocation, folder: Option<PathBuf>) -> Result<i32, LabError> {
-    let Invocation { arguments, environment, output } = invocation;
-    let name = arguments.first().cloned().unwrap_or_default();
+    let name = invocation.arguments.first().cloned().unwrap_or_default();
     let failed = |error| LabError::Program { name: name.clone(), error };
     unshare(UnshareFlags::NEWPID)
         .map_err(|error| LabError::privileged("making a process namespace", error))?;
     // Nothing is ever written: the reading end tells whether this process still holds the other.
     let (alive, holder) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
-    let mut command = Command::new(&name);
-    command.args(&arguments[1..]).envs(environment);
-    if let Some(folder) = folder {
-        command.current_dir(folder);
-    }
-    if let Some(output) = output {
-        let copy = output.try_clone().map_err(failed)?;
-        command.stdin(Stdio::null()).stdout(output).stderr(copy);
-    }
+    let mut command = command_of(invocation, folder)?;
     let (alive_fd, holder_fd) = (alive.as_raw_fd(), holder.as_raw_fd());
     // SAFETY: between fork and exec the child makes system calls and touches its stack alone.
     #[allow(unsafe_code, reason = "an init is made between fork and exec")]
@@ -85,6 +76,25 @@ fn start(invocation: Invocation, folder: Option<PathBuf>) -> Result<i32, LabErro
     // It is held by the thread's scope until here, so the child could see whether we live.
     drop((alive, holder));
     Ok(child.id().cast_signed())
+}
+
+/// The command of an invocation, in a folder.
+pub(crate) fn command_of(
+    invocation: Invocation,
+    folder: Option<PathBuf>,
+) -> Result<Command, LabError> {
+    let Invocation { arguments, environment, output } = invocation;
+    let name = arguments.first().cloned().unwrap_or_default();
+    let mut command = Command::new(&name);
+    command.args(arguments.iter().skip(1)).envs(environment);
+    if let Some(folder) = folder {
+        command.current_dir(folder);
+    }
+    if let Some(output) = output {
+        let copy = output.try_clone().map_err(|error| LabError::Program { name, error })?;
+        command.stdin(Stdio::null()).stdout(output).stderr(copy);
+    }
+    Ok(command)
 }
 
 /// A descriptor of ours for an open file that somebody else has a descriptor for.
@@ -109,11 +119,7 @@ pub fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
 fn become_init(alive: RawFd, holder: RawFd) -> io::Result<()> {
     // SAFETY: system calls on numbers and on the stack.
     unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        libc::close(holder);
-        let mut poll = libc::pollfd { fd: alive, events: libc::POLLIN, revents: 0 };
-        if libc::poll(&raw mut poll, 1, 0) > 0 {
-            // The maker ended before the line above was reached.
+        if is_orphan(alive, holder) {
             libc::_exit(0);
         }
         own_views();
@@ -134,9 +140,22 @@ fn become_init(alive: RawFd, holder: RawFd) -> io::Result<()> {
     }
 }
 
+/// Asks to be killed when the thread ends that made this process. Whether that has ended already, which
+/// the pipe tells whose other end it holds.
+#[allow(unsafe_code, reason = "system calls between fork and exec")]
+pub(crate) unsafe fn is_orphan(alive: RawFd, holder: RawFd) -> bool {
+    // SAFETY: system calls on numbers and on the stack.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::close(holder);
+        let mut poll = libc::pollfd { fd: alive, events: libc::POLLIN, revents: 0 };
+        libc::poll(&raw mut poll, 1, 0) > 0
+    }
+}
+
 /// `/proc` and `/sys` as seen from the new namespaces. Where the kernel does not allow it, programs
 /// see those of the machine, which hurts few.
-fn own_views() {
+pub(crate) fn own_views() {
     if unshare(UnshareFlags::NEWNS).is_ok() {
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         let _ = rustix::mount::mount(c"proc", c"/proc", c"proc", flags, None);
@@ -186,7 +205,7 @@ unsafe fn bury(child: libc::pid_t) {
 }
 
 /// Waits until a process has ended, and leaves it to be waited for.
-fn wait_for_end(process: i32) {
+pub(crate) fn wait_for_end(process: i32) {
     use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
     let Some(pid) = Pid::from_raw(process) else { return };
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;

@@ -1,15 +1,20 @@
 //! The link in real time, for Python: a lab, its programs, its report.
 
 use std::fs::File;
+use std::os::fd::{AsFd, IntoRawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::DropCause;
+use bentpipe_core::units::{BitRate, Probability};
 use bentpipe_live::LabError;
+use bentpipe_live::commons::{self, Entrance};
 use bentpipe_live::diag::Connection;
 use bentpipe_live::lab::{self, Config, Report};
 use bentpipe_live::lateness::{Lateness, Limits};
+use bentpipe_live::netns::Namespace;
+use bentpipe_live::orders::Order;
 use bentpipe_live::ports::Carried;
 use bentpipe_live::program::{self, Invocation};
 use bentpipe_live::{measure, netns, serve};
@@ -128,10 +133,86 @@ impl Lab {
         self.0.now().as_nanos()
     }
 
+    /// Follows orders to the running link, all at one moment or none; returns when, in ns.
+    fn order(&self, py: Python<'_>, orders: Vec<Wish>) -> PyResult<u64> {
+        let orders = orders.iter().map(Wish::order).collect::<PyResult<_>>()?;
+        py.detach(|| self.0.order(orders)).map(Instant::as_nanos).map_err(raise)
+    }
+
+    /// Descriptors by which another process can `join` a side; they are the caller's.
+    fn entrance(&self, side: &str, commons: &Commons) -> PyResult<[i32; 3]> {
+        let namespace = self.0.namespace(side_named(side)?);
+        let Entrance { namespace: [net, mounts], commons } = Entrance::of(namespace, &commons.0)?;
+        Ok([net, mounts, commons].map(IntoRawFd::into_raw_fd))
+    }
+
     /// What was measured, a tenth of a second ago at most.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         report(py, &self.0.report())
     }
+}
+
+/// An order as Python gives it: a mapping with all of these, None for what is to stay.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Wish {
+    hop: usize,
+    direction: String,
+    rate_bps: Option<u64>,
+    delay_ns: Option<u64>,
+    bit_error_rate: Option<f64>,
+    outage_ns: Option<u64>,
+}
+
+impl Wish {
+    fn order(&self) -> PyResult<Order> {
+        let sides = [("forward", Side::World), ("return", Side::Island)];
+        let named = sides.into_iter().find(|(name, _)| *name == self.direction);
+        let bad = |what: &str| PyValueError::new_err(format!("{what} is not right"));
+        let (_, from) = named.ok_or_else(|| bad("direction"))?;
+        let probability = |value| Probability::new(value).ok_or_else(|| bad("bit_error_rate"));
+        Ok(Order {
+            rate: self.rate_bps.map(BitRate),
+            delay: self.delay_ns.map(Duration::from_nanos),
+            bit_error_rate: self.bit_error_rate.map(probability).transpose()?,
+            outage: self.outage_ns.map(Duration::from_nanos),
+            ..Order::to(self.hop, from)
+        })
+    }
+}
+
+/// A process namespace for programs that other processes start in a lab; they end with the object, or
+/// with the process.
+#[pyclass(frozen)]
+struct Commons(commons::Commons);
+
+#[pymethods]
+impl Commons {
+    #[new]
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        py.detach(commons::Commons::new).map(Self).map_err(raise)
+    }
+}
+
+/// Starts a program in a lab that another process keeps, by the descriptors of its `Lab.entrance`, and
+/// returns its process.
+#[pyfunction]
+fn join(
+    py: Python<'_>,
+    entrance: [i32; 3],
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+) -> PyResult<i32> {
+    let [net, mounts, commons] = entrance.map(program::duplicate);
+    let (namespace, commons) = (Namespace::of([net?, mounts?]), commons?);
+    let invocation = Invocation { arguments, environment, output: None };
+    py.detach(|| commons::join(namespace, commons, invocation)).map_err(raise)
+}
+
+/// Makes the process a member of a user namespace, by a descriptor; it must have one thread yet.
+#[pyfunction]
+fn join_user_namespace(descriptor: i32) -> PyResult<()> {
+    netns::join_user_namespace(program::duplicate(descriptor)?.as_fd()).map_err(raise)
 }
 
 /// Measures what this machine can do, for about four times `seconds`: one TCP flow, small packets, and
@@ -311,7 +392,10 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("MachineError", module.py().get_type::<MachineError>())?;
     module.add("ProgramError", module.py().get_type::<ProgramError>())?;
     module.add_class::<Lab>()?;
+    module.add_class::<Commons>()?;
     module.add_function(wrap_pyfunction!(measured, module)?)?;
     module.add_function(wrap_pyfunction!(become_root_of_user_namespace, module)?)?;
+    module.add_function(wrap_pyfunction!(join_user_namespace, module)?)?;
+    module.add_function(wrap_pyfunction!(join, module)?)?;
     Ok(())
 }

@@ -1,0 +1,202 @@
+//! A process namespace that the programs of a lab share which other processes start.
+//!
+//! Who keeps a lab is a process without a terminal, and programs want the terminal, the folder and the
+//! session of the one who starts them: so they are started there, as children of that process, and join
+//! the namespaces of the lab. That they end with the lab is the kernel's doing: the `init` of the
+//! namespace is the keeper's child, is killed with it, and takes all that is in the namespace along.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+
+use crate::error::LabError;
+use crate::netns::{Namespace, unshare};
+use crate::program::{Invocation, command_of, is_orphan, own_views, wait_for_end};
+
+/// A process namespace with nothing but an `init`; what joins it is killed when this is dropped or its
+/// process ends.
+#[derive(Debug)]
+pub struct Commons {
+    namespace: OwnedFd,
+    init: i32,
+}
+
+impl Commons {
+    /// A namespace of its own for the programs of a lab.
+    ///
+    /// # Errors
+    /// If the kernel does not allow it.
+    pub fn new() -> Result<Self, LabError> {
+        let (report, made) = mpsc::sync_channel(1);
+        // The `init` is killed when the thread ends that made it.
+        thread::Builder::new()
+            .name("bentpipe-commons".to_owned())
+            .spawn(move || {
+                let commons = Self::make();
+                let init = commons.as_ref().ok().map(|commons| commons.init);
+                let _ = report.send(commons);
+                if let Some(init) = init {
+                    wait_for_end(init);
+                }
+            })
+            .map_err(|error| LabError::machine("starting a thread", error, "allow more threads"))?;
+        made.recv().expect("the thread reports before it ends")
+    }
+
+    fn make() -> Result<Self, LabError> {
+        let failed = |error| LabError::privileged("making a process namespace", error);
+        unshare(UnshareFlags::NEWPID).map_err(|error| failed(error.into()))?;
+        let (alive, holder) =
+            pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+        let (alive_fd, holder_fd) = (alive.as_raw_fd(), holder.as_raw_fd());
+        // It becomes the `init` before it would be this program, and stays that.
+        let mut command = Command::new("/");
+        // SAFETY: between fork and exec the child makes system calls and touches its stack alone.
+        #[allow(unsafe_code, reason = "an init is made between fork and exec")]
+        unsafe {
+            command.pre_exec(move || keep(alive_fd, holder_fd));
+        }
+        let init = command.spawn().map_err(failed)?.id().cast_signed();
+        drop((alive, holder));
+        let namespace = std::fs::File::open("/proc/thread-self/ns/pid_for_children")
+            .map_err(|error| LabError::machine("holding a namespace", error, "mount /proc"))?;
+        Ok(Self { namespace: namespace.into(), init })
+    }
+}
+
+impl AsFd for Commons {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.namespace.as_fd()
+    }
+}
+
+impl Drop for Commons {
+    fn drop(&mut self) {
+        if let Some(init) = Pid::from_raw(self.init) {
+            let _ = kill_process(init, Signal::KILL);
+            let _ = waitpid(Some(init), WaitOptions::empty());
+        }
+    }
+}
+
+/// The `init`: buries orphans, until it is killed.
+#[allow(unsafe_code, reason = "signals of a process that never returns to Rust")]
+fn keep(alive: RawFd, holder: RawFd) -> io::Result<()> {
+    // SAFETY: system calls on numbers and on the stack.
+    unsafe {
+        if is_orphan(alive, holder) {
+            libc::_exit(0);
+        }
+        // Descriptors of the keeper's would outlive it by a moment, and whoever waits for the program
+        // to be started sees that it was.
+        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
+        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigfillset(all.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
+        loop {
+            libc::sigwaitinfo(all.as_ptr(), std::ptr::null_mut());
+            while libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) > 0 {}
+        }
+    }
+}
+
+/// Starts a program in the namespaces of a lab that another process keeps, as a child of this one:
+/// with its terminal, its folder and its session. The program ends with the lab and with this process;
+/// what it leaves behind ends with the lab. The caller is to wait for it.
+///
+/// # Errors
+/// If there is no such program, the lab has ended, or the kernel does not allow it.
+pub fn join(
+    namespace: Namespace,
+    commons: OwnedFd,
+    invocation: Invocation,
+) -> Result<i32, LabError> {
+    let (report, started) = mpsc::sync_channel(1);
+    let folder = std::env::current_dir().ok();
+    thread::Builder::new()
+        .name("bentpipe-program".to_owned())
+        .spawn(move || {
+            let process = start(namespace, &commons, invocation, folder);
+            let id = process.as_ref().ok().copied();
+            // Who stands by is not to keep what has ended.
+            drop(commons);
+            let _ = report.send(process);
+            if let Some(id) = id {
+                wait_for_end(id);
+            }
+        })
+        .map_err(|error| LabError::machine("starting a thread", error, "allow more threads"))?;
+    started.recv().expect("the thread reports before it ends")
+}
+
+fn start(
+    namespace: Namespace,
+    commons: &OwnedFd,
+    invocation: Invocation,
+    folder: Option<std::path::PathBuf>,
+) -> Result<i32, LabError> {
+    namespace.enter()?;
+    drop(namespace);
+    move_into_link_name_space(commons.as_fd(), Some(LinkNameSpaceType::ProcessID))
+        .map_err(|error| LabError::privileged("joining the programs of a lab", error))?;
+    let name = invocation.arguments.first().cloned().unwrap_or_default();
+    let mut command = command_of(invocation, folder)?;
+    let failed = |error: io::Error| LabError::Program { name: name.clone(), error };
+    let (alive, holder) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+    let (alive_fd, holder_fd) = (alive.as_raw_fd(), holder.as_raw_fd());
+    // SAFETY: between fork and exec the child makes system calls and touches its stack alone.
+    #[allow(unsafe_code, reason = "a process settles in between fork and exec")]
+    unsafe {
+        command.pre_exec(move || settle_in(alive_fd, holder_fd));
+    }
+    match command.spawn() {
+        Ok(child) => Ok(child.id().cast_signed()),
+        // fork(2) in a process namespace whose init has ended.
+        Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+            Err(LabError::machine("joining the lab", error, "the lab has ended; set it up again"))
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+#[allow(unsafe_code, reason = "system calls between fork and exec")]
+fn settle_in(alive: RawFd, holder: RawFd) -> io::Result<()> {
+    // SAFETY: system calls on numbers and on the stack.
+    unsafe {
+        if is_orphan(alive, holder) {
+            libc::_exit(0);
+        }
+        own_views();
+        let mut none = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+    }
+    Ok(())
+}
+
+/// What another process needs to [`join`] a side of a lab.
+#[derive(Debug)]
+pub struct Entrance {
+    /// The network and the mounts of the side.
+    pub namespace: [OwnedFd; 2],
+    /// The processes of the lab.
+    pub commons: OwnedFd,
+}
+
+impl Entrance {
+    /// That of a side.
+    ///
+    /// # Errors
+    /// If the process has no descriptors left.
+    pub fn of(namespace: &Arc<Namespace>, commons: &Commons) -> io::Result<Self> {
+        Ok(Self { namespace: namespace.descriptors()?, commons: commons.namespace.try_clone()? })
+    }
+}

@@ -1,0 +1,199 @@
+"""The process that keeps a lab which stays: it has no terminal, and the lab ends with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+from bentpipe import _core, _labs
+from bentpipe._lab_orders import orders_of
+from bentpipe.errors import BentpipeError, MachineError, UsageError
+from bentpipe.live import Lab, Side, gain_privileges
+
+# What a status tells of the past.
+_ORDERS_KEPT: Final = 100
+# A request comes at once or not at all.
+_REQUEST_SECONDS: Final = 2.0
+_WORD_BYTES_MAX: Final = 64 * 1024
+
+
+def keep_in_background(
+    name: str, plans: Sequence[dict[str, Any]], links: Sequence[str], seed: int
+) -> int:
+    """Set a lab up in a process of its own, and return that process once the lab is up.
+
+    To be called while the process has one thread.
+
+    Raises:
+        BentpipeError: whatever kept the lab from being set up.
+    """
+    reading, writing = os.pipe()
+    process = os.fork()
+    if process == 0:
+        _become_keeper(writing, name, plans, links, seed)
+    os.close(writing)
+    word = bytearray()
+    while b"\n" not in word and (part := os.read(reading, _WORD_BYTES_MAX)):
+        word += part
+    os.close(reading)
+    said = _labs.parsed(bytes(word))
+    if said is None:
+        raise MachineError("the lab ended while it was set up; to fix it: try again")
+    if "error" in said:
+        raise _labs.AnsweredError(str(said["error"]), int(said["exit_code"]))
+    return process
+
+
+def _become_keeper(
+    writing: int, name: str, plans: Sequence[dict[str, Any]], links: Sequence[str], seed: int
+) -> NoReturn:
+    """Detach from everything but the pipe on which the maker waits, and keep the lab."""
+    code = 1
+    try:
+        os.setsid()
+        os.chdir("/")
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for standard in range(3):
+            os.dup2(nowhere, standard)
+        # What a shell or a test harness left open would stay open as long as the lab.
+        os.closerange(3, writing)
+        os.closerange(writing + 1, os.sysconf("SC_OPEN_MAX"))
+        code = _keep(writing, name, plans, links, seed)
+    finally:
+        # Nothing of the process that this is a copy of may run here.
+        os._exit(code)
+
+
+def _keep(
+    writing: int, name: str, plans: Sequence[dict[str, Any]], links: Sequence[str], seed: int
+) -> int:
+    with os.fdopen(writing, "wb", buffering=0) as pipe:
+        try:
+            gain_privileges()
+            # Threads of the lab leave these to this one.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            with Lab(plans=plans, seed=seed) as lab:
+                lab.serve_world()
+                keeper = Keeper(name=name, links=list(links), lab=lab, hops=len(plans))
+                listener = _labs.listen(name)
+                try:
+                    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+                    pipe.write(b"{}\n")
+                    pipe.close()
+                    keeper.serve(listener)
+                finally:
+                    _labs.forget(name)
+        except SystemExit:
+            return 0
+        except BentpipeError as error:
+            pipe.write(_said({"error": str(error), "exit_code": error.exit_code}))
+            return error.exit_code
+    return 0
+
+
+def _said(content: dict[str, Any]) -> bytes:
+    return json.dumps(content).encode() + b"\n"
+
+
+@dataclass(kw_only=True)
+class Keeper:
+    """Answers what is asked of a lab."""
+
+    name: str
+    links: list[str]
+    lab: Lab
+    hops: int
+    _commons: _core.Commons = field(init=False, default_factory=_core.Commons)
+    _since: float = field(init=False, default_factory=time.time)
+    _orders: list[dict[str, Any]] = field(init=False, default_factory=list)
+
+    def serve(self, listener: socket.socket) -> None:
+        """Answer until the lab is to end; one request a connection, one after the other."""
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(_REQUEST_SECONDS)
+                try:
+                    if self._serve(connection):
+                        return
+                except OSError:
+                    # Who asked is gone, or too slow.
+                    continue
+
+    def _serve(self, connection: socket.socket) -> bool:
+        """Answer one request. Whether the lab is to end."""
+        if _labs.peer(connection)[1] != os.geteuid():
+            return False
+        request = _labs.hear(connection)
+        try:
+            if request is None:
+                raise UsageError("this is no request")
+            return self._answer(connection, request)
+        except BentpipeError as error:
+            _labs.answer(connection, {"error": str(error), "exit_code": error.exit_code})
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            # A mistake of ours in reading a request is not to end the lab.
+            _labs.answer(connection, {"error": f"internal error: {error!r}", "exit_code": 1})
+        return False
+
+    def _answer(self, connection: socket.socket, request: dict[str, Any]) -> bool:
+        what = request.get("do")
+        if what == "status":
+            _labs.answer(connection, self._status())
+        elif what == "set":
+            _labs.answer(connection, self._set(request.get("settings")))
+        elif what == "enter":
+            self._enter(connection, request.get("side"))
+        elif what == "down":
+            self.lab.stop()
+            _labs.forget(self.name)
+            _labs.answer(connection, self._status())
+            # Who asked waits for the connection to end, which it does with the process: here, so
+            # that nothing else is done first.
+            os._exit(0)
+        else:
+            raise UsageError("do: allowed are down, enter, set and status")
+        return False
+
+    def _status(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "links": self.links,
+            "process": os.getpid(),
+            "since": self._since,
+            "orders": self._orders,
+            "report": self.lab.report(),
+        }
+
+    def _set(self, settings: object) -> dict[str, Any]:
+        if not isinstance(settings, list) or not all(isinstance(text, str) for text in settings):
+            raise UsageError("settings: must be a list of texts")
+        at_ns = self.lab.order(orders_of(settings, self.hops))
+        order = {"at_ns": at_ns, "settings": settings}
+        self._orders = [*self._orders[-_ORDERS_KEPT + 1 :], order]
+        return order
+
+    def _enter(self, connection: socket.socket, side: object) -> None:
+        """Hand over what a process needs to start programs on a side."""
+        chosen: Side
+        if side == "world":
+            chosen = "world"
+        elif side == "island":
+            chosen = "island"
+        else:
+            raise UsageError("side: allowed are island and world")
+        descriptors = self.lab.entrance(chosen, self._commons)
+        try:
+            descriptors.append(os.open("/proc/self/ns/user", os.O_RDONLY))
+            _labs.answer(connection, {"side": chosen}, descriptors)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
