@@ -4,6 +4,7 @@ from os import PathLike
 from typing import Any, Self, TypedDict, final, type_check_only
 
 __all__ = [
+    "Commons",
     "Lab",
     "MachineError",
     "Monitor",
@@ -11,6 +12,8 @@ __all__ = [
     "ProgramError",
     "RunError",
     "become_root_of_user_namespace",
+    "join",
+    "join_user_namespace",
     "measure",
     "names",
     "run",
