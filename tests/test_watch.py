@@ -249,9 +249,9 @@ def test_progress_tells_how_the_link_fares(
             progress.fraction(0.5)
         shown = capsys.readouterr().err
         if is_terminal:
-            bar, text, *_ = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).splitlines()
-            assert "50%" in bar
-            assert text.strip() == "forward 8.00 Mbit/s"
+            lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).splitlines()
+            (bar,) = (number for number, line in enumerate(lines) if "50%" in line)
+            assert lines[bar + 1].strip() == "forward 8.00 Mbit/s"
         else:
             expected = "bentpipe: emulating: 50%, about 10 s left; forward 8.00 Mbit/s\n"
             assert shown == expected

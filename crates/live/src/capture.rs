@@ -68,7 +68,7 @@ enum Note {
     Gone(PacketId),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Chunk {
     notes: Vec<Note>,
     /// Of the packets that have come, one after the other.
@@ -78,12 +78,16 @@ struct Chunk {
 }
 
 impl Chunk {
+    /// Its memory is there from the start: the loop is not to wait for the kernel to find some, least
+    /// of all while a file fills the memory of the machine.
     fn new() -> Self {
-        Self {
-            notes: Vec::with_capacity(CHUNK_NOTES),
-            bytes: Vec::with_capacity(CHUNK_BYTES),
+        let mut chunk = Self {
+            notes: vec![Note::Gone(PacketId(1)); CHUNK_NOTES],
+            bytes: vec![1; CHUNK_BYTES],
             reached: Instant::START,
-        }
+        };
+        chunk.clear();
+        chunk
     }
 
     fn has_room(&self, bytes: usize) -> bool {
@@ -96,7 +100,8 @@ impl Chunk {
     }
 }
 
-/// The loop's side of a capture: takes notes, and never waits.
+/// The loop's side of a capture: takes notes, and never waits. What it is told by is not inlined, so
+/// that a loop without a capture is not the larger for it.
 #[derive(Debug)]
 pub struct Recorder {
     chunk: Chunk,
@@ -148,6 +153,7 @@ impl Recorder {
     }
 
     /// A packet is about to be told to a link that has reached a moment.
+    #[inline(never)]
     pub(crate) fn came(&mut self, packet: PacketId, content: &[u8], reached: Instant) {
         self.reached = reached;
         // If there is no room, its events are found to lack it.
@@ -157,6 +163,7 @@ impl Recorder {
         }
     }
 
+    #[inline(never)]
     pub(crate) fn event(&mut self, event: &Event) {
         if self.makes_room(0) {
             self.chunk.notes.push(Note::Event(*event));
@@ -165,6 +172,7 @@ impl Recorder {
         }
     }
 
+    #[inline(never)]
     pub(crate) fn gone(&mut self, packet: PacketId) {
         // If there is no room, its bytes are kept until another packet is in its place.
         if self.makes_room(0) {
@@ -182,7 +190,7 @@ impl Recorder {
     pub(crate) fn end(&mut self, at: Instant) {
         let (Some(filled), Some(thread)) = (self.filled.take(), self.thread.take()) else { return };
         self.chunk.reached = at;
-        let rest = std::mem::replace(&mut self.chunk, Chunk::new());
+        let rest = std::mem::take(&mut self.chunk);
         // It fails if the thread has, which then says why.
         let _ = filled.try_send(rest);
         drop(filled);
