@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::emulator::{Departure, Emulator};
 use crate::entrance::{Clocks, Entrance};
 use crate::error::LabError;
+use crate::exit::{Exit, Hands};
 use crate::lateness::Lateness;
 use crate::stamps::Stamps;
 use crate::store::Place;
@@ -89,6 +90,8 @@ pub struct Punctuality {
     pub wait: Lateness,
     /// Packets that the kernel did not take.
     pub not_taken: u64,
+    /// Super-packets that could not be split, or packets of them too long for the link.
+    pub not_split: u64,
 }
 
 /// Reads, models and writes, until it is told to stop.
@@ -100,8 +103,10 @@ pub struct Driver {
     punctuality: Punctuality,
     departures: Vec<Departure>,
     scheduling: Scheduling,
-    /// What is not known of when the packet in each place came.
-    unknown: Vec<Duration>,
+    /// Of the packet in each place.
+    notes: Vec<Note>,
+    /// Where packets are joined, if they are.
+    exits: Option<[Exit; 2]>,
 }
 
 impl Driver {
@@ -124,8 +129,16 @@ impl Driver {
             punctuality: Punctuality::default(),
             departures: Vec::new(),
             scheduling: Scheduling::default(),
-            unknown: Vec::new(),
+            notes: Vec::new(),
+            exits: None,
         }
+    }
+
+    /// Its devices hand over super-packets and take them. They are split before they are on the link,
+    /// and what comes from it at a time is joined where it can be.
+    pub fn take_super_packets(&mut self) {
+        self.entrances.iter_mut().for_each(Entrance::take_super_packets);
+        self.exits = Some(Default::default());
     }
 
     /// Now, on its clock.
@@ -198,7 +211,8 @@ impl Driver {
             read.pop_front();
             let unknown = packet.unknown + self.emulator.now().saturating_since(packet.at);
             self.punctuality.wait.add(unknown);
-            note(&mut self.unknown, packet.place, unknown);
+            let is_sound = packet.is_sound;
+            note(&mut self.notes, packet.place, Note { unknown, is_sound });
             self.emulator.arrive(packet.at, first, packet.place, packet.bytes);
         }
         self.emulator.run_until(until);
@@ -233,16 +247,39 @@ impl Driver {
 
     fn write(&mut self) {
         self.emulator.take_departures(&mut self.departures);
+        if self.exits.is_some() {
+            self.write_joined();
+            return;
+        }
         for departure in &self.departures {
             let device = &self.entrances[departure.side as usize].device;
             if departure.on_link {
                 let late = self.clocks.clock.now().saturating_since(departure.due);
-                self.punctuality.lateness.add(late + self.unknown[departure.place.0 as usize]);
+                let unknown = self.notes[departure.place.0 as usize].unknown;
+                self.punctuality.lateness.add(late + unknown);
             }
             let taken = device.send(self.emulator.bytes(departure));
             self.punctuality.not_taken += u64::from(!taken);
             self.emulator.free(departure.place);
         }
+    }
+
+    fn write_joined(&mut self) {
+        let Some(exits) = &mut self.exits else { return };
+        for (side, exit) in Side::ALL.into_iter().zip(exits) {
+            let mut hands = Hands {
+                emulator: &mut self.emulator,
+                device: &self.entrances[side as usize].device,
+                clock: self.clocks.clock,
+                punctuality: &mut self.punctuality,
+            };
+            for &departure in self.departures.iter().filter(|departure| departure.side == side) {
+                let Note { unknown, is_sound } = self.notes[departure.place.0 as usize];
+                exit.put(departure, unknown, is_sound, &mut hands);
+            }
+            exit.flush(&mut hands);
+        }
+        self.punctuality.not_split = self.entrances.iter().map(|side| side.not_split).sum();
     }
 
     /// Sleeps until a packet comes or the time is over. Whether somebody interrupts.
@@ -263,12 +300,21 @@ impl Driver {
     }
 }
 
-fn note(unknown: &mut Vec<Duration>, place: Place, time: Duration) {
+/// What the link does not know of a packet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Note {
+    /// It came so much before the link was told, at most.
+    unknown: Duration,
+    /// Its checksum is known to be right.
+    is_sound: bool,
+}
+
+fn note(notes: &mut Vec<Note>, place: Place, note: Note) {
     let place = place.0 as usize;
-    if place >= unknown.len() {
-        unknown.resize(place + 1, Duration::ZERO);
+    if place >= notes.len() {
+        notes.resize(place + 1, Note::default());
     }
-    unknown[place] = time;
+    notes[place] = note;
 }
 
 /// Asks for exact timers, and to run before others where that is allowed. Real-time priority is

@@ -51,6 +51,8 @@ pub struct Config {
     pub limits: Limits,
     /// Where packets are captured to, if they are: pcapng.
     pub capture: Option<Arc<File>>,
+    /// Whether the kernels of both sides leave segments to be cut and joined here.
+    pub super_packets: bool,
 }
 
 impl Config {
@@ -72,6 +74,7 @@ impl Config {
             control_ports: None,
             limits: Limits::default(),
             capture: None,
+            super_packets: false,
         }
     }
 }
@@ -148,7 +151,10 @@ impl Lab {
         let stop = Stop::new()?;
         let clock = Clock::start();
         let stamps = sides.namespaces.each_ref().map(|side| stamps(side));
-        let driver = Driver::new(emulator, sides.devices, stamps, clock, stop.clone());
+        let mut driver = Driver::new(emulator, sides.devices, stamps, clock, stop.clone());
+        if config.super_packets {
+            driver.take_super_packets();
+        }
         Ok(Self {
             namespaces: sides.namespaces,
             driver: Mutex::new(driver),
@@ -282,6 +288,10 @@ fn verdict(report: &Report, limits: Limits) -> Option<String> {
             report.kernel_dropped
         ));
     }
+    if report.punctuality.not_split > 0 {
+        let count = report.punctuality.not_split;
+        return Some(format!("{count} super-packets could not be split"));
+    }
     report.punctuality.lateness.verdict(limits, "lateness")
 }
 
@@ -338,6 +348,7 @@ fn side_up(side: Side, config: &Config) -> Result<(Namespace, Inside), LabError>
             address: address(side),
             prefix: PREFIX,
             mtu: config.mtu,
+            super_packets: config.super_packets,
         };
         let device =
             Tun::up(device).map_err(|error| LabError::privileged("making a TUN device", error))?;

@@ -1,7 +1,7 @@
 //! A TUN device: what the kernel of a namespace sends to the link, and what it gets from it.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
@@ -24,6 +24,9 @@ pub struct Config<'a> {
     pub prefix: u8,
     /// The longest packet, in bytes.
     pub mtu: u16,
+    /// Whether segments are left to be cut: each packet then has an [`crate::offload::Offload`] in
+    /// front, both ways.
+    pub super_packets: bool,
 }
 
 /// The kernel drops packets that wait here for the driver. A stall of 10 ms at a million packets a
@@ -31,8 +34,9 @@ pub struct Config<'a> {
 const KERNEL_QUEUE_PACKETS: u32 = 10_000;
 
 impl Tun {
-    /// Makes a device in the calling thread's network namespace, and takes it up. Segments are cut
-    /// by the kernel before they reach it, so that the link sees the packets that it would carry.
+    /// Makes a device in the calling thread's network namespace, and takes it up. Unless it is asked
+    /// otherwise the kernel cuts segments before they reach it, so that the link sees the packets that
+    /// it would carry.
     ///
     /// # Errors
     /// What the kernel says, if there is no `/dev/net/tun` or the thread may not make devices.
@@ -41,7 +45,7 @@ impl Tun {
             .name(config.name)
             .mtu(config.mtu)
             .ipv4(config.address, config.prefix, None)
-            .offload(false)
+            .offload(config.super_packets)
             .packet_information(false)
             .build_sync()?;
         // Only root of the machine may do this. Others keep the kernel's 500 packets, and what is
@@ -67,6 +71,13 @@ impl Tun {
     /// interface is down, or there is no memory.
     pub fn send(&self, packet: &[u8]) -> bool {
         self.device.send(packet).is_ok()
+    }
+}
+
+impl Tun {
+    /// As [`Tun::send`], for a packet in parts.
+    pub fn send_parts(&self, parts: &[IoSlice<'_>]) -> bool {
+        rustix::io::writev(&self.device, parts).is_ok()
     }
 }
 

@@ -31,29 +31,38 @@ impl Checksum {
     /// Adds bytes that start at an even place. An odd last byte counts as if a zero followed, so that
     /// only the last piece of a message may have an odd length.
     pub fn add(&mut self, bytes: &[u8]) {
-        let mut words = bytes.chunks_exact(2);
-        for word in &mut words {
-            self.0 += u64::from(u16::from_be_bytes([word[0], word[1]]));
-        }
-        if let [last] = *words.remainder() {
-            self.0 += u64::from(u16::from_be_bytes([last, 0]));
+        // In the machine's order and by larger words than 16 bits: the sum comes out with its bytes
+        // swapped, or as it is (RFC 1071, section 2), several times as fast.
+        let mut words = bytes.chunks_exact(4);
+        let sum: u64 = words
+            .by_ref()
+            .map(|word| u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]])))
+            .sum();
+        self.0 += u64::from(u16::from_be(folded(sum)));
+        let mut rest = words.remainder().iter().copied();
+        while let Some(high) = rest.next() {
+            self.0 += u64::from(u16::from_be_bytes([high, rest.next().unwrap_or(0)]));
         }
     }
 
     /// The number for the header's field. Over a message with the right number in place it is zero.
     #[must_use]
     pub fn finish(self) -> u16 {
-        let mut sum = self.0;
-        while sum > 0xffff {
-            sum = (sum & 0xffff) + (sum >> 16);
-        }
-        !(sum as u16)
+        !folded(self.0)
     }
+}
+
+fn folded(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn checksum(bytes: &[u8]) -> u16 {
         let mut sum = Checksum::default();
@@ -84,6 +93,24 @@ mod tests {
     fn an_odd_byte_counts_as_if_a_zero_followed() {
         assert_eq!(checksum(&[1, 2, 3]), checksum(&[1, 2, 3, 0]));
         assert_eq!(checksum(&[]), 0xffff);
+    }
+
+    proptest! {
+        /// Given any bytes, in two pieces of which the first is even, expect the sum of RFC 1071 as it
+        /// is written there: a word and a carry at a time.
+        #[test]
+        fn any_bytes_have_the_sum_of_the_definition(bytes: Vec<u8>, cut: prop::sample::Index) {
+            let cut = cut.index(bytes.len() + 1) & !1;
+            let mut sum = Checksum::default();
+            sum.add(&bytes[..cut]);
+            sum.add(&bytes[cut..]);
+            let slow = bytes.chunks(2).fold(0_u16, |sum, word| {
+                let word = u16::from_be_bytes([word[0], *word.get(1).unwrap_or(&0)]);
+                let (sum, carry) = sum.overflowing_add(word);
+                sum + u16::from(carry)
+            });
+            prop_assert_eq!(sum.finish(), !slow);
+        }
     }
 
     /// All words ffff: the carry comes round until nothing is left over, however many there are.

@@ -14,6 +14,7 @@ use crate::entrance::BATCH;
 use crate::error::LabError;
 use crate::lab::{Config, sides_up};
 use crate::netns::Namespace;
+use crate::offload;
 use crate::tun::Tun;
 
 /// The two sides of a lab, joined by a copy loop.
@@ -39,7 +40,7 @@ impl Bare {
 
     fn forward(&self) -> io::Result<()> {
         let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut buffer = vec![0; 1 << 16];
+        let mut buffer = vec![0; offload::BYTES + offload::PACKET_BYTES_MAX];
         prefer_this_thread();
         loop {
             let mut moved = false;

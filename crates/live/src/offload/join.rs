@@ -1,0 +1,139 @@
+//! Packets of one TCP conversation that follow each other, as one super-packet.
+
+use super::{
+    GSO_TCP_V4, GSO_TCP_V6, Layout, NEEDS_CHECKSUM, Offload, PACKET_BYTES_MAX, TCP_CHECKSUM,
+    TCP_FLAGS, TCP_LAST, TCP_SEQUENCE, half, identification, sequence, set_half, set_ip,
+};
+use bentpipe_core::wire::{TCP, ipv6, tcp};
+
+/// Two headers of 60 bytes.
+const HEADERS_BYTES_MAX: usize = 120;
+/// The most packets in one.
+pub const PACKETS_MAX: usize = 64;
+
+/// A super-packet that grows. It knows the headers; who has the packets keeps the payloads.
+#[derive(Clone, Debug)]
+pub struct Join {
+    headers: [u8; HEADERS_BYTES_MAX],
+    layout: Layout,
+    segment_bytes: usize,
+    payload_bytes: usize,
+    packets: usize,
+    /// What ends a super-packet has come: a short packet, or one that says that it is the last.
+    is_closed: bool,
+}
+
+impl Join {
+    /// Begins with a packet, if others could follow it: one of TCP with a payload and nothing special
+    /// about it. Its checksum must be right: a super-packet has none to show that it was not.
+    #[must_use]
+    pub fn begin(packet: &[u8]) -> Option<Self> {
+        let layout = Layout::of(packet)?;
+        let is_plain_ip = packet[0] >> 4 == 4 || layout.transport == ipv6::HEADER_BYTES;
+        if layout.headers.tuple.protocol != TCP || !is_plain_ip {
+            return None;
+        }
+        let flags = packet[layout.transport + TCP_FLAGS];
+        let payload_bytes = packet.len() - layout.payload;
+        if flags & !TCP_LAST != tcp::ACK || payload_bytes == 0 {
+            return None;
+        }
+        let mut headers = [0; HEADERS_BYTES_MAX];
+        headers[..layout.payload].copy_from_slice(&packet[..layout.payload]);
+        let is_closed = flags & TCP_LAST != 0;
+        let segment_bytes = payload_bytes;
+        Some(Self { headers, layout, segment_bytes, payload_bytes, packets: 1, is_closed })
+    }
+
+    /// Adds the packet that follows. False if it does not: then nothing has changed. Its checksum must
+    /// be right.
+    #[must_use]
+    pub fn add(&mut self, packet: &[u8]) -> bool {
+        let (start, transport) = (self.layout.payload, self.layout.transport);
+        let payload_bytes = packet.len().saturating_sub(start);
+        let fits = (1..=self.segment_bytes).contains(&payload_bytes)
+            && start + self.payload_bytes + payload_bytes <= PACKET_BYTES_MAX;
+        if self.is_closed || self.packets == PACKETS_MAX || !fits {
+            return false;
+        }
+        let last = packet[transport + TCP_FLAGS] & TCP_LAST;
+        if self.follower(packet)[..start] != packet[..start] {
+            return false;
+        }
+        self.headers[transport + TCP_FLAGS] |= last;
+        self.payload_bytes += payload_bytes;
+        self.packets += 1;
+        self.is_closed = last != 0 || payload_bytes < self.segment_bytes;
+        true
+    }
+
+    /// The headers that a packet must have to follow, if it has their length: checksums, PSH and FIN are
+    /// as it has them, and the rest is as it was.
+    fn follower(&self, packet: &[u8]) -> [u8; HEADERS_BYTES_MAX] {
+        let mut headers = self.headers;
+        let transport = self.layout.transport;
+        if headers[0] >> 4 == 4 {
+            let number = identification(&headers).wrapping_add(self.packets as u16);
+            set_half(&mut headers, 2, packet.len() as u16);
+            set_half(&mut headers, 4, number);
+            set_half(&mut headers, 10, half(packet, 10));
+        } else {
+            set_half(&mut headers, 4, (packet.len() - ipv6::HEADER_BYTES) as u16);
+        }
+        let number = sequence(&headers[transport..]).wrapping_add(self.payload_bytes as u32);
+        let at = transport + TCP_SEQUENCE;
+        headers[at..at + 4].copy_from_slice(&number.to_be_bytes());
+        headers[transport + TCP_FLAGS] &= !TCP_LAST;
+        headers[transport + TCP_FLAGS] |= packet[transport + TCP_FLAGS] & TCP_LAST;
+        set_half(&mut headers, self.layout.checksum, half(packet, self.layout.checksum));
+        headers
+    }
+
+    /// Where the payload of each of its packets begins.
+    #[must_use]
+    pub fn payload_start(&self) -> usize {
+        self.layout.payload
+    }
+
+    /// What goes in front of the payloads, in order: what is left to do, and the headers. A packet alone
+    /// goes as it is.
+    #[must_use]
+    pub fn finish(mut self) -> Finished {
+        if self.packets == 1 {
+            return Finished { join: self, offload: Offload::default() };
+        }
+        let Layout { transport, payload, .. } = self.layout;
+        let total_bytes = payload + self.payload_bytes;
+        let number = identification(&self.headers);
+        set_ip(&mut self.headers, transport, total_bytes, number);
+        // The sum of the pseudo header, for whoever adds the rest: it is not inverted yet.
+        let sum = self.layout.pseudo_header(total_bytes - transport).finish();
+        set_half(&mut self.headers, self.layout.checksum, !sum);
+        let is_v4 = self.headers[0] >> 4 == 4;
+        let offload = Offload {
+            flags: NEEDS_CHECKSUM,
+            gso_type: if is_v4 { GSO_TCP_V4 } else { GSO_TCP_V6 },
+            header_bytes: payload as u16,
+            segment_bytes: self.segment_bytes as u16,
+            checksum_start: transport as u16,
+            checksum_offset: TCP_CHECKSUM as u16,
+        };
+        Finished { join: self, offload }
+    }
+}
+
+/// A super-packet, but for the payloads.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    join: Join,
+    /// What is left to do.
+    pub offload: Offload,
+}
+
+impl Finished {
+    /// Its headers; of a packet alone, that packet's.
+    #[must_use]
+    pub fn headers(&self) -> &[u8] {
+        &self.join.headers[..self.join.layout.payload]
+    }
+}

@@ -1,0 +1,164 @@
+//! Super-packets: what a kernel hands to a device that cuts segments itself, and takes from it.
+//!
+//! [`split()`] makes the packets of it that a link would carry; [`join`] makes a super-packet of packets
+//! that follow each other. Both are functions of bytes. The header in front says what is left to do
+//! (`struct virtio_net_hdr`; Virtual I/O Device 1.3, section 5.1.6).
+
+pub mod join;
+pub mod split;
+#[cfg(test)]
+mod tests;
+
+use bentpipe_core::wire::checksum::Checksum;
+use bentpipe_core::wire::{Headers, TCP, UDP, ipv6, tcp, udp};
+
+pub use join::Join;
+pub use split::Split;
+
+/// Bytes of the header in front of each packet.
+pub const BYTES: usize = 10;
+/// The longest packet without that header: IP's length is two bytes.
+pub const PACKET_BYTES_MAX: usize = 65_535;
+
+const NEEDS_CHECKSUM: u8 = 1;
+const GSO_NONE: u8 = 0;
+const GSO_TCP_V4: u8 = 1;
+const GSO_TCP_V6: u8 = 4;
+const GSO_UDP: u8 = 5;
+/// A bit beside the type: the packet has CWR set.
+const GSO_ECN: u8 = 0x80;
+
+/// Where TCP has its checksum, and UDP.
+const TCP_CHECKSUM: usize = 16;
+const UDP_CHECKSUM: usize = 6;
+const TCP_FLAGS: usize = 13;
+const TCP_SEQUENCE: usize = 4;
+/// PSH and FIN mean the last byte.
+const TCP_LAST: u8 = tcp::FIN | TCP_PUSH;
+const TCP_PUSH: u8 = 1 << 3;
+/// CWR is said once.
+const TCP_CWR: u8 = 1 << 7;
+
+/// The header in front of a packet: what the hardware is to do that is not there. The numbers are in the
+/// order of the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// Bit 0: from `checksum_start` on, the sum is still to be made.
+    pub flags: u8,
+    /// Of which kind the super-packet is, if it is one.
+    pub gso_type: u8,
+    /// How many bytes of headers, as a hint.
+    pub header_bytes: u16,
+    /// How many bytes of payload each packet is to have, but for the last.
+    pub segment_bytes: u16,
+    /// From where on bytes are summed.
+    pub checksum_start: u16,
+    /// Where the sum goes, from there.
+    pub checksum_offset: u16,
+}
+
+impl Offload {
+    /// Reads the header.
+    #[must_use]
+    pub fn parse(bytes: &[u8; BYTES]) -> Self {
+        let field = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        Self {
+            flags: bytes[0],
+            gso_type: bytes[1],
+            header_bytes: field(2),
+            segment_bytes: field(4),
+            checksum_start: field(6),
+            checksum_offset: field(8),
+        }
+    }
+
+    /// Writes the header.
+    #[must_use]
+    pub fn emit(&self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        bytes[..2].copy_from_slice(&[self.flags, self.gso_type]);
+        let fields =
+            [self.header_bytes, self.segment_bytes, self.checksum_start, self.checksum_offset];
+        for (place, field) in bytes[2..].chunks_exact_mut(2).zip(fields) {
+            place.copy_from_slice(&field.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+/// Where the parts of a packet are that is whole and no fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layout {
+    headers: Headers,
+    /// Where the transport header begins.
+    transport: usize,
+    /// Where the payload begins.
+    payload: usize,
+    /// Where the checksum of TCP or UDP is.
+    checksum: usize,
+}
+
+impl Layout {
+    /// `None` if the packet is neither TCP nor UDP, or its headers contradict its length.
+    fn of(packet: &[u8]) -> Option<Self> {
+        let headers = Headers::of(packet)?;
+        let is_v4 = packet[0] >> 4 == 4;
+        // Bits 1 and 2: whether fragments follow, and where this one begins.
+        let is_fragment = headers.is_later_fragment || (is_v4 && half(packet, 6) & 0x3fff != 0);
+        let transport = headers.transport_offset;
+        let header = packet.get(transport..)?;
+        let (bytes, checksum) = match headers.tuple.protocol {
+            TCP => (usize::from(header.get(12)? >> 4) * 4, TCP_CHECKSUM),
+            UDP => (udp::HEADER_BYTES, UDP_CHECKSUM),
+            _ => return None,
+        };
+        let least = if checksum == TCP_CHECKSUM { tcp::HEADER_BYTES } else { udp::HEADER_BYTES };
+        let fits = bytes >= least && transport + bytes <= packet.len();
+        let is_whole = headers.total_bytes == packet.len() && packet.len() <= PACKET_BYTES_MAX;
+        (fits && is_whole && !is_fragment).then_some(Self {
+            headers,
+            transport,
+            payload: transport + bytes,
+            checksum: transport + checksum,
+        })
+    }
+
+    /// The sum over what a transport header says of addresses, for so many bytes from it on.
+    fn pseudo_header(&self, transport_bytes: usize) -> Checksum {
+        let tuple = &self.headers.tuple;
+        let bytes = transport_bytes as u32;
+        Checksum::of_pseudo_header(tuple.source, tuple.destination, tuple.protocol, bytes)
+    }
+}
+
+/// A number of two bytes in a header.
+fn half(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn set_half(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+fn sequence(transport: &[u8]) -> u32 {
+    u32::from(half(transport, TCP_SEQUENCE)) << 16 | u32::from(half(transport, TCP_SEQUENCE + 2))
+}
+
+/// Sets what an IP header says of lengths, its identification if it has one, and its checksum.
+fn set_ip(header: &mut [u8], transport_offset: usize, total_bytes: usize, identification: u16) {
+    if header[0] >> 4 == 6 {
+        set_half(header, 4, (total_bytes - ipv6::HEADER_BYTES) as u16);
+        return;
+    }
+    set_half(header, 2, total_bytes as u16);
+    set_half(header, 4, identification);
+    set_half(header, 10, 0);
+    let mut sum = Checksum::default();
+    sum.add(&header[..transport_offset]);
+    set_half(header, 10, sum.finish());
+}
+
+/// The identification of an IPv4 header; zero in IPv6.
+fn identification(header: &[u8]) -> u16 {
+    if header[0] >> 4 == 4 { half(header, 4) } else { 0 }
+}
