@@ -135,6 +135,8 @@ def measured_lines(ceiling: dict[str, Any]) -> list[str]:
     """Return what was measured, in lines for a person."""
     lines = [
         f"one TCP flow    {ceiling['tcp_bits_per_second'] / 1e9:.2f} Gbit/s",
+        f"super-packets   {ceiling['tcp_super_packets_bits_per_second'] / 1e9:.2f} Gbit/s, "
+        "one TCP flow",
         f"small packets   {ceiling['small_packets_per_second']:,.0f} a second, of 64 bytes",
     ]
     for name, text in {"sparse": "10,000 packets/s", "full": "20 Mbit/s, full"}.items():

@@ -74,6 +74,14 @@ Watching = Annotated[
         "--watch", help="Show queues, rates, losses and lateness below what programs print."
     ),
 ]
+SuperPackets = Annotated[
+    bool,
+    typer.Option(
+        "--super-packets",
+        help="Let kernels hand over up to 64 KiB at once, cut into packets here: for links beyond "
+        "1 Gbit/s.",
+    ),
+]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Exit with 4 if the link was late beyond its limits.")
 ]
@@ -89,6 +97,7 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     report: Report = None,
     capture: Capture = None,
     watch: Watching = False,
+    super_packets: SuperPackets = False,
     strict: Strict = False,
 ) -> None:
     """Run a program behind a satellite link, in real time, and exit as it exits.
@@ -98,7 +107,9 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     touched.
     """
     plans = [link_plan(name, settings or []) for name in link]
-    job = _Job(plans, command, side_named(side), seed, tuple(world or ()), capture, watch)
+    job = _Job(
+        plans, command, side_named(side), seed, tuple(world or ()), capture, watch, super_packets
+    )
     code, measured, failure = _captured(job)
     if report is not None:
         try:
@@ -118,11 +129,12 @@ def shell(
     seed: Seed = 1,
     capture: Capture = None,
     watch: Watching = False,
+    super_packets: SuperPackets = False,
 ) -> None:
     """Open a shell behind a satellite link: all that is started in it is behind the link."""
     plans = [link_plan(name, settings or []) for name in link]
     program = os.environ.get("SHELL", "/bin/sh")
-    job = _Job(plans, [program], side_named(side), seed, (), capture, watch)
+    job = _Job(plans, [program], side_named(side), seed, (), capture, watch, super_packets)
     code, measured, failure = _captured(job)
     _tell(job, measured, failure)
     raise typer.Exit(code)
@@ -147,6 +159,7 @@ class _Job:
     world: Sequence[str]
     capture: Path | None
     watch: bool
+    super_packets: bool
 
 
 def _captured(job: _Job) -> tuple[int, dict[str, Any], UsageError | None]:
@@ -167,12 +180,13 @@ def _captured(job: _Job) -> tuple[int, dict[str, Any], UsageError | None]:
 
 def _run(job: _Job, capture: Path | None) -> tuple[int, dict[str, Any]]:
     """Run a program in a lab; return its exit code and what the lab measured."""
-    refuse_beyond_ceiling(job.plans)
+    refuse_beyond_ceiling(job.plans, super_packets=job.super_packets)
     gain_privileges()
     # Threads that are started from here on leave these signals to the wait below; and who writes on
     # a terminal that belongs to a shell's program is not stopped for it.
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON | {signal.SIGCHLD, signal.SIGTTOU})
-    with Lab(plans=job.plans, seed=job.seed, capture=capture) as lab:
+    lab = Lab(plans=job.plans, seed=job.seed, capture=capture, super_packets=job.super_packets)
+    with lab:
         lab.serve_world()
         for line in job.world:
             lab.spawn("world", ["/bin/sh", "-c", line])

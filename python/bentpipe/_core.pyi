@@ -93,6 +93,7 @@ class Lab:
         settings: tuple[list[tuple[str, str]], list[tuple[str, str]]] | None = None,
         control_ports: tuple[int, int] | None = None,
         capture: str | PathLike[str] | None = None,
+        super_packets: bool = False,
     ) -> Self: ...
     def run(self) -> None:
         """Move packets until `stop` is called, with the interpreter lock released."""
@@ -161,9 +162,10 @@ def become_root_of_user_namespace() -> None:
     """Make the process root of a user namespace of its own; it must have one thread yet."""
 
 def measure(seconds: float) -> dict[str, Any]:
-    """Measure what this machine can do, for about four times `seconds` and four lab starts.
+    """Measure what this machine can do, for about five times `seconds` and five lab starts.
 
-    Keys: ``tcp_bits_per_second``, ``small_packets_per_second``, and for loads ``sparse`` (10,000
-    packets a second) and ``full`` (20 Mbit/s): ``min_ns``, ``p50_ns``, ``p99_ns``, ``max_ns`` of
-    the errors of one-way delay, ``rate_error`` and ``invalid``.
+    Keys: ``tcp_bits_per_second``, ``tcp_super_packets_bits_per_second``,
+    ``small_packets_per_second``, and for loads ``sparse`` (10,000 packets a second) and ``full``
+    (20 Mbit/s): ``min_ns``, ``p50_ns``, ``p99_ns``, ``max_ns`` of the errors of one-way delay,
+    ``rate_error`` and ``invalid``.
     """

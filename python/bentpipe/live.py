@@ -78,7 +78,8 @@ class Lab:
     ``plans`` are the hops, the first next to the world. ``control_ports`` are the first and the
     last port of measuring servers: the first TCP conversation with each goes past the link.
     ``capture`` is the file that packets are captured to; it is whole once the link has stopped, and
-    the report tells what is missing in it.
+    the report tells what is missing in it. With ``super_packets`` the kernels of both sides leave
+    segments to be cut, and joined again, around the link.
     """
 
     plans: Sequence[dict[str, Any]]
@@ -87,6 +88,7 @@ class Lab:
     settings: tuple[dict[str, str], dict[str, str]] = ({}, {})
     control_ports: tuple[int, int] | None = None
     capture: Path | None = None
+    super_packets: bool = False
     _core: _core.Lab = field(init=False)
     _thread: threading.Thread = field(init=False)
     _failure: list[BaseException] = field(init=False, default_factory=list)
@@ -108,6 +110,7 @@ class Lab:
                 settings=(world, island),
                 control_ports=self.control_ports,
                 capture=self.capture,
+                super_packets=self.super_packets,
             )
         except _core.MachineError as error:
             raise MachineError(str(error)) from None
@@ -207,10 +210,10 @@ class Lab:
         Keys: ``at_ns``, ``directions`` (counters by name), ``ports`` (what conversations with
         the ``control_ports`` carried, by port and the side that sent it), ``control_ports`` (the
         client's port of what goes past the link, by the server's), ``lateness`` and ``wait``
-        (distributions in ns), ``not_taken_packets``, ``kernel_dropped_packets`` (before the link,
-        not read in time), ``refused_packets``, ``capture`` (None, or how many ``packets`` are in
-        the file, ``missing_packets``, and the ``error_number`` that ended the writing),
-        ``invalid`` (why, or None).
+        (distributions in ns), ``not_taken_packets``, ``not_split_packets`` (of super-packets),
+        ``kernel_dropped_packets`` (before the link, not read in time), ``refused_packets``,
+        ``capture`` (None, or how many ``packets`` are in the file, ``missing_packets``, and the
+        ``error_number`` that ended the writing), ``invalid`` (why, or None).
         """
         if self._failure:
             raise MachineError(str(self._failure[0]))
@@ -237,14 +240,15 @@ def measure_ceiling(seconds: float = 3.0) -> dict[str, Any]:
     return measured
 
 
-def refuse_beyond_ceiling(plans: Sequence[dict[str, Any]]) -> None:
+def refuse_beyond_ceiling(plans: Sequence[dict[str, Any]], *, super_packets: bool = False) -> None:
     """Refuse links faster than this machine was measured to carry; say nothing if it never was.
 
     Raises:
         MachineError: naming the rate, the ceiling and what helps.
     """
+    key = "tcp_super_packets_bits_per_second" if super_packets else "tcp_bits_per_second"
     try:
-        ceiling_bps = float(json.loads(_ceiling_file().read_text())["tcp_bits_per_second"])
+        ceiling_bps = float(json.loads(_ceiling_file().read_text())[key])
     except (OSError, ValueError, KeyError):
         return
     for plan in plans:

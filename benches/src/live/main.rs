@@ -10,14 +10,12 @@ use bentpipe_core::time::Duration;
 use bentpipe_live::LabError;
 use bentpipe_live::lab::{Config, Lab};
 use bentpipe_live::measure::{
-    Bare, Load, Path, delay_errors, small_packets_per_second, tcp_bits_per_second,
+    Bare, Load, Path, delay_errors, small_packets_per_second, tcp_bits_per_second, wide,
 };
 use bentpipe_sim::Side;
 use serde_json::{Value, json};
 
 const ROUNDS: usize = 3;
-/// Faster than anything here: the link itself does not limit.
-const WIDE_BPS: u64 = 50_000_000_000;
 const DELAY: Duration = Duration::from_millis(20);
 
 fn main() -> ExitCode {
@@ -42,8 +40,9 @@ fn main() -> ExitCode {
 }
 
 fn measure(time: Duration) -> Result<Value, LabError> {
-    let tcp = compare(|path| tcp_bits_per_second(path, Side::World, time))?;
-    let small = compare(|path| small_packets_per_second(path, Side::World, time))?;
+    let tcp = compare(&wide(false), |path| tcp_bits_per_second(path, Side::World, time))?;
+    let joined = compare(&wide(true), |path| tcp_bits_per_second(path, Side::World, time))?;
+    let small = compare(&wide(false), |path| small_packets_per_second(path, Side::World, time))?;
     let often = Duration::from_micros(100);
     let sparse = |hops| Load {
         rate_bps: 100_000_000,
@@ -55,17 +54,20 @@ fn measure(time: Duration) -> Result<Value, LabError> {
     let full = [1, 20, 100, 500].map(|mbps| Load::full(mbps * 1_000_000, DELAY));
     let loads = [sparse(1), sparse(3)].into_iter().chain(full);
     let delays = loads.map(|load| delay(load, time)).collect::<Result<Vec<_>, _>>()?;
-    Ok(json!({ "tcp_bits_per_second": tcp, "small_packets_per_second": small,
+    Ok(json!({ "tcp_bits_per_second": tcp, "tcp_super_packets_bits_per_second": joined,
+               "small_packets_per_second": small,
                "delay_errors": delays }))
 }
 
 /// A figure of a lab and of a bare loop, in turns.
-fn compare(figure: impl Fn(&dyn Path) -> Result<f64, LabError>) -> Result<Value, LabError> {
+fn compare(
+    config: &Config,
+    figure: impl Fn(&dyn Path) -> Result<f64, LabError>,
+) -> Result<Value, LabError> {
     let (mut lab_best, mut bare_best) = (0.0_f64, 0.0_f64);
     for _ in 0..ROUNDS {
-        let config = Config::plain(WIDE_BPS, Duration::ZERO);
-        bare_best = bare_best.max(figure(&Bare::up(&config)?)?);
-        lab_best = lab_best.max(figure(&Lab::up(config)?)?);
+        bare_best = bare_best.max(figure(&Bare::up(config)?)?);
+        lab_best = lab_best.max(figure(&Lab::up(config.clone())?)?);
     }
     Ok(json!({ "lab": lab_best, "bare": bare_best, "ratio": lab_best / bare_best }))
 }

@@ -12,7 +12,7 @@ use bentpipe_live::LabError;
 use bentpipe_live::commons::{self, Entrance};
 use bentpipe_live::diag::Connection;
 use bentpipe_live::lab::{self, Config, Report};
-use bentpipe_live::lateness::{Lateness, Limits};
+use bentpipe_live::lateness::Lateness;
 use bentpipe_live::netns::Namespace;
 use bentpipe_live::orders::Order;
 use bentpipe_live::ports::Carried;
@@ -47,11 +47,13 @@ impl Lab {
     /// Sets a lab up. `plans` are the hops from the world to the island, as JSON; `settings` the
     /// kernel settings of the world and of the island; `control_ports` the first and the last port
     /// of measuring servers, whose first TCP conversation goes past the link; `capture` the file that
-    /// packets are captured to.
+    /// packets are captured to; `super_packets` whether kernels leave segments to be cut here.
     #[new]
     #[pyo3(signature = (
-        plans, seed, *, mtu = 1_500, settings = None, control_ports = None, capture = None
+        plans, seed, *, mtu = 1_500, settings = None, control_ports = None, capture = None,
+        super_packets = false
     ))]
+    #[expect(clippy::too_many_arguments, reason = "in Python they have names")]
     fn new(
         py: Python<'_>,
         plans: Vec<String>,
@@ -60,13 +62,13 @@ impl Lab {
         settings: Option<[Vec<(String, String)>; 2]>,
         control_ports: Option<(u16, u16)>,
         capture: Option<PathBuf>,
+        super_packets: bool,
     ) -> PyResult<Self> {
         let plans = plans.iter().map(|plan| parse(plan)).collect::<PyResult<_>>()?;
         let settings = settings.unwrap_or_default();
-        let limits = Limits::default();
         let capture = capture.map(File::create).transpose()?.map(Arc::new);
-        let tap = false;
-        let config = Config { plans, seed, mtu, tap, settings, control_ports, limits, capture };
+        let usual = Config { seed, mtu, settings, control_ports, ..Config::of(plans) };
+        let config = Config { capture, super_packets, ..usual };
         py.detach(|| lab::Lab::up(config)).map(Self).map_err(raise)
     }
 
@@ -215,13 +217,13 @@ fn join_user_namespace(descriptor: i32) -> PyResult<()> {
     netns::join_user_namespace(program::duplicate(descriptor)?.as_fd()).map_err(raise)
 }
 
-/// Measures what this machine can do, for about four times `seconds`: one TCP flow, small packets, and
-/// how exact delay and rate are.
+/// Measures what this machine can do, for about five times `seconds`: one TCP flow, with super-packets
+/// too, small packets, and how exact delay and rate are.
 #[pyfunction]
 #[pyo3(name = "measure")]
 fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
     let time = Duration::from_nanos((seconds.clamp(0.1, 1e3) * 1e9) as u64);
-    let wide = || lab::Lab::up(Config::plain(50_000_000_000, Duration::ZERO));
+    let wide = |super_packets| lab::Lab::up(measure::wide(super_packets));
     let delay = Duration::from_millis(20);
     let often = measure::Load {
         rate_bps: 100_000_000,
@@ -230,17 +232,19 @@ fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> 
         packet_bytes: 100,
         interval: Duration::from_micros(100),
     };
-    let (tcp, small, delays) = py
+    let (tcp, joined, small, delays) = py
         .detach(|| {
-            let tcp = measure::tcp_bits_per_second(&wide()?, Side::World, time)?;
-            let small = measure::small_packets_per_second(&wide()?, Side::World, time)?;
+            let tcp = measure::tcp_bits_per_second(&wide(false)?, Side::World, time)?;
+            let joined = measure::tcp_bits_per_second(&wide(true)?, Side::World, time)?;
+            let small = measure::small_packets_per_second(&wide(false)?, Side::World, time)?;
             let loads = [often, measure::Load::full(20_000_000, delay)];
             let delays = loads.map(|load| measure::delay_errors(load, time));
-            Ok((tcp, small, delays.into_iter().collect::<Result<Vec<_>, _>>()?))
+            Ok((tcp, joined, small, delays.into_iter().collect::<Result<Vec<_>, _>>()?))
         })
         .map_err(raise)?;
     let result = PyDict::new(py);
     result.set_item("tcp_bits_per_second", tcp)?;
+    result.set_item("tcp_super_packets_bits_per_second", joined)?;
     result.set_item("small_packets_per_second", small)?;
     for (name, errors) in ["sparse", "full"].into_iter().zip(delays) {
         let row = PyDict::new(py);
@@ -318,6 +322,7 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
     result.set_item("lateness", distribution(py, &report.punctuality.lateness)?)?;
     result.set_item("wait", distribution(py, &report.punctuality.wait)?)?;
     result.set_item("not_taken_packets", report.punctuality.not_taken)?;
+    result.set_item("not_split_packets", report.punctuality.not_split)?;
     result.set_item("kernel_dropped_packets", report.kernel_dropped)?;
     result.set_item("refused_packets", report.refused)?;
     let captured = report.captured.map(|captured| {

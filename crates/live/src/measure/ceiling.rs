@@ -11,13 +11,19 @@ use bentpipe_sim::Side;
 use super::{HEADER_BYTES, Path, while_running};
 use crate::clock::Clock;
 use crate::error::LabError;
-use crate::lab::address;
+use crate::lab::{Config, address};
 
 const PORT: u16 = 9_001;
 /// A connection grows to its full rate within this.
 const WARM_UP: Duration = Duration::from_millis(500);
 /// An IP packet of 64 bytes is what packet rates are told in.
 const SMALL_PACKET_BYTES: usize = 64;
+
+/// A lab whose link is faster than anything here, so that it does not limit.
+#[must_use]
+pub fn wide(super_packets: bool) -> Config {
+    Config { super_packets, ..Config::plain(100_000_000_000, Duration::ZERO) }
+}
 
 /// The goodput of one TCP flow over a path, in bits a second, after half a second of warming up.
 ///

@@ -20,7 +20,7 @@ use crate::lab::{Lab, address};
 use crate::netns::Namespace;
 
 pub use bare::Bare;
-pub use ceiling::{small_packets_per_second, tcp_bits_per_second};
+pub use ceiling::{small_packets_per_second, tcp_bits_per_second, wide};
 pub use delay::{DelayErrors, Load, delay_errors};
 
 /// Two sides with something between them that moves packets.

@@ -1,0 +1,74 @@
+"""Super-packets: an option of `exec`, under which the link still sees packets."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import why_no_lab
+
+from bentpipe import live
+from bentpipe.errors import MachineError
+
+WHY_NO_LAB = why_no_lab()
+SIZE = 5_000_000
+
+
+@pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_link_carries_packets_while_kernels_hand_over_more(tmp_path: Path) -> None:
+    """Given 5 MB over 100 Mbit/s, expect packets of 1,500 bytes at most that come no sooner.
+
+    The world's kernel is to have handed over fewer packets than were on the link.
+    """
+    report = tmp_path / "report.json"
+    sent = tmp_path / "sent"
+    # The page is in the world; what its device counts is read there at the end.
+    look = f"sleep 2; grep link: /proc/net/dev > {sent}"
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "bentpipe", "exec", "--link", "leo", "--super-packets"),
+            *("--set", "link.forward.rate=100Mbit/s", "--report", str(report)),
+            *("--world", look, "--", "sh", "-c"),
+            "curl -s -o /dev/null -w '%{size_download} %{time_total}' "
+            f"http://world/bytes/{SIZE}; sleep 2.5",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    size, seconds = (float(word) for word in ran.stdout.split())
+    assert size == SIZE, ran.stderr
+    assert seconds >= SIZE * 8 / 100e6
+    measured = json.loads(report.read_text())
+    forward = measured["directions"]["forward"]
+    assert forward["delivered_packets"] >= SIZE / 1_460
+    assert forward["delivered_bytes"] <= 1_500 * forward["delivered_packets"]
+    assert measured["not_split_packets"] == measured["not_taken_packets"] == 0
+    handed_over = int(sent.read_text().split(":")[1].split()[9])
+    assert handed_over < forward["delivered_packets"] / 2
+
+
+def test_a_rate_beyond_the_ceiling_of_super_packets_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = tmp_path / "bentpipe" / "ceiling.json"
+    kept.parent.mkdir()
+    plans = [live.link_plan("geo", ["link.forward.rate=5Gbit/s"])]
+    kept.write_text('{"tcp_bits_per_second": 1e9}')
+    live.refuse_beyond_ceiling(plans, super_packets=True)  # it was not measured
+    ceilings = {"tcp_bits_per_second": 1e9, "tcp_super_packets_bits_per_second": 6e9}
+    kept.write_text(json.dumps(ceilings))
+    live.refuse_beyond_ceiling(plans, super_packets=True)
+    with pytest.raises(MachineError, match=r"5,000 Mbit/s is beyond .* 1,000 Mbit/s"):
+        live.refuse_beyond_ceiling(plans)
+    ceilings["tcp_super_packets_bits_per_second"] = 4e9
+    kept.write_text(json.dumps(ceilings))
+    with pytest.raises(MachineError, match=r"5,000 Mbit/s is beyond .* 4,000 Mbit/s"):
+        live.refuse_beyond_ceiling(plans, super_packets=True)
