@@ -19,7 +19,8 @@ from bentpipe.errors import MachineError, UsageError
 
 # A keeper that was asked to end and has not by then is killed.
 _END_SECONDS: Final = 5.0
-_KILLED: Final = 128 + signal.SIGKILL
+# A killed process takes that long at most to be gone.
+_DEATH_SECONDS: Final = 0.5
 
 lab_app = typer.Typer(
     help="Keep a link with programs behind it, and change it while they run.",
@@ -133,10 +134,11 @@ def exec_(
     """
     chosen = side_named(side)
     with _labs.connect(name) as connection:
+        keeper = _watched(connection)
         _, descriptors = _labs.ask(connection, {"do": "enter", "side": chosen})
     process = _start(descriptors, command, chosen)
     code = wait(process)
-    if code == -signal.SIGKILL and name not in _labs.names():
+    if code == -signal.SIGKILL and _has_ended(keeper):
         _note(f"the lab {name} has ended, and the program with it")
     raise typer.Exit(code if code >= 0 else 128 - code)
 
@@ -172,6 +174,11 @@ def _watched(connection: Any) -> int | None:
         return os.pidfd_open(_labs.peer(connection)[0])
     except OSError:
         return None
+
+
+def _has_ended(keeper: int | None) -> bool:
+    """Tell whether the keeper has ended, or is about to: its programs end a moment before it does."""
+    return keeper is not None and bool(select.select([keeper], [], [], _DEATH_SECONDS)[0])
 
 
 def _end(keeper: int | None) -> None:
