@@ -177,7 +177,7 @@ def _watched(connection: Any) -> int | None:
 
 
 def _has_ended(keeper: int | None) -> bool:
-    """Tell whether the keeper has ended, or is about to: its programs end a moment before it does."""
+    """Tell whether the keeper has ended, or is about to: its programs end a moment before it."""
     return keeper is not None and bool(select.select([keeper], [], [], _DEATH_SECONDS)[0])
 
 
