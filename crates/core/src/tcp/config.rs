@@ -50,12 +50,22 @@ pub enum CongestionName {
     NewReno,
     /// RFC 9438.
     Cubic,
+    /// Version 1, as Linux has it. It paces and recovers by its own rules, so that growth, PRR and
+    /// HyStart++ are not asked.
+    Bbr,
+    /// Caini and Firrincieli 2004, as Linux has it: its own growth, without HyStart++.
+    Hybla,
 }
 
 impl CongestionName {
     /// Every algorithm with the name that scenarios use.
-    pub const ALL: [(&'static str, Self); 3] =
-        [("reno", Self::Reno), ("newreno", Self::NewReno), ("cubic", Self::Cubic)];
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("reno", Self::Reno),
+        ("newreno", Self::NewReno),
+        ("cubic", Self::Cubic),
+        ("bbr", Self::Bbr),
+        ("hybla", Self::Hybla),
+    ];
 }
 
 /// How congestion avoidance counts what was acknowledged.

@@ -1,6 +1,6 @@
 //! Loss recovery from cumulative ACKs alone: Reno (RFC 5681, section 3.2) and NewReno (RFC 6582).
 
-use super::congestion::Control;
+use super::congestion::{Control, LossState};
 use super::seq::Position;
 
 /// RFC 5681: so many duplicates mean loss.
@@ -55,6 +55,15 @@ impl Cumulative {
             0
         };
         control.cwnd() + self.inflation + early
+    }
+
+    /// How far the repair of losses is.
+    pub(super) fn loss_state(&self, una: Position) -> LossState {
+        match self.recovering_to {
+            Some(_) => LossState::Recovery,
+            None if una < self.repeated_to => LossState::Loss,
+            None => LossState::Open,
+        }
     }
 
     /// Whether an ACK up to `una` is one of many: no duplicate came, and nothing was sent again that

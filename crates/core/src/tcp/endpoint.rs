@@ -15,6 +15,7 @@ use super::sender::Sender;
 use super::seq::{Position, Wire};
 use crate::engine::{Count, Cx, Engine, Ledger};
 use crate::packet::{Body, FlowId, Maker, Packet, PacketId, Port};
+use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 
 /// What happened on a connection, for results.
@@ -121,6 +122,13 @@ impl Endpoint {
         self.connection = connection;
         self.first_id = PacketId::new(self.flow, self.maker, serial);
         self.next_id = self.first_id;
+        self
+    }
+
+    /// The same end with draws of its own: in which phase of its cycle BBR begins.
+    #[must_use]
+    pub fn with_chance(mut self, chance: Rng) -> Self {
+        self.sender.set_chance(chance);
         self
     }
 

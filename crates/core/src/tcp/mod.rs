@@ -2,15 +2,18 @@
 //!
 //! Inside, bytes have [`seq::Position`]s that never wrap; [`Segment`]s carry 32-bit numbers. Loss
 //! recovery is by cumulative ACKs (Reno, NewReno) or by SACK (RFC 6675 or RACK-TLP, with or without
-//! proportional rate reduction); congestion control is Reno or CUBIC, with or without HyStart++.
+//! proportional rate reduction); congestion control is Reno or CUBIC, with or without HyStart++,
+//! Hybla, or BBR, which paces.
 
 pub mod config;
 pub mod congestion;
 mod cumulative;
 mod endpoint;
 mod exchange;
+mod pacing;
 mod prr;
 mod rack;
+mod rate;
 mod reassembly;
 mod receiver;
 mod rtt;

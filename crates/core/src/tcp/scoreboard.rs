@@ -53,6 +53,8 @@ pub(super) struct Scoreboard {
     /// Place of the segment after the last one that was marked: what is reported next mostly starts
     /// there.
     marked: usize,
+    /// Bytes judged lost since the connection began, however often.
+    lost_bytes: u64,
 }
 
 /// RFC 5681: so many duplicates mean loss.
@@ -67,6 +69,11 @@ impl Scoreboard {
     /// Bytes selectively acknowledged.
     pub(super) fn sacked_bytes(&self) -> u64 {
         self.sacked_bytes
+    }
+
+    /// Bytes judged lost since the connection began, each time they were.
+    pub(super) fn lost_bytes(&self) -> u64 {
+        self.lost_bytes
     }
 
     /// A new segment was sent.
@@ -371,6 +378,7 @@ impl Scoreboard {
         if segment.in_flight {
             segment.in_flight = false;
             self.pipe -= segment.end - segment.start;
+            self.lost_bytes += segment.end - segment.start;
         }
         let start = segment.start;
         if let Err(at) = self.waiting.binary_search(&start) {

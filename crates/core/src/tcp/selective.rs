@@ -3,7 +3,7 @@
 //!
 //! Not modelled: D-SACK, F-RTO, the rescue retransmission and rule 3 of RFC 6675's NextSeg.
 
-use super::congestion::Control;
+use super::congestion::{Control, LossState};
 use super::prr::Prr;
 use super::rack::Rack;
 use super::rtt::RttEstimator;
@@ -37,6 +37,9 @@ pub(super) struct AckVerdict {
     pub(super) recovery_began: bool,
     /// A tail loss probe's episode is over.
     pub(super) probe_ended: bool,
+    /// Bytes that left the network, and of their segments the one sent last: when, and its end.
+    pub(super) delivered: u64,
+    pub(super) newest: Option<(Instant, Position)>,
 }
 
 /// What an ACK says, in positions.
@@ -90,6 +93,20 @@ impl Selective {
     /// Bytes in flight.
     pub(super) fn pipe(&self) -> u64 {
         self.board.pipe()
+    }
+
+    /// Bytes judged lost since the connection began.
+    pub(super) fn lost_bytes(&self) -> u64 {
+        self.board.lost_bytes()
+    }
+
+    /// How far the repair of losses is.
+    pub(super) fn loss_state(&self) -> LossState {
+        match self.phase {
+            Phase::Open => LossState::Open,
+            Phase::Recovery(_) => LossState::Recovery,
+            Phase::AfterTimeout(_) => LossState::Loss,
+        }
     }
 
     /// The next lost segment that the window lets out.
@@ -230,6 +247,7 @@ impl Selective {
         {
             let rack = &mut self.rack;
             let mut note = |delivered: Delivered| {
+                verdict.newest = verdict.newest.max(Some((delivered.sent_at, delivered.end)));
                 if !delivered.retransmitted {
                     newest = newest.max(Some(delivered.sent_at));
                 }
@@ -248,6 +266,7 @@ impl Selective {
         // What left the network: newly in order plus the change in what is selectively known.
         let delivered =
             (una - una_before + self.board.sacked_bytes()).saturating_sub(pipe_and_sacked);
+        verdict.delivered = delivered;
 
         verdict.probe_ended = self.end_probe(news, control);
         let grows = self.leave_recovery(una, control);
@@ -327,9 +346,7 @@ impl Selective {
                     self.phase = Phase::Open;
                     self.prr = None;
                     self.force = false;
-                    if let Some(ssthresh) = control.ssthresh() {
-                        control.set_cwnd(ssthresh);
-                    }
+                    control.recovered();
                 }
                 false
             }

@@ -1,6 +1,7 @@
 //! The sending half of a connection: what may be sent now, what must be sent again, and when to
 //! look again without an ACK. It knows positions only; the endpoint turns them into segments.
 
+mod paced;
 mod probes;
 mod sending;
 mod timers;
@@ -12,6 +13,7 @@ use super::exchange::{Ack, Outgoing, Run, SenderCounters};
 use super::rtt::RttEstimator;
 use super::selective::{AckNews, Selective};
 use super::seq::Position;
+use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 
 /// How losses are noticed and repaired. What tells them apart comes first, not wherever there is room
@@ -25,6 +27,20 @@ use crate::time::{Duration, Instant};
 enum Recovery {
     Cumulative(Cumulative),
     Selective(Selective),
+}
+
+/// What an ACK meant for recovery.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recovered {
+    /// Bytes by which the window may grow.
+    growth_bytes: u64,
+    /// A round-trip sample from a segment sent once, with SACK.
+    rtt: Option<Duration>,
+    /// With SACK, bytes that left the network, and of their segments the one sent last.
+    delivered: u64,
+    newest: Option<(Instant, Position)>,
+    /// Without SACK, whether it announced a segment that left the network.
+    is_duplicate: bool,
 }
 
 /// See the module's description.
@@ -55,6 +71,8 @@ pub struct Sender {
     window_probe_due: bool,
     /// Whether the congestion window, not the application or the peer, stopped the last sending.
     limited_by_window: bool,
+    /// Whether segments leave at a pace, and ACKs are measured for it (BBR).
+    paced: bool,
     /// The next position to be sent; falls back to `una` after a time-out without SACK.
     nxt: Position,
     /// The end of the data that the application wrote.
@@ -107,6 +125,7 @@ impl Sender {
             probe_due: false,
             window_probe_due: false,
             limited_by_window: false,
+            paced: config.congestion == CongestionName::Bbr,
             timeouts_in_a_row: 0,
             counters: SenderCounters::default(),
         }
@@ -117,10 +136,15 @@ impl Sender {
         self.segment = segment;
         self.control.negotiated(segment);
         if sack {
-            let selective = Selective::new(segment, config.rack_tlp, config.prr);
+            let selective = Selective::new(segment, config.rack_tlp, config.prr && !self.paced);
             self.recovery = Recovery::Selective(selective);
             self.probes = config.rack_tlp;
         }
+    }
+
+    /// Where the congestion control's draws come from.
+    pub(super) fn set_chance(&mut self, chance: Rng) {
+        self.control.set_chance(chance);
     }
 
     /// The application writes `bytes` more.
@@ -237,7 +261,7 @@ impl Sender {
 
     /// Takes an ACK of the next `acked` positions if nothing is missing and nothing was sent again, so
     /// that all it tells is that the left edge moves: so it is with nearly every ACK of a transfer.
-    /// Whether it did; if not, nothing was done.
+    /// Whether it did; if not, nothing was done. Where ACKs are measured, none is one of many.
     #[inline]
     pub(super) fn on_next_ack(
         &mut self,
@@ -248,7 +272,7 @@ impl Sender {
     ) -> bool {
         let una_before = self.una;
         let position = una_before + acked;
-        if una_before == 0 || position > self.max {
+        if una_before == 0 || position > self.max || self.paced {
             return false;
         }
         let (rtt, sample) = match &mut self.recovery {
@@ -291,6 +315,7 @@ impl Sender {
         }
         self.last_activity = now;
         let edge_before = self.edge;
+        let before = if self.paced { Some(self.before_ack()) } else { None };
         self.note_window(ack.position, ack.window);
         let una_before = self.una;
         let advanced = ack.position > una_before;
@@ -300,16 +325,22 @@ impl Sender {
         } else if edge_before <= self.una && self.edge > self.una {
             self.window_opened(now);
         }
-        let (growth_bytes, rtt) = self.recover(now, ack, una_before, repeats);
+        let recovered = self.recover(now, ack, una_before, repeats);
         if advanced {
             // After the sample, so that a time-out that was backed off is not started once more.
             self.restart_timers(now);
         }
-        if growth_bytes > 0 && self.window_was_used(self.max - una_before) {
+        if let Some(before) = before {
+            if una_before > 0 {
+                self.measure(now, una_before, before, &recovered);
+            }
+            return;
+        }
+        if recovered.growth_bytes > 0 && self.window_was_used(self.max - una_before) {
             self.control.acked(&Acked {
                 now,
-                bytes: growth_bytes,
-                rtt: rtt.or(ack.timestamp_rtt),
+                bytes: recovered.growth_bytes,
+                rtt: recovered.rtt.or(ack.timestamp_rtt),
                 srtt: self.rtt.srtt(),
                 una: self.una,
                 nxt: self.max,
@@ -355,32 +386,37 @@ impl Sender {
         }
         if is_syn {
             self.rtt.opened();
+            // By the host's own clock: that of timestamps may show less than it was, or nothing.
+            let exact = timed.map(|timed| now.saturating_since(timed.1));
+            self.control.opened(now, exact.or(sample));
         }
     }
 
-    /// What the ACK means for recovery: bytes by which the window may grow, and a sample.
+    /// What the ACK means for recovery.
     fn recover(
         &mut self,
         now: Instant,
         ack: &Ack<'_>,
         una_before: Position,
         repeats: bool,
-    ) -> (u64, Option<Duration>) {
+    ) -> Recovered {
         let acked = self.una - una_before;
         // The SYN is not data.
         let acked_data = if una_before == 0 { acked.saturating_sub(1) } else { acked };
         match &mut self.recovery {
             Recovery::Cumulative(cumulative) => {
                 if acked_data > 0 {
-                    return (cumulative.acked(self.una, acked_data, self.segment), None);
+                    let growth_bytes = cumulative.acked(self.una, acked_data, self.segment);
+                    return Recovered { growth_bytes, ..Recovered::default() };
                 }
                 // RFC 5681, section 2: a duplicate comes while data is outstanding.
                 if repeats && una_before > 0 && self.max > self.una {
                     let began =
                         cumulative.duplicate(self.una, self.max, self.segment, &mut self.control);
                     self.counters.fast_recoveries += u64::from(began);
+                    return Recovered { is_duplicate: true, ..Recovered::default() };
                 }
-                (0, None)
+                Recovered::default()
             }
             Recovery::Selective(selective) => {
                 let news = AckNews {
@@ -400,7 +436,13 @@ impl Sender {
                 if let Some(sample) = verdict.rtt.or(ack.timestamp_rtt.filter(|_| acked_data > 0)) {
                     self.rtt.sample(sample);
                 }
-                (verdict.growth_bytes.min(acked_data), verdict.rtt)
+                Recovered {
+                    growth_bytes: verdict.growth_bytes.min(acked_data),
+                    rtt: verdict.rtt,
+                    delivered: verdict.delivered,
+                    newest: verdict.newest,
+                    is_duplicate: false,
+                }
             }
         }
     }
@@ -425,6 +467,7 @@ impl Sender {
         match &mut self.recovery {
             Recovery::Cumulative(cumulative) => {
                 cumulative.timed_out(self.max);
+                self.forget_measures();
                 self.nxt = self.una;
             }
             Recovery::Selective(selective) => selective.timed_out(self.max),

@@ -65,15 +65,21 @@ impl<'a> Hosts<'a> {
             Amount::DurationNs(nanos) => Until::Time(start + Duration::from_nanos(nanos)),
         };
         let mut rng = Rng::stream(self.seed, &format!("flow.{}", flow.name));
-        let mut endpoint = |tcp: &Tcp, maker| {
+        let mut endpoint = |tcp: &Tcp, maker, part| {
             // RFC 9293, 3.4.1: a host starts anywhere; so the wrap is met in ordinary runs.
             let initial = u32::try_from(rng.next_u64() >> 32).expect("32 bits");
-            Endpoint::new(tcp.config(), id, maker, Wire(initial))
+            let chance = self.stream(flow, &format!("{part}.cycle"));
+            Endpoint::new(tcp.config(), id, maker, Wire(initial)).with_chance(chance)
         };
         let [sender, receiver] = tcp;
-        let sending = BulkSender::new(endpoint(sender, Maker::Sender), start, until);
-        let receiving = BulkReceiver::new(endpoint(receiver, Maker::Receiver));
+        let sending = BulkSender::new(endpoint(sender, Maker::Sender, "sender"), start, until);
+        let receiving = BulkReceiver::new(endpoint(receiver, Maker::Receiver, "receiver"));
         [Node::BulkSender(Box::new(sending)), Node::BulkReceiver(Box::new(receiving))]
+    }
+
+    /// A stream of draws for one purpose of a flow.
+    fn stream(&self, flow: &Flow, part: &str) -> Rng {
+        Rng::stream(self.seed, &format!("flow.{}.{part}", flow.name))
     }
 
     fn requests(&self, flow: &Flow, id: FlowId) -> [Node; 2] {
@@ -89,9 +95,13 @@ impl<'a> Hosts<'a> {
         else {
             unreachable!("the caller looked at the kind");
         };
-        let stream = |part: &str| Rng::stream(self.seed, &format!("flow.{}.{part}", flow.name));
-        let host =
-            |tcp: &Tcp, part: &str| Host { config: tcp.config(), initials: stream(part), flow: id };
+        let stream = |part: &str| self.stream(flow, part);
+        let host = |tcp: &Tcp, part: &str| Host {
+            config: tcp.config(),
+            initials: stream(part),
+            cycles: stream(&format!("{part}.cycle")),
+            flow: id,
+        };
         let what = Exchanges {
             request_bytes: *request_bytes,
             response_bytes: Draws::new(*response_bytes, stream("responses")),

@@ -52,6 +52,8 @@ pub enum Congestion {
     Reno,
     NewReno,
     Cubic,
+    Bbr,
+    Hybla,
 }
 
 /// What congestion avoidance counts.
@@ -111,6 +113,8 @@ impl Tcp {
                 Congestion::Reno => CongestionName::Reno,
                 Congestion::NewReno => CongestionName::NewReno,
                 Congestion::Cubic => CongestionName::Cubic,
+                Congestion::Bbr => CongestionName::Bbr,
+                Congestion::Hybla => CongestionName::Hybla,
             },
             sack: self.sack,
             timestamps: self.timestamps,

@@ -21,6 +21,8 @@ pub struct Host {
     pub config: Config,
     /// Numbers its SYNs.
     pub initials: Rng,
+    /// Draws of each connection's own, from which its congestion control's follow.
+    pub cycles: Rng,
     /// The flow of all its packets.
     pub flow: FlowId,
 }
@@ -29,7 +31,8 @@ impl Host {
     fn endpoint(&mut self, maker: Maker) -> Endpoint {
         // RFC 9293, 3.4.1: a host starts anywhere; so the wrap is met in ordinary runs.
         let initial = u32::try_from(self.initials.next_u64() >> 32).expect("32 bits");
-        Endpoint::new(self.config, self.flow, maker, Wire(initial))
+        let chance = Rng::stream(self.cycles.next_u64(), "connection");
+        Endpoint::new(self.config, self.flow, maker, Wire(initial)).with_chance(chance)
     }
 }
 

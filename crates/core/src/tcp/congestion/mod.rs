@@ -1,18 +1,23 @@
 //! Congestion control: how much may be in flight.
 //!
 //! [`Control`] is fed facts (acknowledged, congestion, time-out) and answers with a window. Slow
-//! start, with or without HyStart++, is the same for all; what differs lies behind [`Avoidance`],
-//! of which [`Algorithm`] closes the list.
+//! start, with or without HyStart++, is the same for most; what differs lies behind [`Avoidance`],
+//! of which [`Algorithm`] closes the list. BBR is apart: each ACK sets its window and its pacing rate.
 
+pub(in crate::tcp) mod bbr;
 mod cubic;
+mod hybla;
 mod hystart;
 mod reno;
 
 use super::config::{Config, CongestionName};
 use super::seq::Position;
+use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 
+use bbr::Bbr;
 use cubic::Cubic;
+use hybla::Hybla;
 use hystart::HyStart;
 use reno::Reno;
 
@@ -44,6 +49,18 @@ pub struct Window {
     pub segment: u64,
 }
 
+/// How far the repair of losses is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LossState {
+    /// No loss is being repaired.
+    #[default]
+    Open,
+    /// Fast recovery.
+    Recovery,
+    /// What was outstanding at a time-out is being repaired.
+    Loss,
+}
+
 /// What the algorithms do differently.
 pub trait Avoidance {
     /// Grows the window in congestion avoidance.
@@ -63,6 +80,9 @@ pub trait Avoidance {
 enum Algorithm {
     Reno(Reno),
     Cubic(Cubic),
+    Hybla(Hybla),
+    /// In a box: all others do without its records.
+    Bbr(Box<Bbr>),
 }
 
 impl Avoidance for Algorithm {
@@ -70,6 +90,8 @@ impl Avoidance for Algorithm {
         match self {
             Self::Reno(reno) => reno.grow(window, acked),
             Self::Cubic(cubic) => cubic.grow(window, acked),
+            Self::Hybla(hybla) => hybla.grow(window, acked),
+            Self::Bbr(_) => {}
         }
     }
 
@@ -77,6 +99,8 @@ impl Avoidance for Algorithm {
         match self {
             Self::Reno(reno) => reno.reduced(window, flight),
             Self::Cubic(cubic) => cubic.reduced(window, flight),
+            Self::Hybla(hybla) => hybla.reduced(window, flight),
+            Self::Bbr(_) => window.cwnd,
         }
     }
 
@@ -84,6 +108,8 @@ impl Avoidance for Algorithm {
         match self {
             Self::Reno(reno) => reno.timed_out(),
             Self::Cubic(cubic) => cubic.timed_out(),
+            Self::Hybla(hybla) => hybla.timed_out(),
+            Self::Bbr(_) => {}
         }
     }
 }
@@ -110,12 +136,15 @@ impl Control {
                 Algorithm::Reno(Reno::new(config.avoidance))
             }
             CongestionName::Cubic => Algorithm::Cubic(Cubic::default()),
+            CongestionName::Hybla => Algorithm::Hybla(Hybla::default()),
+            CongestionName::Bbr => Algorithm::Bbr(Box::new(Bbr::new())),
         };
+        let has_own_slow_start = matches!(algorithm, Algorithm::Hybla(_) | Algorithm::Bbr(_));
         Self {
             window: Window { cwnd: initial_window_segments * segment, ssthresh: None, segment },
             algorithm,
             slow_start_segments_per_ack: config.slow_start_segments_per_ack.into(),
-            hystart: config.hystart.then(HyStart::default),
+            hystart: (config.hystart && !has_own_slow_start).then(HyStart::default),
             initial_window_segments,
         }
     }
@@ -130,6 +159,38 @@ impl Control {
     pub fn syn_lost(&mut self) {
         self.initial_window_segments = 1;
         self.window.cwnd = self.window.segment;
+    }
+
+    /// The handshake is complete, with the round trip it took if that is known.
+    pub(super) fn opened(&mut self, now: Instant, rtt: Option<Duration>) {
+        match &mut self.algorithm {
+            Algorithm::Reno(_) | Algorithm::Cubic(_) => {}
+            Algorithm::Hybla(hybla) => hybla.opened(rtt, &mut self.window),
+            Algorithm::Bbr(bbr) => bbr.opened(now, rtt, &self.window),
+        }
+    }
+
+    /// Where an algorithm's draws come from.
+    pub(super) fn set_chance(&mut self, chance: Rng) {
+        if let Algorithm::Bbr(bbr) = &mut self.algorithm {
+            bbr.set_chance(chance);
+        }
+    }
+
+    /// BBR and the window that it sets, if that is the algorithm.
+    pub(super) fn bbr_mut(&mut self) -> Option<(&mut Bbr, &mut Window)> {
+        match &mut self.algorithm {
+            Algorithm::Bbr(bbr) => Some((bbr, &mut self.window)),
+            Algorithm::Reno(_) | Algorithm::Cubic(_) | Algorithm::Hybla(_) => None,
+        }
+    }
+
+    /// BBR, if that is the algorithm.
+    pub(super) fn bbr(&self) -> Option<&Bbr> {
+        match &self.algorithm {
+            Algorithm::Bbr(bbr) => Some(bbr),
+            Algorithm::Reno(_) | Algorithm::Cubic(_) | Algorithm::Hybla(_) => None,
+        }
     }
 
     /// Bytes that may be in flight.
@@ -157,6 +218,11 @@ impl Control {
             self.algorithm.grow(&mut self.window, acked);
             return;
         }
+        if let Algorithm::Hybla(hybla) = &mut self.algorithm
+            && hybla.slow_start(&mut self.window, acked)
+        {
+            return;
+        }
         let most = self.slow_start_segments_per_ack * self.window.segment;
         let mut growth = acked.bytes.min(most);
         if let (Some(hystart), None) = (&mut self.hystart, self.window.ssthresh) {
@@ -172,6 +238,10 @@ impl Control {
 
     /// Loss was detected with `flight` bytes outstanding: the window falls to the threshold.
     pub fn congestion(&mut self, flight: u64) {
+        if let Algorithm::Bbr(bbr) = &mut self.algorithm {
+            bbr.save_cwnd(self.window.cwnd);
+            return;
+        }
         self.reduce(flight);
         self.window.cwnd = self.window.ssthresh.unwrap_or(self.window.cwnd);
     }
@@ -179,11 +249,24 @@ impl Control {
     /// The retransmission timer expired: the window falls to one segment (RFC 5681, 3.1). A repeated
     /// time-out for the same data leaves the threshold alone.
     pub fn timed_out(&mut self, flight: u64, repeated: bool) {
+        if let Algorithm::Bbr(bbr) = &mut self.algorithm {
+            bbr.timed_out(&mut self.window, repeated);
+            return;
+        }
         if !repeated {
             self.reduce(flight);
         }
         self.algorithm.timed_out();
         self.window.cwnd = self.window.segment;
+    }
+
+    /// Recovery ends: the window is the threshold (RFC 6675, RFC 6937).
+    pub(super) fn recovered(&mut self) {
+        if let Some(ssthresh) = self.window.ssthresh
+            && !matches!(self.algorithm, Algorithm::Bbr(_))
+        {
+            self.set_cwnd(ssthresh);
+        }
     }
 
     /// Sets the window during a recovery that paces itself (PRR).

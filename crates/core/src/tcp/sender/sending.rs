@@ -5,12 +5,12 @@ use crate::time::Instant;
 
 impl Sender {
     /// What [`Sender::next_segment`] would give one by one, as far as it is full segments of new data
-    /// with more data behind them; they count as sent. Nothing while something is sent again or probed.
+    /// with more data behind them; they count as sent. Nothing while something is sent again or probed, or at a pace.
     #[inline]
     pub(in crate::tcp) fn full_segments(&mut self, now: Instant) -> Run {
         let (segment, start) = (self.segment, self.nxt);
         let probes = self.probe_due || self.window_probe_due;
-        if self.una == 0 || start < self.max || probes {
+        if self.una == 0 || start < self.max || probes || self.paced {
             return Run::default();
         }
         let Some(allowed) = self.allowed_now() else { return Run::default() };
@@ -64,7 +64,8 @@ impl Sender {
         if self.una == 0 {
             return self.syn(now);
         }
-        if let Some(outgoing) = self.lost_segment(now) {
+        let held = self.paced && self.pace_holds(now);
+        if !held && let Some(outgoing) = self.lost_segment(now) {
             return Some(outgoing);
         }
         if std::mem::take(&mut self.probe_due)
@@ -81,16 +82,21 @@ impl Sender {
             self.limited_by_window = self.retransmissions_wait();
             return None;
         };
-        let window_allows = match &self.recovery {
+        let window_allows = self.window_lets_out(payload);
+        self.limited_by_window = !window_allows;
+        (window_allows && !held).then(|| self.send_next(now, payload))
+    }
+
+    /// Whether the congestion window lets out a new segment with this payload.
+    pub(super) fn window_lets_out(&self, payload: u64) -> bool {
+        match &self.recovery {
             Recovery::Cumulative(cumulative) => {
                 let flight = self.nxt - self.una;
                 let window = cumulative.window(&self.control, self.segment);
                 flight + payload <= window || flight == 0
             }
             Recovery::Selective(selective) => selective.lets_out(payload, self.control.cwnd()),
-        };
-        self.limited_by_window = !window_allows;
-        window_allows.then(|| self.send_next(now, payload))
+        }
     }
 
     /// Only the SYN leaves before it is acknowledged.
@@ -167,6 +173,9 @@ impl Sender {
     pub(super) fn outgoing(&mut self, now: Instant, start: Position, end: Position) -> Outgoing {
         let fin = self.closed && end > self.written;
         let payload = end - start - u64::from(fin);
+        if self.paced {
+            self.measure_sent(now, start, end);
+        }
         self.segments += 1;
         if start < self.max {
             self.counters.retransmitted_segments += 1;
@@ -181,7 +190,7 @@ impl Sender {
         Outgoing { position: start, payload, syn: false, fin }
     }
 
-    fn retransmissions_wait(&self) -> bool {
+    pub(super) fn retransmissions_wait(&self) -> bool {
         match &self.recovery {
             Recovery::Cumulative(_) => false,
             Recovery::Selective(selective) => selective.retransmissions_wait(),

@@ -25,7 +25,10 @@ impl Sender {
             debug_assert!(self.timeout_at.or(self.probe_at).is_none(), "nothing is outstanding");
             return None;
         }
-        let timer = self.timeout_at.or_else(|| self.persist_at());
+        let mut timer = self.timeout_at.or_else(|| self.persist_at());
+        if self.paced {
+            timer = earlier(timer, self.pace_deadline());
+        }
         if !self.probes {
             return timer;
         }

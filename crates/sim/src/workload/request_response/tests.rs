@@ -92,7 +92,7 @@ fn host(part: &str) -> Host {
         prr: false,
         hystart: false,
     };
-    Host { config, initials: Rng::stream(3, part), flow: FLOW }
+    Host { config, initials: Rng::stream(3, part), cycles: Rng::stream(4, part), flow: FLOW }
 }
 
 fn constant(value: u64) -> Draws {
