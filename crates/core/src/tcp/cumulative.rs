@@ -20,11 +20,19 @@ pub(super) struct Cumulative {
     /// Duplicates up to here may come from the segments that a time-out repeated, and start no
     /// recovery until more than this is acknowledged (RFC 6582, section 3.2, step 2).
     repeated_to: Position,
+    /// ACKs above this are of many if nothing else is remarkable: `repeated_to`, or the end of all
+    /// numbers where each ACK is measured.
+    calm_above: Position,
+    is_measured: bool,
     resend: bool,
 }
 
 impl Cumulative {
-    pub(super) fn new(survives_partial_acks: bool, limited_transmit: bool) -> Self {
+    pub(super) fn new(
+        survives_partial_acks: bool,
+        limited_transmit: bool,
+        is_measured: bool,
+    ) -> Self {
         Self {
             survives_partial_acks,
             limited_transmit,
@@ -32,6 +40,8 @@ impl Cumulative {
             inflation: 0,
             recovering_to: None,
             repeated_to: 0,
+            calm_above: if is_measured { Position::MAX } else { 0 },
+            is_measured,
             resend: false,
         }
     }
@@ -69,7 +79,7 @@ impl Cumulative {
     /// Whether an ACK up to `una` is one of many: no duplicate came, and nothing was sent again that
     /// it may be for.
     pub(super) fn is_calm(&self, una: Position) -> bool {
-        self.duplicates == 0 && self.recovering_to.is_none() && una > self.repeated_to
+        self.duplicates == 0 && self.recovering_to.is_none() && una > self.calm_above
     }
 
     /// `bytes` more were acknowledged, up to `una`. By how many the window may grow.
@@ -124,5 +134,6 @@ impl Cumulative {
         self.recovering_to = None;
         self.resend = false;
         self.repeated_to = max;
+        self.calm_above = if self.is_measured { Position::MAX } else { max };
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Not modelled: D-SACK, F-RTO, the rescue retransmission and rule 3 of RFC 6675's NextSeg.
 
+use super::config::Config;
 use super::congestion::{Control, LossState};
 use super::prr::Prr;
 use super::rack::Rack;
@@ -66,6 +67,8 @@ pub(super) struct Selective {
     /// The first retransmission of a recovery does not wait for the window.
     force: bool,
     use_prr: bool,
+    /// Whether each ACK is measured; then none is one of many.
+    is_measured: bool,
     board: Scoreboard,
     prr: Option<Prr>,
     rack: Option<Rack>,
@@ -75,18 +78,20 @@ pub(super) struct Selective {
 }
 
 impl Selective {
-    pub(super) fn new(segment: u64, rack_tlp: bool, use_prr: bool) -> Self {
+    pub(super) fn new(segment: u64, config: &Config, is_measured: bool) -> Self {
         Self {
             board: Scoreboard::default(),
-            rack: rack_tlp.then(Rack::default),
-            use_rack: rack_tlp,
-            use_prr,
+            rack: config.rack_tlp.then(Rack::default),
+            use_rack: config.rack_tlp,
+            // What measures ACKs sets the window itself.
+            use_prr: config.prr && !is_measured,
+            is_measured,
             prr: None,
             phase: Phase::Open,
             force: false,
             probe: None,
             segment,
-            calm: true,
+            calm: !is_measured,
         }
     }
 
@@ -110,6 +115,7 @@ impl Selective {
     }
 
     /// The next lost segment that the window lets out.
+    #[inline(always)]
     pub(super) fn next_retransmission(&self, cwnd: u64) -> Option<Sent> {
         let sent = self.board.first_waiting()?;
         // With nothing in flight one segment may always leave: a full one that carries the FIN takes
@@ -234,7 +240,7 @@ impl Selective {
         true
     }
 
-    pub(super) fn on_ack(
+    pub(super) fn on_ack<const MEASURED: bool>(
         &mut self,
         news: &AckNews<'_>,
         control: &mut Control,
@@ -247,7 +253,10 @@ impl Selective {
         {
             let rack = &mut self.rack;
             let mut note = |delivered: Delivered| {
-                verdict.newest = verdict.newest.max(Some((delivered.sent_at, delivered.end)));
+                if MEASURED {
+                    let sent = Some((delivered.sent_at, delivered.end));
+                    verdict.newest = verdict.newest.max(sent);
+                }
                 if !delivered.retransmitted {
                     newest = newest.max(Some(delivered.sent_at));
                 }
@@ -289,7 +298,8 @@ impl Selective {
     }
 
     fn note_calm(&mut self) {
-        self.calm = self.phase == Phase::Open
+        self.calm = !self.is_measured
+            && self.phase == Phase::Open
             && self.probe.is_none()
             && self.board.is_calm()
             && self.rack.as_ref().is_none_or(Rack::is_calm);

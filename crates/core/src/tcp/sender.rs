@@ -100,7 +100,8 @@ impl Sender {
     #[must_use]
     pub fn new(config: &Config) -> Self {
         let survives_partial_acks = config.congestion != CongestionName::Reno;
-        let cumulative = Cumulative::new(survives_partial_acks, config.limited_transmit);
+        let paced = config.congestion == CongestionName::Bbr;
+        let cumulative = Cumulative::new(survives_partial_acks, config.limited_transmit, paced);
         Self {
             una: 0,
             nxt: 0,
@@ -125,7 +126,7 @@ impl Sender {
             probe_due: false,
             window_probe_due: false,
             limited_by_window: false,
-            paced: config.congestion == CongestionName::Bbr,
+            paced,
             timeouts_in_a_row: 0,
             counters: SenderCounters::default(),
         }
@@ -136,7 +137,7 @@ impl Sender {
         self.segment = segment;
         self.control.negotiated(segment);
         if sack {
-            let selective = Selective::new(segment, config.rack_tlp, config.prr && !self.paced);
+            let selective = Selective::new(segment, config, self.paced);
             self.recovery = Recovery::Selective(selective);
             self.probes = config.rack_tlp;
         }
@@ -272,7 +273,7 @@ impl Sender {
     ) -> bool {
         let una_before = self.una;
         let position = una_before + acked;
-        if una_before == 0 || position > self.max || self.paced {
+        if una_before == 0 || position > self.max {
             return false;
         }
         let (rtt, sample) = match &mut self.recovery {
@@ -313,29 +314,12 @@ impl Sender {
         if ack.position > self.max || ack.position < self.una {
             return;
         }
-        self.last_activity = now;
-        let edge_before = self.edge;
-        let before = if self.paced { Some(self.before_ack()) } else { None };
-        self.note_window(ack.position, ack.window);
-        let una_before = self.una;
-        let advanced = ack.position > una_before;
-        let repeats = !advanced && ack.pure && self.edge == edge_before;
-        if advanced {
-            self.advance(now, ack, una_before);
-        } else if edge_before <= self.una && self.edge > self.una {
-            self.window_opened(now);
-        }
-        let recovered = self.recover(now, ack, una_before, repeats);
-        if advanced {
-            // After the sample, so that a time-out that was backed off is not started once more.
-            self.restart_timers(now);
-        }
-        if let Some(before) = before {
-            if una_before > 0 {
-                self.measure(now, una_before, before, &recovered);
-            }
+        if self.paced {
+            self.on_measured_ack(now, ack);
             return;
         }
+        let una_before = self.una;
+        let recovered = self.take_ack::<false>(now, ack);
         if recovered.growth_bytes > 0 && self.window_was_used(self.max - una_before) {
             self.control.acked(&Acked {
                 now,
@@ -346,6 +330,29 @@ impl Sender {
                 nxt: self.max,
             });
         }
+    }
+
+    /// All that an ACK brings about but for the growth of the window.
+    // Twice in the program, so that the usual one takes no measures.
+    #[inline(always)]
+    fn take_ack<const MEASURED: bool>(&mut self, now: Instant, ack: &Ack<'_>) -> Recovered {
+        self.last_activity = now;
+        let edge_before = self.edge;
+        self.note_window(ack.position, ack.window);
+        let una_before = self.una;
+        let advanced = ack.position > una_before;
+        let repeats = !advanced && ack.pure && self.edge == edge_before;
+        if advanced {
+            self.advance(now, ack, una_before);
+        } else if edge_before <= self.una && self.edge > self.una {
+            self.window_opened(now);
+        }
+        let recovered = self.recover::<MEASURED>(now, ack, una_before, repeats);
+        if advanced {
+            // After the sample, so that a time-out that was backed off is not started once more.
+            self.restart_timers(now);
+        }
+        recovered
     }
 
     /// Whether even a duplicate is news: it may be the answer to a tail loss probe.
@@ -393,7 +400,7 @@ impl Sender {
     }
 
     /// What the ACK means for recovery.
-    fn recover(
+    fn recover<const MEASURED: bool>(
         &mut self,
         now: Instant,
         ack: &Ack<'_>,
@@ -427,7 +434,7 @@ impl Sender {
                     sack: ack.sack,
                     plain_duplicate: repeats && ack.sack.is_empty(),
                 };
-                let verdict = selective.on_ack(&news, &mut self.control, &self.rtt);
+                let verdict = selective.on_ack::<MEASURED>(&news, &mut self.control, &self.rtt);
                 self.counters.fast_recoveries += u64::from(verdict.recovery_began);
                 if verdict.probe_ended && acked == 0 {
                     self.probe_at = (self.una < self.max).then(|| self.probe_time(now));

@@ -7,6 +7,7 @@
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::packet::{FlowId, Maker, Packet, Port};
 use bentpipe_core::rng::Rng;
+use bentpipe_core::tcp::config::CongestionName;
 use bentpipe_core::tcp::seq::Wire;
 use bentpipe_core::tcp::{Config, Endpoint, Sender};
 use bentpipe_core::time::{Duration, Instant};
@@ -31,8 +32,11 @@ impl Host {
     fn endpoint(&mut self, maker: Maker) -> Endpoint {
         // RFC 9293, 3.4.1: a host starts anywhere; so the wrap is met in ordinary runs.
         let initial = u32::try_from(self.initials.next_u64() >> 32).expect("32 bits");
-        let chance = Rng::stream(self.cycles.next_u64(), "connection");
-        Endpoint::new(self.config, self.flow, maker, Wire(initial)).with_chance(chance)
+        let endpoint = Endpoint::new(self.config, self.flow, maker, Wire(initial));
+        if self.config.congestion != CongestionName::Bbr {
+            return endpoint;
+        }
+        endpoint.with_chance(Rng::stream(self.cycles.next_u64(), "connection"))
     }
 }
 

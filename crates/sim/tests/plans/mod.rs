@@ -133,7 +133,7 @@ fn direction() -> impl Strategy<Value = Value> {
 
 /// Any host.
 pub(crate) fn tcp() -> impl Strategy<Value = Value> {
-    let control = prop::sample::select(vec!["reno", "newreno", "cubic"]);
+    let control = prop::sample::select(vec!["reno", "newreno", "cubic", "bbr", "hybla"]);
     let flags = prop::array::uniform8(any::<bool>());
     (control, flags, 500..1_460u16, 1..12u32, 8_000..400_000u64, 1..4u32).prop_map(
         |(control, flags, mss, window, buffer, every)| {

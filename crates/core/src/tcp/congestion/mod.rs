@@ -80,8 +80,8 @@ pub trait Avoidance {
 enum Algorithm {
     Reno(Reno),
     Cubic(Cubic),
-    Hybla(Hybla),
-    /// In a box: all others do without its records.
+    /// In boxes, as the usual ones do without their records.
+    Hybla(Box<Hybla>),
     Bbr(Box<Bbr>),
 }
 
@@ -90,8 +90,7 @@ impl Avoidance for Algorithm {
         match self {
             Self::Reno(reno) => reno.grow(window, acked),
             Self::Cubic(cubic) => cubic.grow(window, acked),
-            Self::Hybla(hybla) => hybla.grow(window, acked),
-            Self::Bbr(_) => {}
+            Self::Hybla(_) | Self::Bbr(_) => self.grow_unusually(window, acked),
         }
     }
 
@@ -112,6 +111,22 @@ impl Avoidance for Algorithm {
             Self::Bbr(_) => {}
         }
     }
+}
+
+impl Algorithm {
+    #[cold]
+    #[inline(never)]
+    fn grow_unusually(&mut self, window: &mut Window, acked: &Acked) {
+        if let Self::Hybla(hybla) = self {
+            hybla.grow(window, acked);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn slow_start_of_hybla(hybla: &mut Hybla, window: &mut Window, acked: &Acked) -> bool {
+    hybla.slow_start(window, acked)
 }
 
 /// The congestion control of one connection.
@@ -136,7 +151,7 @@ impl Control {
                 Algorithm::Reno(Reno::new(config.avoidance))
             }
             CongestionName::Cubic => Algorithm::Cubic(Cubic::default()),
-            CongestionName::Hybla => Algorithm::Hybla(Hybla::default()),
+            CongestionName::Hybla => Algorithm::Hybla(Box::default()),
             CongestionName::Bbr => Algorithm::Bbr(Box::new(Bbr::new())),
         };
         let has_own_slow_start = matches!(algorithm, Algorithm::Hybla(_) | Algorithm::Bbr(_));
@@ -212,14 +227,15 @@ impl Control {
     }
 
     /// Data was acknowledged outside of fast recovery, and the window was what limited the sender.
-    #[inline]
+    // A call would pass all facts in memory, for every ACK.
+    #[inline(always)]
     pub fn acked(&mut self, acked: &Acked) {
         if !self.in_slow_start() {
             self.algorithm.grow(&mut self.window, acked);
             return;
         }
         if let Algorithm::Hybla(hybla) = &mut self.algorithm
-            && hybla.slow_start(&mut self.window, acked)
+            && slow_start_of_hybla(hybla, &mut self.window, acked)
         {
             return;
         }

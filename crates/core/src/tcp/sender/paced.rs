@@ -1,7 +1,7 @@
 //! What a paced sender does besides: it measures the rate of delivery for the congestion control, and
 //! holds back what comes too early. All of it is idle without BBR.
 
-use super::{Position, Recovered, Recovery, Sender};
+use super::{Ack, Position, Recovered, Recovery, Sender};
 use crate::tcp::congestion::LossState;
 use crate::tcp::congestion::bbr::Facts;
 use crate::tcp::rate::RateSampler;
@@ -52,12 +52,33 @@ impl Sender {
         }
     }
 
-    /// What an ACK will be compared with.
+    /// [`Sender::on_ack`] with measures taken.
     #[cold]
     #[inline(never)]
-    pub(super) fn before_ack(&self) -> Before {
-        let lost = self.board_lost().or(self.rate().map(RateSampler::lost));
-        Before { in_flight: self.flight(), lost: lost.unwrap_or(0), resends: self.resends() }
+    pub(super) fn on_measured_ack(&mut self, now: Instant, ack: &Ack<'_>) {
+        let (una_before, before) = (self.una, self.before_ack());
+        let recovered = self.take_ack::<true>(now, ack);
+        if una_before > 0 {
+            self.measure(now, una_before, before, &recovered);
+        }
+    }
+
+    /// What an ACK will be compared with.
+    fn before_ack(&self) -> Before {
+        Before { in_flight: self.flight(), lost: self.lost(), resends: self.resends() }
+    }
+
+    /// Bytes lost in all, as far as is known.
+    fn lost(&self) -> u64 {
+        self.board_lost().or(self.rate().map(RateSampler::lost)).unwrap_or(0)
+    }
+
+    /// The retransmission timer expired.
+    pub(super) fn measure_timeout(&mut self, now: Instant) {
+        let lost = self.lost();
+        if let Some((bbr, _)) = self.control.bbr_mut() {
+            bbr.lost_by_time(now, lost);
+        }
     }
 
     /// The segment `start..end` is about to count as sent.
@@ -86,9 +107,7 @@ impl Sender {
     }
 
     /// An ACK came and recovery has taken it: what it tells the congestion control.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn measure(
+    fn measure(
         &mut self,
         now: Instant,
         una_before: Position,

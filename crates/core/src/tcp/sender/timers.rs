@@ -82,6 +82,9 @@ impl Sender {
             self.timeouts_in_a_row += 1;
         }
         self.resend_everything();
+        if self.paced && !window_closed {
+            self.measure_timeout(now);
+        }
         // With SACK, the probe that was refused is among the lost segments.
         self.window_probe_due = window_closed && matches!(self.recovery, Recovery::Cumulative(_));
     }

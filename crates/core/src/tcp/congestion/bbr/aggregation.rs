@@ -45,6 +45,8 @@ impl Aggregation {
             }
         }
         let expected = in_time(bandwidth, now.saturating_since(self.epoch_at));
+        // Linux counts in whole segments.
+        let expected = expected / segment * segment;
         let too_long = self.epoch_acked + acked >= EPOCH_SEGMENTS_MAX * segment;
         let expected = if self.epoch_acked <= expected || too_long {
             self.restart(now);

@@ -228,10 +228,7 @@ impl Bbr {
             self.round_start = true;
             self.packet_conservation = false;
         }
-        let probing = matches!(self.mode, Mode::ProbeBandwidth(..));
-        if self.long_term.update(facts, self.round_start, probing) {
-            self.probe_bandwidth(facts.delivered_at);
-        }
+        self.update_long_term(facts, self.round_start);
         let bandwidth = sample.bandwidth();
         if !sample.app_limited || bandwidth >= self.bandwidths.max() {
             self.bandwidths.add(BANDWIDTH_ROUNDS, self.rounds, bandwidth);
@@ -298,8 +295,8 @@ impl Bbr {
             self.min_rtt_at = facts.now;
         }
         if expired && !self.idle_restart && !matches!(self.mode, Mode::ProbeRtt(_)) {
-            self.save_cwnd(window.cwnd);
             self.mode = Mode::ProbeRtt(ProbeRtt::default());
+            self.save_cwnd(window.cwnd);
         }
         if let Mode::ProbeRtt(mut visit) = self.mode {
             self.rate.limit_by_application(facts.in_flight);
@@ -432,9 +429,29 @@ impl Bbr {
         }
         self.state = LossState::Loss;
         self.full_bandwidth = 0;
-        self.round_start = true;
         self.packet_conservation = false;
         window.cwnd = window.segment;
+    }
+
+    /// What was outstanding at a time-out counts as lost, `lost_in_all` bytes with all before it. For
+    /// the long-term bandwidth that is the end of a round, with loss.
+    pub(in crate::tcp) fn lost_by_time(&mut self, now: Instant, lost_in_all: u64) {
+        let facts = Facts {
+            now,
+            lost: 1,
+            lost_in_all,
+            delivered: self.rate.delivered(),
+            delivered_at: self.rate.delivered_at(),
+            ..Facts::default()
+        };
+        self.update_long_term(&facts, true);
+    }
+
+    fn update_long_term(&mut self, facts: &Facts, round_start: bool) {
+        let probing = matches!(self.mode, Mode::ProbeBandwidth(..));
+        if self.long_term.update(facts, round_start, probing) {
+            self.probe_bandwidth(facts.delivered_at);
+        }
     }
 
     /// Something is sent after a pause in which nothing was outstanding.
