@@ -92,6 +92,8 @@ impl Scoreboard {
     }
 
     /// The first segment that waits for its retransmission.
+    // Asked for every segment that is sent alone, with nothing waiting mostly.
+    #[inline(always)]
     pub(super) fn first_waiting(&self) -> Option<Sent> {
         let place = self.place_of(*self.waiting.first()?);
         Some(self.segments[place])

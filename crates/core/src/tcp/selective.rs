@@ -328,6 +328,7 @@ impl Selective {
 
     /// Section 7.4: what the end of a probe's episode says. A probe that repeated a segment and was
     /// acknowledged without a duplicate repaired a loss, which congestion control must hear of.
+    #[inline]
     fn end_probe(&mut self, news: &AckNews<'_>, control: &mut Control) -> bool {
         let Some(probe) = self.probe.filter(|probe| news.una >= probe.end) else { return false };
         let repaired = probe.retransmission && news.una > probe.end;

@@ -375,6 +375,7 @@ impl Sender {
     }
 
     /// The left edge moves: timing.
+    #[inline(always)]
     fn advance(&mut self, now: Instant, ack: &Ack<'_>, una_before: Position) {
         self.move_left_edge(now, ack.position);
         self.nxt = self.nxt.max(self.una);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{CLEAR, MSS, Path, SECOND, flow, run, tcp, to_f64};
 
 /// Bulk flows that never end, without a record of each packet.
-fn plan(path: Path, tcp: &Value, flows: u64) -> Value {
+pub(super) fn plan(path: Path, tcp: &Value, flows: u64) -> Value {
     let workload = json!({
         "kind": "bulk", "sender": tcp, "receiver": tcp,
         "amount": {"unit": "duration_ns", "value": path.seconds * SECOND},
@@ -20,7 +20,7 @@ fn plan(path: Path, tcp: &Value, flows: u64) -> Value {
 }
 
 /// Bytes delivered to a flow's application until the last sample at or before `at_ns`.
-fn delivered(outcome: &Outcome, flow: u64, at_ns: u64) -> f64 {
+pub(super) fn delivered(outcome: &Outcome, flow: u64, at_ns: u64) -> f64 {
     let samples = outcome.table("flow_samples").expect("sampled");
     let column = |name| samples.column(name).expect("a column");
     let value = |name, row| column(name).integer(row).expect("always there");
@@ -30,7 +30,7 @@ fn delivered(outcome: &Outcome, flow: u64, at_ns: u64) -> f64 {
 }
 
 /// Bytes a second in the run's last `part`, when its beginning does not matter any more.
-fn steady_rate(outcome: &Outcome, flow: u64, path: Path, part: f64) -> f64 {
+pub(super) fn steady_rate(outcome: &Outcome, flow: u64, path: Path, part: f64) -> f64 {
     let end = path.seconds * SECOND;
     let start = end - path.rtt_ms * 1_000_000 * ((part * to_f64(end) / 1e6) as u64 / path.rtt_ms);
     let bytes = delivered(outcome, flow, end) - delivered(outcome, flow, start);

@@ -3,6 +3,7 @@
 //! Unless a test says otherwise, the link is fast and clear, so that only the mechanism under test
 //! matters; a host acknowledges every segment, and a frame is an IP packet without framing.
 
+mod bbr;
 mod bounds;
 mod conferences;
 mod requests;

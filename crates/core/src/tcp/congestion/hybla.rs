@@ -137,3 +137,126 @@ impl Avoidance for Hybla {
         self.regular = Regular::TimedOut;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Instant;
+
+    const SEGMENT: u64 = 1_000;
+
+    fn acked(srtt_ms: u64, una: Position) -> Acked {
+        let srtt = Some(Duration::from_millis(srtt_ms));
+        Acked { now: Instant::START, bytes: SEGMENT, rtt: srtt, srtt, una, nxt: una + 1 }
+    }
+
+    /// Hybla after a handshake of so many milliseconds, and its window.
+    fn opened(rtt_ms: u64) -> (Hybla, Window) {
+        let mut hybla = Hybla::default();
+        let mut window = Window { cwnd: 10 * SEGMENT, ssthresh: None, segment: SEGMENT };
+        hybla.opened(Some(Duration::from_millis(rtt_ms)), &mut window);
+        (hybla, window)
+    }
+
+    /// rho = RTT / 25 ms, at least 1; the initial window is rho segments, and each ACK of slow start
+    /// adds 2^rho - 1: 1 at 25 ms and below, 2^1.5 - 1 = 1.828 at 37.5 ms (37 ms is 11 eighths: 1.594),
+    /// 15 at 100 ms, 1023 at 250 ms. The fraction's
+    /// power is right to 1/128, and so twice that for a rho between one and two.
+    #[test]
+    fn slow_start_adds_two_to_the_rho_less_one() {
+        for (rtt_ms, initial, growth) in [
+            (10, 1, 1.0),
+            (25, 1, 1.0),
+            (37, 1, 1.594),
+            (50, 2, 3.0),
+            (100, 4, 15.0),
+            (250, 10, 1_023.0),
+        ] {
+            let (mut hybla, mut window) = opened(rtt_ms);
+            assert_eq!(window.cwnd, initial * SEGMENT, "{rtt_ms} ms");
+            for ack in 1..=32u32 {
+                assert!(hybla.slow_start(&mut window, &acked(rtt_ms, 1)));
+                let grown =
+                    f64::from(u32::try_from(window.cwnd / SEGMENT - initial).expect("small"));
+                let expected = growth * f64::from(ack);
+                let error = f64::from(ack) / 64.0;
+                let span = expected - 1.0 - error..=expected + error;
+                assert!(span.contains(&grown), "{rtt_ms} ms, {ack}: {grown} of {expected}");
+            }
+        }
+    }
+
+    /// A geostationary path of 600 ms has rho 24: 2^16 segments an ACK at most, which is the largest
+    /// window; and a threshold is not passed.
+    #[test]
+    fn slow_start_stops_at_the_threshold_and_at_the_largest_window() {
+        let (mut hybla, mut window) = opened(600);
+        assert!(hybla.slow_start(&mut window, &acked(600, 1)));
+        assert_eq!(window.cwnd, 65_535 * SEGMENT);
+        let (mut hybla, mut window) = opened(600);
+        window.ssthresh = Some(500 * SEGMENT);
+        assert!(hybla.slow_start(&mut window, &acked(600, 1)));
+        assert_eq!(window.cwnd, 500 * SEGMENT);
+    }
+
+    /// Congestion avoidance, on paper: W ACKs a round trip of rho^2 / W segments each are rho^2 a round
+    /// trip, so rho a 25 ms whatever the round trip: what Reno adds at 25 ms, times rho, for a window
+    /// that is to be rho times as large. While the window doubles from 200, 1/W falls to a half, and
+    /// rounding down by 1/128 of a segment an ACK costs up to 400 / 128 segments a round trip.
+    #[test]
+    fn avoidance_adds_rho_squared_a_round_trip() {
+        for (rtt_ms, rho) in [(25, 1u64), (100, 4), (200, 8), (600, 24)] {
+            let (mut hybla, mut window) = opened(rtt_ms);
+            window.cwnd = 200 * SEGMENT;
+            window.ssthresh = Some(2 * SEGMENT);
+            for round in 0..6u64 {
+                let before = window.cwnd / SEGMENT;
+                for _ in 0..before {
+                    hybla.grow(&mut window, &acked(rtt_ms, 1));
+                }
+                let grown = window.cwnd / SEGMENT - before;
+                // The sum of rho^2 / w over the round: as w grows, less than rho^2.
+                let most = rho * rho;
+                let least = (most * before / (before + most)).saturating_sub(before / 128 + 1);
+                assert!((least..=most + 1).contains(&grown), "{rtt_ms} ms, {round}: {grown}");
+            }
+        }
+    }
+
+    /// A growth below 1/128 of a segment an ACK, 1/W with W above 128, still makes one segment of a
+    /// window's worth of ACKs.
+    #[test]
+    fn the_slowest_growth_is_that_of_reno() {
+        let (mut hybla, mut window) = opened(25);
+        window.cwnd = 300 * SEGMENT;
+        for _ in 0..299 {
+            hybla.grow(&mut window, &acked(25, 1));
+        }
+        assert_eq!(window.cwnd, 300 * SEGMENT);
+        hybla.grow(&mut window, &acked(25, 1));
+        assert_eq!(window.cwnd, 301 * SEGMENT);
+    }
+
+    /// A queue makes the round trip longer, not rho; a shorter round trip makes it smaller.
+    #[test]
+    fn only_the_shortest_round_trip_counts() {
+        let (mut hybla, mut window) = opened(100);
+        hybla.slow_start(&mut window, &acked(250, 1));
+        assert_eq!(window.cwnd, (4 + 15) * SEGMENT);
+        hybla.slow_start(&mut window, &acked(50, 1));
+        assert_eq!(window.cwnd, (4 + 15 + 3) * SEGMENT);
+    }
+
+    /// After a time-out with data up to 5001 outstanding slow start is the usual one until that is
+    /// acknowledged.
+    #[test]
+    fn after_a_timeout_growth_is_that_of_reno() {
+        let (mut hybla, mut window) = opened(100);
+        hybla.timed_out();
+        let outstanding = Acked { nxt: 5_001, ..acked(100, 1_001) };
+        assert!(!hybla.slow_start(&mut window, &outstanding));
+        assert!(!hybla.slow_start(&mut window, &Acked { nxt: 9_001, ..acked(100, 4_001) }));
+        assert!(hybla.slow_start(&mut window, &acked(100, 5_001)));
+        assert_eq!(window.cwnd, (4 + 15) * SEGMENT);
+    }
+}

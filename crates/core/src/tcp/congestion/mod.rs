@@ -177,6 +177,8 @@ impl Control {
     }
 
     /// The handshake is complete, with the round trip it took if that is known.
+    #[cold]
+    #[inline(never)]
     pub(super) fn opened(&mut self, now: Instant, rtt: Option<Duration>) {
         match &mut self.algorithm {
             Algorithm::Reno(_) | Algorithm::Cubic(_) => {}
