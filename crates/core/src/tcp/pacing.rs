@@ -5,8 +5,8 @@ use crate::time::{Duration, Instant};
 
 /// Linux does not pace the first ten segments of a connection: the initial window leaves at once.
 const UNPACED_SEGMENTS: u64 = 10;
-/// A burst lasts about a millisecond: 1/1024 of what leaves in a second (`sk_pacing_shift`), at most
-/// what one packet of segmentation offload carries.
+/// A burst lasts about a millisecond: 1/1024 of what leaves in a second (`sk_pacing_shift`), at
+/// most what one packet of segmentation offload carries.
 const BURST_SHIFT: u32 = 10;
 const BURST_BYTES_MAX: u64 = 65_535 - 320;
 /// `bbr_min_tso_rate`, 1.2 Mbit/s: below it a burst may be of one segment, above of two at least.
@@ -117,8 +117,8 @@ mod tests {
 
     const SEGMENT: u64 = 1_000;
 
-    /// Given 1 MB/s and segments of 1000 bytes, expect bursts of two (1/1024 s is 976 bytes, and two
-    /// is the least above 1.2 Mbit/s), each 2 ms after the one before; 10 kB/s lets out one.
+    /// Given 1 MB/s and segments of 1000 bytes, expect bursts of two (1/1024 s is 976 bytes, and
+    /// two is the least above 1.2 Mbit/s), each 2 ms after the one before; 10 kB/s lets out one.
     #[test]
     fn bursts_leave_at_the_rate() {
         let mut pacer = Pacer::new(1_000_000);

@@ -3,14 +3,15 @@
 //! control that asks for rates keeps this.
 //!
 //! A sample spans from a segment's sending to its acknowledgement. What was delivered in between,
-//! over the longer of the time it took to send it and the time it took to be acknowledged, is a rate
-//! that neither a burst of segments nor one of ACKs can exaggerate.
+//! over the longer of the time it took to send it and the time it took to be acknowledged, is a
+//! rate that neither a burst of segments nor one of ACKs can exaggerate.
 
 use super::seq::Position;
 use super::sliding::Sliding;
 use crate::time::{Duration, Instant};
 
-/// What is remembered of each outstanding segment: the state of the connection when it was last sent.
+/// What is remembered of each outstanding segment: the state of the connection when it was last
+/// sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     end: Position,
@@ -66,6 +67,8 @@ pub(super) struct RateSampler {
     lost: u64,
     /// Without SACK: bytes that duplicate ACKs stand for, of those outstanding.
     duplicates: u64,
+    /// What the ACK that is being taken delivered; see [`RateSampler::arrived`].
+    news: (u64, Option<Position>),
 }
 
 impl RateSampler {
@@ -137,7 +140,7 @@ impl RateSampler {
     }
 
     /// The record of the segment that ends here.
-    pub(super) fn ending_at(&self, end: Position) -> Option<Record> {
+    fn ending_at(&self, end: Position) -> Option<Record> {
         let record = self.records.get(self.place_of(end))?;
         (record.end == end).then_some(*record)
     }
@@ -148,6 +151,19 @@ impl RateSampler {
         known.copied().max_by_key(|record| (record.sent_at, record.end))
     }
 
+    /// The ACK that is being taken delivered so many bytes; of their segments, as far as is known which
+    /// they are, the one that was sent last ends here.
+    pub(super) fn arrived(&mut self, bytes: u64, newest_end: Option<Position>) {
+        self.news = (bytes, newest_end);
+    }
+
+    /// What was said by [`RateSampler::arrived`] since this was asked: the bytes, and the record of the
+    /// segment.
+    pub(super) fn take_news(&mut self) -> (u64, Option<Record>) {
+        let (bytes, newest_end) = std::mem::take(&mut self.news);
+        (bytes, newest_end.and_then(|end| self.ending_at(end)))
+    }
+
     /// Without SACK: a duplicate ACK says that one segment of those outstanding has arrived; the
     /// bytes that are news.
     pub(super) fn duplicate(&mut self, segment: u64, outstanding: u64) -> u64 {
@@ -156,8 +172,8 @@ impl RateSampler {
         news
     }
 
-    /// Without SACK: `acked` bytes more are in order: how many of them duplicates had not announced.
-    /// The first segment was the hole.
+    /// Without SACK: `acked` bytes more are in order: how many of them duplicates had not
+    /// announced. The first segment was the hole.
     pub(super) fn in_order(&mut self, acked: u64, segment: u64) -> u64 {
         let hole = acked.min(segment);
         let news = acked.saturating_sub(self.duplicates).max(hole);
@@ -239,8 +255,8 @@ mod tests {
         rate.sent(at(now), number * SEGMENT, (number + 1) * SEGMENT, alone);
     }
 
-    /// Given four segments sent at once at 0 and acknowledged one by one at 100, 110, 120 and 130 ms,
-    /// expect 1, 2, 3 and 4 segments since then over as long: 10 to 30.8 segments a second.
+    /// Given four segments sent at once at 0 and acknowledged one by one at 100, 110, 120 and 130
+    /// ms, expect 1, 2, 3 and 4 segments since then over as long: 10 to 30.8 segments a second.
     #[test]
     fn a_burst_is_measured_by_its_acks() {
         let mut rate = RateSampler::default();
@@ -289,8 +305,8 @@ mod tests {
         assert_eq!((sample.delivered, sample.interval), (10_000, Duration::from_millis(160)));
     }
 
-    /// Given an application that ran out with two segments in flight, expect what is sent then to be
-    /// marked until those two and one more byte were delivered.
+    /// Given an application that ran out with two segments in flight, expect what is sent then to
+    /// be marked until those two and one more byte were delivered.
     #[test]
     fn samples_know_when_the_application_set_the_rate() {
         let mut rate = RateSampler::default();
@@ -308,9 +324,10 @@ mod tests {
         assert!(!ack(&mut rate, 310, 5, 1).expect("a sample").app_limited);
     }
 
-    /// Given two segments of a path of 100 ms, sent again at 95 ms although nothing was lost, expect no
-    /// sample from the second: it is sent once more at 101 ms, and the ACK of 102 ms is of the first
-    /// time. Counted from the news of 100 ms and the repetition of 95 ms, that would be 6 ms.
+    /// Given two segments of a path of 100 ms, sent again at 95 ms although nothing was lost,
+    /// expect no sample from the second: it is sent once more at 101 ms, and the ACK of 102 ms is
+    /// of the first time. Counted from the news of 100 ms and the repetition of 95 ms, that would
+    /// be 6 ms.
     #[test]
     fn an_interval_below_the_shortest_round_trip_is_not_believed() {
         let mut rate = RateSampler::default();
@@ -325,8 +342,8 @@ mod tests {
         assert_eq!(rate.acked(at(102), 2 * SEGMENT, SEGMENT, newest, min_rtt), None);
     }
 
-    /// Without SACK: three duplicates announce three segments, and an ACK of four and the hole brings
-    /// news of two.
+    /// Without SACK: three duplicates announce three segments, and an ACK of four and the hole
+    /// brings news of two.
     #[test]
     fn duplicates_count_before_they_are_in_order() {
         let mut rate = RateSampler::default();

@@ -38,9 +38,6 @@ pub(super) struct AckVerdict {
     pub(super) recovery_began: bool,
     /// A tail loss probe's episode is over.
     pub(super) probe_ended: bool,
-    /// Bytes that left the network, and of their segments the one sent last: when, and its end.
-    pub(super) delivered: u64,
-    pub(super) newest: Option<(Instant, Position)>,
 }
 
 /// What an ACK says, in positions.
@@ -250,12 +247,12 @@ impl Selective {
         let pipe_and_sacked = self.board.sacked_bytes();
         let mut verdict = AckVerdict::default();
         let mut newest: Option<Instant> = None;
+        let mut last_sent: Option<(Instant, Position)> = None;
         {
             let rack = &mut self.rack;
             let mut note = |delivered: Delivered| {
                 if MEASURED {
-                    let sent = Some((delivered.sent_at, delivered.end));
-                    verdict.newest = verdict.newest.max(sent);
+                    last_sent = last_sent.max(Some((delivered.sent_at, delivered.end)));
                 }
                 if !delivered.retransmitted {
                     newest = newest.max(Some(delivered.sent_at));
@@ -275,7 +272,9 @@ impl Selective {
         // What left the network: newly in order plus the change in what is selectively known.
         let delivered =
             (una - una_before + self.board.sacked_bytes()).saturating_sub(pipe_and_sacked);
-        verdict.delivered = delivered;
+        if MEASURED {
+            control.note_arrival(delivered, last_sent.map(|(_, end)| end));
+        }
 
         verdict.probe_ended = self.end_probe(news, control);
         let grows = self.leave_recovery(una, control);

@@ -29,20 +29,6 @@ enum Recovery {
     Selective(Selective),
 }
 
-/// What an ACK meant for recovery.
-#[derive(Clone, Copy, Debug, Default)]
-struct Recovered {
-    /// Bytes by which the window may grow.
-    growth_bytes: u64,
-    /// A round-trip sample from a segment sent once, with SACK.
-    rtt: Option<Duration>,
-    /// With SACK, bytes that left the network, and of their segments the one sent last.
-    delivered: u64,
-    newest: Option<(Instant, Position)>,
-    /// Without SACK, whether it announced a segment that left the network.
-    is_duplicate: bool,
-}
-
 /// See the module's description.
 ///
 /// Fields lie in the order of [`Endpoint`](super::Endpoint)'s lines: the first is for every segment,
@@ -319,12 +305,12 @@ impl Sender {
             return;
         }
         let una_before = self.una;
-        let recovered = self.take_ack::<false>(now, ack);
-        if recovered.growth_bytes > 0 && self.window_was_used(self.max - una_before) {
+        let (growth_bytes, rtt) = self.take_ack::<false>(now, ack);
+        if growth_bytes > 0 && self.window_was_used(self.max - una_before) {
             self.control.acked(&Acked {
                 now,
-                bytes: recovered.growth_bytes,
-                rtt: recovered.rtt.or(ack.timestamp_rtt),
+                bytes: growth_bytes,
+                rtt: rtt.or(ack.timestamp_rtt),
                 srtt: self.rtt.srtt(),
                 una: self.una,
                 nxt: self.max,
@@ -332,10 +318,15 @@ impl Sender {
         }
     }
 
-    /// All that an ACK brings about but for the growth of the window.
+    /// All that an ACK brings about but for the growth of the window: by how many bytes it may grow, and
+    /// a round trip of a segment that was sent once.
     // Twice in the program, so that the usual one takes no measures.
     #[inline(always)]
-    fn take_ack<const MEASURED: bool>(&mut self, now: Instant, ack: &Ack<'_>) -> Recovered {
+    fn take_ack<const MEASURED: bool>(
+        &mut self,
+        now: Instant,
+        ack: &Ack<'_>,
+    ) -> (u64, Option<Duration>) {
         self.last_activity = now;
         let edge_before = self.edge;
         self.note_window(ack.position, ack.window);
@@ -400,31 +391,32 @@ impl Sender {
         }
     }
 
-    /// What the ACK means for recovery.
+    /// What the ACK means for recovery: bytes by which the window may grow, and a sample.
     fn recover<const MEASURED: bool>(
         &mut self,
         now: Instant,
         ack: &Ack<'_>,
         una_before: Position,
         repeats: bool,
-    ) -> Recovered {
+    ) -> (u64, Option<Duration>) {
         let acked = self.una - una_before;
         // The SYN is not data.
         let acked_data = if una_before == 0 { acked.saturating_sub(1) } else { acked };
         match &mut self.recovery {
             Recovery::Cumulative(cumulative) => {
                 if acked_data > 0 {
-                    let growth_bytes = cumulative.acked(self.una, acked_data, self.segment);
-                    return Recovered { growth_bytes, ..Recovered::default() };
+                    return (cumulative.acked(self.una, acked_data, self.segment), None);
                 }
                 // RFC 5681, section 2: a duplicate comes while data is outstanding.
                 if repeats && una_before > 0 && self.max > self.una {
                     let began =
                         cumulative.duplicate(self.una, self.max, self.segment, &mut self.control);
                     self.counters.fast_recoveries += u64::from(began);
-                    return Recovered { is_duplicate: true, ..Recovered::default() };
+                    if MEASURED {
+                        self.control.note_duplicate(self.max - self.una);
+                    }
                 }
-                Recovered::default()
+                (0, None)
             }
             Recovery::Selective(selective) => {
                 let news = AckNews {
@@ -444,13 +436,7 @@ impl Sender {
                 if let Some(sample) = verdict.rtt.or(ack.timestamp_rtt.filter(|_| acked_data > 0)) {
                     self.rtt.sample(sample);
                 }
-                Recovered {
-                    growth_bytes: verdict.growth_bytes.min(acked_data),
-                    rtt: verdict.rtt,
-                    delivered: verdict.delivered,
-                    newest: verdict.newest,
-                    is_duplicate: false,
-                }
+                (verdict.growth_bytes.min(acked_data), verdict.rtt)
             }
         }
     }

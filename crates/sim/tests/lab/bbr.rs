@@ -5,8 +5,8 @@
 use bentpipe_sim::Outcome;
 use serde_json::{Value, json};
 
-use super::bounds::{delivered, plan, steady_rate};
-use super::{CLEAR, FRAME_BITS, MSS, Path, SECOND, column, run, tcp, to_f64};
+use super::bounds::{plan, steady_rate};
+use super::{CLEAR, MSS, Path, SECOND, column, run, tcp, to_f64};
 
 const BDP: u64 = 125_000;
 const LINK: Path = Path { rate_bps: 10_000_000, queue_bytes: Some(BDP), seconds: 60, ..CLEAR };
@@ -34,11 +34,11 @@ fn mean_queue(outcome: &Outcome) -> f64 {
     to_f64(late.iter().sum()) / to_f64(late.len() as u64)
 }
 
-/// BBR alone, on paper: its pace is 99 % of the bandwidth over the cycle but for the 2 % of a visit to
-/// PROBE_RTT each 10 s (200 ms and a round, in which next to nothing is sent, so 3 to 4 %), less what
-/// the phase of 3/4 leaves idle when the queue is empty before: above 90 %. The queue is a quarter of
-/// the BDP at the end of one phase of eight and falls in the next: a sixteenth of that on the mean, 0.03 BDP,
-/// and the bursts. CUBIC fills three quarters of the queue and more.
+/// BBR alone, on paper: its pace is 99 % of the bandwidth over the cycle but for the 2 % of a visit
+/// to PROBE_RTT each 10 s (200 ms and a round, in which next to nothing is sent, so 3 to 4 %), less
+/// what the phase of 3/4 leaves idle when the queue is empty before: above 90 %. The queue is a
+/// quarter of the BDP at the end of one phase of eight and falls in the next: a sixteenth of that
+/// on the mean, 0.03 BDP, and the bursts. CUBIC fills three quarters of the queue and more.
 #[test]
 fn bbr_fills_the_link_and_not_the_queue() {
     let outcome = run(&plan(LINK, &host("bbr"), 1), 1);
@@ -50,10 +50,10 @@ fn bbr_fills_the_link_and_not_the_queue() {
     assert!(of_cubic >= 0.3 && of_cubic > 4.0 * queue, "{of_cubic}");
 }
 
-/// One packet in a hundred lost at random, on paper: BBR resends it and its model does not change, so it
-/// has 99 % of what it had: above 85 %. NewReno's window is 1.31 / sqrt(0.01) = 13 segments at the most
-/// (Mathis and others 1997) of the 86 that the link holds: 16 %. CUBIC's 1.054 (0.1 / 0.01)^0.75 = 5.9
-/// are below Reno's, which it follows.
+/// One packet in a hundred lost at random, on paper: BBR resends it and its model does not change,
+/// so it has 99 % of what it had: above 85 %. NewReno's window is 1.31 / sqrt(0.01) = 13 segments
+/// at the most (Mathis and others 1997) of the 86 that the link holds: 16 %. CUBIC's 1.054 (0.1 /
+/// 0.01)^0.75 = 5.9 are below Reno's, which it follows.
 #[test]
 fn one_percent_of_random_loss_does_not_slow_bbr() {
     let path = Path { loss: 0.01, ..LINK };
@@ -76,8 +76,8 @@ fn a_geostationary_path_costs_bbr_its_probe_of_the_round_trip() {
 }
 
 /// Two flows of BBR find their share by the phases in which both have drained the queue (PROBE_RTT,
-/// in step): Jain's index is at least 0.9 over five minutes, and together they fill the link. Their queue
-/// is up to one BDP: each has up to two of its own share in flight.
+/// in step): Jain's index is at least 0.9 over five minutes, and together they fill the link. Their
+/// queue is up to one BDP: each has up to two of its own share in flight.
 #[test]
 fn two_flows_of_bbr_share() {
     let path = Path { seconds: 300, ..LINK };
@@ -92,9 +92,11 @@ fn two_flows_of_bbr_share() {
     }
 }
 
-/// A queue of a fifth of the BDP, on paper: STARTUP has up to 2.89 BDP in flight, of which 1.2 find
-/// room, and loses what is beyond it for some rounds; after it the window is 2 BDP, and only the phase of
-/// 5/4 fills the queue. Losses do not slow it.
+/// A queue of a fifth of the BDP (17 of 86 segments), on paper: STARTUP has up to 2.89 BDP in
+/// flight, of which 1.2 find room, so for three rounds up to 1.7 BDP are lost (437 segments). Then
+/// the phase of 5/4 wants 1.25 BDP and the allowance of three bursts of two and two more in flight,
+/// 30 segments above BDP: 13 find no room, in each of some 60 cycles of eight round trips and the
+/// queue (0.87 s) and visits to PROBE_RTT; bursts and delayed ACKs add some. Losses do not slow it.
 #[test]
 fn a_short_queue_costs_losses_and_not_goodput() {
     let path = Path { queue_bytes: Some(BDP / 5), ..LINK };
@@ -102,24 +104,22 @@ fn a_short_queue_costs_losses_and_not_goodput() {
     let share = share_of_link(&outcome, path);
     assert!(share >= 0.9, "{share}");
     let again = column(outcome.table("flows").expect("there"), "retransmitted_segments")[0];
-    // Three rounds of up to 1.7 BDP, and a twentieth of a BDP each eight round trips.
-    let most = 3.0 * 1.7 * to_f64(BDP) + 75.0 * 0.06 * to_f64(BDP);
-    assert!(to_f64(again) * MSS < most && again > 40, "{again}");
+    assert!((60 * 11..437 + 66 * 16).contains(&again), "{again}");
 }
 
-/// Hybla is to make a long path as fast as one of 25 ms: with loss p a round trip at which rho^2
-/// segments are added and the window is halved once for 1/p gives rho 1.22 / sqrt(p) segments, rho times
-/// Reno's. 500 ms have rho 20, up to 2 % less for a least round trip above 500 ms; p = 1e-3 gives Reno 39 and
-/// Hybla 790 segments. The round of a repair adds nothing, and it is one in 20 here rather than one in
-/// 20 of Reno's; chance is 10 %.
+/// Hybla is to make a long path as fast as one of 25 ms: rho^2 segments more a round trip and half
+/// of the window less for each of 1/p segments make rho 1.22 / sqrt(p), rho times Reno's (Mathis
+/// and others 1997). 500 ms have rho 20. The round in which a loss is repaired adds nothing: of
+/// Reno's cycle of W/2 = 20 rounds that is one, of Hybla's, which is as many packets in 1/rho of
+/// the rounds, one of two at most: a factor of sqrt(1/2) at the worst. So 0.7 to 1 of rho times
+/// Reno's, and 10 % for chance.
 #[test]
 fn hybla_has_the_window_of_a_short_path_times_rho() {
     let path = Path { rtt_ms: 500, loss: 1e-3, rate_bps: 1_000_000_000, seconds: 600, ..CLEAR };
     let each = tcp(json!({"congestion_control": "hybla", "prr": true, "rack_tlp": true}));
     let outcome = run(&plan(path, &each, 1), 7);
     let segments = steady_rate(&outcome, 0, path, 0.9) * 0.5 / MSS;
-    let reno = 1.25 / path.loss.sqrt();
-    println!("hybla {segments} reno {reno} ratio {}", segments / reno);
-    assert!((10.0..=22.0).contains(&(segments / reno)), "{segments} and {reno}");
-    assert!(delivered(&outcome, 0, path.seconds * SECOND) * 8.0 > FRAME_BITS);
+    let of_reno = 1.25 / path.loss.sqrt();
+    let ratio = segments / of_reno / 20.0;
+    assert!((0.63..=1.1).contains(&ratio), "{segments} and {of_reno}: {ratio}");
 }

@@ -20,7 +20,7 @@ pub(super) fn plan(path: Path, tcp: &Value, flows: u64) -> Value {
 }
 
 /// Bytes delivered to a flow's application until the last sample at or before `at_ns`.
-pub(super) fn delivered(outcome: &Outcome, flow: u64, at_ns: u64) -> f64 {
+fn delivered(outcome: &Outcome, flow: u64, at_ns: u64) -> f64 {
     let samples = outcome.table("flow_samples").expect("sampled");
     let column = |name| samples.column(name).expect("a column");
     let value = |name, row| column(name).integer(row).expect("always there");

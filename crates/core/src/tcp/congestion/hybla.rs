@@ -1,7 +1,7 @@
-//! Hybla (Caini and Firrincieli 2004; Linux's `tcp_hybla.c`): a connection with a long round trip sends
-//! as much a second as one with the reference round trip would. With `rho = RTT / RTT0` the window is
-//! `rho` times as large and grows `rho` times as fast: by `2^rho - 1` segments an ACK in slow start and
-//! by `rho^2 / cwnd` in congestion avoidance.
+//! Hybla (Caini and Firrincieli 2004; Linux's `tcp_hybla.c`): a connection with a long round trip
+//! sends as much a second as one with the reference round trip would. With `rho = RTT / RTT0` the
+//! window is `rho` times as large and grows `rho` times as fast: by `2^rho - 1` segments an ACK in
+//! slow start and by `rho^2 / cwnd` in congestion avoidance.
 //!
 //! Arithmetic is Linux's, in fixed point: `rho` in eighths, growth in 128ths of a segment.
 
@@ -158,10 +158,10 @@ mod tests {
         (hybla, window)
     }
 
-    /// rho = RTT / 25 ms, at least 1; the initial window is rho segments, and each ACK of slow start
-    /// adds 2^rho - 1: 1 at 25 ms and below, 2^1.5 - 1 = 1.828 at 37.5 ms (37 ms is 11 eighths: 1.594),
-    /// 15 at 100 ms, 1023 at 250 ms. The fraction's
-    /// power is right to 1/128, and so twice that for a rho between one and two.
+    /// rho = RTT / 25 ms, at least 1; the initial window is rho segments, and each ACK of slow
+    /// start adds 2^rho - 1: 1 at 25 ms and below, 2^1.5 - 1 = 1.828 at 37.5 ms (37 ms is 11
+    /// eighths: 1.594), 15 at 100 ms, 1023 at 250 ms. The fraction's power is right to 1/128, and
+    /// so twice that for a rho between one and two.
     #[test]
     fn slow_start_adds_two_to_the_rho_less_one() {
         for (rtt_ms, initial, growth) in [
@@ -186,8 +186,8 @@ mod tests {
         }
     }
 
-    /// A geostationary path of 600 ms has rho 24: 2^16 segments an ACK at most, which is the largest
-    /// window; and a threshold is not passed.
+    /// A geostationary path of 600 ms has rho 24: 2^16 segments an ACK at most, which is the
+    /// largest window; and a threshold is not passed.
     #[test]
     fn slow_start_stops_at_the_threshold_and_at_the_largest_window() {
         let (mut hybla, mut window) = opened(600);
@@ -199,10 +199,11 @@ mod tests {
         assert_eq!(window.cwnd, 500 * SEGMENT);
     }
 
-    /// Congestion avoidance, on paper: W ACKs a round trip of rho^2 / W segments each are rho^2 a round
-    /// trip, so rho a 25 ms whatever the round trip: what Reno adds at 25 ms, times rho, for a window
-    /// that is to be rho times as large. While the window doubles from 200, 1/W falls to a half, and
-    /// rounding down by 1/128 of a segment an ACK costs up to 400 / 128 segments a round trip.
+    /// Congestion avoidance, on paper: W ACKs a round trip of rho^2 / W segments each are rho^2 a
+    /// round trip, so rho a 25 ms whatever the round trip: what Reno adds at 25 ms, times rho, for
+    /// a window that is to be rho times as large. While the window doubles from 200, 1/W falls to a
+    /// half, and rounding down by 1/128 of a segment an ACK costs up to 400 / 128 segments a round
+    /// trip.
     #[test]
     fn avoidance_adds_rho_squared_a_round_trip() {
         for (rtt_ms, rho) in [(25, 1u64), (100, 4), (200, 8), (600, 24)] {

@@ -202,6 +202,26 @@ impl Control {
         }
     }
 
+    /// Where ACKs are measured: one delivered so many bytes, of whose segments the one that was sent
+    /// last ends at `newest_end`, if that is known.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_arrival(&mut self, bytes: u64, newest_end: Option<Position>) {
+        if let Algorithm::Bbr(bbr) = &mut self.algorithm {
+            bbr.rate.arrived(bytes, newest_end);
+        }
+    }
+
+    /// Likewise without SACK: a duplicate ACK came with so many bytes outstanding.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_duplicate(&mut self, outstanding: u64) {
+        if let Algorithm::Bbr(bbr) = &mut self.algorithm {
+            let news = bbr.rate.duplicate(self.window.segment, outstanding);
+            bbr.rate.arrived(news, None);
+        }
+    }
+
     /// BBR, if that is the algorithm.
     pub(super) fn bbr(&self) -> Option<&Bbr> {
         match &self.algorithm {

@@ -1,11 +1,11 @@
-//! What a paced sender does besides: it measures the rate of delivery for the congestion control, and
-//! holds back what comes too early. All of it is idle without BBR.
+//! What a paced sender does besides: it measures the rate of delivery for the congestion control,
+//! and holds back what comes too early. All of it is idle without BBR.
 
-use super::{Ack, Position, Recovered, Recovery, Sender};
+use super::{Ack, Position, Recovery, Sender};
 use crate::tcp::congestion::LossState;
 use crate::tcp::congestion::bbr::Facts;
 use crate::tcp::rate::RateSampler;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 
 /// Where things stood before an ACK.
 #[derive(Clone, Copy, Debug)]
@@ -57,9 +57,9 @@ impl Sender {
     #[inline(never)]
     pub(super) fn on_measured_ack(&mut self, now: Instant, ack: &Ack<'_>) {
         let (una_before, before) = (self.una, self.before_ack());
-        let recovered = self.take_ack::<true>(now, ack);
+        let (_, rtt) = self.take_ack::<true>(now, ack);
         if una_before > 0 {
-            self.measure(now, una_before, before, &recovered);
+            self.measure(now, una_before, before, rtt);
         }
     }
 
@@ -112,7 +112,7 @@ impl Sender {
         now: Instant,
         una_before: Position,
         before: Before,
-        recovered: &Recovered,
+        rtt: Option<Duration>,
     ) {
         let (una, segment) = (self.una, self.segment);
         let acked = una - una_before;
@@ -122,15 +122,11 @@ impl Sender {
         let resends = self.resends();
         let Some((bbr, _)) = self.control.bbr_mut() else { return };
         let rate = &mut bbr.rate;
-        let (delivered, newest) = if board_lost.is_some() {
-            let newest = recovered.newest.and_then(|(_, end)| rate.ending_at(end));
-            (recovered.delivered, newest)
-        } else if acked > 0 {
+        let news = rate.take_news();
+        let (delivered, newest) = if board_lost.is_none() && acked > 0 {
             (rate.in_order(acked, segment), rate.newest_before(una))
-        } else if recovered.is_duplicate {
-            (rate.duplicate(segment, outstanding), None)
         } else {
-            (0, None)
+            news
         };
         if resends && !before.resends {
             // One segment more is known to be missing.
@@ -144,7 +140,7 @@ impl Sender {
         let facts = Facts {
             now,
             sample,
-            rtt: recovered.rtt.or(own_rtt),
+            rtt: rtt.or(own_rtt),
             maybe_delayed: lone && outstanding == 0,
             acked: delivered,
             lost: lost_in_all - before.lost,

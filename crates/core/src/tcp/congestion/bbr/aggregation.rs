@@ -1,5 +1,6 @@
-//! ACK aggregation (in Linux since 5.1): where ACKs come in bunches, the window is larger by as much as
-//! came at once beyond what the bandwidth explains, so that the sender does not stop between bunches.
+//! ACK aggregation (in Linux since 5.1): where ACKs come in bunches, the window is larger by as
+//! much as came at once beyond what the bandwidth explains, so that the sender does not stop
+//! between bunches.
 
 use super::scaled;
 use crate::time::{Duration, Instant};

@@ -1,6 +1,6 @@
-//! Long-term bandwidth: where a policer with a bucket of tokens drops what is above its rate, the largest
-//! rate of ten rounds is that of the tokens. Two intervals in a row with heavy loss and the same rate
-//! give that rate as the bandwidth for a while.
+//! Long-term bandwidth: where a policer with a bucket of tokens drops what is above its rate, the
+//! largest rate of ten rounds is that of the tokens. Two intervals in a row with heavy loss and the
+//! same rate give that rate as the bandwidth for a while.
 
 use super::Facts;
 use crate::tcp::rate::per_second;
@@ -48,7 +48,8 @@ impl LongTerm {
         self.begin_interval(facts);
     }
 
-    /// Takes an ACK's facts. Whether the use of the rate ends, so that the path is to be probed anew.
+    /// Takes an ACK's facts. Whether the use of the rate ends, so that the path is to be probed
+    /// anew.
     pub(super) fn update(&mut self, facts: &Facts, round_start: bool, probing: bool) -> bool {
         if self.in_use {
             self.rounds += u32::from(probing && round_start);
@@ -122,8 +123,8 @@ mod tests {
         long_term.update(&facts, true, true)
     }
 
-    /// Given 1 Mbit/s of tokens, expect that the intervals from round 1 to 4 and from there to 8 agree
-    /// on 125,000 bytes a second, and that this holds for 48 rounds.
+    /// Given 1 Mbit/s of tokens, expect that the intervals from round 1 to 4 and from there to 8
+    /// agree on 125,000 bytes a second, and that this holds for 48 rounds.
     #[test]
     fn two_intervals_that_agree_are_believed_for_48_rounds() {
         let mut long_term = LongTerm::default();

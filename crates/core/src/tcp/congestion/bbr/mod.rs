@@ -1,6 +1,7 @@
-//! BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00; Cardwell and others 2016; Linux's
-//! `tcp_bbr.c`): the window and the pacing rate follow from a model of the path, which is the largest
-//! delivery rate of the last ten rounds and the smallest round trip of the last ten seconds.
+//! BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00; Cardwell and others 2016;
+//! Linux's `tcp_bbr.c`): the window and the pacing rate follow from a model of the path, which is
+//! the largest delivery rate of the last ten rounds and the smallest round trip of the last ten
+//! seconds.
 //!
 //! Quantities are bytes and bytes a second; gains are 256ths, as in Linux.
 
@@ -340,8 +341,8 @@ impl Bbr {
         scaled(in_time(bandwidth, min_rtt), gain, UNIT)
     }
 
-    /// What keeps the path busy although hosts send and acknowledge in bursts: three bursts more, in
-    /// whole pairs of segments.
+    /// What keeps the path busy although hosts send and acknowledge in bursts: three bursts more,
+    /// in whole pairs of segments.
     fn with_bursts(&self, bytes: u64, segment: u64) -> u64 {
         let most = CWND_MAX / segment;
         let segments = bytes.div_ceil(segment) + 3 * self.pacer.burst_segments(segment);
@@ -354,8 +355,8 @@ impl Bbr {
         self.with_bursts(self.bdp(bandwidth, gain, segment).min(CWND_MAX), segment)
     }
 
-    /// What will be in the network of the `in_flight` bytes when the next burst may leave, and with that
-    /// burst while the flight is to grow.
+    /// What will be in the network of the `in_flight` bytes when the next burst may leave, and with
+    /// that burst while the flight is to grow.
     fn in_net_at_next(&self, now: Instant, in_flight: u64, gain: u64, segment: u64) -> u64 {
         let burst = if gain > UNIT { self.pacer.burst_segments(segment) * segment } else { 0 };
         let wait = self.pacer.next().saturating_since(now);
@@ -395,8 +396,8 @@ impl Bbr {
         }
     }
 
-    /// In the first round of recovery as much is sent as arrives; in those after it slow start leads
-    /// towards the target; and after the last one the window is what it was.
+    /// In the first round of recovery as much is sent as arrives; in those after it slow start
+    /// leads towards the target; and after the last one the window is what it was.
     fn recover_or_restore(&mut self, facts: &Facts, window: &mut Window) {
         if facts.lost > 0 {
             window.cwnd = window.cwnd.saturating_sub(facts.lost).max(window.segment);
@@ -421,8 +422,8 @@ impl Bbr {
         self.prior_cwnd = if good { cwnd } else { self.prior_cwnd.max(cwnd) };
     }
 
-    /// The retransmission timer expired: one segment leaves, and the model looks anew for the pipe's
-    /// size.
+    /// The retransmission timer expired: one segment leaves, and the model looks anew for the
+    /// pipe's size.
     pub(super) fn timed_out(&mut self, window: &mut Window, repeated: bool) {
         if !repeated {
             self.save_cwnd(window.cwnd);
@@ -433,8 +434,8 @@ impl Bbr {
         window.cwnd = window.segment;
     }
 
-    /// What was outstanding at a time-out counts as lost, `lost_in_all` bytes with all before it. For
-    /// the long-term bandwidth that is the end of a round, with loss.
+    /// What was outstanding at a time-out counts as lost, `lost_in_all` bytes with all before it.
+    /// For the long-term bandwidth that is the end of a round, with loss.
     pub(in crate::tcp) fn lost_by_time(&mut self, now: Instant, lost_in_all: u64) {
         let facts = Facts {
             now,

@@ -133,9 +133,10 @@ fn probes_rtt(path: &Path) -> bool {
 }
 
 /// STARTUP, on paper: each ACK adds what it acknowledges, so the window doubles each round, and a
-/// gain of 2.89 lets the pace follow. Rounds 1 to 4 have 10, 20, 40 and 80 segments; the fifth has 160,
-/// more than the 125 of the path, and shows 95 % of its rate at least. No later round shows a quarter
-/// more, so the third one after it is the last: by then 2.89 times the path's content is in flight.
+/// gain of 2.89 lets the pace follow. Rounds 1 to 4 have 10, 20, 40 and 80 segments; the fifth has
+/// 160, more than the 125 of the path, and shows 95 % of its rate at least. No later round shows a
+/// quarter more, so the third one after it is the last: by then 2.89 times the path's content is in
+/// flight.
 #[test]
 fn startup_doubles_each_round_and_ends_after_three_without_growth() {
     let mut path = Path::new(1);
@@ -162,10 +163,10 @@ fn startup_doubles_each_round_and_ends_after_three_without_growth() {
 }
 
 /// DRAIN, on paper: with 2.96 BDP in flight, the queue holds 1.96 BDP (244 segments) less what has
-/// been sent in the last moment. Sent is 99 % of 256/739 of the rate, so the queue falls at 0.657 of
-/// the rate: by 244 segments in 297 ms. It ends a little early: when no more
-/// will be in flight at the next sending than BDP, three bursts of two, and one to make it even. The next
-/// sending is two segments at 0.343 of the rate away at most, in which the path delivers six.
+/// been sent in the last moment. Sent is 99 % of 256/739 of the rate, so the queue falls at 0.657
+/// of the rate: by 244 segments in 297 ms. It ends a little early: when no more will be in flight
+/// at the next sending than BDP, three bursts of two, and one to make it even. The next sending is
+/// two segments at 0.343 of the rate away at most, in which the path delivers six.
 #[test]
 fn drain_ends_with_one_bdp_in_flight() {
     let mut path = Path::new(1);
@@ -180,8 +181,8 @@ fn drain_ends_with_one_bdp_in_flight() {
     assert!((BDP..=most).contains(&path.in_flight()), "{}", path.in_flight());
 }
 
-/// The phases that a path goes through in two seconds of `PROBE_BW`: which, when, with what pace, and
-/// the largest queue.
+/// The phases that a path goes through in two seconds of `PROBE_BW`: which, when, with what pace,
+/// and the largest queue.
 fn phases(path: &mut Path) -> Vec<(usize, Instant, u64, u64)> {
     path.until(is_probing);
     let mut phases: Vec<(usize, Instant, u64, u64)> = Vec::new();
@@ -198,10 +199,11 @@ fn phases(path: &mut Path) -> Vec<(usize, Instant, u64, u64)> {
     phases
 }
 
-/// `PROBE_BW`, on paper: eight phases of one round trip each, with gains of 5/4, 3/4 and six times 1,
-/// of 99 % of the bandwidth. The first adds 0.2375 of the rate (1.25 * 0.99 - 1) for a round trip: 30
-/// segments of queue. The second takes 0.2575 and ends when no more than BDP (and the allowance of
-/// bursts) is in flight, a round trip later at the latest. The others take 1 % a round trip.
+/// `PROBE_BW`, on paper: eight phases of one round trip each, with gains of 5/4, 3/4 and six times
+/// 1, of 99 % of the bandwidth. The first adds 0.2375 of the rate (1.25 * 0.99 - 1) for a round
+/// trip: 30 segments of queue. The second takes 0.2575 and ends when no more than BDP (and the
+/// allowance of bursts) is in flight, a round trip later at the latest. The others take 1 % a round
+/// trip.
 #[test]
 fn the_gain_cycle_probes_drains_and_cruises() {
     let mut path = Path::new(1);
@@ -245,10 +247,10 @@ fn flows_begin_the_cycle_in_different_phases() {
     assert!(begun.iter().enumerate().all(|(n, &count)| n == 1 || count.abs_diff(50) < 27));
 }
 
-/// `PROBE_RTT`, on paper: segments take 100.8 ms, so the 100 ms of the handshake stay the shortest, and
-/// 10 s after it the window falls to four segments. When all that was in flight has arrived, the flight is that small,
-/// for 200 ms and one round, which takes 103 ms; and the window comes back. The shortest round
-/// trip is then that of a segment, and 10 s later it is measured again.
+/// `PROBE_RTT`, on paper: segments take 100.8 ms, so the 100 ms of the handshake stay the shortest,
+/// and 10 s after it the window falls to four segments. When all that was in flight has arrived,
+/// the flight is that small, for 200 ms and one round, which takes 103 ms; and the window comes
+/// back. The shortest round trip is then that of a segment, and 10 s later it is measured again.
 #[test]
 fn probe_rtt_after_ten_seconds_with_four_segments_for_200_ms() {
     let mut path = Path::new(1);
@@ -294,8 +296,9 @@ fn a_lower_round_trip_in_time_makes_probe_rtt_needless() {
     }
 }
 
-/// Given an application that sends ten segments a round trip for thirty rounds, 8 % of the rate, expect
-/// the bandwidth of before: such samples say nothing about the path, although ten rounds are over.
+/// Given an application that sends ten segments a round trip for thirty rounds, 8 % of the rate,
+/// expect the bandwidth of before: such samples say nothing about the path, although ten rounds are
+/// over.
 #[test]
 fn an_application_that_is_slow_is_no_slow_path() {
     let mut path = Path::new(1);
@@ -339,12 +342,12 @@ impl Told {
         Self { bbr, window, facts }
     }
 
-    /// A service time later so many segments are delivered, which were sent when `prior` bytes had been
-    /// (a round trip of delivery ago), and so many are lost; `sent` more leave then.
+    /// A service time later so many segments are delivered, which were sent when `prior` bytes had
+    /// been (a round trip of delivery ago), and so many are lost; `sent` more leave then.
     fn ack(&mut self, state: LossState, acked: u64, lost: u64, prior: u64) {
         let (acked, lost) = (acked * SEGMENT, lost * SEGMENT);
         let facts = &mut self.facts;
-        facts.now = facts.now + SERVICE;
+        facts.now += SERVICE;
         (facts.acked, facts.lost, facts.state) = (acked, lost, state);
         facts.delivered += acked;
         facts.delivered_at = facts.now;
@@ -373,11 +376,11 @@ fn per_rate(bytes: u64) -> Duration {
     Duration::from_nanos(bytes * 1_000_000_000 / RATE)
 }
 
-/// Packet conservation, on paper: the first ACK of recovery delivers one segment and shows five lost;
-/// from 125 in flight 119 are left, and the window is 120: for what left the network by arriving one
-/// is sent, for what was lost none. So it goes on through the round; further losses lower the flight, and
-/// then the window. From the second round on the window grows by twice what arrives, and when recovery
-/// ends it is what it was before.
+/// Packet conservation, on paper: the first ACK of recovery delivers one segment and shows five
+/// lost; from 125 in flight 119 are left, and the window is 120: for what left the network by
+/// arriving one is sent, for what was lost none. So it goes on through the round; further losses
+/// lower the flight, and then the window. From the second round on the window grows by twice what
+/// arrives, and when recovery ends it is what it was before.
 #[test]
 fn the_first_round_of_recovery_conserves_packets() {
     let mut told = Told::new();
@@ -427,10 +430,10 @@ fn a_timeout_keeps_the_model() {
     assert_eq!(told.bbr.bandwidth(), bandwidth);
 }
 
-/// A policer of half the rate, on paper: of what is sent at the bandwidth, as many segments arrive as
-/// are lost. The interval opens with the first loss and closes with a loss four rounds later; when the
-/// next one shows the same rate, that of the tokens is the bandwidth and the gain 1, for 48 rounds; the
-/// next two intervals end in round 64.
+/// A policer of half the rate, on paper: of what is sent at the bandwidth, as many segments arrive
+/// as are lost. The interval opens with the first loss and closes with a loss four rounds later;
+/// when the next one shows the same rate, that of the tokens is the bandwidth and the gain 1, for
+/// 48 rounds; the next two intervals end in round 64.
 #[test]
 fn a_policed_rate_is_believed_after_two_intervals() {
     let mut told = Told::new();
@@ -439,7 +442,7 @@ fn a_policed_rate_is_believed_after_two_intervals() {
         let prior = told.facts.delivered;
         told.facts.in_flight = BDP;
         // A round in one ACK: 62 segments arrive in 99.2 ms.
-        told.facts.now = told.facts.now + services(123);
+        told.facts.now += services(123);
         told.ack(LossState::Open, 62, 62, prior);
         if told.bbr.long_term.bandwidth().is_some() {
             used.push(round);
