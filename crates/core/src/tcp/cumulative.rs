@@ -51,6 +51,11 @@ impl Cumulative {
         std::mem::take(&mut self.resend)
     }
 
+    /// Whether new data may leave at once, many segments together.
+    pub(super) fn lets_out_runs(&self) -> bool {
+        !self.resend && !self.is_measured
+    }
+
     /// Whether it is.
     pub(super) fn resends(&self) -> bool {
         self.resend

@@ -127,10 +127,11 @@ impl Selective {
         !self.board.has_waiting() && self.board.pipe() + bytes <= cwnd
     }
 
-    /// Bytes of new data that the window lets out, if nothing waits for its retransmission.
+    /// Bytes of new data that the window lets out at once, if nothing waits for its retransmission and
+    /// nothing is measured, as then each segment waits for its moment.
     pub(super) fn room(&self, cwnd: u64) -> Option<u64> {
-        let nothing_waits = self.calm || !self.board.has_waiting();
-        nothing_waits.then(|| cwnd.saturating_sub(self.board.pipe()))
+        let at_once = self.calm || !(self.is_measured || self.board.has_waiting());
+        at_once.then(|| cwnd.saturating_sub(self.board.pipe()))
     }
 
     /// Whether lost segments wait for the window.

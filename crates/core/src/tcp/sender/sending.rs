@@ -5,12 +5,13 @@ use crate::time::Instant;
 
 impl Sender {
     /// What [`Sender::next_segment`] would give one by one, as far as it is full segments of new data
-    /// with more data behind them; they count as sent. Nothing while something is sent again or probed, or at a pace.
+    /// with more data behind them; they count as sent. Nothing while something is sent again or probed,
+    /// or at a pace.
     #[inline]
     pub(in crate::tcp) fn full_segments(&mut self, now: Instant) -> Run {
         let (segment, start) = (self.segment, self.nxt);
         let probes = self.probe_due || self.window_probe_due;
-        if self.una == 0 || start < self.max || probes || self.paced {
+        if self.una == 0 || start < self.max || probes {
             return Run::default();
         }
         let Some(allowed) = self.allowed_now() else { return Run::default() };
@@ -35,13 +36,13 @@ impl Sender {
         Run { start, count, payload, is_all }
     }
 
-    /// Bytes of new data that the congestion window lets out, if nothing is to be sent again first.
+    /// Bytes of new data that the congestion window lets out, if nothing is to be sent again first and
+    /// nothing is paced.
     fn allowed_now(&self) -> Option<u64> {
         match &self.recovery {
             Recovery::Cumulative(cumulative) => {
                 let window = cumulative.window(&self.control, self.segment);
-                let calm = !cumulative.resends();
-                calm.then(|| window.saturating_sub(self.nxt - self.una))
+                cumulative.lets_out_runs().then(|| window.saturating_sub(self.nxt - self.una))
             }
             Recovery::Selective(selective) => selective.room(self.control.cwnd()),
         }
