@@ -145,6 +145,11 @@ impl RateSampler {
         (record.end == end).then_some(*record)
     }
 
+    /// Whether the first outstanding segment was sent (again) after that of a record.
+    pub(super) fn first_is_later(&self, record: &Record) -> bool {
+        self.records.first().is_some_and(|first| first.sent_at > record.sent_at)
+    }
+
     /// Of the segments before `una`, the one that was sent last.
     pub(super) fn newest_before(&self, una: Position) -> Option<Record> {
         let known = self.records.iter().take_while(|record| record.end <= una);

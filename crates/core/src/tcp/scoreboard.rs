@@ -91,6 +91,11 @@ impl Scoreboard {
         });
     }
 
+    /// Whether something that was lost has not arrived yet, sent again or not.
+    pub(super) fn repairs(&self) -> bool {
+        self.segments.iter().any(|segment| segment.lost && !segment.sacked)
+    }
+
     /// The first segment that waits for its retransmission.
     // Asked for every segment that is sent alone, with nothing waiting mostly.
     #[inline(always)]

@@ -334,7 +334,7 @@ impl Sender {
         let advanced = ack.position > una_before;
         let repeats = !advanced && ack.pure && self.edge == edge_before;
         if advanced {
-            self.advance(now, ack, una_before);
+            self.advance::<MEASURED>(now, ack, una_before);
         } else if edge_before <= self.una && self.edge > self.una {
             self.window_opened(now);
         }
@@ -366,8 +366,8 @@ impl Sender {
     }
 
     /// The left edge moves: timing.
-    #[inline(always)]
-    fn advance(&mut self, now: Instant, ack: &Ack<'_>, una_before: Position) {
+    #[inline]
+    fn advance<const MEASURED: bool>(&mut self, now: Instant, ack: &Ack<'_>, una_before: Position) {
         self.move_left_edge(now, ack.position);
         self.nxt = self.nxt.max(self.una);
         self.timeouts_in_a_row = 0;

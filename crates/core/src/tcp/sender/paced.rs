@@ -81,6 +81,15 @@ impl Sender {
         }
     }
 
+    /// The first segment that is missing is sent again, or cannot be expected yet: the timer starts anew,
+    /// as in Linux. BBR sends on at the rate of the path, so that the queue and with it the round trip
+    /// may have grown since the last advance.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn restart_for_repair(&mut self, now: Instant) {
+        self.timeout_at = Some(self.rtt.deadline(now));
+    }
+
     /// The segment `start..end` is about to count as sent.
     #[cold]
     #[inline(never)]
@@ -128,6 +137,9 @@ impl Sender {
         } else {
             news
         };
+        // What is selectively acknowledged left before the repair of the first hole did.
+        let repair_is_due_later =
+            acked == 0 && newest.is_some_and(|newest| rate.first_is_later(&newest));
         if resends && !before.resends {
             // One segment more is known to be missing.
             rate.lose(segment.min(outstanding));
@@ -152,6 +164,9 @@ impl Sender {
             state,
         };
         let facts = Facts { in_flight: self.flight(), ..facts };
+        if repair_is_due_later {
+            self.restart_for_repair(now);
+        }
         if let Some((bbr, window)) = self.control.bbr_mut() {
             bbr.update(&facts, window);
         }
