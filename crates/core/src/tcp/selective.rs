@@ -278,7 +278,7 @@ impl Selective {
         }
 
         verdict.probe_ended = self.end_probe(news, control);
-        let grows = self.leave_recovery(una, nxt, control);
+        let grows = self.leave_recovery::<MEASURED>(una, nxt, control);
         if self.rack.is_some() || !sack.is_empty() {
             self.detect(now, rtt);
         }
@@ -343,12 +343,18 @@ impl Selective {
     }
 
     /// Whether the window may grow: not in fast recovery, and not with the ACK that ends it.
-    fn leave_recovery(&mut self, una: Position, nxt: Position, control: &mut Control) -> bool {
+    #[inline]
+    fn leave_recovery<const MEASURED: bool>(
+        &mut self,
+        una: Position,
+        nxt: Position,
+        control: &mut Control,
+    ) -> bool {
         match self.phase {
             // Linux begins the next recovery with the ACK that ends this one while anything that was
             // lost is not repaired; for BBR that is one recovery, whose first round conserves packets.
             Phase::AfterTimeout(point) | Phase::Recovery(point)
-                if self.is_measured && una >= point && self.board.repairs() =>
+                if MEASURED && una >= point && self.board.repairs() =>
             {
                 self.phase = Phase::Recovery(nxt);
                 false

@@ -29,6 +29,7 @@ pub struct Host {
 }
 
 impl Host {
+    #[inline]
     fn endpoint(&mut self, maker: Maker) -> Endpoint {
         // RFC 9293, 3.4.1: a host starts anywhere; so the wrap is met in ordinary runs.
         let initial = u32::try_from(self.initials.next_u64() >> 32).expect("32 bits");

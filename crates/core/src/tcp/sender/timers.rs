@@ -25,16 +25,18 @@ impl Sender {
             debug_assert!(self.timeout_at.or(self.probe_at).is_none(), "nothing is outstanding");
             return None;
         }
-        let mut timer = self.timeout_at.or_else(|| self.persist_at());
-        if self.paced {
-            timer = earlier(timer, self.pace_deadline());
-        }
+        let timer = self.timeout_at.or_else(|| self.persist_at());
         if !self.probes {
-            return timer;
+            return if self.paced { earlier(timer, self.pace_deadline()) } else { timer };
         }
         let Recovery::Selective(selective) = &self.recovery else { return timer };
         let timer = earlier(timer, self.probe_due_at(selective));
-        earlier(timer, selective.detection_deadline())
+        if selective.is_calm() {
+            // Nothing waits for its detection, and nothing is paced.
+            return timer;
+        }
+        let timer = earlier(timer, selective.detection_deadline());
+        if self.paced { earlier(timer, self.pace_deadline()) } else { timer }
     }
 
     /// Does what is due: detection, a probe, or a time-out.
