@@ -315,6 +315,7 @@ class FakeStudy:
     title = "A bounce off the moon"
     source = "Trexler, 1958"
     default_runs = 2
+    run_real_time = None
 
     def __init__(self, *, interrupted: bool) -> None:
         self.interrupted = interrupted

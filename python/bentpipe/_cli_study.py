@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from bentpipe._explain import choice
 from bentpipe.errors import UsageError
 
 if TYPE_CHECKING:
@@ -107,6 +106,8 @@ def _study_command(study: Study) -> Any:
         cells: str | None = None,
     ) -> None:
         if engine not in _ENGINES:
+            from bentpipe._explain import choice
+
             raise UsageError(f"engine: {choice(engine, _ENGINES)}")
         if engine == "simulate":
             if cells is not None:
