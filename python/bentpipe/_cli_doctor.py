@@ -17,7 +17,7 @@ from typing import Any, Final
 OLDEST_PYTHON: Final = (3, 11)
 
 # Programs that labs can use, by the Debian package that has them.
-_PROGRAMS: Final = {"iperf3": "iperf3", "tshark": "tshark"}
+_PROGRAMS: Final = {"iperf3": "iperf3", "tshark": "tshark", "slirp4netns": "slirp4netns"}
 
 # A lab is made by a process of its own: becoming root of a user namespace cannot be taken back.
 _TRY_A_LAB: Final = """

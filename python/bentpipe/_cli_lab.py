@@ -14,7 +14,18 @@ from typing import Annotated, Any, Final
 import typer
 
 from bentpipe import _core, _labs
-from bentpipe._cli_live import PASSED_ON, Link, Seed, Settings, Sides, side_named, summary, wait
+from bentpipe._cli_live import (
+    PASSED_ON,
+    Internet,
+    Link,
+    Seed,
+    Settings,
+    Sides,
+    refuse_without_nat,
+    side_named,
+    summary,
+    wait,
+)
 from bentpipe.errors import MachineError, UsageError
 
 # A keeper that was asked to end and has not by then is killed.
@@ -35,16 +46,25 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 
 @lab_app.command(epilog="Example: bentpipe lab up sat --link geo --set link.forward.rate=4Mbit/s")
-def up(name: Name, link: Link, settings: Settings = None, seed: Seed = 1) -> None:
+def up(
+    name: Name,
+    link: Link,
+    settings: Settings = None,
+    seed: Seed = 1,
+    internet: Internet = False,
+) -> None:
     """Set up a lab that stays until `lab down`, in a process of its own."""
-    from bentpipe._lab_keeper import keep_in_background
+    from bentpipe._lab_keeper import Wanted, keep_in_background
     from bentpipe.live import link_plan, refuse_beyond_ceiling
 
     _labs.refuse_taken(_labs.checked_name(name))
     plans = [link_plan(each, settings or []) for each in link]
     refuse_beyond_ceiling(plans)
+    refuse_without_nat(wanted=internet)
     shown = [*link, *(f"--set {setting}" for setting in settings or [])]
-    process = keep_in_background(name, plans, shown, seed)
+    shown += ["--internet"] * internet
+    wanted = Wanted(name=name, plans=plans, links=shown, seed=seed, internet=internet)
+    process = keep_in_background(wanted)
     _note(f"the lab {name} is up, kept by process {process}; its hosts are world and island")
 
 
@@ -177,7 +197,7 @@ def _watched(connection: Any) -> int | None:
 
 
 def _has_ended(keeper: int | None) -> bool:
-    """Tell whether the keeper has ended, or is about to: its programs end a moment before it."""
+    """Tell whether the keeper has ended or is about to: its programs end a moment before."""
     return keeper is not None and bool(select.select([keeper], [], [], _DEATH_SECONDS)[0])
 
 

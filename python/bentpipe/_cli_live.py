@@ -56,6 +56,12 @@ World = Annotated[
         show_default=False,
     ),
 ]
+Internet = Annotated[
+    bool,
+    typer.Option(
+        "--internet", help="Give the lab a way to the outside, over the link (slirp4netns)."
+    ),
+]
 Report = Annotated[
     Path | None,
     typer.Option(help="Write what was measured to this file, as JSON.", show_default=False),
@@ -99,6 +105,7 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     watch: Watching = False,
     super_packets: SuperPackets = False,
     strict: Strict = False,
+    internet: Internet = False,
 ) -> None:
     """Run a program behind a satellite link, in real time, and exit as it exits.
 
@@ -108,7 +115,15 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     """
     plans = [link_plan(name, settings or []) for name in link]
     job = _Job(
-        plans, command, side_named(side), seed, tuple(world or ()), capture, watch, super_packets
+        plans=plans,
+        command=command,
+        side=side_named(side),
+        seed=seed,
+        world=tuple(world or ()),
+        capture=capture,
+        watch=watch,
+        super_packets=super_packets,
+        internet=internet,
     )
     code, measured, failure = _captured(job)
     if report is not None:
@@ -130,11 +145,21 @@ def shell(
     capture: Capture = None,
     watch: Watching = False,
     super_packets: SuperPackets = False,
+    internet: Internet = False,
 ) -> None:
     """Open a shell behind a satellite link: all that is started in it is behind the link."""
     plans = [link_plan(name, settings or []) for name in link]
     program = os.environ.get("SHELL", "/bin/sh")
-    job = _Job(plans, [program], side_named(side), seed, (), capture, watch, super_packets)
+    job = _Job(
+        plans=plans,
+        command=[program],
+        side=side_named(side),
+        seed=seed,
+        capture=capture,
+        watch=watch,
+        super_packets=super_packets,
+        internet=internet,
+    )
     code, measured, failure = _captured(job)
     _tell(job, measured, failure)
     raise typer.Exit(code)
@@ -148,7 +173,7 @@ def side_named(name: str) -> Side:
     raise UsageError(f'side: read "{name}"; allowed are "island" and "world"')
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Job:
     """What is to be done: a program in a lab, and who looks on."""
 
@@ -156,10 +181,11 @@ class _Job:
     command: Sequence[str]
     side: Side
     seed: int
-    world: Sequence[str]
+    world: Sequence[str] = ()
     capture: Path | None
     watch: bool
     super_packets: bool
+    internet: bool
 
 
 def _captured(job: _Job) -> tuple[int, dict[str, Any], UsageError | None]:
@@ -181,12 +207,18 @@ def _captured(job: _Job) -> tuple[int, dict[str, Any], UsageError | None]:
 def _run(job: _Job, capture: Path | None) -> tuple[int, dict[str, Any]]:
     """Run a program in a lab; return its exit code and what the lab measured."""
     refuse_beyond_ceiling(job.plans, super_packets=job.super_packets)
+    refuse_without_nat(wanted=job.internet)
     gain_privileges()
     # Threads that are started from here on leave these signals to the wait below; and who writes on
     # a terminal that belongs to a shell's program is not stopped for it.
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON | {signal.SIGCHLD, signal.SIGTTOU})
-    lab = Lab(plans=job.plans, seed=job.seed, capture=capture, super_packets=job.super_packets)
-    with lab:
+    with Lab(
+        plans=job.plans,
+        seed=job.seed,
+        capture=capture,
+        super_packets=job.super_packets,
+        internet=job.internet,
+    ) as lab:
         lab.serve_world()
         for line in job.world:
             lab.spawn("world", ["/bin/sh", "-c", line])
@@ -226,6 +258,14 @@ def wait(process: int, look: Callable[[], None] = _nothing, every_s: float = _LO
             continue
         if received.si_code <= 0:
             os.kill(process, received.si_signo)
+
+
+def refuse_without_nat(*, wanted: bool) -> None:
+    """Look for the program that ``--internet`` needs before anything is set up."""
+    if wanted:
+        from bentpipe._outside import program
+
+        program()
 
 
 def _tell(job: _Job, measured: dict[str, Any], failure: UsageError | None) -> None:

@@ -143,6 +143,9 @@ class Lab:
     def entrance(self, side: str, commons: Commons) -> list[int]:
         """Return new descriptors by which another process can `join` a side."""
 
+    def lead_outside(self) -> int:
+        """Prepare the lab for a NAT; return a new descriptor of the world's network."""
+
     def report(self) -> dict[str, Any]:
         """Return what was measured, a tenth of a second ago at most."""
 

@@ -24,9 +24,18 @@ _REQUEST_SECONDS: Final = 2.0
 _WORD_BYTES_MAX: Final = 64 * 1024
 
 
-def keep_in_background(
-    name: str, plans: Sequence[dict[str, Any]], links: Sequence[str], seed: int
-) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The lab that is to be kept."""
+
+    name: str
+    plans: Sequence[dict[str, Any]]
+    links: Sequence[str]
+    seed: int
+    internet: bool = False
+
+
+def keep_in_background(wanted: Wanted) -> int:
     """Set a lab up in a process of its own, and return that process once the lab is up.
 
     To be called while the process has one thread.
@@ -37,7 +46,7 @@ def keep_in_background(
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
-        _become_keeper(writing, name, plans, links, seed)
+        _become_keeper(writing, wanted)
     os.close(writing)
     word = bytearray()
     while b"\n" not in word and (part := os.read(reading, _WORD_BYTES_MAX)):
@@ -51,9 +60,7 @@ def keep_in_background(
     return process
 
 
-def _become_keeper(
-    writing: int, name: str, plans: Sequence[dict[str, Any]], links: Sequence[str], seed: int
-) -> NoReturn:
+def _become_keeper(writing: int, wanted: Wanted) -> NoReturn:
     """Detach from everything but the pipe on which the maker waits, and keep the lab."""
     code = 1
     try:
@@ -65,23 +72,22 @@ def _become_keeper(
         # What a shell or a test harness left open would stay open as long as the lab.
         os.closerange(3, writing)
         os.closerange(writing + 1, os.sysconf("SC_OPEN_MAX"))
-        code = _keep(writing, name, plans, links, seed)
+        code = _keep(writing, wanted)
     finally:
         # Nothing of the process that this is a copy of may run here.
         os._exit(code)
 
 
-def _keep(
-    writing: int, name: str, plans: Sequence[dict[str, Any]], links: Sequence[str], seed: int
-) -> int:
+def _keep(writing: int, wanted: Wanted) -> int:
+    name, plans = wanted.name, wanted.plans
     with os.fdopen(writing, "wb", buffering=0) as pipe:
         try:
             gain_privileges()
             # Threads of the lab leave these to this one.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-            with Lab(plans=plans, seed=seed) as lab:
+            with Lab(plans=plans, seed=wanted.seed, internet=wanted.internet) as lab:
                 lab.serve_world()
-                keeper = Keeper(name=name, links=list(links), lab=lab, hops=len(plans))
+                keeper = Keeper(name=name, links=list(wanted.links), lab=lab, hops=len(plans))
                 listener = _labs.listen(name)
                 try:
                     signal.signal(signal.SIGTERM, lambda *_: sys.exit())

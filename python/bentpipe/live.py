@@ -22,6 +22,7 @@ from bentpipe.errors import MachineError, UsageError
 if TYPE_CHECKING:
     from bentpipe._core import Commons
     from bentpipe._document import Document
+    from bentpipe._outside import Outside
 
 Side = Literal["world", "island"]
 
@@ -79,7 +80,8 @@ class Lab:
     last port of measuring servers: the first TCP conversation with each goes past the link.
     ``capture`` is the file that packets are captured to; it is whole once the link has stopped, and
     the report tells what is missing in it. With ``super_packets`` the kernels of both sides leave
-    segments to be cut, and joined again, around the link.
+    segments to be cut, and joined again, around the link. With ``internet`` the world has a way to
+    the outside, and the island over the link.
     """
 
     plans: Sequence[dict[str, Any]]
@@ -89,9 +91,11 @@ class Lab:
     control_ports: tuple[int, int] | None = None
     capture: Path | None = None
     super_packets: bool = False
+    internet: bool = False
     _core: _core.Lab = field(init=False)
     _thread: threading.Thread = field(init=False)
     _failure: list[BaseException] = field(init=False, default_factory=list)
+    _outside: Outside | None = field(init=False, default=None)
 
     def __enter__(self) -> Self:
         """Set it up.
@@ -112,6 +116,8 @@ class Lab:
                 capture=self.capture,
                 super_packets=self.super_packets,
             )
+            if self.internet:
+                self._outside = self._open_outside()
         except _core.MachineError as error:
             raise MachineError(str(error)) from None
         except _core.PlanError as error:
@@ -123,6 +129,17 @@ class Lab:
     def __exit__(self, *_: object) -> None:
         """Stop the link. Programs that still run end with the object."""
         self.stop()
+        if self._outside is not None:
+            self._outside.close()
+
+    def _open_outside(self) -> Outside:
+        from bentpipe._outside import open_outside
+
+        network = self._core.lead_outside()
+        try:
+            return open_outside(network)
+        finally:
+            os.close(network)
 
     def stop(self) -> None:
         """Stop the link: from here on no packet moves, and the report is that of the end."""

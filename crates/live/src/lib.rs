@@ -22,6 +22,7 @@ pub mod measure;
 pub mod netns;
 pub mod offload;
 pub mod orders;
+pub mod outside;
 pub mod ports;
 pub mod program;
 pub mod serve;

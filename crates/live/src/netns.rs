@@ -40,7 +40,8 @@ impl Namespace {
             let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
             rustix::mount::mount_change("/", private)
                 .map_err(|error| LabError::privileged("making mounts private", error))?;
-            write_hosts(hosts).map_err(|error| LabError::privileged("naming hosts", error))?;
+            lay_over("/etc/hosts", hosts)
+                .map_err(|error| LabError::privileged("naming hosts", error))?;
             loopback_up().map_err(|error| LabError::privileged("taking lo up", error))?;
             let made = setup()?;
             let open = |name| {
@@ -180,11 +181,12 @@ pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
     }
 }
 
-fn write_hosts(hosts: &str) -> io::Result<()> {
-    let file = format!("{SCRATCH}/hosts");
+/// Gives a file another content in the calling thread's mounts alone.
+pub(crate) fn lay_over(path: &str, content: &str) -> io::Result<()> {
+    let file = format!("{SCRATCH}/content");
     rustix::mount::mount("tmpfs", SCRATCH, "tmpfs", MountFlags::empty(), None)?;
-    let written = std::fs::write(&file, hosts)
-        .and_then(|()| Ok(rustix::mount::mount_bind(&file, "/etc/hosts")?));
+    let written =
+        std::fs::write(&file, content).and_then(|()| Ok(rustix::mount::mount_bind(&file, path)?));
     rustix::mount::unmount(SCRATCH, UnmountFlags::DETACH)?;
     written
 }

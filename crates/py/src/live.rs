@@ -17,7 +17,7 @@ use bentpipe_live::netns::Namespace;
 use bentpipe_live::orders::Order;
 use bentpipe_live::ports::Carried;
 use bentpipe_live::program::{self, Invocation};
-use bentpipe_live::{measure, netns, serve};
+use bentpipe_live::{measure, netns, outside, serve};
 use bentpipe_sim::Side;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -146,6 +146,13 @@ impl Lab {
         let namespace = self.0.namespace(side_named(side)?);
         let Entrance { namespace: [net, mounts], commons } = Entrance::of(namespace, &commons.0)?;
         Ok([net, mounts, commons].map(IntoRawFd::into_raw_fd))
+    }
+
+    /// Prepares the lab for a NAT; returns a descriptor of the world's network, the caller's.
+    fn lead_outside(&self, py: Python<'_>) -> PyResult<i32> {
+        py.detach(|| outside::lead_outside(&self.0)).map_err(raise)?;
+        let [net, _] = self.0.namespace(Side::World).descriptors()?;
+        Ok(net.into_raw_fd())
     }
 
     /// What was measured, a tenth of a second ago at most.

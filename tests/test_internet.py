@@ -1,0 +1,120 @@
+"""The way from a lab to the outside; skipped where there are no labs, or no slirp4netns."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from test_live import BENTPIPE, bentpipe, machine, needs, needs_lab, processes
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """A web server of this machine, by an address that is not its loopback's."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as looking:
+        with suppress(OSError):
+            # Nothing is sent: this asks the kernel which address it would send from.
+            looking.connect(("192.0.2.1", 9))
+        address = looking.getsockname()[0]
+    if address in {"0.0.0.0", "127.0.0.1"}:
+        pytest.skip("this machine has no address but its loopback's")
+
+    class Hello(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"hello from outside")
+
+        def log_message(self, *_: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer((address, 0), Hello) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield f"http://{address}:{running.server_port}/"
+        running.shutdown()
+        thread.join()
+
+
+GET = """
+import sys, time, urllib.request
+start = time.monotonic()
+print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode(), time.monotonic() - start)
+"""
+
+
+@needs_lab
+@needs("slirp4netns")
+def test_the_island_reaches_the_outside_over_the_link(server: str) -> None:
+    """Given MEO with 79 ms each way, expect an answer after two round trips, at 158 ms, or more."""
+    before = machine()
+    for side, least_seconds in [("island", 2 * 0.158), ("world", 0.0)]:
+        ran = bentpipe(
+            *("exec", "--link", "meo", "--internet", "--side", side, "--"),
+            *(sys.executable, "-c", GET, server),
+        )
+        assert ran.returncode == 0, ran.stderr
+        words, seconds = ran.stdout.rsplit(" ", 1)
+        assert words == "hello from outside"
+        assert float(seconds) >= least_seconds
+    assert machine() == before
+
+
+@needs_lab
+def test_without_being_asked_for_there_is_no_outside(server: str) -> None:
+    ran = bentpipe("exec", "--link", "leo", "--", sys.executable, "-c", GET, server)
+    assert ran.returncode == 1
+    assert "Network is unreachable" in ran.stderr
+
+
+@needs_lab
+@needs("slirp4netns")
+def test_what_leads_outside_ends_with_a_killed_keeper(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("MARK", mark := f"bentpipe-outside-{os.getpid()}")
+    assert bentpipe("lab", "up", "out", "--link", "leo", "--internet").returncode == 0
+    ran = bentpipe("lab", "exec", "out", "--", sys.executable, "-c", GET, server)
+    assert ran.stdout.startswith("hello from outside"), ran.stderr
+    (row,) = json.loads(bentpipe("lab", "list", "--json").stdout)
+    assert row["links"] == ["leo", "--internet"]
+    os.kill(row["process"], signal.SIGKILL)
+    patience = time.monotonic() + 10
+    monkeypatch.delenv("MARK")
+    while (left := processes(mark)) and time.monotonic() < patience:
+        time.sleep(0.05)
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "exec --link leo --internet -- true",
+        "shell --link leo --internet",
+        "lab up name --link leo --internet",
+    ],
+)
+def test_without_the_program_the_message_names_its_package(words: str, tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [*BENTPIPE, *words.split()],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PATH": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)},
+    )
+    assert ran.returncode == 3, ran.stderr
+    assert ran.stderr == (
+        "bentpipe: --internet needs slirp4netns, which is not installed; "
+        "to fix it: apt install slirp4netns\n"
+    )
