@@ -137,7 +137,7 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     raise typer.Exit(code)
 
 
-def shell(
+def shell(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     link: Link,
     settings: Settings = None,
     side: Sides = "island",
