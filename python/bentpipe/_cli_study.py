@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from bentpipe.errors import UsageError
 
 if TYPE_CHECKING:
+    from bentpipe._progress import Progress
     from bentpipe.studies import Study, StudyOutcome
 
 _EXIT_INTERRUPTED: Final = 130
@@ -151,7 +152,9 @@ def _run_real_time(
         raise UsageError(f"engine: the study {study.name} runs in the simulator only")
     _finish(
         study,
-        lambda progress: real(chosen=cells, seed=seed, parallel=parallel, progress=progress),
+        lambda progress: real(
+            chosen=cells, seed=seed, parallel=parallel, progress=progress.fraction
+        ),
         out=out,
         as_json=as_json,
     )
@@ -168,7 +171,7 @@ def _run(
 ) -> None:
     _finish(
         study,
-        lambda progress: study.run(runs=runs, seed=seed, threads=threads, progress=progress),
+        lambda progress: study.run(runs=runs, seed=seed, threads=threads, progress=progress.count),
         out=out,
         as_json=as_json,
     )
@@ -176,7 +179,7 @@ def _run(
 
 def _finish(
     study: Study,
-    run: Callable[[Callable[[int, int], None]], StudyOutcome],
+    run: Callable[[Progress], StudyOutcome],
     *,
     out: Path | None,
     as_json: bool,
@@ -187,7 +190,7 @@ def _finish(
     if out is not None:
         prepare_output_folder(out, kind="study")
     with Progress(f"study {study.name}") as progress:
-        outcome = run(progress.count)
+        outcome = run(progress)
     with keeping_results():
         if out is not None:
             outcome.write(out)

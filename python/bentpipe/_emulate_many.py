@@ -1,6 +1,8 @@
 """Scenarios in real time, several at once, each in a process of its own.
 
-A run that was late says nothing of the link, so it is made again, alone if that is what it takes.
+A process for each, since a lab and its clock belong to one, and a run that was late says so for
+itself alone. Such a run is made again: at the end, since what disturbed it may be over by then, and
+the last time alone.
 """
 
 from __future__ import annotations
@@ -10,153 +12,192 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.errors import BentpipeError, MachineError, UsageError
-from bentpipe.scenario import Scenario
 
 if TYPE_CHECKING:
     from bentpipe.results import Result
 
-# Of a run that was late every time, the last one.
 ATTEMPTS: Final = 3
 _EXIT_USAGE, _EXIT_MACHINE, _EXIT_INVALID = 2, 3, 4
 _STEP_S: Final = 0.05
-_PATIENCE_S: Final = 5.0
+_SESSION_NICE: Final = -15
+# A run that takes so much longer than its traffic hangs.
+_PATIENCE_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class RealJob:
+    """A scenario as plain data, and the seed to run it with.
+
+    ``longest_s`` is when its traffic is over at the latest, ``usual_s`` when it may well be.
+    """
+
+    scenario: dict[str, Any]
+    seed: int
+    longest_s: float
+    usual_s: float
 
 
 @dataclass(frozen=True)
 class RealRun:
-    """What came of a scenario: its result, and how often it was late before that."""
+    """What came of the job ``index``: its result, and how often it was made."""
 
+    index: int
     result: Result
     attempts: int
 
     @property
-    def is_valid(self) -> bool:
-        """Whether the link was on time."""
-        return self.result.invalid is None
+    def invalid(self) -> str | None:
+        """Why the figures do not count, if the link was late each time."""
+        return self.result.invalid
 
 
 @dataclass
-class _Job:
+class _Running:
     index: int
-    scenario: Scenario
+    job: RealJob
     folder: Path
     attempts: int = 0
-    process: subprocess.Popen[bytes] | None = None
+    began: float = 0.0
+    process: subprocess.Popen[bytes] = field(init=False)
 
-    def start(self, seed: int) -> None:
+    def start(self) -> None:
         self.attempts += 1
-        file = self.folder / f"{self.index}.json"
-        file.write_text(json.dumps(self.scenario.to_dict()))
+        self.began = time.monotonic()
+        file = self.folder / f"{self.index:03}.json"
+        file.write_text(json.dumps(self.job.scenario))
         command = [sys.executable, "-m", "bentpipe", "run", "--engine", "emulate", str(file)]
-        command += ["--seed", str(seed), "--json", "--out", str(self.out)]
+        command += ["--seed", str(self.job.seed), "--out", str(self.out)]
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
-                # Ctrl-C is for this process to pass on.
+                # Ctrl-C is for this process, which ends them all.
                 start_new_session=True,
             )
+        # A session shares the processors with the others as a group (sched(7), autogroup), however
+        # its threads are preferred within it. Who may not raise its share does without.
+        with suppress(OSError):
+            Path(f"/proc/{self.process.pid}/autogroup").write_text(str(_SESSION_NICE))
 
     @property
     def out(self) -> Path:
-        return self.folder / f"{self.index}-{self.attempts}"
+        return self.folder / f"{self.index:03}"
 
     @property
     def errors(self) -> Path:
-        return self.folder / f"{self.index}.txt"
+        return self.folder / f"{self.index:03}.txt"
 
+    def age_s(self) -> float:
+        return time.monotonic() - self.began
 
-@dataclass
-class _Work:
-    seed: int
-    parallel: int
-    waiting: list[_Job]
-    running: list[_Job] = field(default_factory=list)
-    # What was late with others beside it has the machine for itself the last time.
-    alone: list[_Job] = field(default_factory=list)
-    done: dict[int, RealRun] = field(default_factory=dict)
+    def ended(self) -> bool:
+        """Whether it is over.
 
-    def step(self) -> None:
-        for job in list(self.running):
-            if job.process is not None and (code := job.process.poll()) is not None:
-                self.running.remove(job)
-                self._over(job, code)
-        while self.waiting and len(self.running) < self.parallel:
-            self._start(self.waiting.pop(0))
-        if self.alone and not self.running:
-            self._start(self.alone.pop(0))
-
-    def _start(self, job: _Job) -> None:
-        job.start(self.seed)
-        self.running.append(job)
-
-    def _over(self, job: _Job, code: int) -> None:
-        from bentpipe.results import Result
-
+        Raises:
+            BentpipeError: it failed, or does not end.
+        """
+        code = self.process.poll()
+        if code is None:
+            if self.age_s() > self.job.longest_s + _PATIENCE_S:
+                raise MachineError(f"{self._name()} does not end; see bentpipe doctor")
+            return False
         if code not in (0, _EXIT_INVALID):
-            raise _error(job, code)
-        if code == _EXIT_INVALID and job.attempts < ATTEMPTS:
-            (self.alone if job.attempts == ATTEMPTS - 1 else self.waiting).append(job)
-            return
-        self.done[job.index] = RealRun(Result.load(job.out), job.attempts)
+            raise self._error(code)
+        return True
 
     def end(self) -> None:
-        for job in self.running:
-            if job.process is not None:
-                job.process.terminate()
-        for job in self.running:
-            if job.process is not None:
-                with suppress(subprocess.TimeoutExpired):
-                    job.process.wait(_PATIENCE_S)
-                job.process.kill()
-                job.process.wait()
+        """End it at once. Its lab goes with it."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def _name(self) -> str:
+        return str(self.job.scenario.get("name") or f"run {self.index}")
+
+    def _error(self, code: int) -> BentpipeError:
+        said = self.errors.read_text(errors="replace").strip()
+        text = said.removeprefix("bentpipe: ")
+        if code == _EXIT_USAGE:
+            return UsageError(text)
+        if code == _EXIT_MACHINE:
+            return MachineError(text)
+        return BentpipeError(f"{self._name()} failed with exit code {code}: {said}")
 
 
-def emulate_many(
-    scenarios: Sequence[Scenario],
+def emulate_each(
+    jobs: Sequence[RealJob],
     *,
-    seed: int,
     parallel: int,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[RealRun | None]:
-    """Run scenarios in real time, ``parallel`` of them at once; None is what Ctrl-C left out.
+    folder: Path,
+    progress: Callable[[float], None],
+) -> Generator[RealRun]:
+    """Run all jobs, ``parallel`` at once, in ``folder``; yield each when it is over.
 
-    A run that was late is made again, up to three times; the last one may still be invalid.
+    A run that was late is made again, up to `ATTEMPTS` times; the last one may still be invalid.
+    Runs under way are ended when the iterator is closed.
 
     Raises:
         UsageError: a scenario cannot be run in real time.
         MachineError: the machine lacks something.
+        BentpipeError: a run failed.
     """
+    from bentpipe.results import Result
+
+    waiting = deque(_Running(index, job, folder) for index, job in enumerate(jobs))
+    running: list[_Running] = []
+    alone: deque[_Running] = deque()
+    done, most = 0, 0.0
+    try:
+        while waiting or running or alone:
+            while waiting and len(running) < parallel:
+                running.append(waiting.popleft())
+                running[-1].start()
+            if alone and not running:
+                running.append(alone.popleft())
+                running[-1].start()
+            time.sleep(_STEP_S)
+            for run in [each for each in running if each.ended()]:
+                running.remove(run)
+                result = Result.load(run.out)
+                if result.invalid is None or run.attempts == ATTEMPTS:
+                    done += 1
+                    yield RealRun(run.index, result, run.attempts)
+                else:
+                    (alone if run.attempts == ATTEMPTS - 1 else waiting).append(run)
+            share = sum(min(1.0, run.age_s() / run.job.usual_s) for run in running)
+            # What has to be made again does not turn the clock back.
+            most = max(most, (done + share) / len(jobs))
+            progress(most)
+    finally:
+        for run in running:
+            run.end()
+
+
+def emulate_all(
+    jobs: Sequence[RealJob], *, parallel: int, progress: Callable[[float], None]
+) -> list[RealRun | None]:
+    """Run all jobs as `emulate_each` does; None is what Ctrl-C left out.
+
+    Raises:
+        UsageError: a scenario cannot be run in real time.
+        MachineError: the machine lacks something.
+        BentpipeError: a run failed.
+    """
+    found: list[RealRun | None] = [None] * len(jobs)
     with tempfile.TemporaryDirectory(prefix="bentpipe-") as folder:
-        jobs = [_Job(index, each, Path(folder)) for index, each in enumerate(scenarios)]
-        work = _Work(seed, parallel, jobs)
-        try:
-            while len(work.done) < len(scenarios):
-                work.step()
-                if progress is not None:
-                    progress(len(work.done), len(scenarios))
-                time.sleep(_STEP_S)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            work.end()
-    return [work.done.get(index) for index in range(len(scenarios))]
-
-
-def _error(job: _Job, code: int) -> BentpipeError:
-    said = job.errors.read_text(errors="replace").strip()
-    text = said.removeprefix("bentpipe: ").removeprefix("error: ")
-    kinds = {_EXIT_USAGE: UsageError, _EXIT_MACHINE: MachineError}
-    name = job.scenario.to_dict().get("name", "")
-    if code in kinds:
-        return kinds[code](text)
-    return MachineError(f"a run in real time ({name}) ended with exit code {code}: {said}")
+        runs = emulate_each(jobs, parallel=parallel, folder=Path(folder), progress=progress)
+        # It ends what is under way when it is interrupted.
+        with suppress(KeyboardInterrupt), closing(runs):
+            for run in runs:
+                found[run.index] = run
+    return found

@@ -59,7 +59,9 @@ class RunStudy(Protocol):
 
 
 class RunRealTime(Protocol):
-    """Runs cells of a study in real time, ``parallel`` at once; ``chosen`` names them (None: all).
+    """Runs cells of a study in real time, ``parallel`` at once.
+
+    ``chosen`` names them (None: all); ``progress`` is told the share that is done.
 
     Raises:
         UsageError: there is no such cell; nothing was run.
@@ -72,7 +74,7 @@ class RunRealTime(Protocol):
         chosen: str | None,
         seed: int,
         parallel: int,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[[float], None],
     ) -> StudyOutcome:
         """Run the cells and return them beside what was published and simulated."""
 
@@ -114,7 +116,7 @@ def _study(
         chosen: str | None,
         seed: int,
         parallel: int,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[[float], None],
     ) -> StudyOutcome:
         _check(1, seed)
         module = import_module(f"bentpipe.studies.{name}._real_time")

@@ -180,7 +180,7 @@ def late(run: RealRun | None) -> dict[str, Any]:
     """Return what a cell says of its run's punctuality."""
     if run is None:
         return {}
-    return {"invalid": run.result.invalid, "attempts": run.attempts}
+    return {"invalid": run.invalid, "attempts": run.attempts}
 
 
 def _columns() -> tuple[str, ...]:

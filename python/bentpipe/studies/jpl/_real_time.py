@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bentpipe import _core
-from bentpipe._emulate_many import RealRun, emulate_many
+from bentpipe._emulate_many import RealJob, RealRun, emulate_all
 from bentpipe.errors import UsageError
 from bentpipe.metrics import channel_utilization
 from bentpipe.scenario import Scenario, from_dict
@@ -41,6 +41,7 @@ _SMALL: Final = {
     "receive_buffer": "65535 B",
     "receive_buffer_initial": "65535 B",
 }
+_TRANSFER_BYTES: Final = 10 << 20
 # Runs of the simulator for a cell that draws chance.
 _SIMULATED_RUNS: Final = 20
 _NOTES: Final = (
@@ -59,7 +60,7 @@ def run_real_time(
     chosen: str | None,
     seed: int,
     parallel: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[float], None],
 ) -> RealOutcome:
     """Run cells in real time; ``chosen`` is as in `cells_named`, None for all.
 
@@ -68,8 +69,7 @@ def run_real_time(
         MachineError: the machine lacks something.
     """
     table = cells() if chosen is None else cells_named(chosen)
-    scenarios = [kernel_scenario_of(cell) for cell in table]
-    runs = emulate_many(scenarios, seed=seed, parallel=parallel, progress=progress)
+    runs = emulate_all([_job(cell, seed) for cell in table], parallel=parallel, progress=progress)
     interrupted = None in runs
     simulated = {} if interrupted else _simulated(table, seed)
     published = read_published()
@@ -141,6 +141,13 @@ def kernel_scenario_of(cell: Cell) -> Scenario:
     flow["profile"] = "linux"
     flow["tcp"] = KERNEL_TCP | (_SMALL if cell.large_windows == "no" else {})
     return from_dict(data)
+
+
+def _job(cell: Cell, seed: int) -> RealJob:
+    scenario = kernel_scenario_of(cell)
+    plan = scenario.plan()
+    least_s = 8 * _TRANSFER_BYTES / plan["link"]["forward"]["rate_bps"]["value"]
+    return RealJob(scenario.to_dict(), seed, longest_s=plan["stop_ns"] / 1e9, usual_s=2 * least_s)
 
 
 def utilization_in_real_time(result: Result) -> float | None:

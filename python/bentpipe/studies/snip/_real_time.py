@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bentpipe import _core
-from bentpipe._emulate_many import ATTEMPTS, RealRun, emulate_many
+from bentpipe._emulate_many import ATTEMPTS, RealJob, RealRun, emulate_all
 from bentpipe.errors import UsageError
 from bentpipe.scenario import Scenario, from_dict
 from bentpipe.search import no_drop_rate
@@ -78,7 +78,7 @@ def run_real_time(
     chosen: str | None,
     seed: int,
     parallel: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[float], None],
 ) -> RealOutcome:
     """Run rows in real time: packet sizes and ``tcp``, a list with commas; None for all.
 
@@ -139,7 +139,7 @@ class _Counter:
 
     def __init__(
         self,
-        progress: Callable[[int, int], None] | None,
+        progress: Callable[[float], None],
         *,
         rounds: int,
         sizes: int,
@@ -151,14 +151,20 @@ class _Counter:
         self._done = 0
 
     def run(self, scenarios: Sequence[Scenario], seed: int, parallel: int) -> list[RealRun | None]:
-        runs = emulate_many(scenarios, seed=seed, parallel=parallel, progress=self._count)
+        def share(of_these: float) -> None:
+            self._progress(min(1.0, (self._done + of_these * len(scenarios)) / self._total))
+
+        runs = emulate_all(
+            [_job(each, seed) for each in scenarios], parallel=parallel, progress=share
+        )
         self._done += len(scenarios)
         self.stopped = None in runs
         return runs
 
-    def _count(self, done: int, _total: int) -> None:
-        if self._progress is not None:
-            self._progress(min(self._done + done, self._total), self._total)
+
+def _job(scenario: Scenario, seed: int) -> RealJob:
+    whole_s = scenario.plan()["stop_ns"] / _NS_PER_S
+    return RealJob(scenario.to_dict(), seed, longest_s=whole_s, usual_s=whole_s)
 
 
 # --- the table ----------------------------------------------------------------------------------
@@ -194,7 +200,7 @@ def _search(
         for (size, rate), run in zip(
             rates.items(), counter.run(scenarios, seed, parallel), strict=True
         ):
-            if run is not None and not run.is_valid:
+            if run is not None and run.invalid is not None:
                 late_runs[size] = run
             elif run is not None:
                 brackets[size].tried(rate, lost=_lost(run))
@@ -230,7 +236,7 @@ def _rows(
         published, rate_bps = table[size], simulated.get(size)
         punctual: dict[str, Any] = {"attempts": 1}
         if size in late_runs:
-            punctual = {"attempts": ATTEMPTS, "invalid": late_runs[size].result.invalid}
+            punctual = {"attempts": ATTEMPTS, "invalid": late_runs[size].invalid}
         cells.append(
             RealCell(
                 labels={"row": f"{size} bytes"},
