@@ -17,6 +17,7 @@ from bentpipe import (
     SizeDraw,
     TimeDraw,
     from_dict,
+    simulate,
 )
 from bentpipe._resolve_traffic import largest_packets  # the rule that queues are checked against
 
@@ -133,6 +134,16 @@ def test_requests_and_responses_keep_their_connection() -> None:
         "exchanges": 5,
         "keep_connection": True,
     }
+
+
+@pytest.mark.parametrize("name", ["reno", "newreno", "cubic", "bbr", "hybla"])
+def test_each_congestion_control_is_planned_and_carries_data(name: str) -> None:
+    made = scenario({**BULK, "tcp": {"congestion_control": name}})
+    (flow,) = made.plan()["flows"]
+    ends = (flow["workload"][end]["congestion_control"] for end in ("sender", "receiver"))
+    assert set(ends) == {name}
+    # 1 MB needs a second at 8 Mbit/s, and some rounds of 40 ms.
+    assert 1 < simulate(made).flows["finished_ns"][0] / 1e9 < 2
 
 
 def test_files_are_fetched_over_a_connection_each() -> None:
