@@ -117,7 +117,8 @@ def _refused_flows(scenario: Scenario, plan: dict[str, Any]) -> Iterator[tuple[s
 
 
 def _refused_tcp(tcp: dict[str, Any], first: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    kernel = tcp_plan(Bulk(direction="forward", size="1 B"), ())
+    same = Tcp(congestion_control=tcp["congestion_control"])
+    kernel = tcp_plan(Bulk(direction="forward", size="1 B", tcp=same), ())
     for field, value in tcp.items():
         name = field if field in Tcp.model_fields else scenario_name(field)
         if field in _OF_THE_FLOW:
@@ -163,9 +164,11 @@ def kernel_of(plan: dict[str, Any]) -> Kernel:
         min(tcp[f"{buffer}_bytes"] * _MEMORY_PER_BYTE, _LARGEST_MEMORY)
         for buffer in ("send_buffer", "receive_buffer", "receive_buffer_initial")
     )
-    # The congestion control is each socket's own: only the machine's first namespace may make one
-    # the default that is not open to everybody.
     of_tcp = {
+        # That of each flow is its socket's own, set when the connection is there: iperf3 does it
+        # so, and only the machine's first namespace may have a default that is not open to all.
+        # What a connection begins with leaves traces: one that began with bbr stays paced.
+        "congestion_control": "reno",
         "sack": int(tcp["sack"]),
         "timestamps": int(tcp["timestamps"]),
         "window_scaling": int(tcp["window_scaling"]),

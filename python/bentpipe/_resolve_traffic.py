@@ -289,8 +289,16 @@ def tcp_plan(flow: Bulk | RequestResponse | Fetch, path: FieldPath) -> dict[str,
         "limited_transmit": tcp.limited_transmit,
         "rack_tlp": tcp.rack_tlp,
         "prr": tcp.prr,
-        "hystart": tcp.hystart,
+        "hystart": _hystart(flow, tcp),
+        "follows": tcp.follows,
     }
+
+
+def _hystart(flow: Bulk | RequestResponse | Fetch, tcp: Tcp) -> bool:
+    """Return whether slow start ends early. In Linux that is CUBIC's; what is written holds."""
+    if flow.tcp.hystart is None and tcp.follows == "linux":
+        return tcp.congestion_control == "cubic"
+    return bool(tcp.hystart)
 
 
 def _receive_buffers(written: Tcp, tcp: Tcp) -> tuple[int, int]:

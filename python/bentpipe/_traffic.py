@@ -106,7 +106,11 @@ class Tcp(Record):
     prr: bool | None = None
     """Proportional rate reduction in recovery (RFC 6937)."""
     hystart: bool | None = None
-    """HyStart++ (RFC 9406): leave slow start when the RTT grows."""
+    """Leave slow start when the RTT grows: HyStart++ (RFC 9406), or Linux's HyStart if ``follows``
+    says so. Of hosts that follow Linux, only those with ``cubic`` do it unless told."""
+    follows: Literal["rfc", "linux"] | None = None
+    """What a host does where Linux differs from the RFCs: CUBIC's growth, HyStart, what a reduction
+    starts from, what recovery sends, and when the retransmission timer starts anew."""
 
 
 class _Draw(Record):

@@ -197,6 +197,7 @@ PROFILES: Final[Mapping[str, Tcp]] = {
         rack_tlp=False,
         prr=False,
         hystart=False,
+        follows="rfc",
     ),
     # Linux defaults: tcp_wmem and tcp_rmem caps of 4 MiB and 6 MiB, half of the first 128 KiB of
     # receive memory offered as window (tcp_adv_win_scale 1), IW 10 (RFC 6928), TCP_RTO_MIN 200 ms,
@@ -225,6 +226,7 @@ PROFILES: Final[Mapping[str, Tcp]] = {
         rack_tlp=True,
         prr=True,
         hystart=True,
+        follows="linux",
     ),
 }
 

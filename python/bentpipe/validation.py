@@ -146,12 +146,13 @@ def _point(
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What one run gave.
+    """What one run with a seed gave.
 
     ``goodput_bps`` is of all flows together, from the first SYN to the end of the run, slow start
     included. ``queue_ms`` is the mean time that what waited forward took to be sent.
     """
 
+    seed: int
     goodput_bps: float
     queue_ms: float
     retransmitted_segments: int
@@ -165,6 +166,7 @@ def figures_of(result: Result, point: Point) -> Figures:
     flows, samples = result.tables["flows"], result.tables["direction_samples"]
     waiting = samples.filter(samples["direction"] == 0)["queue_bytes"].to_numpy()
     return Figures(
+        seed=int(result.manifest["seed"]),
         goodput_bps=joint_goodput_bps(result, range(point.flows)),
         queue_ms=_drain_ms(waiting, point),
         retransmitted_segments=int(flows["retransmitted_segments"].fill_null(0).sum()),
@@ -208,6 +210,7 @@ def simulated(
         bits = float(flow["delivered_bytes"].sum()) * _BITS_PER_BYTE
         found.append(
             Figures(
+                seed=outcome.job.seed,
                 goodput_bps=bits / elapsed_ns * 1e9,
                 queue_ms=_drain_ms(queue[direction == 0], point),
                 retransmitted_segments=int(flow["retransmitted_segments"].sum()),
@@ -219,10 +222,9 @@ def simulated(
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A point in both engines: runs in real time, and simulations.
+    """A point in both engines: runs in real time, and simulations with at least their seeds.
 
-    The first simulations have the seeds of the runs in real time, so that both lose the same
-    packets by their number. ``invalid`` says why the last attempt did not count, if none did.
+    ``invalid`` says why the last attempt did not count, if none did.
     """
 
     point: Point
@@ -232,11 +234,23 @@ class Comparison:
 
     @property
     def goodput_difference(self) -> float | None:
-        """The model's mean goodput over the kernel's, less one; None without a valid run."""
-        if not self.kernel or not self.model:
-            return None
-        kernel_bps = _mean(self.kernel, "goodput_bps")
-        return _mean(self.model, "goodput_bps") / kernel_bps - 1 if kernel_bps > 0 else None
+        """The model's goodput over the kernel's, less one, with the same seeds.
+
+        The same seed loses the same packets by their number in both engines, so the luck of the
+        link is no difference. None without a valid run.
+        """
+        seeds = {each.seed for each in self.kernel}
+        return self._difference([each for each in self.model if each.seed in seeds])
+
+    @property
+    def mean_goodput_difference(self) -> float | None:
+        """The model's mean goodput of all seeds over the kernel's, less one."""
+        return self._difference(self.model)
+
+    def _difference(self, model: Sequence[Figures]) -> float | None:
+        kernel_bps = mean_of(self.kernel, "goodput_bps")
+        model_bps = mean_of(model, "goodput_bps")
+        return model_bps / kernel_bps - 1 if kernel_bps and model_bps is not None else None
 
     @property
     def goodput_spread(self) -> float:
@@ -252,6 +266,7 @@ class Comparison:
             "kernel": [asdict(each) for each in self.kernel],
             "model": [asdict(each) for each in self.model],
             "goodput_difference": self.goodput_difference,
+            "mean_goodput_difference": self.mean_goodput_difference,
             "goodput_spread": self.goodput_spread,
             "invalid": self.invalid,
         }
@@ -259,24 +274,16 @@ class Comparison:
 
 def mean_of(runs: Sequence[Figures], name: str) -> float | None:
     """Return the mean of a figure over runs; None without any."""
-    return _mean(runs, name) if runs else None
+    return float(np.mean([getattr(each, name) for each in runs])) if runs else None
 
 
-def _mean(runs: Sequence[Figures], name: str) -> float:
-    return float(np.mean([getattr(each, name) for each in runs]))
+def sizes(found: Iterable[float | None]) -> tuple[float, float] | None:
+    """Return the median and the 90th percentile of the sizes of differences, without their sign.
 
-
-def differences(comparisons: Iterable[Comparison]) -> tuple[float, float] | None:
-    """Return the median and the 90th percentile of the sizes of the goodput differences.
-
-    Between two points a percentile is interpolated. None if there is no difference at all.
+    Between two of them a percentile is interpolated. None if there is none.
     """
-    found = [
-        abs(difference)
-        for comparison in comparisons
-        if (difference := comparison.goodput_difference) is not None
-    ]
-    if not found:
+    known = [abs(difference) for difference in found if difference is not None]
+    if not known:
         return None
-    median, high = np.quantile(found, (0.5, 0.9))
+    median, high = np.quantile(known, (0.5, 0.9))
     return float(median), float(high)

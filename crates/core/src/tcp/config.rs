@@ -37,8 +37,10 @@ pub struct Config {
     pub rack_tlp: bool,
     /// Proportional rate reduction (RFC 6937); needs SACK.
     pub prr: bool,
-    /// HyStart++ (RFC 9406).
+    /// HyStart++ (RFC 9406), or with [`Follows::Linux`] the HyStart that Linux has.
     pub hystart: bool,
+    /// What decides where Linux differs from the RFCs.
+    pub follows: Follows,
 }
 
 /// The algorithms a scenario may name.
@@ -66,6 +68,18 @@ impl CongestionName {
         ("bbr", Self::Bbr),
         ("hybla", Self::Hybla),
     ];
+}
+
+/// What a host does where Linux (6.18) differs from the RFCs: the growth of CUBIC, the end of slow start,
+/// what a reduction starts from, what is sent in a recovery, and when the retransmission timer
+/// starts anew and what it gives up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Follows {
+    /// What the RFCs say.
+    #[default]
+    Rfc,
+    /// What Linux does.
+    Linux,
 }
 
 /// How congestion avoidance counts what was acknowledged.

@@ -7,12 +7,18 @@ pub(super) struct Prr {
     recover_flight: u64,
     delivered: u64,
     out: u64,
+    linux: bool,
 }
 
 impl Prr {
     /// Recovery begins with `flight` bytes outstanding (RecoverFS).
     pub(super) fn new(flight: u64) -> Self {
-        Self { recover_flight: flight.max(1), delivered: 0, out: 0 }
+        Self { recover_flight: flight.max(1), delivered: 0, out: 0, linux: false }
+    }
+
+    /// As Linux does it, from a window of `cwnd` bytes: see [`Prr::window`].
+    pub(super) fn linux(cwnd: u64) -> Self {
+        Self { linux: true, ..Self::new(cwnd) }
     }
 
     /// `bytes` were sent during recovery.
@@ -20,15 +26,25 @@ impl Prr {
         self.out += bytes;
     }
 
-    /// An ACK delivered `delivered` bytes and left `pipe` in flight: the window from here.
-    pub(super) fn window(&mut self, delivered: u64, pipe: u64, ssthresh: u64, segment: u64) -> u64 {
+    /// An ACK delivered `delivered` bytes and left `pipe` in flight: the window from here. `clean`
+    /// tells whether it moved the left edge and no loss came to light: with that alone Linux lets a
+    /// segment more out than was delivered (RFC 9937, 6.2: SafeACK).
+    pub(super) fn window(
+        &mut self,
+        delivered: u64,
+        pipe: u64,
+        ssthresh: u64,
+        segment: u64,
+        clean: bool,
+    ) -> u64 {
         self.delivered += delivered;
+        let extra = if clean || !self.linux { segment } else { 0 };
         let more = if pipe > ssthresh {
             // Section 3: proportional; rounded up.
             (self.delivered * ssthresh).div_ceil(self.recover_flight).saturating_sub(self.out)
         } else {
             // The slow-start reduction bound.
-            let limit = self.delivered.saturating_sub(self.out).max(delivered) + segment;
+            let limit = self.delivered.saturating_sub(self.out).max(delivered) + extra;
             (ssthresh - pipe).min(limit)
         };
         pipe + more
@@ -47,7 +63,7 @@ mod tests {
         let mut pipe = 18;
         let mut sent = 0;
         for ack in 1..=16u64 {
-            let window = prr.window(1, pipe, 10, 1);
+            let window = prr.window(1, pipe, 10, 1, true);
             while pipe < window {
                 prr.sent(1);
                 pipe += 1;
@@ -64,8 +80,17 @@ mod tests {
     #[test]
     fn below_the_threshold_growth_is_bounded() {
         let mut prr = Prr::new(20);
-        assert_eq!(prr.window(1, 4, 10, 1), 6);
+        assert_eq!(prr.window(1, 4, 10, 1, false), 6);
         prr.sent(2);
-        assert_eq!(prr.window(1, 5, 10, 1), 7);
+        assert_eq!(prr.window(1, 5, 10, 1, false), 7);
+    }
+
+    /// Linux sends as much as was delivered while losses come to light, and one more after that.
+    #[test]
+    fn linux_adds_a_segment_only_when_all_is_well() {
+        let mut prr = Prr::linux(20);
+        assert_eq!(prr.window(1, 4, 10, 1, false), 5);
+        prr.sent(1);
+        assert_eq!(prr.window(1, 4, 10, 1, true), 6);
     }
 }

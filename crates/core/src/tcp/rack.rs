@@ -51,6 +51,14 @@ impl Rack {
         self.retransmissions.push_back((now, start));
     }
 
+    /// The retransmission timer expired (section 6.3): what was sent a round trip ago is lost, and the
+    /// first segment in any case; what was sent since is given its time.
+    pub(super) fn timed_out(&mut self, now: Instant, board: &mut Scoreboard) {
+        let rtt = self.rtt;
+        board.lose_those(|sent| sent.sent_at + rtt <= now);
+        self.deadline = None;
+    }
+
     /// When detection is to run again without an ACK.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadline

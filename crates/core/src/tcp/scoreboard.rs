@@ -104,6 +104,11 @@ impl Scoreboard {
         Some(self.segments[place])
     }
 
+    /// The first segment that is outstanding.
+    pub(super) fn head(&self) -> Option<&Sent> {
+        self.segments.first()
+    }
+
     /// The last segment, for a tail loss probe.
     pub(super) fn last(&self) -> Option<Sent> {
         self.segments.last().copied()
@@ -366,17 +371,23 @@ impl Scoreboard {
     /// A peer that still asks for the first segment although it had reported it has thrown away
     /// what it had (RFC 2018, section 8): then its reports are forgotten.
     pub(super) fn lose_all(&mut self) {
+        self.lose_those(|_| true);
+        self.unjudged = self.segments.len();
+    }
+
+    /// [`Scoreboard::lose_all`] for the first segment and for those that `lost` says.
+    pub(super) fn lose_those(&mut self, lost: impl Fn(&Sent) -> bool) {
         if self.segments.first().is_some_and(|first| first.sacked) {
             self.segments.iter_mut().for_each(|segment| segment.sacked = false);
             self.sacked.clear();
             self.sacked_bytes = 0;
         }
         for place in 0..self.segments.len() {
-            if !self.segments[place].sacked {
+            let segment = &self.segments[place];
+            if !segment.sacked && (place == 0 || lost(segment)) {
                 self.mark_lost(place);
             }
         }
-        self.unjudged = self.segments.len();
     }
 
     fn mark_lost(&mut self, place: usize) {

@@ -3,7 +3,7 @@
 //!
 //! Not modelled: D-SACK, F-RTO, the rescue retransmission and rule 3 of RFC 6675's NextSeg.
 
-use super::config::Config;
+use super::config::{Config, Follows};
 use super::congestion::{Control, LossState};
 use super::prr::Prr;
 use super::rack::Rack;
@@ -38,6 +38,9 @@ pub(super) struct AckVerdict {
     pub(super) recovery_began: bool,
     /// A tail loss probe's episode is over.
     pub(super) probe_ended: bool,
+    /// What was sent before the first outstanding segment last was is reported only now: the answer to
+    /// that one cannot be there yet (Linux, `tcp_clean_rtx_queue`).
+    pub(super) answer_is_early: bool,
 }
 
 /// What an ACK says, in positions.
@@ -66,6 +69,8 @@ pub(super) struct Selective {
     use_prr: bool,
     /// Whether each ACK is measured; then none is one of many.
     is_measured: bool,
+    /// Whether what differs there is as in Linux.
+    linux: bool,
     board: Scoreboard,
     prr: Option<Prr>,
     rack: Option<Rack>,
@@ -83,6 +88,7 @@ impl Selective {
             // What measures ACKs sets the window itself.
             use_prr: config.prr && !is_measured,
             is_measured,
+            linux: config.follows == Follows::Linux,
             prr: None,
             phase: Phase::Open,
             force: false,
@@ -95,6 +101,11 @@ impl Selective {
     /// Bytes in flight.
     pub(super) fn pipe(&self) -> u64 {
         self.board.pipe()
+    }
+
+    /// Whether what differs there is as in Linux.
+    pub(super) fn is_linux(&self) -> bool {
+        self.linux
     }
 
     /// Bytes judged lost since the connection began.
@@ -224,17 +235,17 @@ impl Selective {
     ) -> bool {
         self.detect(now, rtt);
         let began = self.enter_recovery(nxt, una, control);
-        self.pace(0, control);
+        self.pace(0, false, control);
         self.note_calm();
         began
     }
 
     /// Proportional rate reduction: the window from here, with `delivered` bytes newly delivered.
     /// Whether recovery is under way and paces itself.
-    fn pace(&mut self, delivered: u64, control: &mut Control) -> bool {
+    fn pace(&mut self, delivered: u64, clean: bool, control: &mut Control) -> bool {
         let (Phase::Recovery(_), Some(prr)) = (self.phase, &mut self.prr) else { return false };
         let ssthresh = control.ssthresh().unwrap_or(self.segment);
-        control.set_cwnd(prr.window(delivered, self.board.pipe(), ssthresh, self.segment));
+        control.set_cwnd(prr.window(delivered, self.board.pipe(), ssthresh, self.segment, clean));
         true
     }
 
@@ -247,7 +258,8 @@ impl Selective {
         let AckNews { now, una, una_before, nxt, sack, .. } = *news;
         let pipe_and_sacked = self.board.sacked_bytes();
         let mut verdict = AckVerdict::default();
-        let mut newest: Option<Instant> = None;
+        let (mut newest, mut oldest): (Option<Instant>, Option<Instant>) = (None, None);
+        let lost_before = self.board.lost_bytes();
         let mut last_sent: Option<(Instant, Position)> = None;
         {
             let rack = &mut self.rack;
@@ -257,6 +269,7 @@ impl Selective {
                 }
                 if !delivered.retransmitted {
                     newest = newest.max(Some(delivered.sent_at));
+                    oldest = Some(oldest.map_or(delivered.sent_at, |at| at.min(delivered.sent_at)));
                 }
                 if let Some(rack) = rack {
                     rack.delivered(now, delivered, rtt.min());
@@ -269,6 +282,9 @@ impl Selective {
                 self.board.sack(start, end, &mut note);
             }
         }
+        verdict.answer_is_early = self.linux
+            && una == una_before
+            && self.board.head().is_some_and(|head| oldest.is_some_and(|at| at < head.sent_at));
         verdict.rtt = newest.map(|sent_at| now.saturating_since(sent_at));
         // What left the network: newly in order plus the change in what is selectively known.
         let delivered =
@@ -283,7 +299,8 @@ impl Selective {
             self.detect(now, rtt);
         }
         verdict.recovery_began = self.enter_recovery(nxt, una, control);
-        if !self.pace(delivered, control) && grows && !verdict.recovery_began {
+        let clean = una > una_before && self.board.lost_bytes() == lost_before;
+        if !self.pace(delivered, clean, control) && grows && !verdict.recovery_began {
             // What was selectively known before is no news (after a time-out, most of a window).
             verdict.growth_bytes = (una - una_before).min(delivered);
         }
@@ -393,18 +410,22 @@ impl Selective {
         if self.phase != Phase::Open || !self.board.has_waiting() {
             return false;
         }
-        let flight = nxt - una;
+        let (flight, cwnd) = (nxt - una, control.cwnd());
         control.congestion(flight);
         self.phase = Phase::Recovery(nxt);
-        self.prr = self.use_prr.then(|| Prr::new(flight));
+        let prr = || if self.linux { Prr::linux(cwnd) } else { Prr::new(flight) };
+        self.prr = self.use_prr.then(prr);
         self.force = true;
         self.probe = None;
         true
     }
 
     /// The retransmission timer expired with everything up to `nxt` sent.
-    pub(super) fn timed_out(&mut self, nxt: Position) {
-        self.board.lose_all();
+    pub(super) fn timed_out(&mut self, now: Instant, nxt: Position) {
+        match &mut self.rack {
+            Some(rack) if self.linux => rack.timed_out(now, &mut self.board),
+            _ => self.board.lose_all(),
+        }
         self.phase = Phase::AfterTimeout(nxt);
         self.prr = None;
         self.force = false;

@@ -436,6 +436,9 @@ impl Sender {
                 if let Some(sample) = verdict.rtt.or(ack.timestamp_rtt.filter(|_| acked_data > 0)) {
                     self.rtt.sample(sample);
                 }
+                if verdict.answer_is_early {
+                    self.timeout_at = Some(self.rtt.deadline(now));
+                }
                 (verdict.growth_bytes.min(acked_data), verdict.rtt)
             }
         }
@@ -452,19 +455,19 @@ impl Sender {
         self.timeouts_in_a_row = 0;
         self.rtt.path_works();
         if self.una < self.max {
-            self.resend_everything();
+            self.resend_everything(now);
             self.restart_timers(now);
         }
     }
 
-    fn resend_everything(&mut self) {
+    fn resend_everything(&mut self, now: Instant) {
         match &mut self.recovery {
             Recovery::Cumulative(cumulative) => {
                 cumulative.timed_out(self.max);
                 self.forget_measures();
                 self.nxt = self.una;
             }
-            Recovery::Selective(selective) => selective.timed_out(self.max),
+            Recovery::Selective(selective) => selective.timed_out(now, self.max),
         }
     }
 

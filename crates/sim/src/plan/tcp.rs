@@ -2,7 +2,7 @@
 
 use bentpipe_core::tcp;
 use bentpipe_core::tcp::config::{
-    AckPolicy, AvoidanceCounting, CongestionName, RtoConfig, RtoMinBounds,
+    AckPolicy, AvoidanceCounting, CongestionName, Follows, RtoConfig, RtoMinBounds,
 };
 use bentpipe_core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,9 @@ pub struct Tcp {
     pub rack_tlp: bool,
     pub prr: bool,
     pub hystart: bool,
+    /// What plans did not say before there was a choice.
+    #[serde(default)]
+    pub follows: Whom,
 }
 
 /// The congestion controls by name.
@@ -54,6 +57,16 @@ pub enum Congestion {
     Cubic,
     Bbr,
     Hybla,
+}
+
+/// What decides where Linux differs from the RFCs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "described at `Follows`")]
+pub enum Whom {
+    #[default]
+    Rfc,
+    Linux,
 }
 
 /// What congestion avoidance counts.
@@ -146,6 +159,10 @@ impl Tcp {
             rack_tlp: self.rack_tlp,
             prr: self.prr,
             hystart: self.hystart,
+            follows: match self.follows {
+                Whom::Rfc => Follows::Rfc,
+                Whom::Linux => Follows::Linux,
+            },
         }
     }
 }

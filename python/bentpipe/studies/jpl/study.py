@@ -34,7 +34,8 @@ _HERE: Final = Path(__file__).parent
 # Without the window scale option 65,535 bytes is the most that TCP can advertise.
 SMALL_WINDOW: Final = {"window_scaling": False, "receive_buffer": "65535 B"}
 # What each profile has in the place of the scenario's profile and tcp; None keeps those.
-_LINUX: Final[dict[str, Any]] = {"profile": "linux", "tcp": {}}
+# Its details are the RFCs': the figures are of the algorithms, not of one kernel's.
+_LINUX: Final[dict[str, Any]] = {"profile": "linux", "tcp": {"follows": "rfc"}}
 # The linux profile tunes its window from 64 KiB up, one byte more than the small window's cap.
 _LINUX_SMALL: Final = {**SMALL_WINDOW, "receive_buffer_initial": "65535 B"}
 

@@ -6,19 +6,23 @@
 
 pub(in crate::tcp) mod bbr;
 mod cubic;
+mod cubic_linux;
 mod hybla;
 mod hystart;
+mod hystart_linux;
 mod reno;
 
-use super::config::{Config, CongestionName};
+use super::config::{Config, CongestionName, Follows};
 use super::seq::Position;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 
 use bbr::Bbr;
 use cubic::Cubic;
+use cubic_linux::LinuxCubic;
 use hybla::Hybla;
 use hystart::HyStart;
+use hystart_linux::LinuxHyStart;
 use reno::Reno;
 
 /// What one ACK told.
@@ -80,6 +84,7 @@ pub trait Avoidance {
 enum Algorithm {
     Reno(Reno),
     Cubic(Cubic),
+    LinuxCubic(Box<LinuxCubic>),
     /// In boxes, as the usual ones do without their records.
     Hybla(Box<Hybla>),
     Bbr(Box<Bbr>),
@@ -90,6 +95,7 @@ impl Avoidance for Algorithm {
         match self {
             Self::Reno(reno) => reno.grow(window, acked),
             Self::Cubic(cubic) => cubic.grow(window, acked),
+            Self::LinuxCubic(cubic) => cubic.grow(window, acked),
             Self::Hybla(_) | Self::Bbr(_) => self.grow_unusually(window, acked),
         }
     }
@@ -98,6 +104,7 @@ impl Avoidance for Algorithm {
         match self {
             Self::Reno(reno) => reno.reduced(window, flight),
             Self::Cubic(cubic) => cubic.reduced(window, flight),
+            Self::LinuxCubic(cubic) => cubic.reduced(window, flight),
             Self::Hybla(hybla) => hybla.reduced(window, flight),
             Self::Bbr(_) => window.cwnd,
         }
@@ -107,6 +114,7 @@ impl Avoidance for Algorithm {
         match self {
             Self::Reno(reno) => reno.timed_out(),
             Self::Cubic(cubic) => cubic.timed_out(),
+            Self::LinuxCubic(cubic) => cubic.timed_out(),
             Self::Hybla(hybla) => hybla.timed_out(),
             Self::Bbr(_) => {}
         }
@@ -137,7 +145,20 @@ pub struct Control {
     slow_start_segments_per_ack: u64,
     initial_window_segments: u64,
     algorithm: Algorithm,
-    hystart: Option<HyStart>,
+    hystart: Option<Exit>,
+}
+
+/// What ends slow start before a loss.
+#[derive(Clone, Debug)]
+enum Exit {
+    Plus(HyStart),
+    Linux(Box<LinuxHyStart>),
+}
+
+impl Exit {
+    fn new(linux: bool) -> Self {
+        if linux { Self::Linux(Box::default()) } else { Self::Plus(HyStart::default()) }
+    }
 }
 
 impl Control {
@@ -146,10 +167,12 @@ impl Control {
     pub fn new(config: &Config) -> Self {
         let segment = u64::from(config.mss);
         let initial_window_segments = u64::from(config.initial_window_segments);
+        let linux = config.follows == Follows::Linux;
         let algorithm = match config.congestion {
             CongestionName::Reno | CongestionName::NewReno => {
-                Algorithm::Reno(Reno::new(config.avoidance))
+                Algorithm::Reno(Reno::new(config.avoidance, config.follows))
             }
+            CongestionName::Cubic if linux => Algorithm::LinuxCubic(Box::default()),
             CongestionName::Cubic => Algorithm::Cubic(Cubic::default()),
             CongestionName::Hybla => Algorithm::Hybla(Box::default()),
             CongestionName::Bbr => Algorithm::Bbr(Box::new(Bbr::new())),
@@ -159,7 +182,7 @@ impl Control {
             window: Window { cwnd: initial_window_segments * segment, ssthresh: None, segment },
             algorithm,
             slow_start_segments_per_ack: config.slow_start_segments_per_ack.into(),
-            hystart: (config.hystart && !has_own_slow_start).then(HyStart::default),
+            hystart: (config.hystart && !has_own_slow_start).then(|| Exit::new(linux)),
             initial_window_segments,
         }
     }
@@ -180,8 +203,11 @@ impl Control {
     #[cold]
     #[inline(never)]
     pub(super) fn opened(&mut self, now: Instant, rtt: Option<Duration>) {
+        if let Some(Exit::Linux(hystart)) = &mut self.hystart {
+            hystart.opened(now);
+        }
         match &mut self.algorithm {
-            Algorithm::Reno(_) | Algorithm::Cubic(_) => {}
+            Algorithm::Reno(_) | Algorithm::Cubic(_) | Algorithm::LinuxCubic(_) => {}
             Algorithm::Hybla(hybla) => hybla.opened(rtt, &mut self.window),
             Algorithm::Bbr(bbr) => bbr.opened(now, rtt, &self.window),
         }
@@ -198,7 +224,7 @@ impl Control {
     pub(super) fn bbr_mut(&mut self) -> Option<(&mut Bbr, &mut Window)> {
         match &mut self.algorithm {
             Algorithm::Bbr(bbr) => Some((bbr, &mut self.window)),
-            Algorithm::Reno(_) | Algorithm::Cubic(_) | Algorithm::Hybla(_) => None,
+            _ => None,
         }
     }
 
@@ -226,7 +252,7 @@ impl Control {
     pub(super) fn bbr(&self) -> Option<&Bbr> {
         match &self.algorithm {
             Algorithm::Bbr(bbr) => Some(bbr),
-            Algorithm::Reno(_) | Algorithm::Cubic(_) | Algorithm::Hybla(_) => None,
+            _ => None,
         }
     }
 
@@ -263,8 +289,7 @@ impl Control {
         }
         let most = self.slow_start_segments_per_ack * self.window.segment;
         let mut growth = acked.bytes.min(most);
-        if let (Some(hystart), None) = (&mut self.hystart, self.window.ssthresh) {
-            let verdict = hystart.acked(acked);
+        if let Some(verdict) = self.exit(acked) {
             growth /= verdict.growth_divisor;
             if verdict.leave_slow_start {
                 self.window.ssthresh = Some(self.window.cwnd);
@@ -272,6 +297,17 @@ impl Control {
             }
         }
         self.window.cwnd += growth;
+    }
+
+    /// What the end of slow start says, where it is looked for.
+    fn exit(&mut self, acked: &Acked) -> Option<hystart::Verdict> {
+        match (self.hystart.as_mut()?, self.window.ssthresh) {
+            (Exit::Plus(hystart), None) => Some(hystart.acked(acked)),
+            (Exit::Plus(_), Some(_)) => None,
+            (Exit::Linux(hystart), _) => {
+                Some(hystart.acked(acked, self.window.cwnd / self.window.segment))
+            }
+        }
     }
 
     /// Loss was detected with `flight` bytes outstanding: the window falls to the threshold.
@@ -295,6 +331,9 @@ impl Control {
             self.reduce(flight);
         }
         self.algorithm.timed_out();
+        if let Some(Exit::Linux(hystart)) = &mut self.hystart {
+            **hystart = LinuxHyStart::default();
+        }
         self.window.cwnd = self.window.segment;
     }
 

@@ -1,19 +1,20 @@
 //! Reno's congestion avoidance (RFC 5681): one segment a round trip, half on congestion.
 
 use super::{Acked, Avoidance, Window};
-use crate::tcp::config::AvoidanceCounting;
+use crate::tcp::config::{AvoidanceCounting, Follows};
 
 /// See the module's description.
 #[derive(Clone, Debug)]
 pub(super) struct Reno {
     counting: AvoidanceCounting,
+    follows: Follows,
     /// Bytes acknowledged since the window last grew (RFC 3465, 2.1).
     acked: u64,
 }
 
 impl Reno {
-    pub(super) fn new(counting: AvoidanceCounting) -> Self {
-        Self { counting, acked: 0 }
+    pub(super) fn new(counting: AvoidanceCounting, follows: Follows) -> Self {
+        Self { counting, follows, acked: 0 }
     }
 }
 
@@ -36,8 +37,12 @@ impl Avoidance for Reno {
 
     fn reduced(&mut self, window: &Window, flight: u64) -> u64 {
         self.acked = 0;
-        // RFC 5681, equation 4: half of what is outstanding, which the window bounds.
-        flight.min(window.cwnd) / 2
+        match self.follows {
+            // RFC 5681, equation 4: half of what is outstanding, which the window bounds.
+            Follows::Rfc => flight.min(window.cwnd) / 2,
+            // `tcp_reno_ssthresh`, in whole segments.
+            Follows::Linux => window.cwnd / window.segment / 2 * window.segment,
+        }
     }
 }
 
@@ -47,7 +52,7 @@ mod tests {
     use crate::time::Instant;
 
     fn rounds(counting: AvoidanceCounting, segments_per_ack: u64, rounds: u32) -> u64 {
-        let mut reno = Reno::new(counting);
+        let mut reno = Reno::new(counting, Follows::Rfc);
         let mut window = Window { cwnd: 20_000, ssthresh: Some(2), segment: 1_000 };
         for _ in 0..rounds {
             for _ in 0..window.cwnd / (1_000 * segments_per_ack) {
@@ -77,7 +82,7 @@ mod tests {
 
     #[test]
     fn congestion_halves_what_is_outstanding() {
-        let mut reno = Reno::new(AvoidanceCounting::Bytes);
+        let mut reno = Reno::new(AvoidanceCounting::Bytes, Follows::Rfc);
         let window = Window { cwnd: 50_000, ssthresh: None, segment: 1_000 };
         assert_eq!(reno.reduced(&window, 30_000), 15_000);
         assert_eq!(reno.reduced(&window, 80_000), 25_000);

@@ -128,7 +128,7 @@ impl Sender {
             Recovery::Selective(selective) => {
                 let sent = selective.next_retransmission(self.control.cwnd())?;
                 selective.sent_again(now, &sent);
-                if self.paced && sent.start == self.una {
+                if (self.paced || selective.is_linux()) && sent.start == self.una {
                     self.restart_for_repair(now);
                 }
                 Some(self.outgoing(now, sent.start, sent.end))

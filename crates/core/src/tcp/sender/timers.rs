@@ -83,7 +83,13 @@ impl Sender {
             self.control.timed_out(self.max - self.una, repeated);
             self.timeouts_in_a_row += 1;
         }
-        self.resend_everything();
+        self.resend_everything(now);
+        if let Recovery::Selective(selective) = &self.recovery
+            && selective.is_linux()
+        {
+            // What is not given up is still on its way: a window of one would hold everything back.
+            self.control.set_cwnd(selective.pipe() + self.segment);
+        }
         if self.paced && !window_closed {
             self.measure_timeout(now);
         }

@@ -20,7 +20,7 @@ mod timers;
 mod windows;
 
 use super::config::{
-    AckPolicy, AvoidanceCounting, Config, CongestionName, RtoConfig, RtoMinBounds,
+    AckPolicy, AvoidanceCounting, Config, CongestionName, Follows, RtoConfig, RtoMinBounds,
 };
 use crate::time::Duration;
 
@@ -55,5 +55,6 @@ fn plain() -> Config {
         rack_tlp: false,
         prr: false,
         hystart: false,
+        follows: Follows::Rfc,
     }
 }

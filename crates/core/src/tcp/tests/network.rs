@@ -7,7 +7,7 @@ use crate::engine::{Cx, Engine, Outbox};
 use crate::packet::{FlowId, Maker, Packet};
 use crate::rng::Rng;
 use crate::tcp::config::{
-    AckPolicy, AvoidanceCounting, Config, CongestionName, RtoConfig, RtoMinBounds,
+    AckPolicy, AvoidanceCounting, Config, CongestionName, Follows, RtoConfig, RtoMinBounds,
 };
 use crate::tcp::endpoint::Endpoint;
 use crate::tcp::seq::Wire;
@@ -25,6 +25,7 @@ pub(super) fn random_config(rng: &mut Rng) -> Config {
         rack_tlp: coin(),
         prr: coin(),
         hystart: coin(),
+        follows: if coin() { Follows::Linux } else { Follows::Rfc },
         ..plain()
     };
     let mss = 88 + u16::try_from(rng.below(1_400)).expect("small");

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bentpipe_core::graph::Graph;
 use bentpipe_core::packet::Body;
 use bentpipe_core::tcp::config::{
-    AckPolicy, AvoidanceCounting, CongestionName, RtoConfig, RtoMinBounds,
+    AckPolicy, AvoidanceCounting, CongestionName, Follows, RtoConfig, RtoMinBounds,
 };
 use bentpipe_core::trace::NodeId;
 
@@ -91,6 +91,7 @@ fn host(part: &str) -> Host {
         rack_tlp: false,
         prr: false,
         hystart: false,
+        follows: Follows::Rfc,
     };
     Host { config, initials: Rng::stream(3, part), cycles: Rng::stream(4, part), flow: FLOW }
 }
