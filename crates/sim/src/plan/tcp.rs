@@ -62,10 +62,11 @@ pub enum Congestion {
 /// What decides where Linux differs from the RFCs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "described at `Follows`")]
 pub enum Whom {
+    /// The RFCs.
     #[default]
     Rfc,
+    /// Linux.
     Linux,
 }
 
