@@ -320,12 +320,16 @@ def test_profiles_are_complete_and_hold_at_both_ends() -> None:
 
 
 def test_tcp_settings_are_laid_over_the_profile() -> None:
+    """HyStart goes with CUBIC, as in Linux, unless it is asked for or the RFCs are."""
     plain, changed = bulk(), bulk(tcp={"sack": False, "congestion_control": "newreno"})
     assert plain["sack"] is True
     assert {name for name in plain if plain[name] != changed[name]} == {
         "sack",
         "congestion_control",
+        "hystart",
     }
+    assert bulk(tcp={"congestion_control": "reno", "hystart": True})["hystart"]
+    assert bulk(tcp={"congestion_control": "reno", "follows": "rfc"})["hystart"]
 
 
 def test_a_lowered_receive_buffer_lowers_the_first_window_too() -> None:

@@ -59,7 +59,6 @@ def validate_model(
     with the same seed, so that both lose the same packets; the mean of the seeds stands beside it.
     """
     chosen = _chosen(grid, points)
-    seeds = range(1, repeats + 1)
     # Before the modules that start threads, as for a single run.
     from bentpipe._emulate import prepare
     from bentpipe.scenario import from_dict
@@ -72,37 +71,39 @@ def validate_model(
 
     if out is not None:
         prepare_output_folder(out, kind=KIND)
-    runs: list[Run] = []
-    compared: list[Comparison] = []
     interrupted = False
+    runs: list[Run] = []
     with tempfile.TemporaryDirectory(prefix="bentpipe-") as name:
-        folder = Path(name)
         try:
-            with Progress("validating") as progress:
-                from bentpipe._validation_runs import in_real_time
+            from bentpipe._validation_runs import in_real_time
 
+            with Progress("validating") as progress:
                 for run in in_real_time(
                     chosen,
                     seconds=seconds,
-                    seeds=seeds,
+                    seeds=range(1, repeats + 1),
                     parallel=parallel or cores(),
-                    folder=folder,
+                    folder=Path(name),
                     progress=progress.fraction,
                 ):
-                    runs.append(run)  # noqa: PERF402 - kept one by one, as Ctrl-C may come
+                    runs.append(run)
         except KeyboardInterrupt:
             interrupted = True
         with keeping_results():
             compared = list(_compared(chosen, runs, seconds))
-            _tell(compared, grid=grid, seconds=seconds, runs=folder, out=out, as_json=as_json)
+            _tell(compared, grid=grid, seconds=seconds, runs=Path(name), out=out, as_json=as_json)
     if interrupted:
         typer.echo("bentpipe: interrupted; the figures are of the points that were done", err=True)
         raise typer.Exit(_EXIT_INTERRUPTED)
-    late = [str(each.point.number) for each in compared if each.invalid is not None]
+    _refuse_late(compared)
+
+
+def _refuse_late(compared: Sequence[Comparison]) -> None:
+    late = ",".join(str(each.point.number) for each in compared if each.invalid is not None)
     if late:
         raise InvalidRunError(
-            f"INVALID: point {', '.join(late)}: late in every attempt; run again with "
-            f"--points {','.join(late)} when the machine is quiet"
+            f"INVALID: point {late}: late in every attempt; run again with --points {late} when "
+            "the machine is quiet"
         )
 
 

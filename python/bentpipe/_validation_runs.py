@@ -93,11 +93,10 @@ class Run:
             self.figures = figures_of(result, self.point)
         return True
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """End it at once. Its lab goes with it."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
-            self._process.wait()
 
     def _paths(self, folder: Path) -> tuple[Path, Path]:
         name = f"point-{self.point.number:03}-seed-{self.seed}"
@@ -144,13 +143,14 @@ def in_real_time(
             most = max(most, (done + share) / total)
             progress(most)
     finally:
+        # Not waited for: whoever is impatient must not keep the last from being ended.
         for run in running:
-            run.end()
+            run.kill()
 
 
 def _is_over(run: Run, folder: Path, seconds: float) -> bool:
     if run.age_s() > seconds + _PATIENCE_S:
-        run.end()
+        run.kill()
         raise BentpipeError(f"point {run.point.number} does not end; see bentpipe doctor")
     return run.ended(folder)
 

@@ -56,6 +56,29 @@ pub struct Connection {
     pub total_rto: Option<u16>,
 }
 
+impl Connection {
+    /// All that every kernel tells, by name.
+    #[must_use]
+    pub fn named(&self) -> [(&'static str, u64); 14] {
+        [
+            ("local_port", self.local_port.into()),
+            ("remote_port", self.remote_port.into()),
+            ("snd_mss", self.snd_mss.into()),
+            ("unacked", self.unacked.into()),
+            ("sacked", self.sacked.into()),
+            ("lost", self.lost.into()),
+            ("retrans", self.retrans.into()),
+            ("rtt_us", self.rtt_us.into()),
+            ("snd_ssthresh", self.snd_ssthresh.into()),
+            ("snd_cwnd", self.snd_cwnd.into()),
+            ("total_retrans", self.total_retrans.into()),
+            ("bytes_acked", self.bytes_acked),
+            ("bytes_received", self.bytes_received),
+            ("min_rtt_us", self.min_rtt_us.into()),
+        ]
+    }
+}
+
 /// A way to ask the kernel about the connections of one network namespace.
 #[derive(Debug)]
 pub struct Diag(OwnedFd);

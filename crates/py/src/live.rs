@@ -21,7 +21,7 @@ use bentpipe_live::{measure, netns, outside, serve};
 use bentpipe_sim::Side;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{IntoPyDict, PyDict};
 
 use crate::{PlanError, parse};
 
@@ -345,25 +345,7 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
 }
 
 fn connection<'py>(py: Python<'py>, found: &Connection) -> PyResult<Bound<'py, PyDict>> {
-    let result = PyDict::new(py);
-    for (name, value) in [
-        ("local_port", found.local_port.into()),
-        ("remote_port", found.remote_port.into()),
-        ("snd_mss", found.snd_mss.into()),
-        ("unacked", found.unacked.into()),
-        ("sacked", found.sacked.into()),
-        ("lost", found.lost.into()),
-        ("retrans", found.retrans.into()),
-        ("rtt_us", found.rtt_us.into()),
-        ("snd_ssthresh", found.snd_ssthresh.into()),
-        ("snd_cwnd", found.snd_cwnd.into()),
-        ("total_retrans", found.total_retrans.into()),
-        ("bytes_acked", found.bytes_acked),
-        ("bytes_received", found.bytes_received),
-        ("min_rtt_us", found.min_rtt_us.into()),
-    ] {
-        result.set_item(name, value)?;
-    }
+    let result = found.named().into_py_dict(py)?;
     result.set_item("total_rto", found.total_rto)?;
     Ok(result)
 }
