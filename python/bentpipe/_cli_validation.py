@@ -86,7 +86,7 @@ def validate_model(
                     folder=Path(name),
                     progress=progress.fraction,
                 ):
-                    runs.append(run)
+                    runs.append(run)  # noqa: PERF402 - what was done by Ctrl-C stays
         except KeyboardInterrupt:
             interrupted = True
         with keeping_results():
