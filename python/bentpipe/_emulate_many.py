@@ -36,13 +36,15 @@ _PATIENCE_S: Final = 60.0
 class RealJob:
     """A scenario as plain data, and the seed to run it with.
 
-    ``longest_s`` is when its traffic is over at the latest, ``usual_s`` when it may well be.
+    ``longest_s`` is when its traffic is over at the latest, ``usual_s`` when it may well be;
+    ``folder`` is what its result is called, by its number if nothing is said.
     """
 
     scenario: dict[str, Any]
     seed: int
     longest_s: float
     usual_s: float
+    folder: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class _Running:
     def start(self) -> None:
         self.attempts += 1
         self.began = time.monotonic()
-        file = self.folder / f"{self.index:03}.json"
+        file = self.out.with_suffix(".json")
         file.write_text(json.dumps(self.job.scenario))
         command = [sys.executable, "-m", "bentpipe", "run", "--engine", "emulate", str(file)]
         command += ["--seed", str(self.job.seed), "--out", str(self.out)]
@@ -91,11 +93,11 @@ class _Running:
 
     @property
     def out(self) -> Path:
-        return self.folder / f"{self.index:03}"
+        return self.folder / (self.job.folder or f"{self.index:03}")
 
     @property
     def errors(self) -> Path:
-        return self.folder / f"{self.index:03}.txt"
+        return self.out.with_suffix(".txt")
 
     def age_s(self) -> float:
         return time.monotonic() - self.began

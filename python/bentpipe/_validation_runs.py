@@ -42,7 +42,13 @@ def in_real_time(
     """
     whole = _fast_with_slow([(point, seed) for point in points for seed in seeds])
     jobs = [
-        RealJob(point.scenario(seconds), seed, longest_s=seconds, usual_s=seconds)
+        RealJob(
+            point.scenario(seconds),
+            seed,
+            longest_s=seconds,
+            usual_s=seconds,
+            folder=f"point-{point.number:03}-seed-{seed}",
+        )
         for point, seed in whole
     ]
     runs = emulate_each(jobs, parallel=parallel, folder=folder, progress=progress)
