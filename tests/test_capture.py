@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import EVERY, ROOT, SMALL, Program
 
-from bentpipe import Result, UsageError, simulate
+from bentpipe import Result, UsageError, load, simulate
 from bentpipe._progress import Progress
 
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
@@ -248,9 +248,13 @@ def test_every_connection_is_a_stream(capture_of: Callable[[str], Captured]) -> 
 
 @needs_tshark
 def test_tshark_finds_the_retransmissions_that_are_counted(tmp_path: Path) -> None:
-    """At the sender's side of the link. tshark calls some of them out of order, by their time."""
+    """At the sender's side of the link. tshark calls some of them out of order, by their time.
+
+    Given a slow start that overshoots by a window, as the RFCs' does there.
+    """
     path, world = tmp_path / "geo.pcapng", tmp_path / "world.pcapng"
-    result = simulate(GEO, capture=path)
+    overshooting = load(GEO, settings=("traffic.0.tcp.follows=rfc",))
+    result = simulate(overshooting, capture=path)
     only = at_points("forward.queue", "return.delivered")
     tshark(path, "-Y", only, "-w", str(world))
     again = fields(
