@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bentpipe import _core
-from bentpipe._emulate_many import ATTEMPTS, RealJob, RealRun, emulate_all
+from bentpipe._emulate_many import RealJob, RealRun, emulate_all
 from bentpipe.errors import UsageError
 from bentpipe.scenario import Scenario, from_dict
 from bentpipe.search import no_drop_rate
@@ -39,8 +39,9 @@ _NOTES: Final = (
     "rate without a loss is bisected to 1 %, beginning about the simulator's. Losses are counted "
     "at the link, since iperf3's receiver loses some itself.",
     "iperf3 sends in bursts of a millisecond, which the buffer of 50 packets takes.",
-    "TCP: goodput over the hop with a window as hosts had them; the kernel's Reno without SACK and "
-    "timestamps. The kernel's hosts: the simulator with the settings that the kernel has.",
+    "TCP: goodput over the hop with the windows that the study chose to fit the note; the "
+    "kernel's Reno without SACK and timestamps. The kernel's hosts: the simulator with the "
+    "settings that the kernel has.",
 )
 
 
@@ -90,16 +91,17 @@ def run_real_time(
     base = base_scenario()
     counter = _Counter(progress, rounds=6, sizes=len(sizes), with_tcp=with_tcp)
     simulated = _simulated_rates(base, sizes, seed)
-    found, late_runs = _search(base, simulated, seed, parallel, counter)
+    found, last_runs = _search(base, simulated, seed, parallel, counter)
     tcp_runs = _run_tcp(base, seed, parallel, counter) if with_tcp and not counter.stopped else {}
+    hosts = _simulate_tcp(base, seed) if with_tcp else {}
     # Every run is over: what was published may be read.
     return RealOutcome(
         study="snip",
         title="SnIP in real time: UDP rate without loss, and TCP over a satellite hop",
         label_names=("row",),
         cells=(
-            *_rows(sizes, simulated, found, late_runs),
-            *(_tcp_rows(base, tcp_runs, seed) if with_tcp else ()),
+            *_rows(sizes, simulated, found, last_runs),
+            *(_tcp_rows(hosts, tcp_runs) if with_tcp else ()),
         ),
         notes=_NOTES,
         configuration={
@@ -185,14 +187,17 @@ def _search(
     parallel: int,
     counter: _Counter,
 ) -> tuple[dict[int, Bracket], dict[int, RealRun]]:
-    """Bisect all sizes in step; return the brackets and the runs that were late to the end."""
+    """Bisect all sizes in step; return the brackets and the last run of each size.
+
+    One that was late to the end is the last one.
+    """
     brackets = {size: Bracket(start=rate) for size, rate in simulated.items()}
-    late_runs: dict[int, RealRun] = {}
+    last_runs: dict[int, RealRun] = {}
     for _ in range(_MOST_ROUNDS):
         rates = {
             size: rate
             for size, bracket in brackets.items()
-            if size not in late_runs and (rate := bracket.next_rate()) is not None
+            if not _is_late(last_runs.get(size)) and (rate := bracket.next_rate()) is not None
         }
         if not rates:
             break
@@ -200,13 +205,18 @@ def _search(
         for (size, rate), run in zip(
             rates.items(), counter.run(scenarios, seed, parallel), strict=True
         ):
-            if run is not None and run.invalid is not None:
-                late_runs[size] = run
-            elif run is not None:
+            if run is None:
+                continue
+            last_runs[size] = run
+            if not _is_late(run):
                 brackets[size].tried(rate, lost=_lost(run))
         if counter.stopped:
             break
-    return brackets, late_runs
+    return brackets, last_runs
+
+
+def _is_late(run: RealRun | None) -> bool:
+    return run is not None and run.invalid is not None
 
 
 def _trial(base: Mapping[str, Any], size: int, rate_bps: float) -> Scenario:
@@ -225,7 +235,7 @@ def _rows(
     sizes: Sequence[int],
     simulated: Mapping[int, float],
     found: Mapping[int, Bracket],
-    late_runs: Mapping[int, RealRun],
+    last_runs: Mapping[int, RealRun],
 ) -> list[RealCell]:
     table = read_published_table()
     cells = []
@@ -234,9 +244,6 @@ def _rows(
         settled = bracket.low is not None and bracket.next_rate() is None
         emulated = (bracket.low or 0.0) / 1e6 if settled else None
         published, rate_bps = table[size], simulated.get(size)
-        punctual: dict[str, Any] = {"attempts": 1}
-        if size in late_runs:
-            punctual = {"attempts": ATTEMPTS, "invalid": late_runs[size].invalid}
         cells.append(
             RealCell(
                 labels={"row": f"{size} bytes"},
@@ -245,7 +252,7 @@ def _rows(
                 simulated=None if rate_bps is None else rate_bps / 1e6,
                 simulated_kernel_hosts=None,
                 emulated=emulated,
-                **punctual,
+                **late(last_runs.get(size)),
             )
         )
     return cells
@@ -281,18 +288,26 @@ def _run_tcp(
     return dict(zip(windows, counter.run(scenarios, seed, parallel), strict=True))
 
 
+def _simulate_tcp(base: Mapping[str, Any], seed: int) -> dict[int, tuple[float, float]]:
+    """Return the goodput by window, in kbit/s, of the study's hosts and of the kernel's."""
+    windows = list(FITTED_WINDOWS.values())
+    scenarios = [
+        each for w in windows for each in (tcp_scenario(base, w), kernel_tcp_scenario(base, w))
+    ]
+    rates: dict[int, float] = {}
+    for outcome in run_many([Job(plan=each.plan(), seed=seed) for each in scenarios]):
+        rates[outcome.index] = _goodput_kbps(int(outcome.column("flows", "delivered_bytes")[0]))
+    return {window: (rates[2 * i], rates[2 * i + 1]) for i, window in enumerate(windows)}
+
+
 def _tcp_rows(
-    base: Mapping[str, Any], runs: Mapping[int, RealRun | None], seed: int
+    hosts: Mapping[int, tuple[float, float]], runs: Mapping[int, RealRun | None]
 ) -> list[RealCell]:
     published = read_published_facts()
     cells = []
     for quantity, window in FITTED_WINDOWS.items():
         figure, unit = published[quantity]
-        scenarios = (tcp_scenario(base, window), kernel_tcp_scenario(base, window))
-        old, new = (
-            _goodput_kbps(int(outcome.column("flows", "delivered_bytes")[0]))
-            for outcome in run_many([Job(plan=each.plan(), seed=seed) for each in scenarios])
-        )
+        old, new = hosts[window]
         run = runs.get(window)
         emulated = None
         if run is not None:
