@@ -75,8 +75,8 @@ def test_what_makes_no_sense_is_refused_in_words() -> None:
 def test_a_rate_is_bracketed_wherever_it_is(largest: float) -> None:
     """Given that no rate above ``largest`` gets through, expect a bracket of 1 % about it.
 
-    From 1.0 with factors of 0.92 down or 1.08 up a third or the double is reached in 15 steps, and
-    a bracket of 8 % halved to 1 % in three or four more.
+    From 1.0 with factors of 0.92 down or 1.05 up a third or the double is reached in 17 steps, and
+    a bracket of 13 % halved to 1 % in three or four more.
     """
     bracket, tries = snip.Bracket(start=1.0), 0
     while (rate := bracket.next_rate()) is not None:
@@ -85,7 +85,7 @@ def test_a_rate_is_bracketed_wherever_it_is(largest: float) -> None:
     assert bracket.low is not None
     assert bracket.high is not None
     assert bracket.low <= largest <= bracket.high <= bracket.low / (1 - snip.REAL_RESOLUTION)
-    assert tries <= 20
+    assert tries <= 24
 
 
 # --- for real -----------------------------------------------------------------------------------

@@ -27,9 +27,10 @@ from bentpipe.sweep import Job, run_many
 from bentpipe.units import parse_duration
 
 TCP: Final = "tcp"
-# The first rates that are tried stand so far on both sides of the simulator's, and the steps beyond
-# them are as large.
-_FIRST_STEP: Final = 0.08
+# The first rates that are tried stand so far below and above the simulator's, and the steps beyond
+# them are as large. Not as far, or half-way between them would be the simulator's own.
+_STEP_DOWN: Final = 0.08
+_STEP_UP: Final = 0.05
 REAL_RESOLUTION: Final = 0.01
 # A rate that is never found ends the search.
 _MOST_ROUNDS: Final = 12
@@ -42,6 +43,8 @@ _NOTES: Final = (
     "TCP: goodput over the hop with the windows that the study chose to fit the note; the "
     "kernel's Reno without SACK and timestamps. The kernel's hosts: the simulator with the "
     "settings that the kernel has.",
+    "Asked for 17,520 and 57,344 bytes of window, Linux 6.18 carried as much as larger ones would: "
+    "it derives the window from its memory. That is a miss of the settings, not of the model.",
 )
 
 
@@ -59,9 +62,9 @@ class Bracket:
     def next_rate(self) -> float | None:
         """Return the rate to try next, None when the two are close enough."""
         if self.low is None:
-            return (self.high or self.start) * (1 - _FIRST_STEP)
+            return (self.high or self.start) * (1 - _STEP_DOWN)
         if self.high is None:
-            return max(self.low, self.start) * (1 + _FIRST_STEP)
+            return max(self.low, self.start) * (1 + _STEP_UP)
         if self.high - self.low <= REAL_RESOLUTION * self.high:
             return None
         return (self.low + self.high) / 2
