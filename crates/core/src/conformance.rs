@@ -227,7 +227,7 @@ fn run_in_graph<E: Engine>(
     let mut trace = OnlyNode { node, events: Vec::new() };
     for (at, port, packet) in script {
         for node in twin.into_iter().chain([node]) {
-            graph.inject(*at, (node, *port), *packet, Some(&mut trace));
+            graph.inject(*at, (node, *port), packet.clone(), Some(&mut trace));
         }
     }
     let mut wakes = 0;

@@ -190,6 +190,12 @@ impl<'a> Cx<'a> {
         self.outbox.spare.push(packet);
     }
 
+    /// Whether anyone listens to [`Cx::trace`].
+    #[must_use]
+    pub fn is_traced(&self) -> bool {
+        self.trace.is_some()
+    }
+
     /// Reports a fact about `packet` that became true at `at`.
     pub fn trace(&mut self, at: Instant, kind: EventKind, packet: &Packet) {
         if let Some(trace) = self.trace.as_deref_mut() {

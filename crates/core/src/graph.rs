@@ -293,8 +293,13 @@ impl<E: Engine> Graph<E> {
     fn settle(&mut self, cx: &mut Cx<'_>) {
         while let Some((from, packet)) = cx.next_sent() {
             let to = self.wires.destination(from, packet.flow);
-            if let Some(packet) = self.deliver(to, packet, cx) {
-                self.egress.push((cx.now(), from.node(), from.port(), *packet));
+            if let Some(mut packet) = self.deliver(to, packet, cx) {
+                self.egress.push((
+                    cx.now(),
+                    from.node(),
+                    from.port(),
+                    std::mem::take(&mut *packet),
+                ));
                 cx.discard(packet);
             }
         }
@@ -329,7 +334,7 @@ fn left_undone(at: Instant) -> ! {
 mod tests {
     use super::*;
     use crate::engine::Ledger;
-    use crate::packet::{Body, FlowId, PacketId};
+    use crate::packet::{FlowId, PacketId, Payload};
 
     /// Sends back at once whatever it is given.
     struct Mirror;
@@ -351,8 +356,15 @@ mod tests {
     }
 
     fn packet() -> Packet {
-        let body = Body::Datagram { sequence: 0 };
-        Packet { id: PacketId(0), born: Instant::START, flow: FlowId(0), bytes: 40, body }
+        let payload = Payload::Datagram { sequence: 0 };
+        Packet {
+            id: PacketId(0),
+            created_at: Instant::START,
+            flow: FlowId(0),
+            bytes: 40,
+            payload,
+            ..Packet::default()
+        }
     }
 
     #[test]

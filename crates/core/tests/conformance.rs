@@ -174,7 +174,7 @@ fn a_recorder_turns_a_conversation_into_a_script() {
     graph.connect((lines[0], OUT), (lines[1], IN));
     let script = Shape::mixed(vec![IN]).script(3);
     for (at, port, packet) in &script {
-        graph.inject(*at, (lines[0], *port), *packet, None);
+        graph.inject(*at, (lines[0], *port), packet.clone(), None);
     }
     graph.run_until(Instant::from_millis(10_000), None);
     assert_eq!(graph.engine(lines[0]).script(), &script);

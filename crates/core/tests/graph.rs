@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::graph::Graph;
-use bentpipe_core::packet::{Body, FlowId, Maker, Packet, PacketId, Port};
+use bentpipe_core::packet::{FlowId, Origin, Packet, PacketId, Payload, Port};
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::{Event, EventKind, NodeId, Trace, VecTrace};
@@ -263,7 +263,7 @@ impl Engine for Probe {
         cx.trace(cx.now(), EventKind::Enqueued, &packet);
         if port == SIDE {
             self.say("side");
-            cx.send(OUT, *packet);
+            cx.send(OUT, (*packet).clone());
             cx.send(SIDE, *packet);
             return;
         }
@@ -326,8 +326,15 @@ fn probes(count: u32) -> (Graph<Probe>, Log) {
 }
 
 fn packet(flow: u32, bytes: u32) -> Packet {
-    let (flow, body) = (FlowId(flow), Body::Datagram { sequence: 0 });
-    Packet { id: PacketId::new(flow, Maker::Sender, 0), born: START, flow, bytes, body }
+    let (flow, payload) = (FlowId(flow), Payload::Datagram { sequence: 0 });
+    Packet {
+        id: PacketId::new(flow, Origin::Sender, 0),
+        created_at: START,
+        flow,
+        bytes,
+        payload,
+        ..Packet::default()
+    }
 }
 
 fn ms(millis: u64) -> Instant {

@@ -73,7 +73,7 @@ proptest! {
         prop_assert!(outputs.is_sorted_by_key(|(at, _)| *at));
         for flow in 0..FLOWS {
             let of_flow = || outputs.iter().filter(|(_, packet)| packet.flow == FlowId(flow));
-            prop_assert!(of_flow().is_sorted_by_key(|(_, packet)| packet.born));
+            prop_assert!(of_flow().is_sorted_by_key(|(_, packet)| packet.created_at));
             let mut serials: Vec<_> = of_flow().map(|(_, packet)| packet.id).collect();
             let all = serials.len();
             serials.dedup();
@@ -105,7 +105,7 @@ impl Example {
 
     fn comes(&mut self, millis: u64, serial: u64) {
         let (at, id) = (Instant::from_millis(millis), PacketId(serial));
-        let packet = Packet { id, born: at, bytes: 1_000, ..Packet::default() };
+        let packet = Packet { id, created_at: at, bytes: 1_000, ..Packet::default() };
         self.0.inject(at, (NODE, Direction::IN), packet, None);
     }
 
@@ -354,7 +354,7 @@ fn run(setup: &Setup, mut look: impl FnMut(&mut Graph<Direction>, Instant, usize
                 look(&mut graph, moment, fed.len());
             }
             let at = at.max(graph.now());
-            fed.push((at, packet));
+            fed.push((at, packet.clone()));
             graph.inject(at, (NODE, Direction::IN), packet, None);
         }
         let Some(order) = order else { break };

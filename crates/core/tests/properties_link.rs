@@ -37,13 +37,13 @@ proptest! {
         let ways = reference(&setup, &script);
         let (mut graph, node) = graph(&setup);
         for (at, port, packet) in &script {
-            graph.inject(*at, (node, *port), *packet, Some(&mut trace));
+            graph.inject(*at, (node, *port), packet.clone(), Some(&mut trace));
         }
         graph.run_until(END, Some(&mut trace));
         let egress = graph.drain_egress();
         let outputs: Vec<_> = egress.map(|(at, _, _, packet)| (at, packet)).collect();
         let delivered = ways.iter().filter(|way| way.arrives_whole());
-        let expected: Vec<_> = delivered.map(|way| (way.arrival(), way.packet)).collect();
+        let expected: Vec<_> = delivered.map(|way| (way.arrival(), way.packet.clone())).collect();
         prop_assert_eq!(outputs, expected, "in first-in first-out order");
         prop_assert_eq!(in_order(trace.0), in_order(facts(&ways)));
         let found = graph.engine_mut(node).settle(END);
@@ -60,8 +60,8 @@ proptest! {
         let mut arrivals = script.iter().peekable();
         for moment in moments(&setup, &ways) {
             while let Some((at, port, packet)) = arrivals.next_if(|arrival| arrival.0 <= moment) {
-                asked.inject(*at, (node, *port), *packet, None);
-                left_alone.inject(*at, (node, *port), *packet, None);
+                asked.inject(*at, (node, *port), packet.clone(), None);
+                left_alone.inject(*at, (node, *port), packet.clone(), None);
             }
             asked.run_until(moment, None);
             let expected = counters(&setup, &ways, moment);
@@ -90,8 +90,8 @@ proptest! {
         let mut arrivals = script.iter().peekable();
         for moment in moments(&setup, &reference(&setup, &script)) {
             while let Some((at, port, packet)) = arrivals.next_if(|arrival| arrival.0 <= moment) {
-                head.inject(*at, (NodeId(0), *port), *packet, Some(&mut traces[0]));
-                tail.inject(*at, (NodeId(0), *port), *packet, Some(&mut traces[1]));
+                head.inject(*at, (NodeId(0), *port), packet.clone(), Some(&mut traces[0]));
+                tail.inject(*at, (NodeId(0), *port), packet.clone(), Some(&mut traces[1]));
             }
             let [head, tail] = [(&mut head, 0), (&mut tail, 1)].map(|(graph, number)| {
                 graph.run_until(moment, Some(&mut traces[number]));
@@ -120,7 +120,7 @@ proptest! {
         let outputs = [constant, steps].map(|setup| {
             let (mut graph, node) = graph(&setup);
             for (at, port, packet) in &script {
-                graph.inject(*at, (node, *port), *packet, None);
+                graph.inject(*at, (node, *port), packet.clone(), None);
             }
             graph.run_until(END, None);
             graph.drain_egress().collect::<Vec<_>>()
@@ -182,10 +182,10 @@ fn who_comes_as_the_transmitter_becomes_free_finds_room() {
         let mut direction = Direction::new(config).expect("a rate");
         let mut outbox = Outbox::new();
         for (millis, serial) in [(0, 0), (0, 1), (8, 2)] {
-            let born = Instant::from_millis(millis);
+            let created_at = Instant::from_millis(millis);
             let (id, flow) = (PacketId(serial), FlowId(0));
-            let packet = Packet { id, born, flow, bytes: 992, ..Packet::default() };
-            let mut cx = Cx::new(born, NodeId(0), &mut outbox, None);
+            let packet = Packet { id, created_at, flow, bytes: 992, ..Packet::default() };
+            let mut cx = Cx::new(created_at, NodeId(0), &mut outbox, None);
             direction.input(&mut cx, Direction::IN, Box::new(packet));
         }
         let Counters { queue_packets, dropped, .. } = direction.settle(Instant::from_millis(8));
@@ -424,7 +424,7 @@ fn reference(setup: &Setup, script: &Script) -> Vec<Way> {
     let (mut work, mut free_at, mut last_arrival) = (0, Instant::START, Instant::START);
     let mut ways: Vec<Way> = Vec::new();
     for (came, _, packet) in script {
-        let mut way = Way { came: *came, packet: *packet, on_the_link: None };
+        let mut way = Way { came: *came, packet: packet.clone(), on_the_link: None };
         if admits(setup.queue, &ways, &way, free_at) {
             let frame = u64::from(packet.bytes + setup.framing_overhead);
             let start = free_at.max(*came);

@@ -29,7 +29,7 @@ proptest! {
         let mut graph = Graph::default();
         let node = graph.add(setup.processor());
         for (at, port, packet) in &script {
-            graph.inject(*at, (node, *port), *packet, Some(&mut trace));
+            graph.inject(*at, (node, *port), packet.clone(), Some(&mut trace));
         }
         graph.run_until(END, Some(&mut trace));
         let ways = reference(&setup.config, &script);
@@ -37,10 +37,10 @@ proptest! {
         let egress = graph.drain_egress();
         let outputs: Vec<_> = egress.map(|(at, _, port, packet)| (at, port, packet)).collect();
         let mut served: Vec<_> =
-            ways.iter().filter_map(|way| Some((way.service?, way.port, way.packet))).collect();
+            ways.iter().filter_map(|way| Some((way.service?, way.port, way.packet.clone()))).collect();
         served.sort_by_key(|(service, ..)| service.turn);
         let expected = served.iter().map(|(service, port, packet)| {
-            (service.end, across(*port), *packet)
+            (service.end, across(*port), packet.clone())
         });
         prop_assert_eq!(outputs, expected.collect::<Vec<_>>());
         let expected = served.iter().map(|(service, _, packet)| (service.start, packet.id));
@@ -155,7 +155,7 @@ fn setups() -> impl Strategy<Value = Setup> {
 }
 
 /// What becomes of one packet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Way {
     came: Instant,
     port: Port,
@@ -180,7 +180,7 @@ fn reference(config: &ProcessorConfig, script: &Script) -> Vec<Way> {
         let is_busy = services().any(|(_, service)| service.end > *came);
         let waits = |(side, service): &(Port, Service)| side == port && service.start > *came;
         let waiting = services().filter(waits).count() as u64;
-        let mut way = Way { came: *came, port: *port, packet: *packet, service: None };
+        let mut way = Way { came: *came, port: *port, packet: packet.clone(), service: None };
         if !is_busy || waiting < config.buffer_packets {
             way.service = Some(Service { turn: 0, start: *came, end: *came });
         }

@@ -11,7 +11,7 @@ use bentpipe_core::link::{
     FqCoDelConfig, Framing, Head, Limit, Occupancy, PerFlow, Queue, Queued, Ratio, Red, RedConfig,
     SelectiveDrop, StrictPriority, Tail, Unit,
 };
-use bentpipe_core::packet::{Body, FlowId, Maker, Packet, PacketId};
+use bentpipe_core::packet::{FlowId, Origin, Packet, PacketId, Payload};
 use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
@@ -89,9 +89,10 @@ struct Books {
 impl Books {
     fn push(&mut self, head: &mut Head, now: Instant, flow: u32, bytes: u32) {
         let serial = self.pushed.packets;
-        let id = PacketId::new(FlowId(flow), Maker::Sender, serial);
-        let body = Body::Datagram { sequence: serial };
-        let packet = Packet { id, born: now, flow: FlowId(flow), bytes, body };
+        let id = PacketId::new(FlowId(flow), Origin::Sender, serial);
+        let payload = Payload::Datagram { sequence: serial };
+        let packet =
+            Packet { id, created_at: now, flow: FlowId(flow), bytes, payload, ..Packet::default() };
         self.pushed.add(bytes);
         self.link_bytes += link_bytes(bytes);
         let frame = framing().frame(bytes);
@@ -123,7 +124,7 @@ impl Books {
             self.popped.add(sent.packet.bytes);
             self.link_bytes -= link_bytes(sent.packet.bytes);
             leaves_in_order(&mut self.next, &sent.packet);
-            assert_eq!(sent.entered, sent.packet.born);
+            assert_eq!(sent.entered, sent.packet.created_at);
         }
     }
 
@@ -136,7 +137,9 @@ impl Books {
 }
 
 fn leaves_in_order(next: &mut [u64; FLOWS as usize], packet: &Packet) {
-    let Body::Datagram { sequence } = packet.body else { unreachable!("only datagrams are sent") };
+    let Payload::Datagram { sequence } = packet.payload else {
+        unreachable!("only datagrams are sent")
+    };
     let next = &mut next[packet.flow.0 as usize];
     assert!(*next <= sequence, "{packet:?} left after a later one of its flow");
     *next = sequence + 1;

@@ -3,8 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use bentpipe_core::tcp::seq::Wire;
-use bentpipe_core::tcp::{Offer, Segment, Timestamps};
+use bentpipe_core::packet::segment::{Flags, Offer, Segment, Timestamps};
+use bentpipe_core::packet::seq::Wire;
 use bentpipe_core::wire::checksum::Checksum;
 use bentpipe_core::wire::{FiveTuple, Headers, Payload, TCP, UDP, ipv4, ipv6, pcapng, tcp, udp};
 use proptest::prelude::*;
@@ -27,13 +27,13 @@ fn segment() -> impl Strategy<Value = Segment> {
         .prop_map(|(mss, window_shift, sack)| Offer { mss, window_shift, sack });
     let timestamps = any::<Option<(u32, u32)>>()
         .prop_map(|both| both.map(|(value, echo)| Timestamps { value, echo }));
-    let numbers = (any::<u32>(), any::<Option<u32>>(), any::<u16>(), any::<(bool, bool)>());
+    let numbers = (any::<u32>(), any::<Option<u32>>(), any::<u16>(), any::<u8>());
     let blocks = prop::collection::vec(any::<(u32, u32)>(), 0..=3);
     (numbers, prop::option::of(offer), timestamps, blocks).prop_map(
-        |((seq, ack, window, (syn, fin)), offer, timestamps, blocks)| {
-            let (seq, ack) = (Wire(seq), ack.map(Wire));
+        |((seq, ack, window, bits), offer, timestamps, blocks)| {
+            let (seq, ack, flags) = (Wire(seq), ack.map(Wire), Flags::from_bits(bits));
             let mut segment =
-                Segment { seq, ack, timestamps, window, offer, syn, fin, ..Segment::default() };
+                Segment { seq, ack, timestamps, window, offer, flags, ..Segment::default() };
             for (first, end) in blocks {
                 segment.sack.push(Wire(first), Wire(end));
             }
@@ -423,7 +423,7 @@ fn what_is_no_ip_packet_has_no_tuple() {
 fn the_options_of_a_syn() {
     let offer = Some(Offer { mss: 1460, window_shift: Some(7), sack: true });
     let timestamps = Some(Timestamps { value: 1, echo: 0 });
-    let syn = Segment { syn: true, offer, timestamps, ..Segment::default() };
+    let syn = Segment { flags: Flags::SYN, offer, timestamps, ..Segment::default() };
     let tuple = FiveTuple {
         source: Ipv4Addr::new(10, 0, 0, 1).into(),
         destination: Ipv4Addr::new(10, 64, 0, 1).into(),
@@ -435,5 +435,5 @@ fn the_options_of_a_syn() {
     tcp::emit(&mut bytes, &tuple, &syn, Payload::Zeros(0));
     let options = [2, 4, 0x05, 0xb4, 1, 3, 3, 7, 1, 1, 4, 2, 1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0];
     assert_eq!(bytes[20..], options);
-    assert_eq!((bytes[12], bytes[13]), (11 << 4, tcp::SYN));
+    assert_eq!((bytes[12], bytes[13]), (11 << 4, Flags::SYN.bits()));
 }

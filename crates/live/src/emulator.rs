@@ -2,7 +2,7 @@
 //! No clock and no I/O: what a driver reads and when is an argument, so a test needs neither.
 
 use bentpipe_core::link::Counters;
-use bentpipe_core::packet::{Body, FlowId, Packet, PacketId};
+use bentpipe_core::packet::{FlowId, Packet, PacketId, Payload};
 use bentpipe_core::time::Instant;
 use bentpipe_core::trace::{Event, EventKind, HashTrace, Trace};
 use bentpipe_sim::plan::{Plan, PlanError};
@@ -143,10 +143,11 @@ pub(crate) fn place_of(packet: PacketId) -> Place {
 fn header(arrival: &Arrival, serial: u64, place: Place) -> Packet {
     Packet {
         id: identity(serial, place),
-        born: arrival.at,
+        created_at: arrival.at,
         flow: arrival.flow,
         bytes: arrival.bytes,
-        body: Body::Datagram { sequence: serial },
+        payload: Payload::Datagram { sequence: serial },
+        ..Packet::default()
     }
 }
 
@@ -339,7 +340,7 @@ impl Emulator {
             let (place, bytes) = (place_of(packet.id), packet.bytes);
             let side = exits.side(node, port);
             let content = self.store.bytes(place, bytes as usize);
-            self.ports.delivered(packet.born, due, side.other(), content);
+            self.ports.delivered(packet.created_at, due, side.other(), content);
             self.departures.push(Departure { due, side, place, bytes, on_link: true });
             self.watch.gone(packet.id);
         }

@@ -191,7 +191,7 @@ pub(crate) fn lay_over(path: &str, content: &str) -> io::Result<()> {
     written
 }
 
-/// The one interface that every network namespace is born with is down at first.
+/// The one interface that every network namespace is created_at with is down at first.
 #[allow(unsafe_code, reason = "interfaces are taken up by ioctl (netdevice(7))")]
 fn loopback_up() -> io::Result<()> {
     // SAFETY: plain numbers go in, a descriptor comes out, and it is closed below.

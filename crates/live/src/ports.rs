@@ -118,13 +118,13 @@ impl Ports {
         false
     }
 
-    /// A packet from `side` that was handed to the link at `born` came out at `due`.
-    pub fn delivered(&mut self, born: Instant, due: Instant, side: Side, packet: &[u8]) {
+    /// A packet from `side` that was handed to the link at `created_at` came out at `due`.
+    pub fn delivered(&mut self, created_at: Instant, due: Instant, side: Side, packet: &[u8]) {
         let Some(found) = self.find(side, packet).filter(|found| !is_hello(found)) else { return };
         let carried = &mut self.conversations[found.index].carried[side as usize];
         carried.delivered.add(due, found.payload_bytes);
         if found.payload_bytes > 0 {
-            let delay = due.saturating_since(born);
+            let delay = due.saturating_since(created_at);
             carried.delay_sum += delay;
             carried.delay_max = carried.delay_max.max(delay);
         }

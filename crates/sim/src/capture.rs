@@ -9,10 +9,10 @@
 use core::net::{IpAddr, Ipv4Addr};
 use std::collections::BTreeSet;
 
-use bentpipe_core::packet::{Body, FlowId, Maker, Packet, PacketId};
+use bentpipe_core::packet::{FlowId, Origin, Packet, PacketId};
 use bentpipe_core::time::Instant;
 use bentpipe_core::trace::{Event, EventKind, Trace};
-use bentpipe_core::wire::{FiveTuple, Payload, TCP, UDP, ipv4, pcapng, tcp, udp};
+use bentpipe_core::wire::{self, FiveTuple, TCP, UDP, ipv4, pcapng, tcp, udp};
 
 use crate::plan::{Flow, Heading, Plan, Queue, Workload};
 use crate::points;
@@ -39,31 +39,37 @@ struct Route {
     heading: Heading,
     terminal: u32,
     /// The end that opens.
-    opener: Maker,
+    opener: Origin,
 }
 
 impl Route {
     fn of(flow: &Flow) -> Self {
         let opener = match flow.workload {
-            Workload::RequestResponse { .. } => Maker::Receiver,
+            Workload::RequestResponse { .. } => Origin::Receiver,
             Workload::Bulk { .. } | Workload::ConstantRate { .. } | Workload::Conference { .. } => {
-                Maker::Sender
+                Origin::Sender
             }
         };
         Self { heading: flow.direction, terminal: flow.terminal, opener }
     }
 
-    /// That of the packets which `maker` makes.
-    fn tuple(self, FlowId(flow): FlowId, maker: Maker, connection: u16, protocol: u8) -> FiveTuple {
+    /// That of the packets which `origin` makes.
+    fn tuple(
+        self,
+        FlowId(flow): FlowId,
+        origin: Origin,
+        connection: u16,
+        protocol: u8,
+    ) -> FiveTuple {
         let Self { heading, terminal, opener } = self;
         let world = Ipv4Addr::from_bits(0x0a00_0001 + flow % WORLD_HOSTS);
         let network = 0x0a40_0000 + (terminal << 8);
         let island = Ipv4Addr::from_bits(network + 1 + flow % ISLAND_HOSTS);
-        let (source, destination) = match (heading, maker) {
-            (Heading::Forward, Maker::Sender) | (Heading::Return, Maker::Receiver) => {
+        let (source, destination) = match (heading, origin) {
+            (Heading::Forward, Origin::Sender) | (Heading::Return, Origin::Receiver) => {
                 (world, island)
             }
-            (Heading::Return, Maker::Sender) | (Heading::Forward, Maker::Receiver) => {
+            (Heading::Return, Origin::Sender) | (Heading::Forward, Origin::Receiver) => {
                 (island, world)
             }
         };
@@ -71,7 +77,7 @@ impl Route {
         let service = SERVICE_PORT + (flow / WORLD_HOSTS) as u16;
         let dynamic = DYNAMIC_PORT + connection % DYNAMIC_PORTS;
         let (source_port, destination_port) =
-            if maker == opener { (dynamic, service) } else { (service, dynamic) };
+            if origin == opener { (dynamic, service) } else { (service, dynamic) };
         let (source, destination) = (source.into(), destination.into());
         FiveTuple { source, destination, protocol, source_port, destination_port }
     }
@@ -160,17 +166,15 @@ impl Trace for Capture {
         }
         let interface = points::interface(node, kind, has_waited);
         let comment = points::comment(kind);
-        self.seen.push(Seen { at, interface, comment, packet: *packet });
+        self.seen.push(Seen { at, interface, comment, packet: packet.clone() });
     }
 }
 
 /// Appends the headers of a packet.
 fn emit(out: &mut Vec<u8>, route: Route, packet: &Packet) {
-    let (protocol, connection) = match &packet.body {
-        Body::Segment(segment) => (TCP, segment.connection),
-        Body::Datagram { .. } => (UDP, 0),
-    };
-    let tuple = route.tuple(packet.flow, packet.id.maker(), connection, protocol);
+    let segment = packet.segment();
+    let (protocol, connection) = segment.map_or((UDP, 0), |segment| (TCP, segment.connection));
+    let tuple = route.tuple(packet.flow, packet.id.origin(), connection, protocol);
     let (IpAddr::V4(source), IpAddr::V4(destination)) = (tuple.source, tuple.destination) else {
         unreachable!("the plan of addresses has those of version 4");
     };
@@ -178,7 +182,7 @@ fn emit(out: &mut Vec<u8>, route: Route, packet: &Packet) {
         source,
         destination,
         protocol,
-        traffic_class: 0,
+        traffic_class: packet.ecn as u8,
         // Counts what its end made, so that a packet is known again at the next point.
         identification: (packet.id.0 & 0xffff) as u16,
         dont_fragment: true,
@@ -189,23 +193,21 @@ fn emit(out: &mut Vec<u8>, route: Route, packet: &Packet) {
     }
     .emit(out);
     let rest = (packet.bytes as usize).saturating_sub(ipv4::HEADER_BYTES);
-    match &packet.body {
-        Body::Segment(segment) => {
-            let headers = tcp::HEADER_BYTES + segment.option_bytes() as usize;
-            let payload = Payload::Zeros(rest.saturating_sub(headers));
-            tcp::emit(out, &tuple, segment, payload);
-        }
-        Body::Datagram { .. } => {
-            let payload = Payload::Zeros(rest.saturating_sub(udp::HEADER_BYTES));
-            udp::emit(out, &tuple, payload);
-        }
+    if let Some(segment) = segment {
+        let headers = tcp::HEADER_BYTES + segment.option_bytes() as usize;
+        let payload = wire::Payload::Zeros(rest.saturating_sub(headers));
+        tcp::emit(out, &tuple, segment, payload);
+    } else {
+        let payload = wire::Payload::Zeros(rest.saturating_sub(udp::HEADER_BYTES));
+        udp::emit(out, &tuple, payload);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_core::tcp::{Segment, Timestamps};
+    use bentpipe_core::packet::Payload;
+    use bentpipe_core::packet::segment::{Segment, Timestamps};
     use bentpipe_core::trace::NodeId;
     use bentpipe_core::wire::Headers;
 
@@ -215,10 +217,10 @@ mod tests {
     fn the_length_of_a_packet_is_the_packets() {
         for (bytes, captured) in [(30u32, 30), (52, 52), (1_500, 52)] {
             let timestamps = Some(Timestamps::default());
-            let body = Body::Segment(Segment { timestamps, ..Segment::default() });
-            let packet = Packet { bytes, body, ..Packet::default() };
+            let payload = Payload::Tcp(Segment { timestamps, ..Segment::default() });
+            let packet = Packet { bytes, payload, ..Packet::default() };
             let mut capture = Capture {
-                routes: vec![route(Heading::Forward, 0, Maker::Sender)],
+                routes: vec![route(Heading::Forward, 0, Origin::Sender)],
                 waiting: vec![None],
                 seen: Vec::new(),
                 written: Vec::new(),
@@ -241,7 +243,7 @@ mod tests {
         }
     }
 
-    fn route(heading: Heading, terminal: u32, opener: Maker) -> Route {
+    fn route(heading: Heading, terminal: u32, opener: Origin) -> Route {
         Route { heading, terminal, opener }
     }
 
@@ -254,12 +256,12 @@ mod tests {
     /// 10.(64 + 1).(300 - 256).0, at its third host; the end that opens has the dynamic port.
     #[test]
     fn addresses_follow_the_flow_and_its_terminal() {
-        let download = route(Heading::Forward, 300, Maker::Receiver);
-        let tuple = |maker| download.tuple(FlowId(2), maker, 5, TCP);
-        assert_eq!(text(tuple(Maker::Sender)), "10.0.0.3:5201 10.65.44.3:49157");
-        assert_eq!(tuple(Maker::Receiver), tuple(Maker::Sender).reversed());
-        let upload = route(Heading::Return, 0, Maker::Sender);
-        let tuple = upload.tuple(FlowId(0), Maker::Sender, 0, UDP);
+        let download = route(Heading::Forward, 300, Origin::Receiver);
+        let tuple = |origin| download.tuple(FlowId(2), origin, 5, TCP);
+        assert_eq!(text(tuple(Origin::Sender)), "10.0.0.3:5201 10.65.44.3:49157");
+        assert_eq!(tuple(Origin::Receiver), tuple(Origin::Sender).reversed());
+        let upload = route(Heading::Return, 0, Origin::Sender);
+        let tuple = upload.tuple(FlowId(0), Origin::Sender, 0, UDP);
         assert_eq!(text(tuple), "10.64.0.1:49152 10.0.0.1:5201");
     }
 
@@ -269,17 +271,17 @@ mod tests {
         let mut known = BTreeSet::new();
         let mut flows = 0;
         for flow in 0..100_000 {
-            let opener = if flow % 2 == 0 { Maker::Sender } else { Maker::Receiver };
+            let opener = if flow % 2 == 0 { Origin::Sender } else { Origin::Receiver };
             let heading = if flow % 3 == 0 { Heading::Forward } else { Heading::Return };
             let route = route(heading, 9_999 - flow % 7, opener);
-            let tuple = route.tuple(FlowId(flow), Maker::Sender, 0, TCP);
+            let tuple = route.tuple(FlowId(flow), Origin::Sender, 0, TCP);
             known.insert(tuple);
             known.insert(tuple.reversed());
             flows += 1;
         }
         assert_eq!(known.len(), 2 * flows);
-        let last = route(Heading::Forward, 9_999, Maker::Sender);
-        let tuple = last.tuple(FlowId(99_999), Maker::Sender, u16::MAX, TCP);
+        let last = route(Heading::Forward, 9_999, Origin::Sender);
+        let tuple = last.tuple(FlowId(99_999), Origin::Sender, u16::MAX, TCP);
         assert_eq!(text(tuple), "10.0.134.162:65535 10.103.15.178:5202");
     }
 }

@@ -178,7 +178,7 @@ impl<E: Engine> Driver<'_, E> {
     fn input(&mut self, port: Port, packet: &Packet) -> Result<(), Violation> {
         self.received.add(packet.bytes);
         let mut cx = Cx::new(self.now, NODE, &mut self.outbox, Some(&mut self.trace));
-        self.engine.input(&mut cx, port, Box::new(*packet));
+        self.engine.input(&mut cx, port, Box::new(packet.clone()));
         self.fruitless = 0;
         if let Some(due) = self.engine.next_wake().filter(|due| *due < self.now) {
             return self.broken(Law::Progress, format!("after input, its deadline was at {due}"));

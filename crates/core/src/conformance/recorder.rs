@@ -38,7 +38,7 @@ impl<E: Engine> Engine for Recorder<E> {
         if self.engine.next_wake().is_some_and(|due| due <= cx.now()) {
             self.engine.wake(cx);
         }
-        self.script.push((cx.now(), port, *packet));
+        self.script.push((cx.now(), port, (*packet).clone()));
         self.engine.input(cx, port, packet);
     }
 

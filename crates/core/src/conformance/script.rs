@@ -2,7 +2,7 @@
 
 use core::ops::RangeInclusive;
 
-use crate::packet::{Body, FlowId, Maker, Packet, PacketId, Port};
+use crate::packet::{FlowId, Origin, Packet, PacketId, Payload, Port};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 
@@ -87,9 +87,20 @@ impl Shape {
         let ports = 0..=u32::try_from(self.ports.len()).expect("a port has 8 bits") - 1;
         let port = self.ports[between(rng, &ports) as usize];
         let flow = FlowId(between(rng, &(0..=self.flows - 1)));
-        let id = PacketId::new(flow, Maker::Sender, sequence);
+        let id = PacketId::new(flow, Origin::Sender, sequence);
         let bytes = between(rng, &self.bytes);
-        (at, port, Packet { id, born: at, flow, bytes, body: Body::Datagram { sequence } })
+        (
+            at,
+            port,
+            Packet {
+                id,
+                created_at: at,
+                flow,
+                bytes,
+                payload: Payload::Datagram { sequence },
+                ..Packet::default()
+            },
+        )
     }
 }
 

@@ -261,15 +261,16 @@ impl Direction {
         let frame = Bits(self.size(packet.bytes).frame_bits.into());
         let Queue::Head(head) = &mut self.queue else { return };
         // The queue may drop the packet itself, or others in its favour.
-        let arriving = *packet;
+        let id = packet.id;
+        let arriving = cx.is_traced().then(|| packet.clone());
         let mut refused = false;
         let dropped = &mut self.dropped;
         head.push(now, Queued { packet, frame, entered: now }, &mut |cause, lost| {
-            refused |= lost.id == arriving.id;
+            refused |= lost.id == id;
             dropped[cause as usize].add(lost.bytes);
             cx.trace(now, EventKind::Dropped(cause), lost);
         });
-        if !refused {
+        if let Some(arriving) = arriving.filter(|_| !refused) {
             cx.trace(now, EventKind::Enqueued, &arriving);
         }
         if !self.serving {

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use crate::engine::Outbox;
     use crate::graph::Graph;
-    use crate::packet::{Body, FlowId, Maker, PacketId};
+    use crate::packet::{FlowId, Origin, PacketId, Payload};
     use crate::trace::{Event, NodeId, VecTrace};
 
     const LAN: usize = 0;
@@ -339,12 +339,12 @@ mod tests {
     }
 
     fn packet_id(sequence: u64) -> PacketId {
-        PacketId::new(FlowId(0), Maker::Sender, sequence)
+        PacketId::new(FlowId(0), Origin::Sender, sequence)
     }
 
-    fn packet(born: Instant, sequence: u64, bytes: u32) -> Packet {
-        let body = Body::Datagram { sequence };
-        Packet { id: packet_id(sequence), born, flow: FlowId(0), bytes, body }
+    fn packet(created_at: Instant, sequence: u64, bytes: u32) -> Packet {
+        let payload = Payload::Datagram { sequence };
+        Packet { id: packet_id(sequence), created_at, bytes, payload, ..Packet::default() }
     }
 
     /// A processor alone in a graph.
@@ -389,7 +389,9 @@ mod tests {
             }
             let egress = self.graph.drain_egress();
             let numbered = egress.map(|(at, _, port, packet)| {
-                let Body::Datagram { sequence } = packet.body else { panic!("not a datagram") };
+                let Payload::Datagram { sequence } = packet.payload else {
+                    panic!("not a datagram")
+                };
                 (at.as_nanos(), port, sequence)
             });
             numbered.collect()

@@ -1,7 +1,7 @@
 //! Loss recovery from cumulative ACKs alone: Reno (RFC 5681, section 3.2) and NewReno (RFC 6582).
 
 use super::congestion::{Control, LossState};
-use super::seq::Position;
+use crate::packet::seq::Position;
 
 /// RFC 5681: so many duplicates mean loss.
 const DUPLICATE_THRESHOLD: u32 = 3;

@@ -10,11 +10,11 @@ mod emitting;
 use super::config::Config;
 use super::exchange::Ack;
 use super::receiver::{Receiver, WINDOW_SHIFT_MAX};
-use super::segment::{Offer, SACK_BLOCKS_MAX, Segment, TIMESTAMP_OPTION_BYTES, Timestamps};
 use super::sender::Sender;
-use super::seq::{Position, Wire};
 use crate::engine::{Count, Cx, Engine, Ledger};
-use crate::packet::{Body, FlowId, Maker, Packet, PacketId, Port};
+use crate::packet::segment::{Offer, SACK_BLOCKS_MAX, Segment, TIMESTAMP_OPTION_BYTES, Timestamps};
+use crate::packet::seq::{Position, Wire};
+use crate::packet::{FlowId, Origin, Packet, PacketId, Payload, Port};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 
@@ -79,7 +79,7 @@ pub struct Endpoint {
     first_id: PacketId,
     syns_sent: u64,
     config: Config,
-    maker: Maker,
+    origin: Origin,
 }
 
 impl Endpoint {
@@ -88,12 +88,12 @@ impl Endpoint {
 
     /// An end that waits for a SYN; [`Endpoint::open`] makes it send one. `initial` numbers its SYN.
     #[must_use]
-    pub fn new(config: Config, flow: FlowId, maker: Maker, initial: Wire) -> Self {
+    pub fn new(config: Config, flow: FlowId, origin: Origin, initial: Wire) -> Self {
         Self {
             config,
             flow,
             connection: 0,
-            maker,
+            origin,
             initial,
             peer_initial: Wire::default(),
             heard: false,
@@ -104,8 +104,8 @@ impl Endpoint {
             receiver: Receiver::new(&config),
             timestamp_recent: 0,
             reminder: None,
-            first_id: PacketId::new(flow, maker, 0),
-            next_id: PacketId::new(flow, maker, 0),
+            first_id: PacketId::new(flow, origin, 0),
+            next_id: PacketId::new(flow, origin, 0),
             established: None,
             syns_sent: 0,
             packets_received: 0,
@@ -120,7 +120,7 @@ impl Endpoint {
     pub fn of_connection(mut self, connection: u16) -> Self {
         let serial = u64::from(connection) << CONNECTION_SERIAL_BITS;
         self.connection = connection;
-        self.first_id = PacketId::new(self.flow, self.maker, serial);
+        self.first_id = PacketId::new(self.flow, self.origin, serial);
         self.next_id = self.first_id;
         self
     }
@@ -217,11 +217,11 @@ impl Endpoint {
         self.packets_received += 1;
         self.bytes_received += u64::from(packet.bytes);
         // A datagram of this flow would be somebody's mistake in wiring; a host ignores it.
-        let Body::Segment(segment) = &packet.body else { return };
+        let Payload::Tcp(segment) = &packet.payload else { return };
         if segment.connection != self.connection {
             return;
         }
-        if segment.syn || segment.fin || !self.open {
+        if segment.flags.syn() || segment.flags.fin() || !self.open {
             self.on_segment(cx, packet, segment);
         } else if segment.payload > 0 {
             self.hear_data(cx, packet, segment);
@@ -247,7 +247,7 @@ impl Endpoint {
             self.hear_other_data(now, packet, segment);
         } else {
             self.receiver.on_next(now, payload);
-            self.receiver.note_arrival(now, now.saturating_since(packet.born), true);
+            self.receiver.note_arrival(now, now.saturating_since(packet.created_at), true);
             if let Some(timestamps) = segment.timestamps {
                 self.note_timestamp(timestamps, next);
             }
@@ -274,7 +274,7 @@ impl Endpoint {
         self.receiver.on_segment(now, position, segment, self.sender.rtt().srtt());
         if segment.payload > 0 {
             let more = self.receiver.delivered() > delivered;
-            self.receiver.note_arrival(now, now.saturating_since(packet.born), more);
+            self.receiver.note_arrival(now, now.saturating_since(packet.created_at), more);
         }
     }
 
@@ -312,7 +312,7 @@ impl Endpoint {
 
     #[inline(never)]
     fn on_segment(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
-        if segment.syn && !self.heard {
+        if segment.flags.syn() && !self.heard {
             self.on_syn(segment);
         }
         if !self.heard {
@@ -322,7 +322,7 @@ impl Endpoint {
         let now = cx.now();
         // RFC 9293, 3.10.7.4: a SYN that does not repeat the first one, and an ACK of what was never
         // sent, are answered by what is true and otherwise ignored.
-        let strange_syn = segment.syn && segment.seq != peer_initial;
+        let strange_syn = segment.flags.syn() && segment.seq != peer_initial;
         let una = self.sender.una();
         let ack = segment.ack.map(|ack| ack.to_position(self.initial, una));
         if strange_syn || ack.is_some_and(|ack| ack > self.sender.max()) {
@@ -332,7 +332,7 @@ impl Endpoint {
         }
         let position = segment.seq.to_position(peer_initial, self.receiver.next());
         match segment.timestamps {
-            Some(first) if segment.syn => self.timestamp_recent = first.value,
+            Some(first) if segment.flags.syn() => self.timestamp_recent = first.value,
             Some(timestamps) => self.note_timestamp(timestamps, position),
             None => {}
         }
@@ -375,7 +375,7 @@ impl Endpoint {
     #[inline(never)]
     fn on_ack(&mut self, now: Instant, segment: &Segment, position: Position) {
         let anchor = self.sender.una();
-        let shift = if segment.syn { 0 } else { self.agreed.peer_shift };
+        let shift = if segment.flags.syn() { 0 } else { self.agreed.peer_shift };
         let window = u64::from(segment.window) << shift;
         if self.sender.only_window(now, position, window) {
             return;

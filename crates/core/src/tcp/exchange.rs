@@ -1,6 +1,6 @@
 //! What the sending half and its endpoint tell each other, in positions.
 
-use super::seq::Position;
+use crate::packet::seq::Position;
 use crate::time::Duration;
 
 /// A segment to be sent.

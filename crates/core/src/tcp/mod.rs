@@ -18,10 +18,8 @@ mod reassembly;
 mod receiver;
 mod rtt;
 mod scoreboard;
-pub mod segment;
 mod selective;
 mod sender;
-pub mod seq;
 mod sliding;
 #[cfg(test)]
 mod tests;
@@ -32,5 +30,4 @@ pub use exchange::{Ack, Outgoing, SenderCounters};
 pub use reassembly::Reassembly;
 pub use receiver::Receiver;
 pub use rtt::RttEstimator;
-pub use segment::{Offer, SackBlocks, Segment, Timestamps};
 pub use sender::Sender;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::scoreboard::{DUPLICATE_THRESHOLD, Delivered, Scoreboard};
-use super::seq::Position;
+use crate::packet::seq::Position;
 use crate::time::{Duration, Instant};
 
 /// See the module's description. Names follow the RFC's section 5.

@@ -6,8 +6,8 @@
 //! over the longer of the time it took to send it and the time it took to be acknowledged, is a
 //! rate that neither a burst of segments nor one of ACKs can exaggerate.
 
-use super::seq::Position;
 use super::sliding::Sliding;
+use crate::packet::seq::Position;
 use crate::time::{Duration, Instant};
 
 /// What is remembered of each outstanding segment: the state of the connection when it was last

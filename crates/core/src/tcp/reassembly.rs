@@ -4,9 +4,9 @@
 //! position. The most recently extended ranges are remembered for SACK (RFC 2018, section 4: the
 //! first block holds the newest segment, the others repeat the most recent ones).
 
-use super::segment::SACK_BLOCKS_MAX;
-use super::seq::Position;
 use super::sliding::Sliding;
+use crate::packet::segment::SACK_BLOCKS_MAX;
+use crate::packet::seq::Position;
 
 /// See the module's description.
 #[derive(Clone, Debug, Default)]

@@ -3,8 +3,8 @@
 
 use super::config::Config;
 use super::reassembly::Reassembly;
-use super::segment::{SackBlocks, Segment};
-use super::seq::{Position, Wire};
+use crate::packet::segment::{SackBlocks, Segment};
+use crate::packet::seq::{Position, Wire};
 use crate::time::{Duration, Instant};
 
 /// The largest shift of the window field (RFC 7323, section 2.3).
@@ -175,9 +175,9 @@ impl Receiver {
         }
         let before = self.next;
         let start = position.max(before);
-        let end = (position + length).min(self.edge.max(before) + u64::from(segment.fin));
+        let end = (position + length).min(self.edge.max(before) + u64::from(segment.flags.fin()));
         let end = end.min(self.fin.saturating_add(1));
-        if segment.fin && position + length == end && end > before {
+        if segment.flags.fin() && position + length == end && end > before {
             self.fin = end - 1;
         }
         self.told.holds = false;
@@ -231,7 +231,7 @@ impl Receiver {
     /// rest, and at once for anything out of order, that fills a hole, or repeats.
     fn decide_ack(&mut self, now: Instant, before: Position, had_hole: bool, segment: &Segment) {
         let in_order = self.next > before && !had_hole && !self.has_holes;
-        if !in_order || segment.syn || segment.fin {
+        if !in_order || segment.flags.syn() || segment.flags.fin() {
             self.ack_now = true;
             return;
         }

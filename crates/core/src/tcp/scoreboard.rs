@@ -6,8 +6,8 @@
 //! ranges are merged so that a repeated block costs one look-up, and lost segments wait in a sorted
 //! list of their own.
 
-use super::seq::Position;
 use super::sliding::Sliding;
+use crate::packet::seq::Position;
 use crate::time::Instant;
 
 /// A segment that was sent and is not cumulatively acknowledged.

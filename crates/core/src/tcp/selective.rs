@@ -9,7 +9,7 @@ use super::prr::Prr;
 use super::rack::Rack;
 use super::rtt::RttEstimator;
 use super::scoreboard::{Delivered, Scoreboard, Sent};
-use super::seq::Position;
+use crate::packet::seq::Position;
 use crate::time::{Duration, Instant};
 
 /// Where recovery stands; positions are the end of what was outstanding when it began.

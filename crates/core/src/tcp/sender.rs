@@ -12,7 +12,7 @@ use super::cumulative::Cumulative;
 use super::exchange::{Ack, Outgoing, Run, SenderCounters};
 use super::rtt::RttEstimator;
 use super::selective::{AckNews, Selective};
-use super::seq::Position;
+use crate::packet::seq::Position;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 

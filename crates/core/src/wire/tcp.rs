@@ -2,18 +2,14 @@
 //! scale and timestamps (RFC 7323), SACK (RFC 2018).
 
 use super::{FiveTuple, Payload, TCP};
-use crate::tcp::seq::Wire;
-use crate::tcp::{Offer, SackBlocks, Segment, Timestamps};
+use crate::packet::segment::{Flags, Offer, SackBlocks, Segment, Timestamps};
+use crate::packet::seq::Wire;
 use crate::wire::checksum::Checksum;
 
 /// Bytes of a header without options.
 pub const HEADER_BYTES: usize = 20;
 /// Most bytes of options: the header's length is four bits of words.
 pub const OPTION_BYTES_MAX: usize = 40;
-/// Flag: the sender has sent all its data.
-pub const FIN: u8 = 1;
-/// Flag: this opens the stream.
-pub const SYN: u8 = 1 << 1;
 /// Flag: the connection is no more.
 pub const RST: u8 = 1 << 2;
 /// Flag: the acknowledgement number means something.
@@ -102,8 +98,7 @@ impl Options {
 pub fn emit(out: &mut Vec<u8>, tuple: &FiveTuple, segment: &Segment, payload: Payload<'_>) {
     let options = Options::of(segment);
     let options = &options.bytes[..options.length];
-    let flag = |set, flag| if set { flag } else { 0 };
-    let flags = flag(segment.fin, FIN) | flag(segment.syn, SYN) | flag(segment.ack.is_some(), ACK);
+    let flags = segment.flags.bits() | if segment.ack.is_some() { ACK } else { 0 };
     let mut header = [0; HEADER_BYTES];
     header[0..2].copy_from_slice(&tuple.source_port.to_be_bytes());
     header[2..4].copy_from_slice(&tuple.destination_port.to_be_bytes());
@@ -140,8 +135,7 @@ impl Header {
         let mut segment = Segment {
             seq: Wire(word(4)),
             ack: (flags & ACK != 0).then_some(Wire(word(8))),
-            syn: flags & SYN != 0,
-            fin: flags & FIN != 0,
+            flags: Flags::from_bits(flags),
             window: half(14),
             ..Segment::default()
         };

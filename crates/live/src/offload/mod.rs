@@ -34,7 +34,7 @@ const UDP_CHECKSUM: usize = 6;
 const TCP_FLAGS: usize = 13;
 const TCP_SEQUENCE: usize = 4;
 /// PSH and FIN mean the last byte.
-const TCP_LAST: u8 = tcp::FIN | TCP_PUSH;
+const TCP_LAST: u8 = 1 | TCP_PUSH;
 const TCP_PUSH: u8 = 1 << 3;
 /// CWR is said once.
 const TCP_CWR: u8 = 1 << 7;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use bentpipe_core::packet::{FlowId, Maker};
+use bentpipe_core::packet::seq::Wire;
+use bentpipe_core::packet::{FlowId, Origin};
 use bentpipe_core::rng::Rng;
 use bentpipe_core::tcp::Endpoint;
-use bentpipe_core::tcp::seq::Wire;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::NodeId;
 use bentpipe_core::units::BitRate;
@@ -65,15 +65,15 @@ impl<'a> Hosts<'a> {
             Amount::DurationNs(nanos) => Until::Time(start + Duration::from_nanos(nanos)),
         };
         let mut rng = Rng::stream(self.seed, &format!("flow.{}", flow.name));
-        let mut endpoint = |tcp: &Tcp, maker, part| {
+        let mut endpoint = |tcp: &Tcp, origin, part| {
             // RFC 9293, 3.4.1: a host starts anywhere; so the wrap is met in ordinary runs.
             let initial = u32::try_from(rng.next_u64() >> 32).expect("32 bits");
             let chance = self.stream(flow, &format!("{part}.cycle"));
-            Endpoint::new(tcp.config(), id, maker, Wire(initial)).with_chance(chance)
+            Endpoint::new(tcp.config(), id, origin, Wire(initial)).with_chance(chance)
         };
         let [sender, receiver] = tcp;
-        let sending = BulkSender::new(endpoint(sender, Maker::Sender, "sender"), start, until);
-        let receiving = BulkReceiver::new(endpoint(receiver, Maker::Receiver, "receiver"));
+        let sending = BulkSender::new(endpoint(sender, Origin::Sender, "sender"), start, until);
+        let receiving = BulkReceiver::new(endpoint(receiver, Origin::Receiver, "receiver"));
         [Node::BulkSender(Box::new(sending)), Node::BulkReceiver(Box::new(receiving))]
     }
 

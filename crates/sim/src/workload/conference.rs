@@ -2,7 +2,7 @@
 //! datagram on to all others (as a media relay does, without mixing).
 
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
-use bentpipe_core::packet::{FlowId, Maker, Packet, PacketId, Port};
+use bentpipe_core::packet::{FlowId, Origin, Packet, PacketId, Port};
 use bentpipe_core::time::Instant;
 
 use super::{ConstantRate, DatagramSink};
@@ -81,10 +81,10 @@ impl Engine for Reflector {
         self.received.add(packet.bytes);
         let from = packet.flow;
         for (flow, serial) in self.participants.iter_mut().filter(|to| to.0 != from) {
-            let id = PacketId::new(*flow, Maker::Receiver, *serial);
+            let id = PacketId::new(*flow, Origin::Receiver, *serial);
             *serial += 1;
             self.sent.add(packet.bytes);
-            cx.send(Self::NET, Packet { id, flow: *flow, ..*packet });
+            cx.send(Self::NET, Packet { id, flow: *flow, ..(*packet).clone() });
         }
         cx.discard(packet);
     }

@@ -6,9 +6,10 @@
 //! 2 MSL, and then answers with a reset, which is as small and ends the peer's connection as well.
 
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
-use bentpipe_core::packet::{Body, FlowId, Maker, Packet, PacketId};
-use bentpipe_core::tcp::seq::Wire;
-use bentpipe_core::tcp::{Endpoint, Segment, SenderCounters};
+use bentpipe_core::packet::segment::Segment;
+use bentpipe_core::packet::seq::Wire;
+use bentpipe_core::packet::{FlowId, Origin, Packet, PacketId, Payload};
+use bentpipe_core::tcp::{Endpoint, SenderCounters};
 use bentpipe_core::time::{Duration, Instant};
 
 /// What TCP did at one end, over one connection or several.
@@ -108,7 +109,7 @@ impl Connection {
 #[derive(Debug)]
 pub(super) struct Connections {
     flow: FlowId,
-    maker: Maker,
+    origin: Origin,
     /// Whether this host is the first to close a connection, and stays in TIME-WAIT.
     closes_first: bool,
     /// Those that are not over, the newest last.
@@ -122,10 +123,10 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(flow: FlowId, maker: Maker, closes_first: bool) -> Self {
+    pub(super) fn new(flow: FlowId, origin: Origin, closes_first: bool) -> Self {
         Self {
             flow,
-            maker,
+            origin,
             closes_first,
             live: Vec::new(),
             opened: 0,
@@ -154,10 +155,9 @@ impl Connections {
     /// Whether a packet is the SYN of the next connection. A client opens one after the other, so that
     /// any other SYN is an old one.
     pub(super) fn is_opened_by(&self, packet: &Packet) -> bool {
-        match &packet.body {
-            Body::Segment(segment) => segment.syn && segment.connection == self.next_number(),
-            Body::Datagram { .. } => false,
-        }
+        let opens =
+            |segment: &Segment| segment.flags.syn() && segment.connection == self.next_number();
+        packet.segment().is_some_and(opens)
     }
 
     /// The newest connection, if it is not over.
@@ -175,7 +175,7 @@ impl Connections {
     /// Gives a packet to its connection, and returns that one.
     pub(super) fn input(&mut self, cx: &mut Cx<'_>, packet: &Packet) -> Option<&mut Connection> {
         self.received.add(packet.bytes);
-        let Body::Segment(segment) = &packet.body else { return None };
+        let segment = packet.segment()?;
         let place = self.live.iter().rposition(|live| live.number == segment.connection);
         let Some(place) = place else {
             self.repeat_last_ack(cx, segment);
@@ -188,7 +188,9 @@ impl Connections {
 
     /// Answers for a connection that is over. The only segment that waits for an answer is a FIN.
     fn repeat_last_ack(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
-        let Some(seq) = segment.ack.filter(|_| self.closes_first && segment.fin) else { return };
+        let Some(seq) = segment.ack.filter(|_| self.closes_first && segment.flags.fin()) else {
+            return;
+        };
         let Wire(start) = segment.seq;
         let ack = Segment {
             connection: segment.connection,
@@ -199,10 +201,20 @@ impl Connections {
             ..Segment::default()
         };
         // From the end of the flow's serials, which its connections count from the start.
-        let id = PacketId::new(self.flow, self.maker, u64::MAX - self.repeated.packets);
-        let (bytes, body) = (ack.ip_bytes(), Body::Segment(ack));
+        let id = PacketId::new(self.flow, self.origin, u64::MAX - self.repeated.packets);
+        let (bytes, payload) = (ack.ip_bytes(), Payload::Tcp(ack));
         self.repeated.add(bytes);
-        cx.send(Endpoint::NET, Packet { id, born: cx.now(), flow: self.flow, bytes, body });
+        cx.send(
+            Endpoint::NET,
+            Packet {
+                id,
+                created_at: cx.now(),
+                flow: self.flow,
+                bytes,
+                payload,
+                ..Packet::default()
+            },
+        );
     }
 
     /// How many are not over.

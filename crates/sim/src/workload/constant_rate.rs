@@ -1,7 +1,7 @@
 //! UDP datagrams at a constant rate, and the sink that counts them.
 
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
-use bentpipe_core::packet::{Body, FlowId, Maker, Packet, PacketId, Port};
+use bentpipe_core::packet::{FlowId, Origin, Packet, PacketId, Payload, Port};
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::units::{BitRate, Bytes, Carry};
 
@@ -82,9 +82,19 @@ impl Engine for ConstantRate {
     fn wake(&mut self, cx: &mut Cx<'_>) {
         while self.next_at <= cx.now() && self.next_at < self.end {
             let bytes = self.payload + HEADER_BYTES;
-            let id = PacketId::new(self.flow, Maker::Sender, self.sequence);
-            let body = Body::Datagram { sequence: self.sequence };
-            cx.send(Self::NET, Packet { id, born: cx.now(), flow: self.flow, bytes, body });
+            let id = PacketId::new(self.flow, Origin::Sender, self.sequence);
+            let payload = Payload::Datagram { sequence: self.sequence };
+            cx.send(
+                Self::NET,
+                Packet {
+                    id,
+                    created_at: cx.now(),
+                    flow: self.flow,
+                    bytes,
+                    payload,
+                    ..Packet::default()
+                },
+            );
             self.sequence += 1;
             self.sent.add(bytes);
             self.last_sent = Some(cx.now());
@@ -144,7 +154,7 @@ impl Engine for DatagramSink {
         self.received.add(packet.bytes);
         self.first.get_or_insert(cx.now());
         self.last = Some(cx.now());
-        let delay = cx.now().saturating_since(packet.born);
+        let delay = cx.now().saturating_since(packet.created_at);
         self.delay_sum += delay;
         self.delay_max = self.delay_max.max(delay);
         cx.discard(packet);

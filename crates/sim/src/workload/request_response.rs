@@ -5,10 +5,10 @@
 //! from, and exchanges happen in order.
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
-use bentpipe_core::packet::{FlowId, Maker, Packet, Port};
+use bentpipe_core::packet::seq::Wire;
+use bentpipe_core::packet::{FlowId, Origin, Packet, Port};
 use bentpipe_core::rng::Rng;
 use bentpipe_core::tcp::config::CongestionName;
-use bentpipe_core::tcp::seq::Wire;
 use bentpipe_core::tcp::{Config, Endpoint, Sender};
 use bentpipe_core::time::{Duration, Instant};
 
@@ -30,10 +30,10 @@ pub struct Host {
 
 impl Host {
     #[inline]
-    fn endpoint(&mut self, maker: Maker) -> Endpoint {
+    fn endpoint(&mut self, origin: Origin) -> Endpoint {
         // RFC 9293, 3.4.1: a host starts anywhere; so the wrap is met in ordinary runs.
         let initial = u32::try_from(self.initials.next_u64() >> 32).expect("32 bits");
-        let endpoint = Endpoint::new(self.config, self.flow, maker, Wire(initial));
+        let endpoint = Endpoint::new(self.config, self.flow, origin, Wire(initial));
         if self.config.congestion != CongestionName::Bbr {
             return endpoint;
         }
@@ -108,7 +108,7 @@ impl Client {
     pub fn new(host: Host, what: Exchanges, schedule: Schedule) -> Self {
         // A client reads to the end of a connection that its server closes, and closes one that it
         // has no more use for.
-        let connections = Connections::new(host.flow, Maker::Receiver, what.keep_connection);
+        let connections = Connections::new(host.flow, Origin::Receiver, what.keep_connection);
         let next_start = Some(schedule.start);
         let exchanges = Vec::new();
         Self { host, what, schedule, connections, next_start, delivered_before: 0, exchanges }
@@ -167,7 +167,7 @@ impl Client {
             connection.endpoint.write(cx, request_bytes);
             return;
         }
-        let endpoint = self.host.endpoint(Maker::Receiver);
+        let endpoint = self.host.endpoint(Origin::Receiver);
         let connection = self.connections.add(endpoint);
         connection.endpoint.write(cx, request_bytes);
         connection.endpoint.open(cx);
@@ -251,7 +251,7 @@ impl Server {
     /// A server that waits.
     #[must_use]
     pub fn new(host: Host, what: Exchanges) -> Self {
-        let connections = Connections::new(host.flow, Maker::Sender, !what.keep_connection);
+        let connections = Connections::new(host.flow, Origin::Sender, !what.keep_connection);
         Self { host, what, connections, answered: 0 }
     }
 
@@ -285,7 +285,7 @@ impl Server {
 impl Engine for Server {
     fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Box<Packet>) {
         if self.connections.is_opened_by(&packet) {
-            let endpoint = self.host.endpoint(Maker::Sender);
+            let endpoint = self.host.endpoint(Origin::Sender);
             self.connections.add(endpoint);
             self.answered = 0;
         }

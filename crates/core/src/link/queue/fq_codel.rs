@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use super::codel::{Control, Fifo, Law};
 use super::{Limit, Occupancy, Queued};
-use crate::packet::{Body, Packet};
+use crate::packet::Packet;
 use crate::rng::scramble;
 use crate::time::{Duration, Instant};
 use crate::trace::DropCause;
@@ -167,10 +167,7 @@ impl FqCoDel {
     /// A number below that of the queues: the high half of a product, for which it need not be a
     /// power of two.
     fn hash(&self, packet: &Packet) -> usize {
-        let connection = match packet.body {
-            Body::Segment(segment) => segment.connection,
-            Body::Datagram { .. } => 0,
-        };
+        let connection = packet.segment().map_or(0, |segment| segment.connection);
         let flow = u64::from(connection) << 32 | u64::from(packet.flow.0);
         let hash = scramble(flow ^ scramble(self.salt));
         let product = u128::from(hash) * self.place_of_hash.len() as u128;
@@ -200,7 +197,7 @@ impl FqCoDel {
 mod tests {
     use super::super::testing::{Losses, queued, serial};
     use super::*;
-    use crate::packet::FlowId;
+    use crate::packet::{FlowId, Payload};
 
     fn fq_codel(limit: Limit, quantum_bytes: u32, salt: u64) -> FqCoDel {
         let target = Duration::from_millis(5);
@@ -375,9 +372,9 @@ mod tests {
     fn connections_of_one_flow_are_told_apart() {
         let queue = fq_codel(Limit::Unlimited, 1_500, 1);
         let hash = |connection| {
-            let segment = crate::tcp::Segment { connection, ..Default::default() };
+            let segment = crate::packet::segment::Segment { connection, ..Default::default() };
             let packet = queued(0, 0, 100, 0).packet;
-            queue.hash(&Packet { body: Body::Segment(segment), ..*packet })
+            queue.hash(&Packet { payload: Payload::Tcp(segment), ..(*packet).clone() })
         };
         assert_ne!(hash(0), hash(1));
         assert_eq!(hash(0), queue.hash(&queued(0, 5, 40, 0).packet));

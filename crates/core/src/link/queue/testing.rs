@@ -2,7 +2,7 @@
 
 use super::Queued;
 use super::{Amounts, Load};
-use crate::packet::{Body, FlowId, Maker, Packet, PacketId};
+use crate::packet::{FlowId, Origin, Packet, PacketId, Payload};
 use crate::time::Instant;
 use crate::trace::DropCause;
 use crate::units::{Bits, Bytes};
@@ -10,18 +10,16 @@ use crate::units::{Bits, Bytes};
 /// The `serial`-th packet of a flow, which came at `millis`.
 pub(super) fn queued(flow: u32, serial: u64, bytes: u32, millis: u64) -> Queued {
     let (flow, entered) = (FlowId(flow), Instant::from_millis(millis));
-    let id = PacketId::new(flow, Maker::Sender, serial);
-    let body = Body::Datagram { sequence: serial };
-    let packet = Box::new(Packet { id, born: entered, flow, bytes, body });
+    let id = PacketId::new(flow, Origin::Sender, serial);
+    let payload = Payload::Datagram { sequence: serial };
+    let packet =
+        Box::new(Packet { id, created_at: entered, flow, bytes, payload, ..Packet::default() });
     Queued { packet, frame: Bits::from(Bytes(u64::from(bytes) + 8)), entered }
 }
 
 /// The position of a packet among those of its flow.
 pub(super) fn serial(packet: &Packet) -> u64 {
-    match packet.body {
-        Body::Datagram { sequence } => sequence,
-        Body::Segment(_) => unreachable!("tests of queues send datagrams"),
-    }
+    packet.datagram().expect("tests of queues send datagrams")
 }
 
 /// What was lost: the cause, the flow and the serial of each packet, in order.

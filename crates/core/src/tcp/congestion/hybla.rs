@@ -6,7 +6,7 @@
 //! Arithmetic is Linux's, in fixed point: `rho` in eighths, growth in 128ths of a segment.
 
 use super::{Acked, Avoidance, Window};
-use crate::tcp::seq::Position;
+use crate::packet::seq::Position;
 use crate::time::Duration;
 
 /// RTT0.

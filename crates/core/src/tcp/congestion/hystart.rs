@@ -1,7 +1,7 @@
 //! HyStart++ (RFC 9406): leaves slow start when round trips grow, before a queue overflows.
 
 use super::Acked;
-use crate::tcp::seq::Position;
+use crate::packet::seq::Position;
 use crate::time::Duration;
 
 /// Section 4.3: the least and the largest rise of the round trip that counts, and the fraction of

@@ -4,7 +4,7 @@
 
 use super::Acked;
 use super::hystart::Verdict;
-use crate::tcp::seq::Position;
+use crate::packet::seq::Position;
 use crate::time::{Duration, Instant};
 
 /// Smaller windows are let grow, in segments.

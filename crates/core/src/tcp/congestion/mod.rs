@@ -13,7 +13,7 @@ mod hystart_linux;
 mod reno;
 
 use super::config::{Config, CongestionName, Follows};
-use super::seq::Position;
+use crate::packet::seq::Position;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 

@@ -2,10 +2,12 @@
 
 use super::{Endpoint, tick};
 use crate::engine::Cx;
+use crate::packet::segment::{
+    Flags, HEADER_BYTES, Offer, Segment, TIMESTAMP_OPTION_BYTES, Timestamps,
+};
+use crate::packet::seq::{Position, Wire};
 use crate::packet::{Packet, PacketId};
 use crate::tcp::exchange::{Outgoing, Run};
-use crate::tcp::segment::{HEADER_BYTES, Offer, Segment, TIMESTAMP_OPTION_BYTES, Timestamps};
-use crate::tcp::seq::{Position, Wire};
 use crate::time::Instant;
 
 /// What the segments have in common that leave at one moment.
@@ -71,7 +73,7 @@ impl Endpoint {
     fn emit_alone(&mut self, cx: &mut Cx<'_>, position: Position, payload: u16, fin: bool) {
         let heading = self.heading(cx.now());
         let mut packet = self.written(cx, self.next_id, &heading, position, payload);
-        packet.segment_mut().fin = fin;
+        packet.segment_mut().flags = Flags::FIN.when(fin);
         if payload == 0 {
             self.report_holes(&mut packet);
         }
@@ -125,18 +127,20 @@ impl Endpoint {
     ) -> Box<Packet> {
         let mut packet = cx.make();
         packet.id = id;
-        packet.born = cx.now();
+        packet.created_at = cx.now();
         packet.flow = self.flow;
         packet.bytes = heading.bytes + u32::from(payload);
         let segment = packet.segment_mut();
+        // The offer is in another line of the cache.
+        if segment.flags.syn() {
+            segment.offer = None;
+        }
+        segment.flags = Flags::default();
         segment.connection = self.connection;
         segment.seq = Wire::from_position(position, self.initial);
-        segment.syn = false;
-        segment.fin = false;
         segment.payload = payload;
         segment.ack = Some(heading.ack);
         segment.window = heading.window;
-        segment.offer = None;
         segment.timestamps = heading.timestamps;
         segment.sack.clear();
         packet
@@ -155,13 +159,13 @@ impl Endpoint {
         let stamped = self.agreed.timestamps || self.offers_timestamps();
         let mut packet = cx.make();
         packet.id = self.next_id;
-        packet.born = now;
+        packet.created_at = now;
         packet.flow = self.flow;
         let segment = packet.segment_mut();
         *segment = Segment {
             connection: self.connection,
             seq: self.initial,
-            syn: true,
+            flags: Flags::SYN,
             window: self.receiver.unscaled_window(),
             offer: Some(self.offer()),
             timestamps: stamped.then(|| self.timestamps(now)),

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use crate::engine::{Cx, Engine, Outbox};
-use crate::packet::{Body, FlowId, Maker, Packet, PacketId};
+use crate::packet::segment::{Flags, Offer, Segment, Timestamps};
+use crate::packet::seq::Wire;
+use crate::packet::{FlowId, Origin, Packet, PacketId, Payload};
 use crate::tcp::config::Config;
 use crate::tcp::endpoint::Endpoint;
-use crate::tcp::segment::{Offer, Segment, Timestamps};
-use crate::tcp::seq::Wire;
 use crate::time::Instant;
 use crate::trace::NodeId;
 
@@ -28,7 +28,7 @@ pub(super) struct Talk {
 impl Talk {
     pub(super) fn new(config: Config) -> Self {
         Self {
-            endpoint: Endpoint::new(config, FlowId(0), Maker::Sender, LOCAL),
+            endpoint: Endpoint::new(config, FlowId(0), Origin::Sender, LOCAL),
             now: Instant::START,
             story: Vec::new(),
             shows_windows: false,
@@ -161,10 +161,10 @@ impl Talk {
         let segment = self.parse(text);
         let packet = Packet {
             id: PacketId(0),
-            born: self.now,
-            flow: FlowId(0),
+            created_at: self.now,
             bytes: segment.ip_bytes(),
-            body: Body::Segment(segment),
+            payload: Payload::Tcp(segment),
+            ..Packet::default()
         };
         self.call(at_ms, &format!("hears {text}"), |endpoint, cx| {
             endpoint.hear(cx, &packet);
@@ -216,12 +216,12 @@ impl Talk {
     }
 
     fn write(&self, packet: &Packet) -> String {
-        let Body::Segment(segment) = &packet.body else { panic!("a host sends segments") };
+        let Payload::Tcp(segment) = &packet.payload else { panic!("a host sends segments") };
         assert_eq!(packet.bytes, segment.ip_bytes());
         let local = |wire: Wire| wire.0.wrapping_sub(LOCAL.0);
         let remote = |wire: Wire| wire.0.wrapping_sub(REMOTE.0);
         let mut text = String::new();
-        let flags = [("S ", segment.syn), ("F ", segment.fin)];
+        let flags = [("S ", segment.flags.syn()), ("F ", segment.flags.fin())];
         flags.iter().filter(|flag| flag.1).for_each(|flag| text.push_str(flag.0));
         let start = local(segment.seq);
         let _ = write!(text, "{start}:{}", u64::from(start) + segment.sequence_length());
@@ -254,8 +254,8 @@ impl Talk {
         while let Some(word) = words.next() {
             let mut value = || words.next().expect("a value follows");
             match word {
-                "S" => segment.syn = true,
-                "F" => segment.fin = true,
+                "S" => segment.flags |= Flags::SYN,
+                "F" => segment.flags |= Flags::FIN,
                 "ack" => segment.ack = Some(local(value())),
                 "win" => segment.window = number(value()).try_into().expect("16 bits"),
                 "ts" => {
@@ -276,7 +276,7 @@ impl Talk {
                 range => {
                     let (start, end) = range.split_once(':').expect("start:end");
                     segment.seq = remote(start);
-                    let flags = u32::from(segment.syn) + u32::from(segment.fin);
+                    let flags = u32::from(segment.flags.syn()) + u32::from(segment.flags.fin());
                     segment.payload =
                         u16::try_from(number(end) - number(start) - flags).expect("short");
                 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use super::{plain, short_way};
 use crate::engine::{Cx, Engine, Outbox};
-use crate::packet::{FlowId, Maker, Packet};
+use crate::packet::seq::Wire;
+use crate::packet::{FlowId, Origin, Packet};
 use crate::rng::Rng;
 use crate::tcp::config::{
     AckPolicy, AvoidanceCounting, Config, CongestionName, Follows, RtoConfig, RtoMinBounds,
 };
 use crate::tcp::endpoint::Endpoint;
-use crate::tcp::seq::Wire;
 use crate::time::{Duration, Instant};
 use crate::trace::NodeId;
 
@@ -120,7 +120,7 @@ impl World {
             let late = if late == 0 { 0 } else { self.rng.below(late) };
             let arrival = self.free[to] + Duration::from_micros(delay_us + late);
             self.serial += 1;
-            self.on_the_way.insert((arrival, self.serial), (to, packet));
+            self.on_the_way.insert((arrival, self.serial), (to, packet.clone()));
         }
     }
 
@@ -167,8 +167,8 @@ fn transfer(seed: u64) {
     let amounts = [rng.below(1 << bits), rng.below(2) * rng.below(30_000)];
     let scene = format!("seed {seed}: {amounts:?} bytes, {weather:?}, {configs:?}");
     let initial = |rng: &mut Rng| Wire(u32::try_from(rng.next_u64() >> 32).expect("32 bits"));
-    let makers = [Maker::Sender, Maker::Receiver];
-    let ends = [0, 1].map(|n| Endpoint::new(configs[n], FlowId(0), makers[n], initial(&mut rng)));
+    let origins = [Origin::Sender, Origin::Receiver];
+    let ends = [0, 1].map(|n| Endpoint::new(configs[n], FlowId(0), origins[n], initial(&mut rng)));
     let mut world = World {
         ends,
         now: Instant::START,

@@ -7,11 +7,11 @@ use super::conversation::{Talk, segments};
 use super::network::random_config;
 use super::plain;
 use crate::engine::{Cx, Engine, Outbox};
-use crate::packet::{Body, FlowId, Maker, Packet, PacketId};
+use crate::packet::segment::{Flags, Offer, SackBlocks, Segment, Timestamps};
+use crate::packet::seq::Wire;
+use crate::packet::{FlowId, Origin, Packet, PacketId, Payload};
 use crate::rng::Rng;
 use crate::tcp::endpoint::Endpoint;
-use crate::tcp::segment::{Offer, SackBlocks, Segment, Timestamps};
-use crate::tcp::seq::Wire;
 use crate::time::{Duration, Instant};
 use crate::trace::NodeId;
 
@@ -54,23 +54,21 @@ fn a_syn_in_mid_connection_is_answered() {
 /// and changes nothing, and what is sent has the own number and packets of its own.
 #[test]
 fn segments_of_another_connection_are_ignored() {
-    let endpoint = || Endpoint::new(plain(), FlowId(0), Maker::Receiver, Wire(7));
+    let endpoint = || Endpoint::new(plain(), FlowId(0), Origin::Receiver, Wire(7));
     let mut endpoints = [3, 4].map(|connection| endpoint().of_connection(connection));
     let mut sent = Outbox::new();
     for connection in [0, 3, 4, 3] {
-        let syn = Segment { connection, syn: true, window: 9, ..Segment::default() };
-        let (id, body) = (PacketId(connection.into()), Body::Segment(syn));
-        let packet = Packet { id, born: Instant::START, flow: FlowId(0), bytes: 40, body };
+        let syn = Segment { connection, flags: Flags::SYN, window: 9, ..Segment::default() };
+        let (id, payload) = (PacketId(connection.into()), Payload::Tcp(syn));
+        let packet =
+            Packet { id, created_at: Instant::START, bytes: 40, payload, ..Packet::default() };
         for endpoint in &mut endpoints {
             let mut cx = Cx::new(Instant::START, NodeId(0), &mut sent, None);
             endpoint.hear(&mut cx, &packet);
         }
     }
     let sent: Vec<_> = sent.drain().collect();
-    let answers = sent.iter().map(|(_, _, packet)| match packet.body {
-        Body::Segment(segment) => segment.connection,
-        Body::Datagram { .. } => unreachable!("an endpoint sends segments"),
-    });
+    let answers = sent.iter().filter_map(|(_, _, packet)| Some(packet.segment()?.connection));
     assert_eq!(answers.collect::<Vec<_>>(), [3, 4, 3], "two SYNs and one repeated");
     let mut ids: Vec<_> = sent.iter().map(|(_, _, packet)| packet.id).collect();
     ids.sort_unstable();
@@ -108,16 +106,16 @@ fn garbage(rng: &mut Rng, endpoint: &Endpoint, initial: u32, peer: u32) -> Segme
     for _ in 0..rng.below(5) {
         sack.push(wire(rng, [una, max]), wire(rng, [max, una]));
     }
+    let syn = rng.below(20) == 0;
     let bits = |rng: &mut Rng| u32::try_from(rng.next_u64() >> 32).expect("32 bits");
     Segment {
         connection: 0,
         seq: wire(rng, [next, peer]),
-        syn: rng.below(20) == 0,
-        fin: rng.below(60) == 0,
+        flags: Flags::SYN.when(syn) | Flags::FIN.when(rng.below(60) == 0),
         payload: u16::try_from(rng.below(3) * rng.below(2_000)).expect("small"),
         ack: (rng.below(10) > 0).then(|| wire(rng, [una, max])),
         window: u16::try_from(bits(rng) >> 16).expect("16 bits") >> rng.below(17).min(15),
-        offer: (rng.below(10) == 0).then(|| Offer {
+        offer: (syn && rng.below(2) == 0).then(|| Offer {
             mss: u16::try_from(bits(rng) >> 16).expect("16 bits"),
             window_shift: (rng.below(2) == 0).then(|| u8::try_from(rng.below(256)).expect("byte")),
             sack: rng.below(2) == 0,
@@ -134,7 +132,7 @@ fn torment(seed: u64) {
     let mut bits = || u32::try_from(rng.next_u64() >> 32).expect("32 bits");
     let (initial, peer) = (bits(), bits());
     let config = random_config(&mut rng);
-    let mut endpoint = Endpoint::new(config, FlowId(0), Maker::Sender, Wire(initial));
+    let mut endpoint = Endpoint::new(config, FlowId(0), Origin::Sender, Wire(initial));
     let mut now = Instant::START;
     let mut delivered = 0;
     for step in 0..300u64 {
@@ -155,8 +153,9 @@ fn torment(seed: u64) {
             _ => {
                 let segment = garbage(&mut rng, &endpoint, initial, peer);
                 let id = PacketId(step);
-                let body = Body::Segment(segment);
-                let packet = Packet { id, born: now, flow: FlowId(0), bytes: 40, body };
+                let payload = Payload::Tcp(segment);
+                let packet =
+                    Packet { id, created_at: now, bytes: 40, payload, ..Packet::default() };
                 endpoint.hear(&mut cx, &packet);
             }
         }

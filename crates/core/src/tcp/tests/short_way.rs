@@ -1,10 +1,10 @@
 //! The short ways that most segments take do what the long ones do, to the last field.
 
+use crate::packet::segment::Segment;
 use crate::rng::Rng;
 use crate::tcp::endpoint::Endpoint;
 use crate::tcp::exchange::{Ack, Outgoing};
 use crate::tcp::receiver::Receiver;
-use crate::tcp::segment::Segment;
 use crate::tcp::sender::Sender;
 use crate::time::{Duration, Instant};
 

@@ -194,12 +194,12 @@ fn a_scaled_window_never_shrinks() {
 /// The window field of the delayed ACK at `at_ms`.
 fn offered(talk: &mut Talk, at_ms: u64) -> u64 {
     use crate::engine::{Cx, Engine, Outbox};
-    use crate::packet::Body;
+    use crate::packet::Payload;
     let mut outbox = Outbox::new();
     let now = crate::time::Instant::from_millis(at_ms);
     talk.endpoint.wake(&mut Cx::new(now, crate::trace::NodeId(0), &mut outbox, None));
     let (_, _, packet) = outbox.drain().next().expect("a packet");
-    let Body::Segment(segment) = &packet.body else { panic!("a segment") };
+    let Payload::Tcp(segment) = &packet.payload else { panic!("a segment") };
     segment.window.into()
 }
 

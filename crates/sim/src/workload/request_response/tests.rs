@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use bentpipe_core::graph::Graph;
-use bentpipe_core::packet::Body;
 use bentpipe_core::tcp::config::{
     AckPolicy, AvoidanceCounting, CongestionName, Follows, RtoConfig, RtoMinBounds,
 };
@@ -28,7 +27,7 @@ impl Engine for Party {
             Self::End(node) => node.input(cx, port, packet),
             Self::Line { lost, seen, on_the_way } => {
                 if !lost.contains(&seen.len()) {
-                    on_the_way.push_back((cx.now() + DELAY, *packet));
+                    on_the_way.push_back((cx.now() + DELAY, (*packet).clone()));
                 }
                 seen.push(*packet);
             }
@@ -39,11 +38,8 @@ impl Engine for Party {
         match self {
             Self::End(node) => node.wake(cx),
             Self::Line { on_the_way, .. } => {
-                while let Some(&(arrival, packet)) = on_the_way.front() {
-                    if arrival > cx.now() {
-                        break;
-                    }
-                    on_the_way.pop_front();
+                while on_the_way.front().is_some_and(|next| next.0 <= cx.now()) {
+                    let (_, packet) = on_the_way.pop_front().expect("just seen");
                     cx.send(Endpoint::NET, packet);
                 }
             }
@@ -146,10 +142,8 @@ fn seen(graph: &Graph<Party>, line: NodeId) -> Vec<(u16, bool)> {
     let mut ids: Vec<_> = seen.iter().map(|packet| packet.id).collect();
     ids.sort_unstable();
     assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "each packet has a number of its own");
-    let facts = seen.iter().map(|packet| match packet.body {
-        Body::Segment(segment) => (segment.connection, segment.fin),
-        Body::Datagram { .. } => unreachable!("both ends speak TCP"),
-    });
+    let segments = seen.iter().filter_map(|packet| packet.segment());
+    let facts = segments.map(|segment| (segment.connection, segment.flags.fin()));
     facts.collect()
 }
 

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::tcp::seq::Position;
+use crate::packet::seq::Position;
 
 const SEGMENT: u64 = 1_000;
 const RATE: u64 = 1_250_000;

@@ -2,15 +2,16 @@
 //! of the payload instead of the payload.
 
 use core::fmt;
+use core::ops::{BitOr, BitOrAssign};
 
-use super::seq::Wire;
+use crate::packet::seq::Wire;
 
 /// Bytes of an IPv4 header without options.
 pub const IPV4_HEADER_BYTES: u32 = 20;
 /// Bytes of a TCP header without options.
 pub const TCP_HEADER_BYTES: u32 = 20;
 /// Bytes of both headers without options.
-pub(super) const HEADER_BYTES: u32 = IPV4_HEADER_BYTES + TCP_HEADER_BYTES;
+pub(crate) const HEADER_BYTES: u32 = IPV4_HEADER_BYTES + TCP_HEADER_BYTES;
 /// The most SACK blocks that fit beside a timestamp (RFC 2018, section 3).
 pub const SACK_BLOCKS_MAX: usize = 3;
 
@@ -32,14 +33,89 @@ pub struct Segment {
     pub window: u16,
     /// Tells the connections of one flow apart, as port numbers do.
     pub connection: u16,
-    /// Options of a SYN.
-    pub offer: Option<Offer>,
-    /// Opens the stream; takes one number.
-    pub syn: bool,
-    /// Ends the stream; takes one number.
-    pub fin: bool,
+    /// SYN and FIN, each of which takes one number, and the flags of ECN.
+    pub flags: Flags,
     /// Ranges received beyond `ack` (RFC 2018), the newest first.
     pub sack: SackBlocks,
+    /// Options of a SYN. Segments without SYN never have one, so that whoever writes a segment into a
+    /// freed packet clears it only where there was a SYN.
+    pub offer: Option<Offer>,
+}
+
+/// The flags of a TCP header that other hosts act on, by their bits on the wire. ACK is told by
+/// [`Segment::ack`].
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Flags(u8);
+
+impl Flags {
+    /// The stream ends here.
+    pub const FIN: Self = Self(1);
+    /// The stream begins here.
+    pub const SYN: Self = Self(1 << 1);
+    /// ECN echo (RFC 3168): a mark arrived; on a SYN, the host can do ECN.
+    pub const ECE: Self = Self(1 << 6);
+    /// Congestion window reduced (RFC 3168): the echo was heard.
+    pub const CWR: Self = Self(1 << 7);
+    const KNOWN: u8 = Self::FIN.0 | Self::SYN.0 | Self::ECE.0 | Self::CWR.0;
+
+    /// The known flags among those of a header.
+    #[must_use]
+    pub fn from_bits(bits: u8) -> Self {
+        Self(bits & Self::KNOWN)
+    }
+
+    /// Their bits in a header.
+    #[must_use]
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Whether SYN is set.
+    #[must_use]
+    pub fn syn(self) -> bool {
+        self.contains(Self::SYN)
+    }
+
+    /// Whether FIN is set.
+    #[must_use]
+    pub fn fin(self) -> bool {
+        self.contains(Self::FIN)
+    }
+
+    /// Whether all of `flags` are set.
+    #[must_use]
+    pub fn contains(self, flags: Self) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    /// These flags if `set`, else none.
+    #[must_use]
+    pub fn when(self, set: bool) -> Self {
+        if set { self } else { Self::default() }
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Flags {
+    fn bitor_assign(&mut self, other: Self) {
+        *self = *self | other;
+    }
+}
+
+impl fmt::Debug for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names =
+            [(Self::SYN, "SYN"), (Self::FIN, "FIN"), (Self::ECE, "ECE"), (Self::CWR, "CWR")];
+        let set = names.into_iter().filter(|(flag, _)| self.contains(*flag));
+        f.debug_set().entries(set.map(|(_, name)| name)).finish()
+    }
 }
 
 /// What a SYN offers.
@@ -127,7 +203,7 @@ impl Segment {
     /// Numbers that the segment takes: payload, SYN and FIN.
     #[must_use]
     pub fn sequence_length(&self) -> u64 {
-        u64::from(self.payload) + u64::from(self.syn) + u64::from(self.fin)
+        u64::from(self.payload) + u64::from(self.flags.syn()) + u64::from(self.flags.fin())
     }
 
     /// Bytes of TCP options, padded to words as hosts do: MSS 4, window scale 3 + 1, SACK permitted
@@ -166,7 +242,7 @@ mod tests {
         let modern = Segment { payload: 1448, timestamps, ..data };
         assert_eq!(modern.ip_bytes(), 1500);
         let offer = Some(Offer { mss: 1460, window_shift: Some(7), sack: true });
-        let syn = Segment { syn: true, offer, timestamps, ..Segment::default() };
+        let syn = Segment { flags: Flags::SYN, offer, timestamps, ..Segment::default() };
         assert_eq!(syn.ip_bytes(), 64);
         assert_eq!(syn.sequence_length(), 1);
     }
