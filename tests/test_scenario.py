@@ -84,33 +84,43 @@ def test_the_plan_has_every_field_in_base_units() -> None:
     }
     limits = ({"unit": "bytes", "value": 120_000}, {"unit": "packets", "value": 100})
     assert from_dict(scenario).plan() == {
-        "format_version": 2,
+        "format_version": 3,
         "stop_ns": 60_000_000_000,
         "sample_interval_ns": 100_000_000,
         "packet_events": False,
-        "link": {
-            "forward": {
+        "gateways": [
+            {"name": "hub", "functions": []},
+            {"name": "terminal-1", "functions": []},
+        ],
+        "directions": [
+            {
                 **common,
+                "name": "forward",
+                "from": 0,
+                "to": [{"gateway": 1, "delay_ns": 0, "channel": {"kind": "clear"}}],
                 "framing": framed(8),
                 "queue": {"discipline": "drop_tail", "limit": limits[0]},
                 "channel": {"kind": "bit_errors", "bit_error_rate": 1e-7},
             },
-            "returns": [
-                {
-                    **common,
-                    "framing": framed(0),
-                    "queue": {"discipline": "drop_tail", "limit": limits[1]},
-                    "channel": {"kind": "clear"},
-                }
-            ],
-        },
-        "gateways": {"hub": {"processor": None}, "terminals": [{"processor": None}]},
+            {
+                **common,
+                "name": "return",
+                "from": 1,
+                "to": [{"gateway": 0, "delay_ns": 0, "channel": {"kind": "clear"}}],
+                "framing": framed(0),
+                "queue": {"discipline": "drop_tail", "limit": limits[1]},
+                "channel": {"kind": "clear"},
+            },
+        ],
+        "hosts": [],
         "flows": [
             {
                 "name": "call",
                 "terminal": 0,
                 "direction": "return",
                 "start_ns": 1_000_000_000,
+                "world_host": None,
+                "island_host": None,
                 "priority": 0,
                 "workload": {
                     "kind": "constant_rate",
@@ -188,19 +198,19 @@ def test_a_scenario_cannot_be_changed() -> None:
 
 
 def test_written_fields_go_before_the_preset_and_the_preset_before_the_default() -> None:
-    link = planned(link={"preset": "geo", "forward": {"rate": "5 Mbit/s"}})["link"]
-    assert link["forward"]["rate_bps"]["value"] == 5_000_000
-    assert link["forward"]["delay_ns"]["value"] == 271_000_000
-    assert link["forward"]["framing"]["header_bytes"] == 0
-    assert link["returns"][0]["rate_bps"]["value"] == 2_000_000
+    forward, back = planned(link={"preset": "geo", "forward": {"rate": "5 Mbit/s"}})["directions"]
+    assert forward["rate_bps"]["value"] == 5_000_000
+    assert forward["delay_ns"]["value"] == 271_000_000
+    assert forward["framing"]["header_bytes"] == 0
+    assert back["rate_bps"]["value"] == 2_000_000
     # The preset's queue, 1 bdp, follows the rate: 5 Mbit/s x 542 ms / 8.
-    assert link["forward"]["queue"]["limit"] == {"unit": "link_bytes", "value": 338_750}
+    assert forward["queue"]["limit"] == {"unit": "link_bytes", "value": 338_750}
 
 
 def test_null_means_left_out() -> None:
     assert (
-        planned(link={"preset": "geo", "forward": {"rate": None}})["link"]
-        == planned(link={"preset": "geo"})["link"]
+        planned(link={"preset": "geo", "forward": {"rate": None}})["directions"]
+        == planned(link={"preset": "geo"})["directions"]
     )
 
 
@@ -220,13 +230,13 @@ def test_null_means_left_out() -> None:
     ],
 )
 def test_queue_limits_resolve_on_their_link(limit: str, resolved: dict[str, Any]) -> None:
-    link = planned(
+    forward, _ = planned(
         link={
             "forward": {"rate": "3 Mbit/s", "delay": "100 ms", "queue": {"limit": limit}},
             "return": {"rate": "1 Mbit/s", "delay": "20 ms"},
         }
-    )["link"]
-    assert link["forward"]["queue"]["limit"] == resolved
+    )["directions"]
+    assert forward["queue"]["limit"] == resolved
 
 
 def test_the_bdp_of_steps_takes_the_highest_rate_and_delays() -> None:
@@ -235,16 +245,17 @@ def test_the_bdp_of_steps_takes_the_highest_rate_and_delays() -> None:
         "delay": [{"at": "0 s", "value": "60 ms"}, {"at": "5 s", "value": "20 ms"}],
         "queue": {"limit": "1 bdp"},
     }
-    link = planned(link={"forward": forward, "return": {"rate": "1 Mbit/s", "delay": "40 ms"}})[
-        "link"
-    ]
+    plan = planned(link={"forward": forward, "return": {"rate": "1 Mbit/s", "delay": "40 ms"}})
     # 4 Mbit/s x (60 ms + 40 ms) / 8.
-    assert link["forward"]["queue"]["limit"]["value"] == 50_000
-    assert link["forward"]["rate_bps"] == {
+    assert plan["directions"][0]["queue"]["limit"]["value"] == 50_000
+    assert plan["directions"][0]["rate_bps"] == {
         "kind": "steps",
         "steps": [[0, 1_000_000], [5_000_000_000, 4_000_000]],
     }
-    assert link["forward"]["delay_ns"]["steps"] == [[0, 60_000_000], [5_000_000_000, 20_000_000]]
+    assert plan["directions"][0]["delay_ns"]["steps"] == [
+        [0, 60_000_000],
+        [5_000_000_000, 20_000_000],
+    ]
 
 
 def test_an_outage_is_a_step_of_zero() -> None:
@@ -259,7 +270,7 @@ def test_an_outage_is_a_step_of_zero() -> None:
         traffic=(Bulk(direction="forward", size="1 MB"),),
         duration="20 s",
     )
-    assert scenario.plan()["link"]["forward"]["rate_bps"]["steps"][1] == [1_000_000_000, 0]
+    assert scenario.plan()["directions"][0]["rate_bps"]["steps"][1] == [1_000_000_000, 0]
 
 
 def test_a_queue_must_hold_the_largest_packet_of_its_direction() -> None:
@@ -345,9 +356,8 @@ def test_a_lowered_receive_buffer_lowers_the_first_window_too() -> None:
 def test_enumerations_are_those_of_the_simulator() -> None:
     names = _core.names()
     assert list(get_args(CongestionControl)) == names["congestion_controls"]
-    assert [*DROP_CAUSES, "processor_overload"] == sorted(
-        names["drop_causes"], key=lambda cause: cause == "processor_overload"
-    )
+    elsewhere = ["processor_overload", "no_route"]
+    assert [*DROP_CAUSES, *elsewhere] == sorted(names["drop_causes"], key=elsewhere.count)
     assert set(get_args(PresetName)) == set(PRESETS)
     assert set(get_args(ProfileName)) == set(PROFILES)
 
@@ -421,8 +431,8 @@ def test_settings_are_laid_over_a_file_in_order(tmp_path: Path) -> None:
         ),
     )
     plan = scenario.plan()
-    assert plan["link"]["forward"]["delay_ns"]["value"] == 150_000_000
-    assert plan["link"]["forward"]["channel"]["bit_error_rate"] == 1e-6
+    assert plan["directions"][0]["delay_ns"]["value"] == 150_000_000
+    assert plan["directions"][0]["channel"]["bit_error_rate"] == 1e-6
     assert plan["flows"][0]["workload"]["amount"]["value"] == 3_000_000
     assert plan["flows"][0]["workload"]["sender"]["sack"] is False
     assert plan["sample_interval_ns"] is None
@@ -437,6 +447,6 @@ def test_an_alias_may_be_used_as_yaml_means_it(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     # A setting changes the forward direction alone, although the file says it once.
-    link = load(file, settings=("link.forward.rate=2 Mbit/s",)).plan()["link"]
-    assert link["forward"]["rate_bps"]["value"] == 2_000_000
-    assert link["returns"][0]["rate_bps"]["value"] == 1_000_000
+    forward, back = load(file, settings=("link.forward.rate=2 Mbit/s",)).plan()["directions"]
+    assert forward["rate_bps"]["value"] == 2_000_000
+    assert back["rate_bps"]["value"] == 1_000_000

@@ -38,7 +38,7 @@ def scenario(
 
 def queue_of(queue: dict[str, Any], **direction: Any) -> dict[str, Any]:
     """Return the plan of a forward queue."""
-    plan: dict[str, Any] = scenario({"queue": queue, **direction}).plan()["link"]["forward"]
+    plan: dict[str, Any] = scenario({"queue": queue, **direction}).plan()["directions"][0]
     return dict(plan["queue"])
 
 
@@ -58,13 +58,13 @@ def queue_of(queue: dict[str, Any], **direction: Any) -> dict[str, Any]:
 )
 def test_a_framing_is_a_name_or_a_mapping(written: Any, kind: str, options: dict[str, Any]) -> None:
     made = scenario({"framing": written})
-    assert made.plan()["link"]["forward"]["framing"] == plan_framing(kind, options)
-    assert made.plan()["link"]["returns"][0]["framing"] == plan_framing("none", {})
+    assert made.plan()["directions"][0]["framing"] == plan_framing(kind, options)
+    assert made.plan()["directions"][1]["framing"] == plan_framing("none", {})
     assert made.to_dict()["link"]["forward"]["framing"] == written
 
 
 def test_a_framing_is_a_size() -> None:
-    framing = scenario({"framing": "8 B"}).plan()["link"]["forward"]["framing"]
+    framing = scenario({"framing": "8 B"}).plan()["directions"][0]["framing"]
     assert framing == {**plan_framing("none", {}), "header_bytes": 8}
 
 
@@ -179,7 +179,7 @@ def test_a_discipline_keeps_the_limit_of_its_preset() -> None:
     geo = {"link": {"preset": "geo", "forward": {"queue": {"discipline": "fq_codel"}}}}
     plan = from_dict({**geo, "traffic": [BULK], "duration": "9 s"}).plan()
     # 16 Mbit/s x 542 ms / 8.
-    assert plan["link"]["forward"]["queue"]["limit"] == {"unit": "link_bytes", "value": 1_084_000}
+    assert plan["directions"][0]["queue"]["limit"] == {"unit": "link_bytes", "value": 1_084_000}
 
 
 def test_a_limit_alone_keeps_the_discipline_of_the_preset() -> None:
@@ -210,9 +210,55 @@ def test_queues_written_in_python_are_those_written_in_yaml() -> None:
 
 def test_each_terminal_has_a_return_and_a_gateway_of_its_own() -> None:
     plan = scenario(link={"terminals": 3}).plan()
-    assert len(plan["link"]["returns"]) == 3
-    assert plan["link"]["returns"][0] == plan["link"]["returns"][2]
-    assert plan["gateways"]["terminals"] == [{"processor": None}] * 3
+    forward, *returns = plan["directions"]
+    assert [branch["gateway"] for branch in forward["to"]] == [1, 2, 3]
+    assert [(back["name"], back["from"]) for back in returns] == [
+        ("return-1", 1),
+        ("return-2", 2),
+        ("return-3", 3),
+    ]
+    alike = [{**back, "name": "", "from": 0} for back in returns]
+    assert alike[0] == alike[1] == alike[2]
+    names = ["hub", "terminal-1", "terminal-2", "terminal-3"]
+    assert plan["gateways"] == [{"name": name, "functions": []} for name in names]
+
+
+def test_a_path_to_a_terminal_replaces_delay_errors_and_class() -> None:
+    """The nearest terminal sets the delay of the direction; errors move to the ways of each."""
+    paths = [
+        {"terminal": 2, "delay": "260 ms", "bit_error_rate": 1e-6},
+        {"terminal": 3, "priority": 1},
+    ]
+    bulk = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
+    plan = scenario(
+        {"delay": "250 ms", "bit_error_rate": 1e-7},
+        link={"terminals": 3, "terminal_paths": paths},
+        traffic=[{**bulk, "terminal": "all"}, {**bulk, "terminal": 3, "priority": 0}],
+    ).plan()
+    forward = plan["directions"][0]
+    assert forward["delay_ns"] == {"kind": "constant", "value": 250_000_000}
+    assert forward["channel"] == {"kind": "clear"}
+    ways = [(way["delay_ns"], way["channel"]["bit_error_rate"]) for way in forward["to"]]
+    assert ways == [(0, 1e-7), (10_000_000, 1e-6), (0, 1e-7)]
+    assert [flow["priority"] for flow in plan["flows"]] == [0, 0, 1, 0]
+
+
+def test_a_nearer_terminal_shortens_the_direction_and_not_the_others() -> None:
+    path = {"terminal": 1, "delay": "240 ms"}
+    link = {"terminals": 2, "terminal_paths": [path]}
+    forward = scenario({"delay": "250 ms"}, link=link).plan()["directions"][0]
+    assert forward["delay_ns"]["value"] == 240_000_000
+    assert [way["delay_ns"] for way in forward["to"]] == [0, 10_000_000]
+
+
+def test_functions_of_a_gateway_keep_their_order_and_defaults() -> None:
+    plan = scenario(gateways={"hub": {"functions": ["processor"]}}).plan()
+    (processor,) = plan["gateways"][0]["functions"]
+    assert processor["kind"] == "processor"
+    assert processor["packets_per_second"] == 6_000
+    twice = {"hub": {"functions": ["processor", "processor"]}}
+    with pytest.raises(ScenarioError, match="processor twice"):
+        scenario(gateways=twice)
 
 
 def test_the_mode_of_a_processor_sets_its_rate() -> None:
@@ -221,19 +267,23 @@ def test_the_mode_of_a_processor_sets_its_rate() -> None:
     gateways = {"hub": {"processor": {}}, "terminal": {"processor": {"mode": "pass-thru"}}}
     plan = scenario(link={"terminals": 2}, gateways=gateways).plan()["gateways"]
     defaults = {"per_byte_ns": 0, "buffer_packets": 50}
-    assert plan["hub"]["processor"] == {"packets_per_second": 6_000, **defaults}
-    assert plan["terminals"] == [{"processor": {"packets_per_second": 5_400, **defaults}}] * 2
+    hub, *terminals = (gateway["functions"] for gateway in plan)
+    assert hub == [{"kind": "processor", "packets_per_second": 6_000, **defaults}]
+    assert terminals == [[{"kind": "processor", "packets_per_second": 5_400, **defaults}]] * 2
 
 
 def test_a_processor_is_what_was_written() -> None:
     processor = {"packets_per_second": 900, "per_byte": "8 ns", "buffer": "7 packets"}
     plan = scenario(gateways={"terminal": {"processor": processor}}).plan()["gateways"]
-    assert plan["hub"] == {"processor": None}
-    assert plan["terminals"][0]["processor"] == {
-        "packets_per_second": 900,
-        "per_byte_ns": 8,
-        "buffer_packets": 7,
-    }
+    assert plan[0] == {"name": "hub", "functions": []}
+    assert plan[1]["functions"] == [
+        {
+            "kind": "processor",
+            "packets_per_second": 900,
+            "per_byte_ns": 8,
+            "buffer_packets": 7,
+        }
+    ]
     assert Gateways(terminal=Gateway(processor=Processor.model_validate(processor))).model_dump(
         mode="json", exclude_unset=True
     ) == {"terminal": {"processor": processor}}
@@ -242,9 +292,10 @@ def test_a_processor_is_what_was_written() -> None:
 def test_a_bridge_takes_the_ethernet_header_over_the_link() -> None:
     """14 bytes in both directions, on top of the link's own framing."""
     bridge = {"processor": {"mode": "bridge"}}
-    link = scenario({"framing": "8 B"}, gateways={"hub": bridge, "terminal": bridge}).plan()["link"]
-    assert link["forward"]["framing"]["header_bytes"] == 22
-    assert link["returns"][0]["framing"]["header_bytes"] == 14
+    gateways = {"hub": bridge, "terminal": bridge}
+    forward, back = scenario({"framing": "8 B"}, gateways=gateways).plan()["directions"]
+    assert forward["framing"]["header_bytes"] == 22
+    assert back["framing"]["header_bytes"] == 14
 
 
 def test_the_bridged_header_counts_against_a_queue_in_link_bytes() -> None:

@@ -311,15 +311,15 @@ def test_every_run_is_the_same_network() -> None:
     """But for the ideal path of the window formula; terminals, framing, rates, delays, queues."""
     network = Network()
     links = {
-        json.dumps(case.plan(network, 1)["link"], sort_keys=True)
+        json.dumps(case.plan(network, 1)["directions"], sort_keys=True)
         for part, cases in study.parts().items()
         if part != "windows"
         for case in cases
     }
     (link,) = links
     file = Path(study.__file__).parent / "network.yaml"
-    assert json.loads(link) == load(file).plan()["link"]
-    assert len(json.loads(link)["returns"]) == 20
+    assert json.loads(link) == load(file).plan()["directions"]
+    assert len(json.loads(link)) == 1 + 20
 
 
 def test_sessions_and_sites_share_what_the_case_says() -> None:

@@ -65,7 +65,7 @@ def test_one_configuration_for_all_cells() -> None:
     plans: dict[str, set[str]] = {}
     for cell in study.cells():
         plan = study.scenario_of(cell).plan()
-        for way in (plan["link"]["forward"], *plan["link"]["returns"]):
+        for way in plan["directions"]:
             assert way.pop("delay_ns")["value"] == cell.one_way_delay_ms * 1_000_000
             channel = way.pop("channel")
             assert channel.get("bit_error_rate", 0.0) == study.BIT_ERROR_RATES[cell.row]

@@ -95,7 +95,7 @@ def test_a_point_is_the_scenario_that_it_says() -> None:
         number=1, control="cubic", rate_mbps=7, rtt_ms=110, queue_bdp=2, loss=0.01, flows=2
     )
     plan = from_dict(point.scenario(60)).plan()
-    forward = plan["link"]["forward"]
+    forward = plan["directions"][0]
     assert forward["rate_bps"]["value"] == 7_000_000
     assert forward["delay_ns"]["value"] == 55_000_000
     assert forward["queue"]["limit"] == {"unit": "bytes", "value": 192_500}

@@ -69,12 +69,11 @@ def refuse(scenario: Scenario, plan: dict[str, Any]) -> None:
 
 def highest(plan: dict[str, Any], quantity: str) -> dict[str, int]:
     """Return the largest value over time of a direction's ``rate_bps`` or ``delay_ns``."""
-    link = plan["link"]
     found = {}
-    for name, direction in (("forward", link["forward"]), ("return", link["returns"][0])):
+    for direction in plan["directions"][:2]:
         series = direction[quantity]
         steps = series.get("steps") or [[0, series["value"]]]
-        found[name] = max(value for _, value in steps)
+        found[direction["name"]] = max(value for _, value in steps)
     return found
 
 
@@ -85,12 +84,17 @@ def entries(scenario: Scenario) -> list[int]:
 
 
 def _refused(scenario: Scenario, plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    link = plan["link"]
-    if len(link["returns"]) > 1:
-        yield "link.terminals", f"read {len(link['returns'])}; in real time there is one"
-    for name, direction in (("forward", link["forward"]), ("return", link["returns"][0])):
+    terminals = len(plan["gateways"]) - 1
+    if terminals > 1:
+        yield "link.terminals", f"read {terminals}; in real time there is one"
+    if plan["hosts"]:
+        yield "hosts", "have no distance of their own in real time; leave them out"
+    for direction in plan["directions"][:2]:
         if direction["queue"]["discipline"] == "strict_priority":
-            yield f"link.{name}.queue", "strict_priority needs classes, which packets do not carry"
+            yield (
+                f"link.{direction['name']}.queue",
+                "strict_priority needs classes, which packets do not carry",
+            )
     if plan["packet_events"]:
         yield "packet_events", "are not recorded in real time; leave them out"
     if len(plan["flows"]) > MOST_FLOWS:

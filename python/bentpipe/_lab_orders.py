@@ -93,7 +93,7 @@ def _value(setting: str, direction: str, field: str) -> int | float:
         problems = (replace(problem, source=path.strip(), field="") for problem in error.problems)
         raise ScenarioError(*problems) from None
     refuse_beyond_ceiling([plan])
-    part = plan["link"]["forward"] if direction == "forward" else plan["link"]["returns"][0]
+    part = plan["directions"][0 if direction == "forward" else 1]
     if field == "bit_error_rate":
         return float(part["channel"].get("bit_error_rate", 0.0))
     series = part["rate_bps" if field == "rate" else "delay_ns"]

@@ -1,8 +1,7 @@
-"""The link of a scenario: two directions, their framing, and the gateways at their ends."""
+"""The link of a scenario: two directions, their framing, and what differs between terminals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -11,7 +10,6 @@ from bentpipe._framing import Framing
 from bentpipe._queues import Queue
 from bentpipe._record import (
     Duration,
-    Packets,
     Probability,
     Rate,
     RateOrOutage,
@@ -23,7 +21,6 @@ MOST_TERMINALS: Final = 10_000
 
 DirectionName = Literal["forward", "return"]
 PresetName = Literal["geo", "meo", "leo", "isdn-return"]
-ProcessorMode = Literal["bridge", "pass-thru", "route"]
 
 
 def _constant_or_steps(value: object) -> str:
@@ -78,6 +75,19 @@ class Direction(Record):
     independent, and a packet with one wrong bit is lost."""
 
 
+class TerminalPath(Record):
+    """How the way from the hub to one terminal differs from that to the others."""
+
+    terminal: Annotated[int, Field(ge=1, le=MOST_TERMINALS)]
+    """Which terminal."""
+    delay: Duration | None = None
+    """Its propagation delay one way, in place of that of ``link.forward``."""
+    bit_error_rate: Probability | None = None
+    """Its bit error rate, in place of that of ``link.forward``."""
+    priority: Annotated[int, Field(ge=0, le=255)] | None = None
+    """The class of its flows in ``strict_priority`` queues, unless they write their own."""
+
+
 class Link(Record):
     """One satellite hop: ``forward`` is hub to user, ``return`` is user to hub."""
 
@@ -92,45 +102,5 @@ class Link(Record):
         default_factory=Direction, validation_alias="return", serialization_alias="return"
     )
     """User to hub (``return_`` in Python, where ``return`` is a keyword)."""
-
-
-class Processor(Record):
-    """The packet processor of a gateway: one that serves both directions, a packet at a time."""
-
-    mode: ProcessorMode = "route"
-    """``route``, ``pass-thru`` or ``bridge``: it sets the rate, and with ``bridge`` the 14 bytes of
-    the Ethernet header cross the link as well."""
-    packets_per_second: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    """How many packets it handles a second, both directions together; by default what the mode
-    manages: 6000 when it routes, else 5400."""
-    per_byte: Duration = "0 ns"
-    """What each byte of an IP packet costs on top."""
-    buffer: Packets = "50 packets"
-    """How many packets of each direction may wait for it."""
-
-
-class Gateway(Record):
-    """What stands between a local network and the link."""
-
-    processor: Processor | None = None
-    """Its packet processor; without one it takes no time and loses nothing."""
-
-
-class Gateways(Record):
-    """The equipment at the ends of the link."""
-
-    hub: Gateway = Field(default_factory=Gateway)
-    """The one at the hub."""
-    terminal: Gateway = Field(default_factory=Gateway)
-    """The one at each user terminal."""
-
-
-# SnIP technical note: routing manages about 6,000 packets a second, both directions together;
-# bridging and pass-thru 5,400.
-PROCESSOR_RATES: Final[Mapping[ProcessorMode, int]] = {
-    "bridge": 5_400,
-    "pass-thru": 5_400,
-    "route": 6_000,
-}
-# Two addresses and the EtherType (IEEE 802.3); the frame check sequence ends at the bridge.
-BRIDGED_HEADER_BYTES: Final = 14
+    terminal_paths: Annotated[tuple[TerminalPath, ...], Field(strict=False)] = ()
+    """Terminals whose way from the hub is special; all share the transmitter and its queue."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from bentpipe._document import FieldPath
 from bentpipe._explain import shown
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 _RENAMED: Final = {
     "stop_ns": "duration",
     "flows": "traffic",
-    "returns": "return",
-    "terminals": "terminal",
     "buffer_packets": "buffer",
 }
 _UNIT: Final = re.compile(r"_(ns|bps|bytes|segments)$")
@@ -52,9 +50,13 @@ def _path(parts: list[str], scenario: Scenario) -> Iterator[int | str]:
         entry = _entry_of_flow(int(rest[0]), scenario)
         yield from ("traffic", entry)
         yield from _flow_path(rest[1:], scenario.traffic[entry])
-    elif first in ("link", "gateways"):
-        yield first
-        yield from _end_path(rest)
+    elif first == "gateways" and rest:
+        yield "gateways"
+        yield from _gateway_path(rest, scenario)
+    elif first == "directions" and rest:
+        yield "link"
+        yield "forward" if rest[0] == "0" else "return"
+        yield from _direction_path(rest[1:])
     else:
         yield scenario_name(first)
 
@@ -103,11 +105,21 @@ def _draw_path(field: str, rest: list[str], flow: Flow) -> Iterator[str]:
         yield scenario_name(rest[0])
 
 
-def _end_path(parts: list[str]) -> Iterator[str]:
-    """Return the path below ``link`` or ``gateways``: their many terminals are written once."""
+def _gateway_path(parts: list[str], scenario: Scenario) -> Iterator[str]:
+    """Return the path below ``gateways``: terminals are alike and written once."""
+    name: Literal["hub", "terminal"] = "hub" if parts[0] == "0" else "terminal"
+    yield name
+    match parts[1:]:
+        case ["functions", number, *rest]:
+            yield getattr(scenario.gateways, name).in_order()[int(number)][0]
+            yield from (scenario_name(part) for part in rest)
+
+
+def _direction_path(parts: list[str]) -> Iterator[str]:
+    """Return the path below a direction of the link."""
     for part in parts:
-        if part.isdigit():
-            continue
+        if part in ("from", "to", "name"):
+            return
         if part == "channel":
             yield "bit_error_rate"
             return

@@ -12,13 +12,15 @@ import json
 from typing import Any, Final
 
 from bentpipe import _core
+from bentpipe._gateways import gateways_plan
+from bentpipe._hosts import HostPlans
 from bentpipe._refusals import PlanningError, in_scenario
-from bentpipe._resolve_link import gateways_plan, link_plan
+from bentpipe._resolve_link import directions_plan
 from bentpipe._resolve_traffic import flow_plans
 from bentpipe.scenario import Scenario
 from bentpipe.units import parse_duration
 
-PLAN_FORMAT_VERSION: Final = 2
+PLAN_FORMAT_VERSION: Final = 3
 
 # 10 million rows of samples are about 500 MB; more is a slip of the interval.
 _MOST_SAMPLE_ROWS: Final = 10_000_000
@@ -31,14 +33,16 @@ def resolve(scenario: Scenario) -> dict[str, Any]:
         PlanningError: the parts do not fit together, or the simulator has a bound on one of them.
     """
     stop_ns = parse_duration(scenario.duration)
-    flows = flow_plans(scenario, stop_ns)
+    hosts = HostPlans(scenario)
+    flows = flow_plans(scenario, hosts, stop_ns)
     plan = {
         "format_version": PLAN_FORMAT_VERSION,
         "stop_ns": stop_ns,
         "sample_interval_ns": _sample_interval(scenario, stop_ns, len(flows)),
         "packet_events": scenario.packet_events,
-        "link": link_plan(scenario, flows),
         "gateways": gateways_plan(scenario),
+        "directions": directions_plan(scenario, flows),
+        "hosts": hosts.plans,
         "flows": flows,
     }
     try:

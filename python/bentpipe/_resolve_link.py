@@ -1,4 +1,4 @@
-"""Link and gateways resolved into their parts of the plan."""
+"""The link resolved into the directions of the plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from bentpipe.presets import PRESETS
 from bentpipe.scenario import (
     BRIDGED_HEADER_BYTES,
     DEFAULT_DIRECTION,
-    PROCESSOR_RATES,
     QUEUES,
     CoDel,
     DelayStep,
@@ -35,6 +34,7 @@ from bentpipe.scenario import (
     Scenario,
     SelectiveDrop,
     StrictPriority,
+    TerminalPath,
 )
 from bentpipe.units import (
     BDP_SCALE,
@@ -42,12 +42,13 @@ from bentpipe.units import (
     LimitUnit,
     format_duration,
     parse_duration,
-    parse_packets,
     parse_queue_limit,
     parse_rate,
     parse_size,
     parse_threshold,
 )
+
+_Plan = dict[str, Any]
 
 _BIT_NS_PER_BYTE_S: Final = 8 * 10**9
 _NS_PER_S: Final = 10**9
@@ -88,14 +89,14 @@ class _Allowed:
     units: tuple[LimitUnit, ...]
 
 
-def link_plan(scenario: Scenario, flows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the plan of the link that carries these flows.
+def directions_plan(scenario: Scenario, flows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the directions that carry these flows: forward, then each terminal's return.
 
     Raises:
         PlanningError: a rate or a delay is missing, or a queue cannot hold a packet.
     """
     link = scenario.link
-    largest = largest_packets(flows)
+    largest = _with_functions(largest_packets(flows), scenario)
     written: dict[DirectionName, Direction] = {"forward": link.forward, "return": link.return_}
     base = _preset(link)
     complete = {name: written[name].over(base[name]) for name in _DIRECTIONS}
@@ -121,7 +122,76 @@ def link_plan(scenario: Scenario, flows: list[dict[str, Any]]) -> dict[str, Any]
             "queue": _queue(complete[name].queue or DropTail(), load, ("link", name, "queue")),
             "channel": _channel(complete[name].bit_error_rate),
         }
-    return {"forward": resolved["forward"], "returns": [resolved["return"]] * link.terminals}
+    forward, back = resolved["forward"], resolved["return"]
+    reached = _branches(link, forward)
+    alone = link.terminals == 1
+    returns = (
+        {"name": "return" if alone else f"return-{n}", "from": n, "to": [_branch(0)], **back}
+        for n in range(1, 1 + link.terminals)
+    )
+    return [{"name": "forward", "from": 0, "to": reached, **forward}, *returns]
+
+
+def _with_functions(
+    largest: dict[DirectionName, int], scenario: Scenario
+) -> dict[DirectionName, int]:
+    """Return the largest packets, those that gateways make among them."""
+    ends: dict[DirectionName, Gateway] = {
+        "forward": scenario.gateways.hub,
+        "return": scenario.gateways.terminal,
+    }
+    made = {
+        name: [settings.largest_packet_bytes() for _, settings in end.in_order()]
+        for name, end in ends.items()
+    }
+    return {name: max(bytes_, *made[name], 0) for name, bytes_ in largest.items()}
+
+
+def _branch(gateway: int, delay_ns: int = 0, channel: dict[str, Any] | None = None) -> _Plan:
+    return {"gateway": gateway, "delay_ns": delay_ns, "channel": channel or {"kind": "clear"}}
+
+
+def _branches(link: Link, forward: _Plan) -> list[_Plan]:
+    """Return the way to each terminal. What differs between them leaves the direction itself.
+
+    Raises:
+        PlanningError: a terminal is unknown or written twice, or delays cannot be compared.
+    """
+    terminals = range(1, 1 + link.terminals)
+    special: dict[int, TerminalPath] = {}
+    for i, path in enumerate(link.terminal_paths):
+        where = ("link", "terminal_paths", i, "terminal")
+        if path.terminal not in terminals:
+            message = f"read {path.terminal}; link.terminals is {link.terminals}"
+            raise PlanningError(where, message)
+        if path.terminal in special:
+            raise PlanningError(where, f"read {path.terminal} a second time")
+        special[path.terminal] = path
+    delays = _own_delays(link, forward, special)
+    rates = {n: path.bit_error_rate for n, path in special.items()}
+    channels: dict[int, dict[str, Any]] = {}
+    if any(rate is not None for rate in rates.values()):
+        common, forward["channel"] = forward["channel"], {"kind": "clear"}
+        for number in terminals:
+            rate = rates.get(number)
+            channels[number] = common if rate is None else _channel(rate)
+    return [_branch(n, delays.get(n, 0), channels.get(n)) for n in terminals]
+
+
+def _own_delays(link: Link, forward: _Plan, special: dict[int, TerminalPath]) -> dict[int, int]:
+    """Return by how much each terminal is farther away than the nearest, which sets the delay."""
+    written = {n: parse_duration(p.delay) for n, p in special.items() if p.delay is not None}
+    if not written:
+        return {}
+    series = forward["delay_ns"]
+    if series["kind"] != "constant":
+        (first, *_) = (i for i, path in enumerate(link.terminal_paths) if path.delay is not None)
+        message = "needs a link.forward.delay that does not vary"
+        raise PlanningError(("link", "terminal_paths", first, "delay"), message)
+    delays = {n: written.get(n, series["value"]) for n in range(1, 1 + link.terminals)}
+    nearest_ns = min(delays.values())
+    forward["delay_ns"] = {"kind": "constant", "value": nearest_ns}
+    return {n: delay_ns - nearest_ns for n, delay_ns in delays.items()}
 
 
 def _preset(link: Link) -> dict[DirectionName, Direction]:
@@ -274,40 +344,14 @@ def _limit(written: str, allowed: _Allowed, load: _Load, path: FieldPath) -> dic
     return {"unit": unit, "value": value}
 
 
-# --- gateways -----------------------------------------------------------------------------------
-
-
-def gateways_plan(scenario: Scenario) -> dict[str, Any]:
-    """Return the plan of the gateways at both ends."""
-    gateways = scenario.gateways
-    return {
-        "hub": _gateway(gateways.hub),
-        "terminals": [_gateway(gateways.terminal)] * scenario.link.terminals,
-    }
-
-
-def _gateway(gateway: Gateway) -> dict[str, Any]:
-    processor = gateway.processor
-    if processor is None:
-        return {"processor": None}
-    rate = processor.packets_per_second
-    return {
-        "processor": {
-            "packets_per_second": PROCESSOR_RATES[processor.mode] if rate is None else rate,
-            "per_byte_ns": parse_duration(processor.per_byte),
-            "buffer_packets": parse_packets(processor.buffer),
-        }
-    }
-
-
 def _bridged_header_bytes(scenario: Scenario) -> int:
     """Return what the frames of the local networks add to each packet on the link.
 
     Raises:
         PlanningError: one end bridges and the other does not.
     """
-    hub, terminal = scenario.gateways.hub.processor, scenario.gateways.terminal.processor
-    modes = {each.mode for each in (hub, terminal) if each is not None}
+    ends = (scenario.gateways.hub, scenario.gateways.terminal)
+    modes = {mode for end in ends if (mode := end.mode()) is not None}
     if "bridge" not in modes:
         return 0
     if len(modes) > 1:

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any, Final
 
 from bentpipe._document import FieldPath
+from bentpipe._hosts import HostPlans
 from bentpipe._refusals import PlanningError
 from bentpipe.scenario import (
     LARGEST_MSS,
@@ -49,7 +50,7 @@ class _Copy:
     suffix: str
 
 
-def flow_plans(scenario: Scenario, stop_ns: int) -> list[dict[str, Any]]:
+def flow_plans(scenario: Scenario, hosts: HostPlans, stop_ns: int) -> list[dict[str, Any]]:
     """Return the flows of the plan, in the order of the entries.
 
     Raises:
@@ -64,6 +65,7 @@ def flow_plans(scenario: Scenario, stop_ns: int) -> list[dict[str, Any]]:
     plans: list[dict[str, Any]] = []
     unnamed: Counter[str] = Counter()
     conferences = 0
+    priorities = {path.terminal: path.priority for path in scenario.link.terminal_paths}
     for i, flow in enumerate(scenario.traffic):
         path: FieldPath = ("traffic", i)
         copies = list(_copies(flow, terminals))
@@ -71,17 +73,30 @@ def flow_plans(scenario: Scenario, stop_ns: int) -> list[dict[str, Any]]:
         workload = _workload(flow, conferences, path)
         conferences += flow.kind == "conference"
         for name, copy, start_ns in zip(_names(flow, copies, unnamed), copies, starts, strict=True):
+            place = (copy.number, copy.terminal)
             plans.append(
                 {
                     "name": name,
                     "terminal": copy.terminal,
                     "direction": copy.direction,
                     "start_ns": start_ns,
-                    "priority": flow.priority,
+                    "world_host": hosts.chosen("world", _world_host(flow), place, path),
+                    "island_host": hosts.chosen("island", flow.island_host, place, path),
+                    "priority": _priority(flow, priorities.get(1 + copy.terminal)),
                     "workload": workload(stop_ns - start_ns),
                 }
             )
     return plans
+
+
+def _world_host(flow: Flow) -> str | None:
+    return None if flow.kind == "conference" else flow.world_host
+
+
+def _priority(flow: Flow, of_terminal: int | None) -> int:
+    if of_terminal is None or "priority" in flow.model_fields_set:
+        return flow.priority
+    return of_terminal
 
 
 def flows_of_entry(flow: Flow, terminals: int) -> int:

@@ -197,6 +197,14 @@ TABLES: Final[Mapping[str, Table]] = {
             Column("busy_ns", "u64", "ns", "Time that the processor was handling packets."),
         ),
     ),
+    "function_statistics": Table(
+        "one count of one gateway function over the whole run",
+        (
+            Column("place", "u32", "name", "The function, as an index into names.places."),
+            Column("statistic", "u32", "name", "What was counted, in names.statistics."),
+            Column("value", "u64", "see name", "The count; its unit ends the statistic's name."),
+        ),
+    ),
     "exchanges": Table(
         "one request and its response, in the order of their starts",
         (

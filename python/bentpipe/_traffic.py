@@ -220,6 +220,9 @@ class _Entry(Record):
     """When the first of these flows starts, from the start of the run."""
     priority: Annotated[int, Field(ge=0, le=255)] = 0
     """The class of its packets in a ``strict_priority`` queue; 0 is served first."""
+    island_host: str | None = None
+    """The host of ``hosts.island`` that it runs on: a name, ``random`` (drawn for each flow, by
+    the seed), or ``in-turn``. By default one right at the terminal's gateway."""
 
     @model_validator(mode="after")
     def _write_kind(self) -> Self:
@@ -237,6 +240,9 @@ class _Flow(_Entry):
     """How many flows like this one there are (at each terminal)."""
     start_spacing: Duration = "0 s"
     """How long after each of these flows the next one starts."""
+    world_host: str | None = None
+    """The host of ``hosts.world`` that it runs on: a name, ``random`` (drawn for each flow, by the
+    seed), or ``in-turn``. By default one right at the hub's gateway."""
 
 
 class _TcpFlow(_Flow):

@@ -269,7 +269,7 @@ def refuse_beyond_ceiling(plans: Sequence[dict[str, Any]], *, super_packets: boo
     except (OSError, ValueError, KeyError):
         return
     for plan in plans:
-        for part in (plan["link"]["forward"], *plan["link"]["returns"]):
+        for part in plan["directions"]:
             rate_bps = _largest(part["rate_bps"])
             if rate_bps > ceiling_bps:
                 raise MachineError(

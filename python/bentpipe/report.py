@@ -273,11 +273,11 @@ def _what_was_run(result: Result) -> list[str]:
     if len(plan["flows"]) > _MOST_PLANNED:
         plan_title += f"; the first {_MOST_PLANNED} of {len(plan['flows']):,} flows"
         plan["flows"] = plan["flows"][:_MOST_PLANNED]
-    terminals = len(plan["link"]["returns"])
+    terminals = len(plan["gateways"]) - 1
     if terminals > 1:
         plan_title += f"; the first of {terminals:,} terminals, which are alike"
-        plan["link"] = {**plan["link"], "returns": plan["link"]["returns"][:1]}
-        plan["gateways"] = {**plan["gateways"], "terminals": plan["gateways"]["terminals"][:1]}
+        plan["gateways"] = plan["gateways"][:2]
+        plan["directions"] = plan["directions"][:2]
     scenario_title = "The scenario"
     if len(scenario["traffic"]) > _MOST_PLANNED:
         scenario_title += f"; the first {_MOST_PLANNED} of {len(scenario['traffic']):,} entries"

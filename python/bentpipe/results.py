@@ -167,6 +167,11 @@ class Result:
         return self._used(table.with_columns(name.alias("processor")))
 
     @property
+    def function_statistics(self) -> pl.DataFrame:
+        """The table ``function_statistics`` with names; no rows when no function counts."""
+        return self._named("function_statistics", place="places", statistic="statistics")
+
+    @property
     def exchanges(self) -> pl.DataFrame:
         """The table ``exchanges`` with the flow's name in front, and ``time_ns`` at the end.
 

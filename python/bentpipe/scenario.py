@@ -19,20 +19,24 @@ from pydantic import Field, ValidationError
 
 from bentpipe._document import Document, read_file, with_settings
 from bentpipe._framing import FramingOptions
-from bentpipe._link import (
+from bentpipe._gateways import (
     BRIDGED_HEADER_BYTES,
-    MOST_TERMINALS,
     PROCESSOR_RATES,
+    Gateway,
+    Gateways,
+    Processor,
+    ProcessorMode,
+)
+from bentpipe._hosts import Host, Hosts
+from bentpipe._link import (
+    MOST_TERMINALS,
     DelayStep,
     Direction,
     DirectionName,
-    Gateway,
-    Gateways,
     Link,
     PresetName,
-    Processor,
-    ProcessorMode,
     RateStep,
+    TerminalPath,
 )
 from bentpipe._queues import (
     QUEUES,
@@ -96,6 +100,8 @@ __all__ = [
     "FramingOptions",
     "Gateway",
     "Gateways",
+    "Host",
+    "Hosts",
     "Link",
     "LognormalSize",
     "LognormalTime",
@@ -115,6 +121,7 @@ __all__ = [
     "SizeDraw",
     "StrictPriority",
     "Tcp",
+    "TerminalPath",
     "TimeDraw",
     "from_dict",
     "json_schema",
@@ -141,6 +148,8 @@ class Scenario(Record):
     """The satellite hop."""
     gateways: Gateways = Field(default_factory=Gateways)
     """What stands between the local networks and the link."""
+    hosts: Hosts = Field(default_factory=Hosts)
+    """Hosts at some distance from their gateway."""
     traffic: Annotated[tuple[Flow, ...], Field(strict=False, min_length=1)]
     """The flows, at least one."""
     duration: LengthOfTime

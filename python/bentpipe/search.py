@@ -336,9 +336,8 @@ def _bracket(
 
 def _link_rate_bps(plan: dict[str, Any], flow: dict[str, Any]) -> int:
     """Return the largest rate that the direction of a flow ever has."""
-    link = plan["link"]
-    forward = flow["direction"] == "forward"
-    rate = (link["forward"] if forward else link["returns"][flow["terminal"]])["rate_bps"]
+    number = 0 if flow["direction"] == "forward" else 1 + flow["terminal"]
+    rate = plan["directions"][number]["rate_bps"]
     if rate["kind"] == "constant":
         return int(rate["value"])
     return max(int(value) for _, value in rate["steps"])

@@ -43,6 +43,11 @@ pub trait Engine {
 
     /// What came in, went out, was lost and is still held, as of the last call.
     fn ledger(&self) -> Ledger;
+
+    /// What the engine counts besides, by name; the name ends in the unit. Always the same names.
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }
 
 /// All that an engine may touch of the world during a call.
@@ -228,6 +233,14 @@ impl Count {
         self.bytes += u64::from(bytes);
     }
 
+    /// Counts the packets inside `packet`, at every depth.
+    pub fn add_nested(&mut self, packet: &Packet) {
+        for inner in packet.nested() {
+            self.add(inner.bytes);
+            self.add_nested(inner);
+        }
+    }
+
     /// Takes one packet of `bytes` off the count.
     ///
     /// # Panics
@@ -260,6 +273,47 @@ pub struct Ledger {
     pub dropped: [Count; DropCause::ALL.len()],
     /// Still inside.
     pub held: Count,
+    /// Packets inside those packets.
+    pub nested: Nested,
+}
+
+/// What happened to packets inside other packets. Over all engines of a graph,
+/// `packed = unpacked + lost + held`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Nested {
+    /// Put into other packets here.
+    pub packed: Count,
+    /// Taken out of other packets here.
+    pub unpacked: Count,
+    /// Dropped here with the packet that carried them.
+    pub lost: Count,
+    /// Inside packets that are held here.
+    pub held: Count,
+}
+
+impl Nested {
+    /// Both added up.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            packed: self.packed.plus(other.packed),
+            unpacked: self.unpacked.plus(other.unpacked),
+            lost: self.lost.plus(other.lost),
+            held: self.held.plus(other.held),
+        }
+    }
+
+    /// Checks conservation over all engines of a graph.
+    ///
+    /// # Errors
+    /// Both sides of the balance, in words, if they differ.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { packed, unpacked, lost, held } = *self;
+        if packed == unpacked.plus(lost).plus(held) {
+            return Ok(());
+        }
+        Err(format!("packed {packed:?}, but unpacked {unpacked:?}, lost {lost:?}, held {held:?}"))
+    }
 }
 
 impl Ledger {

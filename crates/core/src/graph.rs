@@ -11,12 +11,12 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Cx, Engine, Outbox};
+use crate::engine::{Count, Cx, Engine, Outbox};
 use crate::packet::{Packet, Port};
 use crate::time::Instant;
-use crate::trace::{NodeId, Trace};
+use crate::trace::{DropCause, EventKind, NodeId, Trace};
 use crate::wakes::{Alarm, Wakes};
-use crate::wires::{Socket, Wires};
+use crate::wires::{Socket, UNROUTED, Wires};
 
 pub use crate::wires::PORTS_MAX;
 
@@ -81,6 +81,7 @@ pub struct Graph<E> {
     wakes: Wakes,
     outbox: Outbox,
     egress: Vec<Egress>,
+    unrouted: Count,
     now: Instant,
     last_event: Instant,
     calls: Calls,
@@ -94,6 +95,7 @@ impl<E: Engine> Default for Graph<E> {
             wakes: Wakes::default(),
             outbox: Outbox::new(),
             egress: Vec::new(),
+            unrouted: Count::default(),
             now: Instant::START,
             last_event: Instant::START,
             calls: Calls::new(CALLS_AT_ONE_INSTANT_MAX),
@@ -120,10 +122,15 @@ impl<E: Engine> Graph<E> {
         self.wires.connect(from.into(), to.into());
     }
 
-    /// Wires a port to one destination for each flow, by flow number. Wires with equal destinations
-    /// may share one table: with a thousand terminals, a table each would not fit in memory.
-    pub fn connect_by_flow(&mut self, from: (NodeId, Port), to: impl Into<Arc<[(NodeId, Port)]>>) {
-        self.wires.connect_by_flow(from.into(), to.into());
+    /// Wires a port to the next hop for each destination; one without is dropped as
+    /// [`DropCause::NoRoute`]. Wires with equal routes may share one table: with a thousand terminals, a
+    /// table each would not fit in memory.
+    pub fn connect_by_destination(
+        &mut self,
+        from: (NodeId, Port),
+        to: impl Into<Arc<[Option<(NodeId, Port)>]>>,
+    ) {
+        self.wires.connect_by_destination(from.into(), to.into());
     }
 
     /// The moment the graph has reached.
@@ -136,6 +143,12 @@ impl<E: Engine> Graph<E> {
     #[must_use]
     pub fn last_event(&self) -> Instant {
         self.last_event
+    }
+
+    /// Packets that were dropped because their destination has no route.
+    #[must_use]
+    pub fn unrouted(&self) -> Count {
+        self.unrouted
     }
 
     /// How many calls of engines were made.
@@ -292,17 +305,26 @@ impl<E: Engine> Graph<E> {
     /// Breadth first: packets are delivered in the order in which they were sent.
     fn settle(&mut self, cx: &mut Cx<'_>) {
         while let Some((from, packet)) = cx.next_sent() {
-            let to = self.wires.destination(from, packet.flow);
-            if let Some(mut packet) = self.deliver(to, packet, cx) {
-                self.egress.push((
-                    cx.now(),
-                    from.node(),
-                    from.port(),
-                    std::mem::take(&mut *packet),
-                ));
-                cx.discard(packet);
+            let to = self.wires.next_hop(from, packet.destination);
+            if let Some(packet) = self.deliver(to, packet, cx) {
+                self.leave(from, to, packet, cx);
             }
         }
+    }
+
+    /// A packet leaves the graph, or is dropped for want of a route.
+    #[cold]
+    #[inline(never)]
+    fn leave(&mut self, from: Socket, to: Socket, mut packet: Box<Packet>, cx: &mut Cx<'_>) {
+        let now = cx.now();
+        if to == UNROUTED {
+            self.unrouted.add(packet.bytes);
+            cx.turn(now, from);
+            cx.trace(now, EventKind::Dropped(DropCause::NoRoute), &packet);
+        } else {
+            self.egress.push((now, from.node(), from.port(), std::mem::take(&mut *packet)));
+        }
+        cx.discard(packet);
     }
 
     /// Hands over a packet, or back if there is no such engine.

@@ -26,11 +26,13 @@ pub enum DropCause {
     EarlyPacketDiscard,
     /// Selective drop: the queue was over its threshold and the flow over its share.
     SelectiveDrop,
+    /// The destination is unknown where the packet was to be forwarded.
+    NoRoute,
 }
 
 impl DropCause {
     /// Every cause, in the order of its number.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::QueueFull,
         Self::BitError,
         Self::ProcessorOverload,
@@ -38,6 +40,7 @@ impl DropCause {
         Self::Codel,
         Self::EarlyPacketDiscard,
         Self::SelectiveDrop,
+        Self::NoRoute,
     ];
 
     /// The name used in columns, plots and docs.
@@ -51,6 +54,7 @@ impl DropCause {
             Self::Codel => "codel",
             Self::EarlyPacketDiscard => "early_packet_discard",
             Self::SelectiveDrop => "selective_drop",
+            Self::NoRoute => "no_route",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::packet::{FlowId, Port};
+use crate::packet::{Address, Port};
 use crate::trace::NodeId;
 
 const PORT_BITS: u32 = 2;
@@ -48,65 +48,69 @@ impl From<(NodeId, Port)> for Socket {
 /// Where packets sent out of one port go.
 #[derive(Clone, Copy, Debug)]
 struct Wire {
-    /// How many flows are told apart; zero if all packets go to one place.
-    flows: u32,
-    /// The place, or where the places of the flows begin in the list of them.
+    /// How many destinations are told apart; zero if all packets go to one place.
+    addresses: u32,
+    /// The place, or where the places of the destinations begin in the list of them.
     to: u32,
 }
 
-/// Nobody is there: the packet leaves the graph. No engine has a number so high.
-const EGRESS: Socket = Socket(u32::MAX);
+/// Nothing is wired there: the packet leaves the graph. No engine has a number so high.
+pub(crate) const EGRESS: Socket = Socket(u32::MAX);
+/// The table has no place for the destination: the packet is dropped.
+pub(crate) const UNROUTED: Socket = Socket(u32::MAX - PORTS_MAX as u32);
 
-/// Where the packets of each flow go, by flow number.
-type ByFlow = Arc<[(NodeId, Port)]>;
+/// Where packets go, by destination.
+type Routes = Arc<[Option<(NodeId, Port)>]>;
 
 /// The wires of all engines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wires {
     /// By socket.
     wires: Vec<Wire>,
-    /// Destinations by flow number, table after table.
-    by_flow: Vec<Socket>,
-    /// The tables that `by_flow` holds and where they begin there: each is stored once.
-    tables: Vec<(ByFlow, u32)>,
+    /// Next sockets by destination, table after table.
+    routes: Vec<Socket>,
+    /// The tables that `routes` holds and where they begin there: each is stored once.
+    tables: Vec<(Routes, u32)>,
 }
 
 impl Wires {
     /// Makes room for the ports of one more engine; nothing is wired to them.
     pub(crate) fn add(&mut self) {
-        let unwired = Wire { flows: 0, to: EGRESS.0 };
+        let unwired = Wire { addresses: 0, to: EGRESS.0 };
         self.wires.extend([unwired; PORTS_MAX]);
     }
 
     pub(crate) fn connect(&mut self, from: Socket, to: Socket) {
-        self.wires[from.0 as usize] = Wire { flows: 0, to: to.0 };
+        self.wires[from.0 as usize] = Wire { addresses: 0, to: to.0 };
     }
 
-    pub(crate) fn connect_by_flow(&mut self, from: Socket, to: ByFlow) {
-        assert!(!to.is_empty(), "a table serves one flow at least");
-        let flows = u32::try_from(to.len()).expect("flows are numbered in 32 bits");
+    pub(crate) fn connect_by_destination(&mut self, from: Socket, to: Routes) {
+        assert!(!to.is_empty(), "a table has one destination at least");
+        let addresses = u32::try_from(to.len()).expect("hosts are numbered in 32 bits");
         let stored = self.tables.iter().find(|(table, _)| Arc::ptr_eq(table, &to));
         let start = match stored {
             Some(&(_, start)) => start,
             None => {
-                let start = u32::try_from(self.by_flow.len()).expect("few tables");
-                self.by_flow.extend(to.iter().map(|&socket| Socket::from(socket)));
+                let start = u32::try_from(self.routes.len()).expect("few tables");
+                self.routes.extend(to.iter().map(|next| next.map_or(UNROUTED, Socket::from)));
                 self.tables.push((to, start));
                 start
             }
         };
-        self.wires[from.0 as usize] = Wire { flows, to: start };
+        self.wires[from.0 as usize] = Wire { addresses, to: start };
     }
 
-    /// Where a packet of a flow goes that leaves by `from`, if it stays in the graph.
+    /// Where a packet for `destination` goes next that leaves by `from`.
     #[inline]
-    pub(crate) fn destination(&self, from: Socket, flow: FlowId) -> Socket {
-        let Wire { flows, to } = self.wires[from.0 as usize];
-        if flows == 0 {
+    pub(crate) fn next_hop(&self, from: Socket, destination: Address) -> Socket {
+        let Wire { addresses, to } = self.wires[from.0 as usize];
+        if addresses == 0 {
             return Socket(to);
         }
-        assert!(flow.0 < flows, "a packet of a flow that nobody serves");
-        self.by_flow[(to + flow.0) as usize]
+        if destination.0 >= addresses {
+            return UNROUTED;
+        }
+        self.routes[(to + destination.0) as usize]
     }
 }
 
@@ -129,26 +133,30 @@ mod tests {
     #[test]
     fn tables_are_told_apart_and_shared() {
         let mut wires = wires();
-        let shared: ByFlow = [(NodeId(1), Port(0)), (NodeId(2), Port(3))].into();
-        let other: ByFlow = [(NodeId(3), Port(1))].into();
-        wires.connect_by_flow(socket(0, 1), Arc::clone(&shared));
-        wires.connect_by_flow(socket(0, 2), other);
-        wires.connect_by_flow(socket(1, 0), shared);
-        assert_eq!(wires.destination(socket(0, 1), FlowId(1)), socket(2, 3));
-        assert_eq!(wires.destination(socket(0, 2), FlowId(0)), socket(3, 1));
-        assert_eq!(wires.destination(socket(1, 0), FlowId(0)), socket(1, 0));
-        assert_eq!(wires.by_flow.len(), 3);
+        let shared: Routes = [Some((NodeId(1), Port(0))), Some((NodeId(2), Port(3)))].into();
+        let other: Routes = [Some((NodeId(3), Port(1)))].into();
+        wires.connect_by_destination(socket(0, 1), Arc::clone(&shared));
+        wires.connect_by_destination(socket(0, 2), other);
+        wires.connect_by_destination(socket(1, 0), shared);
+        assert_eq!(wires.next_hop(socket(0, 1), Address(1)), socket(2, 3));
+        assert_eq!(wires.next_hop(socket(0, 2), Address(0)), socket(3, 1));
+        assert_eq!(wires.next_hop(socket(1, 0), Address(0)), socket(1, 0));
+        assert_eq!(wires.routes.len(), 3);
     }
 
+    /// Given two tables one behind the other, expect that a destination beyond the end of the first,
+    /// or with a hole in it, has no route, instead of one of the second table.
     #[test]
-    #[should_panic(expected = "a flow that nobody serves")]
-    fn a_flow_without_a_place_is_not_led_to_that_of_another() {
+    fn an_unknown_destination_has_no_route() {
         let mut wires = wires();
-        let tables: [ByFlow; 2] = [[(NodeId(1), Port(0))].into(), [(NodeId(2), Port(0))].into()];
-        for (table, port) in tables.into_iter().zip(0..) {
-            wires.connect_by_flow(socket(0, port), table);
+        let first: Routes = [Some((NodeId(1), Port(0))), None].into();
+        let second: Routes = [Some((NodeId(2), Port(0)))].into();
+        for (table, port) in [first, second].into_iter().zip(0..) {
+            wires.connect_by_destination(socket(0, port), table);
         }
-        wires.destination(socket(0, 0), FlowId(1));
+        assert_eq!(wires.next_hop(socket(0, 0), Address(1)), UNROUTED);
+        assert_eq!(wires.next_hop(socket(0, 0), Address(2)), UNROUTED);
+        assert_ne!(UNROUTED, EGRESS);
     }
 
     #[test]

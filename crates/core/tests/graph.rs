@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use bentpipe_core::engine::{Cx, Engine, Ledger};
+use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
 use bentpipe_core::graph::Graph;
-use bentpipe_core::packet::{FlowId, Origin, Packet, PacketId, Payload, Port};
+use bentpipe_core::packet::{Address, FlowId, Origin, Packet, PacketId, Payload, Port};
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_core::trace::{Event, EventKind, NodeId, Trace, VecTrace};
+use bentpipe_core::trace::{DropCause, Event, EventKind, NodeId, Trace, VecTrace};
 
 const IN: Port = Port(0);
 const OUT: Port = Port(1);
@@ -73,12 +73,31 @@ fn an_engine_that_wants_to_wake_at_once_does_so_at_the_same_instant() {
 }
 
 #[test]
-fn a_port_may_lead_to_one_engine_for_each_flow() {
+fn a_port_may_lead_to_one_engine_for_each_destination() {
     let (mut graph, log) = probes(3);
-    graph.connect_by_flow((NodeId(0), OUT), vec![(NodeId(2), IN), (NodeId(1), SIDE)]);
-    graph.inject(ms(0), (NodeId(0), SIDE), packet(0, 1), None);
-    graph.inject(ms(0), (NodeId(0), SIDE), packet(1, 1), None);
+    let routes = vec![Some((NodeId(2), IN)), Some((NodeId(1), SIDE))];
+    graph.connect_by_destination((NodeId(0), OUT), routes);
+    graph.inject(ms(0), (NodeId(0), SIDE), bound_for(0), None);
+    graph.inject(ms(0), (NodeId(0), SIDE), bound_for(1), None);
     assert_eq!(*log.borrow(), said("0:side 2:in 0:side 1:side"));
+}
+
+/// Given a table of one destination, when a packet for another one comes, expect that it is counted and
+/// dropped with its cause, at the engine that sent it, and that it does not leave the graph.
+#[test]
+fn a_packet_without_a_route_is_counted_and_dropped() {
+    let (mut graph, log) = probes(2);
+    graph.connect_by_destination((NodeId(0), OUT), vec![Some((NodeId(1), IN))]);
+    let mut trace = VecTrace::default();
+    graph.inject(ms(4), (NodeId(0), SIDE), bound_for(7), Some(&mut trace));
+    assert_eq!(*log.borrow(), said("0:side"));
+    assert_eq!(graph.unrouted(), Count { packets: 1, bytes: 1 });
+    // The probe sends a copy out of its other port, to which nothing is wired.
+    assert_eq!(graph.drain_egress().map(|left| left.2).collect::<Vec<_>>(), [SIDE]);
+    let dropped = trace.0.iter().filter(|event| event.kind != EventKind::Enqueued);
+    let dropped = dropped.map(|event| (event.at, event.node, event.kind));
+    let expected = (ms(4), NodeId(0), EventKind::Dropped(DropCause::NoRoute));
+    assert_eq!(dropped.collect::<Vec<_>>(), [expected]);
 }
 
 #[test]
@@ -323,6 +342,10 @@ fn probes(count: u32) -> (Graph<Probe>, Log) {
         graph.add(Probe { name, log: log.clone(), due: None, held: VecDeque::new() });
     }
     (graph, log)
+}
+
+fn bound_for(destination: u32) -> Packet {
+    Packet { destination: Address(destination), ..packet(0, 1) }
 }
 
 fn packet(flow: u32, bytes: u32) -> Packet {

@@ -11,7 +11,7 @@ use bentpipe_core::link::{
     FqCoDelConfig, Framing, Head, Limit, Occupancy, PerFlow, Queue, Queued, Ratio, Red, RedConfig,
     SelectiveDrop, StrictPriority, Tail, Unit,
 };
-use bentpipe_core::packet::{FlowId, Origin, Packet, PacketId, Payload};
+use bentpipe_core::packet::{Class, FlowId, Origin, Packet, PacketId, Payload};
 use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
@@ -93,6 +93,7 @@ impl Books {
         let payload = Payload::Datagram { sequence: serial };
         let packet =
             Packet { id, created_at: now, flow: FlowId(flow), bytes, payload, ..Packet::default() };
+        let packet = Packet { class: Class((flow % 3) as u8), ..packet };
         self.pushed.add(bytes);
         self.link_bytes += link_bytes(bytes);
         let frame = framing().frame(bytes);
@@ -201,10 +202,8 @@ fn heads() -> impl Strategy<Value = (Head, Limit)> {
         let config = FqCoDelConfig { limit, target, interval, quantum_bytes, queues };
         (Head::FqCoDel(FqCoDel::new(config, salt)), limit)
     });
-    let classes = proptest::collection::vec(0u8..3, FLOWS as usize);
-    let priority = (limits(), classes).prop_map(|(limit, class_of_flow)| {
-        let head = StrictPriority::new(limit, 3, class_of_flow);
-        (Head::StrictPriority(head), Limit::Unlimited)
+    let priority = (limits(), 1usize..4).prop_map(|(limit, classes)| {
+        (Head::StrictPriority(StrictPriority::new(limit, classes)), Limit::Unlimited)
     });
     prop_oneof![codel, fq_codel, priority]
 }

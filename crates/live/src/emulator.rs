@@ -5,8 +5,8 @@ use bentpipe_core::link::Counters;
 use bentpipe_core::packet::{FlowId, Packet, PacketId, Payload};
 use bentpipe_core::time::Instant;
 use bentpipe_core::trace::{Event, EventKind, HashTrace, Trace};
+use bentpipe_sim::node::Node;
 use bentpipe_sim::plan::{Plan, PlanError};
-use bentpipe_sim::workload::Node;
 use bentpipe_sim::{Chain, Side};
 
 use crate::capture::{Captured, Recorder};

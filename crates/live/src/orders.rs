@@ -60,7 +60,7 @@ impl Courses {
             rate: direction.rate_bps.profile(BitRate).expect("checked with the plan"),
             outage: None,
         };
-        let of_plan = |plan: &Plan| [course(&plan.link.forward), course(&plan.link.returns[0])];
+        let of_plan = |plan: &Plan| [course(&plan.directions[0]), course(&plan.directions[1])];
         Self { hops: plans.iter().map(of_plan).collect(), seed, orders: 0 }
     }
 

@@ -198,17 +198,23 @@ mod tests {
 
     /// A link of 8 Mbit/s, so a byte takes a microsecond, and 100 ms each way.
     fn emulator() -> Emulator {
-        let direction = r#"{"rate_bps": {"kind": "constant", "value": 8000000},
+        let direction = r#""rate_bps": {"kind": "constant", "value": 8000000},
             "delay_ns": {"kind": "constant", "value": 100000000},
             "framing": {"header_bytes": 0, "least_bytes": 0, "cells": null, "expansion": [1, 1],
                 "outside_bytes": 0},
             "queue": {"discipline": "drop_tail", "limit": {"unit": "packets", "value": 9}},
-            "channel": {"kind": "clear"}}"#;
+            "channel": {"kind": "clear"}"#;
+        let to = |gateway| {
+            format!(r#"{{"gateway": {gateway}, "delay_ns": 0, "channel": {{"kind": "clear"}}}}"#)
+        };
+        let (there, back) = (to(1), to(0));
         let plan = format!(
-            r#"{{"format_version": 2, "stop_ns": 1000000000, "sample_interval_ns": null,
+            r#"{{"format_version": 3, "stop_ns": 1000000000, "sample_interval_ns": null,
             "packet_events": false,
-            "link": {{"forward": {direction}, "returns": [{direction}]}},
-            "gateways": {{"hub": {{"processor": null}}, "terminals": [{{"processor": null}}]}},
+            "gateways": [{{"name": "hub", "functions": []}}, {{"name": "terminal", "functions": []}}],
+            "directions": [{{"name": "forward", "from": 0, "to": [{there}], {direction}}},
+                {{"name": "return", "from": 1, "to": [{back}], {direction}}}],
+            "hosts": [],
             "flows": [{{"name": "a", "terminal": 0, "direction": "forward", "start_ns": 0,
                 "priority": 0, "workload": {{"kind": "constant_rate", "rate_bps": 1000,
                     "payload_bytes": 100, "duration_ns": 1000000}}}}]}}"#

@@ -102,6 +102,7 @@ fn run<'py>(
     let (outcome, interrupted) = py
         .detach(|| run_watched(&plan, seed, &shared, capture))?
         .map_err(|error| RunError::new_err(error.to_string()))?;
+    names.set_item("statistics", &outcome.statistics)?;
     let result = result(py, outcome, interrupted)?;
     result.set_item("names", names)?;
     Ok(result)

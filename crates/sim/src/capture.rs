@@ -109,7 +109,7 @@ impl Capture {
     pub(crate) fn new(plan: &Plan) -> Self {
         let mut written = Vec::new();
         points::begin(&mut written, std::slice::from_ref(plan), SNAP_LENGTH);
-        let queues = std::iter::once(&plan.link.forward).chain(&plan.link.returns);
+        let queues = plan.directions.iter();
         let mut waiting: Vec<_> = queues
             .map(|direction| match direction.queue {
                 Queue::FqCodel { .. } => Some(BTreeSet::new()),
@@ -135,7 +135,7 @@ impl Capture {
         let (routes, headers, written) = (&self.routes, &mut self.headers, &mut self.written);
         for Seen { at, interface, comment, packet } in self.seen.drain(..due) {
             headers.clear();
-            emit(headers, routes[packet.flow.0 as usize], &packet);
+            emit(headers, routes, &packet);
             headers.truncate(packet.bytes as usize);
             let (at_ns, original_bytes) = (at.as_nanos(), packet.bytes);
             let seen = pcapng::Packet { interface, at_ns, bytes: headers, original_bytes, comment };
@@ -171,10 +171,13 @@ impl Trace for Capture {
 }
 
 /// Appends the headers of a packet.
-fn emit(out: &mut Vec<u8>, route: Route, packet: &Packet) {
+fn emit(out: &mut Vec<u8>, routes: &[Route], packet: &Packet) {
     let segment = packet.segment();
     let (protocol, connection) = segment.map_or((UDP, 0), |segment| (TCP, segment.connection));
-    let tuple = route.tuple(packet.flow, packet.id.origin(), connection, protocol);
+    // A packet between gateways goes the way of what it carries.
+    let shown = packet.nested().first().unwrap_or(packet);
+    let Some(route) = routes.get(shown.flow.0 as usize) else { return };
+    let tuple = route.tuple(shown.flow, shown.id.origin(), connection, protocol);
     let (IpAddr::V4(source), IpAddr::V4(destination)) = (tuple.source, tuple.destination) else {
         unreachable!("the plan of addresses has those of version 4");
     };

@@ -8,6 +8,7 @@
 pub mod build;
 mod capture;
 mod conservation;
+pub mod node;
 pub mod plan;
 pub mod points;
 pub mod record;

@@ -32,6 +32,7 @@ const COMMENTS: [(DropCause, &str); DropCause::ALL.len()] = [
     (DropCause::Codel, "dropped: codel"),
     (DropCause::EarlyPacketDiscard, "dropped: early_packet_discard"),
     (DropCause::SelectiveDrop, "dropped: selective_drop"),
+    (DropCause::NoRoute, "dropped: no_route"),
 ];
 
 /// Appends the beginning of a file: the section, and the interfaces of all places. `plans` are the
@@ -41,7 +42,7 @@ pub fn begin(out: &mut Vec<u8>, plans: &[Plan], snap_length: u32) {
     pcapng::section(out, APPLICATION);
     for (plan, number) in plans.iter().zip(1..) {
         let prefix = hop_prefix(number);
-        let directions = 1 + plan.link.returns.len();
+        let directions = plan.directions.len();
         for (place, name) in plan.place_names().iter().enumerate() {
             let points = if place < directions { OF_DIRECTIONS } else { OF_PROCESSORS };
             for point in points {
@@ -61,7 +62,7 @@ pub fn interface(NodeId(place): NodeId, kind: EventKind, has_waited: bool) -> u3
         EventKind::Enqueued => QUEUE,
         EventKind::Transmitted => TRANSMITTER,
         EventKind::Delivered => DELIVERED,
-        EventKind::Dropped(DropCause::BitError | DropCause::Codel) => LOST,
+        EventKind::Dropped(DropCause::BitError | DropCause::Codel | DropCause::NoRoute) => LOST,
         EventKind::Dropped(
             DropCause::QueueFull
             | DropCause::ProcessorOverload

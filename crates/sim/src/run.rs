@@ -2,22 +2,22 @@
 
 use core::fmt;
 
-use bentpipe_core::engine::Engine;
+use bentpipe_core::engine::{Engine, Ledger};
 use bentpipe_core::graph::Graph;
 use bentpipe_core::link::Counters;
 use bentpipe_core::packet::Packet;
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_core::trace::{Event, NodeId, Trace};
+use bentpipe_core::trace::{DropCause, Event, Trace};
 
 use crate::build::{Layout, build};
 use crate::capture::Capture;
 use crate::conservation;
+use crate::node::Node;
 use crate::plan::Plan;
 use crate::record::{
     DirectionFacts, DirectionSamples, EventLog, FlowSamples, Table, directions_table,
-    exchanges_table, flows_table, processors_table,
+    exchanges_table, flows_table, processors_table, statistics_table,
 };
-use crate::workload::Node;
 
 /// How much virtual time passes between two chances to stop a run from outside.
 const STRETCH: Duration = Duration::from_millis(250);
@@ -78,6 +78,8 @@ pub struct Outcome {
     pub engine_calls: u64,
     /// The facts.
     pub tables: Vec<Table>,
+    /// The names of the statistics in the table `function_statistics`.
+    pub statistics: Vec<&'static str>,
 }
 
 impl Outcome {
@@ -198,12 +200,7 @@ impl Simulation {
                 Node::Client(client) => client.fraction(now),
                 _ => unreachable!("a flow's two ends are of one workload"),
             },
-            Node::Direction(_)
-            | Node::Processor(_)
-            | Node::BulkReceiver(_)
-            | Node::DatagramSink(_)
-            | Node::Client(_)
-            | Node::Reflector(_) => 1.0,
+            _ => 1.0,
         });
         flows.fold(1.0, f64::min).max(by_time).clamp(0.0, 1.0)
     }
@@ -222,26 +219,34 @@ impl Simulation {
         conservation::check(&self.graph, &self.layout).map_err(RunError)?;
         let packet_hops = directions.iter().map(|facts| facts.counters.sent_packets).sum();
         let engine_calls = self.graph.calls();
+        let functions = self.layout.functions.iter().flatten();
+        let (of_functions, statistics) = statistics_table(
+            functions.map(|&node| (node.0.into(), self.graph.engine(node).statistics())),
+        );
         Ok(Outcome {
             completed: self.finished && quiet,
             end: now,
             packet_hops,
             engine_calls,
-            tables: self.tables(&directions),
+            tables: self.tables(&directions, of_functions),
+            statistics,
         })
     }
 
-    fn tables(self, directions: &[DirectionFacts]) -> Vec<Table> {
-        let processors = self.layout.processors.iter();
-        let processors = processors.map(|&(number, node)| match self.graph.engine(node) {
-            Node::Processor(processor) => (number, processor.counters()),
-            _ => unreachable!("the layout names processors"),
+    fn tables(self, directions: &[DirectionFacts], of_functions: Table) -> Vec<Table> {
+        let functions = (0u32..).zip(&self.layout.functions);
+        let functions =
+            functions.flat_map(|(gateway, nodes)| nodes.iter().map(move |n| (gateway, n)));
+        let processors = functions.filter_map(|(gateway, &node)| match self.graph.engine(node) {
+            Node::Processor(processor) => Some((gateway, processor.counters())),
+            _ => None,
         });
         let mut tables = vec![
             flows_table(&self.graph, &self.layout.flows),
             exchanges_table(&self.graph, &self.layout.flows),
             directions_table(directions),
             processors_table(processors),
+            of_functions,
             self.flow_samples.table(),
             self.direction_samples.table(),
         ];
@@ -253,24 +258,44 @@ impl Simulation {
         (0..self.layout.directions.len())
             .map(|number| {
                 let node = self.layout.directions[number];
-                let counters = self.settle(node, now);
+                let counters = self.settle(number, now);
                 let ledger = self.graph.engine(node).ledger();
-                DirectionFacts { received: ledger.received, held: ledger.held, counters }
+                let held = self
+                    .branch_ledgers(number)
+                    .fold(ledger.held, |held, branch| held.plus(branch.held));
+                DirectionFacts { received: ledger.received, held, counters }
             })
             .collect()
     }
 
-    fn settle(&mut self, node: NodeId, now: Instant) -> Counters {
-        match self.graph.engine_mut(node) {
+    /// The counters of a direction, its branches included: what is on a branch is in flight.
+    fn settle(&mut self, number: usize, now: Instant) -> Counters {
+        let mut counters = match self.graph.engine_mut(self.layout.directions[number]) {
             Node::Direction(direction) => direction.settle(now),
             _ => unreachable!("the layout names directions"),
+        };
+        for Ledger { dropped, held, .. } in self.branch_ledgers(number) {
+            let lost = dropped[DropCause::BitError as usize];
+            let all_lost = &mut counters.dropped[DropCause::BitError as usize];
+            *all_lost = all_lost.plus(lost);
+            counters.in_flight_bytes += held.bytes;
+            let delivered = &mut counters.delivered;
+            delivered.packets -= lost.packets + held.packets;
+            delivered.bytes -= lost.bytes + held.bytes;
         }
+        counters
+    }
+
+    fn branch_ledgers(&self, direction: usize) -> impl Iterator<Item = Ledger> + '_ {
+        let branches = self.layout.branches.iter();
+        let own = branches.filter(move |branch| branch.0 as usize == direction);
+        own.map(|&(_, _, node)| self.graph.engine(node).ledger())
     }
 
     fn sample(&mut self, now: Instant) {
         self.sampled_until = Some(now);
         for number in 0..self.layout.directions.len() {
-            let counters = self.settle(self.layout.directions[number], now);
+            let counters = self.settle(number, now);
             self.direction_samples.push(now, number as u64, &counters);
         }
         self.flow_samples.push(now, &self.graph, &self.layout.flows);

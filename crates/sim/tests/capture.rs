@@ -1,6 +1,7 @@
 //! Laws of captures, over random small plans: the packets of each interface are those of the result's
 //! counters, in the order of time, and listening changes nothing.
 
+mod network;
 mod plans;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,7 @@
 //! Every engine of a simulation passes the conformance kit, over 1,000 random small plans: a plan is
 //! run with a recorder around each engine, then each is built anew and fed what it heard.
 
+mod network;
 mod plans;
 
 use bentpipe_core::conformance::{Promises, Recorder, check};
@@ -10,7 +11,7 @@ use bentpipe_core::time::Instant;
 use bentpipe_core::trace::NodeId;
 use bentpipe_sim::Plan;
 use bentpipe_sim::build::build_with;
-use bentpipe_sim::workload::Node;
+use bentpipe_sim::node::Node;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 

@@ -1,8 +1,10 @@
 //! Reading a plan never panics, whatever the bytes, and what it accepts can be built.
 
+mod network;
 mod plans;
 
 use bentpipe_sim::{Plan, Simulation};
+use network::{network, plain, put};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
@@ -57,8 +59,10 @@ fn sound_plan() -> Value {
         },
         "channel": {"kind": "clear"},
     });
-    let processor = json!({"packets_per_second": 6_000, "per_byte_ns": 0, "buffer_packets": 50});
-    let gateway = json!({"processor": processor});
+    let processor = json!({
+        "kind": "processor", "packets_per_second": 6_000, "per_byte_ns": 0, "buffer_packets": 50,
+    });
+    let functions = json!([processor]);
     let mut forward = direction.clone();
     forward["queue"] = json!({
         "discipline": "strict_priority", "limit": {"unit": "packets", "value": 9}, "classes": 2,
@@ -66,19 +70,23 @@ fn sound_plan() -> Value {
     let participant = |name: &str, terminal: u32| {
         json!({
             "name": name, "terminal": terminal, "direction": "return", "start_ns": 0,
-            "priority": 1,
+            "priority": 1, "world_host": null, "island_host": null,
             "workload": {
                 "kind": "conference", "conference": 1, "rate_bps": 64_000, "payload_bytes": 160,
                 "duration_ns": 1_000,
             },
         })
     };
-    json!({
-        "format_version": 2, "stop_ns": 1_000_000, "sample_interval_ns": null,
-        "packet_events": false, "link": {"forward": forward, "returns": [direction, direction]},
-        "gateways": {"hub": gateway, "terminals": [gateway, gateway]},
+    let host = json!({
+        "name": "far", "gateway": 2, "delay_ns": 5, "jitter_ns": 0, "rate_bps": null,
+    });
+    let plan = json!({
+        "format_version": 3, "stop_ns": 1_000_000, "sample_interval_ns": null,
+        "packet_events": false, "hosts": [host],
         "flows": [participant("a", 0), participant("b", 1)],
-    })
+    });
+    let terminal = |number| [plain(number), functions.clone(), direction.clone()];
+    put(plan, network(&functions, &forward, vec![terminal(1), terminal(2)]))
 }
 
 /// Given one wrong value, expect the name of its field.
@@ -96,19 +104,27 @@ fn what_is_wrong_is_named() {
         "header_bytes": 8, "least_bytes": 0, "outside_bytes": 0, "expansion": [100, 1],
         "cells": {"payload_bytes": 48, "cell_bytes": 4_800},
     });
-    let returns = "/link/returns/1";
+    let returns = "/directions/2";
     let cases = [
         ("/format_version".to_owned(), json!(1), "format_version"),
-        ("/gateways/terminals".to_owned(), json!([]), "gateways.terminals"),
-        ("/gateways/hub/processor/buffer_packets".to_owned(), json!(0), "buffer_packets"),
-        ("/gateways/terminals/1/processor/packets_per_second".to_owned(), json!(0), "terminals.1"),
+        ("/gateways".to_owned(), json!([]), "gateways"),
+        ("/gateways/0/functions/0/buffer_packets".to_owned(), json!(0), "buffer_packets"),
+        ("/gateways/2/functions/0/packets_per_second".to_owned(), json!(0), "gateways.2"),
+        ("/directions/0/to/1/gateway".to_owned(), json!(1), "directions.0.to"),
+        ("/directions/1/to".to_owned(), json!([plain(2)]), "directions.1.to"),
+        ("/directions/1/from".to_owned(), json!(2), "directions.1.from"),
+        ("/directions/1/name".to_owned(), json!("forward"), "places"),
+        ("/hosts/0/gateway".to_owned(), json!(3), "hosts.0.gateway"),
+        ("/hosts/0/rate_bps".to_owned(), json!(0), "hosts.0.rate_bps"),
+        ("/flows/0/world_host".to_owned(), json!({"kind": "random"}), "flows.0.world_host"),
+        ("/flows/0/island_host".to_owned(), json!({"kind": "named", "host": 0}), "flows.0.island"),
         ("/flows/1/terminal".to_owned(), json!(2), "flows.1.terminal"),
         ("/flows/1/terminal".to_owned(), json!(0), "flows"),
         ("/flows/1/direction".to_owned(), json!("forward"), "flows.1.workload.kind"),
         ("/flows/1/workload/conference".to_owned(), json!(2), "flows"),
         ("/flows/0/priority".to_owned(), json!(2), "flows.0.priority"),
-        (format!("{returns}/queue"), codel, "link.returns.1.queue.limit"),
-        (format!("{returns}/queue"), discard, "link.returns.1.queue.limit"),
+        (format!("{returns}/queue"), codel, "directions.2.queue.limit"),
+        (format!("{returns}/queue"), discard, "directions.2.queue.limit"),
         (format!("{returns}/queue/min_threshold"), json!(15), "min_threshold"),
         (format!("{returns}/queue/weight"), json!(0), "weight"),
         (format!("{returns}/queue/max_probability"), json!(1.5), "max_probability"),

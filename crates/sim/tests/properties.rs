@@ -2,10 +2,12 @@
 //! identical columns for the same plan and seed, also when engines are woken without being due, counters that agree with each other, and the
 //! advance of one flow's bytes from sent to acknowledged.
 
+mod network;
 mod plans;
 
 use bentpipe_sim::record::Table;
 use bentpipe_sim::{Outcome, Plan, Simulation};
+use network::{network, plain, put};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use serde_json::{Value, json};
@@ -139,12 +141,12 @@ fn another_seed_gives_other_columns_and_another_flow_changes_no_channel() {
         })
     };
     let plan = |flows: Vec<Value>| {
-        json!({
-            "format_version": 2, "stop_ns": 60_000_000_000u64, "sample_interval_ns": null,
-            "packet_events": true, "link": {"forward": direction, "returns": [direction]},
-            "gateways": {"hub": {"processor": null}, "terminals": [{"processor": null}]},
-            "flows": flows,
-        })
+        let plan = json!({
+            "format_version": 3, "stop_ns": 60_000_000_000u64, "sample_interval_ns": null,
+            "packet_events": true, "hosts": [], "flows": flows,
+        });
+        let terminal = [plain(1), json!([]), direction.clone()];
+        put(plan, network(&json!([]), &direction, vec![terminal]))
     };
     let delivered =
         |outcome: &Outcome| column(outcome.table("flows").expect("there"), "delivered_bytes")[0];

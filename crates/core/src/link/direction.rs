@@ -16,7 +16,7 @@ use super::line::{Line, OnTheWay, Size, Sums};
 use super::{
     Channel, Framing, Head, Load, Occupancy, Propagation, Queued, Slot, Tail, Transmitter,
 };
-use crate::engine::{Count, Cx, Engine, Ledger};
+use crate::engine::{Count, Cx, Engine, Ledger, Nested};
 use crate::packet::{FlowId, Packet, Port};
 use crate::profile::Profile;
 use crate::time::{Duration, Instant};
@@ -118,6 +118,7 @@ pub struct Direction {
     heard_from: u64,
     received: Count,
     dropped: [Count; DropCause::ALL.len()],
+    nested_lost: Count,
 }
 
 impl Direction {
@@ -147,6 +148,7 @@ impl Direction {
             heard_from: NOBODY,
             received: Count::default(),
             dropped: Default::default(),
+            nested_lost: Count::default(),
         })
     }
 
@@ -223,6 +225,7 @@ impl Direction {
     #[inline(never)]
     fn drop(&mut self, cx: &mut Cx<'_>, cause: DropCause, packet: Box<Packet>) {
         self.dropped[cause as usize].add(packet.bytes);
+        self.nested_lost.add_nested(&packet);
         cx.trace(cx.now(), EventKind::Dropped(cause), &packet);
         cx.discard(packet);
     }
@@ -264,10 +267,11 @@ impl Direction {
         let id = packet.id;
         let arriving = cx.is_traced().then(|| packet.clone());
         let mut refused = false;
-        let dropped = &mut self.dropped;
+        let (dropped, nested_lost) = (&mut self.dropped, &mut self.nested_lost);
         head.push(now, Queued { packet, frame, entered: now }, &mut |cause, lost| {
             refused |= lost.id == id;
             dropped[cause as usize].add(lost.bytes);
+            nested_lost.add_nested(lost);
             cx.trace(now, EventKind::Dropped(cause), lost);
         });
         if let Some(arriving) = arriving.filter(|_| !refused) {
@@ -306,9 +310,10 @@ impl Direction {
         let now = cx.now();
         while self.transmitter.wait(now) == Duration::ZERO {
             let Queue::Head(head) = &mut self.queue else { return };
-            let dropped = &mut self.dropped;
+            let (dropped, nested_lost) = (&mut self.dropped, &mut self.nested_lost);
             let next = head.pop(now, &mut |cause, lost: &Packet| {
                 dropped[cause as usize].add(lost.bytes);
+                nested_lost.add_nested(lost);
                 cx.trace(now, EventKind::Dropped(cause), lost);
             });
             self.serving = next.is_some();
@@ -457,20 +462,23 @@ impl Engine for Direction {
     }
 
     fn ledger(&self) -> Ledger {
-        // What waits for a decision at departure is not in the line yet.
-        let mut held = match &self.queue {
-            Queue::Tail(_) => Count::default(),
-            Queue::Head(head) => {
-                let Occupancy { packets, bytes, .. } = *head.occupancy();
-                Count { packets, bytes }
-            }
+        let mut held = Count::default();
+        let mut nested = Nested { lost: self.nested_lost, ..Nested::default() };
+        let mut hold = |packet: &Packet| {
+            held.add(packet.bytes);
+            nested.held.add_nested(packet);
         };
-        self.line.packets().for_each(|packet| held.add(packet.bytes));
+        // What waits for a decision at departure is not in the line yet.
+        if let Queue::Head(head) = &self.queue {
+            head.for_each(&mut hold);
+        }
+        self.line.packets().for_each(hold);
         Ledger {
             received: self.received,
             sent: self.delivered(),
             dropped: self.dropped,
             held,
+            nested,
             ..Ledger::default()
         }
     }

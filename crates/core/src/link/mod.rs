@@ -1,7 +1,11 @@
-//! The two engines of a link. [`Direction`] is one direction of a satellite hop: framing, queue,
+//! The engines of a link. [`Direction`] is one direction of a satellite hop: framing, queue,
 //! transmitter, channel, propagation, in that order; its parts are plain functions of their
-//! arguments. [`Processor`] is the box at an end of it that handles the packets of both directions.
+//! arguments. [`Branch`] is what lies between the transmitter that terminals share and one of them.
+//! [`Processor`] is the box at an end of the hop that handles the packets of both directions, and
+//! [`Access`] the path between a gateway and a host at some distance.
 
+mod access;
+mod branch;
 mod channel;
 mod direction;
 mod framing;
@@ -11,6 +15,8 @@ mod propagation;
 mod queue;
 mod transmitter;
 
+pub use access::{Access, AccessConfig};
+pub use branch::{Branch, BranchConfig};
 pub use channel::Channel;
 pub use direction::{Change, Counters, Direction, DirectionConfig, Queue};
 pub use framing::{Cells, Framing};

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use crate::engine::{Count, Cx, Engine, Ledger};
+use crate::engine::{Count, Cx, Engine, Ledger, Nested};
 use crate::packet::{Packet, Port};
 use crate::time::{Duration, Instant};
 use crate::trace::{DropCause, EventKind};
@@ -62,6 +62,7 @@ pub struct Processor {
     free_at: Instant,
     carry: Carry,
     counters: ProcessorCounters,
+    nested_lost: Count,
 }
 
 impl Processor {
@@ -83,6 +84,7 @@ impl Processor {
             free_at: Instant::START,
             carry: Carry::default(),
             counters: ProcessorCounters::default(),
+            nested_lost: Count::default(),
         })
     }
 
@@ -138,6 +140,7 @@ impl Engine for Processor {
         let waiting = self.waiting[side].len() as u64;
         if self.service.is_some() && waiting >= self.buffer_packets {
             self.counters.dropped[side].add(packet.bytes);
+            self.nested_lost.add_nested(&packet);
             cx.trace(cx.now(), EventKind::Dropped(DropCause::ProcessorOverload), &packet);
             cx.discard(packet);
             return;
@@ -163,11 +166,16 @@ impl Engine for Processor {
         let both = |[lan, link]: [Count; 2]| lan.plus(link);
         let mut dropped = [Count::default(); DropCause::ALL.len()];
         dropped[DropCause::ProcessorOverload as usize] = both(self.counters.dropped);
+        let mut nested = Nested { lost: self.nested_lost, ..Nested::default() };
+        let served = self.service.iter().map(|service| &service.packet);
+        let waiting = self.waiting.iter().flatten();
+        served.chain(waiting).for_each(|packet| nested.held.add_nested(packet));
         Ledger {
             received: both(self.counters.received),
             sent: both(self.counters.forwarded),
             dropped,
             held: self.counters.held,
+            nested,
             ..Ledger::default()
         }
     }

@@ -71,7 +71,6 @@ impl PacketId {
 
     /// The flow whose end created the packet, if flows are numbered below [`PacketId::FLOWS_MAX`].
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "23 bits are left")]
     pub fn flow(self) -> FlowId {
         FlowId((self.0 >> (Self::SERIAL_BITS + 1)) as u32)
     }

@@ -14,7 +14,7 @@ use super::sender::Sender;
 use crate::engine::{Count, Cx, Engine, Ledger};
 use crate::packet::segment::{Offer, SACK_BLOCKS_MAX, Segment, TIMESTAMP_OPTION_BYTES, Timestamps};
 use crate::packet::seq::{Position, Wire};
-use crate::packet::{FlowId, Origin, Packet, PacketId, Payload, Port};
+use crate::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Payload, Port};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 
@@ -64,7 +64,8 @@ pub struct Endpoint {
     initial: Wire,
     /// Numbers the peer's SYN, once that was heard.
     peer_initial: Wire,
-    flow: FlowId,
+    /// The host at the other end.
+    peer: Address,
     /// RFC 7323, section 4.3: the value to echo.
     timestamp_recent: u32,
     connection: u16,
@@ -72,9 +73,10 @@ pub struct Endpoint {
     heard: bool,
     /// Whether the handshake is complete.
     open: bool,
-    opens: bool,
+    class: Class,
     receiver: Receiver,
     sender: Sender,
+    opens: bool,
     established: Option<Instant>,
     first_id: PacketId,
     syns_sent: u64,
@@ -91,7 +93,8 @@ impl Endpoint {
     pub fn new(config: Config, flow: FlowId, origin: Origin, initial: Wire) -> Self {
         Self {
             config,
-            flow,
+            peer: Address::default(),
+            class: Class::default(),
             connection: 0,
             origin,
             initial,
@@ -120,8 +123,16 @@ impl Endpoint {
     pub fn of_connection(mut self, connection: u16) -> Self {
         let serial = u64::from(connection) << CONNECTION_SERIAL_BITS;
         self.connection = connection;
-        self.first_id = PacketId::new(self.flow, self.origin, serial);
+        self.first_id = PacketId::new(self.next_id.flow(), self.origin, serial);
         self.next_id = self.first_id;
+        self
+    }
+
+    /// The same end, whose packets are for the host `peer` and of this class.
+    #[must_use]
+    pub fn toward(mut self, peer: Address, class: Class) -> Self {
+        self.peer = peer;
+        self.class = class;
         self
     }
 

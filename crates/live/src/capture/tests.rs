@@ -260,7 +260,7 @@ fn links() -> impl Strategy<Value = Plan> {
     (queues(), queues(), prop_oneof![Just(0.0), Just(1e-5)], 0..2_u64).prop_map(
         |(forward, back, errors, milliseconds)| {
             let mut plan = plain_link(10_000_000, Span::from_millis(milliseconds), errors);
-            (plan.link.forward.queue, plan.link.returns[0].queue) = (forward, back);
+            (plan.directions[0].queue, plan.directions[1].queue) = (forward, back);
             plan
         },
     )

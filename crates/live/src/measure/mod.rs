@@ -262,18 +262,22 @@ pub fn plain_link(rate_bps: u64, delay: Duration, bit_error_rate: f64) -> Plan {
         format!(r#"{{"kind":"bit_errors","bit_error_rate":{bit_error_rate}}}"#)
     };
     let direction = format!(
-        r#"{{"rate_bps":{{"kind":"constant","value":{rate_bps}}},
+        r#""rate_bps":{{"kind":"constant","value":{rate_bps}}},
             "delay_ns":{{"kind":"constant","value":{}}},
             "framing":{{"header_bytes":0,"least_bytes":0,"cells":null,"expansion":[1,1],
                         "outside_bytes":0}},
             "queue":{{"discipline":"drop_tail","limit":{{"unit":"unlimited"}}}},
-            "channel":{channel}}}"#,
+            "channel":{channel}"#,
         delay.as_nanos()
     );
+    let nothing_more = r#""delay_ns":0,"channel":{"kind":"clear"}"#;
     let text = format!(
-        r#"{{"format_version":2,"stop_ns":1000000000,"sample_interval_ns":null,
-            "packet_events":false,"link":{{"forward":{direction},"returns":[{direction}]}},
-            "gateways":{{"hub":{{"processor":null}},"terminals":[{{"processor":null}}]}},
+        r#"{{"format_version":3,"stop_ns":1000000000,"sample_interval_ns":null,
+            "packet_events":false,"hosts":[],
+            "gateways":[{{"name":"hub","functions":[]}},{{"name":"terminal","functions":[]}}],
+            "directions":[
+                {{"name":"forward","from":0,"to":[{{"gateway":1,{nothing_more}}}],{direction}}},
+                {{"name":"return","from":1,"to":[{{"gateway":0,{nothing_more}}}],{direction}}}],
             "flows":[{{"name":"none","terminal":0,"direction":"forward","start_ns":0,"priority":0,
                        "workload":{{"kind":"constant_rate","rate_bps":8000,"payload_bytes":1000,
                                     "duration_ns":1000000000}}}}]}}"#

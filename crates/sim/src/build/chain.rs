@@ -6,13 +6,13 @@
 //! ```
 
 use bentpipe_core::graph::Graph;
-use bentpipe_core::link::{Direction, Processor};
+use bentpipe_core::link::Direction;
 use bentpipe_core::packet::Port;
 use bentpipe_core::trace::NodeId;
 
 use super::{Socket, link};
+use crate::node::{INNER, Node, OUTER, Place};
 use crate::plan::{Plan, PlanError, Queue};
-use crate::workload::Node;
 
 /// A side of the hop: where hosts are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,17 +79,20 @@ impl Chain {
             };
             let both: Vec<_> = link::directions(plan, &format!("{prefix}link"), seed)
                 .zip(plan.direction_names())
-                .map(|(direction, name)| place(Node::Direction(Box::new(direction)), name))
+                .map(|(direction, name)| place(direction.into(), name))
                 .collect();
-            let mut processors = [None; 2];
-            let of_processors = plan.place_names().into_iter().skip(both.len());
-            for ((end, processor), name) in link::processors(plan).zip(of_processors) {
-                processors[end as usize] = Some(place(Node::Processor(Box::new(processor)), name));
+            let mut of_functions = plan.place_names().into_iter().skip(both.len());
+            let mut functions: [Vec<NodeId>; 2] = Default::default();
+            for (number, gateway) in (0..).zip(&plan.gateways) {
+                let at = Place { plan, gateway: number };
+                for (function, name) in gateway.functions.iter().zip(&mut of_functions) {
+                    functions[number as usize].push(place(Node::function(function, &at), name));
+                }
             }
             let (away, back) = (both[0], both[1]);
             directions.push([away, back]);
-            let hub = end(&mut graph, processors[0], away, back);
-            let terminal = end(&mut graph, processors[1], back, away);
+            let hub = end(&mut graph, &functions[0], away, back);
+            let terminal = end(&mut graph, &functions[1], back, away);
             if let Some(End { entrance, exit }) = before {
                 graph.connect(exit, hub.entrance);
                 graph.connect(hub.exit, entrance);
@@ -136,14 +139,18 @@ struct End {
     exit: Socket,
 }
 
-/// Wires an end of a hop: its processor, if there is one, between the outside and two directions.
-fn end(graph: &mut Graph<Node>, processor: Option<NodeId>, away: NodeId, back: NodeId) -> End {
-    let Some(processor) = processor else {
+/// Wires an end of a hop: the functions of its gateway between the outside and two directions.
+fn end(graph: &mut Graph<Node>, functions: &[NodeId], away: NodeId, back: NodeId) -> End {
+    let (Some(&first), Some(&last)) = (functions.first(), functions.last()) else {
         return End { entrance: (away, Direction::IN), exit: (back, Direction::OUT) };
     };
-    graph.connect((processor, Processor::LINK), (away, Direction::IN));
-    graph.connect((back, Direction::OUT), (processor, Processor::LINK));
-    let outside = (processor, Processor::LAN);
+    for pair in functions.windows(2) {
+        graph.connect((pair[0], OUTER), (pair[1], INNER));
+        graph.connect((pair[1], INNER), (pair[0], OUTER));
+    }
+    graph.connect((last, OUTER), (away, Direction::IN));
+    graph.connect((back, Direction::OUT), (last, OUTER));
+    let outside = (first, INNER);
     End { entrance: outside, exit: outside }
 }
 
@@ -153,14 +160,18 @@ pub(crate) fn hop_prefix(number: usize) -> String {
 }
 
 fn check(plan: &Plan) -> Result<(), PlanError> {
-    if plan.link.returns.len() != 1 {
+    if plan.terminals() != 1 {
         return Err(problem("terminals", "must be 1 in real time"));
     }
-    for (direction, name) in
-        [(&plan.link.forward, "link.forward"), (&plan.link.returns[0], "link.return")]
-    {
+    if !plan.hosts.is_empty() {
+        return Err(problem("hosts", "have no distance of their own in real time"));
+    }
+    if plan.branches().next().is_some() {
+        return Err(problem("link.forward.terminals", "is not served in real time"));
+    }
+    for (number, direction) in plan.directions.iter().enumerate() {
         if let Queue::StrictPriority { .. } = direction.queue {
-            let queue = format!("{name}.queue");
+            let queue = format!("directions.{number}.queue");
             return Err(problem(&queue, "strict_priority is not served in real time"));
         }
     }

@@ -3,31 +3,49 @@
 use std::collections::BTreeMap;
 
 use bentpipe_core::packet::seq::Wire;
-use bentpipe_core::packet::{FlowId, Origin};
+use bentpipe_core::packet::{Address, Class, FlowId, Origin};
 use bentpipe_core::rng::Rng;
 use bentpipe_core::tcp::Endpoint;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::NodeId;
 use bentpipe_core::units::BitRate;
 
-use super::Ends;
-use crate::plan::{Amount, Flow, Plan, Tcp, Workload};
+use super::{Ends, Station};
+use crate::node::Node;
+use crate::plan::{Amount, Flow, HUB, Heading, HostChoice, Plan, Tcp, Workload};
 use crate::workload::{
-    BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Draws, Exchanges, Host, Node,
-    Participant, Reflector, Schedule, Server, Until,
+    BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Draws, Exchanges, Host,
+    Participant, Party, Reflector, Schedule, Server, Until,
 };
 
 /// Makes the hosts of a plan, flow by flow.
 pub(super) struct Hosts<'a> {
     plan: &'a Plan,
     seed: u64,
+    /// The ends of flows, by address.
+    stations: Vec<Station>,
+    /// Where the hosts of each gateway begin in the plan, and how many it has.
+    hosts_behind: Vec<(u32, u32)>,
     /// The reflector of each conference that has begun.
     reflectors: BTreeMap<u32, NodeId>,
 }
 
 impl<'a> Hosts<'a> {
     pub(super) fn new(plan: &'a Plan, seed: u64) -> Self {
-        Self { plan, seed, reflectors: BTreeMap::new() }
+        let mut hosts_behind = vec![(0, 0); plan.gateways.len()];
+        for (number, host) in (0..).zip(&plan.hosts) {
+            let (first, count) = &mut hosts_behind[host.gateway as usize];
+            if *count == 0 {
+                *first = number;
+            }
+            *count += 1;
+        }
+        Self { plan, seed, stations: Vec::new(), hosts_behind, reflectors: BTreeMap::new() }
+    }
+
+    /// The ends of all flows that were added, by address.
+    pub(super) fn into_stations(self) -> Vec<Station> {
+        self.stations
     }
 
     /// Adds both ends of a flow.
@@ -43,17 +61,22 @@ impl<'a> Hosts<'a> {
             }
             Workload::ConstantRate { rate_bps, payload_bytes, duration_ns } => {
                 let source = source(flow, id, *rate_bps, *payload_bytes, *duration_ns);
-                let sink = DatagramSink::default();
-                [Node::ConstantRate(Box::new(source)), Node::DatagramSink(Box::new(sink))]
-                    .map(&mut add)
+                [source.into(), DatagramSink::default().into()].map(&mut add)
             }
             Workload::RequestResponse { .. } => self.requests(flow, id).map(&mut add),
             Workload::Conference { conference, rate_bps, payload_bytes, duration_ns } => {
                 let source = source(flow, id, *rate_bps, *payload_bytes, *duration_ns);
-                let participant = add(Node::Participant(Box::new(Participant::new(source))));
+                let participant = add(Participant::new(source).into());
                 [participant, self.reflector(*conference, &mut add)]
             }
         };
+        let back = match flow.direction {
+            Heading::Forward => Heading::Return,
+            Heading::Return => Heading::Forward,
+        };
+        for (node, heading) in [(sender, flow.direction), (receiver, back)] {
+            self.stations.push(self.station(flow, heading, node));
+        }
         let start = Instant::from_nanos(flow.start_ns);
         Ends { terminal: flow.terminal, sender, receiver, start }
     }
@@ -69,12 +92,13 @@ impl<'a> Hosts<'a> {
             // RFC 9293, 3.4.1: a host starts anywhere; so the wrap is met in ordinary runs.
             let initial = u32::try_from(rng.next_u64() >> 32).expect("32 bits");
             let chance = self.stream(flow, &format!("{part}.cycle"));
-            Endpoint::new(tcp.config(), id, origin, Wire(initial)).with_chance(chance)
+            let endpoint = Endpoint::new(tcp.config(), id, origin, Wire(initial));
+            endpoint.with_chance(chance).toward(peer(id, origin), Class(flow.priority))
         };
         let [sender, receiver] = tcp;
         let sending = BulkSender::new(endpoint(sender, Origin::Sender, "sender"), start, until);
         let receiving = BulkReceiver::new(endpoint(receiver, Origin::Receiver, "receiver"));
-        [Node::BulkSender(Box::new(sending)), Node::BulkReceiver(Box::new(receiving))]
+        [sending.into(), receiving.into()]
     }
 
     /// A stream of draws for one purpose of a flow.
@@ -96,8 +120,10 @@ impl<'a> Hosts<'a> {
             unreachable!("the caller looked at the kind");
         };
         let stream = |part: &str| self.stream(flow, part);
-        let host = |tcp: &Tcp, part: &str| Host {
+        let host = |tcp: &Tcp, part: &str, origin: Origin| Host {
             config: tcp.config(),
+            peer: peer(id, origin),
+            class: Class(flow.priority),
             initials: stream(part),
             cycles: stream(&format!("{part}.cycle")),
             flow: id,
@@ -113,24 +139,53 @@ impl<'a> Hosts<'a> {
             think_ns: Draws::new(*think_ns, stream("think")),
             count: *exchanges,
         };
-        let server = Server::new(host(server, "server"), what.clone());
-        let client = Client::new(host(client, "client"), what, schedule);
-        [Node::Server(Box::new(server)), Node::Client(Box::new(client))]
+        let server = Server::new(host(server, "server", Origin::Sender), what.clone());
+        let client = Client::new(host(client, "client", Origin::Receiver), what, schedule);
+        [server.into(), client.into()]
+    }
+
+    /// The place of an end whose packets go in a direction.
+    fn station(&self, flow: &Flow, heading: Heading, node: NodeId) -> Station {
+        let (gateway, choice, side) = match heading {
+            Heading::Forward => (HUB, flow.world_host, "world_host"),
+            Heading::Return => (1 + flow.terminal, flow.island_host, "island_host"),
+        };
+        let host = choice.map(|choice| match choice {
+            HostChoice::Named { host } => host,
+            HostChoice::Random => {
+                let (first, count) = self.hosts_behind[gateway as usize];
+                first + self.stream(flow, side).below(count.into()) as u32
+            }
+        });
+        Station { node, gateway, host }
     }
 
     /// The reflector of a conference, which all its participants share.
     fn reflector(&mut self, number: u32, mut add: impl FnMut(Node) -> NodeId) -> NodeId {
         *self.reflectors.entry(number).or_insert_with(|| {
             let flows = (0..).map(FlowId).zip(&self.plan.flows);
-            let participants = flows.filter(|(_, flow)| match &flow.workload {
+            let of_it = flows.filter(|(_, flow)| match &flow.workload {
                 Workload::Conference { conference, .. } => *conference == number,
                 Workload::Bulk { .. }
                 | Workload::ConstantRate { .. }
                 | Workload::RequestResponse { .. } => false,
             });
-            let reflector = Reflector::new(participants.map(|(id, _)| id));
-            add(Node::Reflector(Box::new(reflector)))
+            let participants = of_it.map(|(id, flow)| Party {
+                flow: id,
+                address: peer(id, Origin::Receiver),
+                class: Class(flow.priority),
+            });
+            add(Reflector::new(participants).into())
         })
+    }
+}
+
+/// The address of the end of a flow with which the `own` one talks: a flow's ends are numbered one
+/// after the other, and one engine may have several numbers.
+fn peer(flow: FlowId, own: Origin) -> Address {
+    match own {
+        Origin::Sender => Address(2 * flow.0 + 1),
+        Origin::Receiver => Address(2 * flow.0),
     }
 }
 
@@ -143,5 +198,6 @@ fn source(
 ) -> ConstantRate {
     let start = Instant::from_nanos(flow.start_ns);
     let end = start + Duration::from_nanos(duration_ns);
-    ConstantRate::new(id, BitRate(rate_bps), payload_bytes, start, end)
+    let source = ConstantRate::new(id, BitRate(rate_bps), payload_bytes, start, end);
+    source.toward(peer(id, Origin::Sender), Class(flow.priority))
 }

@@ -1,10 +1,8 @@
-//! The engines of the hop.
-
-use std::sync::Arc;
+//! The engines between hosts.
 
 use bentpipe_core::link::{
-    self, CoDel, CoDelConfig, Direction, DirectionConfig, DropTail, EarlyPacketDiscard, FqCoDel,
-    FqCoDelConfig, Framing, Head, PerFlow, Processor, ProcessorConfig, Ratio, Red, RedConfig,
+    self, Access, AccessConfig, CoDel, CoDelConfig, Direction, DirectionConfig, DropTail,
+    EarlyPacketDiscard, FqCoDel, FqCoDelConfig, Framing, Head, PerFlow, Ratio, Red, RedConfig,
     SelectiveDrop, StrictPriority, Tail, Unit,
 };
 use bentpipe_core::profile::Profile;
@@ -14,42 +12,61 @@ use bentpipe_core::units::{BitRate, Bits, Carry, Probability};
 
 use crate::plan::{self, Channel, Limit, Plan, Queue, RedUnit};
 
-/// Forward, then the return of each terminal. `link` names the hop to the streams of chance.
-pub(super) fn directions(plan: &Plan, link: &str, seed: u64) -> impl Iterator<Item = Direction> {
-    let parts = std::iter::once(&plan.link.forward).chain(&plan.link.returns);
-    // One list for all: with as many terminals and flows as a plan may have, a list each would take a
-    // gigabyte.
-    let priorities: Arc<[u8]> = plan.flows.iter().map(|flow| flow.priority).collect();
-    let named = parts.zip(plan.direction_names());
-    named.map(move |(part, name)| direction(part, &format!("{link}.{name}"), seed, &priorities))
+/// The directions in the plan's order. `link` names the hop to the random streams.
+pub(super) fn directions<'a>(
+    plan: &'a Plan,
+    link: &'a str,
+    seed: u64,
+) -> impl Iterator<Item = Direction> + 'a {
+    let of = move |part: &plan::Direction| direction(part, &format!("{link}.{}", part.name), seed);
+    plan.directions.iter().map(of)
 }
 
-/// The processors that exist: 0 is the hub's, 1 + t that of terminal t.
-pub(super) fn processors(plan: &Plan) -> impl Iterator<Item = (u32, Processor)> {
-    let gateways = std::iter::once(&plan.gateways.hub).chain(&plan.gateways.terminals);
-    (0..).zip(gateways).filter_map(|(number, gateway)| {
-        let plan = gateway.processor?;
-        let processor = Processor::new(ProcessorConfig {
-            packets_per_second: plan.packets_per_second,
-            per_byte: Duration::from_nanos(plan.per_byte_ns),
-            buffer_packets: plan.buffer_packets,
+/// The branches that differ from their directions: the direction's number, the gateway's, the engine.
+pub(super) fn branches<'a>(
+    plan: &'a Plan,
+    link: &'a str,
+    seed: u64,
+) -> impl Iterator<Item = (u32, u32, link::Branch)> + 'a {
+    plan.branches().map(move |(direction, branch)| {
+        let gateway = &plan.gateways[branch.gateway as usize].name;
+        let name = format!("{link}.{}.{gateway}.channel", direction.name);
+        let engine = link::Branch::new(link::BranchConfig {
+            delay: Profile::Constant(Duration::from_nanos(branch.delay_ns)),
+            framing: direction.framing.framing(),
+            channel: channel(&branch.channel, || Rng::stream(seed, &name)),
         });
-        Some((number, processor.expect("checked with the plan")))
+        (direction.from, branch.gateway, engine)
     })
 }
 
-fn direction(plan: &plan::Direction, name: &str, seed: u64, priorities: &Arc<[u8]>) -> Direction {
-    let stream = |part: &str| Rng::stream(seed, &format!("{name}.{part}"));
-    let channel = match plan.channel {
+/// The way between a host and its gateway.
+pub(super) fn access(host: &plan::Host, seed: u64) -> Access {
+    let stream = |way: &str| Rng::stream(seed, &format!("host.{}.jitter.{way}", host.name));
+    let config = AccessConfig {
+        delay: Duration::from_nanos(host.delay_ns),
+        jitter: Duration::from_nanos(host.jitter_ns),
+        rate: host.rate_bps.map(BitRate),
+    };
+    Access::new(config, [stream("out"), stream("in")]).expect("checked with the plan")
+}
+
+fn channel(plan: &Channel, rng: impl FnOnce() -> Rng) -> link::Channel {
+    match *plan {
         Channel::Clear => link::Channel::Clear,
         Channel::BitErrors { bit_error_rate } => link::Channel::bit_errors(
             Probability::new(bit_error_rate).expect("checked with the plan"),
-            stream("channel"),
+            rng(),
         ),
-    };
+    }
+}
+
+fn direction(plan: &plan::Direction, name: &str, seed: u64) -> Direction {
+    let stream = |part: &str| Rng::stream(seed, &format!("{name}.{part}"));
+    let channel = channel(&plan.channel, || stream("channel"));
     let rate = plan.rate_bps.profile(BitRate).expect("checked with the plan");
     let framing = plan.framing.framing();
-    let around = Surroundings { rate: &rate, framing, priorities, rng: stream("queue") };
+    let around = Surroundings { rate: &rate, framing, rng: stream("queue") };
     let queue = queue(&plan.queue, around);
     let delay = plan.delay_ns.profile(Duration::from_nanos).expect("checked with the plan");
     Direction::new(DirectionConfig { rate, delay, framing, queue, channel })
@@ -65,7 +82,6 @@ struct Surroundings<'a> {
     rate: &'a Profile<BitRate>,
     framing: Framing,
     /// The priority of each flow, by flow number.
-    priorities: &'a Arc<[u8]>,
     rng: Rng,
 }
 
@@ -125,8 +141,7 @@ fn queue(plan: &Queue, around: Surroundings<'_>) -> link::Queue {
             head(Head::FqCoDel(FqCoDel::new(config, rng.next_u64())))
         }
         Queue::StrictPriority { limit, classes } => {
-            let priorities = Arc::clone(around.priorities);
-            let queue = StrictPriority::new(limit.into(), classes.into(), priorities);
+            let queue = StrictPriority::new(limit.into(), classes.into());
             head(Head::StrictPriority(queue))
         }
     }

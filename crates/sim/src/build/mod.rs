@@ -1,9 +1,11 @@
-//! Plan to graph: the directions of the hop, the processors at its ends, and two ends for each flow.
+//! Plan to graph. Nodes and wires are data; there is one rule for each kind of wire:
 //!
 //! ```text
-//! world hosts  -> [hub processor]      -> forward  -> [terminal processor] -> island hosts
-//! island hosts -> [terminal processor] -> return t -> [hub processor]      -> world hosts
+//! flow end - [way to its host] - gateway: function ... function - direction - [branch] - next gateway
 //! ```
+//!
+//! What leaves a gateway for its hosts, and what leaves a direction that several gateways share, is
+//! routed by the destination of each packet.
 
 mod chain;
 mod hosts;
@@ -13,13 +15,13 @@ use std::sync::Arc;
 
 use bentpipe_core::engine::Engine;
 use bentpipe_core::graph::Graph;
-use bentpipe_core::link::{Direction, Processor};
+use bentpipe_core::link::{Access, Branch, Direction};
 use bentpipe_core::packet::{FlowId, Port};
 use bentpipe_core::time::Instant;
 use bentpipe_core::trace::NodeId;
 
-use crate::plan::{Flow, Heading, Plan};
-use crate::workload::Node;
+use crate::node::{INNER, Node, OUTER, Place};
+use crate::plan::{self, Plan};
 pub(crate) use chain::hop_prefix;
 pub use chain::{Chain, Side};
 use hosts::Hosts;
@@ -27,10 +29,13 @@ use hosts::Hosts;
 /// Where the engines of a built plan are.
 #[derive(Debug)]
 pub struct Layout {
-    /// Forward, then the return of each terminal.
+    /// The directions, in the plan's order.
     pub directions: Vec<NodeId>,
-    /// The processors that exist, by number: 0 is the hub's, 1 + t that of terminal t.
-    pub processors: Vec<(u32, NodeId)>,
+    /// The functions of each gateway, in the plan's order.
+    pub functions: Vec<Vec<NodeId>>,
+    /// The branches that differ from their directions: the direction's number, the gateway's, and the
+    /// engine.
+    pub branches: Vec<(u32, u32, NodeId)>,
     /// Both ends of each flow, in the plan's order.
     pub flows: Vec<Ends>,
 }
@@ -51,7 +56,16 @@ pub struct Ends {
 /// An engine and one of its ports.
 type Socket = (NodeId, Port);
 
-/// Hosts have one port; engines agree on its number.
+/// The end of a flow: its address is its place in the list of them.
+#[derive(Clone, Copy, Debug)]
+struct Station {
+    node: NodeId,
+    gateway: u32,
+    /// The host that it runs on, if that is at some distance.
+    host: Option<u32>,
+}
+
+/// Flow ends have one port; engines agree on its number.
 const NET: Port = Port(0);
 
 pub(crate) fn build(plan: &Plan, seed: u64) -> (Graph<Node>, Layout) {
@@ -65,78 +79,128 @@ pub fn build_with<E: Engine>(
     mut wrap: impl FnMut(Node) -> E,
 ) -> (Graph<E>, Layout) {
     let mut graph = Graph::default();
-    let mut add = |node| graph.add(wrap(node));
-    // Directions, then processors: their numbers in the graph are those of their places.
-    let directions = link::directions(plan, "link", seed)
-        .map(|direction| add(Node::Direction(Box::new(direction))))
+    let mut add = |node: Node| graph.add(wrap(node));
+    // In the order of `Plan::place_names`: the numbers of these engines are those of their places.
+    let directions = link::directions(plan, "link", seed).map(|direction| add(direction.into()));
+    let directions = directions.collect();
+    let functions = (0..).zip(&plan.gateways).map(|(number, gateway)| {
+        let place = Place { plan, gateway: number };
+        gateway.functions.iter().map(|function| add(Node::function(function, &place))).collect()
+    });
+    let functions = functions.collect();
+    let branches = link::branches(plan, "link", seed)
+        .map(|(direction, gateway, branch)| (direction, gateway, add(branch.into())))
         .collect();
-    let processors = link::processors(plan)
-        .map(|(number, processor)| (number, add(Node::Processor(Box::new(processor)))))
-        .collect();
+    let accesses: Vec<_> =
+        plan.hosts.iter().map(|host| add(link::access(host, seed).into())).collect();
     let mut hosts = Hosts::new(plan, seed);
     let flows = plan.flows.iter().zip(0..);
     let flows = flows.map(|(flow, id)| hosts.add(flow, FlowId(id), &mut add)).collect();
-    let layout = Layout { directions, processors, flows };
-    connect(&mut graph, plan, &layout);
+    let stations = hosts.into_stations();
+    let layout = Layout { directions, functions, branches, flows };
+    Wiring { graph: &mut graph, plan, layout: &layout, accesses, stations }.connect();
     (graph, layout)
 }
 
-/// The ends of a flow by the side of the hop on which they are: the world's and the island's.
-fn sides(flow: &Flow, ends: &Ends) -> (NodeId, NodeId) {
-    match flow.direction {
-        Heading::Forward => (ends.sender, ends.receiver),
-        Heading::Return => (ends.receiver, ends.sender),
-    }
+/// Where packets go, by destination.
+type Routes = Arc<[Option<Socket>]>;
+
+/// What the wires are made from.
+struct Wiring<'a, E> {
+    graph: &'a mut Graph<E>,
+    plan: &'a Plan,
+    layout: &'a Layout,
+    accesses: Vec<NodeId>,
+    stations: Vec<Station>,
 }
 
-/// Where packets for hosts on one side of the hop go, by flow.
-type Table = Arc<[Socket]>;
-
-fn connect<E: Engine>(graph: &mut Graph<E>, plan: &Plan, layout: &Layout) {
-    let flows = || plan.flows.iter().zip(&layout.flows);
-    let world: Table = flows().map(|(flow, ends)| (sides(flow, ends).0, NET)).collect();
-    let island: Table = flows().map(|(flow, ends)| (sides(flow, ends).1, NET)).collect();
-    let (&forward, returns) = layout.directions.split_first().expect("forward is the first");
-    let mut processors = vec![None; layout.directions.len()];
-    for &(number, node) in &layout.processors {
-        processors[number as usize] = Some(node);
+impl<E: Engine> Wiring<'_, E> {
+    fn connect(&mut self) {
+        let nearby: Routes =
+            self.stations.iter().map(|station| Some(self.last_hop(station))).collect();
+        for gateway in 0..self.plan.gateways.len() as u32 {
+            self.connect_functions(gateway, &nearby);
+        }
+        for (number, direction) in (0..).zip(&self.plan.directions) {
+            self.connect_direction(number, direction, &nearby);
+        }
+        self.connect_hosts();
     }
-    let (hub, terminals) = processors.split_first().expect("as many as directions");
 
-    let hub_entrance = connect_gateway(graph, *hub, forward, &world);
-    let entrances: Vec<_> = terminals
-        .iter()
-        .zip(returns)
-        .map(|(&terminal, &back)| connect_gateway(graph, terminal, back, &island))
-        .collect();
-    let arrivals = flows().zip(&island[..]).map(|((flow, _), &host)| {
-        let terminal = terminals[flow.terminal as usize];
-        terminal.map_or(host, |processor| (processor, Processor::LINK))
-    });
-    graph.connect_by_flow((forward, Direction::OUT), arrivals.collect::<Table>());
-    for &back in returns {
-        match hub {
-            Some(hub) => graph.connect((back, Direction::OUT), (*hub, Processor::LINK)),
-            None => graph.connect_by_flow((back, Direction::OUT), Arc::clone(&world)),
+    /// Where a packet goes from its destination's gateway.
+    fn last_hop(&self, station: &Station) -> Socket {
+        let far = |host: u32| (self.accesses[host as usize], Access::NET);
+        station.host.map_or((station.node, NET), far)
+    }
+
+    /// Where what hosts send goes into their gateway.
+    fn entry_for_hosts(&self, gateway: u32) -> Socket {
+        let first = self.layout.functions[gateway as usize].first();
+        // Each gateway has one direction that leads away, with its own number.
+        let away = (self.layout.directions[gateway as usize], Direction::IN);
+        first.map_or(away, |&function| (function, INNER))
+    }
+
+    fn connect_functions(&mut self, gateway: u32, nearby: &Routes) {
+        let functions = &self.layout.functions[gateway as usize];
+        let (Some(&first), Some(&last)) = (functions.first(), functions.last()) else { return };
+        self.graph.connect_by_destination((first, INNER), Arc::clone(nearby));
+        for pair in functions.windows(2) {
+            self.graph.connect((pair[0], OUTER), (pair[1], INNER));
+            self.graph.connect((pair[1], INNER), (pair[0], OUTER));
+        }
+        let away = self.layout.directions[gateway as usize];
+        self.graph.connect((last, OUTER), (away, Direction::IN));
+    }
+
+    /// Where what comes over the link for a station goes into its gateway.
+    fn entry_for_link(&self, station: &Station) -> Socket {
+        let last = self.layout.functions[station.gateway as usize].last();
+        last.map_or_else(|| self.last_hop(station), |&function| (function, OUTER))
+    }
+
+    fn connect_direction(&mut self, number: u32, direction: &plan::Direction, nearby: &Routes) {
+        let out = (self.layout.directions[number as usize], Direction::OUT);
+        let is_branched = self.layout.branches.iter().any(|branch| branch.0 == number);
+        if let ([only], false) = (&direction.to[..], is_branched) {
+            match self.layout.functions[only.gateway as usize].last() {
+                Some(&function) => self.graph.connect(out, (function, OUTER)),
+                None => self.graph.connect_by_destination(out, Arc::clone(nearby)),
+            }
+            return;
+        }
+        let mut branch_of = vec![None; self.plan.gateways.len()];
+        for &(_, gateway, node) in self.layout.branches.iter().filter(|of| of.0 == number) {
+            branch_of[gateway as usize] = Some(node);
+            match self.layout.functions[gateway as usize].last() {
+                Some(&function) => self.graph.connect((node, Branch::OUT), (function, OUTER)),
+                None => {
+                    self.graph.connect_by_destination((node, Branch::OUT), Arc::clone(nearby));
+                }
+            }
+        }
+        let mut reached = vec![false; self.plan.gateways.len()];
+        direction.to.iter().for_each(|branch| reached[branch.gateway as usize] = true);
+        let next = |station: &Station| {
+            let branch = branch_of[station.gateway as usize].map(|node| (node, Branch::IN));
+            let next = branch.unwrap_or_else(|| self.entry_for_link(station));
+            reached[station.gateway as usize].then_some(next)
+        };
+        let routes: Routes = self.stations.iter().map(next).collect();
+        self.graph.connect_by_destination(out, routes);
+    }
+
+    fn connect_hosts(&mut self) {
+        let here = self.stations.iter().map(|station| Some((station.node, NET)));
+        let here: Routes = here.collect();
+        for (host, &access) in self.plan.hosts.iter().zip(&self.accesses) {
+            self.graph.connect((access, Access::NET), self.entry_for_hosts(host.gateway));
+            self.graph.connect_by_destination((access, Access::HOST), Arc::clone(&here));
+        }
+        for station in &self.stations {
+            let far = |host: u32| (self.accesses[host as usize], Access::HOST);
+            let next = station.host.map_or_else(|| self.entry_for_hosts(station.gateway), far);
+            self.graph.connect((station.node, NET), next);
         }
     }
-    for (flow, ends) in flows() {
-        let (world, island) = sides(flow, ends);
-        graph.connect((world, NET), hub_entrance);
-        graph.connect((island, NET), entrances[flow.terminal as usize]);
-    }
-}
-
-/// Wires one end of the hop: its processor, if there is one, between the hosts of its side and the
-/// direction that leads away. Returns where these hosts send to.
-fn connect_gateway<E: Engine>(
-    graph: &mut Graph<E>,
-    processor: Option<NodeId>,
-    away: NodeId,
-    hosts: &Table,
-) -> Socket {
-    let Some(processor) = processor else { return (away, Direction::IN) };
-    graph.connect((processor, Processor::LINK), (away, Direction::IN));
-    graph.connect_by_flow((processor, Processor::LAN), Arc::clone(hosts));
-    (processor, Processor::LAN)
 }

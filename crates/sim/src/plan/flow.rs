@@ -4,7 +4,7 @@ use core::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Check, Plan, RATE_BPS_MAX, TIME_NS_MAX, Tcp};
+use super::{Check, HUB, Host, Plan, RATE_BPS_MAX, TIME_NS_MAX, Tcp};
 
 /// One conversation.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -12,16 +12,33 @@ use super::{Check, Plan, RATE_BPS_MAX, TIME_NS_MAX, Tcp};
 pub struct Flow {
     /// Unique; names the flow's random streams.
     pub name: String,
-    /// The terminal that it goes by: an index into `link.returns`.
+    /// The terminal that it goes by: terminal `t` is gateway `1 + t`.
     pub terminal: u32,
     /// Which way its data goes.
     pub direction: Heading,
+    /// Its host behind the hub; `null` for one right at the gateway.
+    pub world_host: Option<HostChoice>,
+    /// Its host behind the terminal, likewise.
+    pub island_host: Option<HostChoice>,
     /// When it starts.
     pub start_ns: u64,
     /// Its class where a queue serves by priority; 0 is served first.
     pub priority: u8,
     /// What it does.
     pub workload: Workload,
+}
+
+/// The host that an end of a flow runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum HostChoice {
+    /// That one.
+    Named {
+        /// An index into `hosts`.
+        host: u32,
+    },
+    /// One of those behind its gateway, drawn once a run.
+    Random,
 }
 
 /// Which way data goes.
@@ -146,15 +163,18 @@ impl Flow {
             || at("start_ns"),
             "must lie before the end of the run",
         );
-        let own_return = usize::try_from(self.terminal).ok();
-        let own_return = own_return.and_then(|terminal| plan.link.returns.get(terminal));
+        let terminals = plan.terminals();
         check.that(
-            own_return.is_some(),
+            (self.terminal as usize) < terminals,
             || at("terminal"),
-            "is no index into link.returns, which count from 0",
+            "is no terminal, which count from 0",
         );
-        let queues = own_return.into_iter().chain([&plan.link.forward]);
-        for classes in queues.filter_map(|direction| direction.queue.classes()) {
+        self.check_host(check, plan, self.world_host, HUB, &|| at("world_host"));
+        let terminal = 1 + self.terminal;
+        self.check_host(check, plan, self.island_host, terminal, &|| at("island_host"));
+        let gateways = [HUB, terminal];
+        let passed = plan.directions.iter().filter(|direction| gateways.contains(&direction.from));
+        for classes in passed.filter_map(|direction| direction.queue.classes()) {
             check.that(
                 self.priority < classes,
                 || at("priority"),
@@ -162,6 +182,36 @@ impl Flow {
             );
         }
         self.workload.check(check, self.direction, &|field| at(&format!("workload.{field}")));
+        let meets = matches!(self.workload, Workload::Conference { .. });
+        check.that(
+            !meets || self.world_host.is_none(),
+            || at("world_host"),
+            "the reflector of a conference is right at the hub",
+        );
+    }
+
+    fn check_host(
+        &self,
+        check: &mut Check,
+        plan: &Plan,
+        host: Option<HostChoice>,
+        gateway: u32,
+        at: &dyn Fn() -> String,
+    ) {
+        let behind = |host: &Host| host.gateway == gateway;
+        match host {
+            None => {}
+            Some(HostChoice::Named { host }) => check.that(
+                plan.hosts.get(host as usize).is_some_and(behind),
+                at,
+                "is no index of a host behind that gateway",
+            ),
+            Some(HostChoice::Random) => check.that(
+                plan.hosts.iter().any(behind),
+                at,
+                "has no host behind that gateway to draw from",
+            ),
+        }
     }
 }
 

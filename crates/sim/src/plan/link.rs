@@ -1,4 +1,4 @@
-//! The hop and the machines at its ends, in a plan.
+//! The directions of the link in a plan.
 
 use bentpipe_core::link;
 use bentpipe_core::profile::Profile;
@@ -7,10 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{Check, Queue, RATE_BPS_MAX, TIME_NS_MAX};
 
-/// One direction of the hop.
+/// One direction of the link: a wire from one gateway to one or several others, which share its
+/// transmitter.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Direction {
+    /// Unique; names the direction's random streams, and its rows in results.
+    pub name: String,
+    /// The gateway that sends: an index into `gateways`.
+    pub from: u32,
+    /// The gateways that it reaches.
+    pub to: Vec<Branch>,
     /// The transmitter's rate, framing included.
     pub rate_bps: Series,
     /// One-way propagation delay.
@@ -21,6 +28,26 @@ pub struct Direction {
     pub queue: Queue,
     /// What happens in space.
     pub channel: Channel,
+}
+
+/// A gateway that a direction reaches, and what is special about the way there.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Branch {
+    /// An index into `gateways`.
+    pub gateway: u32,
+    /// One-way delay beyond that of the direction, in nanoseconds.
+    pub delay_ns: u64,
+    /// What the channel does beyond that of the direction.
+    pub channel: Channel,
+}
+
+impl Branch {
+    /// Whether the way is that of the direction and nothing else.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.delay_ns == 0 && self.channel == Channel::Clear
+    }
 }
 
 /// A number as a function of time.
@@ -78,26 +105,6 @@ pub enum Channel {
     },
 }
 
-/// The machine at one end of the hop.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Gateway {
-    /// Its processor; `null` if it is never the bottleneck.
-    pub processor: Option<Processor>,
-}
-
-/// What a packet costs an interface processor, and what it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Processor {
-    /// Packets of no length that it forwards in a second.
-    pub packets_per_second: u64,
-    /// Time for each IP byte.
-    pub per_byte_ns: u64,
-    /// Packets that may wait for it from each side.
-    pub buffer_packets: u64,
-}
-
 const STEPS_RULE: &str = "steps must begin at 0 ns and rise in time";
 
 impl Direction {
@@ -124,12 +131,25 @@ impl Direction {
         );
         self.framing.check(check, &|field| at(&format!("framing.{field}")));
         self.queue.check(check, &|field| at(&format!("queue.{field}")));
-        let Channel::BitErrors { bit_error_rate } = self.channel else { return };
+        self.channel.check(check, &|field| at(&format!("channel.{field}")));
+    }
+}
+
+impl Channel {
+    fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
+        let Self::BitErrors { bit_error_rate } = *self else { return };
         check.that(
             (0.0..=1.0).contains(&bit_error_rate),
-            || at("channel.bit_error_rate"),
+            || at("bit_error_rate"),
             "must lie from 0 to 1",
         );
+    }
+}
+
+impl Branch {
+    pub(super) fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
+        check.within(self.delay_ns, 0..=TIME_NS_MAX, || at("delay_ns"));
+        self.channel.check(check, &|field| at(&format!("channel.{field}")));
     }
 }
 
@@ -211,21 +231,5 @@ impl Framing {
             expansion: self.expansion,
             outside_bytes: self.outside_bytes,
         }
-    }
-}
-
-/// A byte that takes longer than a second would be no processor's.
-const PER_BYTE_NS_MAX: u64 = 1_000_000_000;
-const PACKETS_PER_SECOND_MAX: u64 = 1_000_000_000;
-const BUFFER_PACKETS_MAX: u64 = 1 << 32;
-
-impl Gateway {
-    pub(super) fn check(&self, check: &mut Check, path: &str) {
-        let Some(processor) = &self.processor else { return };
-        let at = |field: &str| format!("{path}.processor.{field}");
-        let rate = processor.packets_per_second;
-        check.within(rate, 1..=PACKETS_PER_SECOND_MAX, || at("packets_per_second"));
-        check.within(processor.per_byte_ns, 0..=PER_BYTE_NS_MAX, || at("per_byte_ns"));
-        check.within(processor.buffer_packets, 1..=BUFFER_PACKETS_MAX, || at("buffer_packets"));
     }
 }

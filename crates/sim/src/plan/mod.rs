@@ -2,9 +2,11 @@
 //! fields are refused; what a field may hold is checked once, by [`Plan::parse`].
 
 mod flow;
+mod gateway;
 mod link;
 mod queue;
 mod tcp;
+mod topology;
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -12,13 +14,17 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use flow::{Amount, Draw, Flow, Heading, Workload};
-pub use link::{Cells, Channel, Direction, Framing, Gateway, Processor, Series};
+pub use flow::{Amount, Draw, Flow, Heading, HostChoice, Workload};
+pub use gateway::{Function, Gateway, Host, Processor};
+pub use link::{Branch, Cells, Channel, Direction, Framing, Series};
 pub use queue::{Limit, Queue, RedUnit};
 pub use tcp::{Congestion, Counting, MinBounds, Tcp};
 
 /// The format this version reads and writes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
+
+/// The gateway at the hub; terminal `t` has gateway `1 + t`.
+pub const HUB: u32 = 0;
 
 /// Everything a run needs besides its seed.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -32,32 +38,14 @@ pub struct Plan {
     pub sample_interval_ns: Option<u64>,
     /// Whether every packet's way is recorded.
     pub packet_events: bool,
-    /// The satellite hop.
-    pub link: Link,
-    /// The machines at its ends.
-    pub gateways: Gateways,
+    /// The boxes at the ends of the link: the hub's first, then that of each terminal.
+    pub gateways: Vec<Gateway>,
+    /// The wires between gateways: from the hub to all terminals first, then back from each.
+    pub directions: Vec<Direction>,
+    /// Hosts at some distance from their gateway.
+    pub hosts: Vec<Host>,
     /// The traffic.
     pub flows: Vec<Flow>,
-}
-
-/// One satellite hop.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Link {
-    /// Hub to all terminals, which share it.
-    pub forward: Direction,
-    /// Each terminal to the hub.
-    pub returns: Vec<Direction>,
-}
-
-/// The machines between the hop and the networks of the hosts.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Gateways {
-    /// At the hub.
-    pub hub: Gateway,
-    /// At each terminal.
-    pub terminals: Vec<Gateway>,
 }
 
 /// What is wrong with a plan: the field and the reason.
@@ -102,7 +90,6 @@ impl Check {
 /// A run of 100 days and a link of 100 Tbit/s are beyond what anyone asks and within 64 bits.
 const TIME_NS_MAX: u64 = 100 * 86_400 * 1_000_000_000;
 const RATE_BPS_MAX: u64 = 100_000_000_000_000;
-const TERMINALS_MAX: usize = 10_000;
 const FLOWS_MAX: usize = 100_000;
 /// Some 3 GB of columns.
 const SAMPLE_ROWS_MAX: u64 = 50_000_000;
@@ -119,35 +106,48 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The directions by their number in columns: forward, then the return of each terminal.
+    /// How many terminals there are.
     #[must_use]
-    pub fn direction_names(&self) -> Vec<String> {
-        let returns = match self.link.returns.len() {
-            1 => vec!["return".to_owned()],
-            several => (1..=several).map(|number| format!("return-{number}")).collect(),
-        };
-        [vec!["forward".to_owned()], returns].concat()
+    pub fn terminals(&self) -> usize {
+        self.gateways.len().saturating_sub(1)
     }
 
-    /// Where something can happen to a packet, by its number in columns: the directions, then the
-    /// processors that exist.
+    /// The directions by their number in columns.
+    #[must_use]
+    pub fn direction_names(&self) -> Vec<String> {
+        self.directions.iter().map(|direction| direction.name.clone()).collect()
+    }
+
+    /// Where something can happen to a packet, by its number in columns: the directions, the functions
+    /// of gateways, the branches of directions, and the ways to hosts.
     #[must_use]
     pub fn place_names(&self) -> Vec<String> {
         let mut names = self.direction_names();
-        let Gateways { hub, terminals } = &self.gateways;
-        names.extend(hub.processor.iter().map(|_| "hub-processor".to_owned()));
-        for (number, terminal) in (1..).zip(terminals) {
-            let name = || format!("terminal-{number}-processor");
-            names.extend(terminal.processor.iter().map(|_| name()));
+        for gateway in &self.gateways {
+            let named = |function: &Function| format!("{}-{}", gateway.name, function.name());
+            names.extend(gateway.functions.iter().map(named));
         }
+        for (direction, branch) in self.branches() {
+            let gateway = &self.gateways[branch.gateway as usize];
+            names.push(format!("{}-{}", direction.name, gateway.name));
+        }
+        names.extend(self.hosts.iter().map(|host| host.name.clone()));
         names
+    }
+
+    /// The branches that differ from their directions.
+    pub fn branches(&self) -> impl Iterator<Item = (&Direction, &Branch)> {
+        let all = self
+            .directions
+            .iter()
+            .flat_map(|direction| direction.to.iter().map(move |branch| (direction, branch)));
+        all.filter(|(_, branch)| !branch.is_plain())
     }
 
     fn check(&self) -> Result<(), PlanError> {
         let mut check = Check(Ok(()));
         self.check_run(&mut check);
-        self.link.check(&mut check);
-        self.gateways.check(&mut check, self.link.returns.len());
+        self.check_topology(&mut check);
         for (index, flow) in self.flows.iter().enumerate() {
             flow.check(&mut check, self, &|field| format!("flows.{index}.{field}"));
         }
@@ -161,7 +161,7 @@ impl Plan {
         check.that(
             self.format_version == FORMAT_VERSION,
             || at("format_version"),
-            "this version reads plans of format 2",
+            "this version reads plans of format 3",
         );
         check.that(
             (1..=TIME_NS_MAX).contains(&self.stop_ns),
@@ -174,7 +174,7 @@ impl Plan {
             "must be at least 1 microsecond",
         );
         let samples = self.sample_interval_ns.map_or(0, |interval| self.stop_ns / interval.max(1));
-        let rows = (self.flows.len() + 1 + self.link.returns.len()) as u64;
+        let rows = (self.flows.len() + self.directions.len()) as u64;
         check.that(
             samples.saturating_mul(rows) <= SAMPLE_ROWS_MAX,
             || at("sample_interval_ns"),
@@ -188,15 +188,10 @@ impl Plan {
     }
 
     fn check_names(&self) -> Result<(), PlanError> {
-        let mut names: Vec<_> = self.flows.iter().map(|flow| flow.name.as_str()).collect();
-        names.sort_unstable();
-        match names.windows(2).find(|pair| pair[0] == pair[1]) {
-            None => Ok(()),
-            Some(pair) => Err(PlanError {
-                field: "flows".to_owned(),
-                problem: format!("two flows are called {:?}", pair[0]),
-            }),
-        }
+        let flows = self.flows.iter().map(|flow| flow.name.clone()).collect();
+        unique("flows", flows)?;
+        // Directions, functions and hosts are told apart in results by these.
+        unique("places", self.place_names())
     }
 
     fn check_conferences(&self) -> Result<(), PlanError> {
@@ -222,30 +217,13 @@ impl Plan {
     }
 }
 
-impl Link {
-    fn check(&self, check: &mut Check) {
-        check.that(
-            (1..=TERMINALS_MAX).contains(&self.returns.len()),
-            || "link.returns".to_owned(),
-            "there must be from 1 to 10,000 terminals",
-        );
-        self.forward.check(check, "link.forward");
-        for (index, direction) in self.returns.iter().enumerate() {
-            direction.check(check, &format!("link.returns.{index}"));
-        }
-    }
-}
-
-impl Gateways {
-    fn check(&self, check: &mut Check, terminals: usize) {
-        check.that(
-            self.terminals.len() == terminals,
-            || "gateways.terminals".to_owned(),
-            "there must be one for each of link.returns",
-        );
-        self.hub.check(check, "gateways.hub");
-        for (index, gateway) in self.terminals.iter().enumerate() {
-            gateway.check(check, &format!("gateways.terminals.{index}"));
+fn unique(what: &str, mut names: Vec<String>) -> Result<(), PlanError> {
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        None => Ok(()),
+        Some(pair) => {
+            let problem = format!("two {what} are called {:?}", pair[0]);
+            Err(PlanError { field: what.to_owned(), problem })
         }
     }
 }

@@ -5,7 +5,8 @@ use bentpipe_core::time::Instant;
 
 use super::{Cell, Kind, Table};
 use crate::build::Ends;
-use crate::workload::{Exchange, Node};
+use crate::node::Node;
+use crate::workload::Exchange;
 
 pub(crate) fn exchanges_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
     let mut rows: Vec<(u64, u64, Exchange)> = Vec::new();

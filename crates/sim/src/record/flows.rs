@@ -7,7 +7,8 @@ use bentpipe_core::time::{Duration, Instant};
 
 use super::{Cell, Kind, Table};
 use crate::build::Ends;
-use crate::workload::{ConstantRate, DatagramSink, Node, Totals};
+use crate::node::Node;
+use crate::workload::{ConstantRate, DatagramSink, Totals};
 
 /// One row; what a workload does not have stays at its default.
 #[derive(Clone, Copy, Debug, Default)]

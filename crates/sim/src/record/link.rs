@@ -9,7 +9,8 @@ use super::{Cell, Kind, Table};
 
 /// What can happen to a packet in a direction.
 fn causes() -> impl Iterator<Item = DropCause> {
-    DropCause::ALL.into_iter().filter(|&cause| cause != DropCause::ProcessorOverload)
+    let elsewhere = [DropCause::ProcessorOverload, DropCause::NoRoute];
+    DropCause::ALL.into_iter().filter(move |cause| !elsewhere.contains(cause))
 }
 
 fn dropped_packets(cause: DropCause) -> (String, Kind) {
@@ -130,6 +131,25 @@ pub(crate) fn processors_table(
         table.push([Cell::from(u64::from(number))].into_iter().chain(counts).chain([busy]));
     }
     table
+}
+
+/// What functions of gateways count besides: a row each statistic of each, and the names of statistics.
+pub(crate) fn statistics_table(
+    engines: impl Iterator<Item = (u64, Vec<(&'static str, u64)>)>,
+) -> (Table, Vec<&'static str>) {
+    let columns = [("place", Kind::U32), ("statistic", Kind::U32), ("value", Kind::U64)];
+    let (mut table, mut names) = (Table::new("function_statistics", &columns), Vec::new());
+    for (place, statistics) in engines {
+        for (name, value) in statistics {
+            let known = names.iter().position(|&known| known == name);
+            let number = known.unwrap_or_else(|| {
+                names.push(name);
+                names.len() - 1
+            });
+            table.push([place.into(), (number as u64).into(), value.into()]);
+        }
+    }
+    (table, names)
 }
 
 fn cells(count: Count) -> [Cell; 2] {

@@ -10,7 +10,9 @@ use std::borrow::Cow;
 pub(crate) use events::EventLog;
 pub(crate) use exchanges::exchanges_table;
 pub(crate) use flows::{FlowSamples, flows_table};
-pub(crate) use link::{DirectionFacts, DirectionSamples, directions_table, processors_table};
+pub(crate) use link::{
+    DirectionFacts, DirectionSamples, directions_table, processors_table, statistics_table,
+};
 
 /// The values of a column.
 #[derive(Clone, Debug, PartialEq)]

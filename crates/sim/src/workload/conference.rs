@@ -2,7 +2,7 @@
 //! datagram on to all others (as a media relay does, without mixing).
 
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
-use bentpipe_core::packet::{FlowId, Origin, Packet, PacketId, Port};
+use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Port};
 use bentpipe_core::time::Instant;
 
 use super::{ConstantRate, DatagramSink};
@@ -53,13 +53,24 @@ impl Engine for Participant {
     }
 }
 
+/// A participant as its reflector knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Party {
+    /// Its flow.
+    pub flow: FlowId,
+    /// Its host.
+    pub address: Address,
+    /// The class of what it is sent.
+    pub class: Class,
+}
+
 /// Sends each datagram to all participants but the one that sent it. A copy is a packet of the flow
 /// of the participant it goes to; it keeps the moment at which the original was made, so that its
 /// delay is that from host to host.
 #[derive(Debug)]
 pub struct Reflector {
-    /// Each participant's flow, and how many packets were made for it.
-    participants: Vec<(FlowId, u64)>,
+    /// The participants, and how many packets were made for each.
+    participants: Vec<(Party, u64)>,
     received: Count,
     sent: Count,
 }
@@ -68,10 +79,10 @@ impl Reflector {
     /// The port to the network.
     pub const NET: Port = Port(0);
 
-    /// A reflector between the participants whose flows these are.
+    /// A reflector between these participants.
     #[must_use]
-    pub fn new(participants: impl IntoIterator<Item = FlowId>) -> Self {
-        let participants = participants.into_iter().map(|flow| (flow, 0)).collect();
+    pub fn new(participants: impl IntoIterator<Item = Party>) -> Self {
+        let participants = participants.into_iter().map(|party| (party, 0)).collect();
         Self { participants, received: Count::default(), sent: Count::default() }
     }
 }
@@ -80,11 +91,12 @@ impl Engine for Reflector {
     fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Box<Packet>) {
         self.received.add(packet.bytes);
         let from = packet.flow;
-        for (flow, serial) in self.participants.iter_mut().filter(|to| to.0 != from) {
-            let id = PacketId::new(*flow, Origin::Receiver, *serial);
+        for (party, serial) in self.participants.iter_mut().filter(|to| to.0.flow != from) {
+            let &mut Party { flow, address: destination, class } = party;
+            let id = PacketId::new(flow, Origin::Receiver, *serial);
             *serial += 1;
             self.sent.add(packet.bytes);
-            cx.send(Self::NET, Packet { id, flow: *flow, ..(*packet).clone() });
+            cx.send(Self::NET, Packet { id, flow, destination, class, ..(*packet).clone() });
         }
         cx.discard(packet);
     }

@@ -5,10 +5,11 @@
 //! a repeated FIN, and the numbers of that ACK are those of the FIN. A real host forgets after
 //! 2 MSL, and then answers with a reset, which is as small and ends the peer's connection as well.
 
+use super::request_response::Host;
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
 use bentpipe_core::packet::segment::Segment;
 use bentpipe_core::packet::seq::Wire;
-use bentpipe_core::packet::{FlowId, Origin, Packet, PacketId, Payload};
+use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Payload};
 use bentpipe_core::tcp::{Endpoint, SenderCounters};
 use bentpipe_core::time::{Duration, Instant};
 
@@ -109,6 +110,8 @@ impl Connection {
 #[derive(Debug)]
 pub(super) struct Connections {
     flow: FlowId,
+    peer: Address,
+    class: Class,
     origin: Origin,
     /// Whether this host is the first to close a connection, and stays in TIME-WAIT.
     closes_first: bool,
@@ -123,9 +126,11 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(flow: FlowId, origin: Origin, closes_first: bool) -> Self {
+    pub(super) fn new(host: &Host, origin: Origin, closes_first: bool) -> Self {
         Self {
-            flow,
+            flow: host.flow,
+            peer: host.peer,
+            class: host.class,
             origin,
             closes_first,
             live: Vec::new(),
@@ -210,6 +215,8 @@ impl Connections {
                 id,
                 created_at: cx.now(),
                 flow: self.flow,
+                destination: self.peer,
+                class: self.class,
                 bytes,
                 payload,
                 ..Packet::default()

@@ -1,7 +1,7 @@
 //! UDP datagrams at a constant rate, and the sink that counts them.
 
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
-use bentpipe_core::packet::{FlowId, Origin, Packet, PacketId, Payload, Port};
+use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Payload, Port};
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::units::{BitRate, Bytes, Carry};
 
@@ -12,6 +12,8 @@ const HEADER_BYTES: u32 = 28;
 #[derive(Debug)]
 pub struct ConstantRate {
     flow: FlowId,
+    destination: Address,
+    class: Class,
     rate: BitRate,
     payload: u32,
     next_at: Instant,
@@ -31,6 +33,8 @@ impl ConstantRate {
     pub fn new(flow: FlowId, rate: BitRate, payload: u32, start: Instant, end: Instant) -> Self {
         Self {
             flow,
+            destination: Address::default(),
+            class: Class::default(),
             rate,
             payload,
             next_at: start,
@@ -40,6 +44,14 @@ impl ConstantRate {
             last_sent: None,
             sent: Count::default(),
         }
+    }
+
+    /// The same source, whose packets are for the host `destination` and of this class.
+    #[must_use]
+    pub fn toward(mut self, destination: Address, class: Class) -> Self {
+        self.destination = destination;
+        self.class = class;
+        self
     }
 
     /// Datagrams sent.
@@ -90,6 +102,8 @@ impl Engine for ConstantRate {
                     id,
                     created_at: cx.now(),
                     flow: self.flow,
+                    destination: self.destination,
+                    class: self.class,
                     bytes,
                     payload,
                     ..Packet::default()

@@ -6,7 +6,7 @@
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::packet::seq::Wire;
-use bentpipe_core::packet::{FlowId, Origin, Packet, Port};
+use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, Port};
 use bentpipe_core::rng::Rng;
 use bentpipe_core::tcp::config::CongestionName;
 use bentpipe_core::tcp::{Config, Endpoint, Sender};
@@ -26,6 +26,10 @@ pub struct Host {
     pub cycles: Rng,
     /// The flow of all its packets.
     pub flow: FlowId,
+    /// The host at the other end.
+    pub peer: Address,
+    /// The class of all its packets.
+    pub class: Class,
 }
 
 impl Host {
@@ -34,6 +38,7 @@ impl Host {
         // RFC 9293, 3.4.1: a host starts anywhere; so the wrap is met in ordinary runs.
         let initial = u32::try_from(self.initials.next_u64() >> 32).expect("32 bits");
         let endpoint = Endpoint::new(self.config, self.flow, origin, Wire(initial));
+        let endpoint = endpoint.toward(self.peer, self.class);
         if self.config.congestion != CongestionName::Bbr {
             return endpoint;
         }
@@ -108,7 +113,7 @@ impl Client {
     pub fn new(host: Host, what: Exchanges, schedule: Schedule) -> Self {
         // A client reads to the end of a connection that its server closes, and closes one that it
         // has no more use for.
-        let connections = Connections::new(host.flow, Origin::Receiver, what.keep_connection);
+        let connections = Connections::new(&host, Origin::Receiver, what.keep_connection);
         let next_start = Some(schedule.start);
         let exchanges = Vec::new();
         Self { host, what, schedule, connections, next_start, delivered_before: 0, exchanges }
@@ -251,7 +256,7 @@ impl Server {
     /// A server that waits.
     #[must_use]
     pub fn new(host: Host, what: Exchanges) -> Self {
-        let connections = Connections::new(host.flow, Origin::Sender, !what.keep_connection);
+        let connections = Connections::new(&host, Origin::Sender, !what.keep_connection);
         Self { host, what, connections, answered: 0 }
     }
 

@@ -6,11 +6,14 @@
 mod bbr;
 mod bounds;
 mod conferences;
+#[path = "../network/mod.rs"]
+mod network;
 mod requests;
 mod sharing;
 
 use bentpipe_sim::record::Table;
 use bentpipe_sim::{Outcome, Plan, Simulation};
+use network::{network, plain, put};
 use serde_json::{Value, json};
 
 const MSS: f64 = 1_460.0;
@@ -96,16 +99,12 @@ fn flow(name: &str, terminal: usize, heading: &str, start_ns: u64, workload: &Va
 
 /// A plan with so many terminals, sampled every quarter of a round trip.
 fn plan(path: Path, terminals: usize, flows: Vec<Value>) -> Value {
-    let gateway = json!({"processor": null});
-    json!({
-        "format_version": 2, "stop_ns": path.seconds * SECOND, "packet_events": true,
-        "sample_interval_ns": path.rtt_ms * 250_000,
-        "link": {
-            "forward": direction(path, path.loss), "returns": vec![direction(path, 0.0); terminals],
-        },
-        "gateways": {"hub": gateway, "terminals": vec![&gateway; terminals]},
-        "flows": flows,
-    })
+    let plan = json!({
+        "format_version": 3, "stop_ns": path.seconds * SECOND, "packet_events": true,
+        "sample_interval_ns": path.rtt_ms * 250_000, "hosts": [], "flows": flows,
+    });
+    let terminals = (1..=terminals).map(|n| [plain(n), json!([]), direction(path, 0.0)]);
+    put(plan, network(&json!([]), &direction(path, path.loss), terminals.collect()))
 }
 
 fn run(plan: &Value, seed: u64) -> Outcome {

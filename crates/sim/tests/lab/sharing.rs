@@ -44,9 +44,9 @@ fn a_slow_processor_loses_what_it_cannot_forward() {
     let flows =
         (0..2).map(|n| flow(&format!("cbr-{n}"), n, "forward", 0, &datagrams(100))).collect();
     let mut plan = plan(CLEAR, 2, flows);
-    plan["gateways"]["terminals"][1]["processor"] = json!({
-        "packets_per_second": 60, "per_byte_ns": 0, "buffer_packets": 5,
-    });
+    plan["gateways"][2]["functions"] = json!([{
+        "kind": "processor", "packets_per_second": 60, "per_byte_ns": 0, "buffer_packets": 5,
+    }]);
     let outcome = run(&plan, 1);
     assert_eq!(received(&outcome)[0], 1_000);
     let slow = received(&outcome)[1];
@@ -72,7 +72,7 @@ fn the_first_class_is_served_before_the_second() {
     ];
     flows[0]["priority"] = json!(1);
     let mut plan = plan(SLOW, 1, flows);
-    plan["link"]["forward"]["queue"] = json!({
+    plan["directions"][0]["queue"] = json!({
         "discipline": "strict_priority", "limit": {"unit": "packets", "value": 20}, "classes": 2,
     });
     let outcome = run(&plan, 1);

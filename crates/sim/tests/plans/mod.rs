@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::network::{network, put};
+
 fn series(values: std::ops::Range<u64>) -> impl Strategy<Value = Value> {
     let steps = prop::collection::vec((1..2_000_000_000u64, values.clone()), 0..4);
     (values, steps).prop_map(|(first, later)| {
@@ -105,10 +107,11 @@ fn gateway() -> impl Strategy<Value = Value> {
     prop::option::weighted(0.3, processor).prop_map(|processor| {
         let processor = processor.map(|(rate, byte, buffer)| {
             json!({
-                "packets_per_second": rate, "per_byte_ns": byte, "buffer_packets": buffer,
+                "kind": "processor", "packets_per_second": rate, "per_byte_ns": byte,
+                "buffer_packets": buffer,
             })
         });
-        json!({"processor": processor})
+        Value::Array(processor.into_iter().collect())
     })
 }
 
@@ -216,6 +219,51 @@ fn workload() -> impl Strategy<Value = Value> {
     ]
 }
 
+/// What the way from the hub to a terminal adds: nothing, or a delay and errors.
+fn way() -> impl Strategy<Value = Value> {
+    let special = (0..50_000_000u64, channel());
+    prop::option::weighted(0.3, special).prop_map(|special| {
+        let (delay, channel) = special.unwrap_or((0, json!({"kind": "clear"})));
+        json!({"delay_ns": delay, "channel": channel})
+    })
+}
+
+/// Hosts at some distance, each behind some gateway.
+fn hosts() -> impl Strategy<Value = Vec<(prop::sample::Index, Value)>> {
+    let rate = prop::option::of(100_000..10_000_000u64);
+    let host = (any::<prop::sample::Index>(), 0..200_000_000u64, 0..5_000_000u64, rate);
+    prop::collection::vec(host, 0..4).prop_map(|hosts| {
+        let host = |(number, (gateway, delay, jitter, rate))| {
+            let name = format!("host-{number}");
+            let host = json!({
+                "name": name, "delay_ns": delay, "jitter_ns": jitter, "rate_bps": rate,
+            });
+            (gateway, host)
+        };
+        (0..).zip(hosts).map(host).collect()
+    })
+}
+
+/// The hosts in the order of their gateways.
+fn placed(hosts: Vec<(prop::sample::Index, Value)>, gateways: usize) -> Vec<Value> {
+    let place = |(gateway, mut host): (prop::sample::Index, Value)| {
+        host["gateway"] = json!(gateway.index(gateways));
+        host
+    };
+    let mut hosts: Vec<_> = hosts.into_iter().map(place).collect();
+    hosts.sort_by_key(|host| host["gateway"].as_u64());
+    hosts
+}
+
+/// A choice among the hosts behind a gateway: none, the first, or a random one.
+fn choice(hosts: &[Value], gateway: usize, draw: usize) -> Value {
+    match (hosts.iter().position(|host| host["gateway"] == json!(gateway)), draw % 3) {
+        (Some(first), 1) => json!({"kind": "named", "host": first}),
+        (Some(_), 2) => json!({"kind": "random"}),
+        _ => Value::Null,
+    }
+}
+
 /// A small plan: a few flows of any kind over any link, with one terminal or several, for some
 /// seconds.
 pub(crate) fn plan() -> impl Strategy<Value = Value> {
@@ -223,18 +271,22 @@ pub(crate) fn plan() -> impl Strategy<Value = Value> {
     let place = (heading, any::<prop::sample::Index>(), 0..CLASSES);
     let flow = (place, 0..1_000_000_000u64, workload());
     let flows = prop::collection::vec(flow, 1..5);
-    let terminals = prop::collection::vec((direction(), gateway()), 1..4);
+    let terminals = prop::collection::vec((way(), gateway(), direction()), 1..4);
     let run = (prop::option::of(20_000_000..700_000_000u64), any::<bool>(), 1..20u64);
     let meeting =
         prop::option::weighted(0.4, (8_000..500_000u64, 40..1_400u32, 1..2_000_000_000u64));
-    (direction(), gateway(), terminals, flows, meeting, run).prop_map(
-        |(forward, hub, terminals, flows, meeting, (sampling, events, seconds))| {
+    (direction(), gateway(), terminals, hosts(), flows, meeting, run).prop_map(
+        |(forward, hub, terminals, hosts, flows, meeting, (sampling, events, seconds))| {
+            let hosts = placed(hosts, 1 + terminals.len());
             let mut flows: Vec<_> = (1..)
                 .zip(flows)
                 .map(|(n, ((heading, terminal, priority), start, workload))| {
+                    let terminal = terminal.index(terminals.len());
                     json!({
-                        "name": format!("flow-{n}"), "terminal": terminal.index(terminals.len()),
+                        "name": format!("flow-{n}"), "terminal": terminal,
                         "direction": heading, "start_ns": start, "priority": priority,
+                        "world_host": choice(&hosts, 0, n),
+                        "island_host": choice(&hosts, 1 + terminal, n / 2),
                         "workload": workload,
                     })
                 })
@@ -242,13 +294,17 @@ pub(crate) fn plan() -> impl Strategy<Value = Value> {
             if let Some((rate, payload, duration)) = meeting {
                 flows.extend(conference(terminals.len(), rate, payload, duration));
             }
-            let (returns, terminals): (Vec<_>, Vec<_>) = terminals.into_iter().unzip();
-            json!({
-                "format_version": 2, "stop_ns": seconds * 1_000_000_000 + 1,
-                "sample_interval_ns": sampling, "packet_events": events,
-                "link": {"forward": forward, "returns": returns},
-                "gateways": {"hub": hub, "terminals": terminals}, "flows": flows,
-            })
+            let terminals =
+                (1usize..).zip(terminals).map(|(gateway, (mut way, functions, back))| {
+                    way["gateway"] = json!(gateway);
+                    [way, functions, back]
+                });
+            let plan = json!({
+                "format_version": 3, "stop_ns": seconds * 1_000_000_000 + 1,
+                "sample_interval_ns": sampling, "packet_events": events, "hosts": hosts,
+                "flows": flows,
+            });
+            put(plan, network(&hub, &forward, terminals.collect()))
         },
     )
 }

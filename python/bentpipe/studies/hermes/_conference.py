@@ -105,7 +105,7 @@ class ConferenceCase:
 
 def _offered_percent(outcome: Outcome) -> float:
     """Return what came to the carrier, framing included, in percent of what it takes."""
-    forward = outcome.job.plan["link"]["forward"]
+    forward = outcome.job.plan["directions"][0]
     frame = frame_bits(forward["framing"], PAYLOAD_BYTES + _HEADERS_BYTES)
     packets = direction(outcome, "received_packets", 0)
     return 100 * packets * frame / (_TIME_S * float(forward["rate_bps"]["value"]))

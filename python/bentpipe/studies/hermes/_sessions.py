@@ -157,7 +157,7 @@ def asymmetry(network: Network, mss_bytes: int) -> Asymmetry:
     All of it is arithmetic on the plan.
     """
     plan = SessionsCase(1, TUNED_WINDOW_BYTES, mss_bytes=mss_bytes).plan(network, 1)
-    forward, isdn = plan["link"]["forward"], plan["link"]["returns"][0]
+    forward, isdn = plan["directions"][0], plan["directions"][1]
     data_bits = frame_bits(forward["framing"], mss_bytes + _HEADERS_BYTES)
     ack_bits = frame_bits(isdn["framing"], _HEADERS_BYTES)
     forward_bps, isdn_bps = forward["rate_bps"]["value"], isdn["rate_bps"]["value"]

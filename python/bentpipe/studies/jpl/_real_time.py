@@ -146,7 +146,7 @@ def kernel_scenario_of(cell: Cell) -> Scenario:
 def _job(cell: Cell, seed: int) -> RealJob:
     scenario = kernel_scenario_of(cell)
     plan = scenario.plan()
-    least_s = 8 * _TRANSFER_BYTES / plan["link"]["forward"]["rate_bps"]["value"]
+    least_s = 8 * _TRANSFER_BYTES / plan["directions"][0]["rate_bps"]["value"]
     return RealJob(scenario.to_dict(), seed, longest_s=plan["stop_ns"] / 1e9, usual_s=2 * least_s)
 
 
@@ -158,10 +158,10 @@ def utilization_in_real_time(result: Result) -> float | None:
     row = result.flows.row(0, named=True)
     if row["finished_ns"] is None or row["established_ns"] is None:
         return None
-    link = result.plan["link"]
-    end_ns = row["finished_ns"] + link["returns"][0]["delay_ns"]["value"]
+    directions = result.plan["directions"]
+    end_ns = row["finished_ns"] + directions[1]["delay_ns"]["value"]
     elapsed_ns = np.array([end_ns - row["established_ns"]])
-    rate_bps = link["forward"]["rate_bps"]["value"]
+    rate_bps = directions[0]["rate_bps"]["value"]
     return float(channel_utilization(np.array([row["delivered_bytes"]]), rate_bps, elapsed_ns)[0])
 
 

@@ -339,7 +339,7 @@ def figures(outcome: Outcome) -> Figures:
 
 def largest_goodput_bps(plan: Mapping[str, Any]) -> float:
     """Return the application bit/s of a link that sends full segments and nothing else."""
-    forward = plan["link"]["forward"]
+    forward = plan["directions"][0]
     mss_bytes = plan["flows"][0]["workload"]["sender"]["mss_bytes"]
     segment_bits = frame_bits(forward["framing"], mss_bytes + _TCP_IP_HEADER_BYTES)
     return float(forward["rate_bps"]["value"] * 8 * mss_bytes / segment_bits)

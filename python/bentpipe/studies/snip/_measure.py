@@ -312,7 +312,7 @@ def _joint_rate(found: NoDropSearch | None) -> float | None:
 def _crossover(base: Mapping[str, Any], fine: NoDropSearch | None) -> Crossover | None:
     if fine is None or fine.interrupted:
         return None
-    framing = narrow_scenario(base).plan()["link"]["forward"]["framing"]
+    framing = narrow_scenario(base).plan()["directions"][0]["framing"]
     for each in fine.rates:
         if _channel_limited(fine, each.payload_bytes):
             ip_bytes = each.payload_bytes + _UDP_IP_HEADER_BYTES
@@ -337,7 +337,7 @@ def _goodput_bps(run: Outcome) -> float:
 
 
 def _efficiency_percent(run: Outcome) -> float:
-    return 100 * _goodput_bps(run) / int(run.job.plan["link"]["forward"]["rate_bps"]["value"])
+    return 100 * _goodput_bps(run) / int(run.job.plan["directions"][0]["rate_bps"]["value"])
 
 
 def _delay_ms(run: Outcome) -> float:

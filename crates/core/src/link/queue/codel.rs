@@ -78,6 +78,11 @@ impl CoDel {
         Some(next)
     }
 
+    /// The packets that wait, in order.
+    pub(super) fn packets(&self) -> impl Iterator<Item = &Packet> {
+        self.fifo.iter()
+    }
+
     /// What waits.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
@@ -110,6 +115,10 @@ impl Fifo {
 
     pub(super) fn packets(&self) -> usize {
         self.packets.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Packet> {
+        self.packets.iter().map(|queued| &*queued.packet)
     }
 }
 

@@ -143,6 +143,11 @@ impl FqCoDel {
         }
     }
 
+    /// The packets that wait, queue by queue.
+    pub(super) fn packets(&self) -> impl Iterator<Item = &Packet> {
+        self.queues.iter().flat_map(|queue| queue.fifo.iter())
+    }
+
     /// What waits, in all queues together.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {

@@ -347,6 +347,15 @@ impl Head {
         }
     }
 
+    /// Calls `see` with each packet that waits.
+    pub(in crate::link) fn for_each(&self, see: &mut dyn FnMut(&Packet)) {
+        match self {
+            Self::CoDel(queue) => queue.packets().for_each(see),
+            Self::FqCoDel(queue) => queue.packets().for_each(see),
+            Self::StrictPriority(queue) => queue.packets().for_each(see),
+        }
+    }
+
     /// Whether nothing waits. If something does, [`Head::pop`] gives a packet: no discipline drops
     /// the last one there.
     #[must_use]

@@ -6,7 +6,7 @@ use crate::packet::segment::{
     Flags, HEADER_BYTES, Offer, Segment, TIMESTAMP_OPTION_BYTES, Timestamps,
 };
 use crate::packet::seq::{Position, Wire};
-use crate::packet::{Packet, PacketId};
+use crate::packet::{Ecn, Packet, PacketId};
 use crate::tcp::exchange::{Outgoing, Run};
 use crate::time::Instant;
 
@@ -128,7 +128,10 @@ impl Endpoint {
         let mut packet = cx.make();
         packet.id = id;
         packet.created_at = cx.now();
-        packet.flow = self.flow;
+        packet.flow = id.flow();
+        packet.destination = self.peer;
+        packet.class = self.class;
+        packet.ecn = Ecn::NotEct;
         packet.bytes = heading.bytes + u32::from(payload);
         let segment = packet.segment_mut();
         // The offer is in another line of the cache.
@@ -160,7 +163,10 @@ impl Endpoint {
         let mut packet = cx.make();
         packet.id = self.next_id;
         packet.created_at = now;
-        packet.flow = self.flow;
+        packet.flow = self.next_id.flow();
+        packet.destination = self.peer;
+        packet.class = self.class;
+        packet.ecn = Ecn::NotEct;
         let segment = packet.segment_mut();
         *segment = Segment {
             connection: self.connection,

@@ -9,8 +9,8 @@ use bentpipe_core::tcp::config::{
 use bentpipe_core::trace::NodeId;
 
 use super::*;
+use crate::node::Node;
 use crate::plan::Draw;
-use crate::workload::Node;
 
 const FLOW: FlowId = FlowId(0);
 const DELAY: Duration = Duration::from_millis(50);
@@ -89,7 +89,14 @@ fn host(part: &str) -> Host {
         hystart: false,
         follows: Follows::Rfc,
     };
-    Host { config, initials: Rng::stream(3, part), cycles: Rng::stream(4, part), flow: FLOW }
+    Host {
+        config,
+        initials: Rng::stream(3, part),
+        cycles: Rng::stream(4, part),
+        flow: FLOW,
+        peer: Address::default(),
+        class: Class::default(),
+    }
 }
 
 fn constant(value: u64) -> Draws {
