@@ -113,6 +113,11 @@ impl Selective {
         self.board.lost_bytes()
     }
 
+    /// Whether fast recovery is under way.
+    pub(super) fn is_recovering(&self) -> bool {
+        matches!(self.phase, Phase::Recovery(_))
+    }
+
     /// How far the repair of losses is.
     pub(super) fn loss_state(&self) -> LossState {
         match self.phase {

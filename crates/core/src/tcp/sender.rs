@@ -6,7 +6,7 @@ mod probes;
 mod sending;
 mod timers;
 
-use super::config::{Config, CongestionName};
+use super::config::{Config, CongestionName, Follows};
 use super::congestion::{Acked, Control};
 use super::cumulative::Cumulative;
 use super::exchange::{Ack, Outgoing, Run, SenderCounters};
@@ -79,6 +79,8 @@ pub struct Sender {
     counters: SenderCounters,
     /// The segment whose round trip is being timed: where it ends and when it was sent.
     timed: Option<(Position, Instant)>,
+    /// Whether what differs there is as in Linux.
+    linux: bool,
 }
 
 impl Sender {
@@ -115,6 +117,7 @@ impl Sender {
             paced,
             timeouts_in_a_row: 0,
             counters: SenderCounters::default(),
+            linux: config.follows == Follows::Linux,
         }
     }
 

@@ -79,7 +79,7 @@ impl Sender {
         let window_closed = self.edge <= self.una;
         if !window_closed {
             self.counters.timeouts += 1;
-            let repeated = self.timeouts_in_a_row > 0;
+            let repeated = self.timeouts_in_a_row > 0 || self.window_was_reduced();
             self.control.timed_out(self.max - self.una, repeated);
             self.timeouts_in_a_row += 1;
         }
@@ -95,6 +95,16 @@ impl Sender {
         }
         // With SACK, the probe that was refused is among the lost segments.
         self.window_probe_due = window_closed && matches!(self.recovery, Recovery::Cumulative(_));
+    }
+
+    /// Whether fast recovery has reduced the window for what is outstanding. RFC 5681 (3.1) and RFC 6675
+    /// (5.1) reduce it once more at a time-out; Linux does so once a window (`tcp_enter_loss`).
+    fn window_was_reduced(&self) -> bool {
+        self.linux
+            && match &self.recovery {
+                Recovery::Cumulative(cumulative) => cumulative.is_recovering(),
+                Recovery::Selective(selective) => selective.is_recovering(),
+            }
     }
 }
 

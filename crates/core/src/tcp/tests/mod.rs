@@ -17,6 +17,7 @@ mod robustness;
 mod selective;
 mod short_way;
 mod timers;
+mod timers_linux;
 mod windows;
 
 use super::config::{
