@@ -49,7 +49,8 @@ impl Sender {
                     selective.detect_by_time(now, self.max, self.una, &mut self.control, &self.rtt);
                 self.counters.fast_recoveries += u64::from(began);
             }
-            let may_probe = selective.may_probe();
+            // What waits for an answer in front of a closed window is a probe already.
+            let may_probe = selective.may_probe() && self.edge > self.una;
             probe_due = may_probe && (due(self.probe_at) || due(self.timeout_at));
         }
         if probe_due {
@@ -84,8 +85,10 @@ impl Sender {
             self.timeouts_in_a_row += 1;
         }
         self.resend_everything(now);
+        // The probe of a closed window is no sign of congestion (`tcp_send_probe0`).
         if let Recovery::Selective(selective) = &self.recovery
             && selective.is_linux()
+            && !window_closed
         {
             // What is not given up is still on its way: a window of one would hold everything back.
             self.control.set_cwnd(selective.pipe() + self.segment);
