@@ -368,7 +368,8 @@ impl Endpoint {
         };
         let options = if self.agreed.timestamps { u64::from(TIMESTAMP_OPTION_BYTES) } else { 0 };
         let payload = u64::from(self.config.mss.min(offer.mss.max(MSS_LEAST))) - options;
-        self.sender.negotiated(payload, self.agreed.sack, &self.config);
+        let Agreed { sack, timestamps, .. } = self.agreed;
+        self.sender.negotiated(payload, sack, timestamps, &self.config);
         self.receiver.negotiated(scaling, payload);
     }
 

@@ -17,6 +17,7 @@ mod rate;
 mod reassembly;
 mod receiver;
 mod rtt;
+mod rtt_linux;
 mod scoreboard;
 mod selective;
 mod sender;

@@ -10,7 +10,7 @@ use super::config::{Config, CongestionName, Follows};
 use super::congestion::{Acked, Control};
 use super::cumulative::Cumulative;
 use super::exchange::{Ack, Outgoing, Run, SenderCounters};
-use super::rtt::RttEstimator;
+use super::rtt::{RttEstimator, Span};
 use super::selective::{AckNews, Selective};
 use crate::packet::seq::Position;
 use crate::rng::Rng;
@@ -102,7 +102,7 @@ impl Sender {
             send_buffer: config.send_buffer,
             segment: config.mss.into(),
             control: Control::new(config),
-            rtt: RttEstimator::new(config.rto),
+            rtt: RttEstimator::new(config.rto, config.follows),
             recovery: Recovery::Cumulative(cumulative),
             timeout_at: None,
             probe_at: None,
@@ -121,9 +121,11 @@ impl Sender {
         }
     }
 
-    /// The handshake settled the payload of a full segment and whether the peer reports SACK.
-    pub fn negotiated(&mut self, segment: u64, sack: bool, config: &Config) {
+    /// The handshake settled the payload of a full segment, whether the peer reports SACK and whether
+    /// it echoes timestamps.
+    pub fn negotiated(&mut self, segment: u64, sack: bool, timestamps: bool, config: &Config) {
         self.segment = segment;
+        self.rtt.negotiated(segment, sack || timestamps);
         self.control.negotiated(segment);
         if sack {
             let selective = Selective::new(segment, config, self.paced);
@@ -288,7 +290,7 @@ impl Sender {
         self.nxt = self.nxt.max(position);
         self.timeouts_in_a_row = 0;
         if let Some(sample) = sample {
-            self.rtt.sample(sample);
+            self.rtt.sample(sample, Span { una_before, una: position, nxt: self.max });
         }
         self.restart_timers(now);
         if self.window_was_used(self.max - una_before) {
@@ -384,7 +386,7 @@ impl Sender {
         if let Some(sample) = sample
             && (is_syn || matches!(self.recovery, Recovery::Cumulative(_)))
         {
-            self.rtt.sample(sample);
+            self.rtt.sample(sample, Span { una_before, una: self.una, nxt: self.max });
         }
         if is_syn {
             self.rtt.opened();
@@ -437,7 +439,7 @@ impl Sender {
                 }
                 // An ACK of repeated data alone gives a sample only by its timestamp.
                 if let Some(sample) = verdict.rtt.or(ack.timestamp_rtt.filter(|_| acked_data > 0)) {
-                    self.rtt.sample(sample);
+                    self.rtt.sample(sample, Span { una_before, una: self.una, nxt: self.max });
                 }
                 if verdict.answer_is_early {
                     self.timeout_at = Some(self.rtt.deadline(now));

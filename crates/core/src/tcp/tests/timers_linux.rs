@@ -3,6 +3,7 @@
 use super::conversation::{Talk, segments};
 use super::plain;
 use crate::tcp::config::{Config, Follows};
+use crate::time::Duration;
 
 fn linux() -> Config {
     Config {
@@ -44,7 +45,29 @@ fn a_timeout_in_fast_recovery_reduces_the_threshold_no_further() {
     }
 }
 
-/// The same function: in the loss state, progress since the last time-out makes the next one a new
+/// `tcp_rtt_estimator`: given a first sample of 100 ms, rttvar is 200 ms. Of the five ACKs of the next
+/// round the first ends a round with that as its largest mdev; after it mdev is 150, then 112.5 and
+/// less, which counts only at the end of the round: the time-out stays 300 ms. With the first ACK
+/// beyond that round rttvar falls by a quarter of 200 - 112.5. RFC 6298 with 1/4 an ACK would be at 147.
+#[test]
+fn the_variance_falls_at_the_end_of_a_round_trip() {
+    let mut config = linux();
+    config.rto.min = Duration::from_millis(1);
+    let mut talk = Talk::connected(config);
+    talk.writes(100, 1 << 19, &segments(1, 10));
+    let rto = |talk: &Talk, micros| {
+        let expected = Duration::from_micros(micros);
+        talk.compare("rto", expected, |endpoint| endpoint.sender().rtt().rto());
+    };
+    for ack in [1, 2, 3, 4, 5] {
+        talk.hears(200, &format!("1:1 ack {}", ack * 2_000 + 1));
+        rto(&talk, 300_000);
+    }
+    talk.hears(300, "1:1 ack 12001");
+    rto(&talk, 278_125);
+}
+
+/// `tcp_enter_loss` once more: in the loss state, progress since the last time-out makes the next one a new
 /// reduction. Given ten segments all lost, threshold 5, of which one is repaired and the next two
 /// are lost again (window 2), expect the least threshold of two segments (`tcp_reno_ssthresh`).
 #[test]
