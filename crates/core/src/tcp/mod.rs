@@ -24,6 +24,7 @@ mod sender;
 mod sliding;
 #[cfg(test)]
 mod tests;
+mod undo;
 
 pub use config::Config;
 pub use endpoint::{Endpoint, Facts};

@@ -11,7 +11,8 @@ use super::congestion::{Acked, Control};
 use super::cumulative::Cumulative;
 use super::exchange::{Ack, Outgoing, Run, SenderCounters};
 use super::rtt::{RttEstimator, Span};
-use super::selective::{AckNews, Selective};
+use super::selective::{AckNews, Expiry, Selective, Undone};
+use super::undo::echoed;
 use crate::packet::seq::Position;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
@@ -430,10 +431,21 @@ impl Sender {
                     una_before,
                     nxt: self.max,
                     sack: ack.sack,
+                    duplicate: ack.duplicate,
                     plain_duplicate: repeats && ack.sack.is_empty(),
+                    echo: ack.timestamp_rtt.map(|rtt| echoed(now, rtt)),
+                    may_send_new: self.written > self.max && self.edge > self.max,
                 };
                 let verdict = selective.on_ack::<MEASURED>(&news, &mut self.control, &self.rtt);
                 self.counters.fast_recoveries += u64::from(verdict.recovery_began);
+                match verdict.undone {
+                    None => {}
+                    Some(Undone::Recovery) => self.counters.spurious_recoveries += 1,
+                    Some(Undone::Timeout) => {
+                        self.counters.spurious_timeouts += 1;
+                        self.timeouts_in_a_row = 0;
+                    }
+                }
                 if verdict.probe_ended && acked == 0 {
                     self.probe_at = (self.una < self.max).then(|| self.probe_time(now));
                 }
@@ -460,19 +472,19 @@ impl Sender {
         self.timeouts_in_a_row = 0;
         self.rtt.path_works();
         if self.una < self.max {
-            self.resend_everything(now);
+            self.resend_everything(now, None);
             self.restart_timers(now);
         }
     }
 
-    fn resend_everything(&mut self, now: Instant) {
+    fn resend_everything(&mut self, now: Instant, expiry: Option<Expiry>) {
         match &mut self.recovery {
             Recovery::Cumulative(cumulative) => {
                 cumulative.timed_out(self.max);
                 self.forget_measures();
                 self.nxt = self.una;
             }
-            Recovery::Selective(selective) => selective.timed_out(now, self.max),
+            Recovery::Selective(selective) => selective.timed_out(now, self.max, expiry),
         }
     }
 

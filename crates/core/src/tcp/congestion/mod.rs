@@ -53,6 +53,13 @@ pub struct Window {
     pub segment: u64,
 }
 
+/// What the window was before a reduction.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tcp) struct Prior {
+    cwnd: u64,
+    ssthresh: Option<u64>,
+}
+
 /// How far the repair of losses is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LossState {
@@ -335,6 +342,22 @@ impl Control {
             **hystart = LinuxHyStart::default();
         }
         self.window.cwnd = self.window.segment;
+    }
+
+    /// What a reduction may have to restore (`tcp_current_ssthresh`: a threshold that is no lower than
+    /// three quarters of the window).
+    pub(super) fn prior(&self) -> Prior {
+        let Window { cwnd, ssthresh, .. } = self.window;
+        Prior { cwnd, ssthresh: ssthresh.map(|ssthresh| ssthresh.max(cwnd / 2 + cwnd / 4)) }
+    }
+
+    /// The last reduction was wrong (`tcp_undo_cwnd_reduction`, `tcp_reno_undo_cwnd`).
+    #[cold]
+    #[inline(never)]
+    pub(super) fn undo(&mut self, prior: Prior) {
+        let window = &mut self.window;
+        window.cwnd = window.cwnd.max(prior.cwnd);
+        window.ssthresh = prior.ssthresh.map(|prior| window.ssthresh.unwrap_or(prior).max(prior));
     }
 
     /// Recovery ends: the window is the threshold (RFC 6675, RFC 6937).

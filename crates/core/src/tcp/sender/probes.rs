@@ -25,7 +25,7 @@ impl Sender {
             return Some(outgoing);
         }
         let sent = selective.last_segment()?;
-        selective.sent_again(now, &sent);
+        selective.sent_again(now, &sent, true);
         selective.probe_sent(sent.end, true);
         Some(self.outgoing(now, sent.start, sent.end))
     }

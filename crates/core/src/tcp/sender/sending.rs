@@ -80,10 +80,16 @@ impl Sender {
             return Some(outgoing);
         }
         let Some(payload) = self.new_payload() else {
+            if !held && self.stops_holding_back() {
+                return self.lost_segment(now);
+            }
             self.limited_by_window = self.retransmissions_wait();
             return None;
         };
         let window_allows = self.window_lets_out(payload);
+        if !window_allows && !held && self.stops_holding_back() {
+            return self.lost_segment(now);
+        }
         self.limited_by_window = !window_allows;
         (window_allows && !held).then(|| self.send_next(now, payload))
     }
@@ -97,6 +103,16 @@ impl Sender {
                 flight + payload <= window || flight == 0
             }
             Recovery::Selective(selective) => selective.lets_out(payload, self.control.cwnd()),
+        }
+    }
+
+    /// F-RTO: what was held back for new data goes after all, since none can leave.
+    fn stops_holding_back(&mut self) -> bool {
+        match &mut self.recovery {
+            Recovery::Selective(selective) if selective.retransmissions_wait() => {
+                selective.stop_holding_back(self.max)
+            }
+            _ => false,
         }
     }
 
@@ -127,7 +143,7 @@ impl Sender {
             }
             Recovery::Selective(selective) => {
                 let sent = selective.next_retransmission(self.control.cwnd())?;
-                selective.sent_again(now, &sent);
+                selective.sent_again(now, &sent, false);
                 if (self.paced || selective.is_linux()) && sent.start == self.una {
                     self.restart_for_repair(now);
                 }

@@ -18,6 +18,7 @@ mod selective;
 mod short_way;
 mod timers;
 mod timers_linux;
+mod undo;
 mod windows;
 
 use super::config::{
