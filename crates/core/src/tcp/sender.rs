@@ -1,6 +1,7 @@
 //! The sending half of a connection: what may be sent now, what must be sent again, and when to
 //! look again without an ACK. It knows positions only; the endpoint turns them into segments.
 
+mod idle;
 mod paced;
 mod probes;
 mod sending;
@@ -16,6 +17,7 @@ use super::undo::echoed;
 use crate::packet::seq::Position;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
+use idle::SentAt;
 
 /// How losses are noticed and repaired. What tells them apart comes first, not wherever there is room
 /// for it.
@@ -73,6 +75,8 @@ pub struct Sender {
     /// Segments sent that carry data or a FIN.
     segments: u64,
     timeouts_in_a_row: u32,
+    /// When data was last sent.
+    last_sent: SentAt,
     control: Control,
     rtt: RttEstimator,
     recovery: Recovery,
@@ -117,6 +121,7 @@ impl Sender {
             limited_by_window: false,
             paced,
             timeouts_in_a_row: 0,
+            last_sent: SentAt::default(),
             counters: SenderCounters::default(),
             linux: config.follows == Follows::Linux,
         }
@@ -143,6 +148,9 @@ impl Sender {
     /// The application writes `bytes` more.
     pub fn write(&mut self, now: Instant, bytes: u64) {
         debug_assert!(!self.closed, "nothing is written after the end");
+        if self.una == self.max && self.una > 0 && !self.paced {
+            self.after_idle(now);
+        }
         self.last_activity = now;
         self.written = self.written.saturating_add(bytes);
         self.end = self.written;

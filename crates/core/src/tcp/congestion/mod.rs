@@ -360,6 +360,34 @@ impl Control {
         window.ssthresh = prior.ssthresh.map(|prior| window.ssthresh.unwrap_or(prior).max(prior));
     }
 
+    /// Data leaves again after a pause of so long (RFC 9438, 4.2; `cubictcp_cwnd_event_tx_start`): what
+    /// grows with time does not count it.
+    pub(super) fn shift_epoch(&mut self, now: Instant, pause: Duration) {
+        match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => cubic.shift_epoch(now, pause),
+            Algorithm::LinuxCubic(cubic) => cubic.shift_epoch(now, pause),
+            Algorithm::Reno(_) | Algorithm::Hybla(_) | Algorithm::Bbr(_) => {}
+        }
+    }
+
+    /// Nothing was sent for longer than a time-out: the restart window is the initial one, if that is
+    /// smaller (RFC 5681, 4.1).
+    pub(super) fn restart(&mut self) {
+        let window = &mut self.window;
+        window.cwnd = window.cwnd.min(self.initial_window_segments * window.segment);
+    }
+
+    /// The same as Linux does it (`tcp_cwnd_restart`): by a half for each time-out, and the threshold
+    /// remembers three quarters of what the window was.
+    pub(super) fn restart_by_halves(&mut self, halvings: u64) {
+        self.window.ssthresh = self.prior().ssthresh;
+        let window = &mut self.window;
+        let restart = window.cwnd.min(self.initial_window_segments * window.segment);
+        let segments = window.cwnd / window.segment;
+        let halved = segments.checked_shr(halvings.try_into().unwrap_or(u32::MAX)).unwrap_or(0);
+        window.cwnd = (halved * window.segment).max(restart);
+    }
+
     /// Recovery ends: the window is the threshold (RFC 6675, RFC 6937).
     pub(super) fn recovered(&mut self) {
         if let Some(ssthresh) = self.window.ssthresh

@@ -1,5 +1,6 @@
 //! What leaves now: new data as far as the windows allow, what was lost before that.
 
+use super::idle::SentAt;
 use super::{Outgoing, Position, Recovery, Run, Sender};
 use crate::time::Instant;
 
@@ -57,6 +58,7 @@ impl Sender {
         }
         self.probe_at = self.probes.then(|| self.probe_time(now));
         self.last_activity = now;
+        self.last_sent = SentAt::new(now);
         self.start_timer(now);
     }
 
@@ -124,6 +126,7 @@ impl Sender {
         self.timed = (self.max == 0).then_some((1, now));
         self.nxt = 1;
         self.max = 1;
+        self.last_sent = SentAt::new(now);
         self.start_timer(now);
         Some(Outgoing { position: 0, payload: 0, syn: true, fin: false })
     }
@@ -205,6 +208,7 @@ impl Sender {
             self.probe_at = self.probes.then(|| self.probe_time(now));
         }
         self.last_activity = now;
+        self.last_sent = SentAt::new(now);
         self.start_timer(now);
         let payload = u16::try_from(payload).expect("an MSS has 16 bits");
         Outgoing { position: start, payload, syn: false, fin }

@@ -11,6 +11,7 @@ mod conversation;
 mod cumulative;
 mod growth;
 mod handshake;
+mod idle;
 mod network;
 mod rack;
 mod robustness;
