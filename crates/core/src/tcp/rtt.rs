@@ -15,7 +15,7 @@ pub struct RttEstimator {
     /// Times the time-out was doubled since the last sample (5.5).
     backoff: u32,
     follows: Follows,
-    /// Whether every ACK gives a sample: then their gains are divided (RFC 7323, appendix G).
+    /// Whether timestamps give a sample with every ACK: then its gains are divided (RFC 7323, appendix G).
     each_ack: bool,
     segment: u64,
     /// How many samples had been taken when the last one was smoothed.
@@ -122,7 +122,8 @@ impl RttEstimator {
         estimator
     }
 
-    /// The handshake settled the payload of a full segment and whether each ACK gives a sample.
+    /// The handshake settled the payload of a full segment and whether timestamps give a sample with
+    /// each ACK.
     pub fn negotiated(&mut self, segment: u64, each_ack: bool) {
         self.segment = segment;
         self.each_ack = each_ack;

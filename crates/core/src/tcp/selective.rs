@@ -334,21 +334,9 @@ impl Selective {
             control.note_arrival(delivered, last_sent.map(|(_, end)| end));
         }
 
-        let duplicate = news.duplicate.is_some_and(|range| self.on_duplicate(news, range));
-        verdict.probe_ended = self.end_probe(news, control);
-        let was_open = self.phase == Phase::Open;
-        let mut detects = self.rack.is_some() || !sack.is_empty();
-        if self.linux && !MEASURED {
-            let sacked = news_count.get() > in_order_count;
-            let arrivals = Arrivals { original: original.get(), sacked };
-            let (undone, looks) = self.try_undo(news, arrivals, control);
-            verdict.undone = undone;
-            detects &= looks;
-        }
-        let grows = self.leave_recovery::<MEASURED>(una, nxt, control);
-        if let Some(rack) = &mut self.rack {
-            rack.adapt(una, nxt, duplicate, !was_open && self.phase == Phase::Open);
-        }
+        let sacked = news_count.get() > in_order_count;
+        let arrivals = Arrivals { original: original.get(), sacked };
+        let (grows, detects) = self.change_phase::<MEASURED>(news, arrivals, control, &mut verdict);
         if detects {
             self.detect(now, rtt);
         }
@@ -360,6 +348,32 @@ impl Selective {
         }
         self.note_calm();
         verdict
+    }
+
+    /// Ends what an ACK ends: a probe's episode, and a recovery, whether it was needed or not. Whether the
+    /// window may grow, and whether losses are to be looked for.
+    fn change_phase<const MEASURED: bool>(
+        &mut self,
+        news: &AckNews<'_>,
+        arrivals: Arrivals,
+        control: &mut Control,
+        verdict: &mut AckVerdict,
+    ) -> (bool, bool) {
+        let duplicate = news.duplicate.is_some_and(|range| self.on_duplicate(news, range));
+        verdict.probe_ended = self.end_probe(news, control);
+        let was_open = self.phase == Phase::Open;
+        let mut detects = self.rack.is_some() || !news.sack.is_empty();
+        if self.linux && !MEASURED {
+            let (undone, looks) = self.try_undo(news, arrivals, control);
+            verdict.undone = undone;
+            detects &= looks;
+        }
+        let grows = self.leave_recovery::<MEASURED>(news.una, news.nxt, control);
+        if let Some(rack) = &mut self.rack {
+            let ended = !was_open && self.phase == Phase::Open;
+            rack.adapt(news.una, news.nxt, duplicate, ended);
+        }
+        (grows, detects)
     }
 
     /// Whether nothing is missing and nobody looks for a loss.

@@ -131,7 +131,7 @@ impl Sender {
     /// it echoes timestamps.
     pub fn negotiated(&mut self, segment: u64, sack: bool, timestamps: bool, config: &Config) {
         self.segment = segment;
-        self.rtt.negotiated(segment, sack || timestamps);
+        self.rtt.negotiated(segment, timestamps);
         self.control.negotiated(segment);
         if sack {
             let selective = Selective::new(segment, config, self.paced);

@@ -133,8 +133,7 @@ fn a_probe_that_repaired_a_loss_counts_as_congestion() {
     let mut talk = Talk::connected(rack());
     talk.writes(100, 4_000, &segments(1, 4));
     talk.silent(200, "1:1 ack 3001");
-    // Two samples are expected of four segments (RFC 7323, appendix G): RTTVAR is 50 - 50 / 8.
-    talk.timer(475, &segments(3_001, 1));
+    talk.timer(450, &segments(3_001, 1));
     talk.silent(600, "1:1 ack 4001");
     talk.writes(600, 8_000, &segments(4_001, 8));
     talk.hears(700, "1:1 ack 5001");
@@ -153,7 +152,7 @@ fn a_probe_that_was_not_needed_costs_nothing() {
         let mut talk = Talk::connected(rack());
         talk.writes(100, 4_000, &segments(1, 4));
         talk.silent(200, "1:1 ack 3001");
-        talk.timer(475, &segments(3_001, 1));
+        talk.timer(450, &segments(3_001, 1));
         talk.silent(510, "1:1 ack 4001");
         if more_before_the_duplicate {
             talk.writes(520, 8_000, &segments(4_001, 8));
