@@ -20,6 +20,9 @@ pub struct RttEstimator {
     segment: u64,
     /// How many samples had been taken when the last one was smoothed.
     smoothed_samples: u64,
+    /// In nanoseconds: the least variance term (`tcp_rto_min`) and the least time-out.
+    variance_floor: u64,
+    timeout_floor: u64,
     often: OftenUsed,
 }
 
@@ -100,6 +103,10 @@ impl RttEstimator {
     #[must_use]
     pub fn new(config: RtoConfig, follows: Follows) -> Self {
         let ticks = Ticks { step: config.granularity, last: Duration::ZERO };
+        let (variance_floor, timeout_floor) = match config.min_bounds {
+            RtoMinBounds::Timeout => (config.granularity, config.min),
+            RtoMinBounds::Variance => (config.min, Duration::ZERO),
+        };
         let mut estimator = Self {
             config,
             smoothed: None,
@@ -108,6 +115,8 @@ impl RttEstimator {
             each_ack: false,
             segment: 1,
             smoothed_samples: 0,
+            variance_floor: variance_floor.as_nanos(),
+            timeout_floor: timeout_floor.as_nanos(),
             often: OftenUsed {
                 min: NONE,
                 sum: Duration::ZERO,
@@ -147,18 +156,30 @@ impl RttEstimator {
     #[inline(never)]
     fn smooth(&mut self, rtt: Duration, span: Span) {
         self.backoff = 0;
-        let passed_over = self.often.samples - 1 - self.smoothed_samples;
-        self.smoothed_samples = self.often.samples;
-        let repeated = self.often.ticks.last.as_nanos();
-        let rtt = self.often.ticks.round_up(rtt).as_nanos();
-        let floor = self.variance_floor();
+        let often = &mut self.often;
+        let repeated = often.ticks.last.as_nanos();
+        let rtt = often.ticks.round_up(rtt).as_nanos();
+        if let Some(Smoothed::Linux(deviation)) = &mut self.smoothed {
+            if often.steady_until == Position::MAX {
+                deviation.begin_round(span.nxt);
+            }
+            often.steady_until = deviation.sample(rtt, span, self.variance_floor);
+            let rto = deviation.rto().max(self.timeout_floor);
+            often.rto = Duration::from_nanos(rto).min(self.config.max);
+            return;
+        }
+        let passed_over = often.samples - 1 - self.smoothed_samples;
+        self.smoothed_samples = often.samples;
         let expected = self.expected_samples(span);
         self.often.steady_until = match &mut self.smoothed {
             None => {
                 self.smoothed = Some(match self.follows {
                     // 2.2: SRTT = R, RTTVAR = R / 2.
                     Follows::Rfc => Smoothed::Rfc { srtt: rtt, rttvar: rtt / 2 },
-                    Follows::Linux => Smoothed::Linux(MeanDeviation::first(rtt, span.nxt, floor)),
+                    Follows::Linux => {
+                        let first = MeanDeviation::first(rtt, span.nxt, self.variance_floor);
+                        Smoothed::Linux(first)
+                    }
                 });
                 0
             }
@@ -177,12 +198,7 @@ impl RttEstimator {
                     _ => span.nxt,
                 }
             }
-            Some(Smoothed::Linux(deviation)) => {
-                if self.often.steady_until == Position::MAX {
-                    deviation.begin_round(span.nxt);
-                }
-                deviation.sample(rtt, span, floor)
-            }
+            Some(Smoothed::Linux(_)) => return,
         };
         self.set_rto();
     }
@@ -193,14 +209,6 @@ impl RttEstimator {
             (span.nxt - span.una_before).div_ceil(2 * self.segment).max(1)
         } else {
             1
-        }
-    }
-
-    /// The least variance term (`tcp_rto_min`).
-    fn variance_floor(&self) -> u64 {
-        match self.config.min_bounds {
-            RtoMinBounds::Timeout => self.config.granularity.as_nanos(),
-            RtoMinBounds::Variance => self.config.min.as_nanos(),
         }
     }
 
@@ -251,8 +259,7 @@ impl RttEstimator {
                 }
             }
             Some(Smoothed::Linux(deviation)) => {
-                let rto = Duration::from_nanos(deviation.rto());
-                if config.min_bounds == RtoMinBounds::Timeout { rto.max(config.min) } else { rto }
+                Duration::from_nanos(deviation.rto().max(self.timeout_floor))
             }
         };
         self.often.rto = base.saturating_mul(1 << self.backoff).min(config.max);
