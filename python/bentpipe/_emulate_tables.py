@@ -105,6 +105,8 @@ def _flow(flow: Flow, course: Course) -> dict[str, Any]:
             "timeouts": 0,
             "fast_recoveries": 0,
             "tail_loss_probes": 0,
+            "spurious_timeouts": 0,
+            "spurious_recoveries": 0,
             "acks_sent": 0,
             "acked_bytes": 0,
         }

@@ -93,6 +93,18 @@ TABLES: Final[Mapping[str, Table]] = {
             Column("timeouts", "u64", "events", "Retransmission timeouts."),
             Column("fast_recoveries", "u64", "events", "Entries into fast recovery."),
             Column("tail_loss_probes", "u64", "segments", "Tail loss probes sent (RFC 8985)."),
+            Column(
+                "spurious_timeouts",
+                "u64",
+                "events",
+                "Of the timeouts, those found spurious and undone.",
+            ),
+            Column(
+                "spurious_recoveries",
+                "u64",
+                "events",
+                "Of the fast recoveries, those found spurious and undone.",
+            ),
             Column("acks_sent", "u64", "segments", "Acknowledgements sent by the receiver."),
             Column(
                 "received_segments",

@@ -71,8 +71,9 @@ impl CongestionName {
 }
 
 /// What a host does where Linux (6.18) differs from the RFCs: the growth of CUBIC, the end of slow start,
-/// what a reduction starts from, what is sent in a recovery, and when the retransmission timer
-/// starts anew and what it gives up.
+/// what a reduction starts from, what is sent in a recovery, when the retransmission timer starts
+/// anew and what it gives up, how the round trip's variance is smoothed, what is undone (F-RTO,
+/// Eifel, D-SACK) and how the window restarts after a pause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Follows {
     /// What the RFCs say.

@@ -72,6 +72,11 @@ impl Cumulative {
         control.cwnd() + self.inflation + early
     }
 
+    /// Whether fast recovery is under way.
+    pub(super) fn is_recovering(&self) -> bool {
+        self.recovering_to.is_some()
+    }
+
     /// How far the repair of losses is.
     pub(super) fn loss_state(&self, una: Position) -> LossState {
         match self.recovering_to {

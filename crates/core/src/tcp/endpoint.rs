@@ -379,7 +379,8 @@ impl Endpoint {
         };
         let options = if self.agreed.timestamps { u64::from(TIMESTAMP_OPTION_BYTES) } else { 0 };
         let payload = u64::from(self.config.mss.min(offer.mss.max(MSS_LEAST))) - options;
-        self.sender.negotiated(payload, self.agreed.sack, &self.config);
+        let Agreed { sack, timestamps, .. } = self.agreed;
+        self.sender.negotiated(payload, sack, timestamps, &self.config);
         self.receiver.negotiated(scaling, payload);
     }
 
@@ -388,9 +389,11 @@ impl Endpoint {
         let anchor = self.sender.una();
         let shift = if segment.flags.syn() { 0 } else { self.agreed.peer_shift };
         let window = u64::from(segment.window) << shift;
-        if self.sender.only_window(now, position, window) {
+        // Even with nothing outstanding, a block may tell of a duplicate.
+        if segment.sack.is_empty() && self.sender.only_window(now, position, window) {
             return;
         }
+        let mut duplicate = None;
         let mut blocks = [(0, 0); SACK_BLOCKS_MAX];
         let mut count = 0;
         if self.agreed.sack && !segment.sack.is_empty() {
@@ -398,6 +401,11 @@ impl Endpoint {
                 let place = |wire: Wire| wire.to_position(self.initial, anchor);
                 *block = (place(start), place(end));
                 count += 1;
+            }
+            duplicate = duplicate_among(&blocks[..count], position);
+            if duplicate.is_some() {
+                blocks.copy_within(1..count, 0);
+                count -= 1;
             }
             // In ascending order, what one ACK newly tells does not look like reordering.
             blocks[..count].sort_unstable();
@@ -409,6 +417,7 @@ impl Endpoint {
                 position,
                 window,
                 sack: &blocks[..count],
+                duplicate,
                 timestamp_rtt: echo.map(|timestamps| since_tick(now, timestamps.echo)),
                 pure: segment.sequence_length() == 0,
             },
@@ -449,6 +458,18 @@ impl Engine for Endpoint {
         let sent = Count { packets: self.packets_sent(), bytes: self.bytes_sent };
         Ledger { received, consumed: received, created: sent, sent, ..Ledger::default() }
     }
+}
+
+/// The first block, if it tells of a duplicate (RFC 2883, 4): it lies below the acknowledgement, or within
+/// the second block.
+fn duplicate_among(
+    blocks: &[(Position, Position)],
+    acknowledged: Position,
+) -> Option<(Position, Position)> {
+    let first = *blocks.first()?;
+    let is_below = first.0 < acknowledged;
+    let is_within = blocks.get(1).is_some_and(|second| second.0 <= first.0 && first.1 <= second.1);
+    (is_below || is_within).then_some(first)
 }
 
 fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {

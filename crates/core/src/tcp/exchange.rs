@@ -38,6 +38,8 @@ pub struct Ack<'a> {
     pub window: u64,
     /// Ranges beyond `position` that have arrived, the lowest first.
     pub sack: &'a [(Position, Position)],
+    /// A range that has arrived twice (D-SACK, RFC 2883).
+    pub duplicate: Option<(Position, Position)>,
     /// The round trip that its timestamp shows.
     pub timestamp_rtt: Option<Duration>,
     /// Whether the segment carries nothing but the ACK.
@@ -57,4 +59,8 @@ pub struct SenderCounters {
     pub fast_recoveries: u64,
     /// Tail loss probes sent.
     pub tail_loss_probes: u64,
+    /// Of the time-outs, those that turned out to be spurious and were undone.
+    pub spurious_timeouts: u64,
+    /// Of the fast recoveries, those that turned out to be spurious and were undone.
+    pub spurious_recoveries: u64,
 }

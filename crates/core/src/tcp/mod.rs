@@ -2,8 +2,8 @@
 //!
 //! Inside, bytes have [`seq::Position`]s that never wrap; [`Segment`]s carry 32-bit numbers. Loss
 //! recovery is by cumulative ACKs (Reno, NewReno) or by SACK (RFC 6675 or RACK-TLP, with or without
-//! proportional rate reduction); congestion control is Reno or CUBIC, with or without HyStart++,
-//! Hybla, or BBR, which paces.
+//! proportional rate reduction; with undo where Linux is followed); congestion control is Reno or
+//! CUBIC, with or without HyStart++, Hybla, or BBR, which paces.
 
 pub mod config;
 pub mod congestion;
@@ -17,12 +17,14 @@ mod rate;
 mod reassembly;
 mod receiver;
 mod rtt;
+mod rtt_linux;
 mod scoreboard;
 mod selective;
 mod sender;
 mod sliding;
 #[cfg(test)]
 mod tests;
+mod undo;
 
 pub use config::Config;
 pub use endpoint::{Endpoint, Facts};

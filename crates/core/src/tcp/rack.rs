@@ -7,6 +7,11 @@ use super::scoreboard::{DUPLICATE_THRESHOLD, Delivered, Scoreboard};
 use crate::packet::seq::Position;
 use crate::time::{Duration, Instant};
 
+/// Section 6.2, step 4: recoveries for which a longer reordering window stays.
+const PERSISTS: u32 = 16;
+/// Linux's bound (`tcp_rack_update_reo_wnd`): 255 quarters in all.
+const EXTRA_QUARTERS_MAX: u64 = 254;
+
 /// See the module's description. Names follow the RFC's section 5.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rack {
@@ -17,6 +22,12 @@ pub(super) struct Rack {
     /// The highest position delivered.
     fack: Position,
     reordering_seen: bool,
+    /// By how many quarters of the smallest round trip the reordering window is longer than the first
+    /// (`reo_wnd_mult` - 1), after how many recoveries it is not, and up to where D-SACKs do not
+    /// lengthen it once more.
+    extra_quarters: u64,
+    persist: u32,
+    dsack_round: Option<Position>,
     /// Retransmissions in order of sending: when, and where the segment starts.
     retransmissions: VecDeque<(Instant, Position)>,
     deadline: Option<Instant>,
@@ -38,6 +49,40 @@ impl Rack {
         if self.newest.is_none_or(|newest| (news.sent_at, news.end) > newest) {
             self.newest = Some((news.sent_at, news.end));
             self.rtt = rtt;
+        }
+    }
+
+    /// A segment that had only been late filled a hole.
+    pub(super) fn note_reordering(&mut self) {
+        self.reordering_seen = true;
+    }
+
+    /// Whether packets were seen to be reordered.
+    pub(super) fn saw_reordering(&self) -> bool {
+        self.reordering_seen
+    }
+
+    /// Section 6.2, step 4: the reordering window grows once a round trip in which a D-SACK tells of a
+    /// segment that was retransmitted in vain, for 16 recoveries.
+    pub(super) fn adapt(
+        &mut self,
+        una: Position,
+        nxt: Position,
+        duplicate: bool,
+        recovery_ended: bool,
+    ) {
+        if self.dsack_round.is_some_and(|end| una >= end) {
+            self.dsack_round = None;
+        }
+        if duplicate && self.dsack_round.is_none() {
+            self.dsack_round = Some(nxt);
+            self.extra_quarters = (self.extra_quarters + 1).min(EXTRA_QUARTERS_MAX);
+            self.persist = PERSISTS;
+        } else if recovery_ended {
+            self.persist = self.persist.saturating_sub(1);
+            if self.persist == 0 {
+                self.extra_quarters = 0;
+            }
         }
     }
 
@@ -108,8 +153,8 @@ impl Rack {
         self.deadline = deadline;
     }
 
-    /// Section 6.2, step 4, without D-SACK: none while recovery is sure, else a quarter of the
-    /// smallest round trip.
+    /// Section 6.2, step 4: none while recovery is sure, else a quarter of the smallest round trip, or
+    /// several where D-SACKs told of reordering; at most a round trip.
     fn reordering_window(
         &self,
         board: &Scoreboard,
@@ -122,6 +167,7 @@ impl Rack {
             return Duration::ZERO;
         }
         let quarter = Duration::from_nanos(min.unwrap_or(Duration::ZERO).as_nanos() / 4);
-        quarter.min(srtt.unwrap_or(quarter))
+        let window = quarter.saturating_mul(1 + self.extra_quarters);
+        window.min(srtt.unwrap_or(window))
     }
 }

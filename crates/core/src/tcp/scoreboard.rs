@@ -390,6 +390,33 @@ impl Scoreboard {
         }
     }
 
+    /// Nothing is lost after all: what was not retransmitted is in flight again, and judged anew.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn unmark_lost(&mut self) {
+        for segment in &mut *self.segments {
+            segment.lost = false;
+            if !segment.sacked && !segment.in_flight {
+                segment.in_flight = true;
+                self.pipe += segment.end - segment.start;
+            }
+        }
+        self.waiting.clear();
+        self.unjudged = 0;
+    }
+
+    /// Segments of which a retransmission is in flight.
+    pub(super) fn retransmissions_in_flight(&self) -> u64 {
+        let in_flight = |segment: &&Sent| segment.retransmitted && segment.in_flight;
+        self.segments.iter().filter(in_flight).count() as u64
+    }
+
+    /// Whether the segment at `start` was retransmitted.
+    pub(super) fn was_retransmitted(&self, start: Position) -> bool {
+        let found = self.segments.binary_search_by_key(&start, |segment| segment.start);
+        found.is_ok_and(|place| self.segments[place].retransmitted)
+    }
+
     fn mark_lost(&mut self, place: usize) {
         let segment = &mut self.segments[place];
         segment.lost = true;

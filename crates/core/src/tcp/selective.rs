@@ -1,7 +1,13 @@
 //! Loss recovery with SACK: RFC 6675, or RACK-TLP (RFC 8985); the window during recovery by the
 //! pipe rule or by proportional rate reduction (RFC 6937).
 //!
-//! Not modelled: D-SACK, F-RTO, the rescue retransmission and rule 3 of RFC 6675's NextSeg.
+//! Where Linux is followed, a reduction that was wrong is undone: see `undoing`.
+//!
+//! Not modelled: the rescue retransmission and rule 3 of RFC 6675's NextSeg.
+
+mod undoing;
+
+pub(super) use undoing::{Expiry, Undone};
 
 use super::config::{Config, Follows};
 use super::congestion::{Control, LossState};
@@ -9,8 +15,11 @@ use super::prr::Prr;
 use super::rack::Rack;
 use super::rtt::RttEstimator;
 use super::scoreboard::{Delivered, Scoreboard, Sent};
+use super::undo::Undo;
 use crate::packet::seq::Position;
 use crate::time::{Duration, Instant};
+use std::cell::Cell;
+use undoing::{Arrivals, Frto};
 
 /// Where recovery stands; positions are the end of what was outstanding when it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +50,8 @@ pub(super) struct AckVerdict {
     /// What was sent before the first outstanding segment last was is reported only now: the answer to
     /// that one cannot be there yet (Linux, `tcp_clean_rtx_queue`).
     pub(super) answer_is_early: bool,
+    /// What it showed to have been wrong.
+    pub(super) undone: Option<Undone>,
 }
 
 /// What an ACK says, in positions.
@@ -51,8 +62,14 @@ pub(super) struct AckNews<'a> {
     pub(super) una_before: Position,
     pub(super) nxt: Position,
     pub(super) sack: &'a [(Position, Position)],
+    /// A range that the peer got twice (D-SACK, RFC 2883).
+    pub(super) duplicate: Option<(Position, Position)>,
     /// A pure ACK that repeats the left edge and carries no block.
     pub(super) plain_duplicate: bool,
+    /// The time that its timestamp echoes.
+    pub(super) echo: Option<Instant>,
+    /// Whether there is new data that the peer's window allows.
+    pub(super) may_send_new: bool,
 }
 
 /// See the module's description. What every ACK touches comes first.
@@ -77,6 +94,8 @@ pub(super) struct Selective {
     phase: Phase,
     probe: Option<Probe>,
     segment: u64,
+    frto: Frto,
+    undo: Undo,
 }
 
 impl Selective {
@@ -95,6 +114,8 @@ impl Selective {
             probe: None,
             segment,
             calm: !is_measured,
+            frto: Frto::Off,
+            undo: Undo::default(),
         }
     }
 
@@ -111,6 +132,11 @@ impl Selective {
     /// Bytes judged lost since the connection began.
     pub(super) fn lost_bytes(&self) -> u64 {
         self.board.lost_bytes()
+    }
+
+    /// Whether fast recovery is under way.
+    pub(super) fn is_recovering(&self) -> bool {
+        matches!(self.phase, Phase::Recovery(_))
     }
 
     /// How far the repair of losses is.
@@ -130,12 +156,13 @@ impl Selective {
         // one number more than the window that a time-out leaves.
         let pipe = self.board.pipe();
         let fits = pipe == 0 || pipe + (sent.end - sent.start) <= cwnd;
-        (self.force || fits).then_some(sent)
+        ((self.force || fits) && !self.holds_back()).then_some(sent)
     }
 
     /// Whether the window lets out `bytes` of new data.
     pub(super) fn lets_out(&self, bytes: u64, cwnd: u64) -> bool {
-        !self.board.has_waiting() && self.board.pipe() + bytes <= cwnd
+        let is_first = !self.board.has_waiting() || self.holds_back();
+        is_first && self.board.pipe() + bytes <= cwnd
     }
 
     /// Bytes of new data that the window lets out at once, if nothing waits for its retransmission and
@@ -183,8 +210,10 @@ impl Selective {
         }
     }
 
-    pub(super) fn sent_again(&mut self, now: Instant, sent: &Sent) {
+    /// A segment was retransmitted, as a tail loss `probe` or because it was lost.
+    pub(super) fn sent_again(&mut self, now: Instant, sent: &Sent, probe: bool) {
         self.force = false;
+        self.undo.retransmitted(now, probe);
         self.board.retransmitted(now, sent.start);
         if let Some(rack) = &mut self.rack {
             rack.retransmitted(now, sent.start);
@@ -261,15 +290,26 @@ impl Selective {
         let (mut newest, mut oldest): (Option<Instant>, Option<Instant>) = (None, None);
         let lost_before = self.board.lost_bytes();
         let mut last_sent: Option<(Instant, Position)> = None;
+        let outstanding_at_timeout = match self.phase {
+            Phase::AfterTimeout(point) => point,
+            Phase::Open | Phase::Recovery(_) => 0,
+        };
+        let original = Cell::new(false);
+        let news_count = Cell::new(0u64);
+        let mut in_order_count = 0;
         {
             let rack = &mut self.rack;
             let mut note = |delivered: Delivered| {
+                news_count.set(news_count.get() + 1);
                 if MEASURED {
                     last_sent = last_sent.max(Some((delivered.sent_at, delivered.end)));
                 }
                 if !delivered.retransmitted {
                     newest = newest.max(Some(delivered.sent_at));
                     oldest = Some(oldest.map_or(delivered.sent_at, |at| at.min(delivered.sent_at)));
+                    if delivered.end <= outstanding_at_timeout {
+                        original.set(true);
+                    }
                 }
                 if let Some(rack) = rack {
                     rack.delivered(now, delivered, rtt.min());
@@ -277,6 +317,7 @@ impl Selective {
             };
             if una > una_before {
                 self.board.advance(una, &mut note);
+                in_order_count = news_count.get();
             }
             for &(start, end) in sack {
                 self.board.sack(start, end, &mut note);
@@ -293,9 +334,10 @@ impl Selective {
             control.note_arrival(delivered, last_sent.map(|(_, end)| end));
         }
 
-        verdict.probe_ended = self.end_probe(news, control);
-        let grows = self.leave_recovery::<MEASURED>(una, nxt, control);
-        if self.rack.is_some() || !sack.is_empty() {
+        let sacked = news_count.get() > in_order_count;
+        let arrivals = Arrivals { original: original.get(), sacked };
+        let (grows, detects) = self.change_phase::<MEASURED>(news, arrivals, control, &mut verdict);
+        if detects {
             self.detect(now, rtt);
         }
         verdict.recovery_began = self.enter_recovery(nxt, una, control);
@@ -306,6 +348,32 @@ impl Selective {
         }
         self.note_calm();
         verdict
+    }
+
+    /// Ends what an ACK ends: a probe's episode, and a recovery, whether it was needed or not. Whether the
+    /// window may grow, and whether losses are to be looked for.
+    fn change_phase<const MEASURED: bool>(
+        &mut self,
+        news: &AckNews<'_>,
+        arrivals: Arrivals,
+        control: &mut Control,
+        verdict: &mut AckVerdict,
+    ) -> (bool, bool) {
+        let duplicate = news.duplicate.is_some_and(|range| self.on_duplicate(news, range));
+        verdict.probe_ended = self.end_probe(news, control);
+        let was_open = self.phase == Phase::Open;
+        let mut detects = self.rack.is_some() || !news.sack.is_empty();
+        if self.linux && !MEASURED {
+            let (undone, looks) = self.try_undo(news, arrivals, control);
+            verdict.undone = undone;
+            detects &= looks;
+        }
+        let grows = self.leave_recovery::<MEASURED>(news.una, news.nxt, control);
+        if let Some(rack) = &mut self.rack {
+            let ended = !was_open && self.phase == Phase::Open;
+            rack.adapt(news.una, news.nxt, duplicate, ended);
+        }
+        (grows, detects)
     }
 
     /// Whether nothing is missing and nobody looks for a loss.
@@ -348,8 +416,10 @@ impl Selective {
     #[inline]
     fn end_probe(&mut self, news: &AckNews<'_>, control: &mut Control) -> bool {
         let Some(probe) = self.probe.filter(|probe| news.una >= probe.end) else { return false };
-        let repaired = probe.retransmission && news.una > probe.end;
-        if probe.retransmission && !repaired && !news.plain_duplicate {
+        // RFC 8985, 7.4.2: a D-SACK of it tells that the original arrived too.
+        let duplicate = news.duplicate.is_some_and(|range| range.1 == probe.end);
+        let repaired = probe.retransmission && news.una > probe.end && !duplicate;
+        if probe.retransmission && !repaired && !news.plain_duplicate && !duplicate {
             return false;
         }
         self.probe = None;
@@ -379,20 +449,25 @@ impl Selective {
             Phase::Open => true,
             Phase::AfterTimeout(point) => {
                 if una >= point {
-                    self.phase = Phase::Open;
+                    self.end_recovery();
                 }
                 true
             }
             Phase::Recovery(point) => {
                 if una >= point {
-                    self.phase = Phase::Open;
-                    self.prr = None;
-                    self.force = false;
+                    self.end_recovery();
                     control.recovered();
                 }
                 false
             }
         }
+    }
+
+    fn end_recovery(&mut self) {
+        self.phase = Phase::Open;
+        self.prr = None;
+        self.force = false;
+        self.frto = Frto::Off;
     }
 
     fn detect(&mut self, now: Instant, rtt: &RttEstimator) {
@@ -411,6 +486,10 @@ impl Selective {
             return false;
         }
         let (flight, cwnd) = (nxt - una, control.cwnd());
+        if self.linux && !self.is_measured {
+            let in_flight = self.board.retransmissions_in_flight();
+            self.undo.begin(una, control.prior(), in_flight, false);
+        }
         control.congestion(flight);
         self.phase = Phase::Recovery(nxt);
         let prr = || if self.linux { Prr::linux(cwnd) } else { Prr::new(flight) };
@@ -420,16 +499,27 @@ impl Selective {
         true
     }
 
-    /// The retransmission timer expired with everything up to `nxt` sent.
-    pub(super) fn timed_out(&mut self, now: Instant, nxt: Position) {
+    /// The retransmission timer expired with everything up to `nxt` sent, or a window opened again
+    /// before which everything was refused: then without an `expiry`.
+    pub(super) fn timed_out(&mut self, now: Instant, nxt: Position, expiry: Option<Expiry>) {
         match &mut self.rack {
             Some(rack) if self.linux => rack.timed_out(now, &mut self.board),
             _ => self.board.lose_all(),
         }
+        let continues = self.phase != Phase::Open;
         self.phase = Phase::AfterTimeout(nxt);
         self.prr = None;
         self.force = false;
         self.probe = None;
+        self.frto = Frto::Off;
+        match expiry {
+            Some(expiry) if self.linux && !self.is_measured => {
+                self.note_expiry(&expiry, continues);
+            }
+            _ => {
+                self.undo.take();
+            }
+        }
         self.note_calm();
     }
 }

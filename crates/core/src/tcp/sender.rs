@@ -1,20 +1,23 @@
 //! The sending half of a connection: what may be sent now, what must be sent again, and when to
 //! look again without an ACK. It knows positions only; the endpoint turns them into segments.
 
+mod idle;
 mod paced;
 mod probes;
 mod sending;
 mod timers;
 
-use super::config::{Config, CongestionName};
+use super::config::{Config, CongestionName, Follows};
 use super::congestion::{Acked, Control};
 use super::cumulative::Cumulative;
 use super::exchange::{Ack, Outgoing, Run, SenderCounters};
-use super::rtt::RttEstimator;
-use super::selective::{AckNews, Selective};
+use super::rtt::{RttEstimator, Span};
+use super::selective::{AckNews, Expiry, Selective, Undone};
+use super::undo::echoed;
 use crate::packet::seq::Position;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
+use idle::SentAt;
 
 /// How losses are noticed and repaired. What tells them apart comes first, not wherever there is room
 /// for it.
@@ -72,6 +75,8 @@ pub struct Sender {
     /// Segments sent that carry data or a FIN.
     segments: u64,
     timeouts_in_a_row: u32,
+    /// When data was last sent.
+    last_sent: SentAt,
     control: Control,
     rtt: RttEstimator,
     recovery: Recovery,
@@ -79,6 +84,8 @@ pub struct Sender {
     counters: SenderCounters,
     /// The segment whose round trip is being timed: where it ends and when it was sent.
     timed: Option<(Position, Instant)>,
+    /// Whether what differs there is as in Linux.
+    linux: bool,
 }
 
 impl Sender {
@@ -100,7 +107,7 @@ impl Sender {
             send_buffer: config.send_buffer,
             segment: config.mss.into(),
             control: Control::new(config),
-            rtt: RttEstimator::new(config.rto),
+            rtt: RttEstimator::new(config.rto, config.follows),
             recovery: Recovery::Cumulative(cumulative),
             timeout_at: None,
             probe_at: None,
@@ -114,13 +121,17 @@ impl Sender {
             limited_by_window: false,
             paced,
             timeouts_in_a_row: 0,
+            last_sent: SentAt::default(),
             counters: SenderCounters::default(),
+            linux: config.follows == Follows::Linux,
         }
     }
 
-    /// The handshake settled the payload of a full segment and whether the peer reports SACK.
-    pub fn negotiated(&mut self, segment: u64, sack: bool, config: &Config) {
+    /// The handshake settled the payload of a full segment, whether the peer reports SACK and whether
+    /// it echoes timestamps.
+    pub fn negotiated(&mut self, segment: u64, sack: bool, timestamps: bool, config: &Config) {
         self.segment = segment;
+        self.rtt.negotiated(segment, timestamps);
         self.control.negotiated(segment);
         if sack {
             let selective = Selective::new(segment, config, self.paced);
@@ -137,6 +148,9 @@ impl Sender {
     /// The application writes `bytes` more.
     pub fn write(&mut self, now: Instant, bytes: u64) {
         debug_assert!(!self.closed, "nothing is written after the end");
+        if self.una == self.max && self.una > 0 && !self.paced {
+            self.after_idle(now);
+        }
         self.last_activity = now;
         self.written = self.written.saturating_add(bytes);
         self.end = self.written;
@@ -285,7 +299,7 @@ impl Sender {
         self.nxt = self.nxt.max(position);
         self.timeouts_in_a_row = 0;
         if let Some(sample) = sample {
-            self.rtt.sample(sample);
+            self.rtt.sample(sample, Span { una_before, una: position, nxt: self.max });
         }
         self.restart_timers(now);
         if self.window_was_used(self.max - una_before) {
@@ -381,7 +395,7 @@ impl Sender {
         if let Some(sample) = sample
             && (is_syn || matches!(self.recovery, Recovery::Cumulative(_)))
         {
-            self.rtt.sample(sample);
+            self.rtt.sample(sample, Span { una_before, una: self.una, nxt: self.max });
         }
         if is_syn {
             self.rtt.opened();
@@ -425,16 +439,27 @@ impl Sender {
                     una_before,
                     nxt: self.max,
                     sack: ack.sack,
+                    duplicate: ack.duplicate,
                     plain_duplicate: repeats && ack.sack.is_empty(),
+                    echo: ack.timestamp_rtt.map(|rtt| echoed(now, rtt)),
+                    may_send_new: self.written > self.max && self.edge > self.max,
                 };
                 let verdict = selective.on_ack::<MEASURED>(&news, &mut self.control, &self.rtt);
                 self.counters.fast_recoveries += u64::from(verdict.recovery_began);
+                match verdict.undone {
+                    None => {}
+                    Some(Undone::Recovery) => self.counters.spurious_recoveries += 1,
+                    Some(Undone::Timeout) => {
+                        self.counters.spurious_timeouts += 1;
+                        self.timeouts_in_a_row = 0;
+                    }
+                }
                 if verdict.probe_ended && acked == 0 {
                     self.probe_at = (self.una < self.max).then(|| self.probe_time(now));
                 }
                 // An ACK of repeated data alone gives a sample only by its timestamp.
                 if let Some(sample) = verdict.rtt.or(ack.timestamp_rtt.filter(|_| acked_data > 0)) {
-                    self.rtt.sample(sample);
+                    self.rtt.sample(sample, Span { una_before, una: self.una, nxt: self.max });
                 }
                 if verdict.answer_is_early {
                     self.timeout_at = Some(self.rtt.deadline(now));
@@ -455,19 +480,19 @@ impl Sender {
         self.timeouts_in_a_row = 0;
         self.rtt.path_works();
         if self.una < self.max {
-            self.resend_everything(now);
+            self.resend_everything(now, None);
             self.restart_timers(now);
         }
     }
 
-    fn resend_everything(&mut self, now: Instant) {
+    fn resend_everything(&mut self, now: Instant, expiry: Option<Expiry>) {
         match &mut self.recovery {
             Recovery::Cumulative(cumulative) => {
                 cumulative.timed_out(self.max);
                 self.forget_measures();
                 self.nxt = self.una;
             }
-            Recovery::Selective(selective) => selective.timed_out(now, self.max),
+            Recovery::Selective(selective) => selective.timed_out(now, self.max, expiry),
         }
     }
 

@@ -26,6 +26,8 @@ struct Row {
     timeouts: u64,
     fast_recoveries: u64,
     tail_loss_probes: u64,
+    spurious_timeouts: u64,
+    spurious_recoveries: u64,
     acks_sent: u64,
     received_segments: u64,
     rtt_min: Option<Duration>,
@@ -57,6 +59,8 @@ fn tcp(sender: &Totals, receiver: &Totals, finished: Option<Instant>) -> Row {
         timeouts: sender.counters.timeouts,
         fast_recoveries: sender.counters.fast_recoveries,
         tail_loss_probes: sender.counters.tail_loss_probes,
+        spurious_timeouts: sender.counters.spurious_timeouts,
+        spurious_recoveries: sender.counters.spurious_recoveries,
         acks_sent: receiver.acks_sent,
         received_segments: received,
         rtt_min: sender.rtt_min,
@@ -105,7 +109,7 @@ pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
         };
         let at = |instant: Option<Instant>| instant.map(Instant::as_nanos);
         let long = |duration: Option<Duration>| duration.map(Duration::as_nanos);
-        let row: [Cell; 23] = [
+        let row: [Cell; 25] = [
             flow.into(),
             u64::from(terminal).into(),
             start.as_nanos().into(),
@@ -122,6 +126,8 @@ pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
             row.timeouts.into(),
             row.fast_recoveries.into(),
             row.tail_loss_probes.into(),
+            row.spurious_timeouts.into(),
+            row.spurious_recoveries.into(),
             row.acks_sent.into(),
             row.received_segments.into(),
             long(row.rtt_min).into(),
@@ -155,6 +161,8 @@ fn head() -> Table {
             ("timeouts", Kind::U64),
             ("fast_recoveries", Kind::U64),
             ("tail_loss_probes", Kind::U64),
+            ("spurious_timeouts", Kind::U64),
+            ("spurious_recoveries", Kind::U64),
             ("acks_sent", Kind::U64),
             ("received_segments", Kind::U64),
             ("rtt_ns_min", Kind::MaybeU64),

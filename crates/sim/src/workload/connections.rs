@@ -74,6 +74,8 @@ impl Totals {
         self.counters.timeouts += counters.timeouts;
         self.counters.fast_recoveries += counters.fast_recoveries;
         self.counters.tail_loss_probes += counters.tail_loss_probes;
+        self.counters.spurious_timeouts += counters.spurious_timeouts;
+        self.counters.spurious_recoveries += counters.spurious_recoveries;
         self.acks_sent += facts.acks_sent;
         self.data_segments_received += facts.data_segments_received;
         self.one_way_delay_sum += facts.one_way_delay_sum;

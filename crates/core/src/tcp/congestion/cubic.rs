@@ -39,6 +39,15 @@ impl Epoch {
     }
 }
 
+impl Cubic {
+    /// A pause does not count (section 4.2).
+    pub(super) fn shift_epoch(&mut self, now: Instant, pause: Duration) {
+        if let Some(epoch) = &mut self.epoch {
+            epoch.start = now.min(epoch.start + pause);
+        }
+    }
+}
+
 impl Avoidance for Cubic {
     #[expect(
         clippy::cast_precision_loss,
@@ -135,6 +144,18 @@ mod tests {
         let (mut cubic, mut window) = reduced(1_000 * SEGMENT);
         assert_eq!(window.cwnd, 700 * SEGMENT);
         run(&mut cubic, &mut window, Instant::START, Duration::from_millis(100), 91);
+        let segments = window.cwnd / SEGMENT;
+        assert!((997..=1_001).contains(&segments), "{segments}");
+    }
+
+    /// The same with a pause of 100 s on the way, which does not count.
+    #[test]
+    fn a_pause_does_not_count() {
+        let (mut cubic, mut window) = reduced(1_000 * SEGMENT);
+        run(&mut cubic, &mut window, Instant::START, Duration::from_millis(100), 46);
+        let now = Instant::from_millis(104_600);
+        cubic.shift_epoch(now, Duration::from_secs(100));
+        run(&mut cubic, &mut window, now, Duration::from_millis(100), 45);
         let segments = window.cwnd / SEGMENT;
         assert!((997..=1_001).contains(&segments), "{segments}");
     }

@@ -44,6 +44,13 @@ pub(super) struct LinuxCubic {
 }
 
 impl LinuxCubic {
+    /// A pause does not count (`cubictcp_cwnd_event_tx_start`).
+    pub(super) fn shift_epoch(&mut self, now: Instant, pause: Duration) {
+        if let Some((start, _, _)) = &mut self.epoch {
+            *start = now.min(*start + pause);
+        }
+    }
+
     /// `bictcp_update`.
     fn update(&mut self, now: Instant, cwnd: u64, acked: u64) {
         self.acked += acked;
@@ -171,6 +178,20 @@ mod tests {
         window.cwnd = cubic.reduced(&window, 0);
         assert_eq!(window.cwnd, 700 * SEGMENT);
         run(&mut cubic, &mut window, Instant::START, 90);
+        let segments = window.cwnd / SEGMENT;
+        assert!((990..=1_001).contains(&segments), "{segments}");
+    }
+
+    /// The same with a pause of 100 s on the way, which does not count.
+    #[test]
+    fn a_pause_does_not_count() {
+        let mut cubic = LinuxCubic::default();
+        let mut window = Window { cwnd: 1_000 * SEGMENT, ssthresh: None, segment: SEGMENT };
+        window.cwnd = cubic.reduced(&window, 0);
+        run(&mut cubic, &mut window, Instant::START, 46);
+        let now = Instant::from_millis(104_600);
+        cubic.shift_epoch(now, Duration::from_secs(100));
+        run(&mut cubic, &mut window, now, 44);
         let segments = window.cwnd / SEGMENT;
         assert!((990..=1_001).contains(&segments), "{segments}");
     }

@@ -53,6 +53,13 @@ pub struct Window {
     pub segment: u64,
 }
 
+/// What the window was before a reduction.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::tcp) struct Prior {
+    cwnd: u64,
+    ssthresh: Option<u64>,
+}
+
 /// How far the repair of losses is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LossState {
@@ -335,6 +342,50 @@ impl Control {
             **hystart = LinuxHyStart::default();
         }
         self.window.cwnd = self.window.segment;
+    }
+
+    /// What a reduction may have to restore (`tcp_current_ssthresh`: a threshold that is no lower than
+    /// three quarters of the window).
+    pub(super) fn prior(&self) -> Prior {
+        let Window { cwnd, ssthresh, .. } = self.window;
+        Prior { cwnd, ssthresh: ssthresh.map(|ssthresh| ssthresh.max(cwnd / 2 + cwnd / 4)) }
+    }
+
+    /// The last reduction was wrong (`tcp_undo_cwnd_reduction`, `tcp_reno_undo_cwnd`).
+    #[cold]
+    #[inline(never)]
+    pub(super) fn undo(&mut self, prior: Prior) {
+        let window = &mut self.window;
+        window.cwnd = window.cwnd.max(prior.cwnd);
+        window.ssthresh = prior.ssthresh.map(|prior| window.ssthresh.unwrap_or(prior).max(prior));
+    }
+
+    /// Data leaves again after a pause of so long (RFC 9438, 4.2; `cubictcp_cwnd_event_tx_start`): what
+    /// grows with time does not count it.
+    pub(super) fn shift_epoch(&mut self, now: Instant, pause: Duration) {
+        match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => cubic.shift_epoch(now, pause),
+            Algorithm::LinuxCubic(cubic) => cubic.shift_epoch(now, pause),
+            Algorithm::Reno(_) | Algorithm::Hybla(_) | Algorithm::Bbr(_) => {}
+        }
+    }
+
+    /// Nothing was sent for longer than a time-out: the restart window is the initial one, if that is
+    /// smaller (RFC 5681, 4.1).
+    pub(super) fn restart(&mut self) {
+        let window = &mut self.window;
+        window.cwnd = window.cwnd.min(self.initial_window_segments * window.segment);
+    }
+
+    /// The same as Linux does it (`tcp_cwnd_restart`): by a half for each time-out, and the threshold
+    /// remembers three quarters of what the window was.
+    pub(super) fn restart_by_halves(&mut self, halvings: u64) {
+        self.window.ssthresh = self.prior().ssthresh;
+        let window = &mut self.window;
+        let restart = window.cwnd.min(self.initial_window_segments * window.segment);
+        let segments = window.cwnd / window.segment;
+        let halved = segments.checked_shr(halvings.try_into().unwrap_or(u32::MAX)).unwrap_or(0);
+        window.cwnd = (halved * window.segment).max(restart);
     }
 
     /// Recovery ends: the window is the threshold (RFC 6675, RFC 6937).

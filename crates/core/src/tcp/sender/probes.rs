@@ -25,7 +25,7 @@ impl Sender {
             return Some(outgoing);
         }
         let sent = selective.last_segment()?;
-        selective.sent_again(now, &sent);
+        selective.sent_again(now, &sent, true);
         selective.probe_sent(sent.end, true);
         Some(self.outgoing(now, sent.start, sent.end))
     }
@@ -34,7 +34,12 @@ impl Sender {
     pub(super) fn window_probe(&mut self, now: Instant) -> Option<Outgoing> {
         let unsent = self.written.saturating_sub(self.nxt).min(self.segment);
         let usable = self.edge.saturating_sub(self.nxt).max(1);
-        (unsent > 0).then(|| self.send_next(now, unsent.min(usable)))
+        let outgoing = (unsent > 0).then(|| self.send_next(now, unsent.min(usable)));
+        if self.edge <= self.una {
+            // No tail loss probe of it: the peer may refuse it for as long as its window is closed.
+            self.probe_at = None;
+        }
+        outgoing
     }
 
     /// RFC 8985, section 7.2: two round trips after the last new data or progress.

@@ -1,5 +1,6 @@
 //! What leaves now: new data as far as the windows allow, what was lost before that.
 
+use super::idle::SentAt;
 use super::{Outgoing, Position, Recovery, Run, Sender};
 use crate::time::Instant;
 
@@ -57,6 +58,7 @@ impl Sender {
         }
         self.probe_at = self.probes.then(|| self.probe_time(now));
         self.last_activity = now;
+        self.last_sent = SentAt::new(now);
         self.start_timer(now);
     }
 
@@ -80,10 +82,16 @@ impl Sender {
             return Some(outgoing);
         }
         let Some(payload) = self.new_payload() else {
+            if !held && self.stops_holding_back() {
+                return self.lost_segment(now);
+            }
             self.limited_by_window = self.retransmissions_wait();
             return None;
         };
         let window_allows = self.window_lets_out(payload);
+        if !window_allows && !held && self.stops_holding_back() {
+            return self.lost_segment(now);
+        }
         self.limited_by_window = !window_allows;
         (window_allows && !held).then(|| self.send_next(now, payload))
     }
@@ -100,6 +108,16 @@ impl Sender {
         }
     }
 
+    /// F-RTO: what was held back for new data goes after all, since none can leave.
+    fn stops_holding_back(&mut self) -> bool {
+        match &mut self.recovery {
+            Recovery::Selective(selective) if selective.retransmissions_wait() => {
+                selective.stop_holding_back(self.max)
+            }
+            _ => false,
+        }
+    }
+
     /// Only the SYN leaves before it is acknowledged.
     fn syn(&mut self, now: Instant) -> Option<Outgoing> {
         if self.nxt > 0 {
@@ -108,6 +126,7 @@ impl Sender {
         self.timed = (self.max == 0).then_some((1, now));
         self.nxt = 1;
         self.max = 1;
+        self.last_sent = SentAt::new(now);
         self.start_timer(now);
         Some(Outgoing { position: 0, payload: 0, syn: true, fin: false })
     }
@@ -127,7 +146,7 @@ impl Sender {
             }
             Recovery::Selective(selective) => {
                 let sent = selective.next_retransmission(self.control.cwnd())?;
-                selective.sent_again(now, &sent);
+                selective.sent_again(now, &sent, false);
                 if (self.paced || selective.is_linux()) && sent.start == self.una {
                     self.restart_for_repair(now);
                 }
@@ -189,6 +208,7 @@ impl Sender {
             self.probe_at = self.probes.then(|| self.probe_time(now));
         }
         self.last_activity = now;
+        self.last_sent = SentAt::new(now);
         self.start_timer(now);
         let payload = u16::try_from(payload).expect("an MSS has 16 bits");
         Outgoing { position: start, payload, syn: false, fin }

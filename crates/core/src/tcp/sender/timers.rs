@@ -1,6 +1,7 @@
 //! The retransmission timer (RFC 6298), and what is due at which moment.
 
-use super::{Recovery, Sender};
+use super::{Expiry, Recovery, Sender};
+use crate::tcp::congestion::LossState;
 use crate::time::Instant;
 
 impl Sender {
@@ -49,7 +50,8 @@ impl Sender {
                     selective.detect_by_time(now, self.max, self.una, &mut self.control, &self.rtt);
                 self.counters.fast_recoveries += u64::from(began);
             }
-            let may_probe = selective.may_probe();
+            // What waits for an answer in front of a closed window is a probe already.
+            let may_probe = selective.may_probe() && self.edge > self.una;
             probe_due = may_probe && (due(self.probe_at) || due(self.timeout_at));
         }
         if probe_due {
@@ -77,15 +79,23 @@ impl Sender {
             return;
         }
         let window_closed = self.edge <= self.una;
+        let mut expiry = None;
         if !window_closed {
             self.counters.timeouts += 1;
-            let repeated = self.timeouts_in_a_row > 0;
+            let repeated = self.timeouts_in_a_row > 0 || self.window_was_reduced();
+            expiry = Some(Expiry {
+                una: self.una,
+                prior: (!repeated).then(|| self.control.prior()),
+                in_doubt: self.timeouts_in_a_row > 0 || self.is_open(),
+            });
             self.control.timed_out(self.max - self.una, repeated);
             self.timeouts_in_a_row += 1;
         }
-        self.resend_everything(now);
+        self.resend_everything(now, expiry);
+        // The probe of a closed window is no sign of congestion (`tcp_send_probe0`).
         if let Recovery::Selective(selective) = &self.recovery
             && selective.is_linux()
+            && !window_closed
         {
             // What is not given up is still on its way: a window of one would hold everything back.
             self.control.set_cwnd(selective.pipe() + self.segment);
@@ -95,6 +105,24 @@ impl Sender {
         }
         // With SACK, the probe that was refused is among the lost segments.
         self.window_probe_due = window_closed && matches!(self.recovery, Recovery::Cumulative(_));
+    }
+
+    /// With SACK, whether no loss is being repaired.
+    fn is_open(&self) -> bool {
+        match &self.recovery {
+            Recovery::Cumulative(_) => false,
+            Recovery::Selective(selective) => selective.loss_state() == LossState::Open,
+        }
+    }
+
+    /// Whether fast recovery has reduced the window for what is outstanding. RFC 5681 (3.1) and RFC 6675
+    /// (5.1) reduce it once more at a time-out; Linux does so once a window (`tcp_enter_loss`).
+    fn window_was_reduced(&self) -> bool {
+        self.linux
+            && match &self.recovery {
+                Recovery::Cumulative(cumulative) => cumulative.is_recovering(),
+                Recovery::Selective(selective) => selective.is_recovering(),
+            }
     }
 }
 

@@ -102,6 +102,23 @@ impl Talk {
         self.expects(&sent, expected);
     }
 
+    /// Lets every timer expire up to the next expiry of the retransmission timer: when that was, and
+    /// what was sent then.
+    #[track_caller]
+    pub(super) fn time_out(&mut self) -> (Instant, String) {
+        let timeouts = |endpoint: &Endpoint| endpoint.sender().counters().timeouts;
+        let before = timeouts(&self.endpoint);
+        loop {
+            let Some(due) = self.endpoint.next_wake() else {
+                panic!("{}", self.told("a time-out"));
+            };
+            let sent = self.call_at(due, "wakes", |endpoint, cx| endpoint.wake(cx));
+            if timeouts(&self.endpoint) > before {
+                return (due, sent);
+            }
+        }
+    }
+
     /// No timer is running: only the peer or the application can change anything.
     #[track_caller]
     pub(super) fn idle(&self) {
@@ -179,13 +196,22 @@ impl Talk {
         what: &str,
         call: impl FnOnce(&mut Endpoint, &mut Cx<'_>),
     ) -> String {
-        let now = Instant::from_millis(at_ms);
+        self.call_at(Instant::from_millis(at_ms), what, call)
+    }
+
+    #[track_caller]
+    fn call_at(
+        &mut self,
+        now: Instant,
+        what: &str,
+        call: impl FnOnce(&mut Endpoint, &mut Cx<'_>),
+    ) -> String {
         assert!(now >= self.now, "{}", self.told("time does not go back"));
         if let Some(due) = self.endpoint.next_wake().filter(|&due| due < now) {
-            panic!("{}", self.told(&format!("{what} at {at_ms} ms, not a timer at {due}")));
+            panic!("{}", self.told(&format!("{what} at {now}, not a timer at {due}")));
         }
         self.now = now;
-        self.story.push(format!("{at_ms:>7} ms  {what}"));
+        self.story.push(format!("{now:>12}  {what}"));
         let mut outbox = Outbox::new();
         call(&mut self.endpoint, &mut Cx::new(now, NodeId(0), &mut outbox, None));
         let sent: Vec<_> = outbox.drain().map(|(_, _, packet)| self.write(&packet)).collect();

@@ -11,12 +11,15 @@ mod conversation;
 mod cumulative;
 mod growth;
 mod handshake;
+mod idle;
 mod network;
 mod rack;
 mod robustness;
 mod selective;
 mod short_way;
 mod timers;
+mod timers_linux;
+mod undo;
 mod windows;
 
 use super::config::{

@@ -140,11 +140,15 @@ fn a_probe_that_repaired_a_loss_counts_as_congestion() {
     reduced(&talk, Some(4_000));
 }
 
-/// Section 7.4.2: the original was only late; the probe's own ACK is a plain duplicate, and nothing
-/// was lost.
+/// Section 7.4.2: the original was only late; the probe's own ACK is a plain duplicate, or a D-SACK, and
+/// nothing was lost.
 #[test]
 fn a_probe_that_was_not_needed_costs_nothing() {
-    for more_before_the_duplicate in [false, true] {
+    let before = [false, true];
+    for (more_before_the_duplicate, block) in
+        before.into_iter().flat_map(|more| [(more, ""), (more, " sack 3001-4001")])
+    {
+        let duplicate = format!("1:1 ack 4001{block}");
         let mut talk = Talk::connected(rack());
         talk.writes(100, 4_000, &segments(1, 4));
         talk.silent(200, "1:1 ack 3001");
@@ -152,9 +156,9 @@ fn a_probe_that_was_not_needed_costs_nothing() {
         talk.silent(510, "1:1 ack 4001");
         if more_before_the_duplicate {
             talk.writes(520, 8_000, &segments(4_001, 8));
-            talk.silent(600, "1:1 ack 4001");
+            talk.silent(600, &duplicate);
         } else {
-            talk.silent(600, "1:1 ack 4001");
+            talk.silent(600, &duplicate);
             talk.writes(600, 8_000, &segments(4_001, 8));
         }
         talk.hears(700, "1:1 ack 5001");

@@ -26,7 +26,7 @@ fn ack_in_order(sender: &Sender, now: Instant, rng: &mut Rng) {
     let bits = rng.below(24);
     let window = rng.below(1 << bits);
     let timestamp_rtt = (rng.below(2) == 0).then(|| Duration::from_millis(rng.below(1_000)));
-    let ack = Ack { position, window, sack: &[], timestamp_rtt, pure: true };
+    let ack = Ack { position, window, sack: &[], duplicate: None, timestamp_rtt, pure: true };
     let is_next = position > sender.una();
     if !is_next || !short.on_next_ack(now, position - sender.una(), window, timestamp_rtt) {
         short.on_ack(now, &ack);

@@ -78,6 +78,26 @@ fn a_timestamp_tells_the_round_trip_of_a_repeated_segment() {
     }
 }
 
+/// RFC 7323, appendix G: five ACKs a round trip take no more from the variance than one does, a quarter.
+/// Given a first sample of 100 ms (RTTVAR 50) and ten segments acknowledged by five ACKs, expect a
+/// time-out between 100 + 4 * 50 (3/4) and 100 + 4 * 50. A gain of 1/4 an ACK would leave 4 * 12.
+#[test]
+fn many_samples_a_round_trip_do_not_hasten_the_variance() {
+    for sack in [false, true] {
+        let mut config = plain();
+        config.rto.min = Duration::from_millis(1);
+        let config = Config { timestamps: true, sack, initial_window_segments: 10, ..config };
+        let mut talk = Talk::connected(config);
+        talk.call(100, "writes", |endpoint, cx| endpoint.write(cx, 1 << 19));
+        for ack in [1, 2, 3, 4, 5] {
+            talk.hears(200, &format!("1:1 ack {} ts 9/100", 1 + ack * 2 * 988));
+        }
+        let rto = talk.endpoint.sender().rtt().rto();
+        let expected = Duration::from_millis(250)..=Duration::from_millis(300);
+        assert!(expected.contains(&rto), "{rto:?}");
+    }
+}
+
 /// Without SACK a time-out goes back to the left edge; ACKs that jump over what had arrived move
 /// the next number along. RFC 3465, 2.3: such a jump adds no more than a segment.
 #[test]

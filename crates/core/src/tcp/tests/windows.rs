@@ -3,7 +3,8 @@
 
 use super::conversation::{Talk, segments};
 use super::plain;
-use crate::tcp::config::Config;
+use crate::engine::Engine as _;
+use crate::tcp::config::{Config, Follows};
 use crate::tcp::endpoint::Endpoint;
 
 fn connected_with_window(config: Config, window: u16) -> Talk {
@@ -105,6 +106,40 @@ fn a_zero_window_is_probed() {
         let sent = talk.hears(5_000, "1:1 ack 1001 win 2000");
         let expected = if sack { "1001:1002 ack 1 | 1002:2002 ack 1" } else { "1001:2001 ack 1" };
         assert!(sent.starts_with(expected), "{sent}");
+    }
+}
+
+/// The same where Linux is followed: `tcp_probe_timer` and `tcp_send_probe0` touch neither window nor
+/// threshold. Given a window of ten segments and a peer that closes its own for four probes, expect
+/// all ten of them to leave when it opens again.
+#[test]
+fn a_probed_window_keeps_the_congestion_window() {
+    for (rack_tlp, prr) in [(false, false), (true, false), (true, true)] {
+        let follows = Follows::Linux;
+        let config = Config { sack: true, rack_tlp, prr, follows, ..plain() };
+        let config = Config { initial_window_segments: 10, ..config };
+        let mut talk = connected_with_window(config, 1_000);
+        talk.writes(100, 20_000, &segments(1, 1));
+        talk.silent(200, "1:1 ack 1001 win 0");
+        let mut probes = 0;
+        while probes < 4 {
+            let due = talk.endpoint.next_wake().expect("a probe follows");
+            let at_ms = due.as_nanos() / 1_000_000;
+            talk.timer(at_ms, "1001:1002 ack 1");
+            probes += 1;
+            talk.silent(at_ms + 10, "1:1 ack 1001 win 0");
+        }
+        talk.window(10_000);
+        talk.compare("time-outs, tail loss probes", (0, 0), |endpoint| {
+            let counters = endpoint.sender().counters();
+            (counters.timeouts, counters.tail_loss_probes)
+        });
+        let sent = talk.hears(5_000, "1:1 ack 1001 win 20000");
+        assert_eq!(sent.split(" | ").count(), 10, "{sent}");
+        // The peer takes the byte; nothing was lost.
+        talk.hears(5_100, "1:1 ack 1002 win 20000");
+        talk.hears(5_100, "1:1 ack 3002 win 20000");
+        talk.compare("ssthresh", None, |endpoint| endpoint.sender().control().ssthresh());
     }
 }
 
