@@ -316,9 +316,20 @@ impl Receiver {
         self.edge = self.edge.max(self.next + (u64::from(self.told.field) << shift));
     }
 
-    /// Whether something was received beyond a hole.
-    pub(super) fn has_holes(&self) -> bool {
+    /// Whether the next segment has SACK blocks to report: something was received beyond a hole.
+    #[inline]
+    pub(super) fn has_blocks(&self) -> bool {
         self.has_holes
+    }
+
+    /// How many blocks there are to report.
+    pub(super) fn block_count(&self) -> usize {
+        self.reassembly.newest().count()
+    }
+
+    /// The payload of a full segment.
+    pub(super) fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
     }
 
     /// What the last segment acknowledged.
@@ -344,9 +355,10 @@ impl Receiver {
         }
     }
 
-    /// Adds the ranges received beyond a hole. `peer_initial` numbers the peer's SYN.
-    pub(super) fn report_holes(&self, blocks: &mut SackBlocks, peer_initial: Wire) {
-        for (start, end) in self.reassembly.newest() {
+    /// Adds the newest ranges received beyond a hole, at most `most` of them. `peer_initial` numbers
+    /// the peer's SYN.
+    pub(super) fn report_blocks(&self, blocks: &mut SackBlocks, most: usize, peer_initial: Wire) {
+        for (start, end) in self.reassembly.newest().take(most) {
             let wire = |position| Wire::from_position(position, peer_initial);
             blocks.push(wire(start), wire(end));
         }

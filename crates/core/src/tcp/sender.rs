@@ -79,6 +79,8 @@ pub struct Sender {
     counters: SenderCounters,
     /// The segment whose round trip is being timed: where it ends and when it was sent.
     timed: Option<(Position, Instant)>,
+    /// Bytes of a full segment's payload that options take at this moment.
+    reserved: u64,
 }
 
 impl Sender {
@@ -115,7 +117,13 @@ impl Sender {
             paced,
             timeouts_in_a_row: 0,
             counters: SenderCounters::default(),
+            reserved: 0,
         }
+    }
+
+    /// From now on, options take so many bytes from the payload of each segment of new data.
+    pub(super) fn reserve(&mut self, bytes: u64) {
+        self.reserved = bytes;
     }
 
     /// The handshake settled the payload of a full segment and whether the peer reports SACK.

@@ -108,3 +108,52 @@ fn received_numbers_cross_the_wrap() {
     talk.given(200, "F 4001:5002 ack 1", "1:1 ack 5002");
     talk.compare("delivered", 5_000, |endpoint| endpoint.receiver().delivered());
 }
+
+/// Linux, `tcp_established_options` and `tcp_current_mss`: data segments report SACK blocks too, and
+/// their payload shrinks by what the option takes (4 + 8 bytes for one block), so that packets stay
+/// as large as a full segment. An ACK of its own does not follow.
+#[test]
+fn new_data_makes_room_for_sack_blocks() {
+    let config = Config { sack: true, initial_window_segments: 10, ..plain() };
+    let mut talk = Talk::accepted(config);
+    talk.given(200, "1001:2001 ack 1", "1:1 ack 1 sack 1001-2001");
+    let sent = "1:989 ack 1 sack 1001-2001 | 989:1001 ack 1 sack 1001-2001";
+    talk.writes(210, 1_000, sent);
+    let two = "3001-4001 sack 1001-2001";
+    talk.given(220, "3001:4001 ack 1001", &format!("1001:1001 ack 1 sack {two}"));
+    let first = format!("1001:1981 ack 1 sack {two}");
+    let sent = talk.call(230, "writes", |endpoint, cx| endpoint.write(cx, 10_000));
+    assert!(sent.starts_with(&first), "{sent}");
+    // The holes are filled: full segments again.
+    talk.hears(240, "1:1001 ack 1001");
+    talk.hears(240, "2001:3001 ack 1001");
+    let sent = talk.hears(250, "4001:4001 ack 4001");
+    assert!(sent.split(" | ").all(|segment| !segment.contains("sack")), "{sent}");
+}
+
+/// Two-way transfers: the data segment that carries the ACK for a segment beyond a hole reports it.
+/// With timestamps a full segment has 988 bytes here.
+#[test]
+fn data_that_answers_a_segment_beyond_a_hole_reports_it() {
+    let config = Config { sack: true, timestamps: true, initial_window_segments: 1, ..plain() };
+    let mut talk = Talk::accepted(config);
+    talk.writes(200, 5_000, "1:989 ack 1 ts 200/0");
+    // The ACK opens the window for two segments, and the data in it lies beyond a hole.
+    let expected = "989:1965 ack 1 sack 989-1977 ts 300/0 | 1965:2941 ack 1 sack 989-1977 ts 300/0";
+    talk.given(300, "989:1977 ack 989 ts 10/200", expected);
+}
+
+/// A repeated segment keeps its length. It has no room for blocks then, so that an ACK of its own
+/// reports them.
+#[test]
+fn blocks_beside_a_repeated_full_segment_go_in_an_ack_of_their_own() {
+    let config = Config { sack: true, initial_window_segments: 4, ..plain() };
+    let mut talk = Talk::connected(config);
+    talk.hears(100, "1:1 ack 1");
+    talk.call(100, "writes", |endpoint, cx| endpoint.write(cx, 4_000));
+    talk.hears(200, "1:1 ack 1 sack 1001-2001");
+    talk.hears(200, "1:1 ack 1 sack 1001-3001");
+    // Three segments are reported: the first is lost. The same segment brings data beyond a hole.
+    let expected = "1:1001 ack 1 | 4001:4001 ack 1 sack 2001-3001";
+    talk.given(210, "2001:3001 ack 1 sack 1001-4001", expected);
+}
