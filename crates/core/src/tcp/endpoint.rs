@@ -369,7 +369,7 @@ impl Endpoint {
         let options = if self.agreed.timestamps { u64::from(TIMESTAMP_OPTION_BYTES) } else { 0 };
         let payload = u64::from(self.config.mss.min(offer.mss.max(MSS_LEAST))) - options;
         self.sender.negotiated(payload, self.agreed.sack, &self.config);
-        self.receiver.negotiated(scaling, payload);
+        self.receiver.negotiated(scaling, payload, self.agreed.sack);
     }
 
     #[inline(never)]

@@ -1,7 +1,7 @@
 //! The receiving half of a connection: what has arrived, what is acknowledged and when, and how
 //! large a window is offered. It knows positions only; the endpoint turns them into segments.
 
-use super::config::Config;
+use super::config::{Config, Follows};
 use super::reassembly::Reassembly;
 use crate::packet::segment::{SackBlocks, Segment};
 use crate::packet::seq::{Position, Wire};
@@ -60,8 +60,8 @@ pub struct Receiver {
     ack_now: bool,
     reads_at_once: bool,
     shift: u8,
-    /// Whether something was received beyond a hole.
-    has_holes: bool,
+    /// Whether the next segment has SACK blocks to report.
+    has_blocks: bool,
     delayed_timeout: Duration,
     arrivals: Arrivals,
     buffer: AutoTuning,
@@ -70,6 +70,10 @@ pub struct Receiver {
     /// What the application had taken when it stopped to read at once.
     read: Position,
     scales: bool,
+    /// Whether a range that arrived twice is reported (RFC 2883).
+    reports_duplicates: bool,
+    /// The range that arrived twice and is not reported yet.
+    duplicate: Option<(Position, Position)>,
 }
 
 /// Beyond any position.
@@ -85,7 +89,9 @@ impl Receiver {
             next: 0,
             acked_to: 0,
             fin: UNKNOWN,
-            has_holes: false,
+            has_blocks: false,
+            reports_duplicates: config.follows == Follows::Linux,
+            duplicate: None,
             reassembly: Reassembly::default(),
             arrivals: Arrivals::default(),
             delayed_segments: config.acks.delayed_segments,
@@ -117,8 +123,9 @@ impl Receiver {
     }
 
     /// The handshake settled what both ends can do.
-    pub fn negotiated(&mut self, scaling: bool, segment_bytes: u64) {
+    pub fn negotiated(&mut self, scaling: bool, segment_bytes: u64, sack: bool) {
         self.told.holds = false;
+        self.reports_duplicates &= sack;
         self.segment_bytes = segment_bytes;
         if !scaling {
             self.scales = false;
@@ -181,23 +188,38 @@ impl Receiver {
             self.fin = end - 1;
         }
         self.told.holds = false;
-        let had_hole = self.has_holes;
+        let had_hole = !self.reassembly.is_empty();
+        if self.reports_duplicates && !segment.flags.syn() {
+            self.note_duplicate(position, position + length);
+        }
         if start > before {
             self.reassembly.insert(start, end);
         } else if end > before {
             self.next = if had_hole { self.reassembly.advance(end) } else { end };
         }
-        self.has_holes = !self.reassembly.is_empty();
+        self.has_blocks = !self.reassembly.is_empty() || self.duplicate.is_some();
         if self.window_may_grow() {
             self.tune(now, rtt);
         }
         self.decide_ack(now, before, had_hole, segment);
     }
 
+    /// Notes what of `start..end` had arrived before: its part before the next position expected, or else
+    /// the first part of it beyond a hole (Linux, `tcp_data_queue` and `tcp_data_queue_ofo`).
+    fn note_duplicate(&mut self, start: Position, end: Position) {
+        let duplicate = if start < self.next {
+            Some((start, end.min(self.next)))
+        } else {
+            self.reassembly.overlap(start, end)
+        };
+        // A later one takes the place of one that was not reported yet, as in `tcp_dsack_set`.
+        self.duplicate = duplicate.or(self.duplicate);
+    }
+
     /// Whether data of this length at the next position expected is in order and has room: see
     /// [`Receiver::on_next`].
     pub(super) fn expects(&self, length: u64) -> bool {
-        self.fin == UNKNOWN && !self.has_holes && self.next + length <= self.edge
+        self.fin == UNKNOWN && !self.has_blocks && self.next + length <= self.edge
     }
 
     /// [`Receiver::on_segment`] for data that it [expects](Receiver::expects), which most data is;
@@ -230,7 +252,7 @@ impl Receiver {
     /// RFC 5681, section 4.2: an ACK for every second full segment, within the time-out for the
     /// rest, and at once for anything out of order, that fills a hole, or repeats.
     fn decide_ack(&mut self, now: Instant, before: Position, had_hole: bool, segment: &Segment) {
-        let in_order = self.next > before && !had_hole && !self.has_holes;
+        let in_order = self.next > before && !had_hole && !self.has_blocks;
         if !in_order || segment.flags.syn() || segment.flags.fin() {
             self.ack_now = true;
             return;
@@ -316,15 +338,16 @@ impl Receiver {
         self.edge = self.edge.max(self.next + (u64::from(self.told.field) << shift));
     }
 
-    /// Whether the next segment has SACK blocks to report: something was received beyond a hole.
+    /// Whether the next segment has SACK blocks to report: something was received beyond a hole, or
+    /// twice.
     #[inline]
     pub(super) fn has_blocks(&self) -> bool {
-        self.has_holes
+        self.has_blocks
     }
 
     /// How many blocks there are to report.
     pub(super) fn block_count(&self) -> usize {
-        self.reassembly.newest().count()
+        usize::from(self.duplicate.is_some()) + self.reassembly.newest().count()
     }
 
     /// The payload of a full segment.
@@ -355,13 +378,20 @@ impl Receiver {
         }
     }
 
-    /// Adds the newest ranges received beyond a hole, at most `most` of them. `peer_initial` numbers
-    /// the peer's SYN.
-    pub(super) fn report_blocks(&self, blocks: &mut SackBlocks, most: usize, peer_initial: Wire) {
-        for (start, end) in self.reassembly.newest().take(most) {
-            let wire = |position| Wire::from_position(position, peer_initial);
+    /// Adds the range that arrived twice, once, and the newest ranges received beyond a hole; at most
+    /// `most` of them, which is not zero. `peer_initial` numbers the peer's SYN.
+    pub(super) fn report_blocks(
+        &mut self,
+        blocks: &mut SackBlocks,
+        most: usize,
+        peer_initial: Wire,
+    ) {
+        let wire = |position| Wire::from_position(position, peer_initial);
+        let duplicate = self.duplicate.take();
+        for (start, end) in duplicate.into_iter().chain(self.reassembly.newest()).take(most) {
             blocks.push(wire(start), wire(end));
         }
+        self.has_blocks = !self.reassembly.is_empty();
     }
 
     fn open_window(&self) -> u64 {

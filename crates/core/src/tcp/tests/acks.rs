@@ -3,7 +3,7 @@
 
 use super::conversation::Talk;
 use super::plain;
-use crate::tcp::config::{AckPolicy, Config};
+use crate::tcp::config::{AckPolicy, Config, Follows};
 
 /// RFC 5681, 4.2: at least every second segment, and within the time-out.
 #[test]
@@ -66,7 +66,7 @@ fn data_carries_the_ack() {
 }
 
 /// RFC 2018, 4: the first block holds the segment that caused the ACK, the others repeat the most
-/// recent; three fit.
+/// recent; four fit, or three beside timestamps (section 3).
 #[test]
 fn sack_blocks_are_newest_first() {
     let mut talk = Talk::accepted(Config { sack: true, ..plain() });
@@ -74,14 +74,69 @@ fn sack_blocks_are_newest_first() {
     talk.given(200, "3001:4001 ack 1", "1:1 ack 1 sack 3001-4001 sack 1001-2001");
     let three = "1:1 ack 1 sack 5001-6001 sack 3001-4001 sack 1001-2001";
     talk.given(200, "5001:6001 ack 1", three);
-    let latest = "1:1 ack 1 sack 7001-8001 sack 5001-6001 sack 3001-4001";
-    talk.given(200, "7001:8001 ack 1", latest);
-    let joined = "1:1 ack 1 sack 3001-6001 sack 7001-8001";
+    let four = "1:1 ack 1 sack 7001-8001 sack 5001-6001 sack 3001-4001 sack 1001-2001";
+    talk.given(200, "7001:8001 ack 1", four);
+    let latest = "1:1 ack 1 sack 9001-10001 sack 7001-8001 sack 5001-6001 sack 3001-4001";
+    talk.given(200, "9001:10001 ack 1", latest);
+    let joined = "1:1 ack 1 sack 3001-6001 sack 9001-10001 sack 7001-8001";
     talk.given(200, "4001:5001 ack 1", joined);
-    let filled = "1:1 ack 2001 sack 3001-6001 sack 7001-8001";
+    let filled = "1:1 ack 2001 sack 3001-6001 sack 9001-10001 sack 7001-8001";
     talk.given(200, "1:1001 ack 1", filled);
-    talk.given(200, "2001:3001 ack 1", "1:1 ack 6001 sack 7001-8001");
-    talk.given(200, "6001:7001 ack 1", "1:1 ack 8001");
+    talk.given(200, "2001:3001 ack 1", "1:1 ack 6001 sack 9001-10001 sack 7001-8001");
+    talk.given(200, "6001:7001 ack 1", "1:1 ack 8001 sack 9001-10001");
+    talk.given(200, "8001:9001 ack 1", "1:1 ack 10001");
+}
+
+/// RFC 2018, 3: 40 bytes of options have room for three blocks beside a timestamp.
+#[test]
+fn three_blocks_fit_beside_a_timestamp() {
+    let config = Config { sack: true, timestamps: true, ..plain() };
+    let mut talk = Talk::accepted(config);
+    for start in [1_001, 3_001, 5_001] {
+        talk.hears(200, &format!("{start}:{} ack 1 ts 10/0", start + 500));
+    }
+    let expected = "1:1 ack 1 sack 7001-7501 sack 5001-5501 sack 3001-3501 ts 200/0";
+    talk.given(200, "7001:7501 ack 1 ts 10/0", expected);
+}
+
+/// RFC 2883, 4, as Linux does it (`tcp_dsack_set`): the first block of the next ACK, and of no other,
+/// is a segment that arrived twice; what waits beyond a hole follows. Under `rfc` there is none.
+#[test]
+fn a_segment_that_arrived_twice_is_reported_once() {
+    let config = Config { sack: true, follows: Follows::Linux, ..plain() };
+    let mut talk = Talk::accepted(config);
+    talk.silent(200, "1:1001 ack 1");
+    talk.given(201, "1001:2001 ack 1", "1:1 ack 2001");
+    talk.given(202, "1:1001 ack 1", "1:1 ack 2001 sack 1-1001");
+    // 4.2.1: below the ACK, with data beyond a hole behind it.
+    talk.given(203, "3001:4001 ack 1", "1:1 ack 2001 sack 3001-4001");
+    talk.given(204, "1001:2001 ack 1", "1:1 ack 2001 sack 1001-2001 sack 3001-4001");
+    // 4.2.2: within a block beyond a hole, which is reported besides.
+    talk.given(205, "3001:4001 ack 1", "1:1 ack 2001 sack 3001-4001 sack 3001-4001");
+    // 4.3: a part of a segment.
+    talk.given(206, "1501:2501 ack 1", "1:1 ack 2501 sack 1501-2001 sack 3001-4001");
+    talk.given(207, "2501:3001 ack 1", "1:1 ack 4001");
+    talk.silent(208, "4001:5001 ack 1");
+
+    let mut talk = Talk::accepted(Config { sack: true, ..plain() });
+    talk.given(202, "1001:2001 ack 1", "1:1 ack 1 sack 1001-2001");
+    talk.given(203, "1001:2001 ack 1", "1:1 ack 1 sack 1001-2001");
+    let mut talk = Talk::accepted(Config { sack: false, ..config });
+    talk.given(202, "1001:2001 ack 1", "1:1 ack 1");
+    talk.given(203, "1001:2001 ack 1", "1:1 ack 1");
+}
+
+/// A data segment carries the report as well, and then it is told. The size of segments is settled
+/// once for all that leave together (Linux, `tcp_write_xmit`).
+#[test]
+fn data_reports_a_segment_that_arrived_twice() {
+    let config =
+        Config { sack: true, follows: Follows::Linux, initial_window_segments: 1, ..plain() };
+    let mut talk = Talk::accepted(config);
+    talk.hears(200, "1:1001 ack 1");
+    talk.writes(210, 3_000, "1:1001 ack 1001");
+    let expected = "1001:1989 ack 1001 sack 1-1001 | 1989:2977 ack 1001 | 2977:3001 ack 1001";
+    talk.given(300, "1:1001 ack 1001", expected);
 }
 
 /// RFC 7323, 4.3: a delayed ACK echoes the first segment it acknowledges; one above a hole echoes
