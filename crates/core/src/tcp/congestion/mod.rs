@@ -297,6 +297,22 @@ impl Control {
             }
         }
         self.window.cwnd += growth;
+        if let Some(ssthresh) = self.window.ssthresh
+            && self.window.cwnd > ssthresh
+        {
+            self.cross_threshold(ssthresh, growth, acked);
+        }
+    }
+
+    /// RFC 5681, 3.1: slow start is used below the threshold. It ends there; what of the ACK is left
+    /// counts for congestion avoidance (Linux, `tcp_slow_start`).
+    #[cold]
+    #[inline(never)]
+    fn cross_threshold(&mut self, ssthresh: u64, growth: u64, acked: &Acked) {
+        let beyond = self.window.cwnd - ssthresh;
+        self.window.cwnd = ssthresh;
+        let bytes = acked.bytes - (growth - beyond);
+        self.algorithm.grow(&mut self.window, &Acked { bytes, ..*acked });
     }
 
     /// What the end of slow start says, where it is looked for.
