@@ -296,9 +296,12 @@ impl Sender {
             self.rtt.sample(sample);
         }
         self.restart_timers(now);
+        let (srtt, una, nxt) = (self.rtt.srtt(), self.una, self.max);
+        let acked = Acked { now, bytes: acked, rtt, srtt, una, nxt };
         if self.window_was_used(self.max - una_before) {
-            let (srtt, una, nxt) = (self.rtt.srtt(), self.una, self.max);
-            self.control.acked(&Acked { now, bytes: acked, rtt, srtt, una, nxt });
+            self.control.acked(&acked);
+        } else {
+            self.control.noted(&acked);
         }
         true
     }
@@ -314,15 +317,18 @@ impl Sender {
         }
         let una_before = self.una;
         let (growth_bytes, rtt) = self.take_ack::<false>(now, ack);
+        let acked = Acked {
+            now,
+            bytes: growth_bytes,
+            rtt: rtt.or(ack.timestamp_rtt),
+            srtt: self.rtt.srtt(),
+            una: self.una,
+            nxt: self.max,
+        };
         if growth_bytes > 0 && self.window_was_used(self.max - una_before) {
-            self.control.acked(&Acked {
-                now,
-                bytes: growth_bytes,
-                rtt: rtt.or(ack.timestamp_rtt),
-                srtt: self.rtt.srtt(),
-                una: self.una,
-                nxt: self.max,
-            });
+            self.control.acked(&acked);
+        } else {
+            self.control.noted(&acked);
         }
     }
 

@@ -129,12 +129,32 @@ impl Algorithm {
             hybla.grow(window, acked);
         }
     }
-}
 
-#[cold]
-#[inline(never)]
-fn slow_start_of_hybla(hybla: &mut Hybla, window: &mut Window, acked: &Acked) -> bool {
-    hybla.slow_start(window, acked)
+    /// Whether it takes note of ACKs that its growth in congestion avoidance does not see.
+    #[inline(always)]
+    fn observes(&self) -> bool {
+        !matches!(self, Self::Reno(_) | Self::Cubic(_))
+    }
+
+    /// An ACK in slow start: whether the algorithm grew the window by a rule of its own.
+    #[cold]
+    #[inline(never)]
+    fn slow_start(&mut self, window: &mut Window, acked: &Acked) -> bool {
+        match self {
+            Self::LinuxCubic(cubic) => cubic.note_delay(acked),
+            Self::Hybla(hybla) => return hybla.slow_start(window, acked),
+            Self::Reno(_) | Self::Cubic(_) | Self::Bbr(_) => {}
+        }
+        false
+    }
+
+    /// An ACK that does not let the window grow: a duplicate, one in fast recovery, or one for a sender
+    /// that its window did not limit.
+    fn note(&mut self, acked: &Acked) {
+        if let Self::LinuxCubic(cubic) = self {
+            cubic.note_delay(acked);
+        }
+    }
 }
 
 /// The congestion control of one connection.
@@ -282,9 +302,7 @@ impl Control {
             self.algorithm.grow(&mut self.window, acked);
             return;
         }
-        if let Algorithm::Hybla(hybla) = &mut self.algorithm
-            && slow_start_of_hybla(hybla, &mut self.window, acked)
-        {
+        if self.algorithm.observes() && self.algorithm.slow_start(&mut self.window, acked) {
             return;
         }
         let most = self.slow_start_segments_per_ack * self.window.segment;
@@ -302,6 +320,21 @@ impl Control {
         {
             self.cross_threshold(ssthresh, growth, acked);
         }
+    }
+
+    /// An ACK came that does not let the window grow: a duplicate, one in fast recovery, or one for a
+    /// sender that its window did not limit. `bytes` is zero in recovery.
+    #[inline(always)]
+    pub(super) fn noted(&mut self, acked: &Acked) {
+        if self.algorithm.observes() {
+            self.note(acked);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note(&mut self, acked: &Acked) {
+        self.algorithm.note(acked);
     }
 
     /// RFC 5681, 3.1: slow start is used below the threshold. It ends there; what of the ACK is left

@@ -26,7 +26,7 @@ use crate::time::Duration;
 
 /// A host with segments of 1000 bytes and nothing optional. With a round trip of 100 ms its first
 /// time-out is 300 ms.
-fn plain() -> Config {
+pub(super) fn plain() -> Config {
     Config {
         mss: 1_000,
         initial_window_segments: 1,
