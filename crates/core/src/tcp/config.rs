@@ -93,6 +93,10 @@ pub enum AvoidanceCounting {
 }
 
 /// When received data is acknowledged (RFC 5681, section 4.2).
+///
+/// Full segments are counted in bytes: `delayed_segments` times the largest payload under
+/// [`Follows::Rfc`]; under [`Follows::Linux`] (`__tcp_ack_snd_check`) more than one less of the largest
+/// that arrived so far, which is taken for 536 at first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPolicy {
     /// An ACK at the latest for every so many full segments; 1 switches delaying off.

@@ -1,6 +1,8 @@
 //! The receiving half of a connection: what has arrived, what is acknowledged and when, and how
 //! large a window is offered. It knows positions only; the endpoint turns them into segments.
 
+#[cfg(doc)]
+use super::config::AckPolicy;
 use super::config::{Config, Follows};
 use super::reassembly::Reassembly;
 use crate::packet::segment::{SackBlocks, Segment};
@@ -53,8 +55,10 @@ pub struct Receiver {
     ack_due: Option<Instant>,
     /// What the last segment acknowledged.
     acked_to: Position,
-    unacked_segments: u32,
-    delayed_segments: u32,
+    /// So many bytes in order are acknowledged at once.
+    ack_bytes: u32,
+    /// The largest payload received so far, as far as that matters; see [`AckPolicy`].
+    segment_seen: u32,
     quick_left: u32,
     told: Told,
     ack_now: bool,
@@ -67,6 +71,8 @@ pub struct Receiver {
     buffer: AutoTuning,
     reassembly: Reassembly,
     segment_bytes: u64,
+    delayed_segments: u32,
+    linux: bool,
     /// What the application had taken when it stopped to read at once.
     read: Position,
     scales: bool,
@@ -76,6 +82,11 @@ pub struct Receiver {
     duplicate: Option<(Position, Position)>,
 }
 
+/// What Linux takes for a full segment before one arrived (`tcp_initialize_rcv_mss`: TCP_MSS_DEFAULT,
+/// and TCP_MIN_MSS at least).
+const MSS_GUESS: u32 = 536;
+const MSS_GUESS_MIN: u32 = 88;
+
 /// Beyond any position.
 const UNKNOWN: Position = Position::MAX;
 
@@ -83,6 +94,7 @@ impl Receiver {
     /// A receiver that has heard nothing.
     #[must_use]
     pub fn new(config: &Config) -> Self {
+        debug_assert!(config.acks.delayed_segments > 0, "a plan says one or more");
         let shift = if config.window_scaling { shift_for(config.receive_buffer) } else { 0 };
         Self {
             segment_bytes: config.mss.into(),
@@ -95,6 +107,9 @@ impl Receiver {
             reassembly: Reassembly::default(),
             arrivals: Arrivals::default(),
             delayed_segments: config.acks.delayed_segments,
+            ack_bytes: 0,
+            segment_seen: 0,
+            linux: config.follows == Follows::Linux,
             delayed_timeout: config.acks.delayed_timeout,
             read: 1,
             reads_at_once: true,
@@ -103,7 +118,6 @@ impl Receiver {
             scales: config.window_scaling,
             buffer: AutoTuning::new(config),
             told: Told { field: 0, holds: false },
-            unacked_segments: 0,
             ack_due: None,
             quick_left: config.acks.quick_segments,
             ack_now: false,
@@ -127,12 +141,36 @@ impl Receiver {
         self.told.holds = false;
         self.reports_duplicates &= sack;
         self.segment_bytes = segment_bytes;
+        self.count_segments();
         if !scaling {
             self.scales = false;
             self.shift = 0;
             self.buffer.limit(UNSCALED_WINDOW_MAX);
         }
         self.buffer.count_in(1 << self.shift);
+    }
+
+    /// What counts as full segments before the first one arrived.
+    fn count_segments(&mut self) {
+        let full = u32::try_from(self.segment_bytes).unwrap_or(u32::MAX);
+        if self.linux {
+            let guess = full.min(MSS_GUESS).max(MSS_GUESS_MIN);
+            self.note_segment_size(guess.into());
+            return;
+        }
+        self.segment_seen = u32::MAX;
+        let segments = self.delayed_segments;
+        self.ack_bytes = if segments > 1 { segments.saturating_mul(full) } else { 1 };
+    }
+
+    /// Linux, `tcp_measure_rcv_mss`: a segment is larger than those before it.
+    #[cold]
+    #[inline(never)]
+    fn note_segment_size(&mut self, payload: u64) {
+        self.segment_seen = u32::try_from(payload).unwrap_or(u32::MAX);
+        // `__tcp_ack_snd_check`: more than one full segment, where two are to be acknowledged.
+        let others = self.delayed_segments - 1;
+        self.ack_bytes = others.saturating_mul(self.segment_seen).saturating_add(1);
     }
 
     /// The next position expected; what a segment acknowledges.
@@ -188,6 +226,9 @@ impl Receiver {
             self.fin = end - 1;
         }
         self.told.holds = false;
+        if u32::from(segment.payload) > self.segment_seen {
+            self.note_segment_size(segment.payload.into());
+        }
         let had_hole = !self.reassembly.is_empty();
         if self.reports_duplicates && !segment.flags.syn() {
             self.note_duplicate(position, position + length);
@@ -227,6 +268,9 @@ impl Receiver {
     #[inline]
     pub(super) fn on_next(&mut self, now: Instant, length: u64) {
         self.told.holds = false;
+        if length > u64::from(self.segment_seen) {
+            self.note_segment_size(length);
+        }
         self.next += length;
         self.delay_ack(now);
     }
@@ -249,8 +293,8 @@ impl Receiver {
         self.ack_now = true;
     }
 
-    /// RFC 5681, section 4.2: an ACK for every second full segment, within the time-out for the
-    /// rest, and at once for anything out of order, that fills a hole, or repeats.
+    /// RFC 5681, section 4.2: an ACK for every second full segment's bytes, within the time-out for
+    /// the rest, and at once for anything out of order, that fills a hole, or repeats.
     fn decide_ack(&mut self, now: Instant, before: Position, had_hole: bool, segment: &Segment) {
         let in_order = self.next > before && !had_hole && !self.has_blocks;
         if !in_order || segment.flags.syn() || segment.flags.fin() {
@@ -263,7 +307,6 @@ impl Receiver {
     /// A segment came in order: its ACK may wait.
     #[inline]
     fn delay_ack(&mut self, now: Instant) {
-        self.unacked_segments += 1;
         if self.ack_due.is_none() {
             self.ack_due = Some(now + self.delayed_timeout);
         }
@@ -271,7 +314,7 @@ impl Receiver {
             self.quick_left -= 1;
             self.ack_now = true;
         }
-        if self.unacked_segments >= self.delayed_segments {
+        if self.next - self.acked_to >= u64::from(self.ack_bytes) {
             self.ack_now = true;
         }
     }
@@ -315,7 +358,6 @@ impl Receiver {
     }
 
     fn tell(&mut self, shift: u8) {
-        self.unacked_segments = 0;
         self.ack_due = None;
         self.ack_now = false;
         let opened = (self.open_window() >> shift).min(u16::MAX.into());

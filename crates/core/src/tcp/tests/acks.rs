@@ -29,6 +29,36 @@ fn the_policy_counts_segments() {
     talk.given(200, "2001:3001 ack 1", "1:1 ack 3001");
 }
 
+/// RFC 5681, 4.2: an ACK for every 2 RMSS bytes, however many segments bring them.
+#[test]
+fn short_segments_count_by_their_bytes() {
+    let mut talk = Talk::accepted(plain());
+    talk.silent(200, "1:501 ack 1");
+    talk.silent(210, "501:1001 ack 1");
+    talk.silent(220, "1001:1501 ack 1");
+    talk.given(230, "1501:2001 ack 1", "1:1 ack 2001");
+    talk.silent(240, "2001:2011 ack 1");
+    talk.timer(440, "1:1 ack 2011");
+    // 1 is each segment, however short.
+    let acks = AckPolicy { delayed_segments: 1, ..plain().acks };
+    let mut talk = Talk::accepted(Config { acks, ..plain() });
+    talk.given(200, "1:11 ack 1", "1:1 ack 11");
+}
+
+/// Linux, `__tcp_ack_snd_check` and `tcp_measure_rcv_mss`: an ACK for more than the largest segment
+/// so far, which is 536 before there was a larger one.
+#[test]
+fn linux_acknowledges_more_than_its_largest_segment() {
+    let mut talk = Talk::accepted(Config { follows: Follows::Linux, ..plain() });
+    talk.silent(200, "1:301 ack 1");
+    talk.given(201, "301:538 ack 1", "1:1 ack 538");
+    talk.silent(202, "538:1538 ack 1");
+    talk.given(203, "1538:1539 ack 1", "1:1 ack 1539");
+    talk.silent(204, "1539:2139 ack 1");
+    talk.silent(205, "2139:2539 ack 1");
+    talk.given(206, "2539:2540 ack 1", "1:1 ack 2540");
+}
+
 /// Quick ACKs: the first segments of a connection are not delayed.
 #[test]
 fn the_first_segments_are_acknowledged_at_once() {
