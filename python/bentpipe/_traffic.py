@@ -31,7 +31,7 @@ from bentpipe._record import (
 MOST_FLOWS: Final = 10_000
 
 ProfileName = Literal["bsd-1997", "linux"]
-CongestionControl = Literal["reno", "newreno", "cubic", "bbr", "hybla"]
+CongestionControl = Literal["reno", "newreno", "cubic", "bbr", "hybla", "vegas", "westwood"]
 
 
 def _terminal(value: object) -> object:
@@ -60,9 +60,10 @@ class Tcp(Record):
     initial_window: Segments | None = None
     """The first congestion window, in segments."""
     congestion_control: CongestionControl | None = None
-    """``reno``, ``newreno``, ``cubic``, ``bbr`` (version 1, which paces) or ``hybla``. The last two
-    have their own growth: ``hystart`` does not apply to them, and to ``bbr`` neither do ``prr``,
-    ``avoidance_counting`` and ``slow_start_segments_per_ack``."""
+    """``reno``, ``newreno``, ``cubic``, ``bbr`` (version 1, which paces), ``hybla``, ``vegas`` or
+    ``westwood`` (Westwood+). ``bbr``, ``hybla`` and ``vegas`` have their own growth: ``hystart`` does
+    not apply to them, and to ``bbr`` neither do ``prr``, ``avoidance_counting`` and
+    ``slow_start_segments_per_ack``."""
     sack: bool | None = None
     """Selective acknowledgements (RFC 2018, loss recovery by RFC 6675)."""
     timestamps: bool | None = None

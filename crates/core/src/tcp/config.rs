@@ -57,16 +57,22 @@ pub enum CongestionName {
     Bbr,
     /// Caini and Firrincieli 2004, as Linux has it: its own growth, without HyStart++.
     Hybla,
+    /// Brakmo and Peterson 1995, as Linux has it: its own growth, without HyStart++.
+    Vegas,
+    /// Westwood+ (Grieco and Mascolo 2004), as Linux has it: Reno's growth.
+    Westwood,
 }
 
 impl CongestionName {
     /// Every algorithm with the name that scenarios use.
-    pub const ALL: [(&'static str, Self); 5] = [
+    pub const ALL: [(&'static str, Self); 7] = [
         ("reno", Self::Reno),
         ("newreno", Self::NewReno),
         ("cubic", Self::Cubic),
         ("bbr", Self::Bbr),
         ("hybla", Self::Hybla),
+        ("vegas", Self::Vegas),
+        ("westwood", Self::Westwood),
     ];
 }
 

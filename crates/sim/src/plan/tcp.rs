@@ -57,6 +57,8 @@ pub enum Congestion {
     Cubic,
     Bbr,
     Hybla,
+    Vegas,
+    Westwood,
 }
 
 /// What decides where Linux differs from the RFCs.
@@ -129,6 +131,8 @@ impl Tcp {
                 Congestion::Cubic => CongestionName::Cubic,
                 Congestion::Bbr => CongestionName::Bbr,
                 Congestion::Hybla => CongestionName::Hybla,
+                Congestion::Vegas => CongestionName::Vegas,
+                Congestion::Westwood => CongestionName::Westwood,
             },
             sack: self.sack,
             timestamps: self.timestamps,

@@ -6,6 +6,7 @@
 mod bbr;
 mod bounds;
 mod conferences;
+mod delay_and_rate;
 mod requests;
 mod sharing;
 

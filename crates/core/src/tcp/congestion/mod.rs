@@ -11,6 +11,8 @@ mod hybla;
 mod hystart;
 mod hystart_linux;
 mod reno;
+mod vegas;
+mod westwood;
 
 use super::config::{Config, CongestionName, Follows};
 use crate::packet::seq::Position;
@@ -24,6 +26,8 @@ use hybla::Hybla;
 use hystart::HyStart;
 use hystart_linux::LinuxHyStart;
 use reno::Reno;
+use vegas::Vegas;
+use westwood::Westwood;
 
 /// What one ACK told.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +91,8 @@ enum Algorithm {
     LinuxCubic(Box<LinuxCubic>),
     /// In boxes, as the usual ones do without their records.
     Hybla(Box<Hybla>),
+    Vegas(Box<Vegas>),
+    Westwood(Box<Westwood>),
     Bbr(Box<Bbr>),
 }
 
@@ -96,7 +102,9 @@ impl Avoidance for Algorithm {
             Self::Reno(reno) => reno.grow(window, acked),
             Self::Cubic(cubic) => cubic.grow(window, acked),
             Self::LinuxCubic(cubic) => cubic.grow(window, acked),
-            Self::Hybla(_) | Self::Bbr(_) => self.grow_unusually(window, acked),
+            Self::Hybla(_) | Self::Vegas(_) | Self::Westwood(_) | Self::Bbr(_) => {
+                self.grow_unusually(window, acked);
+            }
         }
     }
 
@@ -106,6 +114,8 @@ impl Avoidance for Algorithm {
             Self::Cubic(cubic) => cubic.reduced(window, flight),
             Self::LinuxCubic(cubic) => cubic.reduced(window, flight),
             Self::Hybla(hybla) => hybla.reduced(window, flight),
+            Self::Vegas(vegas) => vegas.reduced(window, flight),
+            Self::Westwood(westwood) => westwood.reduced(window, flight),
             Self::Bbr(_) => window.cwnd,
         }
     }
@@ -116,6 +126,8 @@ impl Avoidance for Algorithm {
             Self::Cubic(cubic) => cubic.timed_out(),
             Self::LinuxCubic(cubic) => cubic.timed_out(),
             Self::Hybla(hybla) => hybla.timed_out(),
+            Self::Vegas(vegas) => vegas.timed_out(),
+            Self::Westwood(westwood) => westwood.timed_out(),
             Self::Bbr(_) => {}
         }
     }
@@ -125,8 +137,15 @@ impl Algorithm {
     #[cold]
     #[inline(never)]
     fn grow_unusually(&mut self, window: &mut Window, acked: &Acked) {
-        if let Self::Hybla(hybla) = self {
-            hybla.grow(window, acked);
+        match self {
+            Self::Hybla(hybla) => hybla.grow(window, acked),
+            Self::Vegas(vegas) => vegas.grow(window, acked),
+            Self::Westwood(westwood) => {
+                westwood.recovered(window);
+                westwood.note(window.segment, acked);
+                westwood.grow(window, acked);
+            }
+            Self::Reno(_) | Self::Cubic(_) | Self::LinuxCubic(_) | Self::Bbr(_) => {}
         }
     }
 
@@ -143,6 +162,8 @@ impl Algorithm {
         match self {
             Self::LinuxCubic(cubic) => cubic.note_delay(acked),
             Self::Hybla(hybla) => return hybla.slow_start(window, acked),
+            Self::Vegas(vegas) => return vegas.on_ack(window, acked),
+            Self::Westwood(westwood) => westwood.note(window.segment, acked),
             Self::Reno(_) | Self::Cubic(_) | Self::Bbr(_) => {}
         }
         false
@@ -150,9 +171,14 @@ impl Algorithm {
 
     /// An ACK that does not let the window grow: a duplicate, one in fast recovery, or one for a sender
     /// that its window did not limit.
-    fn note(&mut self, acked: &Acked) {
-        if let Self::LinuxCubic(cubic) = self {
-            cubic.note_delay(acked);
+    #[cold]
+    #[inline(never)]
+    fn note(&mut self, window: &Window, acked: &Acked) {
+        match self {
+            Self::LinuxCubic(cubic) => cubic.note_delay(acked),
+            Self::Vegas(vegas) => vegas.note(acked),
+            Self::Westwood(westwood) => westwood.note(window.segment, acked),
+            Self::Reno(_) | Self::Cubic(_) | Self::Hybla(_) | Self::Bbr(_) => {}
         }
     }
 }
@@ -195,9 +221,18 @@ impl Control {
             CongestionName::Cubic if linux => Algorithm::LinuxCubic(Box::default()),
             CongestionName::Cubic => Algorithm::Cubic(Cubic::default()),
             CongestionName::Hybla => Algorithm::Hybla(Box::default()),
+            CongestionName::Vegas => {
+                let reno = Reno::new(config.avoidance, config.follows);
+                Algorithm::Vegas(Box::new(Vegas::new(reno)))
+            }
+            CongestionName::Westwood => {
+                let reno = Reno::new(config.avoidance, config.follows);
+                Algorithm::Westwood(Box::new(Westwood::new(reno)))
+            }
             CongestionName::Bbr => Algorithm::Bbr(Box::new(Bbr::new())),
         };
-        let has_own_slow_start = matches!(algorithm, Algorithm::Hybla(_) | Algorithm::Bbr(_));
+        let has_own_slow_start =
+            matches!(algorithm, Algorithm::Hybla(_) | Algorithm::Vegas(_) | Algorithm::Bbr(_));
         Self {
             window: Window { cwnd: initial_window_segments * segment, ssthresh: None, segment },
             algorithm,
@@ -227,7 +262,11 @@ impl Control {
             hystart.opened(now);
         }
         match &mut self.algorithm {
-            Algorithm::Reno(_) | Algorithm::Cubic(_) | Algorithm::LinuxCubic(_) => {}
+            Algorithm::Reno(_)
+            | Algorithm::Cubic(_)
+            | Algorithm::LinuxCubic(_)
+            | Algorithm::Vegas(_) => {}
+            Algorithm::Westwood(westwood) => westwood.opened(now),
             Algorithm::Hybla(hybla) => hybla.opened(rtt, &mut self.window),
             Algorithm::Bbr(bbr) => bbr.opened(now, rtt, &self.window),
         }
@@ -327,14 +366,8 @@ impl Control {
     #[inline(always)]
     pub(super) fn noted(&mut self, acked: &Acked) {
         if self.algorithm.observes() {
-            self.note(acked);
+            self.algorithm.note(&self.window, acked);
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn note(&mut self, acked: &Acked) {
-        self.algorithm.note(acked);
     }
 
     /// RFC 5681, 3.1: slow start is used below the threshold. It ends there; what of the ACK is left
@@ -378,6 +411,9 @@ impl Control {
         }
         if !repeated {
             self.reduce(flight);
+            if let Algorithm::Westwood(westwood) = &mut self.algorithm {
+                westwood.lost(&mut self.window);
+            }
         }
         self.algorithm.timed_out();
         if let Some(Exit::Linux(hystart)) = &mut self.hystart {
@@ -392,6 +428,9 @@ impl Control {
             && !matches!(self.algorithm, Algorithm::Bbr(_))
         {
             self.set_cwnd(ssthresh);
+        }
+        if let Algorithm::Westwood(westwood) = &mut self.algorithm {
+            westwood.recovered(&mut self.window);
         }
     }
 

@@ -38,7 +38,7 @@ pub(super) fn random_config(rng: &mut Rng) -> Config {
     Config {
         mss,
         initial_window_segments: 1 + u32::try_from(rng.below(12)).expect("small"),
-        congestion: CongestionName::ALL[usize::try_from(rng.below(5)).expect("small")].1,
+        congestion: CongestionName::ALL[usize::try_from(rng.below(7)).expect("small")].1,
         send_buffer: pick(rng, mss.into()),
         receive_buffer,
         receive_buffer_initial: (u64::from(mss) + rng.below(receive_buffer)).min(receive_buffer),
