@@ -74,10 +74,15 @@ class Tcp(Record):
     send_buffer: SizeAboveZero | None = None
     """The most bytes that the sender holds unacknowledged."""
     receive_buffer: SizeAboveZero | None = None
-    """The largest window that the receiver advertises; see ``window_scaling``."""
+    """The largest receive buffer: the window itself, or memory of which the window is a share; see
+    ``receive_buffer_counts`` and ``window_scaling``."""
     receive_buffer_initial: SizeAboveZero | None = None
-    """The window advertised first; the receiver tunes it up to ``receive_buffer`` as data arrive.
-    When neither the profile nor the scenario gives it, the window is ``receive_buffer`` at once."""
+    """The receive buffer at first; the receiver tunes it up to ``receive_buffer`` as data arrive.
+    When neither the profile nor the scenario gives it, it is ``receive_buffer`` at once."""
+    receive_buffer_counts: Literal["window", "memory"] | None = None
+    """What the sizes of the receive buffer count: ``window``, the bytes advertised, or ``memory``, as
+    Linux's ``tcp_rmem``. Half of the memory is window at first; then as much as payload is of the
+    memory that a segment takes: 1448 of 2304 bytes in a packet of 1500."""
     delayed_ack_segments: Segments | None = None
     """The receiver acknowledges at the latest every so many full segments; 1 acknowledges each."""
     delayed_ack_timeout: Duration | None = None

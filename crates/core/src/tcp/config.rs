@@ -19,10 +19,12 @@ pub struct Config {
     pub window_scaling: bool,
     /// Bytes that may be written and not yet acknowledged.
     pub send_buffer: u64,
-    /// The largest window this end ever advertises.
+    /// The largest receive buffer; see `receive_buffer_counts`.
     pub receive_buffer: u64,
-    /// The window it starts with; below `receive_buffer` the window tunes itself up to that.
+    /// The receive buffer at first; below `receive_buffer` it tunes itself up to that.
     pub receive_buffer_initial: u64,
+    /// What of the receive buffer is offered as window.
+    pub receive_buffer_counts: BufferCounts,
     /// When received data is acknowledged.
     pub acks: AckPolicy,
     /// The retransmission timer.
@@ -111,6 +113,17 @@ pub struct AckPolicy {
     pub delayed_timeout: Duration,
     /// So many segments at the start of a connection are acknowledged at once (Linux's quick ACKs).
     pub quick_segments: u32,
+}
+
+/// What the sizes of a receive buffer count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BufferCounts {
+    /// Payload: the window is as large as the buffer.
+    #[default]
+    Window,
+    /// Memory, as Linux's `tcp_rmem` does: half of it is window at first, and then as much as payload is
+    /// of the memory that the largest segment so far takes.
+    Memory,
 }
 
 /// The retransmission timer (RFC 6298).

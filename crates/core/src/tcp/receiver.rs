@@ -5,6 +5,7 @@
 use super::config::AckPolicy;
 use super::config::{Config, Follows};
 use super::reassembly::Reassembly;
+use super::receive_buffer::AutoTuning;
 use crate::packet::segment::{SackBlocks, Segment};
 use crate::packet::seq::{Position, Wire};
 use crate::time::{Duration, Instant};
@@ -154,8 +155,7 @@ impl Receiver {
     fn count_segments(&mut self) {
         let full = u32::try_from(self.segment_bytes).unwrap_or(u32::MAX);
         if self.linux {
-            let guess = full.min(MSS_GUESS).max(MSS_GUESS_MIN);
-            self.note_segment_size(guess.into());
+            self.set_segment_seen(full.clamp(MSS_GUESS_MIN, MSS_GUESS));
             return;
         }
         self.segment_seen = u32::MAX;
@@ -167,7 +167,12 @@ impl Receiver {
     #[cold]
     #[inline(never)]
     fn note_segment_size(&mut self, payload: u64) {
-        self.segment_seen = u32::try_from(payload).unwrap_or(u32::MAX);
+        self.set_segment_seen(u32::try_from(payload).unwrap_or(u32::MAX));
+        self.buffer.note_segment_size(payload);
+    }
+
+    fn set_segment_seen(&mut self, payload: u32) {
+        self.segment_seen = payload;
         // `__tcp_ack_snd_check`: more than one full segment, where two are to be acknowledged.
         let others = self.delayed_segments - 1;
         self.ack_bytes = others.saturating_mul(self.segment_seen).saturating_add(1);
@@ -278,7 +283,7 @@ impl Receiver {
     /// Most windows do not grow, or no more.
     #[inline]
     pub(super) fn window_may_grow(&self) -> bool {
-        self.buffer.bytes != self.buffer.bytes_max
+        self.buffer.may_grow()
     }
 
     /// Data was received, and the [window may grow](Receiver::window_may_grow).
@@ -449,75 +454,6 @@ fn shift_for(window: u64) -> u8 {
         .unwrap_or(WINDOW_SHIFT_MAX)
 }
 
-/// The receive buffer, which grows with what is delivered in a round trip (Linux's dynamic
-/// right-sizing, `tcp_rcv_space_adjust`; Fisk and Feng 2001): at the end of a round in which the
-/// application took more than in any before, room is made for twice that and 16 segments, and
-/// twice more by the fraction it grew. The first round is compared with 10 segments, as there, but
-/// with no more than half the first window, which a round of large segments could never exceed.
-#[derive(Clone, Debug)]
-#[repr(C)]
-struct AutoTuning {
-    bytes: u64,
-    bytes_max: u64,
-    unit: u64,
-    /// The most delivered in one round so far.
-    space: u64,
-    round_start: Instant,
-    round_from: Position,
-}
-
-impl AutoTuning {
-    fn new(config: &Config) -> Self {
-        let limit = if config.window_scaling { u64::MAX } else { UNSCALED_WINDOW_MAX };
-        let mut buffer = Self {
-            bytes: config.receive_buffer_initial,
-            bytes_max: config.receive_buffer,
-            unit: 1,
-            space: (config.receive_buffer_initial / 2).min(10 * u64::from(config.mss)),
-            round_start: Instant::START,
-            round_from: 1,
-        };
-        buffer.limit(limit);
-        buffer
-    }
-
-    fn limit(&mut self, most: u64) {
-        self.bytes_max = self.bytes_max.min(most);
-        self.bytes = self.bytes.min(self.bytes_max);
-    }
-
-    /// The window field counts in units of `unit` bytes: less than one would be no window at all.
-    fn count_in(&mut self, unit: u64) {
-        self.unit = unit;
-        self.bytes_max -= self.bytes_max % unit;
-        self.set(self.bytes);
-    }
-
-    fn set(&mut self, bytes: u64) {
-        self.bytes = bytes.next_multiple_of(self.unit).min(self.bytes_max);
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn delivered(&mut self, now: Instant, next: Position, rtt: Option<Duration>, segment: u64) {
-        let Some(rtt) = rtt else { return };
-        if now < self.round_start + rtt {
-            return;
-        }
-        let copied = next.saturating_sub(self.round_from);
-        if copied > self.space {
-            let room = 2 * copied + 16 * segment;
-            let growth = room * (copied - self.space) / self.space.max(1);
-            self.set(self.bytes.max(room + 2 * growth));
-            self.space = copied;
-        }
-        self.round_start = now;
-        self.round_from = next;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -526,6 +462,6 @@ mod tests {
     #[test]
     fn data_in_order_touches_two_lines() {
         assert_eq!(offset_of!(Receiver, delayed_timeout), 64);
-        assert_eq!(offset_of!(Receiver, buffer) + offset_of!(AutoTuning, unit), 128);
+        assert_eq!(offset_of!(Receiver, buffer) + AutoTuning::OFTEN_USED, 128);
     }
 }

@@ -2,7 +2,7 @@
 
 use bentpipe_core::tcp;
 use bentpipe_core::tcp::config::{
-    AckPolicy, AvoidanceCounting, CongestionName, Follows, RtoConfig, RtoMinBounds,
+    AckPolicy, AvoidanceCounting, BufferCounts, CongestionName, Follows, RtoConfig, RtoMinBounds,
 };
 use bentpipe_core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,9 @@ pub struct Tcp {
     pub send_buffer_bytes: u64,
     pub receive_buffer_bytes: u64,
     pub receive_buffer_initial_bytes: u64,
+    /// What plans did not say before there was a choice.
+    #[serde(default)]
+    pub receive_buffer_counts: BufferOf,
     pub delayed_ack_segments: u32,
     pub delayed_ack_timeout_ns: u64,
     pub quick_ack_segments: u32,
@@ -70,6 +73,16 @@ pub enum Whom {
     Rfc,
     /// Linux.
     Linux,
+}
+
+/// What the sizes of a receive buffer count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "described at `BufferCounts`")]
+pub enum BufferOf {
+    #[default]
+    Window,
+    Memory,
 }
 
 /// What congestion avoidance counts.
@@ -140,6 +153,10 @@ impl Tcp {
             send_buffer: self.send_buffer_bytes,
             receive_buffer: self.receive_buffer_bytes,
             receive_buffer_initial: self.receive_buffer_initial_bytes,
+            receive_buffer_counts: match self.receive_buffer_counts {
+                BufferOf::Window => BufferCounts::Window,
+                BufferOf::Memory => BufferCounts::Memory,
+            },
             acks: AckPolicy {
                 delayed_segments: self.delayed_ack_segments,
                 delayed_timeout: Duration::from_nanos(self.delayed_ack_timeout_ns),

@@ -20,7 +20,8 @@ mod timers;
 mod windows;
 
 use super::config::{
-    AckPolicy, AvoidanceCounting, Config, CongestionName, Follows, RtoConfig, RtoMinBounds,
+    AckPolicy, AvoidanceCounting, BufferCounts, Config, CongestionName, Follows, RtoConfig,
+    RtoMinBounds,
 };
 use crate::time::Duration;
 
@@ -37,6 +38,7 @@ pub(super) fn plain() -> Config {
         send_buffer: 1 << 20,
         receive_buffer: 65_535,
         receive_buffer_initial: 65_535,
+        receive_buffer_counts: BufferCounts::Window,
         acks: AckPolicy {
             delayed_segments: 2,
             delayed_timeout: Duration::from_millis(200),
