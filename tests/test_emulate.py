@@ -396,6 +396,28 @@ def test_everything_is_refused_at_once(bentpipe: Program, tmp_path: Path) -> Non
     ]
 
 
+def test_a_receive_buffer_of_memory_is_the_kernel_s_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Given Linux's tcp_rmem, expect it as it is: 6 MiB are 160/256 of that as window.
+
+    A window is given as twice the memory, as it is half of that at first.
+    """
+    (tmp_path / "available").write_text("cubic")
+    monkeypatch.setattr(_emulate_kernel, "_AVAILABLE", tmp_path / "available")
+    bulk = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
+    for counts, memory, window in (
+        ("memory", "4096 131072 6291456", 3_932_160),
+        ("window", "4096 262144 12582912", 6_291_456),
+    ):
+        flow = {**bulk, "tcp": {"receive_buffer_counts": counts}}
+        plan = from_dict(scenario(flow, duration="1 s")).plan()
+        assert _emulate_kernel.kernel_of(plan).settings["net.ipv4.tcp_rmem"] == memory
+        tcp = _emulate_kernel.tcp_of(plan["flows"][0])
+        assert tcp is not None
+        assert _emulate_kernel.largest_window(tcp) == window
+
+
 def test_a_missing_congestion_control_is_exit_code_3(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -61,8 +61,8 @@ class Tcp(Record):
     """The first congestion window, in segments."""
     congestion_control: CongestionControl | None = None
     """``reno``, ``newreno``, ``cubic``, ``bbr`` (version 1, which paces), ``hybla``, ``vegas`` or
-    ``westwood`` (Westwood+). ``bbr``, ``hybla`` and ``vegas`` have their own growth: ``hystart`` does
-    not apply to them, and to ``bbr`` neither do ``prr``, ``avoidance_counting`` and
+    ``westwood`` (Westwood+). ``bbr``, ``hybla`` and ``vegas`` have their own growth: ``hystart``
+    does not apply to them, and to ``bbr`` neither do ``prr``, ``avoidance_counting`` and
     ``slow_start_segments_per_ack``."""
     sack: bool | None = None
     """Selective acknowledgements (RFC 2018, loss recovery by RFC 6675)."""
@@ -80,9 +80,9 @@ class Tcp(Record):
     """The receive buffer at first; the receiver tunes it up to ``receive_buffer`` as data arrive.
     When neither the profile nor the scenario gives it, it is ``receive_buffer`` at once."""
     receive_buffer_counts: Literal["window", "memory"] | None = None
-    """What the sizes of the receive buffer count: ``window``, the bytes advertised, or ``memory``, as
-    Linux's ``tcp_rmem``. Half of the memory is window at first; then as much as payload is of the
-    memory that a segment takes: 1448 of 2304 bytes in a packet of 1500."""
+    """What the sizes of the receive buffer count: ``window``, the bytes advertised, or ``memory``,
+    as Linux's ``tcp_rmem``. Half of the memory is window at first; then as much as payload is of
+    the memory that a segment takes: 1448 of 2304 bytes in a packet of 1500."""
     delayed_ack_segments: Segments | None = None
     """The receiver acknowledges at the latest every so many full segments; 1 acknowledges each."""
     delayed_ack_timeout: Duration | None = None

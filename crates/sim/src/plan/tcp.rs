@@ -78,10 +78,11 @@ pub enum Whom {
 /// What the sizes of a receive buffer count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "described at `BufferCounts`")]
 pub enum BufferOf {
+    /// The bytes that are offered.
     #[default]
     Window,
+    /// Memory, of which the window is a share.
     Memory,
 }
 
