@@ -49,10 +49,13 @@ impl LinuxCubic {
     /// `cubictcp_acked`: every sample counts, in slow start too, but for those of the first second of a
     /// stage, right after a recovery.
     pub(super) fn note_delay(&mut self, acked: &Acked) {
+        let Some(rtt) = acked.rtt.filter(|&rtt| self.min_rtt.is_none_or(|min| rtt < min)) else {
+            return;
+        };
         let is_early =
             |(start, ..): (Instant, u64, f64)| acked.now.saturating_since(start) < DISCARDS;
         if !self.epoch.is_some_and(is_early) {
-            self.min_rtt = [self.min_rtt, acked.rtt].into_iter().flatten().min();
+            self.min_rtt = Some(rtt);
         }
     }
 
