@@ -238,9 +238,9 @@ def largest_window(tcp: dict[str, Any]) -> int:
     if tcp["receive_buffer_counts"] == "window":
         return buffer
     options = 12 if tcp["timestamps"] else 0
-    payload = tcp["mss_bytes"] - options
+    payload: int = tcp["mss_bytes"] - options
     before = -(-(payload + _BEFORE_PAYLOAD) // _CACHE_LINE) * _CACHE_LINE
-    memory = (1 << (before + _SHARED_INFO - 1).bit_length()) + _SK_BUFF
+    memory: int = (1 << (before + _SHARED_INFO - 1).bit_length()) + _SK_BUFF
     return buffer * (payload * 256 // memory) // 256
 
 
