@@ -190,7 +190,8 @@ def test_kernel_settings_windows_and_sizes(tmp_path: Path) -> None:
     The socket buffers are twice the windows (tcp(7)); rate x RTT is 20 Mbit/s x 26 ms = 65,000 B.
     At 30 kB a round trip the transfer takes at least three of them.
     """
-    tcp = {"sack": False, "timestamps": False, "receive_buffer": "30 kB", "initial_window": 4}
+    tcp = {"sack": False, "timestamps": False, "initial_window": 4}
+    tcp |= {"receive_buffer": "30 kB", "receive_buffer_counts": "window"}
     bulk = {"kind": "bulk", "direction": "forward", "size": "100 kB", "tcp": tcp}
     run = emulated(scenario(bulk, duration="4 s"), tmp_path, valid=False)
     about = run.result.manifest["emulation"]
@@ -393,6 +394,28 @@ def test_everything_is_refused_at_once(bentpipe: Program, tmp_path: Path) -> Non
         "traffic.2.tcp.sack",
         "traffic.3.kind",
     ]
+
+
+def test_a_receive_buffer_of_memory_is_the_kernel_s_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Given Linux's tcp_rmem, expect it as it is: 6 MiB are 160/256 of that as window.
+
+    A window is given as twice the memory, as it is half of that at first.
+    """
+    (tmp_path / "available").write_text("cubic")
+    monkeypatch.setattr(_emulate_kernel, "_AVAILABLE", tmp_path / "available")
+    bulk = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
+    for counts, memory, window in (
+        ("memory", "4096 131072 6291456", 3_932_160),
+        ("window", "4096 262144 12582912", 6_291_456),
+    ):
+        flow = {**bulk, "tcp": {"receive_buffer_counts": counts}}
+        plan = from_dict(scenario(flow, duration="1 s")).plan()
+        assert _emulate_kernel.kernel_of(plan).settings["net.ipv4.tcp_rmem"] == memory
+        tcp = _emulate_kernel.tcp_of(plan["flows"][0])
+        assert tcp is not None
+        assert _emulate_kernel.largest_window(tcp) == window
 
 
 def test_a_missing_congestion_control_is_exit_code_3(

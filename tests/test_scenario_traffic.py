@@ -136,7 +136,7 @@ def test_requests_and_responses_keep_their_connection() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["reno", "newreno", "cubic", "bbr", "hybla"])
+@pytest.mark.parametrize("name", ["reno", "newreno", "cubic", "bbr", "hybla", "vegas", "westwood"])
 def test_each_congestion_control_is_planned_and_carries_data(name: str) -> None:
     made = scenario({**BULK, "tcp": {"congestion_control": name}})
     (flow,) = made.plan()["flows"]

@@ -26,13 +26,20 @@ _OF_THE_HOST: Final = (
     "send_buffer_bytes",
     "receive_buffer_bytes",
     "receive_buffer_initial_bytes",
+    "receive_buffer_counts",
     "rack_tlp",
 )
 _OF_THE_FLOW: Final = ("mss_bytes", "congestion_control")
 _KERNEL_NAMES: Final = {"newreno": "reno"}
 # tcp(7): the kernel keeps as much for its own book-keeping as it gives to data, and so does the
-# window that it offers (tcp_adv_win_scale 1); socket(7) doubles what a program asks for.
+# window that it offers (tcp_adv_win_scale 1, and at first since Linux 6.6); socket(7) doubles what
+# a program asks for. A receive buffer that counts memory is the kernel's own size.
 _MEMORY_PER_BYTE: Final = 2
+# The window of the memory that a segment takes, as in the simulator's receive_buffer.rs.
+_BEFORE_PAYLOAD: Final = 52 + 64
+_CACHE_LINE: Final = 64
+_SHARED_INFO: Final = 320
+_SK_BUFF: Final = 256
 _LARGEST_MEMORY: Final = 2**31 - 1
 _LARGEST_UNSCALED_WINDOW: Final = 65_535
 _AVAILABLE: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
@@ -164,9 +171,15 @@ def kernel_of(plan: dict[str, Any]) -> Kernel:
             f"the kernel has no congestion control {name} (it has {', '.join(available)}); "
             f"load it as root: modprobe tcp_{name}"
         )
+    is_memory = tcp["receive_buffer_counts"] == "memory"
+    per_byte = 1 if is_memory else _MEMORY_PER_BYTE
     send, receive, receive_first = (
-        min(tcp[f"{buffer}_bytes"] * _MEMORY_PER_BYTE, _LARGEST_MEMORY)
-        for buffer in ("send_buffer", "receive_buffer", "receive_buffer_initial")
+        min(tcp[f"{buffer}_bytes"] * memory, _LARGEST_MEMORY)
+        for buffer, memory in (
+            ("send_buffer", _MEMORY_PER_BYTE),
+            ("receive_buffer", per_byte),
+            ("receive_buffer_initial", per_byte),
+        )
     )
     of_tcp = {
         # That of each flow is its socket's own, set when the connection is there: iperf3 does it
@@ -223,6 +236,18 @@ def mtu_bytes(plan: dict[str, Any]) -> int:
     return max(1_500, *sizes)
 
 
+def largest_window(tcp: dict[str, Any]) -> int:
+    """Return the largest window that a plan's receiver offers to full segments, in bytes."""
+    buffer: int = tcp["receive_buffer_bytes"]
+    if tcp["receive_buffer_counts"] == "window":
+        return buffer
+    options = 12 if tcp["timestamps"] else 0
+    payload: int = tcp["mss_bytes"] - options
+    before = -(-(payload + _BEFORE_PAYLOAD) // _CACHE_LINE) * _CACHE_LINE
+    memory: int = (1 << (before + _SHARED_INFO - 1).bit_length()) + _SK_BUFF
+    return buffer * (payload * 256 // memory) // 256
+
+
 def window_warnings(scenario: Scenario, plan: dict[str, Any]) -> list[str]:
     """Return a line for each entry of ``traffic`` whose windows cannot fill the link."""
     rates, delays = highest(plan, "rate_bps"), highest(plan, "delay_ns")
@@ -232,7 +257,7 @@ def window_warnings(scenario: Scenario, plan: dict[str, Any]) -> list[str]:
         if tcp is None:
             continue
         windows = {
-            "receive_buffer": tcp["receive_buffer_bytes"],
+            "receive_buffer": largest_window(tcp),
             "send_buffer": tcp["send_buffer_bytes"],
         }
         if not tcp["window_scaling"]:

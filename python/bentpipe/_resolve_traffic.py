@@ -291,6 +291,7 @@ def tcp_plan(flow: Bulk | RequestResponse | Fetch, path: FieldPath) -> dict[str,
         "send_buffer_bytes": parse_size(tcp.send_buffer),
         "receive_buffer_bytes": receive_bytes,
         "receive_buffer_initial_bytes": initial_bytes,
+        "receive_buffer_counts": tcp.receive_buffer_counts,
         "delayed_ack_segments": tcp.delayed_ack_segments,
         "delayed_ack_timeout_ns": parse_duration(tcp.delayed_ack_timeout),
         "quick_ack_segments": tcp.quick_ack_segments,
@@ -317,13 +318,13 @@ def _hystart(flow: Bulk | RequestResponse | Fetch, tcp: Tcp) -> bool:
 
 
 def _receive_buffers(written: Tcp, tcp: Tcp) -> tuple[int, int]:
-    """Return the cap of the window and the window offered first, in bytes."""
+    """Return the largest and the first size of the receive buffer, in bytes."""
     receive_bytes = parse_size(tcp.receive_buffer)
     if tcp.receive_buffer_initial is None:
         return receive_bytes, receive_bytes
     initial_bytes = parse_size(tcp.receive_buffer_initial)
     if written.receive_buffer_initial is None:
-        # A cap that the scenario lowered holds for the profile's first window too.
+        # A cap that the scenario lowered holds for the profile's first size too.
         initial_bytes = min(initial_bytes, receive_bytes)
     return receive_bytes, initial_bytes
 

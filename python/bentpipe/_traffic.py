@@ -31,7 +31,7 @@ from bentpipe._record import (
 MOST_FLOWS: Final = 10_000
 
 ProfileName = Literal["bsd-1997", "linux"]
-CongestionControl = Literal["reno", "newreno", "cubic", "bbr", "hybla"]
+CongestionControl = Literal["reno", "newreno", "cubic", "bbr", "hybla", "vegas", "westwood"]
 
 
 def _terminal(value: object) -> object:
@@ -60,9 +60,10 @@ class Tcp(Record):
     initial_window: Segments | None = None
     """The first congestion window, in segments."""
     congestion_control: CongestionControl | None = None
-    """``reno``, ``newreno``, ``cubic``, ``bbr`` (version 1, which paces) or ``hybla``. The last two
-    have their own growth: ``hystart`` does not apply to them, and to ``bbr`` neither do ``prr``,
-    ``avoidance_counting`` and ``slow_start_segments_per_ack``."""
+    """``reno``, ``newreno``, ``cubic``, ``bbr`` (version 1, which paces), ``hybla``, ``vegas`` or
+    ``westwood`` (Westwood+). ``bbr``, ``hybla`` and ``vegas`` have their own growth: ``hystart``
+    does not apply to them, and to ``bbr`` neither do ``prr``, ``avoidance_counting`` and
+    ``slow_start_segments_per_ack``."""
     sack: bool | None = None
     """Selective acknowledgements (RFC 2018, loss recovery by RFC 6675)."""
     timestamps: bool | None = None
@@ -73,10 +74,15 @@ class Tcp(Record):
     send_buffer: SizeAboveZero | None = None
     """The most bytes that the sender holds unacknowledged."""
     receive_buffer: SizeAboveZero | None = None
-    """The largest window that the receiver advertises; see ``window_scaling``."""
+    """The largest receive buffer: the window itself, or memory of which the window is a share; see
+    ``receive_buffer_counts`` and ``window_scaling``."""
     receive_buffer_initial: SizeAboveZero | None = None
-    """The window advertised first; the receiver tunes it up to ``receive_buffer`` as data arrive.
-    When neither the profile nor the scenario gives it, the window is ``receive_buffer`` at once."""
+    """The receive buffer at first; the receiver tunes it up to ``receive_buffer`` as data arrive.
+    When neither the profile nor the scenario gives it, it is ``receive_buffer`` at once."""
+    receive_buffer_counts: Literal["window", "memory"] | None = None
+    """What the sizes of the receive buffer count: ``window``, the bytes advertised, or ``memory``,
+    as Linux's ``tcp_rmem``. Half of the memory is window at first; then as much as payload is of
+    the memory that a segment takes: 1448 of 2304 bytes in a packet of 1500."""
     delayed_ack_segments: Segments | None = None
     """The receiver acknowledges at the latest every so many full segments; 1 acknowledges each."""
     delayed_ack_timeout: Duration | None = None

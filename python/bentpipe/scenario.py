@@ -192,6 +192,7 @@ PROFILES: Final[Mapping[str, Tcp]] = {
         window_scaling=True,
         send_buffer="4 MiB",
         receive_buffer="256 KiB",
+        receive_buffer_counts="window",
         delayed_ack_segments=2,
         delayed_ack_timeout="200 ms",
         quick_ack_segments=0,
@@ -208,9 +209,8 @@ PROFILES: Final[Mapping[str, Tcp]] = {
         hystart=False,
         follows="rfc",
     ),
-    # Linux defaults: tcp_wmem and tcp_rmem caps of 4 MiB and 6 MiB, half of the first 128 KiB of
-    # receive memory offered as window (tcp_adv_win_scale 1), IW 10 (RFC 6928), TCP_RTO_MIN 200 ms,
-    # TCP_RTO_MAX 120 s, delayed ACKs after TCP_DELACK_MIN.
+    # Linux defaults: tcp_wmem's cap of 4 MiB, tcp_rmem's 128 KiB and 6 MiB of memory, IW 10 (RFC
+    # 6928), TCP_RTO_MIN 200 ms, TCP_RTO_MAX 120 s, delayed ACKs after TCP_DELACK_MIN.
     "linux": Tcp(
         mss="1460 B",
         initial_window=10,
@@ -220,7 +220,8 @@ PROFILES: Final[Mapping[str, Tcp]] = {
         window_scaling=True,
         send_buffer="4 MiB",
         receive_buffer="6 MiB",
-        receive_buffer_initial="64 KiB",
+        receive_buffer_initial="128 KiB",
+        receive_buffer_counts="memory",
         delayed_ack_segments=2,
         delayed_ack_timeout="40 ms",
         quick_ack_segments=16,

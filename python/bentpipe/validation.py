@@ -73,7 +73,12 @@ class Point:
         bits = PACKET_BYTES * _BITS_PER_BYTE
         errors = -math.expm1(math.log1p(-self.loss) / bits) if self.loss else 0.0
         way = {"rate": f"{self.rate_mbps:g} Mbit/s", "delay": f"{self.rtt_ms / 2:g} ms"}
-        tcp = {"send_buffer": _BUFFER, "receive_buffer": _BUFFER}
+        tcp = {
+            "send_buffer": _BUFFER,
+            "receive_buffer": _BUFFER,
+            "receive_buffer_initial": "64 KiB",
+            "receive_buffer_counts": "window",
+        }
         return {
             "name": f"validation point {self.number}",
             "link": {

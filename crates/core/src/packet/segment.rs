@@ -12,8 +12,12 @@ pub const IPV4_HEADER_BYTES: u32 = 20;
 pub const TCP_HEADER_BYTES: u32 = 20;
 /// Bytes of both headers without options.
 pub(crate) const HEADER_BYTES: u32 = IPV4_HEADER_BYTES + TCP_HEADER_BYTES;
-/// The most SACK blocks that fit beside a timestamp (RFC 2018, section 3).
-pub const SACK_BLOCKS_MAX: usize = 3;
+/// The most SACK blocks that fit in 40 bytes of options; beside timestamps it is one less (RFC 2018,
+/// section 3).
+pub const SACK_BLOCKS_MAX: usize = 4;
+/// The padded SACK option without blocks, and each block.
+const SACK_OPTION_BYTES: u32 = 4;
+const SACK_BLOCK_BYTES: u32 = 8;
 
 /// A TCP segment.
 ///
@@ -35,7 +39,8 @@ pub struct Segment {
     pub connection: u16,
     /// SYN and FIN, each of which takes one number, and the flags of ECN.
     pub flags: Flags,
-    /// Ranges received beyond `ack` (RFC 2018), the newest first.
+    /// Ranges received beyond `ack` (RFC 2018), the newest first. The first one may be a range that was
+    /// received twice (RFC 2883).
     pub sack: SackBlocks,
     /// Options of a SYN. Segments without SYN never have one, so that whoever writes a segment into a
     /// freed packet clears it only where there was a SYN.
@@ -185,10 +190,21 @@ impl SackBlocks {
     /// Bytes of the padded option.
     #[must_use]
     pub fn option_bytes(&self) -> u32 {
-        match u32::from(self.count) {
-            0 => 0,
-            blocks => 4 + 8 * blocks,
-        }
+        Self::bytes_of(self.count.into())
+    }
+
+    /// Bytes of the padded option with `blocks` blocks.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "a handful of blocks")]
+    pub(crate) fn bytes_of(blocks: usize) -> u32 {
+        if blocks == 0 { 0 } else { SACK_OPTION_BYTES + SACK_BLOCK_BYTES * blocks as u32 }
+    }
+
+    /// How many blocks fit in `room` bytes, but for their number in one option.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "at most the bytes of a packet")]
+    pub(crate) fn fitting(room: u64) -> usize {
+        (room.saturating_sub(SACK_OPTION_BYTES.into()) / u64::from(SACK_BLOCK_BYTES)) as usize
     }
 
     /// The blocks, newest first.
@@ -248,13 +264,13 @@ mod tests {
     }
 
     #[test]
-    fn at_most_three_sack_blocks_are_carried() {
+    fn at_most_four_sack_blocks_are_carried() {
         let mut ack = Segment { ack: Some(Wire(1)), ..Segment::default() };
         for n in 0..5 {
             ack.sack.push(Wire(n * 10), Wire(n * 10 + 5));
         }
-        assert_eq!(ack.sack.iter().count(), 3);
+        assert_eq!(ack.sack.iter().count(), 4);
         assert_eq!(ack.sack.iter().next(), Some((Wire(0), Wire(5))));
-        assert_eq!(ack.ip_bytes(), 40 + 28);
+        assert_eq!(ack.ip_bytes(), 40 + 36);
     }
 }

@@ -19,10 +19,12 @@ pub struct Config {
     pub window_scaling: bool,
     /// Bytes that may be written and not yet acknowledged.
     pub send_buffer: u64,
-    /// The largest window this end ever advertises.
+    /// The largest receive buffer; see `receive_buffer_counts`.
     pub receive_buffer: u64,
-    /// The window it starts with; below `receive_buffer` the window tunes itself up to that.
+    /// The receive buffer at first; below `receive_buffer` it tunes itself up to that.
     pub receive_buffer_initial: u64,
+    /// What of the receive buffer is offered as window.
+    pub receive_buffer_counts: BufferCounts,
     /// When received data is acknowledged.
     pub acks: AckPolicy,
     /// The retransmission timer.
@@ -57,16 +59,22 @@ pub enum CongestionName {
     Bbr,
     /// Caini and Firrincieli 2004, as Linux has it: its own growth, without HyStart++.
     Hybla,
+    /// Brakmo and Peterson 1995, as Linux has it: its own growth, without HyStart++.
+    Vegas,
+    /// Westwood+ (Grieco and Mascolo 2004), as Linux has it: Reno's growth.
+    Westwood,
 }
 
 impl CongestionName {
     /// Every algorithm with the name that scenarios use.
-    pub const ALL: [(&'static str, Self); 5] = [
+    pub const ALL: [(&'static str, Self); 7] = [
         ("reno", Self::Reno),
         ("newreno", Self::NewReno),
         ("cubic", Self::Cubic),
         ("bbr", Self::Bbr),
         ("hybla", Self::Hybla),
+        ("vegas", Self::Vegas),
+        ("westwood", Self::Westwood),
     ];
 }
 
@@ -94,6 +102,10 @@ pub enum AvoidanceCounting {
 }
 
 /// When received data is acknowledged (RFC 5681, section 4.2).
+///
+/// Full segments are counted in bytes: `delayed_segments` times the largest payload under
+/// [`Follows::Rfc`]; under [`Follows::Linux`] (`__tcp_ack_snd_check`) more than one less of the largest
+/// that arrived so far, which is taken for 536 at first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPolicy {
     /// An ACK at the latest for every so many full segments; 1 switches delaying off.
@@ -102,6 +114,17 @@ pub struct AckPolicy {
     pub delayed_timeout: Duration,
     /// So many segments at the start of a connection are acknowledged at once (Linux's quick ACKs).
     pub quick_segments: u32,
+}
+
+/// What the sizes of a receive buffer count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BufferCounts {
+    /// Payload: the window is as large as the buffer.
+    #[default]
+    Window,
+    /// Memory, as Linux's `tcp_rmem` does: half of it is window at first, and then as much as payload is
+    /// of the memory that the largest segment so far takes.
+    Memory,
 }
 
 /// The retransmission timer (RFC 6298).

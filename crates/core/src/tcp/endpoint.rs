@@ -381,7 +381,7 @@ impl Endpoint {
         let payload = u64::from(self.config.mss.min(offer.mss.max(MSS_LEAST))) - options;
         let Agreed { sack, timestamps, .. } = self.agreed;
         self.sender.negotiated(payload, sack, timestamps, &self.config);
-        self.receiver.negotiated(scaling, payload);
+        self.receiver.negotiated(scaling, payload, sack);
     }
 
     #[inline(never)]

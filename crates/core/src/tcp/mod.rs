@@ -15,6 +15,7 @@ mod prr;
 mod rack;
 mod rate;
 mod reassembly;
+mod receive_buffer;
 mod receiver;
 mod rtt;
 mod rtt_linux;

@@ -27,7 +27,7 @@ pub(super) struct Rack {
     /// lengthen it once more.
     extra_quarters: u64,
     persist: u32,
-    dsack_round: Option<Position>,
+    dsack_round: Position,
     /// Retransmissions in order of sending: when, and where the segment starts.
     retransmissions: VecDeque<(Instant, Position)>,
     deadline: Option<Instant>,
@@ -71,11 +71,8 @@ impl Rack {
         duplicate: bool,
         recovery_ended: bool,
     ) {
-        if self.dsack_round.is_some_and(|end| una >= end) {
-            self.dsack_round = None;
-        }
-        if duplicate && self.dsack_round.is_none() {
-            self.dsack_round = Some(nxt);
+        if duplicate && una >= self.dsack_round {
+            self.dsack_round = nxt;
             self.extra_quarters = (self.extra_quarters + 1).min(EXTRA_QUARTERS_MAX);
             self.persist = PERSISTS;
         } else if recovery_ended {

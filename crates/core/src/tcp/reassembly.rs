@@ -64,6 +64,14 @@ impl Reassembly {
         self.recent.truncate(SACK_BLOCKS_MAX);
     }
 
+    /// The first part of `start..end` that is here already.
+    pub fn overlap(&self, start: Position, end: Position) -> Option<(Position, Position)> {
+        let first = self.ranges.partition_point(|range| range.1 <= start);
+        let &(range_start, range_end) = self.ranges.get(first)?;
+        let (start, end) = (start.max(range_start), end.min(range_end));
+        (start < end).then_some((start, end))
+    }
+
     /// Moves the next expected position from `next` over every range it reaches.
     pub fn advance(&mut self, mut next: Position) -> Position {
         while let Some(&(start, end)) = self.ranges.first() {
@@ -107,6 +115,10 @@ mod tests {
         assert_eq!(blocks, [(10, 25), (50, 60), (30, 40)]);
         data.insert(25, 30);
         assert_eq!(data.newest().next(), Some((10, 40)));
+        assert_eq!(data.overlap(5, 35), Some((10, 35)));
+        assert_eq!(data.overlap(40, 55), Some((50, 55)));
+        assert_eq!(data.overlap(40, 50), None);
+        assert_eq!(data.overlap(60, 70), None);
         assert_eq!(data.advance(5), 5);
         assert_eq!(data.advance(10), 40);
         assert_eq!(data.newest().collect::<Vec<_>>(), [(50, 60)]);

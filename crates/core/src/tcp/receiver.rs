@@ -1,8 +1,11 @@
 //! The receiving half of a connection: what has arrived, what is acknowledged and when, and how
 //! large a window is offered. It knows positions only; the endpoint turns them into segments.
 
-use super::config::Config;
+#[cfg(doc)]
+use super::config::AckPolicy;
+use super::config::{Config, Follows};
 use super::reassembly::Reassembly;
+use super::receive_buffer::AutoTuning;
 use crate::packet::segment::{SackBlocks, Segment};
 use crate::packet::seq::{Position, Wire};
 use crate::time::{Duration, Instant};
@@ -53,24 +56,37 @@ pub struct Receiver {
     ack_due: Option<Instant>,
     /// What the last segment acknowledged.
     acked_to: Position,
-    unacked_segments: u32,
-    delayed_segments: u32,
+    /// So many bytes in order are acknowledged at once.
+    ack_bytes: u32,
+    /// The largest payload received so far, as far as that matters; see [`AckPolicy`].
+    segment_seen: u32,
     quick_left: u32,
     told: Told,
     ack_now: bool,
     reads_at_once: bool,
     shift: u8,
-    /// Whether something was received beyond a hole.
-    has_holes: bool,
+    /// Whether the next segment has SACK blocks to report.
+    has_blocks: bool,
     delayed_timeout: Duration,
     arrivals: Arrivals,
     buffer: AutoTuning,
     reassembly: Reassembly,
     segment_bytes: u64,
+    delayed_segments: u32,
+    linux: bool,
     /// What the application had taken when it stopped to read at once.
     read: Position,
     scales: bool,
+    /// Whether a range that arrived twice is reported (RFC 2883).
+    reports_duplicates: bool,
+    /// The range that arrived twice and is not reported yet.
+    duplicate: Option<(Position, Position)>,
 }
+
+/// What Linux takes for a full segment before one arrived (`tcp_initialize_rcv_mss`: TCP_MSS_DEFAULT,
+/// and TCP_MIN_MSS at least).
+const MSS_GUESS: u32 = 536;
+const MSS_GUESS_MIN: u32 = 88;
 
 /// Beyond any position.
 const UNKNOWN: Position = Position::MAX;
@@ -79,16 +95,22 @@ impl Receiver {
     /// A receiver that has heard nothing.
     #[must_use]
     pub fn new(config: &Config) -> Self {
+        debug_assert!(config.acks.delayed_segments > 0, "a plan says one or more");
         let shift = if config.window_scaling { shift_for(config.receive_buffer) } else { 0 };
         Self {
             segment_bytes: config.mss.into(),
             next: 0,
             acked_to: 0,
             fin: UNKNOWN,
-            has_holes: false,
+            has_blocks: false,
+            reports_duplicates: config.follows == Follows::Linux,
+            duplicate: None,
             reassembly: Reassembly::default(),
             arrivals: Arrivals::default(),
             delayed_segments: config.acks.delayed_segments,
+            ack_bytes: 0,
+            segment_seen: 0,
+            linux: config.follows == Follows::Linux,
             delayed_timeout: config.acks.delayed_timeout,
             read: 1,
             reads_at_once: true,
@@ -97,7 +119,6 @@ impl Receiver {
             scales: config.window_scaling,
             buffer: AutoTuning::new(config),
             told: Told { field: 0, holds: false },
-            unacked_segments: 0,
             ack_due: None,
             quick_left: config.acks.quick_segments,
             ack_now: false,
@@ -117,15 +138,44 @@ impl Receiver {
     }
 
     /// The handshake settled what both ends can do.
-    pub fn negotiated(&mut self, scaling: bool, segment_bytes: u64) {
+    pub fn negotiated(&mut self, scaling: bool, segment_bytes: u64, sack: bool) {
         self.told.holds = false;
+        self.reports_duplicates &= sack;
         self.segment_bytes = segment_bytes;
+        self.count_segments();
         if !scaling {
             self.scales = false;
             self.shift = 0;
             self.buffer.limit(UNSCALED_WINDOW_MAX);
         }
         self.buffer.count_in(1 << self.shift);
+    }
+
+    /// What counts as full segments before the first one arrived.
+    fn count_segments(&mut self) {
+        let full = u32::try_from(self.segment_bytes).unwrap_or(u32::MAX);
+        if self.linux {
+            self.set_segment_seen(full.clamp(MSS_GUESS_MIN, MSS_GUESS));
+            return;
+        }
+        self.segment_seen = u32::MAX;
+        let segments = self.delayed_segments;
+        self.ack_bytes = if segments > 1 { segments.saturating_mul(full) } else { 1 };
+    }
+
+    /// Linux, `tcp_measure_rcv_mss`: a segment is larger than those before it.
+    #[cold]
+    #[inline(never)]
+    fn note_segment_size(&mut self, payload: u64) {
+        self.set_segment_seen(u32::try_from(payload).unwrap_or(u32::MAX));
+        self.buffer.note_segment_size(payload);
+    }
+
+    fn set_segment_seen(&mut self, payload: u32) {
+        self.segment_seen = payload;
+        // `__tcp_ack_snd_check`: more than one full segment, where two are to be acknowledged.
+        let others = self.delayed_segments - 1;
+        self.ack_bytes = others.saturating_mul(self.segment_seen).saturating_add(1);
     }
 
     /// The next position expected; what a segment acknowledges.
@@ -181,23 +231,41 @@ impl Receiver {
             self.fin = end - 1;
         }
         self.told.holds = false;
-        let had_hole = self.has_holes;
+        if u32::from(segment.payload) > self.segment_seen {
+            self.note_segment_size(segment.payload.into());
+        }
+        let had_hole = !self.reassembly.is_empty();
+        if self.reports_duplicates && !segment.flags.syn() {
+            self.note_duplicate(position, position + length);
+        }
         if start > before {
             self.reassembly.insert(start, end);
         } else if end > before {
             self.next = if had_hole { self.reassembly.advance(end) } else { end };
         }
-        self.has_holes = !self.reassembly.is_empty();
+        self.has_blocks = !self.reassembly.is_empty() || self.duplicate.is_some();
         if self.window_may_grow() {
             self.tune(now, rtt);
         }
         self.decide_ack(now, before, had_hole, segment);
     }
 
+    /// Notes what of `start..end` had arrived before: its part before the next position expected, or else
+    /// the first part of it beyond a hole (Linux, `tcp_data_queue` and `tcp_data_queue_ofo`).
+    fn note_duplicate(&mut self, start: Position, end: Position) {
+        let duplicate = if start < self.next {
+            Some((start, end.min(self.next)))
+        } else {
+            self.reassembly.overlap(start, end)
+        };
+        // A later one takes the place of one that was not reported yet, as in `tcp_dsack_set`.
+        self.duplicate = duplicate.or(self.duplicate);
+    }
+
     /// Whether data of this length at the next position expected is in order and has room: see
     /// [`Receiver::on_next`].
     pub(super) fn expects(&self, length: u64) -> bool {
-        self.fin == UNKNOWN && !self.has_holes && self.next + length <= self.edge
+        self.fin == UNKNOWN && !self.has_blocks && self.next + length <= self.edge
     }
 
     /// [`Receiver::on_segment`] for data that it [expects](Receiver::expects), which most data is;
@@ -205,6 +273,9 @@ impl Receiver {
     #[inline]
     pub(super) fn on_next(&mut self, now: Instant, length: u64) {
         self.told.holds = false;
+        if length > u64::from(self.segment_seen) {
+            self.note_segment_size(length);
+        }
         self.next += length;
         self.delay_ack(now);
     }
@@ -212,7 +283,7 @@ impl Receiver {
     /// Most windows do not grow, or no more.
     #[inline]
     pub(super) fn window_may_grow(&self) -> bool {
-        self.buffer.bytes != self.buffer.bytes_max
+        self.buffer.may_grow()
     }
 
     /// Data was received, and the [window may grow](Receiver::window_may_grow).
@@ -227,10 +298,10 @@ impl Receiver {
         self.ack_now = true;
     }
 
-    /// RFC 5681, section 4.2: an ACK for every second full segment, within the time-out for the
-    /// rest, and at once for anything out of order, that fills a hole, or repeats.
+    /// RFC 5681, section 4.2: an ACK for every second full segment's bytes, within the time-out for
+    /// the rest, and at once for anything out of order, that fills a hole, or repeats.
     fn decide_ack(&mut self, now: Instant, before: Position, had_hole: bool, segment: &Segment) {
-        let in_order = self.next > before && !had_hole && !self.has_holes;
+        let in_order = self.next > before && !had_hole && !self.has_blocks;
         if !in_order || segment.flags.syn() || segment.flags.fin() {
             self.ack_now = true;
             return;
@@ -241,7 +312,6 @@ impl Receiver {
     /// A segment came in order: its ACK may wait.
     #[inline]
     fn delay_ack(&mut self, now: Instant) {
-        self.unacked_segments += 1;
         if self.ack_due.is_none() {
             self.ack_due = Some(now + self.delayed_timeout);
         }
@@ -249,7 +319,7 @@ impl Receiver {
             self.quick_left -= 1;
             self.ack_now = true;
         }
-        if self.unacked_segments >= self.delayed_segments {
+        if self.next - self.acked_to >= u64::from(self.ack_bytes) {
             self.ack_now = true;
         }
     }
@@ -293,7 +363,6 @@ impl Receiver {
     }
 
     fn tell(&mut self, shift: u8) {
-        self.unacked_segments = 0;
         self.ack_due = None;
         self.ack_now = false;
         let opened = (self.open_window() >> shift).min(u16::MAX.into());
@@ -316,9 +385,21 @@ impl Receiver {
         self.edge = self.edge.max(self.next + (u64::from(self.told.field) << shift));
     }
 
-    /// Whether something was received beyond a hole.
-    pub(super) fn has_holes(&self) -> bool {
-        self.has_holes
+    /// Whether the next segment has SACK blocks to report: something was received beyond a hole, or
+    /// twice.
+    #[inline]
+    pub(super) fn has_blocks(&self) -> bool {
+        self.has_blocks
+    }
+
+    /// How many blocks there are to report.
+    pub(super) fn block_count(&self) -> usize {
+        usize::from(self.duplicate.is_some()) + self.reassembly.newest().count()
+    }
+
+    /// The payload of a full segment.
+    pub(super) fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
     }
 
     /// What the last segment acknowledged.
@@ -344,12 +425,20 @@ impl Receiver {
         }
     }
 
-    /// Adds the ranges received beyond a hole. `peer_initial` numbers the peer's SYN.
-    pub(super) fn report_holes(&self, blocks: &mut SackBlocks, peer_initial: Wire) {
-        for (start, end) in self.reassembly.newest() {
-            let wire = |position| Wire::from_position(position, peer_initial);
+    /// Adds the range that arrived twice, once, and the newest ranges received beyond a hole; at most
+    /// `most` of them, which is not zero. `peer_initial` numbers the peer's SYN.
+    pub(super) fn report_blocks(
+        &mut self,
+        blocks: &mut SackBlocks,
+        most: usize,
+        peer_initial: Wire,
+    ) {
+        let wire = |position| Wire::from_position(position, peer_initial);
+        let duplicate = self.duplicate.take();
+        for (start, end) in duplicate.into_iter().chain(self.reassembly.newest()).take(most) {
             blocks.push(wire(start), wire(end));
         }
+        self.has_blocks = !self.reassembly.is_empty();
     }
 
     fn open_window(&self) -> u64 {
@@ -365,75 +454,6 @@ fn shift_for(window: u64) -> u8 {
         .unwrap_or(WINDOW_SHIFT_MAX)
 }
 
-/// The receive buffer, which grows with what is delivered in a round trip (Linux's dynamic
-/// right-sizing, `tcp_rcv_space_adjust`; Fisk and Feng 2001): at the end of a round in which the
-/// application took more than in any before, room is made for twice that and 16 segments, and
-/// twice more by the fraction it grew. The first round is compared with 10 segments, as there, but
-/// with no more than half the first window, which a round of large segments could never exceed.
-#[derive(Clone, Debug)]
-#[repr(C)]
-struct AutoTuning {
-    bytes: u64,
-    bytes_max: u64,
-    unit: u64,
-    /// The most delivered in one round so far.
-    space: u64,
-    round_start: Instant,
-    round_from: Position,
-}
-
-impl AutoTuning {
-    fn new(config: &Config) -> Self {
-        let limit = if config.window_scaling { u64::MAX } else { UNSCALED_WINDOW_MAX };
-        let mut buffer = Self {
-            bytes: config.receive_buffer_initial,
-            bytes_max: config.receive_buffer,
-            unit: 1,
-            space: (config.receive_buffer_initial / 2).min(10 * u64::from(config.mss)),
-            round_start: Instant::START,
-            round_from: 1,
-        };
-        buffer.limit(limit);
-        buffer
-    }
-
-    fn limit(&mut self, most: u64) {
-        self.bytes_max = self.bytes_max.min(most);
-        self.bytes = self.bytes.min(self.bytes_max);
-    }
-
-    /// The window field counts in units of `unit` bytes: less than one would be no window at all.
-    fn count_in(&mut self, unit: u64) {
-        self.unit = unit;
-        self.bytes_max -= self.bytes_max % unit;
-        self.set(self.bytes);
-    }
-
-    fn set(&mut self, bytes: u64) {
-        self.bytes = bytes.next_multiple_of(self.unit).min(self.bytes_max);
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn delivered(&mut self, now: Instant, next: Position, rtt: Option<Duration>, segment: u64) {
-        let Some(rtt) = rtt else { return };
-        if now < self.round_start + rtt {
-            return;
-        }
-        let copied = next.saturating_sub(self.round_from);
-        if copied > self.space {
-            let room = 2 * copied + 16 * segment;
-            let growth = room * (copied - self.space) / self.space.max(1);
-            self.set(self.bytes.max(room + 2 * growth));
-            self.space = copied;
-        }
-        self.round_start = now;
-        self.round_from = next;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -442,6 +462,6 @@ mod tests {
     #[test]
     fn data_in_order_touches_two_lines() {
         assert_eq!(offset_of!(Receiver, delayed_timeout), 64);
-        assert_eq!(offset_of!(Receiver, buffer) + offset_of!(AutoTuning, unit), 128);
+        assert_eq!(offset_of!(Receiver, buffer) + AutoTuning::OFTEN_USED, 128);
     }
 }

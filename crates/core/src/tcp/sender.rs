@@ -86,6 +86,8 @@ pub struct Sender {
     timed: Option<(Position, Instant)>,
     /// Whether what differs there is as in Linux.
     linux: bool,
+    /// Bytes of a full segment's payload that options take at this moment.
+    reserved: u64,
 }
 
 impl Sender {
@@ -124,7 +126,13 @@ impl Sender {
             last_sent: SentAt::default(),
             counters: SenderCounters::default(),
             linux: config.follows == Follows::Linux,
+            reserved: 0,
         }
+    }
+
+    /// From now on, options take so many bytes from the payload of each segment of new data.
+    pub(super) fn reserve(&mut self, bytes: u64) {
+        self.reserved = bytes;
     }
 
     /// The handshake settled the payload of a full segment, whether the peer reports SACK and whether
@@ -302,9 +310,12 @@ impl Sender {
             self.rtt.sample(sample, Span { una_before, una: position, nxt: self.max });
         }
         self.restart_timers(now);
+        let (srtt, una, nxt) = (self.rtt.srtt(), self.una, self.max);
+        let acked = Acked { now, bytes: acked, rtt, srtt, una, nxt };
         if self.window_was_used(self.max - una_before) {
-            let (srtt, una, nxt) = (self.rtt.srtt(), self.una, self.max);
-            self.control.acked(&Acked { now, bytes: acked, rtt, srtt, una, nxt });
+            self.control.acked(&acked);
+        } else {
+            self.control.noted(&acked);
         }
         true
     }
@@ -320,15 +331,18 @@ impl Sender {
         }
         let una_before = self.una;
         let (growth_bytes, rtt) = self.take_ack::<false>(now, ack);
+        let acked = Acked {
+            now,
+            bytes: growth_bytes,
+            rtt: rtt.or(ack.timestamp_rtt),
+            srtt: self.rtt.srtt(),
+            una: self.una,
+            nxt: self.max,
+        };
         if growth_bytes > 0 && self.window_was_used(self.max - una_before) {
-            self.control.acked(&Acked {
-                now,
-                bytes: growth_bytes,
-                rtt: rtt.or(ack.timestamp_rtt),
-                srtt: self.rtt.srtt(),
-                una: self.una,
-                nxt: self.max,
-            });
+            self.control.acked(&acked);
+        } else {
+            self.control.noted(&acked);
         }
     }
 

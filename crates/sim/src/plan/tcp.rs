@@ -2,7 +2,7 @@
 
 use bentpipe_core::tcp;
 use bentpipe_core::tcp::config::{
-    AckPolicy, AvoidanceCounting, CongestionName, Follows, RtoConfig, RtoMinBounds,
+    AckPolicy, AvoidanceCounting, BufferCounts, CongestionName, Follows, RtoConfig, RtoMinBounds,
 };
 use bentpipe_core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,9 @@ pub struct Tcp {
     pub send_buffer_bytes: u64,
     pub receive_buffer_bytes: u64,
     pub receive_buffer_initial_bytes: u64,
+    /// What plans did not say before there was a choice.
+    #[serde(default)]
+    pub receive_buffer_counts: BufferOf,
     pub delayed_ack_segments: u32,
     pub delayed_ack_timeout_ns: u64,
     pub quick_ack_segments: u32,
@@ -57,6 +60,8 @@ pub enum Congestion {
     Cubic,
     Bbr,
     Hybla,
+    Vegas,
+    Westwood,
 }
 
 /// What decides where Linux differs from the RFCs.
@@ -68,6 +73,17 @@ pub enum Whom {
     Rfc,
     /// Linux.
     Linux,
+}
+
+/// What the sizes of a receive buffer count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BufferOf {
+    /// The bytes that are offered.
+    #[default]
+    Window,
+    /// Memory, of which the window is a share.
+    Memory,
 }
 
 /// What congestion avoidance counts.
@@ -129,6 +145,8 @@ impl Tcp {
                 Congestion::Cubic => CongestionName::Cubic,
                 Congestion::Bbr => CongestionName::Bbr,
                 Congestion::Hybla => CongestionName::Hybla,
+                Congestion::Vegas => CongestionName::Vegas,
+                Congestion::Westwood => CongestionName::Westwood,
             },
             sack: self.sack,
             timestamps: self.timestamps,
@@ -136,6 +154,10 @@ impl Tcp {
             send_buffer: self.send_buffer_bytes,
             receive_buffer: self.receive_buffer_bytes,
             receive_buffer_initial: self.receive_buffer_initial_bytes,
+            receive_buffer_counts: match self.receive_buffer_counts {
+                BufferOf::Window => BufferCounts::Window,
+                BufferOf::Memory => BufferCounts::Memory,
+            },
             acks: AckPolicy {
                 delayed_segments: self.delayed_ack_segments,
                 delayed_timeout: Duration::from_nanos(self.delayed_ack_timeout_ns),

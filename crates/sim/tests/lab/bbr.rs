@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use super::bounds::{plan, steady_rate};
 use super::{CLEAR, MSS, Path, SECOND, column, run, tcp, to_f64};
 
-const BDP: u64 = 125_000;
-const LINK: Path = Path { rate_bps: 10_000_000, queue_bytes: Some(BDP), seconds: 60, ..CLEAR };
+pub(super) const BDP: u64 = 125_000;
+pub(super) const LINK: Path =
+    Path { rate_bps: 10_000_000, queue_bytes: Some(BDP), seconds: 60, ..CLEAR };
 const FULL: f64 = 1_250_000.0 * MSS / 1_500.0;
 
-fn host(control: &str) -> Value {
+pub(super) fn host(control: &str) -> Value {
     tcp(json!({
         "congestion_control": control, "prr": true, "rack_tlp": true,
         "delayed_ack_segments": 2, "delayed_ack_timeout_ns": 40_000_000,
@@ -20,12 +21,12 @@ fn host(control: &str) -> Value {
 }
 
 /// Goodput after the first five seconds, of what the link can carry.
-fn share_of_link(outcome: &Outcome, path: Path) -> f64 {
+pub(super) fn share_of_link(outcome: &Outcome, path: Path) -> f64 {
     steady_rate(outcome, 0, path, 55.0 / 60.0) / FULL
 }
 
 /// The mean queue of the forward direction after five seconds, in bytes.
-fn mean_queue(outcome: &Outcome) -> f64 {
+pub(super) fn mean_queue(outcome: &Outcome) -> f64 {
     let samples = outcome.table("direction_samples").expect("sampled");
     let (times, directions) = (column(samples, "time_ns"), column(samples, "direction"));
     let queues = column(samples, "queue_bytes");

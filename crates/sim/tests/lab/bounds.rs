@@ -198,13 +198,14 @@ fn pftk(p: f64, b: f64, timeout: f64) -> f64 {
 }
 
 /// PFTK lets a loss take the rest of its round with it, so that under independent losses it counts
-/// too many time-outs; Mathis counts none and no repair. Truth lies in between, with 10 % for chance.
+/// too many time-outs; Mathis counts none and no repair. Truth lies in between, with 10 % for chance,
+/// and 4 % for a threshold that is no whole number of segments: half a segment of 12 is not used.
 /// Reno may fall below: of two losses in a window, one in nine at 1 %, it halves at each.
 #[test]
 fn heavy_loss_lies_between_pftk_and_the_square_root_law() {
     for (loss, rtt_ms) in [(1e-2, 100), (1e-2, 600), (2e-2, 300), (3e-2, 100), (3e-2, 600)] {
         for (control, sack, least) in
-            [("newreno", true, 0.9), ("newreno", false, 0.9), ("reno", false, 0.8)]
+            [("newreno", true, 0.86), ("newreno", false, 0.86), ("reno", false, 0.77)]
         {
             let path = Path { rtt_ms, loss, seconds: 9 * rtt_ms, rate_bps: 1_000_000_000, ..CLEAR };
             let host = tcp(json!({"sack": sack, "congestion_control": control}));

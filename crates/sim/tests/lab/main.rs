@@ -6,6 +6,7 @@
 mod bbr;
 mod bounds;
 mod conferences;
+mod delay_and_rate;
 #[path = "../network/mod.rs"]
 mod network;
 mod requests;

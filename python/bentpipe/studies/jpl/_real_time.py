@@ -35,6 +35,7 @@ KERNEL_TCP: Final[dict[str, Any]] = {
     "initial_window": 1,
     "receive_buffer": "256 KiB",
     "receive_buffer_initial": "256 KiB",
+    "receive_buffer_counts": "window",
 }
 _SMALL: Final = {
     "window_scaling": False,

@@ -32,7 +32,11 @@ LONG_DELAYS_MS: Final = (150, 200, 250, 300)
 
 _HERE: Final = Path(__file__).parent
 # Without the window scale option 65,535 bytes is the most that TCP can advertise.
-SMALL_WINDOW: Final = {"window_scaling": False, "receive_buffer": "65535 B"}
+SMALL_WINDOW: Final = {
+    "window_scaling": False,
+    "receive_buffer": "65535 B",
+    "receive_buffer_counts": "window",
+}
 # What each profile has in the place of the scenario's profile and tcp; None keeps those.
 # Its details are the RFCs': the figures are of the algorithms, not of one kernel's.
 _LINUX: Final[dict[str, Any]] = {"profile": "linux", "tcp": {"follows": "rfc"}}

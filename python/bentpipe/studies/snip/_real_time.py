@@ -269,6 +269,7 @@ KERNEL_TCP: Final[dict[str, Any]] = {
     "timestamps": False,
     "rack_tlp": False,
     "window_scaling": False,
+    "receive_buffer_counts": "window",
     "initial_window": 1,
 }
 

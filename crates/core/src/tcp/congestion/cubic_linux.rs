@@ -12,6 +12,8 @@ const C: f64 = 0.4;
 const BETA: (u64, u64) = (717, 1_024);
 /// With the window as it was, the count holds for so long (HZ / 32).
 const HOLDS: Duration = Duration::from_micros(31_250);
+/// Round trips count no earlier in a stage (HZ).
+const DISCARDS: Duration = Duration::from_secs(1);
 /// The kernel's clock.
 const TICK_NS: u64 = 1_000_000;
 /// Before the first loss a segment of growth takes so many acknowledged ones at most.
@@ -48,6 +50,19 @@ impl LinuxCubic {
     pub(super) fn shift_epoch(&mut self, now: Instant, pause: Duration) {
         if let Some((start, _, _)) = &mut self.epoch {
             *start = now.min(*start + pause);
+        }
+    }
+
+    /// `cubictcp_acked`: every sample counts, in slow start too, but for those of the first second of a
+    /// stage, right after a recovery.
+    pub(super) fn note_delay(&mut self, acked: &Acked) {
+        let Some(rtt) = acked.rtt.filter(|&rtt| self.min_rtt.is_none_or(|min| rtt < min)) else {
+            return;
+        };
+        let is_early =
+            |(start, ..): (Instant, u64, f64)| acked.now.saturating_since(start) < DISCARDS;
+        if !self.epoch.is_some_and(is_early) {
+            self.min_rtt = Some(rtt);
         }
     }
 
@@ -115,7 +130,7 @@ fn curve(origin: u64, t: f64) -> u64 {
 
 impl Avoidance for LinuxCubic {
     fn grow(&mut self, window: &mut Window, acked: &Acked) {
-        self.min_rtt = [self.min_rtt, acked.rtt].into_iter().flatten().min();
+        self.note_delay(acked);
         let bytes = self.rest_bytes + acked.bytes;
         self.rest_bytes = bytes % window.segment;
         let acked_segments = bytes / window.segment;
@@ -152,6 +167,13 @@ impl Avoidance for LinuxCubic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::config::{Config, CongestionName, Follows};
+    use crate::tcp::congestion::{Algorithm, Control};
+
+    fn config() -> Config {
+        let linux = crate::tcp::tests::plain();
+        Config { congestion: CongestionName::Cubic, follows: Follows::Linux, ..linux }
+    }
 
     const SEGMENT: u64 = 1_000;
 
@@ -218,6 +240,35 @@ mod tests {
         run(&mut cubic, &mut window, Instant::START, 40);
         let segments = window.cwnd / SEGMENT;
         assert!((38..=44).contains(&segments), "{segments}");
+    }
+
+    /// `cubictcp_acked`, which is called for each ACK with a sample: given round trips of 100 ms in slow
+    /// start and of 300 ms after it, expect that the curve looks 100 ms ahead.
+    #[test]
+    fn the_smallest_round_trip_is_that_of_slow_start() {
+        let mut cubic = Control::new(&config());
+        let ack = |at_ms, rtt_ms| Acked {
+            now: Instant::from_millis(at_ms),
+            bytes: SEGMENT,
+            rtt: Some(Duration::from_millis(rtt_ms)),
+            srtt: None,
+            una: 1,
+            nxt: 1,
+        };
+        let min_rtt = |control: &Control| match &control.algorithm {
+            Algorithm::LinuxCubic(cubic) => cubic.min_rtt.map(Duration::as_nanos),
+            _ => unreachable!("CUBIC as in Linux"),
+        };
+        cubic.acked(&ack(100, 110));
+        cubic.noted(&ack(200, 100));
+        assert_eq!(min_rtt(&cubic), Some(100_000_000));
+        cubic.congestion(10_000);
+        // The stage begins; its first second does not count.
+        cubic.acked(&ack(300, 300));
+        cubic.acked(&ack(1_299, 50));
+        assert_eq!(min_rtt(&cubic), Some(100_000_000));
+        cubic.acked(&ack(1_300, 60));
+        assert_eq!(min_rtt(&cubic), Some(60_000_000));
     }
 
     #[test]

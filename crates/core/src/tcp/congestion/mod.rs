@@ -11,6 +11,8 @@ mod hybla;
 mod hystart;
 mod hystart_linux;
 mod reno;
+mod vegas;
+mod westwood;
 
 use super::config::{Config, CongestionName, Follows};
 use crate::packet::seq::Position;
@@ -24,6 +26,8 @@ use hybla::Hybla;
 use hystart::HyStart;
 use hystart_linux::LinuxHyStart;
 use reno::Reno;
+use vegas::Vegas;
+use westwood::Westwood;
 
 /// What one ACK told.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +98,8 @@ enum Algorithm {
     LinuxCubic(Box<LinuxCubic>),
     /// In boxes, as the usual ones do without their records.
     Hybla(Box<Hybla>),
+    Vegas(Box<Vegas>),
+    Westwood(Box<Westwood>),
     Bbr(Box<Bbr>),
 }
 
@@ -103,7 +109,9 @@ impl Avoidance for Algorithm {
             Self::Reno(reno) => reno.grow(window, acked),
             Self::Cubic(cubic) => cubic.grow(window, acked),
             Self::LinuxCubic(cubic) => cubic.grow(window, acked),
-            Self::Hybla(_) | Self::Bbr(_) => self.grow_unusually(window, acked),
+            Self::Hybla(_) | Self::Vegas(_) | Self::Westwood(_) | Self::Bbr(_) => {
+                self.grow_unusually(window, acked);
+            }
         }
     }
 
@@ -113,6 +121,8 @@ impl Avoidance for Algorithm {
             Self::Cubic(cubic) => cubic.reduced(window, flight),
             Self::LinuxCubic(cubic) => cubic.reduced(window, flight),
             Self::Hybla(hybla) => hybla.reduced(window, flight),
+            Self::Vegas(vegas) => vegas.reduced(window, flight),
+            Self::Westwood(westwood) => westwood.reduced(window, flight),
             Self::Bbr(_) => window.cwnd,
         }
     }
@@ -123,6 +133,8 @@ impl Avoidance for Algorithm {
             Self::Cubic(cubic) => cubic.timed_out(),
             Self::LinuxCubic(cubic) => cubic.timed_out(),
             Self::Hybla(hybla) => hybla.timed_out(),
+            Self::Vegas(vegas) => vegas.timed_out(),
+            Self::Westwood(westwood) => westwood.timed_out(),
             Self::Bbr(_) => {}
         }
     }
@@ -132,16 +144,50 @@ impl Algorithm {
     #[cold]
     #[inline(never)]
     fn grow_unusually(&mut self, window: &mut Window, acked: &Acked) {
-        if let Self::Hybla(hybla) = self {
-            hybla.grow(window, acked);
+        match self {
+            Self::Hybla(hybla) => hybla.grow(window, acked),
+            Self::Vegas(vegas) => vegas.grow(window, acked),
+            Self::Westwood(westwood) => {
+                westwood.recovered(window);
+                westwood.note(window.segment, acked);
+                westwood.grow(window, acked);
+            }
+            Self::Reno(_) | Self::Cubic(_) | Self::LinuxCubic(_) | Self::Bbr(_) => {}
         }
     }
-}
 
-#[cold]
-#[inline(never)]
-fn slow_start_of_hybla(hybla: &mut Hybla, window: &mut Window, acked: &Acked) -> bool {
-    hybla.slow_start(window, acked)
+    /// Whether it takes note of ACKs that its growth in congestion avoidance does not see.
+    #[inline(always)]
+    fn observes(&self) -> bool {
+        !matches!(self, Self::Reno(_) | Self::Cubic(_))
+    }
+
+    /// An ACK in slow start: whether the algorithm grew the window by a rule of its own.
+    #[cold]
+    #[inline(never)]
+    fn slow_start(&mut self, window: &mut Window, acked: &Acked) -> bool {
+        match self {
+            Self::LinuxCubic(cubic) => cubic.note_delay(acked),
+            Self::Hybla(hybla) => return hybla.slow_start(window, acked),
+            Self::Vegas(vegas) => return vegas.on_ack(window, acked),
+            Self::Westwood(westwood) => westwood.note(window.segment, acked),
+            Self::Reno(_) | Self::Cubic(_) | Self::Bbr(_) => {}
+        }
+        false
+    }
+
+    /// An ACK that does not let the window grow: a duplicate, one in fast recovery, or one for a sender
+    /// that its window did not limit.
+    #[cold]
+    #[inline(never)]
+    fn note(&mut self, window: &Window, acked: &Acked) {
+        match self {
+            Self::LinuxCubic(cubic) => cubic.note_delay(acked),
+            Self::Vegas(vegas) => vegas.note(acked),
+            Self::Westwood(westwood) => westwood.note(window.segment, acked),
+            Self::Reno(_) | Self::Cubic(_) | Self::Hybla(_) | Self::Bbr(_) => {}
+        }
+    }
 }
 
 /// The congestion control of one connection.
@@ -182,9 +228,18 @@ impl Control {
             CongestionName::Cubic if linux => Algorithm::LinuxCubic(Box::default()),
             CongestionName::Cubic => Algorithm::Cubic(Cubic::default()),
             CongestionName::Hybla => Algorithm::Hybla(Box::default()),
+            CongestionName::Vegas => {
+                let reno = Reno::new(config.avoidance, config.follows);
+                Algorithm::Vegas(Box::new(Vegas::new(reno)))
+            }
+            CongestionName::Westwood => {
+                let reno = Reno::new(config.avoidance, config.follows);
+                Algorithm::Westwood(Box::new(Westwood::new(reno)))
+            }
             CongestionName::Bbr => Algorithm::Bbr(Box::new(Bbr::new())),
         };
-        let has_own_slow_start = matches!(algorithm, Algorithm::Hybla(_) | Algorithm::Bbr(_));
+        let has_own_slow_start =
+            matches!(algorithm, Algorithm::Hybla(_) | Algorithm::Vegas(_) | Algorithm::Bbr(_));
         Self {
             window: Window { cwnd: initial_window_segments * segment, ssthresh: None, segment },
             algorithm,
@@ -214,7 +269,11 @@ impl Control {
             hystart.opened(now);
         }
         match &mut self.algorithm {
-            Algorithm::Reno(_) | Algorithm::Cubic(_) | Algorithm::LinuxCubic(_) => {}
+            Algorithm::Reno(_)
+            | Algorithm::Cubic(_)
+            | Algorithm::LinuxCubic(_)
+            | Algorithm::Vegas(_) => {}
+            Algorithm::Westwood(westwood) => westwood.opened(now),
             Algorithm::Hybla(hybla) => hybla.opened(rtt, &mut self.window),
             Algorithm::Bbr(bbr) => bbr.opened(now, rtt, &self.window),
         }
@@ -289,9 +348,7 @@ impl Control {
             self.algorithm.grow(&mut self.window, acked);
             return;
         }
-        if let Algorithm::Hybla(hybla) = &mut self.algorithm
-            && slow_start_of_hybla(hybla, &mut self.window, acked)
-        {
+        if self.algorithm.observes() && self.algorithm.slow_start(&mut self.window, acked) {
             return;
         }
         let most = self.slow_start_segments_per_ack * self.window.segment;
@@ -304,6 +361,31 @@ impl Control {
             }
         }
         self.window.cwnd += growth;
+        if let Some(ssthresh) = self.window.ssthresh
+            && self.window.cwnd > ssthresh
+        {
+            self.cross_threshold(ssthresh, growth, acked);
+        }
+    }
+
+    /// An ACK came that does not let the window grow: a duplicate, one in fast recovery, or one for a
+    /// sender that its window did not limit. `bytes` is zero in recovery.
+    #[inline(always)]
+    pub(super) fn noted(&mut self, acked: &Acked) {
+        if self.algorithm.observes() {
+            self.algorithm.note(&self.window, acked);
+        }
+    }
+
+    /// RFC 5681, 3.1: slow start is used below the threshold. It ends there; what of the ACK is left
+    /// counts for congestion avoidance (Linux, `tcp_slow_start`).
+    #[cold]
+    #[inline(never)]
+    fn cross_threshold(&mut self, ssthresh: u64, growth: u64, acked: &Acked) {
+        let beyond = self.window.cwnd - ssthresh;
+        self.window.cwnd = ssthresh;
+        let bytes = acked.bytes - (growth - beyond);
+        self.algorithm.grow(&mut self.window, &Acked { bytes, ..*acked });
     }
 
     /// What the end of slow start says, where it is looked for.
@@ -336,6 +418,9 @@ impl Control {
         }
         if !repeated {
             self.reduce(flight);
+            if let Algorithm::Westwood(westwood) = &mut self.algorithm {
+                westwood.lost(&mut self.window);
+            }
         }
         self.algorithm.timed_out();
         if let Some(Exit::Linux(hystart)) = &mut self.hystart {
@@ -366,7 +451,11 @@ impl Control {
         match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.shift_epoch(now, pause),
             Algorithm::LinuxCubic(cubic) => cubic.shift_epoch(now, pause),
-            Algorithm::Reno(_) | Algorithm::Hybla(_) | Algorithm::Bbr(_) => {}
+            Algorithm::Reno(_)
+            | Algorithm::Hybla(_)
+            | Algorithm::Vegas(_)
+            | Algorithm::Westwood(_)
+            | Algorithm::Bbr(_) => {}
         }
     }
 
@@ -394,6 +483,9 @@ impl Control {
             && !matches!(self.algorithm, Algorithm::Bbr(_))
         {
             self.set_cwnd(ssthresh);
+        }
+        if let Algorithm::Westwood(westwood) = &mut self.algorithm {
+            westwood.recovered(&mut self.window);
         }
     }
 

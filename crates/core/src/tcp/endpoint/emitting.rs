@@ -3,7 +3,8 @@
 use super::{Endpoint, tick};
 use crate::engine::Cx;
 use crate::packet::segment::{
-    Flags, HEADER_BYTES, Offer, Segment, TIMESTAMP_OPTION_BYTES, Timestamps,
+    Flags, HEADER_BYTES, Offer, SACK_BLOCKS_MAX, SackBlocks, Segment, TIMESTAMP_OPTION_BYTES,
+    Timestamps,
 };
 use crate::packet::seq::{Position, Wire};
 use crate::packet::{Ecn, Packet, PacketId};
@@ -35,6 +36,10 @@ impl Endpoint {
 
     #[inline(never)]
     pub(super) fn send(&mut self, cx: &mut Cx<'_>) {
+        if self.receiver.has_blocks() && self.agreed.sack {
+            self.send_with_blocks(cx);
+            return;
+        }
         let run = self.sender.full_segments(cx.now());
         if run.count > 0 {
             self.emit_run(cx, run);
@@ -56,6 +61,23 @@ impl Endpoint {
         }
     }
 
+    /// SACK blocks take their room from the payload of new data, so that no packet exceeds the path's
+    /// MTU (RFC 6691; Linux, `tcp_established_options` and `tcp_current_mss`).
+    #[cold]
+    #[inline(never)]
+    fn send_with_blocks(&mut self, cx: &mut Cx<'_>) {
+        let blocks = self.receiver.block_count().min(self.blocks_max());
+        self.sender.reserve(SackBlocks::bytes_of(blocks).into());
+        self.send_singly(cx);
+        self.sender.reserve(0);
+    }
+
+    /// The most blocks that 40 bytes of options have room for: four, or three beside timestamps
+    /// (RFC 2018, section 3).
+    fn blocks_max(&self) -> usize {
+        if self.agreed.timestamps { SACK_BLOCKS_MAX - 1 } else { SACK_BLOCKS_MAX }
+    }
+
     fn emit_run(&mut self, cx: &mut Cx<'_>, run: Run) {
         let heading = self.heading(cx.now());
         let (mut position, mut id) = (run.start, self.next_id);
@@ -71,11 +93,18 @@ impl Endpoint {
 
     /// One segment with data or a FIN.
     fn emit_alone(&mut self, cx: &mut Cx<'_>, position: Position, payload: u16, fin: bool) {
+        let ack_is_due = self.receiver.wants_ack(cx.now());
         let heading = self.heading(cx.now());
         let mut packet = self.written(cx, self.next_id, &heading, position, payload);
         packet.segment_mut().flags = Flags::FIN.when(fin);
-        if payload == 0 {
-            self.report_holes(&mut packet);
+        if self.receiver.has_blocks() {
+            let room = self.receiver.segment_bytes().saturating_sub(payload.into());
+            let most = SackBlocks::fitting(room).min(self.blocks_max());
+            // What is repeated keeps its length. Where it leaves no room, an ACK of its own follows.
+            if ack_is_due && most < self.receiver.block_count().min(self.blocks_max()) {
+                self.receiver.acknowledge_at_once();
+            }
+            self.report_blocks(&mut packet, most);
         }
         self.pass(cx, packet);
     }
@@ -84,18 +113,18 @@ impl Endpoint {
     fn emit_ack(&mut self, cx: &mut Cx<'_>) {
         let heading = self.heading(cx.now());
         let mut packet = self.written(cx, self.next_id, &heading, self.sender.max(), 0);
-        if self.receiver.has_holes() {
-            self.report_holes(&mut packet);
+        if self.receiver.has_blocks() {
+            self.report_blocks(&mut packet, self.blocks_max());
         }
         self.pass(cx, packet);
     }
 
-    /// Blocks would push a full segment over the path's MTU; they ride on pure ACKs.
+    /// Adds the SACK option with at most so many blocks.
     #[inline(never)]
-    fn report_holes(&self, packet: &mut Packet) {
-        if self.agreed.sack {
+    fn report_blocks(&mut self, packet: &mut Packet, most: usize) {
+        if self.agreed.sack && most > 0 {
             let blocks = &mut packet.segment_mut().sack;
-            self.receiver.report_holes(blocks, self.peer_initial);
+            self.receiver.report_blocks(blocks, most, self.peer_initial);
             let bytes = blocks.option_bytes();
             packet.bytes += bytes;
         }

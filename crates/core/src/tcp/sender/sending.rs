@@ -166,7 +166,7 @@ impl Sender {
         }
         let right = self.edge.min(self.una.saturating_add(self.send_buffer));
         let usable = right.saturating_sub(self.nxt);
-        let wanted = unsent.min(self.segment);
+        let wanted = unsent.min(self.segment - self.reserved);
         if usable >= wanted {
             return Some(wanted);
         }

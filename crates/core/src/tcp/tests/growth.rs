@@ -2,7 +2,9 @@
 
 use super::conversation::{Talk, segments};
 use super::plain;
-use crate::tcp::config::{AvoidanceCounting, Config, CongestionName};
+use crate::tcp::config::{AvoidanceCounting, Config, CongestionName, Follows};
+use crate::tcp::congestion::{Acked, Control};
+use crate::time::Instant;
 
 const ENDLESS: u64 = 1 << 19;
 
@@ -164,4 +166,29 @@ fn slow_start_with_rising_delay(hystart: bool) -> u64 {
         }
     }
     talk.endpoint.sender().control().cwnd()
+}
+
+/// RFC 5681, 3.1, and Linux, `tcp_slow_start`: given a threshold of 5000 and a window of 4000, an ACK
+/// of 4000 bytes takes the window to the threshold with 1000 of them. The other 3000 count for
+/// congestion avoidance, which grows by a segment after 2000 more.
+#[test]
+fn slow_start_stops_at_the_threshold() {
+    for follows in [Follows::Rfc, Follows::Linux] {
+        let config = Config {
+            initial_window_segments: 10,
+            slow_start_segments_per_ack: 65_535,
+            follows,
+            ..plain()
+        };
+        let mut control = Control::new(&config);
+        control.timed_out(10_000, false);
+        let mut window_after = |bytes| {
+            let now = Instant::from_millis(100);
+            control.acked(&Acked { now, bytes, rtt: None, srtt: None, una: 1, nxt: 1 });
+            control.cwnd()
+        };
+        assert_eq!(window_after(3_000), 4_000);
+        assert_eq!(window_after(4_000), 5_000);
+        assert_eq!(window_after(2_000), 6_000);
+    }
 }

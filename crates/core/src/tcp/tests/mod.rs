@@ -23,13 +23,14 @@ mod undo;
 mod windows;
 
 use super::config::{
-    AckPolicy, AvoidanceCounting, Config, CongestionName, Follows, RtoConfig, RtoMinBounds,
+    AckPolicy, AvoidanceCounting, BufferCounts, Config, CongestionName, Follows, RtoConfig,
+    RtoMinBounds,
 };
 use crate::time::Duration;
 
 /// A host with segments of 1000 bytes and nothing optional. With a round trip of 100 ms its first
 /// time-out is 300 ms.
-fn plain() -> Config {
+pub(super) fn plain() -> Config {
     Config {
         mss: 1_000,
         initial_window_segments: 1,
@@ -40,6 +41,7 @@ fn plain() -> Config {
         send_buffer: 1 << 20,
         receive_buffer: 65_535,
         receive_buffer_initial: 65_535,
+        receive_buffer_counts: BufferCounts::Window,
         acks: AckPolicy {
             delayed_segments: 2,
             delayed_timeout: Duration::from_millis(200),

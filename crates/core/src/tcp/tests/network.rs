@@ -8,7 +8,8 @@ use crate::packet::seq::Wire;
 use crate::packet::{FlowId, Origin, Packet};
 use crate::rng::Rng;
 use crate::tcp::config::{
-    AckPolicy, AvoidanceCounting, Config, CongestionName, Follows, RtoConfig, RtoMinBounds,
+    AckPolicy, AvoidanceCounting, BufferCounts, Config, CongestionName, Follows, RtoConfig,
+    RtoMinBounds,
 };
 use crate::tcp::endpoint::Endpoint;
 use crate::time::{Duration, Instant};
@@ -38,9 +39,11 @@ pub(super) fn random_config(rng: &mut Rng) -> Config {
     Config {
         mss,
         initial_window_segments: 1 + u32::try_from(rng.below(12)).expect("small"),
-        congestion: CongestionName::ALL[usize::try_from(rng.below(5)).expect("small")].1,
+        congestion: CongestionName::ALL[usize::try_from(rng.below(7)).expect("small")].1,
         send_buffer: pick(rng, mss.into()),
         receive_buffer,
+        receive_buffer_counts: [BufferCounts::Window, BufferCounts::Memory]
+            [usize::from(mss.is_multiple_of(3))],
         receive_buffer_initial: (u64::from(mss) + rng.below(receive_buffer)).min(receive_buffer),
         acks: AckPolicy {
             delayed_segments: 1 + u32::try_from(rng.below(4)).expect("small"),

@@ -4,7 +4,7 @@
 use super::conversation::{Talk, segments};
 use super::plain;
 use crate::engine::Engine as _;
-use crate::tcp::config::{Config, Follows};
+use crate::tcp::config::{BufferCounts, Config, Follows};
 use crate::tcp::endpoint::Endpoint;
 
 fn connected_with_window(config: Config, window: u16) -> Talk {
@@ -265,6 +265,29 @@ fn the_window_tunes_itself_up_to_the_cap() {
         }
     }
     assert!(offers.is_sorted() && offers.last() == Some(&100_000), "{offers:?}");
+}
+
+/// Linux, `tcp_win_from_space` and `tcp_measure_rcv_mss`: given 1 MiB of memory, half of it is window
+/// (16,384 units of 32 bytes) until a full segment came. One of 1,448 bytes takes 2,304 (2,048 and its
+/// `sk_buff`), 160 of 256 parts: then it is 655,360 bytes, 20,480 units. A smaller segment changes nothing.
+#[test]
+fn the_window_is_a_share_of_the_memory() {
+    let config = Config {
+        mss: 1_448,
+        window_scaling: true,
+        receive_buffer: 1 << 20,
+        receive_buffer_initial: 1 << 20,
+        receive_buffer_counts: BufferCounts::Memory,
+        follows: Follows::Linux,
+        ..plain()
+    };
+    let mut talk = Talk::accepted(config).showing_windows();
+    talk.silent(200, "1:101 ack 1");
+    talk.timer(400, "1:1 ack 101 win 16384");
+    talk.silent(500, "101:1549 ack 1");
+    talk.given(500, "1549:2997 ack 1", "1:1 ack 2997 win 20480");
+    talk.silent(600, "2997:3597 ack 1");
+    talk.timer(800, "1:1 ack 3597 win 20480");
 }
 
 /// A window that is never filled stays as it is.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bentpipe_core::graph::Graph;
 use bentpipe_core::tcp::config::{
-    AckPolicy, AvoidanceCounting, CongestionName, Follows, RtoConfig, RtoMinBounds,
+    AckPolicy, AvoidanceCounting, BufferCounts, CongestionName, Follows, RtoConfig, RtoMinBounds,
 };
 use bentpipe_core::trace::NodeId;
 
@@ -69,6 +69,7 @@ fn host(part: &str) -> Host {
         send_buffer: 1 << 20,
         receive_buffer: 65_535,
         receive_buffer_initial: 65_535,
+        receive_buffer_counts: BufferCounts::Window,
         acks: AckPolicy {
             delayed_segments: 1,
             delayed_timeout: Duration::from_millis(200),
