@@ -91,6 +91,7 @@ def test_every_discipline_resolves_with_its_defaults_alone() -> None:
             "max_probability": 0.1,
             "weight": 0.002,
             "gentle": True,
+            "mean_packet_bytes": 1_000,
         },
         "codel": {
             "limit": {"unit": "packets", "value": 1000},
@@ -119,7 +120,13 @@ def test_every_discipline_resolves_with_its_defaults_alone() -> None:
 
 def test_options_of_a_discipline_resolve() -> None:
     assert queue_of(
-        {"discipline": "red", "min_threshold": "30 kB", "max_threshold": "60 kB", "gentle": False}
+        {
+            "discipline": "red",
+            "min_threshold": "30 kB",
+            "max_threshold": "60 kB",
+            "gentle": False,
+            "mean_packet_size": "576 B",
+        }
     ) == {
         "discipline": "red",
         "limit": {"unit": "packets", "value": 100},
@@ -129,6 +136,7 @@ def test_options_of_a_discipline_resolve() -> None:
         "max_probability": 0.1,
         "weight": 0.002,
         "gentle": False,
+        "mean_packet_bytes": 576,
     }
     fq_codel = queue_of(
         {"discipline": "fq_codel", "target": "20 ms", "quantum": "300 B", "queues": 16}

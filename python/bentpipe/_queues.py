@@ -91,6 +91,10 @@ class Red(_Queue):
     gentle: bool = True
     """Whether the chance rises from ``max_probability`` to 1 between ``max_threshold`` and twice
     that; without it every packet above ``max_threshold`` is dropped."""
+    mean_packet_size: SizeAboveZero = "1000 B"  # what tc-red(8) recommends for avpkt
+    """The mean packet size, in IP bytes, 1 to 65535 (``avpkt`` in tc-red(8), ``mean_pktsize_`` in
+    ns-2). While the queue is empty the average falls by one step for each such packet that could
+    have been sent; with thresholds in bytes, a packet's chance is scaled by its size over this."""
 
 
 class CoDel(_Queue):

@@ -17,7 +17,7 @@ use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::{DropCause, NodeId};
-use bentpipe_core::units::{BitRate, Probability};
+use bentpipe_core::units::{BitRate, Bits, Probability};
 use proptest::prelude::*;
 
 proptest! {
@@ -445,8 +445,8 @@ fn queues() -> impl Strategy<Value = Queue> {
         max_probability: Probability::new(0.1).expect("a probability"),
         weight: Probability::new(0.1).expect("a probability"),
         gentle: true,
-        mean_bytes: 1_000,
-        idle_packet: Duration::from_millis(8),
+        mean_packet_bytes: 1_000,
+        mean_frame: Bits(8 * 1_000),
     };
     let ratio = |value| Ratio::new(value).expect("in range");
     let tail = Queue::Tail;

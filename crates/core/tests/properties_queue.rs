@@ -252,8 +252,8 @@ fn reds() -> impl Strategy<Value = RedConfig> {
             max_probability,
             weight,
             gentle,
-            mean_bytes: 500,
-            idle_packet: Duration::from_millis(1),
+            mean_packet_bytes: 500,
+            mean_frame: framing().frame(500),
         }
     })
 }

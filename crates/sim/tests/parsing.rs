@@ -53,7 +53,7 @@ fn sound_plan() -> Value {
         "queue": {
             "discipline": "red", "limit": {"unit": "unlimited"}, "unit": "packets",
             "min_threshold": 5, "max_threshold": 15, "max_probability": 0.1, "weight": 0.002,
-            "gentle": true,
+            "gentle": true, "mean_packet_bytes": 1_000,
         },
         "channel": {"kind": "clear"},
     });

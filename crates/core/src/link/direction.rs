@@ -128,7 +128,10 @@ impl Direction {
 
     /// An idle direction. `None` if the rate ends at zero, which would hold packets for ever.
     #[must_use]
-    pub fn new(config: DirectionConfig) -> Option<Self> {
+    pub fn new(mut config: DirectionConfig) -> Option<Self> {
+        if let Queue::Tail(tail) = &mut config.queue {
+            tail.set_rate(Instant::START, &config.rate);
+        }
         let gives_room = matches!(&config.queue, Queue::Tail(tail) if tail.room().is_some());
         Some(Self {
             framing: config.framing,

@@ -7,10 +7,9 @@ use bentpipe_core::link::{
     FqCoDelConfig, Framing, Head, PerFlow, Processor, ProcessorConfig, Ratio, Red, RedConfig,
     SelectiveDrop, StrictPriority, Tail, Unit,
 };
-use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::Duration;
-use bentpipe_core::units::{BitRate, Bits, Carry, Probability};
+use bentpipe_core::units::{BitRate, Probability};
 
 use crate::plan::{self, Channel, Limit, Plan, Queue, RedUnit};
 
@@ -49,20 +48,15 @@ fn direction(plan: &plan::Direction, name: &str, seed: u64, priorities: &Arc<[u8
     };
     let rate = plan.rate_bps.profile(BitRate).expect("checked with the plan");
     let framing = plan.framing.framing();
-    let around = Surroundings { rate: &rate, framing, priorities, rng: stream("queue") };
+    let around = Surroundings { framing, priorities, rng: stream("queue") };
     let queue = queue(&plan.queue, around);
     let delay = plan.delay_ns.profile(Duration::from_nanos).expect("checked with the plan");
     Direction::new(DirectionConfig { rate, delay, framing, queue, channel })
         .expect("checked with the plan")
 }
 
-/// RED scales by size, and ages over idle time, in packets of this size: the average packet that
-/// tc-red(8) recommends to assume.
-const RED_MEAN_BYTES: u32 = 1_000;
-
 /// What a queue may need to know beside its own settings.
 struct Surroundings<'a> {
-    rate: &'a Profile<BitRate>,
     framing: Framing,
     /// The priority of each flow, by flow number.
     priorities: &'a Arc<[u8]>,
@@ -85,6 +79,7 @@ fn queue(plan: &Queue, around: Surroundings<'_>) -> link::Queue {
             max_probability,
             weight,
             gentle,
+            mean_packet_bytes,
         } => {
             let config = RedConfig {
                 limit: limit.into(),
@@ -97,8 +92,8 @@ fn queue(plan: &Queue, around: Surroundings<'_>) -> link::Queue {
                 max_probability: share(max_probability),
                 weight: share(weight),
                 gentle,
-                mean_bytes: RED_MEAN_BYTES,
-                idle_packet: typical_time(around.rate, around.framing.frame(RED_MEAN_BYTES)),
+                mean_packet_bytes,
+                mean_frame: around.framing.frame(mean_packet_bytes),
             };
             tail(Tail::Red(Red::new(config, around.rng)))
         }
@@ -130,13 +125,6 @@ fn queue(plan: &Queue, around: Surroundings<'_>) -> link::Queue {
             head(Head::StrictPriority(queue))
         }
     }
-}
-
-/// How long a frame takes at the highest rate of the run, at least a nanosecond.
-fn typical_time(rate: &Profile<BitRate>, frame: Bits) -> Duration {
-    let rate = rate.values().max().expect("a profile has a value");
-    let (time, _) = rate.transmit_time(frame, Carry::default());
-    time.max(Duration::from_nanos(1))
 }
 
 impl From<Limit> for link::Limit {

@@ -47,6 +47,7 @@ fn queue() -> impl Strategy<Value = Value> {
                     "min_threshold": if flag { low } else { 1_000 * low },
                     "max_threshold": if flag { low + more } else { 1_000 * (low + more) },
                     "max_probability": share, "weight": f64::from(weight) / 1_000.0, "gentle": flag,
+                    "mean_packet_bytes": 40 + weight,
                 }),
                 4 => json!({
                     "discipline": "per_flow_drop_tail", "limit": any, "per_flow_limit": per_flow,

@@ -19,9 +19,10 @@ mod strict_priority;
 pub(super) mod testing;
 
 use crate::packet::{FlowId, Packet};
+use crate::profile::Profile;
 use crate::time::{Duration, Instant};
 use crate::trace::DropCause;
-use crate::units::Bits;
+use crate::units::{BitRate, Bits};
 pub use codel::{CoDel, CoDelConfig};
 pub use drop_tail::DropTail;
 pub use early_packet_discard::EarlyPacketDiscard;
@@ -245,6 +246,13 @@ impl Tail {
             Self::Red(queue) => started.for_each(|(at, load)| queue.leave(at, load)),
             Self::PerFlow(queue) => started.for_each(|(_, load)| queue.leave(load)),
             Self::EarlyPacketDiscard(queue) => started.for_each(|(_, load)| queue.leave(load)),
+        }
+    }
+
+    /// From `now` on the transmitter has this rate.
+    pub(super) fn set_rate(&mut self, now: Instant, rate: &Profile<BitRate>) {
+        if let Self::Red(queue) = self {
+            queue.set_rate(now, rate.clone());
         }
     }
 

@@ -3,9 +3,9 @@
 //! random, more often the longer the queue is on average, before there is no more room.
 //!
 //! - Average: `avg <- (1 - w) avg + w q` at every arrival, `q` what waits then. An arrival that
-//!   finds nobody waiting stands for the `m` packets that could have been sent since the last one
-//!   left the queue: `avg <- (1 - w)^m avg`, `m` the time since then over the time that a typical
-//!   packet takes, and at least one, since the arrival itself is a sample.
+//!   finds an empty queue stands for the `m` packets of the mean size that the transmitter could have
+//!   sent since the queue became empty: `avg <- (1 - w)^m avg`, with `m` at least one, since the
+//!   arrival itself is a sample. The rates are those that held during the idle time.
 //! - Between the thresholds a packet is dropped with `p_a = p_b / (1 - count p_b)`, `count` the
 //!   packets let in since the last drop: gaps between drops are then uniform on `1..=1/p_b` (the
 //!   second of the two methods that the paper compares). The paper's figure 2 raises `count` before
@@ -20,10 +20,11 @@
 //! Not modelled: marking (ECN), and adaptation of `max_probability`.
 
 use super::{Limit, Load, Occupancy, Unit};
+use crate::profile::Profile;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use crate::trace::DropCause;
-use crate::units::Probability;
+use crate::units::{BitRate, Bits, Probability};
 
 /// The parameters of a [`Red`] queue.
 #[derive(Clone, Copy, Debug)]
@@ -42,11 +43,11 @@ pub struct RedConfig {
     pub weight: Probability,
     /// Whether the probability rises on above `max_threshold`, to one at twice that.
     pub gentle: bool,
-    /// The mean size of packets, to which their sizes are compared when bytes are counted.
-    pub mean_bytes: u32,
-    /// How long the transmission of a packet typically takes: the step of the average while idle.
-    /// Fixed for a run; with a rate that varies it is that of a typical rate.
-    pub idle_packet: Duration,
+    /// The mean size of packets (`mean_pktsize_` in ns-2, `avpkt` in tc-red(8)): packet sizes are
+    /// compared to it when bytes are counted.
+    pub mean_packet_bytes: u32,
+    /// A packet of the mean size on the link: the step of the average while the queue is empty.
+    pub mean_frame: Bits,
 }
 
 /// See the module's description.
@@ -54,26 +55,39 @@ pub struct RedConfig {
 pub struct Red {
     config: RedConfig,
     rng: Rng,
+    /// That of the transmitter.
+    rate: Profile<BitRate>,
     waiting: Occupancy,
     average: f64,
-    /// While nobody waits: the moment up to which the average knows of it.
-    empty_since: Instant,
+    /// While the queue is empty: the moment up to which `idle_work` is counted.
+    idle_from: Instant,
+    /// What the transmitter could have sent while the queue was empty and the average has not taken
+    /// in, in bits times nanoseconds per second.
+    idle_work: u128,
     /// Packets let in between the thresholds since the last drop.
     count: u64,
 }
 
 impl Red {
-    /// An empty queue, drawing from `rng`.
+    /// An empty queue, drawing from `rng`. The direction that it belongs to tells it the rate.
     ///
     /// # Panics
-    /// If the thresholds do not rise, or the mean size or the idle step is zero.
+    /// If the thresholds do not rise, or a packet of the mean size has no bytes or no bits.
     #[must_use]
     pub fn new(config: RedConfig, rng: Rng) -> Self {
         assert!(config.min_threshold < config.max_threshold, "thresholds rise");
-        assert!(config.mean_bytes > 0, "packets have a size");
-        assert!(config.idle_packet > Duration::ZERO, "a transmission takes time");
-        let (waiting, empty_since) = (Occupancy::default(), Instant::START);
-        Self { config, rng, waiting, average: 0.0, empty_since, count: 0 }
+        assert!(config.mean_packet_bytes > 0, "packets have a size");
+        assert!(config.mean_frame > Bits(0), "frames have a size");
+        Self {
+            config,
+            rng,
+            rate: Profile::Constant(BitRate(0)),
+            waiting: Occupancy::default(),
+            average: 0.0,
+            idle_from: Instant::START,
+            idle_work: 0,
+            count: 0,
+        }
     }
 
     /// See [`super::Tail::admit`].
@@ -94,8 +108,17 @@ impl Red {
     pub fn leave(&mut self, at: Instant, load: Load) {
         self.waiting.leave(load);
         if self.waiting.packets == 0 {
-            self.empty_since = at;
+            self.idle_from = at;
+            self.idle_work = 0;
         }
+    }
+
+    /// From `now` on the transmitter has this rate.
+    pub(super) fn set_rate(&mut self, now: Instant, rate: Profile<BitRate>) {
+        if self.waiting.packets == 0 {
+            self.count_idle(now);
+        }
+        self.rate = rate;
     }
 
     /// What waits.
@@ -111,10 +134,22 @@ impl Red {
             self.average += weight * (queued - self.average);
             return;
         }
-        let empty = real(now.saturating_since(self.empty_since).as_nanos());
-        let packets = (empty / real(self.config.idle_packet.as_nanos())).max(1.0);
+        self.count_idle(now);
+        let packet = real(self.config.mean_frame.0) * 1e9;
+        let packets = (real_wide(self.idle_work) / packet).max(1.0);
         self.average *= libm::pow(1.0 - weight, packets);
-        self.empty_since = now;
+        self.idle_work = 0;
+    }
+
+    /// Adds what the transmitter could have sent until `now`.
+    fn count_idle(&mut self, now: Instant) {
+        let rate = &self.rate;
+        while self.idle_from < now {
+            let until = rate.next_change(self.idle_from).map_or(now, |change| change.min(now));
+            let nanos = u128::from((until - self.idle_from).as_nanos());
+            self.idle_work += nanos * u128::from(rate.at(self.idle_from).0);
+            self.idle_from = until;
+        }
     }
 
     /// Whether chance, or an average beyond the thresholds, drops the packet. An average that never
@@ -147,7 +182,7 @@ impl Red {
         match config.unit {
             Unit::Packets => base,
             Unit::Bytes | Unit::LinkBytes => {
-                (base * f64::from(load.bytes) / f64::from(config.mean_bytes)).min(1.0)
+                (base * f64::from(load.bytes) / f64::from(config.mean_packet_bytes)).min(1.0)
             }
         }
     }
@@ -155,6 +190,11 @@ impl Red {
 
 #[expect(clippy::cast_precision_loss, reason = "an estimator does not see what is beyond 2^53")]
 fn real(number: u64) -> f64 {
+    number as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an estimator does not see what is beyond 2^53")]
+fn real_wide(number: u128) -> f64 {
     number as f64
 }
 
@@ -166,7 +206,7 @@ mod tests {
     const SOME: Duration = Duration::from_millis(1);
     const RED: Result<(), DropCause> = Err(DropCause::Red);
 
-    /// Thresholds 5 and 15 packets, `p_b` at most 1/32, a packet in 10 ms.
+    /// Thresholds 5 and 15 packets, `p_b` at most 1/32; a packet of the mean size takes 10 ms.
     fn config(weight: f64) -> RedConfig {
         let probability = |value| Probability::new(value).expect("a probability");
         RedConfig {
@@ -177,8 +217,8 @@ mod tests {
             max_probability: probability(1.0 / 32.0),
             weight: probability(weight),
             gentle: false,
-            mean_bytes: 500,
-            idle_packet: Duration::from_millis(10),
+            mean_packet_bytes: 500,
+            mean_frame: Bits(8 * 500),
         }
     }
 
@@ -193,6 +233,7 @@ mod tests {
     /// A queue in which so many packets of 500 bytes wait.
     fn holding(config: RedConfig, packets: u32) -> Red {
         let mut queue = Red::new(config, Rng::stream(1, "red"));
+        queue.set_rate(ms(0), Profile::Constant(BitRate(400_000)));
         (0..packets).for_each(|_| queue.enter(load(500)));
         queue
     }
@@ -230,7 +271,7 @@ mod tests {
         assert_eq!(averages, [1.0, 1.75, 2.312_5, 3.734_375]);
     }
 
-    /// After 30 ms without anybody waiting, at 10 ms a packet, the average has seen three empty
+    /// After 30 ms with an empty queue, at 10 ms a packet, the average has seen three empty
     /// queues: 8 / 2^3 = 1. 5 ms later it sees the next one, which is less than a step away and
     /// counts as one.
     #[test]
@@ -242,6 +283,32 @@ mod tests {
         assert_eq!(queue.average, 1.0);
         assert_eq!(queue.admit(ms(135), load(500), Duration::ZERO), Ok(()));
         assert_eq!(queue.average, 0.5);
+    }
+
+    /// At 10 ms a packet, then none for 20 ms, then 5 ms a packet: 40 ms of an empty queue are one
+    /// packet before the outage and two after it, 8 / 2^3 = 1. The highest rate would make it eight.
+    #[test]
+    fn idle_time_counts_by_the_rate_that_held() {
+        let steps = [(0, 400_000), (110, 0), (130, 800_000)];
+        let steps = steps.map(|(at, rate)| (ms(at), BitRate(rate)));
+        let rate = Profile::steps(steps.to_vec()).expect("rises from zero");
+        let mut queue = holding(config(0.5), 1);
+        queue.set_rate(ms(0), rate);
+        queue.average = 8.0;
+        queue.leave(ms(100), load(500));
+        assert_eq!(queue.admit(ms(140), load(500), Duration::ZERO), Ok(()));
+        assert_eq!(queue.average, 1.0);
+    }
+
+    /// 10 ms at 10 ms a packet, and from a change on 10 ms at 5 ms a packet: three packets.
+    #[test]
+    fn a_change_of_the_rate_leaves_the_idle_time_before_it() {
+        let mut queue = holding(config(0.5), 1);
+        queue.average = 8.0;
+        queue.leave(ms(100), load(500));
+        queue.set_rate(ms(110), Profile::Constant(BitRate(800_000)));
+        assert_eq!(queue.admit(ms(120), load(500), Duration::ZERO), Ok(()));
+        assert_eq!(queue.average, 1.0);
     }
 
     #[test]
