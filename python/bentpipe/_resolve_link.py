@@ -245,6 +245,7 @@ def _red(queue: Red, path: FieldPath) -> dict[str, Any]:
         "weight": queue.weight,
         "gentle": queue.gentle,
         "mean_packet_bytes": mean_packet_bytes,
+        "ecn": queue.ecn,
     }
 
 
@@ -252,6 +253,7 @@ def _codel(queue: CoDel | FqCoDel) -> dict[str, Any]:
     return {
         "target_ns": parse_duration(queue.target),
         "interval_ns": parse_duration(queue.interval),
+        "ecn": queue.ecn,
     }
 
 

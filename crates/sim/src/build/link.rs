@@ -80,6 +80,7 @@ fn queue(plan: &Queue, around: Surroundings<'_>) -> link::Queue {
             weight,
             gentle,
             mean_packet_bytes,
+            ecn,
         } => {
             let config = RedConfig {
                 limit: limit.into(),
@@ -92,6 +93,7 @@ fn queue(plan: &Queue, around: Surroundings<'_>) -> link::Queue {
                 max_probability: share(max_probability),
                 weight: share(weight),
                 gentle,
+                ecn,
                 mean_packet_bytes,
                 mean_frame: around.framing.frame(mean_packet_bytes),
             };
@@ -108,14 +110,15 @@ fn queue(plan: &Queue, around: Surroundings<'_>) -> link::Queue {
             let queue = SelectiveDrop::new(limit.into(), ratio(threshold), ratio(load_ratio));
             tail(Tail::SelectiveDrop(queue))
         }
-        Queue::Codel { limit, target_ns, interval_ns } => {
+        Queue::Codel { limit, target_ns, interval_ns, ecn } => {
             let (target, interval) = (nanos(target_ns), nanos(interval_ns));
-            head(Head::CoDel(CoDel::new(CoDelConfig { limit: limit.into(), target, interval })))
+            let config = CoDelConfig { limit: limit.into(), target, interval, ecn };
+            head(Head::CoDel(CoDel::new(config)))
         }
-        Queue::FqCodel { limit, target_ns, interval_ns, quantum_bytes, queues } => {
+        Queue::FqCodel { limit, target_ns, interval_ns, quantum_bytes, queues, ecn } => {
             let (target, interval) = (nanos(target_ns), nanos(interval_ns));
             let limit = limit.into();
-            let config = FqCoDelConfig { limit, target, interval, quantum_bytes, queues };
+            let config = FqCoDelConfig { limit, target, interval, quantum_bytes, queues, ecn };
             let mut rng = around.rng;
             head(Head::FqCoDel(FqCoDel::new(config, rng.next_u64())))
         }

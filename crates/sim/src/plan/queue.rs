@@ -21,11 +21,19 @@ pub enum Queue {
         weight: f64,
         gentle: bool,
         mean_packet_bytes: u32,
+        ecn: bool,
     },
     /// Controlled delay.
-    Codel { limit: Limit, target_ns: u64, interval_ns: u64 },
+    Codel { limit: Limit, target_ns: u64, interval_ns: u64, ecn: bool },
     /// Fair queues, each with controlled delay.
-    FqCodel { limit: Limit, target_ns: u64, interval_ns: u64, quantum_bytes: u32, queues: u32 },
+    FqCodel {
+        limit: Limit,
+        target_ns: u64,
+        interval_ns: u64,
+        quantum_bytes: u32,
+        queues: u32,
+        ecn: bool,
+    },
     /// First in, first out, with a limit for each flow too.
     PerFlowDropTail { limit: Limit, per_flow_limit: Limit },
     /// Whole packets are refused over a threshold.
@@ -95,10 +103,10 @@ impl Queue {
                 let mean = u64::from(*mean_packet_bytes);
                 check.within(mean, 1..=PACKET_BYTES_MAX, || at("mean_packet_bytes"));
             }
-            Self::Codel { limit, target_ns, interval_ns } => {
+            Self::Codel { limit, target_ns, interval_ns, .. } => {
                 check_codel(check, *limit, *target_ns, *interval_ns, at);
             }
-            Self::FqCodel { limit, target_ns, interval_ns, quantum_bytes, queues } => {
+            Self::FqCodel { limit, target_ns, interval_ns, quantum_bytes, queues, .. } => {
                 check_codel(check, *limit, *target_ns, *interval_ns, at);
                 let quantum = u64::from(*quantum_bytes);
                 check.within(quantum, 1..=QUANTUM_BYTES_MAX, || at("quantum_bytes"));

@@ -17,9 +17,14 @@
 //! - Counted in bytes, `p_b` is scaled with the packet's size over the mean size, so that a byte,
 //!   and not a packet, has the same chance of being hit whatever packet it is in.
 //!
-//! Not modelled: marking (ECN), and adaptation of `max_probability`.
+//! - With ECN a packet that chance would drop is marked instead if its transport reacts to marks (RFC
+//!   3168, section 7). Where every packet would be hit, it is dropped nevertheless: `ecn harddrop` of
+//!   tc-red(8). A mark counts as a drop for the gaps.
+//!
+//! Not modelled: adaptation of `max_probability`.
 
-use super::{Limit, Load, Occupancy, Unit};
+use super::{Limit, Load, Occupancy, Unit, Verdict};
+use crate::packet::Ecn;
 use crate::profile::Profile;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
@@ -43,11 +48,21 @@ pub struct RedConfig {
     pub weight: Probability,
     /// Whether the probability rises on above `max_threshold`, to one at twice that.
     pub gentle: bool,
+    /// Whether packets are marked instead of dropped if their transport reacts to marks.
+    pub ecn: bool,
     /// The mean size of packets (`mean_pktsize_` in ns-2, `avpkt` in tc-red(8)): packet sizes are
     /// compared to it when bytes are counted.
     pub mean_packet_bytes: u32,
     /// A packet of the mean size on the link: the step of the average while the queue is empty.
     pub mean_frame: Bits,
+}
+
+/// What hits a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hit {
+    ByChance,
+    /// The average is beyond the thresholds.
+    Certain,
 }
 
 /// See the module's description.
@@ -91,12 +106,17 @@ impl Red {
     }
 
     /// See [`super::Tail::admit`].
-    pub fn admit(&mut self, now: Instant, load: Load, wait: Duration) -> Result<(), DropCause> {
+    pub fn admit(&mut self, now: Instant, load: Load, ecn: Ecn, wait: Duration) -> Verdict {
         self.sample(now);
-        if self.hits(load) {
-            return Err(DropCause::Red);
+        let marks = match self.hits(load) {
+            None => false,
+            Some(Hit::ByChance) if self.config.ecn && ecn.is_capable() => true,
+            Some(_) => return Verdict::Drop(DropCause::Red),
+        };
+        match self.config.limit.admit(&self.waiting, load, wait) {
+            Ok(()) if marks => Verdict::Mark,
+            room => room.into(),
         }
-        self.config.limit.admit(&self.waiting, load, wait)
     }
 
     /// Counts a packet that starts to wait.
@@ -152,19 +172,26 @@ impl Red {
         }
     }
 
-    /// Whether chance, or an average beyond the thresholds, drops the packet. An average that never
+    /// Whether chance, or an average beyond the thresholds, hits the packet. An average that never
     /// comes near the lower threshold costs no draw.
-    fn hits(&mut self, load: Load) -> bool {
+    fn hits(&mut self, load: Load) -> Option<Hit> {
         if self.average < real(self.config.min_threshold) {
             self.count = 0;
-            return false;
+            return None;
         }
         let base = self.base_probability(load);
         // count p_b reaches one when the longest gap is over.
         let rest = 1.0 - real(self.count) * base;
         let hit = rest <= base || self.rng.open_unit() * rest <= base;
         self.count = if hit { 0 } else { self.count + 1 };
-        hit
+        let kind = if self.is_beyond() { Hit::Certain } else { Hit::ByChance };
+        hit.then_some(kind)
+    }
+
+    /// Whether the average is where every packet is hit.
+    fn is_beyond(&self) -> bool {
+        let max = real(self.config.max_threshold);
+        self.average >= if self.config.gentle { 2.0 * max } else { max }
     }
 
     /// `p_b`, for an average of at least the lower threshold.
@@ -204,7 +231,7 @@ mod tests {
     use crate::packet::FlowId;
 
     const SOME: Duration = Duration::from_millis(1);
-    const RED: Result<(), DropCause> = Err(DropCause::Red);
+    const RED: Verdict = Verdict::Drop(DropCause::Red);
 
     /// Thresholds 5 and 15 packets, `p_b` at most 1/32; a packet of the mean size takes 10 ms.
     fn config(weight: f64) -> RedConfig {
@@ -217,9 +244,15 @@ mod tests {
             max_probability: probability(1.0 / 32.0),
             weight: probability(weight),
             gentle: false,
+            ecn: false,
             mean_packet_bytes: 500,
             mean_frame: Bits(8 * 500),
         }
+    }
+
+    /// What becomes of a packet that may not be marked.
+    fn admit(queue: &mut Red, now: Instant, bytes: u32, wait: Duration) -> Verdict {
+        queue.admit(now, load(bytes), Ecn::NotEct, wait)
     }
 
     fn load(bytes: u32) -> Load {
@@ -243,7 +276,7 @@ mod tests {
         let mut gaps = vec![1];
         while gaps.len() <= drops {
             let last = gaps.len() - 1;
-            if queue.admit(ms(0), load(bytes), SOME) == RED {
+            if admit(queue, ms(0), bytes, SOME) == RED {
                 gaps.push(1);
             } else {
                 gaps[last] += 1;
@@ -265,7 +298,7 @@ mod tests {
         let mut averages = Vec::new();
         for more in [0, 0, 0, 4] {
             (0..more).for_each(|_| queue.enter(load(500)));
-            assert_eq!(queue.admit(ms(0), load(500), SOME), Ok(()));
+            assert_eq!(admit(&mut queue, ms(0), 500, SOME), Verdict::Enqueue);
             averages.push(queue.average);
         }
         assert_eq!(averages, [1.0, 1.75, 2.312_5, 3.734_375]);
@@ -279,9 +312,9 @@ mod tests {
         let mut queue = holding(config(0.5), 1);
         queue.average = 8.0;
         queue.leave(ms(100), load(500));
-        assert_eq!(queue.admit(ms(130), load(500), Duration::ZERO), Ok(()));
+        assert_eq!(admit(&mut queue, ms(130), 500, Duration::ZERO), Verdict::Enqueue);
         assert_eq!(queue.average, 1.0);
-        assert_eq!(queue.admit(ms(135), load(500), Duration::ZERO), Ok(()));
+        assert_eq!(admit(&mut queue, ms(135), 500, Duration::ZERO), Verdict::Enqueue);
         assert_eq!(queue.average, 0.5);
     }
 
@@ -296,7 +329,7 @@ mod tests {
         queue.set_rate(ms(0), rate);
         queue.average = 8.0;
         queue.leave(ms(100), load(500));
-        assert_eq!(queue.admit(ms(140), load(500), Duration::ZERO), Ok(()));
+        assert_eq!(admit(&mut queue, ms(140), 500, Duration::ZERO), Verdict::Enqueue);
         assert_eq!(queue.average, 1.0);
     }
 
@@ -307,16 +340,16 @@ mod tests {
         queue.average = 8.0;
         queue.leave(ms(100), load(500));
         queue.set_rate(ms(110), Profile::Constant(BitRate(800_000)));
-        assert_eq!(queue.admit(ms(120), load(500), Duration::ZERO), Ok(()));
+        assert_eq!(admit(&mut queue, ms(120), 500, Duration::ZERO), Verdict::Enqueue);
         assert_eq!(queue.average, 1.0);
     }
 
     #[test]
     fn below_the_lower_threshold_nothing_is_dropped_and_above_the_upper_everything() {
         let mut below = holding(config(1.0), 4);
-        assert!((0..10_000).all(|_| below.admit(ms(0), load(500), SOME).is_ok()));
+        assert!((0..10_000).all(|_| admit(&mut below, ms(0), 500, SOME) == Verdict::Enqueue));
         let mut above = holding(config(1.0), 15);
-        assert!((0..1_000).all(|_| above.admit(ms(0), load(500), SOME) == RED));
+        assert!((0..1_000).all(|_| admit(&mut above, ms(0), 500, SOME) == RED));
     }
 
     /// At the middle of the thresholds p_b = 1/64: gaps are uniform on 1..=64, mean (64 + 1) / 2 =
@@ -361,14 +394,47 @@ mod tests {
         assert_eq!(base(22.5), (1.0 / 32.0 + 1.0) / 2.0);
         assert_eq!(base(30.0), 1.0);
         let mut full = holding(gentle, 30);
-        assert!((0..100).all(|_| full.admit(ms(0), load(500), SOME) == RED));
+        assert!((0..100).all(|_| admit(&mut full, ms(0), 500, SOME) == RED));
+    }
+
+    /// At the middle of the thresholds p_b = 1/64 and gaps have a mean of 32.5: of 65,000 packets some
+    /// 2,000 are hit. Those that may be marked are, at the same places where others are dropped.
+    #[test]
+    fn with_ecn_chance_marks_what_it_would_drop() {
+        let fates = |ecn, packet| {
+            let mut queue = holding(RedConfig { ecn, ..config(1.0) }, 10);
+            let fate = |_| queue.admit(ms(0), load(500), packet, SOME);
+            (0..65_000).map(fate).collect::<Vec<_>>()
+        };
+        let dropped = fates(true, Ecn::NotEct);
+        assert_eq!(dropped, fates(false, Ecn::Ect0), "ECN is off, or the packet is not capable");
+        let hits = dropped.iter().filter(|&&fate| fate == RED).count();
+        assert!((1_850..2_150).contains(&hits), "{hits}");
+        for packet in [Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
+            let marked = fates(true, packet);
+            let same = |(a, b): (&Verdict, &Verdict)| (*a == Verdict::Mark) == (*b == RED);
+            assert!(marked.iter().zip(&dropped).all(same), "{packet:?}");
+            assert!(!marked.contains(&RED));
+        }
+    }
+
+    /// Where every packet is hit, and where there is no room, none is marked.
+    #[test]
+    fn beyond_the_thresholds_and_the_limit_nothing_is_marked() {
+        let ect = |queue: &mut Red| queue.admit(ms(0), load(500), Ecn::Ect0, SOME);
+        let ecn = RedConfig { ecn: true, ..config(1.0) };
+        assert_eq!(ect(&mut holding(ecn, 15)), RED);
+        assert_eq!(ect(&mut holding(RedConfig { gentle: true, ..ecn }, 30)), RED);
+        let mut full = holding(RedConfig { limit: Limit::Packets(10), ..ecn }, 10);
+        let fates: Vec<_> = (0..200).map(|_| ect(&mut full)).collect();
+        assert!(fates.iter().all(|&fate| fate == Verdict::Drop(DropCause::QueueFull)));
     }
 
     #[test]
     fn the_hard_limit_does_not_wait_for_the_average() {
         let mut queue = holding(RedConfig { limit: Limit::Packets(20), ..config(0.002) }, 20);
-        assert_eq!(queue.admit(ms(0), load(500), SOME), Err(DropCause::QueueFull));
-        assert_eq!(queue.admit(ms(0), load(500), Duration::ZERO), Ok(()));
+        assert_eq!(admit(&mut queue, ms(0), 500, SOME), Verdict::Drop(DropCause::QueueFull));
+        assert_eq!(admit(&mut queue, ms(0), 500, Duration::ZERO), Verdict::Enqueue);
     }
 
     /// An average that falls below the lower threshold ends a gap: the next one starts afresh, so
@@ -382,9 +448,9 @@ mod tests {
         for seed in 0..100 {
             let mut queue = Red::new(certain, Rng::stream(seed, "red"));
             queue.count = 1;
-            assert_eq!(queue.admit(ms(0), load(500), SOME), Ok(()));
+            assert_eq!(admit(&mut queue, ms(0), 500, SOME), Verdict::Enqueue);
             (0..10).for_each(|_| queue.enter(load(500)));
-            hits += u32::from(queue.admit(ms(0), load(500), SOME) == RED);
+            hits += u32::from(admit(&mut queue, ms(0), 500, SOME) == RED);
         }
         // Binomial, 100 times 1/2: mean 50, deviation 5; five of them.
         assert!(hits.abs_diff(50) < 25, "{hits}");
