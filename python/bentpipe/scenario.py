@@ -197,6 +197,7 @@ PROFILES: Final[Mapping[str, Tcp]] = {
         rack_tlp=False,
         prr=False,
         hystart=False,
+        ecn=False,
         follows="rfc",
     ),
     # Linux defaults: tcp_wmem and tcp_rmem caps of 4 MiB and 6 MiB, half of the first 128 KiB of
@@ -226,6 +227,7 @@ PROFILES: Final[Mapping[str, Tcp]] = {
         rack_tlp=True,
         prr=True,
         hystart=True,
+        ecn=False,
         follows="linux",
     ),
 }

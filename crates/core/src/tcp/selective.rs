@@ -16,6 +16,8 @@ use crate::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
+    /// The window is being reduced after an ECN echo; nothing was lost (Linux, `TCP_CA_CWR`).
+    Cwr(Position),
     Recovery(Position),
     AfterTimeout(Position),
 }
@@ -116,7 +118,7 @@ impl Selective {
     /// How far the repair of losses is.
     pub(super) fn loss_state(&self) -> LossState {
         match self.phase {
-            Phase::Open => LossState::Open,
+            Phase::Open | Phase::Cwr(_) => LossState::Open,
             Phase::Recovery(_) => LossState::Recovery,
             Phase::AfterTimeout(_) => LossState::Loss,
         }
@@ -204,7 +206,7 @@ impl Selective {
             return self.use_rack && self.board.pipe() > 0;
         }
         self.rack.is_some()
-            && self.phase == Phase::Open
+            && matches!(self.phase, Phase::Open | Phase::Cwr(_))
             && self.probe.is_none()
             && self.board.sacked_bytes() == 0
             && self.board.pipe() > 0
@@ -243,7 +245,9 @@ impl Selective {
     /// Proportional rate reduction: the window from here, with `delivered` bytes newly delivered.
     /// Whether recovery is under way and paces itself.
     fn pace(&mut self, delivered: u64, clean: bool, control: &mut Control) -> bool {
-        let (Phase::Recovery(_), Some(prr)) = (self.phase, &mut self.prr) else { return false };
+        let (Phase::Recovery(_) | Phase::Cwr(_), Some(prr)) = (self.phase, &mut self.prr) else {
+            return false;
+        };
         let ssthresh = control.ssthresh().unwrap_or(self.segment);
         control.set_cwnd(prr.window(delivered, self.board.pipe(), ssthresh, self.segment, clean));
         true
@@ -377,6 +381,15 @@ impl Selective {
                 false
             }
             Phase::Open => true,
+            Phase::Cwr(point) => {
+                // The CWR flag is on the data after that point (Linux, `tcp_fastretrans_alert`).
+                if una > point {
+                    self.phase = Phase::Open;
+                    self.prr = None;
+                    control.recovered();
+                }
+                false
+            }
             Phase::AfterTimeout(point) => {
                 if una >= point {
                     self.phase = Phase::Open;
@@ -396,7 +409,7 @@ impl Selective {
     }
 
     fn detect(&mut self, now: Instant, rtt: &RttEstimator) {
-        let recovering = self.phase != Phase::Open;
+        let recovering = !matches!(self.phase, Phase::Open | Phase::Cwr(_));
         let (board, segment) = (&mut self.board, self.segment);
         if let Some(rack) = &mut self.rack {
             rack.detect(now, board, segment, recovering, (rtt.min(), rtt.srtt()));
@@ -407,17 +420,34 @@ impl Selective {
     }
 
     fn enter_recovery(&mut self, nxt: Position, una: Position, control: &mut Control) -> bool {
-        if self.phase != Phase::Open || !self.board.has_waiting() {
+        let is_open = matches!(self.phase, Phase::Open | Phase::Cwr(_));
+        if !is_open || !self.board.has_waiting() {
             return false;
         }
-        let (flight, cwnd) = (nxt - una, control.cwnd());
-        control.congestion(flight);
+        if self.phase == Phase::Open {
+            self.reduce(nxt, una, control);
+        }
         self.phase = Phase::Recovery(nxt);
-        let prr = || if self.linux { Prr::linux(cwnd) } else { Prr::new(flight) };
-        self.prr = self.use_prr.then(prr);
         self.force = true;
         self.probe = None;
         true
+    }
+
+    /// A mark was echoed: the window is reduced as on a loss, with nothing to be retransmitted (Linux,
+    /// `tcp_enter_cwr`).
+    pub(super) fn enter_cwr(&mut self, nxt: Position, una: Position, control: &mut Control) {
+        if self.phase == Phase::Open {
+            self.reduce(nxt, una, control);
+            self.phase = Phase::Cwr(nxt);
+            self.note_calm();
+        }
+    }
+
+    fn reduce(&mut self, nxt: Position, una: Position, control: &mut Control) {
+        let (flight, cwnd) = (nxt - una, control.cwnd());
+        control.congestion(flight);
+        let prr = || if self.linux { Prr::linux(cwnd) } else { Prr::new(flight) };
+        self.prr = self.use_prr.then(prr);
     }
 
     /// The retransmission timer expired with everything up to `nxt` sent.

@@ -7,7 +7,7 @@ mod sending;
 mod timers;
 
 use super::config::{Config, CongestionName};
-use super::congestion::{Acked, Control};
+use super::congestion::{Acked, Control, LossState};
 use super::cumulative::Cumulative;
 use super::exchange::{Ack, Outgoing, Run, SenderCounters};
 use super::rtt::RttEstimator;
@@ -79,6 +79,9 @@ pub struct Sender {
     counters: SenderCounters,
     /// The segment whose round trip is being timed: where it ends and when it was sent.
     timed: Option<(Position, Instant)>,
+    /// What was sent before the window was last reduced for an ECN echo ends here: until more than that
+    /// is acknowledged, further echoes tell of the same congestion.
+    echo_handled_to: Position,
 }
 
 impl Sender {
@@ -114,6 +117,7 @@ impl Sender {
             limited_by_window: false,
             paced,
             timeouts_in_a_row: 0,
+            echo_handled_to: 0,
             counters: SenderCounters::default(),
         }
     }
@@ -291,6 +295,39 @@ impl Sender {
         if self.window_was_used(self.max - una_before) {
             let (srtt, una, nxt) = (self.rtt.srtt(), self.una, self.max);
             self.control.acked(&Acked { now, bytes: acked, rtt, srtt, una, nxt });
+        }
+        true
+    }
+
+    /// An ACK up to `position`, which [`Sender::on_ack`] takes next, echoes a mark (ECE). The window is
+    /// reduced as on a loss, once in a window of data (RFC 3168, section 6.1.2; Linux, `tcp_enter_cwr`),
+    /// unless a loss is being repaired and has reduced it. Whether the next new data must carry CWR.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn on_ecn_echo(&mut self, position: Position) -> bool {
+        let outstanding = self.max - self.una;
+        if outstanding == 0 || position < self.una || position > self.max {
+            return false;
+        }
+        if matches!(self.recovery, Recovery::Cumulative(_)) {
+            // The window does not grow by an ACK that echoes a mark.
+            self.limited_by_window = false;
+        }
+        if position <= self.echo_handled_to {
+            return false;
+        }
+        self.echo_handled_to = self.max;
+        match &mut self.recovery {
+            // BBR version 1 does not react to marks.
+            _ if self.paced => {}
+            Recovery::Cumulative(cumulative) => {
+                if cumulative.loss_state(self.una) == LossState::Open {
+                    self.control.congestion(outstanding);
+                }
+            }
+            Recovery::Selective(selective) => {
+                selective.enter_cwr(self.max, self.una, &mut self.control);
+            }
         }
         true
     }

@@ -87,6 +87,7 @@ fn host(part: &str) -> Host {
         rack_tlp: false,
         prr: false,
         hystart: false,
+        ecn: false,
         follows: Follows::Rfc,
     };
     Host { config, initials: Rng::stream(3, part), cycles: Rng::stream(4, part), flow: FLOW }
