@@ -6,6 +6,7 @@
 mod bbr;
 mod bounds;
 mod conferences;
+mod ecn;
 mod requests;
 mod sharing;
 
