@@ -96,8 +96,8 @@ class Red(_Queue):
     ns-2). While the queue is empty the average falls by one step for each such packet that could
     have been sent; with thresholds in bytes, a packet's chance is scaled by its size over this."""
     ecn: bool = False  # as tc-red(8)
-    """Mark packets of ECN-capable flows (RFC 3168) instead of dropping them, as long as chance decides.
-    Where every packet would be hit, all are dropped."""
+    """Mark packets of ECN-capable flows (RFC 3168) instead of dropping them, as long as chance
+    decides. Where every packet would be hit, all are dropped."""
 
 
 class CoDel(_Queue):

@@ -151,7 +151,8 @@ pub(crate) fn tcp() -> impl Strategy<Value = Value> {
                 "clock_granularity_ns": if coarse { 500_000_000 } else { 1_000_000 },
                 "slow_start_segments_per_ack": if hystart { 65_535 } else { 1 },
                 "avoidance_counting": if coarse { "acks" } else { "bytes" },
-                "limited_transmit": limited, "rack_tlp": rack, "prr": prr, "hystart": hystart, "ecn": prr,
+                "limited_transmit": limited, "rack_tlp": rack, "prr": prr, "hystart": hystart,
+                "ecn": prr,
             })
         },
     )
