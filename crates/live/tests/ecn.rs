@@ -60,7 +60,7 @@ fn capable_packets_are_marked_and_others_dropped() {
         sum.add(&packet[..ipv4::HEADER_BYTES]);
         assert_eq!(sum.finish(), 0);
         let found = ecn::of(packet);
-        assert_eq!(found.is_capable(), packet[5] % 2 == 0, "by the identification");
+        assert_eq!(found.is_capable(), packet[5].is_multiple_of(2), "by the identification");
         capable += u64::from(found.is_capable());
         marked += u64::from(found == Ecn::Ce);
         emulator.free(departure.place);
