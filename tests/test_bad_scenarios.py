@@ -132,6 +132,7 @@ CASES = [
     changed("cells fewer than a packet's", FORWARD, "  forward: {framing: aal5, queue: {limit: 31 cells}}\n", 4, 'read "31 cells"', "1696 link bytes"),
     changed("part of a cell", FORWARD, "  forward: {queue: {limit: 0.3 cells}}\n", 4, 'read "0.3 cells"', "not a whole number"),
     changed("RED thresholds the wrong way", FORWARD, "  forward: {queue: {discipline: red, max_threshold: 4 packets}}\n", 4, "link.forward.queue.max_threshold", 'read "4 packets"', 'above min_threshold, "5 packets"'),
+    changed("RED mean packet size", FORWARD, "  forward: {queue: {discipline: red, mean_packet_size: 70 kB}}\n", 4, "link.forward.queue.mean_packet_size", 'read "70 kB"', "65535 B"),
     changed("RED thresholds in two units", FORWARD, "  forward: {queue: {discipline: red, max_threshold: 90 kB}}\n", 4, "link.forward.queue.max_threshold", "in the unit of min_threshold"),
     changed("RED threshold in time", FORWARD, "  forward: {queue: {discipline: red, min_threshold: 5 ms}}\n", 4, "link.forward.queue.min_threshold", "not a unit of threshold"),
     changed("RED that never drops", FORWARD, "  forward: {queue: {discipline: red, max_probability: 0}}\n", 4, "link.forward.queue.max_probability: read 0", "above 0"),

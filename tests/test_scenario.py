@@ -340,6 +340,7 @@ def test_tcp_settings_are_laid_over_the_profile() -> None:
         "hystart",
     }
     assert bulk(tcp={"congestion_control": "reno", "hystart": True})["hystart"]
+    assert (bulk(tcp={})["ecn"], bulk(tcp={"ecn": True})["ecn"]) == (False, True)
     assert bulk(tcp={"congestion_control": "reno", "follows": "rfc"})["hystart"]
 
 

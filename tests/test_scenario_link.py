@@ -91,11 +91,14 @@ def test_every_discipline_resolves_with_its_defaults_alone() -> None:
             "max_probability": 0.1,
             "weight": 0.002,
             "gentle": True,
+            "mean_packet_bytes": 1_000,
+            "ecn": False,
         },
         "codel": {
             "limit": {"unit": "packets", "value": 1000},
             "target_ns": 5_000_000,
             "interval_ns": 100_000_000,
+            "ecn": False,
         },
         "fq_codel": {
             "limit": {"unit": "packets", "value": 10_240},
@@ -103,6 +106,7 @@ def test_every_discipline_resolves_with_its_defaults_alone() -> None:
             "interval_ns": 100_000_000,
             "quantum_bytes": 1_514,
             "queues": 1_024,
+            "ecn": True,
         },
         "per_flow_drop_tail": {
             "limit": {"unit": "packets", "value": 10_000},
@@ -119,7 +123,13 @@ def test_every_discipline_resolves_with_its_defaults_alone() -> None:
 
 def test_options_of_a_discipline_resolve() -> None:
     assert queue_of(
-        {"discipline": "red", "min_threshold": "30 kB", "max_threshold": "60 kB", "gentle": False}
+        {
+            "discipline": "red",
+            "min_threshold": "30 kB",
+            "max_threshold": "60 kB",
+            "gentle": False,
+            "mean_packet_size": "576 B",
+        }
     ) == {
         "discipline": "red",
         "limit": {"unit": "packets", "value": 100},
@@ -129,6 +139,8 @@ def test_options_of_a_discipline_resolve() -> None:
         "max_probability": 0.1,
         "weight": 0.002,
         "gentle": False,
+        "mean_packet_bytes": 576,
+        "ecn": False,
     }
     fq_codel = queue_of(
         {"discipline": "fq_codel", "target": "20 ms", "quantum": "300 B", "queues": 16}

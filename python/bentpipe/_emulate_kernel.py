@@ -23,6 +23,7 @@ _OF_THE_HOST: Final = (
     "sack",
     "timestamps",
     "window_scaling",
+    "ecn",
     "send_buffer_bytes",
     "receive_buffer_bytes",
     "receive_buffer_initial_bytes",
@@ -189,6 +190,8 @@ def kernel_of(plan: dict[str, Any]) -> Kernel:
         "sack": int(tcp["sack"]),
         "timestamps": int(tcp["timestamps"]),
         "window_scaling": int(tcp["window_scaling"]),
+        # 1: asks and accepts; 0: neither, whatever the other host asks.
+        "ecn": int(tcp["ecn"]),
         "recovery": int(tcp["rack_tlp"]),
         # 3: tail loss probes, with RACK's timer to tell reordering from loss.
         "early_retrans": 3 if tcp["rack_tlp"] else 0,

@@ -307,6 +307,8 @@ def _direction(number: int, counters: dict[str, Any]) -> dict[str, Any]:
         "sent_bytes": counters["sent_bits"] // _BITS_PER_BYTE,
         "delivered_packets": counters["delivered_packets"],
         "delivered_bytes": counters["delivered_bytes"],
+        "marked_packets": counters["marked_packets"],
+        "marked_bytes": counters["marked_bytes"],
         **{f"dropped_packets_{cause}": packets.get(cause, 0) for cause in DROP_CAUSES},
         **{f"dropped_bytes_{cause}": sizes.get(cause, 0) for cause in DROP_CAUSES},
         "held_packets": held_packets,
@@ -328,5 +330,6 @@ def _direction_sample(time_ns: int, number: int, report: Report, name: str) -> d
         "sent_bytes": counters["sent_bits"] // _BITS_PER_BYTE,
         "sent_packets": counters["sent_packets"],
         "delivered_bytes": counters["delivered_bytes"],
+        "marked_packets": counters["marked_packets"],
         **{f"dropped_packets_{cause}": dropped.get(cause, 0) for cause in DROP_CAUSES},
     }

@@ -91,6 +91,13 @@ class Red(_Queue):
     gentle: bool = True
     """Whether the chance rises from ``max_probability`` to 1 between ``max_threshold`` and twice
     that; without it every packet above ``max_threshold`` is dropped."""
+    mean_packet_size: SizeAboveZero = "1000 B"  # what tc-red(8) recommends for avpkt
+    """The mean packet size, in IP bytes, 1 to 65535 (``avpkt`` in tc-red(8), ``mean_pktsize_`` in
+    ns-2). While the queue is empty the average falls by one step for each such packet that could
+    have been sent; with thresholds in bytes, a packet's chance is scaled by its size over this."""
+    ecn: bool = False  # as tc-red(8)
+    """Mark packets of ECN-capable flows (RFC 3168) instead of dropping them, as long as chance
+    decides. Where every packet would be hit, all are dropped."""
 
 
 class CoDel(_Queue):
@@ -107,6 +114,8 @@ class CoDel(_Queue):
     interval: LengthOfTime = "100 ms"  # RFC 8289, 4.3
     """How long the wait must stay above ``target``: about the longest usual round trip. Over a
     satellite write that one's."""
+    ecn: bool = False  # as tc-codel(8)
+    """Mark packets of ECN-capable flows (RFC 3168) instead of dropping them."""
 
 
 class FqCoDel(_Queue):
@@ -126,6 +135,8 @@ class FqCoDel(_Queue):
     """How much each flow sends in its turn, in IP bytes."""
     queues: Queues = 1024  # RFC 8290, 5.2.5
     """The number of queues that flows are spread over."""
+    ecn: bool = True  # as tc-fq_codel(8)
+    """Mark packets of ECN-capable flows (RFC 3168) instead of dropping them."""
 
 
 class PerFlowDropTail(_Queue):

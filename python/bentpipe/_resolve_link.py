@@ -52,6 +52,7 @@ _Plan = dict[str, Any]
 
 _BIT_NS_PER_BYTE_S: Final = 8 * 10**9
 _NS_PER_S: Final = 10**9
+_LARGEST_IP_PACKET: Final = 65_535
 
 _DIRECTIONS: Final[tuple[DirectionName, ...]] = ("forward", "return")
 _LIMIT_NAMES: Final = {
@@ -299,6 +300,13 @@ def _red(queue: Red, path: FieldPath) -> dict[str, Any]:
                 f'read "{queue.max_threshold}"; must be above min_threshold, '
                 f'"{queue.min_threshold}"',
             )
+    mean_packet_bytes = parse_size(queue.mean_packet_size)
+    if mean_packet_bytes > _LARGEST_IP_PACKET:
+        raise PlanningError(
+            (*path, "mean_packet_size"),
+            f'read "{queue.mean_packet_size}"; must be at most {_LARGEST_IP_PACKET} B, the largest '
+            "IP packet",
+        )
     return {
         "unit": least.unit,
         "min_threshold": value,
@@ -306,6 +314,8 @@ def _red(queue: Red, path: FieldPath) -> dict[str, Any]:
         "max_probability": queue.max_probability,
         "weight": queue.weight,
         "gentle": queue.gentle,
+        "mean_packet_bytes": mean_packet_bytes,
+        "ecn": queue.ecn,
     }
 
 
@@ -313,6 +323,7 @@ def _codel(queue: CoDel | FqCoDel) -> dict[str, Any]:
     return {
         "target_ns": parse_duration(queue.target),
         "interval_ns": parse_duration(queue.interval),
+        "ecn": queue.ecn,
     }
 
 

@@ -306,6 +306,7 @@ def tcp_plan(flow: Bulk | RequestResponse | Fetch, path: FieldPath) -> dict[str,
         "rack_tlp": tcp.rack_tlp,
         "prr": tcp.prr,
         "hystart": _hystart(flow, tcp),
+        "ecn": tcp.ecn,
         "follows": tcp.follows,
     }
 

@@ -167,6 +167,7 @@ TABLES: Final[Mapping[str, Table]] = {
             Column("sent_bytes", "u64", "link bytes", "Sent so far, framing included."),
             Column("sent_packets", "u64", "packets", "Sent so far."),
             Column("delivered_bytes", "u64", "IP bytes", "Delivered at the far end so far."),
+            Column("marked_packets", "u64", "packets", "Marked by the queue so far (ECN)."),
             *(
                 Column(f"dropped_packets_{cause}", "u64", "packets", f"Dropped so far: {why}.")
                 for cause, why in DROP_CAUSES.items()
@@ -183,6 +184,8 @@ TABLES: Final[Mapping[str, Table]] = {
             Column("sent_bytes", "u64", "link bytes", "Left the transmitter, framing included."),
             Column("delivered_packets", "u64", "packets", "Delivered at the far end."),
             Column("delivered_bytes", "u64", "IP bytes", "Delivered at the far end."),
+            Column("marked_packets", "u64", "packets", "Marked by the queue (ECN)."),
+            Column("marked_bytes", "u64", "IP bytes", "Marked by the queue (ECN)."),
             *(
                 Column(f"dropped_{unit}_{cause}", "u64", counted, f"Dropped: {why}.")
                 for cause, why in DROP_CAUSES.items()

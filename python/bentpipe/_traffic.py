@@ -114,6 +114,10 @@ class Tcp(Record):
     hystart: bool | None = None
     """Leave slow start when the RTT grows: HyStart++ (RFC 9406), or Linux's HyStart if ``follows``
     says so. Of hosts that follow Linux, only those with ``cubic`` do it unless told."""
+    ecn: bool | None = None
+    """Explicit congestion notification (RFC 3168), both ends: data are ECN-capable, so that a queue
+    with ``ecn`` marks them instead of dropping them, and the sender reduces its window for a mark
+    as for a loss. ``bbr`` does not react."""
     follows: Literal["rfc", "linux"] | None = None
     """What a host does where Linux differs from the RFCs: CUBIC's growth, HyStart, what a reduction
     starts from, what recovery sends, and when the retransmission timer starts anew."""

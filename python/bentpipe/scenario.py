@@ -207,6 +207,7 @@ PROFILES: Final[Mapping[str, Tcp]] = {
         rack_tlp=False,
         prr=False,
         hystart=False,
+        ecn=False,
         follows="rfc",
     ),
     # Linux defaults: tcp_wmem's cap of 4 MiB, tcp_rmem's 128 KiB and 6 MiB of memory, IW 10 (RFC
@@ -236,6 +237,7 @@ PROFILES: Final[Mapping[str, Tcp]] = {
         rack_tlp=True,
         prr=True,
         hystart=True,
+        ecn=False,
         follows="linux",
     ),
 }

@@ -71,11 +71,15 @@ pub enum EventKind {
     Transmitted,
     /// It arrived at the far end.
     Delivered,
+    /// A queue marked it (RFC 3168): its ECN field is CE from here on. Also told of a packet that was
+    /// marked before.
+    Marked,
 }
 
 impl EventKind {
     /// The names of the kinds, in the order of [`EventKind::number`].
-    pub const NAMES: [&'static str; 4] = ["enqueued", "dropped", "transmitted", "delivered"];
+    pub const NAMES: [&'static str; 5] =
+        ["enqueued", "dropped", "transmitted", "delivered", "marked"];
 
     /// The kind's number in columns.
     #[must_use]
@@ -85,6 +89,7 @@ impl EventKind {
             Self::Dropped(_) => 1,
             Self::Transmitted => 2,
             Self::Delivered => 3,
+            Self::Marked => 4,
         }
     }
 }
@@ -139,7 +144,10 @@ impl Trace for HashTrace {
     fn record(&mut self, event: &Event) {
         let cause = match event.kind {
             EventKind::Dropped(cause) => 1 + cause as u64,
-            EventKind::Enqueued | EventKind::Transmitted | EventKind::Delivered => 0,
+            EventKind::Enqueued
+            | EventKind::Transmitted
+            | EventKind::Delivered
+            | EventKind::Marked => 0,
         };
         let words = [
             self.hash,
@@ -198,6 +206,7 @@ mod tests {
         }
         let kind = EventKind::Dropped(DropCause::BitError);
         assert_eq!(EventKind::NAMES[usize::from(kind.number())], "dropped");
+        assert_eq!(EventKind::NAMES[usize::from(EventKind::Marked.number())], "marked");
         assert_eq!(DropCause::BitError.name(), "bit_error");
         assert_eq!(DropCause::QueueFull.name(), "queue_full");
     }

@@ -17,7 +17,7 @@ use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::{DropCause, NodeId};
-use bentpipe_core::units::{BitRate, Probability};
+use bentpipe_core::units::{BitRate, Bits, Probability};
 use proptest::prelude::*;
 
 proptest! {
@@ -445,20 +445,21 @@ fn queues() -> impl Strategy<Value = Queue> {
         max_probability: Probability::new(0.1).expect("a probability"),
         weight: Probability::new(0.1).expect("a probability"),
         gentle: true,
-        mean_bytes: 1_000,
-        idle_packet: Duration::from_millis(8),
+        ecn: true,
+        mean_packet_bytes: 1_000,
+        mean_frame: Bits(8 * 1_000),
     };
     let ratio = |value| Ratio::new(value).expect("in range");
     let tail = Queue::Tail;
     let head = |head| Queue::Head(Box::new(head));
-    let fq = FqCoDelConfig { limit, target, interval, quantum_bytes: 1_514, queues: 16 };
+    let fq = FqCoDelConfig { limit, target, interval, quantum_bytes: 1_514, queues: 16, ecn: true };
     prop_oneof![
         limits().prop_map(drop_tail),
         delays().prop_map(Limit::Time).prop_map(drop_tail),
         Just(tail(Tail::Red(Red::new(red, Rng::stream(1, "red"))))),
         Just(tail(Tail::PerFlow(PerFlow::new(limit, Limit::Packets(8))))),
         Just(tail(Tail::SelectiveDrop(SelectiveDrop::new(limit, ratio(0.5), ratio(0.8))))),
-        Just(head(Head::CoDel(CoDel::new(CoDelConfig { limit, target, interval })))),
+        Just(head(Head::CoDel(CoDel::new(CoDelConfig { limit, target, interval, ecn: true })))),
         Just(head(Head::FqCoDel(FqCoDel::new(fq, 7)))),
     ]
 }

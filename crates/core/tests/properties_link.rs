@@ -266,7 +266,7 @@ fn graph_of(config: DirectionConfig) -> Graph<Direction> {
 
 fn patient_codel(limit: Limit) -> Queue {
     let (target, interval) = (Duration::from_nanos(u64::MAX), Duration::from_secs(1));
-    let config = CoDelConfig { limit, target, interval };
+    let config = CoDelConfig { limit, target, interval, ecn: false };
     Queue::Head(Box::new(Head::CoDel(CoDel::new(config))))
 }
 
@@ -493,6 +493,7 @@ fn counters(setup: &Setup, ways: &[Way], now: Instant) -> Counters {
     // The queue is longest just after somebody joined it.
     let most = (0..came().count()).map(|n| waiting(&ways[..=n], ways[n].came).0);
     Counters {
+        marked: Count::default(),
         sent_packets: sent.packets,
         sent_bits: 8 * (sent.bytes + sent.packets * u64::from(setup.framing_overhead)),
         delivered: count(ways, |_, link| !link.damaged && link.arrival <= now),

@@ -5,27 +5,28 @@
 //! failure prints the set-up that shows it.
 
 use bentpipe_core::conformance::{Promises, Shape, check};
-use bentpipe_core::engine::Count;
+use bentpipe_core::engine::{Count, Cx, Engine, Outbox};
 use bentpipe_core::link::{
     Channel, CoDel, CoDelConfig, Direction, DirectionConfig, EarlyPacketDiscard, FqCoDel,
     FqCoDelConfig, Framing, Head, Limit, Occupancy, PerFlow, Queue, Queued, Ratio, Red, RedConfig,
     SelectiveDrop, StrictPriority, Tail, Unit,
 };
-use bentpipe_core::packet::{Class, FlowId, Origin, Packet, PacketId, Payload};
+use bentpipe_core::packet::{Class, Ecn, FlowId, Origin, Packet, PacketId, Payload};
 use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_core::trace::DropCause;
+use bentpipe_core::trace::{DropCause, EventKind, NodeId, VecTrace};
 use bentpipe_core::units::{BitRate, Probability};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 proptest! {
     #![proptest_config(configured())]
 
     #[test]
     fn a_head_accounts_for_every_packet(head in heads(), steps in steps()) {
-        let (mut head, limit) = head;
-        let (mut books, mut now) = (Books::default(), Instant::START);
+        let (mut head, limit, ecn) = head;
+        let (mut books, mut now) = (Books { ecn, ..Books::default() }, Instant::START);
         for step in steps {
             now += Duration::from_micros(step.gap_micros);
             match step.arrival {
@@ -45,6 +46,59 @@ proptest! {
         prop_assert_eq!(books.held(), Count::default());
         prop_assert_eq!(head.pop(now, &mut |_, _| panic!("nothing is left to lose")), None);
         prop_assert_eq!(head.occupancy().link_bytes, 0);
+    }
+
+    /// Packets of every ECN value through a direction: each that is capable is sent on as it came or
+    /// marked, the others as they came; marks are counted once, and none of them is dropped.
+    #[test]
+    fn only_capable_packets_are_marked_and_none_of_them_is_dropped(
+        queue in queues(), steps in steps(), rate in 1u64..100_000,
+    ) {
+        let mut direction = Direction::new(DirectionConfig {
+            rate: Profile::Constant(BitRate(rate * 1_000)),
+            delay: Profile::Constant(Duration::from_millis(1)),
+            framing: framing(),
+            queue,
+            channel: Channel::Clear,
+        }).expect("the rate is above zero");
+        let (mut outbox, mut trace, mut now) = (Outbox::new(), VecTrace::default(), Instant::START);
+        let (mut sent, mut serial) = (Vec::new(), 0);
+        for step in steps {
+            let until = now + Duration::from_micros(step.gap_micros);
+            while let Some(due) = direction.next_wake().filter(|&due| due <= until) {
+                direction.wake(&mut Cx::new(due, NodeId(0), &mut outbox, Some(&mut trace)));
+            }
+            now = until;
+            if let Some((flow, bytes)) = step.arrival {
+                let id = PacketId::new(FlowId(flow), Origin::Sender, serial);
+                let (flow, ecn) = (FlowId(flow), ecn_of(serial));
+                let payload = Payload::Datagram { sequence: serial };
+                let packet = Packet { id, flow, bytes, ecn, payload, ..Packet::default() };
+                let mut cx = Cx::new(now, NodeId(0), &mut outbox, Some(&mut trace));
+                direction.input(&mut cx, Direction::IN, Box::new(packet));
+                serial += 1;
+            }
+        }
+        while let Some(due) = direction.next_wake() {
+            now = due;
+            direction.wake(&mut Cx::new(due, NodeId(0), &mut outbox, Some(&mut trace)));
+        }
+        sent.extend(outbox.drain().map(|(_, _, packet)| packet));
+        let told = |wanted: EventKind| trace.0.iter().filter(move |event| event.kind == wanted);
+        let marked: BTreeSet<_> = told(EventKind::Marked).map(|event| event.packet).collect();
+        for packet in &sent {
+            let before = ecn_of(packet.datagram().expect("a datagram"));
+            let is_marked = marked.contains(&packet.id);
+            prop_assert_eq!(packet.ecn, if is_marked { Ecn::Ce } else { before });
+            prop_assert!(!is_marked || before.is_capable());
+        }
+        let bytes = told(EventKind::Marked).map(|event| u64::from(event.bytes)).sum();
+        let count = Count { packets: told(EventKind::Marked).count() as u64, bytes };
+        prop_assert_eq!(direction.settle(now).marked, count);
+        prop_assert_eq!(marked.len() as u64, count.packets, "each once");
+        let sent_marked = sent.iter().filter(|packet| marked.contains(&packet.id)).count();
+        prop_assert_eq!(sent_marked, marked.len(), "a marked packet was dropped");
+        prop_assert_eq!(direction.ledger().check(), Ok(()));
     }
 
     #[test]
@@ -76,6 +130,8 @@ const FLOWS: u32 = 6;
 /// What was pushed, and what became of it.
 #[derive(Debug, Default)]
 struct Books {
+    /// Whether the queue marks.
+    ecn: bool,
     pushed: Count,
     popped: Count,
     lost: Count,
@@ -93,13 +149,14 @@ impl Books {
         let payload = Payload::Datagram { sequence: serial };
         let packet =
             Packet { id, created_at: now, flow: FlowId(flow), bytes, payload, ..Packet::default() };
-        let packet = Packet { class: Class((flow % 3) as u8), ..packet };
+        let class = Class((flow % 3) as u8);
+        let packet = Packet { class, ecn: ecn_of(serial), ..packet };
         self.pushed.add(bytes);
         self.link_bytes += link_bytes(bytes);
         let frame = framing().frame(bytes);
         head.push(
             now,
-            Queued { packet: Box::new(packet), frame, entered: now },
+            Queued { packet: Box::new(packet), frame, entered: now, marked: false },
             &mut |cause, lost| {
                 assert_eq!(cause, DropCause::QueueFull, "at arrival");
                 self.lost.add(lost.bytes);
@@ -116,6 +173,8 @@ impl Books {
         let held = head.occupancy().packets;
         let sent = head.pop(now, &mut |cause, lost| {
             assert_eq!(cause, DropCause::Codel, "at departure");
+            assert_eq!(lost.ecn, ecn_of(lost.datagram().expect("a datagram")), "not marked too");
+            assert!(!(self.ecn && lost.ecn.is_capable()), "it would have been marked");
             self.lost.add(lost.bytes);
             self.link_bytes -= link_bytes(lost.bytes);
             leaves_in_order(&mut self.next, lost);
@@ -126,6 +185,9 @@ impl Books {
             self.link_bytes -= link_bytes(sent.packet.bytes);
             leaves_in_order(&mut self.next, &sent.packet);
             assert_eq!(sent.entered, sent.packet.created_at);
+            let before = ecn_of(sent.packet.datagram().expect("a datagram"));
+            assert_eq!(sent.packet.ecn, if sent.marked { Ecn::Ce } else { before });
+            assert!(!sent.marked || (self.ecn && before.is_capable()), "{before:?} was marked");
         }
     }
 
@@ -135,6 +197,11 @@ impl Books {
             bytes: self.pushed.bytes - self.popped.bytes - self.lost.bytes,
         }
     }
+}
+
+/// Packets with each value of the field take turns.
+fn ecn_of(serial: u64) -> Ecn {
+    Ecn::of_traffic_class((serial % 4) as u8)
 }
 
 fn leaves_in_order(next: &mut [u64; FLOWS as usize], packet: &Packet) {
@@ -191,19 +258,21 @@ fn limits() -> impl Strategy<Value = Limit> {
     ]
 }
 
-/// A head, and the limit that all it holds must keep.
-fn heads() -> impl Strategy<Value = (Head, Limit)> {
+/// A head, the limit that all it holds must keep, and whether it marks.
+fn heads() -> impl Strategy<Value = (Head, Limit, bool)> {
     let millis = || (0u64..20).prop_map(Duration::from_millis);
-    let codel = (limits(), millis(), millis()).prop_map(|(limit, target, interval)| {
-        (Head::CoDel(CoDel::new(CoDelConfig { limit, target, interval })), limit)
+    let parts = (limits(), millis(), millis(), any::<bool>());
+    let codel = parts.prop_map(|(limit, target, interval, ecn)| {
+        let config = CoDelConfig { limit, target, interval, ecn };
+        (Head::CoDel(CoDel::new(config)), limit, ecn)
     });
-    let parts = (limits(), millis(), millis(), 1u32..3_000, 1u32..9, any::<u64>());
-    let fq_codel = parts.prop_map(|(limit, target, interval, quantum_bytes, queues, salt)| {
-        let config = FqCoDelConfig { limit, target, interval, quantum_bytes, queues };
-        (Head::FqCoDel(FqCoDel::new(config, salt)), limit)
+    let parts = (limits(), millis(), millis(), 1u32..3_000, 1u32..9, any::<u64>(), any::<bool>());
+    let fq_codel = parts.prop_map(|(limit, target, interval, quantum_bytes, queues, salt, ecn)| {
+        let config = FqCoDelConfig { limit, target, interval, quantum_bytes, queues, ecn };
+        (Head::FqCoDel(FqCoDel::new(config, salt)), limit, ecn)
     });
     let priority = (limits(), 1usize..4).prop_map(|(limit, classes)| {
-        (Head::StrictPriority(StrictPriority::new(limit, classes)), Limit::Unlimited)
+        (Head::StrictPriority(StrictPriority::new(limit, classes)), Limit::Unlimited, false)
     });
     prop_oneof![codel, fq_codel, priority]
 }
@@ -215,7 +284,7 @@ fn ratios(most: f64) -> impl Strategy<Value = Ratio> {
 fn queues() -> impl Strategy<Value = Queue> {
     prop_oneof![
         tails().prop_map(Queue::Tail),
-        heads().prop_map(|(head, _)| Queue::Head(Box::new(head))),
+        heads().prop_map(|(head, ..)| Queue::Head(Box::new(head))),
     ]
 }
 
@@ -241,9 +310,9 @@ fn reds() -> impl Strategy<Value = RedConfig> {
         (Just(Unit::Packets), 0u64..20, 1u64..40),
         (Just(Unit::Bytes), 0u64..20_000, 1u64..40_000),
     ];
-    let parts = (limits(), counts, probability(), probability(), any::<bool>());
-    parts.prop_map(|(limit, (unit, min_threshold, more), max_probability, weight, gentle)| {
-        RedConfig {
+    let parts = (limits(), counts, probability(), probability(), any::<[bool; 2]>());
+    parts.prop_map(
+        |(limit, (unit, min_threshold, more), max_probability, weight, [gentle, ecn])| RedConfig {
             limit,
             unit,
             min_threshold,
@@ -251,8 +320,9 @@ fn reds() -> impl Strategy<Value = RedConfig> {
             max_probability,
             weight,
             gentle,
-            mean_bytes: 500,
-            idle_packet: Duration::from_millis(1),
-        }
-    })
+            ecn,
+            mean_packet_bytes: 500,
+            mean_frame: framing().frame(500),
+        },
+    )
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 use bentpipe_core::packet::PacketId;
 use bentpipe_core::time::Instant;
 use bentpipe_core::trace::{Event, EventKind, NodeId};
-use bentpipe_core::wire::pcapng;
+use bentpipe_core::wire::{ecn, pcapng};
 use bentpipe_sim::{Plan, points};
 
 use crate::emulator::place_of;
@@ -365,9 +365,15 @@ impl<W: Write> Writer<W> {
             self.counts.missing.fetch_add(1, Ordering::Relaxed);
             return;
         };
+        if kind == EventKind::Marked {
+            let mut marked = kept.content.to_vec();
+            ecn::mark(&mut marked);
+            kept.content = marked.into();
+            return;
+        }
         let has_waited = kept.waits_at == Some(node);
         kept.waits_at = (kind == EventKind::Enqueued).then_some(node);
-        let interface = points::interface(node, kind, has_waited);
+        let Some(interface) = points::interface(node, kind, has_waited) else { return };
         let comment = points::comment(kind);
         let content = Arc::clone(&kept.content);
         self.due.push(Reverse(Seen { at, turn: self.told, interface, comment, content }));

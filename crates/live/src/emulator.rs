@@ -2,9 +2,10 @@
 //! No clock and no I/O: what a driver reads and when is an argument, so a test needs neither.
 
 use bentpipe_core::link::Counters;
-use bentpipe_core::packet::{FlowId, Packet, PacketId, Payload};
+use bentpipe_core::packet::{Ecn, FlowId, Packet, PacketId, Payload};
 use bentpipe_core::time::Instant;
 use bentpipe_core::trace::{Event, EventKind, HashTrace, Trace};
+use bentpipe_core::wire::ecn;
 use bentpipe_sim::node::Node;
 use bentpipe_sim::plan::{Plan, PlanError};
 use bentpipe_sim::{Chain, Side};
@@ -26,6 +27,8 @@ pub struct Arrival {
     pub flow: FlowId,
     /// Its size at the IP layer.
     pub bytes: u32,
+    /// Its ECN field: whether a queue may mark it.
+    pub ecn: Ecn,
 }
 
 /// An order, and when it was followed.
@@ -146,6 +149,7 @@ fn header(arrival: &Arrival, serial: u64, place: Place) -> Packet {
         created_at: arrival.at,
         flow: arrival.flow,
         bytes: arrival.bytes,
+        ecn: arrival.ecn,
         payload: Payload::Datagram { sequence: serial },
         ..Packet::default()
     }
@@ -229,7 +233,8 @@ impl Emulator {
             self.departures.push(Departure { due: at, side, place, bytes, on_link: false });
             return;
         }
-        let arrival = Arrival { at, side, flow, bytes };
+        let ecn = ecn::of(self.store.bytes(place, bytes as usize));
+        let arrival = Arrival { at, side, flow, bytes, ecn };
         if let Some(record) = &mut self.record {
             record.arrivals.push(arrival);
         }
@@ -339,6 +344,9 @@ impl Emulator {
         for (due, node, port, packet) in self.chain.graph.drain_egress() {
             let (place, bytes) = (place_of(packet.id), packet.bytes);
             let side = exits.side(node, port);
+            if packet.ecn == Ecn::Ce {
+                ecn::mark(self.store.bytes_mut(place));
+            }
             let content = self.store.bytes(place, bytes as usize);
             self.ports.delivered(packet.created_at, due, side.other(), content);
             self.departures.push(Departure { due, side, place, bytes, on_link: true });

@@ -294,6 +294,8 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
         direction.set_item("sent_bits", counters.sent_bits)?;
         direction.set_item("delivered_packets", counters.delivered.packets)?;
         direction.set_item("delivered_bytes", counters.delivered.bytes)?;
+        direction.set_item("marked_packets", counters.marked.packets)?;
+        direction.set_item("marked_bytes", counters.marked.bytes)?;
         direction.set_item("busy_ns", counters.busy.as_nanos())?;
         direction.set_item("queue_packets", counters.queue_packets)?;
         direction.set_item("queue_bytes", counters.queue_bytes)?;

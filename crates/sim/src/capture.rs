@@ -161,10 +161,10 @@ impl Trace for Capture {
             has_waited = match kind {
                 EventKind::Enqueued => waiting.insert(packet.id),
                 EventKind::Transmitted | EventKind::Dropped(_) => waiting.remove(&packet.id),
-                EventKind::Delivered => false,
+                EventKind::Delivered | EventKind::Marked => false,
             };
         }
-        let interface = points::interface(node, kind, has_waited);
+        let Some(interface) = points::interface(node, kind, has_waited) else { return };
         let comment = points::comment(kind);
         self.seen.push(Seen { at, interface, comment, packet: packet.clone() });
     }
@@ -239,7 +239,7 @@ mod tests {
             };
             assert_eq!(
                 (number(8), number(20), number(24)),
-                (points::interface(node, kind, false), captured, bytes)
+                (points::interface(node, kind, false).expect("a point"), captured, bytes)
             );
             let headers = Headers::of(&block[28..28 + captured as usize]).expect("whole");
             assert_eq!(headers.total_bytes, bytes as usize);

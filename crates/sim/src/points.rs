@@ -54,11 +54,12 @@ pub fn begin(out: &mut Vec<u8>, plans: &[Plan], snap_length: u32) {
 }
 
 /// The interface where something is seen, by its number in the file: places have the numbers of their
-/// engines. `has_waited` tells whether the packet was let in there and has not left; it matters for
+/// engines. `None` of a mark, which is seen in the packet's header from then on. `has_waited` tells whether the packet was let in there and has not left; it matters for
 /// causes that refuse packets and, in some queues, also drop what waits in favour of others.
 #[must_use]
-pub fn interface(NodeId(place): NodeId, kind: EventKind, has_waited: bool) -> u32 {
+pub fn interface(NodeId(place): NodeId, kind: EventKind, has_waited: bool) -> Option<u32> {
     let point = match kind {
+        EventKind::Marked => return None,
         EventKind::Enqueued => QUEUE,
         EventKind::Transmitted => TRANSMITTER,
         EventKind::Delivered => DELIVERED,
@@ -77,7 +78,7 @@ pub fn interface(NodeId(place): NodeId, kind: EventKind, has_waited: bool) -> u3
             }
         }
     };
-    INTERFACES * place + point
+    Some(INTERFACES * place + point)
 }
 
 /// What is to be said of a packet: why it was lost.
@@ -85,7 +86,9 @@ pub fn interface(NodeId(place): NodeId, kind: EventKind, has_waited: bool) -> u3
 pub fn comment(kind: EventKind) -> Option<&'static str> {
     match kind {
         EventKind::Dropped(cause) => Some(COMMENTS[cause as usize].1),
-        EventKind::Enqueued | EventKind::Transmitted | EventKind::Delivered => None,
+        EventKind::Enqueued | EventKind::Transmitted | EventKind::Delivered | EventKind::Marked => {
+            None
+        }
     }
 }
 
@@ -107,9 +110,10 @@ mod tests {
     fn a_packet_is_lost_where_it_was() {
         let second = |kind, has_waited| interface(NodeId(1), kind, has_waited);
         let full = EventKind::Dropped(DropCause::QueueFull);
-        assert_eq!((second(full, false), second(full, true)), (4, 7));
-        assert_eq!(second(EventKind::Dropped(DropCause::BitError), false), 7);
+        assert_eq!((second(full, false), second(full, true)), (Some(4), Some(7)));
+        assert_eq!(second(EventKind::Dropped(DropCause::BitError), false), Some(7));
         let way = [EventKind::Enqueued, EventKind::Transmitted, EventKind::Delivered];
-        assert_eq!(way.map(|kind| second(kind, true)), [4, 5, 6]);
+        assert_eq!(way.map(|kind| second(kind, true)), [Some(4), Some(5), Some(6)]);
+        assert_eq!(second(EventKind::Marked, true), None);
     }
 }

@@ -55,7 +55,7 @@ fn sound_plan() -> Value {
         "queue": {
             "discipline": "red", "limit": {"unit": "unlimited"}, "unit": "packets",
             "min_threshold": 5, "max_threshold": 15, "max_probability": 0.1, "weight": 0.002,
-            "gentle": true,
+            "gentle": true, "mean_packet_bytes": 1_000, "ecn": false,
         },
         "channel": {"kind": "clear"},
     });
@@ -95,7 +95,7 @@ fn what_is_wrong_is_named() {
     assert!(Plan::parse(&sound_plan().to_string()).is_ok());
     let codel = json!({
         "discipline": "codel", "limit": {"unit": "time_ns", "value": 1}, "target_ns": 1,
-        "interval_ns": 1,
+        "interval_ns": 1, "ecn": false,
     });
     let discard = json!({
         "discipline": "early_packet_discard", "limit": {"unit": "unlimited"}, "threshold": 0.8,

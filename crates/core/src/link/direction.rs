@@ -14,10 +14,10 @@ pub use change::Change;
 
 use super::line::{Line, OnTheWay, Size, Sums};
 use super::{
-    Channel, Framing, Head, Load, Occupancy, Propagation, Queued, Slot, Tail, Transmitter,
+    Channel, Framing, Head, Load, Occupancy, Propagation, Queued, Slot, Tail, Transmitter, Verdict,
 };
 use crate::engine::{Count, Cx, Engine, Ledger, Nested};
-use crate::packet::{FlowId, Packet, Port};
+use crate::packet::{Ecn, Packet, Port};
 use crate::profile::Profile;
 use crate::time::{Duration, Instant};
 use crate::trace::{DropCause, EventKind};
@@ -69,6 +69,8 @@ pub struct Counters {
     pub delivered: Count,
     /// Packets lost, by [`DropCause`], with their IP bytes.
     pub dropped: [Count; DropCause::ALL.len()],
+    /// Packets marked by the queue (RFC 3168), with their IP bytes.
+    pub marked: Count,
     /// Time the transmitter spent sending.
     pub busy: Duration,
     /// IP bytes that wait for the transmitter.
@@ -119,6 +121,7 @@ pub struct Direction {
     received: Count,
     dropped: [Count; DropCause::ALL.len()],
     nested_lost: Count,
+    marked: Count,
 }
 
 impl Direction {
@@ -129,7 +132,10 @@ impl Direction {
 
     /// An idle direction. `None` if the rate ends at zero, which would hold packets for ever.
     #[must_use]
-    pub fn new(config: DirectionConfig) -> Option<Self> {
+    pub fn new(mut config: DirectionConfig) -> Option<Self> {
+        if let Queue::Tail(tail) = &mut config.queue {
+            tail.set_rate(Instant::START, &config.rate);
+        }
         let gives_room = matches!(&config.queue, Queue::Tail(tail) if tail.room().is_some());
         Some(Self {
             framing: config.framing,
@@ -149,6 +155,7 @@ impl Direction {
             received: Count::default(),
             dropped: Default::default(),
             nested_lost: Count::default(),
+            marked: Count::default(),
         })
     }
 
@@ -178,6 +185,7 @@ impl Direction {
             sent_bits: started.frame_bits - sending.frame_bits,
             delivered: self.delivered(),
             dropped: self.dropped,
+            marked: self.marked,
             busy: self.transmitter.busy_until(idle_from),
             queue_bytes: waiting.bytes,
             queue_packets: waiting.packets,
@@ -268,7 +276,8 @@ impl Direction {
         let arriving = cx.is_traced().then(|| packet.clone());
         let mut refused = false;
         let (dropped, nested_lost) = (&mut self.dropped, &mut self.nested_lost);
-        head.push(now, Queued { packet, frame, entered: now }, &mut |cause, lost| {
+        let queued = Queued { packet, frame, entered: now, marked: false };
+        head.push(now, queued, &mut |cause, lost| {
             refused |= lost.id == id;
             dropped[cause as usize].add(lost.bytes);
             nested_lost.add_nested(lost);
@@ -317,7 +326,10 @@ impl Direction {
                 cx.trace(now, EventKind::Dropped(cause), lost);
             });
             self.serving = next.is_some();
-            let Some(Queued { packet, .. }) = next else { return };
+            let Some(Queued { packet, marked, .. }) = next else { return };
+            if marked {
+                self.note_mark(cx, &packet);
+            }
             let frame_bits = self.size(packet.bytes).frame_bits;
             let slot = self.transmitter.take(now, Bits(frame_bits.into()));
             cx.trace(slot.start, EventKind::Transmitted, &packet);
@@ -339,34 +351,50 @@ impl Direction {
         self.line.push_back(OnTheWay { arrival, start, flow, damaged, packet });
     }
 
-    /// Lets a packet in, or tells why not, by what waits at this very moment. The load comes in pieces,
-    /// which fit registers.
+    /// Lets a packet in, perhaps with a mark, or tells why not, by what waits at this very moment.
     #[cold]
     #[inline(never)]
     fn admit(
         &mut self,
-        now: Instant,
-        flow: FlowId,
-        bytes: u32,
+        cx: &mut Cx<'_>,
+        packet: &mut Packet,
         link_bytes: u32,
         start: Instant,
     ) -> Result<(), DropCause> {
+        let now = cx.now();
         self.catch_up(now);
         let Queue::Tail(tail) = &mut self.queue else { return Ok(()) };
-        let load = Load { flow, bytes, link_bytes };
-        let decision = tail.admit(now, load, start, &self.line.behind(self.started));
+        let load = Load { flow: packet.flow, bytes: packet.bytes, link_bytes };
+        let waiting = self.line.behind(self.started);
+        let verdict = tail.admit(now, load, packet.ecn, start, &waiting);
         self.heard_from = if tail.hears_of_next() { self.started } else { NOBODY };
-        // Where one is refused there is no room for more.
-        if self.gives_room && decision.is_ok() {
+        match verdict {
+            // Where one is refused there is no room for more.
+            Verdict::Drop(cause) => return Err(cause),
+            Verdict::Mark => {
+                packet.ecn = Ecn::Ce;
+                self.note_mark(cx, packet);
+            }
+            Verdict::Enqueue => {}
+        }
+        if self.gives_room {
             self.ask_for_room();
         }
-        decision
+        Ok(())
+    }
+
+    /// The queue marked a packet.
+    #[cold]
+    #[inline(never)]
+    fn note_mark(&mut self, cx: &mut Cx<'_>, packet: &Packet) {
+        self.marked.add(packet.bytes);
+        cx.trace(cx.now(), EventKind::Marked, packet);
     }
 
     /// [`Engine::input`] where the discipline is asked about each packet.
     #[cold]
     #[inline(never)]
-    fn ask_and_send(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>) {
+    fn ask_and_send(&mut self, cx: &mut Cx<'_>, mut packet: Box<Packet>) {
         if let Queue::Head(_) = self.queue {
             self.push(cx, packet);
             return;
@@ -374,7 +402,7 @@ impl Direction {
         let now = cx.now();
         let size = self.size(packet.bytes);
         let start = self.transmitter.start(now);
-        match self.admit(now, packet.flow, size.bytes, size.link_bytes, start) {
+        match self.admit(cx, &mut packet, size.link_bytes, start) {
             Ok(()) => self.take_and_send(cx, packet, size, start),
             Err(cause) => self.drop(cx, cause, packet),
         }
@@ -425,7 +453,7 @@ impl Direction {
 }
 
 impl Engine for Direction {
-    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, mut packet: Box<Packet>) {
         debug_assert_eq!(port, Self::IN, "packets enter a direction at one end");
         self.received.add(packet.bytes);
         if !self.gives_room {
@@ -439,7 +467,7 @@ impl Engine for Direction {
         let wait = start.saturating_since(now);
         if wait > Duration::ZERO
             && (self.line.came() >= self.room_end || wait > self.room_wait)
-            && let Err(cause) = self.admit(now, packet.flow, size.bytes, size.link_bytes, start)
+            && let Err(cause) = self.admit(cx, &mut packet, size.link_bytes, start)
         {
             self.drop(cx, cause, packet);
             return;

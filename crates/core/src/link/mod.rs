@@ -26,5 +26,6 @@ use queue::{Amounts, Waiting};
 pub use queue::{
     CoDel, CoDelConfig, DropTail, EarlyPacketDiscard, FqCoDel, FqCoDelConfig, Head, Limit, Load,
     Occupancy, PerFlow, Queued, Ratio, Red, RedConfig, SelectiveDrop, StrictPriority, Tail, Unit,
+    Verdict,
 };
 pub use transmitter::{Slot, Transmitter};

@@ -33,6 +33,26 @@ pub enum Ecn {
     Ce = 0b11,
 }
 
+impl Ecn {
+    /// Whether a queue may mark the packet: its transport reacts to marks. One that was marked before
+    /// stays so (RFC 3168, section 5; Linux, `INET_ECN_set_ce`).
+    #[must_use]
+    pub fn is_capable(self) -> bool {
+        self != Self::NotEct
+    }
+
+    /// By the two lowest bits of the traffic class in an IP header.
+    #[must_use]
+    pub fn of_traffic_class(class: u8) -> Self {
+        match class & 0b11 {
+            0b00 => Self::NotEct,
+            0b01 => Self::Ect1,
+            0b10 => Self::Ect0,
+            _ => Self::Ce,
+        }
+    }
+}
+
 /// An engine's numbered socket. Each engine names its ports as constants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port(pub u8);

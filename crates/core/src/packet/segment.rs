@@ -93,6 +93,12 @@ impl Flags {
         self.0 & flags.0 == flags.0
     }
 
+    /// These flags without `flags`.
+    #[must_use]
+    pub fn without(self, flags: Self) -> Self {
+        Self(self.0 & !flags.0)
+    }
+
     /// These flags if `set`, else none.
     #[must_use]
     pub fn when(self, set: bool) -> Self {

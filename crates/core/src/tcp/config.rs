@@ -43,6 +43,8 @@ pub struct Config {
     pub hystart: bool,
     /// What decides where Linux differs from the RFCs.
     pub follows: Follows,
+    /// Explicit congestion notification (RFC 3168), if both ends agree.
+    pub ecn: bool,
 }
 
 /// The algorithms a scenario may name.

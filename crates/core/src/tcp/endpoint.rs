@@ -2,7 +2,7 @@
 //! numbers on the wire. The close is the FIN of each half; what follows it (TIME-WAIT) only answers
 //! repeated FINs, so it needs no timer here.
 //!
-//! Not modelled: simultaneous open, reset, urgent data, ECN, checksums (the channel decides what is
+//! Not modelled: simultaneous open, reset, urgent data, checksums (the channel decides what is
 //! damaged), and options other than those of [`Segment`].
 
 mod emitting;
@@ -12,9 +12,11 @@ use super::exchange::Ack;
 use super::receiver::{Receiver, WINDOW_SHIFT_MAX};
 use super::sender::Sender;
 use crate::engine::{Count, Cx, Engine, Ledger};
-use crate::packet::segment::{Offer, SACK_BLOCKS_MAX, Segment, TIMESTAMP_OPTION_BYTES, Timestamps};
+use crate::packet::segment::{
+    Flags, Offer, SACK_BLOCKS_MAX, Segment, TIMESTAMP_OPTION_BYTES, Timestamps,
+};
 use crate::packet::seq::{Position, Wire};
-use crate::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Payload, Port};
+use crate::packet::{Address, Class, Ecn, FlowId, Origin, Packet, PacketId, Payload, Port};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 
@@ -39,12 +41,24 @@ pub struct Facts {
     pub one_way_delay_max: Duration,
 }
 
-/// What both ends can do.
+/// What both ends can do, as far as every segment needs it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Agreed {
-    sack: bool,
     timestamps: bool,
     peer_shift: u8,
+}
+
+/// How far the handshake is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Handshake {
+    /// This end waits for a SYN.
+    Listening,
+    /// It sends one.
+    Opening,
+    /// The peer's was heard.
+    Heard,
+    /// It is complete at this end.
+    Complete,
 }
 
 /// See the module's description.
@@ -70,13 +84,16 @@ pub struct Endpoint {
     timestamp_recent: u32,
     connection: u16,
     agreed: Agreed,
-    heard: bool,
-    /// Whether the handshake is complete.
-    open: bool,
+    handshake: Handshake,
+    /// Of new data: ECN-capable, if both ends agreed on ECN.
+    ecn: Ecn,
+    /// ECE from the arrival of a mark until that of CWR; CWR until the next new data.
+    ecn_flags: Flags,
     class: Class,
     receiver: Receiver,
     sender: Sender,
-    opens: bool,
+    /// Whether both ends can do SACK.
+    sack: bool,
     established: Option<Instant>,
     first_id: PacketId,
     syns_sent: u64,
@@ -99,10 +116,11 @@ impl Endpoint {
             origin,
             initial,
             peer_initial: Wire::default(),
-            heard: false,
-            open: false,
-            opens: false,
+            handshake: Handshake::Listening,
+            ecn: Ecn::NotEct,
+            ecn_flags: Flags::default(),
             agreed: Agreed::default(),
+            sack: false,
             sender: Sender::new(&config),
             receiver: Receiver::new(&config),
             timestamp_recent: 0,
@@ -145,7 +163,7 @@ impl Endpoint {
 
     /// Opens the connection: sends the SYN.
     pub fn open(&mut self, cx: &mut Cx<'_>) {
-        self.opens = true;
+        self.handshake = self.handshake.max(Handshake::Opening);
         self.flush(cx);
     }
 
@@ -232,7 +250,8 @@ impl Endpoint {
         if segment.connection != self.connection {
             return;
         }
-        if segment.flags.syn() || segment.flags.fin() || !self.open {
+        let is_plain = segment.flags == Flags::default() && packet.ecn != Ecn::Ce;
+        if !is_plain || self.handshake != Handshake::Complete {
             self.on_segment(cx, packet, segment);
         } else if segment.payload > 0 {
             self.hear_data(cx, packet, segment);
@@ -323,10 +342,10 @@ impl Endpoint {
 
     #[inline(never)]
     fn on_segment(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
-        if segment.flags.syn() && !self.heard {
+        if segment.flags.syn() && !self.has_heard() {
             self.on_syn(segment);
         }
-        if !self.heard {
+        if !self.has_heard() {
             return;
         }
         let peer_initial = self.peer_initial;
@@ -347,17 +366,45 @@ impl Endpoint {
             Some(timestamps) => self.note_timestamp(timestamps, position),
             None => {}
         }
+        if self.ecn == Ecn::Ect0 && !segment.flags.syn() {
+            self.notice_congestion(packet.ecn, segment, ack);
+        }
         if let Some(ack) = ack {
             self.on_ack(now, segment, ack);
         }
-        if !self.open && self.sender.opened() {
-            self.open = true;
+        if self.handshake != Handshake::Complete && self.sender.opened() {
+            self.handshake = Handshake::Complete;
             self.established = Some(now);
         }
         if segment.sequence_length() > 0 {
             self.take_in(now, position, packet, segment);
         }
         self.flush(cx);
+    }
+
+    /// RFC 3168, section 6.1: what a segment says about congestion, either way. A mark, and the CWR that
+    /// answers its echo, are acknowledged at once, since the peer's window may be small (Linux,
+    /// `tcp_data_ecn_check` and `tcp_ecn_accept_cwr`).
+    #[cold]
+    #[inline(never)]
+    fn notice_congestion(&mut self, ecn: Ecn, segment: &Segment, ack: Option<Position>) {
+        if segment.payload > 0 && segment.flags.contains(Flags::CWR) {
+            self.ecn_flags = self.ecn_flags.without(Flags::ECE);
+            self.receiver.acknowledge_at_once();
+        }
+        if ecn == Ecn::Ce && segment.payload > 0 && !self.ecn_flags.contains(Flags::ECE) {
+            self.ecn_flags |= Flags::ECE;
+            self.receiver.acknowledge_at_once();
+        }
+        if segment.flags.contains(Flags::ECE) && ack.is_some_and(|ack| self.sender.on_ecn_echo(ack))
+        {
+            self.ecn_flags |= Flags::CWR;
+        }
+    }
+
+    /// Whether the peer's SYN has arrived.
+    fn has_heard(&self) -> bool {
+        self.handshake >= Handshake::Heard
     }
 
     /// RFC 7323, 4.3: an older value than the last one echoed comes from a segment that was overtaken.
@@ -367,21 +414,25 @@ impl Endpoint {
 
     /// The peer's first SYN settles what both ends can do.
     fn on_syn(&mut self, segment: &Segment) {
-        self.heard = true;
+        // RFC 3168, section 6.1.1: a SYN asks with both flags, the answer agrees with ECE alone.
+        let wanted =
+            if self.handshake == Handshake::Opening { Flags::ECE } else { Flags::ECE | Flags::CWR };
+        let found = segment.flags.without(Flags::SYN | Flags::FIN);
+        self.ecn = if self.config.ecn && found == wanted { Ecn::Ect0 } else { Ecn::NotEct };
+        self.handshake = Handshake::Heard;
         self.peer_initial = segment.seq;
         let no_options = Offer { mss: MSS_WITHOUT_OPTION, ..Offer::default() };
         let offer = segment.offer.unwrap_or(no_options);
         let scaling = self.config.window_scaling && offer.window_shift.is_some();
         self.agreed = Agreed {
-            sack: self.config.sack && offer.sack,
             timestamps: self.config.timestamps && segment.timestamps.is_some(),
             peer_shift: offer.window_shift.filter(|_| scaling).unwrap_or(0).min(WINDOW_SHIFT_MAX),
         };
         let options = if self.agreed.timestamps { u64::from(TIMESTAMP_OPTION_BYTES) } else { 0 };
         let payload = u64::from(self.config.mss.min(offer.mss.max(MSS_LEAST))) - options;
-        let Agreed { sack, timestamps, .. } = self.agreed;
-        self.sender.negotiated(payload, sack, timestamps, &self.config);
-        self.receiver.negotiated(scaling, payload, sack);
+        self.sack = self.config.sack && offer.sack;
+        self.sender.negotiated(payload, self.sack, self.agreed.timestamps, &self.config);
+        self.receiver.negotiated(scaling, payload, self.sack);
     }
 
     #[inline(never)]
@@ -396,7 +447,7 @@ impl Endpoint {
         let mut duplicate = None;
         let mut blocks = [(0, 0); SACK_BLOCKS_MAX];
         let mut count = 0;
-        if self.agreed.sack && !segment.sack.is_empty() {
+        if self.sack && !segment.sack.is_empty() {
             for (block, (start, end)) in blocks.iter_mut().zip(segment.sack.iter()) {
                 let place = |wire: Wire| wire.to_position(self.initial, anchor);
                 *block = (place(start), place(end));
@@ -426,9 +477,9 @@ impl Endpoint {
 
     /// Sends all that may leave now.
     fn flush(&mut self, cx: &mut Cx<'_>) {
-        if self.heard {
+        if self.has_heard() {
             self.respond(cx);
-        } else if self.opens {
+        } else if self.handshake == Handshake::Opening {
             self.send(cx);
         }
     }

@@ -25,6 +25,8 @@ use undoing::{Arrivals, Frto};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
+    /// The window is being reduced after an ECN echo; nothing was lost (Linux, `TCP_CA_CWR`).
+    Cwr(Position),
     Recovery(Position),
     AfterTimeout(Position),
 }
@@ -142,7 +144,7 @@ impl Selective {
     /// How far the repair of losses is.
     pub(super) fn loss_state(&self) -> LossState {
         match self.phase {
-            Phase::Open => LossState::Open,
+            Phase::Open | Phase::Cwr(_) => LossState::Open,
             Phase::Recovery(_) => LossState::Recovery,
             Phase::AfterTimeout(_) => LossState::Loss,
         }
@@ -233,7 +235,7 @@ impl Selective {
             return self.use_rack && self.board.pipe() > 0;
         }
         self.rack.is_some()
-            && self.phase == Phase::Open
+            && matches!(self.phase, Phase::Open | Phase::Cwr(_))
             && self.probe.is_none()
             && self.board.sacked_bytes() == 0
             && self.board.pipe() > 0
@@ -272,7 +274,9 @@ impl Selective {
     /// Proportional rate reduction: the window from here, with `delivered` bytes newly delivered.
     /// Whether recovery is under way and paces itself.
     fn pace(&mut self, delivered: u64, clean: bool, control: &mut Control) -> bool {
-        let (Phase::Recovery(_), Some(prr)) = (self.phase, &mut self.prr) else { return false };
+        let (Phase::Recovery(_) | Phase::Cwr(_), Some(prr)) = (self.phase, &mut self.prr) else {
+            return false;
+        };
         let ssthresh = control.ssthresh().unwrap_or(self.segment);
         control.set_cwnd(prr.window(delivered, self.board.pipe(), ssthresh, self.segment, clean));
         true
@@ -292,7 +296,7 @@ impl Selective {
         let mut last_sent: Option<(Instant, Position)> = None;
         let outstanding_at_timeout = match self.phase {
             Phase::AfterTimeout(point) => point,
-            Phase::Open | Phase::Recovery(_) => 0,
+            Phase::Open | Phase::Cwr(_) | Phase::Recovery(_) => 0,
         };
         let original = Cell::new(false);
         let news_count = Cell::new(0u64);
@@ -447,6 +451,15 @@ impl Selective {
                 false
             }
             Phase::Open => true,
+            Phase::Cwr(point) => {
+                // The CWR flag is on the data after that point (Linux, `tcp_fastretrans_alert`).
+                if una > point {
+                    self.phase = Phase::Open;
+                    self.prr = None;
+                    control.recovered();
+                }
+                false
+            }
             Phase::AfterTimeout(point) => {
                 if una >= point {
                     self.end_recovery();
@@ -471,7 +484,7 @@ impl Selective {
     }
 
     fn detect(&mut self, now: Instant, rtt: &RttEstimator) {
-        let recovering = self.phase != Phase::Open;
+        let recovering = !matches!(self.phase, Phase::Open | Phase::Cwr(_));
         let (board, segment) = (&mut self.board, self.segment);
         if let Some(rack) = &mut self.rack {
             rack.detect(now, board, segment, recovering, (rtt.min(), rtt.srtt()));
@@ -482,21 +495,40 @@ impl Selective {
     }
 
     fn enter_recovery(&mut self, nxt: Position, una: Position, control: &mut Control) -> bool {
-        if self.phase != Phase::Open || !self.board.has_waiting() {
+        let is_open = matches!(self.phase, Phase::Open | Phase::Cwr(_));
+        if !is_open || !self.board.has_waiting() {
             return false;
         }
-        let (flight, cwnd) = (nxt - una, control.cwnd());
-        if self.linux && !self.is_measured {
-            let in_flight = self.board.retransmissions_in_flight();
-            self.undo.begin(una, control.prior(), in_flight, false);
+        if self.phase == Phase::Open {
+            // A reduction for an ECN echo was right, and what follows it undoes nothing.
+            if self.linux && !self.is_measured {
+                let in_flight = self.board.retransmissions_in_flight();
+                self.undo.begin(una, control.prior(), in_flight, false);
+            }
+            self.reduce(nxt, una, control);
         }
-        control.congestion(flight);
         self.phase = Phase::Recovery(nxt);
-        let prr = || if self.linux { Prr::linux(cwnd) } else { Prr::new(flight) };
-        self.prr = self.use_prr.then(prr);
         self.force = true;
         self.probe = None;
         true
+    }
+
+    /// A mark was echoed: the window is reduced as on a loss, with nothing to be retransmitted (Linux,
+    /// `tcp_enter_cwr`). Congestion is certain, so this reduction is never undone.
+    pub(super) fn enter_cwr(&mut self, nxt: Position, una: Position, control: &mut Control) {
+        if self.phase == Phase::Open {
+            self.undo.take();
+            self.reduce(nxt, una, control);
+            self.phase = Phase::Cwr(nxt);
+            self.note_calm();
+        }
+    }
+
+    fn reduce(&mut self, nxt: Position, una: Position, control: &mut Control) {
+        let (flight, cwnd) = (nxt - una, control.cwnd());
+        control.congestion(flight);
+        let prr = || if self.linux { Prr::linux(cwnd) } else { Prr::new(flight) };
+        self.prr = self.use_prr.then(prr);
     }
 
     /// The retransmission timer expired with everything up to `nxt` sent, or a window opened again

@@ -8,7 +8,7 @@ mod sending;
 mod timers;
 
 use super::config::{Config, CongestionName, Follows};
-use super::congestion::{Acked, Control};
+use super::congestion::{Acked, Control, LossState};
 use super::cumulative::Cumulative;
 use super::exchange::{Ack, Outgoing, Run, SenderCounters};
 use super::rtt::{RttEstimator, Span};
@@ -88,6 +88,9 @@ pub struct Sender {
     linux: bool,
     /// Bytes of a full segment's payload that options take at this moment.
     reserved: u64,
+    /// What was sent before the window was last reduced for an ECN echo ends here: until more than that
+    /// is acknowledged, further echoes tell of the same congestion.
+    echo_handled_to: Position,
 }
 
 impl Sender {
@@ -124,6 +127,7 @@ impl Sender {
             paced,
             timeouts_in_a_row: 0,
             last_sent: SentAt::default(),
+            echo_handled_to: 0,
             counters: SenderCounters::default(),
             linux: config.follows == Follows::Linux,
             reserved: 0,
@@ -316,6 +320,39 @@ impl Sender {
             self.control.acked(&acked);
         } else {
             self.control.noted(&acked);
+        }
+        true
+    }
+
+    /// An ACK up to `position`, which [`Sender::on_ack`] takes next, echoes a mark (ECE). The window is
+    /// reduced as on a loss, once in a window of data (RFC 3168, section 6.1.2; Linux, `tcp_enter_cwr`),
+    /// unless a loss is being repaired and has reduced it. Whether the next new data must carry CWR.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn on_ecn_echo(&mut self, position: Position) -> bool {
+        let outstanding = self.max - self.una;
+        if outstanding == 0 || position < self.una || position > self.max {
+            return false;
+        }
+        if matches!(self.recovery, Recovery::Cumulative(_)) {
+            // The window does not grow by an ACK that echoes a mark.
+            self.limited_by_window = false;
+        }
+        if position <= self.echo_handled_to {
+            return false;
+        }
+        self.echo_handled_to = self.max;
+        match &mut self.recovery {
+            // BBR version 1 does not react to marks.
+            _ if self.paced => {}
+            Recovery::Cumulative(cumulative) => {
+                if cumulative.loss_state(self.una) == LossState::Open {
+                    self.control.congestion(outstanding);
+                }
+            }
+            Recovery::Selective(selective) => {
+                selective.enter_cwr(self.max, self.una, &mut self.control);
+            }
         }
         true
     }

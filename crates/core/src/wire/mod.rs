@@ -4,6 +4,7 @@
 //! as it can be trusted. Nothing is put together again from fragments.
 
 pub mod checksum;
+pub mod ecn;
 pub mod ipv4;
 pub mod ipv6;
 pub mod pcapng;

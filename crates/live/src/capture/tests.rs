@@ -251,8 +251,15 @@ fn queues() -> impl Strategy<Value = Queue> {
     prop_oneof![
         Just(Queue::DropTail { limit: Limit::Unlimited }),
         Just(Queue::DropTail { limit: Limit::Packets(5) }),
-        Just(Queue::Codel { limit, target_ns, interval_ns }),
-        Just(Queue::FqCodel { limit, target_ns, interval_ns, quantum_bytes: 1_514, queues: 16 }),
+        Just(Queue::Codel { limit, target_ns, interval_ns, ecn: true }),
+        Just(Queue::FqCodel {
+            limit,
+            target_ns,
+            interval_ns,
+            quantum_bytes: 1_514,
+            queues: 16,
+            ecn: false,
+        }),
     ]
 }
 

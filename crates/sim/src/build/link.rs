@@ -8,7 +8,7 @@ use bentpipe_core::link::{
 use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::Duration;
-use bentpipe_core::units::{BitRate, Bits, Carry, Probability};
+use bentpipe_core::units::{BitRate, Probability};
 
 use crate::plan::{self, Channel, Limit, Plan, Queue, RedUnit};
 
@@ -66,26 +66,21 @@ fn direction(plan: &plan::Direction, name: &str, seed: u64) -> Direction {
     let channel = channel(&plan.channel, || stream("channel"));
     let rate = plan.rate_bps.profile(BitRate).expect("checked with the plan");
     let framing = plan.framing.framing();
-    let around = Surroundings { rate: &rate, framing, rng: stream("queue") };
+    let around = Surroundings { framing, rng: stream("queue") };
     let queue = queue(&plan.queue, around);
     let delay = plan.delay_ns.profile(Duration::from_nanos).expect("checked with the plan");
     Direction::new(DirectionConfig { rate, delay, framing, queue, channel })
         .expect("checked with the plan")
 }
 
-/// RED scales by size, and ages over idle time, in packets of this size: the average packet that
-/// tc-red(8) recommends to assume.
-const RED_MEAN_BYTES: u32 = 1_000;
-
 /// What a queue may need to know beside its own settings.
-struct Surroundings<'a> {
-    rate: &'a Profile<BitRate>,
+struct Surroundings {
     framing: Framing,
     /// The priority of each flow, by flow number.
     rng: Rng,
 }
 
-fn queue(plan: &Queue, around: Surroundings<'_>) -> link::Queue {
+fn queue(plan: &Queue, around: Surroundings) -> link::Queue {
     let share = |value| Probability::new(value).expect("checked with the plan");
     let ratio = |value| Ratio::new(value).expect("checked with the plan");
     let nanos = Duration::from_nanos;
@@ -101,6 +96,8 @@ fn queue(plan: &Queue, around: Surroundings<'_>) -> link::Queue {
             max_probability,
             weight,
             gentle,
+            mean_packet_bytes,
+            ecn,
         } => {
             let config = RedConfig {
                 limit: limit.into(),
@@ -113,8 +110,9 @@ fn queue(plan: &Queue, around: Surroundings<'_>) -> link::Queue {
                 max_probability: share(max_probability),
                 weight: share(weight),
                 gentle,
-                mean_bytes: RED_MEAN_BYTES,
-                idle_packet: typical_time(around.rate, around.framing.frame(RED_MEAN_BYTES)),
+                ecn,
+                mean_packet_bytes,
+                mean_frame: around.framing.frame(mean_packet_bytes),
             };
             tail(Tail::Red(Red::new(config, around.rng)))
         }
@@ -129,14 +127,15 @@ fn queue(plan: &Queue, around: Surroundings<'_>) -> link::Queue {
             let queue = SelectiveDrop::new(limit.into(), ratio(threshold), ratio(load_ratio));
             tail(Tail::SelectiveDrop(queue))
         }
-        Queue::Codel { limit, target_ns, interval_ns } => {
+        Queue::Codel { limit, target_ns, interval_ns, ecn } => {
             let (target, interval) = (nanos(target_ns), nanos(interval_ns));
-            head(Head::CoDel(CoDel::new(CoDelConfig { limit: limit.into(), target, interval })))
+            let config = CoDelConfig { limit: limit.into(), target, interval, ecn };
+            head(Head::CoDel(CoDel::new(config)))
         }
-        Queue::FqCodel { limit, target_ns, interval_ns, quantum_bytes, queues } => {
+        Queue::FqCodel { limit, target_ns, interval_ns, quantum_bytes, queues, ecn } => {
             let (target, interval) = (nanos(target_ns), nanos(interval_ns));
             let limit = limit.into();
-            let config = FqCoDelConfig { limit, target, interval, quantum_bytes, queues };
+            let config = FqCoDelConfig { limit, target, interval, quantum_bytes, queues, ecn };
             let mut rng = around.rng;
             head(Head::FqCoDel(FqCoDel::new(config, rng.next_u64())))
         }
@@ -145,13 +144,6 @@ fn queue(plan: &Queue, around: Surroundings<'_>) -> link::Queue {
             head(Head::StrictPriority(queue))
         }
     }
-}
-
-/// How long a frame takes at the highest rate of the run, at least a nanosecond.
-fn typical_time(rate: &Profile<BitRate>, frame: Bits) -> Duration {
-    let rate = rate.values().max().expect("a profile has a value");
-    let (time, _) = rate.transmit_time(frame, Carry::default());
-    time.max(Duration::from_nanos(1))
 }
 
 impl From<Limit> for link::Limit {

@@ -20,11 +20,20 @@ pub enum Queue {
         max_probability: f64,
         weight: f64,
         gentle: bool,
+        mean_packet_bytes: u32,
+        ecn: bool,
     },
     /// Controlled delay.
-    Codel { limit: Limit, target_ns: u64, interval_ns: u64 },
+    Codel { limit: Limit, target_ns: u64, interval_ns: u64, ecn: bool },
     /// Fair queues, each with controlled delay.
-    FqCodel { limit: Limit, target_ns: u64, interval_ns: u64, quantum_bytes: u32, queues: u32 },
+    FqCodel {
+        limit: Limit,
+        target_ns: u64,
+        interval_ns: u64,
+        quantum_bytes: u32,
+        queues: u32,
+        ecn: bool,
+    },
     /// First in, first out, with a limit for each flow too.
     PerFlowDropTail { limit: Limit, per_flow_limit: Limit },
     /// Whole packets are refused over a threshold.
@@ -63,6 +72,8 @@ pub enum Limit {
 
 /// An average over fewer than 2^40 packets or bytes stays exact in a double.
 const THRESHOLD_MAX: u64 = 1 << 40;
+/// The largest IP packet.
+const PACKET_BYTES_MAX: u64 = 65_535;
 const QUANTUM_BYTES_MAX: u64 = 1 << 24;
 const QUEUES_MAX: u64 = 65_536;
 /// A flow that may hold a hundred times its share is not limited by it.
@@ -72,7 +83,14 @@ impl Queue {
     pub(super) fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
         match self {
             Self::DropTail { .. } | Self::PerFlowDropTail { .. } => {}
-            Self::Red { min_threshold, max_threshold, max_probability, weight, .. } => {
+            Self::Red {
+                min_threshold,
+                max_threshold,
+                max_probability,
+                weight,
+                mean_packet_bytes,
+                ..
+            } => {
                 check.within(*max_threshold, 1..=THRESHOLD_MAX, || at("max_threshold"));
                 check.that(
                     min_threshold < max_threshold,
@@ -82,11 +100,13 @@ impl Queue {
                 check_share(check, *max_probability, &|| at("max_probability"));
                 check_share(check, *weight, &|| at("weight"));
                 check.that(*weight > 0.0, || at("weight"), "of 0 would never see the queue");
+                let mean = u64::from(*mean_packet_bytes);
+                check.within(mean, 1..=PACKET_BYTES_MAX, || at("mean_packet_bytes"));
             }
-            Self::Codel { limit, target_ns, interval_ns } => {
+            Self::Codel { limit, target_ns, interval_ns, .. } => {
                 check_codel(check, *limit, *target_ns, *interval_ns, at);
             }
-            Self::FqCodel { limit, target_ns, interval_ns, quantum_bytes, queues } => {
+            Self::FqCodel { limit, target_ns, interval_ns, quantum_bytes, queues, .. } => {
                 check_codel(check, *limit, *target_ns, *interval_ns, at);
                 let quantum = u64::from(*quantum_bytes);
                 check.within(quantum, 1..=QUANTUM_BYTES_MAX, || at("quantum_bytes"));

@@ -45,6 +45,7 @@ pub struct Tcp {
     pub rack_tlp: bool,
     pub prr: bool,
     pub hystart: bool,
+    pub ecn: bool,
     /// What plans did not say before there was a choice.
     #[serde(default)]
     pub follows: Whom,
@@ -182,6 +183,7 @@ impl Tcp {
             rack_tlp: self.rack_tlp,
             prr: self.prr,
             hystart: self.hystart,
+            ecn: self.ecn,
             follows: match self.follows {
                 Whom::Rfc => Follows::Rfc,
                 Whom::Linux => Follows::Linux,

@@ -34,7 +34,10 @@ impl EventLog {
         for event in self.0 {
             let cause = match event.kind {
                 EventKind::Dropped(cause) => Some(cause as u64),
-                EventKind::Enqueued | EventKind::Transmitted | EventKind::Delivered => None,
+                EventKind::Enqueued
+                | EventKind::Transmitted
+                | EventKind::Delivered
+                | EventKind::Marked => None,
             };
             let row: [Cell; 7] = [
                 event.at.as_nanos().into(),

@@ -37,13 +37,14 @@ impl DirectionSamples {
                 ("sent_bytes", Kind::U64),
                 ("sent_packets", Kind::U64),
                 ("delivered_bytes", Kind::U64),
+                ("marked_packets", Kind::U64),
             ],
         );
         Self(head.with(causes().map(dropped_packets)))
     }
 
     pub(crate) fn push(&mut self, now: Instant, direction: u64, counters: &Counters) {
-        let row: [Cell; 8] = [
+        let row: [Cell; 9] = [
             now.as_nanos().into(),
             direction.into(),
             counters.queue_bytes.into(),
@@ -52,6 +53,7 @@ impl DirectionSamples {
             (counters.sent_bits / 8).into(),
             counters.sent_packets.into(),
             counters.delivered.bytes.into(),
+            counters.marked.packets.into(),
         ];
         let dropped = causes().map(|cause| counters.dropped[cause as usize].packets.into());
         self.0.push(row.into_iter().chain(dropped));
@@ -81,6 +83,8 @@ pub(crate) fn directions_table(directions: &[DirectionFacts]) -> Table {
             ("sent_bytes", Kind::U64),
             ("delivered_packets", Kind::U64),
             ("delivered_bytes", Kind::U64),
+            ("marked_packets", Kind::U64),
+            ("marked_bytes", Kind::U64),
         ],
     );
     let dropped = causes().flat_map(|cause| [dropped_packets(cause), dropped_bytes(cause)]);
@@ -88,7 +92,7 @@ pub(crate) fn directions_table(directions: &[DirectionFacts]) -> Table {
     let rest = rest.map(|name| (name.to_owned(), Kind::U64));
     let mut table = head.with(dropped).with(rest);
     for (number, DirectionFacts { received, held, counters }) in (0u64..).zip(directions) {
-        let row: [Cell; 7] = [
+        let row: [Cell; 9] = [
             number.into(),
             received.packets.into(),
             received.bytes.into(),
@@ -96,6 +100,8 @@ pub(crate) fn directions_table(directions: &[DirectionFacts]) -> Table {
             (counters.sent_bits / 8).into(),
             counters.delivered.packets.into(),
             counters.delivered.bytes.into(),
+            counters.marked.packets.into(),
+            counters.marked.bytes.into(),
         ];
         let dropped = causes().flat_map(|cause| cells(counters.dropped[cause as usize]));
         let rest: [Cell; 4] = [

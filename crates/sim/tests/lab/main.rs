@@ -7,6 +7,7 @@ mod bbr;
 mod bounds;
 mod conferences;
 mod delay_and_rate;
+mod ecn;
 #[path = "../network/mod.rs"]
 mod network;
 mod requests;
@@ -33,7 +34,7 @@ fn tcp(change: Value) -> Value {
         "rto_initial_ns": SECOND, "rto_min_ns": SECOND, "rto_min_bounds": "timeout",
         "rto_max_ns": 60 * SECOND, "clock_granularity_ns": 1_000_000,
         "slow_start_segments_per_ack": 1, "avoidance_counting": "bytes",
-        "limited_transmit": true, "rack_tlp": false, "prr": false, "hystart": false,
+        "limited_transmit": true, "rack_tlp": false, "prr": false, "hystart": false, "ecn": false,
     });
     merge(&mut tcp, change);
     tcp

@@ -49,6 +49,7 @@ fn queue() -> impl Strategy<Value = Value> {
                     "min_threshold": if flag { low } else { 1_000 * low },
                     "max_threshold": if flag { low + more } else { 1_000 * (low + more) },
                     "max_probability": share, "weight": f64::from(weight) / 1_000.0, "gentle": flag,
+                    "mean_packet_bytes": 40 + weight, "ecn": !flag,
                 }),
                 4 => json!({
                     "discipline": "per_flow_drop_tail", "limit": any, "per_flow_limit": per_flow,
@@ -62,12 +63,12 @@ fn queue() -> impl Strategy<Value = Value> {
                 }),
                 7 => json!({
                     "discipline": "codel", "limit": held, "target_ns": 1_000_000 * low,
-                    "interval_ns": 20_000_000 * more,
+                    "interval_ns": 20_000_000 * more, "ecn": flag,
                 }),
                 8 => json!({
                     "discipline": "fq_codel", "limit": held, "target_ns": 1_000_000 * low,
                     "interval_ns": 20_000_000 * more, "quantum_bytes": weight + 40,
-                    "queues": 1 << (low % 8),
+                    "queues": 1 << (low % 8), "ecn": flag,
                 }),
                 _ => json!({"discipline": "strict_priority", "limit": held, "classes": CLASSES}),
             }
@@ -154,6 +155,7 @@ pub(crate) fn tcp() -> impl Strategy<Value = Value> {
                 "slow_start_segments_per_ack": if hystart { 65_535 } else { 1 },
                 "avoidance_counting": if coarse { "acks" } else { "bytes" },
                 "limited_transmit": limited, "rack_tlp": rack, "prr": prr, "hystart": hystart,
+                "ecn": prr,
             })
         },
     )

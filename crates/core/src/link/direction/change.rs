@@ -5,7 +5,7 @@
 //! worked out anew: the transmitter owes a certain work at that moment, of which the frames that wait
 //! are a part and the rest belongs to the frame being sent, so no frame loses or gains a bit.
 
-use super::Direction;
+use super::{Direction, Queue};
 use crate::link::Channel;
 use crate::profile::Profile;
 use crate::time::{Duration, Instant};
@@ -31,11 +31,14 @@ impl Direction {
     /// What was traced of packets that wait stays as it was: the moment at which each was to start.
     #[cold]
     pub fn change(&mut self, now: Instant, change: Change) -> Option<()> {
-        let altered = match change.rate {
-            Some(rate) => Some(self.transmitter.with_rate(rate)?),
+        let altered = match &change.rate {
+            Some(rate) => Some(self.transmitter.with_rate(rate.clone())?),
             None => None,
         };
         self.catch_up(now);
+        if let (Queue::Tail(tail), Some(rate)) = (&mut self.queue, &change.rate) {
+            tail.set_rate(now, rate);
+        }
         let is_sending = self.transmitter.free_at() > now;
         let waiting = self.line.sums().since(self.line.before(self.started));
         let owes = self.transmitter.owes(now, Bits(waiting.frame_bits));

@@ -3,7 +3,8 @@
 //! the target again.
 //!
 //! This is the pseudo-code of section 5 of the RFC. The largest packet that it asks for is the
-//! largest IP packet seen so far. Not modelled: marking (ECN).
+//! largest IP packet seen so far. With ECN a packet that would be dropped is marked and sent instead, if
+//! its transport reacts to marks (Linux, `codel_dequeue`): the control law counts a mark as a drop.
 
 use std::collections::VecDeque;
 
@@ -22,6 +23,8 @@ pub struct CoDelConfig {
     /// How long the wait may be above the target (RFC 8289: 100 ms, the round-trip time of most
     /// paths; a longer path needs a longer interval).
     pub interval: Duration,
+    /// Whether packets are marked instead of dropped if their transport reacts to marks.
+    pub ecn: bool,
 }
 
 /// See the module's description.
@@ -44,7 +47,7 @@ impl CoDel {
         config.limit.assert_held();
         Self {
             limit: config.limit,
-            law: Law::new(config.target, config.interval),
+            law: Law::new(config.target, config.interval, config.ecn),
             fifo: Fifo::default(),
             control: Control::default(),
             waiting: Occupancy::default(),
@@ -127,13 +130,19 @@ impl Fifo {
 pub(super) struct Law {
     target: Duration,
     interval: Duration,
+    ecn: bool,
     /// IP bytes of the largest packet seen so far.
     largest: u64,
 }
 
 impl Law {
-    pub(super) fn new(target: Duration, interval: Duration) -> Self {
-        Self { target, interval, largest: 0 }
+    pub(super) fn new(target: Duration, interval: Duration, ecn: bool) -> Self {
+        Self { target, interval, ecn, largest: 0 }
+    }
+
+    /// Marks a packet instead of dropping it, if that may be. Whether it did.
+    fn marks(&self, taken: &mut Taken) -> bool {
+        self.ecn && taken.queued.as_mut().is_some_and(Queued::mark)
     }
 
     /// Takes note of a packet that joins a queue.
@@ -184,8 +193,10 @@ impl Control {
         let mut taken = self.take(law, now, fifo);
         if !self.dropping {
             if taken.droppable {
-                taken.queued.iter().for_each(&mut *dropped);
-                taken = self.take(law, now, fifo);
+                if !law.marks(&mut taken) {
+                    taken.queued.iter().for_each(&mut *dropped);
+                    taken = self.take(law, now, fifo);
+                }
                 self.enter_drop_state(law, now);
             }
             return taken.queued;
@@ -193,8 +204,12 @@ impl Control {
         self.dropping = taken.droppable;
         // At a high drop rate several drops may be due at once.
         while self.dropping && self.drop_next <= now {
-            taken.queued.iter().for_each(&mut *dropped);
             self.count = self.count.saturating_add(1);
+            if law.marks(&mut taken) {
+                self.drop_next = law.next_drop(self.drop_next, self.count);
+                break;
+            }
+            taken.queued.iter().for_each(&mut *dropped);
             taken = self.take(law, now, fifo);
             self.dropping = taken.droppable;
             if self.dropping {
@@ -236,16 +251,17 @@ impl Control {
 mod tests {
     use super::super::testing::{Losses, queued};
     use super::*;
+    use crate::packet::Ecn;
 
     const TARGET: Duration = Duration::from_millis(5);
     const INTERVAL: Duration = Duration::from_millis(100);
 
     fn law() -> Law {
-        Law { largest: 1_000, ..Law::new(TARGET, INTERVAL) }
+        Law { largest: 1_000, ..Law::new(TARGET, INTERVAL, false) }
     }
 
     fn codel(target: Duration, limit: Limit) -> CoDel {
-        CoDel::new(CoDelConfig { limit, target, interval: INTERVAL })
+        CoDel::new(CoDelConfig { limit, target, interval: INTERVAL, ecn: false })
     }
 
     /// How many packets are dropped before the one that is sent at `now`, both in milliseconds,
@@ -280,6 +296,46 @@ mod tests {
         let mut control = Control::default();
         assert_eq!(moments(&mut control, 10..110, 5), []);
         assert_eq!(moments(&mut control, 110..513, 5), [110, 210, 281, 339, 389, 434, 474, 512]);
+    }
+
+    /// Marks come when drops would, but one a packet: those due at 210, 280.7, 338.4 and 388.4 ms fall
+    /// to the four packets from 400 ms on.
+    #[test]
+    fn marks_follow_the_same_control_law() {
+        let law = Law { ecn: true, ..law() };
+        let mut control = Control::default();
+        let mut marks = |now: u64| {
+            let mut fifo = Fifo::default();
+            for serial in 0..5 {
+                let mut queued = queued(0, serial, 1_000, now - 10);
+                queued.packet.ecn = Ecn::Ect0;
+                fifo.push(queued);
+            }
+            let now = Instant::from_millis(now);
+            let sent = control.pop(&law, now, &mut fifo, &mut |_| panic!("none is dropped"));
+            let sent = sent.expect("some wait");
+            assert_eq!(sent.packet.ecn == Ecn::Ce, sent.marked);
+            sent.marked
+        };
+        let early: Vec<_> = (10..111).filter(|&now| marks(now)).collect();
+        assert_eq!(early, [110]);
+        let late: Vec<_> = (400..435).filter(|&now| marks(now)).collect();
+        assert_eq!(late, [400, 401, 402, 403, 434]);
+    }
+
+    /// A packet whose transport does not react to marks is dropped.
+    #[test]
+    fn what_may_not_be_marked_is_dropped() {
+        let law = Law { ecn: true, ..law() };
+        let (mut control, mut dropped) = (Control::default(), 0);
+        for now in 10..111 {
+            let mut fifo = Fifo::default();
+            (0..5).for_each(|serial| fifo.push(queued(0, serial, 1_000, now - 10)));
+            let now = Instant::from_millis(now);
+            let sent = control.pop(&law, now, &mut fifo, &mut |_| dropped += 1);
+            assert!(sent.is_some_and(|sent| !sent.marked));
+        }
+        assert_eq!(dropped, 1);
     }
 
     #[test]

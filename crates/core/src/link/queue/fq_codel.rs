@@ -34,6 +34,8 @@ pub struct FqCoDelConfig {
     pub quantum_bytes: u32,
     /// How many queues flows are hashed to.
     pub queues: u32,
+    /// Whether packets are marked instead of dropped by CoDel if their transport reacts to marks.
+    pub ecn: bool,
 }
 
 /// See the module's description.
@@ -80,7 +82,7 @@ impl FqCoDel {
         assert!(config.quantum_bytes > 0, "a turn allows at least one byte");
         Self {
             limit: config.limit,
-            law: Law::new(config.target, config.interval),
+            law: Law::new(config.target, config.interval, config.ecn),
             quantum: config.quantum_bytes.into(),
             salt,
             place_of_hash: vec![None; config.queues as usize],
@@ -207,7 +209,9 @@ mod tests {
     fn fq_codel(limit: Limit, quantum_bytes: u32, salt: u64) -> FqCoDel {
         let target = Duration::from_millis(5);
         let interval = Duration::from_millis(100);
-        FqCoDel::new(FqCoDelConfig { limit, target, interval, quantum_bytes, queues: 1_024 }, salt)
+        let (queues, ecn) = (1_024, false);
+        let config = FqCoDelConfig { limit, target, interval, quantum_bytes, queues, ecn };
+        FqCoDel::new(config, salt)
     }
 
     fn push(queue: &mut FqCoDel, flow: u32, serials: core::ops::Range<u64>, bytes: u32) {

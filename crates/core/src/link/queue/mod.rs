@@ -18,10 +18,11 @@ mod strict_priority;
 #[cfg(test)]
 pub(super) mod testing;
 
-use crate::packet::{FlowId, Packet};
+use crate::packet::{Ecn, FlowId, Packet};
+use crate::profile::Profile;
 use crate::time::{Duration, Instant};
 use crate::trace::DropCause;
-use crate::units::Bits;
+use crate::units::{BitRate, Bits};
 pub use codel::{CoDel, CoDelConfig};
 pub use drop_tail::DropTail;
 pub use early_packet_discard::EarlyPacketDiscard;
@@ -58,9 +59,38 @@ pub struct Queued {
     pub frame: Bits,
     /// When it was pushed.
     pub entered: Instant,
+    /// Whether this queue marked it (RFC 3168).
+    pub marked: bool,
+}
+
+/// What a queue does with a packet that arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Lets it in.
+    Enqueue,
+    /// Lets it in and marks it (RFC 3168).
+    Mark,
+    /// Drops it.
+    Drop(DropCause),
+}
+
+impl From<Result<(), DropCause>> for Verdict {
+    fn from(room: Result<(), DropCause>) -> Self {
+        room.map_or_else(Self::Drop, |()| Self::Enqueue)
+    }
 }
 
 impl Queued {
+    /// Marks the packet if its transport reacts to marks. Whether it does.
+    pub(super) fn mark(&mut self) -> bool {
+        let capable = self.packet.ecn.is_capable();
+        if capable {
+            self.packet.ecn = Ecn::Ce;
+            self.marked = true;
+        }
+        capable
+    }
+
     /// The packet as a queue counts it.
     #[must_use]
     pub fn load(&self) -> Load {
@@ -185,33 +215,38 @@ pub enum Tail {
 }
 
 impl Tail {
-    /// Whether a packet whose first bit would be sent at `start` is let in, and else why not. A packet
-    /// that waits for nobody needs no room, and is not counted; any other that is let in starts to
-    /// wait. Call once a packet, in order of time, after everything that started until `now` has left.
+    /// What becomes of a packet whose first bit would be sent at `start`. One that waits for nobody
+    /// needs no room, and is not counted; any other that is let in starts to wait. `ecn` tells whether
+    /// it may be marked. Call once a packet, in order of time, after everything that started until
+    /// `now` has left.
     pub(super) fn admit(
         &mut self,
         now: Instant,
         load: Load,
+        ecn: Ecn,
         start: Instant,
         waiting: &impl Waiting,
-    ) -> Result<(), DropCause> {
-        match self {
+    ) -> Verdict {
+        let wait = start.saturating_since(now);
+        let verdict = match self {
             // A packet that starts at once finds nobody waiting: only an average can be against it.
-            Self::DropTail(_) | Self::SelectiveDrop(_) if start <= now => Ok(()),
-            Self::DropTail(queue) => {
-                queue.admit(load, start.saturating_since(now))?;
-                queue.enter(load);
-                Ok(())
-            }
-            Self::SelectiveDrop(queue) => {
-                queue.admit(load, waiting)?;
-                queue.enter(load);
-                Ok(())
-            }
-            Self::Red(_) | Self::PerFlow(_) | Self::EarlyPacketDiscard(_) => {
-                self.admit_apart(now, load, start)
+            Self::DropTail(_) | Self::SelectiveDrop(_) if start <= now => Verdict::Enqueue,
+            Self::DropTail(queue) => queue.admit(load, wait).into(),
+            Self::SelectiveDrop(queue) => queue.admit(load, waiting).into(),
+            Self::Red(queue) => queue.admit(now, load, ecn, wait),
+            Self::PerFlow(queue) => queue.admit(load, wait).into(),
+            Self::EarlyPacketDiscard(queue) => queue.admit(load, wait).into(),
+        };
+        if start > now && !matches!(verdict, Verdict::Drop(_)) {
+            match self {
+                Self::DropTail(queue) => queue.enter(load),
+                Self::SelectiveDrop(queue) => queue.enter(load),
+                Self::Red(queue) => queue.enter(load),
+                Self::PerFlow(queue) => queue.enter(load),
+                Self::EarlyPacketDiscard(queue) => queue.enter(load),
             }
         }
+        verdict
     }
 
     /// Who is let in unasked, although some that started may not have left yet: these leave many at a
@@ -248,6 +283,13 @@ impl Tail {
         }
     }
 
+    /// From `now` on the transmitter has this rate.
+    pub(super) fn set_rate(&mut self, now: Instant, rate: &Profile<BitRate>) {
+        if let Self::Red(queue) = self {
+            queue.set_rate(now, rate.clone());
+        }
+    }
+
     /// So much waits now. Those that hear of all packets have counted it themselves.
     pub(super) fn recount(&mut self, waiting: Amounts) {
         match self {
@@ -257,26 +299,6 @@ impl Tail {
                 debug_assert_eq!(self.occupancy().amounts(), waiting, "one by one, and by runs");
             }
         }
-    }
-
-    /// [`Tail::admit`] of the disciplines that do more.
-    fn admit_apart(&mut self, now: Instant, load: Load, start: Instant) -> Result<(), DropCause> {
-        let wait = start.saturating_since(now);
-        match self {
-            Self::Red(queue) => queue.admit(now, load, wait)?,
-            Self::PerFlow(queue) => queue.admit(load, wait)?,
-            Self::EarlyPacketDiscard(queue) => queue.admit(load, wait)?,
-            Self::DropTail(_) | Self::SelectiveDrop(_) => unreachable!("these are admitted there"),
-        }
-        if start > now {
-            match self {
-                Self::Red(queue) => queue.enter(load),
-                Self::PerFlow(queue) => queue.enter(load),
-                Self::EarlyPacketDiscard(queue) => queue.enter(load),
-                Self::DropTail(_) | Self::SelectiveDrop(_) => {}
-            }
-        }
-        Ok(())
     }
 
     /// What waits.
@@ -404,12 +426,12 @@ mod tests {
             let start = self.free_at.max(now);
             let unasked = lazily && self.has_room(load, start.saturating_since(now));
             let with_shares = unasked && self.tail.hears_of_next();
-            let mut decision = Ok(());
+            let mut decision = Verdict::Enqueue;
             if !unasked {
                 self.leave(now);
-                decision = self.tail.admit(now, load, start, &self.counted);
+                decision = self.tail.admit(now, load, Ecn::NotEct, start, &self.counted);
             }
-            if decision.is_ok() {
+            if decision == Verdict::Enqueue {
                 if unasked || start > now {
                     self.counted.push_back((start, load));
                 }
@@ -420,7 +442,7 @@ mod tests {
     }
 
     struct Offer {
-        decision: Result<(), DropCause>,
+        decision: Verdict,
         /// Whether it was let in unasked while the queue had to hear of each packet that starts.
         with_shares: bool,
     }
@@ -453,7 +475,7 @@ mod tests {
                 let [eager, late] =
                     lines.each_mut().map(|(lazily, line)| line.offer(now, load, *lazily));
                 assert_eq!(eager.decision, late.decision, "{tail:?} at {now}");
-                dropped += u32::from(eager.decision.is_err());
+                dropped += u32::from(eager.decision != Verdict::Enqueue);
                 with_shares += u32::from(late.with_shares);
             }
             let [eager, late] = lines.each_mut().map(|(_, line)| {

@@ -3,9 +3,9 @@
 //! random, more often the longer the queue is on average, before there is no more room.
 //!
 //! - Average: `avg <- (1 - w) avg + w q` at every arrival, `q` what waits then. An arrival that
-//!   finds nobody waiting stands for the `m` packets that could have been sent since the last one
-//!   left the queue: `avg <- (1 - w)^m avg`, `m` the time since then over the time that a typical
-//!   packet takes, and at least one, since the arrival itself is a sample.
+//!   finds an empty queue stands for the `m` packets of the mean size that the transmitter could have
+//!   sent since the queue became empty: `avg <- (1 - w)^m avg`, with `m` at least one, since the
+//!   arrival itself is a sample. The rates are those that held during the idle time.
 //! - Between the thresholds a packet is dropped with `p_a = p_b / (1 - count p_b)`, `count` the
 //!   packets let in since the last drop: gaps between drops are then uniform on `1..=1/p_b` (the
 //!   second of the two methods that the paper compares). The paper's figure 2 raises `count` before
@@ -17,13 +17,19 @@
 //! - Counted in bytes, `p_b` is scaled with the packet's size over the mean size, so that a byte,
 //!   and not a packet, has the same chance of being hit whatever packet it is in.
 //!
-//! Not modelled: marking (ECN), and adaptation of `max_probability`.
+//! - With ECN a packet that chance would drop is marked instead if its transport reacts to marks (RFC
+//!   3168, section 7). Where every packet would be hit, it is dropped nevertheless: `ecn harddrop` of
+//!   tc-red(8). A mark counts as a drop for the gaps.
+//!
+//! Not modelled: adaptation of `max_probability`.
 
-use super::{Limit, Load, Occupancy, Unit};
+use super::{Limit, Load, Occupancy, Unit, Verdict};
+use crate::packet::Ecn;
+use crate::profile::Profile;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use crate::trace::DropCause;
-use crate::units::Probability;
+use crate::units::{BitRate, Bits, Probability};
 
 /// The parameters of a [`Red`] queue.
 #[derive(Clone, Copy, Debug)]
@@ -42,11 +48,21 @@ pub struct RedConfig {
     pub weight: Probability,
     /// Whether the probability rises on above `max_threshold`, to one at twice that.
     pub gentle: bool,
-    /// The mean size of packets, to which their sizes are compared when bytes are counted.
-    pub mean_bytes: u32,
-    /// How long the transmission of a packet typically takes: the step of the average while idle.
-    /// Fixed for a run; with a rate that varies it is that of a typical rate.
-    pub idle_packet: Duration,
+    /// Whether packets are marked instead of dropped if their transport reacts to marks.
+    pub ecn: bool,
+    /// The mean size of packets (`mean_pktsize_` in ns-2, `avpkt` in tc-red(8)): packet sizes are
+    /// compared to it when bytes are counted.
+    pub mean_packet_bytes: u32,
+    /// A packet of the mean size on the link: the step of the average while the queue is empty.
+    pub mean_frame: Bits,
+}
+
+/// What hits a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hit {
+    ByChance,
+    /// The average is beyond the thresholds.
+    Certain,
 }
 
 /// See the module's description.
@@ -54,35 +70,53 @@ pub struct RedConfig {
 pub struct Red {
     config: RedConfig,
     rng: Rng,
+    /// That of the transmitter.
+    rate: Profile<BitRate>,
     waiting: Occupancy,
     average: f64,
-    /// While nobody waits: the moment up to which the average knows of it.
-    empty_since: Instant,
+    /// While the queue is empty: the moment up to which `idle_work` is counted.
+    idle_from: Instant,
+    /// What the transmitter could have sent while the queue was empty and the average has not taken
+    /// in, in bits times nanoseconds per second.
+    idle_work: u128,
     /// Packets let in between the thresholds since the last drop.
     count: u64,
 }
 
 impl Red {
-    /// An empty queue, drawing from `rng`.
+    /// An empty queue, drawing from `rng`. The direction that it belongs to tells it the rate.
     ///
     /// # Panics
-    /// If the thresholds do not rise, or the mean size or the idle step is zero.
+    /// If the thresholds do not rise, or a packet of the mean size has no bytes or no bits.
     #[must_use]
     pub fn new(config: RedConfig, rng: Rng) -> Self {
         assert!(config.min_threshold < config.max_threshold, "thresholds rise");
-        assert!(config.mean_bytes > 0, "packets have a size");
-        assert!(config.idle_packet > Duration::ZERO, "a transmission takes time");
-        let (waiting, empty_since) = (Occupancy::default(), Instant::START);
-        Self { config, rng, waiting, average: 0.0, empty_since, count: 0 }
+        assert!(config.mean_packet_bytes > 0, "packets have a size");
+        assert!(config.mean_frame > Bits(0), "frames have a size");
+        Self {
+            config,
+            rng,
+            rate: Profile::Constant(BitRate(0)),
+            waiting: Occupancy::default(),
+            average: 0.0,
+            idle_from: Instant::START,
+            idle_work: 0,
+            count: 0,
+        }
     }
 
     /// See [`super::Tail::admit`].
-    pub fn admit(&mut self, now: Instant, load: Load, wait: Duration) -> Result<(), DropCause> {
+    pub fn admit(&mut self, now: Instant, load: Load, ecn: Ecn, wait: Duration) -> Verdict {
         self.sample(now);
-        if self.hits(load) {
-            return Err(DropCause::Red);
+        let marks = match self.hits(load) {
+            None => false,
+            Some(Hit::ByChance) if self.config.ecn && ecn.is_capable() => true,
+            Some(_) => return Verdict::Drop(DropCause::Red),
+        };
+        match self.config.limit.admit(&self.waiting, load, wait) {
+            Ok(()) if marks => Verdict::Mark,
+            room => room.into(),
         }
-        self.config.limit.admit(&self.waiting, load, wait)
     }
 
     /// Counts a packet that starts to wait.
@@ -94,8 +128,17 @@ impl Red {
     pub fn leave(&mut self, at: Instant, load: Load) {
         self.waiting.leave(load);
         if self.waiting.packets == 0 {
-            self.empty_since = at;
+            self.idle_from = at;
+            self.idle_work = 0;
         }
+    }
+
+    /// From `now` on the transmitter has this rate.
+    pub(super) fn set_rate(&mut self, now: Instant, rate: Profile<BitRate>) {
+        if self.waiting.packets == 0 {
+            self.count_idle(now);
+        }
+        self.rate = rate;
     }
 
     /// What waits.
@@ -111,25 +154,44 @@ impl Red {
             self.average += weight * (queued - self.average);
             return;
         }
-        let empty = real(now.saturating_since(self.empty_since).as_nanos());
-        let packets = (empty / real(self.config.idle_packet.as_nanos())).max(1.0);
+        self.count_idle(now);
+        let packet = real(self.config.mean_frame.0) * 1e9;
+        let packets = (real_wide(self.idle_work) / packet).max(1.0);
         self.average *= libm::pow(1.0 - weight, packets);
-        self.empty_since = now;
+        self.idle_work = 0;
     }
 
-    /// Whether chance, or an average beyond the thresholds, drops the packet. An average that never
+    /// Adds what the transmitter could have sent until `now`.
+    fn count_idle(&mut self, now: Instant) {
+        let rate = &self.rate;
+        while self.idle_from < now {
+            let until = rate.next_change(self.idle_from).map_or(now, |change| change.min(now));
+            let nanos = u128::from((until - self.idle_from).as_nanos());
+            self.idle_work += nanos * u128::from(rate.at(self.idle_from).0);
+            self.idle_from = until;
+        }
+    }
+
+    /// Whether chance, or an average beyond the thresholds, hits the packet. An average that never
     /// comes near the lower threshold costs no draw.
-    fn hits(&mut self, load: Load) -> bool {
+    fn hits(&mut self, load: Load) -> Option<Hit> {
         if self.average < real(self.config.min_threshold) {
             self.count = 0;
-            return false;
+            return None;
         }
         let base = self.base_probability(load);
         // count p_b reaches one when the longest gap is over.
         let rest = 1.0 - real(self.count) * base;
         let hit = rest <= base || self.rng.open_unit() * rest <= base;
         self.count = if hit { 0 } else { self.count + 1 };
-        hit
+        let kind = if self.is_beyond() { Hit::Certain } else { Hit::ByChance };
+        hit.then_some(kind)
+    }
+
+    /// Whether the average is where every packet is hit.
+    fn is_beyond(&self) -> bool {
+        let max = real(self.config.max_threshold);
+        self.average >= if self.config.gentle { 2.0 * max } else { max }
     }
 
     /// `p_b`, for an average of at least the lower threshold.
@@ -147,7 +209,7 @@ impl Red {
         match config.unit {
             Unit::Packets => base,
             Unit::Bytes | Unit::LinkBytes => {
-                (base * f64::from(load.bytes) / f64::from(config.mean_bytes)).min(1.0)
+                (base * f64::from(load.bytes) / f64::from(config.mean_packet_bytes)).min(1.0)
             }
         }
     }
@@ -158,15 +220,20 @@ fn real(number: u64) -> f64 {
     number as f64
 }
 
+#[expect(clippy::cast_precision_loss, reason = "an estimator does not see what is beyond 2^53")]
+fn real_wide(number: u128) -> f64 {
+    number as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::packet::FlowId;
 
     const SOME: Duration = Duration::from_millis(1);
-    const RED: Result<(), DropCause> = Err(DropCause::Red);
+    const RED: Verdict = Verdict::Drop(DropCause::Red);
 
-    /// Thresholds 5 and 15 packets, `p_b` at most 1/32, a packet in 10 ms.
+    /// Thresholds 5 and 15 packets, `p_b` at most 1/32; a packet of the mean size takes 10 ms.
     fn config(weight: f64) -> RedConfig {
         let probability = |value| Probability::new(value).expect("a probability");
         RedConfig {
@@ -177,9 +244,15 @@ mod tests {
             max_probability: probability(1.0 / 32.0),
             weight: probability(weight),
             gentle: false,
-            mean_bytes: 500,
-            idle_packet: Duration::from_millis(10),
+            ecn: false,
+            mean_packet_bytes: 500,
+            mean_frame: Bits(8 * 500),
         }
+    }
+
+    /// What becomes of a packet that may not be marked.
+    fn admit(queue: &mut Red, now: Instant, bytes: u32, wait: Duration) -> Verdict {
+        queue.admit(now, load(bytes), Ecn::NotEct, wait)
     }
 
     fn load(bytes: u32) -> Load {
@@ -193,6 +266,7 @@ mod tests {
     /// A queue in which so many packets of 500 bytes wait.
     fn holding(config: RedConfig, packets: u32) -> Red {
         let mut queue = Red::new(config, Rng::stream(1, "red"));
+        queue.set_rate(ms(0), Profile::Constant(BitRate(400_000)));
         (0..packets).for_each(|_| queue.enter(load(500)));
         queue
     }
@@ -202,7 +276,7 @@ mod tests {
         let mut gaps = vec![1];
         while gaps.len() <= drops {
             let last = gaps.len() - 1;
-            if queue.admit(ms(0), load(bytes), SOME) == RED {
+            if admit(queue, ms(0), bytes, SOME) == RED {
                 gaps.push(1);
             } else {
                 gaps[last] += 1;
@@ -224,13 +298,13 @@ mod tests {
         let mut averages = Vec::new();
         for more in [0, 0, 0, 4] {
             (0..more).for_each(|_| queue.enter(load(500)));
-            assert_eq!(queue.admit(ms(0), load(500), SOME), Ok(()));
+            assert_eq!(admit(&mut queue, ms(0), 500, SOME), Verdict::Enqueue);
             averages.push(queue.average);
         }
         assert_eq!(averages, [1.0, 1.75, 2.312_5, 3.734_375]);
     }
 
-    /// After 30 ms without anybody waiting, at 10 ms a packet, the average has seen three empty
+    /// After 30 ms with an empty queue, at 10 ms a packet, the average has seen three empty
     /// queues: 8 / 2^3 = 1. 5 ms later it sees the next one, which is less than a step away and
     /// counts as one.
     #[test]
@@ -238,18 +312,44 @@ mod tests {
         let mut queue = holding(config(0.5), 1);
         queue.average = 8.0;
         queue.leave(ms(100), load(500));
-        assert_eq!(queue.admit(ms(130), load(500), Duration::ZERO), Ok(()));
+        assert_eq!(admit(&mut queue, ms(130), 500, Duration::ZERO), Verdict::Enqueue);
         assert_eq!(queue.average, 1.0);
-        assert_eq!(queue.admit(ms(135), load(500), Duration::ZERO), Ok(()));
+        assert_eq!(admit(&mut queue, ms(135), 500, Duration::ZERO), Verdict::Enqueue);
         assert_eq!(queue.average, 0.5);
+    }
+
+    /// At 10 ms a packet, then none for 20 ms, then 5 ms a packet: 40 ms of an empty queue are one
+    /// packet before the outage and two after it, 8 / 2^3 = 1. The highest rate would make it eight.
+    #[test]
+    fn idle_time_counts_by_the_rate_that_held() {
+        let steps = [(0, 400_000), (110, 0), (130, 800_000)];
+        let steps = steps.map(|(at, rate)| (ms(at), BitRate(rate)));
+        let rate = Profile::steps(steps.to_vec()).expect("rises from zero");
+        let mut queue = holding(config(0.5), 1);
+        queue.set_rate(ms(0), rate);
+        queue.average = 8.0;
+        queue.leave(ms(100), load(500));
+        assert_eq!(admit(&mut queue, ms(140), 500, Duration::ZERO), Verdict::Enqueue);
+        assert_eq!(queue.average, 1.0);
+    }
+
+    /// 10 ms at 10 ms a packet, and from a change on 10 ms at 5 ms a packet: three packets.
+    #[test]
+    fn a_change_of_the_rate_leaves_the_idle_time_before_it() {
+        let mut queue = holding(config(0.5), 1);
+        queue.average = 8.0;
+        queue.leave(ms(100), load(500));
+        queue.set_rate(ms(110), Profile::Constant(BitRate(800_000)));
+        assert_eq!(admit(&mut queue, ms(120), 500, Duration::ZERO), Verdict::Enqueue);
+        assert_eq!(queue.average, 1.0);
     }
 
     #[test]
     fn below_the_lower_threshold_nothing_is_dropped_and_above_the_upper_everything() {
         let mut below = holding(config(1.0), 4);
-        assert!((0..10_000).all(|_| below.admit(ms(0), load(500), SOME).is_ok()));
+        assert!((0..10_000).all(|_| admit(&mut below, ms(0), 500, SOME) == Verdict::Enqueue));
         let mut above = holding(config(1.0), 15);
-        assert!((0..1_000).all(|_| above.admit(ms(0), load(500), SOME) == RED));
+        assert!((0..1_000).all(|_| admit(&mut above, ms(0), 500, SOME) == RED));
     }
 
     /// At the middle of the thresholds p_b = 1/64: gaps are uniform on 1..=64, mean (64 + 1) / 2 =
@@ -294,14 +394,47 @@ mod tests {
         assert_eq!(base(22.5), (1.0 / 32.0 + 1.0) / 2.0);
         assert_eq!(base(30.0), 1.0);
         let mut full = holding(gentle, 30);
-        assert!((0..100).all(|_| full.admit(ms(0), load(500), SOME) == RED));
+        assert!((0..100).all(|_| admit(&mut full, ms(0), 500, SOME) == RED));
+    }
+
+    /// At the middle of the thresholds p_b = 1/64 and gaps have a mean of 32.5: of 65,000 packets some
+    /// 2,000 are hit. Those that may be marked are, at the same places where others are dropped.
+    #[test]
+    fn with_ecn_chance_marks_what_it_would_drop() {
+        let fates = |ecn, packet| {
+            let mut queue = holding(RedConfig { ecn, ..config(1.0) }, 10);
+            let fate = |_| queue.admit(ms(0), load(500), packet, SOME);
+            (0..65_000).map(fate).collect::<Vec<_>>()
+        };
+        let dropped = fates(true, Ecn::NotEct);
+        assert_eq!(dropped, fates(false, Ecn::Ect0), "ECN is off, or the packet is not capable");
+        let hits = dropped.iter().filter(|&&fate| fate == RED).count();
+        assert!((1_850..2_150).contains(&hits), "{hits}");
+        for packet in [Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
+            let marked = fates(true, packet);
+            let same = |(a, b): (&Verdict, &Verdict)| (*a == Verdict::Mark) == (*b == RED);
+            assert!(marked.iter().zip(&dropped).all(same), "{packet:?}");
+            assert!(!marked.contains(&RED));
+        }
+    }
+
+    /// Where every packet is hit, and where there is no room, none is marked.
+    #[test]
+    fn beyond_the_thresholds_and_the_limit_nothing_is_marked() {
+        let ect = |queue: &mut Red| queue.admit(ms(0), load(500), Ecn::Ect0, SOME);
+        let ecn = RedConfig { ecn: true, ..config(1.0) };
+        assert_eq!(ect(&mut holding(ecn, 15)), RED);
+        assert_eq!(ect(&mut holding(RedConfig { gentle: true, ..ecn }, 30)), RED);
+        let mut full = holding(RedConfig { limit: Limit::Packets(10), ..ecn }, 10);
+        let fates: Vec<_> = (0..200).map(|_| ect(&mut full)).collect();
+        assert!(fates.iter().all(|&fate| fate == Verdict::Drop(DropCause::QueueFull)));
     }
 
     #[test]
     fn the_hard_limit_does_not_wait_for_the_average() {
         let mut queue = holding(RedConfig { limit: Limit::Packets(20), ..config(0.002) }, 20);
-        assert_eq!(queue.admit(ms(0), load(500), SOME), Err(DropCause::QueueFull));
-        assert_eq!(queue.admit(ms(0), load(500), Duration::ZERO), Ok(()));
+        assert_eq!(admit(&mut queue, ms(0), 500, SOME), Verdict::Drop(DropCause::QueueFull));
+        assert_eq!(admit(&mut queue, ms(0), 500, Duration::ZERO), Verdict::Enqueue);
     }
 
     /// An average that falls below the lower threshold ends a gap: the next one starts afresh, so
@@ -315,9 +448,9 @@ mod tests {
         for seed in 0..100 {
             let mut queue = Red::new(certain, Rng::stream(seed, "red"));
             queue.count = 1;
-            assert_eq!(queue.admit(ms(0), load(500), SOME), Ok(()));
+            assert_eq!(admit(&mut queue, ms(0), 500, SOME), Verdict::Enqueue);
             (0..10).for_each(|_| queue.enter(load(500)));
-            hits += u32::from(queue.admit(ms(0), load(500), SOME) == RED);
+            hits += u32::from(admit(&mut queue, ms(0), 500, SOME) == RED);
         }
         // Binomial, 100 times 1/2: mean 50, deviation 5; five of them.
         assert!(hits.abs_diff(50) < 25, "{hits}");

@@ -14,7 +14,7 @@ pub(super) fn queued(flow: u32, serial: u64, bytes: u32, millis: u64) -> Queued 
     let payload = Payload::Datagram { sequence: serial };
     let packet =
         Box::new(Packet { id, created_at: entered, flow, bytes, payload, ..Packet::default() });
-    Queued { packet, frame: Bits::from(Bytes(u64::from(bytes) + 8)), entered }
+    Queued { packet, frame: Bits::from(Bytes(u64::from(bytes) + 8)), entered, marked: false }
 }
 
 /// The position of a packet among those of its flow.

@@ -19,6 +19,8 @@ struct Heading {
     timestamps: Option<Timestamps>,
     /// Size at the IP layer without payload.
     bytes: u32,
+    /// ECE or nothing.
+    flags: Flags,
 }
 
 impl Endpoint {
@@ -36,7 +38,7 @@ impl Endpoint {
 
     #[inline(never)]
     pub(super) fn send(&mut self, cx: &mut Cx<'_>) {
-        if self.receiver.has_blocks() && self.agreed.sack {
+        if self.receiver.has_blocks() && self.sack {
             self.send_with_blocks(cx);
             return;
         }
@@ -52,11 +54,13 @@ impl Endpoint {
     #[inline(never)]
     fn send_singly(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
-        while let Some(Outgoing { position, payload, syn, fin }) = self.sender.next_segment(now) {
-            if syn {
+        loop {
+            let max = self.sender.max();
+            let Some(outgoing) = self.sender.next_segment(now) else { break };
+            if outgoing.syn {
                 self.emit_syn(cx);
             } else {
-                self.emit_alone(cx, position, payload, fin);
+                self.emit_alone(cx, outgoing, outgoing.position >= max);
             }
         }
     }
@@ -81,8 +85,12 @@ impl Endpoint {
     fn emit_run(&mut self, cx: &mut Cx<'_>, run: Run) {
         let heading = self.heading(cx.now());
         let (mut position, mut id) = (run.start, self.next_id);
+        let mut cwr = self.take_cwr();
         for _ in 0..run.count {
-            let packet = self.written(cx, id, &heading, position, run.payload);
+            let mut packet = self.written(cx, id, &heading, position, run.payload);
+            packet.ecn = self.ecn;
+            packet.segment_mut().flags |= cwr;
+            cwr = Flags::default();
             cx.pass(Self::NET, packet);
             id = id.next();
             position += u64::from(run.payload);
@@ -91,12 +99,18 @@ impl Endpoint {
         self.bytes_sent += run.count * u64::from(heading.bytes + u32::from(run.payload));
     }
 
-    /// One segment with data or a FIN.
-    fn emit_alone(&mut self, cx: &mut Cx<'_>, position: Position, payload: u16, fin: bool) {
+    /// One segment with data or a FIN. Only data that is sent for the first time is ECN-capable (RFC
+    /// 3168, sections 6.1.4 to 6.1.6; Linux, `tcp_ecn_send`).
+    fn emit_alone(&mut self, cx: &mut Cx<'_>, outgoing: Outgoing, is_new: bool) {
+        let Outgoing { position, payload, fin, .. } = outgoing;
         let ack_is_due = self.receiver.wants_ack(cx.now());
         let heading = self.heading(cx.now());
         let mut packet = self.written(cx, self.next_id, &heading, position, payload);
-        packet.segment_mut().flags = Flags::FIN.when(fin);
+        packet.segment_mut().flags |= Flags::FIN.when(fin);
+        if is_new && payload > 0 && self.ecn == Ecn::Ect0 {
+            packet.ecn = self.ecn;
+            packet.segment_mut().flags |= self.take_cwr();
+        }
         if self.receiver.has_blocks() {
             let room = self.receiver.segment_bytes().saturating_sub(payload.into());
             let most = SackBlocks::fitting(room).min(self.blocks_max());
@@ -107,6 +121,14 @@ impl Endpoint {
             self.report_blocks(&mut packet, most);
         }
         self.pass(cx, packet);
+    }
+
+    /// CWR, if the next new data is to carry it.
+    #[inline]
+    fn take_cwr(&mut self) -> Flags {
+        let cwr = Flags::CWR.when(self.ecn_flags.contains(Flags::CWR));
+        self.ecn_flags = self.ecn_flags.without(Flags::CWR);
+        cwr
     }
 
     #[inline(never)]
@@ -122,7 +144,7 @@ impl Endpoint {
     /// Adds the SACK option with at most so many blocks.
     #[inline(never)]
     fn report_blocks(&mut self, packet: &mut Packet, most: usize) {
-        if self.agreed.sack && most > 0 {
+        if self.sack && most > 0 {
             let blocks = &mut packet.segment_mut().sack;
             self.receiver.report_blocks(blocks, most, self.peer_initial);
             let bytes = blocks.option_bytes();
@@ -140,6 +162,7 @@ impl Endpoint {
             window,
             timestamps: if stamped { Some(self.timestamps(now)) } else { None },
             bytes: HEADER_BYTES + if stamped { TIMESTAMP_OPTION_BYTES } else { 0 },
+            flags: self.ecn_flags.without(Flags::CWR),
         }
     }
 
@@ -162,12 +185,13 @@ impl Endpoint {
         packet.class = self.class;
         packet.ecn = Ecn::NotEct;
         packet.bytes = heading.bytes + u32::from(payload);
+        packet.ecn = Ecn::NotEct;
         let segment = packet.segment_mut();
         // The offer is in another line of the cache.
         if segment.flags.syn() {
             segment.offer = None;
         }
-        segment.flags = Flags::default();
+        segment.flags = heading.flags;
         segment.connection = self.connection;
         segment.seq = Wire::from_position(position, self.initial);
         segment.payload = payload;
@@ -196,17 +220,18 @@ impl Endpoint {
         packet.destination = self.peer;
         packet.class = self.class;
         packet.ecn = Ecn::NotEct;
+        let flags = Flags::SYN | self.ecn_of_syn();
         let segment = packet.segment_mut();
         *segment = Segment {
             connection: self.connection,
             seq: self.initial,
-            flags: Flags::SYN,
+            flags,
             window: self.receiver.unscaled_window(),
             offer: Some(self.offer()),
             timestamps: stamped.then(|| self.timestamps(now)),
             ..Segment::default()
         };
-        if self.heard {
+        if self.has_heard() {
             let (ack, window) = self.receiver.acknowledge_syn();
             segment.ack = Some(Wire::from_position(ack, self.peer_initial));
             segment.window = window;
@@ -227,11 +252,21 @@ impl Endpoint {
         Offer {
             mss: self.config.mss,
             window_shift: self.receiver.scales().then_some(self.receiver.shift()),
-            sack: if self.heard { self.agreed.sack } else { self.config.sack },
+            sack: if self.has_heard() { self.sack } else { self.config.sack },
+        }
+    }
+
+    /// RFC 3168, section 6.1.1: what a SYN asks for, and the answer. A SYN that is repeated no longer
+    /// asks, since the first may have been lost for it (Linux, `tcp_ecn_fallback`).
+    fn ecn_of_syn(&self) -> Flags {
+        if self.has_heard() {
+            Flags::ECE.when(self.ecn == Ecn::Ect0)
+        } else {
+            (Flags::ECE | Flags::CWR).when(self.config.ecn && self.syns_sent == 1)
         }
     }
 
     fn offers_timestamps(&self) -> bool {
-        self.config.timestamps && !self.heard
+        self.config.timestamps && !self.has_heard()
     }
 }

@@ -73,6 +73,7 @@ impl Selective {
                     return (Some(Undone::Recovery), true);
                 }
             }
+            Phase::Cwr(_) => {}
             Phase::Recovery(point) if news.una >= point => {
                 if self.undo.may_undo(news.echo) {
                     self.end_recovery();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::engine::{Cx, Engine, Outbox};
 use crate::packet::segment::{Flags, Offer, Segment, Timestamps};
 use crate::packet::seq::Wire;
-use crate::packet::{FlowId, Origin, Packet, PacketId, Payload};
+use crate::packet::{Ecn, FlowId, Origin, Packet, PacketId, Payload};
 use crate::tcp::config::Config;
 use crate::tcp::endpoint::Endpoint;
 use crate::time::Instant;
@@ -181,6 +181,7 @@ impl Talk {
             created_at: self.now,
             bytes: segment.ip_bytes(),
             payload: Payload::Tcp(segment),
+            ecn: if text.ends_with(" ce") { Ecn::Ce } else { Ecn::NotEct },
             ..Packet::default()
         };
         self.call(at_ms, &format!("hears {text}"), |endpoint, cx| {
@@ -247,12 +248,18 @@ impl Talk {
         let local = |wire: Wire| wire.0.wrapping_sub(LOCAL.0);
         let remote = |wire: Wire| wire.0.wrapping_sub(REMOTE.0);
         let mut text = String::new();
-        let flags = [("S ", segment.flags.syn()), ("F ", segment.flags.fin())];
-        flags.iter().filter(|flag| flag.1).for_each(|flag| text.push_str(flag.0));
+        let names =
+            [("S ", Flags::SYN), ("F ", Flags::FIN), ("E ", Flags::ECE), ("W ", Flags::CWR)];
+        let set = names.iter().filter(|(_, flag)| segment.flags.contains(*flag));
+        set.for_each(|(name, _)| text.push_str(name));
         let start = local(segment.seq);
         let _ = write!(text, "{start}:{}", u64::from(start) + segment.sequence_length());
         if let Some(ack) = segment.ack {
             let _ = write!(text, " ack {}", remote(ack));
+        }
+        if packet.ecn != Ecn::NotEct {
+            assert_eq!(packet.ecn, Ecn::Ect0);
+            text.push_str(" ect");
         }
         if self.shows_windows {
             let _ = write!(text, " win {}", segment.window);
@@ -282,6 +289,9 @@ impl Talk {
             match word {
                 "S" => segment.flags |= Flags::SYN,
                 "F" => segment.flags |= Flags::FIN,
+                "E" => segment.flags |= Flags::ECE,
+                "W" => segment.flags |= Flags::CWR,
+                "ce" => {}
                 "ack" => segment.ack = Some(local(value())),
                 "win" => segment.window = number(value()).try_into().expect("16 bits"),
                 "ts" => {

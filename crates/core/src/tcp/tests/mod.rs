@@ -1,7 +1,8 @@
 //! Conversations with one endpoint: "at this time, given this segment, expect exactly these".
 //!
 //! Segments are written as text with relative numbers: `S 0:1`, `1:1001 ack 1`, `F 1001:1002 ack 1`,
-//! then `win`, `sack`, `ts value/echo`, and on a SYN `mss`, `ws` and `sackok`. What the endpoint
+//! with `E` for ECE and `W` for CWR before the numbers as in tcpdump(8), then `ce` or `ect` for the ECN
+//! field if it says so, `win`, `sack`, `ts value/echo`, and on a SYN `mss`, `ws` and `sackok`. What the endpoint
 //! sends is written the same way, several segments with ` | ` between them; its window is left out
 //! unless the conversation is about windows. Times are milliseconds.
 
@@ -9,6 +10,7 @@ mod acks;
 mod closing;
 mod conversation;
 mod cumulative;
+mod ecn;
 mod growth;
 mod handshake;
 mod idle;
@@ -61,5 +63,6 @@ pub(super) fn plain() -> Config {
         prr: false,
         hystart: false,
         follows: Follows::Rfc,
+        ecn: false,
     }
 }

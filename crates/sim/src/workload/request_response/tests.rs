@@ -88,6 +88,7 @@ fn host(part: &str) -> Host {
         rack_tlp: false,
         prr: false,
         hystart: false,
+        ecn: false,
         follows: Follows::Rfc,
     };
     Host {
