@@ -8,9 +8,9 @@ use bentpipe_core::conformance::Shape;
 use bentpipe_core::engine::Engine;
 use bentpipe_core::graph::{Egress, Graph};
 use bentpipe_core::link::{
-    Change, Channel, CoDel, CoDelConfig, Counters, Direction, DirectionConfig, DropTail, FqCoDel,
-    FqCoDelConfig, Framing, Head, Limit, PerFlow, Queue, Ratio, Red, RedConfig, SelectiveDrop,
-    Tail, Unit,
+    Change, Channel, ChannelState, CoDel, CoDelConfig, Counters, Direction, DirectionConfig,
+    DropTail, ErrorRates, FqCoDel, FqCoDelConfig, Framing, Head, Limit, PerFlow, Queue, Ratio, Red,
+    RedConfig, SelectiveDrop, Tail, Unit,
 };
 use bentpipe_core::packet::{FlowId, Packet, PacketId};
 use bentpipe_core::profile::Profile;
@@ -227,6 +227,67 @@ fn a_worse_channel_damages_what_is_not_being_sent() {
     let counters = example.0.engine_mut(NODE).settle(Instant::from_millis(20));
     assert_eq!(counters.dropped[DropCause::BitError as usize].packets, 0, "they arrive damaged");
     assert_eq!(example.out_ms(), [108, 116, 124]);
+}
+
+/// Given a channel that loses every frame whose first bit is sent from 20 ms on, and packets that start
+/// at 0, 8, 16, 24 and 32 ms, expect that the first three arrive. At 4 Mbit/s from 10 ms on they start
+/// at 0, 8, 11.5 (the second has 6 ms left, which take 1.5), 13.5 and 15.5 ms, and all arrive; at
+/// 500 kbit/s the third starts at 22 ms and is lost.
+#[test]
+fn what_waits_meets_the_channel_of_the_moment_when_it_is_sent() {
+    let all = Probability::new(1.0).expect("a probability");
+    let lossy = ErrorRates { loss_rate: all, ..ErrorRates::default() };
+    let errors = staircase([(0, ErrorRates::default()), (20 * MS, lossy)].into_iter());
+    let example = || {
+        let mut example = Example::of(0);
+        let channel = Some(Channel::series(&errors, Rng::stream(1, "errors")));
+        example.change(0, Change { channel, ..Change::default() }).expect("the rate stays");
+        (0..5).for_each(|serial| example.comes(0, serial));
+        example
+    };
+    assert_eq!(example().out_ms(), [108, 116, 124]);
+    let mut faster = example();
+    faster.rate(10, &[(0, 4_000_000)]).expect("above zero");
+    assert_eq!(faster.out_ms(), [108, 111, 113, 115, 117]);
+    let mut slower = example();
+    slower.rate(10, &[(0, 500_000)]).expect("above zero");
+    assert_eq!(slower.out_ms(), [108, 122]);
+}
+
+/// Given two states that last 10 ms in the mean and lose all or nothing, and a change to the rate that
+/// holds already while 200 packets wait, expect the same losses as without it: the states are those of
+/// the times when frames are sent, however often they are asked about.
+#[test]
+fn asking_anew_finds_the_same_states() {
+    let state = |loss| ChannelState {
+        errors: ErrorRates {
+            loss_rate: Probability::new(loss).expect("a probability"),
+            ..ErrorRates::default()
+        },
+        mean_duration: Duration::from_millis(10),
+    };
+    for seed in 0..50 {
+        let example = || {
+            let stream = |name| Rng::stream(seed, name);
+            let channel = Channel::gilbert_elliott(
+                state(0.0),
+                state(1.0),
+                stream("states"),
+                stream("errors"),
+            );
+            let mut example = Example::of(0);
+            let change = Change { channel: Some(channel), ..Change::default() };
+            example.change(0, change).expect("the rate stays");
+            (0..200).for_each(|serial| example.comes(0, serial));
+            example
+        };
+        let left_alone = example().out_ms();
+        let mut asked = example();
+        asked.rate(5, &[(0, 1_000_000)]).expect("above zero");
+        asked.rate(777, &[(0, 1_000_000)]).expect("above zero");
+        assert!((20..180).contains(&left_alone.len()), "{} arrive", left_alone.len());
+        assert_eq!(asked.out_ms(), left_alone, "seed {seed}");
+    }
 }
 
 #[test]

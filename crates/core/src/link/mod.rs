@@ -10,6 +10,7 @@ mod processor;
 mod propagation;
 mod queue;
 mod transmitter;
+mod varying;
 
 pub use channel::Channel;
 pub use direction::{Change, Counters, Direction, DirectionConfig, Queue};
@@ -22,3 +23,4 @@ pub use queue::{
     Occupancy, PerFlow, Queued, Ratio, Red, RedConfig, SelectiveDrop, StrictPriority, Tail, Unit,
 };
 pub use transmitter::{Slot, Transmitter};
+pub use varying::{ChannelState, ErrorRates, VaryingErrors};
