@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use bentpipe_core::link::{
-    self, CoDel, CoDelConfig, Direction, DirectionConfig, DropTail, EarlyPacketDiscard, FqCoDel,
-    FqCoDelConfig, Framing, Head, PerFlow, Processor, ProcessorConfig, Ratio, Red, RedConfig,
-    SelectiveDrop, StrictPriority, Tail, Unit,
+    self, CoDel, CoDelConfig, Direction, DirectionConfig, DropTail, EarlyPacketDiscard, ErrorRates,
+    FqCoDel, FqCoDelConfig, Framing, Head, PerFlow, Processor, ProcessorConfig, Ratio, Red,
+    RedConfig, SelectiveDrop, StrictPriority, Tail, Unit,
 };
 use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
-use bentpipe_core::time::Duration;
+use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::units::{BitRate, Bits, Carry, Probability};
 
-use crate::plan::{self, Channel, Limit, Plan, Queue, RedUnit};
+use crate::plan::{self, Channel, ChannelState, Limit, Plan, Queue, RedUnit};
 
 /// Forward, then the return of each terminal. `link` names the hop to the streams of chance.
 pub(super) fn directions(plan: &Plan, link: &str, seed: u64) -> impl Iterator<Item = Direction> {
@@ -40,13 +40,7 @@ pub(super) fn processors(plan: &Plan) -> impl Iterator<Item = (u32, Processor)> 
 
 fn direction(plan: &plan::Direction, name: &str, seed: u64, priorities: &Arc<[u8]>) -> Direction {
     let stream = |part: &str| Rng::stream(seed, &format!("{name}.{part}"));
-    let channel = match plan.channel {
-        Channel::Clear => link::Channel::Clear,
-        Channel::BitErrors { bit_error_rate } => link::Channel::bit_errors(
-            Probability::new(bit_error_rate).expect("checked with the plan"),
-            stream("channel"),
-        ),
-    };
+    let channel = channel(&plan.channel, stream);
     let rate = plan.rate_bps.profile(BitRate).expect("checked with the plan");
     let framing = plan.framing.framing();
     let around = Surroundings { rate: &rate, framing, priorities, rng: stream("queue") };
@@ -54,6 +48,35 @@ fn direction(plan: &plan::Direction, name: &str, seed: u64, priorities: &Arc<[u8
     let delay = plan.delay_ns.profile(Duration::from_nanos).expect("checked with the plan");
     Direction::new(DirectionConfig { rate, delay, framing, queue, channel })
         .expect("checked with the plan")
+}
+
+fn channel(plan: &Channel, stream: impl Fn(&str) -> Rng) -> link::Channel {
+    let share = |value| Probability::new(value).expect("checked with the plan");
+    let rates = |bit_error_rate, loss_rate| ErrorRates {
+        bit_error_rate: share(bit_error_rate),
+        loss_rate: share(loss_rate),
+    };
+    let state = |state: &ChannelState| link::ChannelState {
+        errors: rates(state.bit_error_rate, state.loss_rate),
+        mean_duration: Duration::from_nanos(state.mean_duration_ns),
+    };
+    match plan {
+        Channel::Clear => link::Channel::Clear,
+        Channel::BitErrors { bit_error_rate } => {
+            link::Channel::bit_errors(share(*bit_error_rate), stream("channel"))
+        }
+        Channel::GilbertElliott { good, bad } => {
+            let (states, errors) = (stream("channel.states"), stream("channel"));
+            link::Channel::gilbert_elliott(state(good), state(bad), states, errors)
+        }
+        Channel::ErrorSeries { steps } => {
+            let steps = steps.iter().map(|step| {
+                (Instant::from_nanos(step.at_ns), rates(step.bit_error_rate, step.loss_rate))
+            });
+            let steps = Profile::steps(steps.collect()).expect("checked with the plan");
+            link::Channel::series(&steps, stream("channel"))
+        }
+    }
 }
 
 /// RED scales by size, and ages over idle time, in packets of this size: the average packet that

@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use flow::{Amount, Draw, Flow, Heading, Workload};
-pub use link::{Cells, Channel, Direction, Framing, Gateway, Processor, Series};
+pub use link::{
+    Cells, Channel, ChannelState, Direction, ErrorStep, Framing, Gateway, Processor, Series,
+};
 pub use queue::{Limit, Queue, RedUnit};
 pub use tcp::{Congestion, Counting, MinBounds, Tcp};
 
