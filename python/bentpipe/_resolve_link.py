@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
@@ -11,6 +10,7 @@ from typing import Any, Final
 from bentpipe._document import FieldPath
 from bentpipe._framing import framing_plan
 from bentpipe._refusals import PlanningError
+from bentpipe._resolve_series import channel_plan, delay_plan, rate_plan, refuse_many_steps
 from bentpipe._resolve_traffic import largest_packets
 from bentpipe.framing import frame_bits
 from bentpipe.presets import PRESETS
@@ -20,7 +20,6 @@ from bentpipe.scenario import (
     PROCESSOR_RATES,
     QUEUES,
     CoDel,
-    DelayStep,
     Direction,
     DirectionName,
     DropTail,
@@ -30,7 +29,6 @@ from bentpipe.scenario import (
     Link,
     PerFlowDropTail,
     Queue,
-    RateStep,
     Red,
     Scenario,
     SelectiveDrop,
@@ -44,7 +42,6 @@ from bentpipe.units import (
     parse_duration,
     parse_packets,
     parse_queue_limit,
-    parse_rate,
     parse_size,
     parse_threshold,
 )
@@ -60,14 +57,6 @@ _LIMIT_NAMES: Final = {
     "time_ns": "a time",
     "unlimited": "unlimited",
 }
-
-
-@dataclass(frozen=True)
-class _Profile:
-    """A value over time as the plan has it, and its largest value."""
-
-    plan: dict[str, Any]
-    highest: int
 
 
 @dataclass(frozen=True)
@@ -99,8 +88,9 @@ def link_plan(scenario: Scenario, flows: list[dict[str, Any]]) -> dict[str, Any]
     written: dict[DirectionName, Direction] = {"forward": link.forward, "return": link.return_}
     base = _preset(link)
     complete = {name: written[name].over(base[name]) for name in _DIRECTIONS}
-    rates = {name: _rate(complete[name], ("link", name)) for name in _DIRECTIONS}
-    delays = {name: _delay(complete[name], ("link", name)) for name in _DIRECTIONS}
+    stop_ns = parse_duration(scenario.duration)
+    rates = {name: rate_plan(complete[name], ("link", name), stop_ns) for name in _DIRECTIONS}
+    delays = {name: delay_plan(complete[name], ("link", name)) for name in _DIRECTIONS}
     round_trip_ns = sum(delay.highest for delay in delays.values())
     bridged_bytes = _bridged_header_bytes(scenario)
     resolved: dict[str, Any] = {}
@@ -119,8 +109,9 @@ def link_plan(scenario: Scenario, flows: list[dict[str, Any]]) -> dict[str, Any]
             "delay_ns": delays[name].plan,
             "framing": framing,
             "queue": _queue(complete[name].queue or DropTail(), load, ("link", name, "queue")),
-            "channel": _channel(complete[name].bit_error_rate),
+            "channel": channel_plan(written[name], base[name], ("link", name), stop_ns),
         }
+        refuse_many_steps(resolved[name], link.terminals if name == "return" else 1, ("link", name))
     return {"forward": resolved["forward"], "returns": [resolved["return"]] * link.terminals}
 
 
@@ -133,44 +124,6 @@ def _preset(link: Link) -> dict[DirectionName, Direction]:
         "forward": preset.forward.over(DEFAULT_DIRECTION),
         "return": preset.return_.over(DEFAULT_DIRECTION),
     }
-
-
-def _rate(direction: Direction, path: FieldPath) -> _Profile:
-    if direction.rate is None:
-        raise PlanningError(
-            (*path, "rate"), 'missing; write one ("16 Mbit/s") or name a preset in link.preset'
-        )
-    if isinstance(direction.rate, str):
-        rate_bps = parse_rate(direction.rate)
-        return _Profile({"kind": "constant", "value": rate_bps}, rate_bps)
-    profile = _steps(direction.rate, parse_rate)
-    if profile.highest == 0:
-        raise PlanningError((*path, "rate"), "is 0 bit/s in every step; nothing could be sent")
-    return profile
-
-
-def _delay(direction: Direction, path: FieldPath) -> _Profile:
-    if direction.delay is None:
-        raise PlanningError(
-            (*path, "delay"), 'missing; write one ("275 ms") or name a preset in link.preset'
-        )
-    if isinstance(direction.delay, str):
-        delay_ns = parse_duration(direction.delay)
-        return _Profile({"kind": "constant", "value": delay_ns}, delay_ns)
-    return _steps(direction.delay, parse_duration)
-
-
-def _steps(
-    steps: tuple[RateStep, ...] | tuple[DelayStep, ...], parse: Callable[[object], int]
-) -> _Profile:
-    resolved = [[parse_duration(step.at), parse(step.value)] for step in steps]
-    return _Profile({"kind": "steps", "steps": resolved}, max(value for _, value in resolved))
-
-
-def _channel(bit_error_rate: float | None) -> dict[str, Any]:
-    if not bit_error_rate:
-        return {"kind": "clear"}
-    return {"kind": "bit_errors", "bit_error_rate": bit_error_rate}
 
 
 # --- queues -------------------------------------------------------------------------------------

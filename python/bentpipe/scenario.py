@@ -23,16 +23,20 @@ from bentpipe._link import (
     BRIDGED_HEADER_BYTES,
     MOST_TERMINALS,
     PROCESSOR_RATES,
+    ChannelState,
     DelayStep,
+    DeliveryTrace,
     Direction,
     DirectionName,
     Gateway,
     Gateways,
+    GilbertElliott,
     Link,
     PresetName,
     Processor,
     ProcessorMode,
     RateStep,
+    TimeSeries,
 )
 from bentpipe._queues import (
     QUEUES,
@@ -81,11 +85,13 @@ __all__ = [
     "PROFILES",
     "QUEUES",
     "Bulk",
+    "ChannelState",
     "CoDel",
     "Conference",
     "CongestionControl",
     "ConstantRate",
     "DelayStep",
+    "DeliveryTrace",
     "Direction",
     "DirectionName",
     "DropTail",
@@ -96,6 +102,7 @@ __all__ = [
     "FramingOptions",
     "Gateway",
     "Gateways",
+    "GilbertElliott",
     "Link",
     "LognormalSize",
     "LognormalTime",
@@ -116,6 +123,7 @@ __all__ = [
     "StrictPriority",
     "Tcp",
     "TimeDraw",
+    "TimeSeries",
     "from_dict",
     "json_schema",
     "load",
@@ -276,11 +284,35 @@ def checked(document: Document) -> Scenario:
     from bentpipe._explain import problems_of
 
     try:
-        scenario = Scenario.model_validate(document.data)
+        scenario = Scenario.model_validate(_with_paths(document))
     except ValidationError as error:
         raise ScenarioError(*problems_of(error, document)) from None
     _plan_of(scenario, document)
     return scenario
+
+
+def _with_paths(document: Document) -> dict[str, Any]:
+    """Return the data, with the files that its link names found from the folder of the document."""
+    folder, link = Path(document.source).parent, document.data.get("link")
+    if folder == Path() or not isinstance(link, Mapping):
+        return document.data
+    link = dict(link)
+    for name, direction in link.items():
+        if isinstance(direction, Mapping):
+            link[name] = {field: _from_folder(folder, value) for field, value in direction.items()}
+    return {**document.data, "link": link}
+
+
+def _from_folder(folder: Path, value: object) -> object:
+    """Return a field of a direction, with its file from a folder if it is one that names a file."""
+    if not isinstance(value, Mapping):
+        return value
+    files = {
+        key: str(folder / file)
+        for key, file in value.items()
+        if key in ("trace", "csv") and isinstance(file, str) and file
+    }
+    return {**value, **files}
 
 
 def _plan_of(scenario: Scenario, document: Document) -> dict[str, Any]:

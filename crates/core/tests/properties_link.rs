@@ -202,7 +202,6 @@ fn configured() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..from_environment }
 }
 
-/// What the channel does.
 #[derive(Clone, Debug)]
 enum Errors {
     Constant(Probability),
@@ -340,7 +339,7 @@ fn limits() -> impl Strategy<Value = Limit> {
 
 fn probabilities() -> impl Strategy<Value = Probability> {
     let some = (1u32..10, 0i32..8).prop_map(|(mantissa, exponent)| {
-        f64::from(mantissa) * libm::pow(10.0, f64::from(-1 - exponent))
+        f64::from(mantissa) * libm::pow(0.1, f64::from(1 + exponent))
     });
     prop_oneof![3 => Just(0.0), 1 => Just(1.0), 5 => some]
         .prop_map(|value| Probability::new(value).expect("a probability"))
@@ -353,10 +352,9 @@ fn error_rates() -> impl Strategy<Value = ErrorRates> {
 
 /// Sojourns of 100 ms to 1,000 s: shorter ones would be many over the months of the slowest rates.
 fn states() -> impl Strategy<Value = ChannelState> {
-    (error_rates(), scaled(999, 3)).prop_map(|(errors, mean)| ChannelState {
-        errors,
-        mean_duration: Duration::from_millis(100 * mean),
-    })
+    let means = scaled(999, 3).prop_map(|mean| Duration::from_millis(100 * mean));
+    (error_rates(), means)
+        .prop_map(|(errors, mean_duration)| ChannelState { errors, mean_duration })
 }
 
 fn errors() -> impl Strategy<Value = Errors> {
