@@ -68,16 +68,14 @@ impl VaryingErrors {
     pub(super) fn two_states(
         good: ChannelState,
         bad: ChannelState,
-        mut states: Rng,
+        states: Rng,
         errors: Rng,
     ) -> Self {
         let [good_ns, bad_ns] = [good, bad].map(|state| mean_nanos(state.mean_duration));
-        // Stationary from the start: bad with the share of time that is bad.
-        let is_bad = states.open_unit() * (good_ns + bad_ns) <= bad_ns;
         let hazards = [good, bad].map(|state| state.errors.into());
         let mut first =
-            Sojourn { rng: states, is_bad, since: Instant::START, until: Instant::START };
-        first.draw([good_ns, bad_ns]);
+            Sojourn { rng: states, is_bad: false, since: Instant::START, until: Instant::START };
+        first.begin(Instant::START, [good_ns, bad_ns]);
         let states = TwoStates {
             hazards,
             mean_nanos: [good_ns, bad_ns],
@@ -184,26 +182,56 @@ impl Sojourn {
         self.until += Duration::from_nanos(nanos.max(1));
     }
 
-    /// Goes on to the sojourn that `at` lies in.
-    fn advance(&mut self, at: Instant, mean_nanos: [f64; 2]) {
-        while self.until <= at {
+    /// Begins at `at`, without a past: bad with the share of time that is bad. Exponential times have
+    /// no memory, so the rest of the sojourn that `at` lies in is one.
+    fn begin(&mut self, at: Instant, mean_nanos: [f64; 2]) {
+        let [good, bad] = mean_nanos;
+        self.is_bad = self.rng.open_unit() * (good + bad) <= bad;
+        self.until = at;
+        self.draw(mean_nanos);
+    }
+
+    /// Goes on to the sojourn that `at` lies in, and tells whether it forgot the past for it.
+    fn advance(&mut self, at: Instant, mean_nanos: [f64; 2]) -> bool {
+        if is_long(self.until, at, mean_nanos) {
+            self.begin(at, mean_nanos);
+            return true;
+        }
+        // Behind the end of time there is no other state.
+        while self.until <= at && self.until < Instant::from_nanos(u64::MAX) {
             self.is_bad = !self.is_bad;
             self.draw(mean_nanos);
         }
+        false
     }
+}
+
+/// Over so many good and bad times in the mean nothing is left of the state at their start, and drawing
+/// each of them takes about a millisecond. A frame may have to wait for ages, until an operator ends an
+/// outage.
+const CYCLES_MAX: f64 = 16_384.0;
+
+fn is_long(from: Instant, to: Instant, mean_nanos: [f64; 2]) -> bool {
+    let [good, bad] = mean_nanos;
+    float(to.saturating_since(from).as_nanos()) > CYCLES_MAX * (good + bad)
 }
 
 impl TwoStates {
     fn adds(&mut self, now: Instant, slot: Slot, bits: u64) -> f64 {
         let Slot { start, departure } = slot;
-        self.present.advance(now, self.mean_nanos);
-        if self.ahead.since > start {
+        let begins_anew = self.present.advance(now, self.mean_nanos);
+        if begins_anew || self.ahead.since > start {
             self.ahead = self.present.clone();
         }
         let Self { hazards, mean_nanos, ahead, .. } = self;
         ahead.advance(start, *mean_nanos);
         let mut hazard = hazards[usize::from(ahead.is_bad)];
         let mut adds = hazard.frame;
+        if is_long(start, departure, *mean_nanos) {
+            let [good, bad] = *mean_nanos;
+            let of_bit = (good * hazards[0].bit + bad * hazards[1].bit) / (good + bad);
+            return adds + float(bits) * of_bit;
+        }
         let mut from = start;
         while ahead.until < departure {
             let change = ahead.until;
@@ -339,6 +367,24 @@ mod tests {
         };
         assert_eq!(lost(&mut bits), [false, true, true, true, false, true]);
         assert_eq!(lost(&mut frames), [false, false, true, true, false, false]);
+    }
+
+    /// Given states of 10 us and frames that wait for the end of time, or are on the transmitter until
+    /// then, as in an outage that only an order ends, expect an answer at once; and then, sent now after
+    /// all, the frames meet the states of now: half of them are lost.
+    #[test]
+    fn waiting_for_ages_takes_no_time() {
+        let brief = |loss| ChannelState {
+            errors: rates(0.0, loss),
+            mean_duration: Duration::from_nanos(10_000),
+        };
+        let mut channel = two_states(brief(0.0), brief(1.0), 7);
+        let (now, end) = (Instant::from_millis(1), Instant::from_nanos(1 << 62));
+        for slot in [Slot { start: now, departure: end }, Slot { start: end, departure: end }] {
+            channel.damages(now, slot, Bits(8_000));
+        }
+        let lost = share(&damaged(&mut channel, 10_000));
+        assert!((lost - 0.5).abs() < 4.0 * 0.005, "{lost}");
     }
 
     /// The states of a seed are at the same times whatever is sent: with all lost in the bad state, the
