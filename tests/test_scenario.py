@@ -151,6 +151,7 @@ def test_there_are_the_examples_that_the_documentation_names() -> None:
         "hub-four-terminals",
         "isdn-return",
         "jpl-cell",
+        "leo-trace",
         "leo-two-flows",
         "osu-geo-15",
         "osu-geo-50",

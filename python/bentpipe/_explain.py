@@ -111,7 +111,7 @@ _ABSENT: Final = object()
 _UNION_NAMES: Final = (
     *FLOWS,
     *QUEUES,
-    *("constant", "steps", "fixed", "drawn", "written", "mapping"),
+    *("constant", "steps", "of_model", "series_file", "fixed", "drawn", "written", "mapping"),
 )
 
 _Explanation = Callable[[Any, Mapping[str, Any]], str]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Discriminator, Field, Tag
 
@@ -10,6 +10,7 @@ from bentpipe._framing import Framing
 from bentpipe._queues import Queue
 from bentpipe._record import (
     Duration,
+    LengthOfTime,
     Probability,
     Rate,
     RateOrOutage,
@@ -23,8 +24,8 @@ DirectionName = Literal["forward", "return"]
 PresetName = Literal["geo", "meo", "leo", "isdn-return"]
 
 
-def _constant_or_steps(value: object) -> str:
-    return "steps" if isinstance(value, list | tuple) else "constant"
+# A path may be 4,096 bytes long on Linux (PATH_MAX).
+FileName = Annotated[str, Field(min_length=1, max_length=4_095)]
 
 
 class RateStep(Record):
@@ -45,16 +46,100 @@ class DelayStep(Record):
     """The delay of packets sent from then on."""
 
 
+class _Whole(Record):
+    """A record that replaces another as a whole."""
+
+    def over(self, base: Self) -> Self:  # noqa: ARG002 - nothing of it is kept
+        """Return this record: the options of one file or model are not those of another."""
+        return self
+
+
+class DeliveryTrace(_Whole):
+    """The rate of a mahimahi trace: a line for each delivery of 1500 bytes."""
+
+    trace: FileName
+    """The file, from the folder of the scenario: the milliseconds at which 1500 bytes can be
+    delivered, one a line. At its end it starts again."""
+    bin: LengthOfTime = "100 ms"
+    """The time over which deliveries are counted: each bin is a step of the rate."""
+
+
+class TimeSeries(_Whole):
+    """A column of a CSV file, a row for each step."""
+
+    csv: FileName
+    """The file, from the folder of the scenario: a header with ``time`` (or ``time_s``,
+    ``time_ms``) and the columns, then rows whose times rise from 0. Each value holds until the
+    next row's."""
+    column: str | None = None
+    """The column, if several may be meant. A header that ends with its unit (``_mbps``, ``_ms``)
+    has plain numbers below it; else each cell has its unit."""
+
+
+class ChannelState(Record):
+    """One state of a channel."""
+
+    bit_error_rate: Probability = 0.0
+    """The chance, 0 to 1, that a bit sent in this state is wrong."""
+    loss_rate: Probability = 0.0
+    """The chance, 0 to 1, that a packet is lost whose first bit is sent in this state."""
+    mean_duration: LengthOfTime
+    """The mean of the times in this state, which are exponential."""
+
+
+class GilbertElliott(_Whole):
+    """A channel that is good and bad in turns (Gilbert 1960, Elliott 1963)."""
+
+    model: Literal["gilbert_elliott"]
+    """``gilbert_elliott``."""
+    good: ChannelState
+    """The state with few errors."""
+    bad: ChannelState
+    """The state with many."""
+
+
+def _mapping_form(value: object) -> str | None:
+    """Return which record reads a value that is a mapping or a record, None if it is neither."""
+    if isinstance(value, TimeSeries) or (isinstance(value, Mapping) and "csv" in value):
+        return "series_file"
+    if isinstance(value, Mapping | Record):
+        return "of_model"
+    return None
+
+
+def _rate_form(value: object) -> str:
+    return "steps" if isinstance(value, list | tuple) else _mapping_form(value) or "constant"
+
+
+def _delay_form(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return "steps"
+    return "constant" if _mapping_form(value) is None else "series_file"
+
+
+def _errors_form(value: object) -> str:
+    return _mapping_form(value) or "of_model"
+
+
 # JSON and YAML have lists, not tuples; the records hold tuples so that they stay frozen.
 _RateSteps = Annotated[tuple[RateStep, ...], Field(strict=False, min_length=1)]
 _DelaySteps = Annotated[tuple[DelayStep, ...], Field(strict=False, min_length=1)]
 RateOrSteps = Annotated[
-    Annotated[Rate, Tag("constant")] | Annotated[_RateSteps, Tag("steps")],
-    Discriminator(_constant_or_steps),
+    Annotated[Rate, Tag("constant")]
+    | Annotated[_RateSteps, Tag("steps")]
+    | Annotated[DeliveryTrace, Tag("of_model")]
+    | Annotated[TimeSeries, Tag("series_file")],
+    Discriminator(_rate_form),
 ]
 DelayOrSteps = Annotated[
-    Annotated[Duration, Tag("constant")] | Annotated[_DelaySteps, Tag("steps")],
-    Discriminator(_constant_or_steps),
+    Annotated[Duration, Tag("constant")]
+    | Annotated[_DelaySteps, Tag("steps")]
+    | Annotated[TimeSeries, Tag("series_file")],
+    Discriminator(_delay_form),
+]
+Errors = Annotated[
+    Annotated[GilbertElliott, Tag("of_model")] | Annotated[TimeSeries, Tag("series_file")],
+    Discriminator(_errors_form),
 ]
 
 
@@ -62,9 +147,10 @@ class Direction(Record):
     """One direction of a link. ``rate`` and ``delay`` must come from here or from a preset."""
 
     rate: RateOrSteps | None = None
-    """Link bits per second, framing included: ``16 Mbit/s``, or a list of steps."""
+    """Link bits per second, framing included: ``16 Mbit/s``, a list of steps, or steps from a file:
+    a mahimahi ``trace`` or a ``csv`` time series."""
     delay: DelayOrSteps | None = None
-    """Propagation delay one way: ``275 ms``, or a list of steps."""
+    """Propagation delay one way: ``275 ms``, a list of steps, or a ``csv`` time series."""
     framing: Framing | None = None
     """What the link adds to each IP packet: a size in bytes, the name of a framing
     (``bentpipe framings`` lists them), or a mapping of its ``kind`` and options."""
@@ -73,6 +159,10 @@ class Direction(Record):
     bit_error_rate: Probability | None = None
     """The chance, 0 to 1, that a bit of a sent packet (framing included) is wrong; errors are
     independent, and a packet with one wrong bit is lost."""
+    errors: Errors | None = None
+    """Errors that change with time, in place of ``bit_error_rate``: the ``model``
+    ``gilbert_elliott``, or a ``csv`` time series of ``loss``, ``loss_percent`` or
+    ``bit_error_rate``."""
 
 
 class TerminalPath(Record):

@@ -117,15 +117,26 @@ def _gateway_path(parts: list[str], scenario: Scenario) -> Iterator[str]:
 
 def _direction_path(parts: list[str]) -> Iterator[str]:
     """Return the path below a direction of the link."""
-    for part in parts:
+    for position, part in enumerate(parts):
         if part in ("from", "to", "name"):
             return
         if part == "channel":
-            yield "bit_error_rate"
+            yield from _channel_path(parts[position + 1 :])
             return
         yield scenario_name(part)
         if part in _ONE_FIELD:
             return
+
+
+def _channel_path(parts: list[str]) -> Iterator[str]:
+    """Return the path of what a scenario writes of a channel."""
+    match parts:
+        case ["good" | "bad" as state, *rest]:
+            yield from ("errors", state, *map(scenario_name, rest))
+        case ["steps", *_]:
+            yield "errors"
+        case _:
+            yield "bit_error_rate"
 
 
 def scenario_name(part: str) -> str:

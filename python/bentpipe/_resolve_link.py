@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
@@ -11,6 +10,8 @@ from typing import Any, Final
 from bentpipe._document import FieldPath
 from bentpipe._framing import framing_plan
 from bentpipe._refusals import PlanningError
+from bentpipe._resolve_paths import branch, branches
+from bentpipe._resolve_series import channel_plan, delay_plan, rate_plan, refuse_many_steps
 from bentpipe._resolve_traffic import largest_packets
 from bentpipe.framing import frame_bits
 from bentpipe.presets import PRESETS
@@ -19,7 +20,6 @@ from bentpipe.scenario import (
     DEFAULT_DIRECTION,
     QUEUES,
     CoDel,
-    DelayStep,
     Direction,
     DirectionName,
     DropTail,
@@ -29,12 +29,10 @@ from bentpipe.scenario import (
     Link,
     PerFlowDropTail,
     Queue,
-    RateStep,
     Red,
     Scenario,
     SelectiveDrop,
     StrictPriority,
-    TerminalPath,
 )
 from bentpipe.units import (
     BDP_SCALE,
@@ -43,7 +41,6 @@ from bentpipe.units import (
     format_duration,
     parse_duration,
     parse_queue_limit,
-    parse_rate,
     parse_size,
     parse_threshold,
 )
@@ -62,14 +59,6 @@ _LIMIT_NAMES: Final = {
     "time_ns": "a time",
     "unlimited": "unlimited",
 }
-
-
-@dataclass(frozen=True)
-class _Profile:
-    """A value over time as the plan has it, and its largest value."""
-
-    plan: dict[str, Any]
-    highest: int
 
 
 @dataclass(frozen=True)
@@ -101,8 +90,9 @@ def directions_plan(scenario: Scenario, flows: list[dict[str, Any]]) -> list[dic
     written: dict[DirectionName, Direction] = {"forward": link.forward, "return": link.return_}
     base = _preset(link)
     complete = {name: written[name].over(base[name]) for name in _DIRECTIONS}
-    rates = {name: _rate(complete[name], ("link", name)) for name in _DIRECTIONS}
-    delays = {name: _delay(complete[name], ("link", name)) for name in _DIRECTIONS}
+    stop_ns = parse_duration(scenario.duration)
+    rates = {name: rate_plan(complete[name], ("link", name), stop_ns) for name in _DIRECTIONS}
+    delays = {name: delay_plan(complete[name], ("link", name)) for name in _DIRECTIONS}
     round_trip_ns = sum(delay.highest for delay in delays.values())
     bridged_bytes = _bridged_header_bytes(scenario)
     resolved: dict[str, Any] = {}
@@ -121,13 +111,14 @@ def directions_plan(scenario: Scenario, flows: list[dict[str, Any]]) -> list[dic
             "delay_ns": delays[name].plan,
             "framing": framing,
             "queue": _queue(complete[name].queue or DropTail(), load, ("link", name, "queue")),
-            "channel": _channel(complete[name].bit_error_rate),
+            "channel": channel_plan(written[name], base[name], ("link", name), stop_ns),
         }
+        refuse_many_steps(resolved[name], link.terminals if name == "return" else 1, ("link", name))
     forward, back = resolved["forward"], resolved["return"]
-    reached = _branches(link, forward)
+    reached = branches(link, forward)
     alone = link.terminals == 1
     returns = (
-        {"name": "return" if alone else f"return-{n}", "from": n, "to": [_branch(0)], **back}
+        {"name": "return" if alone else f"return-{n}", "from": n, "to": [branch(0)], **back}
         for n in range(1, 1 + link.terminals)
     )
     return [{"name": "forward", "from": 0, "to": reached, **forward}, *returns]
@@ -148,53 +139,6 @@ def _with_functions(
     return {name: max(bytes_, *made[name], 0) for name, bytes_ in largest.items()}
 
 
-def _branch(gateway: int, delay_ns: int = 0, channel: dict[str, Any] | None = None) -> _Plan:
-    return {"gateway": gateway, "delay_ns": delay_ns, "channel": channel or {"kind": "clear"}}
-
-
-def _branches(link: Link, forward: _Plan) -> list[_Plan]:
-    """Return the way to each terminal. What differs between them leaves the direction itself.
-
-    Raises:
-        PlanningError: a terminal is unknown or written twice, or delays cannot be compared.
-    """
-    terminals = range(1, 1 + link.terminals)
-    special: dict[int, TerminalPath] = {}
-    for i, path in enumerate(link.terminal_paths):
-        where = ("link", "terminal_paths", i, "terminal")
-        if path.terminal not in terminals:
-            message = f"read {path.terminal}; link.terminals is {link.terminals}"
-            raise PlanningError(where, message)
-        if path.terminal in special:
-            raise PlanningError(where, f"read {path.terminal} a second time")
-        special[path.terminal] = path
-    delays = _own_delays(link, forward, special)
-    rates = {n: path.bit_error_rate for n, path in special.items()}
-    channels: dict[int, dict[str, Any]] = {}
-    if any(rate is not None for rate in rates.values()):
-        common, forward["channel"] = forward["channel"], {"kind": "clear"}
-        for number in terminals:
-            rate = rates.get(number)
-            channels[number] = common if rate is None else _channel(rate)
-    return [_branch(n, delays.get(n, 0), channels.get(n)) for n in terminals]
-
-
-def _own_delays(link: Link, forward: _Plan, special: dict[int, TerminalPath]) -> dict[int, int]:
-    """Return by how much each terminal is farther away than the nearest, which sets the delay."""
-    written = {n: parse_duration(p.delay) for n, p in special.items() if p.delay is not None}
-    if not written:
-        return {}
-    series = forward["delay_ns"]
-    if series["kind"] != "constant":
-        (first, *_) = (i for i, path in enumerate(link.terminal_paths) if path.delay is not None)
-        message = "needs a link.forward.delay that does not vary"
-        raise PlanningError(("link", "terminal_paths", first, "delay"), message)
-    delays = {n: written.get(n, series["value"]) for n in range(1, 1 + link.terminals)}
-    nearest_ns = min(delays.values())
-    forward["delay_ns"] = {"kind": "constant", "value": nearest_ns}
-    return {n: delay_ns - nearest_ns for n, delay_ns in delays.items()}
-
-
 def _preset(link: Link) -> dict[DirectionName, Direction]:
     """Return what holds for the fields that the scenario leaves out."""
     if link.preset is None:
@@ -204,44 +148,6 @@ def _preset(link: Link) -> dict[DirectionName, Direction]:
         "forward": preset.forward.over(DEFAULT_DIRECTION),
         "return": preset.return_.over(DEFAULT_DIRECTION),
     }
-
-
-def _rate(direction: Direction, path: FieldPath) -> _Profile:
-    if direction.rate is None:
-        raise PlanningError(
-            (*path, "rate"), 'missing; write one ("16 Mbit/s") or name a preset in link.preset'
-        )
-    if isinstance(direction.rate, str):
-        rate_bps = parse_rate(direction.rate)
-        return _Profile({"kind": "constant", "value": rate_bps}, rate_bps)
-    profile = _steps(direction.rate, parse_rate)
-    if profile.highest == 0:
-        raise PlanningError((*path, "rate"), "is 0 bit/s in every step; nothing could be sent")
-    return profile
-
-
-def _delay(direction: Direction, path: FieldPath) -> _Profile:
-    if direction.delay is None:
-        raise PlanningError(
-            (*path, "delay"), 'missing; write one ("275 ms") or name a preset in link.preset'
-        )
-    if isinstance(direction.delay, str):
-        delay_ns = parse_duration(direction.delay)
-        return _Profile({"kind": "constant", "value": delay_ns}, delay_ns)
-    return _steps(direction.delay, parse_duration)
-
-
-def _steps(
-    steps: tuple[RateStep, ...] | tuple[DelayStep, ...], parse: Callable[[object], int]
-) -> _Profile:
-    resolved = [[parse_duration(step.at), parse(step.value)] for step in steps]
-    return _Profile({"kind": "steps", "steps": resolved}, max(value for _, value in resolved))
-
-
-def _channel(bit_error_rate: float | None) -> dict[str, Any]:
-    if not bit_error_rate:
-        return {"kind": "clear"}
-    return {"kind": "bit_errors", "bit_error_rate": bit_error_rate}
 
 
 # --- queues -------------------------------------------------------------------------------------

@@ -30,13 +30,17 @@ from bentpipe._gateways import (
 from bentpipe._hosts import Host, Hosts
 from bentpipe._link import (
     MOST_TERMINALS,
+    ChannelState,
     DelayStep,
+    DeliveryTrace,
     Direction,
     DirectionName,
+    GilbertElliott,
     Link,
     PresetName,
     RateStep,
     TerminalPath,
+    TimeSeries,
 )
 from bentpipe._queues import (
     QUEUES,
@@ -85,11 +89,13 @@ __all__ = [
     "PROFILES",
     "QUEUES",
     "Bulk",
+    "ChannelState",
     "CoDel",
     "Conference",
     "CongestionControl",
     "ConstantRate",
     "DelayStep",
+    "DeliveryTrace",
     "Direction",
     "DirectionName",
     "DropTail",
@@ -100,6 +106,7 @@ __all__ = [
     "FramingOptions",
     "Gateway",
     "Gateways",
+    "GilbertElliott",
     "Host",
     "Hosts",
     "Link",
@@ -123,6 +130,7 @@ __all__ = [
     "Tcp",
     "TerminalPath",
     "TimeDraw",
+    "TimeSeries",
     "from_dict",
     "json_schema",
     "load",
@@ -288,11 +296,35 @@ def checked(document: Document) -> Scenario:
     from bentpipe._explain import problems_of
 
     try:
-        scenario = Scenario.model_validate(document.data)
+        scenario = Scenario.model_validate(_with_paths(document))
     except ValidationError as error:
         raise ScenarioError(*problems_of(error, document)) from None
     _plan_of(scenario, document)
     return scenario
+
+
+def _with_paths(document: Document) -> dict[str, Any]:
+    """Return the data, with the files that its link names found from the folder of the document."""
+    folder, link = Path(document.source).parent, document.data.get("link")
+    if folder == Path() or not isinstance(link, Mapping):
+        return document.data
+    link = dict(link)
+    for name, direction in link.items():
+        if isinstance(direction, Mapping):
+            link[name] = {field: _from_folder(folder, value) for field, value in direction.items()}
+    return {**document.data, "link": link}
+
+
+def _from_folder(folder: Path, value: object) -> object:
+    """Return a field of a direction, with its file from a folder if it is one that names a file."""
+    if not isinstance(value, Mapping):
+        return value
+    files = {
+        key: str(folder / file)
+        for key, file in value.items()
+        if key in ("trace", "csv") and isinstance(file, str) and file
+    }
+    return {**value, **files}
 
 
 def _plan_of(scenario: Scenario, document: Document) -> dict[str, Any]:

@@ -49,6 +49,17 @@ impl<T: Copy> Profile<T> {
         }
     }
 
+    /// The same staircase of other values.
+    #[must_use]
+    pub fn map<U>(&self, value: impl Fn(T) -> U) -> Profile<U> {
+        match self {
+            Self::Constant(constant) => Profile::Constant(value(*constant)),
+            Self::Steps(steps) => {
+                Profile::Steps(steps.iter().map(|&(at, step)| (at, value(step))).collect())
+            }
+        }
+    }
+
     /// Every value the profile takes, in order of time.
     pub fn values(&self) -> impl Iterator<Item = T> + '_ {
         let (constant, steps) = match self {

@@ -8,9 +8,9 @@ use bentpipe_core::conformance::Shape;
 use bentpipe_core::engine::Engine;
 use bentpipe_core::graph::{Egress, Graph};
 use bentpipe_core::link::{
-    Change, Channel, CoDel, CoDelConfig, Counters, Direction, DirectionConfig, DropTail, FqCoDel,
-    FqCoDelConfig, Framing, Head, Limit, PerFlow, Queue, Ratio, Red, RedConfig, SelectiveDrop,
-    Tail, Unit,
+    Change, Channel, ChannelState, CoDel, CoDelConfig, Counters, Direction, DirectionConfig,
+    DropTail, ErrorRates, FqCoDel, FqCoDelConfig, Framing, Head, Limit, PerFlow, Queue, Ratio, Red,
+    RedConfig, SelectiveDrop, Tail, Unit,
 };
 use bentpipe_core::packet::{FlowId, Packet, PacketId};
 use bentpipe_core::profile::Profile;
@@ -29,7 +29,11 @@ proptest! {
     fn a_change_is_a_step_of_the_profile(setup in setups(orders(false))) {
         let mut seen = Vec::new();
         let ran = run(&setup, |graph, now, fed| {
-            seen.push((now, fed, graph.engine_mut(NODE).settle(now)));
+            let counters = graph.engine_mut(NODE).settle(now);
+            // A profile knows of a step at the instant itself: only the last look of an instant, which
+            // is the one after the change, can agree with it.
+            seen.pop_if(|(moment, so_far, _)| (*moment, *so_far) == (now, fed));
+            seen.push((now, fed, counters));
         });
         let mut known = graph(&setup, ran.profiles);
         let mut seen = seen.into_iter().peekable();
@@ -89,9 +93,14 @@ struct Example(Graph<Direction>);
 
 impl Example {
     fn of(packets: u64) -> Self {
+        let delay = Profile::Constant(Duration::from_millis(100));
+        Self::with(Profile::Constant(BitRate(1_000_000)), delay, packets)
+    }
+
+    fn with(rate: Profile<BitRate>, delay: Profile<Duration>, packets: u64) -> Self {
         let config = DirectionConfig {
-            rate: Profile::Constant(BitRate(1_000_000)),
-            delay: Profile::Constant(Duration::from_millis(100)),
+            rate,
+            delay,
             framing: Framing::overhead(0),
             queue: drop_tail(Limit::Unlimited),
             channel: Channel::Clear,
@@ -141,6 +150,30 @@ fn what_waits_leaves_at_the_new_rate() {
     let mut example = Example::of(5);
     example.rate(20, &[(0, 4_000_000)]).expect("above zero");
     assert_eq!(example.out_ms(), [108, 116, 121, 123, 125]);
+}
+
+/// Given a packet of 8,000 bits at 1 Mbit/s without delay, and 10 Gbit/s from 1 ns before its end on:
+/// a thousandth of a bit is left, which takes 0.1 ps, so it ends in the nanosecond of the change. Just
+/// before an order the direction cannot know of it and still sends; just after it, and at that moment
+/// with the step as its profile, the packet is sent and has arrived.
+#[test]
+fn a_frame_that_ends_in_the_nanosecond_of_a_change_is_sent_once_the_change_is_made() {
+    let at = Instant::from_nanos(8 * MS - 1);
+    let steps = [(0, BitRate(1_000_000)), (at.as_nanos(), BitRate(10_000_000_000))];
+    let rate = staircase(steps.into_iter());
+    let counters = |example: &mut Example| {
+        example.0.run_until(at, None);
+        let counters = example.0.engine_mut(NODE).settle(at);
+        (counters.sent_packets, counters.sending_bytes, counters.delivered.packets)
+    };
+    let no_delay = Profile::Constant(Duration::ZERO);
+    let mut ordered = Example::with(Profile::Constant(BitRate(1_000_000)), no_delay.clone(), 1);
+    assert_eq!(counters(&mut ordered), (0, 1_000, 0));
+    let change = Change { rate: Some(rate.clone()), ..Change::default() };
+    let altered = ordered.0.alter(at, NODE, None, |direction| direction.change(at, change));
+    altered.expect("above zero");
+    assert_eq!(counters(&mut ordered), (1, 0, 1));
+    assert_eq!(counters(&mut Example::with(rate, no_delay, 1)), (1, 0, 1));
 }
 
 /// From 20 to 520 ms nothing is sent: the third packet's second half leaves from 520 to 524.
@@ -194,6 +227,67 @@ fn a_worse_channel_damages_what_is_not_being_sent() {
     let counters = example.0.engine_mut(NODE).settle(Instant::from_millis(20));
     assert_eq!(counters.dropped[DropCause::BitError as usize].packets, 0, "they arrive damaged");
     assert_eq!(example.out_ms(), [108, 116, 124]);
+}
+
+/// Given a channel that loses every frame whose first bit is sent from 20 ms on, and packets that start
+/// at 0, 8, 16, 24 and 32 ms, expect that the first three arrive. At 4 Mbit/s from 10 ms on they start
+/// at 0, 8, 11.5 (the second has 6 ms left, which take 1.5), 13.5 and 15.5 ms, and all arrive; at
+/// 500 kbit/s the third starts at 22 ms and is lost.
+#[test]
+fn what_waits_meets_the_channel_of_the_moment_when_it_is_sent() {
+    let all = Probability::new(1.0).expect("a probability");
+    let lossy = ErrorRates { loss_rate: all, ..ErrorRates::default() };
+    let errors = staircase([(0, ErrorRates::default()), (20 * MS, lossy)].into_iter());
+    let example = || {
+        let mut example = Example::of(0);
+        let channel = Some(Channel::series(&errors, Rng::stream(1, "errors")));
+        example.change(0, Change { channel, ..Change::default() }).expect("the rate stays");
+        (0..5).for_each(|serial| example.comes(0, serial));
+        example
+    };
+    assert_eq!(example().out_ms(), [108, 116, 124]);
+    let mut faster = example();
+    faster.rate(10, &[(0, 4_000_000)]).expect("above zero");
+    assert_eq!(faster.out_ms(), [108, 111, 113, 115, 117]);
+    let mut slower = example();
+    slower.rate(10, &[(0, 500_000)]).expect("above zero");
+    assert_eq!(slower.out_ms(), [108, 122]);
+}
+
+/// Given two states that last 10 ms in the mean and lose all or nothing, and a change to the rate that
+/// holds already while 200 packets wait, expect the same losses as without it: the states are those of
+/// the times when frames are sent, however often they are asked about.
+#[test]
+fn asking_anew_finds_the_same_states() {
+    let state = |loss| ChannelState {
+        errors: ErrorRates {
+            loss_rate: Probability::new(loss).expect("a probability"),
+            ..ErrorRates::default()
+        },
+        mean_duration: Duration::from_millis(10),
+    };
+    for seed in 0..50 {
+        let example = || {
+            let stream = |name| Rng::stream(seed, name);
+            let channel = Channel::gilbert_elliott(
+                state(0.0),
+                state(1.0),
+                stream("states"),
+                stream("errors"),
+            );
+            let mut example = Example::of(0);
+            let change = Change { channel: Some(channel), ..Change::default() };
+            example.change(0, change).expect("the rate stays");
+            (0..200).for_each(|serial| example.comes(0, serial));
+            example
+        };
+        let left_alone = example().out_ms();
+        let mut asked = example();
+        asked.rate(5, &[(0, 1_000_000)]).expect("above zero");
+        asked.rate(777, &[(0, 1_000_000)]).expect("above zero");
+        assert!((20..180).contains(&left_alone.len()), "{} arrive", left_alone.len());
+        assert_eq!(asked.out_ms(), left_alone, "seed {seed}");
+    }
 }
 
 #[test]
@@ -363,6 +457,8 @@ fn run(setup: &Setup, mut look: impl FnMut(&mut Graph<Direction>, Instant, usize
         let change = profiles.order(ordered, order.what, &mut channel);
         let altered = graph.alter(ordered, NODE, None, |it| it.change(ordered, change));
         altered.expect("the rate ends above zero");
+        // At a higher rate the frame on the transmitter may end at once, and without a delay arrive.
+        graph.run_until(ordered, None);
         look(&mut graph, ordered, fed.len());
     }
     graph.run_until(END, None);

@@ -8,8 +8,8 @@ use bentpipe_core::conformance::{Promises, Script, Shape, check};
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger, Outbox};
 use bentpipe_core::graph::Graph;
 use bentpipe_core::link::{
-    Channel, CoDel, CoDelConfig, Counters, Direction, DirectionConfig, DropTail, Framing, Head,
-    Limit, Queue, Tail,
+    Channel, ChannelState, CoDel, CoDelConfig, Counters, Direction, DirectionConfig, DropTail,
+    ErrorRates, Framing, Head, Limit, Queue, Slot, Tail,
 };
 use bentpipe_core::packet::{FlowId, Packet, PacketId};
 use bentpipe_core::profile::Profile;
@@ -202,6 +202,13 @@ fn configured() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..from_environment }
 }
 
+#[derive(Clone, Debug)]
+enum Errors {
+    Constant(Probability),
+    TwoStates(ChannelState, ChannelState),
+    Series(Profile<ErrorRates>),
+}
+
 /// A direction and what it is fed.
 #[derive(Clone, Debug)]
 struct Setup {
@@ -209,7 +216,7 @@ struct Setup {
     delay: Profile<Duration>,
     framing_overhead: u32,
     queue: Limit,
-    bit_error_rate: f64,
+    errors: Errors,
     shape: Shape,
     seed: u64,
 }
@@ -220,8 +227,14 @@ impl Setup {
     }
 
     fn channel(&self) -> Channel {
-        let rate = Probability::new(self.bit_error_rate).expect("a probability");
-        Channel::bit_errors(rate, Rng::stream(self.seed, "link.forward"))
+        let stream = |name| Rng::stream(self.seed, name);
+        match &self.errors {
+            Errors::Constant(rate) => Channel::bit_errors(*rate, stream("link.forward")),
+            Errors::TwoStates(good, bad) => {
+                Channel::gilbert_elliott(*good, *bad, stream("states"), stream("link.forward"))
+            }
+            Errors::Series(errors) => Channel::series(errors, stream("link.forward")),
+        }
     }
 
     fn config(&self) -> DirectionConfig {
@@ -246,7 +259,7 @@ fn quiet(queue: Limit) -> Setup {
         delay: Profile::Constant(Duration::from_secs(1)),
         framing_overhead: 8,
         queue,
-        bit_error_rate: 0.0,
+        errors: Errors::Constant(Probability::default()),
         shape: Shape::mixed(vec![Direction::IN]),
         seed: 1,
     }
@@ -324,11 +337,34 @@ fn limits() -> impl Strategy<Value = Limit> {
     ]
 }
 
-fn error_rates() -> impl Strategy<Value = f64> {
+fn probabilities() -> impl Strategy<Value = Probability> {
     let some = (1u32..10, 0i32..8).prop_map(|(mantissa, exponent)| {
-        f64::from(mantissa) * libm::pow(10.0, f64::from(-1 - exponent))
+        f64::from(mantissa) * libm::pow(0.1, f64::from(1 + exponent))
     });
     prop_oneof![3 => Just(0.0), 1 => Just(1.0), 5 => some]
+        .prop_map(|value| Probability::new(value).expect("a probability"))
+}
+
+fn error_rates() -> impl Strategy<Value = ErrorRates> {
+    (probabilities(), probabilities())
+        .prop_map(|(bit_error_rate, loss_rate)| ErrorRates { bit_error_rate, loss_rate })
+}
+
+/// Sojourns of 100 ms to 1,000 s: shorter ones would be many over the months of the slowest rates.
+fn states() -> impl Strategy<Value = ChannelState> {
+    let means = scaled(999, 3).prop_map(|mean| Duration::from_millis(100 * mean));
+    (error_rates(), means)
+        .prop_map(|(errors, mean_duration)| ChannelState { errors, mean_duration })
+}
+
+fn errors() -> impl Strategy<Value = Errors> {
+    let changes = proptest::collection::vec((scaled(999, 7), error_rates()), 0..8);
+    prop_oneof![
+        2 => probabilities().prop_map(Errors::Constant),
+        1 => (states(), states()).prop_map(|(good, bad)| Errors::TwoStates(good, bad)),
+        1 => (error_rates(), changes)
+            .prop_map(|(first, changes)| Errors::Series(staircase(first, changes))),
+    ]
 }
 
 fn shapes() -> impl Strategy<Value = Shape> {
@@ -346,14 +382,14 @@ fn shapes() -> impl Strategy<Value = Shape> {
 
 fn setups() -> impl Strategy<Value = Setup> {
     let framing = prop_oneof![Just(0u32), Just(8), Just(100)];
-    let parts = (rate_profiles(), delay_profiles(), framing, limits(), error_rates(), shapes());
+    let parts = (rate_profiles(), delay_profiles(), framing, limits(), errors(), shapes());
     (parts, any::<u64>()).prop_map(
-        |((rate, delay, framing_overhead, queue, bit_error_rate, shape), seed)| Setup {
+        |((rate, delay, framing_overhead, queue, errors, shape), seed)| Setup {
             rate,
             delay,
             framing_overhead,
             queue,
-            bit_error_rate,
+            errors,
             shape,
             seed,
         },
@@ -432,7 +468,7 @@ fn reference(setup: &Setup, script: &Script) -> Vec<Way> {
                 + u128::from(frame) * 8 * 1_000_000_000;
             let departure = done(&setup.rate, work);
             let arrival = last_arrival.max(departure + setup.delay.at(departure));
-            let damaged = channel.damages(Bits(8 * frame));
+            let damaged = channel.damages(*came, Slot { start, departure }, Bits(8 * frame));
             way.on_the_link = Some(OnTheLink { start, departure, arrival, damaged });
             (free_at, last_arrival) = (departure, arrival);
         }

@@ -5,6 +5,7 @@ use bentpipe_core::units::{BitRate, Probability};
 use bentpipe_live::emulator::{Emulator, Options, replay};
 use bentpipe_live::measure::plain_link;
 use bentpipe_live::orders::{OUTAGE_MAX, Order};
+use bentpipe_sim::plan::{Channel, ChannelState};
 use bentpipe_sim::{Plan, Side};
 use proptest::prelude::*;
 
@@ -18,7 +19,14 @@ proptest! {
     fn what_goes_in_comes_out_or_is_counted_and_a_replay_is_the_run(
         hops in 1usize..=3, steps in proptest::collection::vec(steps(), 1..150), seed in any::<u64>(),
     ) {
-        let plans = vec![plain_link(1_000_000, Duration::from_millis(5), 1e-6); hops];
+        let mut link = plain_link(1_000_000, Duration::from_millis(5), 1e-6);
+        // One of the directions has fades, of which a few are in the time of the steps.
+        let state = |loss_rate, mean_duration_ns| {
+            ChannelState { bit_error_rate: 1e-6, loss_rate, mean_duration_ns }
+        };
+        let (good, bad) = (state(0.0, 100_000_000), state(0.5, 20_000_000));
+        link.directions[0].channel = Channel::GilbertElliott { good, bad };
+        let plans = vec![link; hops];
         let mut emulator = emulator(&plans, seed);
         let (mut now, mut came, mut out) = (Instant::START, [0_u32; 2], Vec::new());
         for Step { gap, what } in steps {

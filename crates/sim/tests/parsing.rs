@@ -57,7 +57,11 @@ fn sound_plan() -> Value {
             "min_threshold": 5, "max_threshold": 15, "max_probability": 0.1, "weight": 0.002,
             "gentle": true, "mean_packet_bytes": 1_000, "ecn": false,
         },
-        "channel": {"kind": "clear"},
+        "channel": {
+            "kind": "gilbert_elliott",
+            "good": {"bit_error_rate": 1e-9, "loss_rate": 0.0, "mean_duration_ns": 1_000_000_000},
+            "bad": {"bit_error_rate": 1e-4, "loss_rate": 0.1, "mean_duration_ns": 200_000_000},
+        },
     });
     let processor = json!({
         "kind": "processor", "packets_per_second": 6_000, "per_byte_ns": 0, "buffer_packets": 50,
@@ -67,6 +71,10 @@ fn sound_plan() -> Value {
     forward["queue"] = json!({
         "discipline": "strict_priority", "limit": {"unit": "packets", "value": 9}, "classes": 2,
     });
+    forward["channel"] = json!({"kind": "error_series", "steps": [
+        {"at_ns": 0, "bit_error_rate": 0.0, "loss_rate": 0.5},
+        {"at_ns": 9, "bit_error_rate": 1e-6, "loss_rate": 0.0},
+    ]});
     let participant = |name: &str, terminal: u32| {
         json!({
             "name": name, "terminal": terminal, "direction": "return", "start_ns": 0,

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Channel, Framing, Propagation};
+use super::{Channel, Framing, Propagation, Slot};
 use crate::engine::{Count, Cx, Engine, Ledger, Nested};
 use crate::packet::{Packet, Port};
 use crate::profile::Profile;
@@ -80,7 +80,9 @@ impl Engine for Branch {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         debug_assert_eq!(port, Self::IN, "packets enter a branch at one end");
         self.received.add(packet.bytes);
-        let damaged = self.channel.damages(self.framing.frame(packet.bytes));
+        // The time that its bits took has passed: they are judged at the end of it.
+        let slot = Slot { start: cx.now(), departure: cx.now() };
+        let damaged = self.channel.damages(cx.now(), slot, self.framing.frame(packet.bytes));
         let arrival = self.propagation.arrival(cx.now());
         cx.trace(cx.now(), EventKind::Enqueued, &packet);
         self.packets.push_back((arrival, damaged, packet));

@@ -1,6 +1,10 @@
 //! The channel: which frames arrive damaged.
 
+use super::Slot;
+use super::varying::{ChannelState, ErrorRates, VaryingErrors};
+use crate::profile::Profile;
 use crate::rng::Rng;
+use crate::time::Instant;
 use crate::units::{Bits, Probability};
 
 /// What the channel does to frames. Drawn once a frame, in the order of transmission.
@@ -11,6 +15,8 @@ pub enum Channel {
     /// A binary symmetric channel: each bit is wrong independently with the same probability, and
     /// one wrong bit costs the frame (its check sequence fails).
     BitErrors(BitErrors),
+    /// Errors that change with time; apart, since few channels are so.
+    Varying(Box<VaryingErrors>),
 }
 
 /// The state of a binary symmetric channel: how many good bits are left before the next bad one.
@@ -40,12 +46,37 @@ impl Channel {
         Self::BitErrors(errors)
     }
 
-    /// Sends one frame over the channel: whether it arrives damaged.
+    /// The channel of Gilbert and Elliott in continuous time: it is good and bad in turns, each for an
+    /// exponential time. `states` draws the times and `errors` the losses.
+    #[must_use]
+    pub fn gilbert_elliott(
+        good: ChannelState,
+        bad: ChannelState,
+        states: Rng,
+        errors: Rng,
+    ) -> Self {
+        Self::Varying(Box::new(VaryingErrors::two_states(good, bad, states, errors)))
+    }
+
+    /// Errors at rates that are given over time, independent of each other.
+    #[must_use]
+    pub fn series(errors: &Profile<ErrorRates>, rng: Rng) -> Self {
+        Self::Varying(Box::new(VaryingErrors::series(errors, rng)))
+    }
+
+    /// Whether it matters when a frame is sent.
+    pub(super) fn varies(&self) -> bool {
+        matches!(self, Self::Varying(_))
+    }
+
+    /// Sends one frame over the channel: whether it arrives damaged. That is decided at `now`; call in
+    /// the order of the slots.
     #[inline]
-    pub fn damages(&mut self, frame: Bits) -> bool {
+    pub fn damages(&mut self, now: Instant, slot: Slot, frame: Bits) -> bool {
         match self {
             Self::Clear => false,
             Self::BitErrors(errors) => errors.damages(frame.0),
+            Self::Varying(errors) => errors.damages(now, slot, frame.0),
         }
     }
 }
@@ -94,7 +125,9 @@ mod tests {
     }
 
     fn losses(channel: &mut Channel, frames: u64, bytes: u64) -> u64 {
-        (0..frames).map(|_| u64::from(channel.damages(Bits(8 * bytes)))).sum()
+        let at = Instant::START;
+        let slot = Slot { start: at, departure: at };
+        (0..frames).map(|_| u64::from(channel.damages(at, slot, Bits(8 * bytes)))).sum()
     }
 
     /// A frame of 1508 bytes at 1e-5 survives with probability (1 - 1e-5)^12064 = 0.886352. The

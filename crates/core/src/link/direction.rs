@@ -333,16 +333,16 @@ impl Direction {
             let frame_bits = self.size(packet.bytes).frame_bits;
             let slot = self.transmitter.take(now, Bits(frame_bits.into()));
             cx.trace(slot.start, EventKind::Transmitted, &packet);
-            self.send(slot, packet, frame_bits);
+            self.send(now, slot, packet, frame_bits);
             self.started = self.line.came();
         }
     }
 
     /// Gives a packet its way from the transmitter on: channel, propagation.
     #[inline(always)]
-    fn send(&mut self, slot: Slot, packet: Box<Packet>, frame_bits: u32) {
+    fn send(&mut self, now: Instant, slot: Slot, packet: Box<Packet>, frame_bits: u32) {
         let Slot { start, departure } = slot;
-        let damaged = self.channel.damages(Bits(frame_bits.into()));
+        let damaged = self.channel.damages(now, slot, Bits(frame_bits.into()));
         let arrival = self.propagation.arrival(departure);
         if self.due.is_none() {
             self.due = Some(arrival);
@@ -419,7 +419,7 @@ impl Direction {
         let slot = self.transmitter.take_from(start, Bits(size.frame_bits.into()));
         cx.trace(cx.now(), EventKind::Enqueued, &packet);
         cx.trace(slot.start, EventKind::Transmitted, &packet);
-        self.send(slot, packet, size.frame_bits);
+        self.send(cx.now(), slot, packet, size.frame_bits);
     }
 
     #[inline]

@@ -14,6 +14,7 @@ mod processor;
 mod propagation;
 mod queue;
 mod transmitter;
+mod varying;
 
 pub use access::{Access, AccessConfig};
 pub use branch::{Branch, BranchConfig};
@@ -29,3 +30,4 @@ pub use queue::{
     Verdict,
 };
 pub use transmitter::{Slot, Transmitter};
+pub use varying::{ChannelState, ErrorRates, VaryingErrors};

@@ -167,7 +167,7 @@ fn check(plan: &Plan) -> Result<(), PlanError> {
         return Err(problem("hosts", "have no distance of their own in real time"));
     }
     if plan.branches().next().is_some() {
-        return Err(problem("link.forward.terminals", "is not served in real time"));
+        return Err(problem("link.terminal_paths", "is not served in real time"));
     }
     for (number, direction) in plan.directions.iter().enumerate() {
         if let Queue::StrictPriority { .. } = direction.queue {

@@ -2,15 +2,15 @@
 
 use bentpipe_core::link::{
     self, Access, AccessConfig, CoDel, CoDelConfig, Direction, DirectionConfig, DropTail,
-    EarlyPacketDiscard, FqCoDel, FqCoDelConfig, Framing, Head, PerFlow, Ratio, Red, RedConfig,
-    SelectiveDrop, StrictPriority, Tail, Unit,
+    EarlyPacketDiscard, ErrorRates, FqCoDel, FqCoDelConfig, Framing, Head, PerFlow, Ratio, Red,
+    RedConfig, SelectiveDrop, StrictPriority, Tail, Unit,
 };
 use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
-use bentpipe_core::time::Duration;
+use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::units::{BitRate, Probability};
 
-use crate::plan::{self, Channel, Limit, Plan, Queue, RedUnit};
+use crate::plan::{self, Channel, ChannelState, Limit, Plan, Queue, RedUnit};
 
 /// The directions in the plan's order. `link` names the hop to the random streams.
 pub(super) fn directions<'a>(
@@ -30,11 +30,12 @@ pub(super) fn branches<'a>(
 ) -> impl Iterator<Item = (u32, u32, link::Branch)> + 'a {
     plan.branches().map(move |(direction, branch)| {
         let gateway = &plan.gateways[branch.gateway as usize].name;
-        let name = format!("{link}.{}.{gateway}.channel", direction.name);
+        let name = format!("{link}.{}.{gateway}", direction.name);
+        let stream = |part: &str| Rng::stream(seed, &format!("{name}.{part}"));
         let engine = link::Branch::new(link::BranchConfig {
             delay: Profile::Constant(Duration::from_nanos(branch.delay_ns)),
             framing: direction.framing.framing(),
-            channel: channel(&branch.channel, || Rng::stream(seed, &name)),
+            channel: channel(&branch.channel, stream),
         });
         (direction.from, branch.gateway, engine)
     })
@@ -51,19 +52,9 @@ pub(super) fn access(host: &plan::Host, seed: u64) -> Access {
     Access::new(config, [stream("out"), stream("in")]).expect("checked with the plan")
 }
 
-fn channel(plan: &Channel, rng: impl FnOnce() -> Rng) -> link::Channel {
-    match *plan {
-        Channel::Clear => link::Channel::Clear,
-        Channel::BitErrors { bit_error_rate } => link::Channel::bit_errors(
-            Probability::new(bit_error_rate).expect("checked with the plan"),
-            rng(),
-        ),
-    }
-}
-
 fn direction(plan: &plan::Direction, name: &str, seed: u64) -> Direction {
     let stream = |part: &str| Rng::stream(seed, &format!("{name}.{part}"));
-    let channel = channel(&plan.channel, || stream("channel"));
+    let channel = channel(&plan.channel, stream);
     let rate = plan.rate_bps.profile(BitRate).expect("checked with the plan");
     let framing = plan.framing.framing();
     let around = Surroundings { framing, rng: stream("queue") };
@@ -71,6 +62,35 @@ fn direction(plan: &plan::Direction, name: &str, seed: u64) -> Direction {
     let delay = plan.delay_ns.profile(Duration::from_nanos).expect("checked with the plan");
     Direction::new(DirectionConfig { rate, delay, framing, queue, channel })
         .expect("checked with the plan")
+}
+
+fn channel(plan: &Channel, stream: impl Fn(&str) -> Rng) -> link::Channel {
+    let share = |value| Probability::new(value).expect("checked with the plan");
+    let rates = |bit_error_rate, loss_rate| ErrorRates {
+        bit_error_rate: share(bit_error_rate),
+        loss_rate: share(loss_rate),
+    };
+    let state = |state: &ChannelState| link::ChannelState {
+        errors: rates(state.bit_error_rate, state.loss_rate),
+        mean_duration: Duration::from_nanos(state.mean_duration_ns),
+    };
+    match plan {
+        Channel::Clear => link::Channel::Clear,
+        Channel::BitErrors { bit_error_rate } => {
+            link::Channel::bit_errors(share(*bit_error_rate), stream("channel"))
+        }
+        Channel::GilbertElliott { good, bad } => {
+            let (states, errors) = (stream("channel.states"), stream("channel"));
+            link::Channel::gilbert_elliott(state(good), state(bad), states, errors)
+        }
+        Channel::ErrorSeries { steps } => {
+            let steps = steps.iter().map(|step| {
+                (Instant::from_nanos(step.at_ns), rates(step.bit_error_rate, step.loss_rate))
+            });
+            let steps = Profile::steps(steps.collect()).expect("checked with the plan");
+            link::Channel::series(&steps, stream("channel"))
+        }
+    }
 }
 
 /// What a queue may need to know beside its own settings.

@@ -103,6 +103,42 @@ pub enum Channel {
         /// Probability that a bit is wrong.
         bit_error_rate: f64,
     },
+    /// Two states in turns, each for an exponential time.
+    GilbertElliott {
+        /// The one to hope for.
+        good: ChannelState,
+        /// The other.
+        bad: ChannelState,
+    },
+    /// Errors that are given over time.
+    ErrorSeries {
+        /// What holds from each moment on, the first at zero.
+        steps: Vec<ErrorStep>,
+    },
+}
+
+/// A state of the Gilbert-Elliott channel.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChannelState {
+    /// Probability that a bit is wrong.
+    pub bit_error_rate: f64,
+    /// Probability that a frame is lost that starts in this state.
+    pub loss_rate: f64,
+    /// Mean of the exponential times in this state.
+    pub mean_duration_ns: u64,
+}
+
+/// The errors from a moment on.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ErrorStep {
+    /// The moment.
+    pub at_ns: u64,
+    /// Probability that a bit is wrong.
+    pub bit_error_rate: f64,
+    /// Probability that a frame is lost that starts from here on.
+    pub loss_rate: f64,
 }
 
 const STEPS_RULE: &str = "steps must begin at 0 ns and rise in time";
@@ -135,14 +171,39 @@ impl Direction {
     }
 }
 
+/// A link that changes more often has bit errors without memory, and takes long to simulate.
+const MEAN_DURATION_NS_MIN: u64 = 10_000;
+
 impl Channel {
     fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
-        let Self::BitErrors { bit_error_rate } = *self else { return };
-        check.that(
-            (0.0..=1.0).contains(&bit_error_rate),
-            || at("bit_error_rate"),
-            "must lie from 0 to 1",
-        );
+        let mut rate = |value: f64, field: &dyn Fn() -> String| {
+            check.that((0.0..=1.0).contains(&value), field, "must lie from 0 to 1");
+        };
+        match self {
+            Self::Clear => {}
+            Self::BitErrors { bit_error_rate } => rate(*bit_error_rate, &|| at("bit_error_rate")),
+            Self::GilbertElliott { good, bad } => {
+                for (name, state) in [("good", good), ("bad", bad)] {
+                    rate(state.bit_error_rate, &|| at(&format!("{name}.bit_error_rate")));
+                    rate(state.loss_rate, &|| at(&format!("{name}.loss_rate")));
+                }
+                for (name, state) in [("good", good), ("bad", bad)] {
+                    let allowed = MEAN_DURATION_NS_MIN..=TIME_NS_MAX;
+                    let field = || at(&format!("{name}.mean_duration_ns"));
+                    check.within(state.mean_duration_ns, allowed, field);
+                }
+            }
+            Self::ErrorSeries { steps } => {
+                for (number, step) in steps.iter().enumerate() {
+                    let field = |name| at(&format!("steps.{number}.{name}"));
+                    rate(step.bit_error_rate, &|| field("bit_error_rate"));
+                    rate(step.loss_rate, &|| field("loss_rate"));
+                }
+                let rises = steps.windows(2).all(|pair| pair[0].at_ns < pair[1].at_ns);
+                let from_zero = steps.first().is_some_and(|step| step.at_ns == 0);
+                check.that(rises && from_zero, || at("steps"), STEPS_RULE);
+            }
+        }
     }
 }
 

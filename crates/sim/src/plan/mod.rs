@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use flow::{Amount, Draw, Flow, Heading, HostChoice, Workload};
 pub use gateway::{Function, Gateway, Host, Processor};
-pub use link::{Branch, Cells, Channel, Direction, Framing, Series};
+pub use link::{Branch, Cells, Channel, ChannelState, Direction, ErrorStep, Framing, Series};
 pub use queue::{Limit, Queue, RedUnit};
 pub use tcp::{Congestion, Counting, MinBounds, Tcp};
 

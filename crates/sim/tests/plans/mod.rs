@@ -116,11 +116,36 @@ fn gateway() -> impl Strategy<Value = Value> {
     })
 }
 
+/// Errors that no TCP connection gives up at.
+fn error_rates() -> impl Strategy<Value = (f64, f64)> {
+    let bits = prop::sample::select(vec![0.0, 1e-6, 3e-5]);
+    (bits, prop::sample::select(vec![0.0, 0.01, 0.3]))
+}
+
+fn channel_state() -> impl Strategy<Value = Value> {
+    (error_rates(), 1_000_000..5_000_000_000u64).prop_map(|((bits, frames), mean)| {
+        json!({"bit_error_rate": bits, "loss_rate": frames, "mean_duration_ns": mean})
+    })
+}
+
+fn error_series(changes: Vec<(u64, (f64, f64))>) -> Value {
+    let mut at_ns = 0;
+    let mut steps = vec![json!({"at_ns": 0, "bit_error_rate": 0.0, "loss_rate": 0.0})];
+    for (gap, (bits, frames)) in changes {
+        at_ns += gap;
+        steps.push(json!({"at_ns": at_ns, "bit_error_rate": bits, "loss_rate": frames}));
+    }
+    json!({"kind": "error_series", "steps": steps})
+}
+
 fn channel() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(json!({"kind": "clear"})),
         prop::sample::select(vec![1e-7, 1e-6, 1e-5, 3e-5])
             .prop_map(|rate| json!({"kind": "bit_errors", "bit_error_rate": rate})),
+        (channel_state(), channel_state())
+            .prop_map(|(good, bad)| json!({"kind": "gilbert_elliott", "good": good, "bad": bad})),
+        prop::collection::vec((1..3_000_000_000u64, error_rates()), 0..6).prop_map(error_series),
     ]
 }
 

@@ -42,42 +42,39 @@ impl Direction {
         let is_sending = self.transmitter.free_at() > now;
         let waiting = self.line.sums().since(self.line.before(self.started));
         let owes = self.transmitter.owes(now, Bits(waiting.frame_bits));
+        let is_new_rate = altered.is_some();
         if let Some(altered) = altered {
             self.transmitter = altered;
         }
         if is_sending {
             self.transmitter.resume(now, owes);
         }
+        // A channel that changes with time damages other frames when they are sent at other times.
+        let damage_anew = change.channel.is_some() || (is_new_rate && self.channel.varies());
         if let Some(channel) = change.channel {
             self.channel = channel;
-            self.damage_anew();
         }
         // Whose last bit is yet to leave.
         let first = (self.started - u64::from(is_sending)).max(self.line.left());
         let ahead = (first > self.line.left()).then(|| self.line.at(first - 1).arrival);
         self.propagation.change(change.delay, ahead.unwrap_or(now));
-        self.send_anew(first);
+        self.send_anew(now, first, damage_anew);
         self.set_due();
         Some(())
     }
 
-    /// What happens in space to each frame that waits.
-    fn damage_anew(&mut self) {
-        for position in self.started..self.line.came() {
-            let frame = Bits(self.line.size_at(position).frame_bits.into());
-            self.line.at_mut(position).damaged = self.channel.damages(frame);
-        }
-    }
-
     /// The ways of all packets from a position on. The frame being sent, if that is one of them, ends
-    /// when the transmitter is free; those that wait follow.
-    fn send_anew(&mut self, first: u64) {
+    /// when the transmitter is free; those that wait follow, and meet the channel anew if that is asked.
+    fn send_anew(&mut self, now: Instant, first: u64, damage_anew: bool) {
         for position in first..self.line.came() {
             if position >= self.started {
                 let frame = Bits(self.line.size_at(position).frame_bits.into());
-                let start = self.transmitter.free_at();
-                self.line.at_mut(position).start = start;
-                self.transmitter.take_from(start, frame);
+                let slot = self.transmitter.take_from(self.transmitter.free_at(), frame);
+                let waiting = self.line.at_mut(position);
+                waiting.start = slot.start;
+                if damage_anew {
+                    waiting.damaged = self.channel.damages(now, slot, frame);
+                }
             }
             self.line.at_mut(position).arrival =
                 self.propagation.arrival(self.transmitter.free_at());

@@ -1,0 +1,403 @@
+//! A channel whose errors change with time: the two-state model of Gilbert and Elliott, and rates
+//! that are given as a time series.
+//!
+//! Frames are lost at the points of a Poisson process whose clock runs on what each frame meets: a bit
+//! that is wrong with probability p adds -ln(1 - p), a frame that is lost with probability q adds
+//! -ln(1 - q). The distance to the next point is exponential with mean 1, so that a frame that adds h
+//! survives with probability exp(-h): the product of (1 - p) over its bits and of 1 - q, whatever the
+//! states that it meets. One draw a lost frame is enough, as with a constant bit error rate.
+
+use crate::link::Slot;
+use crate::profile::Profile;
+use crate::rng::Rng;
+use crate::time::{Duration, Instant};
+use crate::units::Probability;
+
+/// What is wrong in a state, or from a moment on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ErrorRates {
+    /// The probability that a bit is wrong; one wrong bit costs the frame.
+    pub bit_error_rate: Probability,
+    /// The probability that a frame is lost whose first bit is sent now.
+    pub loss_rate: Probability,
+}
+
+/// A state of the Gilbert-Elliott channel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChannelState {
+    /// What is wrong in it.
+    pub errors: ErrorRates,
+    /// The mean of its exponential sojourn times.
+    pub mean_duration: Duration,
+}
+
+/// See the module's description.
+#[derive(Clone, Debug)]
+pub struct VaryingErrors {
+    states: States,
+    /// The distance to the next lost frame.
+    left: f64,
+    rng: Rng,
+}
+
+#[derive(Clone, Debug)]
+enum States {
+    TwoStates(Box<TwoStates>),
+    Series(Profile<Hazard>),
+}
+
+/// What a bit and a frame add to the way to the next lost frame; infinite where they are never right.
+#[derive(Clone, Copy, Debug)]
+struct Hazard {
+    bit: f64,
+    frame: f64,
+}
+
+impl From<ErrorRates> for Hazard {
+    fn from(errors: ErrorRates) -> Self {
+        // Not -0: a clear state adds nothing.
+        let of = |probability: Probability| libm::fabs(libm::log1p(-probability.get()));
+        Self { bit: of(errors.bit_error_rate), frame: of(errors.loss_rate) }
+    }
+}
+
+impl VaryingErrors {
+    /// Two states in turns, each for an exponential time (Gilbert 1960, Elliott 1963, in continuous
+    /// time). The states draw from a stream of their own: the same seed gives the same states at the
+    /// same times, whatever is sent.
+    pub(super) fn two_states(
+        good: ChannelState,
+        bad: ChannelState,
+        states: Rng,
+        errors: Rng,
+    ) -> Self {
+        let [good_ns, bad_ns] = [good, bad].map(|state| mean_nanos(state.mean_duration));
+        let hazards = [good, bad].map(|state| state.errors.into());
+        let mut first =
+            Sojourn { rng: states, is_bad: false, since: Instant::START, until: Instant::START };
+        first.begin(Instant::START, [good_ns, bad_ns]);
+        let states = TwoStates {
+            hazards,
+            mean_nanos: [good_ns, bad_ns],
+            present: first.clone(),
+            ahead: first,
+        };
+        Self::new(States::TwoStates(Box::new(states)), errors)
+    }
+
+    pub(super) fn series(errors: &Profile<ErrorRates>, rng: Rng) -> Self {
+        Self::new(States::Series(errors.map(Hazard::from)), rng)
+    }
+
+    fn new(states: States, rng: Rng) -> Self {
+        let mut errors = Self { states, left: 0.0, rng };
+        errors.draw();
+        errors
+    }
+
+    /// Whether a frame of so many bits is damaged that is sent in `slot`, as decided at `now`, which is
+    /// not after it. The starts of slots rise, but for a change of what is yet to be sent: from `now`
+    /// on all slots may be asked anew.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn damages(&mut self, now: Instant, slot: Slot, bits: u64) -> bool {
+        let adds = match &mut self.states {
+            States::TwoStates(states) => states.adds(now, slot, bits),
+            States::Series(profile) => series_adds(profile, slot, bits),
+        };
+        if adds <= self.left {
+            self.left -= adds;
+            return false;
+        }
+        self.draw();
+        true
+    }
+
+    fn draw(&mut self) {
+        self.left = -libm::log(self.rng.open_unit());
+    }
+}
+
+/// What a frame meets in `slot`: the loss of its first moment, and of each state its share of bits.
+fn series_adds(profile: &Profile<Hazard>, slot: Slot, bits: u64) -> f64 {
+    let Slot { start, departure } = slot;
+    let mut hazard = profile.at(start);
+    let mut adds = hazard.frame;
+    let mut from = start;
+    loop {
+        let change = profile.next_change(from).filter(|&change| change < departure);
+        adds += hazard.of_bits(bits, from, change.unwrap_or(departure), slot);
+        let Some(change) = change else { return adds };
+        (from, hazard) = (change, profile.at(change));
+    }
+}
+
+impl Hazard {
+    /// Of the bits of a frame that are sent from one moment to another: they are spread evenly over
+    /// its slot.
+    fn of_bits(self, bits: u64, from: Instant, to: Instant, slot: Slot) -> f64 {
+        if self.bit == 0.0 {
+            return 0.0;
+        }
+        let bits = float(bits);
+        if (from, to) == (slot.start, slot.departure) {
+            return bits * self.bit;
+        }
+        bits * self.bit * (nanos_between(from, to) / nanos_between(slot.start, slot.departure))
+    }
+}
+
+#[derive(Clone, Debug)]
+struct TwoStates {
+    /// Of the good state and of the bad one.
+    hazards: [Hazard; 2],
+    mean_nanos: [f64; 2],
+    /// The sojourn of the moment when a frame was last asked about: what is to be sent may be asked
+    /// anew when the rate changes, and finds the same states.
+    present: Sojourn,
+    /// The sojourn in which the last frame that was asked about ends.
+    ahead: Sojourn,
+}
+
+/// The time in one state, from one change until the next, and the stream that draws those after it.
+#[derive(Clone, Debug)]
+struct Sojourn {
+    rng: Rng,
+    is_bad: bool,
+    since: Instant,
+    until: Instant,
+}
+
+impl Sojourn {
+    /// An exponential time by inversion, at least a nanosecond, rounded where it is made.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "not negative, and a float-to-integer cast saturates"
+    )]
+    fn draw(&mut self, mean_nanos: [f64; 2]) {
+        let mean = mean_nanos[usize::from(self.is_bad)];
+        let nanos = libm::round(-libm::log(self.rng.open_unit()) * mean) as u64;
+        self.since = self.until;
+        self.until += Duration::from_nanos(nanos.max(1));
+    }
+
+    /// Begins at `at`, without a past: bad with the share of time that is bad. Exponential times have
+    /// no memory, so the rest of the sojourn that `at` lies in is one.
+    fn begin(&mut self, at: Instant, mean_nanos: [f64; 2]) {
+        let [good, bad] = mean_nanos;
+        self.is_bad = self.rng.open_unit() * (good + bad) <= bad;
+        self.until = at;
+        self.draw(mean_nanos);
+    }
+
+    /// Goes on to the sojourn that `at` lies in, and tells whether it forgot the past for it.
+    fn advance(&mut self, at: Instant, mean_nanos: [f64; 2]) -> bool {
+        if is_long(self.until, at, mean_nanos) {
+            self.begin(at, mean_nanos);
+            return true;
+        }
+        // Behind the end of time there is no other state.
+        while self.until <= at && self.until < Instant::from_nanos(u64::MAX) {
+            self.is_bad = !self.is_bad;
+            self.draw(mean_nanos);
+        }
+        false
+    }
+}
+
+/// Over so many good and bad times in the mean nothing is left of the state at their start, and drawing
+/// each of them takes about a millisecond. A frame may have to wait for ages, until an operator ends an
+/// outage.
+const CYCLES_MAX: f64 = 16_384.0;
+
+fn is_long(from: Instant, to: Instant, mean_nanos: [f64; 2]) -> bool {
+    let [good, bad] = mean_nanos;
+    float(to.saturating_since(from).as_nanos()) > CYCLES_MAX * (good + bad)
+}
+
+impl TwoStates {
+    fn adds(&mut self, now: Instant, slot: Slot, bits: u64) -> f64 {
+        let Slot { start, departure } = slot;
+        let begins_anew = self.present.advance(now, self.mean_nanos);
+        if begins_anew || self.ahead.since > start {
+            self.ahead = self.present.clone();
+        }
+        let Self { hazards, mean_nanos, ahead, .. } = self;
+        ahead.advance(start, *mean_nanos);
+        let mut hazard = hazards[usize::from(ahead.is_bad)];
+        let mut adds = hazard.frame;
+        if is_long(start, departure, *mean_nanos) {
+            let [good, bad] = *mean_nanos;
+            let of_bit = (good * hazards[0].bit + bad * hazards[1].bit) / (good + bad);
+            return adds + float(bits) * of_bit;
+        }
+        let mut from = start;
+        while ahead.until < departure {
+            let change = ahead.until;
+            adds += hazard.of_bits(bits, from, change, slot);
+            ahead.advance(change, *mean_nanos);
+            (from, hazard) = (change, hazards[usize::from(ahead.is_bad)]);
+        }
+        adds + hazard.of_bits(bits, from, departure, slot)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share of a size or a time")]
+fn float(value: u64) -> f64 {
+    value as f64
+}
+
+fn nanos_between(from: Instant, to: Instant) -> f64 {
+    float((to - from).as_nanos())
+}
+
+fn mean_nanos(mean: Duration) -> f64 {
+    float(mean.as_nanos())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Channel;
+    use super::*;
+    use crate::units::Bits;
+
+    fn rates(bit_error_rate: f64, loss_rate: f64) -> ErrorRates {
+        let of = |value| Probability::new(value).expect("a probability");
+        ErrorRates { bit_error_rate: of(bit_error_rate), loss_rate: of(loss_rate) }
+    }
+
+    fn state(errors: ErrorRates, millis: u64) -> ChannelState {
+        ChannelState { errors, mean_duration: Duration::from_millis(millis) }
+    }
+
+    fn two_states(good: ChannelState, bad: ChannelState, seed: u64) -> Channel {
+        let stream = |name| Rng::stream(seed, name);
+        Channel::gilbert_elliott(good, bad, stream("channel.states"), stream("channel"))
+    }
+
+    /// Which of so many frames of 1,000 bits are damaged, of 100 us each, one a millisecond.
+    fn damaged(channel: &mut Channel, frames: u64) -> Vec<bool> {
+        let frame = |number: u64| {
+            let start = Instant::from_millis(number);
+            let slot = Slot { start, departure: start + Duration::from_nanos(100_000) };
+            channel.damages(start, slot, Bits(1_000))
+        };
+        (0..frames).map(frame).collect()
+    }
+
+    fn share(damaged: &[bool]) -> f64 {
+        let lost = damaged.iter().filter(|&&damaged| damaged).count();
+        lost as f64 / damaged.len() as f64
+    }
+
+    /// Given states of 900 ms and 100 ms in the mean that lose 1 % and 60 % of frames, the chain is bad a
+    /// tenth of the time, and the mean loss is 0.9 * 1 % + 0.1 * 60 % = 6.9 %. The share of 10^6 frames
+    /// in the bad state has, with the correlation time tau = 1 / (1/0.9 + 1/0.1) s = 90 ms, a variance
+    /// of 0.9 * 0.1 * 2 tau / T = 1.62e-5 over T = 1000 s: the mean loss varies by 0.59 * 0.00402 =
+    /// 0.0024. Four of them over the mean of ten seeds: 0.0030.
+    #[test]
+    fn the_mean_loss_is_that_of_the_states_by_their_share_of_time() {
+        let shares = (0..10).map(|seed| {
+            let (good, bad) = (state(rates(0.0, 0.01), 900), state(rates(0.0, 0.6), 100));
+            share(&damaged(&mut two_states(good, bad, seed), 200_000))
+        });
+        let mean = shares.sum::<f64>() / 10.0;
+        assert!((mean - 0.069).abs() < 0.0067, "{mean}");
+    }
+
+    /// Given a bad state in which all is lost and a good one in which nothing is, one frame a
+    /// millisecond sees bad times as bursts. From one frame to the next a bad state ends up good with
+    /// q = g (1 - exp(-(1/900 + 1/100) ms)) = 0.9 * 0.011049 = 0.009944, g being its share of time; so
+    /// bursts are geometric with the mean 1 / q = 100.56 frames and nearly that deviation. In 600 s
+    /// there are some 600 of them: four standard errors are 16.4.
+    #[test]
+    fn bursts_are_as_long_as_the_bad_state_lasts() {
+        let (good, bad) = (state(rates(0.0, 0.0), 900), state(rates(0.0, 1.0), 100));
+        let damaged = damaged(&mut two_states(good, bad, 1), 600_000);
+        let lost = damaged.iter().filter(|&&damaged| damaged).count() as f64;
+        let bursts = damaged.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
+        assert!((480.0..720.0).contains(&bursts), "{bursts} bursts");
+        assert!((lost / bursts - 100.56).abs() < 16.4, "{} frames a burst", lost / bursts);
+    }
+
+    /// Given bit error rates of 0 and 1e-3 in turns of 10 ms in the mean and frames of 1,000 bits that
+    /// take 100 us, the frames within a bad time survive with (1 - 1e-3)^1000 = 0.36770. A frame lies
+    /// across a change now and then: with k = 1e5 ns / 1e7 ns = 0.01 the loss of all frames is
+    /// 0.5 * 0.6323 less at most some k * 0.5. Expect 0.316, by 0.006 of that and of chance (the share of
+    /// bad frames in 1,000 s varies by sqrt(0.25 * 2 * 5 ms / 1000 s) = 0.0016; four are 0.0064).
+    #[test]
+    fn bits_are_wrong_at_the_rate_of_their_state() {
+        let (good, bad) = (state(rates(0.0, 0.0), 10), state(rates(1e-3, 0.0), 10));
+        let lost = share(&damaged(&mut two_states(good, bad, 3), 1_000_000));
+        assert!((lost - 0.316).abs() < 0.0064 * 0.6323 + 0.005, "{lost}");
+    }
+
+    /// Given a state that is no worse than the other, the channel is a binary symmetric one: a frame of
+    /// 12,064 bits at 1e-5 survives with 0.886352 (as with a constant rate), whatever the changes. The
+    /// number lost of 100,000 has the mean 11,365 and the deviation 100.4; four of them.
+    #[test]
+    fn two_equal_states_are_one() {
+        let same = state(rates(1e-5, 0.0), 1);
+        let mut channel = two_states(same, same, 1);
+        let lost = (0..100_000u64).filter(|number| {
+            let start = Instant::from_millis(10 * number);
+            let slot = Slot { start, departure: start + Duration::from_millis(10) };
+            channel.damages(start, slot, Bits(8 * 1508))
+        });
+        let lost = lost.count();
+        assert!(lost.abs_diff(11_365) < 402, "{lost}");
+    }
+
+    /// Given a frame of 2,000 bits whose second half is sent after all bits turn wrong, it is lost; one
+    /// whose last bit is out by then is not; and a loss rate is that of the first bit.
+    #[test]
+    fn a_series_holds_from_its_moment() {
+        let ms = Instant::from_millis;
+        let slot = |from, to| Slot { start: ms(from), departure: ms(to) };
+        let series = |errors| {
+            let steps = vec![(ms(0), rates(0.0, 0.0)), (ms(10), errors), (ms(20), rates(0.0, 0.0))];
+            Channel::series(&Profile::steps(steps).expect("rises"), Rng::stream(1, "series"))
+        };
+        let mut bits = series(rates(1.0, 0.0));
+        let mut frames = series(rates(0.0, 1.0));
+        let given = [(0, 10), (9, 11), (10, 12), (19, 21), (20, 22), (5, 25)];
+        let lost = |channel: &mut Channel| {
+            given.map(|(from, to)| channel.damages(ms(0), slot(from, to), Bits(2_000)))
+        };
+        assert_eq!(lost(&mut bits), [false, true, true, true, false, true]);
+        assert_eq!(lost(&mut frames), [false, false, true, true, false, false]);
+    }
+
+    /// Given states of 10 us and frames that wait for the end of time, or are on the transmitter until
+    /// then, as in an outage that only an order ends, expect an answer at once; and then, sent now after
+    /// all, the frames meet the states of now: half of them are lost.
+    #[test]
+    fn waiting_for_ages_takes_no_time() {
+        let brief = |loss| ChannelState {
+            errors: rates(0.0, loss),
+            mean_duration: Duration::from_nanos(10_000),
+        };
+        let mut channel = two_states(brief(0.0), brief(1.0), 7);
+        let (now, end) = (Instant::from_millis(1), Instant::from_nanos(1 << 62));
+        for slot in [Slot { start: now, departure: end }, Slot { start: end, departure: end }] {
+            channel.damages(now, slot, Bits(8_000));
+        }
+        let lost = share(&damaged(&mut channel, 10_000));
+        assert!((lost - 0.5).abs() < 4.0 * 0.005, "{lost}");
+    }
+
+    /// The states of a seed are at the same times whatever is sent: with all lost in the bad state, the
+    /// fate of the frames that start every 7 ms is that of every seventh of those that start every ms.
+    #[test]
+    fn the_states_do_not_depend_on_the_traffic() {
+        let (good, bad) = (state(rates(0.0, 0.0), 30), state(rates(0.0, 1.0), 20));
+        let all = damaged(&mut two_states(good, bad, 5), 70_000);
+        let mut channel = two_states(good, bad, 5);
+        let some = (0..10_000u64).map(|number| {
+            let start = Instant::from_millis(7 * number);
+            channel.damages(start, Slot { start, departure: start }, Bits(8))
+        });
+        assert!(some.eq(all.iter().step_by(7).copied()));
+    }
+}
