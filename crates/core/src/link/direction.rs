@@ -269,6 +269,7 @@ impl Direction {
             refused |= lost.id == id;
             dropped[cause as usize].add(lost.bytes);
             cx.trace(now, EventKind::Dropped(cause), lost);
+            cx.note_freed();
         });
         if let Some(arriving) = arriving.filter(|_| !refused) {
             cx.trace(now, EventKind::Enqueued, &arriving);
@@ -310,6 +311,7 @@ impl Direction {
             let next = head.pop(now, &mut |cause, lost: &Packet| {
                 dropped[cause as usize].add(lost.bytes);
                 cx.trace(now, EventKind::Dropped(cause), lost);
+                cx.note_freed();
             });
             self.serving = next.is_some();
             let Some(Queued { packet, .. }) = next else { return };
