@@ -20,6 +20,9 @@ use crate::wires::{Socket, Wires};
 
 pub use crate::wires::PORTS_MAX;
 
+/// Engines are numbered below this, so that an engine and its port fit one word.
+pub const ENGINES_MAX: usize = 1 << 24;
+
 /// A packet that left the graph: when, from which engine and port.
 pub type Egress = (Instant, NodeId, Port, Packet);
 
@@ -62,7 +65,8 @@ impl<E: Engine> Graph<E> {
     /// # Panics
     /// If the graph already holds 2^24 engines.
     pub fn add(&mut self, engine: E) -> NodeId {
-        let node = NodeId(u32::try_from(self.slots.len()).expect("at most 2^24 engines"));
+        assert!(self.slots.len() < ENGINES_MAX, "at most 2^24 engines");
+        let node = NodeId(self.slots.len() as u32);
         let mut alarm = self.wakes.add();
         self.wakes.ask(node, &mut alarm, engine.next_wake());
         self.slots.push(Slot { engine, alarm });

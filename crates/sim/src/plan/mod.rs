@@ -10,6 +10,8 @@ use core::fmt;
 use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
 
+use bentpipe_core::graph::ENGINES_MAX;
+use bentpipe_core::packet::PacketId;
 use serde::{Deserialize, Serialize};
 
 pub use flow::{Amount, Draw, Flow, Heading, Workload};
@@ -104,6 +106,12 @@ const TIME_NS_MAX: u64 = 100 * 86_400 * 1_000_000_000;
 const RATE_BPS_MAX: u64 = 100_000_000_000_000;
 const TERMINALS_MAX: usize = 10_000;
 const FLOWS_MAX: usize = 100_000;
+/// Flows are told apart in packets' identities, and their two hosts, a reflector for each, and the
+/// directions and processors of terminals and hub are numbered in the graph.
+const _: () = {
+    assert!(FLOWS_MAX <= PacketId::FLOWS_MAX as usize);
+    assert!(3 * FLOWS_MAX + 2 * (TERMINALS_MAX + 1) <= ENGINES_MAX);
+};
 /// Some 3 GB of columns.
 const SAMPLE_ROWS_MAX: u64 = 50_000_000;
 

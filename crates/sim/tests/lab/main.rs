@@ -6,6 +6,7 @@
 mod bbr;
 mod bounds;
 mod conferences;
+mod memory;
 mod requests;
 mod sharing;
 
