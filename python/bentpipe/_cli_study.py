@@ -87,7 +87,7 @@ def _cells_help(study: Study) -> str:
 
 
 def _study_command(study: Study) -> Any:
-    def run_study(
+    def run_study(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
         runs: int | None = None,
         seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = _SEED,
         threads: Annotated[

@@ -442,7 +442,11 @@ mod tests {
             graph.inject(Instant::from_millis(5), (fan, port), packet(), None);
         }
         assert_eq!(graph.calls(), 100 * 10_001);
-        assert_eq!(graph.packets_allocated(), 10_001, "a packet and its copies, in memory used again");
+        assert_eq!(
+            graph.packets_allocated(),
+            10_001,
+            "a packet and its copies, in memory used again"
+        );
     }
 
     #[test]

@@ -219,9 +219,7 @@ impl Traffic {
 }
 
 fn participants(plan: &Plan, number: u32) -> u64 {
-    let takes_part = |flow: &&Flow| {
-        matches!(flow.workload, Workload::Conference { conference, .. } if conference == number)
-    };
+    let takes_part = |flow: &&Flow| matches!(flow.workload, Workload::Conference { conference, .. } if conference == number);
     plan.flows.iter().filter(takes_part).count() as u64
 }
 

@@ -119,7 +119,8 @@ impl Endpoint {
     /// 2^24 serials of its own, behind those that earlier ones needed and some for their last ACKs.
     #[must_use]
     pub fn of_connection(mut self, connection: u16, packets_before: u64) -> Self {
-        let block = u64::from(connection) + ((packets_before + LAST_ACKS) >> CONNECTION_SERIAL_BITS);
+        let block =
+            u64::from(connection) + ((packets_before + LAST_ACKS) >> CONNECTION_SERIAL_BITS);
         let serial = block << CONNECTION_SERIAL_BITS;
         self.connection = connection;
         self.first_id = PacketId::new(self.flow, self.origin, serial);

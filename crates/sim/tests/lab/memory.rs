@@ -44,7 +44,8 @@ fn datagrams(rate_bps: u64) -> Value {
 
 /// A plan that lasts a day and is not sampled, with `change` made.
 fn long(path: Path, workload: &Value, change: impl FnOnce(&mut Value)) -> Value {
-    let mut plan = plan(Path { seconds: 86_400, ..path }, 1, vec![flow("a", 0, "forward", 0, workload)]);
+    let mut plan =
+        plan(Path { seconds: 86_400, ..path }, 1, vec![flow("a", 0, "forward", 0, workload)]);
     plan["sample_interval_ns"] = Value::Null;
     plan["packet_events"] = false.into();
     change(&mut plan);
