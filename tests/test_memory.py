@@ -126,7 +126,7 @@ def test_hosts_that_do_not_fit_are_refused_before_the_run(
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"), [("0 MB", "above zero"), ("4", "no unit"), ("many", "read")]
+    ("text", "problem"), [("0 MB", "above zero"), ("4", "read"), ("many", "read")]
 )
 def test_a_limit_is_a_size(text: str, problem: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(SCENARIOS / "geo-bulk.yaml"), "--memory-limit", text]) == 2
@@ -151,7 +151,8 @@ def test_what_is_at_hand_warns_of_nothing() -> None:
     for file in sorted(SCENARIOS.glob("*.yaml")):
         assert memory_warning(load(file), 10**9) is None, file
     for name in PRESETS:
-        made = {"link": name, "traffic": [{"kind": "bulk", "size": "10 MB"}]}
+        flow = {"kind": "bulk", "direction": "forward", "size": "10 MB"}
+        made = {"link": {"preset": name}, "traffic": [flow], "duration": "1 min"}
         assert memory_warning(from_dict(made), 10**9) is None, name
 
 

@@ -7,6 +7,7 @@ __all__ = [
     "Commons",
     "Lab",
     "MachineError",
+    "MemoryLimitError",
     "Monitor",
     "PlanError",
     "ProgramError",
@@ -15,6 +16,7 @@ __all__ = [
     "join",
     "join_user_namespace",
     "measure",
+    "memory_estimate",
     "names",
     "run",
     "validate",
@@ -65,6 +67,7 @@ def names() -> dict[str, list[str]]:
 def validate(plan_json: str) -> None:
     """Check a plan; raise PlanError naming the field."""
 
+@type_check_only
 class MemoryEstimate(TypedDict):
     """The memory that a run is expected to take, in bytes by what takes it."""
 
