@@ -22,7 +22,7 @@ def plan(duration: str = "1 s", **forward: Any) -> dict[str, Any]:
     hop = {"rate": "8 Mbit/s", "delay": "50 ms"}
     link = {"forward": {**hop, **forward}, "return": hop}
     whole = from_dict({"link": link, "traffic": [BULK], "duration": duration}).plan()
-    return dict(whole["link"]["forward"])
+    return dict(whole["directions"][0])
 
 
 def refusal(**forward: Any) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from bentpipe._memory import MEMORY_LIMIT_HELP, limiting, read_limit
 from bentpipe.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 _EXIT_INTERRUPTED: Final = 130
 _PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
 _SIZE: Final = re.compile(r"\s*(\d{1,9})\s*B?\s*", re.ASCII)
+MemoryLimit = Annotated[
+    str | None, typer.Option(metavar="SIZE", help=MEMORY_LIMIT_HELP, show_default=False)
+]
 
 search_app = typer.Typer(
     help="Search for a limit by running a scenario again and again.",
@@ -72,6 +76,7 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
         Path | None,
         typer.Option(help="Write report.html and the data into this folder.", show_default=False),
     ] = None,
+    memory_limit: MemoryLimit = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
     """Find the largest rate of the constant_rate flows at which no packet is lost, by size."""
@@ -84,7 +89,7 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
     loaded = load(scenario, settings=tuple(settings or ()))
     if out is not None:
         prepare_output_folder(out, kind="search")
-    with Progress("searching") as progress:
+    with limiting(read_limit(memory_limit)), Progress("searching") as progress:
         found = no_drop_rate(
             loaded,
             wanted,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from bentpipe._memory import MEMORY_LIMIT_HELP, limiting, read_limit
 from bentpipe.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _cells_help(study: Study) -> str:
 
 
 def _study_command(study: Study) -> Any:
-    def run_study(
+    def run_study(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
         runs: int | None = None,
         seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = _SEED,
         threads: Annotated[
@@ -105,6 +106,10 @@ def _study_command(study: Study) -> Any:
             typer.Option(help="simulate, or emulate: cells in real time, on the kernel's TCP."),
         ] = "simulate",
         cells: str | None = None,
+        memory_limit: Annotated[
+            str | None,
+            typer.Option(metavar="SIZE", help=MEMORY_LIMIT_HELP, show_default=False),
+        ] = None,
     ) -> None:
         if engine not in _ENGINES:
             from bentpipe._explain import choice
@@ -113,7 +118,8 @@ def _study_command(study: Study) -> Any:
         if engine == "simulate":
             if cells is not None:
                 raise UsageError("--cells: is for --engine emulate; the simulator runs all cells")
-            _run(study, runs=runs, seed=seed, threads=threads, out=out, as_json=as_json)
+            with limiting(read_limit(memory_limit)):
+                _run(study, runs=runs, seed=seed, threads=threads, out=out, as_json=as_json)
         else:
             if runs is not None:
                 raise UsageError("--runs: is for --engine simulate; leave it out")

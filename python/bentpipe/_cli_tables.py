@@ -36,6 +36,7 @@ def run_tables(result: Result) -> list[RenderableType]:
     goodputs = result.goodput_bps
     manifest = result.manifest
     state = "interrupted at" if result.interrupted else "ended at"
+    state = "stopped at the memory limit at" if result.memory_limit_reached else state
     head = (
         f"{manifest['scenario'].get('name') or 'Scenario'}: seed {manifest['seed']}, "
         f"{state} {format_duration(manifest['end_ns'])}, {manifest['packet_hops']:,} packet-hops"

@@ -7,6 +7,7 @@ __all__ = [
     "Commons",
     "Lab",
     "MachineError",
+    "MemoryLimitError",
     "Monitor",
     "PlanError",
     "ProgramError",
@@ -15,6 +16,7 @@ __all__ = [
     "join",
     "join_user_namespace",
     "measure",
+    "memory_estimate",
     "names",
     "run",
     "validate",
@@ -51,6 +53,8 @@ class RawRun(TypedDict):
     end_ns: int
     packet_hops: int
     engine_calls: int
+    memory_exhausted: bool
+    memory_bytes_max: int
     names: dict[str, list[str]]
     tables: dict[str, dict[str, tuple[str, bytes, bytes | None]]]
 
@@ -63,15 +67,33 @@ def names() -> dict[str, list[str]]:
 def validate(plan_json: str) -> None:
     """Check a plan; raise PlanError naming the field."""
 
+@type_check_only
+class MemoryEstimate(TypedDict):
+    """The memory that a run is expected to take, in bytes by what takes it."""
+
+    fixed: int
+    packets: int
+    samples: int
+    events: int
+    exchanges: int
+
+def memory_estimate(plan_json: str) -> MemoryEstimate:
+    """Return what a run of a plan is expected to take; all but ``fixed`` are upper bounds."""
+
+class MemoryLimitError(RuntimeError):
+    """The plan's hosts and links alone take more than the limit; the argument is their bytes."""
+
 def run(
     plan_json: str,
     seed: int,
     monitor: Monitor | None = None,
     capture: str | PathLike[str] | None = None,
+    memory_limit: int | None = None,
 ) -> RawRun:
     """Run a plan, with the interpreter lock released.
 
-    Packets are captured into the file ``capture`` (pcapng); OSError if it cannot be written.
+    Packets are captured into the file ``capture`` (pcapng); OSError if it cannot be written. A run
+    that counts more bytes of memory than ``memory_limit`` ends early.
     """
 
 class MachineError(OSError):

@@ -1,7 +1,7 @@
 """The command line: parse, call one function, print. Data go to stdout, everything else to stderr.
 
 Exit codes: 0 pass, 1 internal error, 2 usage or bad input, 3 the machine lacks something, 4 the run
-is invalid, 99 a threshold failed, 130 interrupted.
+is invalid or reached its memory limit, 99 a threshold failed, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from bentpipe.errors import (
     BentpipeError,
     InvalidRunError,
     MachineError,
+    MemoryLimitError,
     ScenarioError,
     UsageError,
 )
@@ -71,6 +72,15 @@ Settings = Annotated[
         show_default=False,
     ),
 ]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-limit",
+        metavar="SIZE",
+        help="End a simulation that takes more, such as 4GB; by default half of what is available.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 
@@ -114,7 +124,7 @@ def _options(
 
 
 @app.command(epilog="Example: bentpipe run scenarios/geo-bulk.yaml --set traffic.0.size=1MB --json")
-def run(
+def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     scenario: ScenarioFile,
     settings: Settings = None,
     seed: Annotated[
@@ -136,21 +146,25 @@ def run(
         str,
         typer.Option(help="simulate, or emulate: in real time, with iperf3 and the kernel's TCP."),
     ] = "simulate",
+    memory_limit: MemoryLimit = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a scenario and print how each flow and direction fared.
 
     With --engine emulate the scenario runs in real time: iperf3 in network namespaces, the kernel's
-    TCP, the same link. A run that was late beyond its limits is exit code 4; its results are kept.
+    TCP, the same link. A run that was late beyond its limits, and a simulation that reached its
+    memory limit, end with exit code 4; their results are kept.
     """
     from bentpipe._explain import choice
+    from bentpipe._memory import read_limit
     from bentpipe._progress import keeping_results
     from bentpipe.scenario import load
 
     if engine not in ENGINES:
         raise UsageError(f"engine: {choice(engine, ENGINES)}")
     loaded = load(scenario, settings=tuple(settings or ()))
-    result = _run(loaded, seed=seed, out=out, engine=engine, capture=capture)
+    limit = read_limit(memory_limit)
+    result = _run(loaded, seed=seed, out=out, engine=engine, capture=capture, limit=limit)
     with keeping_results():
         from bentpipe.results import REPORT
 
@@ -171,13 +185,24 @@ def run(
         kept = f"; what was recorded is in {written}" if written else ""
         _note(f"interrupted{kept}")
         raise typer.Exit(EXIT_INTERRUPTED)
+    if result.memory_limit_reached:
+        from bentpipe._simulate import memory_message
+
+        kept = f"; the results up to then are in {out}" if out is not None else ""
+        raise MemoryLimitError(f"{memory_message(result)}{kept}", result=result)
     invalid = result.invalid
     if invalid is not None:
         raise InvalidRunError(f"INVALID: {invalid}; the figures do not count")
 
 
 def _run(
-    loaded: Scenario, *, seed: int | None, out: Path | None, engine: str, capture: Path | None
+    loaded: Scenario,
+    *,
+    seed: int | None,
+    out: Path | None,
+    engine: str,
+    capture: Path | None,
+    limit: int | None,
 ) -> Result:
     """Run a scenario by one of the engines, once it is certain that the result can be written."""
     from bentpipe._progress import Progress
@@ -206,10 +231,15 @@ def _run(
                 look=lambda report: progress.tell(figures.brief(report)),
                 capture=capture,
             )
-    from bentpipe._simulate import simulate_partly
+    from bentpipe._simulate import memory_warning, simulate_partly
 
+    warning = memory_warning(loaded, limit)
+    if warning is not None:
+        _note(f"warning: the run {warning}")
     with Progress("simulating") as progress:
-        return simulate_partly(loaded, seed=seed, progress=progress.fraction, capture=capture)
+        return simulate_partly(
+            loaded, seed=seed, progress=progress.fraction, capture=capture, memory_limit=limit
+        )
 
 
 app.command(

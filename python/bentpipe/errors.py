@@ -6,7 +6,13 @@ Anything else that escapes is a bug and ends the command line with exit code 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bentpipe.results import Result
+    from bentpipe.sweep import Outcome
 
 
 class BentpipeError(Exception):
@@ -70,6 +76,20 @@ class InvalidRunError(BentpipeError):
     """A run finished and its result must not be used."""
 
     exit_code: ClassVar[int] = 4
+
+
+class MemoryLimitError(InvalidRunError):
+    """A run reached its memory limit and ended early; what was recorded until then is kept here.
+
+    ``result`` is that of a single run; ``outcomes`` are those of many, complete ones among them.
+    """
+
+    def __init__(
+        self, message: str, *, result: Result | None = None, outcomes: Sequence[Outcome] = ()
+    ) -> None:
+        super().__init__(message)
+        self.result = result
+        self.outcomes = tuple(outcomes)
 
 
 class ThresholdError(BentpipeError):

@@ -79,6 +79,7 @@ def run_report(result: Result) -> str:
     """Return the report of a run as HTML."""
     manifest = result.manifest
     state = "interrupted at" if result.interrupted else "ended at"
+    state = "stopped at" if result.memory_limit_reached else state
     facts = (
         f"bentpipe {manifest['bentpipe_version']}, seed {manifest['seed']}, {state} "
         f"{format_duration(manifest['end_ns'])} of {_TIMES[result.engine]} time, "
@@ -87,6 +88,9 @@ def run_report(result: Result) -> str:
     parts = []
     if result.interrupted:
         text = "The run was interrupted: every figure is of what was recorded until then."
+        parts.append(_html.paragraph(text, notice=True))
+    if result.stop_reason is not None:
+        text = f"The run {result.stop_reason}: every figure is of what was recorded until then."
         parts.append(_html.paragraph(text, notice=True))
     parts += _real_time(result)
     parts += [_html.heading("Flows"), *_flows(result)]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from bentpipe._memory import stopped
 from bentpipe._tables import DROP_CAUSES, TABLES, Column, Table
 from bentpipe.errors import UsageError
 
@@ -85,7 +86,8 @@ class Result:
 
     def __repr__(self) -> str:
         title = self.manifest["scenario"].get("name") or "unnamed"
-        state = "interrupted" if self.interrupted else "complete"
+        early = "interrupted" if self.interrupted else self.stop_reason
+        state = "complete" if early is None else early
         return f"<Result {title!r}: {len(self.tables['flows'])} flows, {state}>"
 
     @property
@@ -98,6 +100,18 @@ class Result:
     def interrupted(self) -> bool:
         """Whether the run was stopped before its end; the tables hold what was recorded."""
         return bool(self.manifest["interrupted"])
+
+    @property
+    def memory_limit_reached(self) -> bool:
+        """Whether the run was stopped at its memory limit; the tables hold what was recorded."""
+        return bool(self.manifest.get("memory", {}).get("limit_reached", False))
+
+    @property
+    def stop_reason(self) -> str | None:
+        """When and why the simulator stopped the run before its end, if it did."""
+        if not self.memory_limit_reached:
+            return None
+        return stopped(self.manifest["end_ns"], self.manifest["memory"]["limit_bytes"])
 
     @property
     def engine(self) -> str:
@@ -220,6 +234,7 @@ class Result:
             "seed": manifest["seed"],
             "completed": manifest["completed"],
             "interrupted": manifest["interrupted"],
+            "memory_limit_reached": self.memory_limit_reached,
             "end_ns": manifest["end_ns"],
             "packet_hops": manifest["packet_hops"],
             "flows": self.flows.to_dicts(),

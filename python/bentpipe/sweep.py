@@ -18,8 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from bentpipe import _core
-from bentpipe.errors import InternalError, Problem, ScenarioError
+from bentpipe import _core, _memory
+from bentpipe.errors import (
+    InternalError,
+    MemoryLimitError,
+    Problem,
+    ScenarioError,
+    UsageError,
+)
 from bentpipe.results import decode_column, decode_tables
 
 if TYPE_CHECKING:
@@ -43,11 +49,17 @@ class Outcome:
     job: Job
     index: int
     raw: _core.RawRun
+    memory_limit: int
 
     @property
     def interrupted(self) -> bool:
         """Whether the run was stopped before its end."""
         return self.raw["interrupted"]
+
+    @property
+    def memory_limit_reached(self) -> bool:
+        """Whether the run ended early because it counted more memory than ``memory_limit``."""
+        return self.raw["memory_exhausted"]
 
     def column(self, table: str, name: str) -> npt.NDArray[Any]:
         """Return one column; one that can have nulls as floats, with NaN for null."""
@@ -64,20 +76,24 @@ def run_one(
     *,
     progress: Callable[[float], None] | None = None,
     capture: Path | None = None,
+    memory_limit: int | None = None,
 ) -> Outcome:
     """Run one job in a worker thread, reporting the fraction done (0 to 1) from this one.
 
     Ctrl-C stops the run; its outcome is then marked interrupted and holds what was recorded.
-    Packets are captured into the file ``capture``, if there is one.
+    Packets are captured into the file ``capture``, if there is one. A run that takes more memory
+    than ``memory_limit`` bytes (None: half of what is available) ends early; its outcome says so.
 
     Raises:
         ScenarioError: the plan is not valid.
+        UsageError: its hosts and links alone take more than the memory limit; nothing was run.
         InternalError: the run broke a promise of the simulator.
         OSError: the capture cannot be written.
     """
     monitor = _core.Monitor()
     with ThreadPoolExecutor(max_workers=1) as pool:
-        future = pool.submit(_run, 0, job, monitor, capture)
+        limit = _memory.limit_for(1, memory_limit)
+        future = pool.submit(_run, 0, job, monitor, limit, capture)
         try:
             while not wait([future], timeout=_POLL_S).done:
                 if progress is not None:
@@ -95,6 +111,7 @@ def run_many(
     *,
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    memory_limit: int | None = None,
 ) -> list[Outcome]:
     """Run jobs on ``threads`` threads (None: one a core); outcomes are in the order of the jobs.
 
@@ -102,13 +119,20 @@ def run_many(
     stopped, the others are not started, and what there is comes back: `Outcome.index` says whose it
     is, and fewer outcomes than jobs or an interrupted one says that it happened.
 
+    The runs under way share ``memory_limit`` bytes (None: half of what is available): each may take
+    an equal part.
+
     Raises:
         ScenarioError: a plan is not valid.
+        UsageError: the hosts and links of a plan alone take more than its part of the memory limit.
+        MemoryLimitError: a run reached its part and ended early; all outcomes are in the error.
         InternalError: a run broke a promise of the simulator; the message has its seed.
     """
     monitors = [_core.Monitor() for _ in jobs]
-    with ThreadPoolExecutor(max_workers=threads or cores()) as pool:
-        futures = [pool.submit(_run, i, job, monitors[i]) for i, job in enumerate(jobs)]
+    workers = max(min(threads or cores(), len(jobs)), 1)
+    limit = _memory.limit_for(workers, memory_limit)
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        futures = [pool.submit(_run, i, job, monitors[i], limit) for i, job in enumerate(jobs)]
         try:
             for done, future in enumerate(as_completed(futures), start=1):
                 future.result()
@@ -119,7 +143,17 @@ def run_many(
         except BaseException:
             _stop(futures, monitors)
             raise
-    return [future.result() for future in futures if not future.cancelled()]
+    outcomes = [future.result() for future in futures if not future.cancelled()]
+    for outcome in outcomes:
+        if outcome.memory_limit_reached:
+            reason = _memory.stopped(outcome.raw["end_ns"], limit)
+            shared = "" if workers == 1 else f", its part of what {workers} runs share"
+            advice = _memory.advice(_core.memory_estimate(json.dumps(outcome.job.plan)))
+            raise MemoryLimitError(
+                f"the run with seed {outcome.job.seed} {reason}{shared}. {advice}",
+                outcomes=outcomes,
+            )
+    return outcomes
 
 
 def _stop(futures: Sequence[Future[Outcome]], monitors: Sequence[_core.Monitor]) -> None:
@@ -129,16 +163,20 @@ def _stop(futures: Sequence[Future[Outcome]], monitors: Sequence[_core.Monitor])
         monitor.cancel()
 
 
-def _run(index: int, job: Job, monitor: _core.Monitor, capture: Path | None = None) -> Outcome:
+def _run(
+    index: int, job: Job, monitor: _core.Monitor, limit: int, capture: Path | None = None
+) -> Outcome:
     try:
-        raw = _core.run(json.dumps(job.plan), job.seed, monitor, capture)
+        raw = _core.run(json.dumps(job.plan), job.seed, monitor, capture, limit)
+    except _core.MemoryLimitError as error:
+        raise UsageError(f"the plan {_memory.too_large(error.args[0], limit)}") from None
     except _core.PlanError as error:
         raise ScenarioError(Problem(source="plan", field="", message=str(error))) from None
     except _core.RunError as error:
         raise InternalError(
             f"the run with seed {job.seed} broke a promise of the simulator: {error}"
         ) from None
-    return Outcome(job=job, index=index, raw=raw)
+    return Outcome(job=job, index=index, raw=raw, memory_limit=limit)
 
 
 def cores() -> int:

@@ -74,6 +74,8 @@ pub struct Outbox {
     more: VecDeque<(Socket, Box<Packet>)>,
     #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
     spare: Vec<Box<Packet>>,
+    /// Boxes in the world: those that are spare, and those that hold a packet.
+    allocated: u64,
 }
 
 impl Outbox {
@@ -119,8 +121,19 @@ impl Outbox {
                 *place = packet;
                 place
             }
-            None => Box::new(packet),
+            None => self.allocate(packet),
         }
+    }
+
+    #[cold]
+    fn allocate(&mut self, packet: Packet) -> Box<Packet> {
+        self.allocated += 1;
+        Box::new(packet)
+    }
+
+    /// How many packets there is memory for.
+    pub(crate) fn allocated(&self) -> u64 {
+        self.allocated
     }
 }
 
@@ -175,7 +188,10 @@ impl<'a> Cx<'a> {
 
     /// Room for a packet to be made in; what it says is of one that is no more.
     pub fn make(&mut self) -> Box<Packet> {
-        self.outbox.spare.pop().unwrap_or_default()
+        match self.outbox.spare.pop() {
+            Some(place) => place,
+            None => self.outbox.allocate(Packet::default()),
+        }
     }
 
     /// Sends a packet that was made here out of `port`, now.
@@ -193,6 +209,18 @@ impl<'a> Cx<'a> {
     /// the next.
     pub fn discard(&mut self, packet: Box<Packet>) {
         self.outbox.spare.push(packet);
+    }
+
+    /// A packet that was made here is no more, nor is its memory: of one that is dropped without
+    /// [`Cx::discard`].
+    pub(crate) fn note_freed(&mut self) {
+        self.outbox.allocated = self.outbox.allocated.saturating_sub(1);
+    }
+
+    /// How many packets were sent and not handed over.
+    pub(crate) fn sent(&self) -> u64 {
+        let Outbox { first, second, more, .. } = &*self.outbox;
+        u64::from(first.is_some()) + u64::from(second.is_some()) + more.len() as u64
     }
 
     /// Whether anyone listens to [`Cx::trace`].

@@ -5,12 +5,12 @@
 //! 2. At an instant the due engine is woken, then everything it sent is delivered, breadth first,
 //!    until the graph is quiet.
 //! 3. After each call that engine alone is asked for its next wake-up.
-//! 4. A deadline in the past, or calls without end within one instant, is a bug and panics: never
-//!    with [`CALLS_AT_ONE_INSTANT_MAX`] calls, always with twice as many.
+//! 4. A deadline in the past, or a loop of zero delay, is a bug and panics: see [`crate::calls`].
 //! 5. Time never goes back.
 
 use std::sync::Arc;
 
+use crate::calls::{Calls, Step};
 use crate::engine::{Count, Cx, Engine, Outbox};
 use crate::packet::{Packet, Port};
 use crate::time::Instant;
@@ -20,50 +20,8 @@ use crate::wires::{Socket, UNROUTED, Wires};
 
 pub use crate::wires::PORTS_MAX;
 
-/// A loop of zero delay would never end. A slow-start burst over the largest window that TCP can
-/// express (1 GiB of 512-byte segments) makes some 6 million calls at one instant.
-pub const CALLS_AT_ONE_INSTANT_MAX: u64 = 50_000_000;
-
-/// Counts calls of engines, and catches those without end.
-#[derive(Debug)]
-struct Calls {
-    /// How many may be made until somebody looks whether the clock has moved.
-    left: u64,
-    /// How many will have been made when none is left.
-    limit: u64,
-    looked_at: Option<Instant>,
-    at_one_instant_max: u64,
-}
-
-impl Calls {
-    fn new(at_one_instant_max: u64) -> Self {
-        Self { left: 0, limit: 0, looked_at: None, at_one_instant_max }
-    }
-
-    fn made(&self) -> u64 {
-        self.limit - self.left
-    }
-
-    #[inline]
-    fn count(&mut self, now: Instant) {
-        let (left, none_left) = self.left.overflowing_sub(1);
-        self.left = left;
-        if none_left {
-            self.look(now);
-        }
-    }
-
-    /// Allows as many calls again, the one just counted among them.
-    #[cold]
-    #[inline(never)]
-    fn look(&mut self, now: Instant) {
-        let moved = self.looked_at.is_none_or(|looked_at| now > looked_at);
-        assert!(moved, "engines call each other without end at {now}");
-        self.looked_at = Some(now);
-        self.left = self.at_one_instant_max - 1;
-        self.limit += self.at_one_instant_max;
-    }
-}
+/// Engines are numbered below this, so that an engine and its port fit one word.
+pub const ENGINES_MAX: usize = 1 << 24;
 
 /// A packet that left the graph: when, from which engine and port.
 pub type Egress = (Instant, NodeId, Port, Packet);
@@ -98,7 +56,7 @@ impl<E: Engine> Default for Graph<E> {
             unrouted: Count::default(),
             now: Instant::START,
             last_event: Instant::START,
-            calls: Calls::new(CALLS_AT_ONE_INSTANT_MAX),
+            calls: Calls::default(),
         }
     }
 }
@@ -109,10 +67,12 @@ impl<E: Engine> Graph<E> {
     /// # Panics
     /// If the graph already holds 2^24 engines.
     pub fn add(&mut self, engine: E) -> NodeId {
-        let node = NodeId(u32::try_from(self.slots.len()).expect("at most 2^24 engines"));
+        assert!(self.slots.len() < ENGINES_MAX, "at most 2^24 engines");
+        let node = NodeId(self.slots.len() as u32);
         let mut alarm = self.wakes.add();
         self.wakes.ask(node, &mut alarm, engine.next_wake());
         self.slots.push(Slot { engine, alarm });
+        self.calls.set_engines(self.slots.len());
         self.wires.add();
         node
     }
@@ -196,6 +156,27 @@ impl<E: Engine> Graph<E> {
         self.with_context(trace, |graph, cx| graph.run(limit, cx));
     }
 
+    /// [`Graph::run_until`], but pauses between two wake-ups once `calls` calls of engines were made.
+    /// Returns whether the limit was reached. Pauses change no result.
+    pub fn run_paused(
+        &mut self,
+        limit: Instant,
+        calls: u64,
+        trace: Option<&mut (dyn Trace + 'static)>,
+    ) -> bool {
+        self.calls.pause_after(calls);
+        let reached = self.with_context(trace, |graph, cx| graph.run(limit, cx));
+        self.calls.never_pause();
+        reached
+    }
+
+    /// How many packets there is memory for: those in the graph, and those whose memory is kept for
+    /// later ones.
+    #[must_use]
+    pub fn packets_allocated(&self) -> u64 {
+        self.outbox.allocated()
+    }
+
     /// Hands a packet to an engine at `at`, after everything due until then.
     ///
     /// # Panics
@@ -214,6 +195,7 @@ impl<E: Engine> Graph<E> {
             let packet = cx.boxed(packet);
             let to = Socket::from(to);
             assert!((to.node().0 as usize) < graph.slots.len(), "there is no engine {to:?}");
+            graph.calls.end_chain();
             graph.deliver(to, packet, cx);
             graph.settle(cx);
         });
@@ -258,19 +240,22 @@ impl<E: Engine> Graph<E> {
     }
 
     /// One context serves all calls: making one for each would cost more than some engines do.
-    fn with_context(
+    fn with_context<R>(
         &mut self,
         trace: Option<&mut (dyn Trace + 'static)>,
-        body: impl FnOnce(&mut Self, &mut Cx<'_>),
-    ) {
+        body: impl FnOnce(&mut Self, &mut Cx<'_>) -> R,
+    ) -> R {
         let mut outbox = std::mem::take(&mut self.outbox);
         let mut cx = Cx::new(self.now, NodeId(0), &mut outbox, trace.map(|trace| trace as _));
-        body(self, &mut cx);
+        let result = body(self, &mut cx);
         self.outbox = outbox;
+        result
     }
 
-    fn run(&mut self, limit: Instant, cx: &mut Cx<'_>) {
+    /// Returns whether it came to `limit` without a pause.
+    fn run(&mut self, limit: Instant, cx: &mut Cx<'_>) -> bool {
         let calls = self.calls.made();
+        let mut reached = true;
         while let Some(slot) = self.slots.get_mut(self.wakes.first()) {
             if slot.alarm.is_stale() {
                 self.wakes.renew_first(&mut slot.alarm);
@@ -280,8 +265,11 @@ impl<E: Engine> Graph<E> {
             if at < cx.now() {
                 went_back(cx.now(), at);
             }
+            if self.calls.count() && self.calls.look(at, Step::Wake) {
+                reached = false;
+                break;
+            }
             cx.turn(at, Socket::of(NodeId(self.wakes.first() as u32)));
-            self.calls.count(at);
             let next = slot.engine.wake_and_ask(cx);
             if next.is_some_and(|next| next <= cx.now()) {
                 left_undone(cx.now());
@@ -292,8 +280,9 @@ impl<E: Engine> Graph<E> {
         if self.calls.made() > calls {
             self.last_event = cx.now();
         }
-        self.now = limit.max(self.now);
+        self.now = if reached { limit.max(self.now) } else { cx.now() };
         cx.move_to(self.now);
+        reached
     }
 
     /// Takes what left the graph, in that order. The room for it stays: a driver in steady state
@@ -332,7 +321,9 @@ impl<E: Engine> Graph<E> {
         let Some(slot) = self.slots.get_mut(to.node().0 as usize) else { return Some(packet) };
         let now = cx.now();
         cx.turn(now, to);
-        self.calls.count(now);
+        if self.calls.count() {
+            self.calls.look(now, Step::HandOver { waiting: cx.sent() });
+        }
         let next = slot.engine.input_and_ask(cx, to.port(), packet);
         debug_assert!(next.is_none_or(|next| next >= now), "a deadline in the past");
         self.wakes.ask(cx.node(), &mut slot.alarm, next);
@@ -389,23 +380,124 @@ mod tests {
         }
     }
 
-    #[test]
-    #[should_panic(expected = "call each other without end at 0.005")]
-    fn a_loop_of_zero_delay_is_caught() {
-        let mut graph = Graph { calls: Calls::new(1_000), ..Graph::default() };
-        let (port, one, other) = (Port(0), graph.add(Mirror), graph.add(Mirror));
+    /// Sends so many copies of whatever it is given, none of the copies of others.
+    struct Fan(u32);
+
+    impl Engine for Fan {
+        fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
+            for _ in 0..self.0 {
+                cx.send(port, (*packet).clone());
+            }
+            cx.discard(packet);
+        }
+
+        fn wake(&mut self, _: &mut Cx<'_>) {}
+
+        fn next_wake(&self) -> Option<Instant> {
+            None
+        }
+
+        fn ledger(&self) -> Ledger {
+            Ledger::default()
+        }
+    }
+
+    /// Keeps a packet until it is woken, which is at once.
+    #[derive(Default)]
+    struct Bouncer {
+        held: Option<(Instant, Box<Packet>)>,
+    }
+
+    impl Engine for Bouncer {
+        fn input(&mut self, cx: &mut Cx<'_>, _: Port, packet: Box<Packet>) {
+            self.held = Some((cx.now(), packet));
+        }
+
+        fn wake(&mut self, cx: &mut Cx<'_>) {
+            if let Some((_, packet)) = self.held.take() {
+                cx.pass(Port(0), packet);
+            }
+        }
+
+        fn next_wake(&self) -> Option<Instant> {
+            self.held.as_ref().map(|held| held.0)
+        }
+
+        fn ledger(&self) -> Ledger {
+            Ledger::default()
+        }
+    }
+
+    /// Two engines that send to each other, with a packet on its way since 5 ms.
+    fn two_that_send_to_each_other<E: Engine>(engines: [E; 2]) -> Graph<E> {
+        let mut graph = Graph { calls: Calls::watching_after(1_000), ..Graph::default() };
+        let port = Port(0);
+        let [one, other] = engines.map(|engine| graph.add(engine));
         graph.connect((one, port), (other, port));
         graph.connect((other, port), (one, port));
         graph.inject(Instant::from_millis(5), (one, port), packet(), None);
+        graph
+    }
+
+    #[test]
+    #[should_panic(expected = "hand each other packets without end at 0.005")]
+    fn a_loop_of_zero_delay_is_caught() {
+        two_that_send_to_each_other([Mirror, Mirror]);
+    }
+
+    #[test]
+    #[should_panic(expected = "wake each other without end at 0.005")]
+    fn a_loop_of_wake_ups_is_caught() {
+        let mut graph = two_that_send_to_each_other([Bouncer::default(), Bouncer::default()]);
+        graph.run_until(Instant::from_millis(6), None);
+    }
+
+    /// Given 100 packets at one instant of which each becomes 10,000 copies, as in a conference whose
+    /// participants all send at once, and a watch that begins after 1,000 calls of one instant: a
+    /// million calls at one instant, in chains of two, are no loop.
+    #[test]
+    fn a_burst_is_no_loop() {
+        let mut graph = Graph { calls: Calls::watching_after(1_000), ..Graph::default() };
+        let (port, fan, last) = (Port(0), graph.add(Fan(10_000)), graph.add(Fan(0)));
+        graph.connect((fan, port), (last, port));
+        for _ in 0..100 {
+            graph.inject(Instant::from_millis(5), (fan, port), packet(), None);
+        }
+        assert_eq!(graph.calls(), 100 * 10_001);
+        assert_eq!(
+            graph.packets_allocated(),
+            10_001,
+            "a packet and its copies, in memory used again"
+        );
     }
 
     #[test]
     fn many_calls_at_many_instants_are_no_loop() {
-        let mut graph = Graph { calls: Calls::new(2), ..Graph::default() };
+        let mut graph = Graph { calls: Calls::watching_after(1), ..Graph::default() };
         let (port, node) = (Port(0), graph.add(Mirror));
         for millis in [0, 0, 1, 1, 2, 2] {
             graph.inject(Instant::from_millis(millis), (node, port), packet(), None);
         }
         assert_eq!(graph.calls(), 6);
+    }
+
+    /// Given engines that are due at 1, 2 and 3 ms, and pauses after each call, expect one to be called
+    /// in each stretch, the clock to stay at the last call, and the limit to be reached after three.
+    #[test]
+    fn a_run_pauses_between_two_wake_ups() {
+        let mut graph = Graph::default();
+        for millis in 1..=3 {
+            let held = Some((Instant::from_millis(millis), Box::new(packet())));
+            graph.add(Bouncer { held });
+        }
+        let limit = Instant::from_millis(10);
+        for millis in 1..=3 {
+            let reached = graph.run_paused(limit, 1, None);
+            let now = if reached { limit } else { Instant::from_millis(millis) };
+            assert_eq!((graph.calls(), graph.now()), (millis, now));
+            assert_eq!(graph.last_event(), Instant::from_millis(millis));
+        }
+        assert_eq!((graph.run_paused(limit, 1, None), graph.calls()), (true, 3));
+        assert_eq!(graph.now(), limit);
     }
 }

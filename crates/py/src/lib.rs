@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bentpipe_core::tcp::config::CongestionName;
 use bentpipe_core::trace::{DropCause, EventKind};
 use bentpipe_sim::record::{Column, Table, Values};
-use bentpipe_sim::{Outcome, Plan, Simulation};
+use bentpipe_sim::{MemoryEstimate, Outcome, Plan, Simulation};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -27,6 +27,13 @@ pyo3::create_exception!(
     RunError,
     PyRuntimeError,
     "The run broke a law of the simulator."
+);
+
+pyo3::create_exception!(
+    bentpipe._core,
+    MemoryLimitError,
+    PyRuntimeError,
+    "The plan's hosts and links alone take more memory than the limit; the argument says how many bytes."
 );
 
 /// Watches a run from another thread, and stops it.
@@ -82,25 +89,44 @@ fn validate(plan_json: &str) -> PyResult<()> {
     parse(plan_json).map(drop)
 }
 
-/// Runs a plan once. The interpreter is free for other threads meanwhile. Packets are captured into a
-/// file if one is named.
+/// The memory that a run of a plan is expected to take, in bytes by what takes it.
 #[pyfunction]
-#[pyo3(signature = (plan_json, seed, monitor = None, capture = None))]
+fn memory_estimate<'py>(py: Python<'py>, plan_json: &str) -> PyResult<Bound<'py, PyDict>> {
+    let MemoryEstimate { fixed, packets, samples, events, exchanges } =
+        MemoryEstimate::of(&parse(plan_json)?);
+    let estimate = PyDict::new(py);
+    estimate.set_item("fixed", fixed)?;
+    estimate.set_item("packets", packets)?;
+    estimate.set_item("samples", samples)?;
+    estimate.set_item("events", events)?;
+    estimate.set_item("exchanges", exchanges)?;
+    Ok(estimate)
+}
+
+/// Runs a plan once. The interpreter is free for other threads meanwhile. Packets are captured into a
+/// file if one is named. A run that takes more memory than its limit ends early.
+#[pyfunction]
+#[pyo3(signature = (plan_json, seed, monitor = None, capture = None, memory_limit = None))]
 fn run<'py>(
     py: Python<'py>,
     plan_json: &str,
     seed: u64,
     monitor: Option<Py<Monitor>>,
     capture: Option<PathBuf>,
+    memory_limit: Option<u64>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let plan = parse(plan_json)?;
+    let fixed = MemoryEstimate::of(&plan).fixed;
+    if memory_limit.is_some_and(|limit| fixed > limit) {
+        return Err(MemoryLimitError::new_err(fixed));
+    }
     let capture = capture.map(File::create).transpose()?;
     let names = PyDict::new(py);
     names.set_item("directions", plan.direction_names())?;
     names.set_item("places", plan.place_names())?;
     let shared = monitor.map_or_else(Arc::default, |monitor| Arc::clone(&monitor.get().0));
     let (outcome, interrupted) = py
-        .detach(|| run_watched(&plan, seed, &shared, capture))?
+        .detach(|| run_watched(&plan, seed, &shared, capture, memory_limit))?
         .map_err(|error| RunError::new_err(error.to_string()))?;
     names.set_item("statistics", &outcome.statistics)?;
     let result = result(py, outcome, interrupted)?;
@@ -118,10 +144,14 @@ fn run_watched(
     seed: u64,
     shared: &Shared,
     mut capture: Option<File>,
+    memory_limit: Option<u64>,
 ) -> io::Result<Result<(Outcome, bool), bentpipe_sim::RunError>> {
     let mut simulation = Simulation::new(plan, seed);
     if capture.is_some() {
         simulation = simulation.capturing(plan);
+    }
+    if let Some(bytes) = memory_limit {
+        simulation = simulation.with_memory_limit(bytes);
     }
     let mut interrupted = false;
     loop {
@@ -148,9 +178,12 @@ fn result(py: Python<'_>, outcome: Outcome, interrupted: bool) -> PyResult<Bound
     result.set_item("end_ns", outcome.end.as_nanos())?;
     result.set_item("packet_hops", outcome.packet_hops)?;
     result.set_item("engine_calls", outcome.engine_calls)?;
+    result.set_item("memory_exhausted", outcome.memory_exhausted)?;
+    result.set_item("memory_bytes_max", outcome.memory_bytes_max)?;
     let tables = PyDict::new(py);
-    for table in &outcome.tables {
-        tables.set_item(table.name, columns(py, table)?)?;
+    // Each is freed once it is copied.
+    for table in outcome.tables {
+        tables.set_item(table.name, columns(py, &table)?)?;
     }
     result.set_item("tables", tables)?;
     Ok(result)
@@ -185,10 +218,12 @@ fn bytes<'py, T: Copy, const N: usize>(
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PlanError", module.py().get_type::<PlanError>())?;
     module.add("RunError", module.py().get_type::<RunError>())?;
+    module.add("MemoryLimitError", module.py().get_type::<MemoryLimitError>())?;
     module.add_class::<Monitor>()?;
     module.add_function(wrap_pyfunction!(version, module)?)?;
     module.add_function(wrap_pyfunction!(names, module)?)?;
     module.add_function(wrap_pyfunction!(validate, module)?)?;
+    module.add_function(wrap_pyfunction!(memory_estimate, module)?)?;
     module.add_function(wrap_pyfunction!(run, module)?)?;
     live::add_to(module)
 }

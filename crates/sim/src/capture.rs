@@ -143,6 +143,15 @@ impl Capture {
         }
     }
 
+    /// What is kept of packets that are not written.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let waiting: usize = self.waiting.iter().flatten().map(BTreeSet::len).sum();
+        // A list doubles as it grows; a set's nodes of eleven are half full at least.
+        3 * (self.seen.len() * size_of::<Seen>()) as u64
+            + 3 * (waiting * size_of::<PacketId>()) as u64
+            + 2 * self.written.len() as u64
+    }
+
     /// What was written since the last time: whole blocks.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.written)

@@ -8,6 +8,7 @@
 pub mod build;
 mod capture;
 mod conservation;
+pub mod memory;
 pub mod node;
 pub mod plan;
 pub mod points;
@@ -16,5 +17,6 @@ pub mod run;
 pub mod workload;
 
 pub use build::{Chain, Side};
+pub use memory::MemoryEstimate;
 pub use plan::{Plan, PlanError};
 pub use run::{Outcome, RunError, Simulation};

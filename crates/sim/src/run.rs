@@ -7,16 +7,17 @@ use bentpipe_core::graph::Graph;
 use bentpipe_core::link::Counters;
 use bentpipe_core::packet::Packet;
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_core::trace::{DropCause, Event, Trace};
+use bentpipe_core::trace::{DropCause, Event, NodeId, Trace};
 
 use crate::build::{Layout, build};
 use crate::capture::Capture;
 use crate::conservation;
+use crate::memory::{PACKET_BYTES, fixed_bytes};
 use crate::node::Node;
 use crate::plan::Plan;
 use crate::record::{
-    DirectionFacts, DirectionSamples, EventLog, FlowSamples, Table, directions_table,
-    exchanges_table, flows_table, processors_table, statistics_table,
+    DirectionFacts, DirectionSamples, EXCHANGE_BYTES, EventLog, FlowSamples, Table,
+    directions_table, exchanges_table, flows_table, processors_table, statistics_table,
 };
 
 /// How much virtual time passes between two chances to stop a run from outside.
@@ -24,11 +25,18 @@ const STRETCH: Duration = Duration::from_millis(250);
 /// The same while packets are captured, which are kept for so long: 1 Gbit/s makes 850 full packets,
 /// each seen at three points.
 const CAPTURE_STRETCH: Duration = Duration::from_millis(10);
+/// A stretch ends earlier after so many calls of engines, or after more of them when there are many
+/// flows, of which each is looked at between two stretches. A call makes at most a few packets and
+/// rows for each that it, or a later one, takes in: so what a stretch adds to memory is bounded.
+const STRETCH_CALLS: u64 = 1 << 16;
+const STRETCH_CALLS_PER_FLOW: u64 = 16;
 
 /// A run that can be advanced, watched and stopped early.
 pub struct Simulation {
     graph: Graph<Node>,
     layout: Layout,
+    /// The engines that keep exchanges.
+    clients: Vec<NodeId>,
     stop: Instant,
     sample_interval: Option<Duration>,
     next_sample: Instant,
@@ -37,6 +45,20 @@ pub struct Simulation {
     direction_samples: DirectionSamples,
     listeners: Listeners,
     finished: bool,
+    stretch_calls: u64,
+    memory: Memory,
+}
+
+/// What a run takes, and may take.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    /// Before anything happens.
+    fixed_bytes: u64,
+    limit_bytes: Option<u64>,
+    /// The most that was counted between two stretches.
+    bytes_max: u64,
+    /// Whether that was over the limit.
+    exhausted: bool,
 }
 
 /// Those who hear what happens to packets.
@@ -72,6 +94,10 @@ pub struct Outcome {
     pub completed: bool,
     /// The moment of the last event, or where the run was stopped.
     pub end: Instant,
+    /// Whether the run was stopped because it took more memory than its limit.
+    pub memory_exhausted: bool,
+    /// The most memory that the run counted: see [`Simulation::with_memory_limit`].
+    pub memory_bytes_max: u64,
     /// Packets served by a direction's queue and transmitter, added up.
     pub packet_hops: u64,
     /// Calls of engines.
@@ -107,9 +133,12 @@ impl Simulation {
     #[must_use]
     pub fn new(plan: &Plan, seed: u64) -> Self {
         let (graph, layout) = build(plan, seed);
+        let ends = layout.flows.iter().map(|ends| ends.receiver);
+        let clients = ends.filter(|&node| matches!(graph.engine(node), Node::Client(_))).collect();
         Self {
             graph,
             layout,
+            clients,
             stop: Instant::from_nanos(plan.stop_ns),
             sample_interval: plan.sample_interval_ns.map(Duration::from_nanos),
             next_sample: Instant::START,
@@ -121,7 +150,23 @@ impl Simulation {
                 capture: None,
             },
             finished: false,
+            stretch_calls: STRETCH_CALLS.max(STRETCH_CALLS_PER_FLOW * plan.flows.len() as u64),
+            memory: Memory {
+                fixed_bytes: fixed_bytes(plan),
+                limit_bytes: None,
+                bytes_max: 0,
+                exhausted: false,
+            },
         }
+    }
+
+    /// The same run, stopped once it takes more than so many bytes. The run counts them itself: its
+    /// engines, packets and recorded rows, with the copies of these that are made later. So the same
+    /// plan, seed and limit stop at the same event.
+    #[must_use]
+    pub fn with_memory_limit(mut self, bytes: u64) -> Self {
+        self.memory.limit_bytes = Some(bytes);
+        self
     }
 
     /// The same run, with its packets captured: see [`Simulation::take_captured`]. The plan is the one
@@ -139,9 +184,32 @@ impl Simulation {
         self.listeners.capture.as_mut().map(Capture::take).unwrap_or_default()
     }
 
+    /// Counts the memory that the run takes. Whether that is more than it may take.
+    fn is_out_of_memory(&mut self) -> bool {
+        let exchanges: usize = self.clients.iter().map(|&client| self.exchanges_of(client)).sum();
+        let Listeners { events, capture } = &self.listeners;
+        let bytes = self.memory.fixed_bytes
+            + PACKET_BYTES * self.graph.packets_allocated()
+            + EXCHANGE_BYTES * exchanges as u64
+            + self.flow_samples.memory_bytes()
+            + self.direction_samples.memory_bytes()
+            + events.as_ref().map_or(0, EventLog::memory_bytes)
+            + capture.as_ref().map_or(0, Capture::memory_bytes);
+        self.memory.bytes_max = self.memory.bytes_max.max(bytes);
+        self.memory.exhausted = self.memory.limit_bytes.is_some_and(|limit| bytes > limit);
+        self.memory.exhausted
+    }
+
+    fn exchanges_of(&self, client: NodeId) -> usize {
+        match self.graph.engine(client) {
+            Node::Client(client) => client.exchanges().len(),
+            _ => unreachable!("the list has clients"),
+        }
+    }
+
     /// Runs a stretch. Whether there is more to do.
     pub fn advance(&mut self) -> bool {
-        if self.finished {
+        if self.finished || self.memory.exhausted {
             return false;
         }
         let Some(next) = self.graph.next_event().filter(|&next| next <= self.stop) else {
@@ -154,14 +222,20 @@ impl Simulation {
         if let Some(interval) = self.sample_interval {
             // Nothing changes before the next event, so the samples in between are due.
             while self.next_sample < next {
-                self.sample(self.next_sample);
+                let now = self.next_sample;
+                self.sample(now);
                 self.next_sample += interval;
+                if self.is_out_of_memory() {
+                    self.graph.run_until(now, self.listeners.trace());
+                    self.write_captured();
+                    return false;
+                }
             }
             limit = limit.min(self.next_sample);
         }
-        self.graph.run_until(limit, self.listeners.trace());
+        self.graph.run_paused(limit, self.stretch_calls, self.listeners.trace());
         self.write_captured();
-        true
+        !self.is_out_of_memory()
     }
 
     fn write_captured(&mut self) {
@@ -226,6 +300,8 @@ impl Simulation {
         Ok(Outcome {
             completed: self.finished && quiet,
             end: now,
+            memory_exhausted: self.memory.exhausted,
+            memory_bytes_max: self.memory.bytes_max,
             packet_hops,
             engine_calls,
             tables: self.tables(&directions, of_functions),

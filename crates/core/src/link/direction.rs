@@ -282,6 +282,7 @@ impl Direction {
             dropped[cause as usize].add(lost.bytes);
             nested_lost.add_nested(lost);
             cx.trace(now, EventKind::Dropped(cause), lost);
+            cx.note_freed();
         });
         if let Some(arriving) = arriving.filter(|_| !refused) {
             cx.trace(now, EventKind::Enqueued, &arriving);
@@ -324,6 +325,7 @@ impl Direction {
                 dropped[cause as usize].add(lost.bytes);
                 nested_lost.add_nested(lost);
                 cx.trace(now, EventKind::Dropped(cause), lost);
+                cx.note_freed();
             });
             self.serving = next.is_some();
             let Some(Queued { packet, marked, .. }) = next else { return };

@@ -136,10 +136,13 @@ impl Endpoint {
     }
 
     /// The same end as one of several connections of its flow; it ignores segments of the others.
-    /// Packets stay apart as long as no connection but the last one makes 2^24 of them.
+    /// The connections before it made `packets_before` packets at this end. Each begins a block of
+    /// 2^24 serials of its own, behind those that earlier ones needed and some for their last ACKs.
     #[must_use]
-    pub fn of_connection(mut self, connection: u16) -> Self {
-        let serial = u64::from(connection) << CONNECTION_SERIAL_BITS;
+    pub fn of_connection(mut self, connection: u16, packets_before: u64) -> Self {
+        let block =
+            u64::from(connection) + ((packets_before + LAST_ACKS) >> CONNECTION_SERIAL_BITS);
+        let serial = block << CONNECTION_SERIAL_BITS;
         self.connection = connection;
         self.first_id = PacketId::new(self.next_id.flow(), self.origin, serial);
         self.next_id = self.first_id;
@@ -534,6 +537,8 @@ fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
 const PACKET_SERIALS: u64 = 1 << 40;
 /// Serials of a connection's packets within those of its flow.
 const CONNECTION_SERIAL_BITS: u32 = 24;
+/// What earlier connections may yet send when a new one begins: answers, and what is retransmitted.
+const LAST_ACKS: u64 = 1 << 20;
 /// RFC 9293, 3.7.1: assumed of a SYN without the MSS option.
 const MSS_WITHOUT_OPTION: u16 = 536;
 /// What a peer offers below this is not believed, as Linux does: options would leave no payload.

@@ -12,12 +12,16 @@ use core::fmt;
 use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
 
+use bentpipe_core::graph::ENGINES_MAX;
+use bentpipe_core::packet::PacketId;
 use serde::{Deserialize, Serialize};
 
 pub use flow::{Amount, Draw, Flow, Heading, HostChoice, Workload};
 pub use gateway::{Function, Gateway, Host, Processor};
 pub use link::{Branch, Cells, Channel, ChannelState, Direction, ErrorStep, Framing, Series};
 pub use queue::{Limit, Queue, RedUnit};
+use topology::{HOSTS_MAX, TERMINALS_MAX};
+
 pub use tcp::{Congestion, Counting, MinBounds, Tcp};
 
 /// The format this version reads and writes.
@@ -91,6 +95,15 @@ impl Check {
 const TIME_NS_MAX: u64 = 100 * 86_400 * 1_000_000_000;
 const RATE_BPS_MAX: u64 = 100_000_000_000_000;
 const FLOWS_MAX: usize = 100_000;
+/// A gateway has each kind of function once.
+const FUNCTIONS_MAX: usize = 16;
+/// Flows and gateways are told apart in packets' identities. Both ends of flows, a reflector for each,
+/// the ways to hosts, and the direction, branch and functions of each gateway are numbered in the graph.
+const _: () = {
+    let gateways = 1 + TERMINALS_MAX;
+    assert!(FLOWS_MAX + gateways <= PacketId::FLOWS_MAX as usize);
+    assert!(3 * FLOWS_MAX + HOSTS_MAX + (2 + FUNCTIONS_MAX) * gateways <= ENGINES_MAX);
+};
 /// Some 3 GB of columns.
 const SAMPLE_ROWS_MAX: u64 = 50_000_000;
 

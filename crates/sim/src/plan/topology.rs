@@ -2,9 +2,9 @@
 
 use super::{Check, HUB, Plan};
 
-const TERMINALS_MAX: usize = 10_000;
+pub(super) const TERMINALS_MAX: usize = 10_000;
 /// With every flow's two ends and the rest of the network this stays below the 2^24 engines of a graph.
-const HOSTS_MAX: usize = 100_000;
+pub(super) const HOSTS_MAX: usize = 100_000;
 
 impl Plan {
     pub(super) fn check_topology(&self, check: &mut Check) {

@@ -4,6 +4,11 @@ use bentpipe_core::trace::{Event, EventKind, Trace};
 
 use super::{Cell, Kind, Table};
 
+/// What a row of the table takes. While the log grows, its old and its new place, which is twice as
+/// large; then the log and the row in the table, of 35 bytes, whose columns double as well; then the
+/// table and its copies.
+pub(crate) const EVENT_BYTES: u64 = 2 * size_of::<Event>() as u64 + 2 * 35;
+
 /// Keeps what happened to packets for the `events` table. Only directions and processors report, and
 /// their numbers in the graph are those of their places.
 #[derive(Debug, Default)]
@@ -16,6 +21,10 @@ impl Trace for EventLog {
 }
 
 impl EventLog {
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        EVENT_BYTES * self.0.len() as u64
+    }
+
     /// The table in order of time; a direction reports the start of a transmission ahead.
     pub(crate) fn table(mut self) -> Table {
         self.0.sort_by_key(|event| event.at);

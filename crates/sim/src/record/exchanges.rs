@@ -8,6 +8,11 @@ use crate::build::Ends;
 use crate::node::Node;
 use crate::workload::Exchange;
 
+/// What a row of the table takes. While a client's list grows, its old and its new place, which is
+/// twice as large; then the list, all rows in order of start, and the row in the table, of 55 bytes.
+pub(crate) const EXCHANGE_BYTES: u64 =
+    2 * size_of::<Exchange>() as u64 + size_of::<(u64, u64, Exchange)>() as u64 + 2 * 55;
+
 pub(crate) fn exchanges_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
     let mut rows: Vec<(u64, u64, Exchange)> = Vec::new();
     for (flow, ends) in (0..).zip(flows) {

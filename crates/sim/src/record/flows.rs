@@ -226,7 +226,16 @@ impl FlowSamples {
         }
     }
 
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.0.memory_bytes()
+    }
+
     pub(crate) fn table(self) -> Table {
         self.0
     }
+}
+
+/// What a row of samples takes.
+pub(crate) fn flow_sample_bytes() -> u64 {
+    FlowSamples::new().0.row_bytes()
 }

@@ -59,9 +59,18 @@ impl DirectionSamples {
         self.0.push(row.into_iter().chain(dropped));
     }
 
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.0.memory_bytes()
+    }
+
     pub(crate) fn table(self) -> Table {
         self.0
     }
+}
+
+/// What a row of samples takes.
+pub(crate) fn direction_sample_bytes() -> u64 {
+    DirectionSamples::new().0.row_bytes()
 }
 
 /// What a direction did: what came in, what is held, and its counters.

@@ -7,11 +7,12 @@ mod link;
 
 use std::borrow::Cow;
 
-pub(crate) use events::EventLog;
-pub(crate) use exchanges::exchanges_table;
-pub(crate) use flows::{FlowSamples, flows_table};
+pub(crate) use events::{EVENT_BYTES, EventLog};
+pub(crate) use exchanges::{EXCHANGE_BYTES, exchanges_table};
+pub(crate) use flows::{FlowSamples, flow_sample_bytes, flows_table};
 pub(crate) use link::{
-    DirectionFacts, DirectionSamples, directions_table, processors_table, statistics_table,
+    DirectionFacts, DirectionSamples, direction_sample_bytes, directions_table, processors_table,
+    statistics_table,
 };
 
 /// The values of a column.
@@ -106,6 +107,26 @@ impl Table {
             column.push(cells.next().expect("a cell for each column"));
         }
         assert!(cells.next().is_none(), "table {} has fewer columns", self.name);
+    }
+
+    /// What a row of it takes: while a column grows, its old and its new place, which is twice as
+    /// large; later the table, its copy for Python and the one in the frame.
+    pub(crate) fn row_bytes(&self) -> u64 {
+        const COPIES: u64 = 3;
+        let width = |column: &Column| {
+            let value = match &column.values {
+                Values::U8(_) => 1,
+                Values::U32(_) => 4,
+                Values::U64(_) | Values::F64(_) => 8,
+            };
+            value + u64::from(column.present.is_some())
+        };
+        COPIES * self.columns.iter().map(width).sum::<u64>()
+    }
+
+    /// What all of its rows take.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.row_bytes() * self.len() as u64
     }
 
     /// Rows.

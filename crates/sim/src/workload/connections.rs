@@ -154,7 +154,8 @@ impl Connections {
     pub(super) fn add(&mut self, endpoint: Endpoint) -> &mut Connection {
         let number = self.next_number();
         self.opened += 1;
-        let endpoint = Box::new(endpoint.of_connection(number));
+        let Count { packets, .. } = self.sent();
+        let endpoint = Box::new(endpoint.of_connection(number, packets));
         self.live.push(Connection { number, endpoint, closed: false });
         self.live.last_mut().expect("just added")
     }
@@ -269,10 +270,47 @@ impl Connections {
         totals
     }
 
-    pub(super) fn ledger(&self) -> Ledger {
+    /// What all connections sent.
+    fn sent(&self) -> Count {
         let live = self.live.iter().map(|live| live.endpoint.ledger().sent);
-        let sent = live.fold(self.past_sent.plus(self.repeated), Count::plus);
+        live.fold(self.past_sent.plus(self.repeated), Count::plus)
+    }
+
+    pub(super) fn ledger(&self) -> Ledger {
+        let sent = self.sent();
         let received = self.received;
         Ledger { received, consumed: received, created: sent, sent, ..Ledger::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bentpipe_core::engine::Outbox;
+    use bentpipe_core::time::Instant;
+    use bentpipe_core::trace::NodeId;
+
+    use super::super::request_response::tests::host;
+    use super::*;
+
+    /// The serial of the SYN of a connection that is added now.
+    fn first_serial(connections: &mut Connections) -> u64 {
+        let endpoint = Endpoint::new(host("a").config, FlowId(0), Origin::Sender, Wire(0));
+        let mut outbox = Outbox::new();
+        let mut cx = Cx::new(Instant::START, NodeId(0), &mut outbox, None);
+        connections.add(endpoint).endpoint.open(&mut cx);
+        let (_, _, syn) = outbox.drain().next().expect("a SYN");
+        syn.id.0 & ((1 << 40) - 1)
+    }
+
+    /// Given a connection that made 2^25 packets, expect the next one to number its own behind them:
+    /// connection 1 in the fourth block of 2^24, as the first three were used.
+    #[test]
+    fn a_long_connection_shares_no_identity_with_the_next() {
+        let mut connections = Connections::new(&host("a"), Origin::Sender, true);
+        assert_eq!(first_serial(&mut connections), 0);
+        assert_eq!(first_serial(&mut connections), 1 << 24);
+        connections.past_sent = Count { packets: 1 << 25, bytes: 40 << 25 };
+        assert!(first_serial(&mut connections) >= 1 << 25, "behind all that were used");
+        assert_eq!(first_serial(&mut connections), 5 << 24);
     }
 }

@@ -315,4 +315,4 @@ impl Engine for Server {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

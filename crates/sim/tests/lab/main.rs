@@ -8,6 +8,7 @@ mod bounds;
 mod conferences;
 mod delay_and_rate;
 mod ecn;
+mod memory;
 #[path = "../network/mod.rs"]
 mod network;
 mod requests;

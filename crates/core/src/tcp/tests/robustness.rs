@@ -55,7 +55,7 @@ fn a_syn_in_mid_connection_is_answered() {
 #[test]
 fn segments_of_another_connection_are_ignored() {
     let endpoint = || Endpoint::new(plain(), FlowId(0), Origin::Receiver, Wire(7));
-    let mut endpoints = [3, 4].map(|connection| endpoint().of_connection(connection));
+    let mut endpoints = [3, 4].map(|connection| endpoint().of_connection(connection, 0));
     let mut sent = Outbox::new();
     for connection in [0, 3, 4, 3] {
         let syn = Segment { connection, flags: Flags::SYN, window: 9, ..Segment::default() };

@@ -58,7 +58,7 @@ impl Engine for Party {
     }
 }
 
-fn host(part: &str) -> Host {
+pub(in crate::workload) fn host(part: &str) -> Host {
     let config = Config {
         mss: 1_000,
         initial_window_segments: 10,

@@ -1,0 +1,332 @@
+//! How much memory a run takes: counted by the run itself, and expected of its plan beforehand.
+//!
+//! The count asks no operating system, so that a limit ends the same plan at the same event on every
+//! machine. It adds up what grows with the length of a run: packets, and the rows that are recorded.
+//! What a thing takes is the size of its type, the room by which containers grow, and the copies
+//! through which a row passes until it is in a file.
+
+use bentpipe_core::link::{Access, Branch, Direction as DirectionEngine, Processor};
+use bentpipe_core::packet::Packet;
+
+use crate::plan::{
+    Amount, Direction, Draw, Flow, Gateway, Heading, Limit, Plan, Queue, Series, Workload,
+};
+use crate::record::{EVENT_BYTES, EXCHANGE_BYTES, direction_sample_bytes, flow_sample_bytes};
+use crate::workload::{
+    BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Participant, Server,
+};
+
+/// What an allocator keeps beside each allocation (glibc's `malloc`: 8 bytes, rounded up to 16).
+const ALLOCATION_BYTES: u64 = 16;
+
+/// A packet, and its entries of 32 bytes in the line of a direction and in the list of what its sender
+/// has outstanding. Both containers double when they are full.
+pub const PACKET_BYTES: u64 = size_of::<Packet>() as u64 + ALLOCATION_BYTES + 2 * 64;
+
+/// Name, wires, random streams and the text of the plan, for each flow.
+const FLOW_BYTES: u64 = 4_096;
+/// What a direction holds beside its engine, when it is idle.
+const DIRECTION_BYTES: u64 = 2_048;
+/// FQ-CoDel knows the place of each hash value's queue.
+const HASH_VALUE_BYTES: u64 = size_of::<Option<usize>>() as u64;
+
+/// UDP and IPv4 headers; TCP and IPv4 headers.
+const DATAGRAM_HEADER_BYTES: u64 = 28;
+const SEGMENT_HEADER_BYTES: u64 = 40;
+
+/// What a run is expected to take, in bytes. Except `fixed` these are upper bounds, which traffic that
+/// loses packets, or ends early, does not reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryEstimate {
+    /// What is there before anything happens: engines, queues, flows.
+    pub fixed: u64,
+    /// The most packets that are in the graph at a time.
+    pub packets: u64,
+    /// Rows of samples.
+    pub samples: u64,
+    /// Rows of packet events.
+    pub events: u64,
+    /// Rows of exchanges.
+    pub exchanges: u64,
+}
+
+impl MemoryEstimate {
+    /// Of a checked plan.
+    #[must_use]
+    pub fn of(plan: &Plan) -> Self {
+        let traffic = Traffic::of(plan);
+        Self {
+            fixed: fixed_bytes(plan),
+            packets: traffic.alive(plan).saturating_mul(PACKET_BYTES),
+            samples: samples_bytes(plan),
+            events: if plan.packet_events {
+                traffic.events(plan).saturating_mul(EVENT_BYTES)
+            } else {
+                0
+            },
+            exchanges: traffic.exchanges.saturating_mul(EXCHANGE_BYTES),
+        }
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let Self { fixed, packets, samples, events, exchanges } = *self;
+        [packets, samples, events, exchanges].into_iter().fold(fixed, u64::saturating_add)
+    }
+}
+
+/// What the engines of a plan and the plan itself take before anything happens.
+pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
+    let directions = plan.directions.iter().map(|direction| {
+        let hash_values = match direction.queue {
+            Queue::FqCodel { queues, .. } => u64::from(queues),
+            _ => 0,
+        };
+        let engines = size_of::<DirectionEngine>() + size_of::<Processor>();
+        DIRECTION_BYTES + engines as u64 + HASH_VALUE_BYTES * hash_values
+    });
+    let flows = plan.flows.iter().map(|flow| {
+        let ends = match flow.workload {
+            Workload::Bulk { .. } => size_of::<BulkSender>() + size_of::<BulkReceiver>(),
+            Workload::ConstantRate { .. } => size_of::<ConstantRate>() + size_of::<DatagramSink>(),
+            Workload::Conference { .. } => size_of::<Participant>(),
+            // A connection at a time has two endpoints.
+            Workload::RequestResponse { .. } => {
+                size_of::<Client>()
+                    + size_of::<Server>()
+                    + size_of::<BulkSender>()
+                    + size_of::<BulkReceiver>()
+            }
+        };
+        FLOW_BYTES + ends as u64 + 2 * ALLOCATION_BYTES
+    });
+    let hosts =
+        plan.hosts.len() * size_of::<Access>() + plan.branches().count() * size_of::<Branch>();
+    directions.sum::<u64>() + flows.sum::<u64>() + hosts as u64
+}
+
+fn samples_bytes(plan: &Plan) -> u64 {
+    let Some(interval_ns) = plan.sample_interval_ns else { return 0 };
+    let tcp = |flow: &&Flow| {
+        matches!(flow.workload, Workload::Bulk { .. } | Workload::RequestResponse { .. })
+    };
+    let flows = plan.flows.iter().filter(tcp).count() as u64;
+    let directions = plan.directions.len() as u64;
+    let row = flows * flow_sample_bytes() + directions * direction_sample_bytes();
+    (plan.stop_ns / interval_ns.max(1) + 1).saturating_mul(row)
+}
+
+/// What flows offer to one direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Offered {
+    /// IP bits per second of datagrams, while they are sent.
+    datagram_bps: u64,
+    /// Datagrams over the whole run.
+    datagrams: u64,
+    /// The smallest packet with data, and 0 for none.
+    packet_bytes: u64,
+    /// Segments that windows let be outstanding at a time.
+    window_segments: u64,
+    /// Segments over the whole run.
+    segments: u64,
+}
+
+struct Traffic {
+    /// By direction's number.
+    offered: Vec<Offered>,
+    exchanges: u64,
+}
+
+impl Traffic {
+    fn of(plan: &Plan) -> Self {
+        let mut traffic = Self { offered: Vec::new(), exchanges: 0 };
+        traffic.offered.resize(plan.directions.len(), Offered::default());
+        for flow in &plan.flows {
+            traffic.add(plan, flow);
+        }
+        traffic
+    }
+
+    fn add(&mut self, plan: &Plan, flow: &Flow) {
+        let own_return = 1 + flow.terminal as usize;
+        let number = match flow.direction {
+            Heading::Forward => 0,
+            Heading::Return => own_return,
+        };
+        let left_ns = plan.stop_ns - flow.start_ns;
+        match &flow.workload {
+            Workload::Bulk { amount, sender, receiver } => {
+                let mss = u64::from(sender.mss_bytes.min(receiver.mss_bytes));
+                let window = sender.send_buffer_bytes.min(receiver.receive_buffer_bytes);
+                let bytes = match *amount {
+                    Amount::Bytes(bytes) => bytes,
+                    Amount::DurationNs(_) => u64::MAX,
+                };
+                self.offered[number].stream(mss, window.min(bytes), bytes);
+            }
+            Workload::ConstantRate { rate_bps, payload_bytes, duration_ns } => {
+                let lasting_ns = (*duration_ns).min(left_ns);
+                self.offered[number].datagrams(*rate_bps, *payload_bytes, lasting_ns, 1);
+            }
+            Workload::Conference { conference, rate_bps, payload_bytes, duration_ns } => {
+                let lasting_ns = (*duration_ns).min(left_ns);
+                self.offered[number].datagrams(*rate_bps, *payload_bytes, lasting_ns, 1);
+                let others = participants(plan, *conference) - 1;
+                self.offered[0].datagrams(*rate_bps, *payload_bytes, lasting_ns, others);
+            }
+            Workload::RequestResponse {
+                response_bytes,
+                think_ns,
+                exchanges,
+                keep_connection,
+                server,
+                client,
+                ..
+            } => {
+                let round_trips = if *keep_connection { 1 } else { 2 };
+                let round_trip_ns = min_of(&plan.directions[0].delay_ns)
+                    .saturating_add(min_of(&plan.directions[1 + flow.terminal as usize].delay_ns));
+                let each_ns = round_trip_ns.saturating_mul(round_trips) + mean(think_ns);
+                let number_of = (left_ns / each_ns.max(1)).min(exchanges.unwrap_or(u64::MAX));
+                self.exchanges = self.exchanges.saturating_add(number_of);
+                let mss = u64::from(server.mss_bytes.min(client.mss_bytes));
+                let window = server.send_buffer_bytes.min(client.receive_buffer_bytes);
+                let bytes = mean(response_bytes).max(1);
+                let all_bytes = number_of.saturating_mul(bytes.max(mss));
+                self.offered[number].stream(mss, window.min(bytes), all_bytes);
+            }
+        }
+    }
+
+    /// The most packets that are alive at a time.
+    fn alive(&self, plan: &Plan) -> u64 {
+        let all = plan.directions.iter().zip(&self.offered);
+        all.map(|(direction, offered)| offered.alive(direction, plan.stop_ns))
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Three for a packet in a direction (enqueued, transmitted, delivered), and as many on its branch,
+    /// on the ways to its two hosts and in each function of the gateways at its ends; an ACK for each
+    /// second segment.
+    fn events(&self, plan: &Plan) -> u64 {
+        let functions = |gateway: &Gateway| gateway.functions.len() as u64;
+        let (hub, terminals) = plan.gateways.split_at(plan.gateways.len().min(1));
+        let hub: u64 = hub.iter().map(functions).sum();
+        let terminal = terminals.iter().map(functions).max().unwrap_or(0);
+        let branch = u64::from(plan.branches().next().is_some());
+        let hosts = if plan.hosts.is_empty() { 0 } else { 2 };
+        let each = 3 * (1 + branch + hosts + hub + terminal);
+        let all = plan.directions.iter().zip(&self.offered);
+        let packets = all.map(|(direction, offered)| offered.packets(direction, plan.stop_ns));
+        packets.fold(0, u64::saturating_add).saturating_mul(each)
+    }
+}
+
+fn participants(plan: &Plan, number: u32) -> u64 {
+    let takes_part = |flow: &&Flow| matches!(flow.workload, Workload::Conference { conference, .. } if conference == number);
+    plan.flows.iter().filter(takes_part).count() as u64
+}
+
+impl Offered {
+    fn smallest(&mut self, bytes: u64) {
+        let known = self.packet_bytes;
+        self.packet_bytes = if known == 0 { bytes } else { known.min(bytes) };
+    }
+
+    fn datagrams(&mut self, rate_bps: u64, payload_bytes: u32, lasting_ns: u64, copies: u64) {
+        let payload = u64::from(payload_bytes);
+        self.smallest(payload + DATAGRAM_HEADER_BYTES);
+        let count = per(rate_bps, lasting_ns, payload).saturating_add(1);
+        self.datagrams = self.datagrams.saturating_add(count.saturating_mul(copies));
+        let ip_bps = rate_bps.saturating_mul(payload + DATAGRAM_HEADER_BYTES) / payload;
+        self.datagram_bps = self.datagram_bps.saturating_add(ip_bps.saturating_mul(copies));
+    }
+
+    fn stream(&mut self, mss_bytes: u64, window_bytes: u64, bytes: u64) {
+        self.smallest(mss_bytes + SEGMENT_HEADER_BYTES);
+        self.window_segments =
+            self.window_segments.saturating_add(window_bytes.div_ceil(mss_bytes));
+        self.segments = self.segments.saturating_add(bytes.div_ceil(mss_bytes));
+    }
+
+    /// What is in flight and what waits, at most.
+    fn alive(&self, direction: &Direction, stop_ns: u64) -> u64 {
+        if self.packet_bytes == 0 {
+            return 0;
+        }
+        let rate_bps = max_of(&direction.rate_bps);
+        let delay_ns = max_of(&direction.delay_ns).min(stop_ns);
+        let waiting = self.may_wait(direction);
+        // Datagrams wait as far as they are more than the link sends.
+        let in_flight = per(self.datagram_bps.min(rate_bps), delay_ns, self.packet_bytes);
+        let over_bps = self.datagram_bps.saturating_sub(rate_bps);
+        let queued = per(over_bps, stop_ns, self.packet_bytes).min(waiting);
+        let datagrams = in_flight.saturating_add(queued).min(self.datagrams);
+        let path = per(rate_bps, delay_ns, self.packet_bytes).saturating_add(waiting);
+        let segments = self.window_segments.min(path);
+        datagrams.saturating_add(segments)
+    }
+
+    /// How many packets the queue has room for.
+    fn may_wait(&self, direction: &Direction) -> u64 {
+        let limit = match &direction.queue {
+            Queue::DropTail { limit }
+            | Queue::Red { limit, .. }
+            | Queue::Codel { limit, .. }
+            | Queue::FqCodel { limit, .. }
+            | Queue::PerFlowDropTail { limit, .. }
+            | Queue::EarlyPacketDiscard { limit, .. }
+            | Queue::SelectiveDrop { limit, .. }
+            | Queue::StrictPriority { limit, .. } => *limit,
+        };
+        match limit {
+            Limit::Bytes(bytes) | Limit::LinkBytes(bytes) => bytes.div_ceil(self.packet_bytes),
+            Limit::Packets(packets) => packets,
+            Limit::TimeNs(nanos) => per(max_of(&direction.rate_bps), nanos, self.packet_bytes),
+            Limit::Unlimited => u64::MAX,
+        }
+    }
+
+    /// Packets over the whole run: what is offered of datagrams, and of segments what the link sends.
+    fn packets(&self, direction: &Direction, stop_ns: u64) -> u64 {
+        if self.packet_bytes == 0 {
+            return 0;
+        }
+        let sent = per(max_of(&direction.rate_bps), stop_ns, self.packet_bytes);
+        let segments = self.segments.min(sent);
+        self.datagrams.saturating_add(segments).saturating_add(segments / 2)
+    }
+}
+
+/// Packets of so many bytes that a rate makes in a time.
+fn per(rate_bps: u64, nanos: u64, packet_bytes: u64) -> u64 {
+    let bits = u128::from(rate_bps) * u128::from(nanos) / 1_000_000_000;
+    u64::try_from(bits / (8 * u128::from(packet_bytes.max(1)))).unwrap_or(u64::MAX)
+}
+
+fn numbers(series: &Series) -> impl Iterator<Item = u64> {
+    let (one, steps) = match series {
+        Series::Constant { value } => (Some(*value), &[][..]),
+        Series::Steps { steps } => (None, &steps[..]),
+    };
+    one.into_iter().chain(steps.iter().map(|step| step.1))
+}
+
+fn max_of(series: &Series) -> u64 {
+    numbers(series).max().unwrap_or(0)
+}
+
+fn min_of(series: &Series) -> u64 {
+    numbers(series).min().unwrap_or(0)
+}
+
+/// The mean of a distribution, or a number near it.
+fn mean(draw: &Draw) -> u64 {
+    match *draw {
+        Draw::Constant { value } => value,
+        Draw::Exponential { mean } => mean,
+        Draw::Pareto { least, .. } => least,
+        Draw::Lognormal { median, .. } => median,
+    }
+}

@@ -1,0 +1,150 @@
+//! The memory limit: where a run that holds or records without end stops, and what is kept.
+
+use bentpipe_core::time::Instant;
+use bentpipe_sim::memory::PACKET_BYTES;
+use bentpipe_sim::{MemoryEstimate, Outcome, Plan, Simulation};
+use serde_json::{Value, json};
+
+use super::{CLEAR, MILLI, Path, SECOND, column, flow, plan, tcp};
+
+/// Small, so that the tests are fast; the limits of people are a thousand times as large.
+const LIMIT: u64 = 20_000_000;
+/// A stretch ends after 65,536 calls, each of which makes one packet, or three rows of events, at most.
+const STRETCH_BYTES: u64 = 65_536 * 3 * 200;
+
+fn limited(plan: &Value, limit: u64) -> Outcome {
+    let plan = Plan::parse(&plan.to_string()).expect("a valid plan");
+    let mut simulation = Simulation::new(&plan, 1).with_memory_limit(limit);
+    while simulation.advance() {}
+    simulation.finish().expect("conservation holds wherever a run stops")
+}
+
+fn estimate(plan: &Value) -> MemoryEstimate {
+    MemoryEstimate::of(&Plan::parse(&plan.to_string()).expect("a valid plan"))
+}
+
+/// The run stopped at the limit, soon after it was reached, and again at the same event.
+fn stops_at_the_limit(plan: &Value) -> Outcome {
+    let outcome = limited(plan, LIMIT);
+    assert!(outcome.memory_exhausted);
+    assert!(!outcome.completed);
+    let most = outcome.memory_bytes_max;
+    assert!((LIMIT..LIMIT + STRETCH_BYTES).contains(&most), "{most}");
+    assert!(outcome.end > Instant::START);
+    assert_eq!(limited(plan, LIMIT), outcome, "the same plan, seed and limit");
+    outcome
+}
+
+fn datagrams(rate_bps: u64) -> Value {
+    json!({
+        "kind": "constant_rate", "rate_bps": rate_bps, "payload_bytes": 972,
+        "duration_ns": 90_000 * SECOND,
+    })
+}
+
+/// A plan that lasts a day and is not sampled, with `change` made.
+fn long(path: Path, workload: &Value, change: impl FnOnce(&mut Value)) -> Value {
+    let mut plan =
+        plan(Path { seconds: 86_400, ..path }, 1, vec![flow("a", 0, "forward", 0, workload)]);
+    plan["sample_interval_ns"] = Value::Null;
+    plan["packet_events"] = false.into();
+    change(&mut plan);
+    plan
+}
+
+/// Given 2 Mbit/s of 1,000-byte packets on a link of 1 Mbit/s with an unlimited queue, 125 packets a
+/// second stay: so many seconds after the start as the limit holds packets, the run stops.
+#[test]
+fn an_unlimited_queue_under_overload() {
+    let plan = long(Path { rate_bps: 1_000_000, ..CLEAR }, &datagrams(1_944_000), |_| ());
+    let outcome = stops_at_the_limit(&plan);
+    let seconds = (LIMIT / PACKET_BYTES) / 125;
+    let end = outcome.end.as_nanos() / SECOND;
+    assert!((seconds - 2..seconds + 300).contains(&end), "{end} s, not {seconds}");
+    let held = column(outcome.table("directions").expect("there"), "held_packets")[0];
+    assert!(held * PACKET_BYTES > LIMIT * 9 / 10, "packets are what the memory is for: {held}");
+    assert!(estimate(&plan).packets > LIMIT, "and that was expected");
+}
+
+/// Given 1 Gbit/s and ten days of delay, every packet sent is still on its way.
+#[test]
+fn a_gigabit_a_second_with_ten_days_of_delay() {
+    let delay = 10 * 86_400 * SECOND;
+    let path = Path { rate_bps: 1_000_000_000, ..CLEAR };
+    let plan = long(path, &datagrams(900_000_000), |plan| {
+        plan["link"]["forward"]["delay_ns"]["value"] = delay.into();
+    });
+    let outcome = stops_at_the_limit(&plan);
+    let flows = outcome.table("flows").expect("there");
+    assert_eq!(column(flows, "received_segments"), [0]);
+    // A day's worth of packets, as the run lasts no longer: 900 Mbit/s of 1,000-byte packets.
+    let packets = estimate(&plan).packets / PACKET_BYTES;
+    let day = 900_000_000 / (8 * 972) * 86_400;
+    assert!((day * 99 / 100..day * 101 / 100).contains(&packets), "{packets}, not {day}");
+}
+
+/// Given every packet's way recorded, rows are what grows: three a packet.
+#[test]
+fn packet_events() {
+    let plan = long(CLEAR, &datagrams(1_000_000), |plan| plan["packet_events"] = true.into());
+    let outcome = stops_at_the_limit(&plan);
+    let sent = column(outcome.table("flows").expect("there"), "sent_segments")[0];
+    let rows = outcome.table("events").expect("there").len() as u64;
+    assert!((3 * sent - 100..=3 * sent).contains(&rows), "{rows} rows of {sent} packets");
+    assert!(estimate(&plan).events > LIMIT);
+}
+
+/// Given requests that are answered at once, exchanges follow each other without end.
+#[test]
+fn exchanges() {
+    let host = tcp(json!({}));
+    let requests = json!({
+        "kind": "request_response", "request_bytes": 10,
+        "response_bytes": {"kind": "constant", "value": 10},
+        "think_ns": {"kind": "constant", "value": 0}, "exchanges": null,
+        "keep_connection": true, "server": host, "client": host,
+    });
+    let plan = long(Path { rtt_ms: 0, ..CLEAR }, &requests, |_| ());
+    let outcome = stops_at_the_limit(&plan);
+    let done = column(outcome.table("flows").expect("there"), "exchanges")[0];
+    let rows = outcome.table("exchanges").expect("there").len() as u64;
+    assert!((done..=done + 1).contains(&rows), "{rows} rows, {done} finished");
+    assert!(estimate(&plan).exchanges > LIMIT);
+}
+
+/// Given nothing but samples between two datagrams that are an hour apart, the run stops at one.
+#[test]
+fn samples() {
+    let mut rare = datagrams(1);
+    rare["payload_bytes"] = 450.into();
+    let plan = long(CLEAR, &rare, |plan| plan["sample_interval_ns"] = (10 * MILLI).into());
+    let outcome = stops_at_the_limit(&plan);
+    let samples = outcome.table("direction_samples").expect("there");
+    let times = column(samples, "time_ns");
+    assert_eq!(outcome.end.as_nanos(), *times.last().expect("there"));
+    assert!(estimate(&plan).samples > LIMIT);
+}
+
+/// A limit that is not reached changes nothing.
+#[test]
+fn a_limit_that_is_not_reached_changes_nothing() {
+    let plan = plan(CLEAR, 1, vec![flow("a", 0, "forward", 0, &datagrams(1_000_000))]);
+    let with = limited(&plan, u64::MAX);
+    assert!(!with.memory_exhausted);
+    assert_eq!(with, super::run(&plan, 1));
+}
+
+/// What a queue of a thousand packets and a path of 0.5 s at 10 Mbit/s hold is known before.
+#[test]
+fn an_estimate_of_a_plain_path() {
+    let path = Path { rate_bps: 10_000_000, rtt_ms: 1_000, queue_bytes: Some(1_000_000), ..CLEAR };
+    let plan = long(path, &datagrams(19_440_000), |plan| plan["stop_ns"] = (10 * SECOND).into());
+    let MemoryEstimate { packets, samples, events, exchanges, fixed } = estimate(&plan);
+    // 10 Mbit/s for 0.5 s are 625 packets of 1,000 bytes.
+    assert_eq!(packets, (625 + 1_000) * PACKET_BYTES);
+    assert_eq!((samples, events, exchanges), (0, 0, 0));
+    assert!((1_000..100_000).contains(&fixed), "{fixed}");
+    let outcome = limited(&plan, packets + fixed + 100 * PACKET_BYTES);
+    assert!(!outcome.memory_exhausted, "{}", outcome.memory_bytes_max);
+    assert!(outcome.memory_bytes_max > packets * 9 / 10, "{}", outcome.memory_bytes_max);
+}

@@ -1,0 +1,170 @@
+"""The memory limit of runs: its default, and what is said about a run that needs more.
+
+The simulator counts the memory of a run itself (``crates/sim/src/memory.rs``), so the same plan,
+seed and limit stop at the same event everywhere. Only the default limit depends on the machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bentpipe.errors import UsageError
+from bentpipe.units import format_duration, format_size, parse_size
+
+if TYPE_CHECKING:
+    from bentpipe._core import MemoryEstimate
+
+MEMORY_LIMIT_HELP: Final = (
+    "End simulations that take more, all at once together, such as 4GB; by default half of what "
+    "is available."
+)
+# The other half is for the rest of this process, and for what else the machine does.
+_SHARE: Final = 0.5
+# Where neither the machine nor its control groups say what is available.
+_FALLBACK_BYTES: Final = 4_000_000_000
+
+_LARGEST_SHOWN_BYTES: Final = 10**15
+
+_limit_bytes: ContextVar[int | None] = ContextVar("memory_limit", default=None)
+
+# What takes memory, and how a scenario takes less.
+_ADVICE: Final = {
+    "fixed": ("its hosts and links", "have fewer terminals or flows (count)"),
+    "packets": (
+        "packets in queues and in flight",
+        "limit the queue (link.forward.queue.limit, link.return.queue.limit), or lower rate, "
+        "delay, or the buffers of TCP",
+    ),
+    "samples": ("samples", "lengthen sample_interval or shorten duration"),
+    "events": ("packet events", "set packet_events: false, or shorten duration"),
+    "exchanges": ("exchanges", "shorten duration, or have fewer exchanges"),
+}
+
+
+def read_limit(text: str | None) -> int | None:
+    """Read the value of ``--memory-limit``."""
+    if text is None:
+        return None
+    limit = parse_size(text)
+    if limit == 0:
+        raise UsageError(f'--memory-limit: read "{text}": must be above zero')
+    return limit
+
+
+@contextmanager
+def limiting(limit_bytes: int | None) -> Iterator[None]:
+    """Limit the runs in this block that are given no limit of their own; None: by the machine."""
+    token = _limit_bytes.set(limit_bytes)
+    try:
+        yield
+    finally:
+        _limit_bytes.reset(token)
+
+
+def limit_for(workers: int, limit_bytes: int | None = None) -> int:
+    """Return the limit of each of so many runs at a time, which share ``limit_bytes``."""
+    shared = limit_bytes or _limit_bytes.get() or default_limit()
+    return max(shared // max(workers, 1), 1)
+
+
+def default_limit() -> int:
+    """Return half of the memory that is available to this process, in bytes."""
+    available = [amount for amount in (_of_machine(), *_of_groups()) if amount is not None]
+    return int(_SHARE * min(available)) if available else _FALLBACK_BYTES
+
+
+def _of_machine() -> int | None:
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            name, _, value = line.partition(":")
+            if name == "MemAvailable":
+                return 1024 * int(value.split()[0])
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return None
+
+
+def _of_groups() -> Iterator[int]:
+    """Yield what the control groups of this process, and those above them, leave.
+
+    Version 2 has a limit in memory.max; version 1 in memory.limit_in_bytes, below a mount of its
+    own. Cached files that nobody uses are given back by the kernel, and do not count as used.
+    """
+    try:
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root, names = Path("/sys/fs/cgroup"), ("memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            root = Path("/sys/fs/cgroup/memory")
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        else:
+            continue
+        group = root / path.strip("/")
+        for folder in (group, *group.parents):
+            if folder == root or root in folder.parents:
+                left = _left(folder, *names)
+                if left is not None:
+                    yield left
+
+
+def _left(folder: Path, limit_name: str, used_name: str) -> int | None:
+    try:
+        limit = int((folder / limit_name).read_text(encoding="ascii"))  # "max" is no number
+        used = int((folder / used_name).read_text(encoding="ascii"))
+        stat = (folder / "memory.stat").read_text(encoding="ascii").splitlines()
+        cached = sum(int(line.split()[1]) for line in stat if line.startswith("inactive_file "))
+    except (OSError, ValueError, IndexError):
+        return None
+    return max(limit - max(used - cached, 0), 0)
+
+
+def warning(estimate: MemoryEstimate, limit_bytes: int) -> str | None:
+    """Say that a run may need more than its limit, if that is expected."""
+    total = sum(estimate.values())  # type: ignore[arg-type]
+    if total <= limit_bytes:
+        return None
+    return (
+        f"may take up to {_size(total)} of memory; its limit is {_size(limit_bytes)}, at which it "
+        f"stops with the results up to then. {advice(estimate)}"
+    )
+
+
+def advice(estimate: MemoryEstimate) -> str:
+    """Say what is expected to take most memory, and how a scenario takes less."""
+    parts: dict[str, Any] = dict(estimate)
+    part = max(_ADVICE, key=lambda name: int(parts[name]))
+    what, how = _ADVICE[part]
+    return f"Most is for {what}: {how}; or raise --memory-limit (memory_limit in Python)"
+
+
+def stopped(end_ns: int, limit_bytes: int) -> str:
+    """Say that a run ended early, and why."""
+    return (
+        f"stopped at {format_duration(end_ns)} because the memory limit of {_size(limit_bytes)} "
+        "was reached"
+    )
+
+
+def too_large(fixed_bytes: int, limit_bytes: int) -> str:
+    """Refuse a run whose hosts and links alone take more than the limit."""
+    what, how = _ADVICE["fixed"]
+    return (
+        f"needs {_size(fixed_bytes)} of memory for {what} alone; the limit is "
+        f"{_size(limit_bytes)}: {how}, or raise --memory-limit (memory_limit in Python)"
+    )
+
+
+def _size(size_bytes: int) -> str:
+    return format_size(size_bytes) if size_bytes < _LARGEST_SHOWN_BYTES else "more than 1000 TB"

@@ -1,0 +1,178 @@
+"""The memory limit of runs: partial results, what is said, exit codes, and the default."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bentpipe import Job, MemoryLimitError, Result, UsageError, _memory, from_dict, run_many
+from bentpipe._simulate import memory_warning, simulate_partly
+from bentpipe.cli import main
+from bentpipe.presets import PRESETS
+from bentpipe.scenario import load
+from bentpipe.units import parse_size
+
+SCENARIOS = Path(__file__).parent.parent / "scenarios"
+LIMIT = parse_size("20 MB")
+SLOW = {"rate": "10 Mbit/s", "delay": "250 ms"}
+
+
+def scenario(forward: dict[str, Any], flow: dict[str, Any], **other: Any) -> dict[str, Any]:
+    """A run of ten hours that hardly samples."""
+    return {
+        "duration": "10 h",
+        "sample_interval": "10 min",
+        "link": {"forward": {**SLOW, **forward}, "return": SLOW},
+        "traffic": [{"direction": "forward", **flow}],
+        **other,
+    }
+
+
+def datagrams(rate: str) -> dict[str, Any]:
+    return {"kind": "constant_rate", "rate": rate, "payload": "972 B"}
+
+
+OVERLOAD = scenario({"queue": {"limit": "unlimited"}}, datagrams("20 Mbit/s"))
+FAR = scenario({"rate": "1 Gbit/s", "delay": "240 h"}, datagrams("900 Mbit/s"))
+EVENTS = scenario({}, datagrams("1 Mbit/s"), packet_events=True)
+REQUESTS = scenario(
+    {"delay": "0 ms"}, {"kind": "request_response", "request": "10 B", "response": "10 B"}
+)
+REQUESTS["link"]["return"] = {"rate": "10 Mbit/s", "delay": "0 ms"}
+
+CASES = {
+    "unlimited queue": (OVERLOAD, "limit the queue"),
+    "ten days of delay": (FAR, "limit the queue"),
+    "packet events": (EVENTS, "set packet_events: false"),
+    "exchanges": (REQUESTS, "have fewer exchanges"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_at_its_limit_ends_with_what_was_recorded(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Given 20 MB, expect a warning before, exit code 4, the reason, and a result that says so."""
+    content, how = CASES[name]
+    file, out = tmp_path / "scenario.json", tmp_path / "out"
+    file.write_text(json.dumps(content), encoding="utf-8")
+    code = main(["run", str(file), "--memory-limit", "20MB", "--out", str(out), "--json"])
+    printed = capfd.readouterr()
+    assert code == 4
+    warning, *_, last = printed.err.splitlines()
+    assert warning.startswith("bentpipe: warning: the run may take up to ")
+    assert "its limit is 20 MB" in warning
+    assert how in warning
+    assert "because the memory limit of 20 MB was reached" in last
+    assert how in last
+    assert str(out) in last
+    summary = json.loads(printed.out)
+    assert summary["memory_limit_reached"]
+    assert not summary["completed"]
+    kept = Result.load(out)
+    assert kept.memory_limit_reached
+    assert kept.stop_reason is not None
+    memory = kept.manifest["memory"]
+    assert memory["limit_bytes"] == LIMIT < memory["counted_bytes_max"]
+    assert 0 < kept.manifest["end_ns"] < 36_000e9
+    assert kept.tables["flows"]["sent_segments"][0] > 0
+    assert kept.stop_reason in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_same_limit_ends_at_the_same_bytes() -> None:
+    made = from_dict(EVENTS)
+    first, again = (simulate_partly(made, memory_limit=LIMIT) for _ in range(2))
+    assert first.manifest["end_ns"] == again.manifest["end_ns"]
+    assert all(first.tables[name].equals(again.tables[name]) for name in first.tables)
+    later = simulate_partly(made, memory_limit=2 * LIMIT)
+    assert later.manifest["end_ns"] > first.manifest["end_ns"]
+
+
+def test_in_python_the_error_has_the_result() -> None:
+    from bentpipe import simulate
+
+    with pytest.raises(MemoryLimitError, match="set packet_events: false") as caught:
+        simulate(EVENTS, memory_limit=LIMIT)
+    assert caught.value.exit_code == 4
+    assert caught.value.result is not None
+    assert caught.value.result.events.height > 0
+
+
+def test_runs_at_once_share_the_limit() -> None:
+    """Given 40 MB for two runs at a time, each ends where one with 20 MB does."""
+    plan = from_dict(EVENTS).plan()
+    alone = simulate_partly(from_dict(EVENTS), seed=1, memory_limit=LIMIT)
+    with pytest.raises(MemoryLimitError, match="its part of what 2 runs share") as caught:
+        run_many([Job(plan=plan, seed=s) for s in (1, 2, 3)], threads=2, memory_limit=2 * LIMIT)
+    outcomes = caught.value.outcomes
+    assert [outcome.index for outcome in outcomes] == [0, 1, 2]
+    assert all(outcome.memory_limit == LIMIT for outcome in outcomes)
+    assert outcomes[0].raw["end_ns"] == alone.manifest["end_ns"]
+
+
+def test_hosts_that_do_not_fit_are_refused_before_the_run(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Given 1,000 flows of some 6 kB each and 1 MB, nothing is run: exit code 2."""
+    file = str(SCENARIOS / "geo-bulk.yaml")
+    arguments = ["run", file, "--set", "traffic.0.count=1000", "--memory-limit", "1MB"]
+    assert main(arguments) == 2
+    told = capfd.readouterr().err
+    assert "for its hosts and links alone; the limit is 1 MB" in told
+    assert "have fewer terminals or flows" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("0 MB", "above zero"), ("4", "read"), ("many", "read")]
+)
+def test_a_limit_is_a_size(text: str, problem: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(SCENARIOS / "geo-bulk.yaml"), "--memory-limit", text]) == 2
+    assert problem in capfd.readouterr().err
+
+
+def test_studies_and_searches_have_the_option(capfd: pytest.CaptureFixture[str]) -> None:
+    file = str(SCENARIOS / "snip-duplex.yaml")
+    sized = ["--memory-limit", "1kB"]
+    assert main(["search", "no-drop", file, "--sizes", "1400", *sized]) == 2
+    assert main(["study", "jpl", "--runs", "1", *sized]) == 2
+    assert capfd.readouterr().err.count("for its hosts and links alone") == 2
+
+
+def test_a_limit_is_not_too_small() -> None:
+    with pytest.raises(UsageError, match="must be at least 1 byte"):
+        simulate_partly(from_dict(EVENTS), memory_limit=0)
+
+
+def test_what_is_at_hand_warns_of_nothing() -> None:
+    """The example scenarios and the presets are expected to fit in 1 GB."""
+    for file in sorted(SCENARIOS.glob("*.yaml")):
+        assert memory_warning(load(file), 10**9) is None, file
+    for name in PRESETS:
+        flow = {"kind": "bulk", "direction": "forward", "size": "10 MB"}
+        made = {"link": {"preset": name}, "traffic": [flow], "duration": "1 min"}
+        assert memory_warning(from_dict(made), 10**9) is None, name
+
+
+def test_the_default_is_half_of_the_least_that_is_available(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given 8 GB in the machine and a control group that leaves 1 GB and 0.5 GB of cached files."""
+    group = tmp_path / "group"
+    group.mkdir()
+    (group / "memory.max").write_text("3000000000\n", encoding="ascii")
+    (group / "memory.current").write_text("2000000000\n", encoding="ascii")
+    (group / "memory.stat").write_text("anon 1\ninactive_file 500000000\n", encoding="ascii")
+    assert _memory._left(group, "memory.max", "memory.current") == 1_500_000_000  # noqa: SLF001
+    (group / "memory.max").write_text("max\n", encoding="ascii")
+    assert _memory._left(group, "memory.max", "memory.current") is None  # noqa: SLF001
+    monkeypatch.setattr(_memory, "_of_machine", lambda: 8_000_000_000)
+    monkeypatch.setattr(_memory, "_of_groups", lambda: iter([1_500_000_000]))
+    assert _memory.default_limit() == 750_000_000
+    assert _memory.limit_for(3) == 250_000_000
+    with _memory.limiting(900):
+        assert _memory.limit_for(3) == 300
+    monkeypatch.setattr(_memory, "_of_groups", lambda: iter(()))
+    assert _memory.default_limit() == 4_000_000_000
