@@ -38,7 +38,7 @@ class Figures:
       byte at the client.
     - ``two-way``: ``forward_bps`` and ``return_bps``, the goodput of each direction.
     - ``rate-step``: ``before_bps`` and ``after_bps``, the goodput on either side of the step.
-    - ``outage``: ``after_bps``, the goodput in the 8 s after it; ``recovery_s``, from its end until
+    - ``outage``: ``after_bps``, the goodput in the 6 s after it; ``recovery_s``, from its end until
       as much is delivered as in the 2 s before it.
     """
 

@@ -21,7 +21,7 @@ from bentpipe._validation_points import (
     FLOWS,
     LEAST_QUEUE_BYTES,
     SIZES_BYTES,
-    STEP_AT_S,
+    OUTAGE_S,
     Kind,
     Point,
     grid,
@@ -141,7 +141,7 @@ MEASURES: Final = (
     ),
     Measure(
         name="outage",
-        title=f"outage of 2 s at {STEP_AT_S:g} s",
+        title=f"outage of {OUTAGE_S:g} s",
         kind="outage",
         values=("after_bps", "recovery_s"),
         bars=_median(0.08),
