@@ -39,8 +39,8 @@ _BUFFER: Final = "64 MiB"
 # Flows that start at the same instant would move in step.
 _SPACING_MS: Final = 100
 _BITS_PER_BYTE: Final = 8
-# The other measures have lengths of their own, in seconds. BBR probes for the round trip 10 s after the
-# start: steps and outages are well behind that, lest a few ms decide which comes first.
+# The other measures have lengths of their own, in seconds. BBR probes for the round trip 10 s after
+# the start: steps and outages are well behind that, lest a few ms decide which comes first.
 TWO_WAY_S: Final = 20.0
 STEP_AT_S: Final = 12.0
 STEP_WINDOW_S: Final = 8.0
