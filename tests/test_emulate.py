@@ -22,6 +22,7 @@ from conftest import ROOT, Program
 
 from bentpipe import Result, _emulate, _emulate_kernel, simulate
 from bentpipe._draws import Stream, draw
+from bentpipe._emulate_steps import later, lead_of
 from bentpipe._tables import DROP_CAUSES, TABLES
 from bentpipe.plots import goodput, windows
 from bentpipe.scenario import from_dict
@@ -121,6 +122,48 @@ def test_a_bulk_flow_is_as_fast_as_in_the_simulator(tmp_path: Path) -> None:
     assert goodput(run.result).axes
     assert "Run in real time" in (run.folder / "report.html").read_text()
     assert "In real time, Linux" in run.out
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_steps_of_the_link_are_at_their_moments_of_the_run(tmp_path: Path) -> None:
+    """Given an outage from 1 to 2 s, expect bytes until 1 s, and none from then until 2 s.
+
+    The link runs while the programs start, some 0.3 s: that is no part of the run. What was sent
+    by 1 s is there 10 ms later.
+    """
+    bulk = {"kind": "bulk", "direction": "forward", "duration": "3 s"}
+    rate = [
+        {"at": "0 s", "value": "8 Mbit/s"},
+        {"at": "1 s", "value": "0 bit/s"},
+        {"at": "2 s", "value": "8 Mbit/s"},
+    ]
+    data = scenario(bulk, duration="3 s", forward={"rate": rate, "delay": "10 ms"})
+    run = emulated(data, tmp_path, valid=False)
+    samples = run.result.flow_samples.drop_nulls("delivered_bytes")
+    times_s, sizes = samples["time_ns"].to_numpy() / 1e9, samples["delivered_bytes"].to_numpy()
+    during = sizes[(times_s > 1.1) & (times_s < 1.95)]
+    if len(during) < 2:
+        pytest.skip("this machine is busy now: there are no samples")
+    # 0.5 s at 8 Mbit/s are 500 kB.
+    assert during[0] > 250_000
+    assert during[-1] == during[0]
+    assert sizes[-1] - during[-1] > 250_000
+
+
+def test_steps_are_later_by_the_time_before_the_run() -> None:
+    """Given a rate from 0 s and another from 5 s, and 2 s before the run, expect 0 s and 7 s."""
+    bulk = {"kind": "bulk", "direction": "forward", "duration": "3 s"}
+    data = scenario(bulk, duration="3 s")
+    plain = from_dict(data).plan()
+    assert lead_of(plain) == 0
+    assert later(plain, 2 * 10**9) == plain
+    rate = [{"at": "0 s", "value": "8 Mbit/s"}, {"at": "5 s", "value": "4 Mbit/s"}]
+    stepped = scenario(bulk, duration="3 s", forward={"rate": rate, "delay": "10 ms"})
+    plan = from_dict(stepped).plan()
+    assert lead_of(plan) >= 10**9
+    steps = later(plan, 2 * 10**9)["link"]["forward"]["rate_bps"]["steps"]
+    assert steps == [[0, 8_000_000], [7 * 10**9, 4_000_000]]
+    assert plan["link"]["forward"]["rate_bps"]["steps"][1][0] == 5 * 10**9
 
 
 @pytest.mark.usefixtures("namespaces")

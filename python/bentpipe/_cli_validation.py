@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import shutil
 import sys
 import tempfile
@@ -14,81 +12,90 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from bentpipe.errors import InvalidRunError, UsageError
+from bentpipe.errors import InvalidRunError, ThresholdError, UsageError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from bentpipe._validation_runs import Run
     from bentpipe.validation import Comparison, Point
 
 _EXIT_INTERRUPTED: Final = 130
-_LEAST_SECONDS: Final = 60.0
+_USUAL_SECONDS: Final = 30.0
 KIND: Final = "validation"
 
+_Points = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N,N,...", help="Only these points of the grid, by number.", show_default=False
+    ),
+]
+_Measures = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND,...",
+        help="Only these: goodput, completion, two-way, rate-step, outage.",
+        show_default=False,
+    ),
+]
+_Seconds = Annotated[
+    float, typer.Option(min=1, max=3_600, help="How long each point of goodput runs in real time.")
+]
+_Parallel = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Processors to use; all by default. Slow links share one.", show_default=False
+    ),
+]
 
-def validate_model(
-    grid: Annotated[str, typer.Option(help="small (27 points) or full (225).")] = "small",
-    points: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N,N,...", help="Only these points of the grid, by number.", show_default=False
-        ),
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option(min=1, max=3_600, help="How long each point runs in real time.")
-    ] = _LEAST_SECONDS,
+
+def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the arguments
+    grid: Annotated[
+        str, typer.Option(help="small (27 points of goodput and 54 others) or full (225 and 54).")
+    ] = "small",
+    points: _Points = None,
+    measures: _Measures = None,
+    seconds: _Seconds = _USUAL_SECONDS,
     repeats: Annotated[
         int, typer.Option(min=1, max=100, help="How often each point runs in real time.")
     ] = 1,
-    parallel: Annotated[
-        int | None,
-        typer.Option(min=1, help="Points at once; one a core by default.", show_default=False),
-    ] = None,
+    parallel: _Parallel = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with code 99 if a bar is missed.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Write the figures, and each run, into this folder.", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
 ) -> None:
-    """Hold the simulator against the kernel: the same flows over the same links in both.
+    """Compare the simulator with Linux TCP: the same traffic over the same links in both.
 
-    The kernel runs in real time, several points at once, each with iperf3; a point that was late is
-    repeated up to three times. The simulator runs each point with 20 seeds. Goodput is that of all
-    flows, from the first SYN to the end; a difference is the simulator's over the kernel's, less 1,
-    with the same seed, so that both lose the same packets; the mean of the seeds stands beside it.
+    Linux runs in real time, several points at once; a point that was late is repeated up to three
+    times. The simulator runs each point with 20 seeds. Compared are goodput, mean queue and
+    retransmissions, completion times of 10 kB, 100 kB and 1 MB, two-way transfers, a rate step and
+    an outage of 2 s. A difference is the simulator's value over the kernel's, less 1, with the same
+    seed, so that both lose the same packets; the mean of the seeds stands beside it.
     """
-    chosen = _chosen(grid, points)
+    chosen = _chosen(grid, points, measures)
     # Before the modules that start threads, as for a single run.
     from bentpipe._emulate import prepare
     from bentpipe.scenario import from_dict
 
     for point in chosen:
         prepare(from_dict(point.scenario(seconds)))
-    from bentpipe._progress import Progress, keeping_results
+    from bentpipe._progress import keeping_results
     from bentpipe.results import prepare_output_folder
     from bentpipe.sweep import cores
 
     if out is not None:
         prepare_output_folder(out, kind=KIND)
-    interrupted = False
-    runs: list[Run] = []
     with tempfile.TemporaryDirectory(prefix="bentpipe-") as name:
-        try:
-            from bentpipe._validation_runs import in_real_time
-
-            with Progress("validating") as progress:
-                for run in in_real_time(
-                    chosen,
-                    seconds=seconds,
-                    seeds=range(1, repeats + 1),
-                    parallel=parallel or cores(),
-                    folder=Path(name),
-                    progress=progress.fraction,
-                ):
-                    runs.append(run)  # noqa: PERF402 - what was done by Ctrl-C stays
-        except KeyboardInterrupt:
-            interrupted = True
+        runs, interrupted = _in_real_time(
+            chosen,
+            seconds=seconds,
+            seeds=range(1, repeats + 1),
+            parallel=parallel or cores(),
+            folder=Path(name),
+        )
         with keeping_results():
             compared = list(_compared(chosen, runs, seconds))
             _tell(compared, grid=grid, seconds=seconds, runs=Path(name), out=out, as_json=as_json)
@@ -96,6 +103,32 @@ def validate_model(
         typer.echo("bentpipe: interrupted; the figures are of the points that were done", err=True)
         raise typer.Exit(_EXIT_INTERRUPTED)
     _refuse_late(compared)
+    if check:
+        _refuse_missed(compared)
+
+
+def _in_real_time(
+    points: list[Point], *, seconds: float, seeds: range, parallel: int, folder: Path
+) -> tuple[list[Run], bool]:
+    """Run the points in real time; return what was done, and whether Ctrl-C ended it."""
+    from bentpipe._progress import Progress
+    from bentpipe._validation_runs import in_real_time
+
+    done: list[Run] = []
+    with Progress("validating") as progress:
+        try:
+            for run in in_real_time(
+                points,
+                seconds=seconds,
+                seeds=seeds,
+                parallel=parallel,
+                folder=folder,
+                progress=progress.fraction,
+            ):
+                done.append(run)  # noqa: PERF402 - what was done by Ctrl-C stays
+        except KeyboardInterrupt:
+            return done, True
+    return done, False
 
 
 def _refuse_late(compared: Sequence[Comparison]) -> None:
@@ -107,10 +140,27 @@ def _refuse_late(compared: Sequence[Comparison]) -> None:
         )
 
 
-def _chosen(name: str, numbers: str | None) -> list[Point]:
-    from bentpipe.validation import grid
+def _refuse_missed(compared: Sequence[Comparison]) -> None:
+    from bentpipe._validation_report import missed_bars, summaries
+
+    missed = missed_bars(summaries(compared))
+    if missed:
+        raise ThresholdError(f"missed: {'; '.join(missed)}")
+
+
+def _chosen(name: str, numbers: str | None, measures: str | None) -> list[Point]:
+    from bentpipe.validation import MEASURES, grid
 
     points = grid(name)
+    if measures is not None:
+        from bentpipe._explain import choice
+
+        kinds = tuple(dict.fromkeys(measure.kind for measure in MEASURES))
+        asked = [each.strip() for each in measures.split(",")]
+        for each in asked:
+            if each not in kinds:
+                raise UsageError(f"--measures: {choice(each, kinds)}")
+        points = [point for point in points if point.kind in asked]
     if numbers is None:
         return points
     try:
@@ -119,7 +169,8 @@ def _chosen(name: str, numbers: str | None) -> list[Point]:
         raise UsageError(f'--points: read "{numbers}"; write numbers, such as "1,14"') from None
     unknown = sorted(wanted - {point.number for point in points})
     if unknown:
-        raise UsageError(f"--points: read {unknown[0]}; {name} has 1 to {len(points)}")
+        first, last = points[0].number, points[-1].number
+        raise UsageError(f"--points: read {unknown[0]}; {name} has {first} to {last}")
     return [point for point in points if point.number in wanted]
 
 
@@ -149,45 +200,37 @@ def _tell(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    from bentpipe.validation import sizes
+    from bentpipe._validation_report import largest_lines, markdown, report_of
 
-    same = sizes(each.goodput_difference for each in compared)
-    mean = sizes(each.mean_goodput_difference for each in compared)
-    report: dict[str, Any] = {
-        "grid": grid,
-        "seconds": seconds,
-        "machine": {"cores": os.cpu_count(), "kernel": platform.release()},
-        "goodput_difference": _sizes(same),
-        "mean_goodput_difference": _sizes(mean),
-        "points": [each.to_json() for each in compared],
-    }
+    report = report_of(compared, grid=grid, seconds=seconds)
     if out is not None:
-        _write(report, runs, out)
+        _write(report, markdown(compared), runs, out)
     if as_json:
         print(json.dumps(report, indent=2))
         return
-    from bentpipe._cli_tables import show
-
-    show(comparison_table(compared))
-    if same is not None and mean is not None:
-        counted = sum(each.goodput_difference is not None for each in compared)
-        print(f"Goodput, {counted} points of {seconds:g} s, size of the difference:")
-        for which, (median, high) in (("same seeds", same), ("mean of the seeds", mean)):
-            print(f"  {which}: median {median:.1%}, 90th percentile {high:.1%}")
-    if seconds < _LEAST_SECONDS:
+    _show(compared)
+    if compared:
+        print("\nThe largest differences, in units of the bars:")
+        print("\n".join(largest_lines(compared)))
+    if seconds < _USUAL_SECONDS:
         print(f"bentpipe: runs of {seconds:g} s are short: slow start counts much", file=sys.stderr)
 
 
-def _sizes(found: tuple[float, float] | None) -> dict[str, float] | None:
-    return None if found is None else {"median": found[0], "p90": found[1]}
+def _show(compared: Sequence[Comparison]) -> None:
+    from bentpipe._cli_tables import plain_table, show
+    from bentpipe._validation_report import summaries, summary_table, tables_of
+
+    for table in (*tables_of(compared), summary_table(summaries(compared))):
+        show(table.title, plain_table(table.headings, table.rows), "")
 
 
-def _write(report: dict[str, Any], runs: Path, out: Path) -> None:
+def _write(report: dict[str, Any], tables: str, runs: Path, out: Path) -> None:
     from bentpipe import _core
     from bentpipe._folder import json_text, write_folder
 
     about = {"bentpipe_version": _core.version(), "machine": report["machine"]}
-    write_folder(out, kind=KIND, manifest=about, texts={"validation.json": json_text(report)})
+    texts = {"validation.json": json_text(report), "validation.md": tables}
+    write_folder(out, kind=KIND, manifest=about, texts=texts)
     kept = out / "runs"
     try:
         shutil.rmtree(kept, ignore_errors=True)
@@ -195,44 +238,3 @@ def _write(report: dict[str, Any], runs: Path, out: Path) -> None:
     except OSError as error:
         raise UsageError(f"{kept}: cannot be written: {error.strerror or error}") from None
     typer.echo(f"bentpipe: wrote {out}", err=True)
-
-
-def comparison_table(compared: Sequence[Comparison]) -> Table:
-    """Return the points, one a row; of several runs the means."""
-    from bentpipe._cli_tables import plain_table
-
-    headings = (
-        *("point", "control", "Mbit/s", "RTT ms", "queue BDP", "loss", "flows"),
-        *("goodput kernel", "model Mbit/s", "difference", "mean of seeds"),
-        *("queue kernel", "model ms", "sent again kernel", "model"),
-    )
-    return plain_table(headings, [_row(each) for each in compared])
-
-
-def _row(each: Comparison) -> tuple[str, ...]:
-    point, same, mean = each.point, each.goodput_difference, each.mean_goodput_difference
-    paired = [run for run in each.model if run.seed in {run.seed for run in each.kernel}]
-    return (
-        str(point.number),
-        point.control,
-        f"{point.rate_mbps:g}",
-        f"{point.rtt_ms:g}",
-        f"{point.queue_bdp:g}",
-        f"{point.loss:.2%}" if point.loss else "0",
-        str(point.flows),
-        _figure(each.kernel, "goodput_bps", 1e-6, 3),
-        _figure(paired or each.model, "goodput_bps", 1e-6, 3),
-        "INVALID" if same is None else f"{same:+.1%}",
-        "-" if mean is None else f"{mean:+.1%} ± {each.goodput_spread:.1%}",
-        _figure(each.kernel, "queue_ms", 1, 1),
-        _figure(paired or each.model, "queue_ms", 1, 1),
-        _figure(each.kernel, "retransmitted_segments", 1, 0),
-        _figure(paired or each.model, "retransmitted_segments", 1, 0),
-    )
-
-
-def _figure(runs: Sequence[Any], name: str, scale: float, digits: int) -> str:
-    from bentpipe.validation import mean_of
-
-    mean = mean_of(runs, name)
-    return "-" if mean is None else f"{mean * scale:,.{digits}f}"

@@ -25,6 +25,7 @@ from bentpipe._emulate_kernel import (
     refuse,
     window_warnings,
 )
+from bentpipe._emulate_steps import later, lead_of
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.live import (
     IPERF3_PORT,
@@ -202,8 +203,9 @@ def _run(
     capture: Path | None,
 ) -> tuple[Course, dict[Side, dict[str, str]]]:
     course = Course()
+    lead_ns = lead_of(plan)
     with Lab(
-        plans=[plan],
+        plans=[later(plan, lead_ns)],
         seed=seed,
         mtu_bytes=mtu_bytes(plan),
         settings=(kernel.settings, kernel.settings),
@@ -218,8 +220,7 @@ def _run(
                 flow.listen(lab)
             while not lab.report()["ports"]:
                 time.sleep(_STEP_S)
-            course.monotonic_ns = time.monotonic_ns()
-            course.started_ns = lab.now_ns()
+            _begin(lab, course, lead_ns)
             course.completed = _watch(lab, plan, flows, course, onlooker)
         except KeyboardInterrupt:
             course.interrupted = True
@@ -232,6 +233,24 @@ def _run(
         course.started_ns = course.started_ns or course.ended_ns
         end_all(flows)
     return course, settings
+
+
+def _begin(lab: Lab, course: Course, lead_ns: int) -> None:
+    """Start the clock of the run, ``lead_ns`` after that of the lab or, if that is 0, now.
+
+    Raises:
+        MachineError: the set-up took longer than that.
+    """
+    left_ns = lead_ns - lab.now_ns()
+    if lead_ns and left_ns < 0:
+        raise MachineError(
+            f"the set-up took {-left_ns / _NS_PER_S:.1f} s longer than there was before the link's "
+            "first step; run it again when the machine is quiet"
+        )
+    time.sleep(max(0, left_ns) / _NS_PER_S)
+    course.monotonic_ns, now_ns = time.monotonic_ns(), lab.now_ns()
+    course.started_ns = lead_ns or now_ns
+    course.monotonic_ns -= now_ns - course.started_ns
 
 
 def _watch(

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +37,8 @@ class RealJob:
     """A scenario as plain data, and the seed to run it with.
 
     ``longest_s`` is when its traffic is over at the latest, ``usual_s`` when it may well be;
-    ``folder`` is what its result is called, by its number if nothing is said.
+    ``folder`` is what its result is called, by its number if nothing is said. ``load`` is the share
+    of a processor that it takes.
     """
 
     scenario: dict[str, Any]
@@ -45,6 +46,7 @@ class RealJob:
     longest_s: float
     usual_s: float
     folder: str = ""
+    load: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class RealRun:
         return self.result.invalid
 
 
-@dataclass
+@dataclass(eq=False)
 class _Running:
     index: int
     job: RealJob
@@ -143,7 +145,7 @@ def emulate_each(
     folder: Path,
     progress: Callable[[float], None],
 ) -> Generator[RealRun]:
-    """Run all jobs, ``parallel`` at once, in ``folder``; yield each when it is over.
+    """Run all jobs in ``folder``, a load of ``parallel`` at once; yield each when it is over.
 
     A run that was late is made again, up to `ATTEMPTS` times; the last one may still be invalid.
     Runs under way are ended when the iterator is closed.
@@ -161,9 +163,10 @@ def emulate_each(
     done, most = 0, 0.0
     try:
         while waiting or running or alone:
-            while waiting and len(running) < parallel:
-                running.append(waiting.popleft())
-                running[-1].start()
+            while (next_run := _fitting(waiting, running, parallel)) is not None:
+                waiting.remove(next_run)
+                running.append(next_run)
+                next_run.start()
             if alone and not running:
                 running.append(alone.popleft())
                 running[-1].start()
@@ -183,6 +186,14 @@ def emulate_each(
     finally:
         for run in running:
             run.end()
+
+
+def _fitting(
+    waiting: Iterable[_Running], running: Sequence[_Running], parallel: int
+) -> _Running | None:
+    """Return the first run whose load fits beside those under way; any does beside none."""
+    left = parallel - sum(run.job.load for run in running)
+    return next((run for run in waiting if not running or run.job.load <= left), None)
 
 
 def emulate_all(

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bentpipe._emulate_many import RealJob, RealRun, emulate_each
-from bentpipe.validation import Figures, Point, figures_of
+from bentpipe._validation_figures import Figures, figures_of
+from bentpipe._validation_points import Point
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ def in_real_time(
     folder: Path,
     progress: Callable[[float], None],
 ) -> Iterator[Run]:
-    """Run all points with all seeds, ``parallel`` at once; yield each run that is over.
+    """Run all points with all seeds, on ``parallel`` processors; yield each run that is over.
 
     Runs under way are ended when the iterator is closed.
 
@@ -45,9 +46,10 @@ def in_real_time(
         RealJob(
             point.scenario(seconds),
             seed,
-            longest_s=seconds,
-            usual_s=seconds,
+            longest_s=point.longest_s(seconds),
+            usual_s=point.usual_s(seconds),
             folder=f"point-{point.number:03}-seed-{seed}",
+            load=point.load,
         )
         for point, seed in whole
     ]

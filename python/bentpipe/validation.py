@@ -1,228 +1,152 @@
-"""The model against the kernel: the same points in both engines, and how far apart they are.
+"""The simulator compared with Linux TCP: the same points in both engines, and how far apart.
 
-A point is a link, a congestion control and a number of bulk flows. The kernel runs it in real time,
-the simulator with many seeds. Goodput, mean queue and retransmissions of both are compared.
+A point is a link, a congestion control and traffic. The kernel runs it in real time, the simulator
+with many seeds. What is compared is a *measure*: goodput, completion times, and so on. Each has a
+value or two of each of its points, a relative difference for each value, and the bars that the
+median and the 90th percentile of the differences have to pass.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
-from bentpipe.errors import UsageError
-from bentpipe.sweep import Job, run_many
+from bentpipe._validation_figures import Figures, figures_of, simulated
+from bentpipe._validation_points import (
+    CONTROLS,
+    FLOWS,
+    LEAST_QUEUE_BYTES,
+    OUTAGE_S,
+    SIZES_BYTES,
+    Kind,
+    Point,
+    grid,
+    size_text,
+)
 
-if TYPE_CHECKING:
-    from bentpipe.results import Result
+__all__ = [
+    "CONTROLS",
+    "FLOWS",
+    "LEAST_QUEUE_BYTES",
+    "MEASURES",
+    "SEEDS",
+    "Bar",
+    "Comparison",
+    "Figures",
+    "Measure",
+    "Point",
+    "Summary",
+    "Value",
+    "figures_of",
+    "grid",
+    "simulated",
+    "summary",
+]
 
-CONTROLS: Final = ("reno", "cubic", "bbr")
-FLOWS: Final = (1, 2, 8)
-# The ends of each range and the geometric mean between them.
-_SMALL: Final[dict[str, tuple[float, ...]]] = {
-    "rate_mbps": (1, 7, 50),
-    "rtt_ms": (20, 110, 600),
-    "queue_bdp": (0.1, 0.45, 2),
-    "loss": (0, 0.001, 0.01),
-}
-# Five levels each, as far apart as they can be evenly (of loss: decades).
-_FULL: Final[dict[str, tuple[float, ...]]] = {
-    "rate_mbps": (1, 2.7, 7, 19, 50),
-    "rtt_ms": (20, 47, 110, 260, 600),
-    "queue_bdp": (0.1, 0.21, 0.45, 0.95, 2),
-    "loss": (0, 0.0001, 0.0003, 0.001, 0.01),
-}
-# A queue that does not hold one initial window is no device's.
-LEAST_QUEUE_BYTES: Final = 15_000
-PACKET_BYTES: Final = 1_500
-# Above rate x RTT and the queue of any point, so that no buffer is what limits a flow.
-_BUFFER: Final = "64 MiB"
-# Flows that start at the same instant would move in step.
-_SPACING_MS: Final = 100
 SEEDS: Final = 20
-_BITS_PER_BYTE: Final = 8
+# Goodput of so much of what the link could carry is limited by its rate.
+LIMITED_SHARE: Final = 0.95
+
+Group = Literal["all", "not limited by the link rate"]
+Statistic = Literal["median", "p90"]
+_ALL: Final = "all"
+_UNLIMITED: Final = "not limited by the link rate"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
-    """One point of the grid. ``loss`` is the chance that a full packet is lost on the way there.
+class Bar:
+    """The largest median or 90th percentile that a measure may have over a group of points."""
 
-    ``queue_bdp`` is in units of rate x RTT, of which it is at least `LEAST_QUEUE_BYTES`.
-    """
-
-    number: int
-    control: str
-    rate_mbps: float
-    rtt_ms: float
-    queue_bdp: float
-    loss: float
-    flows: int
-
-    @property
-    def queue_bytes(self) -> int:
-        """The limit of the queue, in bytes at the IP layer."""
-        product_bytes = self.rate_mbps * 1e3 * self.rtt_ms / _BITS_PER_BYTE
-        return max(LEAST_QUEUE_BYTES, round(self.queue_bdp * product_bytes))
-
-    def scenario(self, seconds: float) -> dict[str, Any]:
-        """Return the point as a scenario that runs for so long."""
-        bits = PACKET_BYTES * _BITS_PER_BYTE
-        errors = -math.expm1(math.log1p(-self.loss) / bits) if self.loss else 0.0
-        way = {"rate": f"{self.rate_mbps:g} Mbit/s", "delay": f"{self.rtt_ms / 2:g} ms"}
-        tcp = {
-            "send_buffer": _BUFFER,
-            "receive_buffer": _BUFFER,
-            "receive_buffer_initial": "64 KiB",
-            "receive_buffer_counts": "window",
-        }
-        return {
-            "name": f"validation point {self.number}",
-            "link": {
-                "forward": {
-                    **way,
-                    "framing": "0 B",
-                    "queue": {"limit": f"{self.queue_bytes} B"},
-                    "bit_error_rate": errors,
-                },
-                "return": {**way, "framing": "0 B", "queue": {"limit": "1 MB"}},
-            },
-            "traffic": [
-                {
-                    "kind": "bulk",
-                    "direction": "forward",
-                    "duration": f"{seconds * 1e3:g} ms",
-                    "count": self.flows,
-                    "start_spacing": f"{_SPACING_MS} ms",
-                    "tcp": {"congestion_control": self.control, **tcp},
-                }
-            ],
-            "duration": f"{seconds * 1e3:g} ms",
-        }
-
-
-def grid(name: str) -> list[Point]:
-    """Return the points of a grid: ``small``, 27, or ``full``, 225.
-
-    Both are orthogonal arrays (Rao 1947), fixed here: any two levels of any two quantities meet
-    equally often. ``small`` has three levels of each of six quantities, by six linear forms over
-    the integers modulo 3, no two of which are proportional; ``full`` five levels of four, by forms
-    modulo 5, for each congestion control and number of flows.
-
-    Raises:
-        UsageError: there is no such grid.
-    """
-    if name == "small":
-        rows = [
-            (a, b, c, (a + b + c) % 3, (a + 2 * b) % 3, (b + 2 * c) % 3)
-            for a, b, c in itertools.product(range(3), repeat=3)
-        ]
-        return [
-            _point(number, _SMALL, levels, CONTROLS[control], FLOWS[flows])
-            for number, (*levels, flows, control) in enumerate(rows, start=1)
-        ]
-    if name == "full":
-        plane = [
-            (a, b, (a + b) % 5, (a + 2 * b) % 5) for a, b in itertools.product(range(5), repeat=2)
-        ]
-        whole = itertools.product(CONTROLS, FLOWS, plane)
-        return [
-            _point(number, _FULL, levels, control, flows)
-            for number, (control, flows, levels) in enumerate(whole, start=1)
-        ]
-    raise UsageError(f'grid: read "{name}"; allowed are "small" and "full"')
-
-
-def _point(
-    number: int,
-    ranges: dict[str, tuple[float, ...]],
-    levels: Iterable[int],
-    control: str,
-    flows: int,
-) -> Point:
-    values = {
-        name: choices[level] for (name, choices), level in zip(ranges.items(), levels, strict=True)
-    }
-    return Point(number=number, control=control, flows=flows, **values)
+    over: Group
+    statistic: Statistic
+    limit: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
-    """What one run with a seed gave.
+class Measure:
+    """What is compared: values of the points of a kind.
 
-    ``goodput_bps`` is of all flows together, from the first SYN to the end of the run, slow start
-    included. ``queue_ms`` is the mean time that what waited forward took to be sent.
+    A value below ``least`` in both engines is left out: of it, one more or less is a large
+    difference.
     """
 
-    seed: int
-    goodput_bps: float
-    queue_ms: float
-    retransmitted_segments: int
-    sent_segments: int
+    name: str
+    title: str
+    kind: Kind
+    values: tuple[str, ...]
+    bars: tuple[Bar, ...] = ()
+    size_bytes: int | None = None
+    least: float = 0.0
+
+    def has(self, point: Point) -> bool:
+        """Whether the point is one of this measure."""
+        return point.kind == self.kind and self.size_bytes in (None, point.size_bytes)
 
 
-def figures_of(result: Result, point: Point) -> Figures:
-    """Return the figures of a run of a point, by either engine."""
-    from bentpipe.metrics import joint_goodput_bps
-
-    flows, samples = result.tables["flows"], result.tables["direction_samples"]
-    waiting = samples.filter(samples["direction"] == 0)["queue_bytes"].to_numpy()
-    return Figures(
-        seed=int(result.manifest["seed"]),
-        goodput_bps=joint_goodput_bps(result, range(point.flows)),
-        queue_ms=_drain_ms(waiting, point),
-        retransmitted_segments=int(flows["retransmitted_segments"].fill_null(0).sum()),
-        sent_segments=int(flows["sent_segments"].sum()),
-    )
+def _median(limit: float) -> tuple[Bar, ...]:
+    return (Bar(over=_ALL, statistic="median", limit=limit),)
 
 
-def _drain_ms(waiting_bytes: Any, point: Point) -> float:
-    mean_bytes = float(np.mean(waiting_bytes)) if len(waiting_bytes) else 0.0
-    return mean_bytes * _BITS_PER_BYTE / (point.rate_mbps * 1e3)
-
-
-def simulated(
-    point: Point,
-    seconds: float,
-    seeds: Sequence[int],
-    *,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[Figures]:
-    """Simulate a point with each of the seeds; after Ctrl-C fewer come back."""
-    from bentpipe.scenario import from_dict
-
-    plan = from_dict(point.scenario(seconds)).plan()
-    found = []
-    for outcome in run_many([Job(plan=plan, seed=seed) for seed in seeds], progress=progress):
-        if outcome.interrupted:
-            break
-        direction, queue = (
-            outcome.column("direction_samples", name) for name in ("direction", "queue_bytes")
+_GOODPUT_BARS: Final = (
+    Bar(over=_ALL, statistic="median", limit=0.01),
+    Bar(over=_ALL, statistic="p90", limit=0.05),
+    Bar(over=_UNLIMITED, statistic="median", limit=0.03),
+    Bar(over=_UNLIMITED, statistic="p90", limit=0.08),
+)
+MEASURES: Final = (
+    Measure(
+        name="goodput",
+        title="goodput",
+        kind="goodput",
+        values=("goodput_bps",),
+        bars=_GOODPUT_BARS,
+    ),
+    Measure(name="queue", title="mean queue", kind="goodput", values=("queue_ms",), least=1.0),
+    Measure(
+        name="retransmissions",
+        title="retransmitted segments",
+        kind="goodput",
+        values=("retransmitted_segments",),
+        bars=_median(0.15),
+        least=10.0,
+    ),
+    *(
+        Measure(
+            name=f"completion-{size_text(size_bytes).replace(' ', '')}",
+            title=f"completion time of {size_text(size_bytes)}",
+            kind="completion",
+            values=("completion_s",),
+            bars=_median(0.05),
+            size_bytes=size_bytes,
         )
-        flow = {
-            name: outcome.column("flows", name)
-            for name in (
-                "start_ns",
-                "delivered_bytes",
-                "retransmitted_segments",
-                "sent_segments",
-            )
-        }
-        elapsed_ns = outcome.raw["end_ns"] - int(flow["start_ns"].min())
-        bits = float(flow["delivered_bytes"].sum()) * _BITS_PER_BYTE
-        found.append(
-            Figures(
-                seed=outcome.job.seed,
-                goodput_bps=bits / elapsed_ns * 1e9,
-                queue_ms=_drain_ms(queue[direction == 0], point),
-                retransmitted_segments=int(flow["retransmitted_segments"].sum()),
-                sent_segments=int(flow["sent_segments"].sum()),
-            )
-        )
-    return found
+        for size_bytes in SIZES_BYTES
+    ),
+    Measure(
+        name="two-way",
+        title="two-way transfers",
+        kind="two-way",
+        values=("forward_bps", "return_bps"),
+        bars=_median(0.08),
+    ),
+    Measure(
+        name="rate-step",
+        title="rate step",
+        kind="rate-step",
+        values=("before_bps", "after_bps"),
+        bars=_median(0.08),
+    ),
+    Measure(
+        name="outage",
+        title=f"outage of {OUTAGE_S:g} s",
+        kind="outage",
+        values=("after_bps", "recovery_s"),
+        bars=_median(0.08),
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,58 +161,215 @@ class Comparison:
     model: tuple[Figures, ...]
     invalid: str | None = None
 
-    @property
-    def goodput_difference(self) -> float | None:
-        """The model's goodput over the kernel's, less one, with the same seeds.
+    def values(self) -> Iterator[Value]:
+        """Return the values of all measures that the point has."""
+        for measure in MEASURES:
+            if measure.has(self.point):
+                for name in measure.values:
+                    yield self._value(measure, name)
 
-        The same seed loses the same packets by their number in both engines, so the luck of the
-        link is no difference. None without a valid run.
-        """
+    def _value(self, measure: Measure, name: str) -> Value:
         seeds = {each.seed for each in self.kernel}
-        return self._difference([each for each in self.model if each.seed in seeds])
+        return Value(
+            measure=measure,
+            name=name,
+            point=self.point,
+            kernel=mean_of(self.kernel, name),
+            model=mean_of([each for each in self.model if each.seed in seeds], name),
+            mean=mean_of(self.model, name),
+            spread=_spread(self.model, name),
+            is_limited=self._is_limited(name),
+        )
 
-    @property
-    def mean_goodput_difference(self) -> float | None:
-        """The model's mean goodput of all seeds over the kernel's, less one."""
-        return self._difference(self.model)
-
-    def _difference(self, model: Sequence[Figures]) -> float | None:
-        kernel_bps = mean_of(self.kernel, "goodput_bps")
-        model_bps = mean_of(model, "goodput_bps")
-        return model_bps / kernel_bps - 1 if kernel_bps and model_bps is not None else None
-
-    @property
-    def goodput_spread(self) -> float:
-        """The standard deviation of the model's goodput over seeds, relative to its mean."""
-        values = [each.goodput_bps for each in self.model]
-        mean = float(np.mean(values)) if values else 0.0
-        return float(np.std(values, ddof=1)) / mean if len(values) > 1 and mean > 0 else 0.0
+    def _is_limited(self, name: str) -> bool | None:
+        """Whether the link's rate limits it in both engines; None if there is no rate."""
+        if self.point.kind == "goodput":
+            name = "goodput_bps"
+        if not name.endswith("_bps"):
+            return None
+        seeds = {each.seed for each in self.kernel}
+        paired = [each for each in self.model if each.seed in seeds]
+        possible_bps = self.point.possible_bps
+        if self.point.kind == "rate-step" and name == "after_bps":
+            possible_bps /= 2
+        found = [mean_of(runs, name) for runs in (self.kernel, paired)]
+        return all(each is not None and each >= LIMITED_SHARE * possible_bps for each in found)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""
         return {
             "point": {**asdict(self.point), "queue_bytes": self.point.queue_bytes},
-            "kernel": [asdict(each) for each in self.kernel],
-            "model": [asdict(each) for each in self.model],
-            "goodput_difference": self.goodput_difference,
-            "mean_goodput_difference": self.mean_goodput_difference,
-            "goodput_spread": self.goodput_spread,
+            "kernel": [{"seed": each.seed, **each.values} for each in self.kernel],
+            "model": [{"seed": each.seed, **each.values} for each in self.model],
+            "values": [each.to_json() for each in self.values()],
             "invalid": self.invalid,
         }
 
 
-def mean_of(runs: Sequence[Figures], name: str) -> float | None:
-    """Return the mean of a figure over runs; None without any."""
-    return float(np.mean([getattr(each, name) for each in runs])) if runs else None
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """One value of a point: the kernel's and the model's with the same seeds, and the difference.
 
-
-def sizes(found: Iterable[float | None]) -> tuple[float, float] | None:
-    """Return the median and the 90th percentile of the sizes of differences, without their sign.
-
-    Between two of them a percentile is interpolated. None if there is none.
+    ``mean`` is the model's over all seeds, ``spread`` its relative standard deviation.
     """
-    known = [abs(difference) for difference in found if difference is not None]
-    if not known:
+
+    measure: Measure
+    name: str
+    point: Point
+    kernel: float | None
+    model: float | None
+    mean: float | None = None
+    spread: float = 0.0
+    is_limited: bool | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """The model's value over the kernel's, less one, with the same seeds.
+
+        The same seed loses the same packets by their number in both engines, so the luck of the
+        link is no difference. None without a valid run in real time, or where there is no ratio.
+        """
+        return _relative(self.model, self.kernel)
+
+    @property
+    def mean_difference(self) -> float | None:
+        """The model's mean value of all seeds over the kernel's, less one."""
+        return _relative(self.mean, self.kernel)
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether it is too small in both engines for a relative difference to mean anything."""
+        both = (self.kernel, self.model)
+        return all(each is not None and each < self.measure.least for each in both)
+
+    @property
+    def size(self) -> float:
+        """The size of the difference; infinite if there is none, since then the point failed."""
+        return math.inf if self.difference is None else abs(self.difference)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "measure": self.measure.name,
+            "value": self.name,
+            "kernel": self.kernel,
+            "model": self.model,
+            "difference": self.difference,
+            "mean_difference": self.mean_difference,
+            "spread": self.spread,
+            "link_limited": self.is_limited,
+            "left_out": self.is_left_out,
+        }
+
+
+def _relative(model: float | None, kernel: float | None) -> float | None:
+    if model is None or kernel is None:
         return None
-    median, high = np.quantile(known, (0.5, 0.9))
-    return float(median), float(high)
+    if kernel == model:
+        return 0.0
+    return model / kernel - 1 if kernel else None
+
+
+def mean_of(runs: Sequence[Figures], name: str) -> float | None:
+    """Return the mean of a value over runs; None without any, or if one has not got it."""
+    values = [each.values[name] for each in runs]
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if values and len(known) == len(values) else None
+
+
+def _spread(runs: Sequence[Figures], name: str) -> float:
+    mean = mean_of(runs, name)
+    if not mean or len(runs) == 1:
+        return 0.0
+    known = [value for each in runs if (value := each.values[name]) is not None]
+    return float(np.std(known, ddof=1)) / mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The differences of a measure over its points.
+
+    ``over`` has the median and the 90th percentile of each group; a percentile is infinite where
+    failed points reach it.
+    """
+
+    measure: Measure
+    counted: int
+    failed: int
+    left_out: int
+    over: dict[Group, dict[Statistic, float]]
+
+    def passes(self, bar: Bar) -> bool:
+        """Whether a bar is passed; one over no points is."""
+        found = self.over.get(bar.over)
+        return found is None or found[bar.statistic] <= bar.limit
+
+    @property
+    def passed(self) -> bool:
+        """Whether all bars are."""
+        return all(self.passes(bar) for bar in self.measure.bars)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data; null is a percentile that failed points reach."""
+        over = {
+            group: {name: _finite(value) for name, value in found.items()}
+            for group, found in self.over.items()
+        }
+        bars = [
+            {
+                **asdict(bar),
+                "found": over.get(bar.over, {}).get(bar.statistic),
+                "passed": self.passes(bar),
+            }
+            for bar in self.measure.bars
+        ]
+        return {
+            "title": self.measure.title,
+            "counted": self.counted,
+            "failed": self.failed,
+            "left_out": self.left_out,
+            "difference": over,
+            "bars": bars,
+            "passed": self.passed,
+        }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def summary(measure: Measure, values: Iterable[Value]) -> Summary | None:
+    """Return the differences of a measure; None if it has no values.
+
+    A value that has no difference, since each run in real time was late, counts as infinitely far
+    away: it can pass no bar. It is in both groups.
+    """
+    own = [value for value in values if value.measure == measure]
+    if not own:
+        return None
+    counted = [value for value in own if not value.is_left_out]
+    groups: dict[Group, list[float]] = {_ALL: [value.size for value in counted]}
+    groups[_UNLIMITED] = [value.size for value in counted if value.is_limited is False]
+    return Summary(
+        measure=measure,
+        counted=len(counted),
+        failed=sum(value.difference is None for value in counted),
+        left_out=len(own) - len(counted),
+        over={
+            group: {"median": quantile(sizes, 0.5), "p90": quantile(sizes, 0.9)}
+            for group, sizes in groups.items()
+            if sizes
+        },
+    )
+
+
+def quantile(sizes: Iterable[float], share: float) -> float:
+    """Return a quantile, interpolated between two sizes; infinite if one of the two is."""
+    ordered = sorted(sizes)
+    place = share * (len(ordered) - 1)
+    low, rest = int(place), place - int(place)
+    if rest == 0:
+        return ordered[low]
+    if math.isinf(ordered[low + 1]):
+        return math.inf
+    return ordered[low] + rest * (ordered[low + 1] - ordered[low])

@@ -1,0 +1,51 @@
+"""Steps of a link in real time: the link's clock begins with the set-up, the run's after it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+# What making a lab takes, and starting the programs of a flow, several times over.
+_LAB_NS: Final = 1_500_000_000
+_FLOW_NS: Final = 250_000_000
+_SERIES: Final = ("rate_bps", "delay_ns")
+
+
+def lead_of(plan: dict[str, Any]) -> int:
+    """Return how long the link runs before the run starts, in ns; 0 if it does not matter.
+
+    It matters where the link changes at moments of the run, which are those of its clock.
+    """
+    channels = (direction["channel"]["kind"] for direction in plan["directions"])
+    if "error_series" not in channels and all(
+        series["kind"] == "constant" for series in _series(plan)
+    ):
+        return 0
+    return _LAB_NS + _FLOW_NS * len(plan["flows"])
+
+
+def later(plan: dict[str, Any], lead_ns: int) -> dict[str, Any]:
+    """Return the plan with the steps of its link so much later: what holds first holds longer."""
+    directions = [_direction(direction, lead_ns) for direction in plan["directions"]]
+    return {**plan, "directions": directions}
+
+
+def _direction(direction: dict[str, Any], lead_ns: int) -> dict[str, Any]:
+    changed = {name: _later(direction[name], lead_ns) for name in _SERIES}
+    channel = direction["channel"]
+    if channel["kind"] == "error_series":
+        first, *rest = channel["steps"]
+        steps = [first, *({**step, "at_ns": step["at_ns"] + lead_ns} for step in rest)]
+        changed["channel"] = {**channel, "steps": steps}
+    return {**direction, **changed}
+
+
+def _later(series: dict[str, Any], lead_ns: int) -> dict[str, Any]:
+    if series["kind"] == "constant":
+        return series
+    (at_ns, first), *rest = series["steps"]
+    steps = [[at_ns, first], *([at_ns + lead_ns, value] for at_ns, value in rest)]
+    return {**series, "steps": steps}
+
+
+def _series(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [direction[name] for direction in plan["directions"] for name in _SERIES]
