@@ -233,8 +233,13 @@ def test_kernel_settings_windows_and_sizes(tmp_path: Path) -> None:
     The socket buffers are twice the windows (tcp(7)); rate x RTT is 20 Mbit/s x 26 ms = 65,000 B.
     At 30 kB a round trip the transfer takes at least three of them.
     """
-    tcp = {"sack": False, "timestamps": False, "initial_window": 4}
-    tcp |= {"receive_buffer": "30 kB", "receive_buffer_counts": "window"}
+    tcp = {
+        "sack": False,
+        "timestamps": False,
+        "initial_window": 4,
+        "receive_buffer": "30 kB",
+        "receive_buffer_counts": "window",
+    }
     bulk = {"kind": "bulk", "direction": "forward", "size": "100 kB", "tcp": tcp}
     run = emulated(scenario(bulk, duration="4 s"), tmp_path, valid=False)
     about = run.result.manifest["emulation"]

@@ -72,16 +72,16 @@ def test_no_jobs_are_no_outcomes() -> None:
 
 
 def broken(plan: dict[str, Any]) -> dict[str, Any]:
-    """Return the plan without its link."""
-    return {name: value for name, value in plan.items() if name != "link"}
+    """Return the plan without its directions."""
+    return {name: value for name, value in plan.items() if name != "directions"}
 
 
 def test_a_plan_that_is_not_valid_stops_the_sweep() -> None:
     work = jobs(6)
     work[2] = Job(plan=broken(work[2].plan), seed=1)
-    with pytest.raises(ScenarioError, match="link"):
+    with pytest.raises(ScenarioError, match="directions"):
         run_many(work, threads=2)
-    with pytest.raises(ScenarioError, match="link"):
+    with pytest.raises(ScenarioError, match="directions"):
         run_one(work[2])
 
 

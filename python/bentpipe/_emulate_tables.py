@@ -31,7 +31,12 @@ def result_of(about: dict[str, Any], flows: list[Flow], course: Course) -> Resul
         **about,
         "format_version": RESULT_FORMAT_VERSION,
         "bentpipe_version": _core.version(),
-        "names": {**_core.names(), "directions": list(_DIRECTIONS), "places": list(directions)},
+        "names": {
+            **_core.names(),
+            "directions": list(_DIRECTIONS),
+            "places": list(directions),
+            "statistics": [],
+        },
         "completed": course.completed,
         "interrupted": course.interrupted,
         "end_ns": course.ended_ns - course.started_ns,
@@ -53,6 +58,7 @@ def result_of(about: dict[str, Any], flows: list[Flow], course: Course) -> Resul
             for number, name in enumerate(_DIRECTIONS)
         ],
         "processors": [],
+        "function_statistics": [],
         "exchanges": sorted(
             (row for flow in flows for row in _exchanges(flow, course)),
             key=lambda row: int(row["start_ns"]),

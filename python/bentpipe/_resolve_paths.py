@@ -1,4 +1,4 @@
-"""The ways from the hub to single terminals, resolved into the branches of the forward direction."""
+"""The ways from the hub to single terminals: what differs, as branches of the direction."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 //! One direction of a link, in every variant: through the conformance kit, and against a reference
 //! that computes each packet's way exactly, by brute force, from the rules that `link` states.
-//!
 //! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` (read by proptest) run more cases, or the same ones; a
 //! failure prints the set-up that shows it.
 

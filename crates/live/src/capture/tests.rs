@@ -56,10 +56,11 @@ struct Course {
     dropped: BTreeMap<String, u64>,
 }
 
-/// Bytes that are those of one packet alone.
+/// Bytes that are those of one packet alone. The first one is zero: no IP header, which could be
+/// marked on its way.
 fn content(serial: usize, bytes: usize) -> Vec<u8> {
     let mut content = vec![serial as u8; bytes];
-    content[..8].copy_from_slice(&(serial as u64).to_le_bytes());
+    content[..8].copy_from_slice(&(serial as u64).to_be_bytes());
     content
 }
 
@@ -161,7 +162,7 @@ fn read(mut file: &[u8]) -> Vec<Block> {
 /// Every packet in a file has the bytes of the one that came, and none is before the one above it.
 fn check_packets(blocks: &[Block], arrivals: &[Arrival]) {
     for block in blocks {
-        let serial = u64::from_le_bytes(block.bytes[..8].try_into().expect("eight bytes"));
+        let serial = u64::from_be_bytes(block.bytes[..8].try_into().expect("eight bytes"));
         let (at, _, bytes) = arrivals[serial as usize];
         assert_eq!(block.bytes, content(serial as usize, bytes));
         assert!(block.at_ns >= at.as_nanos());
@@ -188,7 +189,7 @@ fn times_are_those_of_the_link() {
     assert_eq!(captured, Captured { packets: 6, missing: 0, error_number: None });
     let seen: Vec<_> = read(&disk.read())
         .into_iter()
-        .map(|block| (block.at_ns / 1_000_000, block.interface, block.bytes[0]))
+        .map(|block| (block.at_ns / 1_000_000, block.interface, block.bytes[7]))
         .collect();
     let name = |point: &str| format!("forward.{point}");
     let expected = [
