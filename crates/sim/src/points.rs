@@ -1,6 +1,6 @@
 //! Where packets are seen: the interfaces of a capture, of a run in virtual time or in real time.
 //!
-//! Each place, which is a direction or a processor, has four:
+//! Each place, which is a direction, a gateway function, or the way to a terminal or a host, has four:
 //! 1. `queue`: what came in; what was refused has a comment that says why;
 //! 2. `transmitter`: its first bit is sent (of a processor, `cpu`: it is taken in hand);
 //! 3. `delivered`: it arrived at the far end (of a processor, `forwarded`: it left);
@@ -42,9 +42,11 @@ pub fn begin(out: &mut Vec<u8>, plans: &[Plan], snap_length: u32) {
     pcapng::section(out, APPLICATION);
     for (plan, number) in plans.iter().zip(1..) {
         let prefix = hop_prefix(number);
-        let directions = plan.directions.len();
+        let first = plan.directions.len();
+        let count: usize = plan.gateways.iter().map(|gateway| gateway.functions.len()).sum();
+        let functions = first..first + count;
         for (place, name) in plan.place_names().iter().enumerate() {
-            let points = if place < directions { OF_DIRECTIONS } else { OF_PROCESSORS };
+            let points = if functions.contains(&place) { OF_PROCESSORS } else { OF_DIRECTIONS };
             for point in points {
                 let name = &format!("{prefix}{name}.{point}");
                 pcapng::interface(out, &pcapng::Interface { name, snap_length });

@@ -113,12 +113,25 @@ fn comments(capture: &Capture, place: &str) -> BTreeMap<String, u64> {
     comments
 }
 
+/// The ways to single terminals that belong to a direction.
+fn branches_of(plan: &Plan, direction: &str) -> Vec<String> {
+    let own = plan.branches().filter(|(of, _)| of.name == direction);
+    own.map(|(of, branch)| format!("{}-{}", of.name, plan.gateways[branch.gateway as usize].name))
+        .collect()
+}
+
 fn check_directions(plan: &Plan, outcome: &Outcome, capture: &Capture) {
     let table = outcome.table("directions").expect("there");
     for (row, name) in plan.direction_names().into_iter().enumerate() {
         let packets = |point: &str| count(capture, &format!("{name}.{point}"));
         assert_eq!(packets("queue"), value(table, "received_packets", row), "{name}");
-        assert_eq!(packets("delivered"), value(table, "delivered_packets", row), "{name}");
+        let branches = branches_of(plan, &name);
+        let not_arrived = branches.iter().map(|branch| {
+            count(capture, &format!("{branch}.queue"))
+                - count(capture, &format!("{branch}.delivered"))
+        });
+        let delivered = packets("delivered") - not_arrived.sum::<u64>();
+        assert_eq!(delivered, value(table, "delivered_packets", row), "{name}");
         // One may have begun and not ended.
         let begun = packets("transmitter") - value(table, "sent_packets", row);
         assert!(begun <= u64::from(!outcome.completed), "{name}: {begun} being sent");
@@ -127,13 +140,19 @@ fn check_directions(plan: &Plan, outcome: &Outcome, capture: &Capture) {
             let packets = column.integer(row).filter(|&packets| packets > 0)?;
             Some((format!("dropped: {}", cause.name()), packets))
         });
-        assert_eq!(comments(capture, &name), dropped.collect(), "{name}");
+        let mut seen = comments(capture, &name);
+        for (text, count) in branches.iter().flat_map(|branch| comments(capture, branch)) {
+            *seen.entry(text).or_default() += count;
+        }
+        assert_eq!(seen, dropped.collect(), "{name}");
     }
 }
 
 fn check_processors(plan: &Plan, outcome: &Outcome, capture: &Capture) {
     let table = outcome.table("processors").expect("there");
-    let names = plan.place_names().split_off(plan.direction_names().len());
+    let functions: usize = plan.gateways.iter().map(|gateway| gateway.functions.len()).sum();
+    let mut names = plan.place_names().split_off(plan.direction_names().len());
+    names.truncate(functions);
     assert_eq!(names.len(), table.len());
     for (row, name) in names.iter().enumerate() {
         let both = |what: &str| {
@@ -221,6 +240,9 @@ proptest! {
             prop_assert!(alone.take_captured().is_empty());
         }
         let (listened, _) = run(&plan, seed, usize::MAX);
-        prop_assert_eq!(alone.finish().expect("conservation holds"), listened);
+        // What is captured takes memory as well.
+        let memory_bytes_max = listened.memory_bytes_max;
+        let alone = alone.finish().expect("conservation holds");
+        prop_assert_eq!(Outcome { memory_bytes_max, ..alone }, listened);
     }
 }

@@ -72,7 +72,7 @@ fn a_gigabit_a_second_with_ten_days_of_delay() {
     let delay = 10 * 86_400 * SECOND;
     let path = Path { rate_bps: 1_000_000_000, ..CLEAR };
     let plan = long(path, &datagrams(900_000_000), |plan| {
-        plan["link"]["forward"]["delay_ns"]["value"] = delay.into();
+        plan["directions"][0]["delay_ns"]["value"] = delay.into();
     });
     let outcome = stops_at_the_limit(&plan);
     let flows = outcome.table("flows").expect("there");
