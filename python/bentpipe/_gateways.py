@@ -7,7 +7,7 @@ A function is one class here, with its settings and its part of the plan, and on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -33,6 +33,9 @@ BRIDGED_HEADER_BYTES: Final = 14
 
 class GatewayFunction(Record):
     """What every function of a gateway has."""
+
+    needs_peer: ClassVar[bool] = False
+    """Whether only the same function at the other end can undo what it does to packets."""
 
     def plan(self) -> dict[str, Any]:
         """Return the function's part of the plan."""
@@ -117,6 +120,23 @@ class Gateways(Record):
     """The one at the hub."""
     terminal: Gateway = Field(default_factory=Gateway)
     """The one at each user terminal."""
+
+    @model_validator(mode="after")
+    def _have_peers(self) -> Self:
+        hub, terminal = (
+            [name for name, settings in gateway.in_order() if settings.needs_peer]
+            for gateway in (self.hub, self.terminal)
+        )
+        for end, here, there in (("hub", hub, terminal), ("terminal", terminal, hub)):
+            for name in here:
+                if name not in there:
+                    other = "terminal" if end == "hub" else "hub"
+                    message = f"read {name} at the {end} and none at the {other}"
+                    raise refusal(f"{message}; each needs its peer at the other end of the link")
+        if hub != terminal:
+            read = f"read {', '.join(hub)} at the hub and {', '.join(terminal)} at the terminal"
+            raise refusal(f"{read}; functions that need their peer stand in the same order")
+        return self
 
 
 def terminal_name(number: int) -> str:

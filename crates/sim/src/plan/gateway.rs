@@ -31,6 +31,22 @@ impl Function {
         }
     }
 
+    /// Whether it changes packets so that only the same function at the other end can undo it.
+    #[must_use]
+    pub const fn needs_peer(&self) -> bool {
+        match self {
+            Self::Processor(_) => false,
+        }
+    }
+
+    /// Whether it handles real packets, too.
+    #[must_use]
+    pub const fn runs_in_real_time(&self) -> bool {
+        match self {
+            Self::Processor(_) => true,
+        }
+    }
+
     fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
         match self {
             Self::Processor(processor) => processor.check(check, at),
@@ -72,6 +88,11 @@ const PACKETS_PER_SECOND_MAX: u64 = 1_000_000_000;
 const BUFFER_PACKETS_MAX: u64 = 1 << 32;
 
 impl Gateway {
+    /// The functions that need their peer, in order.
+    pub(super) fn peers(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.functions.iter().filter(|function| function.needs_peer()).map(Function::name)
+    }
+
     pub(super) fn check(&self, check: &mut Check, path: &str) {
         for (index, function) in self.functions.iter().enumerate() {
             let at = |field: &str| format!("{path}.functions.{index}.{field}");
