@@ -42,8 +42,9 @@ SMALL: dict[str, Any] = {
 }
 
 
-# Two terminals, a processor at each end, exchanges, and a queue that drops early: a row for every
-# table, and more than one place.
+# Two terminals, an aggregator and a processor at each end, exchanges, and a queue that drops early:
+# a row for every table, and more than one place. The aggregators wait for a class that nothing has,
+# since what is in frames is on no stream of a capture.
 EVERY: dict[str, Any] = {
     "name": "every",
     "link": {
@@ -57,8 +58,11 @@ EVERY: dict[str, Any] = {
         "return": {"rate": "1 Mbit/s", "delay": "20 ms"},
     },
     "gateways": {
-        "hub": {"processor": {"packets_per_second": 800, "buffer": "8 packets"}},
-        "terminal": {"processor": {}},
+        "hub": {
+            "aggregator": {"classes": [1]},
+            "processor": {"packets_per_second": 800, "buffer": "8 packets"},
+        },
+        "terminal": {"aggregator": {"classes": [1]}, "processor": {}},
     },
     "traffic": [
         {"kind": "bulk", "direction": "forward", "size": "400 kB", "terminal": "all"},

@@ -18,7 +18,7 @@ from test_plots_report import assert_self_contained
 
 from bentpipe.scenario import from_dict
 from bentpipe.search import most_trials
-from bentpipe.studies.snip import _measure, study
+from bentpipe.studies.snip import _aggregation, _measure, study
 from bentpipe.studies.snip._facts import FITTED_WINDOWS, TCP_LOW, findings
 from bentpipe.studies.snip._report import study_report
 from bentpipe.studies.snip.study import Cell, Fact, PublishedRow, SnipOutcome
@@ -50,6 +50,10 @@ def reduced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_measure, "TCP_DURATION", "5 s")
     monkeypatch.setattr(_measure, "TERMINALS", (1,))
     monkeypatch.setattr(_measure, "_COARSE_SIZES", (40, 50))
+    monkeypatch.setattr(_measure, "AGGREGATED_SIZES", (58, 500))
+    monkeypatch.setattr(_aggregation, "AGGREGATED_SIZES", (58, 500))
+    monkeypatch.setattr(_aggregation, "AGGREGATED_DURATION", "1 s")
+    monkeypatch.setattr(_aggregation, "LOADS", (30, 450))
 
 
 # --- what is published, and what is run ---------------------------------------------------------
@@ -219,6 +223,18 @@ def test_both_directions_share_and_so_do_terminals(full: SnipOutcome) -> None:
         assert rate.first_loss.place == "hub-processor"
 
 
+def test_aggregation_multiplies_the_rate_of_small_packets_as_on_paper(full: SnipOutcome) -> None:
+    shared = full.to_json()["aggregation"]
+    rows = {row["payload_bytes"]: row for row in shared["sizes"]}
+    assert rows[100]["gain"] >= 4
+    for row in rows.values():
+        assert abs(row["error_percent"]) <= 5
+    # Between 1 / hold time and the next load that was tried.
+    assert shared["begins_at_pps_by_hold_ms"] == {"5": 220, "25": 45}
+    for row in shared["loads"]:
+        assert row["added_delay_ms"] <= row["hold_ms"] + 0.4, "a full frame takes 0.4 ms"
+
+
 # --- promises -----------------------------------------------------------------------------------
 
 
@@ -282,7 +298,7 @@ def test_the_folder_has_report_data_and_manifest(full: SnipOutcome, tmp_path: Pa
     assert [float(row["measured"]) for row in rows] == [c.measured_mbps for c in full.cells]
     text = (folder / "report.html").read_text(encoding="utf-8")
     page = assert_self_contained(text)
-    assert page.tags.count("svg") == 4
+    assert page.tags.count("svg") == 5
     for words in ("Chosen to fit", "leaves unsaid", "What a basis means", "cannot pass at all"):
         assert words in text
     for cell in full.cells:

@@ -7,18 +7,19 @@ A function is one class here, with its settings and its part of the plan, and on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bentpipe._record import Duration, Packets, Record, refusal
-from bentpipe.units import parse_duration, parse_packets
+from bentpipe._record import Duration, Packets, Record, SizeAboveZero, refusal
+from bentpipe.units import parse_duration, parse_packets, parse_size
 
 if TYPE_CHECKING:
     from bentpipe.scenario import Scenario
 
 ProcessorMode = Literal["bridge", "pass-thru", "route"]
-FunctionName = Literal["processor"]
+QueueClass = Annotated[int, Field(ge=0, le=255)]
+FunctionName = Literal["aggregator", "processor"]
 
 # SnIP technical note: routing manages about 6,000 packets a second, both directions together;
 # bridging and pass-thru 5,400.
@@ -34,6 +35,9 @@ BRIDGED_HEADER_BYTES: Final = 14
 class GatewayFunction(Record):
     """What every function of a gateway has."""
 
+    needs_peer: ClassVar[bool] = False
+    """Whether only the same function at the other end can undo what it does to packets."""
+
     def plan(self) -> dict[str, Any]:
         """Return the function's part of the plan."""
         return {}
@@ -41,6 +45,37 @@ class GatewayFunction(Record):
     def largest_packet_bytes(self) -> int:
         """Return the size of the largest packet that the function itself makes; 0 if none."""
         return 0
+
+
+class Aggregator(GatewayFunction):
+    """Packet aggregation: small packets that go the same way share a frame over the link."""
+
+    needs_peer = True
+
+    frame_size: SizeAboveZero = "1500 B"
+    """The largest frame, with its own IP header."""
+    packet_size: SizeAboveZero = "700 B"
+    """The largest packet that joins a frame; larger ones leave as they are. By default two of them
+    share a frame of 1500 bytes."""
+    hold_time: Duration = "5 ms"
+    """The longest time that a packet waits for others."""
+    classes: Annotated[tuple[QueueClass, ...], Field(strict=False, min_length=1)] | None = None
+    """The priorities of the flows whose packets join frames; by default all. Packets of different
+    priorities never share a frame."""
+
+    def plan(self) -> dict[str, Any]:
+        """Return the function's part of the plan."""
+        frame_bytes = parse_size(self.frame_size)
+        return {
+            "frame_size_bytes": frame_bytes,
+            "packet_size_bytes": min(parse_size(self.packet_size), frame_bytes),
+            "hold_time_ns": parse_duration(self.hold_time),
+            "classes": None if self.classes is None else sorted(set(self.classes)),
+        }
+
+    def largest_packet_bytes(self) -> int:
+        """Return the size of the largest frame."""
+        return parse_size(self.frame_size)
 
 
 class Processor(GatewayFunction):
@@ -69,7 +104,10 @@ class Processor(GatewayFunction):
 
 # Each function with its settings, in the order from the hosts to the link that holds unless
 # `functions` says otherwise.
-FUNCTIONS: Final[Mapping[FunctionName, type[GatewayFunction]]] = {"processor": Processor}
+FUNCTIONS: Final[Mapping[FunctionName, type[GatewayFunction]]] = {
+    "aggregator": Aggregator,
+    "processor": Processor,
+}
 
 
 class Gateway(Record):
@@ -78,6 +116,8 @@ class Gateway(Record):
     functions: Annotated[tuple[FunctionName, ...], Field(strict=False)] | None = None
     """What it does to packets, in order from the hosts to the link. By default every function
     whose settings are written. A function that is listed without settings takes its defaults."""
+    aggregator: Aggregator | None = None
+    """Its packet aggregator; both ends of the link need one."""
     processor: Processor | None = None
     """Its packet processor; without one it takes no time and loses nothing."""
 
@@ -117,6 +157,23 @@ class Gateways(Record):
     """The one at the hub."""
     terminal: Gateway = Field(default_factory=Gateway)
     """The one at each user terminal."""
+
+    @model_validator(mode="after")
+    def _have_peers(self) -> Self:
+        hub, terminal = (
+            [name for name, settings in gateway.in_order() if settings.needs_peer]
+            for gateway in (self.hub, self.terminal)
+        )
+        for end, here, there in (("hub", hub, terminal), ("terminal", terminal, hub)):
+            for name in here:
+                if name not in there:
+                    other = "terminal" if end == "hub" else "hub"
+                    message = f"read {name} at the {end} and none at the {other}"
+                    raise refusal(f"{message}; each needs its peer at the other end of the link")
+        if hub != terminal:
+            read = f"read {', '.join(hub)} at the hub and {', '.join(terminal)} at the terminal"
+            raise refusal(f"{read}; functions that need their peer stand in the same order")
+        return self
 
 
 def terminal_name(number: int) -> str:

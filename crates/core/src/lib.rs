@@ -7,6 +7,7 @@
 //! [`graph::Graph`] wires engines together and is the only event loop. [`conformance`] holds the
 //! checks that every engine must pass.
 
+pub mod aggregation;
 mod calls;
 pub mod conformance;
 pub mod engine;

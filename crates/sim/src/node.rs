@@ -2,12 +2,13 @@
 //! pointer in between. A new engine is one line here, and a gateway function one more in
 //! [`Node::function`].
 
+use bentpipe_core::aggregation::{Aggregator, AggregatorConfig};
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::link::{Access, Branch, Direction, Processor, ProcessorConfig};
-use bentpipe_core::packet::{Packet, Port};
+use bentpipe_core::packet::{Class, FlowId, Origin, Packet, Port};
 use bentpipe_core::time::{Duration, Instant};
 
-use crate::plan::{Function, Plan};
+use crate::plan::{Function, HUB, Plan};
 use crate::workload::{
     BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Participant, Reflector, Server,
 };
@@ -40,6 +41,8 @@ macro_rules! engines {
 engines! {
     /// One direction of the link.
     Direction,
+    /// The aggregator of a gateway.
+    Aggregator,
     /// The processor of a gateway.
     Processor,
     /// What lies between a shared direction and one of its terminals.
@@ -79,10 +82,40 @@ pub const INNER: Port = Processor::LAN;
 /// See [`INNER`].
 pub const OUTER: Port = Processor::LINK;
 
+impl Place<'_> {
+    /// The flow of what travels between a gateway and its peer at the other end of the link, for each
+    /// destination, and which end of it the gateway is. It is numbered after the flows of the plan, by the
+    /// terminal's gateway.
+    fn tunnels(&self) -> (Vec<FlowId>, Origin) {
+        let of_terminal = |gateway: u32| FlowId(self.plan.flows.len() as u32 + gateway - 1);
+        if self.gateway != HUB {
+            return (vec![of_terminal(self.gateway)], Origin::Receiver);
+        }
+        // A flow's ends have two addresses, one after the other.
+        let flows = self.plan.flows.iter();
+        let tunnels = flows.flat_map(|flow| [of_terminal(1 + flow.terminal); 2]);
+        (tunnels.collect(), Origin::Sender)
+    }
+}
+
 impl Node {
     /// The engine of a gateway function of a checked plan.
-    pub(crate) fn function(plan: &Function, _at: &Place<'_>) -> Self {
+    pub(crate) fn function(plan: &Function, at: &Place<'_>) -> Self {
         match plan {
+            Function::Aggregator(plan) => {
+                let (tunnels, origin) = at.tunnels();
+                let classes = plan.classes.as_ref();
+                Aggregator::new(AggregatorConfig {
+                    frame_bytes_max: plan.frame_size_bytes,
+                    packet_bytes_max: plan.packet_size_bytes,
+                    hold_time: Duration::from_nanos(plan.hold_time_ns),
+                    classes: classes.map(|all| all.iter().copied().map(Class).collect()),
+                    tunnels: tunnels.into(),
+                    origin,
+                })
+                .expect("a plan has flows")
+                .into()
+            }
             Function::Processor(plan) => Processor::new(ProcessorConfig {
                 packets_per_second: plan.packets_per_second,
                 per_byte: Duration::from_nanos(plan.per_byte_ns),

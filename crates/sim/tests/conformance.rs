@@ -1,4 +1,4 @@
-//! Every engine of a simulation passes the conformance kit, over 1,000 random small plans: a plan is
+//! Every engine of a simulation passes the conformance kit, over 2,000 random small plans: a plan is
 //! run with a recorder around each engine, then each is built anew and fed what it heard.
 
 mod network;
@@ -47,7 +47,7 @@ fn engine(plan: &Plan, seed: u64, number: usize) -> Node {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 1_000, failure_persistence: None, ..Config::default() })]
+    #![proptest_config(Config { cases: 2_000, failure_persistence: None, ..Config::default() })]
 
     /// Proptest prints the plan and the seed that failed.
     #[test]

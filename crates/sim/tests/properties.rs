@@ -1,4 +1,4 @@
-//! Laws that every run obeys, over 1,000 random small plans: conservation (checked by `finish`),
+//! Laws that every run obeys, over 2,000 random small plans: conservation (checked by `finish`),
 //! identical columns for the same plan and seed, also when engines are woken without being due, counters that agree with each other, and the
 //! advance of one flow's bytes from sent to acknowledged.
 
@@ -107,7 +107,7 @@ fn check_samples(outcome: &Outcome) {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 1_000, failure_persistence: None, ..Config::default() })]
+    #![proptest_config(Config { cases: 2_000, failure_persistence: None, ..Config::default() })]
 
     /// Proptest prints the plan and the seed that failed.
     #[test]

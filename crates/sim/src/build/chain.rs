@@ -169,6 +169,11 @@ fn check(plan: &Plan) -> Result<(), PlanError> {
     if plan.branches().next().is_some() {
         return Err(problem("link.terminal_paths", "is not served in real time"));
     }
+    let mut functions = plan.gateways.iter().flat_map(|gateway| &gateway.functions);
+    if let Some(function) = functions.find(|function| !function.runs_in_real_time()) {
+        let name = function.name();
+        return Err(problem("gateways", &format!("{name} is not run in real time yet")));
+    }
     for (number, direction) in plan.directions.iter().enumerate() {
         if let Queue::StrictPriority { .. } = direction.queue {
             let queue = format!("directions.{number}.queue");

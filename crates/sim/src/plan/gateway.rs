@@ -1,5 +1,6 @@
 //! Gateways and hosts in a plan: what packets pass beside the link.
 
+use bentpipe_core::aggregation::FRAME_HEADER_BYTES;
 use serde::{Deserialize, Serialize};
 
 use super::{Check, RATE_BPS_MAX, TIME_NS_MAX};
@@ -18,6 +19,8 @@ pub struct Gateway {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Function {
+    /// Small packets share frames over the link.
+    Aggregator(Aggregator),
     /// One CPU handles the packets of both directions, one at a time.
     Processor(Processor),
 }
@@ -27,15 +30,49 @@ impl Function {
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
+            Self::Aggregator(_) => "aggregator",
             Self::Processor(_) => "processor",
+        }
+    }
+
+    /// Whether it changes packets so that only the same function at the other end can undo it.
+    #[must_use]
+    pub const fn needs_peer(&self) -> bool {
+        match self {
+            Self::Aggregator(_) => true,
+            Self::Processor(_) => false,
+        }
+    }
+
+    /// Whether it handles real packets, too.
+    #[must_use]
+    pub const fn runs_in_real_time(&self) -> bool {
+        match self {
+            Self::Aggregator(_) => false,
+            Self::Processor(_) => true,
         }
     }
 
     fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
         match self {
+            Self::Aggregator(aggregator) => aggregator.check(check, at),
             Self::Processor(processor) => processor.check(check, at),
         }
     }
+}
+
+/// What packets share a frame, and for how long they wait for each other.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Aggregator {
+    /// The largest frame, IP header included.
+    pub frame_size_bytes: u32,
+    /// The largest packet that joins a frame.
+    pub packet_size_bytes: u32,
+    /// The longest time that a packet waits for others.
+    pub hold_time_ns: u64,
+    /// The classes whose packets join frames; `null` for all.
+    pub classes: Option<Vec<u8>>,
 }
 
 /// What a packet costs an interface processor, and what it holds.
@@ -71,7 +108,17 @@ const PER_BYTE_NS_MAX: u64 = 1_000_000_000;
 const PACKETS_PER_SECOND_MAX: u64 = 1_000_000_000;
 const BUFFER_PACKETS_MAX: u64 = 1 << 32;
 
+/// The largest IPv4 packet.
+const FRAME_BYTES_MAX: u64 = 65_535;
+/// A frame with two IPv4 headers and their separators; smaller ones could carry nothing.
+const FRAME_BYTES_MIN: u64 = FRAME_HEADER_BYTES as u64 + (2 + 20) + (1 + 20);
+
 impl Gateway {
+    /// The functions that need their peer, in order.
+    pub(super) fn peers(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.functions.iter().filter(|function| function.needs_peer()).map(Function::name)
+    }
+
     pub(super) fn check(&self, check: &mut Check, path: &str) {
         for (index, function) in self.functions.iter().enumerate() {
             let at = |field: &str| format!("{path}.functions.{index}.{field}");
@@ -83,6 +130,15 @@ impl Gateway {
                 "a gateway has each function once",
             );
         }
+    }
+}
+
+impl Aggregator {
+    fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
+        let frame_bytes = u64::from(self.frame_size_bytes);
+        check.within(frame_bytes, FRAME_BYTES_MIN..=FRAME_BYTES_MAX, || at("frame_size_bytes"));
+        check.within(self.packet_size_bytes.into(), 1..=frame_bytes, || at("packet_size_bytes"));
+        check.within(self.hold_time_ns, 0..=TIME_NS_MAX, || at("hold_time_ns"));
     }
 }
 

@@ -17,7 +17,7 @@ use bentpipe_core::packet::PacketId;
 use serde::{Deserialize, Serialize};
 
 pub use flow::{Amount, Draw, Flow, Heading, HostChoice, Workload};
-pub use gateway::{Function, Gateway, Host, Processor};
+pub use gateway::*;
 pub use link::{Branch, Cells, Channel, ChannelState, Direction, ErrorStep, Framing, Series};
 pub use queue::{Limit, Queue, RedUnit};
 use topology::{HOSTS_MAX, TERMINALS_MAX};

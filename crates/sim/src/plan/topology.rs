@@ -15,6 +15,11 @@ impl Plan {
         );
         for (index, gateway) in self.gateways.iter().enumerate() {
             gateway.check(check, &format!("gateways.{index}"));
+            check.that(
+                gateway.peers().eq(self.gateways[0].peers()),
+                || format!("gateways.{index}"),
+                "has other functions that need their peer than the hub, or in another order",
+            );
         }
         self.check_directions(check);
         check.that(

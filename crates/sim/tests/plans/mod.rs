@@ -271,6 +271,29 @@ fn hosts() -> impl Strategy<Value = Vec<(prop::sample::Index, Value)>> {
     })
 }
 
+/// The aggregators of all gateways, or of none: a frame needs its peer.
+fn aggregators() -> impl Strategy<Value = Vec<Value>> {
+    let numbers = (200..1_500u32, 28..1_500u32, 0..30_000_000u64);
+    let classes = prop::option::of(prop::collection::btree_set(0..CLASSES, 1..3));
+    let aggregator = (numbers, classes).prop_map(|((frame, packet, hold), classes)| {
+        json!({
+            "kind": "aggregator", "frame_size_bytes": frame, "packet_size_bytes": packet.min(frame),
+            "hold_time_ns": hold, "classes": classes,
+        })
+    });
+    prop::option::weighted(0.4, prop::collection::vec(aggregator, 4))
+        .prop_map(Option::unwrap_or_default)
+}
+
+/// The functions of a gateway with the aggregator that it may have, in front of the others or behind.
+fn with_aggregator(mut functions: Value, number: usize, all: &[Value], is_last: bool) -> Value {
+    if let (Some(aggregator), Some(functions)) = (all.get(number), functions.as_array_mut()) {
+        let place = if is_last { functions.len() } else { 0 };
+        functions.insert(place, aggregator.clone());
+    }
+    functions
+}
+
 /// The hosts in the order of their gateways.
 fn placed(hosts: Vec<(prop::sample::Index, Value)>, gateways: usize) -> Vec<Value> {
     let place = |(gateway, mut host): (prop::sample::Index, Value)| {
@@ -299,11 +322,15 @@ pub(crate) fn plan() -> impl Strategy<Value = Value> {
     let flow = (place, 0..1_000_000_000u64, workload());
     let flows = prop::collection::vec(flow, 1..5);
     let terminals = prop::collection::vec((way(), gateway(), direction()), 1..4);
+    // One for each gateway that there may be.
+    let aggregators = (aggregators(), any::<bool>());
     let run = (prop::option::of(20_000_000..700_000_000u64), any::<bool>(), 1..20u64);
     let meeting =
         prop::option::weighted(0.4, (8_000..500_000u64, 40..1_400u32, 1..2_000_000_000u64));
-    (direction(), gateway(), terminals, hosts(), flows, meeting, run).prop_map(
-        |(forward, hub, terminals, hosts, flows, meeting, (sampling, events, seconds))| {
+    (direction(), gateway(), aggregators, terminals, hosts(), flows, meeting, run).prop_map(
+        |(forward, hub, aggregators, terminals, hosts, flows, meeting, run)| {
+            let ((aggregators, is_last), (sampling, events, seconds)) = (aggregators, run);
+            let hub = with_aggregator(hub, 0, &aggregators, is_last);
             let hosts = placed(hosts, 1 + terminals.len());
             let mut flows: Vec<_> = (1..)
                 .zip(flows)
@@ -324,6 +351,7 @@ pub(crate) fn plan() -> impl Strategy<Value = Value> {
             let terminals =
                 (1usize..).zip(terminals).map(|(gateway, (mut way, functions, back))| {
                     way["gateway"] = json!(gateway);
+                    let functions = with_aggregator(functions, gateway, &aggregators, is_last);
                     [way, functions, back]
                 });
             let plan = json!({

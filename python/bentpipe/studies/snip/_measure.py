@@ -16,6 +16,13 @@ from bentpipe.framing import frame_bits
 from bentpipe.metrics import rate_bps
 from bentpipe.scenario import Scenario, from_dict, load
 from bentpipe.search import NoDropSearch, most_trials, no_drop_rate
+from bentpipe.studies.snip._aggregation import (
+    AGGREGATED_SIZES,
+    Aggregation,
+    aggregated_scenario,
+    aggregation,
+    load_jobs,
+)
 from bentpipe.sweep import Job, Outcome, run_many
 from bentpipe.units import parse_duration
 
@@ -90,6 +97,7 @@ class Measured:
     tcp_bps: Mapping[int, float]
     efficiency_percent: float | None
     one_way_delay_ms: float | None
+    aggregation: Aggregation
     interrupted: bool
 
 
@@ -170,17 +178,20 @@ def measure(
         **{mode: (duplex_scenario(base, mode), (SMALL_PAYLOAD,)) for mode in MODES},
         **{f"shared {n}": (shared_scenario(base, n), (_DUPLEX_PAYLOAD,)) for n in TERMINALS},
         "coarse": (narrow_scenario(base), _COARSE_SIZES),
+        "aggregated": (aggregated_scenario(base), AGGREGATED_SIZES),
     }
-    jobs = _jobs(base, seed)
+    jobs, loads = _jobs(base, seed), load_jobs(base, seed)
     # Which ten sizes are searched finely is not known yet; the smallest take the most trials.
     planned = [*searches.values(), (narrow_scenario(base), range(1, _COARSE_STEP + 1))]
     trials = sum(most_trials(scenario, sizes, RESOLUTION) for scenario, sizes in planned)
-    work = _Work(seed, threads, progress, total=trials + len(jobs))
+    work = _Work(seed, threads, progress, total=trials + len(jobs) + len(loads))
     found = {name: work.search(*searched) for name, searched in searches.items()}
     fine = _fine_sizes(found["coarse"])
     crossover = _crossover(base, work.search(narrow_scenario(base), fine) if fine else None)
     outcomes = dict(zip(jobs, work.run(list(jobs.values())), strict=True))
-    return _measured(found, crossover, outcomes, interrupted=work.interrupted)
+    by_load = dict(zip(loads, work.run(list(loads.values())), strict=True))
+    shared = aggregation(base, found["aggregated"], by_load)
+    return _measured(found, crossover, outcomes, shared, interrupted=work.interrupted)
 
 
 # --- the work -----------------------------------------------------------------------------------
@@ -229,6 +240,7 @@ class _Work:
         for outcome in run_many(jobs, threads=self._threads, progress=self._count):
             if not outcome.interrupted:
                 done[outcome.index] = outcome
+        self._done += len(jobs)
         self.interrupted = None in done
         return done
 
@@ -274,6 +286,7 @@ def _measured(
     found: Mapping[str, NoDropSearch | None],
     crossover: Crossover | None,
     outcomes: Mapping[_Key, Outcome | None],
+    shared: Aggregation,
     *,
     interrupted: bool,
 ) -> Measured:
@@ -299,6 +312,7 @@ def _measured(
         tcp_bps=tcp_bps,
         efficiency_percent=None if fastest is None else _efficiency_percent(fastest),
         one_way_delay_ms=None if probe is None else _delay_ms(probe),
+        aggregation=shared,
         interrupted=interrupted,
     )
 

@@ -12,6 +12,7 @@ from bentpipe.framing import frame_bits, plan_framing
 from bentpipe.plots import INK, MUTED, PALETTE, add_legend, new_figure
 from bentpipe.studies._common import number
 from bentpipe.studies.snip._facts import FITTED_WINDOWS
+from bentpipe.studies.snip._report_aggregation import section as aggregation_section
 from bentpipe.studies.snip.study import Cell, SnipOutcome
 from bentpipe.units import parse_rate
 
@@ -81,6 +82,7 @@ def study_report(outcome: SnipOutcome) -> str:
         *_directions(outcome),
         *_windows(outcome),
         *_sharing(outcome),
+        *aggregation_section(outcome),
         _html.heading("Chosen to fit"),
         *_fitted(outcome),
         _html.heading("What the source leaves unsaid"),

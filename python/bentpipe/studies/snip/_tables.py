@@ -43,6 +43,8 @@ def terminal_table(outcome: SnipOutcome) -> RenderableType:
     """Return the table, the other figures, and the errors of both."""
     from rich.console import Group
 
+    from bentpipe.studies.snip._report_aggregation import summary_lines
+
     summary = outcome.summary()
     misses = ", ".join(summary["misses"]) or "none"
     return Group(
@@ -56,6 +58,9 @@ def terminal_table(outcome: SnipOutcome) -> RenderableType:
         "",
         _facts(outcome),
         f"Further off than {summary['tolerance_percent']:g} %: {misses}.",
+        "",
+        "With packet aggregation at both gateways:",
+        *summary_lines(outcome),
     )
 
 

@@ -198,6 +198,7 @@ class SnipOutcome:
                 }
                 for terminals, found in measured.sharing.items()
             ],
+            "aggregation": measured.aggregation.to_json(measured.table),
             "configuration": self.configuration,
         }
 

@@ -1,0 +1,135 @@
+"""Packet aggregation in scenarios: what it gives, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from bentpipe import Result, ScenarioError, simulate
+from bentpipe.scenario import from_dict
+
+# 1,000 datagrams of 128 bytes of IP a second, for a second.
+CALLS: dict[str, Any] = {
+    "name": "calls",
+    "link": {
+        "forward": {"rate": "10 Mbit/s", "delay": "100 ms"},
+        "return": {"rate": "1 Mbit/s", "delay": "100 ms"},
+    },
+    "gateways": {"hub": {"aggregator": {}}, "terminal": {"aggregator": {}}},
+    "traffic": [
+        {
+            "kind": "constant_rate",
+            "direction": "forward",
+            "rate": "800 kbit/s",
+            "payload": "100 B",
+            "duration": "1 s",
+        }
+    ],
+    "duration": "10 s",
+}
+
+
+def with_functions(hub: dict[str, Any], terminal: dict[str, Any]) -> dict[str, Any]:
+    return copy.deepcopy(CALLS) | {"gateways": {"hub": hub, "terminal": terminal}}
+
+
+def statistics(result: Result, place: str) -> dict[str, int]:
+    table = result.function_statistics
+    rows = table.filter(table["place"] == place)
+    return dict(zip(rows["statistic"], rows["value"], strict=True))
+
+
+def test_packets_share_frames_by_hand() -> None:
+    """A packet every ms and 5 ms of hold time: the packet that comes at 5 ms is in the next frame.
+
+    So 200 frames of five packets, of 28 + 3 + 128 + 4 (2 + 128) = 679 bytes, in which the packets
+    have waited 5, 4, 3, 2 and 1 ms.
+    """
+    result = simulate(CALLS)
+    hub, terminal = (
+        statistics(result, "hub-aggregator"),
+        statistics(result, "terminal-1-aggregator"),
+    )
+    assert hub == {
+        "sent_frames": 200,
+        "received_frames": 0,
+        "packed_packets": 1000,
+        "packed_bytes": 128_000,
+        "unpacked_packets": 0,
+        "unpacked_bytes": 0,
+        "single_packets": 0,
+        "hold_time_sum_ns": 200 * 15_000_000,
+        "hold_time_max_ns": 5_000_000,
+    }
+    assert terminal["received_frames"] == 200
+    assert terminal["unpacked_packets"] == 1000
+    directions = result.directions
+    assert directions["received_packets"].to_list() == [200, 0]
+    assert directions["delivered_bytes"].to_list() == [200 * 679, 0]
+    # 3 ms of hold time in the mean, 679 bytes at 10 Mbit/s, and the link's delay.
+    flow = result.flows.to_dicts()[0]
+    assert flow["received_segments"] == 1000
+    assert flow["one_way_delay_ns_mean"] == pytest.approx(3e6 + 679 * 800 + 100e6, abs=1)
+
+
+def test_large_packets_pass_and_other_classes_do_not_join() -> None:
+    plain = simulate(with_functions({}, {}))
+    for settings in ({"packet_size": "127 B"}, {"classes": [1, 2]}):
+        both = {"aggregator": settings}
+        result = simulate(with_functions(both, both))
+        assert statistics(result, "hub-aggregator")["sent_frames"] == 0
+        assert result.flows["one_way_delay_ns_mean"][0] == plain.flows["one_way_delay_ns_mean"][0]
+
+
+def test_a_lost_frame_loses_all_that_is_in_it() -> None:
+    """A queue that holds one packet and a slow link: frames are dropped by fives."""
+    scenario = copy.deepcopy(CALLS)
+    scenario["link"]["forward"] |= {"rate": "500 kbit/s", "queue": {"limit": "1 packets"}}
+    result = simulate(scenario)
+    lost = int(result.directions["dropped_packets_queue_full"][0])
+    assert lost > 0
+    assert result.flows["received_segments"][0] == 1000 - 5 * lost
+
+
+def test_each_terminal_has_its_own_frames() -> None:
+    scenario = copy.deepcopy(CALLS)
+    scenario["link"]["terminals"] = 3
+    scenario["traffic"][0]["terminal"] = "all"
+    result = simulate(scenario)
+    assert statistics(result, "hub-aggregator")["sent_frames"] == 600
+    for number in (1, 2, 3):
+        found = statistics(result, f"terminal-{number}-aggregator")
+        assert (found["received_frames"], found["unpacked_packets"]) == (200, 1000)
+
+
+@pytest.mark.parametrize("queue", ["fq_codel", "per_flow_drop_tail", "codel", "red"])
+def test_frames_pass_every_queue(queue: str) -> None:
+    scenario = copy.deepcopy(CALLS)
+    settings = {"per_flow_limit": "20 packets"} if queue.startswith("per_flow") else {}
+    scenario["link"]["forward"]["queue"] = {"discipline": queue, "limit": "60 packets", **settings}
+    assert simulate(scenario).flows["received_segments"].to_list() == [1000]
+
+
+def test_the_order_is_the_one_that_is_written() -> None:
+    """By default the aggregator stands in front of the processor, which then handles frames."""
+    for functions, handled in ((None, 200), (["processor", "aggregator"], 1000)):
+        hub: dict[str, Any] = {"aggregator": {}, "processor": {}}
+        result = simulate(with_functions(hub | {"functions": functions}, {"aggregator": {}}))
+        assert result.processors["received_packets_lan"].to_list() == [handled]
+
+
+def test_what_is_wrong_is_said_in_words() -> None:
+    def refused(hub: dict[str, Any], terminal: dict[str, Any]) -> str:
+        with pytest.raises(ScenarioError) as error:
+            from_dict(with_functions(hub, terminal)).plan()
+        return str(error.value)
+
+    alone = refused({"aggregator": {}}, {})
+    assert "read aggregator at the hub and none at the terminal; each needs its peer" in alone
+    alone = refused({}, {"functions": ["aggregator"]})
+    assert "read aggregator at the terminal and none at the hub; each needs its peer" in alone
+    tiny = with_functions(*[{"aggregator": {"frame_size": "70 B"}}] * 2)
+    with pytest.raises(ScenarioError, match=r"aggregator\.frame_size: .*from 71 to 65535"):
+        simulate(tiny)
