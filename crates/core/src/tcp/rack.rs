@@ -17,7 +17,7 @@ const EXTRA_QUARTERS_MAX: u64 = 254;
 pub(super) struct Rack {
     /// Of the delivered segments, the one sent last: when, and where it ends.
     newest: Option<(Instant, Position)>,
-    /// Its round trip.
+    /// The round trip of the segment delivered last (`RACK.rtt`; `tcp_rack_advance`).
     rtt: Duration,
     /// The highest position delivered.
     fack: Position,
@@ -46,9 +46,11 @@ impl Rack {
         } else if !news.retransmitted {
             self.reordering_seen = true;
         }
+        // The round trip is that of what arrived last, sent last or not: what an outage held up arrives
+        // after a retransmission, and what follows it is no later than it is.
+        self.rtt = rtt;
         if self.newest.is_none_or(|newest| (news.sent_at, news.end) > newest) {
             self.newest = Some((news.sent_at, news.end));
-            self.rtt = rtt;
         }
     }
 

@@ -32,6 +32,10 @@ fn spurious(talk: &Talk, timeouts: u64, recoveries: u64) {
     });
 }
 
+fn retransmitted(talk: &Talk) -> u64 {
+    talk.endpoint.sender().counters().retransmitted_segments
+}
+
 /// The window is ten segments or more, as it was before.
 fn window_is_back(talk: &Talk, segment: u64) {
     let cwnd = talk.endpoint.sender().control().cwnd();
@@ -52,6 +56,24 @@ fn a_timestamp_shows_that_a_timeout_was_spurious() {
         window_is_back(&talk, 988);
         spurious(&talk, 1, 0);
     }
+}
+
+/// `tcp_rack_advance` (RFC 8985, 6.2, step 2): what arrives last gives the round trip, whatever was sent last.
+/// An outage of 2 s held up ten segments. Given ACKs two segments apart that echo the originals, 100, the
+/// first of them 300 ms after the retransmission of the first: expect that to be undone, and no other
+/// original to be lost, as each took as long as the one before it.
+#[test]
+fn what_an_outage_held_up_is_not_lost() {
+    let mut talk = ten_out(Config { timestamps: true, rack_tlp: true, ..linux() });
+    let (at, _) = time_out(&mut talk);
+    let sent = retransmitted(&talk);
+    for (step, end) in [(0, 1_977), (3, 3_953), (6, 5_929), (9, 7_905), (12, 9_881)] {
+        talk.hears(at + 300 + step, &format!("1:1 ack {end} ts 9/100"));
+        window_is_back(&talk, 988);
+    }
+    spurious(&talk, 1, 0);
+    talk.compare("fast recoveries", 0, |endpoint| endpoint.sender().counters().fast_recoveries);
+    assert_eq!(retransmitted(&talk), sent);
 }
 
 /// The same with the timestamp of the retransmission: the loss was real.
