@@ -23,6 +23,7 @@ import bentpipe
 _HERE: Final = Path(__file__).parent
 _SCENARIOS: Final = {
     "osu_geo_15": ("osu-geo-15.yaml", (20, 30)),
+    "linux_geo_15": ("linux-geo-15.yaml", (20, 30)),
     "jpl_cell": ("jpl-cell.yaml", (15, 30)),
     "channels_50": ("channels-50.yaml", (20, 40)),
 }

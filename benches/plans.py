@@ -16,6 +16,7 @@ import bentpipe
 SCENARIOS: Final = {
     "jpl_cell": "jpl-cell.yaml",
     "osu_geo_15": "osu-geo-15.yaml",
+    "linux_geo_15": "linux-geo-15.yaml",
     "osu_geo_50": "osu-geo-50.yaml",
     "osu_leo_100": "osu-leo-100.yaml",
     "channels_50": "channels-50.yaml",

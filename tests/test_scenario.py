@@ -153,6 +153,7 @@ def test_there_are_the_examples_that_the_documentation_names() -> None:
         "jpl-cell",
         "leo-trace",
         "leo-two-flows",
+        "linux-geo-15",
         "osu-geo-15",
         "osu-geo-50",
         "osu-leo-100",

@@ -160,18 +160,21 @@ fn direction() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Any host.
+/// Any host, with each congestion control, following the RFCs or Linux.
 pub(crate) fn tcp() -> impl Strategy<Value = Value> {
-    let control = prop::sample::select(vec!["reno", "newreno", "cubic", "bbr", "hybla"]);
-    let flags = prop::array::uniform8(any::<bool>());
+    let controls = vec!["reno", "newreno", "cubic", "bbr", "hybla", "vegas", "westwood"];
+    let control = prop::sample::select(controls);
+    let flags = prop::array::uniform11(any::<bool>());
     (control, flags, 500..1_460u16, 1..12u32, 8_000..400_000u64, 1..4u32).prop_map(
         |(control, flags, mss, window, buffer, every)| {
-            let [sack, timestamps, scaling, limited, rack, prr, hystart, coarse] = flags;
+            let [sack, timestamps, scaling, limited, rack, prr, hystart, coarse, ecn, memory, linux] =
+                flags;
             json!({
                 "mss_bytes": mss, "initial_window_segments": window,
                 "congestion_control": control, "sack": sack, "timestamps": timestamps,
                 "window_scaling": scaling, "send_buffer_bytes": 300_000,
                 "receive_buffer_bytes": buffer, "receive_buffer_initial_bytes": 8_000,
+                "receive_buffer_counts": if memory { "memory" } else { "window" },
                 "delayed_ack_segments": every, "delayed_ack_timeout_ns": 100_000_000,
                 "quick_ack_segments": u32::from(coarse), "rto_initial_ns": 1_000_000_000,
                 "rto_min_ns": 200_000_000, "rto_min_bounds": if rack { "variance" } else { "timeout" },
@@ -180,7 +183,7 @@ pub(crate) fn tcp() -> impl Strategy<Value = Value> {
                 "slow_start_segments_per_ack": if hystart { 65_535 } else { 1 },
                 "avoidance_counting": if coarse { "acks" } else { "bytes" },
                 "limited_transmit": limited, "rack_tlp": rack, "prr": prr, "hystart": hystart,
-                "ecn": prr,
+                "ecn": ecn, "follows": if linux { "linux" } else { "rfc" },
             })
         },
     )

@@ -24,6 +24,8 @@ const COUNT_MIN: u64 = 2;
 const COUNT_BEYOND: u64 = 100;
 /// Eighths of the window that Reno, so friendly, needs for a segment: 8 (1 + beta) / 3 (1 - beta).
 const FRIENDLY_EIGHTHS: u64 = 15;
+/// An ACK that covers more is counted by division.
+const SEGMENTS_COUNTED: u64 = 3;
 
 /// See the module's description. Windows are in segments.
 #[derive(Clone, Debug, Default)]
@@ -43,9 +45,36 @@ pub(super) struct LinuxCubic {
     /// A part of a segment that was acknowledged, in bytes.
     rest_bytes: u64,
     min_rtt: Option<Duration>,
+    /// The last window that was asked for, in bytes and in segments: it changes with few ACKs, and a
+    /// comparison costs less than a division.
+    converted: (u64, u64),
+}
+
+/// Full segments in `bytes`, and what is left of them. An ACK mostly covers one or two, which needs no
+/// division.
+#[inline]
+fn full_segments(bytes: u64, segment: u64) -> (u64, u64) {
+    let (mut count, mut rest) = (0, bytes);
+    while rest >= segment {
+        if count == SEGMENTS_COUNTED {
+            return (bytes / segment, bytes % segment);
+        }
+        count += 1;
+        rest -= segment;
+    }
+    (count, rest)
 }
 
 impl LinuxCubic {
+    /// The window in segments.
+    #[inline]
+    fn cwnd_segments(&mut self, window: &Window) -> u64 {
+        if self.converted.0 != window.cwnd {
+            self.converted = (window.cwnd, window.cwnd / window.segment);
+        }
+        self.converted.1
+    }
+
     /// A pause does not count (`cubictcp_cwnd_event_tx_start`).
     pub(super) fn shift_epoch(&mut self, now: Instant, pause: Duration) {
         if let Some((start, _, _)) = &mut self.epoch {
@@ -132,12 +161,13 @@ impl Avoidance for LinuxCubic {
     fn grow(&mut self, window: &mut Window, acked: &Acked) {
         self.note_delay(acked);
         let bytes = self.rest_bytes + acked.bytes;
-        self.rest_bytes = bytes % window.segment;
-        let acked_segments = bytes / window.segment;
+        let (acked_segments, rest_bytes) = full_segments(bytes, window.segment);
+        self.rest_bytes = rest_bytes;
         if acked_segments == 0 {
             return;
         }
-        self.update(acked.now, window.cwnd / window.segment, acked_segments);
+        let cwnd = self.cwnd_segments(window);
+        self.update(acked.now, cwnd, acked_segments);
         // `tcp_cong_avoid_ai`.
         if self.credit >= self.count {
             self.credit = 0;
@@ -189,6 +219,18 @@ mod tests {
                 let acked = Acked { now, bytes: SEGMENT, rtt, srtt: rtt, una: 1, nxt: 1 };
                 cubic.grow(window, &acked);
             }
+        }
+    }
+
+    /// Whole segments and the rest of them, whichever way they are counted.
+    #[test]
+    fn full_segments_are_counted_as_by_division() {
+        for bytes in 0..6_500 {
+            assert_eq!(
+                full_segments(bytes, SEGMENT),
+                (bytes / SEGMENT, bytes % SEGMENT),
+                "{bytes}"
+            );
         }
     }
 

@@ -19,8 +19,9 @@ struct Heading {
     timestamps: Option<Timestamps>,
     /// Size at the IP layer without payload.
     bytes: u32,
-    /// ECE or nothing.
+    /// ECE or nothing, and CWR on the first segment of a run.
     flags: Flags,
+    ecn: Ecn,
 }
 
 impl Endpoint {
@@ -83,14 +84,13 @@ impl Endpoint {
     }
 
     fn emit_run(&mut self, cx: &mut Cx<'_>, run: Run) {
-        let heading = self.heading(cx.now());
+        let mut heading = self.heading(cx.now());
+        heading.ecn = self.ecn;
+        heading.flags |= self.take_cwr();
         let (mut position, mut id) = (run.start, self.next_id);
-        let mut cwr = self.take_cwr();
         for _ in 0..run.count {
-            let mut packet = self.written(cx, id, &heading, position, run.payload);
-            packet.ecn = self.ecn;
-            packet.segment_mut().flags |= cwr;
-            cwr = Flags::default();
+            let packet = self.written(cx, id, &heading, position, run.payload);
+            heading.flags = heading.flags.without(Flags::CWR);
             cx.pass(Self::NET, packet);
             id = id.next();
             position += u64::from(run.payload);
@@ -163,6 +163,7 @@ impl Endpoint {
             timestamps: if stamped { Some(self.timestamps(now)) } else { None },
             bytes: HEADER_BYTES + if stamped { TIMESTAMP_OPTION_BYTES } else { 0 },
             flags: self.ecn_flags.without(Flags::CWR),
+            ecn: Ecn::NotEct,
         }
     }
 
@@ -183,9 +184,8 @@ impl Endpoint {
         packet.flow = id.flow();
         packet.destination = self.peer;
         packet.class = self.class;
-        packet.ecn = Ecn::NotEct;
+        packet.ecn = heading.ecn;
         packet.bytes = heading.bytes + u32::from(payload);
-        packet.ecn = Ecn::NotEct;
         let segment = packet.segment_mut();
         // The offer is in another line of the cache.
         if segment.flags.syn() {

@@ -1,11 +1,11 @@
-//! Two endpoints over a network that loses, delays, reorders and repeats, with random settings.
+//! Two endpoints over a network that loses, delays, reorders, repeats and marks, with random settings.
 
 use std::collections::BTreeMap;
 
 use super::{plain, short_way};
 use crate::engine::{Cx, Engine, Outbox};
 use crate::packet::seq::Wire;
-use crate::packet::{FlowId, Origin, Packet};
+use crate::packet::{Ecn, FlowId, Origin, Packet};
 use crate::rng::Rng;
 use crate::tcp::config::{
     AckPolicy, AvoidanceCounting, BufferCounts, Config, CongestionName, Follows, RtoConfig,
@@ -27,6 +27,7 @@ pub(super) fn random_config(rng: &mut Rng) -> Config {
         prr: coin(),
         hystart: coin(),
         follows: if coin() { Follows::Linux } else { Follows::Rfc },
+        ecn: coin(),
         ..plain()
     };
     let mss = 88 + u16::try_from(rng.below(1_400)).expect("small");
@@ -71,6 +72,7 @@ struct Weather {
     lost: u64,
     repeated: u64,
     reordered: u64,
+    marked: u64,
     delay_us: u64,
     gap_us: u64,
 }
@@ -82,6 +84,7 @@ impl Weather {
             lost: sometimes(rng, 250),
             repeated: sometimes(rng, 100),
             reordered: sometimes(rng, 200),
+            marked: sometimes(rng, 300),
             delay_us: 1 + rng.below(600_000),
             gap_us: rng.below(3_000),
         }
@@ -110,11 +113,14 @@ impl World {
         }
     }
 
-    fn carry(&mut self, to: usize, packet: Packet) {
-        let Weather { lost, repeated, reordered, delay_us, gap_us } = self.weather;
+    fn carry(&mut self, to: usize, mut packet: Packet) {
+        let Weather { lost, repeated, reordered, marked, delay_us, gap_us } = self.weather;
         let mut happens = |thousandths| self.rng.below(1_000) < thousandths;
         if happens(lost) {
             return;
+        }
+        if packet.ecn.is_capable() && happens(marked) {
+            packet.ecn = Ecn::Ce;
         }
         let copies = if happens(repeated) { 2 } else { 1 };
         let late = if happens(reordered) { delay_us } else { 0 };
