@@ -1,8 +1,8 @@
 """Many flows of different round trips share one router: utilization over the buffer's size.
 
-Appenzeller, Keslassy and McKeown, "Sizing Router Buffers" (SIGCOMM 2004), table of the router test: an
-OC-3 (155 Mbit/s) with RTT x C = 1,291 packets of 1,500 bytes, so 100 ms in the mean; the buffer is a
-multiple of RTT x C / sqrt(flows). With equal round trips flows fall into step and the small buffers
+Appenzeller, Keslassy and McKeown, "Sizing Router Buffers" (SIGCOMM 2004), table of the router test:
+an OC-3 (155 Mbit/s) with RTT x C = 1,291 packets of 1,500 bytes, so 100 ms in the mean; the buffer
+is a multiple of RTT x C / sqrt(flows). With equal round trips flows fall into step and small buffers
 lose more than a real router does; here each flow has a host of its own, with round trips spread
 evenly over 50 to 150 ms.
 """
@@ -18,7 +18,7 @@ from bentpipe import from_dict, simulate
 
 RATE_BPS = 155_000_000
 MEAN_RTT_MS = 100
-# Flows, multiple of RTT x C / sqrt(flows), buffer in packets, utilization of ns-2 and of the router.
+# Flows, multiple of RTT x C / sqrt(flows), buffer in packets, utilization: of ns-2, of the router.
 PUBLISHED = [
     (100, 0.5, 64, 94.7, 94.9),
     (100, 1.0, 129, 99.3, 98.1),
@@ -85,7 +85,8 @@ def test_the_buffers_are_those_of_the_rule() -> None:
     """RTT x C / sqrt(n), to the packet, from 1,291 packets."""
     for flows, multiple, packets, *_ in PUBLISHED:
         assert packets == pytest.approx(multiple * 1_291 / sqrt(flows), rel=0.01, abs=1)
-    assert RATE_BPS * MEAN_RTT_MS / 1e3 / 12_000 == pytest.approx(1_291, rel=0.002)
+    product_packets = RATE_BPS * MEAN_RTT_MS / 1e3 / (8 * 1_500)
+    assert product_packets == pytest.approx(1_291, rel=0.002)
 
 
 @pytest.mark.parametrize(("flows", "multiple", "packets", "simulated", "measured"), PUBLISHED)

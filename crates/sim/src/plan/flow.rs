@@ -170,7 +170,7 @@ impl Flow {
             "is no terminal, which count from 0",
         );
         self.check_host(check, plan, self.world_host, HUB, &|| at("world_host"));
-        let terminal = 1 + self.terminal;
+        let terminal = self.terminal.saturating_add(1);
         self.check_host(check, plan, self.island_host, terminal, &|| at("island_host"));
         let gateways = [HUB, terminal];
         let passed = plan.directions.iter().filter(|direction| gateways.contains(&direction.from));
