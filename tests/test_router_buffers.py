@@ -2,9 +2,9 @@
 
 Appenzeller, Keslassy and McKeown, "Sizing Router Buffers" (SIGCOMM 2004), table of the router test:
 an OC-3 (155 Mbit/s) with RTT x C = 1,291 packets of 1,500 bytes, so 100 ms in the mean; the buffer
-is a multiple of RTT x C / sqrt(flows). With equal round trips flows fall into step and small buffers
-lose more than a real router does; here each flow has a host of its own, with round trips spread
-evenly over 50 to 150 ms.
+is a multiple of RTT x C / sqrt(flows). With equal round trips flows fall into step, and small
+buffers lose more than a real router does; here each flow has a host of its own, with round trips
+spread evenly over 50 to 150 ms.
 """
 
 from __future__ import annotations
