@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Program
+from test_capture import fields, needs_tshark
 
 from bentpipe import Result, ScenarioError, simulate
 from bentpipe.scenario import from_dict
@@ -72,6 +77,19 @@ def test_packets_share_frames_by_hand() -> None:
     flow = result.flows.to_dicts()[0]
     assert flow["received_segments"] == 1000
     assert flow["one_way_delay_ns_mean"] == pytest.approx(3e6 + 679 * 800 + 100e6, abs=1)
+
+
+@needs_tshark
+def test_a_capture_shows_frames_as_datagrams_of_the_first_packet_s_hosts(
+    bentpipe: Program, tmp_path: Path
+) -> None:
+    file, capture = tmp_path / "calls.yaml", tmp_path / "calls.pcapng"
+    file.write_text(json.dumps(CALLS))
+    assert bentpipe("run", file, "--capture", capture).code == 0
+    seen = fields(capture, "frame.interface_name", "ip.src", "ip.len", "udp.length")
+    counted = Counter(tuple(each) for each in seen)
+    points = [f"forward.{point}" for point in ("queue", "transmitter", "delivered")]
+    assert counted == {(point, "10.0.0.1", "679", "659"): 200 for point in points}
 
 
 def test_large_packets_pass_and_other_classes_do_not_join() -> None:

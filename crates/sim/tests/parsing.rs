@@ -3,6 +3,7 @@
 mod network;
 mod plans;
 
+use bentpipe_sim::build::Chain;
 use bentpipe_sim::{Plan, Simulation};
 use network::{network, plain, put};
 use proptest::prelude::*;
@@ -205,4 +206,49 @@ proptest! {
         let cut: String = text.chars().take((characters * keep) as usize).collect();
         prop_assert!(Plan::parse(&cut).is_err());
     }
+}
+
+/// Given an aggregator in so many of the hub and two terminals, the plan: a frame needs its peer.
+fn with_aggregators(gateways: [bool; 3]) -> Value {
+    let aggregator = json!({
+        "kind": "aggregator", "frame_size_bytes": 1_500, "packet_size_bytes": 700,
+        "hold_time_ns": 5_000_000, "classes": null,
+    });
+    let mut plan = sound_plan();
+    for (gateway, has_one) in gateways.into_iter().enumerate() {
+        let functions = plan["gateways"][gateway]["functions"].as_array_mut().expect("a list");
+        functions.extend(has_one.then(|| aggregator.clone()));
+    }
+    plan
+}
+
+#[test]
+fn a_function_without_its_peer_is_refused() {
+    let problem = |gateways| Plan::parse(&with_aggregators(gateways).to_string()).map(|_| ());
+    assert_eq!(problem([true; 3]), Ok(()));
+    for alone in [[true, false, true], [false, true, false]] {
+        let error = problem(alone).expect_err("a terminal differs from the hub");
+        assert!(error.problem.contains("need their peer"), "{error}");
+        assert!(error.field.starts_with("gateways."), "{error}");
+    }
+}
+
+/// Given one terminal, queues for real packets and an aggregator at both ends, expect it named.
+#[test]
+fn an_aggregator_is_refused_in_real_time() {
+    let mut plan = with_aggregators([true; 3]);
+    let direction = plan["directions"][1].clone();
+    let functions = plan["gateways"][0]["functions"].clone();
+    let terminal = [plain(1), functions.clone(), direction.clone()];
+    plan = put(plan, network(&functions, &direction, vec![terminal]));
+    plan["flows"] = json!([{
+        "name": "flow", "terminal": 0, "direction": "forward", "start_ns": 0, "priority": 0,
+        "world_host": null, "island_host": null, "workload": {
+            "kind": "constant_rate", "rate_bps": 8_000, "payload_bytes": 100, "duration_ns": 1,
+        },
+    }]);
+    plan["hosts"] = json!([]);
+    let plan = Plan::parse(&plan.to_string()).expect("a plan of a simulation");
+    let error = Chain::new(&[plan], 1).err().expect("frames are not made of real packets");
+    assert_eq!(error.to_string(), "gateways: aggregator is not run in real time yet");
 }
