@@ -143,7 +143,8 @@ fn a_run_without_a_processor_knows_it() {
         return;
     }
     let (mut outside, mut known) = (0, 0);
-    for burners in [0, 2, 4, 4, 4, 4, 4, 4] {
+    // Fewer runs could not tell 19 in 20 from all.
+    for burners in [0, 2].into_iter().chain([4; 20]) {
         let over = AtomicBool::new(false);
         let errors = thread::scope(|scope| {
             for _ in 0..burners {
