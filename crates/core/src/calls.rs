@@ -33,7 +33,7 @@ pub(crate) enum Step {
 #[derive(Debug, Default)]
 struct Watch {
     wakes: u64,
-    /// How many handed on in a row.
+    /// How many hand-overs followed each other.
     chain: u64,
     /// Packets of this length of chain that are not handed over.
     remaining: u64,

@@ -211,7 +211,7 @@ impl<'a> Cx<'a> {
         self.outbox.spare.push(packet);
     }
 
-    /// A packet that was made here is no more, nor is its memory: of one that is dropped without
+    /// A packet that was made here was dropped with its memory: of one that is dropped without
     /// [`Cx::discard`].
     pub(crate) fn note_freed(&mut self) {
         self.outbox.allocated = self.outbox.allocated.saturating_sub(1);

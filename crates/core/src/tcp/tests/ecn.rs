@@ -127,7 +127,7 @@ fn a_loss_after_a_mark_reduces_once() {
     talk.compare("threshold", Some(5_000), |end| end.sender().control().ssthresh());
     talk.hears(201, "E 1:1 ack 1001 sack 2001-3001");
     talk.hears(202, "E 1:1 ack 1001 sack 2001-4001");
-    // What is sent again is not ECN-capable.
+    // Retransmitted data is not ECN-capable.
     let sent = talk.hears(203, "E 1:1 ack 1001 sack 2001-5001");
     assert!(sent.contains("1001:2001 ack 1") && !sent.contains("1001:2001 ack 1 ect"), "{sent}");
     talk.compare("threshold", Some(5_000), |end| end.sender().control().ssthresh());
