@@ -211,8 +211,7 @@ impl<'a> Cx<'a> {
         self.outbox.spare.push(packet);
     }
 
-    /// A packet that was made here was dropped with its memory: of one that is dropped without
-    /// [`Cx::discard`].
+    /// A packet was dropped without [`Cx::discard`], and its memory was freed.
     pub(crate) fn note_freed(&mut self) {
         self.outbox.allocated = self.outbox.allocated.saturating_sub(1);
     }
