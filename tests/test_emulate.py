@@ -150,6 +150,13 @@ def test_steps_of_the_link_are_at_their_moments_of_the_run(tmp_path: Path) -> No
     assert sizes[-1] - during[-1] > 250_000
 
 
+def forward_rate_steps(plan: dict[str, Any]) -> list[list[int]]:
+    """Return the steps, of ns and bit/s, that the plan's forward rate takes."""
+    forward = next(each for each in plan["directions"] if each["name"] == "forward")
+    steps: list[list[int]] = forward["rate_bps"]["steps"]
+    return steps
+
+
 def test_steps_are_later_by_the_time_before_the_run() -> None:
     """Given a rate from 0 s and another from 5 s, and 2 s before the run, expect 0 s and 7 s."""
     bulk = {"kind": "bulk", "direction": "forward", "duration": "3 s"}
@@ -161,9 +168,8 @@ def test_steps_are_later_by_the_time_before_the_run() -> None:
     stepped = scenario(bulk, duration="3 s", forward={"rate": rate, "delay": "10 ms"})
     plan = from_dict(stepped).plan()
     assert lead_of(plan) >= 10**9
-    steps = later(plan, 2 * 10**9)["link"]["forward"]["rate_bps"]["steps"]
-    assert steps == [[0, 8_000_000], [7 * 10**9, 4_000_000]]
-    assert plan["link"]["forward"]["rate_bps"]["steps"][1][0] == 5 * 10**9
+    assert forward_rate_steps(later(plan, 2 * 10**9)) == [[0, 8_000_000], [7 * 10**9, 4_000_000]]
+    assert forward_rate_steps(plan)[1][0] == 5 * 10**9
 
 
 @pytest.mark.usefixtures("namespaces")
