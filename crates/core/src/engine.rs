@@ -95,12 +95,17 @@ impl Outbox {
     pub(crate) fn next(&mut self) -> Option<(Socket, Box<Packet>)> {
         let first = self.first.take()?;
         if self.second.is_some() {
-            self.first = self.second.take();
-            if !self.more.is_empty() {
-                self.second = self.more.pop_front();
-            }
+            self.move_up();
         }
         Some(first)
+    }
+
+    #[inline(never)]
+    fn move_up(&mut self) {
+        self.first = self.second.take();
+        if !self.more.is_empty() {
+            self.second = self.more.pop_front();
+        }
     }
 
     #[inline]
@@ -160,6 +165,12 @@ impl<'a> Cx<'a> {
     #[inline]
     pub(crate) fn turn(&mut self, now: Instant, socket: Socket) {
         self.now = now;
+        self.socket = socket;
+    }
+
+    /// Passes the turn to the engine of `socket`, at the same moment.
+    #[inline]
+    pub(crate) fn pass_turn(&mut self, socket: Socket) {
         self.socket = socket;
     }
 
@@ -229,7 +240,16 @@ impl<'a> Cx<'a> {
     }
 
     /// Reports a fact about `packet` that became true at `at`.
+    #[inline]
     pub fn trace(&mut self, at: Instant, kind: EventKind, packet: &Packet) {
+        if self.is_traced() {
+            self.report(at, kind, packet);
+        }
+    }
+
+    /// Apart, so that a run that nobody listens to prepares nothing for it.
+    #[inline(never)]
+    fn report(&mut self, at: Instant, kind: EventKind, packet: &Packet) {
         if let Some(trace) = self.trace.as_deref_mut() {
             let event = Event {
                 at,

@@ -59,6 +59,13 @@ pub(crate) const EGRESS: Socket = Socket(u32::MAX);
 /// The table has no place for the destination: the packet is dropped.
 pub(crate) const UNROUTED: Socket = Socket(u32::MAX - PORTS_MAX as u32);
 
+/// No plan's packet comes here: the usual case does without a jump.
+#[cold]
+#[inline(never)]
+fn unknown() -> Socket {
+    UNROUTED
+}
+
 /// Where packets go, by destination.
 type Routes = Arc<[Option<(NodeId, Port)>]>;
 
@@ -108,7 +115,7 @@ impl Wires {
             return Socket(to);
         }
         if destination.0 >= addresses {
-            return UNROUTED;
+            return unknown();
         }
         self.routes[(to + destination.0) as usize]
     }

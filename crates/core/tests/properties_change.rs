@@ -103,7 +103,7 @@ impl Example {
             delay,
             framing: Framing::overhead(0),
             queue: drop_tail(Limit::Unlimited),
-            channel: Channel::Clear,
+            channel: Channel::clear(),
         };
         let mut graph = Graph::default();
         graph.add(Direction::new(config).expect("a rate"));

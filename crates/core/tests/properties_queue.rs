@@ -59,7 +59,7 @@ proptest! {
             delay: Profile::Constant(Duration::from_millis(1)),
             framing: framing(),
             queue,
-            channel: Channel::Clear,
+            channel: Channel::clear(),
         }).expect("the rate is above zero");
         let (mut outbox, mut trace, mut now) = (Outbox::new(), VecTrace::default(), Instant::START);
         let (mut sent, mut serial) = (Vec::new(), 0);
@@ -110,7 +110,7 @@ proptest! {
             delay: Profile::Constant(Duration::from_millis(270)),
             framing: Framing::overhead(8),
             queue: queue.clone(),
-            channel: Channel::Clear,
+            channel: Channel::clear(),
         };
         let build = || Direction::new(config()).expect("the rate is above zero");
         let script = Shape::mixed(vec![Direction::IN]).script(seed);

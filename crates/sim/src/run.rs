@@ -17,7 +17,8 @@ use crate::node::Node;
 use crate::plan::Plan;
 use crate::record::{
     DirectionFacts, DirectionSamples, EXCHANGE_BYTES, EventLog, FlowSamples, Table,
-    directions_table, exchanges_table, flows_table, processors_table, statistics_table,
+    direction_sample_bytes, directions_table, exchanges_table, flow_sample_bytes, flows_table,
+    processors_table, statistics_table,
 };
 
 /// How much virtual time passes between two chances to stop a run from outside.
@@ -54,6 +55,9 @@ pub struct Simulation {
 struct Memory {
     /// Before anything happens.
     fixed_bytes: u64,
+    /// A row of samples.
+    flow_row_bytes: u64,
+    direction_row_bytes: u64,
     limit_bytes: Option<u64>,
     /// The most that was counted between two stretches.
     bytes_max: u64,
@@ -153,6 +157,8 @@ impl Simulation {
             stretch_calls: STRETCH_CALLS.max(STRETCH_CALLS_PER_FLOW * plan.flows.len() as u64),
             memory: Memory {
                 fixed_bytes: fixed_bytes(plan),
+                flow_row_bytes: flow_sample_bytes(),
+                direction_row_bytes: direction_sample_bytes(),
                 limit_bytes: None,
                 bytes_max: 0,
                 exhausted: false,
@@ -191,8 +197,8 @@ impl Simulation {
         let bytes = self.memory.fixed_bytes
             + PACKET_BYTES * self.graph.packets_allocated()
             + EXCHANGE_BYTES * exchanges as u64
-            + self.flow_samples.memory_bytes()
-            + self.direction_samples.memory_bytes()
+            + self.memory.flow_row_bytes * self.flow_samples.rows()
+            + self.memory.direction_row_bytes * self.direction_samples.rows()
             + events.as_ref().map_or(0, EventLog::memory_bytes)
             + capture.as_ref().map_or(0, Capture::memory_bytes);
         self.memory.bytes_max = self.memory.bytes_max.max(bytes);

@@ -9,41 +9,53 @@ use crate::units::{Bits, Probability};
 
 /// What the channel does to frames. Drawn once a frame, in the order of transmission.
 #[derive(Clone, Debug)]
-pub enum Channel {
-    /// Every frame arrives whole.
+pub struct Channel {
+    /// Bits that are good before the errors are asked again: a frame that fits in them arrives whole.
+    good_bits_left: u64,
+    errors: Errors,
+}
+
+/// Which bits are bad.
+#[derive(Clone, Debug)]
+enum Errors {
+    /// None.
     Clear,
-    /// A binary symmetric channel: each bit is wrong independently with the same probability, and
-    /// one wrong bit costs the frame (its check sequence fails).
-    BitErrors(BitErrors),
+    /// Each one independently with the same probability (a binary symmetric channel); one bad bit costs
+    /// the frame, as its check sequence fails.
+    Bits(BitErrors),
     /// Errors that change with time; apart, since few channels are so.
     Varying(Box<VaryingErrors>),
 }
 
-/// The state of a binary symmetric channel: how many good bits are left before the next bad one.
+/// Draws of a binary symmetric channel.
 ///
 /// Gaps between bad bits are geometric, so one draw a lost frame gives the same law as one draw a
 /// bit. The rest of a damaged frame needs no bookkeeping: bits are independent, so the gap that
 /// starts after the frame is a fresh draw.
 #[derive(Clone, Debug)]
-pub struct BitErrors {
+struct BitErrors {
     rng: Rng,
     /// 1 / ln(1 - bit error rate); `None` when every bit is wrong.
     inverse_log: Option<f64>,
-    good_bits_left: u64,
 }
 
 impl Channel {
+    /// Every frame arrives whole.
+    #[must_use]
+    pub fn clear() -> Self {
+        Self { good_bits_left: u64::MAX, errors: Errors::Clear }
+    }
+
     /// A binary symmetric channel with this bit error rate, drawing from `rng`.
     #[must_use]
     pub fn bit_errors(bit_error_rate: Probability, rng: Rng) -> Self {
         let rate = bit_error_rate.get();
         if rate == 0.0 {
-            return Self::Clear;
+            return Self::clear();
         }
         let inverse_log = (rate < 1.0).then(|| 1.0 / libm::log1p(-rate));
-        let mut errors = BitErrors { rng, inverse_log, good_bits_left: 0 };
-        errors.draw_gap();
-        Self::BitErrors(errors)
+        let mut errors = BitErrors { rng, inverse_log };
+        Self { good_bits_left: errors.draw_gap(), errors: Errors::Bits(errors) }
     }
 
     /// The channel of Gilbert and Elliott in continuous time: it is good and bad in turns, each for an
@@ -55,51 +67,56 @@ impl Channel {
         states: Rng,
         errors: Rng,
     ) -> Self {
-        Self::Varying(Box::new(VaryingErrors::two_states(good, bad, states, errors)))
+        Self::varying(VaryingErrors::two_states(good, bad, states, errors))
     }
 
     /// Errors at rates that are given over time, independent of each other.
     #[must_use]
     pub fn series(errors: &Profile<ErrorRates>, rng: Rng) -> Self {
-        Self::Varying(Box::new(VaryingErrors::series(errors, rng)))
+        Self::varying(VaryingErrors::series(errors, rng))
+    }
+
+    /// With no bits known to be good, the errors are asked about every frame.
+    fn varying(errors: VaryingErrors) -> Self {
+        Self { good_bits_left: 0, errors: Errors::Varying(Box::new(errors)) }
     }
 
     /// Whether it matters when a frame is sent.
     pub(super) fn varies(&self) -> bool {
-        matches!(self, Self::Varying(_))
+        matches!(self.errors, Errors::Varying(_))
     }
 
-    /// Sends one frame over the channel: whether it arrives damaged. That is decided at `now`; call in
-    /// the order of the slots.
+    /// Sends one frame, of one bit at least, over the channel: whether it arrives damaged. That is
+    /// decided at `now`; call in the order of the slots.
     #[inline]
     pub fn damages(&mut self, now: Instant, slot: Slot, frame: Bits) -> bool {
-        match self {
-            Self::Clear => false,
-            Self::BitErrors(errors) => errors.damages(frame.0),
-            Self::Varying(errors) => errors.damages(now, slot, frame.0),
-        }
-    }
-}
-
-impl BitErrors {
-    #[inline]
-    fn damages(&mut self, bits: u64) -> bool {
-        match self.good_bits_left.checked_sub(bits) {
+        match self.good_bits_left.checked_sub(frame.0) {
             Some(left) => {
                 self.good_bits_left = left;
                 false
             }
-            None => self.meets_a_bad_bit(),
+            None => self.ask(now, slot, frame),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn meets_a_bad_bit(&mut self) -> bool {
-        self.draw_gap();
-        true
+    fn ask(&mut self, now: Instant, slot: Slot, frame: Bits) -> bool {
+        match &mut self.errors {
+            Errors::Clear => {
+                self.good_bits_left = u64::MAX;
+                false
+            }
+            Errors::Bits(errors) => {
+                self.good_bits_left = errors.draw_gap();
+                true
+            }
+            Errors::Varying(errors) => errors.damages(now, slot, frame.0),
+        }
     }
+}
 
+impl BitErrors {
     /// The number of good bits before the next bad one: floor(ln u / ln(1 - p)) for uniform u
     /// (inversion; Devroye 1986, X.2). `libm` gives the same logarithm on every machine.
     #[expect(
@@ -107,11 +124,11 @@ impl BitErrors {
         clippy::cast_sign_loss,
         reason = "both logarithms are negative, and a float-to-integer cast saturates"
     )]
-    fn draw_gap(&mut self) {
-        self.good_bits_left = match self.inverse_log {
+    fn draw_gap(&mut self) -> u64 {
+        match self.inverse_log {
             Some(inverse_log) => (libm::log(self.rng.open_unit()) * inverse_log) as u64,
             None => 0,
-        };
+        }
     }
 }
 

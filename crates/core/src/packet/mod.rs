@@ -107,7 +107,8 @@ impl PacketId {
     /// The identity of the packet that the same end creates next.
     #[must_use]
     pub fn next(self) -> Self {
-        if self.0 & Self::SERIALS == Self::SERIALS { self.wrapped() } else { Self(self.0 + 1) }
+        let next = self.0.wrapping_add(1);
+        if next & Self::SERIALS == 0 { self.wrapped() } else { Self(next) }
     }
 
     #[cold]

@@ -75,7 +75,7 @@ fn channel(plan: &Channel, stream: impl Fn(&str) -> Rng) -> link::Channel {
         mean_duration: Duration::from_nanos(state.mean_duration_ns),
     };
     match plan {
-        Channel::Clear => link::Channel::Clear,
+        Channel::Clear => link::Channel::clear(),
         Channel::BitErrors { bit_error_rate } => {
             link::Channel::bit_errors(share(*bit_error_rate), stream("channel"))
         }

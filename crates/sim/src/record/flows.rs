@@ -226,8 +226,8 @@ impl FlowSamples {
         }
     }
 
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        self.0.memory_bytes()
+    pub(crate) fn rows(&self) -> u64 {
+        self.0.len() as u64
     }
 
     pub(crate) fn table(self) -> Table {

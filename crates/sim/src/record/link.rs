@@ -59,8 +59,8 @@ impl DirectionSamples {
         self.0.push(row.into_iter().chain(dropped));
     }
 
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        self.0.memory_bytes()
+    pub(crate) fn rows(&self) -> u64 {
+        self.0.len() as u64
     }
 
     pub(crate) fn table(self) -> Table {

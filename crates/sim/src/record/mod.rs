@@ -124,11 +124,6 @@ impl Table {
         COPIES * self.columns.iter().map(width).sum::<u64>()
     }
 
-    /// What all of its rows take.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        self.row_bytes() * self.len() as u64
-    }
-
     /// Rows.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -39,7 +39,7 @@ impl Endpoint {
 
     #[inline(never)]
     pub(super) fn send(&mut self, cx: &mut Cx<'_>) {
-        if self.receiver.has_blocks() && self.sack {
+        if self.receiver.has_blocks() {
             self.send_with_blocks(cx);
             return;
         }
@@ -72,7 +72,8 @@ impl Endpoint {
     #[inline(never)]
     fn send_with_blocks(&mut self, cx: &mut Cx<'_>) {
         let blocks = self.receiver.block_count().min(self.blocks_max());
-        self.sender.reserve(SackBlocks::bytes_of(blocks).into());
+        let reserved = if self.sack { SackBlocks::bytes_of(blocks) } else { 0 };
+        self.sender.reserve(reserved.into());
         self.send_singly(cx);
         self.sender.reserve(0);
     }
@@ -83,20 +84,31 @@ impl Endpoint {
         if self.agreed.timestamps { SACK_BLOCKS_MAX - 1 } else { SACK_BLOCKS_MAX }
     }
 
-    fn emit_run(&mut self, cx: &mut Cx<'_>, run: Run) {
+    fn emit_run(&mut self, cx: &mut Cx<'_>, mut run: Run) {
+        if self.ecn_flags.contains(Flags::CWR) {
+            self.emit_first(cx, &mut run);
+        }
         let mut heading = self.heading(cx.now());
         heading.ecn = self.ecn;
-        heading.flags |= self.take_cwr();
         let (mut position, mut id) = (run.start, self.next_id);
         for _ in 0..run.count {
             let packet = self.written(cx, id, &heading, position, run.payload);
-            heading.flags = heading.flags.without(Flags::CWR);
             cx.pass(Self::NET, packet);
             id = id.next();
             position += u64::from(run.payload);
         }
         self.next_id = id;
         self.bytes_sent += run.count * u64::from(heading.bytes + u32::from(run.payload));
+    }
+
+    /// The first segment of a run, which says what the others do not.
+    #[cold]
+    #[inline(never)]
+    fn emit_first(&mut self, cx: &mut Cx<'_>, run: &mut Run) {
+        let Run { start: position, payload, .. } = *run;
+        self.emit_alone(cx, Outgoing { position, payload, syn: false, fin: false }, true);
+        run.start += u64::from(payload);
+        run.count -= 1;
     }
 
     /// One segment with data or a FIN. Only data that is sent for the first time is ECN-capable (RFC
