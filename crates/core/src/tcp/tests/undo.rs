@@ -15,6 +15,13 @@ fn ten_out(config: Config) -> Talk {
     talk
 }
 
+/// All that there is to send is ten segments, and they are out.
+fn ten_out_of_ten(config: Config) -> Talk {
+    let mut talk = Talk::connected(config);
+    talk.writes(100, 10_000, &segments(1, 10));
+    talk
+}
+
 /// The timer expires: when that was in ms, and what was sent.
 fn time_out(talk: &mut Talk) -> (u64, String) {
     let (at, sent) = talk.time_out();
@@ -166,6 +173,19 @@ fn a_d_sack_undoes_a_fast_recovery() {
         window_is_back(&talk, 1_000);
         spurious(&talk, 0, 1);
     }
+}
+
+/// The same where the peer sends data, which carries the report, while nothing is outstanding here.
+#[test]
+fn a_d_sack_on_data_undoes_a_fast_recovery() {
+    let mut talk = ten_out_of_ten(linux());
+    talk.hears(200, "1:1 ack 1 sack 1001-4001");
+    ssthresh(&talk, Some(5_000));
+    talk.hears(250, "1:1 ack 10001");
+    talk.window(5_000);
+    talk.hears(300, "1:989 ack 10001 sack 1-1001");
+    window_is_back(&talk, 1_000);
+    spurious(&talk, 0, 1);
 }
 
 /// `tcp_check_dsack` believes no more duplicates than there were retransmissions, and two retransmissions
