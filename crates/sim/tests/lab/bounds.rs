@@ -67,11 +67,12 @@ fn a_small_window_gives_window_over_rtt() {
 #[test]
 fn a_buffer_of_memory_gives_its_window_over_rtt() {
     let path = Path { rtt_ms: 100, ..CLEAR };
-    let tcp = tcp(json!({
+    let mut tcp = tcp(json!({
         "receive_buffer_bytes": 409_600, "receive_buffer_initial_bytes": 409_600,
-        "receive_buffer_counts": "memory", "follows": "linux", "initial_window_segments": 200,
-        "window_scaling": true,
+        "initial_window_segments": 200,
     }));
+    tcp["receive_buffer_counts"] = "memory".into();
+    tcp["follows"] = "linux".into();
     let outcome = run(&plan(path, &tcp, 1), 1);
     let expected = to_f64(259_200 / 1_460 * 1_460) / 0.1;
     assert_near("259,200 bytes", steady_rate(&outcome, 0, path, 0.8), expected, 0.01);
