@@ -1,6 +1,6 @@
 //! Two endpoints over a network that loses, delays, reorders, repeats and marks, with random settings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::{fast_path, plain, short_way};
 use crate::engine::{Cx, Engine, Outbox};
@@ -96,6 +96,8 @@ pub(super) struct World {
     pub(super) ends: [Endpoint; 2],
     /// Two like them without fast paths, which are given the same and must do the same.
     twins: [Endpoint; 2],
+    /// Packets whose memory the next ones of `ends` are written in.
+    freed: VecDeque<Packet>,
     pub(super) now: Instant,
     weather: Weather,
     rng: Rng,
@@ -113,6 +115,7 @@ impl World {
         Self {
             ends: ends(),
             twins: ends().map(Endpoint::slow_path_only),
+            freed: VecDeque::new(),
             now: Instant::START,
             weather,
             rng,
@@ -123,12 +126,14 @@ impl World {
     }
 
     pub(super) fn call(&mut self, end: usize, call: impl Fn(&mut Endpoint, &mut Cx<'_>)) {
-        let sent = called(&mut self.ends[end], self.now, &call);
+        let sent = called(&mut self.ends[end], self.now, &self.freed, &call);
         let next = self.ends[end].next_wake();
         assert!(next.is_none_or(|next| next >= self.now), "a deadline in the past");
-        let sent_by_twin = called(&mut self.twins[end], self.now, &call);
+        let sent_by_twin = called(&mut self.twins[end], self.now, &VecDeque::new(), &call);
         fast_path::check(self.now, (&self.ends[end], &sent), (&self.twins[end], &sent_by_twin));
         for packet in sent {
+            self.freed.push_front(packet.clone());
+            self.freed.truncate(FREED_MAX);
             self.carry(1 - end, packet);
         }
     }
@@ -198,14 +203,20 @@ impl World {
     }
 }
 
-/// Calls an endpoint: what it sent.
+/// Packets that are kept for their memory.
+const FREED_MAX: usize = 8;
+
+/// Calls an endpoint, which reuses the memory of freed packets: what it sent.
 fn called(
     end: &mut Endpoint,
     now: Instant,
+    freed: &VecDeque<Packet>,
     call: impl Fn(&mut Endpoint, &mut Cx<'_>),
 ) -> Vec<Packet> {
     let mut outbox = Outbox::new();
-    call(end, &mut Cx::new(now, NodeId(0), &mut outbox, None));
+    let mut cx = Cx::new(now, NodeId(0), &mut outbox, None);
+    freed.iter().for_each(|packet| cx.discard(Box::new(packet.clone())));
+    call(end, &mut cx);
     outbox.drain().map(|(_, _, packet)| packet).collect()
 }
 
