@@ -146,6 +146,17 @@ def test_each_congestion_control_is_planned_and_carries_data(name: str) -> None:
     assert 1 < simulate(made).flows["finished_ns"][0] / 1e9 < 2
 
 
+def test_only_a_linux_host_counts_the_memory_of_its_receive_buffer() -> None:
+    """tcp_rmem is 128 KiB at first and 6 MiB at most of memory, of which a part is window."""
+    sizes = ("receive_buffer_initial_bytes", "receive_buffer_bytes", "receive_buffer_counts")
+    planned = {
+        profile: tuple(workload(**BULK, profile=profile)["receiver"][size] for size in sizes)
+        for profile in ("linux", "bsd-1997")
+    }
+    assert planned["linux"] == (131_072, 6_291_456, "memory")
+    assert planned["bsd-1997"] == (262_144, 262_144, "window")
+
+
 def test_files_are_fetched_over_a_connection_each() -> None:
     made = workload(**WEB, profile="bsd-1997", tcp={"mss": "512 B"})
     assert made["server"]["mss_bytes"] == made["client"]["mss_bytes"] == 512

@@ -99,6 +99,9 @@ pub struct Endpoint {
     syns_sent: u64,
     config: Config,
     origin: Origin,
+    /// Whether no segment takes a fast path: tests compare such an end with a usual one.
+    #[cfg(test)]
+    slow_path_only: bool,
 }
 
 impl Endpoint {
@@ -132,6 +135,8 @@ impl Endpoint {
             packets_received: 0,
             bytes_received: 0,
             bytes_sent: 0,
+            #[cfg(test)]
+            slow_path_only: false,
         }
     }
 
@@ -162,6 +167,22 @@ impl Endpoint {
     pub fn with_chance(mut self, chance: Rng) -> Self {
         self.sender.set_chance(chance);
         self
+    }
+
+    /// The same end without fast paths.
+    #[cfg(test)]
+    pub(super) fn slow_path_only(mut self) -> Self {
+        self.slow_path_only = true;
+        self
+    }
+
+    /// Whether fast paths may be taken: always, but for tests.
+    #[inline(always)]
+    fn may_take_fast_path(&self) -> bool {
+        #[cfg(test)]
+        return !self.slow_path_only;
+        #[cfg(not(test))]
+        true
     }
 
     /// Opens the connection: sends the SYN.
@@ -254,7 +275,7 @@ impl Endpoint {
             return;
         }
         let is_plain = segment.flags == Flags::default() && packet.ecn != Ecn::Ce;
-        if !is_plain || self.handshake != Handshake::Complete {
+        if !is_plain || self.handshake != Handshake::Complete || !self.may_take_fast_path() {
             self.on_segment(cx, packet, segment);
         } else if segment.payload > 0 {
             self.hear_data(cx, packet, segment);
@@ -270,7 +291,9 @@ impl Endpoint {
         let (now, next) = (cx.now(), self.receiver.next());
         let window = u64::from(segment.window) << self.agreed.peer_shift;
         let una = Wire::from_position(self.sender.una(), self.initial);
-        if segment.ack != Some(una) || !self.sender.only_window(now, self.sender.una(), window) {
+        // A SACK block tells of a duplicate, even with nothing outstanding.
+        let is_expected = segment.ack == Some(una) && segment.sack.is_empty();
+        if !is_expected || !self.sender.only_window(now, self.sender.una(), window) {
             self.on_segment(cx, packet, segment);
             return;
         }

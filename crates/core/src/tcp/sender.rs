@@ -160,8 +160,12 @@ impl Sender {
     /// The application writes `bytes` more.
     pub fn write(&mut self, now: Instant, bytes: u64) {
         debug_assert!(!self.closed, "nothing is written after the end");
-        if self.una == self.max && self.una > 0 && !self.paced {
-            self.after_idle(now);
+        if self.una == self.max && self.una > 0 {
+            if self.paced {
+                self.check_application_limit();
+            } else {
+                self.after_idle(now);
+            }
         }
         self.last_activity = now;
         self.written = self.written.saturating_add(bytes);

@@ -62,6 +62,22 @@ fn a_small_window_gives_window_over_rtt() {
     }
 }
 
+/// A receive buffer of Linux is memory (`tcp_win_from_space`): a segment of 1,460 bytes takes 2,304 of it,
+/// which is 162 of 256 parts, so that 409,600 bytes are a window of 259,200.
+#[test]
+fn a_buffer_of_memory_gives_its_window_over_rtt() {
+    let path = Path { rtt_ms: 100, ..CLEAR };
+    let mut tcp = tcp(json!({
+        "receive_buffer_bytes": 409_600, "receive_buffer_initial_bytes": 409_600,
+        "initial_window_segments": 200,
+    }));
+    tcp["receive_buffer_counts"] = "memory".into();
+    tcp["follows"] = "linux".into();
+    let outcome = run(&plan(path, &tcp, 1), 1);
+    let expected = to_f64(259_200 / 1_460 * 1_460) / 0.1;
+    assert_near("259,200 bytes", steady_rate(&outcome, 0, path, 0.8), expected, 0.01);
+}
+
 /// Bytes delivered after so many rounds of data; the handshake takes one before.
 fn after_rounds(outcome: &Outcome, path: Path, rounds: u64) -> f64 {
     // Round n leaves n round trips after the handshake and arrives half of one later.

@@ -48,3 +48,25 @@ fn conferences_are_apart() {
     let received = column(outcome.table("flows").expect("there"), "received_segments");
     assert_eq!(received, [14, 6, 20, 10, 14].map(|seconds| 50 * seconds));
 }
+
+/// All of 7,100 participants speak once, at one instant: the reflector makes 7,100 times 7,099 copies at
+/// another, of which the queue has room for few. That is a burst and no loop of engines.
+#[test]
+fn all_participants_may_speak_at_once() {
+    let participants = 7_100u64;
+    let mut once = voice(1, 0);
+    once["duration_ns"] = (20 * MILLI).into();
+    let flows = (0..participants)
+        .map(|n| flow(&format!("voice-{n}"), n as usize, "return", 0, &once))
+        .collect();
+    let path = Path { queue_bytes: Some(1_000), ..CLEAR };
+    let mut plan = plan(path, participants as usize, flows);
+    plan["packet_events"] = false.into();
+    plan["sample_interval_ns"] = Value::Null;
+    let outcome = run(&plan, 1);
+    assert!(outcome.completed);
+    let directions = outcome.table("directions").expect("always there");
+    let of_forward = |name: &str| column(directions, name)[0];
+    let copies = of_forward("sent_packets") + of_forward("dropped_packets_queue_full");
+    assert_eq!(copies, participants * (participants - 1));
+}

@@ -26,11 +26,11 @@ fn outcome(queue: &Value, congestion_control: &str, ecn: bool) -> (f64, u64, u64
     (used, of("marked_packets"), dropped.iter().sum::<u64>() + again)
 }
 
-/// A mark of `CoDel` tells of a queue, so of a window of at least what fits the path. A reduction leaves
-/// half of that with Reno, and the window grows by a segment a round trip: 3/4 of the rate on average,
-/// at least. CUBIC keeps 0.7 of it at any time. RED's average is one over 500 packets, six windows,
-/// so that a second mark may follow when the queue is gone: a quarter is left, 5/8 on average, and
-/// with CUBIC 0.49. Without ECN the same queues drop.
+/// A mark of `CoDel`, alone or for each flow, tells of a queue, so of a window of at least what fits
+/// the path. A reduction leaves half of that with Reno, and the window grows by a segment a round
+/// trip: 3/4 of the rate on average, at least. CUBIC keeps 0.7 of it at any time. RED's average is
+/// one over 500 packets, six windows, so that a second mark may follow when the queue is gone: a
+/// quarter is left, 5/8 on average, and with CUBIC 0.49. Without ECN the same queues drop.
 #[test]
 fn marks_replace_drops() {
     let limit = json!({"unit": "packets", "value": 1_000});
@@ -38,6 +38,12 @@ fn marks_replace_drops() {
         json!({
             "discipline": "codel", "limit": limit, "target_ns": 10_000_000,
             "interval_ns": 200_000_000, "ecn": ecn,
+        })
+    };
+    let fq_codel = |ecn| {
+        json!({
+            "discipline": "fq_codel", "limit": limit, "target_ns": 10_000_000,
+            "interval_ns": 200_000_000, "quantum_bytes": 1_514, "queues": 16, "ecn": ecn,
         })
     };
     // The average follows a burst of slow start, at most two windows, by 160 (1 - 0.998^160) = 44
@@ -51,9 +57,11 @@ fn marks_replace_drops() {
     };
     for (control, least_of_codel, least_of_red) in [("newreno", 0.75, 0.625), ("cubic", 0.7, 0.49)]
     {
-        for (marking, dropping, least) in
-            [(codel(true), codel(false), least_of_codel), (red(true), red(false), least_of_red)]
-        {
+        for (marking, dropping, least) in [
+            (codel(true), codel(false), least_of_codel),
+            (fq_codel(true), fq_codel(false), least_of_codel),
+            (red(true), red(false), least_of_red),
+        ] {
             let (used, marked, lost) = outcome(&marking, control, true);
             assert!(marked > 0 && lost == 0, "{control} {marking}: {marked} marked, {lost} lost");
             assert!((least..=1.0).contains(&used), "{control} {marking}: {used}");

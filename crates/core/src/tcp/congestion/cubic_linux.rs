@@ -285,7 +285,8 @@ mod tests {
     }
 
     /// `cubictcp_acked`, which is called for each ACK with a sample: given round trips of 100 ms in slow
-    /// start and of 300 ms after it, expect that the curve looks 100 ms ahead.
+    /// start, whether the window grew or not, and of 300 ms after it, expect that the curve looks 100 ms
+    /// ahead.
     #[test]
     fn the_smallest_round_trip_is_that_of_slow_start() {
         let mut cubic = Control::new(&config());
@@ -301,8 +302,11 @@ mod tests {
             Algorithm::LinuxCubic(cubic) => cubic.min_rtt.map(Duration::as_nanos),
             _ => unreachable!("CUBIC as in Linux"),
         };
-        cubic.acked(&ack(100, 110));
-        cubic.noted(&ack(200, 100));
+        cubic.acked(&ack(100, 120));
+        assert_eq!(min_rtt(&cubic), Some(120_000_000));
+        cubic.noted(&ack(150, 110));
+        assert_eq!(min_rtt(&cubic), Some(110_000_000));
+        cubic.acked(&ack(200, 100));
         assert_eq!(min_rtt(&cubic), Some(100_000_000));
         cubic.congestion(10_000);
         // The stage begins; its first second does not count.

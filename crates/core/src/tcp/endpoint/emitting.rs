@@ -29,7 +29,7 @@ impl Endpoint {
     /// so an ACK of its own follows only if nothing else went out.
     #[inline]
     pub(super) fn respond(&mut self, cx: &mut Cx<'_>) {
-        if !self.sender.is_idle() {
+        if !self.sender.is_idle() || !self.may_take_fast_path() {
             self.send(cx);
         }
         if self.receiver.wants_ack(cx.now()) {
@@ -41,6 +41,10 @@ impl Endpoint {
     pub(super) fn send(&mut self, cx: &mut Cx<'_>) {
         if self.receiver.has_blocks() {
             self.send_with_blocks(cx);
+            return;
+        }
+        if !self.may_take_fast_path() {
+            self.send_singly(cx);
             return;
         }
         let run = self.sender.full_segments(cx.now());
@@ -123,7 +127,7 @@ impl Endpoint {
             packet.ecn = self.ecn;
             packet.segment_mut().flags |= self.take_cwr();
         }
-        if self.receiver.has_blocks() {
+        if self.receiver.has_blocks() && self.sack {
             let room = self.receiver.segment_bytes().saturating_sub(payload.into());
             let most = SackBlocks::fitting(room).min(self.blocks_max());
             // What is repeated keeps its length. Where it leaves no room, an ACK of its own follows.

@@ -172,23 +172,31 @@ impl Sender {
         }
     }
 
+    /// Notes if the application has run out: less than a segment waits, and the window has room for more
+    /// (Linux, `tcp_rate_check_app_limited`, which also precedes each write).
+    #[cold]
+    #[inline(never)]
+    pub(super) fn check_application_limit(&mut self) {
+        let in_flight = self.flight();
+        let right = self.written.min(self.una.saturating_add(self.send_buffer));
+        let ran_out = right.saturating_sub(self.nxt) < self.segment
+            && in_flight < self.control.cwnd()
+            && !self.retransmissions_wait();
+        if ran_out && let Some((bbr, _)) = self.control.bbr_mut() {
+            bbr.rate.limit_by_application(in_flight);
+        }
+    }
+
     /// Whether the pace holds back what the windows let out. Notes whether anything waits for that,
     /// and whether the application has run out.
     #[cold]
     #[inline(never)]
     pub(super) fn pace_holds(&mut self, now: Instant) -> bool {
-        let in_flight = self.flight();
+        self.check_application_limit();
         let segment = self.segment;
-        let right = self.written.min(self.una.saturating_add(self.send_buffer));
-        let ran_out = right.saturating_sub(self.nxt) < segment
-            && in_flight < self.control.cwnd()
-            && !self.retransmissions_wait();
         let holds = self.control.bbr().is_some_and(|bbr| !bbr.pacer.lets_out(now, segment));
         let waits = holds && self.something_waits();
         if let Some((bbr, _)) = self.control.bbr_mut() {
-            if ran_out {
-                bbr.rate.limit_by_application(in_flight);
-            }
             bbr.pacer.hold(waits);
         }
         holds

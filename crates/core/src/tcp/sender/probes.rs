@@ -51,9 +51,14 @@ impl Sender {
         now + wait
     }
 
+    /// Whether what waits for an answer is a probe already.
+    pub(super) fn window_is_closed(&self) -> bool {
+        self.edge <= self.una
+    }
+
     /// When a tail loss probe is to be sent: at the latest in place of a time-out.
     pub(super) fn probe_due_at(&self, selective: &Selective) -> Option<Instant> {
-        let at = self.probe_at.filter(|_| selective.may_probe())?;
+        let at = self.probe_at.filter(|_| selective.may_probe() && !self.window_is_closed())?;
         Some(self.timeout_at.map_or(at, |timeout| at.min(timeout)))
     }
 

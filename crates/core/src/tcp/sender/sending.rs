@@ -157,7 +157,7 @@ impl Sender {
 
     /// Data that the application and the peer's window allow to be sent next, as a payload; zero
     /// for a FIN alone. RFC 9293, 3.8.6.2.1: a part of a segment leaves only if it is the last, or
-    /// half of the largest window ever offered.
+    /// half of the largest window ever offered, or is sent again after a time-out.
     pub(super) fn new_payload(&self) -> Option<u64> {
         let unsent = self.written.saturating_sub(self.nxt);
         if unsent == 0 {
@@ -170,7 +170,9 @@ impl Sender {
         if usable >= wanted {
             return Some(wanted);
         }
-        (usable > 0 && usable >= self.window_max / 2).then_some(usable)
+        let is_retransmitted = self.nxt < self.max;
+        let may_leave = is_retransmitted || usable >= self.window_max / 2;
+        (usable > 0 && may_leave).then_some(usable)
     }
 
     pub(super) fn send_next(&mut self, now: Instant, payload: u64) -> Outgoing {

@@ -50,8 +50,7 @@ impl Sender {
                     selective.detect_by_time(now, self.max, self.una, &mut self.control, &self.rtt);
                 self.counters.fast_recoveries += u64::from(began);
             }
-            // What waits for an answer in front of a closed window is a probe already.
-            let may_probe = selective.may_probe() && self.edge > self.una;
+            let may_probe = selective.may_probe() && !self.window_is_closed();
             probe_due = may_probe && (due(self.probe_at) || due(self.timeout_at));
         }
         if probe_due {

@@ -242,3 +242,12 @@ fn blocks_beside_a_repeated_full_segment_go_in_an_ack_of_their_own() {
     let expected = "1:1001 ack 1 | 4001:4001 ack 1 sack 2001-3001";
     talk.given(210, "2001:3001 ack 1 sack 1001-4001", expected);
 }
+
+/// Without SACK there is nothing to report: the ACK goes with the data, however full the segment is.
+#[test]
+fn without_sack_data_beyond_a_hole_is_acknowledged_by_data_alone() {
+    let mut talk = Talk::accepted(plain());
+    talk.writes(200, 2_000, "1:1001 ack 1");
+    talk.closes(200, "");
+    talk.given(300, "1001:2001 ack 1001", "F 1001:2002 ack 1");
+}

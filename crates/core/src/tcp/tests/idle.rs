@@ -87,3 +87,34 @@ fn linux_remembers_three_quarters_of_the_window() {
     talk.window(4_000);
     talk.compare("ssthresh", Some(6_000), |endpoint| endpoint.sender().control().ssthresh());
 }
+
+/// `cubictcp_cwnd_event_tx_start`: a pause is no time on CUBIC's curve. Given a window of 70 after one of
+/// 100, which is back after K = cbrt(30 / 0.4) = 4.2 s, and a pause of 20 s, expect the next round trip to
+/// add no more than a tenth of it. With the pause the curve would be at 1,600 and add a segment for two.
+#[test]
+fn a_pause_is_no_time_for_cubic() {
+    let config = Config {
+        sack: true,
+        window_scaling: true,
+        initial_window_segments: 100,
+        congestion: CongestionName::Cubic,
+        follows: Follows::Linux,
+        ..plain()
+    };
+    let mut talk = Talk::connected(config);
+    let cwnd = |talk: &Talk| talk.endpoint.sender().control().cwnd();
+    // The window of the SYN was not scaled; this one is.
+    talk.silent(100, "1:1 ack 1");
+    talk.call(100, "writes", |endpoint, cx| endpoint.write(cx, 100_000));
+    talk.hears(200, "1:1 ack 1 sack 1001-4001");
+    talk.hears(210, "1:1 ack 100001");
+    talk.window(70_000);
+    // More than the window lets out, so that it grows.
+    talk.call(300, "writes", |endpoint, cx| endpoint.write(cx, 71_000));
+    talk.hears(400, "1:1 ack 170001");
+    talk.silent(500, "1:1 ack 171001");
+    let before = cwnd(&talk);
+    assert_eq!(after_pause(&mut talk, 20_400) as u64, before / 1_000);
+    talk.hears(20_500, &format!("1:1 ack {}", 171_001 + before));
+    assert!(cwnd(&talk) <= before + before / 10, "{} after {before}", cwnd(&talk));
+}

@@ -11,6 +11,7 @@ mod closing;
 mod conversation;
 mod cumulative;
 mod ecn;
+mod fast_path;
 mod growth;
 mod handshake;
 mod idle;

@@ -1,8 +1,8 @@
 //! Two endpoints over a network that loses, delays, reorders, repeats and marks, with random settings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use super::{plain, short_way};
+use super::{fast_path, plain, short_way};
 use crate::engine::{Cx, Engine, Outbox};
 use crate::packet::seq::Wire;
 use crate::packet::{Ecn, FlowId, Origin, Packet};
@@ -68,17 +68,17 @@ pub(super) fn random_config(rng: &mut Rng) -> Config {
 
 /// What the network does to packets, in thousandths, and how long they take.
 #[derive(Debug)]
-struct Weather {
-    lost: u64,
-    repeated: u64,
-    reordered: u64,
-    marked: u64,
-    delay_us: u64,
-    gap_us: u64,
+pub(super) struct Weather {
+    pub(super) lost: u64,
+    pub(super) repeated: u64,
+    pub(super) reordered: u64,
+    pub(super) marked: u64,
+    pub(super) delay_us: u64,
+    pub(super) gap_us: u64,
 }
 
 impl Weather {
-    fn random(rng: &mut Rng) -> Self {
+    pub(super) fn random(rng: &mut Rng) -> Self {
         let sometimes = |rng: &mut Rng, most: u64| rng.below(2) * rng.below(most);
         Self {
             lost: sometimes(rng, 250),
@@ -92,9 +92,13 @@ impl Weather {
 }
 
 /// Two ends and what is on its way between them.
-struct World {
-    ends: [Endpoint; 2],
-    now: Instant,
+pub(super) struct World {
+    pub(super) ends: [Endpoint; 2],
+    /// Two like them without fast paths, which are given the same and must do the same.
+    twins: [Endpoint; 2],
+    /// Packets whose memory the next ones of `ends` are written in.
+    freed: VecDeque<Packet>,
+    pub(super) now: Instant,
     weather: Weather,
     rng: Rng,
     on_the_way: BTreeMap<(Instant, u64), (usize, Packet)>,
@@ -103,12 +107,33 @@ struct World {
 }
 
 impl World {
-    fn call(&mut self, end: usize, call: impl FnOnce(&mut Endpoint, &mut Cx<'_>)) {
-        let mut outbox = Outbox::new();
-        call(&mut self.ends[end], &mut Cx::new(self.now, NodeId(0), &mut outbox, None));
+    /// Nothing has happened yet.
+    pub(super) fn new(configs: [Config; 2], weather: Weather, mut rng: Rng) -> Self {
+        let initial = [0, 1].map(|_| Wire(u32::try_from(rng.next_u64() >> 32).expect("32 bits")));
+        let origins = [Origin::Sender, Origin::Receiver];
+        let ends = || [0, 1].map(|n| Endpoint::new(configs[n], FlowId(0), origins[n], initial[n]));
+        Self {
+            ends: ends(),
+            twins: ends().map(Endpoint::slow_path_only),
+            freed: VecDeque::new(),
+            now: Instant::START,
+            weather,
+            rng,
+            on_the_way: BTreeMap::new(),
+            free: [Instant::START; 2],
+            serial: 0,
+        }
+    }
+
+    pub(super) fn call(&mut self, end: usize, call: impl Fn(&mut Endpoint, &mut Cx<'_>)) {
+        let sent = called(&mut self.ends[end], self.now, &self.freed, &call);
         let next = self.ends[end].next_wake();
         assert!(next.is_none_or(|next| next >= self.now), "a deadline in the past");
-        for (_, _, packet) in outbox.drain() {
+        let sent_by_twin = called(&mut self.twins[end], self.now, &VecDeque::new(), &call);
+        fast_path::check(self.now, (&self.ends[end], &sent), (&self.twins[end], &sent_by_twin));
+        for packet in sent {
+            self.freed.push_front(packet.clone());
+            self.freed.truncate(FREED_MAX);
             self.carry(1 - end, packet);
         }
     }
@@ -133,11 +158,22 @@ impl World {
         }
     }
 
+    fn next_arrival(&self) -> Option<Instant> {
+        self.on_the_way.keys().next().map(|key| key.0)
+    }
+
+    fn next_timer(&self) -> Option<Instant> {
+        self.ends.iter().filter_map(Endpoint::next_wake).min()
+    }
+
+    /// When something happens next, if nobody does anything.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.next_arrival().into_iter().chain(self.next_timer()).min()
+    }
+
     /// Does what comes next. Whether anything did.
-    fn step(&mut self) -> bool {
-        let arrival = self.on_the_way.keys().next().map(|key| key.0);
-        let wake = |end: &Endpoint| end.next_wake();
-        let timer = self.ends.iter().filter_map(wake).min();
+    pub(super) fn step(&mut self) -> bool {
+        let (arrival, timer) = (self.next_arrival(), self.next_timer());
         if let Some(at) = arrival.filter(|&at| timer.is_none_or(|timer| at <= timer)) {
             self.now = at;
             let (_, (to, packet)) = self.on_the_way.pop_first().expect("there is an arrival");
@@ -156,7 +192,7 @@ impl World {
         true
     }
 
-    fn check(&self) {
+    pub(super) fn check(&self) {
         for (end, peer) in [(0, 1), (1, 0)] {
             let (end, peer) = (&self.ends[end], &self.ends[peer]);
             assert_eq!(end.ledger().check(), Ok(()));
@@ -167,6 +203,23 @@ impl World {
     }
 }
 
+/// Packets that are kept for their memory.
+const FREED_MAX: usize = 8;
+
+/// Calls an endpoint, which reuses the memory of freed packets: what it sent.
+fn called(
+    end: &mut Endpoint,
+    now: Instant,
+    freed: &VecDeque<Packet>,
+    call: impl Fn(&mut Endpoint, &mut Cx<'_>),
+) -> Vec<Packet> {
+    let mut outbox = Outbox::new();
+    let mut cx = Cx::new(now, NodeId(0), &mut outbox, None);
+    freed.iter().for_each(|packet| cx.discard(Box::new(packet.clone())));
+    call(end, &mut cx);
+    outbox.drain().map(|(_, _, packet)| packet).collect()
+}
+
 /// One transfer, or one each way; the story is the seed.
 fn transfer(seed: u64) {
     let mut rng = Rng::stream(seed, "tcp network");
@@ -175,18 +228,7 @@ fn transfer(seed: u64) {
     let bits = 8 + rng.below(13);
     let amounts = [rng.below(1 << bits), rng.below(2) * rng.below(30_000)];
     let scene = format!("seed {seed}: {amounts:?} bytes, {weather:?}, {configs:?}");
-    let initial = |rng: &mut Rng| Wire(u32::try_from(rng.next_u64() >> 32).expect("32 bits"));
-    let origins = [Origin::Sender, Origin::Receiver];
-    let ends = [0, 1].map(|n| Endpoint::new(configs[n], FlowId(0), origins[n], initial(&mut rng)));
-    let mut world = World {
-        ends,
-        now: Instant::START,
-        weather,
-        rng,
-        on_the_way: BTreeMap::new(),
-        free: [Instant::START; 2],
-        serial: 0,
-    };
+    let mut world = World::new(configs, weather, rng);
     for (end, amount) in amounts.into_iter().enumerate() {
         world.call(end, |endpoint, cx| endpoint.write(cx, amount));
         world.call(end, Endpoint::close);
@@ -216,12 +258,12 @@ fn transfer(seed: u64) {
 }
 
 /// Prints the seed of a case that fails, and its scene where it is known.
-struct Witness(u64);
+pub(super) struct Witness(pub(super) &'static str, pub(super) u64);
 
 impl Drop for Witness {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let message = format!("transfer({}) failed\n", self.0);
+            let message = format!("{}({}) failed\n", self.0, self.1);
             let _ = std::io::Write::write_all(&mut std::io::stderr(), message.as_bytes());
         }
     }
@@ -232,7 +274,7 @@ impl Drop for Witness {
 #[test]
 fn every_transfer_completes() {
     for seed in 0..1_000 {
-        let witness = Witness(seed);
+        let witness = Witness("transfer", seed);
         transfer(seed);
         drop(witness);
     }

@@ -4,6 +4,7 @@
 use super::conversation::{Talk, segments};
 use super::plain;
 use crate::tcp::config::{Config, Follows};
+use crate::tcp::endpoint::Endpoint;
 
 fn linux() -> Config {
     Config { sack: true, initial_window_segments: 10, follows: Follows::Linux, ..plain() }
@@ -12,6 +13,13 @@ fn linux() -> Config {
 fn ten_out(config: Config) -> Talk {
     let mut talk = Talk::connected(config);
     talk.call(100, "writes", |endpoint, cx| endpoint.write(cx, 1 << 19));
+    talk
+}
+
+/// All that there is to send is ten segments, and they are out.
+fn ten_out_of_ten(config: Config) -> Talk {
+    let mut talk = Talk::connected(config);
+    talk.writes(100, 10_000, &segments(1, 10));
     talk
 }
 
@@ -129,6 +137,44 @@ fn f_rto_finds_a_real_loss() {
     spurious(&talk, 0, 0);
 }
 
+/// The same, after which an original arrives: once the loss is known to be real, nothing of it is in doubt
+/// (`tcp_process_loss` clears `frto`).
+#[test]
+fn f_rto_is_over_once_the_loss_was_real() {
+    let mut talk = ten_out(linux());
+    let (at, _) = time_out(&mut talk);
+    talk.given(at + 100, "1:1 ack 1001", &segments(10_001, 2));
+    talk.hears(at + 200, "1:1 ack 1001 sack 10001-11001");
+    talk.hears(at + 210, "1:1 ack 1001 sack 9001-11001");
+    ssthresh(&talk, Some(5_000));
+    spurious(&talk, 0, 0);
+}
+
+/// RFC 5682, 3.1, step 1, and `tcp_enter_loss`: a first time-out in fast recovery is not in doubt. Given
+/// an original that arrives after it, expect the reduction to stay.
+#[test]
+fn f_rto_does_not_doubt_a_timeout_in_fast_recovery() {
+    let mut talk = ten_out(linux());
+    talk.hears(200, "1:1 ack 1 sack 1001-4001");
+    ssthresh(&talk, Some(5_000));
+    let (at, _) = time_out(&mut talk);
+    talk.hears(at + 10, "1:1 ack 1 sack 1001-5001");
+    ssthresh(&talk, Some(5_000));
+    spurious(&talk, 0, 0);
+}
+
+/// `tcp_xmit_recovery`: where no new data can leave, retransmissions go. The peer's window has 400 bytes of
+/// room, which is no segment.
+#[test]
+fn f_rto_holds_nothing_back_in_vain() {
+    let mut talk = Talk::new(linux()).peer_window(10_400);
+    talk.call(0, "opens", Endpoint::open);
+    talk.hears(100, "S 0:1 ack 1 mss 1000 sackok");
+    talk.writes(100, 20_000, &segments(1, 10));
+    let (at, _) = time_out(&mut talk);
+    talk.given(at + 100, "1:1 ack 1001 win 9400", &segments(1_001, 2));
+}
+
 /// Step 2.b without new data: conventional recovery at once.
 #[test]
 fn f_rto_needs_new_data() {
@@ -168,8 +214,45 @@ fn a_d_sack_undoes_a_fast_recovery() {
     }
 }
 
-/// `tcp_check_dsack` believes no more duplicates than there were retransmissions, and two retransmissions
-/// of which one was a duplicate leave the reduction.
+/// The same where the peer sends data, which carries the report, while nothing is outstanding here.
+#[test]
+fn a_d_sack_on_data_undoes_a_fast_recovery() {
+    let mut talk = ten_out_of_ten(linux());
+    talk.hears(200, "1:1 ack 1 sack 1001-4001");
+    ssthresh(&talk, Some(5_000));
+    talk.hears(250, "1:1 ack 10001");
+    talk.window(5_000);
+    talk.hears(300, "1:989 ack 10001 sack 1-1001");
+    window_is_back(&talk, 1_000);
+    spurious(&talk, 0, 1);
+}
+
+/// `tcp_try_undo_dsack` in fast recovery: the report comes before the recovery ends.
+#[test]
+fn a_d_sack_undoes_a_fast_recovery_under_way() {
+    let mut talk = ten_out(linux());
+    talk.hears(200, "1:1 ack 1 sack 1001-4001");
+    talk.hears(210, "1:1 ack 4001");
+    ssthresh(&talk, Some(5_000));
+    talk.hears(220, "1:1 ack 4001 sack 1-1001");
+    window_is_back(&talk, 1_000);
+    spurious(&talk, 0, 1);
+}
+
+/// `tcp_dsack_seen`: more segments cannot have arrived twice than were retransmitted. Given one and a
+/// report of two, expect the reduction to stay.
+#[test]
+fn a_dubious_d_sack_undoes_nothing() {
+    let mut talk = ten_out(linux());
+    talk.hears(200, "1:1 ack 1 sack 1001-4001");
+    let max = talk.endpoint.sender().max();
+    talk.hears(250, &format!("1:1 ack {max}"));
+    talk.hears(300, &format!("1:1 ack {max} sack 1-2001"));
+    ssthresh(&talk, Some(5_000));
+    spurious(&talk, 0, 0);
+}
+
+/// Two retransmissions of which one was a duplicate leave the reduction.
 #[test]
 fn a_loss_among_the_retransmissions_keeps_the_reduction() {
     let mut talk = ten_out(linux());
@@ -194,6 +277,18 @@ fn a_timestamp_undoes_a_fast_recovery() {
     assert!(sent.starts_with("1:989 "), "{sent}");
     ssthresh(&talk, Some(4_940));
     talk.hears(210, "1:1 ack 3953 ts 9/100");
+    window_is_back(&talk, 988);
+    spurious(&talk, 0, 1);
+}
+
+/// `tcp_try_undo_recovery`: the ACK with which the recovery ends shows it.
+#[test]
+fn a_timestamp_undoes_a_fast_recovery_at_its_end() {
+    let mut talk = ten_out(Config { timestamps: true, ..linux() });
+    talk.hears(200, "1:1 ack 1 sack 989-3953 ts 9/100");
+    ssthresh(&talk, Some(4_940));
+    // Ten segments of 988 bytes were out when it began.
+    talk.hears(210, "1:1 ack 9881 ts 9/100");
     window_is_back(&talk, 988);
     spurious(&talk, 0, 1);
 }

@@ -89,6 +89,21 @@ fn a_small_window_is_used_after_a_timeout() {
     talk.timer(450, "1001:1401 ack 1");
 }
 
+/// That rule is for new data: what was sent before is retransmitted into whatever room there is (Linux,
+/// `tcp_retransmit_skb`). Given 600 bytes of room, less than half of 1,600, used after a time-out and
+/// lost, expect the same 600 bytes at the next time-outs.
+#[test]
+fn a_small_window_is_used_for_retransmissions() {
+    for sack in [false, true] {
+        let mut talk = connected_with_window(Config { sack, ..plain() }, 1_600);
+        talk.writes(100, 10_000, &segments(1, 1));
+        talk.silent(200, "1:1 ack 1001 win 600");
+        for at in [450, 950, 1_950] {
+            talk.timer(at, "1001:1601 ack 1");
+        }
+    }
+}
+
 /// RFC 9293, 3.8.6.1: a closed window is probed with one byte, again and again at doubling
 /// intervals; that is no congestion. Reopened, everything goes on; the byte was refused.
 #[test]
@@ -141,6 +156,25 @@ fn a_probed_window_keeps_the_congestion_window() {
         talk.hears(5_100, "1:1 ack 3002 win 20000");
         talk.compare("ssthresh", None, |endpoint| endpoint.sender().control().ssthresh());
     }
+}
+
+/// No tail loss probe leaves while the window is closed, whatever ended the one before (RFC 8985, 7.3: it
+/// needs room in the window or something lost at the end). Given one that was answered with a closed window,
+/// and a repetition of that answer to the probe of the window, expect the next probe of the window, at the
+/// doubled time-out.
+#[test]
+fn a_closed_window_is_not_probed_for_a_lost_end() {
+    let config = Config { sack: true, rack_tlp: true, ..plain() };
+    let mut talk = connected_with_window(config, 1_000);
+    talk.writes(100, 3_000, &segments(1, 1));
+    talk.timer(400, &segments(1, 1));
+    talk.silent(500, "1:1 ack 1001 win 0");
+    // A first sample of 100 ms: 300 ms from the answer, then 600 and 1,200.
+    talk.timer(800, "1001:1002 ack 1");
+    talk.silent(810, "1:1 ack 1001 win 0");
+    talk.timer(1_400, "1001:1002 ack 1");
+    talk.silent(1_410, "1:1 ack 1001 win 0");
+    talk.timer(2_600, "1001:1002 ack 1");
 }
 
 /// The same, but the peer took the byte with which it was probed.
