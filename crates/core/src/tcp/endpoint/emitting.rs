@@ -88,31 +88,33 @@ impl Endpoint {
         if self.agreed.timestamps { SACK_BLOCKS_MAX - 1 } else { SACK_BLOCKS_MAX }
     }
 
-    fn emit_run(&mut self, cx: &mut Cx<'_>, mut run: Run) {
+    #[inline(always)]
+    fn emit_run(&mut self, cx: &mut Cx<'_>, run: Run) {
+        let Run { start: mut position, mut count, payload, .. } = run;
         if self.ecn_flags.contains(Flags::CWR) {
-            self.emit_first(cx, &mut run);
+            self.emit_first(cx, run);
+            position += u64::from(payload);
+            count -= 1;
         }
         let mut heading = self.heading(cx.now());
         heading.ecn = self.ecn;
-        let (mut position, mut id) = (run.start, self.next_id);
-        for _ in 0..run.count {
-            let packet = self.written(cx, id, &heading, position, run.payload);
+        let mut id = self.next_id;
+        for _ in 0..count {
+            let packet = self.written(cx, id, &heading, position, payload);
             cx.pass(Self::NET, packet);
             id = id.next();
-            position += u64::from(run.payload);
+            position += u64::from(payload);
         }
         self.next_id = id;
-        self.bytes_sent += run.count * u64::from(heading.bytes + u32::from(run.payload));
+        self.bytes_sent += count * u64::from(heading.bytes + u32::from(payload));
     }
 
     /// The first segment of a run, which says what the others do not.
     #[cold]
     #[inline(never)]
-    fn emit_first(&mut self, cx: &mut Cx<'_>, run: &mut Run) {
-        let Run { start: position, payload, .. } = *run;
+    fn emit_first(&mut self, cx: &mut Cx<'_>, run: Run) {
+        let Run { start: position, payload, .. } = run;
         self.emit_alone(cx, Outgoing { position, payload, syn: false, fin: false }, true);
-        run.start += u64::from(payload);
-        run.count -= 1;
     }
 
     /// One segment with data or a FIN. Only data that is sent for the first time is ECN-capable (RFC
