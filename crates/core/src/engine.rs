@@ -55,8 +55,17 @@ pub struct Cx<'a> {
     now: Instant,
     /// A port of the engine that is called.
     socket: Socket,
-    outbox: &'a mut Outbox,
+    /// Here, and not behind a reference, since each packet passes through it.
+    outbox: Outbox,
+    /// Where it goes back to.
+    home: &'a mut Outbox,
     trace: Option<&'a mut dyn Trace>,
+}
+
+impl Drop for Cx<'_> {
+    fn drop(&mut self) {
+        *self.home = std::mem::take(&mut self.outbox);
+    }
 }
 
 /// Packets sent and not yet handed to the engine at the other end of their wire, in order; and room
@@ -152,7 +161,8 @@ impl<'a> Cx<'a> {
         outbox: &'a mut Outbox,
         trace: Option<&'a mut dyn Trace>,
     ) -> Self {
-        Self { now, socket: Socket::of(node), outbox, trace }
+        let socket = Socket::of(node);
+        Self { now, socket, outbox: std::mem::take(outbox), home: outbox, trace }
     }
 
     /// Moves to another moment.
@@ -229,7 +239,7 @@ impl<'a> Cx<'a> {
 
     /// How many packets were sent and not handed over.
     pub(crate) fn sent(&self) -> u64 {
-        let Outbox { first, second, more, .. } = &*self.outbox;
+        let Outbox { first, second, more, .. } = &self.outbox;
         u64::from(first.is_some()) + u64::from(second.is_some()) + more.len() as u64
     }
 

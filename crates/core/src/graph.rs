@@ -248,6 +248,7 @@ impl<E: Engine> Graph<E> {
         let mut outbox = std::mem::take(&mut self.outbox);
         let mut cx = Cx::new(self.now, NodeId(0), &mut outbox, trace.map(|trace| trace as _));
         let result = body(self, &mut cx);
+        drop(cx);
         self.outbox = outbox;
         result
     }

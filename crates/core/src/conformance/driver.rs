@@ -169,6 +169,7 @@ impl<E: Engine> Driver<'_, E> {
     fn wake(&mut self) -> Result<(), Violation> {
         let mut cx = Cx::new(self.now, NODE, &mut self.outbox, Some(&mut self.trace));
         self.engine.wake(&mut cx);
+        drop(cx);
         if let Some(due) = self.engine.next_wake().filter(|due| *due <= self.now) {
             return self.broken(Law::Progress, format!("woken now, its deadline is still {due}"));
         }
@@ -179,6 +180,7 @@ impl<E: Engine> Driver<'_, E> {
         self.received.add(packet.bytes);
         let mut cx = Cx::new(self.now, NODE, &mut self.outbox, Some(&mut self.trace));
         self.engine.input(&mut cx, port, Box::new(packet.clone()));
+        drop(cx);
         self.fruitless = 0;
         if let Some(due) = self.engine.next_wake().filter(|due| *due < self.now) {
             return self.broken(Law::Progress, format!("after input, its deadline was at {due}"));
