@@ -64,6 +64,13 @@ impl Reassembly {
         self.recent.truncate(SACK_BLOCKS_MAX);
     }
 
+    /// How many of the [newest](Self::newest) ranges come before the first one that `start..end` touches;
+    /// all if it touches none.
+    pub fn rank(&self, start: Position, end: Position) -> usize {
+        let touches = |range: (Position, Position)| range.0 <= end && start <= range.1;
+        self.newest().take_while(|&range| !touches(range)).count()
+    }
+
     /// The first part of `start..end` that is here already.
     pub fn overlap(&self, start: Position, end: Position) -> Option<(Position, Position)> {
         let first = self.ranges.partition_point(|range| range.1 <= start);

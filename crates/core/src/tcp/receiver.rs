@@ -1,6 +1,8 @@
 //! The receiving half of a connection: what has arrived, what is acknowledged and when, and how
 //! large a window is offered. It knows positions only; the endpoint turns them into segments.
 
+mod compression;
+
 #[cfg(doc)]
 use super::config::AckPolicy;
 use super::config::{Config, Follows};
@@ -9,6 +11,7 @@ use super::receive_buffer::AutoTuning;
 use crate::packet::segment::{SackBlocks, Segment};
 use crate::packet::seq::{Position, Wire};
 use crate::time::{Duration, Instant};
+use compression::Compression;
 
 /// The largest shift of the window field (RFC 7323, section 2.3).
 pub(super) const WINDOW_SHIFT_MAX: u8 = 14;
@@ -81,6 +84,8 @@ pub struct Receiver {
     reports_duplicates: bool,
     /// The range that arrived twice and is not reported yet.
     duplicate: Option<(Position, Position)>,
+    /// What of the ACKs of segments beyond a hole is held back.
+    compression: Compression,
 }
 
 /// What Linux takes for a full segment before one arrived (`tcp_initialize_rcv_mss`: TCP_MSS_DEFAULT,
@@ -105,6 +110,7 @@ impl Receiver {
             has_blocks: false,
             reports_duplicates: config.follows == Follows::Linux,
             duplicate: None,
+            compression: Compression::of(config),
             reassembly: Reassembly::default(),
             arrivals: Arrivals::default(),
             delayed_segments: config.acks.delayed_segments,
@@ -141,6 +147,7 @@ impl Receiver {
     pub fn negotiated(&mut self, scaling: bool, segment_bytes: u64, sack: bool) {
         self.told.holds = false;
         self.reports_duplicates &= sack;
+        self.compression.negotiated(sack);
         self.segment_bytes = segment_bytes;
         self.count_segments();
         if !scaling {
@@ -238,7 +245,9 @@ impl Receiver {
         if self.reports_duplicates && !segment.flags.syn() {
             self.note_duplicate(position, position + length);
         }
+        let mut rank = 0;
         if start > before {
+            rank = if self.compression.holds() { self.reassembly.rank(start, end) } else { 0 };
             self.reassembly.insert(start, end);
         } else if end > before {
             self.next = if had_hole { self.reassembly.advance(end) } else { end };
@@ -246,6 +255,15 @@ impl Receiver {
         self.has_blocks = !self.reassembly.is_empty() || self.duplicate.is_some();
         if self.window_may_grow() {
             self.tune(now, rtt);
+        }
+        if self.next > before {
+            self.compression.restart();
+        } else if position > before && self.quick_left == 0 {
+            let due = self.compression.hold(now, rank, rtt);
+            if due.is_some() {
+                self.ack_due = self.ack_due.or(due);
+                return;
+            }
         }
         self.decide_ack(now, before, had_hole, segment);
     }
@@ -434,6 +452,7 @@ impl Receiver {
         peer_initial: Wire,
     ) {
         let wire = |position| Wire::from_position(position, peer_initial);
+        self.compression.acknowledged();
         let duplicate = self.duplicate.take();
         for (start, end) in duplicate.into_iter().chain(self.reassembly.newest()).take(most) {
             blocks.push(wire(start), wire(end));

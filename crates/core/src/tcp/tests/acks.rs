@@ -156,6 +156,106 @@ fn a_segment_that_arrived_twice_is_reported_once() {
     talk.given(203, "1001:2001 ack 1", "1:1 ack 1");
 }
 
+/// A Linux host with SACK, and a round trip of 100 ms.
+fn linux_with_sack() -> Config {
+    Config { sack: true, follows: Follows::Linux, ..plain() }
+}
+
+/// Linux, `__tcp_ack_snd_check`: behind a hole three segments are acknowledged at once
+/// (TCP_FASTRETRANS_THRESH), the others together 1 ms after the first of them (`tcp_comp_sack_delay_ns`;
+/// a twentieth of the round trip would be 5 ms) and the timer's slack of 100 us
+/// (`tcp_comp_sack_slack_ns`). What fills the hole is acknowledged at once, and then it begins anew.
+#[test]
+fn linux_compresses_sacks_behind_the_third() {
+    let mut talk = Talk::accepted(linux_with_sack());
+    talk.given(200, "1001:2001 ack 1", "1:1 ack 1 sack 1001-2001");
+    talk.given(200, "2001:3001 ack 1", "1:1 ack 1 sack 1001-3001");
+    talk.given(201, "3001:4001 ack 1", "1:1 ack 1 sack 1001-4001");
+    talk.silent(202, "4001:5001 ack 1");
+    talk.silent(203, "5001:6001 ack 1");
+    talk.timer_us(203_100, "1:1 ack 1 sack 1001-6001");
+    talk.idle();
+    talk.silent(204, "6001:7001 ack 1");
+    talk.given(205, "1:1001 ack 1", "1:1 ack 7001");
+    talk.idle();
+    for (start, end) in [(8_001, 9_001), (9_001, 10_001), (10_001, 11_001)] {
+        let expected = format!("1:1 ack 7001 sack 8001-{end}");
+        talk.given(206, &format!("{start}:{end} ack 1"), &expected);
+    }
+    talk.silent(206, "11001:12001 ack 1");
+    talk.timer_us(207_100, "1:1 ack 7001 sack 8001-12001");
+}
+
+/// Linux, `tcp_sack_new_ofo_skb` (TCP_SACK_BLOCKS_EXPECTED): what is held back is reported before more
+/// than two other blocks come first: with a block that is new, and with one that stood third or later.
+#[test]
+fn compressed_sacks_leave_before_blocks_are_pushed_back() {
+    let mut talk = Talk::accepted(linux_with_sack());
+    for start in [1_001, 3_001, 5_001] {
+        talk.hears(200, &format!("{start}:{} ack 1", start + 1_000));
+    }
+    talk.silent(201, "6001:6501 ack 1");
+    let new = "1:1 ack 1 sack 8001-9001 sack 5001-6501 sack 3001-4001 sack 1001-2001";
+    talk.given(201, "8001:9001 ack 1", new);
+    talk.silent(201, "9001:9501 ack 1");
+    // The second block is no reason.
+    talk.silent(201, "6501:7001 ack 1");
+    let fourth = "1:1 ack 1 sack 1001-2501 sack 5001-7001 sack 8001-9501 sack 3001-4001";
+    talk.given(201, "2001:2501 ack 1", fourth);
+    talk.idle();
+}
+
+/// `tcp_comp_sack_nr`: an ACK is held back for 44 segments at most.
+#[test]
+fn a_compressed_sack_stands_for_so_many_segments() {
+    let mut talk = Talk::accepted(linux_with_sack());
+    let mut hear = |n: u32| talk.hears(200, &format!("{}:{} ack 1", 100 * n + 1, 100 * n + 101));
+    let at_once: Vec<_> = (1..=48).filter(|&n| !hear(n).is_empty()).collect();
+    assert_eq!(at_once, [1, 2, 3, 48]);
+}
+
+/// A twentieth of a short round trip: SYN and ACK take 10 ms here, so that it is 0.5 ms.
+#[test]
+fn a_short_round_trip_compresses_less() {
+    let mut talk = Talk::new(linux_with_sack());
+    talk.hears(0, "S 0:1 mss 1000 sackok");
+    talk.hears(10, "1:1 ack 1");
+    for start in [1_001, 2_001, 3_001, 4_001] {
+        talk.hears(20, &format!("{start}:{} ack 1", start + 1_000));
+    }
+    talk.timer_us(20_600, "1:1 ack 1 sack 1001-5001");
+}
+
+/// Nothing is held back while quick ACKs last, by a host that acknowledges each segment (Linux, both in
+/// `tcp_in_quickack_mode`), without SACK, for data that arrived twice below the hole (`tcp_data_queue`),
+/// or where the RFCs are followed.
+#[test]
+fn some_acks_of_segments_beyond_a_hole_are_never_held_back() {
+    let acks = linux_with_sack().acks;
+    let linux = linux_with_sack();
+    let others = [
+        Config { acks: AckPolicy { quick_segments: 1, ..acks }, ..linux },
+        Config { acks: AckPolicy { delayed_segments: 1, ..acks }, ..linux },
+        Config { sack: false, ..linux },
+        Config { follows: Follows::Rfc, ..linux },
+    ];
+    for config in others {
+        let mut talk = Talk::accepted(config);
+        for start in [1_001, 2_001, 3_001, 4_001, 5_001] {
+            let sent = talk.hears(200, &format!("{start}:{} ack 1", start + 1_000));
+            assert!(!sent.is_empty(), "segment {start} of {config:?}");
+        }
+    }
+    let mut talk = Talk::accepted(linux);
+    talk.silent(200, "1:1001 ack 1");
+    for start in [2_001, 3_001, 4_001] {
+        talk.hears(200, &format!("{start}:{} ack 1", start + 1_000));
+    }
+    talk.silent(200, "5001:6001 ack 1");
+    talk.given(200, "1:1001 ack 1", "1:1 ack 1001 sack 1-1001 sack 2001-6001");
+    talk.idle();
+}
+
 /// A data segment carries the report as well, and then it is told. The size of segments is settled
 /// once for all that leave together (Linux, `tcp_write_xmit`).
 #[test]

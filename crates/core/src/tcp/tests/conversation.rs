@@ -8,7 +8,7 @@ use crate::packet::seq::Wire;
 use crate::packet::{Ecn, FlowId, Origin, Packet, PacketId, Payload};
 use crate::tcp::config::Config;
 use crate::tcp::endpoint::Endpoint;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::trace::NodeId;
 
 /// Numbers close to the wrap, so that every conversation of some length crosses it.
@@ -94,11 +94,17 @@ impl Talk {
     /// Verb 3: the next timer expires at exactly `at_ms` and gives these.
     #[track_caller]
     pub(super) fn timer(&mut self, at_ms: u64, expected: &str) {
-        let due = self.endpoint.next_wake();
-        if due != Some(Instant::from_millis(at_ms)) {
-            panic!("{}", self.told(&format!("a timer at {at_ms} ms, not {}", shown(due))));
+        self.timer_us(at_ms * 1_000, expected);
+    }
+
+    /// [`Talk::timer`] in microseconds.
+    #[track_caller]
+    pub(super) fn timer_us(&mut self, at_us: u64, expected: &str) {
+        let (at, due) = (Instant::START + Duration::from_micros(at_us), self.endpoint.next_wake());
+        if due != Some(at) {
+            panic!("{}", self.told(&format!("a timer at {at}, not {}", shown(due))));
         }
-        let sent = self.call(at_ms, "wakes", |endpoint, cx| endpoint.wake(cx));
+        let sent = self.call_at(at, "wakes", |endpoint, cx| endpoint.wake(cx));
         self.expects(&sent, expected);
     }
 
