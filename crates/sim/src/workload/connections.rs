@@ -298,6 +298,7 @@ mod tests {
         let mut outbox = Outbox::new();
         let mut cx = Cx::new(Instant::START, NodeId(0), &mut outbox, None);
         connections.add(endpoint).endpoint.open(&mut cx);
+        drop(cx);
         let (_, _, syn) = outbox.drain().next().expect("a SYN");
         syn.id.0 & ((1 << 40) - 1)
     }

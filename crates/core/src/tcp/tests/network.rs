@@ -217,6 +217,7 @@ fn called(
     let mut cx = Cx::new(now, NodeId(0), &mut outbox, None);
     freed.iter().for_each(|packet| cx.discard(Box::new(packet.clone())));
     call(end, &mut cx);
+    drop(cx);
     outbox.drain().map(|(_, _, packet)| packet).collect()
 }
 

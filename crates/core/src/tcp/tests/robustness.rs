@@ -164,6 +164,7 @@ fn torment(seed: u64) {
         assert!(endpoint.receiver().delivered() >= delivered, "a byte was taken back");
         delivered = endpoint.receiver().delivered();
         assert!(endpoint.sender().una() <= endpoint.sender().max());
+        drop(cx);
         let sent = outbox.drain().count();
         assert!(sent < 3_000, "{sent} segments at once");
     }
