@@ -29,7 +29,6 @@ pub struct Tcp {
     pub receive_buffer_bytes: u64,
     pub receive_buffer_initial_bytes: u64,
     /// What plans did not say before there was a choice.
-    #[serde(default)]
     pub receive_buffer_counts: BufferOf,
     pub delayed_ack_segments: u32,
     pub delayed_ack_timeout_ns: u64,
@@ -47,7 +46,6 @@ pub struct Tcp {
     pub hystart: bool,
     pub ecn: bool,
     /// What plans did not say before there was a choice.
-    #[serde(default)]
     pub follows: Whom,
 }
 
