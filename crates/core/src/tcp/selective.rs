@@ -241,6 +241,11 @@ impl Selective {
             && self.board.pipe() > 0
     }
 
+    /// When the first outstanding segment was sent last.
+    pub(super) fn head_sent_at(&self) -> Option<Instant> {
+        self.board.head().map(|head| head.sent_at)
+    }
+
     pub(super) fn awaits_probe(&self) -> bool {
         self.probe.is_some()
     }

@@ -10,7 +10,7 @@ const UNIT_BITS: u32 = 20;
 
 /// When a segment was last sent, in half the room of an [`Instant`]: it has that room in the second line
 /// of a sender. Pauses of 52 days and more come out too short.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SentAt(u32);
 
 impl SentAt {

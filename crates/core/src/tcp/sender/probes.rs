@@ -1,6 +1,7 @@
 //! What a sender does when nothing comes back: tail loss probes, which look for a lost end before the
 //! time-out does (RFC 8985, section 7), and probes of a closed window (RFC 9293, 3.8.6.1).
 
+use super::idle::SentAt;
 use super::{Outgoing, Recovery, Sender};
 use crate::tcp::selective::Selective;
 use crate::time::{Duration, Instant};
@@ -60,6 +61,25 @@ impl Sender {
     pub(super) fn probe_due_at(&self, selective: &Selective) -> Option<Instant> {
         let at = self.probe_at.filter(|_| selective.may_probe() && !self.window_is_closed())?;
         Some(self.timeout_at.map_or(at, |timeout| at.min(timeout)))
+    }
+
+    /// Whether the retransmission timer, which is due, leaves the probe where it is. In Linux a probe takes
+    /// the timer's place and starts anew with all new data. The time-out is the earlier one only as long
+    /// as that of the first outstanding segment lies ahead when data is sent (`tcp_schedule_loss_probe`,
+    /// `tcp_rto_delta_us`); RFC 8985 (7.2) has the earlier one in any case.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn probe_outlasts_timeout(&self, now: Instant) -> bool {
+        let Recovery::Selective(selective) = &self.recovery else { return false };
+        let (Some(probe_at), Some(head_at)) = (self.probe_at, selective.head_sent_at()) else {
+            return false;
+        };
+        // The last new data or progress; only with new data is there no new time-out.
+        let since = self.probe_time(now).saturating_since(probe_at);
+        let sent_at = Instant::from_nanos(now.as_nanos().saturating_sub(since.as_nanos()));
+        selective.is_linux()
+            && self.last_sent == SentAt::new(sent_at)
+            && head_at + self.rtt.rto() <= sent_at
     }
 
     /// RFC 9293, 3.8.6.1: with nothing outstanding and data that the peer's window holds back, the

@@ -53,7 +53,9 @@ impl Sender {
             let may_probe = selective.may_probe() && !self.window_is_closed();
             probe_due = may_probe && (due(self.probe_at) || due(self.timeout_at));
         }
-        if probe_due {
+        if probe_due && !due(self.probe_at) && self.probe_outlasts_timeout(now) {
+            self.timeout_at = self.probe_at;
+        } else if probe_due {
             self.probe_due = true;
             self.probe_at = None;
             self.timeout_at = Some(self.rtt.deadline(now));

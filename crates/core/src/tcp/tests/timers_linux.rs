@@ -81,3 +81,31 @@ fn a_timeout_after_progress_reduces_the_threshold_again() {
     talk.time_out();
     ssthresh(&talk, 2_000);
 }
+
+/// `tcp_schedule_loss_probe`: new data starts the probe anew, two round trips later, and no earlier for
+/// the time-out if that of the first outstanding segment is over (`tcp_rto_delta_us` is not positive).
+/// Given a round trip of 100 ms, a time-out at its least of 150 ms after some rounds, and segments A at
+/// 0, B at 10 ms and C at 195 ms, of which A is acknowledged at 100 ms, expect the probe at 395 ms: B's
+/// time-out was over at 160 ms. RFC 8985 (7.2) sends it at 250 ms, with the time-out that the ACK started.
+#[test]
+fn a_probe_waits_two_round_trips_where_the_first_timeout_is_over() {
+    for follows in [Follows::Linux, Follows::Rfc] {
+        let mut config = Config { follows, ..linux() };
+        config.rto.min = Duration::from_millis(150);
+        let mut talk = Talk::connected(config);
+        for round in 1..=20 {
+            let (start, at_ms) = (round * 1_000 - 999, u64::from(round) * 100);
+            talk.writes(at_ms, 1_000, &segments(start, 1));
+            talk.silent(at_ms + 100, &format!("1:1 ack {}", start + 1_000));
+        }
+        talk.writes(3_000, 1_000, &segments(20_001, 1));
+        talk.writes(3_010, 1_000, &segments(21_001, 1));
+        talk.silent(3_100, "1:1 ack 21001");
+        talk.writes(3_195, 1_000, &segments(22_001, 1));
+        let probe = segments(22_001, 1);
+        talk.timer(3_250, if follows == Follows::Linux { "" } else { &probe });
+        if follows == Follows::Linux {
+            talk.timer(3_395, &probe);
+        }
+    }
+}
