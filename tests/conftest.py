@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -116,6 +117,20 @@ def small_result() -> Result:
 def every_result() -> Result:
     """The result of the scenario with a row in every table, simulated once."""
     return simulate(EVERY)
+
+
+# The Debian package of a program that has another name.
+_PACKAGES = {"ping": "iputils-ping"}
+
+
+def not_installed(program: str) -> str:
+    """Return why a test is skipped that needs a program, and how to install it."""
+    return f"{program} is not installed (apt-get install {_PACKAGES.get(program, program)})"
+
+
+def needs(program: str) -> pytest.MarkDecorator:
+    """Skip a test where a program is missing."""
+    return pytest.mark.skipif(shutil.which(program) is None, reason=not_installed(program))
 
 
 @functools.cache

@@ -46,6 +46,22 @@ def statistics(result: Result, place: str) -> dict[str, int]:
     return dict(zip(rows["statistic"], rows["value"], strict=True))
 
 
+def test_the_program_prints_what_aggregators_did(bentpipe: Program, tmp_path: Path) -> None:
+    """200 frames of five packets each, which waited (5 + 4 + 3 + 2 + 1) / 5 = 3 ms on average."""
+    file, out = tmp_path / "calls.json", tmp_path / "calls"
+    file.write_text(json.dumps(CALLS))
+    printed = bentpipe("run", file, "--out", out).out
+    row = next(line for line in printed.splitlines() if line.startswith("hub-aggregator"))
+    assert row.split(maxsplit=4) == ["hub-aggregator", "200", "1,000", "0", "3 ms / 5 ms"]
+    assert "<td>3 ms / 5 ms</td>" in (out / "report.html").read_text().replace(' class="n"', "")
+    hub = json.loads(bentpipe("run", file, "--json").out)["functions"][0]
+    assert (hub["function"], hub["sent_frames"], hub["hold_time_mean_ns"]) == (
+        "hub-aggregator",
+        200,
+        3e6,
+    )
+
+
 def test_packets_share_frames_by_hand() -> None:
     """A packet every ms and 5 ms of hold time: the packet that comes at 5 ms is in the next frame.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import shutil
 import signal
 import subprocess
 from collections import Counter
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import EVERY, ROOT, SMALL, Program
+from conftest import EVERY, ROOT, SMALL, Program, needs
 
 from bentpipe import Result, UsageError, load, simulate
 from bentpipe._progress import Progress
@@ -21,9 +20,7 @@ from bentpipe._progress import Progress
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
 SECTION_HEADER = b"\x0a\x0d\x0d\x0a"
 
-needs_tshark = pytest.mark.skipif(
-    shutil.which("tshark") is None, reason="tshark is not installed (apt-get install tshark)"
-)
+needs_tshark = needs("tshark")
 
 # Each kind of loss: in the queue at both ends of it, on the channel, in a processor.
 CODEL: dict[str, Any] = SMALL | {
@@ -318,7 +315,7 @@ def test_a_capture_that_cannot_be_written_is_exit_code_2(
     assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full (Linux)")
 def test_a_full_disk_ends_the_run_and_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "geo.pcapng"
     path.write_bytes(b"of yesterday")

@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from conftest import ROOT, Program
+from conftest import ROOT, Program, not_installed
 
 from bentpipe import Result, _emulate, _emulate_kernel, simulate
 from bentpipe._draws import Stream, draw
@@ -47,7 +47,7 @@ def scenario(*flows: dict[str, Any], duration: str, **link: Any) -> dict[str, An
 def namespaces() -> None:
     """Skip where nothing can be run in real time."""
     if shutil.which("iperf3") is None:
-        pytest.skip("iperf3 is not installed")
+        pytest.skip(not_installed("iperf3"))
     command = [*BENTPIPE, "exec", "--link", "leo", "--", "true"]
     tried = subprocess.run(command, capture_output=True, text=True, check=False)
     if tried.returncode == EXIT_MACHINE:
@@ -75,7 +75,7 @@ def emulated(data: dict[str, Any], folder: Path, *, valid: bool = True) -> Emula
     if valid and run.code == EXIT_INVALID:
         run = Emulated(data, folder)
     if valid and run.code == EXIT_INVALID:
-        pytest.skip(f"this machine is busy now: {run.result.invalid}")
+        pytest.skip(f"needs a machine without other load: {run.result.invalid}")
     return run
 
 
@@ -143,7 +143,7 @@ def test_steps_of_the_link_are_at_their_moments_of_the_run(tmp_path: Path) -> No
     times_s, sizes = samples["time_ns"].to_numpy() / 1e9, samples["delivered_bytes"].to_numpy()
     during = sizes[(times_s > 1.1) & (times_s < 1.95)]
     if len(during) < 2:
-        pytest.skip("this machine is busy now: there are no samples")
+        pytest.skip("needs a machine without other load: there are no samples")
     # 0.5 s at 8 Mbit/s are 500 kB.
     assert during[0] > 250_000
     assert during[-1] == during[0]

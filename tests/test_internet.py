@@ -16,7 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from test_live import BENTPIPE, bentpipe, machine, needs, needs_lab, processes
+from conftest import needs
+from test_live import BENTPIPE, bentpipe, machine, needs_lab, processes
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def server() -> Iterator[str]:
             looking.connect(("192.0.2.1", 9))
         address = looking.getsockname()[0]
     if address in {"0.0.0.0", "127.0.0.1"}:
-        pytest.skip("this machine has no address but its loopback's")
+        pytest.skip("needs an address that is not the loopback's: connect a network")
 
     class Hello(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_live import BENTPIPE, bentpipe, machine, needs, needs_lab, processes
+from conftest import needs
+from test_live import BENTPIPE, bentpipe, machine, needs_lab, processes
 
 from bentpipe import _labs
 from bentpipe._lab_orders import orders_of

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import why_no_lab
+from conftest import needs, why_no_lab
 
 from bentpipe import live
 from bentpipe._cli_live import summary
@@ -36,11 +35,6 @@ WHY_NO_LAB = why_no_lab()
 needs_lab = pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
 
 
-def needs(program: str) -> pytest.MarkDecorator:
-    missing = shutil.which(program) is None
-    return pytest.mark.skipif(missing, reason=f"{program} is not installed")
-
-
 @dataclass(frozen=True)
 class Measured:
     value: float
@@ -57,7 +51,7 @@ def assert_between(low: float, high: float, *measured: Measured) -> None:
     assert min(each.value for each in measured) >= low, measured
     on_time = [each.value for each in measured if each.was_on_time]
     if not on_time:
-        pytest.skip("this machine is busy: " + measured[0].told.splitlines()[-1])
+        pytest.skip("needs a machine without other load: " + measured[0].told.splitlines()[-1])
     assert min(on_time) < high, measured
 
 

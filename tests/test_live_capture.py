@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import why_no_lab
+from conftest import needs, why_no_lab
 from test_capture import at_points, fields, needs_tshark, packets_at, tshark
 
 from bentpipe import Result
@@ -29,11 +28,6 @@ from bentpipe._capture import what_is_missing
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 WHY_NO_LAB = why_no_lab()
 needs_lab = pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
-
-
-def needs(program: str) -> pytest.MarkDecorator:
-    missing = shutil.which(program) is None
-    return pytest.mark.skipif(missing, reason=f"{program} is not installed")
 
 
 def bentpipe(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -78,7 +78,7 @@ def test_the_report_has_the_numbers_of_the_run(small_result: Result, tmp_path: P
     hops = small_result.manifest["packet_hops"]
     assert "seed 1, ended at" in text
     assert f"{hops:,} packet-hops" in text
-    # 1 MB of application data, and each loss sent again.
+    # 1 MB of application data, and each loss retransmitted.
     assert "<td>1 MB</td>" in text
     assert f"<td>{flow['sent_segments']:,}</td>" in text
     assert "<small>application bits</small>" in text

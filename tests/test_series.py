@@ -213,7 +213,7 @@ def test_losses_are_shares_percentages_or_of_bits(tmp_path: Path) -> None:
         (["time_s,rate_mbps", "0,1e99"], ('read "1e99"', "at most 100 Tbit/s")),
         (["time_s,rate_mbps", "0," + "9" * 70], (":2:", "plain number")),
         (["time_s,rate_mbps", "0,-1"], ('read "-1"', "must not be negative")),
-        (["time_s,rate_mbps", "0,1", "2"], (':3: read "2"', "2 values belong in a row")),
+        (["time_s,rate_mbps", "0,1", "2"], (':3: read "2"', "a row must have 2 values")),
         (["time_s,rate_mbps", "1,1"], (':2: read "1"', "the first time must be 0")),
         (["time_s,rate_mbps", "0,1", "2,1", "2,3"], (':4: read "2"', "after the row above")),
         (["time_s,rate_mbps", "0,1", "1e9,1"], (':3: column "time_s"', "at most 100 days")),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import why_no_lab
+from conftest import needs, why_no_lab
 
 from bentpipe import live
 from bentpipe.errors import MachineError
@@ -19,7 +18,7 @@ SIZE = 5_000_000
 
 
 @pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@needs("curl")
 def test_the_link_carries_packets_while_kernels_hand_over_more(tmp_path: Path) -> None:
     """Given 5 MB over 100 Mbit/s, expect packets of 1,500 bytes at most that come no sooner.
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from conftest import Program
+from conftest import Program, not_installed
 
 from bentpipe import _emulate, _validation_runs
 from bentpipe._validation_figures import Delivered
@@ -394,7 +394,7 @@ def test_an_outage_costs_what_it_lasts_and_no_more_than_the_timer() -> None:
 def test_the_verb_on_points_of_two_kinds(tmp_path: Path) -> None:
     """Given two points of 2 s and files of 10 kB, expect all in both engines, or named as late."""
     if shutil.which("iperf3") is None:
-        pytest.skip("iperf3 is not installed")
+        pytest.skip(not_installed("iperf3"))
     command = [*BENTPIPE, "validate-model", "--points", "1,3,28", "--seconds", "2", "--json"]
     done = subprocess.run(
         [*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=False

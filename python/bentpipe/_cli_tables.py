@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -52,21 +52,23 @@ def run_tables(result: Result) -> list[RenderableType]:
         )
     if result.tables["exchanges"].height:
         having = [flow for flow in flows if flow["kind"] == "request_response"]
-        tables.append(_exchanges(having[:_MOST_ROWS]))
-        if len(having) > _MOST_ROWS:
-            tables.append(f"... and {len(having) - _MOST_ROWS} more flows")
+        tables += _shortened(_exchanges, having, "flows")
         if len(having) > 1:
             tables.append(_exchanges_together(result, len(having)))
-    directions = result.directions.to_dicts()
-    tables.append(_directions(directions))
-    if len(directions) > _MOST_ROWS:
-        tables.append(f"... and {len(directions) - _MOST_ROWS} more directions")
+    tables += _shortened(_directions, result.directions.to_dicts(), "directions")
     if result.tables["processors"].height:
-        processors = result.processors.to_dicts()
-        tables.append(_processors(processors[:_MOST_ROWS]))
-        if len(processors) > _MOST_ROWS:
-            tables.append(f"... and {len(processors) - _MOST_ROWS} more processors")
+        tables += _shortened(_processors, result.processors.to_dicts(), "processors")
+    if aggregators := result.functions:
+        tables += _shortened(_aggregators, aggregators, "aggregators")
     return tables
+
+
+def _shortened(
+    table: Callable[[list[dict[str, Any]]], Table], rows: list[dict[str, Any]], what: str
+) -> list[RenderableType]:
+    """Return a table of the first rows, and how many more there are."""
+    more = len(rows) - _MOST_ROWS
+    return [table(rows[:_MOST_ROWS]), *([f"... and {more} more {what}"] if more > 0 else [])]
 
 
 def _real_time(result: Result) -> list[str]:
@@ -90,7 +92,7 @@ def _flows(flows: list[dict[str, Any]]) -> Table:
     for heading in (
         "goodput",
         "delivered",
-        "segments sent again",
+        "retransmitted",
         "timeouts",
         "RTT min / mean",
         "one-way delay mean / max",
@@ -155,7 +157,7 @@ def _directions(directions: list[dict[str, Any]]) -> Table:
     ]
     for cause in others:
         table.add_column(f"packets dropped: {cause.replace('_', ' ')}", justify="right")
-    for row in directions[:_MOST_ROWS]:
+    for row in directions:
         table.add_row(
             row["direction"],
             f"{row['utilization']:.1%}",
@@ -186,6 +188,21 @@ def _processors(processors: list[dict[str, Any]]) -> Table:
             f"{row['dropped_packets_lan']:,}",
             f"{row['received_packets_link']:,}",
             f"{row['dropped_packets_link']:,}",
+        )
+    return table
+
+
+def _aggregators(aggregators: list[dict[str, Any]]) -> Table:
+    table = _table("Aggregators (frames sent over the link)", ("aggregator",))
+    for heading in ("frames", "packets in them", "packets sent alone", "hold time mean / max"):
+        table.add_column(heading, justify="right")
+    for row in aggregators:
+        table.add_row(
+            row["function"],
+            f"{row['sent_frames']:,}",
+            f"{row['packed_packets']:,}",
+            f"{row['single_packets']:,}",
+            _pair(row["hold_time_mean_ns"], row["hold_time_max_ns"]),
         )
     return table
 

@@ -249,7 +249,7 @@ class _Table:
         steps: Steps[V] = []
         for line, cells in self.rows:
             if len(cells) != len(self.header):
-                allowed = f"{len(self.header)} values belong in a row, as in the header"
+                allowed = f"a row must have {len(self.header)} values, as the header has"
                 raise _refuse(self.path, line, ",".join(cells), allowed)
             at_ns = _cell(self.path, line, cells[when], DURATION, self.time, time_factor)
             if not steps and at_ns != 0:

@@ -89,7 +89,7 @@ TABLES: Final[Mapping[str, Table]] = {
                 "segments",
                 "Data segments or datagrams sent, retransmissions included.",
             ),
-            Column("retransmitted_segments", "u64", "segments", "Data segments sent again."),
+            Column("retransmitted_segments", "u64", "segments", "Retransmitted data segments."),
             Column("timeouts", "u64", "events", "Retransmission timeouts."),
             Column("fast_recoveries", "u64", "events", "Entries into fast recovery."),
             Column("tail_loss_probes", "u64", "segments", "Tail loss probes sent (RFC 8985)."),

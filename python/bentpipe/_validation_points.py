@@ -240,34 +240,33 @@ def _point(
 def _other_kinds(first: int) -> list[Point]:
     """Return the points of completion times, two-way transfers, rate steps and outages."""
     plane = [(a, b, (a + b) % 3, (a + 2 * b) % 3) for a, b in itertools.product(range(3), repeat=2)]
-    number = itertools.count(first)
-    found = []
-    for size_bytes, (rate, rtt, loss, control) in itertools.product(SIZES_BYTES, plane):
-        found.append(
-            Point(
-                number=next(number),
-                control=CONTROLS[control],
-                rate_mbps=_SMALL["rate_mbps"][rate],
-                rtt_ms=_SMALL["rtt_ms"][rtt],
-                queue_bdp=1,
-                loss=_SMALL["loss"][loss],
-                flows=1,
-                kind="completion",
-                size_bytes=size_bytes,
-            )
-        )
     kinds: tuple[Kind, ...] = ("two-way", "rate-step", "outage")
-    for kind, (rate, rtt, queue, control) in itertools.product(kinds, plane):
-        found.append(
-            Point(
-                number=next(number),
-                control=CONTROLS[control],
-                rate_mbps=_SMALL["rate_mbps"][rate],
-                rtt_ms=_SMALL["rtt_ms"][rtt],
-                queue_bdp=_SMALL["queue_bdp"][queue],
-                loss=0,
-                flows=1,
-                kind=kind,
-            )
+    numbers = itertools.count(first)
+
+    def point(rate: int, rtt: int, control: int, **others: Any) -> Point:
+        return Point(
+            number=next(numbers),
+            control=CONTROLS[control],
+            rate_mbps=_SMALL["rate_mbps"][rate],
+            rtt_ms=_SMALL["rtt_ms"][rtt],
+            flows=1,
+            **others,
         )
-    return found
+
+    completion = [
+        point(
+            rate,
+            rtt,
+            control,
+            queue_bdp=1,
+            loss=_SMALL["loss"][loss],
+            kind="completion",
+            size_bytes=size_bytes,
+        )
+        for size_bytes, (rate, rtt, loss, control) in itertools.product(SIZES_BYTES, plane)
+    ]
+    others = [
+        point(rate, rtt, control, queue_bdp=_SMALL["queue_bdp"][queue], loss=0, kind=kind)
+        for kind, (rate, rtt, queue, control) in itertools.product(kinds, plane)
+    ]
+    return completion + others

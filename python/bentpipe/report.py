@@ -29,7 +29,7 @@ _FLOW_COLUMNS: Final = (
     ("goodput", "application bits"),
     ("delivered", "application bytes"),
     ("sent", "data packets"),
-    ("sent again", "segments"),
+    ("retransmitted", "segments"),
     ("timeouts", "events"),
     ("fast recoveries", "events"),
     ("RTT least / mean", "at the sender"),
@@ -61,6 +61,13 @@ _PROCESSOR_COLUMNS: Final = (
     ("received from the link", "packets"),
     ("dropped of these", "packets"),
     ("still held at the end", "packets"),
+)
+_AGGREGATOR_COLUMNS: Final = (
+    ("aggregator", ""),
+    ("sent", "frames"),
+    ("in frames", "packets"),
+    ("sent alone", "packets"),
+    ("hold time mean / largest", "of packets that waited"),
 )
 
 
@@ -95,6 +102,7 @@ def run_report(result: Result) -> str:
     parts += _real_time(result)
     parts += [_html.heading("Flows"), *_flows(result)]
     parts += [_html.heading("Link"), *_directions(result), *_processors(result)]
+    parts += _aggregators(result)
     parts += [_html.heading("Over time"), *_figures(result)]
     parts += [_html.heading("What was run"), *_what_was_run(result)]
     return _html.page(manifest["scenario"].get("name") or "Scenario", facts, *parts)
@@ -149,7 +157,7 @@ def _flows(result: Result) -> list[str]:
 
 
 def _flow_row(flow: dict[str, Any]) -> list[str]:
-    # A datagram is never sent again: a dash says so better than a zero.
+    # A datagram is never retransmitted: a dash says so better than a zero.
     def of_tcp(name: str) -> str:
         known = flow["kind"] in ("bulk", "request_response") and flow[name] is not None
         return f"{flow[name]:,}" if known else "-"
@@ -216,6 +224,23 @@ def _processors(result: Result) -> list[str]:
         return []
     caption = "Each processor handles the packets of both its sides, one at a time."
     return [_html.table(caption, _PROCESSOR_COLUMNS, rows)]
+
+
+def _aggregators(result: Result) -> list[str]:
+    rows = [
+        [
+            row["function"],
+            f"{row['sent_frames']:,}",
+            f"{row['packed_packets']:,}",
+            f"{row['single_packets']:,}",
+            _pair(row["hold_time_mean_ns"], row["hold_time_max_ns"]),
+        ]
+        for row in result.functions[:_MOST_ROWS]
+    ]
+    if not rows:
+        return []
+    caption = "Each aggregator packs the packets that go to the link into frames."
+    return [_html.table(caption, _AGGREGATOR_COLUMNS, rows)]
 
 
 def _figures(result: Result) -> list[str]:

@@ -186,6 +186,22 @@ class Result:
         return self._named("function_statistics", place="places", statistic="statistics")
 
     @property
+    def functions(self) -> list[dict[str, Any]]:
+        """The statistics of each gateway function that counts: its name, and each value by name.
+
+        ``hold_time_mean_ns`` is that of all packets that waited, ``None`` if none did.
+        """
+        functions: dict[str, dict[str, Any]] = {}
+        for row in self.function_statistics.to_dicts():
+            function = functions.setdefault(row["place"], {"function": row["place"]})
+            function[row["statistic"]] = row["value"]
+        for function in functions.values():
+            waited = function["packed_packets"] + function["single_packets"]
+            mean_ns = function["hold_time_sum_ns"] / waited if waited else None
+            function["hold_time_mean_ns"] = mean_ns
+        return list(functions.values())
+
+    @property
     def exchanges(self) -> pl.DataFrame:
         """The table ``exchanges`` with the flow's name in front, and ``time_ns`` at the end.
 
@@ -240,6 +256,7 @@ class Result:
             "flows": self.flows.to_dicts(),
             "directions": self.directions.to_dicts(),
             "processors": self.processors.to_dicts(),
+            "functions": self.functions,
         }
 
     def save(self, folder: str | Path) -> Path:

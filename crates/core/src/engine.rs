@@ -243,7 +243,7 @@ impl<'a> Cx<'a> {
         u64::from(first.is_some()) + u64::from(second.is_some()) + more.len() as u64
     }
 
-    /// Whether anyone listens to [`Cx::trace`].
+    /// Whether [`Cx::trace`] records anything.
     #[must_use]
     pub fn is_traced(&self) -> bool {
         self.trace.is_some()
@@ -257,7 +257,7 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Apart, so that a run that nobody listens to prepares nothing for it.
+    /// Out of line, so that an untraced run prepares no event.
     #[inline(never)]
     fn report(&mut self, at: Instant, kind: EventKind, packet: &Packet) {
         if let Some(trace) = self.trace.as_deref_mut() {

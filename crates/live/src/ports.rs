@@ -46,7 +46,7 @@ pub struct Tally {
     pub packets: u64,
     /// Those with a payload.
     pub segments: u64,
-    /// Bytes of these payloads, those that were sent again included.
+    /// Bytes of these payloads, those that were retransmitted included.
     pub payload_bytes: u64,
     /// When the first packet came.
     pub first_at: Option<Instant>,

@@ -73,7 +73,7 @@ struct Listeners {
 }
 
 impl Listeners {
-    /// Whoever there is. A run that nobody listens to is a faster one.
+    /// The log and the capture, if there is either: an untraced run is faster.
     fn trace(&mut self) -> Option<&mut (dyn Trace + 'static)> {
         let anybody = self.events.is_some() || self.capture.is_some();
         anybody.then_some(self as &mut (dyn Trace + 'static))

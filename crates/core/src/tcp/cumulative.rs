@@ -46,7 +46,7 @@ impl Cumulative {
         }
     }
 
-    /// Whether the first outstanding segment is to be sent again at once; asking takes the order.
+    /// Whether the first outstanding segment is to be retransmitted at once; asking takes the order.
     pub(super) fn take_resend(&mut self) -> bool {
         std::mem::take(&mut self.resend)
     }
@@ -86,7 +86,7 @@ impl Cumulative {
         }
     }
 
-    /// Whether an ACK up to `una` is one of many: no duplicate came, and nothing was sent again that
+    /// Whether an ACK up to `una` is one of many: no duplicate came, and nothing was retransmitted that
     /// it may be for.
     pub(super) fn is_calm(&self, una: Position) -> bool {
         self.duplicates == 0 && self.recovering_to.is_none() && una > self.calm_above
@@ -137,7 +137,7 @@ impl Cumulative {
         true
     }
 
-    /// The retransmission timer expired: everything up to `max` will be sent again.
+    /// The retransmission timer expired: everything up to `max` will be retransmitted.
     pub(super) fn timed_out(&mut self, max: Position) {
         self.duplicates = 0;
         self.inflation = 0;

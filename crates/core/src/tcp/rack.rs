@@ -85,12 +85,12 @@ impl Rack {
         }
     }
 
-    /// Whether detection would find nothing: no segment is awaited, and nothing was sent again.
+    /// Whether detection would find nothing: no segment is awaited, and nothing was retransmitted.
     pub(super) fn is_calm(&self) -> bool {
         self.deadline.is_none() && self.retransmissions.is_empty()
     }
 
-    /// A lost segment was sent again.
+    /// A lost segment was retransmitted.
     pub(super) fn retransmitted(&mut self, now: Instant, start: Position) {
         self.retransmissions.push_back((now, start));
     }
@@ -119,7 +119,7 @@ impl Rack {
     ) {
         self.deadline = None;
         let Some(newest) = self.newest else { return };
-        // With nothing sent again, segments were sent in order: if the first one that may be missing
+        // With nothing retransmitted, segments were sent in order: if the first one that may be missing
         // was not overtaken, none was.
         let first_was_overtaken = board
             .first_unjudged()

@@ -122,7 +122,7 @@ impl RateSampler {
             self.records.push(record);
             return;
         }
-        // What is sent again has the bounds it had before; if not, it gives no sample.
+        // What is retransmitted has the bounds it had before; if not, it gives no sample.
         let at = self.place_of(end);
         if let Some(old) = self.records.get_mut(at).filter(|old| old.end == end) {
             *old = Record { retransmitted: true, ..record };
@@ -329,7 +329,7 @@ mod tests {
         assert!(!ack(&mut rate, 310, 5, 1).expect("a sample").app_limited);
     }
 
-    /// Given two segments of a path of 100 ms, sent again at 95 ms although nothing was lost,
+    /// Given two segments of a path of 100 ms, retransmitted at 95 ms although nothing was lost,
     /// expect no sample from the second: it is sent once more at 101 ms, and the ACK of 102 ms is
     /// of the first time. Counted from the news of 100 ms and the repetition of 95 ms, that would
     /// be 6 ms.
@@ -343,7 +343,7 @@ mod tests {
         assert!(rate.acked(at(100), SEGMENT, SEGMENT, newest, min_rtt).is_some());
         send(&mut rate, 101, 1, false);
         let newest = rate.newest_before(2 * SEGMENT);
-        assert_eq!(newest.expect("known").round_trip(at(102)), None, "it was sent again");
+        assert_eq!(newest.expect("known").round_trip(at(102)), None, "it was retransmitted");
         assert_eq!(rate.acked(at(102), 2 * SEGMENT, SEGMENT, newest, min_rtt), None);
     }
 

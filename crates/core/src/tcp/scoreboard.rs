@@ -91,7 +91,7 @@ impl Scoreboard {
         });
     }
 
-    /// Whether something that was lost has not arrived yet, sent again or not.
+    /// Whether something that was lost has not arrived yet, retransmitted or not.
     pub(super) fn repairs(&self) -> bool {
         self.segments.iter().any(|segment| segment.lost && !segment.sacked)
     }
@@ -119,7 +119,7 @@ impl Scoreboard {
         !self.waiting.is_empty()
     }
 
-    /// The segment at `start` was sent again.
+    /// The segment at `start` was retransmitted.
     pub(super) fn retransmitted(&mut self, now: Instant, start: Position) {
         let place = self.place_of(start);
         if let Ok(found) = self.waiting.binary_search(&start) {

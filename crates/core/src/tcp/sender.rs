@@ -1,4 +1,4 @@
-//! The sending half of a connection: what may be sent now, what must be sent again, and when to
+//! The sending half of a connection: what may be sent now, what must be retransmitted, and when to
 //! look again without an ACK. It knows positions only; the endpoint turns them into segments.
 
 mod idle;
@@ -276,7 +276,7 @@ impl Sender {
         false
     }
 
-    /// Takes an ACK of the next `acked` positions if nothing is missing and nothing was sent again, so
+    /// Takes an ACK of the next `acked` positions if nothing is missing and nothing was retransmitted, so
     /// that all it tells is that the left edge moves: so it is with nearly every ACK of a transfer.
     /// Whether it did; if not, nothing was done. Where ACKs are measured, none is one of many.
     #[inline]

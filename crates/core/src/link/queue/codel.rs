@@ -328,10 +328,10 @@ mod tests {
     fn what_may_not_be_marked_is_dropped() {
         let law = Law { ecn: true, ..law() };
         let (mut control, mut dropped) = (Control::default(), 0);
-        for now in 10..111 {
+        for millis in 10..111 {
             let mut fifo = Fifo::default();
-            (0..5).for_each(|serial| fifo.push(queued(0, serial, 1_000, now - 10)));
-            let now = Instant::from_millis(now);
+            (0..5).for_each(|serial| fifo.push(queued(0, serial, 1_000, millis - 10)));
+            let now = Instant::from_millis(millis);
             let sent = control.pop(&law, now, &mut fifo, &mut |_| dropped += 1);
             assert!(sent.is_some_and(|sent| !sent.marked));
         }

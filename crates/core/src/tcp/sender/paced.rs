@@ -44,7 +44,7 @@ impl Sender {
         }
     }
 
-    /// Without SACK, whether a segment is to be sent again at once.
+    /// Without SACK, whether a segment is to be retransmitted at once.
     fn resends(&self) -> bool {
         match &self.recovery {
             Recovery::Cumulative(cumulative) => cumulative.resends(),
@@ -81,7 +81,7 @@ impl Sender {
         }
     }
 
-    /// The first segment that is missing is sent again, or cannot be expected yet: the timer starts anew,
+    /// The first segment that is missing is retransmitted, or cannot be expected yet: the timer starts anew,
     /// as in Linux. BBR sends on at the rate of the path, so that the queue and with it the round trip
     /// may have grown since the last advance.
     #[cold]

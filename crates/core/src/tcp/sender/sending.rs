@@ -6,7 +6,7 @@ use crate::time::Instant;
 
 impl Sender {
     /// What [`Sender::next_segment`] would give one by one, as far as it is full segments of new data
-    /// with more data behind them; they count as sent. Nothing while something is sent again or probed,
+    /// with more data behind them; they count as sent. Nothing while something is retransmitted or probed,
     /// or at a pace.
     #[inline]
     pub(in crate::tcp) fn full_segments(&mut self, now: Instant) -> Run {
@@ -37,7 +37,7 @@ impl Sender {
         Run { start, count, payload, is_all }
     }
 
-    /// Bytes of new data that the congestion window lets out, if nothing is to be sent again first and
+    /// Bytes of new data that the congestion window lets out, if nothing is to be retransmitted first and
     /// nothing is paced.
     fn allowed_now(&self) -> Option<u64> {
         match &self.recovery {
@@ -157,7 +157,7 @@ impl Sender {
 
     /// Data that the application and the peer's window allow to be sent next, as a payload; zero
     /// for a FIN alone. RFC 9293, 3.8.6.2.1: a part of a segment leaves only if it is the last, or
-    /// half of the largest window ever offered, or is sent again after a time-out.
+    /// half of the largest window ever offered, or is retransmitted after a time-out.
     pub(super) fn new_payload(&self) -> Option<u64> {
         let unsent = self.written.saturating_sub(self.nxt);
         if unsent == 0 {
@@ -187,7 +187,7 @@ impl Sender {
                 self.timed = Some((end, now));
             }
         } else {
-            // Karn's rule: what is sent again is not timed.
+            // Karn's rule: what is retransmitted is not timed.
             self.timed = None;
         }
         self.nxt = end;
