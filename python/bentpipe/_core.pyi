@@ -27,7 +27,7 @@ class PlanError(ValueError):
     """The plan is not valid; the message names the field."""
 
 class RunError(RuntimeError):
-    """A run broke a promise: packets were not conserved, or the loop did not advance."""
+    """A run violated an invariant: packets were not conserved, or the loop did not advance."""
 
 @final
 class Monitor:
@@ -78,7 +78,7 @@ class MemoryEstimate(TypedDict):
     exchanges: int
 
 def memory_estimate(plan_json: str) -> MemoryEstimate:
-    """Return what a run of a plan is expected to take; all but ``fixed`` are upper bounds."""
+    """Return what a run of a plan is expected to take; all but ``fixed`` are estimates."""
 
 class MemoryLimitError(RuntimeError):
     """The plan's hosts and links alone take more than the limit; the argument is their bytes."""

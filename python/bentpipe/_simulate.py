@@ -36,7 +36,7 @@ def simulate(
         UsageError: the seed is out of range, or hosts and links alone take more than the memory
             limit, and nothing was run; or the capture cannot be written.
         MemoryLimitError: the memory limit was reached; its ``result`` is what was recorded.
-        InternalError: the run broke a promise of the simulator.
+        InternalError: the run violated an invariant of the simulator.
     """
     if isinstance(scenario, str | Path):
         scenario = load(scenario)

@@ -189,8 +189,8 @@ def grid(name: str) -> list[Point]:
     (Rao 1947), fixed here: any two levels of any two quantities meet equally often. ``small`` has
     three levels of each of six quantities, by six linear forms over the integers modulo 3, no two
     of which are proportional; ``full`` five levels of four, by forms modulo 5, for each congestion
-    control and number of flows. The other kinds follow, nine points each, the same in both grids:
-    three levels of four quantities, by four forms modulo 3.
+    control and number of flows. The other kinds follow, the same in both grids, nine points for
+    each size of file and each of the rest: three levels of four quantities, by four forms modulo 3.
 
     Raises:
         UsageError: there is no such grid.

@@ -87,7 +87,7 @@ def run_one(
     Raises:
         ScenarioError: the plan is not valid.
         UsageError: its hosts and links alone take more than the memory limit; nothing was run.
-        InternalError: the run broke a promise of the simulator.
+        InternalError: the run violated an invariant of the simulator.
         OSError: the capture cannot be written.
     """
     monitor = _core.Monitor()
@@ -126,7 +126,7 @@ def run_many(
         ScenarioError: a plan is not valid.
         UsageError: the hosts and links of a plan alone take more than its part of the memory limit.
         MemoryLimitError: a run reached its part and ended early; all outcomes are in the error.
-        InternalError: a run broke a promise of the simulator; the message has its seed.
+        InternalError: a run violated an invariant of the simulator; the message has its seed.
     """
     monitors = [_core.Monitor() for _ in jobs]
     workers = max(min(threads or cores(), len(jobs)), 1)
@@ -174,7 +174,7 @@ def _run(
         raise ScenarioError(Problem(source="plan", field="", message=str(error))) from None
     except _core.RunError as error:
         raise InternalError(
-            f"the run with seed {job.seed} broke a promise of the simulator: {error}"
+            f"the run with seed {job.seed} violated an invariant of the simulator: {error}"
         ) from None
     return Outcome(job=job, index=index, raw=raw, memory_limit=limit)
 

@@ -59,10 +59,10 @@ pub(crate) const EGRESS: Socket = Socket(u32::MAX);
 /// The table has no place for the destination: the packet is dropped.
 pub(crate) const UNROUTED: Socket = Socket(u32::MAX - PORTS_MAX as u32);
 
-/// No plan's packet comes here: the usual case does without a jump.
+/// Cold: only packets for unknown destinations come here.
 #[cold]
 #[inline(never)]
-fn unknown() -> Socket {
+fn unrouted() -> Socket {
     UNROUTED
 }
 
@@ -115,7 +115,7 @@ impl Wires {
             return Socket(to);
         }
         if destination.0 >= addresses {
-            return unknown();
+            return unrouted();
         }
         self.routes[(to + destination.0) as usize]
     }

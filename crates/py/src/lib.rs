@@ -26,7 +26,7 @@ pyo3::create_exception!(
     bentpipe._core,
     RunError,
     PyRuntimeError,
-    "The run broke a law of the simulator."
+    "The run violated an invariant of the simulator."
 );
 
 pyo3::create_exception!(

@@ -164,7 +164,7 @@ impl Trace for Capture {
 
     fn record_packet(&mut self, event: &Event, packet: &Packet) {
         let Event { at, node, kind, .. } = *event;
-        // Only directions and processors report, whose numbers in the graph are those of their places.
+        // Engines that are places have the place's number in the graph.
         let mut has_waited = false;
         if let Some(waiting) = &mut self.waiting[node.0 as usize] {
             has_waited = match kind {

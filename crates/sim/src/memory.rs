@@ -34,8 +34,8 @@ const HASH_VALUE_BYTES: u64 = size_of::<Option<usize>>() as u64;
 const DATAGRAM_HEADER_BYTES: u64 = 28;
 const SEGMENT_HEADER_BYTES: u64 = 40;
 
-/// What a run is expected to take, in bytes. Except `fixed` these are upper bounds, which traffic that
-/// loses packets, or ends early, does not reach.
+/// What a run is expected to take, in bytes. Except `fixed` these are estimates, for traffic that loses
+/// nothing and lasts as long as it may, with files and pauses of typical lengths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryEstimate {
     /// What is there before anything happens: engines, queues, flows.
@@ -207,10 +207,12 @@ impl Traffic {
     }
 
     /// Three for a packet in a direction (enqueued, transmitted, delivered), and as many on its branch,
-    /// on the ways to its two hosts and in each function of the gateways at its ends; an ACK for each
-    /// second segment.
+    /// on the ways to its two hosts and in each traced function of the gateways at its ends; an ACK for
+    /// each second segment.
     fn events(&self, plan: &Plan) -> u64 {
-        let functions = |gateway: &Gateway| gateway.functions.len() as u64;
+        let functions = |gateway: &Gateway| {
+            gateway.functions.iter().filter(|function| function.is_traced()).count() as u64
+        };
         let (hub, terminals) = plan.gateways.split_at(plan.gateways.len().min(1));
         let hub: u64 = hub.iter().map(functions).sum();
         let terminal = terminals.iter().map(functions).max().unwrap_or(0);

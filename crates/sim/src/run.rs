@@ -65,7 +65,7 @@ struct Memory {
     exhausted: bool,
 }
 
-/// Those who hear what happens to packets.
+/// The trace sinks of a run.
 #[derive(Default)]
 struct Listeners {
     events: Option<EventLog>,
@@ -120,7 +120,7 @@ impl Outcome {
     }
 }
 
-/// The run broke a law of the simulator: a bug here, not in the plan.
+/// The run violated an invariant of the simulator: a bug here, not in the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunError(pub String);
 

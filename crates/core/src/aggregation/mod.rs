@@ -67,7 +67,7 @@ pub struct Aggregator {
     /// Frames sent; numbers the next one.
     sent_frames: u64,
     received_frames: u64,
-    /// Packets that waited for others in vain.
+    /// Packets sent alone, when the hold time ended.
     single_packets: u64,
     hold_time_sum: Duration,
     hold_time_max: Duration,

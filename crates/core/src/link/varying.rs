@@ -207,7 +207,7 @@ impl Sojourn {
 }
 
 /// Over so many good and bad times in the mean nothing is left of the state at their start, and drawing
-/// each of them takes about a millisecond. A frame may have to wait for ages, until an operator ends an
+/// each of them takes about a millisecond. A frame may have to wait for days, until an operator ends an
 /// outage.
 const CYCLES_MAX: f64 = 16_384.0;
 

@@ -44,6 +44,15 @@ impl Function {
         }
     }
 
+    /// Whether it reports what happens to packets.
+    #[must_use]
+    pub const fn is_traced(&self) -> bool {
+        match self {
+            Self::Aggregator(_) => false,
+            Self::Processor(_) => true,
+        }
+    }
+
     /// Whether it handles real packets, too.
     #[must_use]
     pub const fn runs_in_real_time(&self) -> bool {

@@ -105,9 +105,9 @@ pub enum Channel {
     },
     /// Two states in turns, each for an exponential time.
     GilbertElliott {
-        /// The one to hope for.
+        /// The state with few errors.
         good: ChannelState,
-        /// The other.
+        /// The state with many errors.
         bad: ChannelState,
     },
     /// Errors that are given over time.

@@ -28,7 +28,7 @@ pub struct Tcp {
     pub send_buffer_bytes: u64,
     pub receive_buffer_bytes: u64,
     pub receive_buffer_initial_bytes: u64,
-    /// What plans did not say before there was a choice.
+    /// What the receive buffer holds: the window, or the memory of packets as in Linux.
     pub receive_buffer_counts: BufferOf,
     pub delayed_ack_segments: u32,
     pub delayed_ack_timeout_ns: u64,
@@ -45,7 +45,7 @@ pub struct Tcp {
     pub prr: bool,
     pub hystart: bool,
     pub ecn: bool,
-    /// What plans did not say before there was a choice.
+    /// What the host does where Linux differs from the RFCs.
     pub follows: Whom,
 }
 

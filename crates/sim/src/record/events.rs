@@ -9,8 +9,8 @@ use super::{Cell, Kind, Table};
 /// table and its copies.
 pub(crate) const EVENT_BYTES: u64 = 2 * size_of::<Event>() as u64 + 2 * 35;
 
-/// Keeps what happened to packets for the `events` table. Only directions and processors report, and
-/// their numbers in the graph are those of their places.
+/// Keeps what happened to packets for the `events` table. Engines that are
+/// places have the place's number in the graph.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog(Vec<Event>);
 
