@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import why_no_lab
+from conftest import needs, why_no_lab
 
 from bentpipe.errors import UsageError
 from bentpipe.studies.jpl import _real_time as jpl
@@ -91,6 +91,7 @@ def test_a_rate_is_bracketed_wherever_it_is(largest: float) -> None:
 # --- for real -----------------------------------------------------------------------------------
 
 
+@needs("iperf3")
 def test_a_cell_of_the_testbed_on_the_kernel_s_tcp() -> None:
     """10 MiB without delay and errors: 1460 of 1508 bytes, 96.82 %, less the start.
 
