@@ -23,6 +23,7 @@ use bentpipe_core::time::Instant;
 use bentpipe_core::trace::{Event, EventKind, NodeId};
 use bentpipe_core::wire::{ecn, pcapng};
 use bentpipe_sim::{Plan, points};
+use rustix::io::Errno;
 
 use crate::emulator::place_of;
 use crate::error::LabError;
@@ -196,7 +197,8 @@ impl Recorder {
         drop(filled);
         let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")));
         // What has no number of its own is told as an input/output error.
-        self.error_number = ended.err().map(|error| error.raw_os_error().unwrap_or(libc::EIO));
+        self.error_number =
+            ended.err().map(|error| error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
     }
 
     pub(crate) fn captured(&self) -> Captured {

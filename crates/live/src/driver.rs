@@ -5,26 +5,25 @@
 //! tens of microseconds. Events happen at their own moments inside, however late the loop comes to
 //! them, so lateness never adds up along a chain; it is measured where packets leave.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sim::Side;
+use bentpipe_sys::clock::Clock;
+use bentpipe_sys::schedule::{Scheduling, prefer_this_thread};
+use bentpipe_sys::stamps::Stamps;
+use bentpipe_sys::tun::Tun;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::clock::Clock;
 use crate::emulator::{Departure, Emulator};
 use crate::entrance::{Clocks, Entrance};
 use crate::error::LabError;
 use crate::exit::{Exit, Hands};
 use crate::lateness::Lateness;
-use crate::stamps::Stamps;
 use crate::store::Place;
-use crate::tun::Tun;
 
 /// From here to an event the loop looks at the clock instead of sleeping.
 const SPIN: Duration = Duration::from_micros(60);
@@ -32,10 +31,6 @@ const SPIN: Duration = Duration::from_micros(60);
 /// than a sleep with its two changes of threads: nothing is lost by taking one for the other but
 /// that a packet's lateness is told too high by so much.
 const AT_ONCE: Duration = Duration::from_micros(10);
-/// The priority of the loop's thread, and how long its turns are when others wait: the least that
-/// the kernel allows.
-const NICE: i32 = -15;
-const TURN: Duration = Duration::from_micros(100);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -319,64 +314,4 @@ fn note(notes: &mut Vec<Note>, place: Place, note: Note) {
         notes.resize(place + 1, Note::default());
     }
     notes[place] = note;
-}
-
-/// Asks for exact timers, to run before others where that is allowed, and for turns that are as
-/// short as can be. Real-time priority is not asked for: a thread that has it and spins is stopped
-/// for 50 ms of every second.
-pub(crate) fn prefer_this_thread() {
-    // All are wishes: what comes of them is seen in the lateness.
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
-    ask_for_short_turns();
-}
-
-/// Since Linux 6.12 a thread that becomes ready takes the processor at once from one whose turns are
-/// longer (EEVDF, `PREEMPT_SHORT`); otherwise it waits until that one's turn is over, some
-/// milliseconds, whatever its priority. Older kernels take no notice.
-#[allow(unsafe_code, reason = "there is no safe form of sched_setattr(2)")]
-fn ask_for_short_turns() {
-    let attributes = libc::sched_attr {
-        size: size_of::<libc::sched_attr>() as u32,
-        sched_policy: libc::SCHED_OTHER as u32,
-        sched_flags: 0,
-        sched_nice: NICE,
-        sched_priority: 0,
-        sched_runtime: TURN.as_nanos(),
-        sched_deadline: 0,
-        sched_period: 0,
-    };
-    // SAFETY: the kernel reads as many bytes as the structure says that it has.
-    unsafe {
-        libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
-    }
-}
-
-/// How long the kernel kept a thread waiting for a processor, from `/proc` (`proc(5)`, schedstat).
-#[derive(Debug, Default)]
-struct Scheduling {
-    file: Option<File>,
-    waited_ns: u64,
-}
-
-impl Scheduling {
-    fn of_this_thread() -> Self {
-        let mut scheduling =
-            Self { file: File::open("/proc/thread-self/schedstat").ok(), waited_ns: 0 };
-        scheduling.kept_waiting();
-        scheduling
-    }
-
-    /// How long since the last call. Zero where the kernel does not say.
-    fn kept_waiting(&mut self) -> Duration {
-        let mut text = [0; 64];
-        let read = self.file.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
-        let text = std::str::from_utf8(&text[..read.unwrap_or(0)]).unwrap_or("");
-        let Some(total) = text.split(' ').nth(1).and_then(|word| word.parse().ok()) else {
-            return Duration::ZERO;
-        };
-        let since = u64::saturating_sub(total, self.waited_ns);
-        self.waited_ns = total;
-        Duration::from_nanos(since)
-    }
 }

@@ -5,12 +5,12 @@ use std::io;
 
 use bentpipe_core::time::{Duration, Instant};
 
-use crate::clock::Clock;
 use crate::emulator::Emulator;
-use crate::offload::{self, Offload, Split};
-use crate::stamps::Stamps;
 use crate::store::Place;
-use crate::tun::Tun;
+use bentpipe_sys::clock::Clock;
+use bentpipe_sys::offload::{self, Offload, Split};
+use bentpipe_sys::stamps::Stamps;
+use bentpipe_sys::tun::Tun;
 
 /// So many packets are read from a side before the other has its turn.
 pub(crate) const BATCH: usize = 16;

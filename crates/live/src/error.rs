@@ -1,40 +1,28 @@
-//! What can go wrong outside.
+//! What can go wrong with a lab.
 
 use std::{fmt, io};
 
 use bentpipe_sim::PlanError;
+use bentpipe_sys::SystemError;
 
 /// Why a lab cannot be set up or go on.
 #[derive(Debug)]
 pub enum LabError {
     /// The plan is not for real time.
     Plan(PlanError),
-    /// The machine lacks something, or does not allow it.
-    Machine {
-        /// What was tried.
-        doing: String,
-        /// What the kernel said.
-        error: io::Error,
-        /// What the user can do.
-        fix: &'static str,
-    },
-    /// A program could not be started.
-    Program {
-        /// Its name.
-        name: String,
-        /// What the kernel said.
-        error: io::Error,
-    },
+    /// The machine lacks something, or a program could not be started.
+    System(SystemError),
 }
 
 impl LabError {
-    /// For a step that only root, or root of a user namespace, may take.
+    /// See [`SystemError::privileged`].
     pub(crate) fn privileged(doing: &str, error: impl Into<io::Error>) -> Self {
-        Self::machine(doing, error, "run it as root, or where user namespaces are allowed")
+        Self::System(SystemError::privileged(doing, error))
     }
 
+    /// See [`SystemError::machine`].
     pub(crate) fn machine(doing: &str, error: impl Into<io::Error>, fix: &'static str) -> Self {
-        Self::Machine { doing: doing.to_owned(), error: error.into(), fix }
+        Self::System(SystemError::machine(doing, error, fix))
     }
 }
 
@@ -42,8 +30,7 @@ impl fmt::Display for LabError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plan(error) => error.fmt(f),
-            Self::Machine { doing, error, fix } => write!(f, "{doing}: {error}; to fix it: {fix}"),
-            Self::Program { name, error } => write!(f, "{name}: {error}"),
+            Self::System(error) => error.fmt(f),
         }
     }
 }
@@ -53,5 +40,11 @@ impl std::error::Error for LabError {}
 impl From<PlanError> for LabError {
     fn from(error: PlanError) -> Self {
         Self::Plan(error)
+    }
+}
+
+impl From<SystemError> for LabError {
+    fn from(error: SystemError) -> Self {
+        Self::System(error)
     }
 }

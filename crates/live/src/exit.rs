@@ -4,11 +4,11 @@ use std::io::IoSlice;
 
 use bentpipe_core::time::Duration;
 
-use crate::clock::Clock;
 use crate::driver::Punctuality;
 use crate::emulator::{Departure, Emulator};
-use crate::offload::{self, Join, Offload, join::PACKETS_MAX};
-use crate::tun::Tun;
+use bentpipe_sys::clock::Clock;
+use bentpipe_sys::offload::{self, Join, Offload, join::PACKETS_MAX};
+use bentpipe_sys::tun::Tun;
 
 /// A packet that is due.
 #[derive(Clone, Copy, Debug)]

@@ -12,18 +12,18 @@ use bentpipe_sim::Side;
 use bentpipe_sim::plan::Plan;
 
 use crate::capture::{Captured, Recorder};
-use crate::clock::Clock;
-use crate::diag::{Connection, Diag};
 use crate::driver::{Driver, Punctuality, Stop};
 use crate::emulator::{Emulator, Options};
 use crate::error::LabError;
 use crate::lateness::Limits;
 use crate::measure::plain_link;
-use crate::netns::{self, Namespace};
 use crate::orders::Order;
 use crate::ports::Ports;
-use crate::stamps::Stamps;
-use crate::tun::{self, KernelCounters, Tun};
+use bentpipe_sys::clock::Clock;
+use bentpipe_sys::diag::{Connection, Diag};
+use bentpipe_sys::netns::{self, Namespace};
+use bentpipe_sys::stamps::Stamps;
+use bentpipe_sys::tun::{self, KernelCounters, Tun};
 
 /// The interface that leads to the link, on both sides.
 pub const INTERFACE: &str = "link";
@@ -305,7 +305,7 @@ pub(crate) struct Sides {
 
 /// Who listens at a side's device, where the kernel allows it.
 fn stamps(side: &Namespace) -> Option<Stamps> {
-    side.run(|| Ok(Stamps::listen(INTERFACE).ok())).ok().flatten()
+    side.run(|| Ok::<_, LabError>(Stamps::listen(INTERFACE).ok())).ok().flatten()
 }
 
 pub(crate) fn sides_up(config: &Config) -> Result<Sides, LabError> {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::error::LabError;
-use crate::netns::Namespace;
+use bentpipe_sys::netns::Namespace;
 
 /// The longest request that is read.
 const REQUEST_BYTES_MAX: usize = 8 * 1024;

@@ -8,21 +8,22 @@ use std::thread;
 use bentpipe_core::time::Duration;
 use bentpipe_core::units::{BitRate, Probability};
 use bentpipe_live::LabError;
-use bentpipe_live::clock::Clock;
 use bentpipe_live::emulator::replay;
 use bentpipe_live::lab::{Config, Lab};
 use bentpipe_live::measure::{
     Load, Seen, Stream, delay_errors, errors_ns, measure, plain_link, while_running,
 };
 use bentpipe_live::orders::Order;
-use bentpipe_live::program::{Invocation, spawn};
 use bentpipe_sim::{Plan, Side};
+use bentpipe_sys::SystemError;
+use bentpipe_sys::clock::Clock;
+use bentpipe_sys::program::{Invocation, spawn};
 
 /// A lab, or none where the machine does not allow one.
 fn lab(plans: Vec<Plan>) -> Option<Arc<Lab>> {
     match Lab::up(Config { tap: true, ..Config::of(plans) }) {
         Ok(lab) => Some(Arc::new(lab)),
-        Err(LabError::Machine { doing, error, .. }) => {
+        Err(LabError::System(SystemError::Machine { doing, error, .. })) => {
             eprintln!("skipped: {doing}: {error}");
             None
         }

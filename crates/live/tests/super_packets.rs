@@ -3,7 +3,6 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd;
 use std::thread;
 use std::time;
 
@@ -13,11 +12,13 @@ use bentpipe_live::LabError;
 use bentpipe_live::lab::{Config, INTERFACE, Lab, address};
 use bentpipe_live::measure::{plain_link, while_running};
 use bentpipe_sim::{Plan, Side};
+use bentpipe_sys::SystemError;
+use bentpipe_sys::sockets::cut_datagrams;
 
 fn lab(link: Plan) -> Option<Lab> {
     match Lab::up(Config { super_packets: true, tap: true, ..Config::of(vec![link]) }) {
         Ok(lab) => Some(lab),
-        Err(LabError::Machine { doing, error, .. }) => {
+        Err(LabError::System(SystemError::Machine { doing, error, .. })) => {
             eprintln!("skipped: {doing}: {error}");
             None
         }
@@ -96,7 +97,6 @@ fn a_stream_comes_as_it_was_sent_and_the_link_sees_packets() {
 
 /// Given ten datagrams of 1,000 bytes that were handed over as one (`UDP_SEGMENT`, udp(7)), expect ten.
 #[test]
-#[allow(unsafe_code, reason = "the standard library has no name for this option")]
 fn datagrams_come_one_by_one() {
     let Some(lab) = lab(plain_link(100_000_000, Duration::from_millis(1), 0.0)) else { return };
     let to = SocketAddr::from((address(Side::Island), 9_000));
@@ -106,14 +106,7 @@ fn datagrams_come_one_by_one() {
         let receiver = lab.namespace(Side::Island).run(bind(to))?;
         let sender = SocketAddr::from((address(Side::World), 0));
         let sender = lab.namespace(Side::World).run(bind(sender))?;
-        let size: libc::c_int = 1_000;
-        // SAFETY: the kernel reads one int, which lives during the call.
-        let done = unsafe {
-            let value = (&raw const size).cast();
-            let bytes = size_of_val(&size) as libc::socklen_t;
-            libc::setsockopt(sender.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, value, bytes)
-        };
-        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        cut_datagrams(&sender, 1_000).map_err(failed)?;
         sender.send_to(&sent, to).map_err(failed)?;
         receiver.set_read_timeout(Some(time::Duration::from_secs(5))).map_err(failed)?;
         let mut received = Vec::new();

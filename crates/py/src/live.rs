@@ -9,16 +9,18 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::DropCause;
 use bentpipe_core::units::{BitRate, Probability};
 use bentpipe_live::LabError;
-use bentpipe_live::commons::{self, Entrance};
-use bentpipe_live::diag::Connection;
 use bentpipe_live::lab::{self, Config, Report};
 use bentpipe_live::lateness::Lateness;
-use bentpipe_live::netns::Namespace;
 use bentpipe_live::orders::Order;
 use bentpipe_live::ports::Carried;
-use bentpipe_live::program::{self, Invocation};
-use bentpipe_live::{measure, netns, outside, serve};
+use bentpipe_live::{measure, outside, serve};
 use bentpipe_sim::Side;
+use bentpipe_sys::SystemError;
+use bentpipe_sys::commons::{self, Entrance};
+use bentpipe_sys::diag::Connection;
+use bentpipe_sys::netns;
+use bentpipe_sys::netns::Namespace;
+use bentpipe_sys::program::{self, Invocation};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
@@ -107,14 +109,15 @@ impl Lab {
     /// Whether a TCP server listens on a port of a side.
     fn is_listening(&self, side: &str, port: u16) -> PyResult<bool> {
         let namespace = self.0.namespace(side_named(side)?);
-        let found = namespace.run(|| Ok(netns::is_listening(port))).map_err(raise)?;
+        let found =
+            namespace.run(|| Ok::<_, LabError>(netns::is_listening(port))).map_err(raise)?;
         Ok(found?)
     }
 
     /// The value of a kernel setting on a side.
     fn setting(&self, side: &str, name: &str) -> PyResult<String> {
         let namespace = self.0.namespace(side_named(side)?);
-        let value = namespace.run(|| Ok(netns::sysctl(name))).map_err(raise)?;
+        let value = namespace.run(|| Ok::<_, LabError>(netns::sysctl(name))).map_err(raise)?;
         Ok(value?)
     }
 
@@ -246,7 +249,12 @@ fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> 
             let small = measure::small_packets_per_second(&wide(false)?, Side::World, time)?;
             let loads = [often, measure::Load::full(20_000_000, delay)];
             let delays = loads.map(|load| measure::delay_errors(load, time));
-            Ok((tcp, joined, small, delays.into_iter().collect::<Result<Vec<_>, _>>()?))
+            Ok::<_, LabError>((
+                tcp,
+                joined,
+                small,
+                delays.into_iter().collect::<Result<Vec<_>, _>>()?,
+            ))
         })
         .map_err(raise)?;
     let result = PyDict::new(py);
@@ -272,12 +280,13 @@ fn become_root_of_user_namespace() -> PyResult<()> {
     netns::become_root_of_user_namespace().map_err(raise)
 }
 
-fn raise(error: LabError) -> PyErr {
+fn raise(error: impl Into<LabError>) -> PyErr {
+    let error = error.into();
     let text = error.to_string();
     match error {
         LabError::Plan(_) => PlanError::new_err(text),
-        LabError::Machine { .. } => MachineError::new_err(text),
-        LabError::Program { .. } => ProgramError::new_err(text),
+        LabError::System(SystemError::Machine { .. }) => MachineError::new_err(text),
+        LabError::System(SystemError::Program { .. }) => ProgramError::new_err(text),
     }
 }
 

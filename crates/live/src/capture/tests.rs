@@ -33,7 +33,7 @@ impl Write for Disk {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut content = self.content.lock().unwrap_or_else(PoisonError::into_inner);
         if content.len() + bytes.len() > self.size {
-            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+            return Err(io::Error::from_raw_os_error(Errno::NOSPC.raw_os_error()));
         }
         content.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -243,7 +243,10 @@ fn a_disk_that_is_full_costs_the_capture_and_no_packet() {
     let recorder = Recorder::with_chunks(4, Disk::of(100_000), &plans).expect("a thread");
     let (course, captured) = run(&plans, &arrivals, Some(recorder));
     assert_eq!(course, expected);
-    assert_eq!(captured.and_then(|captured| captured.error_number), Some(libc::ENOSPC));
+    assert_eq!(
+        captured.and_then(|captured| captured.error_number),
+        Some(Errno::NOSPC.raw_os_error())
+    );
 }
 
 fn queues() -> impl Strategy<Value = Queue> {

@@ -9,13 +9,14 @@ use bentpipe_sim::Side;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::Path;
-use crate::driver::{Stop, prefer_this_thread};
+use crate::driver::Stop;
 use crate::entrance::BATCH;
 use crate::error::LabError;
 use crate::lab::{Config, sides_up};
-use crate::netns::Namespace;
-use crate::offload;
-use crate::tun::Tun;
+use bentpipe_sys::netns::Namespace;
+use bentpipe_sys::offload;
+use bentpipe_sys::schedule::prefer_this_thread;
+use bentpipe_sys::tun::Tun;
 
 /// The two sides of a lab, joined by a copy loop.
 pub struct Bare {

@@ -9,9 +9,9 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sim::Side;
 
 use super::{HEADER_BYTES, Path, while_running};
-use crate::clock::Clock;
 use crate::error::LabError;
 use crate::lab::{Config, address};
+use bentpipe_sys::clock::Clock;
 
 const PORT: u16 = 9_001;
 /// A connection grows to its full rate within this.

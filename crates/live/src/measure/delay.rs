@@ -4,9 +4,9 @@ use bentpipe_core::time::Duration;
 use bentpipe_sim::Side;
 
 use super::{Stream, errors_ns, measure, plain_link, while_running};
-use crate::clock::Clock;
 use crate::error::LabError;
 use crate::lab::{Config, Lab};
+use bentpipe_sys::clock::Clock;
 
 /// A link and what is sent over it from the world to the island.
 #[derive(Clone, Copy, Debug)]

@@ -7,17 +7,17 @@ mod delay;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread;
 
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sim::{Plan, Side};
+use bentpipe_sys::clock::Clock;
+use bentpipe_sys::netns::Namespace;
+use bentpipe_sys::sockets;
 
-use crate::clock::Clock;
 use crate::error::LabError;
 use crate::lab::{Lab, address};
-use crate::netns::Namespace;
 
 pub use bare::Bare;
 pub use ceiling::{small_packets_per_second, tcp_bits_per_second, wide};
@@ -69,7 +69,7 @@ pub const HEADER_BYTES: usize = 28;
 /// How long the last packets may take after they were sent.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
 /// A datagram that has not come within the sender's last and this is lost.
-const RECEIVE_BUFFER_BYTES: libc::c_int = 64 << 20;
+const RECEIVE_BUFFER_BYTES: i32 = 64 << 20;
 
 /// A packet on its way, as its two hosts saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,50 +163,20 @@ fn receive(socket: &UdpSocket, packets: u64, clock: Clock) -> io::Result<Vec<See
 }
 
 /// Stamps by the kernel, room for what comes while this process waits for a processor, and an end.
-#[allow(unsafe_code, reason = "the standard library has no names for these options")]
 fn prepare(socket: &UdpSocket) -> io::Result<()> {
     socket.set_read_timeout(Some(PATIENCE))?;
-    let set = |option, value: libc::c_int| {
-        // SAFETY: the kernel reads one int, which lives during the call.
-        let done = unsafe {
-            let value = (&raw const value).cast();
-            let size = size_of::<libc::c_int>() as libc::socklen_t;
-            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, size)
-        };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    };
-    // Root may pass the machine's limit; others get up to it.
-    set(libc::SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
-        .or_else(|_| set(libc::SO_RCVBUF, RECEIVE_BUFFER_BYTES))?;
-    set(libc::SO_TIMESTAMPNS, 1)
+    sockets::set_receive_buffer(socket, RECEIVE_BUFFER_BYTES)?;
+    sockets::stamp_received(socket)
 }
 
-#[allow(unsafe_code, reason = "recvmsg gives the kernel's stamp, and nobody else does")]
 fn receive_one(socket: &UdpSocket, clock: Clock) -> io::Result<Seen> {
-    let mut head = [0_u8; 16];
-    let mut control = [0_u64; 16];
-    // SAFETY: every pointer is to a local of the length that is given with it; the control message
-    // is read only if the kernel says that it is a timespec.
-    let stamp = unsafe {
-        let mut part = libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() };
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = &raw mut part;
-        message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = size_of_val(&control);
-        if libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        let stamped = !header.is_null() && (*header).cmsg_type == libc::SCM_TIMESTAMPNS;
-        stamped.then(|| libc::CMSG_DATA(header).cast::<libc::timespec>().read_unaligned())
-    };
-    let stamp = stamp.ok_or_else(|| io::Error::other("the kernel stamps no packets"))?;
+    let mut head = [0; 16];
+    let (_, seconds, nanos) = sockets::receive_stamped(socket, &mut head)?;
     let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
     Ok(Seen {
         sequence: number(&head[..8]),
         sent: Instant::from_nanos(number(&head[8..])),
-        received: clock.at_real_time(stamp.tv_sec, stamp.tv_nsec),
+        received: clock.at_real_time(seconds, nanos),
         is_certain: true,
     })
 }

@@ -17,7 +17,7 @@ use rustix::mount::MountFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::thread::UnshareFlags;
 
-use crate::error::LabError;
+use crate::error::SystemError;
 use crate::netns::{Namespace, unshare};
 
 /// What to run.
@@ -38,7 +38,7 @@ pub struct Invocation {
 ///
 /// # Errors
 /// If there is no such program, or the kernel allows no process namespace.
-pub fn spawn(namespace: &Arc<Namespace>, invocation: Invocation) -> Result<i32, LabError> {
+pub fn spawn(namespace: &Arc<Namespace>, invocation: Invocation) -> Result<i32, SystemError> {
     let (report, started) = mpsc::sync_channel(1);
     let namespace = Arc::clone(namespace);
     // Entering the mounts of a namespace leads to their root.
@@ -54,15 +54,15 @@ pub fn spawn(namespace: &Arc<Namespace>, invocation: Invocation) -> Result<i32, 
                 wait_for_end(id);
             }
         })
-        .map_err(|error| LabError::machine("starting a thread", error, "allow more threads"))?;
+        .map_err(|error| SystemError::machine("starting a thread", error, "allow more threads"))?;
     started.recv().expect("the thread reports before it ends")
 }
 
-fn start(invocation: Invocation, folder: Option<PathBuf>) -> Result<i32, LabError> {
+fn start(invocation: Invocation, folder: Option<PathBuf>) -> Result<i32, SystemError> {
     let name = invocation.arguments.first().cloned().unwrap_or_default();
-    let failed = |error| LabError::Program { name: name.clone(), error };
+    let failed = |error| SystemError::Program { name: name.clone(), error };
     unshare(UnshareFlags::NEWPID)
-        .map_err(|error| LabError::privileged("making a process namespace", error))?;
+        .map_err(|error| SystemError::privileged("making a process namespace", error))?;
     // Nothing is ever written: the reading end tells whether this process still holds the other.
     let (alive, holder) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
     let mut command = command_of(invocation, folder)?;
@@ -82,7 +82,7 @@ fn start(invocation: Invocation, folder: Option<PathBuf>) -> Result<i32, LabErro
 pub(crate) fn command_of(
     invocation: Invocation,
     folder: Option<PathBuf>,
-) -> Result<Command, LabError> {
+) -> Result<Command, SystemError> {
     let Invocation { arguments, environment, output } = invocation;
     let name = arguments.first().cloned().unwrap_or_default();
     let mut command = Command::new(&name);
@@ -91,7 +91,7 @@ pub(crate) fn command_of(
         command.current_dir(folder);
     }
     if let Some(output) = output {
-        let copy = output.try_clone().map_err(|error| LabError::Program { name, error })?;
+        let copy = output.try_clone().map_err(|error| SystemError::Program { name, error })?;
         command.stdin(Stdio::null()).stdout(output).stderr(copy);
     }
     Ok(command)

@@ -17,7 +17,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-use crate::error::LabError;
+use crate::error::SystemError;
 use crate::netns::{Namespace, unshare};
 use crate::program::{Invocation, command_of, is_orphan, own_views, wait_for_end};
 
@@ -34,7 +34,7 @@ impl Commons {
     ///
     /// # Errors
     /// If the kernel does not allow it.
-    pub fn new() -> Result<Self, LabError> {
+    pub fn new() -> Result<Self, SystemError> {
         let (report, made) = mpsc::sync_channel(1);
         // The `init` is killed when the thread ends that made it.
         thread::Builder::new()
@@ -47,12 +47,14 @@ impl Commons {
                     wait_for_end(init);
                 }
             })
-            .map_err(|error| LabError::machine("starting a thread", error, "allow more threads"))?;
+            .map_err(|error| {
+                SystemError::machine("starting a thread", error, "allow more threads")
+            })?;
         made.recv().expect("the thread reports before it ends")
     }
 
-    fn make() -> Result<Self, LabError> {
-        let failed = |error| LabError::privileged("making a process namespace", error);
+    fn make() -> Result<Self, SystemError> {
+        let failed = |error| SystemError::privileged("making a process namespace", error);
         unshare(UnshareFlags::NEWPID).map_err(|error| failed(error.into()))?;
         let (alive, holder) =
             pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
@@ -67,7 +69,7 @@ impl Commons {
         let init = command.spawn().map_err(failed)?.id().cast_signed();
         drop((alive, holder));
         let namespace = std::fs::File::open("/proc/thread-self/ns/pid_for_children")
-            .map_err(|error| LabError::machine("holding a namespace", error, "mount /proc"))?;
+            .map_err(|error| SystemError::machine("holding a namespace", error, "mount /proc"))?;
         Ok(Self { namespace: namespace.into(), init })
     }
 }
@@ -118,7 +120,7 @@ pub fn join(
     namespace: Namespace,
     commons: OwnedFd,
     invocation: Invocation,
-) -> Result<i32, LabError> {
+) -> Result<i32, SystemError> {
     let (report, started) = mpsc::sync_channel(1);
     let folder = std::env::current_dir().ok();
     thread::Builder::new()
@@ -133,7 +135,7 @@ pub fn join(
                 wait_for_end(id);
             }
         })
-        .map_err(|error| LabError::machine("starting a thread", error, "allow more threads"))?;
+        .map_err(|error| SystemError::machine("starting a thread", error, "allow more threads"))?;
     started.recv().expect("the thread reports before it ends")
 }
 
@@ -142,14 +144,14 @@ fn start(
     commons: &OwnedFd,
     invocation: Invocation,
     folder: Option<std::path::PathBuf>,
-) -> Result<i32, LabError> {
+) -> Result<i32, SystemError> {
     namespace.enter()?;
     drop(namespace);
     move_into_link_name_space(commons.as_fd(), Some(LinkNameSpaceType::ProcessID))
-        .map_err(|error| LabError::privileged("joining the programs of a lab", error))?;
+        .map_err(|error| SystemError::privileged("joining the programs of a lab", error))?;
     let name = invocation.arguments.first().cloned().unwrap_or_default();
     let mut command = command_of(invocation, folder)?;
-    let failed = |error: io::Error| LabError::Program { name: name.clone(), error };
+    let failed = |error: io::Error| SystemError::Program { name: name.clone(), error };
     let (alive, holder) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
     let (alive_fd, holder_fd) = (alive.as_raw_fd(), holder.as_raw_fd());
     // SAFETY: between fork and exec the child makes system calls and touches its stack alone.
@@ -160,9 +162,11 @@ fn start(
     match command.spawn() {
         Ok(child) => Ok(child.id().cast_signed()),
         // fork(2) in a process namespace whose init has ended.
-        Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
-            Err(LabError::machine("joining the lab", error, "the lab has ended; set it up again"))
-        }
+        Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => Err(SystemError::machine(
+            "joining the lab",
+            error,
+            "the lab has ended; set it up again",
+        )),
         Err(error) => Err(failed(error)),
     }
 }

@@ -12,7 +12,7 @@ use std::thread;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use crate::error::LabError;
+use crate::error::SystemError;
 
 /// The network and the mounts of one side.
 #[derive(Debug)]
@@ -30,24 +30,24 @@ impl Namespace {
     ///
     /// # Errors
     /// What the kernel does not allow, or that of `setup`.
-    pub fn new<T: Send>(
+    pub fn new<T: Send, E: From<SystemError> + Send>(
         hosts: &str,
-        setup: impl FnOnce() -> Result<T, LabError> + Send,
-    ) -> Result<(Self, T), LabError> {
+        setup: impl FnOnce() -> Result<T, E> + Send,
+    ) -> Result<(Self, T), E> {
         inside(|| {
             unshare(UnshareFlags::NEWNET | UnshareFlags::NEWNS)
-                .map_err(|error| LabError::privileged("making a network namespace", error))?;
+                .map_err(|error| SystemError::privileged("making a network namespace", error))?;
             let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
             rustix::mount::mount_change("/", private)
-                .map_err(|error| LabError::privileged("making mounts private", error))?;
+                .map_err(|error| SystemError::privileged("making mounts private", error))?;
             lay_over("/etc/hosts", hosts)
-                .map_err(|error| LabError::privileged("naming hosts", error))?;
-            loopback_up().map_err(|error| LabError::privileged("taking lo up", error))?;
+                .map_err(|error| SystemError::privileged("naming hosts", error))?;
+            loopback_up().map_err(|error| SystemError::privileged("taking lo up", error))?;
             let made = setup()?;
             let open = |name| {
-                File::open(format!("/proc/thread-self/ns/{name}"))
-                    .map(OwnedFd::from)
-                    .map_err(|error| LabError::machine("holding a namespace", error, "mount /proc"))
+                File::open(format!("/proc/thread-self/ns/{name}")).map(OwnedFd::from).map_err(
+                    |error| SystemError::machine("holding a namespace", error, "mount /proc"),
+                )
             };
             Ok((Self { net: open("net")?, mounts: open("mnt")? }, made))
         })
@@ -71,10 +71,10 @@ impl Namespace {
     ///
     /// # Errors
     /// What the kernel does not allow, or that of `body`.
-    pub fn run<T: Send>(
+    pub fn run<T: Send, E: From<SystemError> + Send>(
         &self,
-        body: impl FnOnce() -> Result<T, LabError> + Send,
-    ) -> Result<T, LabError> {
+        body: impl FnOnce() -> Result<T, E> + Send,
+    ) -> Result<T, E> {
         inside(|| {
             self.enter()?;
             body()
@@ -85,12 +85,12 @@ impl Namespace {
     ///
     /// # Errors
     /// What the kernel does not allow.
-    pub(crate) fn enter(&self) -> Result<(), LabError> {
+    pub(crate) fn enter(&self) -> Result<(), SystemError> {
         // A thread that shares its root folder with others may not change it alone.
         let entered = unshare(UnshareFlags::FS)
             .and_then(|()| rustix::thread::move_into_link_name_space(self.mounts.as_fd(), None))
             .and_then(|()| rustix::thread::move_into_link_name_space(self.net.as_fd(), None));
-        entered.map_err(|error| LabError::privileged("entering a namespace", error))
+        entered.map_err(|error| SystemError::privileged("entering a namespace", error))
     }
 }
 
@@ -99,11 +99,11 @@ impl Namespace {
 ///
 /// # Errors
 /// If the kernel does not allow user namespaces, or the process has several threads.
-pub fn become_root_of_user_namespace() -> Result<(), LabError> {
+pub fn become_root_of_user_namespace() -> Result<(), SystemError> {
     let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
     let fix = "run it as root, or allow user namespaces (sysctl user.max_user_namespaces, and \
                kernel.unprivileged_userns_clone or kernel.apparmor_restrict_unprivileged_userns)";
-    let denied = |error: io::Error| LabError::machine("making a user namespace", error, fix);
+    let denied = |error: io::Error| SystemError::machine("making a user namespace", error, fix);
     unshare(UnshareFlags::NEWUSER).map_err(|error| denied(error.into()))?;
     // Groups can be mapped only by who has given up changing them: user_namespaces(7).
     for (file, text) in [
@@ -121,9 +121,9 @@ pub fn become_root_of_user_namespace() -> Result<(), LabError> {
 ///
 /// # Errors
 /// If the kernel does not allow it, or the process has several threads.
-pub fn join_user_namespace(namespace: BorrowedFd<'_>) -> Result<(), LabError> {
+pub fn join_user_namespace(namespace: BorrowedFd<'_>) -> Result<(), SystemError> {
     rustix::thread::move_into_link_name_space(namespace, Some(LinkNameSpaceType::User))
-        .map_err(|error| LabError::privileged("joining a user namespace", error))
+        .map_err(|error| SystemError::privileged("joining a user namespace", error))
 }
 
 /// Writes a kernel setting of the calling thread's network namespace.
@@ -165,7 +165,7 @@ pub fn is_listening(port: u16) -> io::Result<bool> {
 }
 
 /// A namespace is a thread's, so what is to happen in one has a thread.
-fn inside<T: Send>(body: impl FnOnce() -> Result<T, LabError> + Send) -> Result<T, LabError> {
+fn inside<T: Send, E: Send>(body: impl FnOnce() -> Result<T, E> + Send) -> Result<T, E> {
     thread::scope(|scope| match scope.spawn(body).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
@@ -182,7 +182,7 @@ pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
 }
 
 /// Gives a file another content in the calling thread's mounts alone.
-pub(crate) fn lay_over(path: &str, content: &str) -> io::Result<()> {
+pub fn lay_over(path: &str, content: &str) -> io::Result<()> {
     let file = format!("{SCRATCH}/content");
     rustix::mount::mount("tmpfs", SCRATCH, "tmpfs", MountFlags::empty(), None)?;
     let written =
