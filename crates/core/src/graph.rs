@@ -18,7 +18,7 @@ use crate::trace::{DropCause, EventKind, NodeId, Trace};
 use crate::wakes::{Alarm, Wakes};
 use crate::wires::{Socket, UNROUTED, Wires};
 
-pub use crate::wires::PORTS_MAX;
+pub use crate::wires::{OUTSIDE, PORTS_MAX};
 
 /// Engines are numbered below this, so that an engine and its port fit one word.
 pub const ENGINES_MAX: usize = 1 << 24;

@@ -54,7 +54,10 @@ struct Wire {
     to: u32,
 }
 
-/// Nothing is wired there: the packet leaves the graph. No engine has a number so high.
+/// Outside the graph, as a place that a wire can lead to: packets for it leave. A port without a wire
+/// leads there too. No engine has a number so high.
+pub const OUTSIDE: (NodeId, Port) = (NodeId(u32::MAX >> PORT_BITS), Port(PORTS_MAX as u8 - 1));
+/// [`OUTSIDE`] in one word.
 pub(crate) const EGRESS: Socket = Socket(u32::MAX);
 /// The table has no place for the destination: the packet is dropped.
 pub(crate) const UNROUTED: Socket = Socket(u32::MAX - PORTS_MAX as u32);
@@ -164,6 +167,16 @@ mod tests {
         assert_eq!(wires.next_hop(socket(0, 0), Address(1)), UNROUTED);
         assert_eq!(wires.next_hop(socket(0, 0), Address(2)), UNROUTED);
         assert_ne!(UNROUTED, EGRESS);
+    }
+
+    #[test]
+    fn outside_is_where_unwired_ports_lead() {
+        let mut wires = wires();
+        assert_eq!(Socket::from(OUTSIDE), EGRESS);
+        assert_eq!(wires.next_hop(socket(0, 1), Address(7)), EGRESS);
+        let routes: Routes = [Some(OUTSIDE)].into();
+        wires.connect_by_destination(socket(0, 0), routes);
+        assert_eq!(wires.next_hop(socket(0, 0), Address(0)), EGRESS);
     }
 
     #[test]

@@ -6,12 +6,13 @@
 //! them, so lateness never adds up along a chain; it is measured where packets leave.
 
 use std::io;
+use std::iter;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bentpipe_core::packet::Address;
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_sim::Side;
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::schedule::{Scheduling, prefer_this_thread};
 use bentpipe_sys::stamps::Stamps;
@@ -96,7 +97,8 @@ pub struct Punctuality {
 /// Reads, models and writes, until it is told to stop.
 pub struct Driver {
     emulator: Emulator,
-    entrances: [Entrance; 2],
+    /// By the address of the host.
+    entrances: Vec<Entrance>,
     clocks: Clocks,
     stop: Stop,
     punctuality: Punctuality,
@@ -105,24 +107,23 @@ pub struct Driver {
     /// Of the packet in each place.
     notes: Vec<Note>,
     /// Where packets are joined, if they are.
-    exits: Option<[Exit; 2]>,
+    exits: Option<Vec<Exit>>,
 }
 
 impl Driver {
-    /// A driver between two devices, the world's and the island's, with those who listen there if
-    /// there are any: without them a packet counts from when it was read.
+    /// A driver between the devices of hosts, by address, each with who listens there if anybody does:
+    /// without one a packet counts from when it was read.
     #[must_use]
     pub fn new(
         emulator: Emulator,
-        devices: [Tun; 2],
-        stamps: [Option<Stamps>; 2],
+        devices: impl IntoIterator<Item = (Tun, Option<Stamps>)>,
         clock: Clock,
         stop: Stop,
     ) -> Self {
-        let ([world, island], [at_world, at_island]) = (devices, stamps);
+        let entrance = |(device, stamps)| Entrance::new(device, stamps);
         Self {
             emulator,
-            entrances: [Entrance::new(world, at_world), Entrance::new(island, at_island)],
+            entrances: devices.into_iter().map(entrance).collect(),
             clocks: Clocks { clock, real_at_start_ns: clock.real_at_start_ns() },
             stop,
             punctuality: Punctuality::default(),
@@ -137,7 +138,7 @@ impl Driver {
     /// and what comes from it at a time is joined where it can be.
     pub fn take_super_packets(&mut self) {
         self.entrances.iter_mut().for_each(Entrance::take_super_packets);
-        self.exits = Some(Default::default());
+        self.exits = Some(self.entrances.iter().map(|_| Exit::default()).collect());
     }
 
     /// Now, on its clock.
@@ -199,20 +200,19 @@ impl Driver {
     /// the link until then. Nothing that came before may be read later: it would be too late for it.
     fn hand_over(&mut self, until: Instant) {
         loop {
-            let [world, island] = self.entrances.each_ref().map(|entrance| entrance.read.front());
-            let first = match (world, island) {
-                (Some(world), Some(island)) if island.at < world.at => Side::Island,
-                (None, Some(_)) => Side::Island,
-                _ => Side::World,
-            };
-            let read = &mut self.entrances[first as usize].read;
+            let came = |entrance: &Entrance| entrance.read.front().map(|packet| packet.at);
+            let moments = self.entrances.iter().map(came).enumerate();
+            let first = moments.filter_map(|(host, at)| Some((at?, host))).min();
+            let Some((_, host)) = first else { break };
+            let read = &mut self.entrances[host].read;
             let Some(&packet) = read.front().filter(|packet| packet.at <= until) else { break };
             read.pop_front();
             let unknown = packet.unknown + self.emulator.now().saturating_since(packet.at);
             self.punctuality.wait.add(unknown);
             let is_sound = packet.is_sound;
             note(&mut self.notes, packet.place, Note { unknown, is_sound });
-            self.emulator.arrive(packet.at, first, packet.place, packet.bytes);
+            let from = Address(host as u32);
+            self.emulator.arrive(packet.at, from, packet.place, packet.bytes);
         }
         self.emulator.run_until(until);
     }
@@ -251,7 +251,7 @@ impl Driver {
             return;
         }
         for departure in &self.departures {
-            let device = &self.entrances[departure.side as usize].device;
+            let device = &self.entrances[departure.to.0 as usize].device;
             if departure.on_link {
                 let late = self.clocks.clock.now().saturating_since(departure.due);
                 let unknown = self.notes[departure.place.0 as usize].unknown;
@@ -265,18 +265,19 @@ impl Driver {
 
     fn write_joined(&mut self) {
         let Some(exits) = &mut self.exits else { return };
-        for (side, exit) in Side::ALL.into_iter().zip(exits) {
-            let mut hands = Hands {
-                emulator: &mut self.emulator,
-                device: &self.entrances[side as usize].device,
-                clock: self.clocks.clock,
-                punctuality: &mut self.punctuality,
-            };
-            for &departure in self.departures.iter().filter(|departure| departure.side == side) {
-                let Note { unknown, is_sound } = self.notes[departure.place.0 as usize];
-                exit.put(departure, unknown, is_sound, &mut hands);
-            }
-            exit.flush(&mut hands);
+        let mut hands = Hands {
+            emulator: &mut self.emulator,
+            clock: self.clocks.clock,
+            punctuality: &mut self.punctuality,
+        };
+        for &departure in &self.departures {
+            let Note { unknown, is_sound } = self.notes[departure.place.0 as usize];
+            let host = departure.to.0 as usize;
+            let device = &self.entrances[host].device;
+            exits[host].put(departure, unknown, is_sound, device, &mut hands);
+        }
+        for (exit, entrance) in exits.iter_mut().zip(&self.entrances) {
+            exit.flush(&entrance.device, &mut hands);
         }
         self.punctuality.not_split = self.entrances.iter().map(|side| side.not_split).sum();
     }
@@ -288,11 +289,12 @@ impl Driver {
             tv_sec: (time / 1_000_000_000).cast_signed(),
             tv_nsec: (time % 1_000_000_000).cast_signed(),
         };
-        let [world, island] = &self.entrances;
-        let descriptors = [world.device.as_fd(), island.device.as_fd(), self.stop.as_fd()];
-        let mut polled = descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let devices = self.entrances.iter().map(|entrance| entrance.device.as_fd());
+        let descriptors = iter::once(self.stop.as_fd()).chain(devices);
+        let mut polled: Vec<_> =
+            descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut polled, Some(&timeout)) {
-            Ok(_) => Ok(!polled[2].revents().is_empty()),
+            Ok(_) => Ok(!polled[0].revents().is_empty()),
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),
         }

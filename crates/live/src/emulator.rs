@@ -2,16 +2,17 @@
 //! No clock and no I/O: what a driver reads and when is an argument, so a test needs neither.
 
 use bentpipe_core::link::Counters;
-use bentpipe_core::packet::{Ecn, FlowId, Packet, PacketId, Payload};
+use bentpipe_core::packet::{Address, Class, Ecn, FlowId, Packet, PacketId, Payload};
 use bentpipe_core::time::Instant;
 use bentpipe_core::trace::{Event, EventKind, HashTrace, Trace};
 use bentpipe_core::wire::ecn;
 use bentpipe_sim::node::Node;
 use bentpipe_sim::plan::{Plan, PlanError};
-use bentpipe_sim::{Chain, Side};
+use bentpipe_sim::{Chain, Host};
 
+use crate::addresses;
 use crate::capture::{Captured, Recorder};
-use crate::flows::Flows;
+use crate::flows::{FLOWS_MAX, Flows};
 use crate::orders::{Courses, Order};
 use crate::ports::Ports;
 use crate::store::{Place, Store};
@@ -21,10 +22,14 @@ use crate::store::{Place, Store};
 pub struct Arrival {
     /// When it came, as far as that is known, or else was read.
     pub at: Instant,
-    /// The side it came from.
-    pub side: Side,
+    /// The host it came from.
+    pub from: Address,
+    /// The host it is for.
+    pub to: Address,
     /// Its conversation.
     pub flow: FlowId,
+    /// What queues that serve by priority know it by.
+    pub class: Class,
     /// Its size at the IP layer.
     pub bytes: u32,
     /// Its ECN field: whether a queue may mark it.
@@ -51,13 +56,13 @@ pub struct Record {
     pub orders: Vec<Followed>,
 }
 
-/// A packet that is due on the other side.
+/// A packet that is due at a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
     /// When its last bit arrives there.
     pub due: Instant,
-    /// The side it goes to.
-    pub side: Side,
+    /// The host it goes to.
+    pub to: Address,
     /// Where its bytes are.
     pub place: Place,
     /// How many they are.
@@ -109,12 +114,18 @@ struct Watch {
 }
 
 impl Trace for Watch {
-    fn record(&mut self, event: &Event) {
+    fn record(&mut self, _: &Event) {
+        unreachable!("engines show the packet, too");
+    }
+
+    fn record_packet(&mut self, event: &Event, packet: &Packet) {
         if let EventKind::Dropped(_) = event.kind {
-            self.lost.push(event.packet);
+            self.lose(packet);
         }
         if let Some(capture) = &mut self.capture {
-            capture.event(event);
+            // A frame between gateways has no bytes of its own: the first packet in it stands for it.
+            let shown = packet.nested().first().unwrap_or(packet);
+            capture.event(&Event { packet: shown.id, ..*event });
         }
         if let Some(hash) = &mut self.hash {
             // Where bytes lie in the store is chance; the serial is not.
@@ -125,6 +136,14 @@ impl Trace for Watch {
 }
 
 impl Watch {
+    /// A packet was lost, with all that is in it.
+    fn lose(&mut self, packet: &Packet) {
+        match packet.nested() {
+            [] => self.lost.push(packet.id),
+            nested => nested.iter().for_each(|inner| self.lose(inner)),
+        }
+    }
+
     /// A packet has left the link.
     #[inline]
     fn gone(&mut self, packet: PacketId) {
@@ -148,10 +167,11 @@ fn header(arrival: &Arrival, serial: u64, place: Place) -> Packet {
         id: identity(serial, place),
         created_at: arrival.at,
         flow: arrival.flow,
+        destination: arrival.to,
+        class: arrival.class,
         bytes: arrival.bytes,
         ecn: arrival.ecn,
         payload: Payload::Datagram { sequence: serial },
-        ..Packet::default()
     }
 }
 
@@ -162,7 +182,7 @@ impl Emulator {
     /// If the plans cannot be run in real time; see [`Chain::new`].
     pub fn new(plans: &[Plan], seed: u64, options: Options) -> Result<Self, PlanError> {
         Ok(Self {
-            chain: Chain::new(plans, seed)?,
+            chain: Chain::new(plans, seed, FlowId(FLOWS_MAX))?,
             store: Store::new(options.packet_bytes_max, options.store_bytes_max),
             flows: Flows::default(),
             ports: options
@@ -220,21 +240,22 @@ impl Emulator {
         self.store.free(place);
     }
 
-    /// A packet has come from a side, whose bytes were written to `place`. A moment before the last
-    /// one counts as the last one.
-    pub fn arrive(&mut self, at: Instant, side: Side, place: Place, bytes: usize) {
-        let at = at.max(self.chain.graph.now());
+    /// A packet has come from a host, whose bytes were written to `place`. A moment before the last one
+    /// counts as the last one.
+    pub fn arrive(&mut self, at: Instant, from: impl Into<Address>, place: Place, bytes: usize) {
+        let (at, from) = (at.max(self.chain.graph.now()), from.into());
         let packet = self.store.bytes(place, bytes);
+        let side = self.chain.hosts[from.0 as usize].side;
+        let to = addresses::destination(packet, side, self.chain.hosts.len());
         let is_control = self.ports.is_control(at, side, packet);
         let flow = if is_control { FlowId(0) } else { self.flows.number(side, packet) };
         let bytes = u32::try_from(bytes).expect("a packet is shorter than 64 KiB");
         if is_control {
-            let side = side.other();
-            self.departures.push(Departure { due: at, side, place, bytes, on_link: false });
+            self.departures.push(Departure { due: at, to, place, bytes, on_link: false });
             return;
         }
-        let ecn = ecn::of(self.store.bytes(place, bytes as usize));
-        let arrival = Arrival { at, side, flow, bytes, ecn };
+        let class = addresses::class(packet, self.chain.classes);
+        let arrival = Arrival { at, from, to, flow, class, bytes, ecn: ecn::of(packet) };
         if let Some(record) = &mut self.record {
             record.arrivals.push(arrival);
         }
@@ -244,8 +265,13 @@ impl Emulator {
             let content = self.store.bytes(place, bytes as usize);
             capture.came(packet.id, content, self.chain.graph.now());
         }
-        let entrance = self.chain.entrance(side);
-        self.chain.graph.inject(at, entrance, packet, Some(&mut self.watch));
+        match self.chain.entrance(from, to) {
+            Some(entrance) => {
+                self.chain.graph.inject(at, entrance, packet, Some(&mut self.watch));
+            }
+            // What a host sends to itself has no way: it never leaves a kernel.
+            None => self.watch.lose(&packet),
+        }
         self.collect();
     }
 
@@ -290,6 +316,12 @@ impl Emulator {
     pub fn take_departures(&mut self, last: &mut Vec<Departure>) {
         last.clear();
         std::mem::swap(last, &mut self.departures);
+    }
+
+    /// The hosts, by address.
+    #[must_use]
+    pub fn hosts(&self) -> &[Host] {
+        &self.chain.hosts
     }
 
     /// What the engines are called, by number.
@@ -340,29 +372,30 @@ impl Emulator {
             self.store.free(place_of(packet));
             self.watch.gone(packet);
         }
-        let exits = self.chain.exits();
-        for (due, node, port, packet) in self.chain.graph.drain_egress() {
-            let (place, bytes) = (place_of(packet.id), packet.bytes);
-            let side = exits.side(node, port);
+        for (due, _, _, packet) in self.chain.graph.drain_egress() {
+            let (place, bytes, to) = (place_of(packet.id), packet.bytes, packet.destination);
+            let side = self.chain.hosts[to.0 as usize].side;
             if packet.ecn == Ecn::Ce {
                 ecn::mark(self.store.bytes_mut(place));
             }
             let content = self.store.bytes(place, bytes as usize);
             self.ports.delivered(packet.created_at, due, side.other(), content);
-            self.departures.push(Departure { due, side, place, bytes, on_link: true });
+            self.departures.push(Departure { due, to, place, bytes, on_link: true });
             self.watch.gone(packet.id);
         }
     }
 }
 
 fn follow(chain: &mut Chain, courses: &mut Courses, watch: &mut Watch, at: Instant, order: &Order) {
-    let node = chain.directions[order.hop][order.from as usize];
-    let change = courses.follow(at, order, &chain.names[node.0 as usize]);
-    let changed = chain.graph.alter(at, node, Some(watch), |node| match node {
-        Node::Direction(direction) => direction.change(at, change),
-        _ => unreachable!("the chain names directions"),
-    });
-    changed.expect("what is allowed ends above zero");
+    for direction in chain.directions_from(order.hop, order.from) {
+        let node = chain.directions[order.hop][direction];
+        let change = courses.follow(at, order, (direction, &chain.names[node.0 as usize]));
+        let changed = chain.graph.alter(at, node, Some(watch), |node| match node {
+            Node::Direction(direction) => direction.change(at, change),
+            _ => unreachable!("the chain names directions"),
+        });
+        changed.expect("what is allowed ends above zero");
+    }
 }
 
 /// Runs what was recorded again in virtual time, until `end`: the hash equals that of the run that it
@@ -376,7 +409,7 @@ pub fn replay(
     record: &Record,
     end: Instant,
 ) -> Result<HashTrace, PlanError> {
-    let mut chain = Chain::new(plans, seed)?;
+    let mut chain = Chain::new(plans, seed, FlowId(FLOWS_MAX))?;
     let mut courses = Courses::new(plans, seed);
     let mut watch = Watch { hash: Some(HashTrace::default()), ..Watch::default() };
     let mut orders = record.orders.iter().peekable();
@@ -389,8 +422,9 @@ pub fn replay(
         }
         let Some(arrival) = record.arrivals.get(serial as usize) else { break };
         let packet = header(arrival, serial, Place(0));
-        let entrance = chain.entrance(arrival.side);
-        chain.graph.inject(arrival.at, entrance, packet, Some(&mut watch));
+        if let Some(entrance) = chain.entrance(arrival.from, arrival.to) {
+            chain.graph.inject(arrival.at, entrance, packet, Some(&mut watch));
+        }
         chain.graph.drain_egress();
         watch.lost.clear();
     }

@@ -28,7 +28,6 @@ pub(crate) struct Exit {
 /// What an exit needs to hand packets over.
 pub(crate) struct Hands<'a> {
     pub(crate) emulator: &'a mut Emulator,
-    pub(crate) device: &'a Tun,
     pub(crate) clock: Clock,
     pub(crate) punctuality: &'a mut Punctuality,
 }
@@ -40,23 +39,24 @@ impl Exit {
         departure: Departure,
         unknown: Duration,
         is_sound: bool,
+        device: &Tun,
         hands: &mut Hands<'_>,
     ) {
         let packet = hands.emulator.bytes(&departure);
         let follows = is_sound && self.join.as_mut().is_some_and(|join| join.add(packet));
         if !follows {
-            self.flush(hands);
+            self.flush(device, hands);
             let packet = hands.emulator.bytes(&departure);
             self.join = Join::begin(packet).filter(|_| is_sound);
         }
         self.due.push(Due { departure, unknown });
         if self.join.is_none() {
-            self.flush(hands);
+            self.flush(device, hands);
         }
     }
 
     /// Hands over what is here.
-    pub(crate) fn flush(&mut self, hands: &mut Hands<'_>) {
+    pub(crate) fn flush(&mut self, device: &Tun, hands: &mut Hands<'_>) {
         let join = self.join.take();
         if self.due.is_empty() {
             return;
@@ -78,11 +78,11 @@ impl Exit {
                 for (part, due) in parts[2..].iter_mut().zip(&self.due) {
                     *part = IoSlice::new(&bytes(due)[start..]);
                 }
-                hands.device.send_parts(&parts[..self.due.len() + 2])
+                device.send_parts(&parts[..self.due.len() + 2])
             }
             (_, due) => due.iter().all(|due| {
                 let header: [u8; offload::BYTES] = Offload::default().emit();
-                hands.device.send_parts(&[IoSlice::new(&header), IoSlice::new(bytes(due))])
+                device.send_parts(&[IoSlice::new(&header), IoSlice::new(bytes(due))])
             }),
         };
         if !taken {

@@ -1,16 +1,17 @@
 //! A lab: the world, the island, and the link between them.
 
 use std::fs::File;
-use std::net::Ipv4Addr;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time;
+use std::{thread, time};
 
 use bentpipe_core::link::Counters;
+use bentpipe_core::packet::Address;
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_sim::Side;
 use bentpipe_sim::plan::Plan;
+use bentpipe_sim::{Host, Side};
 
+use crate::addresses::{self, ipv4};
 use crate::capture::{Captured, Recorder};
 use crate::driver::{Driver, Punctuality, Stop};
 use crate::emulator::{Emulator, Options};
@@ -25,10 +26,8 @@ use bentpipe_sys::netns::{self, Namespace};
 use bentpipe_sys::stamps::Stamps;
 use bentpipe_sys::tun::{self, KernelCounters, Tun};
 
-/// The interface that leads to the link, on both sides.
+/// The interface that leads to the link, in every host.
 pub const INTERFACE: &str = "link";
-/// The network of both sides: a link is one hop at the IP layer.
-const PREFIX: u8 = 24;
 /// Programs are told that something has changed at most so often.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -79,23 +78,16 @@ impl Config {
     }
 }
 
-/// The address of a side.
-#[must_use]
-pub const fn address(side: Side) -> Ipv4Addr {
-    match side {
-        Side::World => Ipv4Addr::new(10, 84, 0, 1),
-        Side::Island => Ipv4Addr::new(10, 84, 0, 2),
-    }
-}
-
 /// A lab that is up. All of it is gone when this is dropped, and its programs end.
 pub struct Lab {
-    namespaces: [Arc<Namespace>; 2],
+    /// By address, as all that is of hosts.
+    hosts: Vec<Host>,
+    namespaces: Vec<Arc<Namespace>>,
     driver: Mutex<Driver>,
     clock: Clock,
     stop: Stop,
-    kernel: [KernelCounters; 2],
-    diags: [Mutex<Option<Diag>>; 2],
+    kernel: Vec<KernelCounters>,
+    diags: Vec<Mutex<Option<Diag>>>,
     limits: Limits,
     report: Mutex<Report>,
     orders: Mutex<Vec<Orders>>,
@@ -144,40 +136,56 @@ impl Lab {
             ..Options::default()
         };
         let mut emulator = Emulator::new(&config.plans, config.seed, options)?;
-        let sides = sides_up(&config)?;
+        let hosts = emulator.hosts().to_vec();
+        let made = hosts_up(&hosts, &config)?;
         if let Some(file) = config.capture {
             emulator.capture(Recorder::start(file, &config.plans)?);
         }
         let stop = Stop::new()?;
         let clock = Clock::start();
-        let stamps = sides.namespaces.each_ref().map(|side| stamps(side));
-        let mut driver = Driver::new(emulator, sides.devices, stamps, clock, stop.clone());
+        let (mut namespaces, mut devices) = (Vec::new(), Vec::new());
+        let (mut kernel, mut diags) = (Vec::new(), Vec::new());
+        for host in made {
+            devices.push((host.device, stamps(&host.namespace)));
+            namespaces.push(Arc::new(host.namespace));
+            kernel.push(host.kernel);
+            diags.push(Mutex::new(host.diag));
+        }
+        let mut driver = Driver::new(emulator, devices, clock, stop.clone());
         if config.super_packets {
             driver.take_super_packets();
         }
         Ok(Self {
-            namespaces: sides.namespaces,
+            hosts,
+            namespaces,
             driver: Mutex::new(driver),
             clock,
             stop,
-            kernel: sides.kernel,
-            diags: sides.diags.map(Mutex::new),
+            kernel,
+            diags,
             limits: config.limits,
             report: Mutex::default(),
             orders: Mutex::default(),
         })
     }
 
-    /// The namespace of a side.
+    /// The hosts, by address.
     #[must_use]
-    pub fn namespace(&self, side: Side) -> &Arc<Namespace> {
-        &self.namespaces[side as usize]
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
     }
 
-    /// The TCP connections of a side as its kernel knows them; none where it does not tell.
+    /// The namespace of a host.
     #[must_use]
-    pub fn connections(&self, side: Side) -> Vec<Connection> {
-        let mut diag = self.diags[side as usize].lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn namespace(&self, host: impl Into<Address>) -> &Arc<Namespace> {
+        &self.namespaces[host.into().0 as usize]
+    }
+
+    /// The TCP connections of a host as its kernel knows them; none where it does not tell.
+    #[must_use]
+    pub fn connections(&self, host: impl Into<Address>) -> Vec<Connection> {
+        let mut diag =
+            self.diags[host.into().0 as usize].lock().unwrap_or_else(PoisonError::into_inner);
         diag.as_mut().and_then(|diag| diag.connections().ok()).unwrap_or_default()
     }
 
@@ -295,45 +303,51 @@ fn verdict(report: &Report, limits: Limits) -> Option<String> {
     report.punctuality.lateness.verdict(limits, "lateness")
 }
 
-/// Both sides, the world first, with nothing between them yet.
-pub(crate) struct Sides {
-    pub(crate) namespaces: [Arc<Namespace>; 2],
-    pub(crate) devices: [Tun; 2],
-    pub(crate) kernel: [KernelCounters; 2],
-    pub(crate) diags: [Option<Diag>; 2],
+/// Who listens at a host's device, where the kernel allows it.
+fn stamps(namespace: &Namespace) -> Option<Stamps> {
+    namespace.run(|| Ok::<_, LabError>(Stamps::listen(INTERFACE).ok())).ok().flatten()
 }
 
-/// Who listens at a side's device, where the kernel allows it.
-fn stamps(side: &Namespace) -> Option<Stamps> {
-    side.run(|| Ok::<_, LabError>(Stamps::listen(INTERFACE).ok())).ok().flatten()
-}
-
-pub(crate) fn sides_up(config: &Config) -> Result<Sides, LabError> {
-    let [world, island] = Side::ALL.map(|side| side_up(side, config));
-    let ((world, of_world), (island, of_island)) = (world?, island?);
-    Ok(Sides {
-        namespaces: [world, island].map(Arc::new),
-        devices: [of_world.device, of_island.device],
-        kernel: [of_world.kernel, of_island.kernel],
-        diags: [of_world.diag, of_island.diag],
-    })
-}
-
-/// What is made inside a namespace and used from outside.
-struct Inside {
-    device: Tun,
+/// A host that is up, with nothing at the other end of its device yet.
+pub(crate) struct HostUp {
+    pub(crate) namespace: Namespace,
+    pub(crate) device: Tun,
     kernel: KernelCounters,
     diag: Option<Diag>,
 }
 
-fn side_up(side: Side, config: &Config) -> Result<(Namespace, Inside), LabError> {
-    let [world, island] = Side::ALL.map(address);
-    let hosts = format!(
-        "127.0.0.1 localhost\n::1 localhost\n{world} {}\n{island} {}\n",
-        Side::World.name(),
-        Side::Island.name()
-    );
-    Namespace::new(&hosts, || {
+/// Sets all hosts up at once: each waits for its kernel.
+pub(crate) fn hosts_up(hosts: &[Host], config: &Config) -> Result<Vec<HostUp>, LabError> {
+    let names = names(hosts);
+    let up = |number: usize| host_up(Address(number as u32), hosts[number].side, &names, config);
+    thread::scope(|scope| {
+        let started: Vec<_> =
+            (0..hosts.len()).map(|number| scope.spawn(move || up(number))).collect();
+        let made = started.into_iter().map(|host| match host.join() {
+            Ok(made) => made,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        made.collect()
+    })
+}
+
+/// The content of `/etc/hosts` in every host. With several terminals the first one's host has the name
+/// that it would have alone, too.
+fn names(hosts: &[Host]) -> String {
+    let mut names = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
+    for (number, host) in (0..).zip(hosts) {
+        let also = if number == Side::Island as u32 && host.name != Side::Island.name() {
+            format!(" {}", Side::Island.name())
+        } else {
+            String::new()
+        };
+        names += &format!("{} {}{also}\n", ipv4(Address(number)), host.name);
+    }
+    names
+}
+
+fn host_up(host: Address, side: Side, names: &str, config: &Config) -> Result<HostUp, LabError> {
+    let (namespace, (device, kernel, diag)) = Namespace::new(names, || {
         // The kernel looks for IPv6 routers by packets of its own, which nobody asked the link to
         // carry. Where there is no IPv6 there is nothing to switch off.
         let _ = netns::set_sysctl("net.ipv6.conf.default.disable_ipv6", "1");
@@ -345,8 +359,8 @@ fn side_up(side: Side, config: &Config) -> Result<(Namespace, Inside), LabError>
         }
         let device = tun::Config {
             name: INTERFACE,
-            address: address(side),
-            prefix: PREFIX,
+            address: ipv4(host),
+            prefix: addresses::PREFIX,
             mtu: config.mtu,
             super_packets: config.super_packets,
         };
@@ -354,6 +368,7 @@ fn side_up(side: Side, config: &Config) -> Result<(Namespace, Inside), LabError>
             Tun::up(device).map_err(|error| LabError::privileged("making a TUN device", error))?;
         let kernel = KernelCounters::open(INTERFACE)
             .map_err(|error| LabError::machine("reading counters", error, "mount /proc"))?;
-        Ok(Inside { device, kernel, diag: Diag::open().ok() })
-    })
+        Ok::<_, LabError>((device, kernel, Diag::open().ok()))
+    })?;
+    Ok(HostUp { namespace, device, kernel, diag })
 }

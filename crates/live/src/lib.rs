@@ -6,6 +6,7 @@
 //!
 //! What Linux gives for this is in `bentpipe-sys`.
 
+pub mod addresses;
 pub mod capture;
 pub mod driver;
 pub mod emulator;

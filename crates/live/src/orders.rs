@@ -12,12 +12,12 @@ use bentpipe_core::units::{BitRate, Probability};
 use bentpipe_sim::Side;
 use bentpipe_sim::plan::{self, Plan, PlanError};
 
-/// An order to one direction of one hop. What is not ordered stays as it is.
+/// An order to the directions of one hop that lead away from a side. What is not ordered stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Order {
     /// Which hop, from 0, the one next to the world.
     pub hop: usize,
-    /// The side from which the direction leads away.
+    /// The side from which the direction leads away: from the island, those of all terminals.
     pub from: Side,
     /// The rate from now on; above zero.
     pub rate: Option<BitRate>,
@@ -47,8 +47,8 @@ impl Order {
 /// What the directions of a chain do as time goes on, as far as orders change it.
 #[derive(Debug)]
 pub(crate) struct Courses {
-    /// Of each hop, forward and return.
-    hops: Vec<[Course; 2]>,
+    /// Of each hop, its directions in the plan's order.
+    hops: Vec<Vec<Course>>,
     seed: u64,
     /// How many orders were given: each that changes a channel has a stream of chance of its own.
     orders: u64,
@@ -60,7 +60,7 @@ impl Courses {
             rate: direction.rate_bps.profile(BitRate).expect("checked with the plan"),
             outage: None,
         };
-        let of_plan = |plan: &Plan| [course(&plan.directions[0]), course(&plan.directions[1])];
+        let of_plan = |plan: &Plan| plan.directions.iter().map(course).collect();
         Self { hops: plans.iter().map(of_plan).collect(), seed, orders: 0 }
     }
 
@@ -75,10 +75,15 @@ impl Courses {
         Err(PlanError { field: field.to_owned(), problem: problem.to_owned() })
     }
 
-    /// What an order that was checked changes at `now`, in a direction of that name.
-    pub(crate) fn follow(&mut self, now: Instant, order: &Order, name: &str) -> Change {
+    /// What an order that was checked changes at `now`, in a direction by its number and its name.
+    pub(crate) fn follow(
+        &mut self,
+        now: Instant,
+        order: &Order,
+        (direction, name): (usize, &str),
+    ) -> Change {
         self.orders += 1;
-        let course = &mut self.hops[order.hop][order.from as usize];
+        let course = &mut self.hops[order.hop][direction];
         let mut change = Change::default();
         if let Some(rate) = order.rate {
             course.set_rate(rate);

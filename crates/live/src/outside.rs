@@ -7,8 +7,9 @@ use bentpipe_sim::Side;
 use bentpipe_sys::netns::{lay_over, set_sysctl};
 use bentpipe_sys::route::default_route;
 
+use crate::addresses::ipv4;
 use crate::error::LabError;
-use crate::lab::{Lab, address};
+use crate::lab::Lab;
 
 /// Where the NAT answers questions for names; slirp4netns(1).
 const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
@@ -29,5 +30,5 @@ pub fn lead_outside(lab: &Lab) -> Result<(), LabError> {
         let forward = set_sysctl("net.ipv4.ip_forward", "1");
         forward.and_then(|()| set_sysctl("net.ipv4.conf.default.proxy_arp", "1")).map_err(failed)
     })?;
-    lab.namespace(Side::Island).run(|| default_route(address(Side::World)).map_err(failed))
+    lab.namespace(Side::Island).run(|| default_route(ipv4(Side::World)).map_err(failed))
 }

@@ -249,15 +249,21 @@ mod tests {
         let mut emulator = emulator();
         let control = packet(TCP, [40_000, 5_201], 10);
         let passed = pass(&mut emulator, 1, Side::World, &control, 1);
-        assert_eq!((passed.len(), passed[0].due, passed[0].side), (1, millis(1), Side::Island));
+        assert_eq!(
+            (passed.len(), passed[0].due, passed[0].to),
+            (1, millis(1), Side::Island.into())
+        );
         assert!(!passed[0].on_link);
         let passed = pass(&mut emulator, 2, Side::Island, &answer(control.clone()), 2);
-        assert_eq!((passed[0].due, passed[0].side), (millis(2), Side::World));
+        assert_eq!((passed[0].due, passed[0].to), (millis(2), Side::World.into()));
 
         let data = packet(TCP, [40_001, 5_201], 460);
         let passed = pass(&mut emulator, 3, Side::World, &data, 900);
         let due = millis(103) + Duration::from_micros(500);
-        assert_eq!((passed[0].due, passed[0].side, passed[0].on_link), (due, Side::Island, true));
+        assert_eq!(
+            (passed[0].due, passed[0].to, passed[0].on_link),
+            (due, Side::Island.into(), true)
+        );
         assert!(!pass(&mut emulator, 901, Side::World, &control, 901)[0].on_link, "it stays so");
 
         let counters = emulator.counters(millis(902));

@@ -9,7 +9,8 @@ use std::time;
 use bentpipe_core::time::Duration;
 use bentpipe_core::trace::DropCause;
 use bentpipe_live::LabError;
-use bentpipe_live::lab::{Config, INTERFACE, Lab, address};
+use bentpipe_live::addresses::ipv4;
+use bentpipe_live::lab::{Config, INTERFACE, Lab};
 use bentpipe_live::measure::{plain_link, while_running};
 use bentpipe_sim::{Plan, Side};
 use bentpipe_sys::SystemError;
@@ -51,7 +52,7 @@ fn kernel_packets(lab: &Lab, side: Side) -> (u64, u64) {
 
 /// Sends bytes from the world to the island by TCP; what came.
 fn sent_over(lab: &Lab, bytes: &[u8]) -> Vec<u8> {
-    let to = SocketAddr::from((address(Side::Island), 9_000));
+    let to = SocketAddr::from((ipv4(Side::Island), 9_000));
     while_running(lab, || {
         let island = lab.namespace(Side::Island);
         let listener = island.run(|| TcpListener::bind(to).map_err(failed))?;
@@ -99,12 +100,12 @@ fn a_stream_comes_as_it_was_sent_and_the_link_sees_packets() {
 #[test]
 fn datagrams_come_one_by_one() {
     let Some(lab) = lab(plain_link(100_000_000, Duration::from_millis(1), 0.0)) else { return };
-    let to = SocketAddr::from((address(Side::Island), 9_000));
+    let to = SocketAddr::from((ipv4(Side::Island), 9_000));
     let sent = bytes(10_000);
     let received = while_running(&lab, || {
         let bind = |at: SocketAddr| move || UdpSocket::bind(at).map_err(failed);
         let receiver = lab.namespace(Side::Island).run(bind(to))?;
-        let sender = SocketAddr::from((address(Side::World), 0));
+        let sender = SocketAddr::from((ipv4(Side::World), 0));
         let sender = lab.namespace(Side::World).run(bind(sender))?;
         cut_datagrams(&sender, 1_000).map_err(failed)?;
         sender.send_to(&sent, to).map_err(failed)?;

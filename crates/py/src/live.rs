@@ -5,10 +5,12 @@ use std::os::fd::{AsFd, IntoRawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bentpipe_core::packet::Address;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::DropCause;
 use bentpipe_core::units::{BitRate, Probability};
 use bentpipe_live::LabError;
+use bentpipe_live::addresses::ipv4;
 use bentpipe_live::lab::{self, Config, Report};
 use bentpipe_live::lateness::Lateness;
 use bentpipe_live::orders::Order;
@@ -84,52 +86,56 @@ impl Lab {
         self.0.stop();
     }
 
-    /// Starts a program on a side and returns its process. With `output`, a descriptor, its output
+    /// What the hosts are called, by address: the world's, the terminals', and the distant ones.
+    fn hosts(&self) -> Vec<&str> {
+        self.0.hosts().iter().map(|host| host.name.as_str()).collect()
+    }
+
+    /// Starts a program on a host and returns its process. With `output`, a descriptor, its output
     /// goes there and it has no input.
-    #[pyo3(signature = (side, arguments, *, environment = Vec::new(), output = None))]
+    #[pyo3(signature = (host, arguments, *, environment = Vec::new(), output = None))]
     fn spawn(
         &self,
         py: Python<'_>,
-        side: &str,
+        host: &str,
         arguments: Vec<String>,
         environment: Vec<(String, String)>,
         output: Option<i32>,
     ) -> PyResult<i32> {
-        let namespace = Arc::clone(self.0.namespace(side_named(side)?));
+        let namespace = Arc::clone(self.0.namespace(self.address_of(host)?));
         let output = output.map(program::duplicate).transpose()?;
         let invocation = Invocation { arguments, environment, output };
         py.detach(|| program::spawn(&namespace, invocation)).map_err(raise)
     }
 
-    /// Serves HTTP on port 80 of a side: `/bytes/N` has N bytes.
-    fn serve(&self, side: &str) -> PyResult<()> {
-        serve::start(self.0.namespace(side_named(side)?)).map_err(raise)
+    /// Serves HTTP on port 80 of a host: `/bytes/N` has N bytes.
+    fn serve(&self, host: &str) -> PyResult<()> {
+        serve::start(self.0.namespace(self.address_of(host)?)).map_err(raise)
     }
 
-    /// Whether a TCP server listens on a port of a side.
-    fn is_listening(&self, side: &str, port: u16) -> PyResult<bool> {
-        let namespace = self.0.namespace(side_named(side)?);
+    /// Whether a TCP server listens on a port of a host.
+    fn is_listening(&self, host: &str, port: u16) -> PyResult<bool> {
+        let namespace = self.0.namespace(self.address_of(host)?);
         let found =
             namespace.run(|| Ok::<_, LabError>(netns::is_listening(port))).map_err(raise)?;
         Ok(found?)
     }
 
-    /// The value of a kernel setting on a side.
-    fn setting(&self, side: &str, name: &str) -> PyResult<String> {
-        let namespace = self.0.namespace(side_named(side)?);
+    /// The value of a kernel setting on a host.
+    fn setting(&self, host: &str, name: &str) -> PyResult<String> {
+        let namespace = self.0.namespace(self.address_of(host)?);
         let value = namespace.run(|| Ok::<_, LabError>(netns::sysctl(name))).map_err(raise)?;
         Ok(value?)
     }
 
-    /// The address of a side.
-    #[staticmethod]
-    fn address(side: &str) -> PyResult<String> {
-        Ok(lab::address(side_named(side)?).to_string())
+    /// The IPv4 address of a host.
+    fn address(&self, host: &str) -> PyResult<String> {
+        Ok(ipv4(self.address_of(host)?).to_string())
     }
 
-    /// What the kernel of a side knows of its TCP connections; none where it does not tell.
-    fn connections<'py>(&self, py: Python<'py>, side: &str) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let found = self.0.connections(side_named(side)?);
+    /// What the kernel of a host knows of its TCP connections; none where it does not tell.
+    fn connections<'py>(&self, py: Python<'py>, host: &str) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let found = self.0.connections(self.address_of(host)?);
         found.iter().map(|each| connection(py, each)).collect()
     }
 
@@ -144,9 +150,9 @@ impl Lab {
         py.detach(|| self.0.order(orders)).map(Instant::as_nanos).map_err(raise)
     }
 
-    /// Descriptors by which another process can `join` a side; they are the caller's.
-    fn entrance(&self, side: &str, commons: &Commons) -> PyResult<[i32; 3]> {
-        let namespace = self.0.namespace(side_named(side)?);
+    /// Descriptors by which another process can `join` a host; they are the caller's.
+    fn entrance(&self, host: &str, commons: &Commons) -> PyResult<[i32; 3]> {
+        let namespace = self.0.namespace(self.address_of(host)?);
         let Entrance { namespace: [net, mounts], commons } = Entrance::of(namespace, &commons.0)?;
         Ok([net, mounts, commons].map(IntoRawFd::into_raw_fd))
     }
@@ -161,6 +167,17 @@ impl Lab {
     /// What was measured, a tenth of a second ago at most.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         report(py, &self.0.report())
+    }
+}
+
+impl Lab {
+    /// The address of a host by its name. The first terminal's is `island`, however many there are.
+    fn address_of(&self, name: &str) -> PyResult<Address> {
+        let hosts = self.0.hosts();
+        let number = hosts.iter().position(|host| host.name == name);
+        let island = (name == Side::Island.name()).then_some(Side::Island as usize);
+        let found = number.or(island).map(|number| Address(number as u32));
+        found.ok_or_else(|| PyValueError::new_err(format!("{name} is no host of the lab")))
     }
 }
 
@@ -288,11 +305,6 @@ fn raise(error: impl Into<LabError>) -> PyErr {
         LabError::System(SystemError::Machine { .. }) => MachineError::new_err(text),
         LabError::System(SystemError::Program { .. }) => ProgramError::new_err(text),
     }
-}
-
-fn side_named(name: &str) -> PyResult<Side> {
-    let found = Side::ALL.into_iter().find(|side| side.name() == name);
-    found.ok_or_else(|| PyValueError::new_err(format!("{name} is neither world nor island")))
 }
 
 fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {

@@ -8,7 +8,7 @@ use bentpipe_core::link::{Access, Branch, Direction, Processor, ProcessorConfig}
 use bentpipe_core::packet::{Class, FlowId, Origin, Packet, Port};
 use bentpipe_core::time::{Duration, Instant};
 
-use crate::plan::{Function, HUB, Plan};
+use crate::plan::{Function, HUB};
 use crate::workload::{
     BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Participant, Reflector, Server,
 };
@@ -70,10 +70,13 @@ engines! {
 /// Where a gateway function stands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
-    /// The whole plan.
-    pub(crate) plan: &'a Plan,
     /// The function's gateway, an index into the plan's.
     pub(crate) gateway: u32,
+    /// The terminal's gateway that packets for each address, or from it, go by.
+    pub(crate) terminals: &'a [u32],
+    /// What travels between the hub's gateway and the first terminal's is of this flow, between it and
+    /// the next one's of the next.
+    pub(crate) first_tunnel: FlowId,
 }
 
 /// The sides of a gateway function: packets that come in at one leave at the other, unless they are
@@ -84,17 +87,13 @@ pub const OUTER: Port = Processor::LINK;
 
 impl Place<'_> {
     /// The flow of what travels between a gateway and its peer at the other end of the link, for each
-    /// destination, and which end of it the gateway is. It is numbered after the flows of the plan, by the
-    /// terminal's gateway.
+    /// destination, and which end of it the gateway is.
     fn tunnels(&self) -> (Vec<FlowId>, Origin) {
-        let of_terminal = |gateway: u32| FlowId(self.plan.flows.len() as u32 + gateway - 1);
+        let of_terminal = |gateway: u32| FlowId(self.first_tunnel.0 + gateway - 1);
         if self.gateway != HUB {
             return (vec![of_terminal(self.gateway)], Origin::Receiver);
         }
-        // A flow's ends have two addresses, one after the other.
-        let flows = self.plan.flows.iter();
-        let tunnels = flows.flat_map(|flow| [of_terminal(1 + flow.terminal); 2]);
-        (tunnels.collect(), Origin::Sender)
+        (self.terminals.iter().copied().map(of_terminal).collect(), Origin::Sender)
     }
 }
 

@@ -2,6 +2,7 @@ use super::*;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
+use bentpipe_core::packet::Address;
 use bentpipe_core::time::Duration as Span;
 use bentpipe_sim::Side;
 use bentpipe_sim::plan::{Limit, Queue};
@@ -51,7 +52,7 @@ type Arrival = (Instant, Side, usize);
 /// direction lost.
 #[derive(Debug, PartialEq)]
 struct Course {
-    departures: Vec<(Instant, Side, Vec<u8>)>,
+    departures: Vec<(Instant, Address, Vec<u8>)>,
     delivered: BTreeMap<String, u64>,
     dropped: BTreeMap<String, u64>,
 }
@@ -88,7 +89,7 @@ fn run_and_tell(
         emulator.take_departures(&mut last);
         for departure in &last {
             let bytes = emulator.bytes(departure).to_vec();
-            departures.push((departure.due, departure.side, bytes));
+            departures.push((departure.due, departure.to, bytes));
             emulator.free(departure.place);
         }
     };

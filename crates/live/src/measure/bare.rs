@@ -5,14 +5,15 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bentpipe_sim::Side;
+use bentpipe_core::packet::FlowId;
+use bentpipe_sim::{Chain, Side};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::Path;
 use crate::driver::Stop;
 use crate::entrance::BATCH;
 use crate::error::LabError;
-use crate::lab::{Config, sides_up};
+use crate::lab::{Config, hosts_up};
 use bentpipe_sys::netns::Namespace;
 use bentpipe_sys::offload;
 use bentpipe_sys::schedule::prefer_this_thread;
@@ -33,10 +34,16 @@ impl Bare {
     /// # Errors
     /// As [`crate::lab::Lab::up`].
     pub fn up(config: &Config) -> Result<Self, LabError> {
-        let sides = sides_up(config)?;
-        let stop = Stop::new()?;
-        let devices = Mutex::new(sides.devices);
-        Ok(Self { namespaces: sides.namespaces, devices, stop, delivered: Default::default() })
+        let hosts = Chain::new(&config.plans, config.seed, FlowId(0))?.hosts;
+        let [world, island] = hosts_up(&hosts[..2], config)?
+            .try_into()
+            .unwrap_or_else(|_| unreachable!("two were asked for"));
+        Ok(Self {
+            namespaces: [world.namespace, island.namespace].map(Arc::new),
+            devices: Mutex::new([world.device, island.device]),
+            stop: Stop::new()?,
+            delivered: Default::default(),
+        })
     }
 
     fn forward(&self) -> io::Result<()> {

@@ -9,8 +9,9 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sim::Side;
 
 use super::{HEADER_BYTES, Path, while_running};
+use crate::addresses::ipv4;
 use crate::error::LabError;
-use crate::lab::{Config, address};
+use crate::lab::Config;
 use bentpipe_sys::clock::Clock;
 
 const PORT: u16 = 9_001;
@@ -31,7 +32,7 @@ pub fn wide(super_packets: bool) -> Config {
 /// If the path or a socket fails.
 pub fn tcp_bits_per_second(path: &dyn Path, from: Side, time: Duration) -> Result<f64, LabError> {
     let failed = |error| LabError::machine("measuring", error, "try again");
-    let to = SocketAddr::from((address(from.other()), PORT));
+    let to = SocketAddr::from((ipv4(from.other()), PORT));
     while_running(path, || {
         let receiver = path.namespace(from.other());
         let listener = receiver.run(|| TcpListener::bind(to).map_err(failed))?;
@@ -74,11 +75,11 @@ pub fn small_packets_per_second(
     time: Duration,
 ) -> Result<f64, LabError> {
     let failed = |error: io::Error| LabError::machine("measuring", error, "try again");
-    let to = SocketAddr::from((address(from.other()), PORT));
+    let to = SocketAddr::from((ipv4(from.other()), PORT));
     while_running(path, || {
         // Without a socket there, the kernel would answer each packet.
         let _sink = path.namespace(from.other()).run(|| UdpSocket::bind(to).map_err(failed))?;
-        let source = SocketAddr::from((address(from), 0));
+        let source = SocketAddr::from((ipv4(from), 0));
         let sender = path.namespace(from).run(|| UdpSocket::bind(source).map_err(failed))?;
         let over = AtomicBool::new(false);
         thread::scope(|scope| {

@@ -16,8 +16,9 @@ use bentpipe_sys::clock::Clock;
 use bentpipe_sys::netns::Namespace;
 use bentpipe_sys::sockets;
 
+use crate::addresses::ipv4;
 use crate::error::LabError;
-use crate::lab::{Lab, address};
+use crate::lab::Lab;
 
 pub use bare::Bare;
 pub use ceiling::{small_packets_per_second, tcp_bits_per_second, wide};
@@ -108,11 +109,11 @@ pub struct Stream {
 pub fn measure(lab: &Lab, stream: Stream, clock: Clock) -> Result<Vec<Seen>, LabError> {
     assert!(stream.packet_bytes >= HEADER_BYTES + 16, "a packet holds two numbers");
     let failed = |error| LabError::machine("measuring", error, "try again");
-    let to = SocketAddr::from((address(stream.from.other()), PORT));
+    let to = SocketAddr::from((ipv4(stream.from.other()), PORT));
     let receiver =
         lab.namespace(stream.from.other()).run(|| UdpSocket::bind(to).map_err(failed))?;
     prepare(&receiver).map_err(failed)?;
-    let source = SocketAddr::from((address(stream.from), 0));
+    let source = SocketAddr::from((ipv4(stream.from), 0));
     let sender = lab.namespace(stream.from).run(|| UdpSocket::bind(source).map_err(failed))?;
     sender.connect(to).map_err(failed)?;
     thread::scope(|scope| {

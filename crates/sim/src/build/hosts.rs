@@ -10,7 +10,7 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::NodeId;
 use bentpipe_core::units::BitRate;
 
-use super::{Ends, Station};
+use super::{Ends, NET, Station};
 use crate::node::Node;
 use crate::plan::{Amount, Flow, HUB, Heading, HostChoice, Plan, Tcp, Workload};
 use crate::workload::{
@@ -157,7 +157,7 @@ impl<'a> Hosts<'a> {
                 first + self.stream(flow, side).below(count.into()) as u32
             }
         });
-        Station { node, gateway, host }
+        Station { socket: (node, NET), gateway, host }
     }
 
     /// The reflector of a conference, which all its participants share.

@@ -21,9 +21,9 @@ use bentpipe_core::time::Instant;
 use bentpipe_core::trace::NodeId;
 
 use crate::node::{INNER, Node, OUTER, Place};
-use crate::plan::{self, Plan};
+use crate::plan::{self, HUB, Plan};
 pub(crate) use chain::hop_prefix;
-pub use chain::{Chain, Side};
+pub use chain::{Chain, Host, Side};
 use hosts::Hosts;
 
 /// Where the engines of a built plan are.
@@ -36,8 +36,20 @@ pub struct Layout {
     /// The branches that differ from their directions: the direction's number, the gateway's, and the
     /// engine.
     pub branches: Vec<(u32, u32, NodeId)>,
+    /// The ways to hosts at some distance, in the plan's order.
+    pub accesses: Vec<NodeId>,
     /// Both ends of each flow, in the plan's order.
     pub flows: Vec<Ends>,
+}
+
+impl Layout {
+    /// Where what hosts send goes into their gateway.
+    fn entry_for_hosts(&self, gateway: u32) -> Socket {
+        let first = self.functions[gateway as usize].first();
+        // Each gateway has one direction that leads away, with its own number.
+        let away = (self.directions[gateway as usize], Direction::IN);
+        first.map_or(away, |&function| (function, INNER))
+    }
 }
 
 /// The two ends of a flow, and when it starts.
@@ -56,10 +68,11 @@ pub struct Ends {
 /// An engine and one of its ports.
 type Socket = (NodeId, Port);
 
-/// The end of a flow: its address is its place in the list of them.
+/// An end of a flow, or a host whose packets come from outside: its address is its place in the list of
+/// them.
 #[derive(Clone, Copy, Debug)]
 struct Station {
-    node: NodeId,
+    socket: Socket,
     gateway: u32,
     /// The host that it runs on, if that is at some distance.
     host: Option<u32>,
@@ -80,71 +93,90 @@ pub fn build_with<E: Engine>(
 ) -> (Graph<E>, Layout) {
     let mut graph = Graph::default();
     let mut add = |node: Node| graph.add(wrap(node));
-    // In the order of `Plan::place_names`: the numbers of these engines are those of their places.
-    let directions = link::directions(plan, "link", seed).map(|direction| add(direction.into()));
-    let directions = directions.collect();
-    let functions = (0..).zip(&plan.gateways).map(|(number, gateway)| {
-        let place = Place { plan, gateway: number };
-        gateway.functions.iter().map(|function| add(Node::function(function, &place))).collect()
-    });
-    let functions = functions.collect();
-    let branches = link::branches(plan, "link", seed)
-        .map(|(direction, gateway, branch)| (direction, gateway, add(branch.into())))
-        .collect();
-    let accesses: Vec<_> =
-        plan.hosts.iter().map(|host| add(link::access(host, seed).into())).collect();
+    // A flow's ends have two addresses, one after the other.
+    let terminals: Vec<_> = plan.flows.iter().flat_map(|flow| [1 + flow.terminal; 2]).collect();
+    let first_tunnel = FlowId(plan.flows.len() as u32);
+    let mut layout = places(plan, "link", seed, (&terminals, first_tunnel), &mut add);
     let mut hosts = Hosts::new(plan, seed);
     let flows = plan.flows.iter().zip(0..);
-    let flows = flows.map(|(flow, id)| hosts.add(flow, FlowId(id), &mut add)).collect();
+    layout.flows = flows.map(|(flow, id)| hosts.add(flow, FlowId(id), &mut add)).collect();
     let stations = hosts.into_stations();
-    let layout = Layout { directions, functions, branches, flows };
-    Wiring { graph: &mut graph, plan, layout: &layout, accesses, stations }.connect();
+    let mut wiring = Wiring { graph: &mut graph, plan, layout: &layout, stations };
+    wiring.connect();
+    wiring.connect_accesses(|wiring, gateway| Next::One(wiring.layout.entry_for_hosts(gateway)));
+    wiring.connect_stations();
     (graph, layout)
+}
+
+/// Adds the engines between hosts, in the order of [`Plan::place_names`]: the first one's are numbered as
+/// their places. `link` names the hop to the random streams; see [`Place`] for the tunnels.
+fn places(
+    plan: &Plan,
+    link: &str,
+    seed: u64,
+    (terminals, first_tunnel): (&[u32], FlowId),
+    add: &mut impl FnMut(Node) -> NodeId,
+) -> Layout {
+    let directions = link::directions(plan, link, seed).map(|direction| add(direction.into()));
+    let directions = directions.collect();
+    let functions = (0..).zip(&plan.gateways).map(|(gateway, of_plan)| {
+        let place = Place { gateway, terminals, first_tunnel };
+        of_plan.functions.iter().map(|function| add(Node::function(function, &place))).collect()
+    });
+    let functions = functions.collect();
+    let branches = link::branches(plan, link, seed)
+        .map(|(direction, gateway, branch)| (direction, gateway, add(branch.into())))
+        .collect();
+    let accesses = plan.hosts.iter().map(|host| add(link::access(host, seed).into())).collect();
+    Layout { directions, functions, branches, accesses, flows: Vec::new() }
 }
 
 /// Where packets go, by destination.
 type Routes = Arc<[Option<Socket>]>;
+/// Where packets go that leave a gateway for its hosts: the hub's, and any terminal's.
+type Nearby = [Routes; 2];
+
+fn of(nearby: &Nearby, gateway: u32) -> Routes {
+    Arc::clone(&nearby[usize::from(gateway != HUB)])
+}
 
 /// What the wires are made from.
 struct Wiring<'a, E> {
     graph: &'a mut Graph<E>,
     plan: &'a Plan,
     layout: &'a Layout,
-    accesses: Vec<NodeId>,
     stations: Vec<Station>,
 }
 
 impl<E: Engine> Wiring<'_, E> {
     fn connect(&mut self) {
-        let nearby: Routes =
-            self.stations.iter().map(|station| Some(self.last_hop(station))).collect();
+        let nearby = |station| Some(self.last_hop(station));
+        let nearby: Routes = self.stations.iter().map(nearby).collect();
+        // What comes over the link for another terminal turns around at the hub.
+        let at_hub = |station: &Station| match station.gateway {
+            HUB => self.last_hop(station),
+            _ => self.layout.entry_for_hosts(HUB),
+        };
+        let at_hub: Routes = self.stations.iter().map(at_hub).map(Some).collect();
+        let nearby = [at_hub, nearby];
         for gateway in 0..self.plan.gateways.len() as u32 {
             self.connect_functions(gateway, &nearby);
         }
         for (number, direction) in (0..).zip(&self.plan.directions) {
             self.connect_direction(number, direction, &nearby);
         }
-        self.connect_hosts();
     }
 
     /// Where a packet goes from its destination's gateway.
     fn last_hop(&self, station: &Station) -> Socket {
-        let far = |host: u32| (self.accesses[host as usize], Access::NET);
-        station.host.map_or((station.node, NET), far)
+        let far = |host: u32| (self.layout.accesses[host as usize], Access::NET);
+        station.host.map_or(station.socket, far)
     }
 
-    /// Where what hosts send goes into their gateway.
-    fn entry_for_hosts(&self, gateway: u32) -> Socket {
-        let first = self.layout.functions[gateway as usize].first();
-        // Each gateway has one direction that leads away, with its own number.
-        let away = (self.layout.directions[gateway as usize], Direction::IN);
-        first.map_or(away, |&function| (function, INNER))
-    }
-
-    fn connect_functions(&mut self, gateway: u32, nearby: &Routes) {
+    fn connect_functions(&mut self, gateway: u32, nearby: &Nearby) {
         let functions = &self.layout.functions[gateway as usize];
         let (Some(&first), Some(&last)) = (functions.first(), functions.last()) else { return };
-        self.graph.connect_by_destination((first, INNER), Arc::clone(nearby));
+        self.graph.connect_by_destination((first, INNER), of(nearby, gateway));
         for pair in functions.windows(2) {
             self.graph.connect((pair[0], OUTER), (pair[1], INNER));
             self.graph.connect((pair[1], INNER), (pair[0], OUTER));
@@ -159,13 +191,13 @@ impl<E: Engine> Wiring<'_, E> {
         last.map_or_else(|| self.last_hop(station), |&function| (function, OUTER))
     }
 
-    fn connect_direction(&mut self, number: u32, direction: &plan::Direction, nearby: &Routes) {
+    fn connect_direction(&mut self, number: u32, direction: &plan::Direction, nearby: &Nearby) {
         let out = (self.layout.directions[number as usize], Direction::OUT);
         let is_branched = self.layout.branches.iter().any(|branch| branch.0 == number);
         if let ([only], false) = (&direction.to[..], is_branched) {
             match self.layout.functions[only.gateway as usize].last() {
                 Some(&function) => self.graph.connect(out, (function, OUTER)),
-                None => self.graph.connect_by_destination(out, Arc::clone(nearby)),
+                None => self.graph.connect_by_destination(out, of(nearby, only.gateway)),
             }
             return;
         }
@@ -175,7 +207,8 @@ impl<E: Engine> Wiring<'_, E> {
             match self.layout.functions[gateway as usize].last() {
                 Some(&function) => self.graph.connect((node, Branch::OUT), (function, OUTER)),
                 None => {
-                    self.graph.connect_by_destination((node, Branch::OUT), Arc::clone(nearby));
+                    let nearby = of(nearby, gateway);
+                    self.graph.connect_by_destination((node, Branch::OUT), nearby);
                 }
             }
         }
@@ -190,17 +223,34 @@ impl<E: Engine> Wiring<'_, E> {
         self.graph.connect_by_destination(out, routes);
     }
 
-    fn connect_hosts(&mut self) {
-        let here = self.stations.iter().map(|station| Some((station.node, NET)));
-        let here: Routes = here.collect();
-        for (host, &access) in self.plan.hosts.iter().zip(&self.accesses) {
-            self.graph.connect((access, Access::NET), self.entry_for_hosts(host.gateway));
+    /// Wires the ways to distant hosts: `local` is where what such a host sends goes from its gateway.
+    fn connect_accesses(&mut self, mut local: impl FnMut(&Self, u32) -> Next) {
+        let here: Routes = self.stations.iter().map(|station| Some(station.socket)).collect();
+        for (host, &access) in self.plan.hosts.iter().zip(&self.layout.accesses) {
+            match local(self, host.gateway) {
+                Next::One(socket) => self.graph.connect((access, Access::NET), socket),
+                Next::ByDestination(routes) => {
+                    self.graph.connect_by_destination((access, Access::NET), routes);
+                }
+            }
             self.graph.connect_by_destination((access, Access::HOST), Arc::clone(&here));
         }
+    }
+
+    fn connect_stations(&mut self) {
         for station in &self.stations {
-            let far = |host: u32| (self.accesses[host as usize], Access::HOST);
-            let next = station.host.map_or_else(|| self.entry_for_hosts(station.gateway), far);
-            self.graph.connect((station.node, NET), next);
+            let far = |host: u32| (self.layout.accesses[host as usize], Access::HOST);
+            let next =
+                station.host.map_or_else(|| self.layout.entry_for_hosts(station.gateway), far);
+            self.graph.connect(station.socket, next);
         }
     }
+}
+
+/// Where packets go that come to a gateway from a distant host of its own.
+enum Next {
+    /// All to one place.
+    One(Socket),
+    /// Also to other hosts of the same gateway.
+    ByDestination(Routes),
 }

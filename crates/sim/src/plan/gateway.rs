@@ -53,12 +53,15 @@ impl Function {
         }
     }
 
-    /// Whether it handles real packets, too.
+    /// How many classes of packets it tells apart, so that it knows those that it is for; `None` if it
+    /// looks at none.
     #[must_use]
-    pub const fn runs_in_real_time(&self) -> bool {
+    pub fn classes(&self) -> Option<u8> {
         match self {
-            Self::Aggregator(_) => false,
-            Self::Processor(_) => true,
+            Self::Aggregator(aggregator) => {
+                aggregator.classes.iter().flatten().max().map(|last| last.saturating_add(1))
+            }
+            Self::Processor(_) => None,
         }
     }
 

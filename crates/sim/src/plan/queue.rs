@@ -133,7 +133,8 @@ impl Queue {
     }
 
     /// How many priorities the queue tells apart; `None` if it looks at none.
-    pub(super) fn classes(&self) -> Option<u8> {
+    #[must_use]
+    pub fn classes(&self) -> Option<u8> {
         match self {
             Self::StrictPriority { classes, .. } => Some(*classes),
             Self::DropTail { .. }

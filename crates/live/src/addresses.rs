@@ -1,0 +1,101 @@
+//! The addresses of a lab's hosts, and what a packet's header says of its way and its class.
+
+use std::net::Ipv4Addr;
+
+use bentpipe_core::packet::{Address, Class};
+use bentpipe_sim::Side;
+
+/// The network of all hosts: to each of them the others are one hop away at the IP layer.
+const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 0);
+/// How many bits of it all hosts share.
+pub const PREFIX: u8 = 24;
+
+/// The IPv4 address of a host: the first is that of the world's.
+#[must_use]
+pub fn ipv4(host: impl Into<Address>) -> Ipv4Addr {
+    Ipv4Addr::from_bits(NETWORK.to_bits() + 1 + host.into().0)
+}
+
+/// The host that a packet is for, of `hosts`. What is for nobody here goes to the other side, to the
+/// host right at its gateway, which may lead it on.
+pub(crate) fn destination(packet: &[u8], from: Side, hosts: usize) -> Address {
+    let known = match packet {
+        [first, ..] if first >> 4 == 4 => packet.get(16..20),
+        _ => None,
+    };
+    let number = known.and_then(|bytes| {
+        let address = u32::from_be_bytes(bytes.try_into().ok()?);
+        address.checked_sub(NETWORK.to_bits() + 1)
+    });
+    number
+        .map(Address)
+        .filter(|address| (address.0 as usize) < hosts)
+        .unwrap_or_else(|| from.other().into())
+}
+
+/// The class of a packet among so many, of which the first is served first: its precedence, the three
+/// highest bits of its traffic class (RFC 2474, section 4.2.2), scaled. With two classes, precedences from 4 on
+/// are the first: CS4, AF41, EF and above.
+pub(crate) fn class(packet: &[u8], classes: u8) -> Class {
+    if classes <= 1 {
+        return Class(0);
+    }
+    let precedence = match packet {
+        [first, class, ..] if first >> 4 == 4 => class >> 5,
+        [first, ..] if first >> 4 == 6 => (first & 0xf) >> 1,
+        _ => 0,
+    };
+    // To the nearest; 3.5 of 7 is none of the products.
+    Class(
+        ((classes - 1) * (PRECEDENCE_MAX - precedence) * 2 + PRECEDENCE_MAX) / (2 * PRECEDENCE_MAX),
+    )
+}
+
+const PRECEDENCE_MAX: u8 = 7;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(traffic_class: u8, destination: Ipv4Addr) -> Vec<u8> {
+        let mut packet = vec![0; 20];
+        (packet[0], packet[1]) = (0x45, traffic_class);
+        packet[16..].copy_from_slice(&destination.octets());
+        packet
+    }
+
+    #[test]
+    fn a_packet_goes_to_the_host_with_its_address() {
+        for number in [0, 1, 7] {
+            let packet = packet(0, ipv4(Address(number)));
+            assert_eq!(destination(&packet, Side::World, 8), Address(number));
+        }
+    }
+
+    /// What is for nobody here, or is no IPv4, goes to the other side.
+    #[test]
+    fn what_is_for_nobody_here_goes_to_the_other_side() {
+        for nobody in
+            [[10, 84, 0, 0], [10, 84, 0, 9], [10, 84, 0, 255], [1, 1, 1, 1], [224, 0, 0, 1]]
+        {
+            let packet = packet(0, nobody.into());
+            assert_eq!(destination(&packet, Side::World, 8), Address::from(Side::Island));
+            assert_eq!(destination(&packet, Side::Island, 8), Address::from(Side::World));
+        }
+        for odd in [&[][..], &[0x45; 19], &[0x60; 40]] {
+            assert_eq!(destination(odd, Side::Island, 8), Address::from(Side::World));
+        }
+    }
+
+    /// DSCP 46 (EF) has precedence 5, 34 (AF41) 4, 26 (AF31) 3, 8 (CS1) 1, 48 (CS6) 6.
+    #[test]
+    fn the_class_is_the_precedence_scaled() {
+        let of = |dscp: u8, classes| class(&packet(dscp << 2, Ipv4Addr::LOCALHOST), classes).0;
+        assert_eq!([46, 34, 26, 8, 0].map(|dscp| of(dscp, 2)), [0, 0, 1, 1, 1]);
+        assert_eq!([48, 46, 34, 26, 8, 0].map(|dscp| of(dscp, 3)), [0, 1, 1, 1, 2, 2]);
+        let each: Vec<_> = (0..8).map(|precedence| of(precedence << 3, 8)).collect();
+        assert_eq!(each, [7, 6, 5, 4, 3, 2, 1, 0]);
+        assert_eq!(of(46, 1), 0, "one class holds all");
+        assert_eq!(class(&[0x6a, 0x00, 0, 0], 8), Class(2), "precedence 5 of IPv6");
+    }
+}
