@@ -123,34 +123,36 @@ class Lab:
     def stop(self) -> None:
         """End `run`."""
 
+    def hosts(self) -> list[str]:
+        """Return the names of the hosts, by address."""
+
     def spawn(
         self,
-        side: str,
+        host: str,
         arguments: list[str],
         *,
         environment: list[tuple[str, str]] = ...,
         output: int | None = None,
     ) -> int:
-        """Start a program on a side; return the process to wait for."""
+        """Start a program on a host; return the process to wait for."""
 
-    def serve(self, side: str) -> None:
-        """Serve HTTP on port 80 of a side: `/bytes/N` has N bytes."""
+    def serve(self, host: str) -> None:
+        """Serve HTTP on port 80 of a host: `/bytes/N` has N bytes."""
 
-    def is_listening(self, side: str, port: int) -> bool:
-        """Tell whether a TCP server listens on a port of a side."""
+    def is_listening(self, host: str, port: int) -> bool:
+        """Tell whether a TCP server listens on a port of a host."""
 
-    def setting(self, side: str, name: str) -> str:
-        """Return the value of a kernel setting on a side."""
+    def setting(self, host: str, name: str) -> str:
+        """Return the value of a kernel setting of a host."""
 
-    def connections(self, side: str) -> list[dict[str, Any]]:
-        """Return what the kernel of a side knows of its TCP connections, by its own names.
+    def connections(self, host: str) -> list[dict[str, Any]]:
+        """Return what the kernel of a host knows of its TCP connections, by its own names.
 
         Empty where it does not tell. ``total_rto`` is None where the kernel does not count.
         """
 
-    @staticmethod
-    def address(side: str) -> str:
-        """Return the address of a side."""
+    def address(self, host: str) -> str:
+        """Return the IPv4 address of a host."""
 
     def now_ns(self) -> int:
         """Return the time since the lab was set up, in ns."""
@@ -162,8 +164,8 @@ class Lab:
         ``bit_error_rate``, ``outage_ns``; None for what is to stay.
         """
 
-    def entrance(self, side: str, commons: Commons) -> list[int]:
-        """Return new descriptors by which another process can `join` a side."""
+    def entrance(self, host: str, commons: Commons) -> list[int]:
+        """Return new descriptors by which another process can `join` a host."""
 
     def lead_outside(self) -> int:
         """Prepare the lab for a NAT; return a new descriptor of the world's network."""

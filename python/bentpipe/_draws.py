@@ -51,6 +51,13 @@ class Stream:
         s[3] = _rotated(s[3], 45)
         return result
 
+    def below(self, bound: int) -> int:
+        """Return a uniform number from 0 to ``bound`` - 1 (Lemire, 2019)."""
+        while True:
+            product = self.next_u64() * bound
+            if product & _MASK >= (_MASK + 1 - bound) % bound:
+                return product >> 64
+
     def open_unit(self) -> float:
         """Return a uniform number in (0, 1]."""
         return ((self.next_u64() >> 11) + 1) / 2.0**53

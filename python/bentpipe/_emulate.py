@@ -19,8 +19,8 @@ from bentpipe._emulate_connections import Watched, watch
 from bentpipe._emulate_iperf3 import Flow, end_all, programs
 from bentpipe._emulate_kernel import (
     Kernel,
-    highest,
     kernel_of,
+    longest_round_trip_ns,
     mtu_bytes,
     refuse,
     window_warnings,
@@ -29,9 +29,9 @@ from bentpipe._emulate_steps import later, lead_of
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.live import (
     IPERF3_PORT,
+    SIDES,
     Lab,
     Side,
-    address,
     gain_privileges,
     refuse_beyond_ceiling,
 )
@@ -262,7 +262,7 @@ def _watch(
 ) -> bool:
     """Start and stop flows in their time until all is over. Whether that was before the end."""
     stop_ns: int = plan["stop_ns"]
-    quiet_ns = max(_QUIET_LEAST_NS, _QUIET_ROUND_TRIPS * sum(highest(plan, "delay_ns").values()))
+    quiet_ns = max(_QUIET_LEAST_NS, _QUIET_ROUND_TRIPS * longest_round_trip_ns(plan))
     sampling = _Sampling(plan["sample_interval_ns"], course)
     while (now_ns := lab.now_ns() - course.started_ns) < stop_ns:
         report = lab.report()
@@ -343,8 +343,7 @@ class _Sampling:
 
 
 def _read_back(lab: Lab, kernel: Kernel) -> dict[Side, dict[str, str]]:
-    sides: tuple[Side, ...] = ("world", "island")
-    return {side: {name: lab.setting(side, name) for name in kernel.settings} for side in sides}
+    return {side: {name: lab.setting(side, name) for name in kernel.settings} for side in SIDES}
 
 
 def _set_initial_window(lab: Lab, segments: int) -> None:
@@ -359,13 +358,12 @@ def _set_initial_window(lab: Lab, segments: int) -> None:
             "an initial window other than 10 is a property of routes, and there is no ip(8) to "
             "set it; install iproute2"
         )
-    sides: tuple[Side, ...] = ("world", "island")
-    for side in sides:
-        own = address(side)
+    for host in lab.hosts():
+        own = lab.address(host)
         network = f"{own.rpartition('.')[0]}.0/24"
         window = ["initcwnd", str(segments)]
         route = [network, "dev", "link", "proto", "kernel", "scope", "link", "src", own, *window]
-        process = lab.spawn(side, [program, "route", "change", *route])
+        process = lab.spawn(host, [program, "route", "change", *route])
         _, status = os.waitpid(process, 0)
         if os.waitstatus_to_exitcode(status) != 0:
             raise MachineError(f"ip route change {' '.join(route)} failed; leave the window at 10")

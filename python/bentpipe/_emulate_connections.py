@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bentpipe._emulate_iperf3 import Flow
-from bentpipe.live import Lab, Side
+from bentpipe.live import Lab
 
 # linux/tcp.h, TCP_INFINITE_SSTHRESH: there was no congestion yet.
 UNKNOWN_SSTHRESH: Final = 0x7FFF_FFFF
@@ -40,13 +40,18 @@ def watch(
     bulk = [flow for flow in flows if flow.workload["kind"] == "bulk" and flow.state != "waiting"]
     if not bulk:
         return
-    sides: tuple[Side, ...] = ("world", "island")
-    ends = {side: lab.connections(side) for side in sides}
+    hosts = {host for flow in bulk for host in flow.hosts.values()}
+    ends = {host: lab.connections(host) for host in sorted(hosts)}
     at_ns = lab.now_ns() - origin_ns
     for flow in bulk:
         control_port = report["control_ports"][flow.port]
         sender, receiver = (
-            _end(ends[side], flow, is_client=side == flow.client, control_port=control_port)
+            _end(
+                ends[flow.hosts[side]],
+                flow,
+                is_client=side == flow.client,
+                control_port=control_port,
+            )
             for side in (flow.sender, flow.receiver)
         )
         seen = watched.setdefault(flow.index, Watched())

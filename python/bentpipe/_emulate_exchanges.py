@@ -54,6 +54,7 @@ def prepared(asked: dict[str, Any]) -> socket.socket:
     """Return a socket with the options that the flow asks for."""
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, asked["traffic_class"])
     if asked["mss_bytes"] is not None:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, asked["mss_bytes"])
     name = asked["congestion_control"].encode()

@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Literal
 
+from bentpipe._emulate_hosts import hosts_of, traffic_class
 from bentpipe._emulate_kernel import TCP_IP_BYTES, congestion_control, mtu_bytes
 from bentpipe.errors import MachineError
-from bentpipe.live import IPERF3_PORT, Lab, Side, address
+from bentpipe.live import IPERF3_PORT, Lab, Side
 
 # The shortest interval that iperf3 reports on.
 LEAST_INTERVAL_NS: Final = 100_000_000
@@ -50,6 +51,8 @@ class Flow:
     iperf3: str
     interval_ns: int
     mtu_bytes: int
+    hosts: dict[Side, str]
+    traffic_class: int
     state: State = "waiting"
     _processes: dict[str, int] = field(default_factory=dict)
     _programs: dict[str, list[int]] = field(default_factory=dict)
@@ -109,21 +112,23 @@ class Flow:
     def listen(self, lab: Lab) -> None:
         """Start its server, and wait until it listens."""
         side = _OTHER[self.client]
-        self._spawn(lab, "server", side, self._command("server"))
-        lab.wait_for_server(side, self.port)
+        self._spawn(lab, "server", side, self._command("server", lab))
+        lab.wait_for_server(self.hosts[side], self.port)
 
     def start(self, lab: Lab) -> None:
         """Start its client, and so the flow."""
-        self._spawn(lab, "client", self.client, self._command("client"))
+        self._spawn(lab, "client", self.client, self._command("client", lab))
         self.state = "running"
 
-    def _command(self, role: Role) -> list[str]:
+    def _command(self, role: Role, lab: Lab) -> list[str]:
         """Return the program of one end, and its arguments."""
         seconds = f"{self.interval_ns / 1e9:g}"
         common = [self.iperf3, "--json", "--interval", seconds, "--port", str(self.port)]
         if role == "server":
             return [*common, "--server", "--one-off"]
-        return [*common, "--client", address(_OTHER[self.client]), *self._asked()]
+        server = lab.address(self.hosts[_OTHER[self.client]])
+        tos = ["--tos", str(self.traffic_class)] if self.traffic_class else []
+        return [*common, "--client", server, *tos, *self._asked()]
 
     def _asked(self) -> list[str]:
         workload = self.workload
@@ -150,7 +155,7 @@ class Flow:
         # It is open as long as the flow is: not a context.
         output = tempfile.TemporaryFile()  # noqa: SIM115
         self._outputs[which] = output
-        self._processes[which] = lab.spawn(side, command, output=output.fileno())
+        self._processes[which] = lab.spawn(self.hosts[side], command, output=output.fileno())
         self._programs[which] = _children(self._processes[which])
 
     def look(self) -> None:
@@ -246,7 +251,7 @@ class ExchangesFlow(Flow):
     def listen(self, lab: Lab) -> None:
         """Start both programs: an interpreter that starts takes time that the run has not."""
         super().listen(lab)
-        self._spawn(lab, "client", self.client, self._command("client"))
+        self._spawn(lab, "client", self.client, self._command("client", lab))
         patience = time.monotonic() + _PATIENCE_SECONDS
         while os.fstat(self._outputs["client"].fileno()).st_size == 0:
             if time.monotonic() > patience or self._has_ended("client"):
@@ -259,14 +264,15 @@ class ExchangesFlow(Flow):
         self._signal_program("client", signal.SIGUSR1)
         self.state = "running"
 
-    def _command(self, role: Role) -> list[str]:
+    def _command(self, role: Role, lab: Lab) -> list[str]:
         tcp = self.workload["server"]
         is_largest = tcp["mss_bytes"] == self.mtu_bytes - TCP_IP_BYTES
         asked = {
             "name": self.plan["name"],
             "seed": self.seed,
             "workload": self.workload,
-            "address": address(self.sender),
+            "address": lab.address(self.hosts[self.sender]),
+            "traffic_class": self.traffic_class,
             "port": self.port,
             "mss_bytes": None if is_largest else tcp["mss_bytes"],
             "congestion_control": congestion_control(tcp),
@@ -291,6 +297,8 @@ def programs(plan: dict[str, Any], seed: int) -> list[Flow]:
     for i, flow in enumerate(plan["flows"]):
         common = {"index": i, "plan": flow, "iperf3": iperf3}
         common |= {"interval_ns": interval_ns, "mtu_bytes": mtu}
+        common |= {"hosts": hosts_of(plan, flow, seed)}
+        common |= {"traffic_class": traffic_class(plan, flow)}
         if flow["workload"]["kind"] == "request_response":
             flows.append(ExchangesFlow(**common, seed=seed))
         else:

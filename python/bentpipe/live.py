@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bentpipe._outside import Outside
 
 Side = Literal["world", "island"]
+SIDES: Final[tuple[Side, ...]] = ("world", "island")
 
 IPERF3_PORT: Final = 5201
 # A server that does not listen by then does not work.
@@ -150,19 +151,30 @@ class Lab:
         """Return the time since the lab was set up, in ns, as `report` counts it."""
         return self._core.now_ns()
 
-    def setting(self, side: Side, name: str) -> str:
-        """Return the value of a kernel setting on a side, as sysctl(8) would print it."""
-        try:
-            return " ".join(self._core.setting(side, name).split())
-        except OSError as error:
-            raise MachineError(f"reading {name} in the {side}: {error}") from None
+    def hosts(self) -> list[str]:
+        """Return the names of the hosts: the world's, the terminals', and the distant ones.
 
-    def connections(self, side: Side) -> list[dict[str, Any]]:
-        """Return the TCP connections of a side as its kernel knows them, by the kernel's names.
+        With several terminals theirs are ``island-1`` and so on; ``island`` is the first one's too.
+        """
+        return self._core.hosts()
+
+    def address(self, host: str) -> str:
+        """Return the IPv4 address of a host."""
+        return self._core.address(host)
+
+    def setting(self, host: str, name: str) -> str:
+        """Return the value of a kernel setting of a host, as sysctl(8) would print it."""
+        try:
+            return " ".join(self._core.setting(host, name).split())
+        except OSError as error:
+            raise MachineError(f"reading {name} on {host}: {error}") from None
+
+    def connections(self, host: str) -> list[dict[str, Any]]:
+        """Return the TCP connections of a host as its kernel knows them, by the kernel's names.
 
         Empty where the kernel does not tell (it has no inet_diag).
         """
-        return self._core.connections(side)
+        return self._core.connections(host)
 
     def _run(self) -> None:
         try:
@@ -170,17 +182,30 @@ class Lab:
         except BaseException as error:  # noqa: BLE001 - it is raised again where it is seen
             self._failure.append(error)
 
-    def spawn(self, side: Side, arguments: Sequence[str], *, output: int | None = None) -> int:
-        """Start a program; return the process to wait for. ``output`` is a descriptor.
+    def spawn(self, host: str, arguments: Sequence[str], *, output: int | None = None) -> int:
+        """Start a program on a host; return the process to wait for. ``output`` is a descriptor.
 
         Raises:
-            UsageError: there is no such program.
+            UsageError: there is no such program, or no such host.
         """
-        environment: list[tuple[str, str]] = [("BENTPIPE_SIDE", side)]
+        self.require_host(host)
+        environment: list[tuple[str, str]] = [("BENTPIPE_HOST", host)]
         try:
-            return self._core.spawn(side, list(arguments), environment=environment, output=output)
+            return self._core.spawn(host, list(arguments), environment=environment, output=output)
         except _core.ProgramError as error:
             raise UsageError(str(error)) from None
+
+    def require_host(self, host: str) -> None:
+        """Refuse a name that no host has.
+
+        Raises:
+            UsageError: naming those that there are.
+        """
+        from bentpipe._explain import choice
+
+        names = self.hosts()
+        if host not in names and host != "island":
+            raise UsageError(f"host: {choice(host, tuple(names))}")
 
     def serve_world(self) -> None:
         """Give the world what programs on the island expect: HTTP, and iperf3 if installed."""
@@ -191,16 +216,16 @@ class Lab:
                 self.spawn("world", [iperf3, "--server"], output=nowhere.fileno())
             self.wait_for_server("world", IPERF3_PORT)
 
-    def wait_for_server(self, side: Side, port: int) -> None:
+    def wait_for_server(self, host: str, port: int) -> None:
         """Wait until somebody listens on a TCP port.
 
         Raises:
             MachineError: nobody does.
         """
         patience = time.monotonic() + _PATIENCE_SECONDS
-        while not self._core.is_listening(side, port):
+        while not self._core.is_listening(host, port):
             if time.monotonic() > patience:
-                raise MachineError(f"nobody listens on port {port} of the {side}")
+                raise MachineError(f"nobody listens on port {port} of {host}")
             time.sleep(0.002)
 
     def order(self, orders: Sequence[dict[str, Any]]) -> int:
@@ -217,9 +242,9 @@ class Lab:
         except _core.MachineError as error:
             raise MachineError(str(error)) from None
 
-    def entrance(self, side: Side, commons: Commons) -> list[int]:
-        """Return new descriptors by which another process can start programs on a side."""
-        return self._core.entrance(side, commons)
+    def entrance(self, host: str, commons: Commons) -> list[int]:
+        """Return new descriptors by which another process can start programs on a host."""
+        return self._core.entrance(host, commons)
 
     def report(self) -> dict[str, Any]:
         """Return what was measured, a tenth of a second ago at most.
@@ -289,11 +314,6 @@ def _largest(series: dict[str, Any]) -> int:
 def _ceiling_file() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "bentpipe" / "ceiling.json"
-
-
-def address(side: Side) -> str:
-    """Return the IPv4 address of a side."""
-    return _core.Lab.address(side)
 
 
 def gain_privileges() -> str:

@@ -3,7 +3,6 @@
 mod network;
 mod plans;
 
-use bentpipe_sim::build::Chain;
 use bentpipe_sim::{Plan, Simulation};
 use network::{network, plain, put};
 use proptest::prelude::*;
@@ -231,24 +230,4 @@ fn a_function_without_its_peer_is_refused() {
         assert!(error.problem.contains("need their peer"), "{error}");
         assert!(error.field.starts_with("gateways."), "{error}");
     }
-}
-
-/// Given one terminal, queues for real packets and an aggregator at both ends, expect it named.
-#[test]
-fn an_aggregator_is_refused_in_real_time() {
-    let mut plan = with_aggregators([true; 3]);
-    let direction = plan["directions"][1].clone();
-    let functions = plan["gateways"][0]["functions"].clone();
-    let terminal = [plain(1), functions.clone(), direction.clone()];
-    plan = put(plan, network(&functions, &direction, vec![terminal]));
-    plan["flows"] = json!([{
-        "name": "flow", "terminal": 0, "direction": "forward", "start_ns": 0, "priority": 0,
-        "world_host": null, "island_host": null, "workload": {
-            "kind": "constant_rate", "rate_bps": 8_000, "payload_bytes": 100, "duration_ns": 1,
-        },
-    }]);
-    plan["hosts"] = json!([]);
-    let plan = Plan::parse(&plan.to_string()).expect("a plan of a simulation");
-    let error = Chain::new(&[plan], 1).err().expect("frames are not made of real packets");
-    assert_eq!(error.to_string(), "gateways: aggregator is not run in real time yet");
 }

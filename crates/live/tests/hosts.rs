@@ -1,0 +1,270 @@
+//! A link with several hosts, terminals and gateway functions, and real packets: without a clock.
+
+use bentpipe_core::packet::Address;
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_live::addresses::ipv4;
+use bentpipe_live::emulator::{Emulator, Options, replay};
+use bentpipe_live::measure::plain_link;
+use bentpipe_live::orders::Order;
+use bentpipe_sim::plan::{Aggregator, Branch, Channel, Function, Host, Limit, Plan, Queue};
+use bentpipe_sim::{Chain, Side};
+use proptest::prelude::*;
+
+const BYTES: usize = 1_000;
+
+fn millis(count: u64) -> Instant {
+    Instant::from_millis(count)
+}
+
+/// A link of 8 Mbit/s, so that a packet of 1,000 bytes takes a millisecond, and 100 ms each way.
+fn link() -> Plan {
+    plain_link(8_000_000, Duration::from_millis(100), 0.0)
+}
+
+/// The same link with so many terminals.
+fn shared(terminals: u32) -> Plan {
+    let mut plan = link();
+    let (gateway, back) = (plan.gateways[1].clone(), plan.directions[1].clone());
+    (plan.gateways.truncate(1), plan.directions.truncate(1));
+    let branch = plan.directions[0].to[0].clone();
+    plan.directions[0].to =
+        (1..=terminals).map(|gateway| Branch { gateway, ..branch.clone() }).collect();
+    for number in 1..=terminals {
+        let name = format!("terminal-{number}");
+        plan.gateways.push(bentpipe_sim::plan::Gateway { name, ..gateway.clone() });
+        let (name, from) = (format!("return-{number}"), number);
+        plan.directions.push(bentpipe_sim::plan::Direction { name, from, ..back.clone() });
+    }
+    plan
+}
+
+fn distant(name: &str, gateway: u32, delay_ms: u64) -> Host {
+    let delay_ns = delay_ms * 1_000_000;
+    Host { name: name.to_owned(), gateway, delay_ns, jitter_ns: 0, rate_bps: None }
+}
+
+fn aggregating(mut plan: Plan) -> Plan {
+    let aggregator = Aggregator {
+        frame_size_bytes: 1_500,
+        packet_size_bytes: 500,
+        hold_time_ns: 5_000_000,
+        classes: None,
+    };
+    for gateway in &mut plan.gateways {
+        gateway.functions = vec![Function::Aggregator(aggregator.clone())];
+    }
+    plan
+}
+
+/// An IPv4 packet with a traffic class, and a number behind its header.
+fn packet(to: Address, number: u32, traffic_class: u8, bytes: usize) -> Vec<u8> {
+    let mut packet = vec![0; bytes];
+    (packet[0], packet[1]) = (0x45, traffic_class);
+    packet[2..4].copy_from_slice(&(bytes as u16).to_be_bytes());
+    packet[12..16].copy_from_slice(&[10, 84, 0, 1]);
+    packet[16..20].copy_from_slice(&ipv4(to).octets());
+    packet[20..24].copy_from_slice(&number.to_be_bytes());
+    packet
+}
+
+struct Link(Emulator);
+
+impl Link {
+    fn new(plan: &Plan) -> Self {
+        let options = Options { tap: true, ..Options::default() };
+        Self(Emulator::new(std::slice::from_ref(plan), 1, options).expect("a link"))
+    }
+
+    fn host(&self, name: &str) -> Address {
+        let number = self.0.hosts().iter().position(|host| host.name == name);
+        Address(number.unwrap_or_else(|| panic!("{name} is a host")) as u32)
+    }
+
+    fn send(&mut self, at: Instant, from: &str, to: &str, number: u32) {
+        let (from, to) = (self.host(from), self.host(to));
+        self.send_packet(at, from, &packet(to, number, 0, BYTES));
+    }
+
+    fn send_packet(&mut self, at: Instant, from: Address, packet: &[u8]) {
+        let place = self.0.room().expect("there is room");
+        self.0.bytes_mut(place)[..packet.len()].copy_from_slice(packet);
+        self.0.arrive(at, from, place, packet.len());
+    }
+
+    /// When, where and with what number packets came until a moment.
+    fn received(&mut self, until: Instant) -> Vec<(Instant, String, u32)> {
+        self.0.run_until(until);
+        let mut departures = Vec::new();
+        self.0.take_departures(&mut departures);
+        let seen = |departure| {
+            let bytes = self.0.bytes(departure);
+            let number = bytes[20..24].try_into().map(u32::from_be_bytes).expect("four bytes");
+            (departure.due, self.0.hosts()[departure.to.0 as usize].name.clone(), number)
+        };
+        let seen = departures.iter().map(seen).collect();
+        departures.iter().for_each(|departure| self.0.free(departure.place));
+        seen
+    }
+}
+
+fn came(at_ms: u64, host: &str, number: u32) -> (Instant, String, u32) {
+    (millis(at_ms), host.to_owned(), number)
+}
+
+/// Given servers at 0 and 195 ms one way, expect a packet each way to take 101 ms over the link, and
+/// 195 ms more for the distant one.
+#[test]
+fn a_host_has_its_own_distance() {
+    let mut plan = link();
+    plan.hosts = vec![distant("far", 0, 195)];
+    let mut link = Link::new(&plan);
+    link.send(millis(0), "world", "island", 1);
+    link.send(millis(0), "far", "island", 2);
+    assert_eq!(link.received(millis(400)), [came(101, "island", 1), came(296, "island", 2)]);
+    link.send(millis(400), "island", "far", 3);
+    link.send(millis(401), "island", "world", 4);
+    assert_eq!(link.received(millis(999)), [came(502, "world", 4), came(696, "far", 3)]);
+}
+
+/// Hosts of one gateway reach each other without the link.
+#[test]
+fn neighbours_do_not_use_the_link() {
+    let mut plan = link();
+    plan.hosts = vec![distant("far", 0, 30), distant("near", 1, 2), distant("cabin", 1, 5)];
+    let mut link = Link::new(&plan);
+    link.send(millis(0), "near", "cabin", 1);
+    link.send(millis(0), "near", "island", 2);
+    link.send(millis(0), "world", "far", 3);
+    let expected = [came(2, "island", 2), came(7, "cabin", 1), came(30, "far", 3)];
+    assert_eq!(link.received(millis(99)), expected);
+}
+
+/// Given four terminals and a packet for each at one moment, expect them one after the other, a
+/// millisecond apart; their answers do not wait for each other. From terminal to terminal it is two hops.
+#[test]
+fn four_terminals_share_the_forward_link() {
+    let mut link = Link::new(&shared(4));
+    let islands = [1, 2, 3, 4].map(|number| format!("island-{number}"));
+    for (island, number) in islands.iter().zip(1..) {
+        link.send(millis(0), "world", island, number);
+    }
+    let expected: Vec<_> =
+        islands.iter().zip(1..).map(|(island, at)| came(100 + u64::from(at), island, at)).collect();
+    assert_eq!(link.received(millis(200)), expected);
+    for (island, number) in islands.iter().zip(1..) {
+        link.send(millis(200), island, "world", number);
+    }
+    assert_eq!(link.received(millis(400)), [1, 2, 3, 4].map(|number| came(301, "world", number)));
+    link.send(millis(400), "island-2", "island-3", 9);
+    assert_eq!(link.received(millis(999)), [came(602, "island-3", 9)]);
+}
+
+/// An order for the return link is one for every terminal's.
+#[test]
+fn an_order_is_followed_by_every_terminal() {
+    let mut link = Link::new(&shared(3));
+    let order = Order { delay: Some(Duration::from_millis(7)), ..Order::to(0, Side::Island) };
+    link.0.order(millis(0), &[order]).expect("it can be followed");
+    for number in 1..=3 {
+        link.send(millis(0), &format!("island-{number}"), "world", number);
+    }
+    assert_eq!(link.received(millis(99)), [1, 2, 3].map(|number| came(8, "world", number)));
+}
+
+/// Given a queue of two classes and three packets that came while one is sent, expect the one with
+/// DSCP 46 (EF) before the two that came earlier.
+#[test]
+fn precedence_is_served_first() {
+    let mut plan = link();
+    let limit = Limit::Packets(10);
+    plan.directions[0].queue = Queue::StrictPriority { limit, classes: 2 };
+    let mut link = Link::new(&plan);
+    let (world, island) = (link.host("world"), link.host("island"));
+    for (number, traffic_class) in [(1, 0), (2, 0), (3, 8 << 2), (4, 46 << 2)] {
+        link.send_packet(millis(0), world, &packet(island, number, traffic_class, BYTES));
+    }
+    let order: Vec<_> = link.received(millis(500)).into_iter().map(|seen| seen.2).collect();
+    assert_eq!(order, [1, 4, 2, 3]);
+}
+
+/// Given packets of 100 bytes that come within the hold time, expect them together at the other side,
+/// with their own bytes; the frame of three is 20 + 102 + 101 + 101 bytes and leaves after 5 ms.
+#[test]
+fn small_packets_share_a_frame() {
+    let mut link = Link::new(&aggregating(link()));
+    let (world, island) = (link.host("world"), link.host("island"));
+    for number in 1..=3 {
+        let at = millis(u64::from(number) - 1);
+        link.send_packet(at, world, &packet(island, number, 0, 100));
+    }
+    let seen = link.received(millis(500));
+    let frame_bytes: u64 = 20 + (2 + 100) + 2 * (2 + 100);
+    let earliest = millis(105) + Duration::from_micros(frame_bytes - 2);
+    for (number, (at, host, found)) in (1..).zip(seen) {
+        assert_eq!((host.as_str(), found), ("island", number));
+        assert!(at >= earliest && at <= millis(106), "{at}");
+    }
+    assert_eq!(link.0.stored(), 0);
+}
+
+/// A frame that is lost takes its packets along, and their room is given back.
+#[test]
+fn a_lost_frame_gives_room_back() {
+    let mut plan = aggregating(link());
+    plan.directions[0].channel = Channel::BitErrors { bit_error_rate: 1.0 };
+    let mut link = Link::new(&plan);
+    let (world, island) = (link.host("world"), link.host("island"));
+    for number in 0..20 {
+        link.send_packet(millis(0), world, &packet(island, number, 0, 100));
+    }
+    assert_eq!(link.0.stored(), 20);
+    assert_eq!(link.received(millis(900)), []);
+    assert_eq!(link.0.stored(), 0);
+}
+
+#[test]
+fn what_has_no_place_in_real_time_is_named() {
+    let problem = |plans: &[Plan]| {
+        let chain = Chain::new(plans, 1, bentpipe_core::packet::FlowId(0));
+        chain.err().expect("it is refused").to_string()
+    };
+    let mut far = link();
+    far.hosts = vec![distant("far", 1, 3)];
+    assert_eq!(problem(&[far.clone(), link()]), "hosts: have no place between two links");
+    assert_eq!(problem(&[shared(2), link()]), "terminals: must be 1 where another link follows");
+    far.hosts[0].name = "world".to_owned();
+    assert!(problem(&[far]).contains("\"world\" is the name of another host"));
+    let mut many = link();
+    many.hosts = (0..300).map(|number| distant(&number.to_string(), 1, 1)).collect();
+    assert!(problem(&[many]).contains("at most 250 run in real time"));
+    let mut classes = link();
+    let limit = Limit::Packets(10);
+    classes.directions[0].queue = Queue::StrictPriority { limit, classes: 9 };
+    assert!(problem(&[classes]).contains("8 precedences"));
+}
+
+proptest! {
+    /// Given any packets between any hosts of a link with distant hosts, terminals, aggregators, classes
+    /// and losses, expect a replay of the record to give the same events, and no room to be lost.
+    #[test]
+    fn any_traffic_can_be_replayed(
+        steps in prop::collection::vec((0_u64..3_000_000, 0_u32..7, 0_u32..9, any::<u8>(), 24_usize..1_500), 1..200)
+    ) {
+        let mut plan = aggregating(shared(3));
+        plan.hosts = vec![distant("far", 0, 9), distant("near", 1, 1), distant("cabin", 3, 4)];
+        let limit = Limit::Packets(6);
+        plan.directions[0].queue = Queue::StrictPriority { limit, classes: 3 };
+        plan.directions[2].channel = Channel::BitErrors { bit_error_rate: 1e-4 };
+        let mut link = Link::new(&plan);
+        let mut at = millis(0);
+        for (number, (gap, from, to, class, bytes)) in (0..).zip(steps) {
+            at += Duration::from_nanos(gap);
+            link.send_packet(at, Address(from), &packet(Address(to), number, class, bytes));
+        }
+        let end = at + Duration::from_secs(10);
+        link.received(end);
+        prop_assert_eq!(link.0.stored(), 0);
+        let (record, hash) = link.0.tapped().expect("it was asked for");
+        prop_assert_eq!(replay(&[plan], 1, &record, end).expect("a replay"), hash);
+    }
+}
