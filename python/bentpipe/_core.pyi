@@ -116,6 +116,7 @@ class Lab:
         control_ports: tuple[int, int] | None = None,
         capture: str | PathLike[str] | None = None,
         super_packets: bool = False,
+        gateways: bool = False,
     ) -> Self: ...
     def run(self) -> None:
         """Move packets until `stop` is called, with the interpreter lock released."""

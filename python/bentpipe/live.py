@@ -81,7 +81,8 @@ class Lab:
     last port of measuring servers: the first TCP conversation with each goes past the link.
     ``capture`` is the file that packets are captured to; it is whole once the link has stopped, and
     the report tells what is missing in it. With ``super_packets`` the kernels of both sides leave
-    segments to be cut, and joined again, around the link. With ``internet`` the world has a way to
+    segments to be cut, and joined again, around the link. With ``gateways`` those are hosts too,
+    between their hosts and the link, for programs that work there. With ``internet`` the world has a way to
     the outside, and the island over the link.
     """
 
@@ -92,6 +93,7 @@ class Lab:
     control_ports: tuple[int, int] | None = None
     capture: Path | None = None
     super_packets: bool = False
+    gateways: bool = False
     internet: bool = False
     _core: _core.Lab = field(init=False)
     _thread: threading.Thread = field(init=False)
@@ -116,6 +118,7 @@ class Lab:
                 control_ports=self.control_ports,
                 capture=self.capture,
                 super_packets=self.super_packets,
+                gateways=self.gateways,
             )
             if self.internet:
                 self._outside = self._open_outside()

@@ -3,8 +3,6 @@
 use std::net::Ipv4Addr;
 
 use bentpipe_core::packet::{Address, Class};
-use bentpipe_sim::Side;
-
 /// The network of all hosts: to each of them the others are one hop away at the IP layer.
 const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 0);
 /// How many bits of it all hosts share.
@@ -16,9 +14,9 @@ pub fn ipv4(host: impl Into<Address>) -> Ipv4Addr {
     Ipv4Addr::from_bits(NETWORK.to_bits() + 1 + host.into().0)
 }
 
-/// The host that a packet is for, of `hosts`. What is for nobody here goes to the other side, to the
-/// host right at its gateway, which may lead it on.
-pub(crate) fn destination(packet: &[u8], from: Side, hosts: usize) -> Address {
+/// The host that a packet is for, of `hosts`. What is for nobody here goes to `otherwise`, which may
+/// lead it on.
+pub(crate) fn destination(packet: &[u8], otherwise: Address, hosts: usize) -> Address {
     let known = match packet {
         [first, ..] if first >> 4 == 4 => packet.get(16..20),
         _ => None,
@@ -27,10 +25,7 @@ pub(crate) fn destination(packet: &[u8], from: Side, hosts: usize) -> Address {
         let address = u32::from_be_bytes(bytes.try_into().ok()?);
         address.checked_sub(NETWORK.to_bits() + 1)
     });
-    number
-        .map(Address)
-        .filter(|address| (address.0 as usize) < hosts)
-        .unwrap_or_else(|| from.other().into())
+    number.map(Address).filter(|address| (address.0 as usize) < hosts).unwrap_or(otherwise)
 }
 
 /// The class of a packet among so many, of which the first is served first: its precedence, the three
@@ -68,22 +63,19 @@ mod tests {
     fn a_packet_goes_to_the_host_with_its_address() {
         for number in [0, 1, 7] {
             let packet = packet(0, ipv4(Address(number)));
-            assert_eq!(destination(&packet, Side::World, 8), Address(number));
+            assert_eq!(destination(&packet, Address(3), 8), Address(number));
         }
     }
 
-    /// What is for nobody here, or is no IPv4, goes to the other side.
     #[test]
-    fn what_is_for_nobody_here_goes_to_the_other_side() {
+    fn what_is_for_nobody_here_goes_where_it_may_be_led_on() {
         for nobody in
             [[10, 84, 0, 0], [10, 84, 0, 9], [10, 84, 0, 255], [1, 1, 1, 1], [224, 0, 0, 1]]
         {
-            let packet = packet(0, nobody.into());
-            assert_eq!(destination(&packet, Side::World, 8), Address::from(Side::Island));
-            assert_eq!(destination(&packet, Side::Island, 8), Address::from(Side::World));
+            assert_eq!(destination(&packet(0, nobody.into()), Address(3), 8), Address(3));
         }
         for odd in [&[][..], &[0x45; 19], &[0x60; 40]] {
-            assert_eq!(destination(odd, Side::Island, 8), Address::from(Side::World));
+            assert_eq!(destination(odd, Address(3), 8), Address(3));
         }
     }
 

@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bentpipe_core::packet::Address;
 use bentpipe_core::time::{Duration, Instant};
+use bentpipe_sim::InterfaceId;
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::schedule::{Scheduling, prefer_this_thread};
 use bentpipe_sys::stamps::Stamps;
@@ -97,7 +97,7 @@ pub struct Punctuality {
 /// Reads, models and writes, until it is told to stop.
 pub struct Driver {
     emulator: Emulator,
-    /// By the address of the host.
+    /// By the number of the interface.
     entrances: Vec<Entrance>,
     clocks: Clocks,
     stop: Stop,
@@ -111,8 +111,8 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A driver between the devices of hosts, by address, each with who listens there if anybody does:
-    /// without one a packet counts from when it was read.
+    /// A driver between devices, by the number of the interface, each with who listens there if anybody
+    /// does: without one a packet counts from when it was read.
     #[must_use]
     pub fn new(
         emulator: Emulator,
@@ -202,16 +202,16 @@ impl Driver {
         loop {
             let came = |entrance: &Entrance| entrance.read.front().map(|packet| packet.at);
             let moments = self.entrances.iter().map(came).enumerate();
-            let first = moments.filter_map(|(host, at)| Some((at?, host))).min();
-            let Some((_, host)) = first else { break };
-            let read = &mut self.entrances[host].read;
+            let first = moments.filter_map(|(number, at)| Some((at?, number))).min();
+            let Some((_, number)) = first else { break };
+            let read = &mut self.entrances[number].read;
             let Some(&packet) = read.front().filter(|packet| packet.at <= until) else { break };
             read.pop_front();
             let unknown = packet.unknown + self.emulator.now().saturating_since(packet.at);
             self.punctuality.wait.add(unknown);
             let is_sound = packet.is_sound;
             note(&mut self.notes, packet.place, Note { unknown, is_sound });
-            let from = Address(host as u32);
+            let from = InterfaceId(number as u32);
             self.emulator.arrive(packet.at, from, packet.place, packet.bytes);
         }
         self.emulator.run_until(until);
@@ -272,9 +272,9 @@ impl Driver {
         };
         for &departure in &self.departures {
             let Note { unknown, is_sound } = self.notes[departure.place.0 as usize];
-            let host = departure.to.0 as usize;
-            let device = &self.entrances[host].device;
-            exits[host].put(departure, unknown, is_sound, device, &mut hands);
+            let number = departure.to.0 as usize;
+            let device = &self.entrances[number].device;
+            exits[number].put(departure, unknown, is_sound, device, &mut hands);
         }
         for (exit, entrance) in exits.iter_mut().zip(&self.entrances) {
             exit.flush(&entrance.device, &mut hands);

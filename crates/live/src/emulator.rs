@@ -8,7 +8,7 @@ use bentpipe_core::trace::{Event, EventKind, HashTrace, Trace};
 use bentpipe_core::wire::ecn;
 use bentpipe_sim::node::Node;
 use bentpipe_sim::plan::{Plan, PlanError};
-use bentpipe_sim::{Chain, Host};
+use bentpipe_sim::{Chain, Entrance, InterfaceId, Network};
 
 use crate::addresses;
 use crate::capture::{Captured, Recorder};
@@ -22,9 +22,9 @@ use crate::store::{Place, Store};
 pub struct Arrival {
     /// When it came, as far as that is known, or else was read.
     pub at: Instant,
-    /// The host it came from.
-    pub from: Address,
-    /// The host it is for.
+    /// The interface that it came from.
+    pub from: InterfaceId,
+    /// The host that it is for.
     pub to: Address,
     /// Its conversation.
     pub flow: FlowId,
@@ -50,19 +50,21 @@ pub struct Followed {
 /// All that a run depends on besides its plans and seed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
+    /// Whether packets left the graph at gateways; see [`Options::gateways`].
+    pub gateways: bool,
     /// What arrived, in order.
     pub arrivals: Vec<Arrival>,
     /// What was ordered, in order.
     pub orders: Vec<Followed>,
 }
 
-/// A packet that is due at a host.
+/// A packet that is due at an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
     /// When its last bit arrives there.
     pub due: Instant,
-    /// The host it goes to.
-    pub to: Address,
+    /// The interface that it goes to.
+    pub to: InterfaceId,
     /// Where its bytes are.
     pub place: Place,
     /// How many they are.
@@ -83,11 +85,19 @@ pub struct Options {
     /// First and last server port of measuring programs: the first TCP conversation with each goes
     /// past the link; see [`Ports`].
     pub control_ports: Option<(u16, u16)>,
+    /// Whether packets leave the graph at gateways and come in again; see [`Chain`].
+    pub gateways: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { packet_bytes_max: 1_500, store_bytes_max: 1 << 30, tap: false, control_ports: None }
+        Self {
+            packet_bytes_max: 1_500,
+            store_bytes_max: 1 << 30,
+            tap: false,
+            control_ports: None,
+            gateways: false,
+        }
     }
 }
 
@@ -182,7 +192,7 @@ impl Emulator {
     /// If the plans cannot be run in real time; see [`Chain::new`].
     pub fn new(plans: &[Plan], seed: u64, options: Options) -> Result<Self, PlanError> {
         Ok(Self {
-            chain: Chain::new(plans, seed, FlowId(FLOWS_MAX))?,
+            chain: Chain::new(plans, seed, FlowId(FLOWS_MAX), options.gateways)?,
             store: Store::new(options.packet_bytes_max, options.store_bytes_max),
             flows: Flows::default(),
             ports: options
@@ -190,7 +200,7 @@ impl Emulator {
                 .map_or_else(Ports::default, |(first, last)| Ports::new(first, last)),
             watch: Watch { hash: options.tap.then(HashTrace::default), ..Watch::default() },
             courses: Courses::new(plans, seed),
-            record: options.tap.then(Record::default),
+            record: options.tap.then(|| Record { gateways: options.gateways, ..Record::default() }),
             departures: Vec::new(),
             serial: 0,
             refused: 0,
@@ -240,21 +250,36 @@ impl Emulator {
         self.store.free(place);
     }
 
-    /// A packet has come from a host, whose bytes were written to `place`. A moment before the last one
-    /// counts as the last one.
-    pub fn arrive(&mut self, at: Instant, from: impl Into<Address>, place: Place, bytes: usize) {
+    /// A packet has come from an interface, whose bytes were written to `place`. A moment before the last
+    /// one counts as the last one.
+    pub fn arrive(
+        &mut self,
+        at: Instant,
+        from: impl Into<InterfaceId>,
+        place: Place,
+        bytes: usize,
+    ) {
         let (at, from) = (at.max(self.chain.graph.now()), from.into());
         let packet = self.store.bytes(place, bytes);
-        let side = self.chain.hosts[from.0 as usize].side;
-        let to = addresses::destination(packet, side, self.chain.hosts.len());
+        let network = &self.chain.network;
+        let (owner, is_inner) = network.owner(from);
+        let side = network.hosts[owner.0 as usize].side;
+        let strangers = if is_inner { network.nearest(owner) } else { network.beyond(owner) };
+        let to = addresses::destination(packet, strangers, network.hosts.len());
+        let entrance = network.entrance(from, to);
         let is_control = self.ports.is_control(at, side, packet);
         let flow = if is_control { FlowId(0) } else { self.flows.number(side, packet) };
         let bytes = u32::try_from(bytes).expect("a packet is shorter than 64 KiB");
-        if is_control {
+        let past = match entrance {
+            Entrance::Across(to) => Some(to),
+            _ if is_control => Some(to.into()),
+            _ => None,
+        };
+        if let Some(to) = past {
             self.departures.push(Departure { due: at, to, place, bytes, on_link: false });
             return;
         }
-        let class = addresses::class(packet, self.chain.classes);
+        let class = addresses::class(packet, self.chain.network.classes);
         let arrival = Arrival { at, from, to, flow, class, bytes, ecn: ecn::of(packet) };
         if let Some(record) = &mut self.record {
             record.arrivals.push(arrival);
@@ -265,12 +290,12 @@ impl Emulator {
             let content = self.store.bytes(place, bytes as usize);
             capture.came(packet.id, content, self.chain.graph.now());
         }
-        match self.chain.entrance(from, to) {
-            Some(entrance) => {
-                self.chain.graph.inject(at, entrance, packet, Some(&mut self.watch));
+        match entrance {
+            Entrance::Engine(node, port) => {
+                self.chain.graph.inject(at, (node, port), packet, Some(&mut self.watch));
             }
-            // What a host sends to itself has no way: it never leaves a kernel.
-            None => self.watch.lose(&packet),
+            // For nobody there: what a host sends to itself never leaves its kernel.
+            Entrance::Across(_) | Entrance::Nowhere => self.watch.lose(&packet),
         }
         self.collect();
     }
@@ -318,10 +343,10 @@ impl Emulator {
         std::mem::swap(last, &mut self.departures);
     }
 
-    /// The hosts, by address.
+    /// The hosts, and their interfaces.
     #[must_use]
-    pub fn hosts(&self) -> &[Host] {
-        &self.chain.hosts
+    pub fn network(&self) -> &Network {
+        &self.chain.network
     }
 
     /// What the engines are called, by number.
@@ -372,9 +397,11 @@ impl Emulator {
             self.store.free(place_of(packet));
             self.watch.gone(packet);
         }
-        for (due, _, _, packet) in self.chain.graph.drain_egress() {
-            let (place, bytes, to) = (place_of(packet.id), packet.bytes, packet.destination);
-            let side = self.chain.hosts[to.0 as usize].side;
+        let network = &self.chain.network;
+        for (due, node, port, packet) in self.chain.graph.drain_egress() {
+            let (place, bytes) = (place_of(packet.id), packet.bytes);
+            let to = network.exit(node, port, packet.destination);
+            let side = network.hosts[packet.destination.0 as usize].side;
             if packet.ecn == Ecn::Ce {
                 ecn::mark(self.store.bytes_mut(place));
             }
@@ -409,7 +436,7 @@ pub fn replay(
     record: &Record,
     end: Instant,
 ) -> Result<HashTrace, PlanError> {
-    let mut chain = Chain::new(plans, seed, FlowId(FLOWS_MAX))?;
+    let mut chain = Chain::new(plans, seed, FlowId(FLOWS_MAX), record.gateways)?;
     let mut courses = Courses::new(plans, seed);
     let mut watch = Watch { hash: Some(HashTrace::default()), ..Watch::default() };
     let mut orders = record.orders.iter().peekable();
@@ -422,8 +449,8 @@ pub fn replay(
         }
         let Some(arrival) = record.arrivals.get(serial as usize) else { break };
         let packet = header(arrival, serial, Place(0));
-        if let Some(entrance) = chain.entrance(arrival.from, arrival.to) {
-            chain.graph.inject(arrival.at, entrance, packet, Some(&mut watch));
+        if let Entrance::Engine(node, port) = chain.network.entrance(arrival.from, arrival.to) {
+            chain.graph.inject(arrival.at, (node, port), packet, Some(&mut watch));
         }
         chain.graph.drain_egress();
         watch.lost.clear();

@@ -23,11 +23,14 @@ use crate::ports::Ports;
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::diag::{Connection, Diag};
 use bentpipe_sys::netns::{self, Namespace};
+use bentpipe_sys::route;
 use bentpipe_sys::stamps::Stamps;
 use bentpipe_sys::tun::{self, KernelCounters, Tun};
 
 /// The interface that leads to the link, in every host.
 pub const INTERFACE: &str = "link";
+/// That of a gateway which leads to its hosts.
+const INNER: &str = "hosts";
 /// Programs are told that something has changed at most so often.
 const SLICE: Duration = Duration::from_millis(100);
 
@@ -52,6 +55,8 @@ pub struct Config {
     pub capture: Option<Arc<File>>,
     /// Whether the kernels of both sides leave segments to be cut and joined here.
     pub super_packets: bool,
+    /// Whether gateways are hosts, between their hosts and the link, for programs that work there.
+    pub gateways: bool,
 }
 
 impl Config {
@@ -74,6 +79,7 @@ impl Config {
             limits: Limits::default(),
             capture: None,
             super_packets: false,
+            gateways: false,
         }
     }
 }
@@ -133,30 +139,33 @@ impl Lab {
             packet_bytes_max: config.mtu.into(),
             tap: config.tap,
             control_ports: config.control_ports,
+            gateways: config.gateways,
             ..Options::default()
         };
         let mut emulator = Emulator::new(&config.plans, config.seed, options)?;
-        let hosts = emulator.hosts().to_vec();
-        let made = hosts_up(&hosts, &config)?;
+        let network = emulator.network().clone();
+        let made = hosts_up(&network.hosts, &config)?;
         if let Some(file) = config.capture {
             emulator.capture(Recorder::start(file, &config.plans)?);
         }
         let stop = Stop::new()?;
         let clock = Clock::start();
-        let (mut namespaces, mut devices) = (Vec::new(), Vec::new());
+        let (mut namespaces, mut devices, mut inner) = (Vec::new(), Vec::new(), Vec::new());
         let (mut kernel, mut diags) = (Vec::new(), Vec::new());
         for host in made {
-            devices.push((host.device, stamps(&host.namespace)));
+            devices.push((host.device, stamps(&host.namespace, INTERFACE)));
+            inner.extend(host.inner.map(|device| (device, stamps(&host.namespace, INNER))));
             namespaces.push(Arc::new(host.namespace));
-            kernel.push(host.kernel);
+            kernel.extend(host.kernel);
             diags.push(Mutex::new(host.diag));
         }
+        devices.append(&mut inner);
         let mut driver = Driver::new(emulator, devices, clock, stop.clone());
         if config.super_packets {
             driver.take_super_packets();
         }
         Ok(Self {
-            hosts,
+            hosts: network.hosts,
             namespaces,
             driver: Mutex::new(driver),
             clock,
@@ -304,22 +313,24 @@ fn verdict(report: &Report, limits: Limits) -> Option<String> {
 }
 
 /// Who listens at a host's device, where the kernel allows it.
-fn stamps(namespace: &Namespace) -> Option<Stamps> {
-    namespace.run(|| Ok::<_, LabError>(Stamps::listen(INTERFACE).ok())).ok().flatten()
+fn stamps(namespace: &Namespace, interface: &str) -> Option<Stamps> {
+    namespace.run(|| Ok::<_, LabError>(Stamps::listen(interface).ok())).ok().flatten()
 }
 
 /// A host that is up, with nothing at the other end of its device yet.
 pub(crate) struct HostUp {
     pub(crate) namespace: Namespace,
     pub(crate) device: Tun,
-    kernel: KernelCounters,
+    /// A gateway's to its hosts.
+    inner: Option<Tun>,
+    kernel: Vec<KernelCounters>,
     diag: Option<Diag>,
 }
 
 /// Sets all hosts up at once: each waits for its kernel.
 pub(crate) fn hosts_up(hosts: &[Host], config: &Config) -> Result<Vec<HostUp>, LabError> {
     let names = names(hosts);
-    let up = |number: usize| host_up(Address(number as u32), hosts[number].side, &names, config);
+    let up = |number: usize| host_up(Address(number as u32), hosts, &names, config);
     thread::scope(|scope| {
         let started: Vec<_> =
             (0..hosts.len()).map(|number| scope.spawn(move || up(number))).collect();
@@ -346,29 +357,60 @@ fn names(hosts: &[Host]) -> String {
     names
 }
 
-fn host_up(host: Address, side: Side, names: &str, config: &Config) -> Result<HostUp, LabError> {
-    let (namespace, (device, kernel, diag)) = Namespace::new(names, || {
+fn host_up(
+    address: Address,
+    hosts: &[Host],
+    names: &str,
+    config: &Config,
+) -> Result<HostUp, LabError> {
+    let host = &hosts[address.0 as usize];
+    let (namespace, (device, inner, kernel, diag)) = Namespace::new(names, || {
         // The kernel looks for IPv6 routers by packets of its own, which nobody asked the link to
         // carry. Where there is no IPv6 there is nothing to switch off.
         let _ = netns::set_sysctl("net.ipv6.conf.default.disable_ipv6", "1");
-        for (name, value) in &config.settings[side as usize] {
+        for (name, value) in &config.settings[host.side as usize] {
             netns::set_sysctl(name, value).map_err(|error| {
-                let doing = format!("setting {name} to {value:?} in the {}", side.name());
+                let doing = format!("setting {name} to {value:?} on {}", host.name);
                 LabError::machine(&doing, error, "leave the setting out")
             })?;
         }
-        let device = tun::Config {
-            name: INTERFACE,
-            address: ipv4(host),
-            prefix: addresses::PREFIX,
-            mtu: config.mtu,
-            super_packets: config.super_packets,
-        };
-        let device =
-            Tun::up(device).map_err(|error| LabError::privileged("making a TUN device", error))?;
-        let kernel = KernelCounters::open(INTERFACE)
-            .map_err(|error| LabError::machine("reading counters", error, "mount /proc"))?;
-        Ok::<_, LabError>((device, kernel, Diag::open().ok()))
+        let device = device_up(INTERFACE, addresses::PREFIX, address, config)?;
+        let mut kernel = vec![counters(INTERFACE)?];
+        let mut inner = None;
+        if host.is_gateway {
+            inner = Some(device_up(INNER, u32::BITS as u8, address, config)?);
+            kernel.push(counters(INNER)?);
+            forward(host, hosts)
+                .map_err(|error| LabError::privileged("setting routes up", error))?;
+        }
+        Ok::<_, LabError>((device, inner, kernel, Diag::open().ok()))
     })?;
-    Ok(HostUp { namespace, device, kernel, diag })
+    Ok(HostUp { namespace, device, inner, kernel, diag })
+}
+
+fn device_up(name: &str, prefix: u8, host: Address, config: &Config) -> Result<Tun, LabError> {
+    let Config { mtu, super_packets, .. } = *config;
+    let device = tun::Config { name, address: ipv4(host), prefix, mtu, super_packets };
+    Tun::up(device).map_err(|error| LabError::privileged("making a TUN device", error))
+}
+
+fn counters(interface: &str) -> Result<KernelCounters, LabError> {
+    KernelCounters::open(interface)
+        .map_err(|error| LabError::machine("reading counters", error, "mount /proc"))
+}
+
+/// Makes the calling thread's namespace a router: to its own hosts by one interface, to all others by the
+/// other. What is for nobody in the lab goes towards the world.
+fn forward(gateway: &Host, hosts: &[Host]) -> std::io::Result<()> {
+    netns::set_sysctl("net.ipv4.ip_forward", "1")?;
+    // Hosts have one way only: there is no better one to be told of.
+    for which in ["all", "link", "hosts"] {
+        netns::set_sysctl(&format!("net.ipv4.conf.{which}.send_redirects"), "0")?;
+    }
+    let is_own = |host: &Host| !host.is_gateway && host.gateway == gateway.gateway;
+    for (number, _) in (0..).zip(hosts).filter(|(_, host)| is_own(host)) {
+        route::add(ipv4(Address(number)), u32::BITS, INNER)?;
+    }
+    let towards_world = if gateway.side == Side::World { INNER } else { INTERFACE };
+    route::add(std::net::Ipv4Addr::UNSPECIFIED, 0, towards_world)
 }

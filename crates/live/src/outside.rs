@@ -3,32 +3,39 @@
 
 use std::net::Ipv4Addr;
 
+use bentpipe_core::packet::Address;
 use bentpipe_sim::Side;
 use bentpipe_sys::netns::{lay_over, set_sysctl};
-use bentpipe_sys::route::default_route;
+use bentpipe_sys::route;
 
-use crate::addresses::ipv4;
 use crate::error::LabError;
-use crate::lab::Lab;
+use crate::lab::{INTERFACE, Lab};
 
 /// Where the NAT answers questions for names; slirp4netns(1).
 const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
 
 /// Prepares a lab for a NAT whose interface is then made in the world: the world forwards, and answers
-/// for the island on all interfaces that are yet to be made; the island's way to everywhere is the
-/// link; both ask the NAT for names.
+/// for the other hosts on all interfaces that are yet to be made; their way to everywhere leads to it; all
+/// ask the NAT for names.
 ///
 /// # Errors
 /// What the kernel does not allow.
 pub fn lead_outside(lab: &Lab) -> Result<(), LabError> {
     let resolver = format!("nameserver {RESOLVER}\n");
     let failed = |error| LabError::privileged("leading outside", error);
-    for side in Side::ALL {
-        lab.namespace(side).run(|| lay_over("/etc/resolv.conf", &resolver).map_err(failed))?;
+    let world = Address::from(Side::World);
+    for (number, host) in (0..).map(Address).zip(lab.hosts()) {
+        lab.namespace(number).run(|| {
+            lay_over("/etc/resolv.conf", &resolver).map_err(failed)?;
+            // A gateway leads packets towards the world as it is.
+            if number == world || host.is_gateway {
+                return Ok(());
+            }
+            route::add(Ipv4Addr::UNSPECIFIED, 0, INTERFACE).map_err(failed)
+        })?;
     }
-    lab.namespace(Side::World).run(|| {
+    lab.namespace(world).run(|| {
         let forward = set_sysctl("net.ipv4.ip_forward", "1");
         forward.and_then(|()| set_sysctl("net.ipv4.conf.default.proxy_arp", "1")).map_err(failed)
-    })?;
-    lab.namespace(Side::Island).run(|| default_route(ipv4(Side::World)).map_err(failed))
+    })
 }

@@ -7,7 +7,7 @@ use bentpipe_live::emulator::{Emulator, Options, replay};
 use bentpipe_live::measure::plain_link;
 use bentpipe_live::orders::Order;
 use bentpipe_sim::plan::{Aggregator, Branch, Channel, Function, Host, Limit, Plan, Queue};
-use bentpipe_sim::{Chain, Side};
+use bentpipe_sim::{Chain, InterfaceId, Side};
 use proptest::prelude::*;
 
 const BYTES: usize = 1_000;
@@ -25,7 +25,8 @@ fn link() -> Plan {
 fn shared(terminals: u32) -> Plan {
     let mut plan = link();
     let (gateway, back) = (plan.gateways[1].clone(), plan.directions[1].clone());
-    (plan.gateways.truncate(1), plan.directions.truncate(1));
+    plan.gateways.truncate(1);
+    plan.directions.truncate(1);
     let branch = plan.directions[0].to[0].clone();
     plan.directions[0].to =
         (1..=terminals).map(|gateway| Branch { gateway, ..branch.clone() }).collect();
@@ -71,12 +72,16 @@ struct Link(Emulator);
 
 impl Link {
     fn new(plan: &Plan) -> Self {
-        let options = Options { tap: true, ..Options::default() };
+        Self::with_gateways(plan, false)
+    }
+
+    fn with_gateways(plan: &Plan, gateways: bool) -> Self {
+        let options = Options { tap: true, gateways, ..Options::default() };
         Self(Emulator::new(std::slice::from_ref(plan), 1, options).expect("a link"))
     }
 
     fn host(&self, name: &str) -> Address {
-        let number = self.0.hosts().iter().position(|host| host.name == name);
+        let number = self.0.network().hosts.iter().position(|host| host.name == name);
         Address(number.unwrap_or_else(|| panic!("{name} is a host")) as u32)
     }
 
@@ -85,7 +90,17 @@ impl Link {
         self.send_packet(at, from, &packet(to, number, 0, BYTES));
     }
 
-    fn send_packet(&mut self, at: Instant, from: Address, packet: &[u8]) {
+    /// What a gateway sends to its hosts.
+    fn send_inside(&mut self, at: Instant, from: &str, to: &str, number: u32) {
+        let (gateway, to) = (self.host(from), self.host(to));
+        let network = self.0.network();
+        let place = network.inner.iter().position(|&inner| inner == gateway);
+        let interface = network.hosts.len() + place.expect("a gateway");
+        let packet = packet(to, number, 0, BYTES);
+        self.send_packet(at, InterfaceId(interface as u32), &packet);
+    }
+
+    fn send_packet(&mut self, at: Instant, from: impl Into<InterfaceId>, packet: &[u8]) {
         let place = self.0.room().expect("there is room");
         self.0.bytes_mut(place)[..packet.len()].copy_from_slice(packet);
         self.0.arrive(at, from, place, packet.len());
@@ -99,7 +114,9 @@ impl Link {
         let seen = |departure| {
             let bytes = self.0.bytes(departure);
             let number = bytes[20..24].try_into().map(u32::from_be_bytes).expect("four bytes");
-            (departure.due, self.0.hosts()[departure.to.0 as usize].name.clone(), number)
+            let (host, is_inner) = self.0.network().owner(departure.to);
+            let name = &self.0.network().hosts[host.0 as usize].name;
+            (departure.due, format!("{name}{}", if is_inner { " inside" } else { "" }), number)
         };
         let seen = departures.iter().map(seen).collect();
         departures.iter().for_each(|departure| self.0.free(departure.place));
@@ -222,10 +239,35 @@ fn a_lost_frame_gives_room_back() {
     assert_eq!(link.0.stored(), 0);
 }
 
+/// Given gateways that are hosts, expect packets to leave the graph there: from a host to the inside of its
+/// gateway, by its own distance, and from the link to the outside; and to go on from there.
+#[test]
+fn packets_pass_gateways_that_are_hosts() {
+    let mut plan = shared(2);
+    plan.hosts = vec![distant("far", 0, 30), distant("cabin", 2, 5)];
+    let mut link = Link::with_gateways(&plan, true);
+    link.send(millis(0), "far", "cabin", 1);
+    link.send(millis(0), "world", "cabin", 2);
+    assert_eq!(link.received(millis(99)), [came(0, "hub inside", 2), came(30, "hub inside", 1)]);
+    link.send(millis(100), "hub", "cabin", 1);
+    assert_eq!(link.received(millis(299)), [came(201, "terminal-2", 1)]);
+    link.send_inside(millis(300), "terminal-2", "cabin", 1);
+    link.send_inside(millis(300), "terminal-2", "island-2", 2);
+    assert_eq!(link.received(millis(399)), [came(300, "island-2", 2), came(305, "cabin", 1)]);
+    link.send(millis(400), "terminal-1", "island-2", 3);
+    assert_eq!(link.received(millis(599)), [came(501, "hub", 3)], "the hub leads it on");
+    link.send(millis(600), "terminal-1", "hub", 4);
+    link.send(millis(600), "hub", "terminal-2", 5);
+    assert_eq!(link.received(millis(999)), [came(701, "hub", 4), came(701, "terminal-2", 5)]);
+    link.send_inside(millis(1_000), "hub", "cabin", 6);
+    assert_eq!(link.received(millis(1_999)), [], "nobody there has that address");
+    assert_eq!(link.0.stored(), 0);
+}
+
 #[test]
 fn what_has_no_place_in_real_time_is_named() {
     let problem = |plans: &[Plan]| {
-        let chain = Chain::new(plans, 1, bentpipe_core::packet::FlowId(0));
+        let chain = Chain::new(plans, 1, bentpipe_core::packet::FlowId(0), false);
         chain.err().expect("it is refused").to_string()
     };
     let mut far = link();
@@ -244,22 +286,25 @@ fn what_has_no_place_in_real_time_is_named() {
 }
 
 proptest! {
-    /// Given any packets between any hosts of a link with distant hosts, terminals, aggregators, classes
+    /// Given any packets between any interfaces of a link with distant hosts, terminals, aggregators, classes
     /// and losses, expect a replay of the record to give the same events, and no room to be lost.
     #[test]
     fn any_traffic_can_be_replayed(
-        steps in prop::collection::vec((0_u64..3_000_000, 0_u32..7, 0_u32..9, any::<u8>(), 24_usize..1_500), 1..200)
+        steps in prop::collection::vec((0_u64..3_000_000, 0_u32..15, 0_u32..13, any::<u8>(), 24_usize..1_500), 1..200),
+        gateways: bool,
     ) {
         let mut plan = aggregating(shared(3));
         plan.hosts = vec![distant("far", 0, 9), distant("near", 1, 1), distant("cabin", 3, 4)];
         let limit = Limit::Packets(6);
         plan.directions[0].queue = Queue::StrictPriority { limit, classes: 3 };
         plan.directions[2].channel = Channel::BitErrors { bit_error_rate: 1e-4 };
-        let mut link = Link::new(&plan);
+        let mut link = Link::with_gateways(&plan, gateways);
+        let interfaces = (link.0.network().hosts.len() + link.0.network().inner.len()) as u32;
         let mut at = millis(0);
         for (number, (gap, from, to, class, bytes)) in (0..).zip(steps) {
             at += Duration::from_nanos(gap);
-            link.send_packet(at, Address(from), &packet(Address(to), number, class, bytes));
+            let from = InterfaceId(from % interfaces);
+            link.send_packet(at, from, &packet(Address(to), number, class, bytes));
         }
         let end = at + Duration::from_secs(10);
         link.received(end);

@@ -1,13 +1,12 @@
 //! Orders to chains of links with packets on their way, at random, without a clock.
 
-use bentpipe_core::packet::Address;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::units::{BitRate, Probability};
 use bentpipe_live::emulator::{Emulator, Options, replay};
 use bentpipe_live::measure::plain_link;
 use bentpipe_live::orders::{OUTAGE_MAX, Order};
 use bentpipe_sim::plan::{Channel, ChannelState};
-use bentpipe_sim::{Plan, Side};
+use bentpipe_sim::{InterfaceId, Plan, Side};
 use proptest::prelude::*;
 
 proptest! {
@@ -56,7 +55,7 @@ proptest! {
         take(&mut emulator, &mut out);
         prop_assert_eq!(emulator.stored(), 0, "all places are free");
         for side in Side::ALL {
-            let there = out.iter().filter(|(to, _)| *to == Address::from(side.other()));
+            let there = out.iter().filter(|(to, _)| *to == InterfaceId::from(side.other()));
             let numbers: Vec<u32> = there.map(|(_, number)| *number).collect();
             prop_assert!(numbers.is_sorted_by(|one, other| one < other), "in order, and once");
             let lost: u64 = emulator
@@ -95,7 +94,7 @@ fn emulator(plans: &[Plan], seed: u64) -> Emulator {
     Emulator::new(plans, seed, options).expect("plain links are for real time")
 }
 
-fn take(emulator: &mut Emulator, out: &mut Vec<(Address, u32)>) {
+fn take(emulator: &mut Emulator, out: &mut Vec<(InterfaceId, u32)>) {
     let mut departures = Vec::new();
     emulator.take_departures(&mut departures);
     for departure in departures {

@@ -51,11 +51,12 @@ impl Lab {
     /// Sets a lab up. `plans` are the hops from the world to the island, as JSON; `settings` the
     /// kernel settings of the world and of the island; `control_ports` the first and the last port
     /// of measuring servers, whose first TCP conversation goes past the link; `capture` the file that
-    /// packets are captured to; `super_packets` whether kernels leave segments to be cut here.
+    /// packets are captured to; `super_packets` whether kernels leave segments to be cut here; `gateways` whether gateways are
+    /// hosts.
     #[new]
     #[pyo3(signature = (
         plans, seed, *, mtu = 1_500, settings = None, control_ports = None, capture = None,
-        super_packets = false
+        super_packets = false, gateways = false
     ))]
     #[expect(clippy::too_many_arguments, reason = "in Python they have names")]
     fn new(
@@ -67,12 +68,13 @@ impl Lab {
         control_ports: Option<(u16, u16)>,
         capture: Option<PathBuf>,
         super_packets: bool,
+        gateways: bool,
     ) -> PyResult<Self> {
         let plans = plans.iter().map(|plan| parse(plan)).collect::<PyResult<_>>()?;
         let settings = settings.unwrap_or_default();
         let capture = capture.map(File::create).transpose()?.map(Arc::new);
         let usual = Config { seed, mtu, settings, control_ports, ..Config::of(plans) };
-        let config = Config { capture, super_packets, ..usual };
+        let config = Config { capture, super_packets, gateways, ..usual };
         py.detach(|| lab::Lab::up(config)).map(Self).map_err(raise)
     }
 

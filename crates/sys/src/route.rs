@@ -1,20 +1,28 @@
 //! Routes of a network namespace.
 
+use std::ffi::CString;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 
-/// Leads packets for everywhere to a gateway, by ioctl (`rtnetlink(7)` does the same in many more words).
+/// Leads packets for a network, by the bits that its hosts share, to an interface, by ioctl
+/// (`rtnetlink(7)` does the same in many more words).
+///
+/// # Errors
+/// What the kernel says, or that the interface has no name.
 #[allow(unsafe_code, reason = "routes are set by ioctl")]
-pub fn default_route(gateway: Ipv4Addr) -> io::Result<()> {
+pub fn add(network: Ipv4Addr, prefix: u32, interface: &str) -> io::Result<()> {
     let socket = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
-    // SAFETY: all bytes zero is a valid route; the call reads it alone, and the descriptor is open.
+    let mut interface = CString::new(interface)?.into_bytes_with_nul();
+    let mask = u32::MAX.checked_shl(u32::BITS - prefix.min(u32::BITS)).unwrap_or(0);
+    // SAFETY: all bytes zero is a valid route; the call reads it and the name, which ends with a zero and
+    // lives during the call, and the descriptor is open.
     let done = unsafe {
         let mut route: libc::rtentry = std::mem::zeroed();
-        route.rt_dst = inet(Ipv4Addr::UNSPECIFIED);
-        route.rt_genmask = inet(Ipv4Addr::UNSPECIFIED);
-        route.rt_gateway = inet(gateway);
-        route.rt_flags = libc::RTF_UP | libc::RTF_GATEWAY;
+        route.rt_dst = inet(network);
+        route.rt_genmask = inet(Ipv4Addr::from_bits(mask));
+        route.rt_dev = interface.as_mut_ptr().cast();
+        route.rt_flags = libc::RTF_UP;
         libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT, &route)
     };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -2,10 +2,9 @@ use super::*;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use bentpipe_core::packet::Address;
 use bentpipe_core::time::Duration as Span;
-use bentpipe_sim::Side;
 use bentpipe_sim::plan::{Limit, Queue};
+use bentpipe_sim::{InterfaceId, Side};
 use proptest::prelude::*;
 
 use crate::emulator::{Emulator, Options};
@@ -52,7 +51,7 @@ type Arrival = (Instant, Side, usize);
 /// direction lost.
 #[derive(Debug, PartialEq)]
 struct Course {
-    departures: Vec<(Instant, Address, Vec<u8>)>,
+    departures: Vec<(Instant, InterfaceId, Vec<u8>)>,
     delivered: BTreeMap<String, u64>,
     dropped: BTreeMap<String, u64>,
 }

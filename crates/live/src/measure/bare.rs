@@ -34,7 +34,7 @@ impl Bare {
     /// # Errors
     /// As [`crate::lab::Lab::up`].
     pub fn up(config: &Config) -> Result<Self, LabError> {
-        let hosts = Chain::new(&config.plans, config.seed, FlowId(0))?.hosts;
+        let hosts = Chain::new(&config.plans, config.seed, FlowId(0), false)?.network.hosts;
         let [world, island] = hosts_up(&hosts[..2], config)?
             .try_into()
             .unwrap_or_else(|_| unreachable!("two were asked for"));

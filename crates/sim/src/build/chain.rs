@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Distant hosts of the world are behind the first hop's hub, those of the island behind the last hop's
-//! terminals, of which there may be several.
+//! terminals, of which there may be several. Gateways can be hosts, too: then packets leave the graph
+//! there and come in again, so that programs can work on them.
 
 use std::ops::Range;
 
@@ -15,7 +16,7 @@ use bentpipe_core::link::Access;
 use bentpipe_core::packet::{Address, FlowId, Port};
 use bentpipe_core::trace::NodeId;
 
-use super::{Layout, Next, Routes, Station, Wiring, places};
+use super::{Layout, Next, Routes, Socket, Station, Wiring, places};
 use crate::node::Node;
 use crate::plan::{Function, HUB, Plan, PlanError};
 
@@ -67,9 +68,46 @@ pub struct Host {
     /// Where it is.
     pub side: Side,
     /// Its gateway, in the plan of the hop that it is next to.
-    gateway: u32,
+    pub gateway: u32,
+    /// Whether it is this gateway.
+    pub is_gateway: bool,
     /// The way to it, if it is at some distance.
     access: Option<u32>,
+}
+
+/// An interface of a host, where packets leave the graph and come in. Each host has one that has its
+/// address as its number; those of gateways to their hosts come after these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InterfaceId(pub u32);
+
+impl<T: Into<Address>> From<T> for InterfaceId {
+    fn from(host: T) -> Self {
+        Self(host.into().0)
+    }
+}
+
+/// Where a packet goes that comes in at an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entrance {
+    /// To a port of an engine.
+    Engine(NodeId, Port),
+    /// Out at once, at another interface.
+    Across(InterfaceId),
+    /// Nobody there is its destination.
+    Nowhere,
+}
+
+/// Which interface a packet has reached that left the graph by an engine.
+#[derive(Clone, Copy, Debug)]
+enum Exit {
+    /// That of its destination.
+    Destination,
+    /// That of a gateway to the link.
+    Gateway(u32),
+    /// That of the gateway before its destination to the link.
+    GatewayOfDestination,
+    /// From the way to a host: that of the host, or of a gateway to its hosts.
+    Access(u32),
 }
 
 /// One or more hops in a row: a graph whose hosts are outside.
@@ -82,12 +120,24 @@ pub struct Chain {
     pub names: Vec<String>,
     /// Of each hop, the directions in the plan's order: forward, then the terminals' returns.
     pub directions: Vec<Vec<NodeId>>,
-    /// The hosts by address: that of the hub, those of the terminals, and the distant ones.
+    /// What is outside, and how packets get there.
+    pub network: Network,
+}
+
+/// The hosts outside a graph, and where packets come in and leave.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// The hosts by address: that of the hub, those of the terminals, the distant ones, and the gateways
+    /// if they are hosts.
     pub hosts: Vec<Host>,
+    /// The gateways' interfaces to their hosts: each is that of the gateway with this address.
+    pub inner: Vec<Address>,
     /// How many classes of packets the queues and functions tell apart.
     pub classes: u8,
-    /// Where a packet goes in, by the host that it is from and by its destination.
-    entrances: Vec<Routes>,
+    /// By the interface where a packet comes in, and by its destination.
+    entrances: Vec<Vec<Entrance>>,
+    /// By engine.
+    exits: Vec<Exit>,
 }
 
 impl Chain {
@@ -102,9 +152,14 @@ impl Chain {
     ///
     /// # Errors
     /// If there is no plan, or there are hosts or terminals where another hop follows, or too many.
-    pub fn new(plans: &[Plan], seed: u64, first_tunnel: FlowId) -> Result<Self, PlanError> {
+    pub fn new(
+        plans: &[Plan],
+        seed: u64,
+        first_tunnel: FlowId,
+        with_gateways: bool,
+    ) -> Result<Self, PlanError> {
         check(plans)?;
-        let hosts = hosts(plans)?;
+        let hosts = hosts(plans, with_gateways)?;
         let mut graph = Graph::default();
         let (mut names, mut layouts) = (Vec::new(), Vec::new());
         for (hop, plan) in plans.iter().enumerate() {
@@ -117,20 +172,18 @@ impl Chain {
             let mut add = |node| graph.add(node);
             layouts.push(places(plan, &link, seed, (&terminals, first_tunnel), &mut add));
         }
-        let hops = Hops { plans, layouts: &layouts, hosts: &hosts };
-        let mut entrances = vec![Routes::default(); hosts.len()];
+        let gateways = (0..).map(Address).zip(&hosts).filter(|(_, host)| host.is_gateway);
+        let inner: Vec<_> = gateways.map(|(address, _)| address).collect();
+        let hops = Hops { plans, layouts: &layouts, hosts: &hosts, inner: &inner };
+        let mut entrances = vec![vec![Entrance::Nowhere; hosts.len()]; hosts.len() + inner.len()];
         for hop in 0..plans.len() {
             hops.wire(hop, &mut graph, &mut entrances);
         }
+        let exits = hops.exits(names.len());
         let directions = layouts.into_iter().map(|layout| layout.directions).collect();
-        Ok(Self { graph, names, directions, hosts, classes: classes(plans)?, entrances })
-    }
-
-    /// Where a packet of a host goes in that is for another. `None` for what never leaves a host.
-    #[must_use]
-    pub fn entrance(&self, from: Address, to: Address) -> Option<(NodeId, Port)> {
-        let entrance = *self.entrances.get(from.0 as usize)?.get(to.0 as usize)?;
-        entrance.filter(|&socket| socket != OUTSIDE)
+        let classes = classes(plans)?;
+        let network = Network { hosts, inner, classes, entrances, exits };
+        Ok(Self { graph, names, directions, network })
     }
 
     /// The directions of a hop that lead away from a side, by number.
@@ -139,6 +192,53 @@ impl Chain {
         match side {
             Side::World => 0..1,
             Side::Island => 1..self.directions[hop].len(),
+        }
+    }
+}
+
+impl Network {
+    /// Where a packet goes that comes in at an interface.
+    #[must_use]
+    pub fn entrance(&self, from: InterfaceId, to: Address) -> Entrance {
+        let entrance = self.entrances.get(from.0 as usize).and_then(|by| by.get(to.0 as usize));
+        entrance.copied().unwrap_or(Entrance::Nowhere)
+    }
+
+    /// The interface that a packet has reached which left the graph by a port of an engine.
+    #[must_use]
+    pub fn exit(&self, node: NodeId, port: Port, to: Address) -> InterfaceId {
+        let gateway = |number: u32| InterfaceId(self.inner[number as usize].0);
+        match self.exits[node.0 as usize] {
+            Exit::Destination => to.into(),
+            Exit::Gateway(number) => gateway(number),
+            Exit::GatewayOfDestination => gateway(self.hosts[to.0 as usize].gateway),
+            Exit::Access(_) if port == Access::HOST => to.into(),
+            Exit::Access(number) => InterfaceId(self.hosts.len() as u32 + number),
+        }
+    }
+
+    /// Who leads on what a host sends to strangers: the world's, which knows the outside, does so for the
+    /// others.
+    #[must_use]
+    pub fn beyond(&self, host: Address) -> Address {
+        let Host { gateway, is_gateway, .. } = self.hosts[host.0 as usize];
+        let is_of_world = host == Side::World.into() || (is_gateway && gateway == HUB);
+        if is_of_world { Side::Island.into() } else { Side::World.into() }
+    }
+
+    /// The host right at a gateway, for which it leads on what is for strangers.
+    #[must_use]
+    pub fn nearest(&self, gateway: Address) -> Address {
+        // The first hosts are those at gateways, in the order of these.
+        Address(self.hosts[gateway.0 as usize].gateway)
+    }
+
+    /// The host that an interface belongs to, and whether it is a gateway's to its hosts.
+    #[must_use]
+    pub fn owner(&self, interface: InterfaceId) -> (Address, bool) {
+        match (interface.0 as usize).checked_sub(self.hosts.len()) {
+            Some(gateway) => (self.inner[gateway], true),
+            None => (Address(interface.0), false),
         }
     }
 }
@@ -158,30 +258,58 @@ struct Hops<'a> {
     plans: &'a [Plan],
     layouts: &'a [Layout],
     hosts: &'a [Host],
+    /// The gateways, if they are hosts.
+    inner: &'a [Address],
 }
 
 impl Hops<'_> {
     /// Wires one hop, to its neighbours too, and says where packets of its hosts go in.
-    fn wire(&self, hop: usize, graph: &mut Graph<Node>, entrances: &mut [Routes]) {
+    fn wire(&self, hop: usize, graph: &mut Graph<Node>, entrances: &mut [Vec<Entrance>]) {
         let is_last = hop + 1 == self.plans.len();
         let stations: Vec<_> = self.hosts.iter().map(|host| self.station(hop, host)).collect();
         let (plan, layout) = (&self.plans[hop], &self.layouts[hop]);
         let mut wiring = Wiring { graph, plan, layout, stations };
-        wiring.connect();
-        wiring.connect_accesses(|wiring, gateway| Next::ByDestination(local(wiring, gateway)));
+        let has_gateways = !self.inner.is_empty();
+        let is_open = has_gateways && hop == 0;
+        wiring.connect(if is_open { OUTSIDE } else { layout.entry_for_hosts(HUB) });
+        wiring.connect_accesses(|wiring, gateway| match has_gateways {
+            true => Next::One(OUTSIDE),
+            false => Next::ByDestination(local(wiring, gateway)),
+        });
+        let engine = |(node, port)| Entrance::Engine(node, port);
         let is_here = |host: &Host| if host.side == Side::World { hop == 0 } else { is_last };
-        for (host, entrance) in self.hosts.iter().zip(entrances).filter(|(host, _)| is_here(host)) {
-            *entrance = match host.access {
-                Some(access) => {
-                    let far = Some((layout.accesses[access as usize], Access::HOST));
-                    vec![far; self.hosts.len()].into()
-                }
-                None => local(&wiring, host.gateway),
-            };
+        for (number, host) in self.hosts.iter().enumerate().filter(|(_, host)| is_here(host)) {
+            let entrance = &mut entrances[number];
+            if host.is_gateway {
+                entrance.fill(engine(layout.entry_for_hosts(host.gateway)));
+            } else if let Some(access) = host.access {
+                entrance.fill(engine((layout.accesses[access as usize], Access::HOST)));
+            } else if has_gateways {
+                entrance.fill(Entrance::Across(self.inner_interface(host.gateway)));
+            } else {
+                let local = local(&wiring, host.gateway);
+                let next = |socket: &Option<Socket>| match *socket {
+                    Some(socket) if socket != OUTSIDE => engine(socket),
+                    _ => Entrance::Nowhere,
+                };
+                *entrance = local.iter().map(next).collect();
+            }
+            if has_gateways && !host.is_gateway {
+                let from_gateway = &mut entrances[self.inner_interface(host.gateway).0 as usize];
+                let far = |access: u32| engine((layout.accesses[access as usize], Access::NET));
+                let near = Entrance::Across(InterfaceId(number as u32));
+                from_gateway[number] = host.access.map_or(near, far);
+            }
         }
     }
 
-    /// A host as a hop knows it: what is beyond the next hop is where that one begins.
+    /// The interface of a gateway to its hosts.
+    fn inner_interface(&self, gateway: u32) -> InterfaceId {
+        InterfaceId(self.hosts.len() as u32 + gateway)
+    }
+
+    /// A host as a hop knows it: what is beyond the next hop, or a gateway that is a host, is where that
+    /// one begins.
     fn station(&self, hop: usize, host: &Host) -> Station {
         let is_last = hop + 1 == self.plans.len();
         let gateway = host.gateway_at(is_last);
@@ -190,8 +318,33 @@ impl Hops<'_> {
             Side::Island => (!is_last).then_some((hop + 1, HUB)),
         };
         let beyond = |(hop, gateway): (usize, u32)| self.layouts[hop].entry_for_hosts(gateway);
-        let host_here = if neighbour.is_none() { host.access } else { None };
+        let is_direct = neighbour.is_none() && self.inner.is_empty();
+        let host_here = if is_direct { host.access } else { None };
         Station { socket: neighbour.map_or(OUTSIDE, beyond), gateway, host: host_here }
+    }
+
+    /// By engine, of which there are so many.
+    fn exits(&self, engines: usize) -> Vec<Exit> {
+        let mut exits = vec![Exit::Destination; engines];
+        if self.inner.is_empty() {
+            return exits;
+        }
+        exits.fill(Exit::GatewayOfDestination);
+        for (plan, layout) in self.plans.iter().zip(self.layouts) {
+            for node in &layout.directions[1..] {
+                exits[node.0 as usize] = Exit::Gateway(HUB);
+            }
+            for (nodes, gateway) in layout.functions.iter().zip(0..) {
+                nodes.iter().for_each(|node| exits[node.0 as usize] = Exit::Gateway(gateway));
+            }
+            for &(_, gateway, node) in &layout.branches {
+                exits[node.0 as usize] = Exit::Gateway(gateway);
+            }
+            for (host, node) in plan.hosts.iter().zip(&layout.accesses) {
+                exits[node.0 as usize] = Exit::Access(host.gateway);
+            }
+        }
+        exits
     }
 }
 
@@ -204,12 +357,15 @@ fn local(wiring: &Wiring<'_, Node>, gateway: u32) -> Routes {
     wiring.stations.iter().map(next).map(Some).collect()
 }
 
-/// All hosts, those right at gateways first.
-fn hosts(plans: &[Plan]) -> Result<Vec<Host>, PlanError> {
+/// All hosts, those right at gateways first and the gateways last.
+fn hosts(plans: &[Plan], with_gateways: bool) -> Result<Vec<Host>, PlanError> {
     let (Some(first), Some(last)) = (plans.first(), plans.last()) else {
         return Err(problem("link", "there must be one at least"));
     };
-    let near = |name: String, side, gateway| Host { name, side, gateway, access: None };
+    let near = |name: String, side, gateway| {
+        let (is_gateway, access) = (false, None);
+        Host { name, side, gateway, is_gateway, access }
+    };
     let mut hosts = vec![near(Side::World.name().to_owned(), Side::World, HUB)];
     hosts.extend((1..=last.terminals() as u32).map(|gateway| {
         let island = Side::Island.name();
@@ -225,6 +381,15 @@ fn hosts(plans: &[Plan]) -> Result<Vec<Host>, PlanError> {
             ..near(host.name.clone(), side, host.gateway)
         }));
     }
+    if with_gateways {
+        let hub = first.gateways.first().map(|hub| (hub, Side::World, HUB));
+        let terminals = last.gateways.iter().zip(0..).skip(1);
+        let terminals = terminals.map(|(terminal, number)| (terminal, Side::Island, number));
+        hosts.extend(hub.into_iter().chain(terminals).map(|(gateway, side, number)| Host {
+            is_gateway: true,
+            ..near(gateway.name.clone(), side, number)
+        }));
+    }
     if hosts.len() > Chain::HOSTS_MAX {
         let problem_text = format!(
             "make {} hosts with those right at gateways; at most {} run in real time",
@@ -235,7 +400,8 @@ fn hosts(plans: &[Plan]) -> Result<Vec<Host>, PlanError> {
     }
     for (number, host) in hosts.iter().enumerate() {
         let is_known = |other: &Host| other.name == host.name || host.name == Side::Island.name();
-        if host.access.is_some() && hosts[..number].iter().any(is_known) {
+        let is_named = host.access.is_some() || host.is_gateway;
+        if is_named && hosts[..number].iter().any(is_known) {
             let text = format!("\"{}\" is the name of another host in real time", host.name);
             return Err(problem("hosts", &text));
         }

@@ -23,7 +23,7 @@ use bentpipe_core::trace::NodeId;
 use crate::node::{INNER, Node, OUTER, Place};
 use crate::plan::{self, HUB, Plan};
 pub(crate) use chain::hop_prefix;
-pub use chain::{Chain, Host, Side};
+pub use chain::{Chain, Entrance, Host, InterfaceId, Network, Side};
 use hosts::Hosts;
 
 /// Where the engines of a built plan are.
@@ -102,7 +102,7 @@ pub fn build_with<E: Engine>(
     layout.flows = flows.map(|(flow, id)| hosts.add(flow, FlowId(id), &mut add)).collect();
     let stations = hosts.into_stations();
     let mut wiring = Wiring { graph: &mut graph, plan, layout: &layout, stations };
-    wiring.connect();
+    wiring.connect(layout.entry_for_hosts(HUB));
     wiring.connect_accesses(|wiring, gateway| Next::One(wiring.layout.entry_for_hosts(gateway)));
     wiring.connect_stations();
     (graph, layout)
@@ -149,13 +149,14 @@ struct Wiring<'a, E> {
 }
 
 impl<E: Engine> Wiring<'_, E> {
-    fn connect(&mut self) {
+    /// Wires the functions and the directions. What comes over the link to the hub for another terminal
+    /// goes to `turn`.
+    fn connect(&mut self, turn: Socket) {
         let nearby = |station| Some(self.last_hop(station));
         let nearby: Routes = self.stations.iter().map(nearby).collect();
-        // What comes over the link for another terminal turns around at the hub.
         let at_hub = |station: &Station| match station.gateway {
             HUB => self.last_hop(station),
-            _ => self.layout.entry_for_hosts(HUB),
+            _ => turn,
         };
         let at_hub: Routes = self.stations.iter().map(at_hub).map(Some).collect();
         let nearby = [at_hub, nearby];
