@@ -21,7 +21,7 @@ help:
 	@echo "make wheel     a wheel for this machine, optimised with a profile, into target/wheels"
 	@echo "make instructions  instructions a packet-hop, against benches/instructions.json (valgrind)"
 	@echo "make coverage  line coverage of crates/core"
-	@echo "make schema    write the JSON Schema of scenarios anew"
+	@echo "make schema    write the JSON Schema of scenarios and the plans of presets anew"
 
 demo: $(VENV)/.installed
 	$(BIN)/bentpipe study jpl --out target/demo/jpl
@@ -46,7 +46,7 @@ $(BENCH_yes) wheel: export CARGO_PROFILE_RELEASE_OPT_LEVEL := 2
 # compiler what they never call is not worth any speed (decision 10).
 bench: $(BENCH_$(PROFILED)) $(BENCH_no)
 	$< target/bench.json $$($(BIN)/python benches/plans.py target/bench)
-	target/release/bentpipe-bench-live target/bench-live.json
+	PATH="$(CURDIR)/$(BIN):$$PATH" target/release/bentpipe-bench-live target/bench-live.json
 
 $(BENCH_no): $(RUST) | $(VENV)/.installed
 	env -u CARGO_PROFILE_RELEASE_OPT_LEVEL cargo build --release --quiet -p bentpipe-bench
@@ -78,6 +78,8 @@ coverage: target/tools/bin/cargo-llvm-cov
 
 schema: $(VENV)/.installed
 	$(BIN)/bentpipe schema > python/bentpipe/scenario.schema.json
+	$(BIN)/python -m bentpipe._preset_plans > target/preset_plans.json
+	mv target/preset_plans.json python/bentpipe/preset_plans.json
 
 clean:
 	rm -rf target $(VENV) python/bentpipe/*.so

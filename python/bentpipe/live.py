@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from bentpipe import _core
+from bentpipe._preset_plans import stored_plan
 from bentpipe.errors import MachineError, UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +42,12 @@ def link_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
         ScenarioError: naming the field, what was read and what is allowed.
         UsageError: it is neither a preset nor a file.
     """
+    stored = None if settings else stored_plan(link)
+    return resolved_plan(link, settings) if stored is None else stored
+
+
+def resolved_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Resolve the plan of a link, as `link_plan` returns it."""
     from bentpipe._document import with_settings
     from bentpipe.scenario import checked
 

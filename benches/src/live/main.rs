@@ -1,24 +1,31 @@
-//! Measures the link in real time and writes JSON: how much one TCP flow and small packets get through,
-//! beside a loop that only copies, and how exact delay and rate are.
+//! Measures the link in real time, beside mahimahi where that is installed: prints tables and writes
+//! JSON.
 //!
-//! Usage: `bentpipe-bench-live OUT.json [SECONDS]`, as root: for how long each delay is measured. Of
-//! what gets through, up to five seconds at a time: the two paths take turns, and the best of each
-//! counts, because other programs on the machine only ever slow them down.
+//! Usage: `bentpipe-bench-live OUT.json [SECONDS]`, as root: for how long each load is measured at a
+//! time. `bentpipe` is the one on the PATH.
 
+mod peer;
+mod rows;
+mod table;
+
+use std::io;
 use std::process::ExitCode;
 
 use bentpipe_core::time::Duration;
 use bentpipe_live::LabError;
-use bentpipe_live::lab::{Config, Lab};
-use bentpipe_live::measure::{
-    Bare, Load, Path, delay_errors, small_packets_per_second, tcp_bits_per_second, wide,
-};
+use bentpipe_live::measure::{DelayErrors, Load, tcp_bits_per_second, wide};
 use bentpipe_sim::Side;
-use serde_json::{Value, json};
+use bentpipe_sys::SystemError;
+use serde_json::{Map, Value, json};
 
-const ROUNDS: usize = 3;
-const THROUGHPUT_MAX: Duration = Duration::from_secs(5);
+use rows::Row;
+
 const DELAY: Duration = Duration::from_millis(20);
+const MAHIMAHI: &str = "mahimahi";
+/// The peer for a link that only delays.
+const MM_DELAY: &[&str] = &["mm-delay", "20"];
+/// 20 Mbit/s as mm-link reads it: the millisecond of each packet of 1,500 bytes, again and again.
+const TRACE_20_MBPS: &str = "1\n1\n2\n2\n3\n";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -27,8 +34,9 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let seconds = arguments.get(1).and_then(|text| text.parse().ok()).unwrap_or(5);
-    let measured = measure(Duration::from_secs(seconds));
-    match measured.map(|result| std::fs::write(out, format!("{result:#}\n"))) {
+    let mut bench = Bench::new(Duration::from_secs(seconds));
+    let measured = bench.figures().and_then(|()| bench.delay_errors());
+    match measured.map(|()| std::fs::write(out, format!("{:#}\n", Value::Object(bench.json)))) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
             eprintln!("bentpipe-bench-live: {out}: {error}");
@@ -41,50 +49,127 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure(time: Duration) -> Result<Value, LabError> {
-    let turn = time.min(THROUGHPUT_MAX);
-    let tcp = compare(&wide(false), |path| tcp_bits_per_second(path, Side::World, turn))?;
-    let joined = compare(&wide(true), |path| tcp_bits_per_second(path, Side::World, turn))?;
-    let small = compare(&wide(false), |path| small_packets_per_second(path, Side::World, turn))?;
-    let often = Duration::from_micros(100);
-    let sparse = |hops| Load {
-        rate_bps: 100_000_000,
-        delay: DELAY,
-        hops,
-        packet_bytes: 100,
-        interval: often,
-    };
-    let full = [1, 20, 100, 500].map(|mbps| Load::full(mbps * 1_000_000, DELAY));
-    let loads = [sparse(1), sparse(3)].into_iter().chain(full);
-    let delays = loads.map(|load| delay(load, time)).collect::<Result<Vec<_>, _>>()?;
-    Ok(json!({ "tcp_bits_per_second": tcp, "tcp_super_packets_bits_per_second": joined,
-               "small_packets_per_second": small,
-               "delay_errors": delays }))
+struct Bench {
+    time: Duration,
+    has_peer: bool,
+    json: Map<String, Value>,
 }
 
-/// A figure of a lab and of a bare loop, in turns.
-fn compare(
-    config: &Config,
-    figure: impl Fn(&dyn Path) -> Result<f64, LabError>,
-) -> Result<Value, LabError> {
-    let (mut lab_best, mut bare_best) = (0.0_f64, 0.0_f64);
-    for _ in 0..ROUNDS {
-        bare_best = bare_best.max(figure(&Bare::up(config)?)?);
-        lab_best = lab_best.max(figure(&Lab::up(config.clone())?)?);
+impl Bench {
+    fn new(time: Duration) -> Self {
+        let has_peer = peer::is_installed();
+        let json = Map::from_iter([("peer".to_owned(), json!(has_peer.then_some(MAHIMAHI)))]);
+        if !has_peer {
+            print("mahimahi: not installed (mm-delay and mm-link are not on the PATH)");
+        }
+        Self { time, has_peer, json }
     }
-    Ok(json!({ "lab": lab_best, "bare": bare_best, "ratio": lab_best / bare_best }))
+
+    /// The shells of the peer, if it is installed.
+    fn peer<'a>(&self, shells: &'a [&'a [&'a str]]) -> Option<&'a [&'a [&'a str]]> {
+        self.has_peer.then_some(shells)
+    }
+
+    fn figures(&mut self) -> Result<(), LabError> {
+        print(&table::figures_heading(MAHIMAHI));
+        self.cpu()?;
+        let set_up = rows::set_up(self.has_peer)?;
+        self.json
+            .insert("set_up_s".to_owned(), json!({ "bentpipe": set_up[0], "peer": set_up[1] }));
+        print(&table::figure("set-up, s", set_up, 3, "<= 0.15"));
+        for delay in [Duration::ZERO, DELAY] {
+            let millis = (delay.as_nanos() / 1_000_000).to_string();
+            let row = rows::tcp(delay, self.time, self.peer(&[&["mm-delay", &millis]]))?;
+            let name = format!("one TCP flow, {millis} ms, Mbit/s");
+            self.figure(&name, &row, 1e6, ">= 1.2 x");
+            print(&table::verdict(&row.ours).join("\n"));
+        }
+        let row = rows::small_packets(self.time, self.peer(&[&["mm-delay", "0"]]))?;
+        self.figure("packets of 64 bytes a second", &row, 1.0, "");
+        self.beside_bare()
+    }
+
+    /// At 20 Mbit/s and 20 ms: what moving the packets takes of one processor.
+    fn cpu(&mut self) -> Result<(), LabError> {
+        let trace = std::env::temp_dir().join(format!("bentpipe-bench-{}", std::process::id()));
+        let failed = |error| failure("writing a trace", error);
+        std::fs::write(&trace, TRACE_20_MBPS).map_err(failed)?;
+        let path = trace.to_string_lossy().into_owned();
+        let link: &[&str] = &["mm-link", &path, &path, "--"];
+        let load = Load::full(20_000_000, DELAY);
+        let time = self.time.max(Duration::from_secs(10));
+        let rank = |errors: &DelayErrors| errors.cpu_share;
+        let shells: [&[_]; 2] = [&[MM_DELAY, link], &[MM_DELAY]];
+        let rows = shells.map(|shells| rows::delay_errors(load, time, self.peer(shells), rank));
+        std::fs::remove_file(&trace).map_err(failed)?;
+        let names = ["CPU at 20 Mbit/s, 20 ms, %", "  peer without its rate limit, %"];
+        for (name, row) in names.into_iter().zip(rows) {
+            let row = row?.map(|errors| errors.cpu_share * 100.0);
+            self.figure(name, &row, 1.0, "<= 3.3");
+        }
+        Ok(())
+    }
+
+    /// What gets through, beside a loop that only copies.
+    fn beside_bare(&mut self) -> Result<(), LabError> {
+        print(&format!("\n{}", table::figures_heading("copying")));
+        for (name, super_packets) in
+            [("one TCP flow, Mbit/s", false), ("one TCP flow, super-packets, Mbit/s", true)]
+        {
+            let row = rows::beside_bare(&wide(super_packets), |path| {
+                tcp_bits_per_second(path, Side::World, self.time)
+            })?;
+            self.figure(name, &row, 1e6, "");
+        }
+        Ok(())
+    }
+
+    /// Prints and keeps a figure of both emulators.
+    fn figure(&mut self, name: &str, row: &Row<f64>, unit: f64, goal: &str) {
+        let figures = [Some(row.ours.best), row.peer.as_ref().map(|peer| peer.best)];
+        let digits = usize::from(row.ours.best < 1e3 * unit);
+        print(&table::figure(name, figures.map(|value| Some(value? / unit)), digits, goal));
+        self.json.insert(name.trim().to_owned(), table::figure_json(row));
+    }
+
+    fn delay_errors(&mut self) -> Result<(), LabError> {
+        print(&format!("\n{}", table::errors_heading()));
+        let rare = |hops| Load { hops, ..often(10_000, 100) };
+        let rows = [
+            ("10,000 packets/s of 100 bytes", rare(1), true, "99.9 % <= 300"),
+            ("the same, three hops", rare(3), false, ""),
+            ("200,000 packets/s of 64 bytes", often(200_000, 64), true, ""),
+            ("300,000 packets/s of 64 bytes", often(300_000, 64), true, "valid, 99 % <= 300"),
+            ("1 Mbit/s, full", Load::full(1_000_000, DELAY), false, ""),
+            ("20 Mbit/s, full", Load::full(20_000_000, DELAY), false, ""),
+            ("100 Mbit/s, full", Load::full(100_000_000, DELAY), false, ""),
+            ("500 Mbit/s, full", Load::full(500_000_000, DELAY), false, ""),
+        ];
+        let mut all = Vec::new();
+        for (name, load, beside, goal) in rows {
+            let peer = self.peer(&[MM_DELAY]).filter(|_| beside);
+            let row = rows::delay_errors(load, self.time, peer, |errors| errors.p99_ns as f64)?;
+            print(&table::errors(name, MAHIMAHI, &row, goal));
+            all.push(table::errors_json(name, "bentpipe", &row.ours));
+            all.extend(row.peer.iter().map(|peer| table::errors_json(name, MAHIMAHI, peer)));
+        }
+        self.json.insert("delay_errors".to_owned(), Value::Array(all));
+        Ok(())
+    }
 }
 
-fn delay(load: Load, time: Duration) -> Result<Value, LabError> {
-    let errors = delay_errors(load, time)?;
-    let micros = |nanos: i64| nanos as f64 / 1e3;
-    Ok(json!({
-        "rate_bps": load.rate_bps, "hops": load.hops, "packet_bytes": load.packet_bytes,
-        "packets": errors.packets, "lost": errors.lost,
-        "error_us": { "min": micros(errors.min_ns), "p50": micros(errors.p50_ns),
-                      "p99": micros(errors.p99_ns), "max": micros(errors.max_ns) },
-        "rate_error_percent": errors.rate_error * 100.0,
-        "lateness_p99_us": errors.lateness_p99.as_nanos() as f64 / 1e3,
-        "invalid": errors.invalid,
-    }))
+/// So many packets a second over a link that is much faster.
+fn often(packets_per_second: u64, packet_bytes: usize) -> Load {
+    let interval = Duration::from_nanos(1_000_000_000 / packets_per_second);
+    Load { rate_bps: 10_000_000_000, delay: DELAY, hops: 1, packet_bytes, interval }
+}
+
+/// What the machine does not do for the benchmark.
+fn failure(doing: &str, error: io::Error) -> LabError {
+    SystemError::machine(doing, error, "run it as root, and its programs by hand").into()
+}
+
+#[expect(clippy::print_stdout, reason = "what the program is for")]
+fn print(text: &str) {
+    println!("{text}");
 }

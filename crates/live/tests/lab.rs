@@ -34,7 +34,7 @@ fn lab(plans: Vec<Plan>) -> Option<Arc<Lab>> {
 const MS: Duration = Duration::from_millis(1);
 
 fn seen(lab: &Arc<Lab>, stream: Stream) -> Vec<Seen> {
-    while_running(&**lab, || measure(lab, stream, Clock::start())).expect("a measurement")
+    while_running(&**lab, || measure(&**lab, stream, Clock::start())).expect("a measurement")
 }
 
 /// Given 1,000 packets of 1,500 bytes over three hops of 20 ms, expect all of them in order, none

@@ -1,7 +1,7 @@
 //! How much a path carries at most: one TCP flow, and small packets.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
@@ -9,12 +9,12 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sim::Side;
 
 use super::{HEADER_BYTES, Path, while_running};
-use crate::addresses::ipv4;
 use crate::error::LabError;
 use crate::lab::Config;
 use bentpipe_sys::clock::Clock;
 
 const PORT: u16 = 9_001;
+const ANY: (Ipv4Addr, u16) = (Ipv4Addr::UNSPECIFIED, PORT);
 /// A connection grows to its full rate within this.
 const WARM_UP: Duration = Duration::from_millis(500);
 /// An IP packet of 64 bytes is what packet rates are told in.
@@ -32,10 +32,10 @@ pub fn wide(super_packets: bool) -> Config {
 /// If the path or a socket fails.
 pub fn tcp_bits_per_second(path: &dyn Path, from: Side, time: Duration) -> Result<f64, LabError> {
     let failed = |error| LabError::machine("measuring", error, "try again");
-    let to = SocketAddr::from((ipv4(from.other()), PORT));
+    let to = SocketAddr::from((path.address(from.other()), PORT));
     while_running(path, || {
         let receiver = path.namespace(from.other());
-        let listener = receiver.run(|| TcpListener::bind(to).map_err(failed))?;
+        let listener = receiver.run(|| TcpListener::bind(ANY).map_err(failed))?;
         let connect = || TcpStream::connect(to).map_err(failed);
         let sender = path.namespace(from).run(connect)?;
         let (receiver, _) = listener.accept().map_err(failed)?;
@@ -75,11 +75,11 @@ pub fn small_packets_per_second(
     time: Duration,
 ) -> Result<f64, LabError> {
     let failed = |error: io::Error| LabError::machine("measuring", error, "try again");
-    let to = SocketAddr::from((ipv4(from.other()), PORT));
+    let to = SocketAddr::from((path.address(from.other()), PORT));
     while_running(path, || {
         // Without a socket there, the kernel would answer each packet.
-        let _sink = path.namespace(from.other()).run(|| UdpSocket::bind(to).map_err(failed))?;
-        let source = SocketAddr::from((ipv4(from), 0));
+        let _sink = path.namespace(from.other()).run(|| UdpSocket::bind(ANY).map_err(failed))?;
+        let source = (Ipv4Addr::UNSPECIFIED, 0);
         let sender = path.namespace(from).run(|| UdpSocket::bind(source).map_err(failed))?;
         let over = AtomicBool::new(false);
         thread::scope(|scope| {

@@ -3,12 +3,12 @@
 use bentpipe_core::time::Duration;
 use bentpipe_sim::Side;
 
-use super::{Stream, errors_ns, measure, plain_link, while_running};
+use super::{Path, Stream, errors_ns, measure, plain_link, with_cpu_time};
 use crate::error::LabError;
 use crate::lab::{Config, Lab};
 use bentpipe_sys::clock::Clock;
 
-/// A link and what is sent over it from the world to the island.
+/// A link and what is sent over it, from the island to the world.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Of each hop.
@@ -47,50 +47,67 @@ pub struct DelayErrors {
     pub p50_ns: i64,
     /// What 99 of 100 did not exceed.
     pub p99_ns: i64,
+    /// What 999 of 1,000 did not exceed.
+    pub p999_ns: i64,
     /// The latest.
     pub max_ns: i64,
     /// At which rate packets came, over the link's, less one; it means something at full load.
     pub rate_error: f64,
-    /// What the lab says of its own lateness.
-    pub lateness_p99: Duration,
-    /// Why the lab says that the run does not count, if it does.
+    /// How many packets a second were sent: fewer than wanted if the sender could not keep up.
+    pub packets_per_second: f64,
+    /// What share of one processor moving the packets took, user and system.
+    pub cpu_share: f64,
+    /// Why the path says that the run is invalid, if it does.
     pub invalid: Option<String>,
 }
 
-/// Sends a load for some time and compares.
+/// Sends a load over a lab for some time and compares with the model.
 ///
 /// # Errors
 /// If there can be no lab, or nothing comes.
-#[expect(clippy::cast_precision_loss, reason = "shares and rates for people")]
 pub fn delay_errors(load: Load, time: Duration) -> Result<DelayErrors, LabError> {
     let plans = vec![plain_link(load.rate_bps, load.delay, 0.0); load.hops];
-    let lab = Lab::up(Config::of(plans))?;
-    let packets = (time.as_nanos() / load.interval.as_nanos()).max(100);
-    let Load { packet_bytes, interval, .. } = load;
-    let stream = Stream { from: Side::World, packet_bytes, interval, packets };
-    let seen = while_running(&lab, || measure(&lab, stream, Clock::start()))?;
-    let [.., last] = &seen[..] else {
-        let error = std::io::Error::other("no packet came");
+    delay_errors_of(&Lab::up(Config::of(plans))?, load, time)
+}
+
+/// Sends a load over a path for some time and compares with the model of the load's link.
+///
+/// # Errors
+/// If the path fails, or nothing comes.
+#[expect(clippy::cast_precision_loss, reason = "shares and rates for people")]
+pub fn delay_errors_of(
+    path: &dyn Path,
+    load: Load,
+    time: Duration,
+) -> Result<DelayErrors, LabError> {
+    let Load { packet_bytes, interval, rate_bps, .. } = load;
+    let packets = (time.as_nanos() / interval.as_nanos()).max(100);
+    let stream = Stream { from: Side::Island, packet_bytes, interval, packets };
+    let (seen, cpu_time) = with_cpu_time(path, || measure(path, stream, Clock::start()))?;
+    let [first, .., last] = &seen[..] else {
+        let error = std::io::Error::other("no packets came");
         return Err(LabError::machine("measuring", error, "try again"));
     };
     let frame_bits = packet_bytes as u64 * 8;
-    let mut errors = errors_ns(&seen, frame_bits, &vec![(load.rate_bps, load.delay); load.hops]);
+    let mut errors = errors_ns(&seen, frame_bits, &vec![(rate_bps, load.delay); load.hops]);
     errors.sort_unstable();
     let quantile = |share: f64| errors[((errors.len() - 1) as f64 * share) as usize];
     // The queue is there after a tenth of the time.
     let settled = &seen[seen.len() / 10];
     let bits = (last.sequence - settled.sequence) * frame_bits;
-    let rate_bps = bits as f64 / last.received.saturating_since(settled.received).as_secs_f64();
-    let report = lab.report();
+    let received_bps = bits as f64 / last.received.saturating_since(settled.received).as_secs_f64();
+    let sending = last.sent.saturating_since(first.sent).as_secs_f64();
     Ok(DelayErrors {
         packets,
         lost: packets - seen.len() as u64,
         min_ns: quantile(0.0),
         p50_ns: quantile(0.5),
         p99_ns: quantile(0.99),
+        p999_ns: quantile(0.999),
         max_ns: quantile(1.0),
-        rate_error: rate_bps / load.rate_bps as f64 - 1.0,
-        lateness_p99: report.punctuality.lateness.quantile(0.99),
-        invalid: report.invalid,
+        rate_error: received_bps / rate_bps as f64 - 1.0,
+        packets_per_second: (last.sequence - first.sequence) as f64 / sending,
+        cpu_share: cpu_time.as_secs_f64() / sending,
+        invalid: path.invalid(),
     })
 }

@@ -6,7 +6,7 @@ mod ceiling;
 mod delay;
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread;
 
@@ -15,6 +15,7 @@ use bentpipe_sim::{Plan, Side};
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::netns::Namespace;
 use bentpipe_sys::sockets;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::addresses::ipv4;
 use crate::error::LabError;
@@ -22,7 +23,7 @@ use crate::lab::Lab;
 
 pub use bare::Bare;
 pub use ceiling::{small_packets_per_second, tcp_bits_per_second, wide};
-pub use delay::{DelayErrors, Load, delay_errors};
+pub use delay::{DelayErrors, Load, delay_errors, delay_errors_of};
 
 /// Two sides with something between them that moves packets.
 pub trait Path: Sync {
@@ -37,6 +38,22 @@ pub trait Path: Sync {
     fn stop(&self);
     /// How many packets have reached a side, a tenth of a second ago at most.
     fn delivered(&self, side: Side) -> u64;
+    /// The address at which a side is reached from the other one.
+    fn address(&self, side: Side) -> Ipv4Addr {
+        ipv4(side)
+    }
+    /// The CPU time, user and system, that moving packets has taken so far. It is asked for by the
+    /// thread that runs the path.
+    fn cpu_time(&self) -> Duration {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::from_nanos(
+            time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs(),
+        )
+    }
+    /// Why the path itself says that the run is invalid, if it does.
+    fn invalid(&self) -> Option<String> {
+        None
+    }
 }
 
 impl Path for Lab {
@@ -61,6 +78,10 @@ impl Path for Lab {
             Side::Island => report.directions.iter().rev().nth(1),
         };
         last.map_or(0, |(_, counters)| counters.delivered.packets)
+    }
+
+    fn invalid(&self) -> Option<String> {
+        self.report().invalid
     }
 }
 
@@ -98,26 +119,27 @@ pub struct Stream {
     pub packets: u64,
 }
 
-/// Sends a stream over a lab's link, which must be running, and tells what came of it, in the order
-/// in which it arrived.
+/// Sends a stream over a path, which must be running, and returns what came of it, in the order in
+/// which it arrived.
 ///
 /// # Errors
 /// If a socket fails.
 ///
 /// # Panics
 /// If packets have no room for a sequence number and a time.
-pub fn measure(lab: &Lab, stream: Stream, clock: Clock) -> Result<Vec<Seen>, LabError> {
+pub fn measure(path: &dyn Path, stream: Stream, clock: Clock) -> Result<Vec<Seen>, LabError> {
     assert!(stream.packet_bytes >= HEADER_BYTES + 16, "a packet holds two numbers");
     let failed = |error| LabError::machine("measuring", error, "try again");
-    let to = SocketAddr::from((ipv4(stream.from.other()), PORT));
-    let receiver =
-        lab.namespace(stream.from.other()).run(|| UdpSocket::bind(to).map_err(failed))?;
+    let bind = |side: Side, port| {
+        let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+        path.namespace(side).run(|| UdpSocket::bind(local).map_err(failed))
+    };
+    let receiver = bind(stream.from.other(), PORT)?;
     prepare(&receiver).map_err(failed)?;
-    let source = SocketAddr::from((ipv4(stream.from), 0));
-    let sender = lab.namespace(stream.from).run(|| UdpSocket::bind(source).map_err(failed))?;
-    sender.connect(to).map_err(failed)?;
+    let sender = bind(stream.from, 0)?;
+    sender.connect((path.address(stream.from.other()), PORT)).map_err(failed)?;
     thread::scope(|scope| {
-        let receiving = scope.spawn(|| receive(&receiver, stream.packets, clock));
+        let receiving = scope.spawn(|| receive(&receiver, stream, clock));
         let slow = send(&sender, stream, clock).map_err(failed)?;
         let mut seen = receiving.join().expect("it does not panic").map_err(failed)?;
         for packet in &mut seen {
@@ -150,12 +172,25 @@ fn send(socket: &UdpSocket, stream: Stream, clock: Clock) -> io::Result<Vec<u64>
     Ok(slow)
 }
 
-fn receive(socket: &UdpSocket, packets: u64, clock: Clock) -> io::Result<Vec<Seen>> {
-    let mut seen = Vec::with_capacity(packets as usize);
+/// Streams with less between packets are received in batches: the stamps are the kernel's, and waking
+/// the receiver for each packet would be charged to the path.
+const BATCH_BELOW: Duration = Duration::from_micros(20);
+const BATCH: Duration = Duration::from_millis(1);
+
+fn receive(socket: &UdpSocket, stream: Stream, clock: Clock) -> io::Result<Vec<Seen>> {
+    let mut seen = Vec::with_capacity(stream.packets as usize);
+    let mut pause_at = Instant::START;
     // The first may be on its way for long; after it the next is near.
-    while (seen.len() as u64) < packets {
+    while (seen.len() as u64) < stream.packets {
         match receive_one(socket, clock) {
-            Ok(packet) => seen.push(packet),
+            Ok(packet) => {
+                seen.push(packet);
+                // What came before the last pause was waiting.
+                if stream.interval < BATCH_BELOW && packet.received > pause_at {
+                    thread::sleep(std::time::Duration::from_nanos(BATCH.as_nanos()));
+                    pause_at = clock.now();
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Err(error) => return Err(error),
         }
@@ -211,12 +246,23 @@ pub fn while_running<T>(
     path: &dyn Path,
     body: impl FnOnce() -> Result<T, LabError>,
 ) -> Result<T, LabError> {
+    with_cpu_time(path, body).map(|(result, _)| result)
+}
+
+/// As [`while_running`]; the CPU time that moving the packets took comes with the result.
+fn with_cpu_time<T>(
+    path: &dyn Path,
+    body: impl FnOnce() -> Result<T, LabError>,
+) -> Result<(T, Duration), LabError> {
     thread::scope(|scope| {
-        let running = scope.spawn(|| path.run());
+        let running = scope.spawn(|| {
+            let before = path.cpu_time();
+            path.run().map(|()| path.cpu_time().saturating_sub(before))
+        });
         let result = body();
         path.stop();
-        running.join().expect("it does not panic")?;
-        result
+        let cpu_time = running.join().expect("it does not panic")?;
+        Ok((result?, cpu_time))
     })
 }
 

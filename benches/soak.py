@@ -1,0 +1,205 @@
+"""A lab that stays for long and changes all the time: does it keep its memory, and clean up?
+
+Usage: `python benches/soak.py [--minutes 30]`, as whoever may make labs. Brings a lab up, carries
+traffic (iperf3, or ping where there is none), changes the link every second, and looks at the
+lab's process: resident memory, threads and descriptors. Exit code 1 if memory grows, a thread or a
+descriptor stays, a window of time has no verdict, or anything is left when the lab is down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from bentpipe import _labs
+
+NAME: Final = "soak"
+BENTPIPE: Final = [sys.executable, "-m", "bentpipe"]
+# One change a second, again and again.
+CHANGES: Final = (
+    ["link.forward.rate=8Mbit/s"],
+    ["link.forward.delay=40ms", "link.return.delay=40ms"],
+    ["link.return.bit_error_rate=1e-6"],
+    ["link.forward.outage=100ms"],
+    ["link.forward.rate=20Mbit/s", "link.forward.delay=20ms", "link.return.delay=20ms"],
+    ["link.return.bit_error_rate=0"],
+)
+TRAFFIC_SECONDS: Final = 20
+SAMPLE_SECONDS: Final = 5
+PRINT_SECONDS: Final = 60
+# What is allocated once is there after this; what memory may grow by from there on.
+SETTLED: Final = 0.2
+GROWTH_SHARE: Final = 0.05
+GROWTH_KIB: Final = 2_048
+# Less is not what the programs send.
+PACKETS_PER_SECOND: Final = 20
+DOWN_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """The lab's process at a moment, and what the lab says of itself."""
+
+    at_s: float
+    resident_kib: int
+    threads: int
+    descriptors: int
+    packets: int
+    windows: int
+    invalid_windows: int
+    invalid: str | None
+
+    def line(self) -> str:
+        """Return a row of the table."""
+        verdict = "VALID" if self.invalid is None else f"INVALID: {self.invalid}"
+        return (
+            f"{self.at_s:8.0f}{self.resident_kib:12,}{self.threads:9}{self.descriptors:13}"
+            f"{self.packets:13,}{self.windows:9}{self.invalid_windows:9}  {verdict}"
+        )
+
+
+HEADING: Final = (
+    f"{'time, s':>8}{'memory, KiB':>12}{'threads':>9}{'descriptors':>13}{'packets':>13}"
+    f"{'windows':>9}{'invalid':>9}"
+)
+
+
+def main() -> int:
+    """Run the soak; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    seconds = parser.parse_args().minutes * 60
+    with tempfile.TemporaryDirectory() as runtime:
+        os.environ["XDG_RUNTIME_DIR"] = runtime
+        subprocess.run([*BENTPIPE, "lab", "up", NAME, "--link", "leo"], check=True)
+        process = int(_ask("status")["process"])
+        try:
+            samples = list(_soak(process, seconds))
+        finally:
+            below = _descendants(process)
+            subprocess.run([*BENTPIPE, "lab", "down", NAME], check=True)
+        failures = [*_failures(samples), *_left([process, *below], Path(runtime))]
+    print("\n".join([f"FAILED: {failure}" for failure in failures] or ["passed"]))
+    return 1 if failures else 0
+
+
+def _ask(what: str, **request: object) -> dict[str, Any]:
+    with _labs.connect(NAME) as connection:
+        answer, _ = _labs.ask(connection, {"do": what, **request})
+    return answer
+
+
+def _soak(process: int, seconds: float) -> Iterator[Sample]:
+    """Carry traffic and change the link every second."""
+    print(HEADING)
+    start = time.monotonic()
+    traffic = _traffic()
+    try:
+        for second in range(int(seconds)):
+            time.sleep(max(0.0, start + second - time.monotonic()))
+            _ask("set", settings=CHANGES[second % len(CHANGES)])
+            if second % SAMPLE_SECONDS == 0:
+                sample = _sample(process, time.monotonic() - start)
+                if second % PRINT_SECONDS == 0:
+                    print(sample.line(), flush=True)
+                yield sample
+            if traffic.poll() is not None:
+                traffic = _traffic()
+    finally:
+        traffic.wait()
+    # Without programs in it, as at the start.
+    sample = _sample(process, time.monotonic() - start)
+    print(sample.line())
+    yield sample
+
+
+def _traffic() -> subprocess.Popen[bytes]:
+    if shutil.which("iperf3") is not None:
+        program = ["iperf3", "--client", "world", "--time", str(TRAFFIC_SECONDS)]
+    else:
+        program = ["ping", "-i", "0.01", "-w", str(TRAFFIC_SECONDS), "world"]
+    command = [*BENTPIPE, "lab", "exec", NAME, "--", *program]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _sample(process: int, at_s: float) -> Sample:
+    report = _ask("status")["report"]
+    windows = _windows(report)
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    fields = dict(line.split(":", 1) for line in status.splitlines())
+    descriptors = list(Path(f"/proc/{process}/fd").iterdir())
+    return Sample(
+        at_s=at_s,
+        resident_kib=int(fields["VmRSS"].split()[0]),
+        threads=int(fields["Threads"]),
+        descriptors=len(descriptors),
+        packets=sum(one["delivered_packets"] for one in report["directions"].values()),
+        windows=len(windows),
+        invalid_windows=sum(window.get("invalid") is not None for window in windows),
+        invalid=report["invalid"],
+    )
+
+
+def _windows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the verdicts of the windows of time, if the lab keeps any."""
+    windows = report.get("windows", [])
+    return windows if isinstance(windows, list) else list(windows.values())
+
+
+def _failures(samples: Sequence[Sample]) -> Iterator[str]:
+    """Say what grew since the lab had settled."""
+    settled = samples[int(len(samples) * SETTLED) :]
+    first, last = settled[0], settled[-1]
+    limit = first.resident_kib + max(GROWTH_SHARE * first.resident_kib, GROWTH_KIB)
+    most = max(sample.resident_kib for sample in settled)
+    if most > limit:
+        yield f"memory grew from {first.resident_kib:,} to {most:,} KiB"
+    # While a request is answered there is one descriptor more: the least count is compared.
+    half = len(settled) // 2
+    for name in ("threads", "descriptors"):
+        before, after = (
+            min(getattr(sample, name) for sample in part)
+            for part in (settled[:half], settled[half:])
+        )
+        if after > before:
+            yield f"{name} grew from {before} to {after}"
+    if last.packets - first.packets < PACKETS_PER_SECOND * (last.at_s - first.at_s):
+        yield f"only {last.packets - first.packets:,} packets were delivered"
+    if last.windows == 0:
+        yield "no window of time has a verdict"
+
+
+def _left(processes: Sequence[int], runtime: Path) -> Iterator[str]:
+    """Say what is left of a lab that is down."""
+    until = time.monotonic() + DOWN_SECONDS
+    while (left := [one for one in processes if Path(f"/proc/{one}").exists()]) and (
+        time.monotonic() < until
+    ):
+        time.sleep(0.05)
+    if left:
+        yield f"processes are left: {left}"
+    sockets = [path.name for path in runtime.rglob("*") if path.is_socket()]
+    if sockets:
+        yield f"sockets are left: {sockets}"
+
+
+def _descendants(process: int) -> list[int]:
+    """Return the processes below one, by proc_pid_task_children(5)."""
+    below = []
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in path.read_text(encoding="utf-8").split():
+            below += [int(child), *_descendants(int(child))]
+    return below
+
+
+if __name__ == "__main__":
+    sys.exit(main())
