@@ -330,9 +330,11 @@ impl Emulator {
         &self.chain.names
     }
 
-    /// What each direction counted until now, with its name.
-    pub fn counters(&mut self, now: Instant) -> Vec<(String, Counters)> {
+    /// What each direction counted until the moment that the link has reached, with its name. Not later:
+    /// packets that are still to come may have come before, and would find the queue of a later time.
+    pub fn counters(&mut self) -> Vec<(String, Counters)> {
         let directions = self.chain.directions.concat();
+        let now = self.chain.graph.now();
         let settle = |node| match self.chain.graph.engine_mut(node) {
             Node::Direction(direction) => direction.settle(now),
             _ => unreachable!("the chain names directions"),

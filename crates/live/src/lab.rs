@@ -267,7 +267,7 @@ impl Lab {
     }
 
     fn note(&self, driver: &mut Driver, at: Instant) {
-        let directions = driver.emulator_mut().counters(at);
+        let directions = driver.emulator_mut().counters();
         let ports = driver.emulator_mut().ports().clone();
         let kernel_dropped = self.kernel.iter().map(KernelCounters::dropped).sum();
         let refused = driver.emulator_mut().refused();
