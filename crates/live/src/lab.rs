@@ -20,11 +20,13 @@ use crate::lateness::Limits;
 use crate::measure::plain_link;
 use crate::orders::Order;
 use crate::ports::Ports;
+use crate::verdict::{Faults, KernelWatch, Window, Windows};
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::diag::{Connection, Diag};
+use bentpipe_sys::interface::Interface;
 use bentpipe_sys::netns::{self, Namespace};
 use bentpipe_sys::stamps::Stamps;
-use bentpipe_sys::tun::{self, KernelCounters, Tun};
+use bentpipe_sys::tun::{self, Tun};
 
 /// The interface that leads to the link, in every host.
 pub const INTERFACE: &str = "link";
@@ -86,9 +88,9 @@ pub struct Lab {
     driver: Mutex<Driver>,
     clock: Clock,
     stop: Stop,
-    kernel: Vec<KernelCounters>,
+    kernel: Vec<Interface>,
     diags: Vec<Mutex<Option<Diag>>>,
-    limits: Limits,
+    looks: Mutex<Looks>,
     report: Mutex<Report>,
     orders: Mutex<Vec<Orders>>,
 }
@@ -114,13 +116,26 @@ pub struct Report {
     /// How punctual packets were.
     pub punctuality: Punctuality,
     /// Packets that the kernel dropped before the link, since the driver did not read them in time.
-    pub kernel_dropped: u64,
+    /// `None` if it does not say.
+    pub kernel_dropped: Option<u64>,
     /// Packets for which there was no memory.
     pub refused: u64,
     /// What was captured, if anything was to be.
     pub captured: Option<Captured>,
+    /// The last windows of time, the oldest first; the last one is still open.
+    pub windows: Vec<Window>,
+    /// How many windows there were.
+    pub window_count: u64,
+    /// How many of them do not count.
+    pub invalid_windows: u64,
     /// Why the figures do not count, if they do not.
     pub invalid: Option<String>,
+}
+
+/// What is known from look to look.
+struct Looks {
+    kernel: Vec<KernelWatch>,
+    windows: Windows,
 }
 
 impl Lab {
@@ -155,6 +170,7 @@ impl Lab {
         if config.super_packets {
             driver.take_super_packets();
         }
+        let watches = hosts.iter().map(|host| KernelWatch::new(&host.name)).collect();
         Ok(Self {
             hosts,
             namespaces,
@@ -163,7 +179,7 @@ impl Lab {
             stop,
             kernel,
             diags,
-            limits: config.limits,
+            looks: Mutex::new(Looks { kernel: watches, windows: Windows::new(config.limits) }),
             report: Mutex::default(),
             orders: Mutex::default(),
         })
@@ -267,40 +283,43 @@ impl Lab {
     }
 
     fn note(&self, driver: &mut Driver, at: Instant) {
-        let directions = driver.emulator_mut().counters();
-        let ports = driver.emulator_mut().ports().clone();
-        let kernel_dropped = self.kernel.iter().map(KernelCounters::dropped).sum();
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let Looks { kernel, windows } = &mut *looks;
+        let mut unchecked = None;
+        for (watch, interface) in kernel.iter_mut().zip(&self.kernel) {
+            unchecked = unchecked.or(watch.take(interface.state()));
+        }
+        let kernel_dropped = kernel.iter().map(KernelWatch::dropped).sum();
         let refused = driver.emulator_mut().refused();
-        let mut report = Report {
-            at,
-            directions,
-            ports,
-            punctuality: driver.punctuality().clone(),
+        let punctuality = driver.punctuality();
+        let faults = Faults {
+            clock_steps: punctuality.clock_steps,
+            future_stamps: punctuality.future_stamps,
             kernel_dropped,
             refused,
-            captured: driver.emulator_mut().captured(),
-            invalid: None,
+            too_long: punctuality.too_long,
+            not_split: punctuality.not_split,
+            not_taken: punctuality.not_taken,
         };
-        report.invalid = verdict(&report, self.limits);
+        let kernel_dropped = unchecked.is_none().then_some(kernel_dropped);
+        let verdict = windows.look(at, &mut punctuality.lateness, faults, unchecked);
+        let punctuality = Punctuality { lateness: verdict.lateness, ..punctuality.clone() };
+        let emulator = driver.emulator_mut();
+        let report = Report {
+            at,
+            directions: emulator.counters(),
+            ports: emulator.ports().clone(),
+            punctuality,
+            kernel_dropped,
+            refused,
+            captured: emulator.captured(),
+            windows: verdict.windows,
+            window_count: verdict.window_count,
+            invalid_windows: verdict.invalid_windows,
+            invalid: verdict.invalid,
+        };
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }
-}
-
-fn verdict(report: &Report, limits: Limits) -> Option<String> {
-    if report.refused > 0 {
-        return Some(format!("{} packets found no memory", report.refused));
-    }
-    if report.kernel_dropped > 0 {
-        return Some(format!(
-            "the kernel dropped {} packets before the link",
-            report.kernel_dropped
-        ));
-    }
-    if report.punctuality.not_split > 0 {
-        let count = report.punctuality.not_split;
-        return Some(format!("{count} super-packets could not be split"));
-    }
-    report.punctuality.lateness.verdict(limits, "lateness")
 }
 
 /// Who listens at a host's device, where the kernel allows it.
@@ -312,7 +331,7 @@ fn stamps(namespace: &Namespace) -> Option<Stamps> {
 pub(crate) struct HostUp {
     pub(crate) namespace: Namespace,
     pub(crate) device: Tun,
-    kernel: KernelCounters,
+    kernel: Interface,
     diag: Option<Diag>,
 }
 
@@ -366,8 +385,9 @@ fn host_up(host: Address, side: Side, names: &str, config: &Config) -> Result<Ho
         };
         let device =
             Tun::up(device).map_err(|error| LabError::privileged("making a TUN device", error))?;
-        let kernel = KernelCounters::open(INTERFACE)
-            .map_err(|error| LabError::machine("reading counters", error, "mount /proc"))?;
+        let kernel = Interface::open(INTERFACE).map_err(|error| {
+            LabError::machine("asking for counters", error, "use a kernel with rtnetlink")
+        })?;
         Ok::<_, LabError>((device, kernel, Diag::open().ok()))
     })?;
     Ok(HostUp { namespace, device, kernel, diag })
