@@ -162,6 +162,34 @@ mod tests {
         }
     }
 
+    /// Given 1 to 1,000 microseconds once each, expect 10 above the 99th percentile of a window; given
+    /// one packet, or two, expect one above it.
+    #[test]
+    fn one_in_a_hundred_or_one_is_above_the_percentile() {
+        let mut lateness = Lateness::default();
+        assert_eq!(lateness.p99(), Duration::ZERO);
+        lateness.add(micros(500));
+        assert_eq!(lateness.p99(), Duration::ZERO);
+        lateness.add(micros(10));
+        assert!(lateness.p99() < micros(11), "{}", lateness.p99());
+        let mut lateness = Lateness::default();
+        (1..=1_000).for_each(|count| lateness.add(micros(count)));
+        assert_eq!(lateness.p99(), lateness.quantile(0.99));
+    }
+
+    #[test]
+    fn what_was_counted_apart_is_added_up() {
+        let (mut one, mut other, mut both) = <(Lateness, Lateness, Lateness)>::default();
+        for count in 1..=1_000 {
+            let part = if count % 3 == 0 { &mut one } else { &mut other };
+            part.add(micros(count));
+            both.add(micros(count));
+        }
+        one.merge(&other);
+        assert_eq!((one.count(), one.max()), (both.count(), both.max()));
+        assert_eq!((one.classes, one.max_ns), (both.classes, both.max_ns));
+    }
+
     #[test]
     fn a_run_counts_up_to_its_limits() {
         let mut lateness = Lateness::default();

@@ -276,3 +276,149 @@ impl Windows {
         self.closed.push_back(window);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(count: u64) -> Instant {
+        Instant::START + Duration::from_secs(count)
+    }
+
+    fn state(tx_dropped: u64, tx_queue_len: u32) -> io::Result<InterfaceState> {
+        Ok(InterfaceState { tx_dropped, tx_queue_len })
+    }
+
+    /// A run with a look each second, and packets that are 40 us late.
+    struct Run {
+        windows: Windows,
+        lateness: Lateness,
+        faults: Faults,
+        at: u64,
+    }
+
+    impl Run {
+        fn new() -> Self {
+            let (windows, lateness) = (Windows::new(Limits::default()), Lateness::default());
+            Self { windows, lateness, faults: Faults::default(), at: 0 }
+        }
+
+        fn look(&mut self, unchecked: Option<&str>) -> Verdict {
+            self.at += 1;
+            (0..100).for_each(|_| self.lateness.add(Duration::from_micros(40)));
+            let unchecked = unchecked.map(str::to_owned);
+            self.windows.look(seconds(self.at), &mut self.lateness, self.faults, unchecked)
+        }
+
+        fn go_on(&mut self, seconds: u64) -> Verdict {
+            (1..seconds).for_each(|_| drop(self.look(None)));
+            self.look(None)
+        }
+    }
+
+    /// Given one of each fault, expect the run invalid, with the count and what helps.
+    #[test]
+    fn each_fault_makes_a_run_invalid() {
+        let none = Faults::default();
+        for (faults, said) in [
+            (Faults { clock_steps: 1, ..none }, "clock was set during the run"),
+            (Faults { future_stamps: 3, ..none }, "3 packets had a time-stamp later than"),
+            (Faults { kernel_dropped: 1, ..none }, "the kernel dropped 1 packet before the link"),
+            (Faults { refused: 4, ..none }, "4 packets found no memory"),
+            (Faults { too_long: 5, ..none }, "5 packets of more bytes than the MTU"),
+            (Faults { not_split: 6, ..none }, "6 super-packets from a kernel could not be split"),
+            (Faults { not_taken: 7, ..none }, "the receiving kernel refused 7 packets"),
+        ] {
+            let mut run = Run::new();
+            assert_eq!(run.look(None).invalid, None);
+            run.faults = faults;
+            let reason = run.look(None).invalid.expect(said);
+            assert!(reason.contains(said) && reason.contains("; to fix it: "), "{reason}");
+        }
+    }
+
+    /// Given an interface that is gone, whose counters went back, or whose queue has another length,
+    /// expect a reason that names its host; else none.
+    #[test]
+    fn counters_that_do_not_say_all_are_no_check() {
+        let mut watch = KernelWatch::new("world");
+        assert_eq!(watch.take(state(0, 500)), None);
+        assert_eq!((watch.take(state(3, 500)), watch.dropped()), (None, 3));
+        let gone = watch.take(Err(io::Error::from_raw_os_error(19))).expect("it is gone");
+        assert!(gone.contains("in the world could not be read (No such device"), "{gone}");
+        assert!(watch.take(state(2, 500)).expect("it went back").contains("went back"));
+        let longer = watch.take(state(3, 9_000)).expect("a longer queue");
+        assert!(longer.contains("from 500 packets to 9000"), "{longer}");
+    }
+
+    /// Given a look at 3 s that could not be made, expect the window invalid to its end, before any other
+    /// reason, and the next one valid.
+    #[test]
+    fn a_check_that_cannot_be_made_counts_as_failed() {
+        let mut run = Run::new();
+        run.go_on(2);
+        run.faults.not_taken = 1;
+        assert_eq!(run.look(Some("unreadable")).invalid.as_deref(), Some("unreadable"));
+        let verdict = run.go_on(7);
+        assert_eq!(verdict.windows.len(), 1);
+        assert_eq!(verdict.invalid.as_deref(), Some("unreadable"));
+        let verdict = run.look(None);
+        let reasons: Vec<_> =
+            verdict.windows.iter().map(|window| window.invalid.as_deref()).collect();
+        assert_eq!(reasons, [Some("unreadable"), None]);
+    }
+
+    /// Given a packet that is 20 ms late at 15 s, expect the window from 10 s to 20 s invalid and no
+    /// other, and the whole run invalid, with the window named.
+    #[test]
+    fn a_lab_recovers_window_by_window() {
+        let mut run = Run::new();
+        run.go_on(14);
+        run.lateness.add(Duration::from_millis(20));
+        let verdict = run.go_on(21);
+        let invalid: Vec<_> =
+            verdict.windows.iter().map(|window| window.invalid.is_some()).collect();
+        assert_eq!(invalid, [false, true, false, false]);
+        assert_eq!((verdict.window_count, verdict.invalid_windows), (4, 1));
+        let late = &verdict.windows[1];
+        assert_eq!((late.start, late.end, late.packets), (seconds(10), seconds(20), 1_001));
+        assert_eq!((late.max, verdict.lateness.max()), (Duration::from_millis(20), late.max));
+        assert_eq!(verdict.lateness.count(), 3_501);
+        let reason = verdict.invalid.expect("one is too late");
+        assert!(reason.starts_with("from 10.0 s to 20.0 s: lateness maximum is 0.02"), "{reason}");
+        assert!(reason.ends_with("(1 of 4 windows of time are invalid)"), "{reason}");
+    }
+
+    /// Given 10 packets in a window of which one is 2 ms late, expect it valid, as one in 100 would be;
+    /// given a second one, not.
+    #[test]
+    fn one_packet_in_a_window_may_be_late() {
+        let mut run = Run::new();
+        // Of 990 on time at first, so that the whole run is within a percent.
+        run.go_on(10);
+        let look = |run: &mut Run, at: u64| {
+            run.windows.look(seconds(at), &mut run.lateness, Faults::default(), None)
+        };
+        (0..9).for_each(|_| run.lateness.add(Duration::from_micros(40)));
+        run.lateness.add(Duration::from_millis(2));
+        let verdict = look(&mut run, 12);
+        assert_eq!((verdict.windows[1].packets, verdict.invalid), (10, None));
+        run.lateness.add(Duration::from_millis(2));
+        assert_eq!(look(&mut run, 13).invalid_windows, 1);
+    }
+
+    /// Given a day, of which the first window is invalid, expect 60 windows kept, all counted, and the
+    /// reason still known.
+    #[test]
+    fn memory_stays_flat_and_nothing_is_forgotten() {
+        let mut run = Run::new();
+        run.faults.refused = 1;
+        let verdict = run.go_on(24 * 3_600);
+        assert_eq!(verdict.windows.len(), WINDOWS_KEPT);
+        assert_eq!((verdict.window_count, verdict.invalid_windows), (8_640, 1));
+        assert_eq!(verdict.windows[59].end, seconds(24 * 3_600));
+        assert_eq!(verdict.windows[0].start, seconds(24 * 3_600 - 600));
+        assert!(verdict.windows.iter().all(|window| window.invalid.is_none()));
+        assert!(verdict.invalid.expect("the first").starts_with("from 0.0 s to 10.0 s: 1 packet"));
+    }
+}
