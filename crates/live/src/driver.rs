@@ -20,7 +20,7 @@ use bentpipe_sys::tun::Tun;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::emulator::{Departure, Emulator};
-use crate::entrance::{Clocks, Entrance};
+use crate::entrance::{Clocks, Entrance, EntranceFaults};
 use crate::error::LabError;
 use crate::exit::{Exit, Hands};
 use crate::lateness::Lateness;
@@ -84,14 +84,21 @@ impl AsFd for Stop {
 #[derive(Clone, Debug, Default)]
 pub struct Punctuality {
     /// By how much packets may have been later than the link alone would have made them: what is
-    /// not known of when they came, and how late they were handed to the kernel.
+    /// not known of when they came, and how late the kernel had taken them. Of the driver, since this
+    /// was last taken for a window; of a report, since the lab was set up.
     pub lateness: Lateness,
     /// Of this, what is not known of when they came.
     pub wait: Lateness,
     /// Packets that the kernel did not take.
     pub not_taken: u64,
-    /// Super-packets that could not be split, or packets of them too long for the link.
+    /// Super-packets that could not be split.
     pub not_split: u64,
+    /// Packets longer than the link's longest, which it did not carry.
+    pub too_long: u64,
+    /// Packets stamped after they were read.
+    pub future_stamps: u64,
+    /// How often somebody set the real-time clock, by which packets are stamped.
+    pub clock_steps: u64,
 }
 
 /// Reads, models and writes, until it is told to stop.
@@ -120,11 +127,12 @@ impl Driver {
         clock: Clock,
         stop: Stop,
     ) -> Self {
-        let entrance = |(device, stamps)| Entrance::new(device, stamps);
+        let packet_bytes_max = emulator.packet_bytes_max();
+        let entrance = |(device, stamps)| Entrance::new(device, stamps, packet_bytes_max);
         Self {
             emulator,
             entrances: devices.into_iter().map(entrance).collect(),
-            clocks: Clocks { clock, real_at_start_ns: clock.real_at_start_ns() },
+            clocks: Clocks::new(clock),
             stop,
             punctuality: Punctuality::default(),
             departures: Vec::new(),
@@ -152,10 +160,15 @@ impl Driver {
         &mut self.emulator
     }
 
-    /// How punctual it has been.
-    #[must_use]
-    pub fn punctuality(&self) -> &Punctuality {
-        &self.punctuality
+    /// How punctual it has been until now.
+    pub fn punctuality(&mut self) -> &mut Punctuality {
+        self.compare_clocks();
+        let faults = self.entrances.iter().map(|entrance| entrance.faults);
+        let faults = faults.fold(EntranceFaults::default(), EntranceFaults::plus);
+        self.punctuality.not_split = faults.not_split;
+        self.punctuality.too_long = faults.too_long;
+        self.punctuality.future_stamps = faults.future_stamps;
+        &mut self.punctuality
     }
 
     /// The link, once all is over.
@@ -239,9 +252,12 @@ impl Driver {
         Ok(!stopped)
     }
 
-    /// Others set the real-time clock, or let it run faster or slower.
+    /// Others set the real-time clock.
     fn compare_clocks(&mut self) {
-        self.clocks.real_at_start_ns = self.clocks.clock.real_at_start_ns();
+        if self.clocks.compare(self.clocks.clock.compare()) {
+            self.punctuality.clock_steps += 1;
+            self.entrances.iter_mut().for_each(Entrance::real_time_stepped);
+        }
     }
 
     fn write(&mut self) {
@@ -252,13 +268,10 @@ impl Driver {
         }
         for departure in &self.departures {
             let device = &self.entrances[departure.to.0 as usize].device;
-            if departure.on_link {
-                let late = self.clocks.clock.now().saturating_since(departure.due);
-                let unknown = self.notes[departure.place.0 as usize].unknown;
-                self.punctuality.lateness.add(late + unknown);
-            }
-            let taken = device.send(self.emulator.bytes(departure));
-            self.punctuality.not_taken += u64::from(!taken);
+            let unknown = self.notes[departure.place.0 as usize].unknown;
+            let packet = self.emulator.bytes(departure);
+            let now = || self.clocks.clock.now();
+            self.punctuality.hand_over([(departure, unknown)], || device.send(packet), now);
             self.emulator.free(departure.place);
         }
     }
@@ -279,7 +292,6 @@ impl Driver {
         for (exit, entrance) in exits.iter_mut().zip(&self.entrances) {
             exit.flush(&entrance.device, &mut hands);
         }
-        self.punctuality.not_split = self.entrances.iter().map(|side| side.not_split).sum();
     }
 
     /// Sleeps until a packet comes or the time is over. Whether somebody interrupts.

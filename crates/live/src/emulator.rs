@@ -229,12 +229,21 @@ impl Emulator {
     /// Room for the bytes of one packet, which [`Emulator::arrive`] or [`Emulator::free`] takes, or
     /// none if as much is on its way as may be.
     pub fn room(&mut self) -> Option<Place> {
-        let place = self.store.take();
-        self.refused += u64::from(place.is_none());
-        place
+        self.store.take()
     }
 
-    /// The bytes of a place, to be written to.
+    /// A packet has come for which there was no room.
+    pub fn refuse(&mut self) {
+        self.refused += 1;
+    }
+
+    /// How many bytes a packet may have.
+    #[must_use]
+    pub fn packet_bytes_max(&self) -> usize {
+        self.store.packet_bytes()
+    }
+
+    /// The bytes of a place, to be written to: more than a packet may have, so that a longer one is seen.
     pub fn bytes_mut(&mut self, place: Place) -> &mut [u8] {
         self.store.bytes_mut(place)
     }
@@ -355,9 +364,11 @@ impl Emulator {
         &self.chain.names
     }
 
-    /// What each direction counted until now, with its name.
-    pub fn counters(&mut self, now: Instant) -> Vec<(String, Counters)> {
+    /// What each direction counted until the moment that the link has reached, with its name. Not later:
+    /// packets that are still to come may have come before, and would find the queue of a later time.
+    pub fn counters(&mut self) -> Vec<(String, Counters)> {
         let directions = self.chain.directions.concat();
+        let now = self.chain.graph.now();
         let settle = |node| match self.chain.graph.engine_mut(node) {
             Node::Direction(direction) => direction.settle(now),
             _ => unreachable!("the chain names directions"),

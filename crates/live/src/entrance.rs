@@ -5,9 +5,10 @@ use std::io;
 
 use bentpipe_core::time::{Duration, Instant};
 
+use crate::backlog::Backlog;
 use crate::emulator::Emulator;
 use crate::store::Place;
-use bentpipe_sys::clock::Clock;
+use bentpipe_sys::clock::{Clock, RealTime};
 use bentpipe_sys::offload::{self, Offload, Split};
 use bentpipe_sys::stamps::Stamps;
 use bentpipe_sys::tun::Tun;
@@ -38,22 +39,69 @@ pub(crate) struct Entrance {
     full_batches: u32,
     /// Room for what the kernel hands over if it hands over super-packets.
     whole: Option<Box<[u8]>>,
+    /// Room for a packet for which the store has none.
+    scratch: Box<[u8]>,
     pub(crate) read: VecDeque<Read>,
-    /// What was handed over and contradicts itself, or has packets longer than the link's.
-    pub(crate) not_split: u64,
+    pub(crate) faults: EntranceFaults,
     last_at: Instant,
     /// A moment before the device was last seen empty.
     empty_at: Instant,
-    /// No packet came before this that was not seen then. Not sure if the driver slept.
-    none_before: Instant,
+    backlog: Backlog,
+    /// No stamp that waits is older than the last step of the real-time clock.
+    stamps_are_of_one_clock: bool,
+}
+
+/// Packets of a side that make a run invalid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EntranceFaults {
+    /// What was handed over and contradicts itself.
+    pub(crate) not_split: u64,
+    /// Longer than the link's longest.
+    pub(crate) too_long: u64,
+    /// Stamped after they were read.
+    pub(crate) future_stamps: u64,
+}
+
+impl EntranceFaults {
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            not_split: self.not_split + other.not_split,
+            too_long: self.too_long + other.too_long,
+            future_stamps: self.future_stamps + other.future_stamps,
+        }
+    }
 }
 
 /// Two ways to tell the time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
     pub(crate) clock: Clock,
-    /// What the machine's real-time clock showed when the other was at zero.
-    pub(crate) real_at_start_ns: u64,
+    pub(crate) real: RealTime,
+}
+
+/// Two comparisons of clocks that nobody set differ by no more, beside what they say themselves.
+const CLOCKS_AGREE: Duration = Duration::from_micros(10);
+
+impl Clocks {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, real: clock.compare() }
+    }
+
+    /// Takes a new comparison. Whether somebody set the real-time clock since the last one.
+    pub(crate) fn compare(&mut self, real: RealTime) -> bool {
+        let off_ns = real.at_start_ns.abs_diff(self.real.at_start_ns);
+        let allowed = CLOCKS_AGREE + real.uncertainty + self.real.uncertainty;
+        self.real = real;
+        off_ns > allowed.as_nanos()
+    }
+
+    /// When a packet came that was stamped with a real time and read at `now`. `None` if it was read
+    /// before that, by more than comparing the clocks explains.
+    fn at(&self, stamp_ns: u64, now: Instant) -> Option<Instant> {
+        let at = Instant::from_nanos(stamp_ns.saturating_sub(self.real.at_start_ns));
+        let ahead = at.saturating_since(now);
+        (ahead <= CLOCKS_AGREE + self.real.uncertainty).then(|| at.min(now))
+    }
 }
 
 /// What came of one look.
@@ -61,25 +109,28 @@ enum Received {
     /// At what time.
     Something(Instant),
     Nothing,
-    NoRoom,
 }
 
 /// A packet is shown a little before the device has it.
 const SHOWN_EARLIER_NS: u64 = 100_000;
 
 impl Entrance {
-    /// Without `stamps`, a packet counts from when it was read.
-    pub(crate) fn new(device: Tun, stamps: Option<Stamps>) -> Self {
+    /// Without `stamps`, a packet counts from when it was read. Packets of up to `packet_bytes_max` are
+    /// for the link.
+    pub(crate) fn new(device: Tun, stamps: Option<Stamps>, packet_bytes_max: usize) -> Self {
+        let backlog = Backlog::new(device.queue_packets());
         Self {
             device,
             stamps,
             full_batches: 0,
             whole: None,
+            scratch: vec![0; packet_bytes_max + 1].into(),
             read: VecDeque::new(),
-            not_split: 0,
+            faults: EntranceFaults::default(),
             last_at: Instant::START,
             empty_at: Instant::START,
-            none_before: Instant::START,
+            backlog,
+            stamps_are_of_one_clock: true,
         }
     }
 
@@ -90,7 +141,12 @@ impl Entrance {
 
     /// The driver slept, and as far as the kernel says could not have read anything before `ready`.
     pub(crate) fn slept(&mut self, ready: Instant) {
-        self.none_before = self.none_before.max(ready);
+        self.backlog.none_before(ready);
+    }
+
+    /// Somebody set the real-time clock: the stamps of packets that wait may be of before.
+    pub(crate) fn real_time_stepped(&mut self) {
+        self.stamps_are_of_one_clock = false;
     }
 
     /// Its device hands over super-packets.
@@ -101,7 +157,12 @@ impl Entrance {
     /// Reads what is there, up to a batch; whether there may be more.
     pub(crate) fn read(&mut self, emulator: &mut Emulator, clocks: Clocks) -> io::Result<bool> {
         let mut before = clocks.clock.now();
-        while self.read.len() < BATCH {
+        self.backlog.reads_after(before);
+        // What is dropped for want of room does not fill the batch.
+        for _ in 0..BATCH {
+            if self.read.len() >= BATCH {
+                break;
+            }
             let received = match self.whole.take() {
                 None => self.read_one(emulator, clocks)?,
                 Some(mut whole) => {
@@ -112,11 +173,8 @@ impl Entrance {
             };
             match received {
                 Received::Something(now) => before = now,
-                Received::NoRoom => return Ok(false),
                 Received::Nothing => {
-                    self.full_batches = 0;
-                    self.empty_at = before;
-                    self.none_before = self.none_before.max(before);
+                    self.seen_empty(before);
                     return Ok(false);
                 }
             }
@@ -128,8 +186,19 @@ impl Entrance {
         Ok(true)
     }
 
+    /// A look at the device that began at `before` found nothing.
+    fn seen_empty(&mut self, before: Instant) {
+        self.full_batches = 0;
+        self.empty_at = before;
+        self.backlog.none_before(before);
+        if !self.stamps_are_of_one_clock {
+            self.stamps.iter_mut().for_each(Stamps::forget);
+            self.stamps_are_of_one_clock = true;
+        }
+    }
+
     fn read_one(&mut self, emulator: &mut Emulator, clocks: Clocks) -> io::Result<Received> {
-        let Some(place) = emulator.room() else { return Ok(Received::NoRoom) };
+        let Some(place) = emulator.room() else { return self.refuse_one(emulator, clocks) };
         let received = self.device.receive(emulator.bytes_mut(place))?;
         let now = clocks.clock.now();
         let Some(bytes) = received else {
@@ -137,8 +206,26 @@ impl Entrance {
             return Ok(Received::Nothing);
         };
         let (at, unknown) = self.came(&emulator.bytes_mut(place)[..bytes], now, clocks);
-        self.read.push_back(Read { at, place, bytes, unknown, is_sound: false });
+        if bytes > emulator.packet_bytes_max() {
+            emulator.free(place);
+            self.faults.too_long += 1;
+        } else {
+            self.read.push_back(Read { at, place, bytes, unknown, is_sound: false });
+        }
         Ok(Received::Something(now))
+    }
+
+    /// Drops one packet: else it would stay in the device, which then wakes the driver again at once.
+    fn refuse_one(&mut self, emulator: &mut Emulator, clocks: Clocks) -> io::Result<Received> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let received = self.device.receive(&mut scratch);
+        let now = clocks.clock.now();
+        if let Ok(Some(bytes)) = received {
+            self.came(&scratch[..bytes], now, clocks);
+            emulator.refuse();
+        }
+        self.scratch = scratch;
+        Ok(received?.map_or(Received::Nothing, |_| Received::Something(now)))
     }
 
     /// Reads one super-packet and splits it: its packets came at one time.
@@ -150,31 +237,33 @@ impl Entrance {
     ) -> io::Result<Received> {
         let Some(bytes) = self.device.receive(whole)? else { return Ok(Received::Nothing) };
         let now = clocks.clock.now();
-        let Some((header, packet)) = whole[..bytes].split_first_chunk() else {
-            self.not_split += 1;
-            return Ok(Received::Something(now));
-        };
+        let (header, packet) = whole[..bytes].split_first_chunk().unwrap_or((&[0; _], &[]));
         let (at, unknown) = self.came(packet, now, clocks);
-        let Some(mut split) = Split::new(Offload::parse(header), packet) else {
-            self.not_split += 1;
+        let split = Split::new(Offload::parse(header), packet);
+        let Some(mut split) = split.filter(|_| !packet.is_empty()) else {
+            self.faults.not_split += 1;
             return Ok(Received::Something(now));
         };
         let is_sound = split.is_sound();
+        let packet_bytes_max = emulator.packet_bytes_max();
         loop {
-            let Some(place) = emulator.room() else { return Ok(Received::NoRoom) };
-            let room = emulator.bytes_mut(place);
-            let room_bytes = room.len();
-            match split.write_next(room) {
-                Some(bytes) if bytes <= room_bytes => {
+            let place = emulator.room();
+            let room = place.map_or(&mut self.scratch[..], |place| emulator.bytes_mut(place));
+            let next = split.write_next(&mut room[..packet_bytes_max]);
+            match (next, place) {
+                (Some(bytes), Some(place)) if bytes <= packet_bytes_max => {
                     self.read.push_back(Read { at, place, bytes, unknown, is_sound });
+                    continue;
                 }
-                next => {
-                    emulator.free(place);
-                    self.not_split += u64::from(next.is_some());
-                    if next.is_none() {
-                        return Ok(Received::Something(now));
-                    }
-                }
+                (Some(bytes), _) if bytes > packet_bytes_max => self.faults.too_long += 1,
+                (Some(_), _) => emulator.refuse(),
+                (None, _) => {}
+            }
+            if let Some(place) = place {
+                emulator.free(place);
+            }
+            if next.is_none() {
+                return Ok(Received::Something(now));
             }
         }
     }
@@ -186,18 +275,70 @@ impl Entrance {
 
     /// When a packet came that was read at `now`, and how much earlier that may have been.
     fn came(&mut self, packet: &[u8], now: Instant, clocks: Clocks) -> (Instant, Duration) {
-        let (at, unknown) = match self.stamp(packet, clocks) {
-            // Neither after it was read nor before it could have been.
-            Some(at) => (at.min(now), Duration::ZERO),
-            None => (now, now.saturating_since(self.none_before)),
+        let none_before = self.backlog.read();
+        let (at, unknown) = match self.stamp(packet, now, clocks) {
+            Some(at) => (at, Duration::ZERO),
+            None => (now, now.saturating_since(none_before)),
         };
         self.last_at = at.max(self.last_at);
         (self.last_at, unknown)
     }
 
-    fn stamp(&mut self, packet: &[u8], clocks: Clocks) -> Option<Instant> {
-        let empty_at = clocks.real_at_start_ns + self.empty_at.as_nanos();
-        let at = self.stamps.as_mut()?.of(packet, empty_at.saturating_sub(SHOWN_EARLIER_NS))?;
-        Some(Instant::from_nanos(at.saturating_sub(clocks.real_at_start_ns)).max(self.empty_at))
+    /// When a packet was shown that was read at `now`: neither after that nor before it could have been.
+    fn stamp(&mut self, packet: &[u8], now: Instant, clocks: Clocks) -> Option<Instant> {
+        if !self.stamps_are_of_one_clock {
+            return None;
+        }
+        let empty_at = clocks.real.at_start_ns + self.empty_at.as_nanos();
+        let stamp_ns =
+            self.stamps.as_mut()?.of(packet, empty_at.saturating_sub(SHOWN_EARLIER_NS))?;
+        let at = clocks.at(stamp_ns, now);
+        self.faults.future_stamps += u64::from(at.is_none());
+        at.map(|at| at.max(self.empty_at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: Duration = Duration::from_micros(1);
+
+    fn real(at_start_ns: u64) -> RealTime {
+        RealTime { at_start_ns, uncertainty: US }
+    }
+
+    fn clocks() -> Clocks {
+        Clocks { clock: Clock::start(), real: real(1_000_000_000) }
+    }
+
+    /// Given comparisons that are wrong by 1 us each and agree within 10 us, expect no step up to 12 us,
+    /// and one beyond, whichever way, said once.
+    #[test]
+    fn a_clock_that_was_set_is_noticed() {
+        for (at_start_ns, stepped) in [
+            (1_000_000_000, false),
+            (1_000_012_000, false),
+            (1_000_012_001, true),
+            (999_988_000, false),
+            (999_987_999, true),
+            (0, true),
+            (5_000_000_000, true),
+        ] {
+            let mut clocks = clocks();
+            assert_eq!(clocks.compare(real(at_start_ns)), stepped, "{at_start_ns}");
+            assert!(!clocks.compare(real(at_start_ns)), "it was said");
+        }
+    }
+
+    /// Given a packet that was read 2 s after the start, expect a stamp of before to be its time, one of up
+    /// to 11 us later to be as good as the time of the read, and a later one to be none.
+    #[test]
+    fn a_stamp_from_the_future_is_none() {
+        let now = Instant::START + Duration::from_secs(2);
+        let at = |stamp_ns| clocks().at(stamp_ns, now);
+        assert_eq!(at(2_999_999_000), Some(Instant::from_nanos(1_999_999_000)));
+        assert_eq!(at(3_000_011_000), Some(now));
+        assert_eq!(at(3_000_011_001), None);
     }
 }

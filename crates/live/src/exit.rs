@@ -2,13 +2,34 @@
 
 use std::io::IoSlice;
 
-use bentpipe_core::time::Duration;
+use bentpipe_core::time::{Duration, Instant};
 
 use crate::driver::Punctuality;
 use crate::emulator::{Departure, Emulator};
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::offload::{self, Join, Offload, join::PACKETS_MAX};
 use bentpipe_sys::tun::Tun;
+
+impl Punctuality {
+    /// Hands packets that were due to the kernel by `send`, and notes whether it took them and how late
+    /// that was by what `now` says afterwards: the call takes as long as the receiving host lets it.
+    #[inline]
+    pub(crate) fn hand_over<'a>(
+        &mut self,
+        packets: impl IntoIterator<Item = (&'a Departure, Duration)>,
+        send: impl FnOnce() -> bool,
+        now: impl FnOnce() -> Instant,
+    ) {
+        let not_taken = u64::from(!send());
+        let now = now();
+        for (departure, unknown) in packets {
+            self.not_taken += not_taken;
+            if departure.on_link {
+                self.lateness.add(now.saturating_since(departure.due) + unknown);
+            }
+        }
+    }
+}
 
 /// A packet that is due.
 #[derive(Clone, Copy, Debug)]
@@ -61,13 +82,9 @@ impl Exit {
         if self.due.is_empty() {
             return;
         }
-        let now = hands.clock.now();
-        for due in self.due.iter().filter(|due| due.departure.on_link) {
-            let late = now.saturating_since(due.departure.due);
-            hands.punctuality.lateness.add(late + due.unknown);
-        }
-        let bytes = |due: &Due| hands.emulator.bytes(&due.departure);
-        let taken = match (join, &self.due[..]) {
+        let Hands { emulator, clock, punctuality } = hands;
+        let bytes = |due: &Due| emulator.bytes(&due.departure);
+        let send = || match (join, &self.due[..]) {
             (Some(join), [_, _, ..]) => {
                 let start = join.payload_start();
                 let finished = join.finish();
@@ -85,11 +102,52 @@ impl Exit {
                 device.send_parts(&[IoSlice::new(&header), IoSlice::new(bytes(due))])
             }),
         };
-        if !taken {
-            hands.punctuality.not_taken += self.due.len() as u64;
-        }
+        let packets = self.due.iter().map(|due| (&due.departure, due.unknown));
+        punctuality.hand_over(packets, send, || clock.now());
         for due in self.due.drain(..) {
             hands.emulator.free(due.departure.place);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lateness::Limits;
+    use crate::store::Place;
+    use bentpipe_core::packet::Address;
+    use std::cell::Cell;
+
+    fn due(at: Instant, on_link: bool) -> Departure {
+        Departure { due: at, to: Address(0).into(), place: Place(0), bytes: 100, on_link }
+    }
+
+    /// Given two packets that are handed over on time by a call that takes 20 ms, expect both to be 20 ms
+    /// late, and the run not to count; what did not go over the link counts nowhere.
+    #[test]
+    fn the_time_of_the_call_is_lateness() {
+        let now = Cell::new(Instant::START + Duration::from_secs(1));
+        let (first, passed) = (due(now.get(), true), due(now.get(), false));
+        let mut punctuality = Punctuality::default();
+        let slow = || {
+            now.set(now.get() + Duration::from_millis(20));
+            true
+        };
+        let zero = Duration::ZERO;
+        punctuality
+            .hand_over([(&first, zero), (&passed, zero), (&first, zero)], slow, || now.get());
+        assert_eq!(punctuality.lateness.count(), 2);
+        assert_eq!(punctuality.lateness.max(), Duration::from_millis(20));
+        assert!(punctuality.lateness.verdict(Limits::default()).is_some());
+        assert_eq!(punctuality.not_taken, 0);
+    }
+
+    #[test]
+    fn packets_that_the_kernel_refuses_are_counted() {
+        let first = due(Instant::START, true);
+        let mut punctuality = Punctuality::default();
+        let packets = [(&first, Duration::ZERO), (&first, Duration::ZERO)];
+        punctuality.hand_over(packets, || false, || Instant::START);
+        assert_eq!(punctuality.not_taken, 2);
     }
 }

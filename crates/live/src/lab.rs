@@ -20,12 +20,14 @@ use crate::lateness::Limits;
 use crate::measure::plain_link;
 use crate::orders::Order;
 use crate::ports::Ports;
+use crate::verdict::{Faults, KernelWatch, Window, Windows};
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::diag::{Connection, Diag};
+use bentpipe_sys::interface::Interface;
 use bentpipe_sys::netns::{self, Namespace};
 use bentpipe_sys::route;
 use bentpipe_sys::stamps::Stamps;
-use bentpipe_sys::tun::{self, KernelCounters, Tun};
+use bentpipe_sys::tun::{self, Tun};
 
 /// The interface that leads to the link, in every host.
 pub const INTERFACE: &str = "link";
@@ -92,9 +94,9 @@ pub struct Lab {
     driver: Mutex<Driver>,
     clock: Clock,
     stop: Stop,
-    kernel: Vec<KernelCounters>,
+    kernel: Vec<Interface>,
     diags: Vec<Mutex<Option<Diag>>>,
-    limits: Limits,
+    looks: Mutex<Looks>,
     report: Mutex<Report>,
     orders: Mutex<Vec<Orders>>,
 }
@@ -120,13 +122,26 @@ pub struct Report {
     /// How punctual packets were.
     pub punctuality: Punctuality,
     /// Packets that the kernel dropped before the link, since the driver did not read them in time.
-    pub kernel_dropped: u64,
+    /// `None` if it does not say.
+    pub kernel_dropped: Option<u64>,
     /// Packets for which there was no memory.
     pub refused: u64,
     /// What was captured, if anything was to be.
     pub captured: Option<Captured>,
+    /// The last windows of time, the oldest first; the last one is still open.
+    pub windows: Vec<Window>,
+    /// How many windows there were.
+    pub window_count: u64,
+    /// How many of them do not count.
+    pub invalid_windows: u64,
     /// Why the figures do not count, if they do not.
     pub invalid: Option<String>,
+}
+
+/// What is known from look to look.
+struct Looks {
+    kernel: Vec<KernelWatch>,
+    windows: Windows,
 }
 
 impl Lab {
@@ -151,8 +166,9 @@ impl Lab {
         let stop = Stop::new()?;
         let clock = Clock::start();
         let (mut namespaces, mut devices, mut inner) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut kernel, mut diags) = (Vec::new(), Vec::new());
-        for host in made {
+        let (mut kernel, mut watches, mut diags) = (Vec::new(), Vec::new(), Vec::new());
+        for (host, Host { name, .. }) in made.into_iter().zip(&network.hosts) {
+            watches.extend(host.kernel.iter().map(|_| KernelWatch::new(name)));
             devices.push((host.device, stamps(&host.namespace, INTERFACE)));
             inner.extend(host.inner.map(|device| (device, stamps(&host.namespace, INNER))));
             namespaces.push(Arc::new(host.namespace));
@@ -172,7 +188,7 @@ impl Lab {
             stop,
             kernel,
             diags,
-            limits: config.limits,
+            looks: Mutex::new(Looks { kernel: watches, windows: Windows::new(config.limits) }),
             report: Mutex::default(),
             orders: Mutex::default(),
         })
@@ -276,40 +292,43 @@ impl Lab {
     }
 
     fn note(&self, driver: &mut Driver, at: Instant) {
-        let directions = driver.emulator_mut().counters(at);
-        let ports = driver.emulator_mut().ports().clone();
-        let kernel_dropped = self.kernel.iter().map(KernelCounters::dropped).sum();
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let Looks { kernel, windows } = &mut *looks;
+        let mut unchecked = None;
+        for (watch, interface) in kernel.iter_mut().zip(&self.kernel) {
+            unchecked = unchecked.or(watch.take(interface.state()));
+        }
+        let kernel_dropped = kernel.iter().map(KernelWatch::dropped).sum();
         let refused = driver.emulator_mut().refused();
-        let mut report = Report {
-            at,
-            directions,
-            ports,
-            punctuality: driver.punctuality().clone(),
+        let punctuality = driver.punctuality();
+        let faults = Faults {
+            clock_steps: punctuality.clock_steps,
+            future_stamps: punctuality.future_stamps,
             kernel_dropped,
             refused,
-            captured: driver.emulator_mut().captured(),
-            invalid: None,
+            too_long: punctuality.too_long,
+            not_split: punctuality.not_split,
+            not_taken: punctuality.not_taken,
         };
-        report.invalid = verdict(&report, self.limits);
+        let kernel_dropped = unchecked.is_none().then_some(kernel_dropped);
+        let verdict = windows.look(at, &mut punctuality.lateness, faults, unchecked);
+        let punctuality = Punctuality { lateness: verdict.lateness, ..punctuality.clone() };
+        let emulator = driver.emulator_mut();
+        let report = Report {
+            at,
+            directions: emulator.counters(),
+            ports: emulator.ports().clone(),
+            punctuality,
+            kernel_dropped,
+            refused,
+            captured: emulator.captured(),
+            windows: verdict.windows,
+            window_count: verdict.window_count,
+            invalid_windows: verdict.invalid_windows,
+            invalid: verdict.invalid,
+        };
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }
-}
-
-fn verdict(report: &Report, limits: Limits) -> Option<String> {
-    if report.refused > 0 {
-        return Some(format!("{} packets found no memory", report.refused));
-    }
-    if report.kernel_dropped > 0 {
-        return Some(format!(
-            "the kernel dropped {} packets before the link",
-            report.kernel_dropped
-        ));
-    }
-    if report.punctuality.not_split > 0 {
-        let count = report.punctuality.not_split;
-        return Some(format!("{count} super-packets could not be split"));
-    }
-    report.punctuality.lateness.verdict(limits, "lateness")
 }
 
 /// Who listens at a host's device, where the kernel allows it.
@@ -323,7 +342,7 @@ pub(crate) struct HostUp {
     pub(crate) device: Tun,
     /// A gateway's to its hosts.
     inner: Option<Tun>,
-    kernel: Vec<KernelCounters>,
+    kernel: Vec<Interface>,
     diag: Option<Diag>,
 }
 
@@ -394,9 +413,10 @@ fn device_up(name: &str, prefix: u8, host: Address, config: &Config) -> Result<T
     Tun::up(device).map_err(|error| LabError::privileged("making a TUN device", error))
 }
 
-fn counters(interface: &str) -> Result<KernelCounters, LabError> {
-    KernelCounters::open(interface)
-        .map_err(|error| LabError::machine("reading counters", error, "mount /proc"))
+fn counters(interface: &str) -> Result<Interface, LabError> {
+    Interface::open(interface).map_err(|error| {
+        LabError::machine("asking for counters", error, "use a kernel with rtnetlink")
+    })
 }
 
 /// Makes the calling thread's namespace a router: to its own hosts by one interface, to all others by the

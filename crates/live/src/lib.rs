@@ -7,6 +7,7 @@
 //! What Linux gives for this is in `bentpipe-sys`.
 
 pub mod addresses;
+mod backlog;
 pub mod capture;
 pub mod driver;
 pub mod emulator;
@@ -22,5 +23,6 @@ pub mod outside;
 pub mod ports;
 pub mod serve;
 pub mod store;
+pub mod verdict;
 
 pub use error::LabError;

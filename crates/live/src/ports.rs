@@ -266,7 +266,7 @@ mod tests {
         );
         assert!(!pass(&mut emulator, 901, Side::World, &control, 901)[0].on_link, "it stays so");
 
-        let counters = emulator.counters(millis(902));
+        let counters = emulator.counters();
         assert_eq!((counters[0].1.sent_packets, counters[1].1.sent_packets), (1, 0));
         let (port, conversations) = emulator.ports().iter().next().expect("two ports");
         let [world, island] = &conversations.carried;

@@ -5,6 +5,7 @@
 #[derive(Debug)]
 pub struct Store {
     pieces: Vec<Box<[u8]>>,
+    packet_bytes: usize,
     place_bytes: usize,
     free: Vec<u32>,
     places_max: u32,
@@ -24,10 +25,18 @@ impl Store {
     #[must_use]
     pub fn new(packet_bytes: usize, bytes_max: usize) -> Self {
         assert!(packet_bytes > 0, "packets have a size");
-        // Whole lines of the cache: copies of neighbours do not share one.
-        let place_bytes = packet_bytes.next_multiple_of(64);
+        // A byte more, so that a longer packet is seen to be one. Whole lines of the cache: copies of
+        // neighbours do not share one.
+        let place_bytes = (packet_bytes + 1).next_multiple_of(64);
         let places_max = (bytes_max / place_bytes).min(1 << Self::NUMBER_BITS);
-        Self { pieces: Vec::new(), place_bytes, free: Vec::new(), places_max: places_max as u32 }
+        let places_max = places_max as u32;
+        Self { pieces: Vec::new(), packet_bytes, place_bytes, free: Vec::new(), places_max }
+    }
+
+    /// How many bytes a packet may have.
+    #[must_use]
+    pub fn packet_bytes(&self) -> usize {
+        self.packet_bytes
     }
 
     /// Places are numbered in so many bits.
@@ -46,7 +55,7 @@ impl Store {
         self.free.push(place.0);
     }
 
-    /// All bytes of a place.
+    /// All bytes of a place: more than a packet may have.
     pub fn bytes_mut(&mut self, place: Place) -> &mut [u8] {
         let (piece, start) = self.position(place);
         &mut self.pieces[piece][start..start + self.place_bytes]
@@ -86,6 +95,17 @@ impl Store {
 mod tests {
     use super::*;
 
+    /// Given packets that fill whole lines of 64 bytes, or do not, expect room for one byte more.
+    #[test]
+    fn a_place_shows_that_a_packet_is_too_long() {
+        for packet_bytes in [1, 63, 64, 65, 1_500, 9_000, 65_535] {
+            let mut store = Store::new(packet_bytes, 1 << 30);
+            let place = store.take().expect("there is room");
+            assert!(store.bytes_mut(place).len() > packet_bytes);
+            assert_eq!(store.packet_bytes(), packet_bytes);
+        }
+    }
+
     /// Given room for 512 packets, expect 512 places that keep what is written to them, and no more.
     #[test]
     fn places_are_apart_and_bounded() {
@@ -106,6 +126,6 @@ mod tests {
     fn a_packet_longer_than_a_place_is_cut() {
         let mut store = Store::new(64, 1 << 20);
         let place = store.take().expect("there is room");
-        assert_eq!(store.bytes(place, 1_000).len(), 64);
+        assert_eq!(store.bytes(place, 1_000).len(), 128);
     }
 }

@@ -59,7 +59,7 @@ proptest! {
             let numbers: Vec<u32> = there.map(|(_, number)| *number).collect();
             prop_assert!(numbers.is_sorted_by(|one, other| one < other), "in order, and once");
             let lost: u64 = emulator
-                .counters(end)
+                .counters()
                 .iter()
                 .skip(side as usize)
                 .step_by(2)

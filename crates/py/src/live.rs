@@ -15,6 +15,7 @@ use bentpipe_live::lab::{self, Config, Report};
 use bentpipe_live::lateness::Lateness;
 use bentpipe_live::orders::Order;
 use bentpipe_live::ports::Carried;
+use bentpipe_live::verdict::Window;
 use bentpipe_live::{measure, outside, serve};
 use bentpipe_sim::Side;
 use bentpipe_sys::SystemError;
@@ -355,6 +356,9 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
     result.set_item("wait", distribution(py, &report.punctuality.wait)?)?;
     result.set_item("not_taken_packets", report.punctuality.not_taken)?;
     result.set_item("not_split_packets", report.punctuality.not_split)?;
+    result.set_item("too_long_packets", report.punctuality.too_long)?;
+    result.set_item("future_stamped_packets", report.punctuality.future_stamps)?;
+    result.set_item("clock_steps", report.punctuality.clock_steps)?;
     result.set_item("kernel_dropped_packets", report.kernel_dropped)?;
     result.set_item("refused_packets", report.refused)?;
     let captured = report.captured.map(|captured| {
@@ -365,7 +369,24 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
         Ok::<_, PyErr>(result)
     });
     result.set_item("capture", captured.transpose()?)?;
-    result.set_item("invalid", report.invalid.clone())?;
+    let windows =
+        report.windows.iter().map(|each| window(py, each)).collect::<PyResult<Vec<_>>>()?;
+    result.set_item("windows", windows)?;
+    result.set_item("window_count", report.window_count)?;
+    result.set_item("invalid_windows", report.invalid_windows)?;
+    result.set_item("invalid", &report.invalid)?;
+    Ok(result)
+}
+
+fn window<'py>(py: Python<'py>, window: &Window) -> PyResult<Bound<'py, PyDict>> {
+    let result = PyDict::new(py);
+    result.set_item("start_ns", window.start.as_nanos())?;
+    result.set_item("end_ns", window.end.as_nanos())?;
+    result.set_item("packets", window.packets)?;
+    result.set_item("p50_ns", window.p50.as_nanos())?;
+    result.set_item("p99_ns", window.p99.as_nanos())?;
+    result.set_item("max_ns", window.max.as_nanos())?;
+    result.set_item("invalid", &window.invalid)?;
     Ok(result)
 }
 

@@ -35,10 +35,9 @@ impl Clock {
         Instant::from_nanos(now.as_nanos().saturating_add_signed(-ago))
     }
 
-    /// What the machine's real-time clock showed when this one was at zero, in nanoseconds, if the
-    /// two were as far apart then as they are now.
+    /// How far apart this clock and the machine's real-time clock are now.
     #[must_use]
-    pub fn real_at_start_ns(self) -> u64 {
+    pub fn compare(self) -> RealTime {
         // Between two looks at one clock lies the look at the other. Of several tries the one counts
         // during which this thread had the processor.
         let tries = (0..3).map(|_| {
@@ -47,9 +46,10 @@ impl Clock {
             let took = monotonic_ns() - before;
             (took, before + took / 2, real)
         });
-        let (_, now, real) = tries.min_by_key(|&(took, ..)| took).expect("there were three");
+        let (took, now, real) = tries.min_by_key(|&(took, ..)| took).expect("there were three");
         let real = real.tv_sec.unsigned_abs() * 1_000_000_000 + real.tv_nsec.unsigned_abs();
-        real.saturating_sub(now - self.origin_ns)
+        let at_start_ns = real.saturating_sub(now - self.origin_ns);
+        RealTime { at_start_ns, uncertainty: Duration::from_nanos(took / 2) }
     }
 
     /// Waits until `at`, to a microsecond or so: asleep at first, then looking.
@@ -65,6 +65,18 @@ impl Clock {
             }
         }
     }
+}
+
+/// How far apart a [`Clock`] and the machine's real-time clock are. Both run at one rate, adjtime(3) and
+/// NTP included, so this stays as it is until somebody sets the real-time clock (clock_gettime(2)), or
+/// the machine was suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RealTime {
+    /// What the real-time clock showed when the other was at zero, in nanoseconds, if the two were as
+    /// far apart then as they are now.
+    pub at_start_ns: u64,
+    /// By how much that may be wrong, either way.
+    pub uncertainty: Duration,
 }
 
 /// A sleep may last this much longer than asked for.

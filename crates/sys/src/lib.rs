@@ -8,6 +8,7 @@ pub mod clock;
 pub mod commons;
 pub mod diag;
 pub mod error;
+pub mod interface;
 pub mod netns;
 pub mod offload;
 pub mod program;

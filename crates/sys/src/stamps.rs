@@ -132,6 +132,18 @@ impl Stamps {
         found.at_ns
     }
 
+    /// Passes over all that was shown until now.
+    pub fn forget(&mut self) {
+        for _ in 0..FRAMES {
+            let status = self.status(0);
+            if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
+                return;
+            }
+            status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
+            self.next = (self.next + 1) % FRAMES;
+        }
+    }
+
     fn frame(&self, place: usize) -> NonNull<u8> {
         let number = (self.next + place) % FRAMES;
         // SAFETY: the number is below that of frames.

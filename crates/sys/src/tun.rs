@@ -1,16 +1,15 @@
 //! A TUN device: what the kernel of a namespace sends to the link, and what it gets from it.
 
-use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
 
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 /// The end of the link in a namespace. It is gone when this is dropped.
 pub struct Tun {
     device: SyncDevice,
+    queue_packets: u32,
 }
 
 /// How a device is set up.
@@ -51,11 +50,21 @@ impl Tun {
         // Only root of the machine may do this. Others keep the kernel's 500 packets, and what is
         // dropped there is counted.
         let _ = device.set_tx_queue_len(KERNEL_QUEUE_PACKETS);
+        let queue_packets = device.tx_queue_len()?;
         device.set_nonblocking(true)?;
-        Ok(Self { device })
+        Ok(Self { device, queue_packets })
     }
 
-    /// Reads one packet. `None` if there is none.
+    /// How many packets wait here for the driver at most: a TUN device holds as many as the interface's
+    /// queue is long (`tun_attach` and `tun_queue_resize` of Linux's `drivers/net/tun.c`), and never
+    /// stops that queue, so that none waits before it.
+    #[must_use]
+    pub fn queue_packets(&self) -> u32 {
+        self.queue_packets
+    }
+
+    /// Reads one packet. `None` if there is none. A packet that is longer than the buffer fills it, and
+    /// nothing says that it was cut: whoever needs to know gives a byte more than a packet may have.
     ///
     /// # Errors
     /// What the kernel says, but for "none is there".
@@ -78,37 +87,6 @@ impl Tun {
     /// As [`Tun::send`], for a packet in parts.
     pub fn send_parts(&self, parts: &[IoSlice<'_>]) -> bool {
         rustix::io::writev(&self.device, parts).is_ok()
-    }
-}
-
-/// What the kernel of a namespace counts of an interface.
-#[derive(Debug)]
-pub struct KernelCounters {
-    file: File,
-    prefix: String,
-}
-
-impl KernelCounters {
-    /// Those of an interface of the calling thread's network namespace, to be read from anywhere.
-    ///
-    /// # Errors
-    /// If `/proc` is not there.
-    pub fn open(interface: &str) -> io::Result<Self> {
-        let file = File::open("/proc/thread-self/net/dev")?;
-        Ok(Self { file, prefix: format!("{interface}:") })
-    }
-
-    /// Packets for the interface that the kernel dropped, because the driver did not read them in
-    /// time. Zero if it does not say.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        let mut bytes = [0; 4096];
-        let read = self.file.read_at(&mut bytes, 0).unwrap_or(0);
-        let text = String::from_utf8_lossy(&bytes[..read]);
-        let line = text.lines().find_map(|line| line.trim_start().strip_prefix(&self.prefix));
-        // Eight numbers of what was received, then bytes, packets, errors and drops of what was sent.
-        let dropped = line.and_then(|numbers| numbers.split_whitespace().nth(11)?.parse().ok());
-        dropped.unwrap_or(0)
     }
 }
 

@@ -108,7 +108,7 @@ fn run_and_tell(
     emulator.end_capture(end);
     let captured = emulator.captured();
     let (mut delivered, mut dropped) = (BTreeMap::new(), BTreeMap::new());
-    for (name, counters) in emulator.counters(end) {
+    for (name, counters) in emulator.counters() {
         let lost = counters.dropped.iter().map(|count| count.packets).sum();
         delivered.insert(name.clone(), counters.delivered.packets);
         dropped.insert(name, lost);
