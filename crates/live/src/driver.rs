@@ -26,12 +26,20 @@ use crate::exit::{Exit, Hands};
 use crate::lateness::Lateness;
 use crate::store::Place;
 
-/// From here to an event the loop looks at the clock instead of sleeping.
-const SPIN: Duration = Duration::from_micros(60);
+/// An event that is nearer than this, and than a sleep is expected to last too long, is waited for by
+/// looking at the clock.
+const SPIN: Duration = Duration::from_micros(10);
 /// A wait that was over within this was none. Longer than a wait without sleep takes, and no longer
 /// than a sleep with its two changes of threads: nothing is lost by taking one for the other but
 /// that a packet's lateness is told too high by so much.
 const AT_ONCE: Duration = Duration::from_micros(10);
+/// Packets that come may wait in their device for so long, if a link keeps them for longer anyway: then
+/// one sleep serves many of them. Each has the time at which it came.
+const UNWATCHED_MAX: Duration = Duration::from_millis(2);
+/// No host is taken to send faster: a device must not overflow meanwhile.
+const PACKET_INTERVAL_MIN: Duration = Duration::from_nanos(500);
+/// A sleep that lasts longer beyond what was asked for tells of a busy machine, not of the next one.
+const OVERSLEEP_MAX: Duration = Duration::from_micros(100);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -115,6 +123,7 @@ pub struct Driver {
     notes: Vec<Note>,
     /// Where packets are joined, if they are.
     exits: Option<Vec<Exit>>,
+    oversleep: Oversleep,
 }
 
 impl Driver {
@@ -139,6 +148,7 @@ impl Driver {
             scheduling: Scheduling::default(),
             notes: Vec::new(),
             exits: None,
+            oversleep: Oversleep::default(),
         }
     }
 
@@ -190,9 +200,11 @@ impl Driver {
     pub fn run_until(&mut self, until: Instant) -> io::Result<bool> {
         self.compare_clocks();
         loop {
-            let mut complete_until = None;
+            let (mut complete_until, mut found) = (None, false);
             for entrance in &mut self.entrances {
-                if entrance.read(&mut self.emulator, self.clocks)? {
+                let may_be_more = entrance.read(&mut self.emulator, self.clocks)?;
+                found |= !entrance.read.is_empty();
+                if may_be_more {
                     let until = complete_until.unwrap_or(entrance.complete_until());
                     complete_until = Some(until.min(entrance.complete_until()));
                 }
@@ -203,7 +215,7 @@ impl Driver {
             if now >= until {
                 return Ok(!self.sleep(Duration::ZERO)? || self.stop.goes_on());
             }
-            if complete_until.is_none() && !self.wait(until)? {
+            if complete_until.is_none() && !self.wait(until, found)? {
                 return Ok(self.stop.goes_on());
             }
         }
@@ -230,26 +242,61 @@ impl Driver {
         self.emulator.run_until(until);
     }
 
-    /// Sleeps until shortly before the next event, if that is far. Whether the driver may go on.
-    fn wait(&mut self, until: Instant) -> io::Result<bool> {
+    /// Waits for the next event, or until a packet comes. After packets were `found`, those that come
+    /// next may wait. Whether the driver may go on.
+    fn wait(&mut self, until: Instant, found: bool) -> io::Result<bool> {
         let next = self.emulator.next_event().map_or(until, |at| at.min(until));
         let before = self.now();
-        let left = next.saturating_since(before);
-        if left <= SPIN {
-            return Ok(true);
+        let unwatched = if found { self.unwatched() } else { Duration::ZERO };
+        let is_watching = unwatched <= SPIN;
+        let most = if is_watching { SLEEP_MAX } else { unwatched };
+        let left = next.saturating_since(before).saturating_sub(self.oversleep.expected());
+        if left > SPIN {
+            self.entrances.iter_mut().for_each(Entrance::before_sleep);
+            let end = before + left.min(most);
+            if is_watching {
+                if self.sleep(left.min(most))? {
+                    return Ok(false);
+                }
+            } else {
+                self.clocks.clock.sleep_until(end);
+            }
+            self.woke(before, end);
         }
-        self.entrances.iter_mut().for_each(Entrance::before_sleep);
-        let stopped = self.sleep(left.saturating_sub(SPIN))?;
-        let slept = self.now().saturating_since(before);
+        while next.saturating_since(self.now()) <= SPIN && self.now() < next {
+            std::hint::spin_loop();
+        }
+        Ok(true)
+    }
+
+    /// For how long nobody needs to look at the devices: until the first packet that comes now could be due.
+    fn unwatched(&self) -> Duration {
+        let capacity = self.entrances.iter().map(Entrance::queue_packets).min().unwrap_or(0);
+        let fill = PACKET_INTERVAL_MIN.saturating_mul(capacity.into());
+        if !self.entrances.iter().all(Entrance::is_stamped) {
+            return Duration::ZERO;
+        }
+        let shortest = self.emulator.shortest_delay();
+        UNWATCHED_MAX.min(fill).min(Duration::from_nanos(shortest.as_nanos() / 2))
+    }
+
+    /// A sleep from `before` until `end` at most is over.
+    fn woke(&mut self, before: Instant, end: Instant) {
+        let now = self.now();
+        if now >= end {
+            self.oversleep.add(now.saturating_since(end));
+        }
         // What ended a wait at once may have been there before it: since the devices were seen empty.
+        let slept = now.saturating_since(before);
         if slept > AT_ONCE {
-            // Else it came during the wait, or while this thread was ready to run and did not.
-            let ready = self.scheduling.kept_waiting();
-            let none_before = before + slept.saturating_sub(ready);
-            self.entrances.iter_mut().for_each(|entrance| entrance.slept(none_before));
+            if !self.entrances.iter().all(Entrance::is_stamped) {
+                // Else it came during the wait, or while this thread was ready to run and did not.
+                let ready = self.scheduling.kept_waiting();
+                let none_before = before + slept.saturating_sub(ready);
+                self.entrances.iter_mut().for_each(|entrance| entrance.slept(none_before));
+            }
             self.compare_clocks();
         }
-        Ok(!stopped)
     }
 
     /// Others set the real-time clock.
@@ -295,7 +342,7 @@ impl Driver {
     }
 
     /// Sleeps until a packet comes or the time is over. Whether somebody interrupts.
-    fn sleep(&self, time: Duration) -> io::Result<bool> {
+    fn sleep(&mut self, time: Duration) -> io::Result<bool> {
         let time = time.min(SLEEP_MAX).as_nanos();
         let timeout = Timespec {
             tv_sec: (time / 1_000_000_000).cast_signed(),
@@ -306,10 +353,42 @@ impl Driver {
         let mut polled: Vec<_> =
             descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut polled, Some(&timeout)) {
-            Ok(_) => Ok(!polled[0].revents().is_empty()),
-            Err(rustix::io::Errno::INTR) => Ok(false),
-            Err(error) => Err(error.into()),
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(false),
+            Err(error) => return Err(error.into()),
         }
+        let mut ready = polled.iter().map(|polled| !polled.revents().is_empty());
+        let is_interrupted = ready.next().unwrap_or(false);
+        let ready: Vec<_> = ready.collect();
+        for (entrance, _) in self.entrances.iter_mut().zip(ready).filter(|(_, is_ready)| *is_ready)
+        {
+            entrance.is_ready();
+        }
+        Ok(is_interrupted)
+    }
+}
+
+/// How much longer a sleep lasts than was asked for: the mean, and by how much it differs from that, both
+/// as TCP follows its round trips (RFC 6298, section 2).
+#[derive(Clone, Copy, Debug, Default)]
+struct Oversleep {
+    mean: Duration,
+    deviation: Duration,
+}
+
+impl Oversleep {
+    fn add(&mut self, over: Duration) {
+        let over = over.min(OVERSLEEP_MAX);
+        let share = |old: Duration, new: Duration, of: u64| {
+            Duration::from_nanos((old.as_nanos() * (of - 1) + new.as_nanos()) / of)
+        };
+        self.deviation = share(self.deviation, self.mean.abs_diff(over), 16);
+        self.mean = share(self.mean, over, 16);
+    }
+
+    /// So much of it that few sleeps end early: the rest of these is spent looking at the clock.
+    fn expected(self) -> Duration {
+        self.mean.saturating_sub(self.deviation)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use bentpipe_core::link::Counters;
 use bentpipe_core::packet::{Address, Class, Ecn, FlowId, Packet, PacketId, Payload};
-use bentpipe_core::time::Instant;
+use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::{Event, EventKind, HashTrace, Trace};
 use bentpipe_core::wire::ecn;
 use bentpipe_sim::node::Node;
@@ -338,6 +338,12 @@ impl Emulator {
     #[must_use]
     pub fn now(&self) -> Instant {
         self.chain.graph.now()
+    }
+
+    /// A packet that comes from now on is due after so long at the earliest.
+    #[must_use]
+    pub fn shortest_delay(&self) -> Duration {
+        self.courses.shortest_delay().min(self.chain.network.shortest_aside)
     }
 
     /// When something will happen next, if ever.

@@ -17,7 +17,7 @@ use bentpipe_sys::tun::Tun;
 pub(crate) const BATCH: usize = 16;
 
 /// After so many full batches in a row the driver does not sleep, and knows when packets come.
-const BUSY_BATCHES: u32 = 8;
+const BUSY_BATCHES: u32 = 64;
 
 /// A packet that was read, and is still to be handed to the link.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,7 @@ pub(crate) struct Read {
 /// The device of a side, and what was read from it.
 pub(crate) struct Entrance {
     pub(crate) device: Tun,
+    queue_packets: u32,
     stamps: Option<Stamps>,
     full_batches: u32,
     /// Room for what the kernel hands over if it hands over super-packets.
@@ -49,6 +50,8 @@ pub(crate) struct Entrance {
     backlog: Backlog,
     /// No stamp that waits is older than the last step of the real-time clock.
     stamps_are_of_one_clock: bool,
+    /// The kernel says that the device has packets.
+    is_ready: bool,
 }
 
 /// Packets of a side that make a run invalid.
@@ -118,9 +121,11 @@ impl Entrance {
     /// Without `stamps`, a packet counts from when it was read. Packets of up to `packet_bytes_max` are
     /// for the link.
     pub(crate) fn new(device: Tun, stamps: Option<Stamps>, packet_bytes_max: usize) -> Self {
-        let backlog = Backlog::new(device.queue_packets());
+        let queue_packets = device.queue_packets();
+        let backlog = Backlog::new(queue_packets);
         Self {
             device,
+            queue_packets,
             stamps,
             full_batches: 0,
             whole: None,
@@ -131,12 +136,33 @@ impl Entrance {
             empty_at: Instant::START,
             backlog,
             stamps_are_of_one_clock: true,
+            is_ready: true,
         }
+    }
+
+    /// Whether it is known when packets came.
+    pub(crate) fn is_stamped(&self) -> bool {
+        self.stamps.is_some()
+    }
+
+    /// How many packets wait in the device before the kernel drops some.
+    pub(crate) fn queue_packets(&self) -> u32 {
+        self.queue_packets
     }
 
     /// The driver will sleep.
     pub(crate) fn before_sleep(&mut self) {
         self.stamps.iter_mut().for_each(|stamps| stamps.pause(false));
+    }
+
+    /// The kernel says that the device has packets.
+    pub(crate) fn is_ready(&mut self) {
+        self.is_ready = true;
+    }
+
+    /// Whether the device may have packets: each is shown before the device has it.
+    fn may_have_packets(&mut self) -> bool {
+        std::mem::take(&mut self.is_ready) || self.stamps.as_ref().is_none_or(Stamps::has_news)
     }
 
     /// The driver slept, and as far as the kernel says could not have read anything before `ready`.
@@ -157,6 +183,10 @@ impl Entrance {
     /// Reads what is there, up to a batch; whether there may be more.
     pub(crate) fn read(&mut self, emulator: &mut Emulator, clocks: Clocks) -> io::Result<bool> {
         let mut before = clocks.clock.now();
+        if !self.may_have_packets() {
+            self.seen_empty(before);
+            return Ok(false);
+        }
         self.backlog.reads_after(before);
         // What is dropped for want of room does not fill the batch.
         for _ in 0..BATCH {

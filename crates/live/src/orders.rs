@@ -59,9 +59,21 @@ impl Courses {
         let course = |direction: &plan::Direction| Course {
             rate: direction.rate_bps.profile(BitRate).expect("checked with the plan"),
             outage: None,
+            shortest_delay: shortest(&direction.delay_ns),
         };
         let of_plan = |plan: &Plan| plan.directions.iter().map(course).collect();
         Self { hops: plans.iter().map(of_plan).collect(), seed, orders: 0 }
+    }
+
+    /// The shortest time that a packet takes over all hops, whichever way it goes, from now on.
+    pub(crate) fn shortest_delay(&self) -> Duration {
+        let over_hops = |directions: &dyn Fn(&[Course]) -> Option<Duration>| {
+            let of_hops = self.hops.iter().filter_map(|hop| directions(hop));
+            of_hops.fold(Duration::ZERO, |sum, delay| sum + delay)
+        };
+        let forward = over_hops(&|hop| hop.first().map(|course| course.shortest_delay));
+        let back = over_hops(&|hop| hop.iter().skip(1).map(|course| course.shortest_delay).min());
+        forward.min(back)
     }
 
     /// Looks whether there is what an order is for, and it can be followed.
@@ -94,7 +106,10 @@ impl Courses {
         if order.rate.is_some() || order.outage.is_some() {
             change.rate = Some(course.profile());
         }
-        change.delay = order.delay.map(Profile::Constant);
+        if let Some(delay) = order.delay {
+            course.shortest_delay = delay;
+            change.delay = Some(Profile::Constant(delay));
+        }
         change.channel = order.bit_error_rate.map(|rate| {
             let stream = format!("link.{name}.channel.{}", self.orders);
             Channel::bit_errors(rate, Rng::stream(self.seed, &stream))
@@ -109,6 +124,13 @@ struct Course {
     rate: Profile<BitRate>,
     /// The outage that was ordered, from and until.
     outage: Option<(Instant, Instant)>,
+    /// The shortest that the delay is or will be, as far as it is known.
+    shortest_delay: Duration,
+}
+
+fn shortest(delay_ns: &plan::Series) -> Duration {
+    let delays = delay_ns.profile(Duration::from_nanos).expect("checked with the plan");
+    delays.values().min().unwrap_or(Duration::ZERO)
 }
 
 impl Course {
@@ -170,11 +192,11 @@ mod tests {
 
     fn course(steps: &[(u64, u64)]) -> Course {
         let steps = steps.iter().map(|&(ms, rate)| (at(ms), BitRate(rate)));
-        Course { rate: profile(steps.collect()), outage: None }
+        Course { rate: profile(steps.collect()), outage: None, shortest_delay: Duration::ZERO }
     }
 
     fn steps(course: &Course) -> Vec<(u64, u64)> {
-        let whole = Course { rate: course.profile(), outage: None }.steps();
+        let whole = Course { rate: course.profile(), ..course.clone() }.steps();
         whole.into_iter().map(|(at, rate)| (at.as_nanos() / MS, rate.0)).collect()
     }
 

@@ -1,7 +1,8 @@
 //! Wall time as an [`Instant`] of the run.
 
 use bentpipe_core::time::{Duration, Instant};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::thread::clock_nanosleep_absolute;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// The machine's monotonic clock, counted from when this was made.
 ///
@@ -50,6 +51,17 @@ impl Clock {
         let real = real.tv_sec.unsigned_abs() * 1_000_000_000 + real.tv_nsec.unsigned_abs();
         let at_start_ns = real.saturating_sub(now - self.origin_ns);
         RealTime { at_start_ns, uncertainty: Duration::from_nanos(took / 2) }
+    }
+
+    /// Sleeps until `at`, or until a signal comes.
+    pub fn sleep_until(self, at: Instant) {
+        let nanos = at.as_nanos().saturating_add(self.origin_ns);
+        let request = Timespec {
+            tv_sec: (nanos / 1_000_000_000).cast_signed(),
+            tv_nsec: (nanos % 1_000_000_000).cast_signed(),
+        };
+        // It fails if a signal ends it.
+        let _ = clock_nanosleep_absolute(ClockId::Monotonic, &request);
     }
 
     /// Waits until `at`, to a microsecond or so: asleep at first, then looking.

@@ -132,6 +132,12 @@ impl Stamps {
         found.at_ns
     }
 
+    /// Whether the device may have a packet: one was shown, or nobody would know.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        self.is_paused || self.status(0).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
+    }
+
     /// Passes over all that was shown until now.
     pub fn forget(&mut self) {
         for _ in 0..FRAMES {

@@ -14,6 +14,7 @@ use std::ops::Range;
 use bentpipe_core::graph::{Graph, OUTSIDE};
 use bentpipe_core::link::Access;
 use bentpipe_core::packet::{Address, FlowId, Port};
+use bentpipe_core::time::Duration;
 use bentpipe_core::trace::NodeId;
 
 use super::{Layout, Next, Routes, Socket, Station, Wiring, places};
@@ -134,6 +135,9 @@ pub struct Network {
     pub inner: Vec<Address>,
     /// How many classes of packets the queues and functions tell apart.
     pub classes: u8,
+    /// The shortest time that a packet takes that does not go over the link: between hosts of one gateway,
+    /// or to a gateway that is a host.
+    pub shortest_aside: Duration,
     /// By the interface where a packet comes in, and by its destination.
     entrances: Vec<Vec<Entrance>>,
     /// By engine.
@@ -182,7 +186,13 @@ impl Chain {
         let exits = hops.exits(names.len());
         let directions = layouts.into_iter().map(|layout| layout.directions).collect();
         let classes = classes(plans)?;
-        let network = Network { hosts, inner, classes, entrances, exits };
+        let shortest_aside = if with_gateways {
+            Duration::ZERO
+        } else {
+            let distant = plans.iter().flat_map(|plan| &plan.hosts).map(|host| host.delay_ns).min();
+            Duration::from_nanos(distant.unwrap_or(u64::MAX))
+        };
+        let network = Network { hosts, inner, classes, shortest_aside, entrances, exits };
         Ok(Self { graph, names, directions, network })
     }
 
