@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from bentpipe import _core
 from bentpipe._preset_plans import stored_plan
-from bentpipe.errors import MachineError, UsageError
+from bentpipe.errors import InvalidRunError, MachineError, UsageError
 
 if TYPE_CHECKING:
     from bentpipe._core import Commons
@@ -256,6 +256,20 @@ class Lab:
         """Return new descriptors by which another process can start programs on a host."""
         return self._core.entrance(host, commons)
 
+    @property
+    def failure(self) -> str | None:
+        """Why the link has ended without being stopped, such as by a deleted device; else None."""
+        return f"the link has failed: {self._failure[0]}" if self._failure else None
+
+    def require_running(self) -> None:
+        """Check that the link has not failed.
+
+        Raises:
+            InvalidRunError: it has; with what happened.
+        """
+        if self.failure is not None:
+            raise InvalidRunError(self.failure)
+
     def report(self) -> dict[str, Any]:
         """Return what was measured, a tenth of a second ago at most.
 
@@ -266,10 +280,19 @@ class Lab:
         ``kernel_dropped_packets`` (before the link, not read in time), ``refused_packets``,
         ``capture`` (None, or how many ``packets`` are in the file, ``missing_packets``, and the
         ``error_number`` that ended the writing), ``invalid`` (why, or None).
+
+        Raises:
+            InvalidRunError: the link has failed.
         """
-        if self._failure:
-            raise MachineError(str(self._failure[0]))
+        self.require_running()
         return self._core.report()
+
+    def last_report(self) -> dict[str, Any]:
+        """Return what `report` does, of a link that has failed too, which is then ``invalid``."""
+        report = self._core.report()
+        if self.failure is not None:
+            report["invalid"] = self.failure
+        return report
 
 
 def measure_ceiling(seconds: float = 3.0) -> dict[str, Any]:
@@ -322,7 +345,8 @@ def _largest(series: dict[str, Any]) -> int:
 
 
 def _ceiling_file() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    # expanduser(3) of a user without a home leaves the name as it is; such a file is not there.
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
     return Path(cache) / "bentpipe" / "ceiling.json"
 
 
