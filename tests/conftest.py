@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import re
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,6 +133,52 @@ def not_installed(program: str) -> str:
 def needs(program: str) -> pytest.MarkDecorator:
     """Skip a test where a program is missing."""
     return pytest.mark.skipif(shutil.which(program) is None, reason=not_installed(program))
+
+
+# Why a test is skipped for what can be installed or allowed.
+_LACKING = re.compile(r"no labs here: |\S+ is not installed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of machines on which no test of labs may be skipped."""
+    parser.addoption(
+        "--require-labs",
+        action="store_true",
+        help="Fail tests that would be skipped for a missing program or the lack of namespaces.",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail what is skipped for something that is required."""
+    report = yield
+    skipped = None if call.excinfo is None else call.excinfo.value
+    if report.skipped and isinstance(skipped, pytest.skip.Exception):
+        why = str(skipped.msg)
+        if item.config.getoption("--require-labs") and _LACKING.match(why):
+            report.outcome, report.longrepr = "failed", f"--require-labs, but {why}"
+    return report
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C interrupt, as tests of it expect, also in a background job.
+
+    A shell starts such a job with SIGINT ignored: Python then leaves it so, and so would be every
+    program that a test starts.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def default_signals() -> None:
+    """Give a new process the signals of a shell in the foreground, also under nohup(1).
+
+    What is ignored stays ignored in each program that is started, and dash cannot trap it then.
+    """
+    for each in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(each, signal.SIG_DFL)
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import needs, why_no_lab
+from conftest import default_signals, needs, why_no_lab
 
 from bentpipe import live
 from bentpipe._cli_live import summary
@@ -134,6 +134,7 @@ def test_signals_reach_the_program(sent: signal.Signals) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        preexec_fn=default_signals,  # noqa: PLW1509 - no threads
     ) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "ready\n"
