@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+import sysconfig
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -179,6 +182,64 @@ def default_signals() -> None:
     """
     for each in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(each, signal.SIG_DFL)
+
+
+# As root of a mount namespace: what the user nobody may not reach where it is, is where he may; and
+# the device is as udev(7) makes it for everybody, also where there is no udev.
+_BECOME_NOBODY = """
+set -e
+for name in python site tree; do mount --rbind "$1" "$0/$name"; shift; done
+mknod -m 666 "$0/tun" c 10 200
+mount --bind "$0/tun" /dev/net/tun
+rm "$0/tun"
+exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
+"""
+
+
+@dataclass(frozen=True)
+class User:
+    """How an ordinary user calls bentpipe: without privileges, home or session."""
+
+    command: Sequence[str]
+    environment: dict[str, str]
+    # Of its temporary files, where it has its sockets.
+    folder: Path
+
+    def __call__(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        """Call the program."""
+        return subprocess.run(
+            [*self.command, *(str(argument) for argument in arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self.environment,
+            timeout=60,
+        )
+
+
+@pytest.fixture
+def user() -> Iterator[User]:
+    """The user nobody if the tests run as root, else whoever runs them."""
+    top = Path(tempfile.mkdtemp(prefix="bentpipe-user-"))
+    top.chmod(0o755)
+    folder = top / "tmp"
+    folder.mkdir()
+    # The umask does not hold here.
+    folder.chmod(0o777)
+    gone = {"HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME"}
+    environment = {name: value for name, value in os.environ.items() if name not in gone}
+    environment["TMPDIR"] = str(folder)
+    command = [sys.executable, "-m", "bentpipe"]
+    if os.geteuid() == 0:
+        for name in ("python", "site", "tree"):
+            (top / name).mkdir()
+        interpreter = Path(sys.executable).resolve().relative_to(sys.base_prefix)
+        environment["PYTHONPATH"] = f"{top / 'tree' / 'python'}:{top / 'site'}"
+        command = ["unshare", "--mount", "sh", "-c", _BECOME_NOBODY, str(top)]
+        command += [sys.base_prefix, sysconfig.get_path("purelib"), str(ROOT)]
+        command += [str(top / "python" / interpreter), "-m", "bentpipe"]
+    yield User(command, environment, folder)
+    shutil.rmtree(top)
 
 
 @functools.cache

@@ -31,8 +31,8 @@ SIDES: Final[tuple[Side, ...]] = ("world", "island")
 IPERF3_PORT: Final = 5201
 # A server that does not listen by then does not work.
 _PATIENCE_SECONDS: Final = 5.0
-# Capabilities, as capability(7) numbers them: what namespaces and devices need.
-_CAP_SYS_ADMIN: Final = 21
+# What namespaces and devices need: capabilities(7), numbered as in linux/capability.h.
+_CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 
 
 def link_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
@@ -358,17 +358,20 @@ def gain_privileges() -> str:
     Raises:
         MachineError: the kernel does not allow it.
     """
-    if _may_make_namespaces():
+    missing = _missing_capabilities()
+    if not missing:
         return "as root"
     try:
         _core.become_root_of_user_namespace()
     except _core.MachineError as error:
-        raise MachineError(str(error)) from None
+        lack = " and ".join(missing)
+        raise MachineError(f"a lab needs {lack}, or a user namespace; {error}") from None
     return "as root of a user namespace"
 
 
-def _may_make_namespaces() -> bool:
+def _missing_capabilities() -> list[str]:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
-    return False
+            held = int(line.split()[1], 16)
+            return [name for name, bit in _CAPABILITIES.items() if not held >> bit & 1]
+    return list(_CAPABILITIES)
