@@ -1,4 +1,4 @@
-"""Labs where something is missing, fails, or is used up; skipped where there can be no namespaces."""
+"""Labs where something is missing, fails, or is used up; skipped where there are no namespaces."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_lab_whose_device_was_deleted_says_so_and_ends() -> None:
             assert (refused.returncode, deleted in refused.stderr) == (EXIT_INVALID, True)
         ended = bentpipe("lab", "down", "sat")
         assert (ended.returncode, deleted in ended.stderr) == (0, True)
-        assert not Path(f"/proc/{keeper}").exists()
+        wait_until(lambda: not Path(f"/proc/{keeper}").exists(), "it is not gone")
         assert list(_labs.folder().glob("*.sock")) == []
     assert machine() == before
 
@@ -205,7 +205,7 @@ def a_lab_with_few_descriptors() -> Iterator[int]:
 @needs_lab
 @pytest.mark.parametrize("count", [1_100, 2_000])
 def test_a_lab_survives_more_web_clients_than_descriptors(count: int) -> None:
-    """Given 1,024 descriptors, expect a lab that rests, is asked, runs programs and serves later."""
+    """Given 1,024 descriptors, expect a lab that rests, answers, runs programs and serves later."""
     run = [*BENTPIPE, "lab", "exec", "sat", "--"]
     with a_lab_with_few_descriptors() as keeper:
         with held(run, count, "tcp", "world"):
@@ -223,9 +223,6 @@ def test_a_lab_survives_more_web_clients_than_descriptors(count: int) -> None:
 def test_a_lab_answers_while_others_are_connected_and_silent() -> None:
     """Given 2,000 silent clients, expect answers for others, then and later."""
     with a_lab_with_few_descriptors() as keeper:
-        with _labs.connect("sat") as found:
-            folder = os.readlink(f"/proc/self/fd/{found.fileno()}")
-        assert folder.startswith("socket:")
         address = str(_labs.folder() / "sat.sock")
         assert len(address) < 108, "the address of a socket is no longer"
         with held([], 2_000, "unix", address):
@@ -298,10 +295,11 @@ def test_root_without_one_capability_uses_a_user_namespace() -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-# A filter by which close_range(2), number 436 everywhere, fails as on kernels before 5.9; seccomp(2).
+# A filter by which close_range(2), everywhere number 436, fails as before Linux 5.9; seccomp(2).
 WITHOUT_CLOSE_RANGE = """
 import ctypes, errno, os, struct, sys
-steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 436), (6, 0, 0, 0x50000 | errno.ENOSYS), (6, 0, 0, 0x7FFF0000)]
+fail, allow = 0x50000 | errno.ENOSYS, 0x7FFF0000
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 436), (6, 0, 0, fail), (6, 0, 0, allow)]
 code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
 program = struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code))
 libc = ctypes.CDLL(None, use_errno=True)
