@@ -134,20 +134,28 @@ def test_a_lab_whose_device_was_deleted_says_so_and_ends() -> None:
 
 # -- Many connections --------------------------------------------------------------------------
 
-# Opens connections, says so, and holds them until its input ends.
+# Opens connections, a few at a time so that the link drops none, and no longer waits for them
+# once they are not accepted; says so, and holds them until its input ends.
 HOLD = """
-import resource, socket, sys
+import select, socket, sys
 count, kind, address = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-held = []
-for _ in range(count):
-    unix = kind == "unix"
-    one = socket.socket(socket.AF_UNIX if unix else socket.AF_INET, socket.SOCK_STREAM)
-    if unix:
-        one.connect(address)
-    else:
-        one.setblocking(False)
-        one.connect_ex((address, 80))
-    held.append(one)
+held, accepted = [], True
+while len(held) < count:
+    some = []
+    for _ in range(20):
+        if kind == "unix":
+            one = socket.socket(socket.AF_UNIX)
+            one.connect(address)
+        else:
+            one = socket.socket()
+            one.setblocking(False)
+            one.connect_ex((address, 80))
+            some.append(one)
+        held.append(one)
+    while accepted and some:
+        _, ready, _ = select.select([], some, [], 2.0)
+        accepted = bool(ready)
+        some = [one for one in some if one not in ready]
 print("held", flush=True)
 sys.stdin.read()
 """
