@@ -11,6 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -243,14 +244,26 @@ def test_a_lab_answers_while_others_are_connected_and_silent() -> None:
 @needs_lab
 def test_one_who_sends_slowly_holds_up_nobody() -> None:
     """Given a client that sends a byte now and then, expect others to be answered meanwhile."""
+    done = threading.Event()
+
+    def send_slowly(slow: socket.socket) -> None:
+        with suppress(OSError):
+            while not done.wait(0.2):
+                slow.sendall(b" ")
+
     with a_lab("sat", "--link", "leo"), _labs.connect("sat") as slow:
-        slow.sendall(b'{"do"')
-        for byte in b': "sta':
-            assert "report" in status("sat")
-            with suppress(OSError):
-                slow.sendall(bytes([byte]))
-        # It is not waited for either: its time is over.
-        wait_until(lambda: slow.recv(1) == b"", "it is waited for")
+        sending = threading.Thread(target=send_slowly, args=(slow,))
+        sending.start()
+        try:
+            for _ in range(3):
+                assert "report" in status("sat")
+            # It is not waited for either: its time is over.
+            slow.settimeout(20)
+            with suppress(ConnectionResetError):
+                assert slow.recv(1) == b""
+        finally:
+            done.set()
+            sending.join()
 
 
 # -- What a machine lacks ----------------------------------------------------------------------
