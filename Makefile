@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUST := $(shell find crates benches -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
+PYTEST_OPTIONS :=
 PY := $(shell find python tests benches -name '*.py')
 
 HOST := $(shell rustc --version --verbose 2> /dev/null | sed -n 's/^host: //p')
@@ -27,9 +28,10 @@ demo: $(VENV)/.installed
 	$(BIN)/bentpipe study jpl --out target/demo/jpl
 	@echo "The report is target/demo/jpl/report.html"
 
+# Where labs must work: make test PYTEST_OPTIONS=--require-labs BENTPIPE_REQUIRE_LABS=1
 test: $(VENV)/.installed
 	cargo test --workspace --quiet
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q $(PYTEST_OPTIONS)
 
 check: $(VENV)/.installed
 	cargo fmt --all --check

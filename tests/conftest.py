@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import functools
+import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import sysconfig
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,6 +136,110 @@ def not_installed(program: str) -> str:
 def needs(program: str) -> pytest.MarkDecorator:
     """Skip a test where a program is missing."""
     return pytest.mark.skipif(shutil.which(program) is None, reason=not_installed(program))
+
+
+# Why a test is skipped for what can be installed or allowed.
+_LACKING = re.compile(r"no labs here: |\S+ is not installed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of machines on which no test of labs may be skipped."""
+    parser.addoption(
+        "--require-labs",
+        action="store_true",
+        help="Fail tests that would be skipped for a missing program or the lack of namespaces.",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail what is skipped for something that is required."""
+    report = yield
+    skipped = None if call.excinfo is None else call.excinfo.value
+    if report.skipped and isinstance(skipped, pytest.skip.Exception):
+        why = str(skipped.msg)
+        if item.config.getoption("--require-labs") and _LACKING.match(why):
+            report.outcome, report.longrepr = "failed", f"--require-labs, but {why}"
+    return report
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C interrupt, as tests of it expect, also in a background job.
+
+    A shell starts such a job with SIGINT ignored: Python then leaves it so, and so would be every
+    program that a test starts.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def default_signals() -> None:
+    """Give a new process the signals of a shell in the foreground, also under nohup(1).
+
+    What is ignored stays ignored in each program that is started, and dash cannot trap it then.
+    """
+    for each in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(each, signal.SIG_DFL)
+
+
+# As root of a mount namespace: what the user nobody may not reach where it is, is where he may; and
+# the device is as udev(7) makes it for everybody, also where there is no udev.
+_BECOME_NOBODY = """
+set -e
+for name in python site tree; do mount --rbind "$1" "$0/$name"; shift; done
+mknod -m 666 "$0/tun" c 10 200
+mount --bind "$0/tun" /dev/net/tun
+rm "$0/tun"
+exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
+"""
+
+
+@dataclass(frozen=True)
+class User:
+    """How an ordinary user calls bentpipe: without privileges, home or session."""
+
+    command: Sequence[str]
+    environment: dict[str, str]
+    # Of its temporary files, where it has its sockets.
+    folder: Path
+
+    def __call__(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        """Call the program."""
+        return subprocess.run(
+            [*self.command, *(str(argument) for argument in arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self.environment,
+            timeout=60,
+        )
+
+
+@pytest.fixture
+def user() -> Iterator[User]:
+    """The user nobody if the tests run as root, else whoever runs them."""
+    top = Path(tempfile.mkdtemp(prefix="bentpipe-user-"))
+    top.chmod(0o755)
+    folder = top / "tmp"
+    folder.mkdir()
+    # The umask does not hold here.
+    folder.chmod(0o777)
+    gone = {"HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME"}
+    environment = {name: value for name, value in os.environ.items() if name not in gone}
+    environment["TMPDIR"] = str(folder)
+    command = [sys.executable, "-m", "bentpipe"]
+    if os.geteuid() == 0:
+        for name in ("python", "site", "tree"):
+            (top / name).mkdir()
+        interpreter = Path(sys.executable).resolve().relative_to(sys.base_prefix)
+        environment["PYTHONPATH"] = f"{top / 'tree' / 'python'}:{top / 'site'}"
+        command = ["unshare", "--mount", "sh", "-c", _BECOME_NOBODY, str(top)]
+        command += [sys.base_prefix, sysconfig.get_path("purelib"), str(ROOT)]
+        command += [str(top / "python" / interpreter), "-m", "bentpipe"]
+    yield User(command, environment, folder)
+    shutil.rmtree(top)
 
 
 @functools.cache

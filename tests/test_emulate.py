@@ -51,7 +51,7 @@ def namespaces() -> None:
     command = [*BENTPIPE, "exec", "--link", "leo", "--", "true"]
     tried = subprocess.run(command, capture_output=True, text=True, check=False)
     if tried.returncode == EXIT_MACHINE:
-        pytest.skip(f"no namespaces here: {tried.stderr.strip()}")
+        pytest.skip(f"no labs here: {tried.stderr.strip()}")
     assert tried.returncode == 0, tried.stderr
 
 

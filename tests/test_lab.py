@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import needs
+from conftest import default_signals, needs
 from test_live import BENTPIPE, bentpipe, machine, needs_lab, processes
 
 from bentpipe import _labs
@@ -132,6 +132,7 @@ def test_signals_reach_the_program(sent: signal.Signals) -> None:
             [*BENTPIPE, "lab", "exec", "sat", "--", "sh", "-c", command],
             stdout=subprocess.PIPE,
             text=True,
+            preexec_fn=default_signals,  # noqa: PLW1509 - no threads
         ) as running,
     ):
         assert running.stdout is not None

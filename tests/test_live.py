@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import needs, why_no_lab
+from conftest import User, default_signals, needs, why_no_lab
 
 from bentpipe import live
 from bentpipe._cli_live import summary
@@ -134,6 +134,7 @@ def test_signals_reach_the_program(sent: signal.Signals) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        preexec_fn=default_signals,  # noqa: PLW1509 - no threads
     ) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "ready\n"
@@ -203,29 +204,34 @@ def processes(mark: str) -> list[str]:
     return found
 
 
-def kill_at(seconds: float, mark: str) -> None:
+def kill_at(seconds: float, command: Sequence[str], environment: dict[str, str]) -> None:
     """Start a lab with programs that have descendants, and kill it after some time."""
-    command = ["sh", "-c", "sleep 60 & sleep 60 & curl -s http://world/bytes/100000000 | cat"]
+    program = ["sh", "-c", "sleep 60 & sleep 60 & curl -s http://world/bytes/100000000 | cat"]
     with subprocess.Popen(
-        [*BENTPIPE, "exec", "--link", "leo", "--world", "sleep 60", "--", *command],
+        [*command, "--world", "sleep 60", "--world", "sleep 60", "--", *program],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=os.environ | {"MARK": mark},
+        env=environment,
     ) as running:
         time.sleep(seconds)
         running.kill()
 
 
-@needs_lab
-def test_nothing_is_left_of_labs_that_were_killed() -> None:
-    """Given 200 kills at any time of labs, four at once, expect the machine as it was."""
-    kills, at_once, seed = 200, 4, 1
+def assert_nothing_is_left_of_killed(
+    command: Callable[[int], Sequence[str]], environment: dict[str, str]
+) -> None:
+    """Given 100 kills at any time of labs, four at once, expect the machine as it was."""
+    kills, at_once, seed = 100, 4, 1
     mark = f"bentpipe-kills-{os.getpid()}"
     before = machine()
     draw = random.Random(seed)
     moments = [draw.uniform(0.05, 1.2) for _ in range(kills)]
+
+    def kill(number: int) -> None:
+        kill_at(moments[number], command(number), environment | {"MARK": mark})
+
     with ThreadPoolExecutor(at_once) as threads:
-        list(threads.map(lambda moment: kill_at(moment, mark), moments))
+        list(threads.map(kill, range(kills)))
     patience = time.monotonic() + 60
     while (left := processes(mark)) and time.monotonic() < patience:
         time.sleep(0.05)
@@ -233,6 +239,24 @@ def test_nothing_is_left_of_labs_that_were_killed() -> None:
     after = machine()
     for name, value in before.items():
         assert after[name] == value, f"{name}, seed {seed}"
+
+
+@needs_lab
+@needs("setpriv")
+def test_nothing_is_left_of_an_ordinary_users_labs_that_were_killed(user: User) -> None:
+    command = [*user.command, "exec", "--link", "leo"]
+    assert_nothing_is_left_of_killed(lambda _: command, user.environment)
+
+
+@needs_lab
+@needs("slirp4netns")
+def test_nothing_is_left_of_labs_with_captures_and_internet(tmp_path: Path) -> None:
+    def command(number: int) -> list[str]:
+        # Four at a time, each with a file of its own.
+        capture = tmp_path / f"{number % 8}.pcapng"
+        return [*BENTPIPE, "exec", "--link", "leo", "--internet", "--capture", str(capture)]
+
+    assert_nothing_is_left_of_killed(command, dict(os.environ))
 
 
 @needs_lab

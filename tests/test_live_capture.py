@@ -6,8 +6,10 @@ namespaces.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -289,21 +291,66 @@ def test_a_capture_that_cannot_be_written_is_exit_code_2(where: str, tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
 
 
+FETCH = "curl -s -o /dev/null http://world/bytes/2000000; exit 7"
+
+
 @needs_lab
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
-def test_a_full_disk_costs_the_capture_and_not_the_figures(tmp_path: Path) -> None:
-    path, report = tmp_path / "a.pcapng", tmp_path / "report.json"
-    path.write_bytes(b"of yesterday")
-    (tmp_path / "a.pcapng.part").symlink_to("/dev/full")
-    ran = bentpipe(
-        *("exec", "--link", "leo", "--capture", path, "--report", report, "--", "echo", "ran")
-    )
-    assert (ran.returncode, ran.stdout) == (2, "ran\n")
-    assert ran.stderr.startswith("bentpipe: forward: ")
-    assert ran.stderr.endswith(f"bentpipe: {path}: cannot be written: No space left on device\n")
-    assert json.loads(report.read_text())["directions"]
-    assert path.read_bytes() == b"of yesterday"
-    assert sorted(tmp_path.iterdir()) == [path, report]
+@needs("curl")
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [
+        ('mount -t tmpfs -o size=3m none "$0"', errno.ENOSPC),
+        # In units of 512 or 1,024 bytes, as the shell has it; SIGXFSZ is ignored by Python.
+        ("ulimit -f 2048", errno.EFBIG),
+    ],
+)
+def test_a_full_disk_keeps_what_was_captured_the_figures_and_the_exit_code(
+    limit: str, error: int, tmp_path: Path
+) -> None:
+    """Given 2 MB over a link, and place for less than their packets, expect all that had place."""
+    full, kept = tmp_path / "full", tmp_path / "kept"
+    full.mkdir()
+    script = f'{limit} && {{ "$@"; code=$?; cp -r "$0" "{kept}"; exit $code; }}'
+    own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    command = ["unshare", "--mount", *own, "sh", "-c", script, str(full), *BENTPIPE, "exec"]
+    command += ["--link", "leo", "--capture", str(full / "a.pcapng")]
+    # On the same disk, which the capture has filled.
+    command += ["--report", str(full / "report.json"), "--", "sh", "-c", FETCH]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 7, ran.stderr
+    assert f"a.pcapng is incomplete: {os.strerror(error)}; it has the first " in ran.stderr
+    assert "bentpipe: forward: " in ran.stderr
+    assert sorted(path.name for path in kept.iterdir()) == ["a.pcapng", "report.json"]
+    report = json.loads((kept / "report.json").read_text())
+    assert report["directions"]["forward"]["delivered_bytes"] > 2_000_000
+    assert report["capture"]["error_number"] == error
+    assert len(read(kept / "a.pcapng")) == report["capture"]["packets"] > 100
+
+
+@needs_lab
+def test_a_report_that_cannot_be_written_does_not_cost_the_summary(tmp_path: Path) -> None:
+    """Given no folder, expect what was measured; and exit code 2, or that of the program."""
+    report = tmp_path / "missing" / "report.json"
+    for command, code in [("true", 2), ("exit 7", 7)]:
+        ran = bentpipe("exec", "--link", "leo", "--report", report, "--", "sh", "-c", command)
+        assert ran.returncode == code, ran.stderr
+        assert ran.stderr.startswith("bentpipe: forward: ")
+        assert ran.stderr.endswith(f"{report}: cannot be written: No such file or directory\n")
+
+
+@needs_lab
+@pytest.mark.parametrize("name", ["a.pcapng", "a.pcapng.part"])
+def test_a_capture_follows_no_links(name: str, tmp_path: Path) -> None:
+    """Given a link to another file under either name of the capture, expect that file untouched."""
+    path, other = tmp_path / "a.pcapng", tmp_path / "other"
+    other.write_text("of somebody else")
+    (tmp_path / name).symlink_to(other)
+    ran = bentpipe("exec", "--link", "leo", "--capture", path, "--", "true")
+    assert ran.returncode == 0, ran.stderr
+    assert other.read_text() == "of somebody else"
+    assert not path.is_symlink()
+    assert read(path) == []
+    assert sorted(tmp_path.iterdir()) == [path, other]
 
 
 def test_what_is_missing_is_told() -> None:
@@ -311,6 +358,11 @@ def test_what_is_missing_is_told() -> None:
     told = what_is_missing(Path("a.pcapng"), {"capture": captured})
     assert told is not None
     assert told.startswith("a.pcapng lacks 1,000 of 10,000 packets at points: it could not be")
+    full = captured | {"error_number": errno.ENOSPC}
+    assert what_is_missing(Path("a.pcapng"), {"capture": full}) == (
+        "a.pcapng is incomplete: No space left on device; it has the first 9,000 packets at "
+        "points; the link itself was not held up"
+    )
     assert what_is_missing(None, {"capture": None}) is None
     assert what_is_missing(Path("a"), {"capture": captured | {"missing_packets": 0}}) is None
 

@@ -400,7 +400,7 @@ def test_the_verb_on_points_of_two_kinds(tmp_path: Path) -> None:
         [*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=False
     )
     if done.returncode == EXIT_MACHINE:
-        pytest.skip(f"no lab here: {done.stderr.strip()}")
+        pytest.skip(f"no labs here: {done.stderr.strip()}")
     assert done.returncode in {0, EXIT_INVALID}, done.stderr
     report = json.loads(done.stdout)
     assert [each["point"]["number"] for each in report["points"]] == [1, 3, 28]

@@ -23,10 +23,12 @@ def capture_file(path: Path | None) -> Iterator[Path | None]:
     if path is None:
         yield None
         return
-    if path.is_dir():
-        raise UsageError(f"{path}: is a folder; name the file of the capture")
     meanwhile = path.with_name(f"{path.name}.part")
     try:
+        if path.is_dir():
+            raise UsageError(f"{path}: is a folder; name the file of the capture")
+        # What a killed run left. The new file is made, never opened: no link leads to another one.
+        meanwhile.unlink(missing_ok=True)
         yield meanwhile
         meanwhile.replace(path)
     except OSError as error:
@@ -37,24 +39,20 @@ def capture_file(path: Path | None) -> Iterator[Path | None]:
         raise
 
 
-def require_written(path: Path | None, measured: Mapping[str, Any]) -> None:
-    """Look into the report of a lab whether its capture could be written to the end.
-
-    Raises:
-        UsageError: it could not.
-    """
-    captured = measured["capture"]
-    if captured is not None and captured["error_number"] is not None:
-        reason = os.strerror(captured["error_number"])
-        raise UsageError(f"{path}: cannot be written: {reason}")
-
-
 def what_is_missing(path: Path | None, measured: Mapping[str, Any]) -> str | None:
     """Return for a person what a lab's capture lacks, or None if it is complete."""
     captured = measured["capture"]
-    if captured is None or captured["missing_packets"] == 0:
+    if captured is None:
         return None
     missing, packets = captured["missing_packets"], captured["packets"]
+    if captured["error_number"] is not None:
+        reason = os.strerror(captured["error_number"])
+        return (
+            f"{path} is incomplete: {reason}; it has the first {packets:,} packets at points; "
+            "the link itself was not held up"
+        )
+    if missing == 0:
+        return None
     return (
         f"{path} lacks {missing:,} of {missing + packets:,} packets at points: it could not be "
         "written fast enough; the link itself was not held up"

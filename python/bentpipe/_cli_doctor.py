@@ -120,7 +120,8 @@ def _labs() -> Check:
     if tried.returncode == 0:
         return Check(name="labs", ok=True, found=tried.stdout.strip(), needed=False)
     lines = tried.stderr.strip().splitlines() or ["it ended without a word"]
-    found, _, fix = lines[-1].partition("; to fix it: ")
+    said = lines[-1].removeprefix("bentpipe.errors.MachineError: ")
+    found, _, fix = said.partition("; to fix it: ")
     fix = fix or "see the lines above"
     return Check(name="labs", ok=False, found=found, fix=fix, needed=False)
 

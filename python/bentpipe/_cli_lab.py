@@ -26,7 +26,7 @@ from bentpipe._cli_live import (
     summary,
     wait,
 )
-from bentpipe.errors import MachineError, UsageError
+from bentpipe.errors import InvalidRunError, MachineError, UsageError
 
 # A keeper that was asked to end and has not by then is killed.
 _END_SECONDS: Final = 5.0
@@ -57,13 +57,16 @@ def up(
     from bentpipe._lab_keeper import Wanted, keep_in_background
     from bentpipe.live import link_plan, refuse_beyond_ceiling
 
-    _labs.refuse_taken(_labs.checked_name(name))
+    folder = _labs.folder()
+    _labs.refuse_taken(_labs.checked_name(name), folder)
     plans = [link_plan(each, settings or []) for each in link]
     refuse_beyond_ceiling(plans)
     refuse_without_nat(wanted=internet)
     shown = [*link, *(f"--set {setting}" for setting in settings or [])]
     shown += ["--internet"] * internet
-    wanted = Wanted(name=name, plans=plans, links=shown, seed=seed, internet=internet)
+    wanted = Wanted(
+        name=name, folder=folder, plans=plans, links=shown, seed=seed, internet=internet
+    )
     process = keep_in_background(wanted)
     _note(f"the lab {name} is up, kept by process {process}; its hosts are world and island")
 
@@ -95,7 +98,8 @@ def list_(as_json: AsJson = False) -> None:
         return
     for each in found:
         minutes = max(time.time() - each["since"], 0) / 60
-        print(f"{each['name']}\t{' '.join(each['links'])}\tup for {minutes:.0f} min")
+        state = each["failure"] or f"up for {minutes:.0f} min"
+        print(f"{each['name']}\t{' '.join(each['links'])}\t{state}")
 
 
 @lab_app.command(epilog="Example: bentpipe lab status sat --json")
@@ -158,8 +162,11 @@ def exec_(
         _, descriptors = _labs.ask(connection, {"do": "enter", "side": chosen})
     process = _start(descriptors, command, chosen)
     code = wait(process)
-    if code == -signal.SIGKILL and _has_ended(keeper):
-        _note(f"the lab {name} has ended, and the program with it")
+    if code == -signal.SIGKILL:
+        if _has_ended(keeper):
+            _note(f"the lab {name} has ended, and the program with it")
+        elif (failure := _failure(name)) is not None:
+            raise InvalidRunError(f"{failure}; end the lab by bentpipe lab down {name}")
     raise typer.Exit(code if code >= 0 else 128 - code)
 
 
@@ -186,6 +193,15 @@ def _status(name: str) -> dict[str, Any]:
         process = _labs.peer(connection)[0]
         found, _ = _labs.ask(connection, {"do": "status"})
     return {**found, "process": process}
+
+
+def _failure(name: str) -> str | None:
+    """Return why the link of a lab has failed, if it has; None too if nobody answers."""
+    try:
+        failure: str | None = _status(name)["failure"]
+    except (UsageError, MachineError):
+        return None
+    return failure
 
 
 def _watched(connection: Any) -> int | None:

@@ -9,18 +9,20 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from bentpipe._capture import capture_file, require_written, what_is_missing
+from bentpipe._capture import capture_file, what_is_missing
 from bentpipe._figures import Figures, micros
 from bentpipe.errors import UsageError
 from bentpipe.live import Lab, Side, gain_privileges, link_plan, refuse_beyond_ceiling
 
 EXIT_INVALID: Final = 4
 
-# The longest that nothing is looked at; a program's end and signals are noticed at once.
+# A program's end and signals are noticed at once, a link that has failed within this.
+_LOOK_S: Final = 0.5
+# Where there is nothing else to look at.
 _LONG_S: Final = 60.0
 # What a program is told that runs in the foreground of a terminal, or is ended by others.
 PASSED_ON: Final = frozenset(
@@ -130,11 +132,12 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         try:
             report.write_text(json.dumps(measured, indent=2) + "\n")
         except OSError as error:
-            raise UsageError(f"{report}: cannot be written: {error.strerror or error}") from None
-    _tell(job, measured, failure)
+            reason = error.strerror or error
+            failure = failure or UsageError(f"{report}: cannot be written: {reason}")
+    _tell(job, measured)
     if strict and code == 0 and measured["invalid"] is not None:
         code = EXIT_INVALID
-    raise typer.Exit(code)
+    _leave(code, failure)
 
 
 def shell(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
@@ -161,8 +164,8 @@ def shell(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         internet=internet,
     )
     code, measured, failure = _captured(job)
-    _tell(job, measured, failure)
-    raise typer.Exit(code)
+    _tell(job, measured)
+    _leave(code, failure)
 
 
 def side_named(name: str) -> Side:
@@ -195,7 +198,6 @@ def _captured(job: _Job) -> tuple[int, dict[str, Any], UsageError | None]:
     try:
         with capture_file(job.capture) as file:
             code, measured = _run(job, file)
-            require_written(job.capture, measured)
     except UsageError as error:
         # What was measured counts nevertheless.
         if not measured:
@@ -222,8 +224,9 @@ def _run(job: _Job, capture: Path | None) -> tuple[int, dict[str, Any]]:
         lab.serve_world()
         for line in job.world:
             lab.spawn("world", ["/bin/sh", "-c", line])
-        code = _watched(lab, job) if job.watch else wait(lab.spawn(job.side, job.command))
-    return code, lab.report()
+        code = _watched(lab, job) if job.watch else _awaited(lab, job, _nothing, _LOOK_S)
+    # Whatever the program made of it: it did not have the link that was asked for.
+    return EXIT_INVALID if lab.failure is not None else code, lab.last_report()
 
 
 def _watched(lab: Lab, job: _Job) -> int:
@@ -234,11 +237,23 @@ def _watched(lab: Lab, job: _Job) -> int:
 
         def look() -> None:
             # The first report comes after a tenth of a second.
-            if watch.is_due() and (report := lab.report())["directions"]:
+            if watch.is_due() and (report := lab.last_report())["directions"]:
                 watch.show(figures.lines(report))
 
         look()
-        return wait(lab.spawn(job.side, job.command), look, EVERY_S)
+        return _awaited(lab, job, look, EVERY_S)
+
+
+def _awaited(lab: Lab, job: _Job, look: Callable[[], None], every_s: float) -> int:
+    """Run the program of a job, which is killed if the link fails; return its exit code."""
+    process = lab.spawn(job.side, job.command)
+
+    def look_at_all() -> None:
+        if lab.failure is not None:
+            os.kill(process, signal.SIGKILL)
+        look()
+
+    return wait(process, look_at_all, every_s)
 
 
 def _nothing() -> None:
@@ -268,20 +283,23 @@ def refuse_without_nat(*, wanted: bool) -> None:
         program()
 
 
-def _tell(job: _Job, measured: dict[str, Any], failure: UsageError | None) -> None:
-    """Print what was measured.
-
-    Raises:
-        UsageError: the capture failed.
-    """
+def _tell(job: _Job, measured: dict[str, Any]) -> None:
+    """Print what was measured."""
     lines = summary(measured)
-    if failure is None and job.capture is not None:
+    if job.capture is not None and job.capture.exists():
         lines.insert(0, f"wrote {job.capture}")
         lines += [line for line in [what_is_missing(job.capture, measured)] if line is not None]
     for line in lines:
         print(f"bentpipe: {line}", file=sys.stderr)
+
+
+def _leave(code: int, failure: UsageError | None) -> NoReturn:
+    """Exit as the program did; if it succeeded and a file could not be written, for that reason."""
     if failure is not None:
-        raise failure
+        if code == 0:
+            raise failure
+        print(f"bentpipe: {failure}", file=sys.stderr)
+    raise typer.Exit(code)
 
 
 def summary(measured: dict[str, Any]) -> list[str]:

@@ -9,18 +9,23 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from bentpipe import _core, _labs
+from bentpipe._lab_clients import Clients
 from bentpipe._lab_orders import orders_of
 from bentpipe.errors import BentpipeError, MachineError, UsageError
 from bentpipe.live import Lab, Side, gain_privileges
 
 # What a status tells of the past.
 _ORDERS_KEPT: Final = 100
-# A request comes at once or not at all.
-_REQUEST_SECONDS: Final = 2.0
+# A client reads its answer at once, and most answers fit into the socket's buffer anyway.
+_ANSWER_SECONDS: Final = 2.0
+# A link that has failed is noticed within this.
+_LOOK_SECONDS: Final = 0.5
 _WORD_BYTES_MAX: Final = 64 * 1024
 
 
@@ -29,6 +34,8 @@ class Wanted:
     """The lab that is to be kept."""
 
     name: str
+    # Of sockets, as the user finds it who asks for the lab.
+    folder: Path
     plans: Sequence[dict[str, Any]]
     links: Sequence[str]
     seed: int
@@ -87,8 +94,14 @@ def _keep(writing: int, wanted: Wanted) -> int:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
             with Lab(plans=plans, seed=wanted.seed, internet=wanted.internet) as lab:
                 lab.serve_world()
-                keeper = Keeper(name=name, links=list(wanted.links), lab=lab, hops=len(plans))
-                listener = _labs.listen(name)
+                keeper = Keeper(
+                    name=name,
+                    folder=wanted.folder,
+                    links=list(wanted.links),
+                    lab=lab,
+                    hops=len(plans),
+                )
+                listener = _labs.listen(name, wanted.folder)
                 try:
                     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
                     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -96,13 +109,12 @@ def _keep(writing: int, wanted: Wanted) -> int:
                     pipe.close()
                     keeper.serve(listener)
                 finally:
-                    _labs.forget(name)
+                    _labs.forget(name, wanted.folder)
         except SystemExit:
             return 0
         except BentpipeError as error:
             pipe.write(_said({"error": str(error), "exit_code": error.exit_code}))
             return error.exit_code
-    return 0
 
 
 def _said(content: dict[str, Any]) -> bytes:
@@ -114,43 +126,42 @@ class Keeper:
     """Answers what is asked of a lab."""
 
     name: str
+    folder: Path
     links: list[str]
     lab: Lab
     hops: int
-    _commons: _core.Commons = field(init=False, default_factory=_core.Commons)
+    # Programs are in it; None once the link has failed.
+    _commons: _core.Commons | None = field(init=False, default_factory=_core.Commons)
     _since: float = field(init=False, default_factory=time.time)
     _orders: list[dict[str, Any]] = field(init=False, default_factory=list)
 
-    def serve(self, listener: socket.socket) -> None:
-        """Answer until the lab is to end; one request a connection, one after the other."""
+    def serve(self, listener: socket.socket) -> NoReturn:
+        """Answer requests until one is to end the lab; end programs if the link fails."""
+        clients = Clients(listener)
         while True:
-            connection, _ = listener.accept()
-            with connection:
-                connection.settimeout(_REQUEST_SECONDS)
-                try:
-                    if self._serve(connection):
-                        return
-                except OSError:
-                    # Who asked is gone, or too slow.
-                    continue
+            for connection, request in clients.requests(_LOOK_SECONDS):
+                with connection:
+                    connection.settimeout(_ANSWER_SECONDS)
+                    # A client that is gone, or too slow, is not our error.
+                    with suppress(OSError):
+                        self._serve(connection, request)
+            if self.lab.failure is not None:
+                # All that is in it is killed with it.
+                self._commons = None
 
-    def _serve(self, connection: socket.socket) -> bool:
-        """Answer one request. Whether the lab is to end."""
-        if _labs.peer(connection)[1] != os.geteuid():
-            return False
-        request = _labs.hear(connection)
+    def _serve(self, connection: socket.socket, request: dict[str, Any] | None) -> None:
+        """Answer one request."""
         try:
             if request is None:
                 raise UsageError("this is no request")
-            return self._answer(connection, request)
+            self._answer(connection, request)
         except BentpipeError as error:
             _labs.answer(connection, {"error": str(error), "exit_code": error.exit_code})
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             # A mistake of ours in reading a request is not to end the lab.
             _labs.answer(connection, {"error": f"internal error: {error!r}", "exit_code": 1})
-        return False
 
-    def _answer(self, connection: socket.socket, request: dict[str, Any]) -> bool:
+    def _answer(self, connection: socket.socket, request: dict[str, Any]) -> None:
         what = request.get("do")
         if what == "status":
             _labs.answer(connection, self._status())
@@ -159,15 +170,19 @@ class Keeper:
         elif what == "enter":
             self._enter(connection, request.get("side"))
         elif what == "down":
-            self.lab.stop()
-            _labs.forget(self.name)
-            _labs.answer(connection, self._status())
-            # Who asked waits for the connection to end, which it does with the process: here, so
-            # that nothing else is done first.
-            os._exit(0)
+            self._end(connection)
         else:
             raise UsageError("do: allowed are down, enter, set and status")
-        return False
+
+    def _end(self, connection: socket.socket) -> NoReturn:
+        """End the lab, with a last status, whatever fails on the way."""
+        try:
+            self.lab.stop()
+            _labs.forget(self.name, self.folder)
+            _labs.answer(connection, self._status())
+        finally:
+            # Who asked waits for the process to end: here, so that nothing else is done first.
+            os._exit(0)
 
     def _status(self) -> dict[str, Any]:
         return {
@@ -176,12 +191,14 @@ class Keeper:
             "process": os.getpid(),
             "since": self._since,
             "orders": self._orders,
-            "report": self.lab.report(),
+            "failure": self.lab.failure,
+            "report": self.lab.last_report(),
         }
 
     def _set(self, settings: object) -> dict[str, Any]:
         if not isinstance(settings, list) or not all(isinstance(text, str) for text in settings):
             raise UsageError("settings: must be a list of texts")
+        self.lab.require_running()
         at_ns = self.lab.order(orders_of(settings, self.hops))
         order = {"at_ns": at_ns, "settings": settings}
         self._orders = [*self._orders[-_ORDERS_KEPT + 1 :], order]
@@ -196,10 +213,18 @@ class Keeper:
             chosen = "island"
         else:
             raise UsageError("side: allowed are island and world")
-        descriptors = self.lab.entrance(chosen, self._commons)
+        self.lab.require_running()
+        assert self._commons is not None, "it is there while the link runs"
+        descriptors: list[int] = []
         try:
+            descriptors += self.lab.entrance(chosen, self._commons)
             descriptors.append(os.open("/proc/self/ns/user", os.O_RDONLY))
             _labs.answer(connection, {"side": chosen}, descriptors)
+        except OSError as error:
+            raise MachineError(
+                f"the lab cannot be entered: {error.strerror}; to fix it: close connections to it, "
+                "or set it up with a higher limit of open files (ulimit -n)"
+            ) from None
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)

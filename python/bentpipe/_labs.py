@@ -4,6 +4,9 @@ A lab is one process, its keeper, which listens on a unix socket in a folder tha
 enter. A request is one line of JSON, the answer another. Whether a lab is there is whether somebody
 answers: of a keeper that was killed nothing is left but the file of its socket, which whoever finds
 it removes.
+
+The folder is named by the number of its user, who has another one once it is root of a user
+namespace: a keeper takes the folder that it had before.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ import socket
 import stat
 import struct
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +36,10 @@ PATIENCE_SECONDS: Final = 10.0
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}", re.ASCII)
 _SUFFIX: Final = ".sock"
 _LOCK: Final = ".lock"
+# Connections that wait to be accepted: as many as a kernel usually allows; net.core.somaxconn.
+_BACKLOG: Final = 4096
+# With so many waiting, one more is refused until one of them is accepted; unix(7).
+_RETRY_SECONDS: Final = 0.05
 _CREDENTIALS: Final = struct.Struct("=iII")
 _DESCRIPTORS_MAX: Final = 8
 
@@ -68,16 +76,14 @@ def folder() -> Path:
     Raises:
         MachineError: there is none that others cannot enter.
     """
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and Path(runtime).is_dir():
-        path = Path(runtime) / "bentpipe"
-    else:
-        path = Path(tempfile.gettempdir()) / f"bentpipe-{os.geteuid()}"
+    path = _chosen_folder()
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         found = path.lstat()
     except OSError as error:
-        raise MachineError(f"{path}: {error.strerror}; to fix it: set XDG_RUNTIME_DIR") from None
+        raise MachineError(
+            f"{path}: {error.strerror}; to fix it: set XDG_RUNTIME_DIR to a folder of yours"
+        ) from None
     private = found.st_mode & 0o077 == 0 and found.st_uid == os.geteuid()
     if not stat.S_ISDIR(found.st_mode) or not private:
         raise MachineError(
@@ -86,10 +92,19 @@ def folder() -> Path:
     return path
 
 
+def _chosen_folder() -> Path:
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    # One of another user's, as su(1) and sudo(8) may leave it, may not even be looked into.
+    with suppress(OSError):
+        if runtime and Path(runtime).is_dir():
+            return Path(runtime) / "bentpipe"
+    return Path(tempfile.gettempdir()) / f"bentpipe-{os.geteuid()}"
+
+
 @contextmanager
-def _short_folder() -> Iterator[str]:
-    """Give the folder a name short enough for the address of a socket, whatever its path."""
-    handle = os.open(folder(), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+def _short(place: Path) -> Iterator[str]:
+    """Give a folder a name short enough for the address of a socket, whatever its path."""
+    handle = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{handle}"
     finally:
@@ -97,9 +112,10 @@ def _short_folder() -> Iterator[str]:
 
 
 @contextmanager
-def _locked() -> Iterator[None]:
+def _locked(place: Path) -> Iterator[None]:
     """Keep others from making or removing sockets: one that is not listened to yet looks dead."""
-    handle = os.open(folder() / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    handle = os.open(place / _LOCK, flags, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -107,39 +123,41 @@ def _locked() -> Iterator[None]:
         os.close(handle)
 
 
-def listen(name: str) -> socket.socket:
-    """Return a socket on which the lab of that name is asked.
+def listen(name: str, place: Path) -> socket.socket:
+    """Return a socket in a folder of sockets on which the lab of that name is asked.
 
     Raises:
         UsageError: there is a lab of that name.
     """
-    with _locked():
-        refuse_taken(name)
+    with _locked(place):
+        refuse_taken(name, place)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with _short_folder() as short:
+        with _short(place) as short:
             listener.bind(f"{short}/{name}{_SUFFIX}")
-        listener.listen(16)
+        listener.listen(_BACKLOG)
     return listener
 
 
-def forget(name: str) -> None:
+def forget(name: str, place: Path) -> None:
     """Remove the socket of a lab that ends."""
-    (folder() / f"{name}{_SUFFIX}").unlink(missing_ok=True)
+    (place / f"{name}{_SUFFIX}").unlink(missing_ok=True)
 
 
-def refuse_taken(name: str) -> None:
+def refuse_taken(name: str, place: Path) -> None:
     """Refuse a name that a lab has, and remove what a killed lab of that name left.
 
     Raises:
         UsageError: there is a lab of that name.
     """
     try:
-        _connect(name).close()
+        _connect(name, place).close()
     except FileNotFoundError:
         return
     except ConnectionRefusedError:
-        forget(name)
+        forget(name, place)
         return
+    except TimeoutError:
+        pass
     raise UsageError(
         f'there is a lab "{name}" already; end it by bentpipe lab down {name}, '
         "or choose another name"
@@ -148,39 +166,48 @@ def refuse_taken(name: str) -> None:
 
 def names() -> list[str]:
     """Return the names of the labs that are up, in order; remove what killed ones left."""
-    paths = sorted(folder().glob(f"*{_SUFFIX}"))
-    return [path.name.removesuffix(_SUFFIX) for path in paths if _is_alive(path)]
+    place = folder()
+    found = sorted(path.name.removesuffix(_SUFFIX) for path in place.glob(f"*{_SUFFIX}"))
+    return [name for name in found if _is_alive(name, place)]
 
 
-def _is_alive(path: Path) -> bool:
-    name = path.name.removesuffix(_SUFFIX)
+def _is_alive(name: str, place: Path) -> bool:
     try:
-        _connect(name).close()
+        _connect(name, place).close()
     except ConnectionRefusedError:
-        with _locked():
+        with _locked(place):
             # It may have been taken anew meanwhile.
             try:
-                _connect(name).close()
+                _connect(name, place).close()
             except ConnectionRefusedError:
-                path.unlink(missing_ok=True)
+                forget(name, place)
             except OSError:
                 pass
         return False
+    except TimeoutError:
+        return True
     except OSError:
         return False
     return True
 
 
-def _connect(name: str) -> socket.socket:
+def _connect(name: str, place: Path) -> socket.socket:
+    patience = time.monotonic() + PATIENCE_SECONDS
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(PATIENCE_SECONDS)
     try:
-        with _short_folder() as short:
-            connection.connect(f"{short}/{name}{_SUFFIX}")
+        with _short(place) as short:
+            while True:
+                try:
+                    connection.connect(f"{short}/{name}{_SUFFIX}")
+                    return connection
+                except BlockingIOError:
+                    if time.monotonic() > patience:
+                        raise TimeoutError("it has too many others to answer") from None
+                    time.sleep(_RETRY_SECONDS)
     except OSError:
         connection.close()
         raise
-    return connection
 
 
 def connect(name: str) -> socket.socket:
@@ -191,7 +218,7 @@ def connect(name: str) -> socket.socket:
     """
     checked_name(name)
     try:
-        return _connect(name)
+        return _connect(name, folder())
     except (FileNotFoundError, ConnectionRefusedError):
         from bentpipe._explain import choice
 
@@ -210,6 +237,11 @@ def peer(connection: socket.socket) -> tuple[int, int]:
     return pid, user
 
 
+def is_of_this_user(connection: socket.socket) -> bool:
+    """Tell whether the other end of a connection belongs to the user of this process."""
+    return peer(connection)[1] == os.geteuid()
+
+
 def ask(connection: socket.socket, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     """Ask a keeper; return its answer and the descriptors that came with it, which are ours.
 
@@ -217,7 +249,7 @@ def ask(connection: socket.socket, request: dict[str, Any]) -> tuple[dict[str, A
         AnsweredError: it refuses, and says why.
         MachineError: it does not answer.
     """
-    if peer(connection)[1] != os.geteuid():
+    if not is_of_this_user(connection):
         raise MachineError("the lab belongs to somebody else; to fix it: set XDG_RUNTIME_DIR")
     descriptors: list[int] = []
     try:
@@ -235,12 +267,6 @@ def ask(connection: socket.socket, request: dict[str, Any]) -> tuple[dict[str, A
         code = answer.get("exit_code")
         raise AnsweredError(str(error_text), code if isinstance(code, int) else 1)
     return answer, descriptors
-
-
-def hear(connection: socket.socket) -> dict[str, Any] | None:
-    """Return what a connection asks of a keeper; None if that is no request, or nothing at all."""
-    line = _read_line(connection, REQUEST_BYTES_MAX, [])
-    return None if line is None else parsed(line)
 
 
 def answer(

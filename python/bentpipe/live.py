@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from bentpipe import _core
 from bentpipe._preset_plans import stored_plan
-from bentpipe.errors import MachineError, UsageError
+from bentpipe.errors import InvalidRunError, MachineError, UsageError
 
 if TYPE_CHECKING:
     from bentpipe._core import Commons
@@ -31,8 +31,8 @@ SIDES: Final[tuple[Side, ...]] = ("world", "island")
 IPERF3_PORT: Final = 5201
 # A server that does not listen by then does not work.
 _PATIENCE_SECONDS: Final = 5.0
-# Capabilities, as capability(7) numbers them: what namespaces and devices need.
-_CAP_SYS_ADMIN: Final = 21
+# What namespaces and devices need: capabilities(7), numbered as in linux/capability.h.
+_CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 
 
 def link_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
@@ -256,6 +256,20 @@ class Lab:
         """Return new descriptors by which another process can start programs on a host."""
         return self._core.entrance(host, commons)
 
+    @property
+    def failure(self) -> str | None:
+        """Why the link has ended without being stopped, such as by a deleted device; else None."""
+        return f"the link has failed: {self._failure[0]}" if self._failure else None
+
+    def require_running(self) -> None:
+        """Check that the link has not failed.
+
+        Raises:
+            InvalidRunError: it has; with what happened.
+        """
+        if self.failure is not None:
+            raise InvalidRunError(self.failure)
+
     def report(self) -> dict[str, Any]:
         """Return what was measured, a tenth of a second ago at most.
 
@@ -266,10 +280,19 @@ class Lab:
         ``kernel_dropped_packets`` (before the link, not read in time), ``refused_packets``,
         ``capture`` (None, or how many ``packets`` are in the file, ``missing_packets``, and the
         ``error_number`` that ended the writing), ``invalid`` (why, or None).
+
+        Raises:
+            InvalidRunError: the link has failed.
         """
-        if self._failure:
-            raise MachineError(str(self._failure[0]))
+        self.require_running()
         return self._core.report()
+
+    def last_report(self) -> dict[str, Any]:
+        """Return what `report` does, of a link that has failed too, which is then ``invalid``."""
+        report = self._core.report()
+        if self.failure is not None:
+            report["invalid"] = self.failure
+        return report
 
 
 def measure_ceiling(seconds: float = 3.0) -> dict[str, Any]:
@@ -322,7 +345,8 @@ def _largest(series: dict[str, Any]) -> int:
 
 
 def _ceiling_file() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    # expanduser(3) of a user without a home leaves the name as it is; such a file is not there.
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
     return Path(cache) / "bentpipe" / "ceiling.json"
 
 
@@ -334,17 +358,20 @@ def gain_privileges() -> str:
     Raises:
         MachineError: the kernel does not allow it.
     """
-    if _may_make_namespaces():
+    missing = _missing_capabilities()
+    if not missing:
         return "as root"
     try:
         _core.become_root_of_user_namespace()
     except _core.MachineError as error:
-        raise MachineError(str(error)) from None
+        lack = " and ".join(missing)
+        raise MachineError(f"a lab needs {lack}, or a user namespace; {error}") from None
     return "as root of a user namespace"
 
 
-def _may_make_namespaces() -> bool:
+def _missing_capabilities() -> list[str]:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
-    return False
+            held = int(line.split()[1], 16)
+            return [name for name, bit in _CAPABILITIES.items() if not held >> bit & 1]
+    return list(_CAPABILITIES)

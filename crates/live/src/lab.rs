@@ -10,9 +10,11 @@ use bentpipe_core::packet::Address;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_sim::plan::Plan;
 use bentpipe_sim::{Host, Side};
+use rustix::io::Errno;
 
 use crate::addresses::{self, ipv4};
 use crate::capture::{Captured, Recorder};
+use crate::capture_file::CaptureFile;
 use crate::driver::{Driver, Punctuality, Stop};
 use crate::emulator::{Emulator, Options};
 use crate::error::LabError;
@@ -161,7 +163,7 @@ impl Lab {
         let network = emulator.network().clone();
         let made = hosts_up(&network.hosts, &config)?;
         if let Some(file) = config.capture {
-            emulator.capture(Recorder::start(file, &config.plans)?);
+            emulator.capture(Recorder::start(CaptureFile::new(file), &config.plans)?);
         }
         let stop = Stop::new()?;
         let clock = Clock::start();
@@ -233,6 +235,11 @@ impl Lab {
             match go_on {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
+                // What tun(4) says of a device that is no more: drivers/net/tun.c, tun_get.
+                Err(error) if error.raw_os_error() == Some(Errno::BADFD.raw_os_error()) => {
+                    let doing = format!("the device {INTERFACE} was deleted inside the lab");
+                    return Err(LabError::machine(&doing, error, "set it up again, and let it be"));
+                }
                 Err(error) => {
                     return Err(LabError::machine("moving packets", error, "see dmesg"));
                 }
@@ -410,7 +417,7 @@ fn host_up(
 fn device_up(name: &str, prefix: u8, host: Address, config: &Config) -> Result<Tun, LabError> {
     let Config { mtu, super_packets, .. } = *config;
     let device = tun::Config { name, address: ipv4(host), prefix, mtu, super_packets };
-    Tun::up(device).map_err(|error| LabError::privileged("making a TUN device", error))
+    Ok(Tun::up(device)?)
 }
 
 fn counters(interface: &str) -> Result<Interface, LabError> {

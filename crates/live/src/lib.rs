@@ -9,6 +9,7 @@
 pub mod addresses;
 mod backlog;
 pub mod capture;
+mod capture_file;
 pub mod driver;
 pub mod emulator;
 mod entrance;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +13,10 @@ use bentpipe_sys::netns::Namespace;
 const REQUEST_BYTES_MAX: usize = 8 * 1024;
 /// How long a silent connection is kept.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// So many connections are served at a time at most: more wait, as many as the kernel keeps.
+const CONNECTIONS_MAX: u64 = 1_024;
+/// How long to wait when the kernel gives no connection, for want of descriptors or memory; accept(2).
+const BACK_OFF: Duration = Duration::from_millis(100);
 /// What `/` is, and the most that `/bytes/N` gives.
 const PAGE_BYTES: u64 = 100_000;
 const ANSWER_BYTES_MAX: u64 = 1 << 40;
@@ -28,16 +32,63 @@ pub fn start(namespace: &Arc<Namespace>) -> Result<(), LabError> {
         namespace.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 80)).map_err(failed))?;
     // A socket stays in the namespace in which it was made, whoever uses it.
     let serve = move || {
-        for connection in listener.incoming().flatten() {
+        let places = Arc::new(Places::new(connections_max()));
+        loop {
+            let place = Places::take(&places);
+            let Ok((connection, _)) = listener.accept() else {
+                thread::sleep(BACK_OFF);
+                continue;
+            };
             let answer = move || {
                 // A client that goes away is not our error.
                 let _ = converse(connection);
+                drop(place);
             };
-            let _ = thread::Builder::new().name("bentpipe-http".to_owned()).spawn(answer);
+            let thread = thread::Builder::new().name("bentpipe-http".to_owned());
+            if thread.spawn(answer).is_err() {
+                // The connection is closed; the machine is to have time to end others.
+                thread::sleep(BACK_OFF);
+            }
         }
     };
     thread::Builder::new().name("bentpipe-http".to_owned()).spawn(serve).map_err(failed)?;
     Ok(())
+}
+
+/// Half of the descriptors are left to the lab and to those who start programs in it.
+fn connections_max() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(CONNECTIONS_MAX, |limit| (limit / 2).clamp(1, CONNECTIONS_MAX))
+}
+
+/// Where connections are served, of which there are so many.
+struct Places {
+    free: Mutex<u64>,
+    freed: Condvar,
+}
+
+/// One of them, until it is dropped.
+struct Place(Arc<Places>);
+
+impl Places {
+    fn new(free: u64) -> Self {
+        Self { free: Mutex::new(free), freed: Condvar::new() }
+    }
+
+    /// Waits until there is one.
+    fn take(places: &Arc<Self>) -> Place {
+        let free = places.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = places.freed.wait_while(free, |free| *free == 0);
+        *waited.unwrap_or_else(PoisonError::into_inner) -= 1;
+        Place(Arc::clone(places))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.freed.notify_one();
+    }
 }
 
 fn converse(mut connection: TcpStream) -> io::Result<()> {

@@ -73,7 +73,7 @@ impl Lab {
     ) -> PyResult<Self> {
         let plans = plans.iter().map(|plan| parse(plan)).collect::<PyResult<_>>()?;
         let settings = settings.unwrap_or_default();
-        let capture = capture.map(File::create).transpose()?.map(Arc::new);
+        let capture = capture.map(File::create_new).transpose()?.map(Arc::new);
         let usual = Config { seed, mtu, settings, control_ports, ..Config::of(plans) };
         let config = Config { capture, super_packets, gateways, ..usual };
         py.detach(|| lab::Lab::up(config)).map(Self).map_err(raise)

@@ -7,19 +7,19 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::error::SystemError;
+use crate::maker::{Maker, Signals, close_all_but, is_orphan};
 use crate::netns::{Namespace, unshare};
-use crate::program::{Invocation, command_of, is_orphan, own_views, wait_for_end};
+use crate::program::{Invocation, command_of, own_views, wait_for_end};
 
 /// A process namespace with nothing but an `init`; what joins it is killed when this is dropped or its
 /// process ends.
@@ -56,18 +56,17 @@ impl Commons {
     fn make() -> Result<Self, SystemError> {
         let failed = |error| SystemError::privileged("making a process namespace", error);
         unshare(UnshareFlags::NEWPID).map_err(|error| failed(error.into()))?;
-        let (alive, holder) =
-            pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
-        let (alive_fd, holder_fd) = (alive.as_raw_fd(), holder.as_raw_fd());
+        let maker = Maker::of_children()?;
+        let watched = maker.descriptor();
         // It becomes the `init` before it would be this program, and stays that.
         let mut command = Command::new("/");
         // SAFETY: between fork and exec the child makes system calls and touches its stack alone.
         #[allow(unsafe_code, reason = "an init is made between fork and exec")]
         unsafe {
-            command.pre_exec(move || keep(alive_fd, holder_fd));
+            command.pre_exec(move || keep(watched));
         }
         let init = command.spawn().map_err(failed)?.id().cast_signed();
-        drop((alive, holder));
+        drop(maker);
         let namespace = std::fs::File::open("/proc/thread-self/ns/pid_for_children")
             .map_err(|error| SystemError::machine("holding a namespace", error, "mount /proc"))?;
         Ok(Self { namespace: namespace.into(), init })
@@ -91,20 +90,16 @@ impl Drop for Commons {
 
 /// The `init`: buries orphans, until it is killed.
 #[allow(unsafe_code, reason = "signals of a process that never returns to Rust")]
-fn keep(alive: RawFd, holder: RawFd) -> io::Result<()> {
+fn keep(maker: RawFd) -> io::Result<()> {
     // SAFETY: system calls on numbers and on the stack.
     unsafe {
-        if is_orphan(alive, holder) {
+        if is_orphan(maker) {
             libc::_exit(0);
         }
-        // Descriptors of the keeper's would outlive it by a moment, and whoever waits for the program
-        // to be started sees that it was.
-        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
-        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-        libc::sigfillset(all.as_mut_ptr());
-        libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
+        close_all_but(maker);
+        let signals = Signals::block_all(maker);
         loop {
-            libc::sigwaitinfo(all.as_ptr(), std::ptr::null_mut());
+            signals.next();
             while libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) > 0 {}
         }
     }
@@ -152,12 +147,12 @@ fn start(
     let name = invocation.arguments.first().cloned().unwrap_or_default();
     let mut command = command_of(invocation, folder)?;
     let failed = |error: io::Error| SystemError::Program { name: name.clone(), error };
-    let (alive, holder) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
-    let (alive_fd, holder_fd) = (alive.as_raw_fd(), holder.as_raw_fd());
+    let maker = Maker::of_children()?;
+    let watched = maker.descriptor();
     // SAFETY: between fork and exec the child makes system calls and touches its stack alone.
     #[allow(unsafe_code, reason = "a process settles in between fork and exec")]
     unsafe {
-        command.pre_exec(move || settle_in(alive_fd, holder_fd));
+        command.pre_exec(move || settle_in(watched));
     }
     match command.spawn() {
         Ok(child) => Ok(child.id().cast_signed()),
@@ -172,10 +167,10 @@ fn start(
 }
 
 #[allow(unsafe_code, reason = "system calls between fork and exec")]
-fn settle_in(alive: RawFd, holder: RawFd) -> io::Result<()> {
+fn settle_in(maker: RawFd) -> io::Result<()> {
     // SAFETY: system calls on numbers and on the stack.
     unsafe {
-        if is_orphan(alive, holder) {
+        if is_orphan(maker) {
             libc::_exit(0);
         }
         own_views();

@@ -9,6 +9,7 @@ pub mod commons;
 pub mod diag;
 pub mod error;
 pub mod interface;
+mod maker;
 pub mod netns;
 pub mod offload;
 pub mod program;

@@ -101,9 +101,10 @@ impl Namespace {
 /// If the kernel does not allow user namespaces, or the process has several threads.
 pub fn become_root_of_user_namespace() -> Result<(), SystemError> {
     let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
-    let fix = "run it as root, or allow user namespaces (sysctl user.max_user_namespaces, and \
-               kernel.unprivileged_userns_clone or kernel.apparmor_restrict_unprivileged_userns)";
-    let denied = |error: io::Error| SystemError::machine("making a user namespace", error, fix);
+    let denied = |error: io::Error| {
+        let fix = how_to_allow_user_namespaces(&error);
+        SystemError::machine("making a user namespace", error, fix)
+    };
     unshare(UnshareFlags::NEWUSER).map_err(|error| denied(error.into()))?;
     // Groups can be mapped only by who has given up changing them: user_namespaces(7).
     for (file, text) in [
@@ -114,6 +115,23 @@ pub fn become_root_of_user_namespace() -> Result<(), SystemError> {
         std::fs::write(format!("/proc/self/{file}"), text).map_err(denied)?;
     }
     Ok(())
+}
+
+/// What is to be changed on a machine that does not allow a user namespace: user_namespaces(7), and
+/// settings of Debian and Ubuntu.
+fn how_to_allow_user_namespaces(error: &io::Error) -> &'static str {
+    let is_set_to = |setting, value| sysctl(setting).is_ok_and(|found| found == value);
+    if error.raw_os_error() == Some(libc::ENOSPC) {
+        "run it as root, or allow more user namespaces: sysctl user.max_user_namespaces=10000"
+    } else if is_set_to("kernel.unprivileged_userns_clone", "0") {
+        "run it as root, or allow user namespaces: sysctl kernel.unprivileged_userns_clone=1"
+    } else if is_set_to("kernel.apparmor_restrict_unprivileged_userns", "1") {
+        "run it as root, or allow user namespaces: \
+         sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+    } else {
+        "run it as root, or where user namespaces are allowed (a container may forbid them; kernels \
+         need CONFIG_USER_NS)"
+    }
 }
 
 /// Makes the process a member of a user namespace that another process of the same user has made. To be

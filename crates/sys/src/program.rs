@@ -6,7 +6,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -14,10 +14,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use rustix::mount::MountFlags;
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::thread::UnshareFlags;
 
 use crate::error::SystemError;
+use crate::maker::{Maker, Signals, close_all_but, is_orphan};
 use crate::netns::{Namespace, unshare};
 
 /// What to run.
@@ -63,18 +63,16 @@ fn start(invocation: Invocation, folder: Option<PathBuf>) -> Result<i32, SystemE
     let failed = |error| SystemError::Program { name: name.clone(), error };
     unshare(UnshareFlags::NEWPID)
         .map_err(|error| SystemError::privileged("making a process namespace", error))?;
-    // Nothing is ever written: the reading end tells whether this process still holds the other.
-    let (alive, holder) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+    let maker = Maker::of_children()?;
     let mut command = command_of(invocation, folder)?;
-    let (alive_fd, holder_fd) = (alive.as_raw_fd(), holder.as_raw_fd());
+    let watched = maker.descriptor();
     // SAFETY: between fork and exec the child makes system calls and touches its stack alone.
     #[allow(unsafe_code, reason = "an init is made between fork and exec")]
     unsafe {
-        command.pre_exec(move || become_init(alive_fd, holder_fd));
+        command.pre_exec(move || become_init(watched));
     }
     let child = command.spawn().map_err(failed)?;
-    // It is held by the thread's scope until here, so the child could see whether we live.
-    drop((alive, holder));
+    drop(maker);
     Ok(child.id().cast_signed())
 }
 
@@ -116,10 +114,10 @@ pub fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
 
 /// In the first process of the namespace: forks, returns in the child, and is its `init` from then on.
 #[allow(unsafe_code, reason = "fork, and signals of a process that never returns to Rust")]
-fn become_init(alive: RawFd, holder: RawFd) -> io::Result<()> {
+fn become_init(maker: RawFd) -> io::Result<()> {
     // SAFETY: system calls on numbers and on the stack.
     unsafe {
-        if is_orphan(alive, holder) {
+        if is_orphan(maker) {
             libc::_exit(0);
         }
         own_views();
@@ -127,6 +125,7 @@ fn become_init(alive: RawFd, holder: RawFd) -> io::Result<()> {
         let mut none = MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigfillset(all.as_mut_ptr());
         libc::sigemptyset(none.as_mut_ptr());
+        // None is to end the `init` before it waits for them.
         libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
         match libc::fork() {
             -1 => Err(io::Error::last_os_error()),
@@ -135,21 +134,8 @@ fn become_init(alive: RawFd, holder: RawFd) -> io::Result<()> {
                 libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
                 Ok(())
             }
-            child => init(child, all.as_ptr()),
+            child => init(child, maker),
         }
-    }
-}
-
-/// Asks to be killed when the thread ends that made this process. Whether that has ended already, which
-/// the pipe tells whose other end it holds.
-#[allow(unsafe_code, reason = "system calls between fork and exec")]
-pub(crate) unsafe fn is_orphan(alive: RawFd, holder: RawFd) -> bool {
-    // SAFETY: system calls on numbers and on the stack.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        libc::close(holder);
-        let mut poll = libc::pollfd { fd: alive, events: libc::POLLIN, revents: 0 };
-        libc::poll(&raw mut poll, 1, 0) > 0
     }
 }
 
@@ -165,17 +151,16 @@ pub(crate) fn own_views() {
 
 /// Passes signals on, buries orphans, and ends as the child ends.
 #[allow(unsafe_code, reason = "system calls of an init")]
-unsafe fn init(child: libc::pid_t, signals: *const libc::sigset_t) -> ! {
-    // SAFETY: system calls on numbers and on the stack; `signals` is the caller's.
+unsafe fn init(child: libc::pid_t, maker: RawFd) -> ! {
+    // SAFETY: system calls on numbers and on the stack.
     unsafe {
-        // Its copies of descriptors would keep devices and pipes open.
-        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
+        close_all_but(maker);
+        let signals = Signals::block_all(maker);
         loop {
-            let mut info = MaybeUninit::<libc::siginfo_t>::uninit();
-            let signal = libc::sigwaitinfo(signals, info.as_mut_ptr());
+            let (signal, code) = signals.next();
             if signal == libc::SIGCHLD {
                 bury(child);
-            } else if signal > 0 && info.assume_init_ref().si_code <= 0 {
+            } else if code <= 0 {
                 // From a process, not from the terminal, which tells the child by itself.
                 libc::kill(child, signal);
             }

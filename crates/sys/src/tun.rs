@@ -1,10 +1,14 @@
 //! A TUN device: what the kernel of a namespace sends to the link, and what it gets from it.
 
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use tun_rs::{DeviceBuilder, SyncDevice};
+
+use crate::error::SystemError;
 
 /// The end of the link in a namespace. It is gone when this is dropped.
 pub struct Tun {
@@ -32,14 +36,32 @@ pub struct Config<'a> {
 /// second must not look like a queue that is full.
 const KERNEL_QUEUE_PACKETS: u32 = 10_000;
 
+const NODE: &str = "/dev/net/tun";
+/// As the kernel's `Documentation/networking/tuntap.rst` has it.
+const NODE_NUMBER: u64 = libc::makedev(10, 200);
+
 impl Tun {
     /// Makes a device in the calling thread's network namespace, and takes it up. Unless it is asked
     /// otherwise the kernel cuts segments before they reach it, so that the link sees the packets that
     /// it would carry.
     ///
     /// # Errors
-    /// What the kernel says, if there is no `/dev/net/tun` or the thread may not make devices.
-    pub fn up(config: Config<'_>) -> io::Result<Self> {
+    /// If there is no `/dev/net/tun`, it may not be opened, or the thread may not make devices.
+    pub fn up(config: Config<'_>) -> Result<Self, SystemError> {
+        // The library would make what is missing, on the machine, and for good.
+        look_at_node()?;
+        Self::make(config).map_err(|error| {
+            let fix = match error.raw_os_error() {
+                Some(libc::EPERM) => {
+                    "give it CAP_NET_ADMIN, or run it where user namespaces are allowed"
+                }
+                _ => "see dmesg",
+            };
+            SystemError::machine("making a TUN device", error, fix)
+        })
+    }
+
+    fn make(config: Config<'_>) -> io::Result<Self> {
         let device = DeviceBuilder::new()
             .name(config.name)
             .mtu(config.mtu)
@@ -88,6 +110,28 @@ impl Tun {
     pub fn send_parts(&self, parts: &[IoSlice<'_>]) -> bool {
         rustix::io::writev(&self.device, parts).is_ok()
     }
+}
+
+/// Looks whether the kernel's TUN driver is there and this process may use it.
+fn look_at_node() -> Result<(), SystemError> {
+    let looked = File::options().read(true).write(true).open(NODE).and_then(|node| node.metadata());
+    let error = match looked {
+        Ok(found) if found.file_type().is_char_device() && found.rdev() == NODE_NUMBER => {
+            return Ok(());
+        }
+        Ok(_) => io::Error::from_raw_os_error(libc::ENODEV),
+        Err(error) => error,
+    };
+    let fix = match error.raw_os_error() {
+        Some(libc::EACCES) => "as root: chmod 666 /dev/net/tun",
+        // Of containers: who may open which device is a matter of their control group.
+        Some(libc::EPERM) => "allow the container the device /dev/net/tun",
+        _ => {
+            "as root: modprobe tun; if it is missing then: mkdir -p /dev/net && \
+             mknod -m 666 /dev/net/tun c 10 200; in a container: add the device /dev/net/tun"
+        }
+    };
+    Err(SystemError::machine("opening /dev/net/tun", error, fix))
 }
 
 impl AsFd for Tun {
