@@ -20,7 +20,7 @@ ARROWS = {
     "py": {"bentpipe-core", "bentpipe-live", "bentpipe-sim", "bentpipe-sys"},
 }
 
-# The one crate with unsafe code. SIMD kernels may be listed here file by file, each with its reason.
+# The one crate with unsafe code. SIMD kernels may be listed here by file, each with its reason.
 UNSAFE_CRATE = "sys"
 UNSAFE = re.compile(r"\bunsafe\b")
 

@@ -61,7 +61,7 @@ def test_the_island_reaches_the_outside_over_the_link(server: str) -> None:
     before = machine()
     for side, least_seconds in [("island", 2 * 0.158), ("world", 0.0)]:
         ran = bentpipe(
-            *("exec", "--link", "meo", "--internet", "--side", side, "--"),
+            *("exec", "--link", "meo", "--internet", "--host", side, "--"),
             *(sys.executable, "-c", GET, server),
         )
         assert ran.returncode == 0, ran.stderr

@@ -109,10 +109,10 @@ def test_programs_end_as_they_end_and_see_their_side(tmp_path: Path) -> None:
         assert bentpipe(*run, "sh", "-c", "kill -TERM $$").returncode == 128 + 15
         missing = bentpipe(*run, "no-such-program")
         assert (missing.returncode, missing.stderr[:25]) == (2, "bentpipe: no-such-program")
-        look = "pwd; echo $BENTPIPE_SIDE; cat /proc/net/dev | grep -c link; cat"
+        look = "pwd; echo $BENTPIPE_HOST; cat /proc/net/dev | grep -c link; cat"
         for side in ("world", "island"):
             ran = subprocess.run(
-                [*BENTPIPE, "lab", "exec", "sat", "--side", side, "--", "sh", "-c", look],
+                [*BENTPIPE, "lab", "exec", "sat", "--host", side, "--", "sh", "-c", look],
                 input="and its input",
                 capture_output=True,
                 text=True,
@@ -171,7 +171,7 @@ def test_programs_have_the_terminal() -> None:
 
         type_until(b"tty; echo re''ady; sleep 60; echo wo''ken\n", b"ready")
         time.sleep(0.3)
-        type_until(b"\x03echo here $BENTPIPE_SIDE\n", b"here island")
+        type_until(b"\x03echo here $BENTPIPE_HOST\n", b"here island")
         os.write(terminal, b"exit 6\n")
         assert running.wait(PATIENCE_SECONDS) == 6
         os.close(terminal)
@@ -184,7 +184,7 @@ def test_what_a_program_leaves_stays_until_the_lab_ends() -> None:
     with a_lab("sat", "--link", "leo"):
         serve = f"MARK={mark} sleep 60 > /dev/null 2>&1 &"
         assert (
-            bentpipe("lab", "exec", "sat", "--side", "world", "--", "sh", "-c", serve).returncode
+            bentpipe("lab", "exec", "sat", "--host", "world", "--", "sh", "-c", serve).returncode
             == 0
         )
         assert len(processes(mark)) == 1
@@ -266,7 +266,7 @@ def test_what_waits_leaves_at_the_new_rate() -> None:
     settings = ["link.forward.rate=10kbit/s", "link.forward.queue.limit=unlimited"]
     arguments = [word for setting in settings for word in ("--set", setting)]
     with a_lab("sat", "--link", "leo", *arguments):
-        world = ["lab", "exec", "sat", "--side", "world", "--", BENTPIPE[0], "-c", send]
+        world = ["lab", "exec", "sat", "--host", "world", "--", BENTPIPE[0], "-c", send]
         assert bentpipe(*world).returncode == 0
         report = status("sat")["report"]
         assert report["directions"]["forward"]["queue_packets"] >= 90
@@ -359,7 +359,7 @@ def test_a_killed_keeper_leaves_nothing() -> None:
         command = ["sh", "-c", "sleep 60 & sleep 60 & echo ready; sleep 60"]
         running = [
             subprocess.Popen(
-                [*BENTPIPE, "lab", "exec", "sat", "--side", side, "--", *command],
+                [*BENTPIPE, "lab", "exec", "sat", "--host", side, "--", *command],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -442,7 +442,7 @@ def test_a_keeper_survives_whatever_it_is_sent() -> None:
     sides: list[object] = [None, 4, [], "moon"]
     requests: list[object] = [[], 7, None, "down", {}, {"do": 3}, {"do": ["set"]}, {"do": "set"}]
     requests.extend({"do": "set", "settings": each} for each in settings)
-    requests.extend({"do": "enter", "side": each} for each in sides)
+    requests.extend({"do": "enter", "host": each} for each in sides)
     lines.extend(json.dumps(request).encode() + b"\n" for request in requests)
     lines.extend([b"[" * 60_000 + b"\n", b"x" * 200_000, b'{"do": "status"', b"\n" * 100])
     with a_lab("sat", "--link", "leo"):

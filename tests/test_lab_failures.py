@@ -90,7 +90,7 @@ def seconds_until_the_end(command: Sequence[str], code: int) -> tuple[float, str
 def test_a_deleted_device_ends_the_program(side: str, tmp_path: Path) -> None:
     """Given a program of 60 s, expect its end within 2 s of that of the link, and the report."""
     mark, report = f"bentpipe-deleted-{os.getpid()}", tmp_path / "report.json"
-    command = ["env", f"MARK={mark}", *BENTPIPE, "exec", "--link", "leo", "--side", side]
+    command = ["env", f"MARK={mark}", *BENTPIPE, "exec", "--link", "leo", "--host", side]
     command += ["--report", str(report), "--", "sh", "-c", DELETE]
     took = []
     for _ in range(3):

@@ -113,10 +113,10 @@ def test_a_program_ends_as_it_ends() -> None:
 
 @needs_lab
 def test_programs_see_their_side_and_where_they_were_started(tmp_path: Path) -> None:
-    look = "pwd; echo $BENTPIPE_SIDE; cat /proc/net/dev | grep -c link; echo $$"
+    look = "pwd; echo $BENTPIPE_HOST; cat /proc/net/dev | grep -c link; echo $$"
     for side in ("world", "island"):
         ran = subprocess.run(
-            [*BENTPIPE, "exec", "--link", "leo", "--side", side, "--", "sh", "-c", look],
+            [*BENTPIPE, "exec", "--link", "leo", "--host", side, "--", "sh", "-c", look],
             capture_output=True,
             text=True,
             check=False,
@@ -302,7 +302,7 @@ def test_a_link_is_a_preset_or_a_file(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--link", "gio"], "gio"),
-        (["--link", "leo", "--side", "moon"], "allowed are"),
+        (["--link", "leo", "--host", "moon"], "allowed are"),
         (["--link", "leo", "--set", "link.forward.rate=-1"], "link.forward.rate"),
         (["--link", "leo", "--set", "link.terminals=2"], "terminals"),
     ],

@@ -16,13 +16,13 @@ import typer
 from bentpipe import _core, _labs
 from bentpipe._cli_live import (
     PASSED_ON,
+    Gateways,
+    Host,
     Internet,
     Link,
     Seed,
     Settings,
-    Sides,
     refuse_without_nat,
-    side_named,
     summary,
     wait,
 )
@@ -51,6 +51,7 @@ def up(
     link: Link,
     settings: Settings = None,
     seed: Seed = 1,
+    gateways: Gateways = False,
     internet: Internet = False,
 ) -> None:
     """Set up a lab that stays until `lab down`, in a process of its own."""
@@ -63,12 +64,19 @@ def up(
     refuse_beyond_ceiling(plans)
     refuse_without_nat(wanted=internet)
     shown = [*link, *(f"--set {setting}" for setting in settings or [])]
-    shown += ["--internet"] * internet
+    shown += ["--gateways"] * gateways + ["--internet"] * internet
     wanted = Wanted(
-        name=name, folder=folder, plans=plans, links=shown, seed=seed, internet=internet
+        name=name,
+        folder=folder,
+        plans=plans,
+        links=shown,
+        seed=seed,
+        gateways=gateways,
+        internet=internet,
     )
-    process = keep_in_background(wanted)
-    _note(f"the lab {name} is up, kept by process {process}; its hosts are world and island")
+    process, hosts = keep_in_background(wanted)
+    named = f"{', '.join(hosts[:-1])} and {hosts[-1]}"
+    _note(f"the lab {name} is up, kept by process {process}; its hosts are {named}")
 
 
 @lab_app.command(epilog="Example: bentpipe lab down sat")
@@ -150,17 +158,16 @@ def exec_(
         list[str],
         typer.Argument(metavar="COMMAND...", help="The program and its arguments."),
     ],
-    side: Sides = "island",
+    host: Host = "island",
 ) -> None:
     """Run a program in a lab, with this terminal, and exit as it exits.
 
     What the program leaves running stays in the lab until `lab down`.
     """
-    chosen = side_named(side)
     with _labs.connect(name) as connection:
         keeper = _watched(connection)
-        _, descriptors = _labs.ask(connection, {"do": "enter", "side": chosen})
-    process = _start(descriptors, command, chosen)
+        _, descriptors = _labs.ask(connection, {"do": "enter", "host": host})
+    process = _start(descriptors, command, host)
     code = wait(process)
     if code == -signal.SIGKILL:
         if _has_ended(keeper):
@@ -170,7 +177,7 @@ def exec_(
     raise typer.Exit(code if code >= 0 else 128 - code)
 
 
-def _start(descriptors: list[int], command: list[str], side: str) -> int:
+def _start(descriptors: list[int], command: list[str], host: str) -> int:
     """Start a program by the descriptors that a keeper gave; return its process."""
     try:
         *entrance, user = descriptors
@@ -178,7 +185,7 @@ def _start(descriptors: list[int], command: list[str], side: str) -> int:
         if not os.path.samestat(own, os.fstat(user)):
             _core.join_user_namespace(user)
         signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON | {signal.SIGCHLD})
-        return _core.join(entrance, command, [("BENTPIPE_SIDE", side)])
+        return _core.join(entrance, command, [("BENTPIPE_HOST", host)])
     except _core.ProgramError as error:
         raise UsageError(str(error)) from None
     except _core.MachineError as error:

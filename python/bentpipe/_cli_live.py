@@ -16,7 +16,7 @@ import typer
 from bentpipe._capture import capture_file, what_is_missing
 from bentpipe._figures import Figures, micros
 from bentpipe.errors import UsageError
-from bentpipe.live import Lab, Side, gain_privileges, link_plan, refuse_beyond_ceiling
+from bentpipe.live import Lab, gain_privileges, link_plan, refuse_beyond_ceiling
 
 EXIT_INVALID: Final = 4
 
@@ -47,7 +47,23 @@ Settings = Annotated[
         show_default=False,
     ),
 ]
-Sides = Annotated[str, typer.Option("--side", help="Where the program runs: island or world.")]
+Host = Annotated[
+    str,
+    typer.Option(
+        "--host",
+        metavar="NAME",
+        help="Where the program runs: island, world, island-2 of several terminals, or a host or, "
+        "with --gateways, a gateway of the scenario.",
+    ),
+]
+Gateways = Annotated[
+    bool,
+    typer.Option(
+        "--gateways",
+        help="Make gateways hosts of their own between their hosts and the link, for programs such "
+        "as a PEP.",
+    ),
+]
 Seed = Annotated[int, typer.Option(min=0, help="The seed of the link's chance.")]
 World = Annotated[
     list[str] | None,
@@ -99,7 +115,7 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     command: Annotated[list[str], typer.Argument(help="The program and its arguments.")],
     link: Link,
     settings: Settings = None,
-    side: Sides = "island",
+    host: Host = "island",
     seed: Seed = 1,
     world: World = None,
     report: Report = None,
@@ -107,6 +123,7 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     watch: Watching = False,
     super_packets: SuperPackets = False,
     strict: Strict = False,
+    gateways: Gateways = False,
     internet: Internet = False,
 ) -> None:
     """Run a program behind a satellite link, in real time, and exit as it exits.
@@ -119,12 +136,13 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     job = _Job(
         plans=plans,
         command=command,
-        side=side_named(side),
+        host=host,
         seed=seed,
         world=tuple(world or ()),
         capture=capture,
         watch=watch,
         super_packets=super_packets,
+        gateways=gateways,
         internet=internet,
     )
     code, measured, failure = _captured(job)
@@ -143,11 +161,12 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
 def shell(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     link: Link,
     settings: Settings = None,
-    side: Sides = "island",
+    host: Host = "island",
     seed: Seed = 1,
     capture: Capture = None,
     watch: Watching = False,
     super_packets: SuperPackets = False,
+    gateways: Gateways = False,
     internet: Internet = False,
 ) -> None:
     """Open a shell behind a satellite link: all that is started in it is behind the link."""
@@ -156,24 +175,17 @@ def shell(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     job = _Job(
         plans=plans,
         command=[program],
-        side=side_named(side),
+        host=host,
         seed=seed,
         capture=capture,
         watch=watch,
         super_packets=super_packets,
+        gateways=gateways,
         internet=internet,
     )
     code, measured, failure = _captured(job)
     _tell(job, measured)
     _leave(code, failure)
-
-
-def side_named(name: str) -> Side:
-    if name == "world":
-        return "world"
-    if name == "island":
-        return "island"
-    raise UsageError(f'side: read "{name}"; allowed are "island" and "world"')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,12 +194,13 @@ class _Job:
 
     plans: Sequence[dict[str, Any]]
     command: Sequence[str]
-    side: Side
+    host: str
     seed: int
     world: Sequence[str] = ()
     capture: Path | None
     watch: bool
     super_packets: bool
+    gateways: bool
     internet: bool
 
 
@@ -219,8 +232,10 @@ def _run(job: _Job, capture: Path | None) -> tuple[int, dict[str, Any]]:
         seed=job.seed,
         capture=capture,
         super_packets=job.super_packets,
+        gateways=job.gateways,
         internet=job.internet,
     ) as lab:
+        lab.require_host(job.host)
         lab.serve_world()
         for line in job.world:
             lab.spawn("world", ["/bin/sh", "-c", line])
@@ -246,7 +261,7 @@ def _watched(lab: Lab, job: _Job) -> int:
 
 def _awaited(lab: Lab, job: _Job, look: Callable[[], None], every_s: float) -> int:
     """Run the program of a job, which is killed if the link fails; return its exit code."""
-    process = lab.spawn(job.side, job.command)
+    process = lab.spawn(job.host, job.command)
 
     def look_at_all() -> None:
         if lab.failure is not None:

@@ -16,7 +16,6 @@ from bentpipe._tables import DROP_CAUSES, TABLES
 from bentpipe.results import RESULT_FORMAT_VERSION, Result
 
 _TYPES: Final = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}
-_DIRECTIONS: Final = ("forward", "return")
 _BITS_PER_BYTE: Final = 8
 _NS_PER_US: Final = 1_000
 # linux/tcp.h: no round trip was measured.
@@ -26,16 +25,18 @@ _NS_PER_S: Final = 1e9
 
 def result_of(about: dict[str, Any], flows: list[Flow], course: Course) -> Result:
     """Return the result of a run from what the link and the programs say."""
-    directions = course.report["directions"]
+    directions, functions = course.report["directions"], course.report["functions"]
+    names = list(directions)
+    statistics = sorted({name for each in functions.values() for name in each["statistics"]})
     manifest = {
         **about,
         "format_version": RESULT_FORMAT_VERSION,
         "bentpipe_version": _core.version(),
         "names": {
             **_core.names(),
-            "directions": list(_DIRECTIONS),
-            "places": list(directions),
-            "statistics": [],
+            "directions": names,
+            "places": [*names, *functions],
+            "statistics": statistics,
         },
         "completed": course.completed,
         "interrupted": course.interrupted,
@@ -45,9 +46,7 @@ def result_of(about: dict[str, Any], flows: list[Flow], course: Course) -> Resul
     }
     rows: dict[str, Iterable[Mapping[str, Any]]] = {
         "flows": [_flow(flow, course) for flow in flows],
-        "directions": [
-            _direction(number, directions[name]) for number, name in enumerate(_DIRECTIONS)
-        ],
+        "directions": [_direction(number, directions[name]) for number, name in enumerate(names)],
         "flow_samples": [
             row for flow in flows if course.samples for row in _flow_samples(flow, course)
         ],
@@ -55,10 +54,18 @@ def result_of(about: dict[str, Any], flows: list[Flow], course: Course) -> Resul
             _direction_sample(report["at_ns"] - course.started_ns, number, report, name)
             for report in course.samples
             if report["at_ns"] <= course.ended_ns
-            for number, name in enumerate(_DIRECTIONS)
+            for number, name in enumerate(names)
         ],
-        "processors": [],
-        "function_statistics": [],
+        "processors": [
+            {"processor": each["gateway"], **each["processor"]}
+            for each in functions.values()
+            if each["processor"] is not None
+        ],
+        "function_statistics": [
+            {"place": place, "statistic": statistics.index(name), "value": value}
+            for place, each in enumerate(functions.values(), len(names))
+            for name, value in each["statistics"].items()
+        ],
         "exchanges": sorted(
             (row for flow in flows for row in _exchanges(flow, course)),
             key=lambda row: int(row["start_ns"]),
@@ -93,7 +100,7 @@ def _flow(flow: Flow, course: Course) -> dict[str, Any]:
 
     row = {
         "flow": flow.index,
-        "terminal": 0,
+        "terminal": flow.plan["terminal"],
         "start_ns": flow.plan["start_ns"] if start_ns is None else from_start(start_ns),
         "sent_segments": sent["segments"],
         "received_segments": came["segments"],

@@ -18,7 +18,7 @@ from bentpipe import _core, _labs
 from bentpipe._lab_clients import Clients
 from bentpipe._lab_orders import orders_of
 from bentpipe.errors import BentpipeError, MachineError, UsageError
-from bentpipe.live import Lab, Side, gain_privileges
+from bentpipe.live import Lab, gain_privileges
 
 # What a status tells of the past.
 _ORDERS_KEPT: Final = 100
@@ -39,11 +39,12 @@ class Wanted:
     plans: Sequence[dict[str, Any]]
     links: Sequence[str]
     seed: int
+    gateways: bool = False
     internet: bool = False
 
 
-def keep_in_background(wanted: Wanted) -> int:
-    """Set a lab up in a process of its own, and return that process once the lab is up.
+def keep_in_background(wanted: Wanted) -> tuple[int, list[str]]:
+    """Set a lab up in a process of its own; return that process and the hosts once the lab is up.
 
     To be called while the process has one thread.
 
@@ -64,7 +65,7 @@ def keep_in_background(wanted: Wanted) -> int:
         raise MachineError("the lab ended while it was set up; to fix it: try again")
     if "error" in said:
         raise _labs.AnsweredError(str(said["error"]), int(said["exit_code"]))
-    return process
+    return process, [str(host) for host in said["hosts"]]
 
 
 def _become_keeper(writing: int, wanted: Wanted) -> NoReturn:
@@ -92,7 +93,12 @@ def _keep(writing: int, wanted: Wanted) -> int:
             gain_privileges()
             # Threads of the lab leave these to this one.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-            with Lab(plans=plans, seed=wanted.seed, internet=wanted.internet) as lab:
+            with Lab(
+                plans=plans,
+                seed=wanted.seed,
+                gateways=wanted.gateways,
+                internet=wanted.internet,
+            ) as lab:
                 lab.serve_world()
                 keeper = Keeper(
                     name=name,
@@ -105,7 +111,7 @@ def _keep(writing: int, wanted: Wanted) -> int:
                 try:
                     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
                     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-                    pipe.write(b"{}\n")
+                    pipe.write(_said({"hosts": lab.hosts()}))
                     pipe.close()
                     keeper.serve(listener)
                 finally:
@@ -168,7 +174,7 @@ class Keeper:
         elif what == "set":
             _labs.answer(connection, self._set(request.get("settings")))
         elif what == "enter":
-            self._enter(connection, request.get("side"))
+            self._enter(connection, request.get("host"))
         elif what == "down":
             self._end(connection)
         else:
@@ -204,22 +210,18 @@ class Keeper:
         self._orders = [*self._orders[-_ORDERS_KEPT + 1 :], order]
         return order
 
-    def _enter(self, connection: socket.socket, side: object) -> None:
-        """Hand over what a process needs to start programs on a side."""
-        chosen: Side
-        if side == "world":
-            chosen = "world"
-        elif side == "island":
-            chosen = "island"
-        else:
-            raise UsageError("side: allowed are island and world")
+    def _enter(self, connection: socket.socket, host: object) -> None:
+        """Hand over what a process needs to start programs on a host."""
+        if not isinstance(host, str):
+            raise UsageError("host: must be a name")
+        self.lab.require_host(host)
         self.lab.require_running()
         assert self._commons is not None, "it is there while the link runs"
         descriptors: list[int] = []
         try:
-            descriptors += self.lab.entrance(chosen, self._commons)
+            descriptors += self.lab.entrance(host, self._commons)
             descriptors.append(os.open("/proc/self/ns/user", os.O_RDONLY))
-            _labs.answer(connection, {"side": chosen}, descriptors)
+            _labs.answer(connection, {"host": host}, descriptors)
         except OSError as error:
             raise MachineError(
                 f"the lab cannot be entered: {error.strerror}; to fix it: close connections to it, "

@@ -89,8 +89,8 @@ class Lab:
     ``capture`` is the file that packets are captured to; it is whole once the link has stopped, and
     the report tells what is missing in it. With ``super_packets`` the kernels of both sides leave
     segments to be cut, and joined again, around the link. With ``gateways`` those are hosts too,
-    between their hosts and the link, for programs that work there. With ``internet`` the world has a way to
-    the outside, and the island over the link.
+    between their hosts and the link, for programs that work there. With ``internet`` the world has
+    a way to the outside, and the island over the link.
     """
 
     plans: Sequence[dict[str, Any]]

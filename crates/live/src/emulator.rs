@@ -1,13 +1,15 @@
 //! The link with real packets: their bytes wait in a store while their headers go through the graph.
 //! No clock and no I/O: what a driver reads and when is an argument, so a test needs neither.
 
+use bentpipe_core::engine::Engine;
 use bentpipe_core::link::Counters;
 use bentpipe_core::packet::{Address, Class, Ecn, FlowId, Packet, PacketId, Payload};
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_core::trace::{Event, EventKind, HashTrace, Trace};
+use bentpipe_core::trace::{Event, EventKind, HashTrace, NodeId, Trace};
 use bentpipe_core::wire::ecn;
 use bentpipe_sim::node::Node;
 use bentpipe_sim::plan::{Plan, PlanError};
+use bentpipe_sim::record::processor_values;
 use bentpipe_sim::{Chain, Entrance, InterfaceId, Network};
 
 use crate::addresses;
@@ -71,6 +73,19 @@ pub struct Departure {
     pub bytes: u32,
     /// Whether it was on the link; what is only passed on counts nowhere.
     pub on_link: bool,
+}
+
+/// What a function of a gateway counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Function {
+    /// What it is called: its gateway's name and its own.
+    pub name: String,
+    /// Its gateway: 0 is the hub's.
+    pub gateway: u32,
+    /// Of a processor, by the names of its columns in results.
+    pub processor: Option<Vec<(String, u64)>>,
+    /// What else it counts, by name.
+    pub statistics: Vec<(&'static str, u64)>,
 }
 
 /// What an emulator may keep, and what it is to note.
@@ -382,6 +397,25 @@ impl Emulator {
         let names: Vec<_> =
             directions.iter().map(|node| self.chain.names[node.0 as usize].clone()).collect();
         names.into_iter().zip(directions.into_iter().map(settle)).collect()
+    }
+
+    /// What the functions of gateways counted.
+    #[must_use]
+    pub fn functions(&self) -> Vec<Function> {
+        let hops = self.chain.functions.iter();
+        let gateways = hops.flat_map(|hop| (0..).zip(hop));
+        let nodes = gateways.flat_map(|(gateway, nodes)| nodes.iter().map(move |n| (gateway, *n)));
+        let function = |(gateway, node): (u32, NodeId)| {
+            let engine = self.chain.graph.engine(node);
+            let processor = match engine {
+                Node::Processor(processor) => Some(processor_values(&processor.counters())),
+                _ => None,
+            };
+            let (name, statistics) =
+                (self.chain.names[node.0 as usize].clone(), engine.statistics());
+            Function { name, gateway, processor, statistics }
+        };
+        nodes.map(function).collect()
     }
 
     /// What the conversations with the ports of [`Options::control_ports`] carried.

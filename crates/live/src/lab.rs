@@ -16,7 +16,7 @@ use crate::addresses::{self, ipv4};
 use crate::capture::{Captured, Recorder};
 use crate::capture_file::CaptureFile;
 use crate::driver::{Driver, Punctuality, Stop};
-use crate::emulator::{Emulator, Options};
+use crate::emulator::{Emulator, Function, Options};
 use crate::error::LabError;
 use crate::lateness::Limits;
 use crate::measure::plain_link;
@@ -119,6 +119,8 @@ pub struct Report {
     pub at: Instant,
     /// What each direction counted, with its name.
     pub directions: Vec<(String, Counters)>,
+    /// What each function of a gateway counted.
+    pub functions: Vec<Function>,
     /// What the conversations of measuring programs carried.
     pub ports: Ports,
     /// How punctual packets were.
@@ -324,6 +326,7 @@ impl Lab {
         let report = Report {
             at,
             directions: emulator.counters(),
+            functions: emulator.functions(),
             ports: emulator.ports().clone(),
             punctuality,
             kernel_dropped,

@@ -11,6 +11,7 @@ use bentpipe_core::trace::DropCause;
 use bentpipe_core::units::{BitRate, Probability};
 use bentpipe_live::LabError;
 use bentpipe_live::addresses::ipv4;
+use bentpipe_live::emulator::Function;
 use bentpipe_live::lab::{self, Config, Report};
 use bentpipe_live::lateness::Lateness;
 use bentpipe_live::orders::Order;
@@ -341,6 +342,7 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
     let result = PyDict::new(py);
     result.set_item("at_ns", report.at.as_nanos())?;
     result.set_item("directions", directions)?;
+    result.set_item("functions", functions(py, &report.functions)?)?;
     let (ports, control_ports) = (PyDict::new(py), PyDict::new(py));
     for (port, conversations) in report.ports.iter() {
         let [world, island] = &conversations.carried;
@@ -388,6 +390,19 @@ fn window<'py>(py: Python<'py>, window: &Window) -> PyResult<Bound<'py, PyDict>>
     result.set_item("max_ns", window.max.as_nanos())?;
     result.set_item("invalid", &window.invalid)?;
     Ok(result)
+}
+
+fn functions<'py>(py: Python<'py>, found: &[Function]) -> PyResult<Bound<'py, PyDict>> {
+    let functions = PyDict::new(py);
+    for Function { name, gateway, processor, statistics } in found {
+        let function = PyDict::new(py);
+        function.set_item("gateway", gateway)?;
+        let processor = processor.as_ref().map(|values| values.clone().into_py_dict(py));
+        function.set_item("processor", processor.transpose()?)?;
+        function.set_item("statistics", statistics.clone().into_py_dict(py)?)?;
+        functions.set_item(name, function)?;
+    }
+    Ok(functions)
 }
 
 fn connection<'py>(py: Python<'py>, found: &Connection) -> PyResult<Bound<'py, PyDict>> {

@@ -121,6 +121,8 @@ pub struct Chain {
     pub names: Vec<String>,
     /// Of each hop, the directions in the plan's order: forward, then the terminals' returns.
     pub directions: Vec<Vec<NodeId>>,
+    /// Of each hop, the functions of each gateway.
+    pub functions: Vec<Vec<Vec<NodeId>>>,
     /// What is outside, and how packets get there.
     pub network: Network,
 }
@@ -184,7 +186,8 @@ impl Chain {
             hops.wire(hop, &mut graph, &mut entrances);
         }
         let exits = hops.exits(names.len());
-        let directions = layouts.into_iter().map(|layout| layout.directions).collect();
+        let of_hop = |layout: Layout| (layout.directions, layout.functions);
+        let (directions, functions) = layouts.into_iter().map(of_hop).unzip();
         let classes = classes(plans)?;
         let shortest_aside = if with_gateways {
             Duration::ZERO
@@ -193,7 +196,7 @@ impl Chain {
             Duration::from_nanos(distant.unwrap_or(u64::MAX))
         };
         let network = Network { hosts, inner, classes, shortest_aside, entrances, exits };
-        Ok(Self { graph, names, directions, network })
+        Ok(Self { graph, names, directions, functions, network })
     }
 
     /// The directions of a hop that lead away from a side, by number.

@@ -124,26 +124,36 @@ pub(crate) fn directions_table(directions: &[DirectionFacts]) -> Table {
     table
 }
 
+/// What a processor counted, by the names of columns.
+#[must_use]
+pub fn processor_values(counters: &ProcessorCounters) -> Vec<(String, u64)> {
+    let mut values = Vec::new();
+    let ProcessorCounters { received, forwarded, dropped, .. } = counters;
+    for (what, sides) in [("received", received), ("forwarded", forwarded), ("dropped", dropped)] {
+        for (side, count) in ["lan", "link"].into_iter().zip(sides) {
+            values.push((format!("{what}_packets_{side}"), count.packets));
+            values.push((format!("{what}_bytes_{side}"), count.bytes));
+        }
+    }
+    let rest = [
+        ("held_packets", counters.held.packets),
+        ("held_bytes", counters.held.bytes),
+        ("busy_ns", counters.busy.as_nanos()),
+    ];
+    values.extend(rest.map(|(name, value)| (name.to_owned(), value)));
+    values
+}
+
 /// One row a processor that exists: 0 is the hub's, 1 + t that of terminal t.
 pub(crate) fn processors_table(
     processors: impl Iterator<Item = (u32, ProcessorCounters)>,
 ) -> Table {
-    let mut columns = vec![("processor".to_owned(), Kind::U32)];
-    for what in ["received", "forwarded", "dropped"] {
-        for (unit, side) in
-            [("packets", "lan"), ("bytes", "lan"), ("packets", "link"), ("bytes", "link")]
-        {
-            columns.push((format!("{what}_{unit}_{side}"), Kind::U64));
-        }
-    }
-    let rest = ["held_packets", "held_bytes", "busy_ns"];
-    columns.extend(rest.map(|name| (name.to_owned(), Kind::U64)));
-    let mut table = Table::new("processors", &[]).with(columns);
+    let names = processor_values(&ProcessorCounters::default()).into_iter().map(|value| value.0);
+    let columns = names.map(|name| (name, Kind::U64));
+    let mut table = Table::new("processors", &[("processor", Kind::U32)]).with(columns);
     for (number, counters) in processors {
-        let counts = [counters.received, counters.forwarded, counters.dropped];
-        let counts = counts.into_iter().flatten().chain([counters.held]).flat_map(cells);
-        let busy = Cell::from(counters.busy.as_nanos());
-        table.push([Cell::from(u64::from(number))].into_iter().chain(counts).chain([busy]));
+        let values = processor_values(&counters).into_iter().map(|value| value.1);
+        table.push([u64::from(number)].into_iter().chain(values).map(Cell::from));
     }
     table
 }

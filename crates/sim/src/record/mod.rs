@@ -10,6 +10,7 @@ use std::borrow::Cow;
 pub(crate) use events::{EVENT_BYTES, EventLog};
 pub(crate) use exchanges::{EXCHANGE_BYTES, exchanges_table};
 pub(crate) use flows::{FlowSamples, flow_sample_bytes, flows_table};
+pub use link::processor_values;
 pub(crate) use link::{
     DirectionFacts, DirectionSamples, direction_sample_bytes, directions_table, processors_table,
     statistics_table,
