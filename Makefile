@@ -18,7 +18,7 @@ help:
 	@echo "make demo      set up and re-run the JPL experiment; the report is target/demo/jpl/report.html"
 	@echo "make test      set up and pass all tests"
 	@echo "make check     formatting, lints, types"
-	@echo "make bench     packet-hops per CPU second, into target/bench.json; labs, into bench-live.json"
+	@echo "make bench     packet-hops per CPU second, into target/bench.json; labs and mahimahi, into bench-live.json"
 	@echo "make wheel     a wheel for this machine, optimised with a profile, into target/wheels"
 	@echo "make instructions  instructions a packet-hop, against benches/instructions.json (valgrind)"
 	@echo "make coverage  line coverage of crates/core"

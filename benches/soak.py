@@ -15,8 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,6 +57,7 @@ class Sample:
     packets: int
     windows: int
     invalid_windows: int
+    has_gap: bool
     invalid: str | None
 
     def line(self) -> str:
@@ -133,7 +135,7 @@ def _traffic() -> subprocess.Popen[bytes]:
 
 def _sample(process: int, at_s: float) -> Sample:
     report = _ask("status")["report"]
-    windows = _windows(report)
+    windows = report["windows"]
     status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     fields = dict(line.split(":", 1) for line in status.splitlines())
     descriptors = list(Path(f"/proc/{process}/fd").iterdir())
@@ -143,16 +145,11 @@ def _sample(process: int, at_s: float) -> Sample:
         threads=int(fields["Threads"]),
         descriptors=len(descriptors),
         packets=sum(one["delivered_packets"] for one in report["directions"].values()),
-        windows=len(windows),
-        invalid_windows=sum(window.get("invalid") is not None for window in windows),
+        windows=report["window_count"],
+        invalid_windows=report["invalid_windows"],
+        has_gap=any(one["end_ns"] != after["start_ns"] for one, after in pairwise(windows)),
         invalid=report["invalid"],
     )
-
-
-def _windows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the verdicts of the windows of time, if the lab keeps any."""
-    windows = report.get("windows", [])
-    return windows if isinstance(windows, list) else list(windows.values())
 
 
 def _failures(samples: Sequence[Sample]) -> Iterator[str]:
@@ -174,8 +171,8 @@ def _failures(samples: Sequence[Sample]) -> Iterator[str]:
             yield f"{name} grew from {before} to {after}"
     if last.packets - first.packets < PACKETS_PER_SECOND * (last.at_s - first.at_s):
         yield f"only {last.packets - first.packets:,} packets were delivered"
-    if last.windows == 0:
-        yield "no window of time has a verdict"
+    if last.windows == 0 or any(sample.has_gap for sample in samples):
+        yield "some time has no verdict"
 
 
 def _left(processes: Sequence[int], runtime: Path) -> Iterator[str]:

@@ -1,6 +1,29 @@
 """`python -m bentpipe` is the same program as `bentpipe`."""
 
+import atexit
+import os
+import sys
+from typing import NoReturn
+
 from bentpipe.cli import main
 
+
+def program() -> NoReturn:
+    """Run the command line of this process, and end the process.
+
+    It does not return, because the interpreter takes some 40 ms to finalize the loaded modules, and
+    whoever runs a program by ``exec`` waits for that.
+    """
+    code = main()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        # The interpreter reports it as it always does.
+        sys.exit(code)
+    atexit._run_exitfuncs()  # noqa: SLF001 - temporary folders are removed there
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    program()

@@ -211,10 +211,11 @@ class Lab:
         Raises:
             UsageError: naming those that there are.
         """
-        from bentpipe._explain import choice
-
         names = self.hosts()
         if host not in names and host != "island":
+            # It loads every class of a scenario.
+            from bentpipe._explain import choice
+
             raise UsageError(f"host: {choice(host, tuple(names))}")
 
     def serve_world(self) -> None:

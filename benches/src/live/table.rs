@@ -52,12 +52,21 @@ fn micros(errors: &DelayErrors) -> [f64; 5] {
 /// What the emulator says of its turns.
 pub(crate) fn verdict<T>(turns: &Turns<T>) -> Vec<String> {
     let Turns { count, valid, invalid, .. } = turns;
-    match invalid {
-        None => vec!["    VALID".to_owned()],
-        Some(why) => {
-            vec![format!("    VALID in {valid} of {count} turns; INVALID:"), format!("    {why}")]
+    let text = match invalid {
+        None => "VALID".to_owned(),
+        Some(why) if *valid == 0 => format!("INVALID: {why}"),
+        Some(why) => format!("VALID in {valid} of {count} turns; INVALID: {why}"),
+    };
+    let (mut lines, mut line) = (Vec::new(), String::from("   "));
+    for word in text.split_whitespace() {
+        if line.len() + 1 + word.len() > 80 {
+            lines.push(std::mem::replace(&mut line, String::from("   ")));
         }
+        line += " ";
+        line += word;
     }
+    lines.push(line);
+    lines
 }
 
 /// Delay errors for programs.

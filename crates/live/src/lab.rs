@@ -171,10 +171,13 @@ impl Lab {
         let clock = Clock::start();
         let (mut namespaces, mut devices, mut inner) = (Vec::new(), Vec::new(), Vec::new());
         let (mut kernel, mut watches, mut diags) = (Vec::new(), Vec::new(), Vec::new());
-        for (host, Host { name, .. }) in made.into_iter().zip(&network.hosts) {
+        let stamps = stamps(&made);
+        for ((host, [at_link, at_inner]), Host { name, .. }) in
+            made.into_iter().zip(stamps).zip(&network.hosts)
+        {
             watches.extend(host.kernel.iter().map(|_| KernelWatch::new(name)));
-            devices.push((host.device, stamps(&host.namespace, INTERFACE)));
-            inner.extend(host.inner.map(|device| (device, stamps(&host.namespace, INNER))));
+            devices.push((host.device, at_link));
+            inner.extend(host.inner.map(|device| (device, at_inner)));
             namespaces.push(Arc::new(host.namespace));
             kernel.extend(host.kernel);
             diags.push(Mutex::new(host.diag));
@@ -341,9 +344,19 @@ impl Lab {
     }
 }
 
-/// Who listens at a host's device, where the kernel allows it.
-fn stamps(namespace: &Namespace, interface: &str) -> Option<Stamps> {
-    namespace.run(|| Ok::<_, LabError>(Stamps::listen(interface).ok())).ok().flatten()
+/// Who listens at each host's device, and at that inside a gateway, where the kernel allows it. All
+/// hosts at once: each listener waits for an RCU grace period.
+fn stamps(hosts: &[HostUp]) -> Vec<[Option<Stamps>; 2]> {
+    let listen = |host: &HostUp| {
+        let on = |interface| Stamps::listen(interface).ok();
+        let both =
+            || Ok::<_, LabError>([on(INTERFACE), host.inner.as_ref().and_then(|_| on(INNER))]);
+        host.namespace.run(both).unwrap_or_default()
+    };
+    thread::scope(|scope| {
+        let started: Vec<_> = hosts.iter().map(|host| scope.spawn(move || listen(host))).collect();
+        started.into_iter().map(|stamps| stamps.join().unwrap_or_default()).collect()
+    })
 }
 
 /// A host that is up, with nothing at the other end of its device yet.

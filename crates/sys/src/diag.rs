@@ -22,6 +22,9 @@ const FAMILIES: [u8; 2] = [2, 10];
 const IPPROTO_TCP: u8 = 6;
 /// All but those that listen, wait in TIME-WAIT, are closed or not yet accepted: bit n is state n.
 const STATES: u32 = 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
+/// TCP_LISTEN. Asked for these alone the kernel looks into the table of listeners only
+/// (`inet_diag_dump_icsk`).
+const LISTENERS: u32 = 1 << 10;
 
 const MESSAGE_HEADER: usize = 16;
 const REQUEST: usize = 56;
@@ -104,10 +107,22 @@ impl Diag {
     /// # Errors
     /// What the kernel says, such as that it has no `inet_diag`.
     pub fn connections(&mut self) -> io::Result<Vec<Connection>> {
+        self.dump(STATES)
+    }
+
+    /// Whether a TCP server listens on a port.
+    ///
+    /// # Errors
+    /// As [`Diag::connections`].
+    pub fn is_listening(&mut self, port: u16) -> io::Result<bool> {
+        Ok(self.dump(LISTENERS)?.iter().any(|listener| listener.local_port == port))
+    }
+
+    fn dump(&mut self, states: u32) -> io::Result<Vec<Connection>> {
         let mut found = Vec::new();
         let mut answer = vec![0; ANSWER_BYTES];
         for family in FAMILIES {
-            send(&self.0, &request(family), SendFlags::empty())?;
+            send(&self.0, &request(family, states), SendFlags::empty())?;
             for _ in 0..ANSWERS_MAX {
                 let (bytes, _) = recv(&self.0, &mut answer[..], RecvFlags::empty())?;
                 if bytes == 0 || take(&answer[..bytes], &mut found)? {
@@ -120,7 +135,7 @@ impl Diag {
 }
 
 /// `struct nlmsghdr` and `struct inet_diag_req_v2`.
-fn request(family: u8) -> [u8; MESSAGE_HEADER + REQUEST] {
+fn request(family: u8, states: u32) -> [u8; MESSAGE_HEADER + REQUEST] {
     let mut bytes = [0; MESSAGE_HEADER + REQUEST];
     bytes[0..4].copy_from_slice(&((MESSAGE_HEADER + REQUEST) as u32).to_ne_bytes());
     bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
@@ -128,7 +143,7 @@ fn request(family: u8) -> [u8; MESSAGE_HEADER + REQUEST] {
     bytes[16] = family;
     bytes[17] = IPPROTO_TCP;
     bytes[18] = 1 << (INET_DIAG_INFO - 1);
-    bytes[20..24].copy_from_slice(&STATES.to_ne_bytes());
+    bytes[20..24].copy_from_slice(&states.to_ne_bytes());
     bytes
 }
 
@@ -211,6 +226,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::netns::is_listening_by_proc as is_listening;
 
     /// Given a connection over the loopback on which 5,000 bytes went, expect both its ends, with
     /// that much acknowledged at one and received at the other, and windows of at least a segment.
@@ -236,6 +252,24 @@ mod tests {
         assert_eq!(sent.bytes_acked, 5_001);
         assert!(sent.snd_cwnd > 0 && sent.snd_mss >= 536 && sent.rtt_us > 0, "{sent:?}");
         assert_eq!(sent.total_retrans, 0);
+    }
+
+    /// Given a listener on a port, expect it to be seen there while it is open, and not on the port of
+    /// the connection's other end; expect `/proc` to say the same.
+    #[test]
+    fn a_listener_is_seen_while_it_is_open() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let client = TcpStream::connect(address).expect("a connection");
+        let other = client.local_addr().expect("an address").port();
+        let Ok(mut diag) = Diag::open() else { return };
+        let mut seen = |port| diag.is_listening(port).ok();
+        let Some(found) = seen(address.port()) else { return };
+        assert!(found && is_listening(address.port()).expect("a list"));
+        assert_eq!(seen(other), Some(false));
+        drop((client, listener));
+        assert_eq!(seen(address.port()), Some(false));
+        assert!(!is_listening(address.port()).expect("a list"));
     }
 
     /// Given an answer of two messages cut anywhere, expect the whole ones.
