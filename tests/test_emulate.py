@@ -403,7 +403,6 @@ def test_the_engine_is_simulate_unless_told(bentpipe: Program) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["link.terminals=2"], "link.terminals: read 2; in real time there is one"),
         (["packet_events=true"], "packet_events: are not recorded in real time"),
         (["traffic.0.count=65"], "traffic: has 65 flows; in real time at most 64"),
         (
@@ -412,10 +411,6 @@ def test_the_engine_is_simulate_unless_told(bentpipe: Program) -> None:
         ),
         (["traffic.0.tcp.quick_ack_segments=0"], "traffic.0.tcp.quick_ack_segments: is 0;"),
         (["traffic.0.tcp.hystart=false"], "traffic.0.tcp.hystart: is false; the kernel's is true"),
-        (
-            ["link.forward.queue.discipline=strict_priority"],
-            "link.forward.queue: strict_priority needs classes",
-        ),
     ],
 )
 def test_what_the_kernel_cannot_do_is_refused(
@@ -437,13 +432,12 @@ def test_everything_is_refused_at_once(bentpipe: Program, tmp_path: Path) -> Non
     bulk = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
     other = {**bulk, "tcp": {"sack": False}}
     web = {"kind": "conference", "participants": 2, "rate": "8 kbit/s", "payload": "100 B"}
-    data = scenario(datagrams, bulk, other, web, duration="5 s", terminals=2)
+    data = scenario(datagrams, bulk, other, web, duration="5 s")
     file = tmp_path / "scenario.json"
     file.write_text(json.dumps(data))
     called = bentpipe("run", "--engine", "emulate", file)
     assert called.code == 2
     assert [line.split(": ")[2] for line in called.err.splitlines()] == [
-        "link.terminals",
         "traffic.0.payload",
         "traffic.2.tcp.sack",
         "traffic.3.kind",
