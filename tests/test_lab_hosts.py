@@ -308,7 +308,7 @@ def test_packets_say_which_class_they_are_of(classes: int, precedences: list[int
 @needs_lab
 @needs("iperf3")
 def test_a_priority_is_one_on_real_packets_too(tmp_path: Path) -> None:
-    """Expect no packet of a call of priority 0 lost or late, and half of a flood of priority 1 lost.
+    """Expect no packet of a call of priority 0 lost or late, and half of a flood of priority 1.
 
     Given a link of 2 Mbit/s and 4 Mbit/s of flood.
     """

@@ -33,6 +33,11 @@ use bentpipe_sys::tun::{self, Tun};
 
 /// The interface that leads to the link, in every host.
 pub const INTERFACE: &str = "link";
+/// A stall of 10 ms at a million packets a second must not look like a queue that is full; of many hosts
+/// none sends so fast, and each packet that may wait takes memory.
+const QUEUE_PACKETS: u32 = 10_000;
+const QUEUE_PACKETS_OF_MANY: u32 = 1_000;
+const MANY_HOSTS: usize = 8;
 /// That of a gateway which leads to its hosts.
 const INNER: &str = "hosts";
 /// Programs are told that something has changed at most so often.
@@ -348,9 +353,9 @@ impl Lab {
 /// hosts at once: each listener waits for an RCU grace period.
 fn stamps(hosts: &[HostUp]) -> Vec<[Option<Stamps>; 2]> {
     let listen = |host: &HostUp| {
-        let on = |interface| Stamps::listen(interface).ok();
-        let both =
-            || Ok::<_, LabError>([on(INTERFACE), host.inner.as_ref().and_then(|_| on(INNER))]);
+        let on = |interface, device: &Tun| Stamps::listen(interface, device.queue_packets()).ok();
+        let inner = || host.inner.as_ref().and_then(|device| on(INNER, device));
+        let both = || Ok::<_, LabError>([on(INTERFACE, &host.device), inner()]);
         host.namespace.run(both).unwrap_or_default()
     };
     thread::scope(|scope| {
@@ -416,11 +421,14 @@ fn host_up(
                 LabError::machine(&doing, error, "leave the setting out")
             })?;
         }
-        let device = device_up(INTERFACE, addresses::PREFIX, address, config)?;
+        let queue_packets =
+            if hosts.len() > MANY_HOSTS { QUEUE_PACKETS_OF_MANY } else { QUEUE_PACKETS };
+        let up = |name, prefix| device_up(name, (address, prefix), queue_packets, config);
+        let device = up(INTERFACE, addresses::PREFIX)?;
         let mut kernel = vec![counters(INTERFACE)?];
         let mut inner = None;
         if host.is_gateway {
-            inner = Some(device_up(INNER, u32::BITS as u8, address, config)?);
+            inner = Some(up(INNER, u32::BITS as u8)?);
             kernel.push(counters(INNER)?);
             forward(host, hosts)
                 .map_err(|error| LabError::privileged("setting routes up", error))?;
@@ -430,10 +438,15 @@ fn host_up(
     Ok(HostUp { namespace, device, inner, kernel, diag })
 }
 
-fn device_up(name: &str, prefix: u8, host: Address, config: &Config) -> Result<Tun, LabError> {
-    let Config { mtu, super_packets, .. } = *config;
-    let device = tun::Config { name, address: ipv4(host), prefix, mtu, super_packets };
-    Ok(Tun::up(device)?)
+fn device_up(
+    name: &str,
+    (host, prefix): (Address, u8),
+    queue_packets: u32,
+    config: &Config,
+) -> Result<Tun, LabError> {
+    let (address, Config { mtu, super_packets, .. }) = (ipv4(host), config);
+    let (mtu, super_packets) = (*mtu, *super_packets);
+    Ok(Tun::up(tun::Config { name, address, prefix, mtu, super_packets, queue_packets })?)
 }
 
 fn counters(interface: &str) -> Result<Interface, LabError> {

@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// UDP and TCP, checksums included, up to the first options.
 const HEAD_BYTES: usize = 48;
 const FRAME_BYTES: usize = 128;
-/// More than may wait for the driver.
-const FRAMES: usize = 1 << 14;
+/// At least a block of them, and at most so many that a ring takes 2 MB.
+const FRAMES_MIN: usize = 1 << 9;
+const FRAMES_MAX: usize = 1 << 14;
 const BLOCK_BYTES: usize = 1 << 16;
 /// So many packets that were shown and never came are looked past at a time. Senders on two
 /// processors may be shown in another order than they come.
@@ -63,6 +64,7 @@ fn find<'a>(shown: impl Fn(usize) -> Option<Shown<'a>>, packet: &[u8], oldest_ns
 #[derive(Debug)]
 pub struct Stamps {
     ring: NonNull<u8>,
+    frames: usize,
     next: usize,
     socket: OwnedFd,
     is_paused: bool,
@@ -74,11 +76,15 @@ unsafe impl Send for Stamps {}
 
 #[allow(unsafe_code, reason = "the ring is memory that the kernel writes")]
 impl Stamps {
-    /// Listens on an interface of the calling thread's network namespace.
+    /// Listens on an interface of the calling thread's network namespace, whose device holds so many
+    /// packets.
     ///
     /// # Errors
     /// If the kernel has no packet sockets, or none for this thread.
-    pub fn listen(interface: &str) -> io::Result<Self> {
+    pub fn listen(interface: &str, packets: u32) -> io::Result<Self> {
+        // As many again: those that were shown and never came.
+        let frames = 2 * packets as usize;
+        let frames = frames.next_power_of_two().clamp(FRAMES_MIN, FRAMES_MAX);
         // With no protocol it hears nothing until it is bound.
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: plain numbers go in.
@@ -89,9 +95,9 @@ impl Stamps {
         listen_to_the_sent(&socket)?;
         let request = libc::tpacket_req {
             tp_block_size: BLOCK_BYTES as libc::c_uint,
-            tp_block_nr: (FRAMES * FRAME_BYTES / BLOCK_BYTES) as libc::c_uint,
+            tp_block_nr: (frames * FRAME_BYTES / BLOCK_BYTES) as libc::c_uint,
             tp_frame_size: FRAME_BYTES as libc::c_uint,
-            tp_frame_nr: FRAMES as libc::c_uint,
+            tp_frame_nr: frames as libc::c_uint,
         };
         set(&socket, libc::SOL_PACKET, libc::PACKET_RX_RING, request)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -99,12 +105,12 @@ impl Stamps {
         let ring = unsafe {
             let flags = libc::MAP_SHARED;
             let fd = socket.as_raw_fd();
-            libc::mmap(std::ptr::null_mut(), FRAMES * FRAME_BYTES, protection, flags, fd, 0)
+            libc::mmap(std::ptr::null_mut(), frames * FRAME_BYTES, protection, flags, fd, 0)
         };
         let mapped = ring != libc::MAP_FAILED;
         let ring = NonNull::new(ring.cast()).filter(|_| mapped);
         let ring = ring.ok_or_else(io::Error::last_os_error)?;
-        let stamps = Self { ring, next: 0, socket, is_paused: false };
+        let stamps = Self { ring, frames, next: 0, socket, is_paused: false };
         bind(&stamps.socket, interface)?;
         Ok(stamps)
     }
@@ -127,7 +133,7 @@ impl Stamps {
         let found = find(|place| self.shown(place), packet, oldest_ns);
         for _ in 0..found.done {
             self.status(0).store(libc::TP_STATUS_KERNEL, Ordering::Release);
-            self.next = (self.next + 1) % FRAMES;
+            self.next = (self.next + 1) % self.frames;
         }
         found.at_ns
     }
@@ -140,18 +146,18 @@ impl Stamps {
 
     /// Passes over all that was shown until now.
     pub fn forget(&mut self) {
-        for _ in 0..FRAMES {
+        for _ in 0..self.frames {
             let status = self.status(0);
             if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
                 return;
             }
             status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
-            self.next = (self.next + 1) % FRAMES;
+            self.next = (self.next + 1) % self.frames;
         }
     }
 
     fn frame(&self, place: usize) -> NonNull<u8> {
-        let number = (self.next + place) % FRAMES;
+        let number = (self.next + place) % self.frames;
         // SAFETY: the number is below that of frames.
         unsafe { self.ring.add(number * FRAME_BYTES) }
     }
@@ -182,7 +188,7 @@ impl Stamps {
 impl Drop for Stamps {
     fn drop(&mut self) {
         // SAFETY: it was mapped with this size, and nobody has a reference into it any more.
-        unsafe { libc::munmap(self.ring.as_ptr().cast(), FRAMES * FRAME_BYTES) };
+        unsafe { libc::munmap(self.ring.as_ptr().cast(), self.frames * FRAME_BYTES) };
     }
 }
 

@@ -30,11 +30,9 @@ pub struct Config<'a> {
     /// Whether segments are left to be cut: each packet then has an [`crate::offload::Offload`] in
     /// front, both ways.
     pub super_packets: bool,
+    /// How many packets wait here for who reads; the kernel drops what is more.
+    pub queue_packets: u32,
 }
-
-/// The kernel drops packets that wait here for the driver. A stall of 10 ms at a million packets a
-/// second must not look like a queue that is full.
-const KERNEL_QUEUE_PACKETS: u32 = 10_000;
 
 const NODE: &str = "/dev/net/tun";
 /// As the kernel's `Documentation/networking/tuntap.rst` has it.
@@ -71,7 +69,7 @@ impl Tun {
             .build_sync()?;
         // Only root of the machine may do this. Others keep the kernel's 500 packets, and what is
         // dropped there is counted.
-        let _ = device.set_tx_queue_len(KERNEL_QUEUE_PACKETS);
+        let _ = device.set_tx_queue_len(config.queue_packets);
         let queue_packets = device.tx_queue_len()?;
         device.set_nonblocking(true)?;
         // Otherwise closing it waits for the interface to be unregistered, some 17 ms (an RCU grace
