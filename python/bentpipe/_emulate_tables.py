@@ -10,7 +10,7 @@ import polars as pl
 
 from bentpipe import _core
 from bentpipe._emulate import Course, Report, flow_start_ns
-from bentpipe._emulate_connections import Watched, acked_bytes
+from bentpipe._emulate_connections import Watched, acked_bytes, moment_of, up_to
 from bentpipe._emulate_iperf3 import Flow
 from bentpipe._tables import DROP_CAUSES, TABLES
 from bentpipe.results import RESULT_FORMAT_VERSION, Result
@@ -137,9 +137,14 @@ def _flow(flow: Flow, course: Course) -> dict[str, Any]:
 
 
 def _tcp(flow: Flow, course: Course, row: dict[str, Any]) -> dict[str, Any]:
-    """Return what the kernel and iperf3 know of a TCP flow."""
+    """Return what the kernel and iperf3 know of a TCP flow.
+
+    A flow with a duration is what TCP had sent at its end, as in the simulator: what the kernel
+    still had to send then is no part of it, though the link carries it yet.
+    """
     sender, receiver = flow.said("sender"), flow.said("receiver")
-    written = _bytes(sender, "sum_sent")
+    watched = course.watched.get(flow.index, Watched())
+    written = max(0, _bytes(sender, "sum_sent") - watched.unsent_bytes)
     delivered = _bytes(receiver, "sum_received")
     found: dict[str, Any] = {}
     if flow.size_bytes is not None:
@@ -154,8 +159,16 @@ def _tcp(flow: Flow, course: Course, row: dict[str, Any]) -> dict[str, Any]:
         found["exchanges"] = sum(each["finished_ns"] is not None for each in rows)
         if rows and found["exchanges"] == flow.workload["exchanges"]:
             found["finished_ns"] = rows[-1]["finished_ns"]
-    elif flow.state == "stopped" and 0 < written == delivered:
+    elif flow.state == "stopped" and 0 < written <= delivered:
+        delivered = written
         found["finished_ns"] = row["last_ack_ns"]
+        if watched.unsent_bytes:
+            for name, count in (
+                ("finished_ns", "acked_bytes"),
+                ("last_delivery_ns", "delivered_bytes"),
+            ):
+                if (at_ns := moment_of(watched.rows, count, written)) is not None:
+                    found[name] = at_ns
     found |= {"sent_bytes": written, "delivered_bytes": delivered}
     if sender is not None:
         (stream,) = sender["end"]["streams"][:1] or [{}]
@@ -164,8 +177,9 @@ def _tcp(flow: Flow, course: Course, row: dict[str, Any]) -> dict[str, Any]:
         if kernel.get("max_rtt"):
             found["rtt_ns_min"] = kernel["min_rtt"] * _NS_PER_US
             found["rtt_ns_mean"] = float(kernel["mean_rtt"] * _NS_PER_US)
-    if (watched := course.watched.get(flow.index)) is not None:
-        found |= _watched(flow, watched)
+    found |= _watched(flow, watched)
+    if found.get("acked_bytes") is not None:
+        found["acked_bytes"] = min(found["acked_bytes"], written)
     return found
 
 
@@ -217,9 +231,10 @@ def _end_ns(flow: Flow, said: dict[str, Any], course: Course) -> int | None:
 
 
 def _flow_samples(flow: Flow, course: Course) -> list[dict[str, Any]]:
-    if (watched := course.watched.get(flow.index)) is not None and watched.rows:
-        return [row for row in watched.rows if row["time_ns"] <= _end_of(course)]
     sender, receiver = flow.said("sender"), flow.said("receiver")
+    if (watched := course.watched.get(flow.index)) is not None and watched.rows:
+        most = _bytes(sender, "sum_sent") - watched.unsent_bytes if watched.unsent_bytes else None
+        return [up_to(row, most) for row in watched.rows if row["time_ns"] <= _end_of(course)]
     start_ns = _data_start_ns(flow, course.report)
     if not flow.is_tcp or sender is None or start_ns is None:
         return []

@@ -55,6 +55,7 @@ pub struct Connection {
     pub total_retrans: u32,
     pub bytes_acked: u64,
     pub bytes_received: u64,
+    pub notsent_bytes: u32,
     pub min_rtt_us: u32,
     pub total_rto: Option<u16>,
 }
@@ -62,7 +63,7 @@ pub struct Connection {
 impl Connection {
     /// All that every kernel tells, by name.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 14] {
+    pub fn named(&self) -> [(&'static str, u64); 15] {
         [
             ("local_port", self.local_port.into()),
             ("remote_port", self.remote_port.into()),
@@ -77,6 +78,7 @@ impl Connection {
             ("total_retrans", self.total_retrans.into()),
             ("bytes_acked", self.bytes_acked),
             ("bytes_received", self.bytes_received),
+            ("notsent_bytes", self.notsent_bytes.into()),
             ("min_rtt_us", self.min_rtt_us.into()),
         ]
     }
@@ -203,6 +205,7 @@ fn tcp_info(value: &[u8]) -> Connection {
         total_retrans: word(100),
         bytes_acked: long(120),
         bytes_received: long(128),
+        notsent_bytes: word(144),
         min_rtt_us: word(148),
         total_rto: half(value, 240),
     }
