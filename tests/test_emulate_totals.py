@@ -101,9 +101,11 @@ def test_a_flow_that_is_still_draining_has_not_finished() -> None:
 
 def test_windows_are_told_on_the_clock_of_the_run() -> None:
     """Given a run that started 3 s after its lab, expect a window from 0 s to 10 s from -3 s on."""
-    counts = ("lateness", "wait", "not_taken_packets", "kernel_dropped_packets", "refused_packets")
-    counts += ("too_long_packets", "future_stamped_packets", "clock_steps", "window_count")
-    counts += ("invalid_windows", "capture", "invalid")
+    counts = [
+        *("lateness", "wait", "not_taken_packets", "kernel_dropped_packets", "refused_packets"),
+        *("too_long_packets", "future_stamped_packets", "clock_steps", "window_count"),
+        *("invalid_windows", "capture", "invalid"),
+    ]
     window = {"start_ns": 0, "end_ns": 10 * S, "packets": 7, "invalid": None}
     found = verdict({**dict.fromkeys(counts, 1), "windows": [window], "at_ns": 9}, 3 * S)
     assert found["windows"] == [window | {"start_ns": -3 * S, "end_ns": 7 * S}]
