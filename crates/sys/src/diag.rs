@@ -254,7 +254,7 @@ mod tests {
         // The SYN counts as a byte.
         assert_eq!(sent.bytes_acked, 5_001);
         assert!(sent.snd_cwnd > 0 && sent.snd_mss >= 536 && sent.rtt_us > 0, "{sent:?}");
-        assert_eq!(sent.total_retrans, 0);
+        assert_eq!((sent.total_retrans, sent.notsent_bytes), (0, 0));
     }
 
     /// Given a listener on a port, expect it to be seen there while it is open, and not on the port of
