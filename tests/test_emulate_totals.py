@@ -25,14 +25,14 @@ def said(total: str, count: int) -> io.BytesIO:
 
 def bulk_flow(written: int, delivered: int) -> Flow:
     workload = {"kind": "bulk", "amount": {"unit": "duration_ns", "value": 40 * S}}
-    plan = {"name": "a", "direction": "forward", "start_ns": 0, "workload": workload}
+    plan = {"name": "a", "terminal": 0, "direction": "forward", "start_ns": 0}
     outputs: dict[str, IO[bytes]] = {
         "client": said("sum_sent", written),
         "server": said("sum_received", delivered),
     }
     return Flow(
         index=0,
-        plan=plan,
+        plan=plan | {"workload": workload},
         iperf3="",
         interval_ns=S,
         mtu_bytes=1_500,
