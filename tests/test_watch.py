@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import why_no_lab
 
-from bentpipe._figures import Figures
+from bentpipe._figures import Figures, windows
 from bentpipe._progress import Progress
 from bentpipe._watch import Watch
 
@@ -210,6 +210,7 @@ def report(at_s: float, delivered_bytes: int, **changes: Any) -> dict[str, Any]:
     }
     late = {"p50_ns": 2_000, "p99_ns": 106_000, "max_ns": 827_000}
     whole = {"at_ns": round(at_s * 1e9), "lateness": late, "invalid": None}
+    whole |= {"invalid_windows": 0, "window_count": 1}
     return whole | {"directions": {"forward": direction | changes}}
 
 
@@ -233,6 +234,26 @@ def test_rates_are_those_since_the_report_before() -> None:
     idle = report(3.0, 6_000_000) | {"invalid": "lateness p99 is too much"}
     assert figures.lines(idle)[0].startswith("forward: 0.00 Mbit/s of IP delivered; queue")
     assert figures.lines(idle)[1].endswith("827 µs (most); INVALID")
+    long = idle | {"invalid_windows": 2, "window_count": 3_000}
+    assert figures.lines(long)[1].endswith("827 µs (most); INVALID (2 of 3,000 windows)")
+
+
+def test_the_last_windows_of_a_lab_that_stays_are_told() -> None:
+    """Given 8,640 windows in a day of which one is invalid, expect the last six, and the count."""
+    late = {"p50_ns": 2_000, "p99_ns": 106_000, "max_ns": 827_000, "packets": 5_000}
+    kept = [
+        {**late, "start_ns": start * 10**10, "end_ns": (start + 1) * 10**10, "invalid": None}
+        for start in range(8_580, 8_640)
+    ]
+    kept[-1]["invalid"] = "lateness maximum is too much"
+    day = {"windows": kept, "window_count": 8_640, "invalid_windows": 1}
+    head, *lines = windows(day)
+    assert head == "1 of 8,640 windows of time are invalid; the last ones:"
+    assert len(lines) == 6
+    assert lines[0] == (
+        "86,340 to 86,350 s: 5,000 packets, late by 2 µs (median), 106 µs (p99), 827 µs (most)"
+    )
+    assert lines[-1].endswith("; INVALID: lateness maximum is too much")
 
 
 def test_progress_tells_how_the_link_fares(

@@ -26,6 +26,7 @@ from bentpipe._cli_live import (
     summary,
     wait,
 )
+from bentpipe._figures import windows
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
 
 # A keeper that was asked to end and has not by then is killed.
@@ -122,7 +123,7 @@ def status(name: Name, as_json: AsJson = False) -> None:
         print(f"{order['at_ns'] / 1e9:.1f} s: {' '.join(order['settings'])}")
     for direction, counted in found["report"]["directions"].items():
         print(f"{direction}: {counted['queue_packets']:,} packets wait")
-    print("\n".join(summary(found["report"])))
+    print("\n".join([*summary(found["report"]), *windows(found["report"])]))
 
 
 @lab_app.command("set", epilog="Example: bentpipe lab set sat link.forward.rate=4Mbit/s")

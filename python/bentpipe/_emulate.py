@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe._capture import capture_file, what_is_missing
-from bentpipe._emulate_connections import Watched, watch
+from bentpipe._emulate_connections import Watched, note_unsent, watch
 from bentpipe._emulate_iperf3 import Flow, end_all, programs
 from bentpipe._emulate_kernel import (
     Kernel,
@@ -26,6 +26,7 @@ from bentpipe._emulate_kernel import (
     window_warnings,
 )
 from bentpipe._emulate_steps import later, lead_of
+from bentpipe._emulate_verdict import verdict
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.live import (
     IPERF3_PORT,
@@ -125,7 +126,6 @@ def emulate_partly(
         tell(warning)
     from bentpipe._emulate_tables import result_of
 
-    measured = course.report
     about = {
         "scenario": scenario.to_dict(),
         "plan": plan,
@@ -142,13 +142,7 @@ def emulate_partly(
                 flow.plan["name"]: flow.congestion_control() for flow in flows if flow.is_tcp
             },
             "initial_window_segments": kernel.initial_window,
-            "lateness": measured["lateness"],
-            "wait": measured["wait"],
-            "not_taken_packets": measured["not_taken_packets"],
-            "kernel_dropped_packets": measured["kernel_dropped_packets"],
-            "refused_packets": measured["refused_packets"],
-            "capture": measured["capture"],
-            "invalid": measured["invalid"],
+            **verdict(course.report, course.started_ns),
             "warnings": warnings + seen,
         },
     }
@@ -269,7 +263,10 @@ def _watch(
             watch(lab, flows, report, course.started_ns, course.watched)
         next_ns = stop_ns
         for flow in flows:
+            was = flow.state
             next_ns = min(next_ns, _attend(lab, flow, report, now_ns, course.started_ns))
+            if flow.workload["kind"] == "bulk" and (was, flow.state) == ("running", "stopped"):
+                note_unsent(lab, flow, report, course.watched)
         if all(flow.state in ("stopped", "over") for flow in flows):
             last_ns = _last_packet_ns(report)
             if all(flow.state == "over" for flow in flows):

@@ -31,6 +31,8 @@ class Watched:
     sender: Connection | None = None
     # Whether the sender's end was still there when the link stopped.
     to_the_end: bool = False
+    # What the sender's kernel had not sent yet when the sending program was stopped.
+    unsent_bytes: int = 0
 
 
 def watch(
@@ -61,10 +63,48 @@ def watch(
             seen.rows.append(_row(flow, at_ns, sender, receiver))
 
 
+def note_unsent(lab: Lab, flow: Flow, report: dict[str, Any], watched: dict[int, Watched]) -> None:
+    """Note what a flow whose program was stopped just now had written and TCP had not sent.
+
+    The kernel sends it yet, and so the flow goes on; in the simulator it is never sent. So it is no
+    part of the flow's totals.
+    """
+    sender = _end(
+        lab.connections(flow.hosts[flow.sender]),
+        flow,
+        is_client=flow.sender == flow.client,
+        control_port=report["control_ports"][flow.port],
+    )
+    if sender is not None:
+        watched.setdefault(flow.index, Watched()).unsent_bytes = sender["notsent_bytes"]
+
+
 def acked_bytes(flow: Flow, sender: Connection) -> int:
     """Return how many bytes of data were acknowledged to the sender."""
     extra = _SYN_BYTES + (_NAME_BYTES if flow.client == flow.sender else 0)
     return max(0, int(sender["bytes_acked"]) - extra)
+
+
+def moment_of(rows: list[dict[str, Any]], column: str, amount: int) -> int | None:
+    """Return when a count reached an amount, between two samples; None if it never did."""
+    before = {"time_ns": 0, column: 0}
+    for row in rows:
+        if row.get(column) is None:
+            continue
+        if row[column] >= amount:
+            grown = row[column] - before[column]
+            share = (amount - before[column]) / grown if grown else 1.0
+            return int(before["time_ns"] + share * (row["time_ns"] - before["time_ns"]))
+        before = row
+    return None
+
+
+def up_to(row: dict[str, Any], most_bytes: int | None) -> dict[str, Any]:
+    """Return a row of samples without what is no part of the flow: bytes beyond the most."""
+    if most_bytes is None:
+        return row
+    counts = {name: row[name] for name in ("acked_bytes", "delivered_bytes") if name in row}
+    return row | {name: min(count, most_bytes) for name, count in counts.items()}
 
 
 def _end(

@@ -10,7 +10,7 @@ import polars as pl
 
 from bentpipe import _core
 from bentpipe._emulate import Course, Report, flow_start_ns
-from bentpipe._emulate_connections import Watched, acked_bytes
+from bentpipe._emulate_connections import Watched, acked_bytes, moment_of, up_to
 from bentpipe._emulate_iperf3 import Flow
 from bentpipe._tables import DROP_CAUSES, TABLES
 from bentpipe.results import RESULT_FORMAT_VERSION, Result
@@ -137,9 +137,14 @@ def _flow(flow: Flow, course: Course) -> dict[str, Any]:
 
 
 def _tcp(flow: Flow, course: Course, row: dict[str, Any]) -> dict[str, Any]:
-    """Return what the kernel and iperf3 know of a TCP flow."""
+    """Return what the kernel and iperf3 know of a TCP flow.
+
+    A flow with a duration is what TCP had sent at its end, as in the simulator: what the kernel
+    still had to send then is no part of it, though the link carries it yet.
+    """
     sender, receiver = flow.said("sender"), flow.said("receiver")
-    written = _bytes(sender, "sum_sent")
+    watched = course.watched.get(flow.index, Watched())
+    written = max(0, _bytes(sender, "sum_sent") - watched.unsent_bytes)
     delivered = _bytes(receiver, "sum_received")
     found: dict[str, Any] = {}
     if flow.size_bytes is not None:
@@ -154,8 +159,9 @@ def _tcp(flow: Flow, course: Course, row: dict[str, Any]) -> dict[str, Any]:
         found["exchanges"] = sum(each["finished_ns"] is not None for each in rows)
         if rows and found["exchanges"] == flow.workload["exchanges"]:
             found["finished_ns"] = rows[-1]["finished_ns"]
-    elif flow.state == "stopped" and 0 < written == delivered:
-        found["finished_ns"] = row["last_ack_ns"]
+    elif flow.state == "stopped" and 0 < written <= delivered:
+        delivered = written
+        found |= _end_of_duration(watched, written, row)
     found |= {"sent_bytes": written, "delivered_bytes": delivered}
     if sender is not None:
         (stream,) = sender["end"]["streams"][:1] or [{}]
@@ -164,12 +170,20 @@ def _tcp(flow: Flow, course: Course, row: dict[str, Any]) -> dict[str, Any]:
         if kernel.get("max_rtt"):
             found["rtt_ns_min"] = kernel["min_rtt"] * _NS_PER_US
             found["rtt_ns_mean"] = float(kernel["mean_rtt"] * _NS_PER_US)
-    if (watched := course.watched.get(flow.index)) is not None:
-        found |= _watched(flow, watched)
-    return found
+    return found | _watched(flow, watched, written)
 
 
-def _watched(flow: Flow, watched: Watched) -> dict[str, Any]:
+def _end_of_duration(watched: Watched, written: int, row: dict[str, Any]) -> dict[str, Any]:
+    """Return when all that a flow had sent by its end was acknowledged and delivered."""
+    found = {"finished_ns": row["last_ack_ns"], "last_delivery_ns": row["last_delivery_ns"]}
+    if not watched.unsent_bytes:
+        return found
+    counts = {"finished_ns": "acked_bytes", "last_delivery_ns": "delivered_bytes"}
+    moments = {name: moment_of(watched.rows, count, written) for name, count in counts.items()}
+    return found | {name: at_ns for name, at_ns in moments.items() if at_ns is not None}
+
+
+def _watched(flow: Flow, watched: Watched, written: int) -> dict[str, Any]:
     """Return what the kernel said of a bulk flow, for as long as its connection was there."""
     sender, found = watched.sender, dict[str, Any]()
     if sender is None:
@@ -179,6 +193,8 @@ def _watched(flow: Flow, watched: Watched) -> dict[str, Any]:
         found["retransmitted_segments"] = sender["total_retrans"]
         found["timeouts"] = sender["total_rto"]
         found["acked_bytes"] = acked_bytes(flow, sender)
+        if watched.unsent_bytes and written:
+            found["acked_bytes"] = min(found["acked_bytes"], written)
     if sender["min_rtt_us"] < _UNKNOWN_RTT_US:
         found["rtt_ns_min"] = sender["min_rtt_us"] * _NS_PER_US
     round_trips_ns = [row["srtt_ns"] for row in watched.rows if row["srtt_ns"]]
@@ -217,9 +233,13 @@ def _end_ns(flow: Flow, said: dict[str, Any], course: Course) -> int | None:
 
 
 def _flow_samples(flow: Flow, course: Course) -> list[dict[str, Any]]:
-    if (watched := course.watched.get(flow.index)) is not None and watched.rows:
-        return [row for row in watched.rows if row["time_ns"] <= _end_of(course)]
     sender, receiver = flow.said("sender"), flow.said("receiver")
+    if (watched := course.watched.get(flow.index)) is not None and watched.rows:
+        # Without the sender's report nobody knows how much it had written.
+        most = None
+        if watched.unsent_bytes and sender is not None:
+            most = max(0, _bytes(sender, "sum_sent") - watched.unsent_bytes)
+        return [up_to(row, most) for row in watched.rows if row["time_ns"] <= _end_of(course)]
     start_ns = _data_start_ns(flow, course.report)
     if not flow.is_tcp or sender is None or start_ns is None:
         return []

@@ -9,6 +9,34 @@ Report = Mapping[str, Any]
 
 # A shorter time than this says little about a rate.
 _LEAST_NS: Final = 50_000_000
+_WINDOWS_SHOWN: Final = 6
+
+
+def windows(report: Report) -> list[str]:
+    """Return lines on the last windows of time of a lab: how late each was, and its verdict."""
+    lines = [
+        f"{report['invalid_windows']:,} of {report['window_count']:,} windows of time are invalid; "
+        "the last ones:"
+    ]
+    for window in report["windows"][-_WINDOWS_SHOWN:]:
+        reason = window["invalid"]
+        lines.append(
+            f"{window['start_ns'] / 1e9:,.0f} to {window['end_ns'] / 1e9:,.0f} s: "
+            f"{window['packets']:,} packets, late by {_late_by(window)}"
+            + ("" if reason is None else f"; INVALID: {reason}")
+        )
+    return lines
+
+
+def _late_by(late: Mapping[str, Any]) -> str:
+    p50, p99, most = (micros(late[name]) for name in ("p50_ns", "p99_ns", "max_ns"))
+    return f"{p50} (median), {p99} (p99), {most} (most)"
+
+
+def _share(report: Report) -> str:
+    """Return how much of a run is invalid, if a part of it is."""
+    found, count = report["invalid_windows"], report["window_count"]
+    return f" ({found:,} of {count:,} windows)" if count > 1 else ""
 
 
 class Figures:
@@ -30,12 +58,9 @@ class Figures:
                 f"{direction['queue_packets']:,} packets, {_kilobytes(direction)}; "
                 + (f"lost {', '.join(causes)}" if causes else "none lost")
             )
-        late = report["lateness"]
-        verdict = "" if report["invalid"] is None else "; INVALID"
-        lines.append(
-            f"{report['at_ns'] / 1e9:,.0f} s; late by {micros(late['p50_ns'])} (median), "
-            f"{micros(late['p99_ns'])} (p99), {micros(late['max_ns'])} (most){verdict}"
-        )
+        verdict = "" if report["invalid"] is None else f"; INVALID{_share(report)}"
+        late_by = _late_by(report["lateness"])
+        lines.append(f"{report['at_ns'] / 1e9:,.0f} s; late by {late_by}{verdict}")
         return lines
 
     def brief(self, report: Report) -> str:

@@ -277,9 +277,14 @@ class Lab:
         Keys: ``at_ns``, ``directions`` (counters by name), ``ports`` (what conversations with
         the ``control_ports`` carried, by port and the side that sent it), ``control_ports`` (the
         client's port of what goes past the link, by the server's), ``lateness`` and ``wait``
-        (distributions in ns), ``not_taken_packets``, ``not_split_packets`` (of super-packets),
-        ``kernel_dropped_packets`` (before the link, not read in time), ``refused_packets``,
-        ``capture`` (None, or how many ``packets`` are in the file, ``missing_packets``, and the
+        (distributions in ns), ``not_taken_packets`` (that the receiving kernel refused),
+        ``not_split_packets`` (of super-packets), ``kernel_dropped_packets`` (before the link, not
+        read in time; None if the kernel does not say), ``refused_packets`` (no memory),
+        ``too_long_packets`` (beyond the MTU), ``future_stamped_packets`` and ``clock_steps`` (the
+        machine's clock was set), ``windows`` (the last 60 windows of 10 s, the last one open, each
+        with ``start_ns``, ``end_ns``, ``packets``, ``p50_ns``, ``p99_ns``, ``max_ns`` of lateness
+        and ``invalid``), ``window_count`` and ``invalid_windows`` (of all windows), ``capture``
+        (None, or how many ``packets`` are in the file, ``missing_packets``, and the
         ``error_number`` that ended the writing), ``invalid`` (why, or None).
 
         Raises:

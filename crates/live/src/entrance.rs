@@ -330,7 +330,15 @@ impl Entrance {
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+
+    use bentpipe_core::packet::Address;
+
     use super::*;
+    use crate::LabError;
+    use crate::addresses::ipv4;
+    use crate::emulator::Options;
+    use crate::lab::{self, HostUp};
 
     const US: Duration = Duration::from_micros(1);
 
@@ -340,6 +348,63 @@ mod tests {
 
     fn clocks() -> Clocks {
         Clocks { clock: Clock::start(), real: real(1_000_000_000) }
+    }
+
+    /// The device of the world with `count` datagrams for the island in it, and a link that has room for
+    /// 256 packets. None, with a message, where the machine allows no labs.
+    fn full_store(count: usize) -> Option<(HostUp, Emulator)> {
+        let config = lab::Config::plain(1_000_000, Duration::from_secs(1));
+        let options = Options { store_bytes_max: 256 * 1_536, ..Options::default() };
+        let emulator = Emulator::new(&config.plans, 1, options).expect("a plain link");
+        let mut hosts = match lab::hosts_up(&emulator.network().hosts, &config) {
+            Ok(hosts) => hosts,
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return None;
+            }
+        };
+        let world = hosts.swap_remove(0);
+        let sent = world.namespace.run(|| {
+            let socket = UdpSocket::bind("0.0.0.0:0").expect("a port");
+            for _ in 0..count {
+                let to = (ipv4(Address(1)), 9);
+                socket.send_to(&[0; 100], to).expect("room in the device");
+            }
+            Ok::<_, LabError>(())
+        });
+        sent.expect("a thread in the namespace");
+        Some((world, emulator))
+    }
+
+    /// Given 300 packets in a device and a store for 256, expect 44 dropped and counted and the device
+    /// empty: what stays in a device wakes the driver again at once.
+    #[test]
+    fn packets_without_room_are_read_and_counted() {
+        let Some((world, mut emulator)) = full_store(300) else { return };
+        let mut entrance = Entrance::new(world.device, None, 1_500);
+        let mut read = 0;
+        while entrance.read(&mut emulator, clocks()).expect("a device") {
+            read += entrance.read.drain(..).count();
+        }
+        read += entrance.read.len();
+        assert_eq!((read, emulator.refused()), (256, 44));
+        assert!(!entrance.read(&mut emulator, clocks()).expect("a device"));
+        assert_eq!(emulator.refused(), 44, "nothing came, and nothing is counted");
+    }
+
+    /// Given a real-time clock that was set, and 20 packets that were stamped by then, expect no stamp to
+    /// be used until the device was seen empty: how long they waited is unknown.
+    #[test]
+    fn stamps_of_before_a_step_are_not_used() {
+        let Some((world, mut emulator)) = full_store(20) else { return };
+        let mut entrance = Entrance::new(world.device, None, 1_500);
+        let clocks = Clocks::new(Clock::start());
+        entrance.real_time_stepped();
+        assert!(entrance.read(&mut emulator, clocks).expect("a device"), "a batch of 16");
+        assert!(!entrance.stamps_are_of_one_clock);
+        assert!(entrance.read.drain(..).all(|packet| packet.unknown > Duration::ZERO));
+        assert!(!entrance.read(&mut emulator, clocks).expect("a device"));
+        assert!(entrance.stamps_are_of_one_clock);
     }
 
     /// Given comparisons that are wrong by 1 us each and agree within 10 us, expect no step up to 12 us,

@@ -14,6 +14,7 @@ use bentpipe_live::measure::{
     Load, Seen, Stream, delay_errors, errors_ns, measure, plain_link, while_running,
 };
 use bentpipe_live::orders::Order;
+use bentpipe_sim::plan::{Limit, Queue};
 use bentpipe_sim::{Plan, Side};
 use bentpipe_sys::SystemError;
 use bentpipe_sys::clock::Clock;
@@ -65,6 +66,25 @@ fn packets_come_when_the_model_says_and_a_replay_is_the_run() {
     assert_eq!(replay(&plans, 1, &record, end).expect("a replay"), hash);
     record.arrivals.remove(0);
     assert_ne!(replay(&plans, 1, &record, end).expect("a replay"), hash);
+}
+
+/// Given 480 Mbit/s to a link of 400 Mbit/s with room for three packets, and counters that are read ten
+/// times a second, expect some packets dropped, and the arrivals replayed to give the same events.
+#[test]
+fn a_full_link_with_a_short_queue_can_be_replayed() {
+    let mut plan = plain_link(400_000_000, MS, 0.0);
+    plan.directions[0].queue = Queue::DropTail { limit: Limit::Packets(3) };
+    let plans = vec![plan];
+    let Some(lab) = lab(plans.clone()) else { return };
+    let interval = Duration::from_micros(25);
+    let stream = Stream { from: Side::World, packet_bytes: 1_500, interval, packets: 20_000 };
+    let seen = seen(&lab, stream);
+    assert!(seen.len() < 20_000, "the queue was full at times");
+    let end = lab.report().at + Duration::from_secs(10);
+    let mut emulator = Arc::into_inner(lab).expect("nobody else has it").into_emulator();
+    emulator.run_until(end);
+    let (record, hash) = emulator.tapped().expect("it was asked for");
+    assert_eq!(replay(&plans, 1, &record, end).expect("a replay"), hash);
 }
 
 /// Given 2,000 packets in a second over a link that is made slow, lossy, near and silent meanwhile, and

@@ -55,6 +55,7 @@ pub struct Connection {
     pub total_retrans: u32,
     pub bytes_acked: u64,
     pub bytes_received: u64,
+    pub notsent_bytes: u32,
     pub min_rtt_us: u32,
     pub total_rto: Option<u16>,
 }
@@ -62,7 +63,7 @@ pub struct Connection {
 impl Connection {
     /// All that every kernel tells, by name.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 14] {
+    pub fn named(&self) -> [(&'static str, u64); 15] {
         [
             ("local_port", self.local_port.into()),
             ("remote_port", self.remote_port.into()),
@@ -77,6 +78,7 @@ impl Connection {
             ("total_retrans", self.total_retrans.into()),
             ("bytes_acked", self.bytes_acked),
             ("bytes_received", self.bytes_received),
+            ("notsent_bytes", self.notsent_bytes.into()),
             ("min_rtt_us", self.min_rtt_us.into()),
         ]
     }
@@ -203,6 +205,7 @@ fn tcp_info(value: &[u8]) -> Connection {
         total_retrans: word(100),
         bytes_acked: long(120),
         bytes_received: long(128),
+        notsent_bytes: word(144),
         min_rtt_us: word(148),
         total_rto: half(value, 240),
     }
@@ -251,7 +254,7 @@ mod tests {
         // The SYN counts as a byte.
         assert_eq!(sent.bytes_acked, 5_001);
         assert!(sent.snd_cwnd > 0 && sent.snd_mss >= 536 && sent.rtt_us > 0, "{sent:?}");
-        assert_eq!(sent.total_retrans, 0);
+        assert_eq!((sent.total_retrans, sent.notsent_bytes), (0, 0));
     }
 
     /// Given a listener on a port, expect it to be seen there while it is open, and not on the port of

@@ -1,0 +1,135 @@
+//! Ways in which a real lab goes wrong and must say so. Each is certain, however fast the machine is: limits
+//! of lateness are set out of reach. They need the right to make namespaces, and are skipped with a
+//! message without it.
+
+use std::io;
+use std::net::UdpSocket;
+use std::process::Command;
+
+use bentpipe_core::time::Duration;
+use bentpipe_live::LabError;
+use bentpipe_live::addresses::ipv4;
+use bentpipe_live::lab::{Config, Lab, Report};
+use bentpipe_live::lateness::Limits;
+use bentpipe_live::measure::{plain_link, while_running};
+use bentpipe_sim::Side;
+use bentpipe_sys::SystemError;
+
+/// A lab with a link of 1 Gbit/s without delay, or none where the machine does not allow one.
+fn lab(super_packets: bool) -> Option<Lab> {
+    let never = Duration::from_secs(1_000_000);
+    let limits = Limits { p99: never, max: never };
+    let plans = vec![plain_link(1_000_000_000, Duration::ZERO, 0.0)];
+    match Lab::up(Config { limits, super_packets, ..Config::of(plans) }) {
+        Ok(lab) => Some(lab),
+        Err(LabError::System(SystemError::Machine { doing, error, .. })) => {
+            eprintln!("skipped: {doing}: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn inside<T>(lab: &Lab, side: Side, work: impl FnOnce() -> io::Result<T> + Send) -> T
+where
+    T: Send,
+{
+    let done = lab.namespace(side).run(|| Ok::<_, LabError>(work()));
+    done.expect("a thread in the namespace").expect("it works")
+}
+
+/// Runs ip(8) on a side.
+fn ip(lab: &Lab, side: Side, words: &str) {
+    let status = inside(lab, side, || Command::new("ip").args(words.split(' ')).status());
+    assert!(status.success(), "ip {words}");
+}
+
+/// Sends datagrams from the world to the island, where nobody listens.
+fn send(lab: &Lab, count: usize, payload_bytes: usize) {
+    inside(lab, Side::World, || {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        socket.connect((ipv4(Side::Island), 9))?;
+        for _ in 0..count {
+            // The island's answer that nobody listens is an error of the next call.
+            let _ = socket.send(&vec![0; payload_bytes]);
+        }
+        Ok(())
+    });
+}
+
+/// The report of a run as soon as it is invalid, or that of 20 s: a deadline against hanging alone.
+fn reported(lab: &Lab) -> Report {
+    while_running(lab, || {
+        for _ in 0..400 {
+            if lab.report().invalid.is_some() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        Ok(lab.report())
+    })
+    .expect("it runs")
+}
+
+/// Given an island that takes its interface down, and 10 packets for it, expect the run invalid.
+#[test]
+fn packets_that_the_receiving_kernel_refuses() {
+    let Some(lab) = lab(false) else { return };
+    ip(&lab, Side::Island, "link set dev link down");
+    send(&lab, 10, 100);
+    let report = reported(&lab);
+    assert_eq!(report.punctuality.not_taken, 10);
+    let reason = report.invalid.expect("10 packets were refused");
+    assert!(reason.starts_with("the receiving kernel refused 10 packets"), "{reason}");
+}
+
+/// Given an interface with another name, and more packets than its queue holds before the link reads any,
+/// expect those that the kernel drops counted, and the run invalid.
+#[test]
+fn packets_dropped_at_a_renamed_interface() {
+    let Some(lab) = lab(false) else { return };
+    ip(&lab, Side::World, "link set dev link down");
+    ip(&lab, Side::World, "link set dev link name other");
+    ip(&lab, Side::World, "link set dev other up");
+    send(&lab, 12_000, 10);
+    let report = reported(&lab);
+    let dropped = report.kernel_dropped.expect("the kernel says it");
+    assert!(dropped >= 2_000, "{dropped}: its queue holds 10,000");
+    let reason = report.invalid.expect("packets were dropped");
+    assert!(reason.starts_with("the kernel dropped"), "{reason}");
+}
+
+/// Given a host that raises the MTU of its interface from 1,500 to 9,000, and packets of 1,500, 1,501 and
+/// 4,028 bytes, expect the first one carried and the others counted and not carried, and the run
+/// invalid, with super-packets too.
+#[test]
+fn packets_longer_than_the_mtu() {
+    for super_packets in [false, true] {
+        let Some(lab) = lab(super_packets) else { return };
+        ip(&lab, Side::World, "link set dev link mtu 9000");
+        [1_472, 1_473, 4_000].into_iter().for_each(|payload_bytes| send(&lab, 1, payload_bytes));
+        let report = reported(&lab);
+        assert_eq!(report.punctuality.too_long, 2);
+        let carried = &report.directions[0].1;
+        assert_eq!(carried.delivered.bytes, 1_500);
+        let reason = report.invalid.expect("two were too long");
+        assert!(reason.starts_with("2 packets of more bytes than the MTU"), "{reason}");
+    }
+}
+
+/// Given a queue of the interface that is made longer between two runs of the link, expect the first valid
+/// and the second not: packets may wait in it for longer than the link thinks.
+#[test]
+fn a_longer_queue_before_the_link() {
+    let Some(lab) = lab(false) else { return };
+    let first = while_running(&lab, || {
+        while lab.report().window_count == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        Ok(lab.report())
+    });
+    assert_eq!(first.expect("it runs").invalid, None);
+    ip(&lab, Side::Island, "link set dev link txqueuelen 20000");
+    let reason = reported(&lab).invalid.expect("its queue is longer");
+    assert!(reason.contains("in the island was changed"), "{reason}");
+}

@@ -1,0 +1,32 @@
+"""What a lab's report says of its own punctuality, as the manifest of a run has it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_COUNTS: Final = (
+    "lateness",
+    "wait",
+    "not_taken_packets",
+    "kernel_dropped_packets",
+    "refused_packets",
+    "too_long_packets",
+    "future_stamped_packets",
+    "clock_steps",
+    "window_count",
+    "invalid_windows",
+    "capture",
+    "invalid",
+)
+
+
+def verdict(report: dict[str, Any], started_ns: int) -> dict[str, Any]:
+    """Return the verdict on a run that started at ``started_ns`` of the lab's clock.
+
+    Windows are told on the clock of the run: the set-up was before its start.
+    """
+    windows = [
+        {**window, **{name: window[name] - started_ns for name in ("start_ns", "end_ns")}}
+        for window in report["windows"]
+    ]
+    return {**{name: report[name] for name in _COUNTS}, "windows": windows}
