@@ -271,7 +271,12 @@ mod tests {
         assert!(found && is_listening(address.port()).expect("a list"));
         assert_eq!(seen(other), Some(false));
         drop((client, listener));
-        assert_eq!(seen(address.port()), Some(false));
+        // A process that another test has just forked may still have a copy of it.
+        let mut is_gone = || {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            seen(address.port()) == Some(false)
+        };
+        assert!((0..10_000).any(|_| is_gone()));
         assert!(!is_listening(address.port()).expect("a list"));
     }
 
