@@ -125,7 +125,12 @@ def every_result() -> Result:
 
 
 # The Debian package of a program that has another name.
-_PACKAGES = {"ping": "iputils-ping"}
+_PACKAGES = {
+    "ip": "iproute2",
+    "ping": "iputils-ping",
+    "setpriv": "util-linux",
+    "unshare": "util-linux",
+}
 
 
 def not_installed(program: str) -> str:

@@ -28,6 +28,9 @@ from bentpipe.errors import MachineError
 
 EXIT_MACHINE, EXIT_INVALID = 3, 4
 
+# What no program in a lab should do.
+DELETE = "ip link del dev link; echo deleted; exec sleep 60"
+
 
 @pytest.fixture(autouse=True)
 def own_labs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,6 +42,7 @@ def own_labs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 
 
 @needs_lab
+@needs("ip")
 @needs("setpriv")
 def test_a_user_without_privileges_home_or_session_has_labs(user: User) -> None:
     before, mark = machine(), f"bentpipe-user-{os.getpid()}"
@@ -55,6 +59,9 @@ def test_a_user_without_privileges_home_or_session_has_labs(user: User) -> None:
         assert seen.stdout.startswith("0\n"), seen.stderr
         assert " link:" in seen.stdout
         assert user("lab", "set", "sat", "link.forward.delay=1ms").returncode == 0
+        failed = user("lab", "exec", "sat", "--", "sh", "-c", DELETE)
+        assert failed.returncode == EXIT_INVALID
+        assert "the link has failed" in failed.stderr
     finally:
         ended = user("lab", "down", "sat")
     assert ended.returncode == 0, ended.stderr
@@ -66,8 +73,6 @@ def test_a_user_without_privileges_home_or_session_has_labs(user: User) -> None:
 
 
 # -- A link that dies --------------------------------------------------------------------------
-
-DELETE = "ip link del dev link; echo deleted; exec sleep 60"
 
 
 def seconds_until_the_end(command: Sequence[str], code: int) -> tuple[float, str]:
@@ -129,6 +134,24 @@ def test_a_lab_whose_device_was_deleted_says_so_and_ends() -> None:
         ended = bentpipe("lab", "down", "sat")
         assert (ended.returncode, deleted in ended.stderr) == (0, True)
         wait_until(lambda: not Path(f"/proc/{keeper}").exists(), "it is not gone")
+        assert list(_labs.folder().glob("*.sock")) == []
+    assert machine() == before
+
+
+@needs_lab
+def test_a_lab_that_does_not_answer_is_ended_by_force() -> None:
+    """Given a stopped process and a program in the lab, expect both to be gone, and to be told."""
+    mark, before = f"bentpipe-stopped-{os.getpid()}", machine()
+    with a_lab("sat", "--link", "leo") as keeper:
+        leave = f"MARK={mark} sleep 60 > /dev/null 2>&1 &"
+        assert bentpipe("lab", "exec", "sat", "--", "sh", "-c", leave).returncode == 0
+        os.kill(keeper, signal.SIGSTOP)
+        ended = bentpipe("lab", "down", "sat")
+        assert ended.returncode == EXIT_MACHINE
+        assert "does not answer" in ended.stderr
+        assert "it was ended by force" in ended.stderr
+        wait_until(lambda: not Path(f"/proc/{keeper}").exists(), "it is not gone")
+        wait_until(lambda: processes(mark) == [], "a program outlived its lab")
         assert list(_labs.folder().glob("*.sock")) == []
     assert machine() == before
 

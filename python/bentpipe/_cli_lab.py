@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -85,7 +86,12 @@ def down(name: Name) -> None:
     """End a lab and all programs in it; say what its link carried."""
     with _labs.connect(name) as connection:
         keeper = _watched(connection)
-        status, _ = _labs.ask(connection, {"do": "down"})
+        try:
+            status, _ = _labs.ask(connection, {"do": "down"})
+        except MachineError as error:
+            _kill(keeper)
+            _labs.forget(name, _labs.folder())
+            raise MachineError(f"{error}; it was ended by force") from None
         _end(keeper)
     for line in summary(status["report"]):
         _note(line)
@@ -165,7 +171,9 @@ def exec_(
 
     What the program leaves running stays in the lab until `lab down`.
     """
-    with _labs.connect(name) as connection:
+    # To enter the lab is to become another user, who would have another folder.
+    place = _labs.folder()
+    with _labs.connect(name, place) as connection:
         keeper = _watched(connection)
         _, descriptors = _labs.ask(connection, {"do": "enter", "host": host})
     process = _start(descriptors, command, host)
@@ -173,7 +181,7 @@ def exec_(
     if code == -signal.SIGKILL:
         if _has_ended(keeper):
             _note(f"the lab {name} has ended, and the program with it")
-        elif (failure := _failure(name)) is not None:
+        elif (failure := _failure(name, place)) is not None:
             raise InvalidRunError(f"{failure}; end the lab by bentpipe lab down {name}")
     raise typer.Exit(code if code >= 0 else 128 - code)
 
@@ -196,17 +204,17 @@ def _start(descriptors: list[int], command: list[str], host: str) -> int:
             os.close(descriptor)
 
 
-def _status(name: str) -> dict[str, Any]:
-    with _labs.connect(name) as connection:
+def _status(name: str, place: Path | None = None) -> dict[str, Any]:
+    with _labs.connect(name, place) as connection:
         process = _labs.peer(connection)[0]
         found, _ = _labs.ask(connection, {"do": "status"})
     return {**found, "process": process}
 
 
-def _failure(name: str) -> str | None:
+def _failure(name: str, place: Path) -> str | None:
     """Return why the link of a lab has failed, if it has; None too if nobody answers."""
     try:
-        failure: str | None = _status(name)["failure"]
+        failure: str | None = _status(name, place)["failure"]
     except (UsageError, MachineError):
         return None
     return failure
@@ -229,9 +237,18 @@ def _end(keeper: int | None) -> None:
     """Wait until the keeper has ended, and see to it that it does."""
     if keeper is None:
         return
-    if not select.select([keeper], [], [], _END_SECONDS)[0]:
+    if select.select([keeper], [], [], _END_SECONDS)[0]:
+        os.close(keeper)
+    else:
+        _kill(keeper)
+
+
+def _kill(keeper: int | None) -> None:
+    if keeper is None:
+        return
+    with suppress(ProcessLookupError):
         signal.pidfd_send_signal(keeper, signal.SIGKILL)
-        select.select([keeper], [], [], _END_SECONDS)
+    select.select([keeper], [], [], _END_SECONDS)
     os.close(keeper)
 
 

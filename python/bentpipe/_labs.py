@@ -210,15 +210,15 @@ def _connect(name: str, place: Path) -> socket.socket:
         raise
 
 
-def connect(name: str) -> socket.socket:
-    """Return a connection to the keeper of a lab.
+def connect(name: str, place: Path | None = None) -> socket.socket:
+    """Return a connection to the keeper of a lab, in the user's folder of sockets or another one.
 
     Raises:
         UsageError: there is no such lab; those that there are are named.
     """
     checked_name(name)
     try:
-        return _connect(name, folder())
+        return _connect(name, place or folder())
     except (FileNotFoundError, ConnectionRefusedError):
         from bentpipe._explain import choice
 
