@@ -124,6 +124,8 @@ pub struct Driver {
     /// Where packets are joined, if they are.
     exits: Option<Vec<Exit>>,
     oversleep: Oversleep,
+    /// When a packet was last read.
+    found_at: Instant,
 }
 
 impl Driver {
@@ -149,6 +151,7 @@ impl Driver {
             notes: Vec::new(),
             exits: None,
             oversleep: Oversleep::default(),
+            found_at: Instant::START,
         }
     }
 
@@ -215,7 +218,10 @@ impl Driver {
             if now >= until {
                 return Ok(!self.sleep(Duration::ZERO)? || self.stop.goes_on());
             }
-            if complete_until.is_none() && !self.wait(until, found)? {
+            if found {
+                self.found_at = now;
+            }
+            if complete_until.is_none() && !self.wait(until)? {
                 return Ok(self.stop.goes_on());
             }
         }
@@ -242,12 +248,13 @@ impl Driver {
         self.emulator.run_until(until);
     }
 
-    /// Waits for the next event, or until a packet comes. After packets were `found`, those that come
-    /// next may wait. Whether the driver may go on.
-    fn wait(&mut self, until: Instant, found: bool) -> io::Result<bool> {
+    /// Waits for the next event, or until a packet comes. Where packets come one after the other, the next
+    /// ones may wait. Whether the driver may go on.
+    fn wait(&mut self, until: Instant) -> io::Result<bool> {
         let next = self.emulator.next_event().map_or(until, |at| at.min(until));
         let before = self.now();
-        let unwatched = if found { self.unwatched() } else { Duration::ZERO };
+        let is_busy = before.saturating_since(self.found_at) < UNWATCHED_MAX;
+        let unwatched = if is_busy { self.unwatched() } else { Duration::ZERO };
         let is_watching = unwatched <= SPIN;
         let most = if is_watching { SLEEP_MAX } else { unwatched };
         let left = next.saturating_since(before).saturating_sub(self.oversleep.expected());

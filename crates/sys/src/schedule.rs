@@ -5,40 +5,58 @@ use std::os::unix::fs::FileExt;
 
 use bentpipe_core::time::Duration;
 
-/// The priority of a thread that packets wait for, and how long its turns are when others wait: the
-/// least that the kernel allows.
+/// What a thread that packets wait for asks for: so much of a processor, within each such period, before
+/// all others (sched(7), SCHED_DEADLINE). It is kept waiting for no longer than the rest of a period.
+const RUNTIME: Duration = Duration::from_micros(940);
+const PERIOD: Duration = Duration::from_millis(1);
+/// Where it does not get that: its priority, and how long its turns are when others wait, the least that
+/// the kernel allows.
 const NICE: i32 = -15;
 const TURN: Duration = Duration::from_micros(100);
 
-/// Asks for exact timers, to run before others where that is allowed, and for turns that are as
-/// short as can be. Real-time priority is not asked for: a thread that has it and spins is stopped
-/// for 50 ms of every second.
+/// Asks for exact timers, and to run before others where that is allowed.
 pub fn prefer_this_thread() {
     // All are wishes: what comes of them is seen in the lateness.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
-    ask_for_short_turns();
+    let deadline = libc::sched_attr {
+        sched_policy: libc::SCHED_DEADLINE as u32,
+        // What nobody else has asked for it may have, too.
+        sched_flags: libc::SCHED_FLAG_RECLAIM as u64,
+        sched_runtime: RUNTIME.as_nanos(),
+        sched_deadline: PERIOD.as_nanos(),
+        sched_period: PERIOD.as_nanos(),
+        ..other()
+    };
+    if !set(&deadline) {
+        // Since Linux 6.12 a thread that becomes ready takes the processor at once from one whose turns
+        // are longer (EEVDF, PREEMPT_SHORT); otherwise it waits until that one's turn is over, some
+        // milliseconds, whatever its priority. Older kernels take no notice. Ordinary users get the
+        // short turns alone.
+        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+        let nice = rustix::process::getpriority_process(None).unwrap_or(0);
+        set(&libc::sched_attr { sched_nice: nice, sched_runtime: TURN.as_nanos(), ..other() });
+    }
 }
 
-/// Since Linux 6.12 a thread that becomes ready takes the processor at once from one whose turns are
-/// longer (EEVDF, `PREEMPT_SHORT`); otherwise it waits until that one's turn is over, some
-/// milliseconds, whatever its priority. Older kernels take no notice.
-#[allow(unsafe_code, reason = "there is no safe form of sched_setattr(2)")]
-fn ask_for_short_turns() {
-    let attributes = libc::sched_attr {
+/// An ordinary thread.
+fn other() -> libc::sched_attr {
+    libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
         sched_policy: libc::SCHED_OTHER as u32,
         sched_flags: 0,
-        sched_nice: NICE,
+        sched_nice: 0,
         sched_priority: 0,
-        sched_runtime: TURN.as_nanos(),
+        sched_runtime: 0,
         sched_deadline: 0,
         sched_period: 0,
-    };
-    // SAFETY: the kernel reads as many bytes as the structure says that it has.
-    unsafe {
-        libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0);
     }
+}
+
+/// Whether the calling thread has these attributes now.
+#[allow(unsafe_code, reason = "there is no safe form of sched_setattr(2)")]
+fn set(attributes: &libc::sched_attr) -> bool {
+    // SAFETY: the kernel reads as many bytes as the structure says that it has.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const *attributes, 0) == 0 }
 }
 
 /// How long the kernel kept a thread waiting for a processor, from `/proc` (`proc(5)`, schedstat).
