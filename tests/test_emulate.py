@@ -432,7 +432,7 @@ def test_everything_is_refused_at_once(bentpipe: Program, tmp_path: Path) -> Non
     bulk = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
     other = {**bulk, "tcp": {"sack": False}}
     web = {"kind": "conference", "participants": 2, "rate": "8 kbit/s", "payload": "100 B"}
-    data = scenario(datagrams, bulk, other, web, duration="5 s")
+    data = scenario(datagrams, bulk, other, web, duration="5 s", terminals=2)
     file = tmp_path / "scenario.json"
     file.write_text(json.dumps(data))
     called = bentpipe("run", "--engine", "emulate", file)

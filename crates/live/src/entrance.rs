@@ -213,6 +213,8 @@ impl Entrance {
         if self.full_batches == BUSY_BATCHES {
             self.stamps.iter_mut().for_each(|stamps| stamps.pause(true));
         }
+        // What is left may not have been shown: the listener's ring may have been full.
+        self.is_ready = true;
         Ok(true)
     }
 
