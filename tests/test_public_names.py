@@ -93,7 +93,7 @@ def test_programs_in_labs_do_not_wait_for_modules_that_they_do_not_use() -> None
         "from bentpipe.cli import main\n"
         # Up to where a lab would be set up, or called.
         "_cli_live._captured = lambda job: sys.exit(len(job.plans))\n"
-        "_labs.connect = lambda name: sys.exit(3)\n"
+        "_labs.connect = lambda *_: sys.exit(3)\n"
         "given = ['exec', '--link', 'geo', '--link', 'leo', '--host', 'world', '--watch', 'true']\n"
         f"print(main(given), sorted({heavy | others!r} & set(sys.modules)))\n"
         f"print(main(['lab', 'exec', 'sat', 'true']), sorted({heavy!r} & set(sys.modules)))\n"
