@@ -11,7 +11,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
-# Types of which the command line, or a default, gives values as they are to be.
+# A value of such a type needs no conversion: text of the command line, or a default.
 _PLAIN: Final = (str, int, float, bool)
 
 
@@ -55,7 +55,9 @@ def read_plainly(made: Any) -> Any:
     def get_params(context: Any) -> list[Any]:
         parameters: list[Any] = typers(context)
         for each in parameters:
-            vars(each).setdefault("get_runtime_param", _Plain(each).itself)
+            # Its name is typer's own business: without it options are read as typer reads them.
+            if hasattr(each, "get_runtime_param"):
+                vars(each).setdefault("get_runtime_param", _Plain(each).itself)
         return parameters
 
     made.get_params = get_params
