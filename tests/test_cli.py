@@ -52,6 +52,27 @@ def test_a_wrong_call_is_exit_code_2(arguments: list[str], bentpipe: Program) ->
     assert "Traceback" not in called.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["exce"], "No such command 'exce'. Did you mean 'exec'?"),
+        (["lab", "dwn"], "No such command 'dwn'. Did you mean 'down'?"),
+        (["study", "jlp"], "No such command 'jlp'. Did you mean 'jpl'?"),
+        (["exec", "--lnk", "geo", "true"], "No such option: --lnk"),
+        (["exec", "--link", "geo"], "Missing argument 'command'."),
+        (["exec", "true"], "Missing option '--link'."),
+        (["exec", "--link", "geo", "--seed", "-3", "true"], "Invalid value for '--seed'"),
+        (["lab", "up", "--link", "geo", "sat", "--seed", "x"], "Invalid value for '--seed'"),
+    ],
+)
+def test_a_wrong_call_is_told_what_is_wrong(
+    arguments: list[str], said: str, bentpipe: Program
+) -> None:
+    called = bentpipe(*arguments)
+    assert called.code == 2
+    assert said in called.err
+
+
 # --- run ----------------------------------------------------------------------------------------
 
 

@@ -83,6 +83,27 @@ def test_help_and_version_do_not_wait_for_heavy_modules() -> None:
     assert done.stdout.splitlines()[-1] == "[0, 0] []"
 
 
+def test_programs_in_labs_do_not_wait_for_modules_that_they_do_not_use() -> None:
+    """Given `exec` on presets, and `lab exec`, expect nothing heavy, and no other verb's module."""
+    heavy = {"numpy", "polars", "pydantic", "matplotlib", "ruamel", "rich", "bentpipe.scenario"}
+    others = {f"bentpipe._cli_{verb}" for verb in ("lab", "search", "study", "validation")}
+    program = (
+        "import sys\n"
+        "from bentpipe import _cli_live, _labs\n"
+        "from bentpipe.cli import main\n"
+        # Up to where a lab would be set up, or called.
+        "_cli_live._captured = lambda job: sys.exit(len(job.plans))\n"
+        "_labs.connect = lambda *_: sys.exit(3)\n"
+        "given = ['exec', '--link', 'geo', '--link', 'leo', '--host', 'world', '--watch', 'true']\n"
+        f"print(main(given), sorted({heavy | others!r} & set(sys.modules)))\n"
+        f"print(main(['lab', 'exec', 'sat', 'true']), sorted({heavy!r} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["2 []", "3 []"], done.stderr
+
+
 def test_no_python_file_is_over_600_lines() -> None:
     sources = sorted(Path(PACKAGE).rglob("*.py"))
     assert len(sources) > 10

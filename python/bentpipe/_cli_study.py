@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
 
+from bentpipe._cli_lazy import LazyGroup, command
 from bentpipe._memory import MEMORY_LIMIT_HELP, limiting, read_limit
 from bentpipe.errors import UsageError
 
@@ -28,10 +28,9 @@ _PARALLEL: Final = 4
 _THREADS_HELP: Final = f"Threads, one a core by default; with emulate runs at once, {_PARALLEL}."
 
 
-class StudyGroup(TyperGroup):
+class StudyGroup(LazyGroup):
     """The sub-commands of ``study``: ``list``, and the name of each study."""
 
-    # typer keeps the type of its contexts private.
     def list_commands(self, _context: Any) -> list[str]:
         """Return the names of all sub-commands."""
         from bentpipe.studies import STUDIES
@@ -43,16 +42,20 @@ class StudyGroup(TyperGroup):
         from bentpipe.studies import STUDIES
 
         if name == "list":
-            return _command("list", _list, "Example: bentpipe study list")
+            return command("list", _list, "Example: bentpipe study list")
         if name not in STUDIES:
             return None
         return _study_command(STUDIES[name])
 
-    def resolve_command(self, context: Any, arguments: list[str]) -> Any:
-        """Find a sub-command; the parent suggests only from what ``commands`` holds."""
-        for name in self.list_commands(context):
-            self.commands.setdefault(name, self.get_command(context, name))
-        return super().resolve_command(context, arguments)
+
+study_app = typer.Typer(
+    cls=StudyGroup,
+    help="Run a published experiment again and print published beside measured.",
+    epilog="Example: bentpipe study jpl --runs 30 --out results/jpl",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    callback=lambda: None,
+)
 
 
 def _list(
@@ -137,17 +140,7 @@ def _study_command(study: Study) -> Any:
     ]
     run_study.__doc__ = f"{study.title}. Source: {study.source}"
     example = f"Example: bentpipe study {study.name} --out results/{study.name}"
-    return _command(study.name, run_study, example)
-
-
-def _command(name: str, function: Any, example: str) -> Any:
-    app = typer.Typer(
-        add_completion=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.command(name, epilog=example)(function)
-    return typer.main.get_command(app)
+    return command(study.name, run_study, example)
 
 
 def _run_real_time(

@@ -11,15 +11,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from bentpipe import _cli_live, _cli_validation
-from bentpipe._cli_lab import lab_app
-from bentpipe._cli_search import search_app
-from bentpipe._cli_study import StudyGroup
+from bentpipe import _cli_lazy
 from bentpipe.errors import (
     BentpipeError,
     InvalidRunError,
@@ -37,30 +35,53 @@ EXIT_INTERNAL: Final = 1
 EXIT_INTERRUPTED: Final = 130
 ENGINES: Final = ("simulate", "emulate")
 
+# The verbs in the order of --help: the module and the function or group of each, and an example.
+_VERBS: Final[dict[str, tuple[str, str, str]]] = {
+    "validate-model": ("_cli_validation", "validate_model", "--grid small --out validation"),
+    "run": ("cli", "run", "scenarios/geo-bulk.yaml --set traffic.0.size=1MB --json"),
+    "exec": (
+        "_cli_live",
+        "exec_",
+        "--link geo -- curl -o /dev/null http://world/bytes/1000000",
+    ),
+    "shell": ("_cli_live", "shell", "--link geo --set link.forward.rate=4Mbit/s"),
+    "validate": ("cli", "validate", "scenarios/geo-bulk.yaml"),
+    "presets": ("cli", "presets", "geo"),
+    "framings": ("cli", "framings", "ppp"),
+    "report": ("cli", "report", "results/geo --out geo.html"),
+    "doctor": ("cli", "doctor", "--measure"),
+    "schema": ("cli", "schema", "> scenario.schema.json"),
+    "study": ("_cli_study", "study_app", ""),
+    "search": ("_cli_search", "search_app", ""),
+    "lab": ("_cli_lab", "lab_app", ""),
+}
+
+
+class _Verbs(_cli_lazy.LazyGroup):
+    """The verbs, each imported when it is asked for."""
+
+    def list_commands(self, _context: Any) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, _context: Any, name: str) -> Any:
+        if name not in _VERBS:
+            return None
+        home, attribute, example = _VERBS[name]
+        found = getattr(import_module(f"bentpipe.{home}"), attribute)
+        if isinstance(found, typer.Typer):
+            return _cli_lazy.group(found)
+        return _cli_lazy.command(name, found, f"Example: bentpipe {name} {example}")
+
+
 app = typer.Typer(
     name="bentpipe",
+    cls=_Verbs,
     help="Simulate traffic over a satellite link, packet by packet.",
     epilog="Example: bentpipe run scenarios/geo-bulk.yaml --set link.forward.delay=150ms",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(
-    typer.Typer(
-        cls=StudyGroup,
-        help="Run a published experiment again and print published beside measured.",
-        epilog="Example: bentpipe study jpl --runs 30 --out results/jpl",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        callback=lambda: None,
-    ),
-    name="study",
-)
-app.add_typer(search_app, name="search")
-app.command(
-    "validate-model", epilog="Example: bentpipe validate-model --grid small --out validation"
-)(_cli_validation.validate_model)
-app.add_typer(lab_app, name="lab")
 
 ScenarioFile = Annotated[Path, typer.Argument(help="A scenario file (YAML).", show_default=False)]
 Settings = Annotated[
@@ -87,7 +108,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line on ``arguments`` (None: those of the process); return the exit code."""
     try:
-        typer.main.get_command(app).main(
+        _cli_lazy.read_plainly(typer.main.get_command(app)).main(
             args=None if arguments is None else list(arguments), prog_name="bentpipe"
         )
     except BentpipeError as error:
@@ -123,7 +144,6 @@ def _options(
     pass
 
 
-@app.command(epilog="Example: bentpipe run scenarios/geo-bulk.yaml --set traffic.0.size=1MB --json")
 def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     scenario: ScenarioFile,
     settings: Settings = None,
@@ -242,16 +262,6 @@ def _run(
         )
 
 
-app.command(
-    "exec",
-    epilog="Example: bentpipe exec --link geo -- curl -o /dev/null http://world/bytes/1000000",
-)(_cli_live.exec_)
-app.command(epilog="Example: bentpipe shell --link geo --set link.forward.rate=4Mbit/s")(
-    _cli_live.shell
-)
-
-
-@app.command(epilog="Example: bentpipe validate scenarios/geo-bulk.yaml")
 def validate(scenario: ScenarioFile, settings: Settings = None, as_json: AsJson = False) -> None:
     """Check a scenario file without running it; --json prints its complete plan."""
     from bentpipe.scenario import load
@@ -270,7 +280,6 @@ def validate(scenario: ScenarioFile, settings: Settings = None, as_json: AsJson 
         print(f"{scenario}: valid, {flows:,} flow{'' if flows == 1 else 's'}")
 
 
-@app.command(epilog="Example: bentpipe presets geo")
 def presets(
     name: Annotated[
         str | None, typer.Argument(help="Show this preset and its source.", show_default=False)
@@ -295,7 +304,6 @@ def presets(
         print(preset_text(PRESETS[name]))
 
 
-@app.command(epilog="Example: bentpipe framings ppp")
 def framings(
     name: Annotated[
         str | None,
@@ -322,7 +330,6 @@ def framings(
         print(framing_text(FRAMINGS[name]))
 
 
-@app.command(epilog="Example: bentpipe report results/geo --out geo.html")
 def report(
     folder: Annotated[Path, typer.Argument(help="A result folder.", show_default=False)],
     out: Annotated[
@@ -340,7 +347,6 @@ def report(
     print(path)
 
 
-@app.command(epilog="Example: bentpipe doctor --measure")
 def doctor(
     as_json: AsJson = False,
     measure: Annotated[
@@ -371,7 +377,6 @@ def doctor(
         raise MachineError("\n".join(lines))
 
 
-@app.command(epilog="Example: bentpipe schema > scenario.schema.json")
 def schema() -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from bentpipe.scenario import json_schema

@@ -223,6 +223,9 @@ class Lab:
         self._core.serve("world")
         iperf3 = shutil.which("iperf3")
         if iperf3 is not None:
+            # Forked once the rings of packets are mapped, its `init` has them too, so that the end
+            # of a lab does not wait for the kernel to take them down, some 20 ms each
+            # (`packet_release` of Linux's `net/packet/af_packet.c`: RCU grace periods).
             with Path(os.devnull).open("wb") as nowhere:
                 self.spawn("world", [iperf3, "--server"], output=nowhere.fileno())
             self.wait_for_server("world", IPERF3_PORT)
