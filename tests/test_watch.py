@@ -241,7 +241,7 @@ def test_rates_are_those_since_the_report_before() -> None:
 def test_the_last_windows_of_a_lab_that_stays_are_told() -> None:
     """Given 8,640 windows in a day of which one is invalid, expect the last six, and the count."""
     late = {"p50_ns": 2_000, "p99_ns": 106_000, "max_ns": 827_000, "packets": 5_000}
-    kept = [
+    kept: list[dict[str, Any]] = [
         {**late, "start_ns": start * 10**10, "end_ns": (start + 1) * 10**10, "invalid": None}
         for start in range(8_580, 8_640)
     ]

@@ -39,11 +39,7 @@ ENGINES: Final = ("simulate", "emulate")
 _VERBS: Final[dict[str, tuple[str, str, str]]] = {
     "validate-model": ("_cli_validation", "validate_model", "--grid small --out validation"),
     "run": ("cli", "run", "scenarios/geo-bulk.yaml --set traffic.0.size=1MB --json"),
-    "exec": (
-        "_cli_live",
-        "exec_",
-        "--link geo -- curl -o /dev/null http://world/bytes/1000000",
-    ),
+    "exec": ("_cli_live", "exec_", "--link geo -- curl -o page http://world/bytes/1000000"),
     "shell": ("_cli_live", "shell", "--link geo --set link.forward.rate=4Mbit/s"),
     "validate": ("cli", "validate", "scenarios/geo-bulk.yaml"),
     "presets": ("cli", "presets", "geo"),
