@@ -77,10 +77,12 @@ impl Bench {
         self.json
             .insert("set_up_s".to_owned(), json!({ "bentpipe": set_up[0], "peer": set_up[1] }));
         print(&table::figure("set-up, s", set_up, 3, "<= 0.15"));
-        for delay in [Duration::ZERO, DELAY] {
+        for (delay, super_packets) in [(Duration::ZERO, false), (DELAY, false), (DELAY, true)] {
             let millis = (delay.as_nanos() / 1_000_000).to_string();
-            let row = rows::tcp(delay, self.time, self.peer(&[&["mm-delay", &millis]]))?;
-            let name = format!("one TCP flow, {millis} ms, Mbit/s");
+            let shells: &[&[&str]] = &[&["mm-delay", &millis]];
+            let row = rows::tcp(delay, super_packets, self.time, self.peer(shells))?;
+            let how = if super_packets { ", super" } else { "" };
+            let name = format!("one TCP flow{how}, {millis} ms, Mbit/s");
             self.figure(&name, &row, 1e6, ">= 1.2 x");
             print(&table::verdict(&row.ours).join("\n"));
         }

@@ -107,6 +107,7 @@ pub(crate) fn delay_errors(
 /// The rate of one TCP flow over a link that limits nothing but the delay.
 pub(crate) fn tcp(
     delay: Duration,
+    super_packets: bool,
     time: Duration,
     peer: Option<&[&[&str]]>,
 ) -> Result<Row<f64>, LabError> {
@@ -114,7 +115,7 @@ pub(crate) fn tcp(
         let rate = tcp_bits_per_second(path, Side::Island, time)?;
         Ok((rate, path.invalid()))
     };
-    let ours = || of(&Lab::up(Config::plain(WIDE_BPS, delay))?);
+    let ours = || of(&Lab::up(Config { super_packets, ..Config::plain(WIDE_BPS, delay) })?);
     let peer = peer.map(|command| move || of(&Peer::up(command)?));
     in_turns(ours, peer.as_ref().map(|peer| peer as &dyn Fn() -> _), |rate| -rate)
 }
