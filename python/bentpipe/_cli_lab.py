@@ -88,9 +88,16 @@ def down(name: Name) -> None:
         keeper = _watched(connection)
         try:
             status, _ = _labs.ask(connection, {"do": "down"})
+        except _labs.LabEndedError:
+            # Somebody else ended it meanwhile.
+            _end(keeper)
+            return
         except MachineError as error:
+            if keeper is None:
+                raise
             _kill(keeper)
-            _labs.forget(name, _labs.folder())
+            # Removes its socket, unless another lab has the name by now.
+            _labs.names()
             raise MachineError(f"{error}; it was ended by force") from None
         _end(keeper)
     for line in summary(status["report"]):

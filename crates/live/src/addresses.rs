@@ -14,18 +14,22 @@ pub fn ipv4(host: impl Into<Address>) -> Ipv4Addr {
     Ipv4Addr::from_bits(NETWORK.to_bits() + 1 + host.into().0)
 }
 
-/// The host that a packet is for, of `hosts`. What is for nobody here goes to `otherwise`, which may
-/// lead it on.
-pub(crate) fn destination(packet: &[u8], otherwise: Address, hosts: usize) -> Address {
-    let known = match packet {
+/// The host that a packet is for, of `hosts`. What is for nobody in the lab goes to `otherwise`, which may
+/// lead it on. `None` for an address of the lab's network that no host has.
+pub(crate) fn destination(packet: &[u8], otherwise: Address, hosts: usize) -> Option<Address> {
+    let bytes = match packet {
         [first, ..] if first >> 4 == 4 => packet.get(16..20),
         _ => None,
     };
-    let number = known.and_then(|bytes| {
-        let address = u32::from_be_bytes(bytes.try_into().ok()?);
-        address.checked_sub(NETWORK.to_bits() + 1)
-    });
-    number.map(Address).filter(|address| (address.0 as usize) < hosts).unwrap_or(otherwise)
+    let Some(bytes) = bytes.and_then(|bytes| bytes.try_into().ok()) else { return Some(otherwise) };
+    let address = u32::from_be_bytes(bytes);
+    if address >> (u32::BITS - u32::from(PREFIX))
+        != NETWORK.to_bits() >> (u32::BITS - u32::from(PREFIX))
+    {
+        return Some(otherwise);
+    }
+    let number = address.checked_sub(NETWORK.to_bits() + 1)?;
+    Some(Address(number)).filter(|address| (address.0 as usize) < hosts)
 }
 
 /// The class of a packet among so many, of which the first is served first: its precedence, the three
@@ -63,19 +67,25 @@ mod tests {
     fn a_packet_goes_to_the_host_with_its_address() {
         for number in [0, 1, 7] {
             let packet = packet(0, ipv4(Address(number)));
-            assert_eq!(destination(&packet, Address(3), 8), Address(number));
+            assert_eq!(destination(&packet, Address(3), 8), Some(Address(number)));
         }
     }
 
     #[test]
-    fn what_is_for_nobody_here_goes_where_it_may_be_led_on() {
-        for nobody in
-            [[10, 84, 0, 0], [10, 84, 0, 9], [10, 84, 0, 255], [1, 1, 1, 1], [224, 0, 0, 1]]
-        {
-            assert_eq!(destination(&packet(0, nobody.into()), Address(3), 8), Address(3));
+    fn what_is_for_others_goes_where_it_may_be_led_on() {
+        for other in [[10, 83, 255, 255], [10, 84, 1, 0], [1, 1, 1, 1], [224, 0, 0, 1]] {
+            assert_eq!(destination(&packet(0, other.into()), Address(3), 8), Some(Address(3)));
         }
         for odd in [&[][..], &[0x45; 19], &[0x60; 40]] {
-            assert_eq!(destination(odd, Address(3), 8), Address(3));
+            assert_eq!(destination(odd, Address(3), 8), Some(Address(3)));
+        }
+    }
+
+    /// Two gateways would lead it to each other until its time to live is over.
+    #[test]
+    fn what_is_for_nobody_in_the_lab_goes_nowhere() {
+        for nobody in [[10, 84, 0, 0], [10, 84, 0, 9], [10, 84, 0, 255]] {
+            assert_eq!(destination(&packet(0, nobody.into()), Address(3), 8), None);
         }
     }
 

@@ -126,6 +126,8 @@ pub struct Driver {
     oversleep: Oversleep,
     /// When a packet was last read.
     found_at: Instant,
+    /// When all devices were last looked at, whatever their listeners were shown.
+    looked_at: Instant,
 }
 
 impl Driver {
@@ -152,6 +154,7 @@ impl Driver {
             exits: None,
             oversleep: Oversleep::default(),
             found_at: Instant::START,
+            looked_at: Instant::START,
         }
     }
 
@@ -203,6 +206,11 @@ impl Driver {
     pub fn run_until(&mut self, until: Instant) -> io::Result<bool> {
         self.compare_clocks();
         loop {
+            let before = self.now();
+            if before.saturating_since(self.looked_at) >= UNWATCHED_MAX {
+                self.looked_at = before;
+                self.entrances.iter_mut().for_each(Entrance::is_ready);
+            }
             let (mut complete_until, mut found) = (None, false);
             for entrance in &mut self.entrances {
                 let may_be_more = entrance.read(&mut self.emulator, self.clocks)?;
@@ -259,7 +267,10 @@ impl Driver {
         let most = if is_watching { SLEEP_MAX } else { unwatched };
         let left = next.saturating_since(before).saturating_sub(self.oversleep.expected());
         if left > SPIN {
-            self.entrances.iter_mut().for_each(Entrance::before_sleep);
+            let was_paused = |entrance: &mut Entrance| entrance.before_sleep();
+            if self.entrances.iter_mut().map(was_paused).fold(false, |any, was| any | was) {
+                return Ok(true);
+            }
             let end = before + left.min(most);
             if is_watching {
                 if self.sleep(left.min(most))? {
@@ -298,9 +309,10 @@ impl Driver {
         if slept > AT_ONCE {
             if !self.entrances.iter().all(Entrance::is_stamped) {
                 // Else it came during the wait, or while this thread was ready to run and did not.
-                let ready = self.scheduling.kept_waiting();
-                let none_before = before + slept.saturating_sub(ready);
-                self.entrances.iter_mut().for_each(|entrance| entrance.slept(none_before));
+                if let Some(ready) = self.scheduling.kept_waiting() {
+                    let none_before = before + slept.saturating_sub(ready);
+                    self.entrances.iter_mut().for_each(|entrance| entrance.slept(none_before));
+                }
             }
             self.compare_clocks();
         }

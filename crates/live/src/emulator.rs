@@ -116,6 +116,9 @@ impl Default for Options {
     }
 }
 
+/// Control conversations of measuring programs go past the link, and are not to wait for long.
+const CONTROL_DELAY: Duration = Duration::from_micros(200);
+
 /// The hops, and the packets on their way.
 pub struct Emulator {
     chain: Chain,
@@ -289,7 +292,10 @@ impl Emulator {
         let (owner, is_inner) = network.owner(from);
         let side = network.hosts[owner.0 as usize].side;
         let strangers = if is_inner { network.nearest(owner) } else { network.beyond(owner) };
-        let to = addresses::destination(packet, strangers, network.hosts.len());
+        let Some(to) = addresses::destination(packet, strangers, network.hosts.len()) else {
+            self.store.free(place);
+            return;
+        };
         let entrance = network.entrance(from, to);
         let is_control = self.ports.is_control(at, side, packet);
         let flow = if is_control { FlowId(0) } else { self.flows.number(side, packet) };
@@ -358,7 +364,8 @@ impl Emulator {
     /// A packet that comes from now on is due after so long at the earliest.
     #[must_use]
     pub fn shortest_delay(&self) -> Duration {
-        self.courses.shortest_delay().min(self.chain.network.shortest_aside)
+        let over_links = self.courses.shortest_delay().min(self.chain.network.shortest_aside);
+        if self.ports.is_empty() { over_links } else { over_links.min(CONTROL_DELAY) }
     }
 
     /// When something will happen next, if ever.

@@ -50,7 +50,7 @@ pub(crate) struct Entrance {
     backlog: Backlog,
     /// No stamp that waits is older than the last step of the real-time clock.
     stamps_are_of_one_clock: bool,
-    /// The kernel says that the device has packets.
+    /// The device is to be looked at, whatever its listener was shown.
     is_ready: bool,
 }
 
@@ -150,17 +150,20 @@ impl Entrance {
         self.queue_packets
     }
 
-    /// The driver will sleep.
-    pub(crate) fn before_sleep(&mut self) {
-        self.stamps.iter_mut().for_each(|stamps| stamps.pause(false));
+    /// The driver will sleep, unless nobody listened until now: then it is to look once more.
+    pub(crate) fn before_sleep(&mut self) -> bool {
+        let was_paused = self.stamps.as_mut().is_some_and(|stamps| stamps.pause(false));
+        self.is_ready |= was_paused;
+        was_paused
     }
 
-    /// The kernel says that the device has packets.
+    /// The device is to be looked at, whatever its listener was shown.
     pub(crate) fn is_ready(&mut self) {
         self.is_ready = true;
     }
 
-    /// Whether the device may have packets: each is shown before the device has it.
+    /// Whether the device may have packets: nearly each is shown before the device has it, and the driver
+    /// looks for others now and then.
     fn may_have_packets(&mut self) -> bool {
         std::mem::take(&mut self.is_ready) || self.stamps.as_ref().is_none_or(Stamps::has_news)
     }
@@ -184,10 +187,12 @@ impl Entrance {
     pub(crate) fn read(&mut self, emulator: &mut Emulator, clocks: Clocks) -> io::Result<bool> {
         let mut before = clocks.clock.now();
         if !self.may_have_packets() {
-            self.seen_empty(before);
+            // Not every packet is shown (packet(7), PACKET_QDISC_BYPASS): the device is not known to be
+            // empty.
             return Ok(false);
         }
         self.backlog.reads_after(before);
+        let waiting = self.read.len();
         // What is dropped for want of room does not fill the batch.
         for _ in 0..BATCH {
             if self.read.len() >= BATCH {
@@ -209,9 +214,11 @@ impl Entrance {
                 }
             }
         }
-        self.full_batches += 1;
-        if self.full_batches == BUSY_BATCHES {
-            self.stamps.iter_mut().for_each(|stamps| stamps.pause(true));
+        self.full_batches += u32::from(self.read.len() > waiting);
+        if self.full_batches == BUSY_BATCHES
+            && let Some(stamps) = &mut self.stamps
+        {
+            stamps.pause(true);
         }
         // What is left may not have been shown: the listener's ring may have been full.
         self.is_ready = true;
@@ -340,7 +347,8 @@ mod tests {
     use crate::LabError;
     use crate::addresses::ipv4;
     use crate::emulator::Options;
-    use crate::lab::{self, HostUp};
+    use crate::lab::{self, HostUp, INTERFACE};
+    use bentpipe_sys::netns::Namespace;
 
     const US: Duration = Duration::from_micros(1);
 
@@ -366,7 +374,12 @@ mod tests {
             }
         };
         let world = hosts.swap_remove(0);
-        let sent = world.namespace.run(|| {
+        send(&world.namespace, count);
+        Some((world, emulator))
+    }
+
+    fn send(world: &Namespace, count: usize) {
+        let sent = world.run(|| {
             let socket = UdpSocket::bind("0.0.0.0:0").expect("a port");
             for _ in 0..count {
                 let to = (ipv4(Address(1)), 9);
@@ -375,7 +388,6 @@ mod tests {
             Ok::<_, LabError>(())
         });
         sent.expect("a thread in the namespace");
-        Some((world, emulator))
     }
 
     /// Given 300 packets in a device and a store for 256, expect 44 dropped and counted and the device
@@ -407,6 +419,31 @@ mod tests {
         assert!(entrance.read.drain(..).all(|packet| packet.unknown > Duration::ZERO));
         assert!(!entrance.read(&mut emulator, clocks).expect("a device"));
         assert!(entrance.stamps_are_of_one_clock);
+    }
+
+    /// Given a listener that is paused, 5 packets that come meanwhile, and looks at its ring alone after
+    /// that, expect the packets to be found once the driver would sleep, and all that time to be
+    /// unknown: a ring that shows nothing says nothing of the device.
+    #[test]
+    fn a_silent_listener_does_not_say_that_a_device_is_empty() {
+        let Some((world, mut emulator)) = full_store(0) else { return };
+        let listen = || Ok::<_, LabError>(Stamps::listen(INTERFACE, 500).ok());
+        let Ok(Some(mut stamps)) = world.namespace.run(listen) else { return };
+        stamps.pause(true);
+        let mut entrance = Entrance::new(world.device, Some(stamps), 1_500);
+        let clocks = Clocks::new(Clock::start());
+        assert!(!entrance.read(&mut emulator, clocks).expect("a device"), "it is empty");
+        let empty_at = clocks.clock.now();
+        send(&world.namespace, 5);
+        assert!(entrance.before_sleep(), "the driver is not to sleep now");
+        let waited = clocks.clock.now().saturating_since(empty_at);
+        assert!(!entrance.read(&mut emulator, clocks).expect("a device"));
+        assert_eq!(entrance.read.len(), 5);
+        assert!(entrance.read.iter().all(|packet| packet.unknown >= waited));
+        assert!(!entrance.before_sleep(), "now it may sleep");
+        let none_before = entrance.empty_at;
+        assert!(!entrance.read(&mut emulator, clocks).expect("a device"));
+        assert_eq!(entrance.empty_at, none_before, "nothing was asked of the device");
     }
 
     /// Given comparisons that are wrong by 1 us each and agree within 10 us, expect no step up to 12 us,

@@ -1,7 +1,7 @@
 //! A lab: the world, the island, and the link between them.
 
 use std::fs::File;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{thread, time};
 
@@ -25,7 +25,7 @@ use crate::ports::Ports;
 use crate::verdict::{Faults, KernelWatch, Window, Windows};
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::diag::{Connection, Diag};
-use bentpipe_sys::interface::Interface;
+use bentpipe_sys::interface::{Interface, InterfaceState};
 use bentpipe_sys::netns::{self, Namespace};
 use bentpipe_sys::route;
 use bentpipe_sys::stamps::Stamps;
@@ -38,6 +38,9 @@ pub const INTERFACE: &str = "link";
 const QUEUE_PACKETS: u32 = 10_000;
 const QUEUE_PACKETS_OF_MANY: u32 = 1_000;
 const MANY_HOSTS: usize = 8;
+/// How often the kernel is asked for its counters, and for how long it may owe an answer.
+const LOOK: time::Duration = time::Duration::from_millis(100);
+const UNCHECKED_MAX: Duration = Duration::from_secs(1);
 /// That of a gateway which leads to its hosts.
 const INNER: &str = "hosts";
 /// Programs are told that something has changed at most so often.
@@ -103,6 +106,8 @@ pub struct Lab {
     stop: Stop,
     kernel: Vec<Interface>,
     diags: Vec<Mutex<Option<Diag>>>,
+    /// What the kernel said last of the interfaces, and when, if it was not looked at yet.
+    states: Mutex<Option<(Instant, Vec<std::io::Result<InterfaceState>>)>>,
     looks: Mutex<Looks>,
     report: Mutex<Report>,
     orders: Mutex<Vec<Orders>>,
@@ -150,6 +155,10 @@ pub struct Report {
 /// What is known from look to look.
 struct Looks {
     kernel: Vec<KernelWatch>,
+    /// When the kernel was looked at last.
+    looked_at: Instant,
+    /// Why what it said does not do, if so.
+    unchecked: Option<String>,
     windows: Windows,
 }
 
@@ -200,7 +209,13 @@ impl Lab {
             stop,
             kernel,
             diags,
-            looks: Mutex::new(Looks { kernel: watches, windows: Windows::new(config.limits) }),
+            states: Mutex::default(),
+            looks: Mutex::new(Looks {
+                kernel: watches,
+                looked_at: Instant::START,
+                unchecked: None,
+                windows: Windows::new(config.limits),
+            }),
             report: Mutex::default(),
             orders: Mutex::default(),
         })
@@ -231,6 +246,37 @@ impl Lab {
     /// # Errors
     /// If a device fails.
     pub fn run(&self) -> Result<(), LabError> {
+        let (is_over, over) = channel();
+        let result = thread::scope(|scope| {
+            thread::Builder::new()
+                .name("bentpipe-counters".to_owned())
+                .spawn_scoped(scope, move || self.look_at_kernel_until(&over))
+                .map_err(no_threads)?;
+            let result = self.move_packets();
+            drop(is_over);
+            result
+        });
+        self.look_at_kernel();
+        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = driver.now();
+        self.note(&mut driver, at);
+        result
+    }
+
+    /// Asks for the interfaces' counters again and again: not the thread that moves packets, since the
+    /// kernel answers only when nobody else sets an interface up or down (its rtnl lock).
+    fn look_at_kernel_until(&self, over: &Receiver<()>) {
+        while matches!(over.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout)) {
+            self.look_at_kernel();
+        }
+    }
+
+    fn look_at_kernel(&self) {
+        let states = self.kernel.iter().map(Interface::state).collect();
+        *self.states.lock().unwrap_or_else(PoisonError::into_inner) = Some((self.now(), states));
+    }
+
+    fn move_packets(&self) -> Result<(), LabError> {
         let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
         driver.settle_in();
         loop {
@@ -310,11 +356,18 @@ impl Lab {
 
     fn note(&self, driver: &mut Driver, at: Instant) {
         let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-        let Looks { kernel, windows } = &mut *looks;
-        let mut unchecked = None;
-        for (watch, interface) in kernel.iter_mut().zip(&self.kernel) {
-            unchecked = unchecked.or(watch.take(interface.state()));
+        let Looks { kernel, looked_at, unchecked, windows } = &mut *looks;
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((moment, states)) = states {
+            *looked_at = moment;
+            let reasons = kernel.iter_mut().zip(states).map(|(watch, state)| watch.take(state));
+            *unchecked = reasons.fold(None, |first, reason| first.or(reason));
+        } else if at.saturating_since(*looked_at) > UNCHECKED_MAX {
+            let text = "the kernel has not told the counters of interfaces for a second, so it is not known \
+                        what it dropped; to fix it: end what sets up interfaces all the time";
+            unchecked.get_or_insert_with(|| text.to_owned());
         }
+        let unchecked = unchecked.clone();
         let kernel_dropped = kernel.iter().map(KernelWatch::dropped).sum();
         let refused = driver.emulator_mut().refused();
         let punctuality = driver.punctuality();
@@ -359,8 +412,10 @@ fn stamps(hosts: &[HostUp]) -> Vec<[Option<Stamps>; 2]> {
         host.namespace.run(both).unwrap_or_default()
     };
     thread::scope(|scope| {
-        let started: Vec<_> = hosts.iter().map(|host| scope.spawn(move || listen(host))).collect();
-        started.into_iter().map(|stamps| stamps.join().unwrap_or_default()).collect()
+        let start = |host| thread::Builder::new().spawn_scoped(scope, move || listen(host)).ok();
+        let started: Vec<_> = hosts.iter().map(start).collect();
+        let join = |started: Option<thread::ScopedJoinHandle<'_, _>>| started?.join().ok();
+        started.into_iter().map(|started| join(started).unwrap_or_default()).collect()
     })
 }
 
@@ -379,14 +434,20 @@ pub(crate) fn hosts_up(hosts: &[Host], config: &Config) -> Result<Vec<HostUp>, L
     let names = names(hosts);
     let up = |number: usize| host_up(Address(number as u32), hosts, &names, config);
     thread::scope(|scope| {
-        let started: Vec<_> =
-            (0..hosts.len()).map(|number| scope.spawn(move || up(number))).collect();
-        let made = started.into_iter().map(|host| match host.join() {
+        let start = |number| {
+            thread::Builder::new().spawn_scoped(scope, move || up(number)).map_err(no_threads)
+        };
+        let started: Vec<_> = (0..hosts.len()).map(start).collect();
+        let made = started.into_iter().map(|host| match host?.join() {
             Ok(made) => made,
             Err(panic) => std::panic::resume_unwind(panic),
         });
         made.collect()
     })
+}
+
+fn no_threads(error: std::io::Error) -> LabError {
+    LabError::machine("starting a thread", error, "allow more threads (ulimit -u, pids.max)")
 }
 
 /// The content of `/etc/hosts` in every host. With several terminals the first one's host has the name
@@ -415,6 +476,9 @@ fn host_up(
         // The kernel looks for IPv6 routers by packets of its own, which nobody asked the link to
         // carry. Where there is no IPv6 there is nothing to switch off.
         let _ = netns::set_sysctl("net.ipv6.conf.default.disable_ipv6", "1");
+        // It may be that of the machine, which may be a router; hosts are none.
+        netns::set_sysctl("net.ipv4.ip_forward", "0")
+            .map_err(|error| LabError::machine("setting a host up", error, "mount /proc"))?;
         for (name, value) in &config.settings[host.side as usize] {
             netns::set_sysctl(name, value).map_err(|error| {
                 let doing = format!("setting {name} to {value:?} on {}", host.name);

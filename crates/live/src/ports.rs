@@ -96,6 +96,12 @@ impl Ports {
         Self { first, conversations: vec![Conversations::default(); count] }
     }
 
+    /// Whether no port is looked at.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.conversations.is_empty()
+    }
+
     /// What was carried, by port.
     pub fn iter(&self) -> impl Iterator<Item = (u16, &Conversations)> {
         (self.first..=u16::MAX).zip(&self.conversations)

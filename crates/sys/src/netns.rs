@@ -191,10 +191,16 @@ pub(crate) fn is_listening_by_proc(port: u16) -> io::Result<bool> {
 }
 
 /// A namespace is a thread's, so what is to happen in one has a thread.
-fn inside<T: Send, E: Send>(body: impl FnOnce() -> Result<T, E> + Send) -> Result<T, E> {
-    thread::scope(|scope| match scope.spawn(body).join() {
-        Ok(result) => result,
-        Err(panic) => std::panic::resume_unwind(panic),
+fn inside<T: Send, E: From<SystemError> + Send>(
+    body: impl FnOnce() -> Result<T, E> + Send,
+) -> Result<T, E> {
+    let failed = |error| SystemError::machine("starting a thread", error, "allow more threads");
+    thread::scope(|scope| {
+        let started = thread::Builder::new().spawn_scoped(scope, body).map_err(failed)?;
+        match started.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
     })
 }
 
@@ -217,7 +223,7 @@ pub fn lay_over(path: &str, content: &str) -> io::Result<()> {
     written
 }
 
-/// The one interface that every network namespace is created_at with is down at first.
+/// The one interface that a new network namespace has is down at first.
 #[allow(unsafe_code, reason = "interfaces are taken up by ioctl (netdevice(7))")]
 fn loopback_up() -> io::Result<()> {
     // SAFETY: plain numbers go in, a descriptor comes out, and it is closed below.

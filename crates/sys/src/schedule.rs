@@ -20,8 +20,8 @@ pub fn prefer_this_thread() {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     let deadline = libc::sched_attr {
         sched_policy: libc::SCHED_DEADLINE as u32,
-        // What nobody else has asked for it may have, too.
-        sched_flags: libc::SCHED_FLAG_RECLAIM as u64,
+        // What nobody else has asked for it may have, too. What it starts has no share in it.
+        sched_flags: (libc::SCHED_FLAG_RECLAIM | libc::SCHED_FLAG_RESET_ON_FORK) as u64,
         sched_runtime: RUNTIME.as_nanos(),
         sched_deadline: PERIOD.as_nanos(),
         sched_period: PERIOD.as_nanos(),
@@ -76,16 +76,14 @@ impl Scheduling {
         scheduling
     }
 
-    /// How long since the last call. Zero where the kernel does not say.
-    pub fn kept_waiting(&mut self) -> Duration {
+    /// How long since the last call. `None` where the kernel does not say.
+    pub fn kept_waiting(&mut self) -> Option<Duration> {
         let mut text = [0; 64];
         let read = self.file.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
         let text = std::str::from_utf8(&text[..read.unwrap_or(0)]).unwrap_or("");
-        let Some(total) = text.split(' ').nth(1).and_then(|word| word.parse().ok()) else {
-            return Duration::ZERO;
-        };
-        let since = u64::saturating_sub(total, self.waited_ns);
+        let total: u64 = text.split(' ').nth(1)?.parse().ok()?;
+        let since = total.saturating_sub(self.waited_ns);
         self.waited_ns = total;
-        Duration::from_nanos(since)
+        Some(Duration::from_nanos(since))
     }
 }

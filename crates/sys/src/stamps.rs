@@ -116,15 +116,17 @@ impl Stamps {
     }
 
     /// Listens no longer, or again: hosts pay for a listener, and one that reads without a pause knows
-    /// when packets come.
-    pub fn pause(&mut self, pause: bool) {
-        if pause != self.is_paused {
+    /// when packets come. Whether that is a change: then packets may be in the device that were not shown.
+    pub fn pause(&mut self, pause: bool) -> bool {
+        let is_change = pause != self.is_paused;
+        if is_change {
             let value = libc::c_int::from(pause);
             let ignores = libc::PACKET_IGNORE_OUTGOING;
             // Kernels before 4.20 cannot, and go on.
             let _ = set(&self.socket, libc::SOL_PACKET, ignores, value);
             self.is_paused = pause;
         }
+        is_change
     }
 
     /// When a packet came that was read just now, in nanoseconds of the machine's real-time clock; if
