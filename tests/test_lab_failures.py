@@ -241,7 +241,7 @@ def test_a_lab_survives_more_web_clients_than_descriptors(count: int) -> None:
     run = [*BENTPIPE, "lab", "exec", "sat", "--"]
     with a_lab_with_few_descriptors() as keeper:
         with held(run, count, "tcp", "world"):
-            # SYNs that find no place are sent again meanwhile: that is little work.
+            # SYNs that find no place are retransmitted meanwhile: that is little work.
             before = processor_seconds(keeper)
             time.sleep(2.0)
             assert processor_seconds(keeper) - before < 1.0, "it spins"

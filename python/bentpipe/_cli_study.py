@@ -50,7 +50,7 @@ class StudyGroup(LazyGroup):
 
 study_app = typer.Typer(
     cls=StudyGroup,
-    help="Run a published experiment again and print published beside measured.",
+    help="Run a published experiment again and print published vs. measured.",
     epilog="Example: bentpipe study jpl --runs 30 --out results/jpl",
     no_args_is_help=True,
     rich_markup_mode=None,

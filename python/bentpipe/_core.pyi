@@ -4,7 +4,6 @@ from os import PathLike
 from typing import Any, Self, TypedDict, final, type_check_only
 
 __all__ = [
-    "Commons",
     "Lab",
     "MachineError",
     "MemoryLimitError",
@@ -12,6 +11,7 @@ __all__ = [
     "PlanError",
     "ProgramError",
     "RunError",
+    "SharedPidNamespace",
     "become_root_of_user_namespace",
     "join",
     "join_user_namespace",
@@ -165,7 +165,7 @@ class Lab:
         ``bit_error_rate``, ``outage_ns``; None for what is to stay.
         """
 
-    def entrance(self, host: str, commons: Commons) -> list[int]:
+    def entrance(self, host: str, pids: SharedPidNamespace) -> list[int]:
         """Return new descriptors by which another process can `join` a host."""
 
     def lead_outside(self) -> int:
@@ -175,7 +175,7 @@ class Lab:
         """Return what was measured, a tenth of a second ago at most."""
 
 @final
-class Commons:
+class SharedPidNamespace:
     """A process namespace for programs that other processes start in a lab; ends with them."""
 
     def __new__(cls) -> Self: ...

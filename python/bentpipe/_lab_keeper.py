@@ -137,7 +137,9 @@ class Keeper:
     lab: Lab
     hops: int
     # Programs are in it; None once the link has failed.
-    _commons: _core.Commons | None = field(init=False, default_factory=_core.Commons)
+    _pids: _core.SharedPidNamespace | None = field(
+        init=False, default_factory=_core.SharedPidNamespace
+    )
     _since: float = field(init=False, default_factory=time.time)
     _orders: list[dict[str, Any]] = field(init=False, default_factory=list)
 
@@ -153,7 +155,7 @@ class Keeper:
                         self._serve(connection, request)
             if self.lab.failure is not None:
                 # All that is in it is killed with it.
-                self._commons = None
+                self._pids = None
 
     def _serve(self, connection: socket.socket, request: dict[str, Any] | None) -> None:
         """Answer one request."""
@@ -216,10 +218,10 @@ class Keeper:
             raise UsageError("host: must be a name")
         self.lab.require_host(host)
         self.lab.require_running()
-        assert self._commons is not None, "it is there while the link runs"
+        assert self._pids is not None, "it is there while the link runs"
         descriptors: list[int] = []
         try:
-            descriptors += self.lab.entrance(host, self._commons)
+            descriptors += self.lab.entrance(host, self._pids)
             descriptors.append(os.open("/proc/self/ns/user", os.O_RDONLY))
             _labs.answer(connection, {"host": host}, descriptors)
         except OSError as error:

@@ -21,7 +21,7 @@ from bentpipe._preset_plans import stored_plan
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
 
 if TYPE_CHECKING:
-    from bentpipe._core import Commons
+    from bentpipe._core import SharedPidNamespace
     from bentpipe._document import Document
     from bentpipe._outside import Outside
 
@@ -239,7 +239,7 @@ class Lab:
         patience = time.monotonic() + _PATIENCE_SECONDS
         while not self._core.is_listening(host, port):
             if time.monotonic() > patience:
-                raise MachineError(f"nobody listens on port {port} of {host}")
+                raise MachineError(f"no server is listening on port {port} of {host}")
             time.sleep(0.002)
 
     def order(self, orders: Sequence[dict[str, Any]]) -> int:
@@ -256,9 +256,9 @@ class Lab:
         except _core.MachineError as error:
             raise MachineError(str(error)) from None
 
-    def entrance(self, host: str, commons: Commons) -> list[int]:
+    def entrance(self, host: str, pids: SharedPidNamespace) -> list[int]:
         """Return new descriptors by which another process can start programs on a host."""
-        return self._core.entrance(host, commons)
+        return self._core.entrance(host, pids)
 
     @property
     def failure(self) -> str | None:

@@ -10,7 +10,7 @@ use bentpipe_core::wire::ecn;
 use bentpipe_sim::node::Node;
 use bentpipe_sim::plan::{Plan, PlanError};
 use bentpipe_sim::record::processor_values;
-use bentpipe_sim::{Chain, Entrance, InterfaceId, Network};
+use bentpipe_sim::{Chain, InterfaceId, Network, NextHop};
 
 use crate::addresses;
 use crate::capture::{Captured, Recorder};
@@ -301,7 +301,7 @@ impl Emulator {
         let flow = if is_control { FlowId(0) } else { self.flows.number(side, packet) };
         let bytes = u32::try_from(bytes).expect("a packet is shorter than 64 KiB");
         let past = match entrance {
-            Entrance::Across(to) => Some(to),
+            NextHop::Interface(to) => Some(to),
             _ if is_control => Some(to.into()),
             _ => None,
         };
@@ -321,11 +321,11 @@ impl Emulator {
             capture.came(packet.id, content, self.chain.graph.now());
         }
         match entrance {
-            Entrance::Engine(node, port) => {
+            NextHop::Engine(node, port) => {
                 self.chain.graph.inject(at, (node, port), packet, Some(&mut self.watch));
             }
             // For nobody there: what a host sends to itself never leaves its kernel.
-            Entrance::Across(_) | Entrance::Nowhere => self.watch.lose(&packet),
+            NextHop::Interface(_) | NextHop::Unreachable => self.watch.lose(&packet),
         }
         self.collect();
     }
@@ -507,7 +507,7 @@ pub fn replay(
         }
         let Some(arrival) = record.arrivals.get(serial as usize) else { break };
         let packet = header(arrival, serial, Place(0));
-        if let Entrance::Engine(node, port) = chain.network.entrance(arrival.from, arrival.to) {
+        if let NextHop::Engine(node, port) = chain.network.entrance(arrival.from, arrival.to) {
             chain.graph.inject(arrival.at, (node, port), packet, Some(&mut watch));
         }
         chain.graph.drain_egress();

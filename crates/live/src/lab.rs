@@ -291,7 +291,7 @@ impl Lab {
             match go_on {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
-                // What tun(4) says of a device that is no more: drivers/net/tun.c, tun_get.
+                // What the kernel says of a deleted device: drivers/net/tun.c, tun_get.
                 Err(error) if error.raw_os_error() == Some(Errno::BADFD.raw_os_error()) => {
                     let doing = format!("the device {INTERFACE} was deleted inside the lab");
                     return Err(LabError::machine(&doing, error, "set it up again, and let it be"));

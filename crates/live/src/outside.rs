@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use bentpipe_core::packet::Address;
 use bentpipe_sim::Side;
-use bentpipe_sys::netns::{lay_over, set_sysctl};
+use bentpipe_sys::netns::{bind_mount_text, set_sysctl};
 use bentpipe_sys::route;
 
 use crate::error::LabError;
@@ -26,7 +26,7 @@ pub fn lead_outside(lab: &Lab) -> Result<(), LabError> {
     let world = Address::from(Side::World);
     for (number, host) in (0..).map(Address).zip(lab.hosts()) {
         lab.namespace(number).run(|| {
-            lay_over("/etc/resolv.conf", &resolver).map_err(failed)?;
+            bind_mount_text("/etc/resolv.conf", &resolver).map_err(failed)?;
             // A gateway leads packets towards the world as it is.
             if number == world || host.is_gateway {
                 return Ok(());

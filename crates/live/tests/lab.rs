@@ -1,6 +1,8 @@
 //! Labs with real kernels on both sides. They need the right to make namespaces, and are skipped with
 //! a message without it.
 
+mod support;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,23 +18,14 @@ use bentpipe_live::measure::{
 use bentpipe_live::orders::Order;
 use bentpipe_sim::plan::{Limit, Queue};
 use bentpipe_sim::{Plan, Side};
-use bentpipe_sys::SystemError;
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::program::{Invocation, spawn};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use support::allowed;
 
 /// A lab, or none where the machine does not allow one.
 fn lab(plans: Vec<Plan>) -> Option<Arc<Lab>> {
-    match Lab::up(Config { tap: true, ..Config::of(plans) }) {
-        Ok(lab) => Some(Arc::new(lab)),
-        Err(LabError::System(SystemError::Machine { doing, error, .. })) => {
-            let required = std::env::var_os("BENTPIPE_REQUIRE_LABS").is_some();
-            assert!(!required, "labs are required, but {doing}: {error}");
-            eprintln!("skipped: {doing}: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    allowed(Lab::up(Config { tap: true, ..Config::of(plans) })).map(Arc::new)
 }
 
 const MS: Duration = Duration::from_millis(1);

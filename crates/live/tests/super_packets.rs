@@ -1,6 +1,8 @@
 //! Super-packets through real kernels: what programs get is what was sent, and the link saw packets that
 //! it could carry. Skipped with a message where there can be no lab.
 
+mod support;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
@@ -13,20 +15,11 @@ use bentpipe_live::addresses::ipv4;
 use bentpipe_live::lab::{Config, INTERFACE, Lab};
 use bentpipe_live::measure::{plain_link, while_running};
 use bentpipe_sim::{Plan, Side};
-use bentpipe_sys::SystemError;
 use bentpipe_sys::sockets::cut_datagrams;
+use support::allowed;
 
 fn lab(link: Plan) -> Option<Lab> {
-    match Lab::up(Config { super_packets: true, tap: true, ..Config::of(vec![link]) }) {
-        Ok(lab) => Some(lab),
-        Err(LabError::System(SystemError::Machine { doing, error, .. })) => {
-            let required = std::env::var_os("BENTPIPE_REQUIRE_LABS").is_some();
-            assert!(!required, "labs are required, but {doing}: {error}");
-            eprintln!("skipped: {doing}: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    allowed(Lab::up(Config { super_packets: true, tap: true, ..Config::of(vec![link]) }))
 }
 
 fn failed(error: std::io::Error) -> LabError {

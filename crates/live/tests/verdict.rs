@@ -2,6 +2,8 @@
 //! of lateness are set out of reach. They need the right to make namespaces, and are skipped with a
 //! message without it.
 
+mod support;
+
 use std::io;
 use std::net::UdpSocket;
 use std::process::Command;
@@ -13,21 +15,14 @@ use bentpipe_live::lab::{Config, Lab, Report};
 use bentpipe_live::lateness::Limits;
 use bentpipe_live::measure::{plain_link, while_running};
 use bentpipe_sim::Side;
-use bentpipe_sys::SystemError;
+use support::allowed;
 
 /// A lab with a link of 1 Gbit/s without delay, or none where the machine does not allow one.
 fn lab(super_packets: bool) -> Option<Lab> {
     let never = Duration::from_secs(1_000_000);
     let limits = Limits { p99: never, max: never };
     let plans = vec![plain_link(1_000_000_000, Duration::ZERO, 0.0)];
-    match Lab::up(Config { limits, super_packets, ..Config::of(plans) }) {
-        Ok(lab) => Some(lab),
-        Err(LabError::System(SystemError::Machine { doing, error, .. })) => {
-            eprintln!("skipped: {doing}: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    allowed(Lab::up(Config { limits, super_packets, ..Config::of(plans) }))
 }
 
 fn inside<T>(lab: &Lab, side: Side, work: impl FnOnce() -> io::Result<T> + Send) -> T
@@ -44,13 +39,13 @@ fn ip(lab: &Lab, side: Side, words: &str) {
     assert!(status.success(), "ip {words}");
 }
 
-/// Sends datagrams from the world to the island, where nobody listens.
+/// Sends datagrams from the world to the island, where no server is listening.
 fn send(lab: &Lab, count: usize, payload_bytes: usize) {
     inside(lab, Side::World, || {
         let socket = UdpSocket::bind("0.0.0.0:0")?;
         socket.connect((ipv4(Side::Island), 9))?;
         for _ in 0..count {
-            // The island's answer that nobody listens is an error of the next call.
+            // The island's answer that no server is listening is an error of the next call.
             let _ = socket.send(&vec![0; payload_bytes]);
         }
         Ok(())

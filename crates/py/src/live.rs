@@ -20,11 +20,11 @@ use bentpipe_live::verdict::Window;
 use bentpipe_live::{measure, outside, serve};
 use bentpipe_sim::Side;
 use bentpipe_sys::SystemError;
-use bentpipe_sys::commons::{self, Entrance};
 use bentpipe_sys::diag::Connection;
 use bentpipe_sys::netns;
 use bentpipe_sys::netns::Namespace;
 use bentpipe_sys::program::{self, Invocation};
+use bentpipe_sys::shared_pid_namespace::{self, Entrance};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
@@ -155,10 +155,10 @@ impl Lab {
     }
 
     /// Descriptors by which another process can `join` a host; they are the caller's.
-    fn entrance(&self, host: &str, commons: &Commons) -> PyResult<[i32; 3]> {
+    fn entrance(&self, host: &str, pids: &SharedPidNamespace) -> PyResult<[i32; 3]> {
         let namespace = self.0.namespace(self.address_of(host)?);
-        let Entrance { namespace: [net, mounts], commons } = Entrance::of(namespace, &commons.0)?;
-        Ok([net, mounts, commons].map(IntoRawFd::into_raw_fd))
+        let Entrance { namespace: [net, mounts], pids } = Entrance::of(namespace, &pids.0)?;
+        Ok([net, mounts, pids].map(IntoRawFd::into_raw_fd))
     }
 
     /// Prepares the lab for a NAT; returns a descriptor of the world's network, the caller's.
@@ -217,13 +217,13 @@ impl Wish {
 /// A process namespace for programs that other processes start in a lab; they end with the object, or
 /// with the process.
 #[pyclass(frozen)]
-struct Commons(commons::Commons);
+struct SharedPidNamespace(shared_pid_namespace::SharedPidNamespace);
 
 #[pymethods]
-impl Commons {
+impl SharedPidNamespace {
     #[new]
     fn new(py: Python<'_>) -> PyResult<Self> {
-        py.detach(commons::Commons::new).map(Self).map_err(raise)
+        py.detach(shared_pid_namespace::SharedPidNamespace::new).map(Self).map_err(raise)
     }
 }
 
@@ -236,10 +236,10 @@ fn join(
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
 ) -> PyResult<i32> {
-    let [net, mounts, commons] = entrance.map(program::duplicate);
-    let (namespace, commons) = (Namespace::of([net?, mounts?]), commons?);
+    let [net, mounts, pids] = entrance.map(program::duplicate);
+    let (namespace, pids) = (Namespace::of([net?, mounts?]), pids?);
     let invocation = Invocation { arguments, environment, output: None };
-    py.detach(|| commons::join(namespace, commons, invocation)).map_err(raise)
+    py.detach(|| shared_pid_namespace::join(namespace, pids, invocation)).map_err(raise)
 }
 
 /// Makes the process a member of a user namespace, by a descriptor; it must have one thread yet.
@@ -447,7 +447,7 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("MachineError", module.py().get_type::<MachineError>())?;
     module.add("ProgramError", module.py().get_type::<ProgramError>())?;
     module.add_class::<Lab>()?;
-    module.add_class::<Commons>()?;
+    module.add_class::<SharedPidNamespace>()?;
     module.add_function(wrap_pyfunction!(measured, module)?)?;
     module.add_function(wrap_pyfunction!(become_root_of_user_namespace, module)?)?;
     module.add_function(wrap_pyfunction!(join_user_namespace, module)?)?;

@@ -11,6 +11,8 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
 
+use crate::netlink::{half, word};
+
 /// Numbers of linux/netlink.h, linux/sock_diag.h and linux/inet_diag.h.
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -209,16 +211,6 @@ fn tcp_info(value: &[u8]) -> Connection {
         min_rtt_us: word(148),
         total_rto: half(value, 240),
     }
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let four = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_ne_bytes(four.try_into().ok()?))
-}
-
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
-    let two = bytes.get(at..at.checked_add(2)?)?;
-    Some(u16::from_ne_bytes(two.try_into().ok()?))
 }
 
 #[cfg(test)]

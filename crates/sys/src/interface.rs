@@ -13,6 +13,8 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 
+use crate::netlink::{half, word};
+
 /// Numbers of linux/netlink.h, linux/rtnetlink.h and linux/if_link.h.
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 1;
@@ -132,16 +134,6 @@ fn read_link(body: &[u8]) -> Option<InterfaceState> {
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Some(InterfaceState { tx_dropped: tx_dropped?, tx_queue_len: tx_queue_len? })
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let four = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_ne_bytes(four.try_into().ok()?))
-}
-
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
-    let two = bytes.get(at..at.checked_add(2)?)?;
-    Some(u16::from_ne_bytes(two.try_into().ok()?))
 }
 
 #[cfg(test)]

@@ -5,16 +5,17 @@
 //! SIMD kernels. Nothing here knows of plans, links or labs.
 
 pub mod clock;
-pub mod commons;
 pub mod diag;
 pub mod error;
 pub mod interface;
 mod maker;
+mod netlink;
 pub mod netns;
 pub mod offload;
 pub mod program;
 pub mod route;
 pub mod schedule;
+pub mod shared_pid_namespace;
 pub mod sockets;
 pub mod stamps;
 pub mod tun;

@@ -41,7 +41,7 @@ impl Namespace {
             let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
             rustix::mount::mount_change("/", private)
                 .map_err(|error| SystemError::privileged("making mounts private", error))?;
-            lay_over("/etc/hosts", hosts)
+            bind_mount_text("/etc/hosts", hosts)
                 .map_err(|error| SystemError::privileged("naming hosts", error))?;
             loopback_up().map_err(|error| SystemError::privileged("taking lo up", error))?;
             let made = setup()?;
@@ -214,7 +214,7 @@ pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
 }
 
 /// Gives a file another content in the calling thread's mounts alone.
-pub fn lay_over(path: &str, content: &str) -> io::Result<()> {
+pub fn bind_mount_text(path: &str, content: &str) -> io::Result<()> {
     let file = format!("{SCRATCH}/content");
     rustix::mount::mount("tmpfs", SCRATCH, "tmpfs", MountFlags::empty(), None)?;
     let written =

@@ -15,7 +15,7 @@ pub struct Load {
     pub rate_bps: u64,
     /// Of each hop.
     pub delay: Duration,
-    /// Hops in a row, in one process.
+    /// Hops in series, in one process.
     pub hops: usize,
     /// At the IP layer.
     pub packet_bytes: usize,

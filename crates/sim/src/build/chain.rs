@@ -1,4 +1,4 @@
-//! Hops in a row whose hosts are outside: what a loop in real time runs, with packets from outside.
+//! Hops in series whose hosts are outside: what a loop in real time runs, with packets from outside.
 //!
 //! ```text
 //! world  -> hub's functions      -> forward -> terminal's functions -> next hop ... -> island
@@ -89,18 +89,18 @@ impl<T: Into<Address>> From<T> for InterfaceId {
 
 /// Where a packet goes that comes in at an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entrance {
+pub enum NextHop {
     /// To a port of an engine.
     Engine(NodeId, Port),
     /// Out at once, at another interface.
-    Across(InterfaceId),
+    Interface(InterfaceId),
     /// Nobody there is its destination.
-    Nowhere,
+    Unreachable,
 }
 
 /// Which interface a packet has reached that left the graph by an engine.
 #[derive(Clone, Copy, Debug)]
-enum Exit {
+enum EgressTo {
     /// That of its destination.
     Destination,
     /// That of a gateway to the link.
@@ -111,7 +111,7 @@ enum Exit {
     Access(u32),
 }
 
-/// One or more hops in a row: a graph whose hosts are outside.
+/// One or more hops in series: a graph whose hosts are outside.
 pub struct Chain {
     /// The engines. Packets go in by [`Graph::inject`] and come out by [`Graph::drain_egress`], for the
     /// host that is their destination.
@@ -141,9 +141,9 @@ pub struct Network {
     /// or to a gateway that is a host.
     pub shortest_aside: Duration,
     /// By the interface where a packet comes in, and by its destination.
-    entrances: Vec<Vec<Entrance>>,
+    entrances: Vec<Vec<NextHop>>,
     /// By engine.
-    exits: Vec<Exit>,
+    exits: Vec<EgressTo>,
 }
 
 impl Chain {
@@ -181,7 +181,8 @@ impl Chain {
         let gateways = (0..).map(Address).zip(&hosts).filter(|(_, host)| host.is_gateway);
         let inner: Vec<_> = gateways.map(|(address, _)| address).collect();
         let hops = Hops { plans, layouts: &layouts, hosts: &hosts, inner: &inner };
-        let mut entrances = vec![vec![Entrance::Nowhere; hosts.len()]; hosts.len() + inner.len()];
+        let mut entrances =
+            vec![vec![NextHop::Unreachable; hosts.len()]; hosts.len() + inner.len()];
         for hop in 0..plans.len() {
             hops.wire(hop, &mut graph, &mut entrances);
         }
@@ -212,9 +213,9 @@ impl Chain {
 impl Network {
     /// Where a packet goes that comes in at an interface.
     #[must_use]
-    pub fn entrance(&self, from: InterfaceId, to: Address) -> Entrance {
+    pub fn entrance(&self, from: InterfaceId, to: Address) -> NextHop {
         let entrance = self.entrances.get(from.0 as usize).and_then(|by| by.get(to.0 as usize));
-        entrance.copied().unwrap_or(Entrance::Nowhere)
+        entrance.copied().unwrap_or(NextHop::Unreachable)
     }
 
     /// The interface that a packet has reached which left the graph by a port of an engine.
@@ -222,11 +223,11 @@ impl Network {
     pub fn exit(&self, node: NodeId, port: Port, to: Address) -> InterfaceId {
         let gateway = |number: u32| InterfaceId(self.inner[number as usize].0);
         match self.exits[node.0 as usize] {
-            Exit::Destination => to.into(),
-            Exit::Gateway(number) => gateway(number),
-            Exit::GatewayOfDestination => gateway(self.hosts[to.0 as usize].gateway),
-            Exit::Access(_) if port == Access::HOST => to.into(),
-            Exit::Access(number) => InterfaceId(self.hosts.len() as u32 + number),
+            EgressTo::Destination => to.into(),
+            EgressTo::Gateway(number) => gateway(number),
+            EgressTo::GatewayOfDestination => gateway(self.hosts[to.0 as usize].gateway),
+            EgressTo::Access(_) if port == Access::HOST => to.into(),
+            EgressTo::Access(number) => InterfaceId(self.hosts.len() as u32 + number),
         }
     }
 
@@ -277,7 +278,7 @@ struct Hops<'a> {
 
 impl Hops<'_> {
     /// Wires one hop, to its neighbours too, and says where packets of its hosts go in.
-    fn wire(&self, hop: usize, graph: &mut Graph<Node>, entrances: &mut [Vec<Entrance>]) {
+    fn wire(&self, hop: usize, graph: &mut Graph<Node>, entrances: &mut [Vec<NextHop>]) {
         let is_last = hop + 1 == self.plans.len();
         let stations: Vec<_> = self.hosts.iter().map(|host| self.station(hop, host)).collect();
         let (plan, layout) = (&self.plans[hop], &self.layouts[hop]);
@@ -289,7 +290,7 @@ impl Hops<'_> {
             true => Next::One(OUTSIDE),
             false => Next::ByDestination(local(wiring, gateway)),
         });
-        let engine = |(node, port)| Entrance::Engine(node, port);
+        let engine = |(node, port)| NextHop::Engine(node, port);
         let is_here = |host: &Host| if host.side == Side::World { hop == 0 } else { is_last };
         for (number, host) in self.hosts.iter().enumerate().filter(|(_, host)| is_here(host)) {
             let entrance = &mut entrances[number];
@@ -298,19 +299,19 @@ impl Hops<'_> {
             } else if let Some(access) = host.access {
                 entrance.fill(engine((layout.accesses[access as usize], Access::HOST)));
             } else if has_gateways {
-                entrance.fill(Entrance::Across(self.inner_interface(host.gateway)));
+                entrance.fill(NextHop::Interface(self.inner_interface(host.gateway)));
             } else {
                 let local = local(&wiring, host.gateway);
                 let next = |socket: &Option<Socket>| match *socket {
                     Some(socket) if socket != OUTSIDE => engine(socket),
-                    _ => Entrance::Nowhere,
+                    _ => NextHop::Unreachable,
                 };
                 *entrance = local.iter().map(next).collect();
             }
             if has_gateways && !host.is_gateway {
                 let from_gateway = &mut entrances[self.inner_interface(host.gateway).0 as usize];
                 let far = |access: u32| engine((layout.accesses[access as usize], Access::NET));
-                let near = Entrance::Across(InterfaceId(number as u32));
+                let near = NextHop::Interface(InterfaceId(number as u32));
                 from_gateway[number] = host.access.map_or(near, far);
             }
         }
@@ -337,24 +338,24 @@ impl Hops<'_> {
     }
 
     /// By engine, of which there are so many.
-    fn exits(&self, engines: usize) -> Vec<Exit> {
-        let mut exits = vec![Exit::Destination; engines];
+    fn exits(&self, engines: usize) -> Vec<EgressTo> {
+        let mut exits = vec![EgressTo::Destination; engines];
         if self.inner.is_empty() {
             return exits;
         }
-        exits.fill(Exit::GatewayOfDestination);
+        exits.fill(EgressTo::GatewayOfDestination);
         for (plan, layout) in self.plans.iter().zip(self.layouts) {
             for node in &layout.directions[1..] {
-                exits[node.0 as usize] = Exit::Gateway(HUB);
+                exits[node.0 as usize] = EgressTo::Gateway(HUB);
             }
             for (nodes, gateway) in layout.functions.iter().zip(0..) {
-                nodes.iter().for_each(|node| exits[node.0 as usize] = Exit::Gateway(gateway));
+                nodes.iter().for_each(|node| exits[node.0 as usize] = EgressTo::Gateway(gateway));
             }
             for &(_, gateway, node) in &layout.branches {
-                exits[node.0 as usize] = Exit::Gateway(gateway);
+                exits[node.0 as usize] = EgressTo::Gateway(gateway);
             }
             for (host, node) in plan.hosts.iter().zip(&layout.accesses) {
-                exits[node.0 as usize] = Exit::Access(host.gateway);
+                exits[node.0 as usize] = EgressTo::Access(host.gateway);
             }
         }
         exits

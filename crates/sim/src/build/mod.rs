@@ -23,7 +23,7 @@ use bentpipe_core::trace::NodeId;
 use crate::node::{INNER, Node, OUTER, Place};
 use crate::plan::{self, HUB, Plan};
 pub(crate) use chain::hop_prefix;
-pub use chain::{Chain, Entrance, Host, InterfaceId, Network, Side};
+pub use chain::{Chain, Host, InterfaceId, Network, NextHop, Side};
 use hosts::Hosts;
 
 /// Where the engines of a built plan are.

@@ -24,12 +24,12 @@ use crate::program::{Invocation, command_of, own_views, wait_for_end};
 /// A process namespace with nothing but an `init`; what joins it is killed when this is dropped or its
 /// process ends.
 #[derive(Debug)]
-pub struct Commons {
+pub struct SharedPidNamespace {
     namespace: OwnedFd,
     init: i32,
 }
 
-impl Commons {
+impl SharedPidNamespace {
     /// A namespace of its own for the programs of a lab.
     ///
     /// # Errors
@@ -38,11 +38,11 @@ impl Commons {
         let (report, made) = mpsc::sync_channel(1);
         // The `init` is killed when the thread ends that made it.
         thread::Builder::new()
-            .name("bentpipe-commons".to_owned())
+            .name("bentpipe-pids".to_owned())
             .spawn(move || {
-                let commons = Self::make();
-                let init = commons.as_ref().ok().map(|commons| commons.init);
-                let _ = report.send(commons);
+                let pids = Self::make();
+                let init = pids.as_ref().ok().map(|pids| pids.init);
+                let _ = report.send(pids);
                 if let Some(init) = init {
                     wait_for_end(init);
                 }
@@ -73,13 +73,13 @@ impl Commons {
     }
 }
 
-impl AsFd for Commons {
+impl AsFd for SharedPidNamespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.namespace.as_fd()
     }
 }
 
-impl Drop for Commons {
+impl Drop for SharedPidNamespace {
     fn drop(&mut self) {
         if let Some(init) = Pid::from_raw(self.init) {
             let _ = kill_process(init, Signal::KILL);
@@ -113,7 +113,7 @@ fn keep(maker: RawFd) -> io::Result<()> {
 /// If there is no such program, the lab has ended, or the kernel does not allow it.
 pub fn join(
     namespace: Namespace,
-    commons: OwnedFd,
+    pids: OwnedFd,
     invocation: Invocation,
 ) -> Result<i32, SystemError> {
     let (report, started) = mpsc::sync_channel(1);
@@ -121,10 +121,10 @@ pub fn join(
     thread::Builder::new()
         .name("bentpipe-program".to_owned())
         .spawn(move || {
-            let process = start(namespace, &commons, invocation, folder);
+            let process = start(namespace, &pids, invocation, folder);
             let id = process.as_ref().ok().copied();
             // Who stands by is not to keep what has ended.
-            drop(commons);
+            drop(pids);
             let _ = report.send(process);
             if let Some(id) = id {
                 wait_for_end(id);
@@ -136,13 +136,13 @@ pub fn join(
 
 fn start(
     namespace: Namespace,
-    commons: &OwnedFd,
+    pids: &OwnedFd,
     invocation: Invocation,
     folder: Option<std::path::PathBuf>,
 ) -> Result<i32, SystemError> {
     namespace.enter()?;
     drop(namespace);
-    move_into_link_name_space(commons.as_fd(), Some(LinkNameSpaceType::ProcessID))
+    move_into_link_name_space(pids.as_fd(), Some(LinkNameSpaceType::ProcessID))
         .map_err(|error| SystemError::privileged("joining the programs of a lab", error))?;
     let name = invocation.arguments.first().cloned().unwrap_or_default();
     let mut command = command_of(invocation, folder)?;
@@ -187,7 +187,7 @@ pub struct Entrance {
     /// The network and the mounts of the side.
     pub namespace: [OwnedFd; 2],
     /// The processes of the lab.
-    pub commons: OwnedFd,
+    pub pids: OwnedFd,
 }
 
 impl Entrance {
@@ -195,7 +195,7 @@ impl Entrance {
     ///
     /// # Errors
     /// If the process has no descriptors left.
-    pub fn of(namespace: &Arc<Namespace>, commons: &Commons) -> io::Result<Self> {
-        Ok(Self { namespace: namespace.descriptors()?, commons: commons.namespace.try_clone()? })
+    pub fn of(namespace: &Arc<Namespace>, pids: &SharedPidNamespace) -> io::Result<Self> {
+        Ok(Self { namespace: namespace.descriptors()?, pids: pids.namespace.try_clone()? })
     }
 }

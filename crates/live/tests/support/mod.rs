@@ -1,0 +1,19 @@
+//! What tests with real kernels share.
+
+use bentpipe_live::LabError;
+use bentpipe_sys::SystemError;
+
+/// What was made, or none, with a message, where the machine does not allow it. Where labs are required
+/// that is a failure.
+pub(crate) fn allowed<T>(made: Result<T, LabError>) -> Option<T> {
+    match made {
+        Ok(made) => Some(made),
+        Err(LabError::System(SystemError::Machine { doing, error, .. })) => {
+            let required = std::env::var_os("BENTPIPE_REQUIRE_LABS").is_some();
+            assert!(!required, "labs are required, but {doing}: {error}");
+            eprintln!("skipped: {doing}: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
