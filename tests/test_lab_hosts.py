@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -50,6 +49,23 @@ def in_lab(link: str, host: str, command: str, *options: str) -> tuple[str, dict
     assert done.returncode == 0, done.stderr
     measured: dict[str, Any] = json.loads(report.read_text())
     return done.stdout, measured
+
+
+def emulated(file: str) -> dict[str, Any]:
+    """Run a scenario in real time; return what was measured, also of a run that was late.
+
+    Lateness does not move packets on the link.
+    """
+    done = subprocess.run(
+        [*BENTPIPE, "run", file, "--engine", "emulate", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode in (0, 4), done.stderr
+    measured: dict[str, Any] = json.loads(done.stdout)
+    return measured
 
 
 def round_trips_ms(printed: str) -> list[float]:
@@ -225,16 +241,8 @@ def test_aggregation_multiplies_what_a_processor_carries(tmp_path: Path) -> None
         for share, is_lossy in ((0.9, False), (1.1, True)):
             offered = small_packets(round(share * rate_bps), aggregator=aggregator)
             file = written(tmp_path, **offered)
-            done = subprocess.run(
-                [*BENTPIPE, "run", file, "--engine", "emulate", "--json"],
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
-            # 4: late, which does not move packets on the link; what was sent is looked at below.
-            assert done.returncode in (0, 4), done.stderr
-            measured = json.loads(done.stdout)
+            # What was sent is checked below.
+            measured = emulated(file)
             dropped = sum(
                 row[f"dropped_packets_{side}"]
                 for row in measured["processors"]
@@ -324,16 +332,7 @@ def test_a_priority_is_one_on_real_packets_too(tmp_path: Path) -> None:
         ],
         duration="7 s",
     )
-    done = subprocess.run(
-        [*BENTPIPE, "run", file, "--engine", "emulate", "--json"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ},
-    )
-    assert done.returncode in (0, 4), done.stderr
-    call, flood = json.loads(done.stdout)["flows"]
+    call, flood = emulated(file)["flows"]
     assert call["sent_segments"] == call["received_segments"] > 150
     # One packet of the flood, 4.1 ms, may be ahead of it.
     assert call["one_way_delay_ns_max"] < 12e6

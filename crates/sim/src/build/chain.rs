@@ -406,7 +406,7 @@ fn hosts(plans: &[Plan], with_gateways: bool) -> Result<Vec<Host>, PlanError> {
     }
     if hosts.len() > Chain::HOSTS_MAX {
         let problem_text = format!(
-            "make {} hosts with those right at gateways; at most {} run in real time",
+            "there would be {}, with one right at each gateway; at most {} run in real time",
             hosts.len(),
             Chain::HOSTS_MAX
         );
