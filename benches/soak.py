@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe import _labs
+from bentpipe.lab import sockets as _labs
 
 NAME: Final = "soak"
 BENTPIPE: Final = [sys.executable, "-m", "bentpipe"]

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from bentpipe import Result, simulate
-from bentpipe.cli import main
+from bentpipe.cli.app import main
 
 ROOT = Path(__file__).parent.parent
 EXIT_MACHINE = 3

@@ -13,7 +13,7 @@ from conftest import Program
 from test_capture import fields, needs_tshark
 
 from bentpipe import Result, ScenarioError, simulate
-from bentpipe.scenario import from_dict
+from bentpipe.scenario.schema import from_dict
 
 # 1,000 datagrams of 128 bytes of IP a second, for a second.
 CALLS: dict[str, Any] = {

@@ -16,7 +16,7 @@ import pytest
 from conftest import EVERY, ROOT, SMALL, Program, needs
 
 from bentpipe import Result, UsageError, load, simulate
-from bentpipe._progress import Progress
+from bentpipe.cli.progress import Progress
 
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
 SECTION_HEADER = b"\x0a\x0d\x0d\x0a"

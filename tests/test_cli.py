@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from conftest import ROOT, Called, Program
 
-from bentpipe import Result, __version__, _cli_doctor, simulate
-from bentpipe._progress import Progress
-from bentpipe.framing import FRAMINGS
-from bentpipe.report import write_run_report
+from bentpipe import Result, __version__, simulate
+from bentpipe.cli import doctor as _cli_doctor
+from bentpipe.cli.progress import Progress
+from bentpipe.report.run import write_run_report
+from bentpipe.scenario.framings import FRAMINGS
 from bentpipe.studies import STUDIES
 
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
@@ -209,7 +210,7 @@ def test_progress_is_quiet_at_first_then_rare_and_on_stderr(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr("bentpipe._progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("bentpipe.cli.progress.time.monotonic", lambda: clock[0])
     with Progress("simulating") as progress:
         for second in range(41):
             clock[0] = second
@@ -229,7 +230,7 @@ def test_progress_is_a_bar_on_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr("bentpipe._progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("bentpipe.cli.progress.time.monotonic", lambda: clock[0])
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with Progress("simulating") as progress:
         progress.fraction(0.1)
@@ -249,7 +250,7 @@ def test_ctrl_c_while_results_are_written_waits_for_them(
         signal.raise_signal(signal.SIGINT)
         write_run_report(result, path)
 
-    monkeypatch.setattr("bentpipe.report.write_run_report", send_signal)
+    monkeypatch.setattr("bentpipe.report.run.write_run_report", send_signal)
     before = signal.getsignal(signal.SIGINT)
     folder = tmp_path / "result"
     called = bentpipe("run", GEO, "--out", folder, "--json")
@@ -267,7 +268,7 @@ def test_a_second_ctrl_c_stops_the_writing_too(
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("bentpipe.report.write_run_report", send_signals)
+    monkeypatch.setattr("bentpipe.report.run.write_run_report", send_signals)
     called = bentpipe("run", GEO, "--out", tmp_path / "result")
     assert (called.code, called.out) == (130, "")
 
@@ -412,7 +413,7 @@ def test_doctor_names_what_is_missing_and_the_fix(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = ["polars>=2.1", "moonphase>=3", 'ruff>=1; extra == "dev"']
-    monkeypatch.setattr("bentpipe._cli_doctor.metadata.requires", lambda _name: wanted)
+    monkeypatch.setattr("bentpipe.cli.doctor.metadata.requires", lambda _name: wanted)
     called = bentpipe("doctor", "--json")
     assert called.code == 3
     assert 'pip install "moonphase>=3"' in called.err
@@ -444,7 +445,7 @@ def test_a_bug_is_exit_code_1_and_asks_for_a_report(
     def fail() -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("bentpipe.scenario.json_schema", fail)
+    monkeypatch.setattr("bentpipe.scenario.schema.json_schema", fail)
     called = bentpipe("schema")
     assert (called.code, called.out) == (1, "")
     assert "ZeroDivisionError: a bug" in called.err

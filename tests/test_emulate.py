@@ -20,12 +20,14 @@ import polars as pl
 import pytest
 from conftest import ROOT, Program, not_installed
 
-from bentpipe import Result, _emulate, _emulate_kernel, simulate
-from bentpipe._draws import Stream, draw
-from bentpipe._emulate_steps import later, lead_of
-from bentpipe._tables import DROP_CAUSES, TABLES
-from bentpipe.plots import goodput, windows
-from bentpipe.scenario import from_dict
+from bentpipe import Result, simulate
+from bentpipe.emulation import kernel as _emulate_kernel
+from bentpipe.emulation import run as _emulate
+from bentpipe.emulation.draws import Stream, draw
+from bentpipe.emulation.steps import later, lead_of
+from bentpipe.report.plots import goodput, windows
+from bentpipe.results.tables import DROP_CAUSES, TABLES
+from bentpipe.scenario.schema import from_dict
 
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
 BENTPIPE = [sys.executable, "-m", "bentpipe"]

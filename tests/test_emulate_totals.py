@@ -6,11 +6,11 @@ import io
 import json
 from typing import IO, Any
 
-from bentpipe._emulate import Course
-from bentpipe._emulate_connections import Watched
-from bentpipe._emulate_iperf3 import Flow
-from bentpipe._emulate_tables import _flow, _flow_samples
-from bentpipe._emulate_verdict import verdict
+from bentpipe.emulation.iperf3 import Flow
+from bentpipe.emulation.run import Course
+from bentpipe.emulation.tables import _flow, _flow_samples
+from bentpipe.emulation.tcp_info import Watched
+from bentpipe.emulation.verdict import verdict
 
 S = 10**9
 MB = 10**6

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from bentpipe.framing import FRAMINGS, frame_bits, plan_framing, stuffing_expansion
+from bentpipe.scenario.framings import FRAMINGS, frame_bits, plan_framing, stuffing_expansion
 
 
 def bits(kind: str, ip_bytes: int, **options: object) -> int:

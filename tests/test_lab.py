@@ -22,9 +22,9 @@ import pytest
 from conftest import default_signals, needs
 from test_live import BENTPIPE, bentpipe, machine, needs_lab, processes
 
-from bentpipe import _labs
-from bentpipe._lab_orders import orders_of
 from bentpipe.errors import MachineError, UsageError
+from bentpipe.lab import sockets as _labs
+from bentpipe.lab.changes import orders_of
 
 PATIENCE_SECONDS = 20.0
 

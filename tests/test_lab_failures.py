@@ -23,8 +23,9 @@ from conftest import User, needs
 from test_lab import a_lab, status, wait_until
 from test_live import BENTPIPE, bentpipe, machine, needs_lab, processes
 
-from bentpipe import _labs, _outside
 from bentpipe.errors import MachineError
+from bentpipe.lab import sockets as _labs
+from bentpipe.lab import uplink as _outside
 
 EXIT_MACHINE, EXIT_INVALID = 3, 4
 
@@ -376,7 +377,7 @@ def test_programs_start_where_close_range_fails() -> None:
 # Programs are started by eight threads at once, until somebody ends it.
 MANY_AT_ONCE = """
 import signal, threading
-from bentpipe.live import Lab, gain_privileges, link_plan
+from bentpipe.lab.lab import Lab, gain_privileges, link_plan
 gain_privileges()
 with Lab(plans=[link_plan("leo")]) as lab:
     def start():

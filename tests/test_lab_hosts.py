@@ -13,9 +13,9 @@ import pytest
 from conftest import needs, why_no_lab
 
 from bentpipe import simulate
-from bentpipe._draws import Stream
-from bentpipe._emulate_hosts import hosts_of, traffic_class
-from bentpipe.scenario import from_dict
+from bentpipe.emulation.draws import Stream
+from bentpipe.emulation.hosts import hosts_of, traffic_class
+from bentpipe.scenario.schema import from_dict
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 WHY_NO_LAB = why_no_lab()
@@ -123,7 +123,7 @@ def test_four_terminals_share_the_forward_link(tmp_path: Path) -> None:
     link = written(tmp_path, link={"terminals": 4, "forward": slow, "return": slow})
     script = f"""
 import os, sys, time
-from bentpipe.live import Lab, gain_privileges, link_plan
+from bentpipe.lab.lab import Lab, gain_privileges, link_plan
 gain_privileges()
 with Lab(plans=[link_plan({link!r})]) as lab:
     receivers = [

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from conftest import User, default_signals, needs, why_no_lab
 
-from bentpipe import live
-from bentpipe._cli_live import summary
+from bentpipe.cli.exec import summary
 from bentpipe.errors import MachineError, UsageError
+from bentpipe.lab import lab as live
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 

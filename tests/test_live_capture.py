@@ -25,7 +25,7 @@ from conftest import needs, why_no_lab
 from test_capture import at_points, fields, needs_tshark, packets_at, tshark
 
 from bentpipe import Result
-from bentpipe._capture import what_is_missing
+from bentpipe.results.capture import what_is_missing
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 WHY_NO_LAB = why_no_lab()

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from bentpipe import Job, MemoryLimitError, Result, UsageError, _memory, from_dict, run_many
-from bentpipe._simulate import memory_warning, simulate_partly
-from bentpipe.cli import main
-from bentpipe.presets import PRESETS
-from bentpipe.scenario import load
+from bentpipe import Job, MemoryLimitError, Result, UsageError, from_dict, run_many
+from bentpipe.cli.app import main
+from bentpipe.scenario.presets import PRESETS
+from bentpipe.scenario.schema import load
+from bentpipe.simulation import memory as _memory
+from bentpipe.simulation.run import memory_warning, simulate_partly
 from bentpipe.units import parse_size
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"

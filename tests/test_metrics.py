@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from bentpipe import Result
-from bentpipe.metrics import (
+from bentpipe.results.metrics import (
     channel_utilization,
     exchange_quantiles_ns,
     exchange_times_ns,

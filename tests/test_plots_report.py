@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from conftest import ROOT, SMALL
 
-from bentpipe import Result, UsageError, plots, simulate
-from bentpipe.report import run_report, write_run_report
+from bentpipe import Result, UsageError, simulate
+from bentpipe.report import plots
+from bentpipe.report.run import run_report, write_run_report
 
 # br, meta and the like never close; the parts of SVG that do are written as <path/>.
 VOID = {"meta", "br", "link"}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bentpipe._preset_plans import resolved_plans, stored_plan
-from bentpipe.live import link_plan
-from bentpipe.presets import PRESETS
+from bentpipe.lab.lab import link_plan
+from bentpipe.plan.presets import resolved_plans, stored_plan
+from bentpipe.scenario.presets import PRESETS
 
 
 def test_the_stored_plans_are_current() -> None:

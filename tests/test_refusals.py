@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bentpipe import from_dict
-from bentpipe._refusals import in_scenario
+from bentpipe.plan.refusals import in_scenario
 
 SCENARIO = from_dict(
     {

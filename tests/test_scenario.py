@@ -25,8 +25,8 @@ from bentpipe import (
     from_dict,
     load,
 )
-from bentpipe.results import DROP_CAUSES
-from bentpipe.scenario import (
+from bentpipe.results.result import DROP_CAUSES
+from bentpipe.scenario.schema import (
     LARGEST_MSS,
     LARGEST_PAYLOAD,
     PROFILES,

@@ -20,8 +20,8 @@ from bentpipe import (
     SelectiveDrop,
     from_dict,
 )
-from bentpipe.framing import plan_framing
-from bentpipe.scenario import DEFAULT_DIRECTION, PROCESSOR_RATES, QUEUES, Scenario
+from bentpipe.scenario.framings import plan_framing
+from bentpipe.scenario.schema import DEFAULT_DIRECTION, PROCESSOR_RATES, QUEUES, Scenario
 from bentpipe.units import parse_queue_limit
 
 BULK = {"kind": "bulk", "direction": "forward", "size": "1 MB"}

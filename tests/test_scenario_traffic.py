@@ -19,7 +19,7 @@ from bentpipe import (
     from_dict,
     simulate,
 )
-from bentpipe._resolve_traffic import largest_packets  # the rule that queues are checked against
+from bentpipe.plan.traffic import largest_packets  # the rule that queues are checked against
 
 HOP = {"rate": "8 Mbit/s", "delay": "20 ms"}
 BULK = {"kind": "bulk", "direction": "forward", "size": "1 MB"}

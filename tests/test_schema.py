@@ -11,13 +11,13 @@ from typing import Any
 from conftest import Program
 
 from bentpipe import json_schema
-from bentpipe.framing import FRAMINGS
-from bentpipe.scenario import DEFAULT_DIRECTION, FLOWS, PROFILES, QUEUES, Scenario
+from bentpipe.scenario.framings import FRAMINGS
+from bentpipe.scenario.schema import DEFAULT_DIRECTION, FLOWS, PROFILES, QUEUES, Scenario
 
 
 def test_the_published_schema_is_current() -> None:
-    """When this fails: bentpipe schema > python/bentpipe/scenario.schema.json."""
-    published = resources.files("bentpipe").joinpath("scenario.schema.json")
+    """When this fails: bentpipe schema > python/bentpipe/scenario/schema.json."""
+    published = resources.files("bentpipe").joinpath("scenario", "schema.json")
     assert json.loads(published.read_text(encoding="utf-8")) == json_schema()
 
 

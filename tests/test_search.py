@@ -14,9 +14,9 @@ from conftest import ROOT, Program
 from test_plots_report import assert_self_contained
 
 from bentpipe import NoDropRate, NoDropSearch, ScenarioError, UsageError, from_dict, no_drop_rate
-from bentpipe import search as search_module
-from bentpipe._search_report import search_report
-from bentpipe.scenario import Scenario
+from bentpipe.report.search import search_report
+from bentpipe.scenario.schema import Scenario
+from bentpipe.simulation import search as search_module
 
 DUPLEX = ROOT / "scenarios" / "snip-duplex.yaml"
 

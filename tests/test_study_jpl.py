@@ -17,14 +17,14 @@ import pytest
 from conftest import Program
 from test_plots_report import assert_self_contained
 
-from bentpipe.cli import main
-from bentpipe.results import prepare_output_folder
-from bentpipe.scenario import Scenario, from_dict
+from bentpipe.cli.app import main
+from bentpipe.results.result import prepare_output_folder
+from bentpipe.scenario.schema import Scenario, from_dict
+from bentpipe.simulation.many import Job, run_many
 from bentpipe.studies import STUDIES
 from bentpipe.studies.jpl import study
 from bentpipe.studies.jpl._report import study_report
 from bentpipe.studies.jpl.study import Cell, Comparison, JplOutcome, Measurement
-from bentpipe.sweep import Job, run_many
 from bentpipe.units import parse_rate
 
 ROWS = ["1e-7", "1e-8", "1e-9", "0"]

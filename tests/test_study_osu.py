@@ -16,13 +16,13 @@ import pytest
 from conftest import Program
 from test_plots_report import assert_self_contained
 
-from bentpipe.scenario import load
+from bentpipe.scenario.schema import load
+from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies import STUDIES
 from bentpipe.studies.osu import _checks, study
 from bentpipe.studies.osu._report import study_report
 from bentpipe.studies.osu._variants import BASE, VARIANTS, Variant
 from bentpipe.studies.osu.study import ROUTES, Cell, Figures, Measurement, OsuOutcome, Published
-from bentpipe.sweep import Job, Outcome
 from bentpipe.units import parse_size
 
 RATE_BPS = 155_520_000

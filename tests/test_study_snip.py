@@ -16,13 +16,13 @@ import pytest
 from conftest import Program
 from test_plots_report import assert_self_contained
 
-from bentpipe.scenario import from_dict
-from bentpipe.search import most_trials
+from bentpipe.scenario.schema import from_dict
+from bentpipe.simulation.many import Job, run_many
+from bentpipe.simulation.search import most_trials
 from bentpipe.studies.snip import _aggregation, _measure, study
 from bentpipe.studies.snip._facts import FITTED_WINDOWS, TCP_LOW, findings
 from bentpipe.studies.snip._report import study_report
 from bentpipe.studies.snip.study import Cell, Fact, PublishedRow, SnipOutcome
-from bentpipe.sweep import Job, run_many
 
 MODEM_BPS = 29_520_000
 PACKETS_PER_SECOND = 6222

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bentpipe.search import no_drop_rate
+from bentpipe.simulation.many import run_many
+from bentpipe.simulation.search import no_drop_rate
 from bentpipe.studies.snip import _aggregation, _measure
-from bentpipe.sweep import run_many
 
 MODEM_BPS = 29_520_000
 PACKETS_PER_SECOND = 6222

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import needs, why_no_lab
 
-from bentpipe import live
 from bentpipe.errors import MachineError
+from bentpipe.lab import lab as live
 
 WHY_NO_LAB = why_no_lab()
 SIZE = 5_000_000

@@ -10,7 +10,7 @@ import pytest
 from conftest import SMALL
 
 from bentpipe import InternalError, Job, Outcome, ScenarioError, _core, from_dict, run_many
-from bentpipe.sweep import run_one
+from bentpipe.simulation.many import run_one
 
 
 def jobs(count: int) -> list[Job]:

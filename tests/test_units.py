@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from bentpipe import UnitError
+from bentpipe.text import nearest
 from bentpipe.units import (
     QueueLimit,
     format_duration,
     format_rate,
     format_size,
-    nearest,
     parse_duration,
     parse_queue_limit,
     parse_rate,

@@ -17,13 +17,11 @@ import polars as pl
 import pytest
 from conftest import Program, not_installed
 
-from bentpipe import _emulate, _validation_runs
-from bentpipe._validation_figures import Delivered
-from bentpipe._validation_report import missed_bars
-from bentpipe._validation_runs import Run
-from bentpipe.results import Result
-from bentpipe.scenario import from_dict
-from bentpipe.validation import (
+from bentpipe.emulation import run as _emulate
+from bentpipe.results.result import Result
+from bentpipe.scenario.schema import from_dict
+from bentpipe.validation import runs as _validation_runs
+from bentpipe.validation.comparison import (
     CONTROLS,
     FLOWS,
     LEAST_QUEUE_BYTES,
@@ -37,6 +35,9 @@ from bentpipe.validation import (
     simulated,
     summary,
 )
+from bentpipe.validation.figures import Delivered
+from bentpipe.validation.report import missed_bars
+from bentpipe.validation.runs import Run
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 QUANTITIES = ("rate_mbps", "rtt_ms", "queue_bdp", "loss", "flows", "control")

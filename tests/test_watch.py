@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from conftest import why_no_lab
 
-from bentpipe._figures import Figures, windows
-from bentpipe._progress import Progress
-from bentpipe._watch import Watch
+from bentpipe.cli.figures import Figures, windows
+from bentpipe.cli.progress import Progress
+from bentpipe.cli.watch import Watch
 
 ROWS, COLUMNS = 12, 60
 WHY_NO_LAB = why_no_lab()
@@ -117,7 +117,7 @@ def _has_more(master: int) -> bool:
 # Prints 30 lines while figures are shown below, and says what size the terminal has meanwhile.
 PROGRAM = """
 import os, sys, termios
-from bentpipe._watch import Watch
+from bentpipe.cli.watch import Watch
 for number in range(8):
     print("before", number)
 print("prompt> ", end="", flush=True)
@@ -151,9 +151,9 @@ def test_figures_stay_below_what_a_program_prints() -> None:
 
 @needs_setsid
 def test_a_watch_in_a_watch_leaves_the_edge_alone() -> None:
-    inner = "from bentpipe._watch import Watch\nwith Watch() as watch: watch.show(['inner'])"
+    inner = "from bentpipe.cli.watch import Watch\nwith Watch() as watch: watch.show(['inner'])"
     outer = (
-        "import subprocess, sys\nfrom bentpipe._watch import Watch\n"
+        "import subprocess, sys\nfrom bentpipe.cli.watch import Watch\n"
         "with Watch() as watch:\n    watch.show(['outer'])\n"
         f"    subprocess.run([sys.executable, '-c', {inner!r}], check=True)\n"
         "    print('\\a', end='', flush=True)\n"
@@ -168,7 +168,7 @@ def test_without_a_terminal_lines_come_every_ten_seconds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr("bentpipe._watch.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("bentpipe.cli.watch.time.monotonic", lambda: clock[0])
     read_end, write_end = os.pipe()
     with Watch(write_end) as watch:
         for second in range(25):
@@ -260,7 +260,7 @@ def test_progress_tells_how_the_link_fares(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr("bentpipe._progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("bentpipe.cli.progress.time.monotonic", lambda: clock[0])
     for is_terminal in (False, True):
         monkeypatch.setattr("sys.stderr.isatty", lambda is_terminal=is_terminal: is_terminal)
         clock[0] = 0.0

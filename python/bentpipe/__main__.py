@@ -15,7 +15,7 @@ def program() -> NoReturn:
     """
     # Modules stay. To look for garbage among what they are made of takes some 5 ms.
     gc.disable()
-    from bentpipe.cli import main
+    from bentpipe.cli.app import main
 
     gc.freeze()
     gc.enable()

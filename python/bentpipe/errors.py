@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bentpipe.results import Result
-    from bentpipe.sweep import Outcome
+    from bentpipe.results.result import Result
+    from bentpipe.simulation.many import Outcome
 
 
 class BentpipeError(Exception):

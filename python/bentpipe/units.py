@@ -11,7 +11,6 @@ unit (nanosecond, byte, bit/s) is refused too.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from fractions import Fraction
 from typing import Final, Literal
 
 from bentpipe.errors import UnitError
+from bentpipe.text import nearest
 
 # The plan holds unsigned 64-bit integers; half of their range keeps a sum of two of them in range.
 LARGEST: Final = 2**63 - 1
@@ -208,16 +208,6 @@ def format_duration(time_ns: float) -> str:
 def format_size(size_bytes: float) -> str:
     """Write a size in bytes for people, to four digits and in powers of 1000: ``"120 kB"``."""
     return _format(size_bytes, (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)))
-
-
-def nearest(word: str, allowed: tuple[str, ...]) -> str | None:
-    """Return the allowed spelling nearest to ``word``, or None when nothing is near.
-
-    Case is ignored in the comparison; the spelling returned is exact.
-    """
-    by_lower = {candidate.lower(): candidate for candidate in allowed}
-    matches = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
-    return by_lower[matches[0]] if matches else None
 
 
 def _parse(text: object, kind: _Kind) -> tuple[int, str]:

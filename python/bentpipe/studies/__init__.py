@@ -135,7 +135,7 @@ def _study(
 
 
 def _check(runs: int | None, seed: int) -> None:
-    from bentpipe.scenario import LARGEST_SEED
+    from bentpipe.scenario.schema import LARGEST_SEED
 
     count = 1 if runs is None else runs
     if not 1 <= count <= MOST_RUNS:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe import _html
+from bentpipe.report import html as _html
 from bentpipe.studies._common import number, write_study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from bentpipe._emulate_many import RealRun
+    from bentpipe.emulation.pool import RealRun
 
 _FIGURES: Final = ("published", "simulated", "simulated_kernel_hosts", "emulated")
 
@@ -188,7 +188,7 @@ def _columns() -> tuple[str, ...]:
 
 
 def _plot(cells: Sequence[RealCell]) -> Figure:
-    from bentpipe.plots import INK, PALETTE, add_legend, new_figure
+    from bentpipe.report.plots import INK, PALETTE, add_legend, new_figure
 
     figure, (axes,) = new_figure(1, 1, height_in=max(2.4, 0.8 + 0.22 * len(cells)))
     rows = range(len(cells))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bentpipe.framing import frame_bits
+from bentpipe.scenario.framings import frame_bits
 from bentpipe.studies.hermes._network import (
     NS_PER_S,
     Network,
@@ -17,7 +17,7 @@ from bentpipe.studies.hermes._network import (
 )
 
 if TYPE_CHECKING:
-    from bentpipe.sweep import Outcome
+    from bentpipe.simulation.many import Outcome
 
 PARTICIPANTS: Final = tuple(range(2, 9))
 RATES_KBPS: Final = (80, 90, 100)

@@ -18,7 +18,7 @@ from bentpipe.studies.hermes._network import (
 )
 
 if TYPE_CHECKING:
-    from bentpipe.sweep import Outcome
+    from bentpipe.simulation.many import Outcome
 
 SIZES_BYTES: Final = (
     10_000,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from bentpipe.scenario import Scenario, from_dict, load
+from bentpipe.scenario.schema import Scenario, from_dict, load
 
 if TYPE_CHECKING:
-    from bentpipe.sweep import Outcome
+    from bentpipe.simulation.many import Outcome
 
 # The windows of the source; without the window scale option 65,535 bytes is the most there is.
 DEFAULT_WINDOW_BYTES: Final = 8 * 1024

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from bentpipe import _html
+from bentpipe.report import html as _html
 from bentpipe.studies._common import number
 from bentpipe.studies.hermes import _sections
 from bentpipe.studies.hermes._plots import points

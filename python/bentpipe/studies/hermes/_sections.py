@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from bentpipe import _html
+from bentpipe.report import html as _html
 from bentpipe.studies._common import number
 from bentpipe.studies.hermes import _conference, _fetches, _plots, _streams, _windows
 from bentpipe.studies.hermes._cells import (

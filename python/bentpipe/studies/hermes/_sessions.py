@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bentpipe.framing import frame_bits
+from bentpipe.scenario.framings import frame_bits
 from bentpipe.studies.hermes._network import (
     DEFAULT_WINDOW_BYTES,
     LARGE_MSS_BYTES,
@@ -22,7 +22,7 @@ from bentpipe.studies.hermes._network import (
 )
 
 if TYPE_CHECKING:
-    from bentpipe.sweep import Outcome
+    from bentpipe.simulation.many import Outcome
 
 SESSIONS: Final = (1, 2, 3, 4, 6, 8, 12, 16)
 # What "several" means where the largest figure is looked for: a browser of the day opened up to

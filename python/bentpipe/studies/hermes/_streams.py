@@ -18,7 +18,7 @@ from bentpipe.studies.hermes._network import (
 )
 
 if TYPE_CHECKING:
-    from bentpipe.sweep import Outcome
+    from bentpipe.simulation.many import Outcome
 
 _START_S: Final = 20
 # What is under way when a stream ends still arrives.

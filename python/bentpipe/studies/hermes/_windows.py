@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe.scenario import from_dict
+from bentpipe.scenario.schema import from_dict
 from bentpipe.studies.hermes._network import (
     LARGE_MSS_BYTES,
     MSS_BYTES,
@@ -17,7 +17,7 @@ from bentpipe.studies.hermes._network import (
 )
 
 if TYPE_CHECKING:
-    from bentpipe.sweep import Outcome
+    from bentpipe.simulation.many import Outcome
 
 _KIB: Final = 1024
 WINDOWS_BYTES: Final = tuple(

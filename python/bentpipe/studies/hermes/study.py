@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe import _core
+from bentpipe.simulation.many import Job, run_many
 from bentpipe.studies._common import read_rows, write_study
 from bentpipe.studies.hermes import _conference, _fetches, _sessions, _streams, _windows
 from bentpipe.studies.hermes._cells import compare, summarize
 from bentpipe.studies.hermes._network import LARGE_MSS_BYTES, MSS_BYTES, Case, Found, Network
 from bentpipe.studies.hermes._rows import CSV_COLUMNS, Cell, Published, terminal_table
 from bentpipe.studies.hermes._sessions import Asymmetry, asymmetry
-from bentpipe.sweep import Job, run_many
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bentpipe import _core
-from bentpipe._emulate_many import RealJob, RealRun, emulate_all
+from bentpipe.emulation.pool import RealJob, RealRun, emulate_all
 from bentpipe.errors import UsageError
-from bentpipe.metrics import channel_utilization
-from bentpipe.scenario import Scenario, from_dict
+from bentpipe.results.metrics import channel_utilization
+from bentpipe.scenario.schema import Scenario, from_dict
+from bentpipe.simulation.many import Job, run_many
 from bentpipe.studies._real_time import RealCell, RealOutcome, late
 from bentpipe.studies.jpl.study import (
     BIT_ERROR_RATES,
@@ -21,10 +22,9 @@ from bentpipe.studies.jpl.study import (
     scenario_of,
     utilization,
 )
-from bentpipe.sweep import Job, run_many
 
 if TYPE_CHECKING:
-    from bentpipe.results import Result
+    from bentpipe.results.result import Result
 
 # What the testbed's hosts had, as far as the kernel can be told.
 KERNEL_TCP: Final[dict[str, Any]] = {

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bentpipe import _core
-from bentpipe.metrics import channel_utilization
-from bentpipe.scenario import Scenario, from_dict, load
+from bentpipe.results.metrics import channel_utilization
+from bentpipe.scenario.schema import Scenario, from_dict, load
+from bentpipe.simulation.many import Job, Outcome, run_many
 from bentpipe.studies._common import read_rows
-from bentpipe.sweep import Job, Outcome, run_many
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

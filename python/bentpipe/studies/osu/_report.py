@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from bentpipe import _html
+from bentpipe.report import html as _html
 from bentpipe.studies._common import number
 from bentpipe.studies.osu._checks import (
     SMALLEST_FAIR_BUFFER_K,

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bentpipe import _core
-from bentpipe.framing import frame_bits
-from bentpipe.metrics import jain
-from bentpipe.scenario import Scenario, from_dict, load
+from bentpipe.results.metrics import jain
+from bentpipe.scenario.framings import frame_bits
+from bentpipe.scenario.schema import Scenario, from_dict, load
+from bentpipe.simulation.many import Job, Outcome, run_many
 from bentpipe.studies._common import read_rows
 from bentpipe.studies.osu._variants import BASE, VARIANTS, Variant
-from bentpipe.sweep import Job, Outcome, run_many
 from bentpipe.units import parse_rate
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bentpipe.framing import frame_bits
-from bentpipe.scenario import Scenario, from_dict
-from bentpipe.search import NoDropSearch
-from bentpipe.sweep import Job, Outcome
+from bentpipe.scenario.framings import frame_bits
+from bentpipe.scenario.schema import Scenario, from_dict
+from bentpipe.simulation.many import Job, Outcome
+from bentpipe.simulation.search import NoDropSearch
 
 # Some payloads of the table that join frames.
 AGGREGATED_SIZES: Final = (58, 100, 200, 300, 500)

@@ -12,10 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.framing import frame_bits
-from bentpipe.metrics import rate_bps
-from bentpipe.scenario import Scenario, from_dict, load
-from bentpipe.search import NoDropSearch, most_trials, no_drop_rate
+from bentpipe.results.metrics import rate_bps
+from bentpipe.scenario.framings import frame_bits
+from bentpipe.scenario.schema import Scenario, from_dict, load
+from bentpipe.simulation.many import Job, Outcome, run_many
+from bentpipe.simulation.search import NoDropSearch, most_trials, no_drop_rate
 from bentpipe.studies.snip._aggregation import (
     AGGREGATED_SIZES,
     Aggregation,
@@ -23,7 +24,6 @@ from bentpipe.studies.snip._aggregation import (
     aggregation,
     load_jobs,
 )
-from bentpipe.sweep import Job, Outcome, run_many
 from bentpipe.units import parse_duration
 
 # The payloads of the table.
@@ -31,7 +31,7 @@ SIZES: Final = (58, 68, 82, 100, 138, 178, 200, 218, 300, 400, 500, 700, 800, 10
 # Ten seconds and 50 packets of buffer hide up to 0.2 % (at 2,570 packets a second).
 RESOLUTION: Final = 0.0025
 
-# The modes' own rates (bentpipe.scenario.PROCESSOR_RATES) take the place of the calibrated one.
+# The modes' own rates (`scenario.gateways.PROCESSOR_RATES`) take the place of the calibrated one.
 MODES: Final = ("bridge", "pass-thru")
 SMALL_PAYLOAD: Final = 58
 # Packets a second that each direction is offered with iperf -d, 200 bytes each.

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bentpipe import _core
-from bentpipe._emulate_many import RealJob, RealRun, emulate_all
+from bentpipe.emulation.pool import RealJob, RealRun, emulate_all
 from bentpipe.errors import UsageError
-from bentpipe.scenario import Scenario, from_dict
-from bentpipe.search import no_drop_rate
+from bentpipe.scenario.schema import Scenario, from_dict
+from bentpipe.simulation.many import Job, run_many
+from bentpipe.simulation.search import no_drop_rate
 from bentpipe.studies._real_time import RealCell, RealOutcome, late
 from bentpipe.studies.snip._facts import FITTED_WINDOWS
 from bentpipe.studies.snip._measure import (
@@ -23,7 +24,6 @@ from bentpipe.studies.snip._measure import (
     tcp_scenario,
 )
 from bentpipe.studies.snip.study import read_published_facts, read_published_table
-from bentpipe.sweep import Job, run_many
 from bentpipe.units import parse_duration
 
 TCP: Final = "tcp"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bentpipe._folder import csv_text
+from bentpipe.results.folder import csv_text
 from bentpipe.studies._common import number, write_study
 from bentpipe.studies.snip.study import SnipOutcome
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bentpipe import _core
-from bentpipe.search import NoDropSearch
+from bentpipe.simulation.search import NoDropSearch
 from bentpipe.studies._common import read_rows
 from bentpipe.studies.snip._facts import Finding, findings
 from bentpipe.studies.snip._measure import (

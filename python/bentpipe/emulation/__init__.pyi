@@ -1,0 +1,2 @@
+from .run import emulate_partly as emulate_partly
+from .run import prepare as prepare

@@ -1,0 +1,278 @@
+"""What a scenario asks of the kernel's TCP: what can be set, what cannot, and what it allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from bentpipe.errors import MachineError, Problem, ScenarioError
+from bentpipe.plan.refusals import scenario_name
+from bentpipe.plan.traffic import flows_of_entry, tcp_plan
+from bentpipe.scenario.schema import Bulk, Scenario, Tcp
+from bentpipe.units import format_duration, format_size
+
+# Each flow is a client, a server and the two processes that end them.
+MOST_FLOWS: Final = 64
+# iperf3 writes a serial number and a time into each datagram.
+LEAST_PAYLOAD_BYTES: Final = 16
+# What the kernel has one setting for, for all connections of a host.
+_OF_THE_HOST: Final = (
+    "initial_window_segments",
+    "sack",
+    "timestamps",
+    "window_scaling",
+    "ecn",
+    "send_buffer_bytes",
+    "receive_buffer_bytes",
+    "receive_buffer_initial_bytes",
+    "receive_buffer_counts",
+    "rack_tlp",
+)
+_OF_THE_FLOW: Final = ("mss_bytes", "congestion_control")
+_KERNEL_NAMES: Final = {"newreno": "reno"}
+# tcp(7): the kernel keeps as much for its own book-keeping as it gives to data, and so does the
+# window that it offers (tcp_adv_win_scale 1, and at first since Linux 6.6); socket(7) doubles what
+# a program asks for. A receive buffer that counts memory is the kernel's own size.
+_MEMORY_PER_BYTE: Final = 2
+# The window of the memory that a segment takes, as in the simulator's receive_buffer.rs.
+_BEFORE_PAYLOAD: Final = 52 + 64
+_CACHE_LINE: Final = 64
+_SHARED_INFO: Final = 320
+_SK_BUFF: Final = 256
+_LARGEST_MEMORY: Final = 2**31 - 1
+_LARGEST_UNSCALED_WINDOW: Final = 65_535
+_AVAILABLE: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+_FIRST_SEND_BUFFER: Final = 16_384
+_DEFAULT_INITIAL_WINDOW: Final = 10
+# Of headers, without options.
+TCP_IP_BYTES: Final = 40
+_UDP_IP_BYTES: Final = 28
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What the kernel is told: settings of both hosts, and the first window of their route.
+
+    ``initial_window`` is None where the kernel's own is meant.
+    """
+
+    settings: dict[str, str]
+    initial_window: int | None
+
+
+def refuse(scenario: Scenario, plan: dict[str, Any]) -> None:
+    """Refuse what cannot be done in real time with the kernel's TCP, everything at once.
+
+    Raises:
+        ScenarioError: naming each field.
+    """
+    found = list(_refused(scenario, plan))
+    if found:
+        raise ScenarioError(
+            *(Problem(source="emulate", field=field, message=text) for field, text in found)
+        )
+
+
+def highest(plan: dict[str, Any], quantity: str) -> dict[str, int]:
+    """Return the largest value over time of a direction's ``rate_bps`` or ``delay_ns``."""
+    found = {}
+    # The terminals' directions back are alike.
+    for name, direction in zip(("forward", "return"), plan["directions"][:2], strict=True):
+        series = direction[quantity]
+        steps = series.get("steps") or [[0, series["value"]]]
+        found[name] = max(value for _, value in steps)
+    return found
+
+
+def longest_round_trip_ns(plan: dict[str, Any]) -> int:
+    """Return the longest round trip between two hosts of a plan, without waiting and sending."""
+    over_link: int = sum(highest(plan, "delay_ns").values())
+    forward, *returns = plan["directions"]
+    branches = (forward["to"], [branch for each in returns for branch in each["to"]])
+    beyond: int = sum(max(branch["delay_ns"] for branch in ways) for ways in branches)
+    to_hosts: list[int] = [0, 0]
+    for host in plan["hosts"]:
+        side = min(host["gateway"], 1)
+        to_hosts[side] = max(to_hosts[side], host["delay_ns"] + host["jitter_ns"])
+    return over_link + beyond + 2 * sum(to_hosts)
+
+
+def entries(scenario: Scenario) -> list[int]:
+    """Return the entry of ``traffic`` that each flow of the plan came from."""
+    counts = [flows_of_entry(entry, scenario.link.terminals) for entry in scenario.traffic]
+    return [i for i, count in enumerate(counts) for _ in range(count)]
+
+
+def _refused(scenario: Scenario, plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if plan["packet_events"]:
+        yield "packet_events", "are not recorded in real time; leave them out"
+    if len(plan["flows"]) > MOST_FLOWS:
+        yield "traffic", f"has {len(plan['flows'])} flows; in real time at most {MOST_FLOWS}"
+    yield from _refused_flows(scenario, plan)
+
+
+def _refused_flows(scenario: Scenario, plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    # The flows of an entry are alike.
+    workloads = dict(zip(reversed(entries(scenario)), reversed(plan["flows"]), strict=True))
+    tcps = [tcp for flow in plan["flows"] if (tcp := tcp_of(flow)) is not None]
+    for entry in sorted(workloads):
+        workload, path = workloads[entry]["workload"], f"traffic.{entry}"
+        if (tcp := tcp_of(workloads[entry])) is not None:
+            for field, text in _refused_tcp(tcp, tcps[0]):
+                yield f"{path}.tcp.{field}", text
+        elif workload["kind"] != "constant_rate":
+            kind = scenario.traffic[entry].kind
+            yield f"{path}.kind", f'read "{kind}", which is not run in real time'
+        elif workload["payload_bytes"] < LEAST_PAYLOAD_BYTES:
+            read = workload["payload_bytes"]
+            text = f"read {read} B; iperf3 sends datagrams of at least {LEAST_PAYLOAD_BYTES} B"
+            yield f"{path}.payload", text
+
+
+def _refused_tcp(tcp: dict[str, Any], first: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    same = Tcp(congestion_control=tcp["congestion_control"])
+    kernel = tcp_plan(Bulk(direction="forward", size="1 B", tcp=same), ())
+    for field, value in tcp.items():
+        name = field if field in Tcp.model_fields else scenario_name(field)
+        if field in _OF_THE_FLOW:
+            continue
+        if field not in _OF_THE_HOST:
+            if value != kernel[field]:
+                text = f"the kernel's is {_said(field, kernel[field])} and cannot be set"
+                yield name, f"is {_said(field, value)}; {text}"
+        elif value != first[field]:
+            text = f"the kernel has one for all flows, {_said(field, first[field])}"
+            yield name, f"is {_said(field, value)}; {text}"
+
+
+def _said(field: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if field.endswith("_ns"):
+        return format_duration(value)
+    return format_size(value) if field.endswith("_bytes") else str(value)
+
+
+def kernel_of(plan: dict[str, Any]) -> Kernel:
+    """Return what to tell the kernel so that its TCP is that of the plan.
+
+    Raises:
+        MachineError: the kernel has not the congestion control.
+    """
+    settings = {}
+    if Path("/proc/sys/net/ipv6").exists():
+        # Neighbours that look for each other would be packets on the link that nobody sent.
+        settings["net.ipv6.conf.default.disable_ipv6"] = "1"
+    tcps = [tcp for flow in plan["flows"] if (tcp := tcp_of(flow)) is not None]
+    if not tcps:
+        return Kernel(settings, None)
+    tcp = tcps[0]
+    available = available_congestion_controls()
+    for name in sorted({congestion_control(each) for each in tcps} - set(available)):
+        raise MachineError(
+            f"the kernel has no congestion control {name} (it has {', '.join(available)}); "
+            f"load it as root: modprobe tcp_{name}"
+        )
+    is_memory = tcp["receive_buffer_counts"] == "memory"
+    per_byte = 1 if is_memory else _MEMORY_PER_BYTE
+    send, receive, receive_first = (
+        min(tcp[f"{buffer}_bytes"] * memory, _LARGEST_MEMORY)
+        for buffer, memory in (
+            ("send_buffer", _MEMORY_PER_BYTE),
+            ("receive_buffer", per_byte),
+            ("receive_buffer_initial", per_byte),
+        )
+    )
+    of_tcp = {
+        # That of each flow is its socket's own, set when the connection is there: iperf3 does it
+        # so, and only the machine's first namespace may have a default that is not open to all.
+        # What a connection begins with leaves traces: one that began with bbr stays paced.
+        "congestion_control": "reno",
+        "sack": int(tcp["sack"]),
+        "timestamps": int(tcp["timestamps"]),
+        "window_scaling": int(tcp["window_scaling"]),
+        # 1: asks and accepts; 0: neither, whatever the other host asks.
+        "ecn": int(tcp["ecn"]),
+        "recovery": int(tcp["rack_tlp"]),
+        # 3: tail loss probes, with RACK's timer to tell reordering from loss.
+        "early_retrans": 3 if tcp["rack_tlp"] else 0,
+        "adv_win_scale": 1,
+        "moderate_rcvbuf": 1,
+        "rmem": f"{min(4_096, receive)} {receive_first} {receive}",
+        "wmem": f"{min(4_096, send)} {min(_FIRST_SEND_BUFFER, send)} {send}",
+        # Else a connection would begin with what an earlier one learnt.
+        "no_metrics_save": 1,
+    }
+    settings |= {f"net.ipv4.tcp_{name}": str(value) for name, value in of_tcp.items()}
+    window = tcp["initial_window_segments"]
+    return Kernel(settings, None if window == _DEFAULT_INITIAL_WINDOW else window)
+
+
+def tcp_of(flow: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the TCP of a plan's flow at the end that sends; None if it is of datagrams."""
+    workload = flow["workload"]
+    tcp: dict[str, Any] | None = workload.get("sender") or workload.get("server")
+    return tcp
+
+
+def congestion_control(tcp: dict[str, Any]) -> str:
+    """Return the kernel's name of a plan's congestion control."""
+    name: str = tcp["congestion_control"]
+    return _KERNEL_NAMES.get(name, name)
+
+
+def available_congestion_controls() -> list[str]:
+    """Return the congestion controls that the running kernel offers."""
+    try:
+        return _AVAILABLE.read_text().split()
+    except OSError as error:
+        raise MachineError(f"{_AVAILABLE}: cannot be read: {error.strerror}; mount /proc") from None
+
+
+def mtu_bytes(plan: dict[str, Any]) -> int:
+    """Return the size of the largest IP packet of the plan's flows, at least a common one."""
+    sizes: list[int] = [
+        flow["workload"]["payload_bytes"] + _UDP_IP_BYTES
+        if (tcp := tcp_of(flow)) is None
+        else tcp["mss_bytes"] + TCP_IP_BYTES
+        for flow in plan["flows"]
+    ]
+    return max(1_500, *sizes)
+
+
+def largest_window(tcp: dict[str, Any]) -> int:
+    """Return the largest window that a plan's receiver offers to full segments, in bytes."""
+    buffer: int = tcp["receive_buffer_bytes"]
+    if tcp["receive_buffer_counts"] == "window":
+        return buffer
+    options = 12 if tcp["timestamps"] else 0
+    payload: int = tcp["mss_bytes"] - options
+    before = -(-(payload + _BEFORE_PAYLOAD) // _CACHE_LINE) * _CACHE_LINE
+    memory: int = (1 << (before + _SHARED_INFO - 1).bit_length()) + _SK_BUFF
+    return buffer * (payload * 256 // memory) // 256
+
+
+def window_warnings(scenario: Scenario, plan: dict[str, Any]) -> list[str]:
+    """Return a line for each entry of ``traffic`` whose windows cannot fill the link."""
+    rates, round_trip_ns = highest(plan, "rate_bps"), longest_round_trip_ns(plan)
+    lines = {}
+    for entry, flow in zip(entries(scenario), plan["flows"], strict=True):
+        tcp = tcp_of(flow)
+        if tcp is None:
+            continue
+        windows = {
+            "receive_buffer": largest_window(tcp),
+            "send_buffer": tcp["send_buffer_bytes"],
+        }
+        if not tcp["window_scaling"]:
+            windows["window_scaling: false"] = _LARGEST_UNSCALED_WINDOW
+        field, window = min(windows.items(), key=lambda item: item[1])
+        product = rates[flow["direction"]] * round_trip_ns // (8 * 10**9)
+        if window < product:
+            lines[entry] = (
+                f"traffic.{entry}: the largest window is {window:,} B ({field}), below rate x RTT, "
+                f"{product:,} B: one flow cannot fill the link"
+            )
+    return list(lines.values())

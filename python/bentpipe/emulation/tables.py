@@ -1,0 +1,368 @@
+"""The tables of a run in real time: those of the simulator, with nulls where nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from bentpipe import _core
+from bentpipe.emulation.iperf3 import Flow
+from bentpipe.emulation.run import Course, Report, flow_start_ns
+from bentpipe.emulation.tcp_info import Watched, acked_bytes, moment_of, up_to
+from bentpipe.results.result import RESULT_FORMAT_VERSION, Result
+from bentpipe.results.tables import DROP_CAUSES, TABLES
+
+_TYPES: Final = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}
+_BITS_PER_BYTE: Final = 8
+_NS_PER_US: Final = 1_000
+# linux/tcp.h: no round trip was measured.
+_UNKNOWN_RTT_US: Final = 0xFFFF_FFFF
+_NS_PER_S: Final = 1e9
+
+
+def result_of(about: dict[str, Any], flows: list[Flow], course: Course) -> Result:
+    """Return the result of a run from what the link and the programs say."""
+    directions, functions = course.report["directions"], course.report["functions"]
+    names = list(directions)
+    statistics = sorted({name for each in functions.values() for name in each["statistics"]})
+    manifest = {
+        **about,
+        "format_version": RESULT_FORMAT_VERSION,
+        "bentpipe_version": _core.version(),
+        "names": {
+            **_core.names(),
+            "directions": names,
+            "places": [*names, *functions],
+            "statistics": statistics,
+        },
+        "completed": course.completed,
+        "interrupted": course.interrupted,
+        "end_ns": course.ended_ns - course.started_ns,
+        "packet_hops": sum(direction["sent_packets"] for direction in directions.values()),
+        "engine_calls": None,
+    }
+    rows: dict[str, Iterable[Mapping[str, Any]]] = {
+        "flows": [_flow(flow, course) for flow in flows],
+        "directions": [_direction(number, directions[name]) for number, name in enumerate(names)],
+        "flow_samples": [
+            row for flow in flows if course.samples for row in _flow_samples(flow, course)
+        ],
+        "direction_samples": [
+            _direction_sample(report["at_ns"] - course.started_ns, number, report, name)
+            for report in course.samples
+            if report["at_ns"] <= course.ended_ns
+            for number, name in enumerate(names)
+        ],
+        "processors": [
+            {"processor": each["gateway"], **each["processor"]}
+            for each in functions.values()
+            if each["processor"] is not None
+        ],
+        "function_statistics": [
+            {"place": place, "statistic": statistics.index(name), "value": value}
+            for place, each in enumerate(functions.values(), len(names))
+            for name, value in each["statistics"].items()
+        ],
+        "exchanges": sorted(
+            (row for flow in flows for row in _exchanges(flow, course)),
+            key=lambda row: int(row["start_ns"]),
+        ),
+    }
+    return Result(manifest, {name: _table(name, rows[name]) for name in TABLES if name in rows})
+
+
+def _table(name: str, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
+    """Return rows as a table with the documented columns; what a row does not say is null."""
+    rows = list(rows)
+    return pl.DataFrame(
+        {
+            column.name: pl.Series(
+                column.name, [row.get(column.name) for row in rows], dtype=_TYPES[column.dtype]
+            )
+            for column in TABLES[name].columns
+        }
+    )
+
+
+# --- flows --------------------------------------------------------------------------------------
+
+
+def _flow(flow: Flow, course: Course) -> dict[str, Any]:
+    there, back = _carried(flow, course.report)
+    sent, came = there["offered"], there["delivered"]
+    start_ns = flow_start_ns(flow, course.report)
+
+    def from_start(at_ns: int | None) -> int | None:
+        return None if at_ns is None else max(0, at_ns - course.started_ns)
+
+    row = {
+        "flow": flow.index,
+        "terminal": flow.plan["terminal"],
+        "start_ns": flow.plan["start_ns"] if start_ns is None else from_start(start_ns),
+        "sent_segments": sent["segments"],
+        "received_segments": came["segments"],
+        "first_delivery_ns": from_start(came["first_payload_ns"]),
+        "last_delivery_ns": from_start(came["last_payload_ns"]),
+        "one_way_delay_ns_mean": _mean(there["delay_sum_ns"], came["segments"]),
+        "one_way_delay_ns_max": there["delay_max_ns"] if came["segments"] else None,
+        "exchanges": 0,
+    }
+    if not flow.is_tcp:
+        row |= {
+            "sent_bytes": sent["payload_bytes"],
+            "delivered_bytes": _bytes(flow.said("receiver"), "sum_received"),
+            "retransmitted_segments": 0,
+            "timeouts": 0,
+            "fast_recoveries": 0,
+            "tail_loss_probes": 0,
+            "spurious_timeouts": 0,
+            "spurious_recoveries": 0,
+            "acks_sent": 0,
+            "acked_bytes": 0,
+        }
+        if flow.state == "stopped":
+            row["finished_ns"] = from_start(sent["last_payload_ns"])
+        return row
+    row["acks_sent"] = back["offered"]["packets"] - back["offered"]["segments"]
+    row["last_ack_ns"] = from_start(back["delivered"]["last_ns"])
+    client_is_sender = flow.client == flow.sender
+    hello_ns = (
+        sent["first_payload_ns"] if client_is_sender else back["delivered"]["first_payload_ns"]
+    )
+    row["established_ns"] = from_start(hello_ns)
+    return row | _tcp(flow, course, row)
+
+
+def _tcp(flow: Flow, course: Course, row: dict[str, Any]) -> dict[str, Any]:
+    """Return what the kernel and iperf3 know of a TCP flow.
+
+    A flow with a duration is what TCP had sent at its end, as in the simulator: what the kernel
+    still had to send then is no part of it, though the link carries it yet.
+    """
+    sender, receiver = flow.said("sender"), flow.said("receiver")
+    watched = course.watched.get(flow.index, Watched())
+    written = max(0, _bytes(sender, "sum_sent") - watched.unsent_bytes)
+    delivered = _bytes(receiver, "sum_received")
+    found: dict[str, Any] = {}
+    if flow.size_bytes is not None:
+        # The sender goes on until it is told that the receiver has all.
+        delivered = min(delivered, flow.size_bytes)
+        written = min(written, flow.size_bytes)
+        if delivered == flow.size_bytes and receiver is not None:
+            found["finished_ns"] = found["last_delivery_ns"] = _end_ns(flow, receiver, course)
+    elif "exchanges" in flow.workload:
+        rows = _exchanges(flow, course)
+        found["acked_bytes"] = 0 if sender is None else min(sender["acked_bytes"], written)
+        found["exchanges"] = sum(each["finished_ns"] is not None for each in rows)
+        if rows and found["exchanges"] == flow.workload["exchanges"]:
+            found["finished_ns"] = rows[-1]["finished_ns"]
+    elif flow.state == "stopped" and 0 < written <= delivered:
+        delivered = written
+        found |= _end_of_duration(watched, written, row)
+    found |= {"sent_bytes": written, "delivered_bytes": delivered}
+    if sender is not None:
+        (stream,) = sender["end"]["streams"][:1] or [{}]
+        kernel = stream.get("sender", {})
+        found["retransmitted_segments"] = kernel.get("retransmits")
+        if kernel.get("max_rtt"):
+            found["rtt_ns_min"] = kernel["min_rtt"] * _NS_PER_US
+            found["rtt_ns_mean"] = float(kernel["mean_rtt"] * _NS_PER_US)
+    return found | _watched(flow, watched, written)
+
+
+def _end_of_duration(watched: Watched, written: int, row: dict[str, Any]) -> dict[str, Any]:
+    """Return when all that a flow had sent by its end was acknowledged and delivered."""
+    found = {"finished_ns": row["last_ack_ns"], "last_delivery_ns": row["last_delivery_ns"]}
+    if not watched.unsent_bytes:
+        return found
+    counts = {"finished_ns": "acked_bytes", "last_delivery_ns": "delivered_bytes"}
+    moments = {name: moment_of(watched.rows, count, written) for name, count in counts.items()}
+    return found | {name: at_ns for name, at_ns in moments.items() if at_ns is not None}
+
+
+def _watched(flow: Flow, watched: Watched, written: int) -> dict[str, Any]:
+    """Return what the kernel said of a bulk flow, for as long as its connection was there."""
+    sender, found = watched.sender, dict[str, Any]()
+    if sender is None:
+        return found
+    # Of a transfer that is over the connection is gone, and with it what happened since.
+    if watched.to_the_end:
+        found["retransmitted_segments"] = sender["total_retrans"]
+        found["timeouts"] = sender["total_rto"]
+        found["acked_bytes"] = acked_bytes(flow, sender)
+        if watched.unsent_bytes and written:
+            found["acked_bytes"] = min(found["acked_bytes"], written)
+    if sender["min_rtt_us"] < _UNKNOWN_RTT_US:
+        found["rtt_ns_min"] = sender["min_rtt_us"] * _NS_PER_US
+    round_trips_ns = [row["srtt_ns"] for row in watched.rows if row["srtt_ns"]]
+    if round_trips_ns:
+        found["rtt_ns_mean"] = float(np.mean(round_trips_ns))
+    return found
+
+
+def _carried(flow: Flow, report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what went with the data, and what came back."""
+    sides = report["ports"][flow.port]
+    return sides[flow.sender], sides[flow.receiver]
+
+
+def _mean(total: int, count: int) -> float | None:
+    return total / count if count else None
+
+
+def _bytes(said: dict[str, Any] | None, total: str) -> int:
+    return 0 if said is None else int(said["end"].get(total, {}).get("bytes", 0))
+
+
+def _data_start_ns(flow: Flow, report: Report) -> int | None:
+    """Return when iperf3 began: when the server had read whose stream it is."""
+    hello = report["ports"][flow.port][flow.client]["delivered"]
+    at_ns: int | None = hello["first_payload_ns"]
+    return at_ns
+
+
+def _end_ns(flow: Flow, said: dict[str, Any], course: Course) -> int | None:
+    start_ns = _data_start_ns(flow, course.report)
+    if start_ns is None:
+        return None
+    elapsed_ns = round(said["end"]["sum_received"]["end"] * _NS_PER_S)
+    return int(start_ns - course.started_ns + elapsed_ns)
+
+
+def _flow_samples(flow: Flow, course: Course) -> list[dict[str, Any]]:
+    sender, receiver = flow.said("sender"), flow.said("receiver")
+    if (watched := course.watched.get(flow.index)) is not None and watched.rows:
+        # Without the sender's report nobody knows how much it had written.
+        most = None
+        if watched.unsent_bytes and sender is not None:
+            most = max(0, _bytes(sender, "sum_sent") - watched.unsent_bytes)
+        return [up_to(row, most) for row in watched.rows if row["time_ns"] <= _end_of(course)]
+    start_ns = _data_start_ns(flow, course.report)
+    if not flow.is_tcp or sender is None or start_ns is None:
+        return []
+    if "samples" in sender:
+        return _sampled_exchanges(flow, sender, receiver, course)
+    times_s, delivered = _progress(receiver)
+    begun_ns = start_ns - course.started_ns
+    rows = []
+    for interval in sender["intervals"]:
+        end_s = interval["sum"]["end"]
+        at_ns = begun_ns + round(end_s * _NS_PER_S)
+        if at_ns > course.ended_ns - course.started_ns or not interval["streams"]:
+            break
+        (stream,) = interval["streams"][:1]
+        rows.append(
+            {
+                "time_ns": at_ns,
+                "flow": flow.index,
+                "cwnd_bytes": stream["snd_cwnd"],
+                "srtt_ns": stream["rtt"] * _NS_PER_US or None,
+                "delivered_bytes": int(np.interp(end_s, times_s, delivered)),
+            }
+        )
+    return rows
+
+
+def _sampled_exchanges(
+    flow: Flow, sender: dict[str, Any], receiver: dict[str, Any] | None, course: Course
+) -> list[dict[str, Any]]:
+    progress = [(course.monotonic_ns, 0), *([] if receiver is None else receiver["progress"])]
+    times_ns, delivered = np.array(progress, dtype=np.float64).T
+    return [
+        {
+            **{name: value for name, value in sample.items() if name != "at_ns"},
+            "time_ns": at_ns - course.monotonic_ns,
+            "flow": flow.index,
+            "delivered_bytes": int(np.interp(at_ns, times_ns, delivered)),
+        }
+        for sample in sender["samples"]
+        if 0 <= (at_ns := sample["at_ns"]) - course.monotonic_ns <= _end_of(course)
+    ]
+
+
+def _exchanges(flow: Flow, course: Course) -> list[dict[str, Any]]:
+    """Return the exchanges of a flow; what was not over at the end of the run is not over."""
+    said = flow.said("receiver") or {}
+
+    def in_run(at_ns: int | None) -> int | None:
+        since_ns = None if at_ns is None else at_ns - course.monotonic_ns
+        return since_ns if since_ns is None or since_ns <= _end_of(course) else None
+
+    moments = ("start_ns", "established_ns", "first_byte_ns", "finished_ns")
+    rows = [
+        {
+            **exchange,
+            **{name: in_run(exchange[name]) for name in moments},
+            "flow": flow.index,
+            "exchange": number,
+        }
+        for number, exchange in enumerate(said.get("exchanges", []))
+    ]
+    return [row for row in rows if row["start_ns"] is not None]
+
+
+def _end_of(course: Course) -> int:
+    return course.ended_ns - course.started_ns
+
+
+def _progress(receiver: dict[str, Any] | None) -> tuple[list[float], list[int]]:
+    """Return moments since the start of the data, in s, and the bytes received until then."""
+    times_s, delivered = [0.0], [0]
+    for interval in [] if receiver is None else receiver["intervals"]:
+        times_s.append(interval["sum"]["end"])
+        delivered.append(delivered[-1] + interval["sum"]["bytes"])
+    return times_s, delivered
+
+
+# --- directions ---------------------------------------------------------------------------------
+
+
+def _direction(number: int, counters: dict[str, Any]) -> dict[str, Any]:
+    packets, sizes = counters["dropped_packets"], counters["dropped_bytes"]
+    # What the channel lost was sent before.
+    lost = packets.get("bit_error", 0)
+    held_packets = (
+        counters["queue_packets"]
+        + bool(counters["sending_bytes"])
+        + counters["sent_packets"]
+        - counters["delivered_packets"]
+        - lost
+    )
+    held_bytes = counters["queue_bytes"] + counters["sending_bytes"] + counters["in_flight_bytes"]
+    return {
+        "direction": number,
+        "received_packets": counters["delivered_packets"] + sum(packets.values()) + held_packets,
+        "received_bytes": counters["delivered_bytes"] + sum(sizes.values()) + held_bytes,
+        "sent_packets": counters["sent_packets"],
+        "sent_bytes": counters["sent_bits"] // _BITS_PER_BYTE,
+        "delivered_packets": counters["delivered_packets"],
+        "delivered_bytes": counters["delivered_bytes"],
+        "marked_packets": counters["marked_packets"],
+        "marked_bytes": counters["marked_bytes"],
+        **{f"dropped_packets_{cause}": packets.get(cause, 0) for cause in DROP_CAUSES},
+        **{f"dropped_bytes_{cause}": sizes.get(cause, 0) for cause in DROP_CAUSES},
+        "held_packets": held_packets,
+        "held_bytes": held_bytes,
+        "busy_ns": counters["busy_ns"],
+        "queue_bytes_max": counters["queue_bytes_max"],
+    }
+
+
+def _direction_sample(time_ns: int, number: int, report: Report, name: str) -> dict[str, Any]:
+    counters = report["directions"][name]
+    dropped = counters["dropped_packets"]
+    return {
+        "time_ns": time_ns,
+        "direction": number,
+        "queue_bytes": counters["queue_bytes"],
+        "queue_packets": counters["queue_packets"],
+        "in_flight_bytes": counters["in_flight_bytes"],
+        "sent_bytes": counters["sent_bits"] // _BITS_PER_BYTE,
+        "sent_packets": counters["sent_packets"],
+        "delivered_bytes": counters["delivered_bytes"],
+        "marked_packets": counters["marked_packets"],
+        **{f"dropped_packets_{cause}": dropped.get(cause, 0) for cause in DROP_CAUSES},
+    }

@@ -1,0 +1,134 @@
+"""What the kernel knows of flows' connections while they run: TCP_INFO, read by inet_diag.
+
+Both ends are in namespaces of ours, so one moment gives the sender's window and the receiver's
+bytes. Where the kernel has no inet_diag nothing is seen, and iperf3's own reports have to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from bentpipe.emulation.iperf3 import Flow
+from bentpipe.lab.lab import Lab
+
+# linux/tcp.h, TCP_INFINITE_SSTHRESH: there was no congestion yet.
+UNKNOWN_SSTHRESH: Final = 0x7FFF_FFFF
+# iperf3's clients begin a stream with the test's name.
+_NAME_BYTES: Final = 37
+# The kernel counts the SYN as a byte that is acknowledged.
+_SYN_BYTES: Final = 1
+_NS_PER_US: Final = 1_000
+
+Connection = dict[str, Any]
+
+
+@dataclass
+class Watched:
+    """What was seen of one flow: rows of ``flow_samples``, and the sender's end as last seen."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    sender: Connection | None = None
+    # Whether the sender's end was still there when the link stopped.
+    to_the_end: bool = False
+    # What the sender's kernel had not sent yet when the sending program was stopped.
+    unsent_bytes: int = 0
+
+
+def watch(
+    lab: Lab, flows: list[Flow], report: dict[str, Any], origin_ns: int, watched: dict[int, Watched]
+) -> None:
+    """Add what is known now of each bulk flow; ``origin_ns`` is the start on the lab's clock."""
+    bulk = [flow for flow in flows if flow.workload["kind"] == "bulk" and flow.state != "waiting"]
+    if not bulk:
+        return
+    hosts = {host for flow in bulk for host in flow.hosts.values()}
+    ends = {host: lab.connections(host) for host in sorted(hosts)}
+    at_ns = lab.now_ns() - origin_ns
+    for flow in bulk:
+        control_port = report["control_ports"][flow.port]
+        sender, receiver = (
+            _end(
+                ends[flow.hosts[side]],
+                flow,
+                is_client=side == flow.client,
+                control_port=control_port,
+            )
+            for side in (flow.sender, flow.receiver)
+        )
+        seen = watched.setdefault(flow.index, Watched())
+        seen.to_the_end = sender is not None
+        if sender is not None:
+            seen.sender = sender
+            seen.rows.append(_row(flow, at_ns, sender, receiver))
+
+
+def note_unsent(lab: Lab, flow: Flow, report: dict[str, Any], watched: dict[int, Watched]) -> None:
+    """Note what a flow whose program was stopped just now had written and TCP had not sent.
+
+    The kernel sends it yet, and so the flow goes on; in the simulator it is never sent. So it is no
+    part of the flow's totals.
+    """
+    sender = _end(
+        lab.connections(flow.hosts[flow.sender]),
+        flow,
+        is_client=flow.sender == flow.client,
+        control_port=report["control_ports"][flow.port],
+    )
+    if sender is not None:
+        watched.setdefault(flow.index, Watched()).unsent_bytes = sender["notsent_bytes"]
+
+
+def acked_bytes(flow: Flow, sender: Connection) -> int:
+    """Return how many bytes of data were acknowledged to the sender."""
+    extra = _SYN_BYTES + (_NAME_BYTES if flow.client == flow.sender else 0)
+    return max(0, int(sender["bytes_acked"]) - extra)
+
+
+def moment_of(rows: list[dict[str, Any]], column: str, amount: int) -> int | None:
+    """Return when a count reached an amount, between two samples; None if it never did."""
+    before = {"time_ns": 0, column: 0}
+    for row in rows:
+        if row.get(column) is None:
+            continue
+        if row[column] >= amount:
+            grown = row[column] - before[column]
+            share = (amount - before[column]) / grown if grown else 1.0
+            return int(before["time_ns"] + share * (row["time_ns"] - before["time_ns"]))
+        before = row
+    return None
+
+
+def up_to(row: dict[str, Any], most_bytes: int | None) -> dict[str, Any]:
+    """Return a row of samples without what is no part of the flow: bytes beyond the most."""
+    if most_bytes is None:
+        return row
+    counts = {name: row[name] for name in ("acked_bytes", "delivered_bytes") if name in row}
+    return row | {name: min(count, most_bytes) for name, count in counts.items()}
+
+
+def _end(
+    ends: list[Connection], flow: Flow, *, is_client: bool, control_port: int | None
+) -> Connection | None:
+    """Return an end of the flow's second connection; the first one goes past the link."""
+    own, other = ("remote_port", "local_port") if is_client else ("local_port", "remote_port")
+    found = (end for end in ends if end[own] == flow.port and end[other] != control_port)
+    return next(found, None)
+
+
+def _row(flow: Flow, at_ns: int, sender: Connection, receiver: Connection | None) -> dict[str, Any]:
+    mss, ssthresh = sender["snd_mss"], sender["snd_ssthresh"]
+    out = sender["unacked"] - sender["sacked"] - sender["lost"] + sender["retrans"]
+    row = {
+        "time_ns": at_ns,
+        "flow": flow.index,
+        "cwnd_bytes": sender["snd_cwnd"] * mss,
+        "ssthresh_bytes": None if ssthresh >= UNKNOWN_SSTHRESH else ssthresh * mss,
+        "srtt_ns": sender["rtt_us"] * _NS_PER_US or None,
+        "in_flight_bytes": max(0, out) * mss,
+        "acked_bytes": acked_bytes(flow, sender),
+    }
+    if receiver is not None:
+        name_bytes = _NAME_BYTES if flow.client == flow.sender else 0
+        row["delivered_bytes"] = max(0, receiver["bytes_received"] - name_bytes)
+    return row

@@ -1,0 +1,5 @@
+"""Labs: network namespaces with a satellite link between them, in real time."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

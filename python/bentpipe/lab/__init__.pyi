@@ -1,0 +1,1 @@
+from .lab import Lab as Lab

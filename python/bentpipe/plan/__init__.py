@@ -1,0 +1,5 @@
+"""A scenario resolved into the complete plan: integers in ns, bytes and bit/s."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

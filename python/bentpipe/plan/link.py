@@ -1,0 +1,280 @@
+"""The link resolved into the directions of the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor
+from typing import Any, Final
+
+from bentpipe.plan.paths import branch, branches
+from bentpipe.plan.refusals import PlanningError
+from bentpipe.plan.series import channel_plan, delay_plan, rate_plan, refuse_many_steps
+from bentpipe.plan.traffic import largest_packets
+from bentpipe.scenario.document import FieldPath
+from bentpipe.scenario.framing import framing_plan
+from bentpipe.scenario.framings import frame_bits
+from bentpipe.scenario.presets import PRESETS
+from bentpipe.scenario.schema import (
+    BRIDGED_HEADER_BYTES,
+    DEFAULT_DIRECTION,
+    QUEUES,
+    CoDel,
+    Direction,
+    DirectionName,
+    DropTail,
+    EarlyPacketDiscard,
+    FqCoDel,
+    Gateway,
+    Link,
+    PerFlowDropTail,
+    Queue,
+    Red,
+    Scenario,
+    SelectiveDrop,
+    StrictPriority,
+)
+from bentpipe.units import (
+    BDP_SCALE,
+    LARGEST,
+    LimitUnit,
+    format_duration,
+    parse_duration,
+    parse_queue_limit,
+    parse_size,
+    parse_threshold,
+)
+
+_Plan = dict[str, Any]
+
+_BIT_NS_PER_BYTE_S: Final = 8 * 10**9
+_NS_PER_S: Final = 10**9
+_LARGEST_IP_PACKET: Final = 65_535
+
+_DIRECTIONS: Final[tuple[DirectionName, ...]] = ("forward", "return")
+_LIMIT_NAMES: Final = {
+    "bytes": "a size",
+    "link_bytes": "cells, a share of the bdp",
+    "packets": "packets",
+    "time_ns": "a time",
+    "unlimited": "unlimited",
+}
+
+
+@dataclass(frozen=True)
+class _Load:
+    """What the queue limit of a direction is measured against."""
+
+    bdp_bytes: Fraction
+    rate_bps: int
+    ip_packet_bytes: int
+    link_packet_bits: int
+
+
+@dataclass(frozen=True)
+class _Allowed:
+    """Which units a limit may have, and what to call what it limits."""
+
+    what: str
+    units: tuple[LimitUnit, ...]
+
+
+def directions_plan(scenario: Scenario, flows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the directions that carry these flows: forward, then each terminal's return.
+
+    Raises:
+        PlanningError: a rate or a delay is missing, or a queue cannot hold a packet.
+    """
+    link = scenario.link
+    largest = _with_functions(largest_packets(flows), scenario)
+    written: dict[DirectionName, Direction] = {"forward": link.forward, "return": link.return_}
+    base = _preset(link)
+    complete = {name: written[name].over(base[name]) for name in _DIRECTIONS}
+    stop_ns = parse_duration(scenario.duration)
+    rates = {name: rate_plan(complete[name], ("link", name), stop_ns) for name in _DIRECTIONS}
+    delays = {name: delay_plan(complete[name], ("link", name)) for name in _DIRECTIONS}
+    round_trip_ns = sum(delay.highest for delay in delays.values())
+    bridged_bytes = _bridged_header_bytes(scenario)
+    resolved: dict[str, Any] = {}
+    for name in _DIRECTIONS:
+        rate = rates[name]
+        framing = framing_plan(complete[name].framing or "none")
+        framing["header_bytes"] += bridged_bytes
+        load = _Load(
+            bdp_bytes=Fraction(rate.highest * round_trip_ns, _BIT_NS_PER_BYTE_S),
+            rate_bps=rate.highest,
+            ip_packet_bytes=largest[name],
+            link_packet_bits=frame_bits(framing, largest[name]),
+        )
+        resolved[name] = {
+            "rate_bps": rate.plan,
+            "delay_ns": delays[name].plan,
+            "framing": framing,
+            "queue": _queue(complete[name].queue or DropTail(), load, ("link", name, "queue")),
+            "channel": channel_plan(written[name], base[name], ("link", name), stop_ns),
+        }
+        refuse_many_steps(resolved[name], link.terminals if name == "return" else 1, ("link", name))
+    forward, back = resolved["forward"], resolved["return"]
+    reached = branches(link, forward)
+    alone = link.terminals == 1
+    returns = (
+        {"name": "return" if alone else f"return-{n}", "from": n, "to": [branch(0)], **back}
+        for n in range(1, 1 + link.terminals)
+    )
+    return [{"name": "forward", "from": 0, "to": reached, **forward}, *returns]
+
+
+def _with_functions(
+    largest: dict[DirectionName, int], scenario: Scenario
+) -> dict[DirectionName, int]:
+    """Return the largest packets, those that gateways make among them."""
+    ends: dict[DirectionName, Gateway] = {
+        "forward": scenario.gateways.hub,
+        "return": scenario.gateways.terminal,
+    }
+    made = {
+        name: [settings.largest_packet_bytes() for _, settings in end.in_order()]
+        for name, end in ends.items()
+    }
+    return {name: max(bytes_, *made[name], 0) for name, bytes_ in largest.items()}
+
+
+def _preset(link: Link) -> dict[DirectionName, Direction]:
+    """Return what holds for the fields that the scenario leaves out."""
+    if link.preset is None:
+        return dict.fromkeys(_DIRECTIONS, DEFAULT_DIRECTION)
+    preset = Link.model_validate(PRESETS[link.preset].link)
+    return {
+        "forward": preset.forward.over(DEFAULT_DIRECTION),
+        "return": preset.return_.over(DEFAULT_DIRECTION),
+    }
+
+
+# --- queues -------------------------------------------------------------------------------------
+
+
+def _queue(queue: Queue, load: _Load, path: FieldPath) -> dict[str, Any]:
+    discipline = queue.discipline or "drop_tail"
+    written = QUEUES[discipline].default_limit if queue.limit is None else queue.limit
+    units = QUEUES[discipline].limit_units
+    limit = _limit(written, _Allowed(discipline, units), load, (*path, "limit"))
+    return {"discipline": discipline, "limit": limit, **_options(queue, load, path)}
+
+
+def _options(queue: Queue, load: _Load, path: FieldPath) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    match queue:
+        case DropTail():
+            pass
+        case Red():
+            options = _red(queue, path)
+        case CoDel():
+            options = _codel(queue)
+        case FqCoDel():
+            quantum_bytes = parse_size(queue.quantum)
+            options = {**_codel(queue), "quantum_bytes": quantum_bytes, "queues": queue.queues}
+        case PerFlowDropTail():
+            allowed = _Allowed("a flow's share", queue.share_units)
+            share = _limit(queue.per_flow_limit, allowed, load, (*path, "per_flow_limit"))
+            options = {"per_flow_limit": share}
+        case EarlyPacketDiscard():
+            options = {"threshold": queue.threshold}
+        case SelectiveDrop():
+            options = {"threshold": queue.threshold, "load_ratio": queue.load_ratio}
+        case StrictPriority():
+            options = {"classes": queue.classes}
+    return options
+
+
+def _red(queue: Red, path: FieldPath) -> dict[str, Any]:
+    least = parse_threshold(queue.min_threshold)
+    value = least.value or 0
+    # Floyd, 1997: max_th at three times min_th.
+    most = 3 * value
+    if queue.max_threshold is not None:
+        highest = parse_threshold(queue.max_threshold)
+        if highest.unit != least.unit:
+            raise PlanningError(
+                (*path, "max_threshold"),
+                f'read "{queue.max_threshold}"; must be in the unit of min_threshold, '
+                f'"{queue.min_threshold}"',
+            )
+        most = highest.value or 0
+        if most <= value:
+            raise PlanningError(
+                (*path, "max_threshold"),
+                f'read "{queue.max_threshold}"; must be above min_threshold, '
+                f'"{queue.min_threshold}"',
+            )
+    mean_packet_bytes = parse_size(queue.mean_packet_size)
+    if mean_packet_bytes > _LARGEST_IP_PACKET:
+        raise PlanningError(
+            (*path, "mean_packet_size"),
+            f'read "{queue.mean_packet_size}"; must be at most {_LARGEST_IP_PACKET} B, the largest '
+            "IP packet",
+        )
+    return {
+        "unit": least.unit,
+        "min_threshold": value,
+        "max_threshold": most,
+        "max_probability": queue.max_probability,
+        "weight": queue.weight,
+        "gentle": queue.gentle,
+        "mean_packet_bytes": mean_packet_bytes,
+        "ecn": queue.ecn,
+    }
+
+
+def _codel(queue: CoDel | FqCoDel) -> dict[str, Any]:
+    return {
+        "target_ns": parse_duration(queue.target),
+        "interval_ns": parse_duration(queue.interval),
+        "ecn": queue.ecn,
+    }
+
+
+def _limit(written: str, allowed: _Allowed, load: _Load, path: FieldPath) -> dict[str, Any]:
+    limit = parse_queue_limit(written)
+    unit, value = limit.unit, limit.value
+    read = f'read "{written}"'
+    if unit == "bdp_millionths":
+        unit, value = "link_bytes", floor(load.bdp_bytes * (value or 0) / BDP_SCALE)
+        read = f"{read} ({value} link bytes here)"
+    if unit not in allowed.units:
+        names = ", ".join(_LIMIT_NAMES[each] for each in allowed.units)
+        raise PlanningError(path, f"{read}; a limit of {allowed.what} is one of: {names}")
+    if value is None:
+        return {"unit": unit}
+    # Sending a packet takes the time of its framing too.
+    sending_ns = ceil(Fraction(load.link_packet_bits * _NS_PER_S, load.rate_bps))
+    link_bytes = ceil(Fraction(load.link_packet_bits, 8))
+    smallest, packet = {
+        "bytes": (load.ip_packet_bytes, f"{load.ip_packet_bytes} IP bytes"),
+        "link_bytes": (link_bytes, f"{link_bytes} link bytes"),
+        "packets": (1, "1 packet"),
+        "time_ns": (sending_ns, f"{format_duration(sending_ns)} to send"),
+    }[unit]
+    if value < smallest:
+        raise PlanningError(path, f"{read}; smaller than one packet, {packet}")
+    if value > LARGEST:
+        raise PlanningError(path, f"{read}; beyond 64 bits")
+    return {"unit": unit, "value": value}
+
+
+def _bridged_header_bytes(scenario: Scenario) -> int:
+    """Return what the frames of the local networks add to each packet on the link.
+
+    Raises:
+        PlanningError: one end bridges and the other does not.
+    """
+    ends = (scenario.gateways.hub, scenario.gateways.terminal)
+    modes = {mode for end in ends if (mode := end.mode()) is not None}
+    if "bridge" not in modes:
+        return 0
+    if len(modes) > 1:
+        (other,) = modes - {"bridge"}
+        path = ("gateways", "terminal", "processor", "mode")
+        raise PlanningError(
+            path, f'one end has the mode "bridge" and the other "{other}"; frames need it at both'
+        )
+    return BRIDGED_HEADER_BYTES

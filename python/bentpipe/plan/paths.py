@@ -1,0 +1,60 @@
+"""The ways from the hub to single terminals: what differs, as branches of the direction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bentpipe.plan.refusals import PlanningError
+from bentpipe.plan.series import bit_errors
+from bentpipe.scenario.schema import Link, TerminalPath
+from bentpipe.units import parse_duration
+
+_Plan = dict[str, Any]
+
+
+def branch(gateway: int, delay_ns: int = 0, channel: _Plan | None = None) -> _Plan:
+    """Return the plan of the way to a gateway; by default nothing is special about it."""
+    return {"gateway": gateway, "delay_ns": delay_ns, "channel": channel or {"kind": "clear"}}
+
+
+def branches(link: Link, forward: _Plan) -> list[_Plan]:
+    """Return the way to each terminal. What differs between them leaves the direction itself.
+
+    Raises:
+        PlanningError: a terminal is unknown or written twice, or delays cannot be compared.
+    """
+    terminals = range(1, 1 + link.terminals)
+    special: dict[int, TerminalPath] = {}
+    for i, path in enumerate(link.terminal_paths):
+        where = ("link", "terminal_paths", i, "terminal")
+        if path.terminal not in terminals:
+            message = f"read {path.terminal}; link.terminals is {link.terminals}"
+            raise PlanningError(where, message)
+        if path.terminal in special:
+            raise PlanningError(where, f"read {path.terminal} a second time")
+        special[path.terminal] = path
+    delays = _own_delays(link, forward, special)
+    rates = {n: path.bit_error_rate for n, path in special.items()}
+    channels: dict[int, dict[str, Any]] = {}
+    if any(rate is not None for rate in rates.values()):
+        common, forward["channel"] = forward["channel"], {"kind": "clear"}
+        for number in terminals:
+            rate = rates.get(number)
+            channels[number] = common if rate is None else bit_errors(rate)
+    return [branch(n, delays.get(n, 0), channels.get(n)) for n in terminals]
+
+
+def _own_delays(link: Link, forward: _Plan, special: dict[int, TerminalPath]) -> dict[int, int]:
+    """Return by how much each terminal is farther away than the nearest, which sets the delay."""
+    written = {n: parse_duration(p.delay) for n, p in special.items() if p.delay is not None}
+    if not written:
+        return {}
+    series = forward["delay_ns"]
+    if series["kind"] != "constant":
+        (first, *_) = (i for i, path in enumerate(link.terminal_paths) if path.delay is not None)
+        message = "needs a link.forward.delay that does not vary"
+        raise PlanningError(("link", "terminal_paths", first, "delay"), message)
+    delays = {n: written.get(n, series["value"]) for n in range(1, 1 + link.terminals)}
+    nearest_ns = min(delays.values())
+    forward["delay_ns"] = {"kind": "constant", "value": nearest_ns}
+    return {n: delay_ns - nearest_ns for n, delay_ns in delays.items()}

@@ -1,0 +1,154 @@
+"""What is wrong with a plan, in the words of the scenario that it came from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from bentpipe.scenario.document import FieldPath
+from bentpipe.text import shown
+
+if TYPE_CHECKING:
+    from bentpipe.scenario.schema import Flow, Scenario
+
+# Plan fields whose name is more than the scenario's name and a unit.
+_RENAMED: Final = {
+    "stop_ns": "duration",
+    "flows": "traffic",
+    "buffer_packets": "buffer",
+}
+_UNIT: Final = re.compile(r"_(ns|bps|bytes|segments)$")
+# Fields of TCP whose unit is part of their name in a scenario too.
+_TCP_SIDES: Final = ("sender", "receiver", "server", "client")
+# Parts of a plan that a scenario writes as one field.
+_ONE_FIELD: Final = ("limit", "per_flow_limit", "rate_bps", "delay_ns", "framing")
+
+
+@dataclass
+class PlanningError(Exception):
+    """The scenario's parts do not fit together; ``path`` is the field to change."""
+
+    path: FieldPath
+    message: str
+
+
+def in_scenario(refusal: str, scenario: Scenario) -> PlanningError:
+    """Say what the simulator refuses about a plan in the words of the scenario."""
+    field, found, reason = refusal.partition(": ")
+    if not found or " " in field:
+        return PlanningError((), f"the plan is refused: {refusal}")
+    path = tuple(_path(field.split("."), scenario))
+    return PlanningError(path, f"{_as_written(path, scenario)}{reason} ({field.split('.')[-1]})")
+
+
+def _path(parts: list[str], scenario: Scenario) -> Iterator[int | str]:
+    first, *rest = parts
+    if first == "flows" and rest:
+        entry = _entry_of_flow(int(rest[0]), scenario)
+        yield from ("traffic", entry)
+        yield from _flow_path(rest[1:], scenario.traffic[entry])
+    elif first == "gateways" and rest:
+        yield "gateways"
+        yield from _gateway_path(rest, scenario)
+    elif first == "directions" and rest:
+        yield "link"
+        yield "forward" if rest[0] == "0" else "return"
+        yield from _direction_path(rest[1:])
+    else:
+        yield scenario_name(first)
+
+
+def _entry_of_flow(flow: int, scenario: Scenario) -> int:
+    """Return the entry of ``traffic`` that the plan's flow came from."""
+    from bentpipe.plan.traffic import flows_of_entry
+
+    terminals = scenario.link.terminals
+    ends = accumulate(flows_of_entry(entry, terminals) for entry in scenario.traffic)
+    return next(i for i, end in enumerate(ends) if flow < end)
+
+
+def _flow_path(parts: list[str], flow: Flow) -> Iterator[str]:
+    """Return the path below an entry of ``traffic``."""
+    from bentpipe.scenario.schema import Tcp
+
+    parts = [part for part in parts if part != "workload"]
+    if not parts:
+        return
+    first, *rest = parts
+    if first == "amount":
+        yield "size" if getattr(flow, "size", None) else "duration"
+    elif first in _TCP_SIDES:
+        yield "tcp"
+        for part in rest:
+            yield part if part in Tcp.model_fields else scenario_name(part)
+    elif first == "exchanges" and flow.kind == "fetch":
+        yield "files"
+    elif first == "response_bytes":
+        yield from _draw_path("size" if flow.kind == "fetch" else "response", rest, flow)
+    elif first == "think_ns":
+        yield from _draw_path("think", rest, flow)
+    else:
+        yield scenario_name(first)
+
+
+def _draw_path(field: str, rest: list[str], flow: Flow) -> Iterator[str]:
+    yield field
+    law = getattr(flow, field)
+    if isinstance(law, str) or not rest:
+        return
+    (name,) = law.model_fields_set
+    yield name
+    if name != "exponential":
+        yield scenario_name(rest[0])
+
+
+def _gateway_path(parts: list[str], scenario: Scenario) -> Iterator[str]:
+    """Return the path below ``gateways``: terminals are alike and written once."""
+    name: Literal["hub", "terminal"] = "hub" if parts[0] == "0" else "terminal"
+    yield name
+    match parts[1:]:
+        case ["functions", number, *rest]:
+            yield getattr(scenario.gateways, name).in_order()[int(number)][0]
+            yield from (scenario_name(part) for part in rest)
+
+
+def _direction_path(parts: list[str]) -> Iterator[str]:
+    """Return the path below a direction of the link."""
+    for position, part in enumerate(parts):
+        if part in ("from", "to", "name"):
+            return
+        if part == "channel":
+            yield from _channel_path(parts[position + 1 :])
+            return
+        yield scenario_name(part)
+        if part in _ONE_FIELD:
+            return
+
+
+def _channel_path(parts: list[str]) -> Iterator[str]:
+    """Return the path of what a scenario writes of a channel."""
+    match parts:
+        case ["good" | "bad" as state, *rest]:
+            yield from ("errors", state, *map(scenario_name, rest))
+        case ["steps", *_]:
+            yield "errors"
+        case _:
+            yield "bit_error_rate"
+
+
+def scenario_name(part: str) -> str:
+    """Return what a scenario calls a field of the plan."""
+    return _RENAMED.get(part, _UNIT.sub("", part))
+
+
+def _as_written(path: FieldPath, scenario: Scenario) -> str:
+    value: Any = scenario.to_dict()
+    for part in path:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return ""
+    return f"read {shown(value)}; " if isinstance(value, str | int | float) else ""

@@ -1,0 +1,182 @@
+"""What of a link varies with time, resolved into its parts of the plan: rate, delay and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from bentpipe.plan.refusals import PlanningError
+from bentpipe.plan.series_files import (
+    SeriesError,
+    delay_steps,
+    delivery_steps,
+    error_steps,
+    rate_steps,
+)
+from bentpipe.scenario.document import FieldPath
+from bentpipe.scenario.schema import (
+    ChannelState,
+    DelayStep,
+    DeliveryTrace,
+    Direction,
+    GilbertElliott,
+    RateStep,
+    TimeSeries,
+)
+from bentpipe.units import parse_duration, parse_rate
+
+# Each terminal's return has its own; some 25 MB of plan.
+_MOST_STEPS_OF_ALL: Final = 1_000_000
+# Each change costs two draws: some ten seconds of work.
+_MOST_STATE_CHANGES: Final = 10**8
+
+# A trace counts whole milliseconds.
+_SHORTEST_BIN_NS: Final = 10**6
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A value over time as the plan has it, and its largest value."""
+
+    plan: dict[str, Any]
+    highest: int
+
+
+def rate_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Profile:
+    """Return the rate of a direction; a delivery trace is repeated until the end of the run.
+
+    Raises:
+        PlanningError: it is missing, zero throughout, or its file is wrong.
+    """
+    rate, path = direction.rate, (*path, "rate")
+    if rate is None:
+        raise PlanningError(
+            path, 'missing; write one ("16 Mbit/s") or name a preset in link.preset'
+        )
+    if isinstance(rate, str):
+        return _constant(parse_rate(rate))
+    if isinstance(rate, DeliveryTrace):
+        bin_ns = parse_duration(rate.bin)
+        if bin_ns < _SHORTEST_BIN_NS:
+            raise PlanningError((*path, "bin"), f'read "{rate.bin}"; must be at least 1 ms')
+        trace = rate.trace
+        profile = _profile(
+            _read(lambda: delivery_steps(trace, bin_ns, stop_ns), path, "trace"),
+        )
+    elif isinstance(rate, TimeSeries):
+        series = rate
+        profile = _profile(_read(lambda: rate_steps(series.csv, series.column), path, "csv"))
+    else:
+        profile = _written(rate, parse_rate)
+    if profile.highest == 0:
+        raise PlanningError(path, "is 0 bit/s in every step; nothing could be sent")
+    return profile
+
+
+def delay_plan(direction: Direction, path: FieldPath) -> Profile:
+    """Return the delay of a direction.
+
+    Raises:
+        PlanningError: it is missing, or its file is wrong.
+    """
+    delay, path = direction.delay, (*path, "delay")
+    if delay is None:
+        raise PlanningError(path, 'missing; write one ("275 ms") or name a preset in link.preset')
+    if isinstance(delay, str):
+        return _constant(parse_duration(delay))
+    if isinstance(delay, TimeSeries):
+        series = delay
+        return _profile(_read(lambda: delay_steps(series.csv, series.column), path, "csv"))
+    return _written(delay, parse_duration)
+
+
+def channel_plan(
+    written: Direction, base: Direction, path: FieldPath, stop_ns: int
+) -> dict[str, Any]:
+    """Return the channel of a direction, which is written in one of two ways.
+
+    Raises:
+        PlanningError: both are written, the file is wrong, or the states change too often.
+    """
+    errors = written.errors
+    if errors is not None and written.bit_error_rate is not None:
+        raise PlanningError((*path, "errors"), "stands beside bit_error_rate; write one of them")
+    if errors is None and written.bit_error_rate is None:
+        errors = base.errors
+    path = (*path, "errors")
+    if isinstance(errors, GilbertElliott):
+        return _gilbert_elliott(errors, path, stop_ns)
+    if isinstance(errors, TimeSeries):
+        series = errors
+        steps, field = _read(lambda: error_steps(series.csv, series.column), path, "csv")
+        nothing = {"bit_error_rate": 0.0, "loss_rate": 0.0}
+        rows = [{"at_ns": at_ns, **nothing, field: value} for at_ns, value in steps]
+        return {"kind": "error_series", "steps": rows}
+    rate = base.bit_error_rate if written.bit_error_rate is None else written.bit_error_rate
+    return bit_errors(rate)
+
+
+def bit_errors(rate: float | None) -> dict[str, Any]:
+    """Return the channel of a bit error rate that never changes."""
+    return {"kind": "bit_errors", "bit_error_rate": rate} if rate else {"kind": "clear"}
+
+
+def _gilbert_elliott(errors: GilbertElliott, path: FieldPath, stop_ns: int) -> dict[str, Any]:
+    good, bad = _state(errors.good), _state(errors.bad)
+    cycle_ns = good["mean_duration_ns"] + bad["mean_duration_ns"]
+    if 2 * stop_ns > _MOST_STATE_CHANGES * cycle_ns:
+        raise PlanningError(
+            path,
+            f"changes its state more than {_MOST_STATE_CHANGES} times in the run; write longer "
+            "mean durations",
+        )
+    return {"kind": "gilbert_elliott", "good": good, "bad": bad}
+
+
+def _state(state: ChannelState) -> dict[str, Any]:
+    return {
+        "bit_error_rate": state.bit_error_rate,
+        "loss_rate": state.loss_rate,
+        "mean_duration_ns": parse_duration(state.mean_duration),
+    }
+
+
+def refuse_many_steps(direction: dict[str, Any], copies: int, path: FieldPath) -> None:
+    """Check that the steps of so many directions alike fit a plan.
+
+    Raises:
+        PlanningError: they do not.
+    """
+    series = (direction["rate_bps"], direction["delay_ns"], direction["channel"])
+    steps = copies * sum(len(each.get("steps", ())) for each in series)
+    if steps > _MOST_STEPS_OF_ALL:
+        raise PlanningError(
+            path,
+            f"has {steps} steps of rate, delay and errors in all terminals; at most "
+            f"{_MOST_STEPS_OF_ALL} are allowed",
+        )
+
+
+def _constant(value: int) -> Profile:
+    return Profile({"kind": "constant", "value": value}, value)
+
+
+def _written(
+    steps: tuple[RateStep, ...] | tuple[DelayStep, ...], parse: Callable[[object], int]
+) -> Profile:
+    return _profile([(parse_duration(step.at), parse(step.value)) for step in steps])
+
+
+def _profile(steps: list[tuple[int, int]]) -> Profile:
+    listed = [list(step) for step in steps]
+    return Profile({"kind": "steps", "steps": listed}, max(value for _, value in steps))
+
+
+def _read(steps: Callable[[], T], path: FieldPath, field: str) -> T:
+    try:
+        return steps()
+    except SeriesError as error:
+        raise PlanningError((*path, error.field or field), error.message) from None

@@ -1,0 +1,325 @@
+"""Values over time from files: delivery traces of mahimahi, and CSV time series.
+
+Both become steps, (nanosecond, value), which the plan holds: a result does not depend on the file
+any more. What is wrong with a file is told with its line, what was read and what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from bentpipe.errors import UnitError
+from bentpipe.text import choice
+from bentpipe.units import format_duration, parse_duration, parse_rate
+
+# The traces that come with mahimahi have up to 5 MB.
+LARGEST_FILE_BYTES: Final = 16 * 1024 * 1024
+# Some 2.5 MB of plan.
+MOST_STEPS: Final = 100_000
+# mm-link(1): each line is the ability to deliver 1500 bytes.
+DELIVERY_BITS: Final = 8 * 1_500
+
+_NS_PER_MS: Final = 10**6
+_NS_PER_S: Final = 10**9
+# What a plan may hold (crates/sim/src/plan): 100 days and 100 Tbit/s.
+_LONGEST_NS: Final = 100 * 86_400 * _NS_PER_S
+_HIGHEST_BPS: Final = 10**14
+_LONGEST_SHOWN: Final = 40
+_NUMBER: Final = re.compile(
+    r"(?P<sign>[+-]?)(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?", re.ASCII
+)
+_LONGEST_NUMBER: Final = 64
+_TIMESTAMP: Final = re.compile(r"\d{1,20}", re.ASCII)
+
+V = TypeVar("V", int, float)
+Steps = list[tuple[int, V]]
+
+
+@dataclass
+class SeriesError(Exception):
+    """What is wrong with a file, with its name and line; ``field`` is the one to change."""
+
+    message: str
+    field: str = ""
+
+
+@dataclass(frozen=True)
+class Quantity(Generic[V]):
+    """What a column of a CSV file may hold, and how its header says so."""
+
+    noun: str
+    """What it is called in messages."""
+    suffixes: dict[str, int]
+    """The ends of headers whose cells are plain numbers, and what they count."""
+    whole: Callable[[Fraction], V]
+    """From a plain number, in the unit of the plan."""
+    written: Callable[[str], V] | None
+    """From a cell with its unit, where the header has none."""
+    largest: V
+    largest_shown: str
+
+
+RATE: Final = Quantity[int](
+    "a rate",
+    {"_bps": 1, "_kbps": 10**3, "_mbps": 10**6, "_gbps": 10**9},
+    round,
+    parse_rate,
+    _HIGHEST_BPS,
+    "100 Tbit/s",
+)
+DURATION: Final = Quantity[int](
+    "a time",
+    {"_ns": 1, "_us": 10**3, "_ms": 10**6, "_s": 10**9},
+    round,
+    parse_duration,
+    _LONGEST_NS,
+    "100 days",
+)
+_SHARE: Final = Quantity[float]("a share from 0 to 1", {"": 1}, float, None, 1.0, "1")
+_PERCENT: Final = Quantity[float](
+    "a percentage", {"": 1}, lambda value: float(value / 100), None, 1.0, "100"
+)
+# The columns of a file of errors: what they are, and the field of the plan that they fill.
+ERROR_COLUMNS: Final[dict[str, tuple[Quantity[float], str]]] = {
+    "loss": (_SHARE, "loss_rate"),
+    "loss_rate": (_SHARE, "loss_rate"),
+    "loss_percent": (_PERCENT, "loss_rate"),
+    "bit_error_rate": (_SHARE, "bit_error_rate"),
+}
+
+
+def delivery_steps(path: str, bin_ns: int, until_ns: int) -> Steps[int]:
+    """Return the rate steps of a mahimahi delivery trace, repeated until a moment.
+
+    The steps go on to the end of the trace at least, and then to the first bin with deliveries:
+    what waits at the end of the run could leave.
+
+    Raises:
+        SeriesError: the file cannot be read as a trace, or gives too many steps.
+    """
+    counts, length_ms = _deliveries(path, bin_ns)
+    length_ns = length_ms * _NS_PER_MS
+    until_ns = max(until_ns, length_ns)
+    steps: Steps[int] = []
+    for start_ns, rate_bps in _repeated(counts, length_ns, bin_ns):
+        if not steps or steps[-1][1] != rate_bps:
+            steps.append((start_ns, rate_bps))
+        if len(steps) > MOST_STEPS:
+            reason = (
+                f"{path}: gives more than {MOST_STEPS} steps of the rate by "
+                f"{format_duration(until_ns)}; write a longer bin, or a shorter duration"
+            )
+            raise SeriesError(reason, "bin")
+        if start_ns >= until_ns and rate_bps > 0:
+            break
+    return steps
+
+
+def _repeated(counts: dict[int, int], length_ns: int, bin_ns: int) -> Iterator[tuple[int, int]]:
+    """Yield the start and the rate of each bin with deliveries, and of each gap behind one."""
+    base_ns = 0
+    while True:
+        end_ns = 0
+        for number, count in counts.items():
+            start_ns = number * bin_ns
+            if start_ns > end_ns:
+                yield base_ns + end_ns, 0
+            # The last bin ends with the trace.
+            end_ns = min(start_ns + bin_ns, length_ns)
+            yield base_ns + start_ns, count * DELIVERY_BITS * _NS_PER_S // (end_ns - start_ns)
+        base_ns += length_ns
+
+
+def _deliveries(path: str, bin_ns: int) -> tuple[dict[int, int], int]:
+    """Return how many deliveries each bin has, by its number, and the length of the trace in ms."""
+    counts: dict[int, int] = {}
+    last_ms = 0
+    for line, text in enumerate(_lines(path), 1):
+        if not _TIMESTAMP.fullmatch(text):
+            raise _refuse(path, line, text, "a line is a whole number of milliseconds, such as 12")
+        stamp_ms = int(text)
+        if stamp_ms * _NS_PER_MS > _LONGEST_NS:
+            raise _refuse(path, line, text, "must be at most 100 days")
+        if stamp_ms < last_ms:
+            raise _refuse(path, line, text, f"must not be before {last_ms}, the line above")
+        last_ms = stamp_ms
+        # A bin holds its end, as the trace does: what is delivered at its last moment is of it.
+        number = max(stamp_ms * _NS_PER_MS - 1, 0) // bin_ns
+        counts[number] = counts.get(number, 0) + 1
+    if not counts:
+        raise SeriesError(f"{path}: is empty; a trace has a line for each delivery")
+    if last_ms == 0:
+        raise SeriesError(f"{path}: ends at 0 ms; a trace must last longer, to be repeated")
+    return counts, last_ms
+
+
+def rate_steps(path: str, column: str | None) -> Steps[int]:
+    """Return the steps of a rate in a CSV file, in bit/s.
+
+    Raises:
+        SeriesError: the file cannot be read as a time series of rates.
+    """
+    return _Table(path).steps(RATE, column)
+
+
+def delay_steps(path: str, column: str | None) -> Steps[int]:
+    """Return the steps of a delay in a CSV file, in nanoseconds.
+
+    Raises:
+        SeriesError: the file cannot be read as a time series of delays.
+    """
+    return _Table(path).steps(DURATION, column)
+
+
+def error_steps(path: str, column: str | None) -> tuple[Steps[float], str]:
+    """Return the steps of errors in a CSV file, and whether they are loss or bit error rates.
+
+    Raises:
+        SeriesError: the file cannot be read as a time series of errors.
+    """
+    table = _Table(path)
+    if column is None:
+        column = table.only(tuple(name for name in table.values if name in ERROR_COLUMNS))
+    table.find(column)
+    if column not in ERROR_COLUMNS:
+        message = f'column "{column}": {choice(column, tuple(ERROR_COLUMNS))}'
+        raise SeriesError(message, "column")
+    quantity, field = ERROR_COLUMNS[column]
+    return table.read(quantity, column, 1), field
+
+
+class _Table:
+    """A CSV file: a header, then a row for each step."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        rows = [
+            (number, [cell.strip() for cell in text.split(",")])
+            for number, text in enumerate(_lines(path), 1)
+            if text.strip() and not text.lstrip().startswith("#")
+        ]
+        if not rows[1:]:
+            raise SeriesError(f"{path}: has no rows; a header and at least one row belong there")
+        (self.line, self.header), *self.rows = rows
+        times = [name for name in self.header if name == "time" or _is_time(name)]
+        if len(times) != 1:
+            allowed = "one column is time, time_s, time_ms, time_us or time_ns"
+            raise _refuse(path, self.line, ",".join(self.header), allowed)
+        self.time = times[0]
+        self.values = [name for name in self.header if name != self.time]
+        doubled = [name for name in self.values if self.values.count(name) > 1]
+        if doubled:
+            raise _refuse(path, self.line, doubled[0], "two columns have this name")
+        if len(self.rows) > MOST_STEPS:
+            raise SeriesError(
+                f"{path}: has {len(self.rows)} rows; at most {MOST_STEPS} are allowed"
+            )
+
+    def steps(self, quantity: Quantity[int], column: str | None) -> Steps[int]:
+        """Return the steps of a column, or of the only one that may be meant."""
+        if column is None:
+            plain = {RATE.noun: "rate", DURATION.noun: "delay"}[quantity.noun]
+            column = self.only(
+                tuple(name for name in self.values if name == plain or _factor(quantity, name))
+            )
+        self.find(column)
+        return self.read(quantity, column, _factor(quantity, column))
+
+    def only(self, candidates: tuple[str, ...]) -> str:
+        if len(candidates) == 1:
+            return candidates[0]
+        names = ", ".join(self.values) or "none"
+        problem = "has no column that says what is meant" if not candidates else "has several"
+        message = f"{self.path}:{self.line}: {problem}; name the column (there are: {names})"
+        raise SeriesError(message)
+
+    def find(self, column: str) -> None:
+        if column not in self.values:
+            message = f"{self.path}:{self.line}: column: {choice(column, tuple(self.values))}"
+            raise SeriesError(message, "column")
+
+    def read(self, quantity: Quantity[V], column: str, factor: int | None) -> Steps[V]:
+        where, when = self.header.index(column), self.header.index(self.time)
+        time_factor = _factor(DURATION, self.time)
+        steps: Steps[V] = []
+        for line, cells in self.rows:
+            if len(cells) != len(self.header):
+                allowed = f"a row must have {len(self.header)} values, as the header has"
+                raise _refuse(self.path, line, ",".join(cells), allowed)
+            at_ns = _cell(self.path, line, cells[when], DURATION, self.time, time_factor)
+            if not steps and at_ns != 0:
+                raise _refuse(self.path, line, cells[when], "the first time must be 0")
+            if steps and at_ns <= steps[-1][0]:
+                raise _refuse(self.path, line, cells[when], "must be after the row above")
+            steps.append((at_ns, _cell(self.path, line, cells[where], quantity, column, factor)))
+        return steps
+
+
+def _is_time(name: str) -> bool:
+    return name.startswith("time_") and name.removeprefix("time") in DURATION.suffixes
+
+
+def _factor(quantity: Quantity[V], name: str) -> int | None:
+    """Return what the numbers of a column count, None if each has a unit of its own."""
+    _, underscore, suffix = name.rpartition("_")
+    return quantity.suffixes.get(f"{underscore}{suffix}") if underscore else None
+
+
+def _cell(
+    path: str, line: int, text: str, quantity: Quantity[V], column: str, factor: int | None
+) -> V:
+    if factor is None:
+        assert quantity.written is not None
+        try:
+            value = quantity.written(text)
+        except UnitError as error:
+            units = ", ".join(f"{column}{suffix}" for suffix in quantity.suffixes)
+            message = f'{path}:{line}: column "{column}": {error}'
+            raise SeriesError(f"{message} (plain numbers: call the column {units})") from None
+    else:
+        found = _NUMBER.fullmatch(text)
+        if found is None or len(text) > _LONGEST_NUMBER:
+            raise _refuse(path, line, text, f"{quantity.noun} is a plain number", column)
+        if found["sign"] == "-" and Fraction(text) < 0:
+            raise _refuse(path, line, text, "must not be negative", column)
+        value = quantity.whole(Fraction(text) * factor)
+    if value > quantity.largest:
+        raise _refuse(path, line, text, f"must be at most {quantity.largest_shown}", column)
+    return value
+
+
+def _refuse(path: str, line: int, read: str, allowed: str, column: str = "") -> SeriesError:
+    shown = read if len(read) <= _LONGEST_SHOWN else f"{read[:_LONGEST_SHOWN]}..."
+    where = f'column "{column}": ' if column else ""
+    return SeriesError(f'{path}:{line}: {where}read "{shown}"; {allowed}')
+
+
+def _lines(path: str) -> list[str]:
+    """Return the lines of a text file."""
+    file = Path(path)
+    try:
+        if not file.exists():
+            raise SeriesError(f"{path}: no such file (paths count from the scenario's folder)")
+        if not file.is_file():
+            raise SeriesError(f"{path}: is not a file")
+        with file.open("rb") as opened:
+            content = opened.read(LARGEST_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SeriesError(f"{path}: cannot be read: {reason}") from None
+    if len(content) > LARGEST_FILE_BYTES:
+        raise SeriesError(f"{path}: is larger than {LARGEST_FILE_BYTES} bytes")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise SeriesError(f"{path}: is not a text file")
+    # Not splitlines, which also splits at form feeds and the like.
+    lines = text.replace("\r\n", "\n").split("\n")
+    return lines[:-1] if lines[-1] == "" else lines

@@ -1,0 +1,354 @@
+"""Traffic resolved into the flows of the plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
+
+from bentpipe.plan.refusals import PlanningError
+from bentpipe.scenario.document import FieldPath
+from bentpipe.scenario.hosts import HostPlans
+from bentpipe.scenario.schema import (
+    LARGEST_MSS,
+    LARGEST_PAYLOAD,
+    MOST_FLOWS,
+    PROFILES,
+    Bulk,
+    Conference,
+    ConstantRate,
+    DirectionName,
+    Fetch,
+    Flow,
+    RequestResponse,
+    Scenario,
+    SizeDraw,
+    Tcp,
+    TimeDraw,
+)
+from bentpipe.units import format_duration, parse_duration, parse_rate, parse_size
+
+# IPv4 and TCP headers without options; the MSS is what remains of the packet (RFC 9293 3.7.1).
+_TCP_IP_HEADER_BYTES: Final = 40
+# IPv4 header and the largest TCP header: no acknowledgement is larger.
+_LARGEST_ACK_BYTES: Final = 80
+_UDP_IP_HEADER_BYTES: Final = 28
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """One flow of an entry: what tells it from the entry's others.
+
+    ``number`` counts the entry's starts; the two ways of a flow in both directions share theirs.
+    """
+
+    number: int
+    terminal: int
+    direction: DirectionName
+    suffix: str
+
+
+def flow_plans(scenario: Scenario, hosts: HostPlans, stop_ns: int) -> list[dict[str, Any]]:
+    """Return the flows of the plan, in the order of the entries.
+
+    Raises:
+        PlanningError: too many flows, one that starts after the end, or on no terminal there is.
+    """
+    terminals = scenario.link.terminals
+    for i, flow in enumerate(scenario.traffic):
+        _check_terminals(flow, terminals, ("traffic", i))
+    total = sum(flows_of_entry(flow, terminals) for flow in scenario.traffic)
+    if total > MOST_FLOWS:
+        raise PlanningError(("traffic",), f"has {total} flows; at most {MOST_FLOWS} are allowed")
+    plans: list[dict[str, Any]] = []
+    unnamed: Counter[str] = Counter()
+    conferences = 0
+    priorities = {path.terminal: path.priority for path in scenario.link.terminal_paths}
+    for i, flow in enumerate(scenario.traffic):
+        path: FieldPath = ("traffic", i)
+        copies = list(_copies(flow, terminals))
+        starts = _starts(flow, copies, stop_ns, path)
+        workload = _workload(flow, conferences, path)
+        conferences += flow.kind == "conference"
+        for name, copy, start_ns in zip(_names(flow, copies, unnamed), copies, starts, strict=True):
+            place = (copy.number, copy.terminal)
+            plans.append(
+                {
+                    "name": name,
+                    "terminal": copy.terminal,
+                    "direction": copy.direction,
+                    "start_ns": start_ns,
+                    "world_host": hosts.chosen("world", _world_host(flow), place, path),
+                    "island_host": hosts.chosen("island", flow.island_host, place, path),
+                    "priority": _priority(flow, priorities.get(1 + copy.terminal)),
+                    "workload": workload(stop_ns - start_ns),
+                }
+            )
+    return plans
+
+
+def _world_host(flow: Flow) -> str | None:
+    return None if flow.kind == "conference" else flow.world_host
+
+
+def _priority(flow: Flow, of_terminal: int | None) -> int:
+    if of_terminal is None or "priority" in flow.model_fields_set:
+        return flow.priority
+    return of_terminal
+
+
+def flows_of_entry(flow: Flow, terminals: int) -> int:
+    """Return how many flows of the plan an entry of ``traffic`` is."""
+    if flow.kind == "conference":
+        return flow.participants
+    at = terminals if flow.terminal == "all" else 1
+    ways = 2 if flow.direction == "both" else 1
+    return at * flow.count * ways
+
+
+def _copies(flow: Flow, terminals: int) -> Iterator[_Copy]:
+    if flow.kind == "conference":
+        for participant in range(flow.participants):
+            # The direction of a participant is that of what it sends.
+            yield _Copy(0, participant, "return", f"-{participant + 1}")
+        return
+    at = range(terminals) if flow.terminal == "all" else [flow.terminal - 1]
+    ways: tuple[DirectionName, ...] = (
+        ("forward", "return") if flow.direction == "both" else (flow.direction,)
+    )
+    for number, (terminal, k) in enumerate(product(at, range(flow.count))):
+        suffix = f"-{terminal + 1}" if len(at) > 1 else ""
+        suffix += f"-{k + 1}" if flow.count > 1 else ""
+        for direction in ways:
+            way = f"-{direction}" if len(ways) > 1 else ""
+            yield _Copy(number, terminal, direction, suffix + way)
+
+
+def _names(flow: Flow, copies: list[_Copy], unnamed: Counter[str]) -> list[str]:
+    """Return the names of an entry's flows; ``unnamed`` counts those without one by kind."""
+    if flow.name is not None:
+        return [f"{flow.name}{copy.suffix}" for copy in copies]
+    first = unnamed[flow.kind] + 1
+    unnamed[flow.kind] += copies[-1].number + 1
+    if flow.kind == "conference":
+        return [f"{flow.kind}-{first}{copy.suffix}" for copy in copies]
+    both = flow.direction == "both"
+    return [
+        f"{flow.kind}-{first + copy.number}" + (f"-{copy.direction}" if both else "")
+        for copy in copies
+    ]
+
+
+def _check_terminals(flow: Flow, terminals: int, path: FieldPath) -> None:
+    if flow.kind == "conference":
+        if flow.participants > terminals:
+            raise PlanningError(
+                (*path, "participants"),
+                f"read {flow.participants}; each has a terminal of its own, and link.terminals is "
+                f"{terminals}",
+            )
+    elif flow.terminal != "all" and flow.terminal > terminals:
+        raise PlanningError(
+            (*path, "terminal"), f"read {flow.terminal}; link.terminals is {terminals}"
+        )
+
+
+def _starts(flow: Flow, copies: list[_Copy], stop_ns: int, path: FieldPath) -> list[int]:
+    start_ns = parse_duration(flow.start)
+    spacing_ns = 0 if flow.kind == "conference" else parse_duration(flow.start_spacing)
+    if start_ns >= stop_ns:
+        message = (
+            f'read "{flow.start}"; must be before the end of the run, {format_duration(stop_ns)}'
+        )
+        raise PlanningError((*path, "start"), message)
+    starts = [start_ns + copy.number * spacing_ns for copy in copies]
+    if flow.kind != "conference" and starts[-1] >= stop_ns:
+        raise PlanningError(
+            (*path, "start_spacing"),
+            f'read "{flow.start_spacing}"; the last of {len(copies)} flows would start at '
+            f"{format_duration(starts[-1])}, after the end of the run, {format_duration(stop_ns)}",
+        )
+    return starts
+
+
+# --- workloads ----------------------------------------------------------------------------------
+
+# What a flow does when so many nanoseconds of the run remain.
+_Workload = Callable[[int], dict[str, Any]]
+
+
+def _workload(flow: Flow, conferences: int, path: FieldPath) -> _Workload:
+    match flow:
+        case Bulk():
+            return _bulk(flow, path)
+        case ConstantRate():
+            return _datagrams(flow, {"kind": flow.kind}, path)
+        case RequestResponse():
+            return _exchanges(flow, flow.response, flow.exchanges, keep_connection=True, path=path)
+        case Fetch():
+            return _exchanges(flow, flow.size, flow.files, keep_connection=False, path=path)
+        case Conference():
+            return _datagrams(flow, {"kind": flow.kind, "conference": conferences}, path)
+
+
+def _bulk(flow: Bulk, path: FieldPath) -> _Workload:
+    tcp = tcp_plan(flow, path)
+    if flow.size is not None:
+        amount = {"unit": "bytes", "value": parse_size(flow.size)}
+    else:
+        amount = {"unit": "duration_ns", "value": parse_duration(flow.duration)}
+    return lambda _: {
+        "kind": "bulk",
+        "amount": amount,
+        "sender": dict(tcp),
+        "receiver": dict(tcp),
+    }
+
+
+def _datagrams(
+    flow: ConstantRate | Conference, which: dict[str, Any], path: FieldPath
+) -> _Workload:
+    payload_bytes = parse_size(flow.payload)
+    if payload_bytes > LARGEST_PAYLOAD:
+        message = f'read "{flow.payload}"; must be at most {LARGEST_PAYLOAD} B (one UDP datagram)'
+        raise PlanningError((*path, "payload"), message)
+    rate_bps = parse_rate(flow.rate)
+    written_ns = None if flow.duration is None else parse_duration(flow.duration)
+    return lambda remaining_ns: {
+        **which,
+        "rate_bps": rate_bps,
+        "payload_bytes": payload_bytes,
+        "duration_ns": remaining_ns if written_ns is None else written_ns,
+    }
+
+
+def _exchanges(
+    flow: RequestResponse | Fetch,
+    response: str | SizeDraw,
+    exchanges: int | None,
+    *,
+    keep_connection: bool,
+    path: FieldPath,
+) -> _Workload:
+    tcp = tcp_plan(flow, path)
+    size_field = "response" if keep_connection else "size"
+    fixed = {
+        "kind": "request_response",
+        "request_bytes": parse_size(flow.request),
+        "response_bytes": _draw(response, parse_size, (*path, size_field)),
+        "think_ns": _draw(flow.think, parse_duration, (*path, "think")),
+        "exchanges": exchanges,
+        "keep_connection": keep_connection,
+    }
+    return lambda _: {**fixed, "server": dict(tcp), "client": dict(tcp)}
+
+
+def _draw(
+    value: str | SizeDraw | TimeDraw, parse: Callable[[object], int], path: FieldPath
+) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"kind": "constant", "value": parse(value)}
+    if value.exponential is not None:
+        return {"kind": "exponential", "mean": parse(value.exponential)}
+    if value.pareto is not None:
+        pareto = value.pareto
+        least, most = parse(pareto.least), parse(pareto.most)
+        if most < least:
+            message = f'read "{pareto.most}"; must be at least "{pareto.least}", the least'
+            raise PlanningError((*path, "pareto", "most"), message)
+        return {"kind": "pareto", "least": least, "shape": pareto.shape, "most": most}
+    lognormal = value.lognormal
+    assert lognormal is not None, "a draw has exactly one law"
+    median, most = parse(lognormal.median), parse(lognormal.most)
+    if most < median:
+        message = f'read "{lognormal.most}"; must be at least "{lognormal.median}", the median'
+        raise PlanningError((*path, "lognormal", "most"), message)
+    return {"kind": "lognormal", "median": median, "sigma": lognormal.sigma, "most": most}
+
+
+def tcp_plan(flow: Bulk | RequestResponse | Fetch, path: FieldPath) -> dict[str, Any]:
+    """Return the plan of a flow's TCP at either end.
+
+    Raises:
+        PlanningError: the MSS is larger than a packet.
+    """
+    profile = PROFILES[flow.profile]
+    tcp = flow.tcp.over(profile)
+    mss_bytes = parse_size(tcp.mss)
+    if mss_bytes > LARGEST_MSS:
+        message = f'read "{tcp.mss}"; must be at most {LARGEST_MSS} B (one IP packet)'
+        raise PlanningError((*path, "tcp", "mss"), message)
+    receive_bytes, initial_bytes = _receive_buffers(flow.tcp, tcp)
+    return {
+        "mss_bytes": mss_bytes,
+        "initial_window_segments": tcp.initial_window,
+        "congestion_control": tcp.congestion_control,
+        "sack": tcp.sack,
+        "timestamps": tcp.timestamps,
+        "window_scaling": tcp.window_scaling,
+        "send_buffer_bytes": parse_size(tcp.send_buffer),
+        "receive_buffer_bytes": receive_bytes,
+        "receive_buffer_initial_bytes": initial_bytes,
+        "receive_buffer_counts": tcp.receive_buffer_counts,
+        "delayed_ack_segments": tcp.delayed_ack_segments,
+        "delayed_ack_timeout_ns": parse_duration(tcp.delayed_ack_timeout),
+        "quick_ack_segments": tcp.quick_ack_segments,
+        "rto_initial_ns": parse_duration(tcp.rto_initial),
+        "rto_min_ns": parse_duration(tcp.rto_min),
+        "rto_min_bounds": tcp.rto_min_bounds,
+        "rto_max_ns": parse_duration(tcp.rto_max),
+        "clock_granularity_ns": parse_duration(tcp.clock_granularity),
+        "slow_start_segments_per_ack": tcp.slow_start_segments_per_ack,
+        "avoidance_counting": tcp.avoidance_counting,
+        "limited_transmit": tcp.limited_transmit,
+        "rack_tlp": tcp.rack_tlp,
+        "prr": tcp.prr,
+        "hystart": _hystart(flow, tcp),
+        "ecn": tcp.ecn,
+        "follows": tcp.follows,
+    }
+
+
+def _hystart(flow: Bulk | RequestResponse | Fetch, tcp: Tcp) -> bool:
+    """Return whether slow start ends early. In Linux that is CUBIC's; what is written holds."""
+    if flow.tcp.hystart is None and tcp.follows == "linux":
+        return tcp.congestion_control == "cubic"
+    return bool(tcp.hystart)
+
+
+def _receive_buffers(written: Tcp, tcp: Tcp) -> tuple[int, int]:
+    """Return the largest and the first size of the receive buffer, in bytes."""
+    receive_bytes = parse_size(tcp.receive_buffer)
+    if tcp.receive_buffer_initial is None:
+        return receive_bytes, receive_bytes
+    initial_bytes = parse_size(tcp.receive_buffer_initial)
+    if written.receive_buffer_initial is None:
+        # A cap that the scenario lowered holds for the profile's first size too.
+        initial_bytes = min(initial_bytes, receive_bytes)
+    return receive_bytes, initial_bytes
+
+
+def largest_packets(flows: list[dict[str, Any]]) -> dict[DirectionName, int]:
+    """Return the largest IP packet that the flows put into each direction, in bytes."""
+    largest: dict[DirectionName, int] = {"forward": 0, "return": 0}
+    for flow in flows:
+        there: DirectionName = flow["direction"]
+        back: DirectionName = "return" if there == "forward" else "forward"
+        there_bytes, back_bytes = _packets_of(flow["workload"])
+        largest[there] = max(largest[there], there_bytes)
+        largest[back] = max(largest[back], back_bytes)
+    return largest
+
+
+def _packets_of(workload: dict[str, Any]) -> tuple[int, int]:
+    """Return the largest IP packet of a workload in its direction, and in the other, in bytes."""
+    if workload["kind"] == "bulk":
+        return workload["sender"]["mss_bytes"] + _TCP_IP_HEADER_BYTES, _LARGEST_ACK_BYTES
+    if workload["kind"] == "request_response":
+        largest = workload["server"]["mss_bytes"] + _TCP_IP_HEADER_BYTES
+        return largest, min(largest, workload["request_bytes"] + _LARGEST_ACK_BYTES)
+    datagram_bytes = workload["payload_bytes"] + _UDP_IP_HEADER_BYTES
+    # A conference's reflector sends the same datagrams back to the other participants.
+    return datagram_bytes, datagram_bytes if workload["kind"] == "conference" else 0

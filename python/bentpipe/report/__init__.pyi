@@ -1,0 +1,1 @@
+from .run import write_run_report as write_run_report

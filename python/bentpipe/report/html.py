@@ -1,0 +1,195 @@
+"""Self-contained HTML pages: no scripts, no requests, light and dark, printable.
+
+Figures are inline SVG. Their colours, those of `bentpipe.report.plots`, are CSS variables, so that
+they follow the page from light to dark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from io import StringIO
+from typing import TYPE_CHECKING, Final
+
+from bentpipe.report.plots import GRID, INK, MUTED, PALETTE, STYLE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# The palette's counterparts on a dark page, in the same order: lighter, less saturated.
+_DARK_PALETTE: Final = (
+    "#6cb2f0",
+    "#f2a65a",
+    "#5fc79b",
+    "#f08a8a",
+    "#b9a1ee",
+    "#d7b86a",
+    "#6fd0d6",
+    "#e79ac6",
+)
+_LIGHT: Final = {
+    "page": "#ffffff",
+    "shade": "#f3f5f7",
+    "ink": INK,
+    "muted": MUTED,
+    "grid": GRID,
+    **{f"c{i}": colour for i, colour in enumerate(PALETTE)},
+}
+_DARK: Final = {
+    "page": "#14181d",
+    "shade": "#1e242b",
+    "ink": "#e4e8ec",
+    "muted": "#a0a9b3",
+    "grid": "#333b45",
+    **{f"c{i}": colour for i, colour in enumerate(_DARK_PALETTE)},
+}
+
+
+def _variables(colours: dict[str, str]) -> str:
+    return "".join(f"--{name}:{value};" for name, value in colours.items())
+
+
+_CSS: Final = f"""
+:root{{color-scheme:light dark;{_variables(_LIGHT)}}}
+@media (prefers-color-scheme:dark){{:root{{{_variables(_DARK)}}}}}
+@media print{{:root{{color-scheme:light;{_variables(_LIGHT)}}}}}
+body{{margin:0 auto;padding:1.5rem;max-width:72rem;background:var(--page);color:var(--ink);
+font:15px/1.5 system-ui,"Helvetica Neue",Arial,sans-serif}}
+h1{{font-size:1.5rem;line-height:1.25;margin:0 0 .3rem}}
+h2{{font-size:1.15rem;margin:2.2rem 0 .5rem}}
+p,ul{{max-width:50rem;margin:.5rem 0}}
+.facts,figcaption,caption{{color:var(--muted)}}
+.facts{{margin:0 0 1rem}}
+.notice{{border-left:4px solid var(--c1);background:var(--shade);padding:.5rem .8rem}}
+.wide{{overflow-x:auto}}
+table{{border-collapse:collapse;margin:.5rem 0 1rem;font-size:.87rem;
+font-variant-numeric:tabular-nums}}
+caption{{text-align:left;padding:.2rem 0}}
+td{{white-space:nowrap}}
+th,td{{padding:.22rem .45rem;text-align:right;border-bottom:1px solid var(--grid);
+vertical-align:top}}
+th{{font-weight:600;background:var(--shade);vertical-align:bottom}}
+th small{{display:block;font-weight:400;color:var(--muted)}}
+.text{{text-align:left;white-space:normal}}
+td:first-child{{min-width:5.2rem}}
+tr.first td{{border-top:2px solid var(--muted)}}
+td b{{color:var(--c3)}}
+figure{{margin:1rem 0 1.6rem;break-inside:avoid}}
+figure svg{{display:block;width:100%;height:auto}}
+figcaption{{font-size:.9rem;max-width:50rem}}
+details{{margin:.6rem 0}}
+summary{{cursor:pointer;font-weight:600}}
+pre{{background:var(--shade);padding:.8rem;overflow-x:auto;font-size:.82rem;line-height:1.4}}
+@media print{{body{{padding:0;max-width:none;font-size:10pt}}tr{{break-inside:avoid}}
+h2{{break-after:avoid}}table{{font-size:7.5pt}}
+.wide{{overflow:visible}}th,td{{padding:.15rem .35rem}}}}
+"""
+
+# Attributes that are not wanted inline: names of parts repeat from figure to figure, and a
+# namespace is an address that nobody needs to see.
+_PART_ID: Final = re.compile(r' id="[a-z0-9]+_\d+"')
+_NAMESPACE: Final = re.compile(r' xmlns(:xlink)?="[^"]*"')
+_FONT: Final = re.compile(r" font-family: [^;\"]*;")
+_SIZE: Final = re.compile(r'(<svg[^>]*?) width="[^"]*"| height="[^"]*pt"')
+
+
+def page(title: str, facts: str, *parts: str) -> str:
+    """Return a whole page; ``facts`` is a line under the title, ``parts`` are HTML."""
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            '<head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title>",
+            f"<style>{_CSS}</style></head>",
+            "<body>",
+            f"<h1>{escape(title)}</h1>",
+            f'<p class="facts">{escape(facts)}</p>',
+            *parts,
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
+
+
+def heading(text: str) -> str:
+    """Return a section's heading."""
+    return f"<h2>{escape(text)}</h2>"
+
+
+def paragraph(text: str, *, notice: bool = False) -> str:
+    """Return a paragraph; a notice stands out."""
+    return f'<p class="notice">{escape(text)}</p>' if notice else f"<p>{escape(text)}</p>"
+
+
+def bullets(texts: Iterable[str]) -> str:
+    """Return a list."""
+    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
+
+
+def details(title: str, text: str) -> str:
+    """Return preformatted text, folded away under its title."""
+    return f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>"
+
+
+def table(
+    caption: str,
+    columns: Sequence[tuple[str, str]],
+    rows: Iterable[Sequence[str]],
+    *,
+    text_columns: int = 1,
+    group_starts: Iterable[int] = (),
+) -> str:
+    """Return a table; a column is a name and its unit or layer.
+
+    The first ``text_columns`` are text and the others numbers. Rows whose index is in
+    ``group_starts`` have a rule above them. A number that begins with ``*`` is emphasized.
+    """
+    starts = frozenset(group_starts)
+    lines = [f'<div class="wide"><table><caption>{escape(caption)}</caption>', "<thead><tr>"]
+    for i, (name, unit) in enumerate(columns):
+        small = f"<small>{escape(unit)}</small>" if unit else ""
+        lines.append(f"<th{_alignment(i, text_columns)}>{escape(name)}{small}</th>")
+    lines.append("</tr></thead><tbody>")
+    for number, row in enumerate(rows):
+        cells = "".join(
+            f"<td{_alignment(i, text_columns)}>{_cell(text)}</td>" for i, text in enumerate(row)
+        )
+        lines.append(f'<tr class="first">{cells}</tr>' if number in starts else f"<tr>{cells}</tr>")
+    lines.append("</tbody></table></div>")
+    return "\n".join(lines)
+
+
+def figure(drawing: Figure, *, name: str, caption: str) -> str:
+    """Return a figure as inline SVG; ``name`` (unique on the page) makes its ids its own."""
+    return f"<figure>{_svg(drawing, name)}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def _svg(drawing: Figure, name: str) -> str:
+    import matplotlib as mpl
+
+    buffer = StringIO()
+    # A fixed salt and no date: the same run gives the same bytes.
+    with mpl.rc_context({**STYLE, "svg.hashsalt": f"bentpipe {name}"}):
+        drawing.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = _NAMESPACE.sub("", _PART_ID.sub("", text))
+    text = _SIZE.sub(lambda match: match.group(1) or "", text, count=2)
+    text = text.replace("<svg", f'<svg role="img" aria-label="{escape(name)}"', 1)
+    text = _FONT.sub("", text)
+    for variable in ("ink", "muted", "grid", *(f"c{i}" for i in range(len(PALETTE)))):
+        text = text.replace(_LIGHT[variable], f"var(--{variable})")
+    return text.strip()
+
+
+def _alignment(column: int, text_columns: int) -> str:
+    return ' class="text"' if column < text_columns else ""
+
+
+def _cell(text: str) -> str:
+    return f"<b>{escape(text[1:])}</b>" if text.startswith("*") else escape(text)

@@ -1,0 +1,166 @@
+"""What a search found: for a terminal, as a report, and as files."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bentpipe import _core
+from bentpipe.report import html as _html
+from bentpipe.report.plots import PALETTE, from_zero, new_figure
+from bentpipe.report.terminal import plain_table
+from bentpipe.results.folder import csv_text, json_text, write_folder
+from bentpipe.results.result import REPORT
+from bentpipe.simulation.search import NoDropRate, NoDropSearch
+from bentpipe.units import format_duration, format_rate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+_NS_PER_S: Final = 10**9
+# As many as fit a line.
+_MOST_NAMES: Final = 4
+_CSV_COLUMNS: Final = (
+    "payload_bytes",
+    "rate_bps",
+    "fails_bps",
+    "packets_per_second",
+    "joint_packets_per_second",
+    "limit",
+    "place",
+    "settled",
+)
+_COLUMNS: Final = (
+    ("payload", "bytes, UDP"),
+    ("largest rate without loss", "Mbit/s of payload, each flow"),
+    ("packets", "per second, each flow"),
+    ("packets", "per second, all flows"),
+    ("limited by", ""),
+    ("where", ""),
+)
+NOTE: Final = (
+    "A rate just above the limit passes when the buffers hold what is too much until the run ends: "
+    "with b packets of buffer, a limit of c packets a second and t seconds, up to a share b / (c t)"
+)
+
+
+def search_tables(found: NoDropSearch) -> list[RenderableType]:
+    """Return the table of the sizes for a terminal, with a line on the search above it."""
+    headings = ("payload", "rate", "packets/s", "packets/s of all", "limited by", "where")
+    table = plain_table(headings, [tuple(_row(each)) for each in found.rates])
+    for column in table.columns[:4]:
+        column.justify = "right"
+    return [
+        _head(found),
+        "Rate: UDP payload of each flow, as iperf -b. In a short run buffers hide an excess.",
+        table,
+    ]
+
+
+def write_search(found: NoDropSearch, out_dir: Path) -> Path:
+    """Write report.html, sizes.csv, search.json and manifest.json; return the folder.
+
+    Raises:
+        UsageError: the folder has other things in it, or cannot be written.
+    """
+    rows = []
+    for each in found.rates:
+        loss, facts = each.first_loss, each.to_json()
+        shown = {**facts, "place": None if loss is None else loss.place}
+        rows.append([shown[name] for name in _CSV_COLUMNS])
+    return write_folder(
+        out_dir,
+        kind="search",
+        manifest={
+            "bentpipe_version": _core.version(),
+            "search": "no-drop",
+            "interrupted": found.interrupted,
+        },
+        texts={
+            REPORT: search_report(found),
+            "sizes.csv": csv_text(_CSV_COLUMNS, rows),
+            "search.json": json_text(found.to_json()),
+        },
+    )
+
+
+def search_report(found: NoDropSearch) -> str:
+    """Return the report as HTML; the same search gives the same bytes."""
+    parts = [_html.paragraph(_head(found))]
+    if found.interrupted:
+        text = "The search was interrupted: rates are those that had passed by then."
+        parts.append(_html.paragraph(text, notice=True))
+    parts += [
+        _html.figure(
+            rate_figure(found),
+            name="no-drop rate",
+            caption="Largest rate at which nothing was lost, and the packets a second it means.",
+        ),
+        _html.table(
+            "Each rate passed; one above it by the resolution or less did not.",
+            _COLUMNS,
+            [[row[0].removesuffix(" B"), _mbps(each), *row[2:]] for row, each in _rows(found)],
+        ),
+        _html.paragraph(f"{NOTE}. Here the flows send for {_sending(found)}."),
+    ]
+    title = f"{found.scenario or 'Scenario'}: the largest rate without a loss"
+    return _html.page(title, f"bentpipe {_core.version()}; seed {found.seed}", *parts)
+
+
+def rate_figure(found: NoDropSearch) -> Figure:
+    """Draw rate in Mbit/s and packets per second of each flow over the payload in bytes."""
+    figure, (above, below) = new_figure(2, 1, height_in=4.6)
+    sizes = [each.payload_bytes for each in found.rates]
+    rates = [math.nan if each.rate_bps is None else each.rate_bps / 1e6 for each in found.rates]
+    packets = [each.packets_per_second or math.nan for each in found.rates]
+    for axes, values, colour in zip((above, below), (rates, packets), PALETTE, strict=False):
+        axes.plot(sizes, values, color=colour, marker="o", markersize=4)
+        from_zero(axes)
+    above.set_ylabel("Payload [Mbit/s]")
+    below.set_ylabel("Packets [1/s]")
+    below.set_xlabel("UDP payload [bytes]")
+    return figure
+
+
+def _head(found: NoDropSearch) -> str:
+    flows = found.flows
+    shown = ", ".join(flows[:_MOST_NAMES])
+    if len(flows) > _MOST_NAMES:
+        shown += f" and {len(flows) - _MOST_NAMES} more"
+    return (
+        f"{found.scenario or 'Scenario'}: largest rate without a loss, flows: {shown}; to "
+        f"{100 * found.resolution:.3g} % of the rate, seed {found.seed}, "
+        f"sending for {_sending(found)}"
+    )
+
+
+def _sending(found: NoDropSearch) -> str:
+    return format_duration(found.sending_s * _NS_PER_S)
+
+
+def _rows(found: NoDropSearch) -> list[tuple[list[str], NoDropRate]]:
+    return [(_row(each), each) for each in found.rates]
+
+
+def _row(each: NoDropRate) -> list[str]:
+    loss = each.first_loss
+    limit, where = "none found up to the link's rate", "-"
+    if loss is not None:
+        limit, where = loss.limit, loss.place
+    elif not each.settled:
+        limit = "not known yet"
+    packets, joint = each.packets_per_second, each.joint_packets_per_second
+    return [
+        f"{each.payload_bytes} B",
+        "none passes" if each.rate_bps is None else format_rate(each.rate_bps),
+        "-" if packets is None else f"{packets:,.0f}",
+        "-" if joint is None else f"{joint:,.0f}",
+        limit if each.settled or loss is None else f"{limit} (rate not settled)",
+        where,
+    ]
+
+
+def _mbps(each: NoDropRate) -> str:
+    return "none passes" if each.rate_bps is None else f"{each.rate_bps / 1e6:.3f}"

@@ -1,0 +1,2 @@
+from .result import Result as Result
+from .tables import TABLES as TABLES

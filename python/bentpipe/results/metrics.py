@@ -1,0 +1,165 @@
+"""Figures of merit, as pure functions of arrays and of results.
+
+Goodput counts application bytes delivered in order to the receiver. An exchange time is that of one
+request and its response, as the client sees it. Channel utilization is the JPL definition, fairness
+is Jain's index; see each function.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bentpipe.results.result import Result
+
+_NS_PER_S = 1e9
+
+
+def goodput_bps(result: Result) -> npt.NDArray[np.float64]:
+    """Return the goodput of each flow in application bit/s, in the order of the plan.
+
+    A bulk flow is measured from its start (the handshake included) to the last in-order delivery
+    when all its data were acknowledged, and to the end of the run when not; so is a flow of
+    exchanges, whose time to think counts. Datagrams at a constant rate are measured over the time
+    that they were sent, so that the goodput is the offered rate when nothing is lost. A flow that
+    had no time at all has 0.
+    """
+    start_ns, until_ns = _spans(result)
+    return rate_bps(_delivered_bytes(result), until_ns - start_ns)
+
+
+def joint_goodput_bps(result: Result, flows: Sequence[int]) -> float:
+    """Return what these flows delivered together, in application bit/s, over their joint time.
+
+    The joint time runs from the first start to the last end, each as in `goodput_bps`; so the
+    figure never passes the link's rate, as a sum of goodputs over different times may.
+    """
+    rows = np.asarray(flows, dtype=np.intp)
+    start_ns, until_ns = _spans(result)
+    elapsed_ns = until_ns[rows].max() - start_ns[rows].min()
+    return float(rate_bps(_delivered_bytes(result)[rows].sum(), elapsed_ns))
+
+
+def rivals(result: Result) -> dict[str, list[int]]:
+    """Return the bulk flows of each direction that has more than one, as indices into the plan."""
+    found: dict[str, list[int]] = {}
+    for i, direction in enumerate(result.flow_directions):
+        if result.plan["flows"][i]["workload"]["kind"] == "bulk":
+            found.setdefault(direction, []).append(i)
+    return {direction: flows for direction, flows in found.items() if len(flows) > 1}
+
+
+def exchange_times_ns(result: Result, flows: Sequence[int] | None = None) -> npt.NDArray[np.int64]:
+    """Return the times of finished exchanges in ns, in the order of their starts.
+
+    From the client's start (it opens a connection, or writes when it has one) to the last byte of
+    the response. ``flows`` are indices into the plan; None takes all.
+    """
+    import polars as pl
+
+    table = result.tables["exchanges"].filter(pl.col("finished_ns").is_not_null())
+    if flows is not None:
+        table = table.filter(pl.col("flow").is_in(list(flows)))
+    return (table["finished_ns"] - table["start_ns"]).to_numpy().astype(np.int64)
+
+
+def exchange_quantiles_ns(
+    result: Result, shares: Sequence[float]
+) -> tuple[list[float | None], ...]:
+    """Return quantiles of each flow's exchange times in ns: one list a share, in plan order.
+
+    Between two exchanges a quantile is interpolated. It is None for a flow that finished none.
+    """
+    import polars as pl
+
+    time_ns = pl.col("finished_ns") - pl.col("start_ns")
+    quantiles = (
+        result.tables["exchanges"]
+        .filter(pl.col("finished_ns").is_not_null())
+        .group_by("flow")
+        .agg(
+            time_ns.quantile(share, interpolation="linear").alias(str(i))
+            for i, share in enumerate(shares)
+        )
+    )
+    by_flow = {flow: values for flow, *values in quantiles.iter_rows()}
+    return tuple(
+        [by_flow[flow][i] if flow in by_flow else None for flow in range(len(result.plan["flows"]))]
+        for i in range(len(shares))
+    )
+
+
+def _delivered_bytes(result: Result) -> npt.NDArray[np.float64]:
+    return result.tables["flows"]["delivered_bytes"].to_numpy().astype(np.float64)
+
+
+def _spans(result: Result) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the moments between which each flow's goodput is measured, in ns."""
+    table = result.tables["flows"]
+    run_end_ns = int(result.manifest["end_ns"])
+    starts_ns = table["start_ns"].to_list()
+    untils_ns = []
+    rows = zip(
+        table["flow"].to_list(),
+        starts_ns,
+        table["finished_ns"].to_list(),
+        table["last_delivery_ns"].to_list(),
+        strict=True,
+    )
+    for flow, start_ns, finished_ns, last_delivery_ns in rows:
+        workload = result.plan["flows"][flow]["workload"]
+        until_ns = run_end_ns
+        if "duration_ns" in workload:
+            until_ns = min(run_end_ns, start_ns + workload["duration_ns"])
+        elif finished_ns is not None and last_delivery_ns is not None:
+            until_ns = last_delivery_ns
+        untils_ns.append(max(until_ns, start_ns))
+    return np.array(starts_ns, dtype=np.float64), np.array(untils_ns, dtype=np.float64)
+
+
+def rate_bps(size_bytes: npt.ArrayLike, elapsed_ns: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return bytes over nanoseconds as bit/s, element by element; 0 where no time passed."""
+    bits = np.asarray(size_bytes, dtype=np.float64) * 8
+    seconds = np.asarray(elapsed_ns, dtype=np.float64) / _NS_PER_S
+    return np.divide(
+        bits, seconds, out=np.zeros(np.broadcast(bits, seconds).shape), where=seconds > 0
+    )
+
+
+def jain(goodputs: npt.ArrayLike, expected: npt.ArrayLike | None = None) -> float:
+    """Return Jain's fairness index of goodputs over their expected shares, 1/n to 1.
+
+    With x the goodput over the expected share (equal shares when None), the index is
+    (sum x)^2 / (n sum x^2). It is 1 when all are served alike, also when none is served.
+
+    Raises:
+        ValueError: no goodputs, or an expected share that is not above zero.
+    """
+    x = np.asarray(goodputs, dtype=np.float64)
+    if x.size == 0:
+        raise ValueError("jain: no goodputs")
+    if expected is not None:
+        shares = np.asarray(expected, dtype=np.float64)
+        if not np.all(shares > 0):
+            raise ValueError("jain: every expected share must be above zero")
+        x = x / shares
+    squares = float(np.sum(x * x))
+    return 1.0 if squares == 0 else float(np.sum(x)) ** 2 / (x.size * squares)
+
+
+def channel_utilization(
+    information_bytes: npt.ArrayLike, rate_bps: float, elapsed_ns: npt.ArrayLike
+) -> npt.NDArray[np.float64]:
+    """Return information bits delivered in T over R*T, in percent (the JPL definition).
+
+    ``rate_bps`` is R, the link rate; ``elapsed_ns`` is T. Zero where no time passed.
+    """
+    bits = np.asarray(information_bytes, dtype=np.float64) * 8
+    capacity_bits = np.asarray(elapsed_ns, dtype=np.float64) / _NS_PER_S * rate_bps
+    shape = np.broadcast(bits, capacity_bits).shape
+    return 100 * np.divide(bits, capacity_bits, out=np.zeros(shape), where=capacity_bits > 0)

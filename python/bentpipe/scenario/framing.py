@@ -1,0 +1,114 @@
+"""The framing of a direction as it is written: a size, a name, or a mapping of kind and options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
+
+from bentpipe.errors import UnitError
+from bentpipe.scenario.framings import FRAMINGS, FramingPreset, plan_framing
+from bentpipe.scenario.record import Record, refusal
+from bentpipe.units import SIZE_PATTERN, parse_size
+
+
+class FramingOptions(Record):
+    """A framing by its name, and its options, which `framings.FRAMINGS` lists."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: str
+    """The name of the framing."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _know_every_field(cls, data: object) -> object:
+        """Let every field pass: `plan_framing` knows which options the kind has."""
+        return data
+
+    @model_validator(mode="after")
+    def _know_every_option(self) -> Self:
+        try:
+            plan_framing(self.kind, self.options)
+        except ValueError as error:
+            raise refusal(str(error)) from None
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What was chosen, by the name of the option."""
+        return dict(self.__pydantic_extra__ or {})
+
+    def over(self, base: Record) -> Self:  # noqa: ARG002 - see below
+        """Return this framing: the options of another kind would mean nothing to it."""
+        return self
+
+
+def framing_plan(framing: str | FramingOptions) -> dict[str, Any]:
+    """Return the plan's integers of a framing that was written."""
+    if isinstance(framing, FramingOptions):
+        return plan_framing(framing.kind, framing.options)
+    if framing in FRAMINGS:
+        return plan_framing(framing, {})
+    return plan_framing("none", {}) | {"header_bytes": parse_size(framing)}
+
+
+def _check_written(value: object) -> object:
+    if isinstance(value, str) and value[:1].isalpha():
+        if value not in FRAMINGS:
+            from bentpipe.text import choice
+
+            raise refusal(f'{choice(value, tuple(FRAMINGS))}; or a size, such as "8 B"')
+        return value
+    try:
+        parse_size(value)
+    except UnitError as error:
+        raise refusal(str(error)) from None
+    return value
+
+
+def _written_or_mapping(value: object) -> str:
+    return "mapping" if isinstance(value, Mapping | Record) else "written"
+
+
+def _schema_of(preset: FramingPreset) -> dict[str, Any]:
+    options = {
+        name: {
+            "enum": list(option.allowed),
+            "default": option.default,
+            "description": option.meaning,
+        }
+        for name, option in preset.options.items()
+    }
+    return {
+        "type": "object",
+        "title": preset.title,
+        "properties": {"kind": {"const": preset.name}, **options},
+        "required": ["kind"],
+        "additionalProperties": False,
+    }
+
+
+_text = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "string", "enum": list(FRAMINGS)},
+            {"type": "string", "pattern": SIZE_PATTERN, "examples": ["8 B"]},
+        ]
+    }
+)
+_mapping = WithJsonSchema({"anyOf": [_schema_of(preset) for preset in FRAMINGS.values()]})
+
+Framing = Annotated[
+    Annotated[str, BeforeValidator(_check_written), _text, Tag("written")]
+    | Annotated[FramingOptions, _mapping, Tag("mapping")],
+    Discriminator(_written_or_mapping),
+]

@@ -1,0 +1,5 @@
+"""Runs in virtual time: one, many on all cores, and searches."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

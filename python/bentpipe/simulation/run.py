@@ -1,0 +1,114 @@
+"""From a scenario to a result: the one door of the package that most people need."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bentpipe import _core
+from bentpipe.errors import MemoryLimitError, UsageError
+from bentpipe.results.capture import capture_file
+from bentpipe.results.result import RESULT_FORMAT_VERSION, Result
+from bentpipe.scenario.schema import LARGEST_SEED, Scenario, from_dict, load
+from bentpipe.simulation import memory as _memory
+from bentpipe.simulation.many import Job, run_one
+
+
+def simulate(
+    scenario: Scenario | str | Path | Mapping[str, Any],
+    *,
+    seed: int | None = None,
+    capture: str | Path | None = None,
+    memory_limit: int | None = None,
+) -> Result:
+    """Simulate a scenario, the path of a scenario file, or plain data, packet by packet.
+
+    ``seed`` (0 to 2^64-1) replaces the scenario's. Same plan, seed and version: the same tables, to
+    the byte. ``capture`` names a file that packets are captured into (pcapng, for Wireshark); one
+    that is there is replaced. Ctrl-C stops the run and raises KeyboardInterrupt. ``memory_limit``
+    is in bytes; by default it is half of the memory that is available.
+
+    Raises:
+        ScenarioError: the scenario is wrong; nothing was run.
+        UsageError: the seed is out of range, or hosts and links alone take more than the memory
+            limit, and nothing was run; or the capture cannot be written.
+        MemoryLimitError: the memory limit was reached; its ``result`` is what was recorded.
+        InternalError: the run violated an invariant of the simulator.
+    """
+    if isinstance(scenario, str | Path):
+        scenario = load(scenario)
+    elif not isinstance(scenario, Scenario):
+        scenario = from_dict(scenario)
+    result = simulate_partly(
+        scenario,
+        seed=seed,
+        capture=None if capture is None else Path(capture),
+        memory_limit=memory_limit,
+    )
+    if result.interrupted:
+        raise KeyboardInterrupt
+    if result.memory_limit_reached:
+        raise MemoryLimitError(memory_message(result), result=result)
+    return result
+
+
+def simulate_partly(
+    scenario: Scenario,
+    *,
+    seed: int | None = None,
+    progress: Callable[[float], None] | None = None,
+    capture: Path | None = None,
+    memory_limit: int | None = None,
+) -> Result:
+    """Simulate like `simulate`; after Ctrl-C or at the memory limit return what was recorded."""
+    if memory_limit is not None and memory_limit < 1:
+        raise UsageError(f"memory_limit: read {memory_limit}; must be at least 1 byte")
+    if seed is not None and not 0 <= seed <= LARGEST_SEED:
+        raise UsageError(f"seed: read {seed}; must be 0 to {LARGEST_SEED}")
+    plan = scenario.plan()
+    job = Job(plan=plan, seed=scenario.seed if seed is None else seed)
+    started = _now()
+    with capture_file(capture) as file:
+        outcome = run_one(job, progress=progress, capture=file, memory_limit=memory_limit)
+    manifest = {
+        "format_version": RESULT_FORMAT_VERSION,
+        "bentpipe_version": _core.version(),
+        "scenario": scenario.to_dict(),
+        "plan": plan,
+        "seed": job.seed,
+        "names": {**_core.names(), **outcome.raw["names"]},
+        "host": {"python": platform.python_version(), "platform": platform.platform()},
+        "started": started,
+        "ended": _now(),
+        "completed": outcome.raw["completed"],
+        "interrupted": outcome.raw["interrupted"],
+        "end_ns": outcome.raw["end_ns"],
+        "packet_hops": outcome.raw["packet_hops"],
+        "engine_calls": outcome.raw["engine_calls"],
+        "memory": {
+            "limit_bytes": outcome.memory_limit,
+            "counted_bytes_max": outcome.raw["memory_bytes_max"],
+            "limit_reached": outcome.memory_limit_reached,
+        },
+    }
+    return Result(manifest, outcome.tables())
+
+
+def memory_message(result: Result) -> str:
+    """Say that a run ended at its memory limit, and how the scenario is changed."""
+    estimate = _core.memory_estimate(json.dumps(result.plan))
+    return f"the run {result.stop_reason}. {_memory.advice(estimate)}"
+
+
+def memory_warning(scenario: Scenario, limit_bytes: int | None) -> str | None:
+    """Say before a run that it may reach its memory limit, if that is expected."""
+    estimate = _core.memory_estimate(json.dumps(scenario.plan()))
+    return _memory.warning(estimate, _memory.limit_for(1, limit_bytes))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

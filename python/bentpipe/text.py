@@ -1,0 +1,41 @@
+"""Wording that all messages share: how a value is shown, and which spelling was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Final
+
+_SHOWN_CHARACTERS_MAX: Final = 60
+
+
+def nearest(word: str, allowed: tuple[str, ...]) -> str | None:
+    """Return the allowed spelling nearest to ``word``, or None when nothing is near.
+
+    Case is ignored in the comparison; the spelling returned is exact.
+    """
+    by_lower = {candidate.lower(): candidate for candidate in allowed}
+    matches = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
+    return by_lower[matches[0]] if matches else None
+
+
+def shown(value: object) -> str:
+    """Write a value as it stood in the file, shortened."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    text = str(value)
+    text = text if len(text) <= _SHOWN_CHARACTERS_MAX else f"{text[:_SHOWN_CHARACTERS_MAX]}..."
+    return f'"{text}"' if isinstance(value, str) else text
+
+
+def choice(value: object, allowed: tuple[str, ...]) -> str:
+    """Say what was read, what is allowed, and the nearest allowed spelling."""
+    near = nearest(value, allowed) if isinstance(value, str) else None
+    hint = f'; did you mean "{near}"?' if near else ""
+    return f"read {shown(value)}; allowed: {', '.join(allowed)}{hint}"

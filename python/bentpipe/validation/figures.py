@@ -1,0 +1,172 @@
+"""What one run of a point gives, by either engine: the values that a validation compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bentpipe.simulation.many import Job, run_many
+from bentpipe.validation.points import (
+    OUTAGE_AT_S,
+    OUTAGE_S,
+    OUTAGE_WINDOW_S,
+    STEP_AT_S,
+    STEP_WINDOW_S,
+    Point,
+)
+
+if TYPE_CHECKING:
+    from bentpipe.results.result import Result
+
+# How much has to be delivered after an outage: what was in these seconds before it.
+RECOVERY_BASE_S: Final = 2.0
+_BITS_PER_BYTE: Final = 8
+_NS_PER_S: Final = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What one run with a seed gave: values by their names, None for what did not happen.
+
+    - ``goodput``: ``goodput_bps`` of all flows together, from the first SYN to the end of the run,
+      slow start included; ``queue_ms``, the mean time that what waited forward took to be sent;
+      ``retransmitted_segments``.
+    - ``completion``: ``completion_s``, the mean over the files, from the client's SYN to the last
+      byte at the client.
+    - ``two-way``: ``forward_bps`` and ``return_bps``, the goodput of each direction.
+    - ``rate-step``: ``before_bps`` and ``after_bps``, the goodput on either side of the step.
+    - ``outage``: ``after_bps``, the goodput in the 6 s after it; ``recovery_s``, from its end until
+      as much is delivered as in the 2 s before it.
+    """
+
+    seed: int
+    values: dict[str, float | None]
+
+
+def figures_of(result: Result, point: Point) -> Figures:
+    """Return the figures of a run of a point, by either engine."""
+    seed = int(result.manifest["seed"])
+    return Figures(seed=seed, values=_VALUES[point.kind](result, point))
+
+
+def simulated(
+    point: Point,
+    seconds: float,
+    seeds: Sequence[int],
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Figures]:
+    """Simulate a point with each of the seeds; after Ctrl-C fewer come back."""
+    from bentpipe.results.result import Result
+    from bentpipe.scenario.schema import from_dict
+
+    plan = from_dict(point.scenario(seconds)).plan()
+    found = []
+    for outcome in run_many([Job(plan=plan, seed=seed) for seed in seeds], progress=progress):
+        if outcome.interrupted:
+            break
+        manifest = {"plan": plan, "seed": outcome.job.seed, "end_ns": outcome.raw["end_ns"]}
+        found.append(figures_of(Result(manifest, outcome.tables()), point))
+    return found
+
+
+def _goodput(result: Result, point: Point) -> dict[str, float | None]:
+    from bentpipe.results.metrics import joint_goodput_bps
+
+    samples = result.tables["direction_samples"]
+    waiting = samples.filter(samples["direction"] == 0)["queue_bytes"].to_numpy()
+    mean_bytes = float(np.mean(waiting)) if len(waiting) else 0.0
+    return {
+        "goodput_bps": joint_goodput_bps(result, range(point.flows)),
+        "queue_ms": mean_bytes * _BITS_PER_BYTE / (point.rate_mbps * 1e3),
+        "retransmitted_segments": _retransmitted(result),
+    }
+
+
+def _retransmitted(result: Result) -> float:
+    return float(result.tables["flows"]["retransmitted_segments"].fill_null(0).sum())
+
+
+def _completion(result: Result, _: Point) -> dict[str, float | None]:
+    from bentpipe.results.metrics import exchange_times_ns
+
+    workload = result.plan["flows"][0]["workload"]
+    times_ns = exchange_times_ns(result)
+    # A file that is not there by the end of the run would have taken longest.
+    complete = len(times_ns) == workload["exchanges"]
+    return {"completion_s": float(np.mean(times_ns)) / _NS_PER_S if complete else None}
+
+
+def _two_way(result: Result, point: Point) -> dict[str, float | None]:
+    from bentpipe.results.metrics import joint_goodput_bps
+
+    there, back = range(point.flows), range(point.flows, 2 * point.flows)
+    return {
+        "forward_bps": joint_goodput_bps(result, there),
+        "return_bps": joint_goodput_bps(result, back),
+    }
+
+
+def _rate_step(result: Result, _: Point) -> dict[str, float | None]:
+    delivered = Delivered(result)
+    return {
+        "before_bps": delivered.goodput_bps(0.0, STEP_AT_S),
+        "after_bps": delivered.goodput_bps(STEP_AT_S, STEP_AT_S + STEP_WINDOW_S),
+    }
+
+
+def _outage(result: Result, _: Point) -> dict[str, float | None]:
+    delivered = Delivered(result)
+    end_s = OUTAGE_AT_S + OUTAGE_S
+    wanted = delivered.bytes(OUTAGE_AT_S) - delivered.bytes(OUTAGE_AT_S - RECOVERY_BASE_S)
+    return {
+        "after_bps": delivered.goodput_bps(end_s, end_s + OUTAGE_WINDOW_S),
+        "recovery_s": delivered.seconds_until(delivered.bytes(end_s) + wanted, after_s=end_s),
+    }
+
+
+_VALUES: Final[dict[str, Callable[[Any, Point], dict[str, float | None]]]] = {
+    "goodput": _goodput,
+    "completion": _completion,
+    "two-way": _two_way,
+    "rate-step": _rate_step,
+    "outage": _outage,
+}
+
+
+class Delivered:
+    """The bytes that all flows have delivered as time goes on, from the samples of a run."""
+
+    def __init__(self, result: Result) -> None:
+        samples = result.tables["flow_samples"].drop_nulls("delivered_bytes").sort("time_ns")
+        self._flows = [
+            (
+                np.append(0.0, own["time_ns"].to_numpy() / _NS_PER_S),
+                np.append(0.0, own["delivered_bytes"].to_numpy()).astype(np.float64),
+            )
+            for own in samples.partition_by("flow", maintain_order=True)
+        ]
+
+    def bytes(self, at_s: float) -> float:
+        """Return how much was delivered by a moment; between two samples it is interpolated."""
+        return float(sum(np.interp(at_s, times_s, sizes) for times_s, sizes in self._flows))
+
+    def goodput_bps(self, from_s: float, until_s: float) -> float:
+        """Return the goodput between two moments."""
+        return (self.bytes(until_s) - self.bytes(from_s)) * _BITS_PER_BYTE / (until_s - from_s)
+
+    def seconds_until(self, wanted_bytes: float, *, after_s: float) -> float:
+        """Return how long after a moment so many bytes were delivered, to the end if never."""
+        times_s = np.unique(np.concatenate([[after_s], *(times for times, _ in self._flows)]))
+        times_s = times_s[times_s >= after_s]
+        reached = np.array([self.bytes(at_s) for at_s in times_s])
+        behind = int(np.searchsorted(reached, wanted_bytes))
+        if behind == 0 or behind == len(times_s):
+            return float(times_s[min(behind, len(times_s) - 1)] - after_s)
+        low, high = reached[behind - 1], reached[behind]
+        share = (wanted_bytes - low) / (high - low)
+        at_s = times_s[behind - 1] + share * (times_s[behind] - times_s[behind - 1])
+        return float(at_s - after_s)
