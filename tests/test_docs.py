@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import not_installed, why_no_lab
 
-from bentpipe.results.result import TABLES
+from bentpipe.results.tables import TABLES
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

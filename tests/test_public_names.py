@@ -39,7 +39,7 @@ def test_a_stub_is_the_list_of_lazy_names(stub: Path) -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="simulat$"):
+    with pytest.raises(AttributeError, match=r"simulat$"):
         _ = bentpipe.simulat  # type: ignore[attr-defined]
 
 

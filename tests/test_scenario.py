@@ -25,7 +25,7 @@ from bentpipe import (
     from_dict,
     load,
 )
-from bentpipe.results.result import DROP_CAUSES
+from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.scenario.schema import (
     LARGEST_MSS,
     LARGEST_PAYLOAD,

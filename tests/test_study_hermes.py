@@ -14,7 +14,7 @@ import pytest
 from conftest import Program
 from test_plots_report import assert_self_contained
 
-from bentpipe.results.result import prepare_output_folder
+from bentpipe.results.folder import prepare_output_folder
 from bentpipe.scenario.schema import load
 from bentpipe.studies import STUDIES
 from bentpipe.studies.hermes import _conference, _fetches, _sessions, _streams, _windows, study

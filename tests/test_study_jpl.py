@@ -18,7 +18,7 @@ from conftest import Program
 from test_plots_report import assert_self_contained
 
 from bentpipe.cli.app import main
-from bentpipe.results.result import prepare_output_folder
+from bentpipe.results.folder import prepare_output_folder
 from bentpipe.scenario.schema import Scenario, from_dict
 from bentpipe.simulation.many import Job, run_many
 from bentpipe.studies import STUDIES

@@ -182,7 +182,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     limit = read_limit(memory_limit)
     result = _run(loaded, seed=seed, out=out, engine=engine, capture=capture, limit=limit)
     with keeping_results():
-        from bentpipe.results.result import REPORT
+        from bentpipe.results.folder import REPORT
 
         if capture is not None:
             _note(f"wrote {capture}")
@@ -229,7 +229,7 @@ def _run(
         # Before the modules that start threads: a process that has several cannot become root of a
         # user namespace.
         prepare(loaded)
-    from bentpipe.results.result import prepare_output_folder
+    from bentpipe.results.folder import prepare_output_folder
 
     if out is not None:
         prepare_output_folder(out)
@@ -336,7 +336,8 @@ def report(
     ] = None,
 ) -> None:
     """Write the HTML report of a result folder; print its path."""
-    from bentpipe.results.result import REPORT, Result
+    from bentpipe.results.folder import REPORT
+    from bentpipe.results.result import Result
 
     path = folder / REPORT if out is None else out
     _write_report(Result.load(folder), path)

@@ -184,7 +184,7 @@ def _finish(
     as_json: bool,
 ) -> None:
     from bentpipe.cli.progress import Progress, keeping_results
-    from bentpipe.results.result import prepare_output_folder
+    from bentpipe.results.folder import prepare_output_folder
 
     if out is not None:
         prepare_output_folder(out, kind="study")

@@ -83,7 +83,7 @@ def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the
     for point in chosen:
         prepare(from_dict(point.scenario(seconds)))
     from bentpipe.cli.progress import keeping_results
-    from bentpipe.results.result import prepare_output_folder
+    from bentpipe.results.folder import prepare_output_folder
     from bentpipe.simulation.many import cores
 
     if out is not None:

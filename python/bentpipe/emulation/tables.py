@@ -12,7 +12,8 @@ from bentpipe import _core
 from bentpipe.emulation.iperf3 import Flow
 from bentpipe.emulation.run import Course, Report, flow_start_ns
 from bentpipe.emulation.tcp_info import Watched, acked_bytes, moment_of, up_to
-from bentpipe.results.result import RESULT_FORMAT_VERSION, Result
+from bentpipe.results.folder import RESULT_FORMAT_VERSION
+from bentpipe.results.result import Result
 from bentpipe.results.tables import DROP_CAUSES, TABLES
 
 _TYPES: Final = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from bentpipe.errors import UsageError
-from bentpipe.results.result import MANIFEST, RESULT_FORMAT_VERSION, prepare_output_folder
+
+RESULT_FORMAT_VERSION: Final = 2
+MANIFEST: Final = "manifest.json"
+REPORT: Final = "report.html"
 
 
 def write_folder(
@@ -47,3 +51,54 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     writer.writerow(columns)
     writer.writerows(rows)
     return buffer.getvalue()
+
+
+def prepare_output_folder(path: Path, *, kind: str = "run") -> None:
+    """Make the folder if need be, and make sure that writing a result into it would lose nothing.
+
+    Raises:
+        UsageError: it is a file, has something other than a result of this kind (``run``,
+            ``study`` or ``search``) in it, or cannot be written.
+    """
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path}: is a file; --out names a folder")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        others = any(path.iterdir()) and not (path / MANIFEST).is_file()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from None
+    if not os.access(path, os.W_OK):
+        raise UsageError(f"{path}: cannot be written: no permission")
+    if others:
+        raise UsageError(
+            f"{path}: has other things in it (no {MANIFEST}); name a new or an empty folder"
+        )
+    if (path / MANIFEST).is_file():
+        found = kind_of(read_manifest(path))
+        if found != kind:
+            raise UsageError(f"{path}: holds the result of a {found}; name another folder")
+
+
+def kind_of(manifest: Mapping[str, Any]) -> str:
+    """Return what a manifest is of: ``run``, ``study``, ``search`` or ``validation``."""
+    return str(manifest.get("kind", "run"))
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Read the manifest of a result folder.
+
+    Raises:
+        UsageError: there is none, or it is not one of bentpipe.
+    """
+    file = path / MANIFEST
+    if not path.exists():
+        raise UsageError(f"{path}: no such folder")
+    if not file.is_file():
+        raise UsageError(f"{path}: not a bentpipe result: it has no {MANIFEST}")
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{file}: cannot be read: {error}") from None
+    if not isinstance(manifest, dict) or "bentpipe_version" not in manifest:
+        raise UsageError(f"{file}: not the manifest of a bentpipe result")
+    return manifest

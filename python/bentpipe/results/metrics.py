@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,8 +61,6 @@ def exchange_times_ns(result: Result, flows: Sequence[int] | None = None) -> npt
     From the client's start (it opens a connection, or writes when it has one) to the last byte of
     the response. ``flows`` are indices into the plan; None takes all.
     """
-    import polars as pl
-
     table = result.tables["exchanges"].filter(pl.col("finished_ns").is_not_null())
     if flows is not None:
         table = table.filter(pl.col("flow").is_in(list(flows)))
@@ -75,8 +74,6 @@ def exchange_quantiles_ns(
 
     Between two exchanges a quantile is interpolated. It is None for a flow that finished none.
     """
-    import polars as pl
-
     time_ns = pl.col("finished_ns") - pl.col("start_ns")
     quantiles = (
         result.tables["exchanges"]

@@ -1,76 +1,37 @@
-"""Results: the manifest and the columns of one run, in memory and as a folder.
+"""The result of one run: manifest and tables, in memory and as a folder.
 
-A result folder holds ``manifest.json`` and one Parquet file a table. `TABLES` lists every table
-and column with unit and meaning; ``docs/results-format.md`` says the same for people. Columns hold
-facts; what is derived from them (goodput, utilization) is computed when it is read.
+A result folder holds ``manifest.json`` and one Parquet file a table. `tables.TABLES` lists every
+table and column with unit and meaning; ``docs/results-format.md`` says the same for people. Columns
+hold facts; what is derived from them (goodput, utilization) is computed when it is read.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Sequence
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from bentpipe.errors import UsageError
-from bentpipe.results.tables import DROP_CAUSES, TABLES, Column, Table
-from bentpipe.simulation.memory import stopped
+from bentpipe.results.folder import (
+    MANIFEST,
+    REPORT,
+    RESULT_FORMAT_VERSION,
+    kind_of,
+    prepare_output_folder,
+    read_manifest,
+)
+from bentpipe.results.metrics import exchange_quantiles_ns, goodput_bps
+from bentpipe.results.tables import TABLES
+from bentpipe.units import format_duration, format_rate, format_size
 
-if TYPE_CHECKING:
-    import polars as pl
-
-__all__ = [
-    "DROP_CAUSES",
-    "MANIFEST",
-    "REPORT",
-    "RESULT_FORMAT_VERSION",
-    "TABLES",
-    "Column",
-    "Result",
-    "Table",
-    "decode_column",
-    "decode_tables",
-    "prepare_output_folder",
-]
-
-RESULT_FORMAT_VERSION: Final = 2
-MANIFEST: Final = "manifest.json"
-REPORT: Final = "report.html"
-
-_DTYPES: Final = {"u8": "<u1", "u32": "<u4", "u64": "<u8", "f64": "<f8"}
-
-
-def decode_column(
-    column: tuple[str, bytes, bytes | None],
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
-    """View a column of the extension as an array, and its validity (None: no nulls) as another."""
-    dtype, data, validity = column
-    values = np.frombuffer(data, dtype=_DTYPES[dtype])
-    return values, None if validity is None else np.frombuffer(validity, dtype=np.bool_)
-
-
-def decode_tables(
-    tables: Mapping[str, Mapping[str, tuple[str, bytes, bytes | None]]],
-) -> dict[str, pl.DataFrame]:
-    """Return the extension's tables as frames."""
-    import polars as pl
-
-    frames = {}
-    for name, columns in tables.items():
-        series = []
-        for column_name, column in columns.items():
-            values, valid = decode_column(column)
-            decoded = pl.Series(column_name, values)
-            if valid is not None:
-                decoded = pl.select(pl.when(pl.Series(valid)).then(decoded)).to_series()
-                decoded = decoded.alias(column_name)
-            series.append(decoded)
-        frames[name] = pl.DataFrame(series)
-    return frames
+# A notebook shows a result between other cells; `flows` and `directions` have all rows.
+_HTML_ROWS_MAX: Final = 20
 
 
 class Result:
@@ -89,6 +50,38 @@ class Result:
         early = "interrupted" if self.interrupted else self.stop_reason
         state = "complete" if early is None else early
         return f"<Result {title!r}: {len(self.tables['flows'])} flows, {state}>"
+
+    def _repr_html_(self) -> str:
+        """Show the flows and the directions of the link as tables, for notebooks."""
+        name = escape(self.manifest["scenario"].get("name") or "Scenario")
+        state = self.stop_reason or ("interrupted" if self.interrupted else "complete")
+        if self.invalid is not None:
+            state = f"INVALID: {self.invalid}"
+        facts = f"seed {self.manifest['seed']}, {format_duration(self.manifest['end_ns'])}, {state}"
+        flows = [
+            (
+                row["name"],
+                row["direction"],
+                format_rate(row["goodput_bps"]),
+                format_size(row["delivered_bytes"]),
+                f"{row['retransmitted_segments']:,}",
+            )
+            for row in self.flows.head(_HTML_ROWS_MAX).to_dicts()
+        ]
+        directions = [
+            (row["direction"], f"{row['utilization']:.1%}", f"{row['sent_packets']:,}")
+            for row in self.directions.head(_HTML_ROWS_MAX).to_dicts()
+        ]
+        flow_columns = ("flow", "direction", "goodput", "delivered", "retransmitted segments")
+        return (
+            f"<h4>{name}</h4><p>{escape(facts)}</p>"
+            + _html_table(flow_columns, flows, self.tables["flows"].height)
+            + _html_table(
+                ("direction", "utilization", "sent packets"),
+                directions,
+                self.tables["directions"].height,
+            )
+        )
 
     @property
     def plan(self) -> dict[str, Any]:
@@ -111,7 +104,7 @@ class Result:
         """When and why the simulator stopped the run before its end, if it did."""
         if not self.memory_limit_reached:
             return None
-        return stopped(self.manifest["end_ns"], self.manifest["memory"]["limit_bytes"])
+        return stop_message(self.manifest["end_ns"], self.manifest["memory"]["limit_bytes"])
 
     @property
     def engine(self) -> str:
@@ -127,8 +120,6 @@ class Result:
     @property
     def goodput_bps(self) -> npt.NDArray[np.float64]:
         """Goodput of each flow in application bit/s; see `bentpipe.results.metrics.goodput_bps`."""
-        from bentpipe.results.metrics import goodput_bps
-
         return goodput_bps(self)
 
     @property
@@ -138,10 +129,6 @@ class Result:
         ``direction`` is a name, so that with several terminals it tells their returns apart. At the
         end stand goodput_bps, and median and 95th percentile of the flow's exchange times.
         """
-        import polars as pl
-
-        from bentpipe.results.metrics import exchange_quantiles_ns
-
         table = self.tables["flows"]
         planned = [self.plan["flows"][flow] for flow in table["flow"].to_list()]
         median_ns, high_ns = exchange_quantiles_ns(self, (0.5, 0.95))
@@ -172,8 +159,6 @@ class Result:
     @property
     def processors(self) -> pl.DataFrame:
         """The table ``processors`` with names, and utilization; no rows when there are none."""
-        import polars as pl
-
         table = self.tables["processors"]
         number = pl.col("processor")
         name = pl.format("terminal-{}-processor", number)
@@ -207,8 +192,6 @@ class Result:
 
         ``time_ns`` is from start to finish, null when the run ended before.
         """
-        import polars as pl
-
         table = self.tables["exchanges"]
         names = [self.plan["flows"][flow]["name"] for flow in table["flow"].to_list()]
         return table.select(
@@ -219,8 +202,11 @@ class Result:
 
     @property
     def flow_samples(self) -> pl.DataFrame:
-        """The table ``flow_samples``: windows, round-trip times and progress over time."""
-        return self.tables["flow_samples"]
+        """The table ``flow_samples`` with the flow's name and direction in front.
+
+        Rows: one a TCP flow and sample interval. Windows, round-trip times and progress.
+        """
+        return self._with_flow_names("flow_samples")
 
     @property
     def direction_samples(self) -> pl.DataFrame:
@@ -287,14 +273,11 @@ class Result:
         Raises:
             UsageError: not a result folder, of a format version that is not known, or damaged.
         """
-        import polars as pl
-
         path = Path(folder)
-        manifest = _read_manifest(path)
-        if _kind(manifest) != "run":
-            raise UsageError(
-                f"{path}: holds the result of a {_kind(manifest)}, whose report is {path / REPORT}"
-            )
+        manifest = read_manifest(path)
+        if kind_of(manifest) != "run":
+            kind = kind_of(manifest)
+            raise UsageError(f"{path}: holds the result of a {kind}; its report is {path / REPORT}")
         version = manifest.get("format_version")
         if version != RESULT_FORMAT_VERSION:
             raise UsageError(
@@ -314,17 +297,25 @@ class Result:
                 ) from None
         return cls(manifest, tables)
 
+    def _with_flow_names(self, table: str) -> pl.DataFrame:
+        """Return a table with ``name`` and ``direction`` of the flow of each row in front."""
+        flows = pl.DataFrame(
+            {
+                "flow": pl.Series(range(len(self.plan["flows"])), dtype=pl.UInt32),
+                "name": pl.Series([flow["name"] for flow in self.plan["flows"]], dtype=pl.String),
+                "direction": pl.Series(self.flow_directions, dtype=pl.String),
+            }
+        )
+        joined = self.tables[table].join(flows, on="flow", how="left", maintain_order="left")
+        return joined.select("name", "direction", pl.exclude("name", "direction"))
+
     def _used(self, table: pl.DataFrame) -> pl.DataFrame:
         """Add the share of the run that ``busy_ns`` is."""
-        import polars as pl
-
         end_ns = max(int(self.manifest["end_ns"]), 1)
         return table.with_columns((pl.col("busy_ns") / end_ns).alias("utilization"))
 
     def _named(self, table: str, **enumerations: str) -> pl.DataFrame:
         """Return a table with the numbers of some columns replaced by their names."""
-        import polars as pl
-
         return self.tables[table].with_columns(
             pl.col(column).replace_strict(
                 dict(enumerate(self.manifest["names"][enumeration])), return_dtype=pl.String
@@ -333,47 +324,19 @@ class Result:
         )
 
 
-def prepare_output_folder(path: Path, *, kind: str = "run") -> None:
-    """Make the folder if need be, and make sure that writing a result into it would lose nothing.
-
-    Raises:
-        UsageError: it is a file, has something other than a result of this kind (``run``,
-            ``study`` or ``search``) in it, or cannot be written.
-    """
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"{path}: is a file; --out names a folder")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        others = any(path.iterdir()) and not (path / MANIFEST).is_file()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from None
-    if not os.access(path, os.W_OK):
-        raise UsageError(f"{path}: cannot be written: no permission")
-    if others:
-        raise UsageError(
-            f"{path}: has other things in it (no {MANIFEST}); name a new or an empty folder"
-        )
-    if (path / MANIFEST).is_file():
-        found = _kind(_read_manifest(path))
-        if found != kind:
-            raise UsageError(f"{path}: holds the result of a {found}; name another folder")
+def stop_message(end_ns: int, limit_bytes: int) -> str:
+    """Say when and why the simulator ended a run early."""
+    return (
+        f"stopped at {format_duration(end_ns)} because the memory limit of "
+        f"{format_size(limit_bytes)} was reached"
+    )
 
 
-def _kind(manifest: Mapping[str, Any]) -> str:
-    """Whether a manifest is of a single run, of a study or of a search."""
-    return str(manifest.get("kind", "run"))
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    file = path / MANIFEST
-    if not path.exists():
-        raise UsageError(f"{path}: no such folder")
-    if not file.is_file():
-        raise UsageError(f"{path}: not a bentpipe result: it has no {MANIFEST}")
-    try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{file}: cannot be read: {error}") from None
-    if not isinstance(manifest, dict) or "bentpipe_version" not in manifest:
-        raise UsageError(f"{file}: not the manifest of a bentpipe result")
-    return manifest
+def _html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], total: int) -> str:
+    """Return a table with ``rows``, the first of ``total``."""
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    more = f"<p>The first {len(rows)} of {total:,}.</p>" if total > len(rows) else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"

@@ -26,7 +26,8 @@ from bentpipe.errors import (
     ScenarioError,
     UsageError,
 )
-from bentpipe.results.result import decode_column, decode_tables
+from bentpipe.results.columns import decode_column, decode_tables
+from bentpipe.results.result import stop_message
 from bentpipe.simulation import memory as _memory
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Outcome:
         return values if valid is None else np.where(valid, values.astype(np.float64), np.nan)
 
     def tables(self) -> dict[str, pl.DataFrame]:
-        """Return all tables as frames (see `bentpipe.results.result.TABLES`)."""
+        """Return all tables as frames (see `bentpipe.results.tables.TABLES`)."""
         return decode_tables(self.raw["tables"])
 
 
@@ -147,7 +148,7 @@ def run_many(
     outcomes = [future.result() for future in futures if not future.cancelled()]
     for outcome in outcomes:
         if outcome.memory_limit_reached:
-            reason = _memory.stopped(outcome.raw["end_ns"], limit)
+            reason = stop_message(outcome.raw["end_ns"], limit)
             shared = "" if workers == 1 else f", its part of what {workers} runs share"
             advice = _memory.advice(_core.memory_estimate(json.dumps(outcome.job.plan)))
             raise MemoryLimitError(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.errors import UsageError
-from bentpipe.units import format_duration, format_size, parse_size
+from bentpipe.units import format_size, parse_size
 
 if TYPE_CHECKING:
     from bentpipe._core import MemoryEstimate
@@ -147,14 +147,6 @@ def advice(estimate: MemoryEstimate) -> str:
     part = max(_ADVICE, key=lambda name: int(parts[name]))
     what, how = _ADVICE[part]
     return f"Most is for {what}: {how}; or raise --memory-limit (memory_limit in Python)"
-
-
-def stopped(end_ns: int, limit_bytes: int) -> str:
-    """Say that a run ended early, and why."""
-    return (
-        f"stopped at {format_duration(end_ns)} because the memory limit of {_size(limit_bytes)} "
-        "was reached"
-    )
 
 
 def too_large(fixed_bytes: int, limit_bytes: int) -> str:

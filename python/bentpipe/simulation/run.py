@@ -12,7 +12,8 @@ from typing import Any
 from bentpipe import _core
 from bentpipe.errors import MemoryLimitError, UsageError
 from bentpipe.results.capture import capture_file
-from bentpipe.results.result import RESULT_FORMAT_VERSION, Result
+from bentpipe.results.folder import RESULT_FORMAT_VERSION
+from bentpipe.results.result import Result
 from bentpipe.scenario.schema import LARGEST_SEED, Scenario, from_dict, load
 from bentpipe.simulation import memory as _memory
 from bentpipe.simulation.many import Job, run_one

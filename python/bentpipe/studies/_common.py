@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bentpipe.results.folder import csv_text, json_text, write_folder
-from bentpipe.results.result import REPORT
+from bentpipe.results.folder import REPORT, csv_text, json_text, write_folder
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
