@@ -158,6 +158,9 @@ from .simulation import (
     Outcome as Outcome,
 )
 from .simulation import (
+    Sweep as Sweep,
+)
+from .simulation import (
     Trial as Trial,
 )
 from .simulation import (
@@ -168,6 +171,9 @@ from .simulation import (
 )
 from .simulation import (
     simulate as simulate,
+)
+from .simulation import (
+    simulate_many as simulate_many,
 )
 
 __version__: str

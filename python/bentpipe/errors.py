@@ -5,14 +5,9 @@ Anything else that escapes is a bug and ends the command line with exit code 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bentpipe.results.result import Result
-    from bentpipe.simulation.many import Outcome
+from typing import Any, ClassVar
 
 
 class BentpipeError(Exception):
@@ -22,7 +17,7 @@ class BentpipeError(Exception):
 
 
 class InternalError(BentpipeError):
-    """A promise of bentpipe itself was broken (conservation of packets, for example)."""
+    """An invariant of bentpipe does not hold, such as the conservation of packets."""
 
     exit_code: ClassVar[int] = 1
 
@@ -73,22 +68,27 @@ class MachineError(BentpipeError):
 
 
 class InvalidRunError(BentpipeError):
-    """A run finished and its result must not be used."""
+    """A run finished and its figures must not be used.
+
+    ``result`` is the `bentpipe.Result` of the run, or None where there is none.
+    """
 
     exit_code: ClassVar[int] = 4
 
-
-class MemoryLimitError(InvalidRunError):
-    """A run reached its memory limit and ended early; what was recorded until then is kept here.
-
-    ``result`` is that of a single run; ``outcomes`` are those of many, complete ones among them.
-    """
-
-    def __init__(
-        self, message: str, *, result: Result | None = None, outcomes: Sequence[Outcome] = ()
-    ) -> None:
+    def __init__(self, message: str, *, result: Any = None) -> None:
         super().__init__(message)
         self.result = result
+
+
+class MemoryLimitError(InvalidRunError):
+    """A run reached its memory limit and ended early; what it recorded is kept.
+
+    ``result`` is that of a single run; ``outcomes`` (of `bentpipe.Outcome`) are those of many runs,
+    the complete ones among them.
+    """
+
+    def __init__(self, message: str, *, result: Any = None, outcomes: Sequence[Any] = ()) -> None:
+        super().__init__(message, result=result)
         self.outcomes = tuple(outcomes)
 
 

@@ -8,3 +8,5 @@ from .search import NoDropRate as NoDropRate
 from .search import NoDropSearch as NoDropSearch
 from .search import Trial as Trial
 from .search import no_drop_rate as no_drop_rate
+from .vary import Sweep as Sweep
+from .vary import simulate_many as simulate_many

@@ -1,4 +1,4 @@
-"""From a scenario to a result: the one door of the package that most people need."""
+"""One run of a scenario in virtual time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bentpipe.results.folder import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result
 from bentpipe.scenario.schema import LARGEST_SEED, Scenario, from_dict, load
 from bentpipe.simulation import memory as _memory
-from bentpipe.simulation.many import Job, run_one
+from bentpipe.simulation.many import Job, Outcome, run_one
 
 
 def simulate(
@@ -40,12 +40,8 @@ def simulate(
         MemoryLimitError: the memory limit was reached; its ``result`` is what was recorded.
         InternalError: the run violated an invariant of the simulator.
     """
-    if isinstance(scenario, str | Path):
-        scenario = load(scenario)
-    elif not isinstance(scenario, Scenario):
-        scenario = from_dict(scenario)
     result = simulate_partly(
-        scenario,
+        as_scenario(scenario),
         seed=seed,
         capture=None if capture is None else Path(capture),
         memory_limit=memory_limit,
@@ -70,29 +66,45 @@ def simulate_partly(
         raise UsageError(f"memory_limit: read {memory_limit}; must be at least 1 byte")
     if seed is not None and not 0 <= seed <= LARGEST_SEED:
         raise UsageError(f"seed: read {seed}; must be 0 to {LARGEST_SEED}")
-    plan = scenario.plan()
-    job = Job(plan=plan, seed=scenario.seed if seed is None else seed)
-    started = _now()
+    job = Job(plan=scenario.plan(), seed=scenario.seed if seed is None else seed)
+    started = utc_now()
     with capture_file(capture) as file:
         outcome = run_one(job, progress=progress, capture=file, memory_limit=memory_limit)
+    return result_of(scenario, outcome, started=started)
+
+
+def as_scenario(scenario: Scenario | str | Path | Mapping[str, Any]) -> Scenario:
+    """Return a scenario, the one of a file, or the one that plain data describe.
+
+    Raises:
+        ScenarioError: naming the field, what was read and what is allowed.
+    """
+    if isinstance(scenario, str | Path):
+        return load(scenario)
+    return scenario if isinstance(scenario, Scenario) else from_dict(scenario)
+
+
+def result_of(scenario: Scenario, outcome: Outcome, *, started: str) -> Result:
+    """Return the result of a run that is over; ``started`` is when it began (ISO 8601, UTC)."""
+    raw = outcome.raw
     manifest = {
         "format_version": RESULT_FORMAT_VERSION,
         "bentpipe_version": _core.version(),
         "scenario": scenario.to_dict(),
-        "plan": plan,
-        "seed": job.seed,
-        "names": {**_core.names(), **outcome.raw["names"]},
+        "plan": outcome.job.plan,
+        "seed": outcome.job.seed,
+        "names": {**_core.names(), **raw["names"]},
         "host": {"python": platform.python_version(), "platform": platform.platform()},
         "started": started,
-        "ended": _now(),
-        "completed": outcome.raw["completed"],
-        "interrupted": outcome.raw["interrupted"],
-        "end_ns": outcome.raw["end_ns"],
-        "packet_hops": outcome.raw["packet_hops"],
-        "engine_calls": outcome.raw["engine_calls"],
+        "ended": utc_now(),
+        "completed": raw["completed"],
+        "interrupted": raw["interrupted"],
+        "end_ns": raw["end_ns"],
+        "packet_hops": raw["packet_hops"],
+        "engine_calls": raw["engine_calls"],
         "memory": {
             "limit_bytes": outcome.memory_limit,
-            "counted_bytes_max": outcome.raw["memory_bytes_max"],
+            "counted_bytes_max": raw["memory_bytes_max"],
             "limit_reached": outcome.memory_limit_reached,
         },
     }
@@ -111,5 +123,6 @@ def memory_warning(scenario: Scenario, limit_bytes: int | None) -> str | None:
     return _memory.warning(estimate, _memory.limit_for(1, limit_bytes))
 
 
-def _now() -> str:
+def utc_now() -> str:
+    """Return the date and time of now, in UTC, by ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")

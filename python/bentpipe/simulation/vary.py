@@ -1,0 +1,176 @@
+"""Many runs of one scenario: every combination of varied values and seeds, as one tidy frame."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bentpipe.errors import UnitError, UsageError
+from bentpipe.results.result import Result
+from bentpipe.scenario.document import Document, with_settings
+from bentpipe.scenario.schema import LARGEST_SEED, Scenario, from_dict
+from bentpipe.simulation.many import Job, run_many
+from bentpipe.simulation.run import as_scenario, result_of, utc_now
+from bentpipe.units import parse_duration, parse_rate, parse_size
+
+RUNS_MAX: Final = 100_000
+# What a text such as "275 ms" may be, and the unit that its value gets in a column.
+_QUANTITIES: Final[tuple[tuple[str, Callable[[object], int]], ...]] = (
+    ("bps", parse_rate),
+    ("ns", parse_duration),
+    ("bytes", parse_size),
+)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Many runs of one scenario.
+
+    ``results`` are in the order of the runs: the last varied field changes fastest, and the seeds
+    faster still. ``flows`` has a row a flow a run: ``run`` (index into ``results``), the varied
+    values, ``seed``, and then the columns of `Result.flows`; ``directions`` likewise. The column of
+    a varied value is named after its path. Where all values are quantities, such as "275 ms", a
+    second column has the numbers, and its name ends in the unit: ``link.forward.delay_ns``.
+
+    ``interrupted`` tells that Ctrl-C left runs out; what there is, is complete.
+    """
+
+    results: tuple[Result, ...]
+    flows: pl.DataFrame
+    directions: pl.DataFrame
+    interrupted: bool
+
+    def _repr_html_(self) -> str:
+        """Show the flows of all runs, for notebooks."""
+        table: str = self.flows._repr_html_()
+        return table
+
+
+@dataclass(frozen=True)
+class _Run:
+    scenario: Scenario
+    job: Job
+    varied: tuple[Any, ...]
+
+
+def simulate_many(
+    scenario: Scenario | str | Path | Mapping[str, Any],
+    *,
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    seeds: int | Iterable[int] | None = None,
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    memory_limit: int | None = None,
+) -> Sweep:
+    """Simulate a scenario with every combination of varied values and seeds, on all cores.
+
+    ``vary`` maps the path of a field, as ``--set`` takes it, to its values, such as
+    ``{"link.forward.delay": ["10 ms", "250 ms"], "traffic.0.size": ["100 kB", "1 MB"]}``.
+    ``seeds`` is a number of seeds, from the scenario's on, or the seeds themselves; by default the
+    scenario's alone. ``threads`` is one a core by default; ``progress(done, total)`` counts runs;
+    ``memory_limit`` in bytes is shared by the runs under way. Results do not depend on ``threads``.
+    Ctrl-C ends the runs under way and returns those that are complete.
+
+    Raises:
+        ScenarioError: the scenario, or one with a varied value, is wrong; nothing was run.
+        UsageError: a field has no values, a seed is out of range, or there are too many runs.
+        MemoryLimitError: a run reached its part of the memory limit.
+        InternalError: a run violated an invariant of the simulator.
+    """
+    base = as_scenario(scenario)
+    vary = {path: list(values) for path, values in (vary or {}).items()}
+    runs = _runs(base, vary, _seeds(base, seeds))
+    started = utc_now()
+    jobs = [run.job for run in runs]
+    outcomes = run_many(jobs, threads=threads, progress=progress, memory_limit=memory_limit)
+    complete = [outcome for outcome in outcomes if not outcome.interrupted]
+    results = tuple(
+        result_of(runs[outcome.index].scenario, outcome, started=started) for outcome in complete
+    )
+    chosen = [runs[outcome.index] for outcome in complete]
+    keys = _keys(list(vary), chosen)
+    return Sweep(
+        results=results,
+        flows=_tidy(keys, [result.flows for result in results]),
+        directions=_tidy(keys, [result.directions for result in results]),
+        interrupted=len(results) < len(runs),
+    )
+
+
+def _runs(base: Scenario, vary: Mapping[str, Sequence[Any]], seeds: Sequence[int]) -> list[_Run]:
+    for path, values in vary.items():
+        if not values:
+            raise UsageError(f"vary: {path} has no values; give at least one")
+    count = len(seeds)
+    for values in vary.values():
+        count *= len(values)
+    if count > RUNS_MAX:
+        raise UsageError(f"vary: {count:,} runs; at most {RUNS_MAX:,} are allowed")
+    document = Document(data=base.to_dict(), source="scenario")
+    runs = []
+    for varied in product(*vary.values()):
+        settings = [f"{path}={json.dumps(value)}" for path, value in zip(vary, varied, strict=True)]
+        scenario = from_dict(with_settings(document, settings).data) if settings else base
+        plan = scenario.plan()
+        runs += [_Run(scenario, Job(plan=plan, seed=seed), varied) for seed in seeds]
+    return runs
+
+
+def _seeds(base: Scenario, seeds: int | Iterable[int] | None) -> list[int]:
+    if seeds is None:
+        return [base.seed]
+    chosen = list(range(base.seed, base.seed + seeds)) if isinstance(seeds, int) else list(seeds)
+    if not chosen:
+        raise UsageError("seeds: none are given; give a number of seeds, or the seeds")
+    for seed in chosen:
+        if not 0 <= seed <= LARGEST_SEED:
+            raise UsageError(f"seeds: read {seed}; must be 0 to {LARGEST_SEED}")
+    return chosen
+
+
+def _keys(paths: Sequence[str], runs: Sequence[_Run]) -> pl.DataFrame:
+    """Return a row a run: its index, the varied values and the seed.
+
+    Values of several types, and lists and mappings, are written as JSON.
+    """
+    columns = [pl.Series("run", range(len(runs)), dtype=pl.UInt32)]
+    for position, path in enumerate(paths):
+        values = [run.varied[position] for run in runs]
+        if len({type(value) for value in values}) > 1 or isinstance(values[0], list | dict):
+            values = [json.dumps(value) for value in values]
+        columns.append(pl.Series(path, values))
+        columns += _numbers(path, values)
+    columns.append(pl.Series("seed", [run.job.seed for run in runs], dtype=pl.UInt64))
+    return pl.DataFrame(columns)
+
+
+def _numbers(path: str, values: Sequence[Any]) -> list[pl.Series]:
+    """Return the column of a varied quantity in its base unit; none if the values are no texts."""
+    if not values or not all(isinstance(value, str) for value in values):
+        return []
+    for unit, parse in _QUANTITIES:
+        try:
+            return [pl.Series(f"{path}_{unit}", [parse(value) for value in values])]
+        except UnitError:
+            continue
+    return []
+
+
+def _tidy(keys: pl.DataFrame, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return the rows of all runs, each with the key of its run in front."""
+    if not frames:
+        return keys
+    numbered = [
+        frame.select(pl.lit(run, dtype=pl.UInt32).alias("run"), pl.all())
+        for run, frame in enumerate(frames)
+    ]
+    rows = pl.concat(numbered, how="diagonal_relaxed")
+    return keys.join(rows, on="run", how="right", maintain_order="right").select(
+        *keys.columns, pl.exclude(keys.columns)
+    )

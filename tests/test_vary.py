@@ -1,0 +1,134 @@
+"""Many runs with varied values: combinations, the tidy frame, errors, pickles, Ctrl-C."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+from conftest import SMALL
+
+from bentpipe import ScenarioError, Sweep, UsageError, simulate, simulate_many
+
+VARIED: dict[str, Any] = {
+    "link.forward.delay": ["10 ms", "250 ms"],
+    "traffic.0.tcp.initial_window": [2, 10],
+}
+
+
+@pytest.fixture(scope="module")
+def sweep() -> Sweep:
+    """Two delays by two initial windows by three seeds: twelve runs of two flows."""
+    return simulate_many(SMALL, vary=VARIED, seeds=3)
+
+
+def test_every_combination_is_a_run_with_a_row_a_flow(sweep: Sweep) -> None:
+    assert len(sweep.results) == 12
+    assert not sweep.interrupted
+    flows = sweep.flows
+    assert flows.columns[:6] == [
+        "run",
+        "link.forward.delay",
+        "link.forward.delay_ns",
+        "traffic.0.tcp.initial_window",
+        "seed",
+        "name",
+    ]
+    assert flows.height == 12 * 2
+    assert flows["run"].to_list() == [run for run in range(12) for _ in range(2)]
+    # The last varied field changes faster than the first, and the seeds fastest.
+    first_flow = flows.filter(flow=0)
+    assert first_flow["link.forward.delay_ns"].to_list() == [10_000_000] * 6 + [250_000_000] * 6
+    assert first_flow["traffic.0.tcp.initial_window"].to_list() == [2, 2, 2, 10, 10, 10] * 2
+    assert first_flow["seed"].to_list() == [1, 2, 3] * 4
+    # Two directions of one terminal.
+    assert sweep.directions.height == 12 * 2
+
+
+def test_a_row_is_the_run_that_simulate_gives(sweep: Sweep) -> None:
+    """Given the eleventh combination run alone, expect its table, to the byte."""
+    scenario = copy.deepcopy(SMALL)
+    scenario["link"]["forward"]["delay"] = "250 ms"
+    scenario["traffic"][0].setdefault("tcp", {})["initial_window"] = 10
+    alone = simulate(scenario, seed=2)
+    assert alone.tables["flows"].equals(sweep.results[10].tables["flows"])
+    row = sweep.flows.filter(run=10, flow=0)
+    assert row["goodput_bps"].to_list() == [alone.goodput_bps[0]]
+
+
+def test_threads_change_nothing(sweep: Sweep) -> None:
+    alone = simulate_many(SMALL, vary=VARIED, seeds=[1, 2, 3], threads=1)
+    assert alone.flows.equals(sweep.flows)
+
+
+def test_without_varied_values_there_is_a_run_a_seed() -> None:
+    sweep = simulate_many({**SMALL, "seed": 7}, seeds=[5, 9])
+    assert sweep.flows.columns[:3] == ["run", "seed", "name"]
+    assert sweep.flows.filter(flow=0)["seed"].to_list() == [5, 9]
+    assert [result.manifest["seed"] for result in simulate_many({**SMALL, "seed": 7}).results] == [
+        7
+    ]
+
+
+def test_values_of_several_types_are_written_as_json() -> None:
+    queues: list[Any] = [{"limit": "20 pkt"}, {"limit": "40 pkt"}]
+    sweep = simulate_many(SMALL, vary={"link.forward.queue": queues})
+    assert sweep.flows["link.forward.queue"].unique().sort().to_list() == [
+        '{"limit": "20 pkt"}',
+        '{"limit": "40 pkt"}',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("vary", "error", "message"),
+    [
+        ({"link.forward.delai": ["1 ms"]}, ScenarioError, "did you mean"),
+        ({"link.forward.delay": ["1 m"]}, ScenarioError, "link.forward.delay"),
+        ({"link.forward.delay": []}, UsageError, "has no values"),
+        ({"seed": range(50_000), "duration": ["1 s", "2 s", "3 s"]}, UsageError, "150,000 runs"),
+    ],
+)
+def test_a_wrong_value_is_refused_before_any_run(
+    vary: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        simulate_many(SMALL, vary=vary, progress=lambda *_: pytest.fail("a run was made"))
+
+
+@pytest.mark.parametrize("seeds", [[], 0, [-1], [2**64]])
+def test_seeds_out_of_range_are_refused(seeds: Any) -> None:
+    with pytest.raises(UsageError, match="seeds: "):
+        simulate_many(SMALL, seeds=seeds)
+
+
+def test_ctrl_c_keeps_the_complete_runs() -> None:
+    """Given an interrupt after the second of thirty runs, expect some, complete, and a note."""
+
+    def interrupt(done: int, _total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    sweep = simulate_many(SMALL, seeds=30, threads=1, progress=interrupt)
+    assert sweep.interrupted
+    assert 2 <= len(sweep.results) < 30
+    assert all(result.manifest["completed"] for result in sweep.results)
+    assert sweep.flows["run"].max() == len(sweep.results) - 1
+
+
+def test_what_a_worker_returns_can_be_pickled(sweep: Sweep) -> None:
+    again = pickle.loads(pickle.dumps(sweep))
+    assert again.flows.equals(sweep.flows)
+    assert again.results[3].manifest == sweep.results[3].manifest
+    with pytest.raises(ScenarioError) as caught:
+        simulate({})
+    copied = pickle.loads(pickle.dumps(caught.value))
+    assert (str(copied), copied.problems) == (str(caught.value), caught.value.problems)
+
+
+def test_a_notebook_shows_flows_and_directions(sweep: Sweep) -> None:
+    shown = sweep.results[0]._repr_html_()
+    assert shown.count("<table>") == shown.count("</table>") == 2
+    assert ">forward<" in shown
+    assert "Mbit/s" in shown or "kbit/s" in shown
+    assert "<table" in sweep._repr_html_()
