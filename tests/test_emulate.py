@@ -25,7 +25,7 @@ from bentpipe.emulation import kernel as _emulate_kernel
 from bentpipe.emulation import run as _emulate
 from bentpipe.emulation.draws import Stream, draw
 from bentpipe.emulation.steps import later, lead_of
-from bentpipe.report.plots import goodput, windows
+from bentpipe.report.plots import goodput
 from bentpipe.results.tables import DROP_CAUSES, TABLES
 from bentpipe.scenario.schema import from_dict
 
@@ -120,8 +120,8 @@ def test_a_bulk_flow_is_as_fast_as_in_the_simulator(tmp_path: Path) -> None:
         assert sample["cwnd_bytes"] % 1_448 == 0
         assert sample["acked_bytes"] <= sample["delivered_bytes"] + 37
     assert len(run.result.direction_samples) > 40
-    assert windows(run.result).axes
-    assert goodput(run.result).axes
+    assert congestion_window(run.result).lines
+    assert goodput(run.result).lines
     assert "Run in real time" in (run.folder / "report.html").read_text()
     assert "In real time, Linux" in run.out
 

@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT, SMALL
 
 from bentpipe import Result, UsageError, simulate
-from bentpipe.report import plots
+from bentpipe.report import plots, style
 from bentpipe.report.run import run_report, write_run_report
 
 # br, meta and the like never close; the parts of SVG that do are written as <path/>.
@@ -94,7 +94,7 @@ def test_the_report_is_self_contained_with_a_figure_for_each_quantity(
 ) -> None:
     text = run_report(small_result)
     page = assert_self_contained(text)
-    assert page.tags.count("svg") == 5
+    assert page.tags.count("svg") == 6
     for label in ("Congestion window [kB]", "In flight [kB]", "Smoothed RTT [ms]"):
         assert label in text
     for label in ("Goodput [Mbit/s]", "Queue [kB]", "Dropped [packets]", "Time [s]"):
@@ -106,7 +106,7 @@ def test_no_colour_of_a_figure_is_fixed_so_that_it_can_be_dark(small_result: Res
     text = run_report(small_result)
     assert "prefers-color-scheme:dark" in text
     figures = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
-    assert [re.findall(r"#[0-9a-f]{6}\b(?![-\w])", figure) for figure in figures] == [[]] * 5
+    assert [re.findall(r"#[0-9a-f]{6}\b(?![-\w])", figure) for figure in figures] == [[]] * 6
     # SVG text without a fill is black, which nobody can read on a dark page.
     assert all("fill: var(" in tag for tag in re.findall(r"<text[^>]*>", "".join(figures)))
 
@@ -124,7 +124,7 @@ def test_without_time_series_the_report_says_so() -> None:
     assert "<svg" not in text
     assert "No time series were recorded (sample_interval is null)" in text
     with pytest.raises(UsageError, match="set sample_interval and run again"):
-        plots.windows(result)
+        plots.congestion_window(result)
     with pytest.raises(UsageError, match="set sample_interval and run again"):
         plots.queues(result)
 
@@ -169,7 +169,7 @@ def test_a_long_run_with_many_flows_stays_small() -> None:
     assert len(text.encode()) < LARGEST_REPORT_BYTES
     assert "The first 200 of 300 flows" in text
     assert "the first 16 of 300 flows" in text
-    assert "least to largest of 300 flows" in text
+    assert "range of 300 flows" in text
     assert "fairness (Jain" in text
 
 
@@ -207,7 +207,7 @@ def test_without_exchanges_and_processors_the_report_has_none_of_their_columns(
 def test_exchange_times_are_drawn_as_the_share_that_took_at_most_so_long(
     every_result: Result,
 ) -> None:
-    (axes,) = plots.exchange_times(every_result).axes
+    axes = plots.exchange_times(every_result)
     (line,) = axes.lines
     time_s, share = (np.asarray(data, dtype=float) for data in line.get_data())
     sorted_s = np.sort(every_result.exchanges["time_ns"].to_numpy()) / 1e9
@@ -231,7 +231,7 @@ def test_many_sessions_and_terminals_are_drawn_together() -> None:
     scenario["link"]["terminals"] = 12
     text = run_report(simulate(scenario))
     assert "12 flows together, 36" in text
-    assert "least to largest of 13 directions" in text
+    assert "range of 13 directions" in text
 
 
 # --- thinning -----------------------------------------------------------------------------------
@@ -260,21 +260,43 @@ def test_thinning_leaves_short_series_and_gaps() -> None:
 
 def test_goodput_adds_up_to_what_was_delivered(small_result: Result) -> None:
     """The area under the line is the 1 MB of the bulk flow, whatever the stretches."""
-    (line,) = plots.goodput(small_result).axes[0].lines
+    (line,) = plots.goodput(small_result).lines
     time_s, rate_mbps = (np.asarray(data, dtype=float) for data in line.get_data())
     delivered_bytes = float(np.sum(np.diff(time_s) * rate_mbps[:-1]) * 1e6 / 8)
     assert delivered_bytes == pytest.approx(1_000_000, rel=1e-9)
 
 
 def test_a_line_that_hardly_varies_has_room_above_it() -> None:
-    figure, (axes,) = plots.new_figure(1, 1, height_in=2)
+    figure, (axes,) = style.new_figure(1, 1, height_in=2)
     axes.plot([0, 1], [999, 1000])
-    plots.from_zero(axes)
+    style.from_zero(axes)
     bottom, top = axes.get_ylim()
     assert bottom == 0
     assert top == pytest.approx(1050)
-    figure, (axes,) = plots.new_figure(1, 1, height_in=2)
+    figure, (axes,) = style.new_figure(1, 1, height_in=2)
     axes.plot([0, 1], [0, 0])
-    plots.from_zero(axes)
+    style.from_zero(axes)
     assert axes.get_ylim()[0] == 0
     assert figure.axes == [axes]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        plots.congestion_window,
+        plots.in_flight,
+        plots.smoothed_rtt,
+        plots.goodput,
+        plots.queues,
+        plots.drops,
+    ],
+    ids=lambda draw: draw.__name__,
+)
+def test_a_plot_draws_on_the_given_axes(draw: Any, small_result: Result) -> None:
+    """Given axes of a figure of the caller's, expect the lines there, with a unit on each axis."""
+    _figure, (first, second) = style.new_figure(2, 1, height_in=4)
+    assert draw(small_result, ax=second) is second
+    assert second.lines
+    assert not first.lines
+    assert second.get_xlabel() == "Time [s]"
+    assert second.get_ylabel().endswith("]")

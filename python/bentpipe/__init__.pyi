@@ -25,6 +25,9 @@ from .errors import (
 from .errors import (
     UsageError as UsageError,
 )
+from .report import (
+    plots as plots,
+)
 from .results import (
     Result as Result,
 )

@@ -12,7 +12,7 @@ from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING, Final
 
-from bentpipe.report.plots import GRID, INK, MUTED, PALETTE, STYLE
+from bentpipe.report.style import GRID, INK, MUTED, PALETTE, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,81 +1,38 @@
-"""Figures of a result, as matplotlib figures; every axis names its quantity and unit.
+"""Plots of a result; every axis names its quantity and unit.
 
-Each function takes a `Result` with time series and returns a figure that belongs to nobody: save it
-with ``figure.savefig(...)``. Long series are thinned to the extremes of each stretch of time, so
-that peaks stay. More than eight flows or directions are drawn as their median and range.
+Each function draws one quantity on ``ax``, or on the axes of a new figure, and returns the axes:
+``plots.queues(result).figure.savefig("queues.svg")``. Long series are thinned to the extremes of
+each interval, so that peaks stay. More than eight flows or directions are drawn as their median and
+range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from bentpipe.errors import UsageError
+from bentpipe.report.style import PALETTE, add_legend, from_zero, new_figure
 from bentpipe.results.metrics import exchange_times_ns
 from bentpipe.results.tables import DROP_CAUSES
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from bentpipe.results.result import Result
 
-INK: Final = "#1d242c"
-MUTED: Final = "#5d6873"
-GRID: Final = "#dde2e7"
-# Told apart by eyes of every kind when at most four are used; dark enough on white.
-PALETTE: Final = (
-    "#1769aa",
-    "#c2620a",
-    "#1c8558",
-    "#bf3540",
-    "#6f4bb8",
-    "#8a6a12",
-    "#0f7f88",
-    "#a83b7d",
-)
-# Any: matplotlib's type for settings spells out every key.
-STYLE: Final[Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.0,
-    "text.color": INK,
-    # A flow's name may have dollars in it; it is no formula.
-    "text.parse_math": False,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
-    "axes.titlesize": 10.0,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "legend.frameon": False,
-    "lines.linewidth": 1.4,
-    "lines.solid_joinstyle": "round",
-    # Text stays text: smaller, searchable, and it follows the page's colour.
-    "svg.fonttype": "none",
-    "savefig.dpi": 150,
-}
-
-_MOST_LINES: Final = 8
-# Two points each; about as many as a wide figure has pixels.
-_STRETCHES: Final = 400
+_LINES_MAX: Final = 8
+# Two points each: about as many as a wide figure has pixels.
+_INTERVALS: Final = 400
 _GOODPUT_BINS: Final = 160
 _NS_PER_S: Final = 1e9
-# As long as one exchange takes twenty times as long as another, a linear scale shows only the long.
+# Beyond this ratio of exchange times, a linear scale hides the short ones.
 _WIDE_SPREAD: Final = 20
-_WIDTH_IN: Final = 8.6
 _HEIGHT_IN: Final = 2.7
 
 Array = npt.NDArray[np.float64]
@@ -91,22 +48,22 @@ class _Series:
 
 
 def has_time_series(result: Result) -> bool:
-    """Whether the run was sampled, so that there is something to draw."""
+    """Return whether the run was sampled, so that there is something to draw."""
     return result.tables["flow_samples"].height > 0 or result.tables["direction_samples"].height > 0
 
 
 def has_tcp_flows(result: Result) -> bool:
-    """Whether a flow has a congestion window to draw."""
+    """Return whether a flow has a congestion window to draw."""
     return result.tables["flow_samples"].height > 0
 
 
 def has_exchanges(result: Result) -> bool:
-    """Whether an exchange was finished."""
+    """Return whether an exchange was finished."""
     return exchange_times_ns(result).size > 0
 
 
 def has_drops(result: Result) -> bool:
-    """Whether a direction dropped a packet."""
+    """Return whether a direction dropped a packet."""
     return bool(drop_causes(result))
 
 
@@ -116,31 +73,34 @@ def drop_causes(result: Result) -> list[str]:
     return [cause for cause in DROP_CAUSES if table[f"dropped_packets_{cause}"].sum() > 0]
 
 
-def windows(result: Result) -> Figure:
-    """Draw congestion window and data in flight of the TCP flows, in kB, over time in s.
+def congestion_window(result: Result, *, ax: Axes | None = None) -> Axes:
+    """Draw the congestion window of each TCP flow, in kB, over time in s.
 
     Raises:
         UsageError: the run was not sampled.
     """
-    return _by_flow(
-        result,
-        (
-            ("Congestion window [kB]", lambda rows: rows["cwnd_bytes"] / 1e3),
-            ("In flight [kB]", lambda rows: rows["in_flight_bytes"] / 1e3),
-        ),
-    )
+    return _by_flow(result, "Congestion window [kB]", lambda rows: rows["cwnd_bytes"] / 1e3, ax)
 
 
-def round_trip_times(result: Result) -> Figure:
-    """Draw the smoothed round-trip time of the TCP flows, in ms, over time in s.
+def in_flight(result: Result, *, ax: Axes | None = None) -> Axes:
+    """Draw the data in flight of each TCP flow, in kB, over time in s.
 
     Raises:
         UsageError: the run was not sampled.
     """
-    return _by_flow(result, (("Smoothed RTT [ms]", lambda rows: rows["srtt_ns"] / 1e6),))
+    return _by_flow(result, "In flight [kB]", lambda rows: rows["in_flight_bytes"] / 1e3, ax)
 
 
-def goodput(result: Result) -> Figure:
+def smoothed_rtt(result: Result, *, ax: Axes | None = None) -> Axes:
+    """Draw the smoothed round-trip time (RFC 6298) of each TCP flow, in ms, over time in s.
+
+    Raises:
+        UsageError: the run was not sampled.
+    """
+    return _by_flow(result, "Smoothed RTT [ms]", lambda rows: rows["srtt_ns"] / 1e6, ax)
+
+
+def goodput(result: Result, *, ax: Axes | None = None) -> Axes:
     """Draw the goodput of each TCP flow, application bytes delivered in order, in Mbit/s.
 
     Raises:
@@ -149,70 +109,59 @@ def goodput(result: Result) -> Figure:
     flows = _tcp_flows(result)
     last_ns = float(max((rows["time_ns"][-1] for _name, rows in flows), default=0))
     series = [_rates(result, name, rows, last_ns) for name, rows in flows]
-    figure, (axes,) = _figure(1)
-    _draw(axes, [each for each in series if each.time_s.size > 0], noun="flows", steps=True)
-    axes.set_ylabel("Goodput [Mbit/s]")
-    return figure
+    series = [each for each in series if each.time_s.size > 0]
+    return _draw(ax, series, "Goodput [Mbit/s]", noun="flows", steps=True)
 
 
-def queues(result: Result) -> Figure:
-    """Draw the bytes that wait in the queue of each direction, in kB of IP packets, over time in s.
+def queues(result: Result, *, ax: Axes | None = None) -> Axes:
+    """Draw the queue of each direction, in kB of IP packets, over time in s.
 
     Raises:
         UsageError: the run was not sampled.
     """
-    figure, (axes,) = _figure(1)
-    _draw(
-        axes,
-        [
-            _Series(name, rows["time_ns"] / _NS_PER_S, rows["queue_bytes"] / 1e3)
-            for name, rows in _directions(result)
-        ],
-        noun="directions",
-    )
-    axes.set_ylabel("Queue [kB]")
-    return figure
+    series = [
+        _Series(name, rows["time_ns"] / _NS_PER_S, rows["queue_bytes"] / 1e3)
+        for name, rows in _directions(result)
+    ]
+    return _draw(ax, series, "Queue [kB]", noun="directions")
 
 
-def drops(result: Result) -> Figure:
-    """Draw the packets dropped so far, by direction and cause, over time in s.
+def drops(result: Result, *, ax: Axes | None = None) -> Axes:
+    """Draw the packets dropped since the start, by direction and cause, over time in s.
 
     A cause that dropped nothing is left out.
 
     Raises:
         UsageError: the run was not sampled.
     """
-    figure, (axes,) = _figure(1)
     series = [
         _Series(f"{name}: {cause.replace('_', ' ')}", rows["time_ns"] / _NS_PER_S, rows[column])
         for name, rows in _directions(result)
         for cause in drop_causes(result)
         if rows[column := f"dropped_packets_{cause}"][-1] > 0
     ]
-    _draw(axes, series, noun="directions and causes", steps=True)
-    axes.set_ylabel("Dropped [packets]")
-    return figure
+    return _draw(ax, series, "Dropped [packets]", noun="directions and causes", steps=True)
 
 
-def exchange_times(result: Result) -> Figure:
-    """Draw which share of each flow's exchanges took at most so long, over the time in s.
+def exchange_times(result: Result, *, ax: Axes | None = None) -> Axes:
+    """Draw the distribution function of each flow's exchange times, in s.
 
-    More flows than can be told apart are drawn as one line of all their exchanges. The scale is
-    logarithmic where times are far apart.
+    More than eight flows are drawn as one line of all their exchanges. The scale is logarithmic
+    where times are far apart.
 
     Raises:
         UsageError: no exchange was finished.
     """
     if not has_exchanges(result):
         raise UsageError("the result has no finished exchanges to draw")
-    table = result.exchanges.drop_nulls("time_ns")
+    table = result.tables["exchanges"].drop_nulls("finished_ns")
     flows = sorted(set(table["flow"].to_list()))
-    if len(flows) > _MOST_LINES:
+    if len(flows) > _LINES_MAX:
         times = {f"{len(flows)} flows together": exchange_times_ns(result)}
     else:
         names = _flow_names(result)
         times = {names[flow]: exchange_times_ns(result, [flow]) for flow in flows}
-    figure, (axes,) = new_figure(1, 1, height_in=_HEIGHT_IN)
+    axes = _new_axes() if ax is None else ax
     for i, (name, time_ns) in enumerate(times.items()):
         time_s = np.sort(time_ns) / _NS_PER_S
         share = np.arange(1, time_s.size + 1) / time_s.size
@@ -228,18 +177,18 @@ def exchange_times(result: Result) -> Figure:
     axes.set_xlabel("Exchange time [s]")
     axes.set_ylabel("Share of exchanges")
     add_legend(axes)
-    return figure
+    return axes
 
 
-def thinned(time: Array, values: Array, stretches: int = _STRETCHES) -> tuple[Array, Array]:
-    """Keep the least and the largest value of each of so many stretches, in the order of time.
+def thinned(time: Array, values: Array, intervals: int = _INTERVALS) -> tuple[Array, Array]:
+    """Keep the smallest and the largest value of each of so many intervals, in order of time.
 
-    First and last point stay. NaN is kept only where a whole stretch has nothing else.
+    The first and the last point stay. NaN is kept only where an interval has nothing else.
     """
-    if time.size <= 2 * stretches + 2:
+    if time.size <= 2 * intervals + 2:
         return time, values
     kept = [0, time.size - 1]
-    for part in np.array_split(np.arange(time.size), stretches):
+    for part in np.array_split(np.arange(time.size), intervals):
         known = part[~np.isnan(values[part])]
         if known.size == 0:
             kept.append(int(part[0]))
@@ -249,100 +198,62 @@ def thinned(time: Array, values: Array, stretches: int = _STRETCHES) -> tuple[Ar
     return time[rows], values[rows]
 
 
-def new_figure(rows: int, columns: int, *, height_in: float) -> tuple[Figure, list[Axes]]:
-    """Return a figure in the package's style, its axes row by row, all on common scales."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
-        axes = figure.subplots(rows, columns, sharex=True, sharey=columns > 1, squeeze=False)
-    return figure, list(axes.flat)
-
-
-def from_zero(axes: Axes) -> None:
-    """Let the vertical scale begin at zero, with room above lines that hardly vary."""
-    highest = float(axes.dataLim.ymax)
-    if np.isfinite(highest) and highest > 0:
-        axes.set_ylim(0, 1.05 * highest)
-    else:
-        axes.set_ylim(bottom=0)
-
-
-def add_legend(axes: Axes) -> None:
-    """Add a legend above the axes, where it hides nothing."""
-    import matplotlib as mpl
-
-    entries = len(axes.get_legend_handles_labels()[0])
-    with mpl.rc_context(STYLE):
-        axes.legend(
-            loc="lower left",
-            bbox_to_anchor=(0, 1),
-            ncols=min(4, entries),
-            borderaxespad=0.2,
-            labelcolor=INK,
-        )
-
-
-def _figure(panels: int) -> tuple[Figure, list[Axes]]:
-    figure, axes = new_figure(panels, 1, height_in=_HEIGHT_IN * (0.3 + 0.7 * panels))
-    axes[-1].set_xlabel("Time [s]")
-    return figure, axes
+def _new_axes() -> Axes:
+    _figure, (axes,) = new_figure(1, 1, height_in=_HEIGHT_IN)
+    return axes
 
 
 def _by_flow(
-    result: Result, panels: Iterable[tuple[str, Callable[[dict[str, Array]], Array]]]
-) -> Figure:
-    """Draw quantities of the TCP flows, one panel each."""
-    panels = tuple(panels)
-    figure, all_axes = _figure(len(panels))
-    samples = _tcp_flows(result)
-    for axes, (label, quantity) in zip(all_axes, panels, strict=True):
-        series = [
-            _Series(name, rows["time_ns"] / _NS_PER_S, quantity(rows)) for name, rows in samples
-        ]
-        _draw(axes, series, noun="flows", legend=axes is all_axes[0])
-        axes.set_ylabel(label)
-    return figure
+    result: Result, label: str, quantity: Callable[[dict[str, Array]], Array], ax: Axes | None
+) -> Axes:
+    """Draw a quantity of each TCP flow."""
+    series = [
+        _Series(name, rows["time_ns"] / _NS_PER_S, quantity(rows))
+        for name, rows in _tcp_flows(result)
+    ]
+    return _draw(ax, series, label, noun="flows")
 
 
 def _draw(
-    axes: Axes, series: list[_Series], *, noun: str, steps: bool = False, legend: bool = True
-) -> None:
-    style = "steps-post" if steps else "default"
-    if len(series) > _MOST_LINES:
-        _draw_crowd(axes, series, noun)
+    ax: Axes | None, series: list[_Series], label: str, *, noun: str, steps: bool = False
+) -> Axes:
+    """Draw series over time on ``ax``, or on new axes; ``label`` names the quantity and unit."""
+    axes = _new_axes() if ax is None else ax
+    if len(series) > _LINES_MAX:
+        _draw_range(axes, series, noun)
     else:
         for i, each in enumerate(series):
             time_s, values = thinned(each.time_s, each.values)
-            # Later lines are thinner, so that one under another still shows.
-            width = 1.8 - 0.8 * i / _MOST_LINES
             axes.plot(
                 time_s,
                 values,
                 color=PALETTE[i],
                 label=each.name,
-                drawstyle=style,
-                linewidth=width,
+                drawstyle="steps-post" if steps else "default",
+                # Later lines are thinner, so that one under another still shows.
+                linewidth=1.8 - 0.8 * i / _LINES_MAX,
             )
     from_zero(axes)
-    # Every figure of a run begins with the run, so that one can be read below the other.
+    # All plots of a run begin at its start, so that they can be read one below the other.
     axes.margins(x=0)
     axes.set_xlim(left=0)
-    if legend and series:
+    axes.set_xlabel("Time [s]")
+    axes.set_ylabel(label)
+    if series:
         add_legend(axes)
+    return axes
 
 
-def _draw_crowd(axes: Axes, series: list[_Series], noun: str) -> None:
-    """Draw median and range over lines that are too many to tell apart, at common times."""
+def _draw_range(axes: Axes, series: list[_Series], noun: str) -> None:
+    """Draw median and range of more lines than can be told apart, at common times."""
     time_s = np.unique(np.concatenate([each.time_s for each in series]))
     values = np.full((len(series), time_s.size), np.nan)
     for i, each in enumerate(series):
         values[i, np.searchsorted(time_s, each.time_s)] = each.values
     known = ~np.isnan(values).all(axis=0)
     time_s, values = time_s[known], values[:, known]
-    if time_s.size > _STRETCHES:
-        rows = np.linspace(0, time_s.size - 1, _STRETCHES).astype(np.intp)
+    if time_s.size > _INTERVALS:
+        rows = np.linspace(0, time_s.size - 1, _INTERVALS).astype(np.intp)
         time_s, values = time_s[rows], values[:, rows]
     low, middle, high = np.nanmin(values, 0), np.nanmedian(values, 0), np.nanmax(values, 0)
     axes.fill_between(
@@ -352,13 +263,13 @@ def _draw_crowd(axes: Axes, series: list[_Series], noun: str) -> None:
         color=PALETTE[0],
         alpha=0.2,
         linewidth=0,
-        label=f"least to largest of {len(series)} {noun}",
+        label=f"range of {len(series)} {noun}",
     )
     axes.plot(time_s, middle, color=PALETTE[0], label="median")
 
 
 def _rates(result: Result, name: str, rows: dict[str, Array], last_ns: float) -> _Series:
-    """Return a flow's goodput in Mbit/s over stretches that suit every flow up to ``last_ns``."""
+    """Return a flow's goodput in Mbit/s, over intervals that all flows share up to ``last_ns``."""
     time_ns, delivered_bytes = rows["time_ns"], rows["delivered_bytes"]
     interval_ns = float(result.plan["sample_interval_ns"] or 1)
     intervals = max(1, round(last_ns / interval_ns / _GOODPUT_BINS))
@@ -368,7 +279,7 @@ def _rates(result: Result, name: str, rows: dict[str, Array], last_ns: float) ->
     elapsed_s = np.diff(time_ns[at]) / _NS_PER_S
     bits = np.diff(delivered_bytes[at]) * 8
     rate = np.divide(bits, elapsed_s, out=np.zeros_like(bits), where=elapsed_s > 0) / 1e6
-    # Drawn as steps from the start of each stretch; the last value is held to the end.
+    # Drawn as steps from the start of each interval; the last value is held to the end.
     return _Series(name, time_ns[at] / _NS_PER_S, np.append(rate, rate[-1]))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.report import html as _html
 from bentpipe.report import plots
+from bentpipe.report.style import figure_of
 from bentpipe.results.metrics import jain, joint_goodput_bps, rivals
 from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.units import format_duration, format_rate, format_size
@@ -256,13 +257,18 @@ def _figures(result: Result) -> list[str]:
     if plots.has_tcp_flows(result):
         figures += [
             (
-                "windows",
-                plots.windows(result),
-                "Congestion window, and application bytes sent and not known to have arrived.",
+                "congestion windows",
+                plots.congestion_window(result),
+                "Congestion window of the sender.",
+            ),
+            (
+                "data in flight",
+                plots.in_flight(result),
+                "Application bytes sent and not yet acknowledged.",
             ),
             (
                 "round-trip times",
-                plots.round_trip_times(result),
+                plots.smoothed_rtt(result),
                 "Smoothed round-trip time (RFC 6298) at the sender.",
             ),
             (
@@ -277,8 +283,8 @@ def _figures(result: Result) -> list[str]:
         drop_text = "Packets dropped since the start, by direction and cause."
         figures.append(("drops", plots.drops(result), drop_text))
     parts = [
-        _html.figure(drawing, name=name, caption=f"{caption} Sampled every {interval}.")
-        for name, drawing, caption in figures
+        _html.figure(figure_of(axes), name=name, caption=f"{caption} Sampled every {interval}.")
+        for name, axes, caption in figures
     ]
     parts += _exchange_times(result)
     if not plots.has_drops(result):
@@ -293,7 +299,7 @@ def _exchange_times(result: Result) -> list[str]:
         "Share of a flow's exchanges that took at most so long, from the client's start to the "
         "last byte of the response; with each flow the number of its finished exchanges."
     )
-    drawing = plots.exchange_times(result)
+    drawing = figure_of(plots.exchange_times(result))
     return [_html.figure(drawing, name="exchange times", caption=caption)]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from bentpipe import _core
 from bentpipe.report import html as _html
-from bentpipe.report.plots import PALETTE, from_zero, new_figure
+from bentpipe.report.style import PALETTE, from_zero, new_figure
 from bentpipe.report.terminal import plain_table
 from bentpipe.results.folder import REPORT, csv_text, json_text, write_folder
 from bentpipe.simulation.search import NoDropRate, NoDropSearch

@@ -188,7 +188,7 @@ def _columns() -> tuple[str, ...]:
 
 
 def _plot(cells: Sequence[RealCell]) -> Figure:
-    from bentpipe.report.plots import INK, PALETTE, add_legend, new_figure
+    from bentpipe.report.style import INK, PALETTE, add_legend, new_figure
 
     figure, (axes,) = new_figure(1, 1, height_in=max(2.4, 0.8 + 0.22 * len(cells)))
     rows = range(len(cells))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe.report.plots import INK, MUTED, PALETTE, add_legend, new_figure
+from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, new_figure
 from bentpipe.studies.hermes import _conference, _fetches, _windows
 from bentpipe.studies.hermes._conference import RATES_KBPS, ConferenceCase
 from bentpipe.studies.hermes._fetches import FetchCase

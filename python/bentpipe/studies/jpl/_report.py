@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from bentpipe.report import html as _html
-from bentpipe.report.plots import INK, PALETTE, add_legend, new_figure
+from bentpipe.report.style import INK, PALETTE, add_legend, new_figure
 from bentpipe.studies._common import number
 from bentpipe.studies.jpl.study import BIT_ERROR_RATES, Comparison, JplOutcome, Measurement
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from bentpipe.report.plots import INK, MUTED, PALETTE, STYLE, add_legend, new_figure
+from bentpipe.report.style import INK, MUTED, PALETTE, STYLE, add_legend, new_figure
 from bentpipe.studies.osu._checks import (
     LEAST_FAIRNESS,
     efficiency_if_halving,

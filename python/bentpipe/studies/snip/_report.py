@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from bentpipe.report import html as _html
-from bentpipe.report.plots import INK, MUTED, PALETTE, add_legend, new_figure
+from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, new_figure
 from bentpipe.scenario.framings import frame_bits, plan_framing
 from bentpipe.studies._common import number
 from bentpipe.studies.snip._facts import FITTED_WINDOWS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from bentpipe.report import html as _html
-from bentpipe.report.plots import MUTED, PALETTE, add_legend, new_figure
+from bentpipe.report.style import MUTED, PALETTE, add_legend, new_figure
 from bentpipe.studies._common import number
 from bentpipe.studies.snip._aggregation import HOLD_TIMES_MS, LOAD_PAYLOAD
 from bentpipe.studies.snip.study import SnipOutcome
