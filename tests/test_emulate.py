@@ -25,7 +25,7 @@ from bentpipe.emulation import kernel as _emulate_kernel
 from bentpipe.emulation import run as _emulate
 from bentpipe.emulation.draws import Stream, draw
 from bentpipe.emulation.steps import later, lead_of
-from bentpipe.report.plots import goodput
+from bentpipe.report.plots import congestion_window, goodput
 from bentpipe.results.tables import DROP_CAUSES, TABLES
 from bentpipe.scenario.schema import from_dict
 

@@ -10,14 +10,14 @@ import pytest
 
 from bentpipe import Result
 from bentpipe.results.metrics import (
+    aggregate_goodput_bps,
     channel_utilization,
+    competing_flows,
     exchange_quantiles_ns,
     exchange_times_ns,
     goodput_bps,
     jain,
-    joint_goodput_bps,
     rate_bps,
-    rivals,
 )
 
 S = 1_000_000_000
@@ -84,8 +84,8 @@ def test_joint_goodput_is_over_the_joint_time() -> None:
     """Two flows that each fill 1 Mbit/s, one after the other, are not 2 Mbit/s together."""
     result = result_of(bulk(0, 5, 4, 0.5), bulk(4, 9, 8, 0.5))
     assert goodput_bps(result) == pytest.approx([1e6, 1e6])
-    assert joint_goodput_bps(result, [0, 1]) == pytest.approx(1e6)
-    assert joint_goodput_bps(result, [1]) == pytest.approx(1e6)
+    assert aggregate_goodput_bps(result, [0, 1]) == pytest.approx(1e6)
+    assert aggregate_goodput_bps(result, [1]) == pytest.approx(1e6)
 
 
 def test_rivals_are_bulk_flows_of_one_direction() -> None:
@@ -99,7 +99,7 @@ def test_rivals_are_bulk_flows_of_one_direction() -> None:
         strict=True,
     ):
         flow |= {"direction": direction, "terminal": terminal}
-    assert rivals(result) == {"forward": [0, 2]}
+    assert competing_flows(result) == {"forward": [0, 2]}
 
 
 def exchanges_of(*times: tuple[int, int, int | None]) -> Result:

@@ -84,7 +84,7 @@ def test_small_packets_are_limited_by_the_processor_and_large_ones_by_the_link()
 @pytest.mark.parametrize("resolution", [0.1, 0.01, 0.001])
 def test_the_rate_is_found_as_closely_as_was_asked(resolution: float) -> None:
     (found,) = no_drop_rate(one_way(), [100], resolution=resolution).rates
-    assert found.settled
+    assert found.converged
     assert brackets(found, 800_000)
     assert found.rate_bps is not None
     assert found.fails_bps is not None
@@ -103,7 +103,7 @@ def test_flows_both_ways_share_one_processor() -> None:
     (both,) = found.rates
     assert both.flows == 2
     assert brackets(both, 400_000, hidden=0.0011)
-    assert both.joint_packets_per_second == pytest.approx(1000, rel=0.003)
+    assert both.aggregate_packets_per_second == pytest.approx(1000, rel=0.003)
 
 
 def test_a_named_flow_is_searched_beside_the_others() -> None:
@@ -130,7 +130,7 @@ def test_a_queue_without_a_limit_loses_nothing_up_to_the_link_s_rate() -> None:
     data["link"]["forward"]["queue"] = {"limit": "unlimited"}
     (found,) = no_drop_rate(from_dict(data), [1000]).rates
     assert (found.rate_bps, found.fails_bps, found.first_loss) == (2_000_000, None, None)
-    assert found.settled
+    assert found.converged
 
 
 def test_where_every_packet_is_lost_no_rate_passes() -> None:
@@ -138,7 +138,7 @@ def test_where_every_packet_is_lost_no_rate_passes() -> None:
     data = copy.deepcopy(ONE_WAY)
     data["link"]["forward"]["bit_error_rate"] = 0.5
     (found,) = no_drop_rate(from_dict(data), [100]).rates
-    assert (found.rate_bps, found.packets_per_second, found.settled) == (None, None, True)
+    assert (found.rate_bps, found.packets_per_second, found.converged) == (None, None, True)
     assert found.first_loss is not None
     assert (found.first_loss.limit, found.first_loss.packets) == ("bit errors", 10)
 
@@ -171,7 +171,7 @@ def test_progress_counts_up_to_its_total() -> None:
     counts = [done for done, _ in seen]
     assert counts == sorted(counts)
     assert counts[-1] == total
-    assert total == search_module.most_trials(one_way(), [50, 400], 0.005)
+    assert total == search_module.trials_max(one_way(), [50, 400], 0.005)
 
 
 def interrupted_after(rounds: int) -> NoDropSearch:
@@ -190,7 +190,7 @@ def test_ctrl_c_keeps_what_had_passed() -> None:
     early = interrupted_after(3)
     assert early.interrupted
     assert [each.rate_bps for each in early.rates] == [3200, 12_800]
-    assert not any(each.settled for each in early.rates)
+    assert not any(each.converged for each in early.rates)
     json.dumps(early.to_json(), allow_nan=False)
     assert "The search was interrupted" in search_report(early)
     # The last bracket is worth something as well.
@@ -308,6 +308,6 @@ def test_an_interrupted_search_is_exit_code_130(
     called = bentpipe("search", "no-drop", DUPLEX, "--out", tmp_path / "cut")
     assert called.code == 130
     assert "interrupted" in called.err
-    assert "(rate not settled)" in called.out
+    assert "(rate not converged)" in called.out
     written = json.loads((tmp_path / "cut" / "search.json").read_text(encoding="utf-8"))
     assert written["interrupted"]

@@ -13,7 +13,7 @@ from bentpipe.errors import UsageError
 from bentpipe.simulation.memory import MEMORY_LIMIT_HELP, limiting, read_limit
 
 if TYPE_CHECKING:
-    from bentpipe.simulation.search import NoDropSearch
+    from bentpipe.simulation.no_drop import NoDropSearch
 
 _EXIT_INTERRUPTED: Final = 130
 _PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)

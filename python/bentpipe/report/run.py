@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bentpipe.report import html as _html
 from bentpipe.report import plots
 from bentpipe.report.style import figure_of
-from bentpipe.results.metrics import jain, joint_goodput_bps, rivals
+from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, jain
 from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.units import format_duration, format_rate, format_size
 
@@ -147,8 +147,8 @@ def _flows(result: Result) -> list[str]:
         more = f"The first {_MOST_ROWS} of {len(flows):,} flows; flows.parquet has them all."
         parts.append(_html.paragraph(more))
     goodputs = result.goodput_bps
-    for direction, group in list(rivals(result).items())[:_MOST_ROWS]:
-        joint = format_rate(joint_goodput_bps(result, group))
+    for direction, group in list(competing_flows(result).items())[:_MOST_ROWS]:
+        joint = format_rate(aggregate_goodput_bps(result, group))
         parts.append(
             _html.paragraph(
                 f"{direction}: {len(group)} bulk flows, together {joint} of goodput, fairness "

@@ -11,7 +11,7 @@ from bentpipe.report import html as _html
 from bentpipe.report.style import PALETTE, from_zero, new_figure
 from bentpipe.report.terminal import plain_table
 from bentpipe.results.folder import REPORT, csv_text, json_text, write_folder
-from bentpipe.simulation.search import NoDropRate, NoDropSearch
+from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch
 from bentpipe.units import format_duration, format_rate
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ _CSV_COLUMNS: Final = (
     "rate_bps",
     "fails_bps",
     "packets_per_second",
-    "joint_packets_per_second",
+    "aggregate_packets_per_second",
     "limit",
     "place",
-    "settled",
+    "converged",
 )
 _COLUMNS: Final = (
     ("payload", "bytes, UDP"),
@@ -148,15 +148,15 @@ def _row(each: NoDropRate) -> list[str]:
     limit, where = "none found up to the link's rate", "-"
     if loss is not None:
         limit, where = loss.limit, loss.place
-    elif not each.settled:
+    elif not each.converged:
         limit = "not known yet"
-    packets, joint = each.packets_per_second, each.joint_packets_per_second
+    packets, joint = each.packets_per_second, each.aggregate_packets_per_second
     return [
         f"{each.payload_bytes} B",
         "none passes" if each.rate_bps is None else format_rate(each.rate_bps),
         "-" if packets is None else f"{packets:,.0f}",
         "-" if joint is None else f"{joint:,.0f}",
-        limit if each.settled or loss is None else f"{limit} (rate not settled)",
+        limit if each.converged or loss is None else f"{limit} (rate not converged)",
         where,
     ]
 

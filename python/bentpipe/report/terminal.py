@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from bentpipe.results.metrics import exchange_times_ns, jain, joint_goodput_bps, rivals
+from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, exchange_times_ns, jain
 from bentpipe.results.result import Result
 from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.scenario.presets import Preset
@@ -44,10 +44,10 @@ def run_tables(result: Result) -> list[RenderableType]:
     tables: list[RenderableType] = [head, *_real_time(result), _flows(flows[:_MOST_ROWS])]
     if len(flows) > _MOST_ROWS:
         tables.append(f"... and {len(flows) - _MOST_ROWS} more flows (--json shows them all)")
-    for direction, group in list(rivals(result).items())[:_MOST_ROWS]:
+    for direction, group in list(competing_flows(result).items())[:_MOST_ROWS]:
         tables.append(
             f"{direction}: {len(group)} bulk flows, joint goodput "
-            f"{format_rate(joint_goodput_bps(result, group))}, "
+            f"{format_rate(aggregate_goodput_bps(result, group))}, "
             f"fairness (Jain) {jain(goodputs[group]):.3f}"
         )
     if result.tables["exchanges"].height:

@@ -34,7 +34,7 @@ def goodput_bps(result: Result) -> npt.NDArray[np.float64]:
     return rate_bps(_delivered_bytes(result), until_ns - start_ns)
 
 
-def joint_goodput_bps(result: Result, flows: Sequence[int]) -> float:
+def aggregate_goodput_bps(result: Result, flows: Sequence[int]) -> float:
     """Return what these flows delivered together, in application bit/s, over their joint time.
 
     The joint time runs from the first start to the last end, each as in `goodput_bps`; so the
@@ -46,7 +46,7 @@ def joint_goodput_bps(result: Result, flows: Sequence[int]) -> float:
     return float(rate_bps(_delivered_bytes(result)[rows].sum(), elapsed_ns))
 
 
-def rivals(result: Result) -> dict[str, list[int]]:
+def competing_flows(result: Result) -> dict[str, list[int]]:
     """Return the bulk flows of each direction that has more than one, as indices into the plan."""
     found: dict[str, list[int]] = {}
     for i, direction in enumerate(result.flow_directions):

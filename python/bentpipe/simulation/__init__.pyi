@@ -1,12 +1,12 @@
 from .many import Job as Job
 from .many import Outcome as Outcome
 from .many import run_many as run_many
+from .no_drop import Loss as Loss
+from .no_drop import NoDropRate as NoDropRate
+from .no_drop import NoDropSearch as NoDropSearch
+from .no_drop import Trial as Trial
 from .run import simulate as simulate
 from .run import simulate_partly as simulate_partly
-from .search import Loss as Loss
-from .search import NoDropRate as NoDropRate
-from .search import NoDropSearch as NoDropSearch
-from .search import Trial as Trial
 from .search import no_drop_rate as no_drop_rate
 from .vary import Sweep as Sweep
 from .vary import simulate_many as simulate_many

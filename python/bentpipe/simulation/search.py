@@ -30,138 +30,18 @@ from bentpipe.scenario.schema import (
     from_dict,
 )
 from bentpipe.simulation.many import Job, Outcome, run_many
+from bentpipe.simulation.no_drop import OVERLOAD, Loss, NoDropRate, NoDropSearch, Trial
 from bentpipe.text import choice
 from bentpipe.units import parse_size
 
 DEFAULT_RESOLUTION: Final = 0.005
 # Below, the buffers of any run of sensible length hide more; above, doubling alone would do.
-FINEST_RESOLUTION: Final = 1e-4
-COARSEST_RESOLUTION: Final = 0.5
+RESOLUTION_MIN: Final = 1e-4
+RESOLUTION_MAX: Final = 0.5
 
 # What the first trial sends; fewer would say nothing of a rate.
 _FIRST_PACKETS: Final = 10
-_OVERLOAD: Final = "processor_overload"
-_LIMITS: Final[Mapping[str, str]] = {
-    _OVERLOAD: "packet rate",
-    "queue_full": "channel",
-    "bit_error": "bit errors",
-}
 _NS_PER_S: Final = 10**9
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loss:
-    """Packets that one place dropped for one cause."""
-
-    place: str
-    cause: str
-    packets: int
-
-    @property
-    def limit(self) -> str:
-        """What binds where packets are lost for this cause: ``packet rate``, ``channel``, ..."""
-        return _LIMITS.get(self.cause, DROP_CAUSES.get(self.cause, self.cause))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One run: the rate of each searched flow, and what was lost, the largest loss first."""
-
-    rate_bps: int
-    losses: tuple[Loss, ...]
-
-    @property
-    def lost_packets(self) -> int:
-        """Packets lost anywhere, of any flow."""
-        return sum(loss.packets for loss in self.losses)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoDropRate:
-    """What was found for one size.
-
-    ``rate_bps`` is the largest rate of each of the ``flows`` flows that passed, in payload bits per
-    second as ``iperf -b`` counts; None when none did. ``fails_bps`` is the smallest that failed;
-    None when the link's own rate passed. ``settled`` says that the two are as close as was asked.
-    """
-
-    payload_bytes: int
-    rate_bps: int | None
-    fails_bps: int | None
-    flows: int
-    settled: bool
-    trials: tuple[Trial, ...]
-
-    @property
-    def packets_per_second(self) -> float | None:
-        """The same rate in packets per second of each flow."""
-        return None if self.rate_bps is None else self.rate_bps / (8 * self.payload_bytes)
-
-    @property
-    def joint_packets_per_second(self) -> float | None:
-        """Packets per second of all searched flows together."""
-        each = self.packets_per_second
-        return None if each is None else self.flows * each
-
-    @property
-    def first_loss(self) -> Loss | None:
-        """The largest loss at the smallest rate that failed; None when none failed."""
-        failed = [trial for trial in self.trials if trial.rate_bps == self.fails_bps]
-        return failed[0].losses[0] if failed else None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the figures as plain data."""
-        loss = self.first_loss
-        return {
-            "payload_bytes": self.payload_bytes,
-            "rate_bps": self.rate_bps,
-            "fails_bps": self.fails_bps,
-            "packets_per_second": self.packets_per_second,
-            "joint_packets_per_second": self.joint_packets_per_second,
-            "limit": None if loss is None else loss.limit,
-            "first_loss": None if loss is None else {"place": loss.place, "cause": loss.cause},
-            "settled": self.settled,
-            "trials": [
-                {"rate_bps": trial.rate_bps, "lost_packets": trial.lost_packets}
-                for trial in self.trials
-            ],
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoDropSearch:
-    """A search over sizes, with what it was asked.
-
-    ``flows`` are the names of the searched flows, ``link_rate_bps`` the rate of the fastest
-    direction that they use, ``sending_s`` how long the shortest-lived of them sends.
-    """
-
-    scenario: str
-    flows: tuple[str, ...]
-    link_rate_bps: int
-    sending_s: float
-    resolution: float
-    seed: int
-    rates: tuple[NoDropRate, ...]
-    interrupted: bool
-
-    def rate(self, payload_bytes: int) -> NoDropRate:
-        """Return what was found for one of the sizes."""
-        return next(each for each in self.rates if each.payload_bytes == payload_bytes)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the figures as plain data."""
-        return {
-            "search": "no-drop",
-            "scenario": self.scenario,
-            "interrupted": self.interrupted,
-            "flows": list(self.flows),
-            "link_rate_bps": self.link_rate_bps,
-            "sending_s": self.sending_s,
-            "resolution": self.resolution,
-            "seed": self.seed,
-            "sizes": [each.to_json() for each in self.rates],
-        }
 
 
 def no_drop_rate(
@@ -186,10 +66,10 @@ def no_drop_rate(
         ScenarioError: a packet of one of the sizes fits into no queue.
         UsageError: nothing to search, or a size, the resolution or the seed out of range.
     """
-    if not FINEST_RESOLUTION <= resolution <= COARSEST_RESOLUTION:
+    if not RESOLUTION_MIN <= resolution <= RESOLUTION_MAX:
         raise UsageError(
-            f"resolution: read {resolution:.6%}; must be {FINEST_RESOLUTION:.2%} to "
-            f"{COARSEST_RESOLUTION:.0%}"
+            f"resolution: read {resolution:.6%}; must be {RESOLUTION_MIN:.2%} to "
+            f"{RESOLUTION_MAX:.0%}"
         )
     seed = scenario.seed if seed is None else seed
     if not 0 <= seed <= LARGEST_SEED:
@@ -202,7 +82,7 @@ def no_drop_rate(
     return NoDropSearch(
         scenario=scenario.name,
         flows=tuple(plan["flows"][i]["name"] for i in searched),
-        link_rate_bps=brackets[0].most_bps,
+        link_rate_bps=brackets[0].rate_max_bps,
         sending_s=_sending_ns(plan, searched) / _NS_PER_S,
         resolution=resolution,
         seed=seed,
@@ -211,10 +91,10 @@ def no_drop_rate(
     )
 
 
-def most_trials(scenario: Scenario, sizes: Sequence[int], resolution: float) -> int:
+def trials_max(scenario: Scenario, sizes: Sequence[int], resolution: float) -> int:
     """Return the number that ``progress`` of `no_drop_rate` counts up to, for all its flows."""
     entries = _entries(scenario, None)
-    return sum(_bracket(scenario, entries, size, resolution).most_trials for size in sizes)
+    return sum(_bracket(scenario, entries, size, resolution).trials_max for size in sizes)
 
 
 # --- what is searched ---------------------------------------------------------------------------
@@ -270,25 +150,25 @@ class _Bracket:
     plan: dict[str, Any]
     searched: tuple[int, ...]
     payload_bytes: int
-    least_bps: int
-    most_bps: int
+    rate_min_bps: int
+    rate_max_bps: int
     resolution: float
     passes_bps: int | None = None
     fails_bps: int | None = None
     trials: list[Trial] = field(default_factory=list)
 
     @property
-    def most_trials(self) -> int:
+    def trials_max(self) -> int:
         """How many trials it takes at the most."""
-        doublings = math.ceil(math.log2(self.most_bps / self.least_bps))
+        doublings = math.ceil(math.log2(self.rate_max_bps / self.rate_min_bps))
         return 1 + doublings + math.ceil(math.log2(1 / self.resolution))
 
     def next_bps(self) -> int | None:
         """Return the rate to try; None when there is nothing left to learn."""
         if self.passes_bps is None:
-            return self.least_bps if self.fails_bps is None else None
+            return self.rate_min_bps if self.fails_bps is None else None
         if self.fails_bps is None:
-            more = min(2 * self.passes_bps, self.most_bps)
+            more = min(2 * self.passes_bps, self.rate_max_bps)
             return more if more > self.passes_bps else None
         if self.fails_bps - self.passes_bps <= max(1, self.resolution * self.passes_bps):
             return None
@@ -313,7 +193,7 @@ class _Bracket:
             rate_bps=self.passes_bps,
             fails_bps=self.fails_bps,
             flows=len(self.searched),
-            settled=self.next_bps() is None,
+            converged=self.next_bps() is None,
             trials=tuple(self.trials),
         )
 
@@ -328,14 +208,14 @@ def _bracket(
         data["traffic"][i] |= {"payload": f"{size} B"}
     plan = from_dict(data).plan()
     searched = tuple(i for flows in entries.values() for i in flows)
-    most_bps = max(_link_rate_bps(plan, plan["flows"][i]) for i in searched)
+    rate_max_bps = max(_link_rate_bps(plan, plan["flows"][i]) for i in searched)
     first_bps = _FIRST_PACKETS * 8 * size * _NS_PER_S // _sending_ns(plan, searched)
     return _Bracket(
         plan=plan,
         searched=searched,
         payload_bytes=size,
-        least_bps=min(max(1, first_bps), most_bps),
-        most_bps=most_bps,
+        rate_min_bps=min(max(1, first_bps), rate_max_bps),
+        rate_max_bps=rate_max_bps,
         resolution=resolution,
     )
 
@@ -364,7 +244,7 @@ def _narrow(
     progress: Callable[[int, int], None] | None,
 ) -> bool:
     """Narrow all brackets, a trial of each at a time; return whether Ctrl-C came before the end."""
-    total = sum(bracket.most_trials for bracket in brackets)
+    total = sum(bracket.trials_max for bracket in brackets)
     try:
         while True:
             asked = [(bracket, bracket.next_bps()) for bracket in brackets]
@@ -381,7 +261,7 @@ def _narrow(
                 return True
             if progress is not None:
                 done = sum(
-                    bracket.most_trials if bracket.next_bps() is None else len(bracket.trials)
+                    bracket.trials_max if bracket.next_bps() is None else len(bracket.trials)
                     for bracket in brackets
                 )
                 progress(done, total)
@@ -403,7 +283,7 @@ def _losses(outcome: Outcome) -> tuple[Loss, ...]:
         "processors", "dropped_packets_link"
     )
     found += [
-        Loss(place=places[len(directions) + row], cause=_OVERLOAD, packets=int(overload[row]))
+        Loss(place=places[len(directions) + row], cause=OVERLOAD, packets=int(overload[row]))
         for row in np.flatnonzero(overload)
     ]
     return tuple(sorted(found, key=lambda loss: -loss.packets))

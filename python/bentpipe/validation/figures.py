@@ -74,13 +74,13 @@ def simulated(
 
 
 def _goodput(result: Result, point: Point) -> dict[str, float | None]:
-    from bentpipe.results.metrics import joint_goodput_bps
+    from bentpipe.results.metrics import aggregate_goodput_bps
 
     samples = result.tables["direction_samples"]
     waiting = samples.filter(samples["direction"] == 0)["queue_bytes"].to_numpy()
     mean_bytes = float(np.mean(waiting)) if len(waiting) else 0.0
     return {
-        "goodput_bps": joint_goodput_bps(result, range(point.flows)),
+        "goodput_bps": aggregate_goodput_bps(result, range(point.flows)),
         "queue_ms": mean_bytes * _BITS_PER_BYTE / (point.rate_mbps * 1e3),
         "retransmitted_segments": _retransmitted(result),
     }
@@ -101,12 +101,12 @@ def _completion(result: Result, _: Point) -> dict[str, float | None]:
 
 
 def _two_way(result: Result, point: Point) -> dict[str, float | None]:
-    from bentpipe.results.metrics import joint_goodput_bps
+    from bentpipe.results.metrics import aggregate_goodput_bps
 
     there, back = range(point.flows), range(point.flows, 2 * point.flows)
     return {
-        "forward_bps": joint_goodput_bps(result, there),
-        "return_bps": joint_goodput_bps(result, back),
+        "forward_bps": aggregate_goodput_bps(result, there),
+        "return_bps": aggregate_goodput_bps(result, back),
     }
 
 

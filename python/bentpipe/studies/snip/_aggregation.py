@@ -14,7 +14,7 @@ from typing import Any, Final
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario, from_dict
 from bentpipe.simulation.many import Job, Outcome
-from bentpipe.simulation.search import NoDropSearch
+from bentpipe.simulation.no_drop import NoDropSearch
 
 # Some payloads of the table that join frames.
 AGGREGATED_SIZES: Final = (58, 100, 200, 300, 500)
@@ -210,6 +210,6 @@ def _delay_ms(run: Outcome) -> float:
 def _settled_pps(found: NoDropSearch | None, size: int) -> float | None:
     rates = () if found is None else found.rates
     for each in rates:
-        if each.payload_bytes == size and each.settled:
+        if each.payload_bytes == size and each.converged:
             return each.packets_per_second
     return None

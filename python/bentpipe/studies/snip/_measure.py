@@ -16,7 +16,8 @@ from bentpipe.results.metrics import rate_bps
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario, from_dict, load
 from bentpipe.simulation.many import Job, Outcome, run_many
-from bentpipe.simulation.search import NoDropSearch, most_trials, no_drop_rate
+from bentpipe.simulation.no_drop import NoDropSearch
+from bentpipe.simulation.search import no_drop_rate, trials_max
 from bentpipe.studies.snip._aggregation import (
     AGGREGATED_SIZES,
     Aggregation,
@@ -183,7 +184,7 @@ def measure(
     jobs, loads = _jobs(base, seed), load_jobs(base, seed)
     # Which ten sizes are searched finely is not known yet; the smallest take the most trials.
     planned = [*searches.values(), (narrow_scenario(base), range(1, _COARSE_STEP + 1))]
-    trials = sum(most_trials(scenario, sizes, RESOLUTION) for scenario, sizes in planned)
+    trials = sum(trials_max(scenario, sizes, RESOLUTION) for scenario, sizes in planned)
     work = _Work(seed, threads, progress, total=trials + len(jobs) + len(loads))
     found = {name: work.search(*searched) for name, searched in searches.items()}
     fine = _fine_sizes(found["coarse"])
@@ -220,7 +221,7 @@ class _Work:
     def search(self, scenario: Scenario, sizes: Sequence[int]) -> NoDropSearch | None:
         if self.interrupted:
             return None
-        steps = most_trials(scenario, sizes, RESOLUTION)
+        steps = trials_max(scenario, sizes, RESOLUTION)
         found = no_drop_rate(
             scenario,
             sizes,
@@ -320,7 +321,7 @@ def _measured(
 def _joint_rate(found: NoDropSearch | None) -> float | None:
     if found is None or found.interrupted:
         return None
-    return found.rates[0].joint_packets_per_second
+    return found.rates[0].aggregate_packets_per_second
 
 
 def _crossover(base: Mapping[str, Any], fine: NoDropSearch | None) -> Crossover | None:

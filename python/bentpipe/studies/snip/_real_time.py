@@ -244,8 +244,8 @@ def _rows(
     cells = []
     for size in sizes:
         bracket = found.get(size, Bracket(0.0))
-        settled = bracket.low is not None and bracket.next_rate() is None
-        emulated = (bracket.low or 0.0) / 1e6 if settled else None
+        converged = bracket.low is not None and bracket.next_rate() is None
+        emulated = (bracket.low or 0.0) / 1e6 if converged else None
         published, rate_bps = table[size], simulated.get(size)
         cells.append(
             RealCell(

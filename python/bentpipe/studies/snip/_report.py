@@ -330,7 +330,7 @@ def _sharing(outcome: SnipOutcome) -> list[str]:
         [
             str(terminals),
             number(found.rates[0].packets_per_second, 0),
-            number(found.rates[0].joint_packets_per_second, 0),
+            number(found.rates[0].aggregate_packets_per_second, 0),
         ]
         for terminals, found in sharing.items()
     ]

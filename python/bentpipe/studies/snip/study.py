@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bentpipe import _core
-from bentpipe.simulation.search import NoDropSearch
+from bentpipe.simulation.no_drop import NoDropSearch
 from bentpipe.studies._common import read_rows
 from bentpipe.studies.snip._facts import Finding, findings
 from bentpipe.studies.snip._measure import (
@@ -194,7 +194,7 @@ class SnipOutcome:
                 {
                     "terminals": terminals,
                     "packets_per_second_each": found.rates[0].packets_per_second,
-                    "packets_per_second_all": found.rates[0].joint_packets_per_second,
+                    "packets_per_second_all": found.rates[0].aggregate_packets_per_second,
                 }
                 for terminals, found in measured.sharing.items()
             ],
@@ -292,7 +292,7 @@ def _settled(
     if found is None:
         return None, None, None
     each = found.rate(size)
-    if not each.settled or each.rate_bps is None or each.first_loss is None:
+    if not each.converged or each.rate_bps is None or each.first_loss is None:
         return None, None, None
     return each.rate_bps / 1e6, each.packets_per_second, each.first_loss.limit
 

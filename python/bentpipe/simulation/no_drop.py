@@ -1,0 +1,131 @@
+"""What a search for the largest rate without a loss found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bentpipe.results.tables import DROP_CAUSES
+
+OVERLOAD: Final = "processor_overload"
+_LIMITS: Final[Mapping[str, str]] = {
+    OVERLOAD: "packet rate",
+    "queue_full": "channel",
+    "bit_error": "bit errors",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """Packets that one place dropped for one cause."""
+
+    place: str
+    cause: str
+    packets: int
+
+    @property
+    def limit(self) -> str:
+        """What binds where packets are lost for this cause: ``packet rate``, ``channel``, ..."""
+        return _LIMITS.get(self.cause, DROP_CAUSES.get(self.cause, self.cause))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One run: the rate of each searched flow, and what was lost, the largest loss first."""
+
+    rate_bps: int
+    losses: tuple[Loss, ...]
+
+    @property
+    def lost_packets(self) -> int:
+        """Packets lost anywhere, of any flow."""
+        return sum(loss.packets for loss in self.losses)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoDropRate:
+    """What was found for one size.
+
+    ``rate_bps`` is the largest rate of each of the ``flows`` flows that passed, in payload bits per
+    second as ``iperf -b`` counts; None when none did. ``fails_bps`` is the smallest that failed;
+    None when the link's own rate passed. ``converged`` says that the two are as close as was asked.
+    """
+
+    payload_bytes: int
+    rate_bps: int | None
+    fails_bps: int | None
+    flows: int
+    converged: bool
+    trials: tuple[Trial, ...]
+
+    @property
+    def packets_per_second(self) -> float | None:
+        """The same rate in packets per second of each flow."""
+        return None if self.rate_bps is None else self.rate_bps / (8 * self.payload_bytes)
+
+    @property
+    def aggregate_packets_per_second(self) -> float | None:
+        """Packets per second of all searched flows together."""
+        each = self.packets_per_second
+        return None if each is None else self.flows * each
+
+    @property
+    def first_loss(self) -> Loss | None:
+        """The largest loss at the smallest rate that failed; None when none failed."""
+        failed = [trial for trial in self.trials if trial.rate_bps == self.fails_bps]
+        return failed[0].losses[0] if failed else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as plain data."""
+        loss = self.first_loss
+        return {
+            "payload_bytes": self.payload_bytes,
+            "rate_bps": self.rate_bps,
+            "fails_bps": self.fails_bps,
+            "packets_per_second": self.packets_per_second,
+            "aggregate_packets_per_second": self.aggregate_packets_per_second,
+            "limit": None if loss is None else loss.limit,
+            "first_loss": None if loss is None else {"place": loss.place, "cause": loss.cause},
+            "converged": self.converged,
+            "trials": [
+                {"rate_bps": trial.rate_bps, "lost_packets": trial.lost_packets}
+                for trial in self.trials
+            ],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoDropSearch:
+    """A search over sizes, with what it was asked.
+
+    ``flows`` are the names of the searched flows, ``link_rate_bps`` the rate of the fastest
+    direction that they use, ``sending_s`` how long the shortest-lived of them sends.
+    """
+
+    scenario: str
+    flows: tuple[str, ...]
+    link_rate_bps: int
+    sending_s: float
+    resolution: float
+    seed: int
+    rates: tuple[NoDropRate, ...]
+    interrupted: bool
+
+    def rate(self, payload_bytes: int) -> NoDropRate:
+        """Return what was found for one of the sizes."""
+        return next(each for each in self.rates if each.payload_bytes == payload_bytes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as plain data."""
+        return {
+            "search": "no-drop",
+            "scenario": self.scenario,
+            "interrupted": self.interrupted,
+            "flows": list(self.flows),
+            "link_rate_bps": self.link_rate_bps,
+            "sending_s": self.sending_s,
+            "resolution": self.resolution,
+            "seed": self.seed,
+            "sizes": [each.to_json() for each in self.rates],
+        }
