@@ -1,4 +1,4 @@
-"""The file of a capture: it has its name once all is written, and then replaces what had it."""
+"""Capture files: written under a temporary name, and renamed once they are complete."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from bentpipe.errors import UsageError
 
 @contextmanager
 def capture_file(path: Path | None) -> Iterator[Path | None]:
-    """Yield the name to write under meanwhile; None if nothing is to be captured.
+    """Yield the temporary name to write to; None if nothing is to be captured.
 
-    If the work fails, what was written is removed, and a file that was there before stays.
+    If the block fails, the temporary file is removed, and an existing file stays as it was.
 
     Raises:
         UsageError: the file cannot be written.
@@ -23,24 +23,25 @@ def capture_file(path: Path | None) -> Iterator[Path | None]:
     if path is None:
         yield None
         return
-    meanwhile = path.with_name(f"{path.name}.part")
+    temporary = path.with_name(f"{path.name}.part")
     try:
         if path.is_dir():
             raise UsageError(f"{path}: is a folder; name the file of the capture")
-        # What a killed run left. The new file is made, never opened: no link leads to another one.
-        meanwhile.unlink(missing_ok=True)
-        yield meanwhile
-        meanwhile.replace(path)
+        # A killed run may have left one. The new file is created, never opened, so that no symbolic
+        # link leads elsewhere.
+        temporary.unlink(missing_ok=True)
+        yield temporary
+        temporary.replace(path)
     except OSError as error:
-        _remove(meanwhile)
+        _remove(temporary)
         raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from None
     except BaseException:
-        _remove(meanwhile)
+        _remove(temporary)
         raise
 
 
 def what_is_missing(path: Path | None, measured: Mapping[str, Any]) -> str | None:
-    """Return for a person what a lab's capture lacks, or None if it is complete."""
+    """Return a message that tells what a lab's capture lacks; None if it is complete."""
     captured = measured["capture"]
     if captured is None:
         return None

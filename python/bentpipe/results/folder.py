@@ -1,4 +1,4 @@
-"""Folders of figures: studies and searches write report, data and manifest in the same way."""
+"""Result folders of runs, studies and searches: report, data and manifest."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ REPORT: Final = "report.html"
 def write_folder(
     out_dir: Path, *, kind: str, manifest: Mapping[str, Any], texts: Mapping[str, str]
 ) -> Path:
-    """Write files by name, and a manifest that says which kind of figures they are.
+    """Write files by name, and a manifest that names their kind.
 
-    A result of the same kind that is there is replaced. The manifest is written last: a folder with
-    one is complete.
+    An old result of the same kind is replaced. The manifest is written last: a folder with one is
+    complete.
 
     Raises:
         UsageError: the folder has other things in it, or cannot be written.
@@ -54,7 +54,7 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def prepare_output_folder(path: Path, *, kind: str = "run") -> None:
-    """Make the folder if need be, and make sure that writing a result into it would lose nothing.
+    """Create the folder if it is missing, and check that writing a result into it loses nothing.
 
     Raises:
         UsageError: it is a file, has something other than a result of this kind (``run``,

@@ -1,4 +1,4 @@
-"""Figures of merit, as pure functions of arrays and of results.
+"""Performance metrics, as pure functions of arrays and results.
 
 Goodput counts application bytes delivered in order to the receiver. An exchange time is that of one
 request and its response, as the client sees it. Channel utilization is the JPL definition, fairness
@@ -25,20 +25,20 @@ def goodput_bps(result: Result) -> npt.NDArray[np.float64]:
     """Return the goodput of each flow in application bit/s, in the order of the plan.
 
     A bulk flow is measured from its start (the handshake included) to the last in-order delivery
-    when all its data were acknowledged, and to the end of the run when not; so is a flow of
-    exchanges, whose time to think counts. Datagrams at a constant rate are measured over the time
-    that they were sent, so that the goodput is the offered rate when nothing is lost. A flow that
-    had no time at all has 0.
+    if all its data were acknowledged, and otherwise to the end of the run. So is a flow of
+    exchanges, think times included. Datagrams at a constant rate are measured over the time during
+    which they are sent, so that the goodput is the offered rate if nothing is lost. A flow of zero
+    duration has goodput 0.
     """
     start_ns, until_ns = _spans(result)
     return rate_bps(_delivered_bytes(result), until_ns - start_ns)
 
 
 def aggregate_goodput_bps(result: Result, flows: Sequence[int]) -> float:
-    """Return what these flows delivered together, in application bit/s, over their joint time.
+    """Return the aggregate goodput of flows in application bit/s.
 
-    The joint time runs from the first start to the last end, each as in `goodput_bps`; so the
-    figure never passes the link's rate, as a sum of goodputs over different times may.
+    The bytes of all flows over the time from the first start to the last end, each as in
+    `goodput_bps`. So it never exceeds the link rate, as a sum of goodputs over different times may.
     """
     rows = np.asarray(flows, dtype=np.intp)
     start_ns, until_ns = _spans(result)
@@ -58,7 +58,7 @@ def competing_flows(result: Result) -> dict[str, list[int]]:
 def exchange_times_ns(result: Result, flows: Sequence[int] | None = None) -> npt.NDArray[np.int64]:
     """Return the times of finished exchanges in ns, in the order of their starts.
 
-    From the client's start (it opens a connection, or writes when it has one) to the last byte of
+    From the client's start (it opens a connection, or writes to an open one) to the last byte of
     the response. ``flows`` are indices into the plan; None takes all.
     """
     table = result.tables["exchanges"].filter(pl.col("finished_ns").is_not_null())
@@ -72,7 +72,7 @@ def exchange_quantiles_ns(
 ) -> tuple[list[float | None], ...]:
     """Return quantiles of each flow's exchange times in ns: one list a share, in plan order.
 
-    Between two exchanges a quantile is interpolated. It is None for a flow that finished none.
+    Quantiles are interpolated linearly; None for a flow that finished no exchange.
     """
     time_ns = pl.col("finished_ns") - pl.col("start_ns")
     quantiles = (
@@ -132,7 +132,7 @@ def jain(goodputs: npt.ArrayLike, expected: npt.ArrayLike | None = None) -> floa
     """Return Jain's fairness index of goodputs over their expected shares, 1/n to 1.
 
     With x the goodput over the expected share (equal shares when None), the index is
-    (sum x)^2 / (n sum x^2). It is 1 when all are served alike, also when none is served.
+    (sum x)^2 / (n sum x^2). It is 1 if all are equal, also if all are zero.
 
     Raises:
         ValueError: no goodputs, or an expected share that is not above zero.

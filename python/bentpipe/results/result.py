@@ -37,8 +37,8 @@ _HTML_ROWS_MAX: Final = 20
 class Result:
     """One run: ``manifest`` says what was run and how it ended, ``tables`` hold the columns.
 
-    The frames in ``tables`` are as stored (see `TABLES`). The properties below are the same facts
-    with names in the place of numbers and the derived figures added.
+    The frames in ``tables`` are as stored (see `TABLES`). The properties give the same frames with
+    names in place of indices, and derived columns added.
     """
 
     def __init__(self, manifest: dict[str, Any], tables: dict[str, pl.DataFrame]) -> None:
@@ -91,29 +91,29 @@ class Result:
 
     @property
     def interrupted(self) -> bool:
-        """Whether the run was stopped before its end; the tables hold what was recorded."""
+        """Return whether the run was stopped before its end; the tables hold what was recorded."""
         return bool(self.manifest["interrupted"])
 
     @property
     def memory_limit_reached(self) -> bool:
-        """Whether the run was stopped at its memory limit; the tables hold what was recorded."""
+        """Return whether the run reached its memory limit; the tables hold what was recorded."""
         return bool(self.manifest.get("memory", {}).get("limit_reached", False))
 
     @property
     def stop_reason(self) -> str | None:
-        """When and why the simulator stopped the run before its end, if it did."""
+        """Return when and why the simulator ended the run early; None if it did not."""
         if not self.memory_limit_reached:
             return None
         return stop_message(self.manifest["end_ns"], self.manifest["memory"]["limit_bytes"])
 
     @property
     def engine(self) -> str:
-        """What ran it: ``simulate``, or ``emulate`` for a run in real time."""
+        """Return the engine: ``simulate``, or ``emulate`` for a run in real time."""
         return str(self.manifest.get("engine", "simulate"))
 
     @property
     def invalid(self) -> str | None:
-        """Why the figures do not count, if they do not: a run in real time was late."""
+        """Return why the run is invalid (a run in real time was late); None if it is valid."""
         reason: str | None = self.manifest.get("emulation", {}).get("invalid")
         return reason
 
@@ -124,10 +124,10 @@ class Result:
 
     @property
     def flows(self) -> pl.DataFrame:
-        """The table ``flows`` with names in front, and what is derived from it at the end.
+        """Return the table ``flows`` with name, kind and direction in front, and derived columns.
 
-        ``direction`` is a name, so that with several terminals it tells their returns apart. At the
-        end stand goodput_bps, and median and 95th percentile of the flow's exchange times.
+        ``direction`` is a name: with several terminals, each has its own return. The last columns
+        are goodput_bps, and median and 95th percentile of the flow's exchange times.
         """
         table = self.tables["flows"]
         planned = [self.plan["flows"][flow] for flow in table["flow"].to_list()]
@@ -144,7 +144,7 @@ class Result:
 
     @property
     def flow_directions(self) -> list[str]:
-        """The direction of each flow's data by name, in the order of the plan."""
+        """Return the name of the direction of each flow's data, in the order of the plan."""
         names = self.manifest["names"]["directions"]
         return [
             names[0 if flow["direction"] == "forward" else 1 + flow["terminal"]]
@@ -153,12 +153,12 @@ class Result:
 
     @property
     def directions(self) -> pl.DataFrame:
-        """The table ``directions`` with names, and utilization: busy time over the run, 0 to 1."""
+        """Return the table ``directions`` with names and utilization (busy time / run, 0 to 1)."""
         return self._used(self._named("directions", direction="directions"))
 
     @property
     def processors(self) -> pl.DataFrame:
-        """The table ``processors`` with names, and utilization; no rows when there are none."""
+        """Return the table ``processors`` with names and utilization; empty without processors."""
         table = self.tables["processors"]
         number = pl.col("processor")
         name = pl.format("terminal-{}-processor", number)
@@ -167,14 +167,14 @@ class Result:
 
     @property
     def function_statistics(self) -> pl.DataFrame:
-        """The table ``function_statistics`` with names; no rows when no function counts."""
+        """Return the table ``function_statistics`` with names; empty without such functions."""
         return self._named("function_statistics", place="places", statistic="statistics")
 
     @property
     def functions(self) -> list[dict[str, Any]]:
-        """The statistics of each gateway function that counts: its name, and each value by name.
+        """Return the statistics of each gateway function that has some, by name.
 
-        ``hold_time_mean_ns`` is that of all packets that waited, ``None`` if none did.
+        ``hold_time_mean_ns`` is the mean of all packets that waited, None if none did.
         """
         functions: dict[str, dict[str, Any]] = {}
         for row in self.function_statistics.to_dicts():
@@ -202,7 +202,7 @@ class Result:
 
     @property
     def flow_samples(self) -> pl.DataFrame:
-        """The table ``flow_samples`` with the flow's name and direction in front.
+        """Return the table ``flow_samples`` with the flow's name and direction in front.
 
         Rows: one a TCP flow and sample interval. Windows, round-trip times and progress.
         """
@@ -210,12 +210,12 @@ class Result:
 
     @property
     def direction_samples(self) -> pl.DataFrame:
-        """The table ``direction_samples`` with names: queue, traffic and drops over time."""
+        """Return the table ``direction_samples`` with names: queue, traffic and drops over time."""
         return self._named("direction_samples", direction="directions")
 
     @property
     def events(self) -> pl.DataFrame:
-        """The table ``events`` with names.
+        """Return the table ``events`` with names.
 
         Raises:
             UsageError: the scenario did not ask for packet events.
@@ -227,7 +227,7 @@ class Result:
         return self._named("events", place="places", kind="event_kinds", cause="drop_causes")
 
     def summary(self) -> dict[str, Any]:
-        """Return the figures of the run as plain data, ready for JSON; names end in their unit."""
+        """Return the figures of the run as plain data for JSON; names end in their unit."""
         manifest = self.manifest
         real_time = {"engine": self.engine, "emulation": manifest.get("emulation")}
         return {
@@ -246,7 +246,7 @@ class Result:
         }
 
     def save(self, folder: str | Path) -> Path:
-        """Write the result into a folder, made if need be, replacing a result that is there.
+        """Write the result into a folder, which is created if missing; an old result is replaced.
 
         The manifest is written last: a folder with one is complete.
 
@@ -310,12 +310,12 @@ class Result:
         return joined.select("name", "direction", pl.exclude("name", "direction"))
 
     def _used(self, table: pl.DataFrame) -> pl.DataFrame:
-        """Add the share of the run that ``busy_ns`` is."""
+        """Add the utilization: ``busy_ns`` over the time of the run."""
         end_ns = max(int(self.manifest["end_ns"]), 1)
         return table.with_columns((pl.col("busy_ns") / end_ns).alias("utilization"))
 
     def _named(self, table: str, **enumerations: str) -> pl.DataFrame:
-        """Return a table with the numbers of some columns replaced by their names."""
+        """Return a table with the indices in some columns replaced by names."""
         return self.tables[table].with_columns(
             pl.col(column).replace_strict(
                 dict(enumerate(self.manifest["names"][enumeration])), return_dtype=pl.String

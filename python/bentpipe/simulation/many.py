@@ -1,8 +1,8 @@
-"""Runs: one with its progress, or many on all cores.
+"""Runs of plans: one with progress, or many on all cores.
 
 A run is one thread and the extension releases the interpreter lock, so a thread pool in this
-process uses every core. Results do not depend on the number of threads: each run draws its chance
-from its own seed, and outcomes come back in the order of the jobs.
+process uses all cores. Results do not depend on the number of threads: each run has its own random
+seed, and outcomes are in the order of the jobs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _POLL_S: Final = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run to do: a complete plan (`Scenario.plan`) and a seed, 0 to 2^64-1."""
+    """One run to do: a complete plan and a seed, 0 to 2^64-1."""
 
     plan: dict[str, Any]
     seed: int
@@ -46,7 +46,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one job gave. Columns stay packed until they are asked for."""
+    """The outcome of one job. Columns are decoded when they are read."""
 
     job: Job
     index: int
@@ -55,16 +55,16 @@ class Outcome:
 
     @property
     def interrupted(self) -> bool:
-        """Whether the run was stopped before its end."""
+        """Return whether the run was stopped before its end."""
         return self.raw["interrupted"]
 
     @property
     def memory_limit_reached(self) -> bool:
-        """Whether the run ended early because it counted more memory than ``memory_limit``."""
+        """Return whether the run ended early because it reached ``memory_limit`` (bytes)."""
         return self.raw["memory_exhausted"]
 
     def column(self, table: str, name: str) -> npt.NDArray[Any]:
-        """Return one column; one that can have nulls as floats, with NaN for null."""
+        """Return one column as an array; a nullable one as floats, with NaN for null."""
         values, valid = decode_column(self.raw["tables"][table][name])
         return values if valid is None else np.where(valid, values.astype(np.float64), np.nan)
 
@@ -80,11 +80,11 @@ def run_one(
     capture: Path | None = None,
     memory_limit: int | None = None,
 ) -> Outcome:
-    """Run one job in a worker thread, reporting the fraction done (0 to 1) from this one.
+    """Run one job in a worker thread, and report the fraction done (0 to 1) from this thread.
 
     Ctrl-C stops the run; its outcome is then marked interrupted and holds what was recorded.
-    Packets are captured into the file ``capture``, if there is one. A run that takes more memory
-    than ``memory_limit`` bytes (None: half of what is available) ends early; its outcome says so.
+    ``capture`` names a file to capture packets into. A run that takes more memory than
+    ``memory_limit`` bytes (None: half of the available memory) ends early, and its outcome says so.
 
     Raises:
         ScenarioError: the plan is not valid.
@@ -117,12 +117,11 @@ def run_many(
 ) -> list[Outcome]:
     """Run jobs on ``threads`` threads (None: one a core); outcomes are in the order of the jobs.
 
-    ``progress(done, total)`` is called from this thread. After Ctrl-C the runs under way are
-    stopped, the others are not started, and what there is comes back: `Outcome.index` says whose it
-    is, and fewer outcomes than jobs or an interrupted one says that it happened.
+    ``progress(done, total)`` is called from this thread. After Ctrl-C the current runs are stopped,
+    the others are not started, and the outcomes so far are returned: `Outcome.index` is the index
+    of the job. Then there are fewer outcomes than jobs, or one is marked interrupted.
 
-    The runs under way share ``memory_limit`` bytes (None: half of what is available): each may take
-    an equal part.
+    Concurrent runs share ``memory_limit`` bytes (None: half of the available memory) equally.
 
     Raises:
         ScenarioError: a plan is not valid.

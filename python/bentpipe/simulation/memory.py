@@ -1,4 +1,4 @@
-"""The memory limit of runs: its default, and what is said about a run that needs more.
+"""The memory limit of runs: its default, and the messages about it.
 
 The simulator counts the memory of a run itself (``crates/sim/src/memory.rs``), so the same plan,
 seed and limit stop at the same event everywhere. Only the default limit depends on the machine.
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from bentpipe._core import MemoryEstimate
 
 MEMORY_LIMIT_HELP: Final = (
-    "End simulations that take more, all at once together, such as 4GB; by default half of what "
-    "is available."
+    "End simulations that take more memory, counted over all that run at once, such as 4GB; by "
+    "default half of the available memory."
 )
-# The other half is for the rest of this process, and for what else the machine does.
+# The other half is for the rest of this process and for other programs.
 _SHARE: Final = 0.5
-# Where neither the machine nor its control groups say what is available.
+# Used where neither the machine nor its control groups report the available memory.
 _FALLBACK_BYTES: Final = 4_000_000_000
 
 _LARGEST_SHOWN_BYTES: Final = 10**15
 
 _limit_bytes: ContextVar[int | None] = ContextVar("memory_limit", default=None)
 
-# What takes memory, and how a scenario takes less.
+# What takes memory, and how to change a scenario so that it takes less.
 _ADVICE: Final = {
     "fixed": ("its hosts and links", "have fewer terminals or flows (count)"),
     "packets": (
@@ -58,7 +58,7 @@ def read_limit(text: str | None) -> int | None:
 
 @contextmanager
 def limiting(limit_bytes: int | None) -> Iterator[None]:
-    """Limit the runs in this block that are given no limit of their own; None: by the machine."""
+    """Limit the runs in this block that have no limit of their own; None: half of the memory."""
     token = _limit_bytes.set(limit_bytes)
     try:
         yield
@@ -67,7 +67,7 @@ def limiting(limit_bytes: int | None) -> Iterator[None]:
 
 
 def limit_for(workers: int, limit_bytes: int | None = None) -> int:
-    """Return the limit of each of so many runs at a time, which share ``limit_bytes``."""
+    """Return the limit of each of ``workers`` concurrent runs, which share ``limit_bytes``."""
     shared = limit_bytes or _limit_bytes.get() or default_limit()
     return max(shared // max(workers, 1), 1)
 
@@ -93,10 +93,10 @@ def _of_machine() -> int | None:
 
 
 def _of_groups() -> Iterator[int]:
-    """Yield what the control groups of this process, and those above them, leave.
+    """Yield the memory that the control groups of this process, and their parents, leave.
 
-    Version 2 has a limit in memory.max; version 1 in memory.limit_in_bytes, below a mount of its
-    own. Cached files that nobody uses are given back by the kernel, and do not count as used.
+    Version 2 has the limit in memory.max; version 1 in memory.limit_in_bytes, below a mount of its
+    own. The kernel reclaims inactive file pages, so that they do not count as used.
     """
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -131,7 +131,7 @@ def _left(folder: Path, limit_name: str, used_name: str) -> int | None:
 
 
 def warning(estimate: MemoryEstimate, limit_bytes: int) -> str | None:
-    """Say that a run may need more than its limit, if that is expected."""
+    """Return a warning if a run is expected to need more than its limit."""
     total = sum(estimate.values())  # type: ignore[arg-type]
     if total <= limit_bytes:
         return None
@@ -142,7 +142,7 @@ def warning(estimate: MemoryEstimate, limit_bytes: int) -> str | None:
 
 
 def advice(estimate: MemoryEstimate) -> str:
-    """Say what is expected to take most memory, and how a scenario takes less."""
+    """Return what is expected to take most memory, and how to reduce it."""
     parts: dict[str, Any] = dict(estimate)
     part = max(_ADVICE, key=lambda name: int(parts[name]))
     what, how = _ADVICE[part]
@@ -150,7 +150,7 @@ def advice(estimate: MemoryEstimate) -> str:
 
 
 def too_large(fixed_bytes: int, limit_bytes: int) -> str:
-    """Refuse a run whose hosts and links alone take more than the limit."""
+    """Return the message for a run whose hosts and links alone take more than the limit."""
     what, how = _ADVICE["fixed"]
     return (
         f"needs {_size(fixed_bytes)} of memory for {what} alone; the limit is "

@@ -1,4 +1,4 @@
-"""What a search for the largest rate without a loss found."""
+"""The result of a search for the largest rate without loss."""
 
 from __future__ import annotations
 
@@ -26,30 +26,31 @@ class Loss:
 
     @property
     def limit(self) -> str:
-        """What binds where packets are lost for this cause: ``packet rate``, ``channel``, ..."""
+        """Return the bottleneck that this cause means: ``packet rate``, ``channel``, ..."""
         return _LIMITS.get(self.cause, DROP_CAUSES.get(self.cause, self.cause))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One run: the rate of each searched flow, and what was lost, the largest loss first."""
+    """One run: the rate of each searched flow, and the losses, the largest first."""
 
     rate_bps: int
     losses: tuple[Loss, ...]
 
     @property
     def lost_packets(self) -> int:
-        """Packets lost anywhere, of any flow."""
+        """Return the packets lost by all flows."""
         return sum(loss.packets for loss in self.losses)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoDropRate:
-    """What was found for one size.
+    """The largest rate without loss at one packet size.
 
-    ``rate_bps`` is the largest rate of each of the ``flows`` flows that passed, in payload bits per
-    second as ``iperf -b`` counts; None when none did. ``fails_bps`` is the smallest that failed;
-    None when the link's own rate passed. ``converged`` says that the two are as close as was asked.
+    ``rate_bps`` is the largest rate that passed, for each of the ``flows`` flows, in payload bits
+    per second as ``iperf -b`` counts; None if none passed. ``fails_bps`` is the smallest rate that
+    failed; None if the link rate passed. ``converged``: the two differ by no more than the
+    resolution.
     """
 
     payload_bytes: int
@@ -61,18 +62,18 @@ class NoDropRate:
 
     @property
     def packets_per_second(self) -> float | None:
-        """The same rate in packets per second of each flow."""
+        """Return the rate of each flow in packets per second."""
         return None if self.rate_bps is None else self.rate_bps / (8 * self.payload_bytes)
 
     @property
     def aggregate_packets_per_second(self) -> float | None:
-        """Packets per second of all searched flows together."""
+        """Return the rate of all searched flows together in packets per second."""
         each = self.packets_per_second
         return None if each is None else self.flows * each
 
     @property
     def first_loss(self) -> Loss | None:
-        """The largest loss at the smallest rate that failed; None when none failed."""
+        """Return the largest loss at the smallest rate that failed; None if none failed."""
         failed = [trial for trial in self.trials if trial.rate_bps == self.fails_bps]
         return failed[0].losses[0] if failed else None
 
@@ -97,10 +98,10 @@ class NoDropRate:
 
 @dataclass(frozen=True, kw_only=True)
 class NoDropSearch:
-    """A search over sizes, with what it was asked.
+    """A search over packet sizes, and its parameters.
 
-    ``flows`` are the names of the searched flows, ``link_rate_bps`` the rate of the fastest
-    direction that they use, ``sending_s`` how long the shortest-lived of them sends.
+    ``flows`` are the names of the searched flows, ``link_rate_bps`` is the rate of the fastest
+    direction that they use, ``sending_s`` the shortest time that one of them sends.
     """
 
     scenario: str
@@ -113,7 +114,7 @@ class NoDropSearch:
     interrupted: bool
 
     def rate(self, payload_bytes: int) -> NoDropRate:
-        """Return what was found for one of the sizes."""
+        """Return the rate of one packet size."""
         return next(each for each in self.rates if each.payload_bytes == payload_bytes)
 
     def to_json(self) -> dict[str, Any]:

@@ -26,12 +26,13 @@ def simulate(
     capture: str | Path | None = None,
     memory_limit: int | None = None,
 ) -> Result:
-    """Simulate a scenario, the path of a scenario file, or plain data, packet by packet.
+    """Simulate a scenario, packet by packet.
 
-    ``seed`` (0 to 2^64-1) replaces the scenario's. Same plan, seed and version: the same tables, to
-    the byte. ``capture`` names a file that packets are captured into (pcapng, for Wireshark); one
-    that is there is replaced. Ctrl-C stops the run and raises KeyboardInterrupt. ``memory_limit``
-    is in bytes; by default it is half of the memory that is available.
+    ``scenario`` is a `Scenario`, the path of a scenario file, or a mapping. ``seed`` (0 to 2^64-1)
+    replaces the scenario's: the same plan, seed and version give identical tables. ``capture``
+    names a file to capture packets into (pcapng, for Wireshark); an existing one is replaced.
+    ``memory_limit`` is in bytes; by default it is half of the available memory. Ctrl-C stops the
+    run and raises KeyboardInterrupt.
 
     Raises:
         ScenarioError: the scenario is wrong; nothing was run.
@@ -61,7 +62,7 @@ def simulate_partly(
     capture: Path | None = None,
     memory_limit: int | None = None,
 ) -> Result:
-    """Simulate like `simulate`; after Ctrl-C or at the memory limit return what was recorded."""
+    """Simulate as `simulate` does, but return what was recorded after Ctrl-C or at the limit."""
     if memory_limit is not None and memory_limit < 1:
         raise UsageError(f"memory_limit: read {memory_limit}; must be at least 1 byte")
     if seed is not None and not 0 <= seed <= LARGEST_SEED:
@@ -74,7 +75,7 @@ def simulate_partly(
 
 
 def as_scenario(scenario: Scenario | str | Path | Mapping[str, Any]) -> Scenario:
-    """Return a scenario, the one of a file, or the one that plain data describe.
+    """Return a scenario from what `simulate` takes.
 
     Raises:
         ScenarioError: naming the field, what was read and what is allowed.
@@ -112,13 +113,13 @@ def result_of(scenario: Scenario, outcome: Outcome, *, started: str) -> Result:
 
 
 def memory_message(result: Result) -> str:
-    """Say that a run ended at its memory limit, and how the scenario is changed."""
+    """Return why a run ended at its memory limit, and how to change the scenario."""
     estimate = _core.memory_estimate(json.dumps(result.plan))
     return f"the run {result.stop_reason}. {_memory.advice(estimate)}"
 
 
 def memory_warning(scenario: Scenario, limit_bytes: int | None) -> str | None:
-    """Say before a run that it may reach its memory limit, if that is expected."""
+    """Return a warning if a run is expected to reach its memory limit."""
     estimate = _core.memory_estimate(json.dumps(scenario.plan()))
     return _memory.warning(estimate, _memory.limit_for(1, limit_bytes))
 

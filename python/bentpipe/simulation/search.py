@@ -1,13 +1,13 @@
 """The largest rate at which nothing is lost, for each payload size, by bisection.
 
-A trial is one run of the scenario with the searched flows at one rate. It passes when no packet of
-any flow is dropped anywhere, for whatever cause, until the run ends. The rate is doubled from a few
-packets a run until a trial fails or the link's own rate passes, and then bisected.
+A trial is one run of the scenario with the searched flows at one rate. It passes if no packet of
+any flow is dropped anywhere, for any cause, until the run ends. The rate is doubled, from a few
+packets per run, until a trial fails or the link rate passes, and is then bisected.
 
-What a search cannot see: a rate above what lasts for ever passes when the buffers take what is too
-much until the run ends. With buffers of ``b`` packets, a limit of ``c`` packets a second and ``t``
-seconds, that is up to a share of ``b / (c t)`` above the limit; make the run long enough for that
-to be below the resolution. With bit errors, chance decides which trial passes.
+A finite run cannot tell a rate that is slightly too high: buffers absorb the excess until the run
+ends. With buffers of ``b`` packets, a limit of ``c`` packets per second and a run of ``t`` seconds,
+the rate found is up to a share of ``b / (c t)`` above the limit; make the run long enough for that
+share to be below the resolution. With bit errors, whether a trial passes is random.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from bentpipe.text import choice
 from bentpipe.units import parse_size
 
 DEFAULT_RESOLUTION: Final = 0.005
-# Below, the buffers of any run of sensible length hide more; above, doubling alone would do.
+# Below, buffers hide more in any run of practical length; above, doubling alone would do.
 RESOLUTION_MIN: Final = 1e-4
 RESOLUTION_MAX: Final = 0.5
 
-# What the first trial sends; fewer would say nothing of a rate.
+# The packets of the first trial; fewer would not measure a rate.
 _FIRST_PACKETS: Final = 10
 _NS_PER_S: Final = 10**9
 
@@ -58,9 +58,9 @@ def no_drop_rate(
 
     ``sizes`` are bytes of UDP payload (None: the payload that the scenario has). ``flow`` names one
     entry of the traffic (None: all that are constant_rate); its flows get equal rates, and all else
-    stays as the scenario has it. The rate is known to a share of ``resolution``. Results do not
-    depend on ``threads``; ``progress(done, total)`` counts trials. After Ctrl-C what was found
-    comes back, marked interrupted.
+    stays as the scenario has it. The relative error of the rate is at most ``resolution``. Results
+    do not depend on ``threads``; ``progress(done, total)`` counts trials. After Ctrl-C the rates
+    found so far are returned, marked interrupted.
 
     Raises:
         ScenarioError: a packet of one of the sizes fits into no queue.
@@ -92,12 +92,9 @@ def no_drop_rate(
 
 
 def trials_max(scenario: Scenario, sizes: Sequence[int], resolution: float) -> int:
-    """Return the number that ``progress`` of `no_drop_rate` counts up to, for all its flows."""
+    """Return the largest number of trials of `no_drop_rate`, for all constant_rate flows."""
     entries = _entries(scenario, None)
     return sum(_bracket(scenario, entries, size, resolution).trials_max for size in sizes)
-
-
-# --- what is searched ---------------------------------------------------------------------------
 
 
 def _entries(scenario: Scenario, name: str | None) -> dict[int, range]:
@@ -109,7 +106,7 @@ def _entries(scenario: Scenario, name: str | None) -> dict[int, range]:
         flows = range(first, first + flows_of_entry(entry, scenario.link.terminals))
         first = flows.stop
         if isinstance(entry, ConstantRate):
-            # An entry without a name is called as its first flow is.
+            # An entry without a name has the name of its first flow.
             found.append((entry.name or plan["flows"][flows.start]["name"], i, flows))
     if not found:
         kinds = ", ".join(sorted({entry.kind for entry in scenario.traffic}))
@@ -140,12 +137,9 @@ def _checked_sizes(sizes: Sequence[int]) -> list[int]:
     return sorted(set(sizes))
 
 
-# --- trials -------------------------------------------------------------------------------------
-
-
 @dataclass
 class _Bracket:
-    """The rates of one size between which the limit is, and the trials so far."""
+    """The rates between which the limit of one packet size is, and the trials so far."""
 
     plan: dict[str, Any]
     searched: tuple[int, ...]
@@ -159,12 +153,12 @@ class _Bracket:
 
     @property
     def trials_max(self) -> int:
-        """How many trials it takes at the most."""
+        """Return the largest number of trials."""
         doublings = math.ceil(math.log2(self.rate_max_bps / self.rate_min_bps))
         return 1 + doublings + math.ceil(math.log2(1 / self.resolution))
 
     def next_bps(self) -> int | None:
-        """Return the rate to try; None when there is nothing left to learn."""
+        """Return the next rate to try; None once the search has converged."""
         if self.passes_bps is None:
             return self.rate_min_bps if self.fails_bps is None else None
         if self.fails_bps is None:
@@ -180,7 +174,7 @@ class _Bracket:
             flows[i] = {**flows[i], "workload": {**flows[i]["workload"], "rate_bps": rate_bps}}
         return Job(plan={**self.plan, "flows": flows}, seed=seed)
 
-    def learn(self, rate_bps: int, losses: tuple[Loss, ...]) -> None:
+    def record(self, rate_bps: int, losses: tuple[Loss, ...]) -> None:
         self.trials.append(Trial(rate_bps=rate_bps, losses=losses))
         if losses:
             self.fails_bps = rate_bps
@@ -202,7 +196,7 @@ def _bracket(
     scenario: Scenario, entries: Mapping[int, range], size: int, resolution: float
 ) -> _Bracket:
     data = scenario.to_dict()
-    # Neither changes what is lost, and both cost time and memory.
+    # Neither changes the losses, and both cost time and memory.
     data |= {"sample_interval": None, "packet_events": False}
     for i in entries:
         data["traffic"][i] |= {"payload": f"{size} B"}
@@ -221,7 +215,7 @@ def _bracket(
 
 
 def _link_rate_bps(plan: dict[str, Any], flow: dict[str, Any]) -> int:
-    """Return the largest rate that the direction of a flow ever has."""
+    """Return the largest rate of the direction of a flow."""
     number = 0 if flow["direction"] == "forward" else 1 + flow["terminal"]
     rate = plan["directions"][number]["rate_bps"]
     if rate["kind"] == "constant":
@@ -243,12 +237,12 @@ def _narrow(
     threads: int | None,
     progress: Callable[[int, int], None] | None,
 ) -> bool:
-    """Narrow all brackets, a trial of each at a time; return whether Ctrl-C came before the end."""
+    """Narrow all brackets, one trial of each at a time; return whether Ctrl-C ended that early."""
     total = sum(bracket.trials_max for bracket in brackets)
     try:
         while True:
-            asked = [(bracket, bracket.next_bps()) for bracket in brackets]
-            trials = [(bracket, rate_bps) for bracket, rate_bps in asked if rate_bps is not None]
+            proposed = [(bracket, bracket.next_bps()) for bracket in brackets]
+            trials = [(bracket, rate) for bracket, rate in proposed if rate is not None]
             if not trials:
                 return False
             jobs = [bracket.job(rate_bps, seed) for bracket, rate_bps in trials]
@@ -256,7 +250,7 @@ def _narrow(
             complete = [outcome for outcome in outcomes if not outcome.interrupted]
             for outcome in complete:
                 bracket, rate_bps = trials[outcome.index]
-                bracket.learn(rate_bps, _losses(outcome))
+                bracket.record(rate_bps, _losses(outcome))
             if len(complete) < len(jobs):
                 return True
             if progress is not None:
@@ -270,7 +264,7 @@ def _narrow(
 
 
 def _losses(outcome: Outcome) -> tuple[Loss, ...]:
-    """Return what a run lost, the largest loss first and else in the order of the places."""
+    """Return the losses of a run, the largest first."""
     names = outcome.raw["names"]
     directions, places = names["directions"], names["places"]
     found = [
