@@ -188,16 +188,12 @@ class Result:
 
     @property
     def exchanges(self) -> pl.DataFrame:
-        """The table ``exchanges`` with the flow's name in front, and ``time_ns`` at the end.
+        """Return the table ``exchanges`` with the flow's name and direction in front.
 
-        ``time_ns`` is from start to finish, null when the run ended before.
+        The last column, ``time_ns``, is from start to finish, null if the run ended before.
         """
-        table = self.tables["exchanges"]
-        names = [self.plan["flows"][flow]["name"] for flow in table["flow"].to_list()]
-        return table.select(
-            pl.Series("name", names, dtype=pl.String),
-            pl.all(),
-            (pl.col("finished_ns") - pl.col("start_ns")).alias("time_ns"),
+        return self._with_flow_names("exchanges").with_columns(
+            (pl.col("finished_ns") - pl.col("start_ns")).alias("time_ns")
         )
 
     @property
