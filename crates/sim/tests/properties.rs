@@ -111,7 +111,7 @@ proptest! {
 
     /// Proptest prints the plan and the seed that failed.
     #[test]
-    fn every_run_obeys_the_laws(plan in plans::plan(), seed in any::<u64>()) {
+    fn every_run_keeps_the_invariants(plan in plans::plan(), seed in any::<u64>()) {
         let outcome = run(&plan, seed);
         check_counters(&plan, &outcome);
         check_exchanges(&outcome);
@@ -127,7 +127,7 @@ fn another_seed_gives_other_columns_and_another_flow_changes_no_channel() {
     let direction = json!({
         "rate_bps": {"kind": "constant", "value": 2_000_000},
         "delay_ns": {"kind": "constant", "value": 250_000_000}, "framing": {
-            "header_bytes": 8, "least_bytes": 0, "cells": null, "expansion": [1, 1],
+            "header_bytes": 8, "min_bytes": 0, "cells": null, "expansion": [1, 1],
             "outside_bytes": 0,
         },
         "queue": {"discipline": "drop_tail", "limit": {"unit": "unlimited"}},

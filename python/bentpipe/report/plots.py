@@ -68,7 +68,7 @@ STYLE: Final[Any] = {
     "savefig.dpi": 150,
 }
 
-_MOST_LINES: Final = 8
+_MAX_LINES: Final = 8
 # Two points each; about as many as a wide figure has pixels.
 _STRETCHES: Final = 400
 _GOODPUT_BINS: Final = 160
@@ -207,7 +207,7 @@ def exchange_times(result: Result) -> Figure:
         raise UsageError("the result has no finished exchanges to draw")
     table = result.exchanges.drop_nulls("time_ns")
     flows = sorted(set(table["flow"].to_list()))
-    if len(flows) > _MOST_LINES:
+    if len(flows) > _MAX_LINES:
         times = {f"{len(flows)} flows together": exchange_times_ns(result)}
     else:
         names = _flow_names(result)
@@ -310,13 +310,13 @@ def _draw(
     axes: Axes, series: list[_Series], *, noun: str, steps: bool = False, legend: bool = True
 ) -> None:
     style = "steps-post" if steps else "default"
-    if len(series) > _MOST_LINES:
+    if len(series) > _MAX_LINES:
         _draw_crowd(axes, series, noun)
     else:
         for i, each in enumerate(series):
             time_s, values = thinned(each.time_s, each.values)
             # Later lines are thinner, so that one under another still shows.
-            width = 1.8 - 0.8 * i / _MOST_LINES
+            width = 1.8 - 0.8 * i / _MAX_LINES
             axes.plot(
                 time_s,
                 values,

@@ -202,7 +202,7 @@ def no_drop_rate(
     return NoDropSearch(
         scenario=scenario.name,
         flows=tuple(plan["flows"][i]["name"] for i in searched),
-        link_rate_bps=brackets[0].most_bps,
+        link_rate_bps=brackets[0].max_bps,
         sending_s=_sending_ns(plan, searched) / _NS_PER_S,
         resolution=resolution,
         seed=seed,
@@ -211,10 +211,10 @@ def no_drop_rate(
     )
 
 
-def most_trials(scenario: Scenario, sizes: Sequence[int], resolution: float) -> int:
+def max_trials(scenario: Scenario, sizes: Sequence[int], resolution: float) -> int:
     """Return the number that ``progress`` of `no_drop_rate` counts up to, for all its flows."""
     entries = _entries(scenario, None)
-    return sum(_bracket(scenario, entries, size, resolution).most_trials for size in sizes)
+    return sum(_bracket(scenario, entries, size, resolution).max_trials for size in sizes)
 
 
 # --- what is searched ---------------------------------------------------------------------------
@@ -270,25 +270,25 @@ class _Bracket:
     plan: dict[str, Any]
     searched: tuple[int, ...]
     payload_bytes: int
-    least_bps: int
-    most_bps: int
+    min_bps: int
+    max_bps: int
     resolution: float
     passes_bps: int | None = None
     fails_bps: int | None = None
     trials: list[Trial] = field(default_factory=list)
 
     @property
-    def most_trials(self) -> int:
-        """How many trials it takes at the most."""
-        doublings = math.ceil(math.log2(self.most_bps / self.least_bps))
+    def max_trials(self) -> int:
+        """The largest number of trials that it takes."""
+        doublings = math.ceil(math.log2(self.max_bps / self.min_bps))
         return 1 + doublings + math.ceil(math.log2(1 / self.resolution))
 
     def next_bps(self) -> int | None:
         """Return the rate to try; None when there is nothing left to learn."""
         if self.passes_bps is None:
-            return self.least_bps if self.fails_bps is None else None
+            return self.min_bps if self.fails_bps is None else None
         if self.fails_bps is None:
-            more = min(2 * self.passes_bps, self.most_bps)
+            more = min(2 * self.passes_bps, self.max_bps)
             return more if more > self.passes_bps else None
         if self.fails_bps - self.passes_bps <= max(1, self.resolution * self.passes_bps):
             return None
@@ -328,14 +328,14 @@ def _bracket(
         data["traffic"][i] |= {"payload": f"{size} B"}
     plan = from_dict(data).plan()
     searched = tuple(i for flows in entries.values() for i in flows)
-    most_bps = max(_link_rate_bps(plan, plan["flows"][i]) for i in searched)
+    max_bps = max(_link_rate_bps(plan, plan["flows"][i]) for i in searched)
     first_bps = _FIRST_PACKETS * 8 * size * _NS_PER_S // _sending_ns(plan, searched)
     return _Bracket(
         plan=plan,
         searched=searched,
         payload_bytes=size,
-        least_bps=min(max(1, first_bps), most_bps),
-        most_bps=most_bps,
+        min_bps=min(max(1, first_bps), max_bps),
+        max_bps=max_bps,
         resolution=resolution,
     )
 
@@ -364,7 +364,7 @@ def _narrow(
     progress: Callable[[int, int], None] | None,
 ) -> bool:
     """Narrow all brackets, a trial of each at a time; return whether Ctrl-C came before the end."""
-    total = sum(bracket.most_trials for bracket in brackets)
+    total = sum(bracket.max_trials for bracket in brackets)
     try:
         while True:
             asked = [(bracket, bracket.next_bps()) for bracket in brackets]
@@ -381,7 +381,7 @@ def _narrow(
                 return True
             if progress is not None:
                 done = sum(
-                    bracket.most_trials if bracket.next_bps() is None else len(bracket.trials)
+                    bracket.max_trials if bracket.next_bps() is None else len(bracket.trials)
                     for bracket in brackets
                 )
                 progress(done, total)
