@@ -157,9 +157,9 @@ def _failures(samples: Sequence[Sample]) -> Iterator[str]:
     settled = samples[int(len(samples) * SETTLED) :]
     first, last = settled[0], settled[-1]
     limit = first.resident_kib + max(GROWTH_SHARE * first.resident_kib, GROWTH_KIB)
-    most = max(sample.resident_kib for sample in settled)
-    if most > limit:
-        yield f"memory grew from {first.resident_kib:,} to {most:,} KiB"
+    largest = max(sample.resident_kib for sample in settled)
+    if largest > limit:
+        yield f"memory grew from {first.resident_kib:,} to {largest:,} KiB"
     # While a request is answered there is one descriptor more: the least count is compared.
     half = len(settled) // 2
     for name in ("threads", "descriptors"):

@@ -153,7 +153,7 @@ def test_a_framing_is_shown_with_its_options_and_source(bentpipe: Program) -> No
         assert words in shown
     assert "framing: none\n" in bentpipe("framings", "none").out
     (facts,) = json.loads(bentpipe("framings", "ethernet", "--json").out)
-    assert facts["plan"]["least_bytes"] == 64
+    assert facts["plan"]["min_bytes"] == 64
     assert facts["frames"][0] == {"ip_bytes": 40, "link_bits": 64 * 8}
     assert len(json.loads(bentpipe("framings", "--json").out)) > 5
 

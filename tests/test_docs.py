@@ -128,9 +128,11 @@ def test_scenarios_in_the_docs_are_valid(block: Block, tmp_path: Path) -> None:
 def test_the_format_page_names_every_table_and_column() -> None:
     page = (ROOT / "docs/results-format.md").read_text()
     for name, table in TABLES.items():
-        assert f"## {name}\n" in page
+        assert f"## {name}\n\nOne row is {table.row}." in page
         for column in table.columns:
-            assert f"| `{column.name}` | {column.dtype} | {column.unit} |" in page, column.name
+            meaning = f"{column.meaning} May be null." if column.nullable else column.meaning
+            row = f"| `{column.name}` | {column.dtype} | {column.unit} | {meaning} |\n"
+            assert row in page, f"{name}.{column.name}: see `bentpipe._core.table_schema`"
 
 
 def test_links_between_pages_lead_somewhere() -> None:

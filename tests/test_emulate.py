@@ -184,7 +184,7 @@ def test_exchanges_are_those_of_the_simulator(tmp_path: Path) -> None:
     files = {
         "kind": "fetch",
         "direction": "forward",
-        "size": {"pareto": {"least": "20 kB", "shape": 1.2, "most": "1 MB"}},
+        "size": {"pareto": {"min": "20 kB", "shape": 1.2, "max": "1 MB"}},
         "think": {"exponential": "50 ms"},
         "files": 10,
     }
@@ -217,15 +217,21 @@ def test_exchanges_are_those_of_the_simulator(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "law",
+    "distribution",
     [
         {"exponential": "20 kB"},
-        {"pareto": {"least": "4 kB", "shape": 1.2, "most": "1 MB"}},
-        {"lognormal": {"median": "10 kB", "sigma": 1.0, "most": "60 kB"}},
+        {"pareto": {"min": "4 kB", "shape": 1.2, "max": "1 MB"}},
+        {"lognormal": {"median": "10 kB", "sigma": 1.0, "max": "60 kB"}},
     ],
 )
-def test_draws_are_those_of_the_simulator(law: dict[str, Any]) -> None:
-    files = {"name": "f", "kind": "fetch", "direction": "forward", "size": law, "files": 40}
+def test_draws_are_those_of_the_simulator(distribution: dict[str, Any]) -> None:
+    files = {
+        "name": "f",
+        "kind": "fetch",
+        "direction": "forward",
+        "size": distribution,
+        "files": 40,
+    }
     data = scenario(files, duration="60 s")
     drawn = from_dict(data).plan()["flows"][0]["workload"]["response_bytes"]
     stream = Stream(2**63 + 5, "flow.f.responses")
@@ -296,7 +302,7 @@ def test_bit_errors_lose_what_they_must(tmp_path: Path) -> None:
     """Given 2 s of 1,028-byte packets at a bit error rate of 1e-5, expect a binomial loss.
 
     A packet is lost with chance 1 - (1 - 1e-5)^8224 = 7.9 %; the bounds are those of the middle
-    99 % of the binomial law.
+    99 % of the binomial distribution.
     """
     datagrams = {
         "kind": "constant_rate",
@@ -310,9 +316,9 @@ def test_bit_errors_lose_what_they_must(tmp_path: Path) -> None:
     result = emulated(data, tmp_path, valid=False).result
     (flow,), row = result.flows.to_dicts(), result.directions.to_dicts()[0]
     chance = -math.expm1(8_224 * math.log1p(-1e-5))
-    least, most = binomial_interval(row["sent_packets"], chance)
+    low, high = binomial_interval(row["sent_packets"], chance)
     assert row["sent_packets"] > 1_500
-    assert least <= row["dropped_packets_bit_error"] <= most
+    assert low <= row["dropped_packets_bit_error"] <= high
     # A sender that was kept waiting makes up for it in a burst, which may fill the queue. iperf3
     # says hello in a packet that is of no flow.
     dropped = row["dropped_packets_bit_error"] + row["dropped_packets_queue_full"]
@@ -321,7 +327,7 @@ def test_bit_errors_lose_what_they_must(tmp_path: Path) -> None:
 
 
 def binomial_interval(draws: int, chance: float) -> tuple[int, int]:
-    """The middle 99 % of a binomial law."""
+    """The middle 99 % of a binomial distribution."""
     log_chances = (
         math.lgamma(draws + 1)
         - math.lgamma(k + 1)
@@ -330,14 +336,14 @@ def binomial_interval(draws: int, chance: float) -> tuple[int, int]:
         + (draws - k) * math.log1p(-chance)
         for k in range(draws + 1)
     )
-    below, least = 0.0, None
+    below, low = 0.0, None
     for k, log_chance in enumerate(log_chances):
         below += math.exp(log_chance)
-        if least is None and below > 0.005:
-            least = k
+        if low is None and below > 0.005:
+            low = k
         if below >= 0.995:
-            return least or 0, k
-    raise AssertionError("a law adds up to one")
+            return low or 0, k
+    raise AssertionError("a distribution adds up to one")
 
 
 # --- how runs end -------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def wait_until(question: Callable[[], object], what: str) -> None:
         time.sleep(0.02)
 
 
-def least_ms(name: str) -> float:
+def min_ms(name: str) -> float:
     ran = bentpipe("lab", "exec", name, "--", "ping", "-c", "3", "-i", "0.1", "world")
     times_ms = [float(text) for text in re.findall(r"time=([0-9.]+) ms", ran.stdout)]
     assert len(times_ms) == 3, ran.stdout + ran.stderr
@@ -200,8 +200,8 @@ def test_two_labs_do_not_disturb_each_other() -> None:
             "far",
             "near",
         ]
-        assert 26 <= least_ms("near") < 36
-        assert 158 <= least_ms("far") < 168
+        assert 26 <= min_ms("near") < 36
+        assert 158 <= min_ms("far") < 168
 
 
 # -- Changes -----------------------------------------------------------------------------------
@@ -212,10 +212,10 @@ def test_two_labs_do_not_disturb_each_other() -> None:
 def test_a_changed_delay_is_the_delay() -> None:
     """Given 13 ms each way and then 100 one way, expect 26 ms and then 113."""
     with a_lab("sat", "--link", "leo"):
-        assert 26 <= least_ms("sat") < 36
+        assert 26 <= min_ms("sat") < 36
         changed = bentpipe("lab", "set", "sat", "link.forward.delay=100ms")
         assert changed.returncode == 0, changed.stderr
-        assert 113 <= least_ms("sat") < 123
+        assert 113 <= min_ms("sat") < 123
         (order,) = status("sat")["orders"]
         assert order["settings"] == ["link.forward.delay=100ms"]
         assert order["at_ns"] > 0
@@ -226,12 +226,12 @@ def test_a_changed_delay_is_the_delay() -> None:
 def test_of_several_links_each_can_be_changed() -> None:
     """Given 13 ms each way twice, expect 26 ms less with no delay on the second link."""
     with a_lab("sat", "--link", "leo", "--link", "leo"):
-        assert 52 <= least_ms("sat") < 62
+        assert 52 <= min_ms("sat") < 62
         delays = ["hop.2.link.forward.delay=0s", "hop.2.link.return.delay=0s"]
         assert bentpipe("lab", "set", "sat", *delays).returncode == 0
-        assert 26 <= least_ms("sat") < 36
+        assert 26 <= min_ms("sat") < 36
         assert bentpipe("lab", "set", "sat", "link.forward.delay=50ms").returncode == 0
-        assert 113 <= least_ms("sat") < 123
+        assert 113 <= min_ms("sat") < 123
         beyond = bentpipe("lab", "set", "sat", "hop.3.link.forward.delay=1ms")
         assert (beyond.returncode, "there are 2 links" in beyond.stderr) == (2, True)
 
@@ -344,7 +344,7 @@ def test_bad_values_change_nothing() -> None:
             assert ran.returncode == 2, (bad, ran.stderr)
             assert len(ran.stderr.splitlines()) == 1, ran.stderr
         assert status("sat")["orders"] == []
-        assert 26 <= least_ms("sat") < 36
+        assert 26 <= min_ms("sat") < 36
 
 
 # -- Nothing is left ---------------------------------------------------------------------------

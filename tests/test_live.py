@@ -61,14 +61,14 @@ def test_a_round_trip_takes_as_long_as_the_scenario_says() -> None:
     """Given GEO with 271 ms each way, a ping of 84 bytes at 16 and at 2 Mbit/s takes 542.4 ms."""
     expected_ms = 2 * 271 + 84 * 8 / 16e6 * 1e3 + 84 * 8 / 2e6 * 1e3
     # The least: ping itself waits for a processor too, which is nothing of the link's.
-    least = []
+    smallest = []
     for _ in range(3):
         ran = bentpipe("exec", "--link", "geo", "--", "ping", "-c", "8", "-i", "0.2", "world")
         # Single times are printed in whole milliseconds.
         found = re.search(r"8 received.*\nrtt [a-z/]+ = ([0-9.]+)/", ran.stdout)
         assert found, ran.stdout + ran.stderr
-        least.append(Measured(float(found.group(1)), ran.stderr))
-    assert_between(expected_ms - 0.001, expected_ms + 1, *least)
+        smallest.append(Measured(float(found.group(1)), ran.stderr))
+    assert_between(expected_ms - 0.001, expected_ms + 1, *smallest)
 
 
 @needs_lab
@@ -149,15 +149,15 @@ def test_links_in_a_row_add_up_and_labs_nest() -> None:
     """Given 13 ms each way, expect 26 ms; twice in a row, 52 ms; a lab in a lab is its own."""
     ping = ["ping", "-c", "3", "-i", "0.1", "world"]
 
-    def least_ms(*arguments: str) -> Measured:
+    def min_ms(*arguments: str) -> Measured:
         ran = bentpipe("exec", *arguments, "--", *ping)
         times_ms = [float(text) for text in re.findall(r"time=([0-9.]+) ms", ran.stdout)]
         return Measured(min(times_ms), ran.stderr)
 
-    assert_between(26, 30, least_ms("--link", "leo"))
-    assert_between(52, 57, least_ms("--link", "leo", "--link", "leo"))
+    assert_between(26, 30, min_ms("--link", "leo"))
+    assert_between(52, 57, min_ms("--link", "leo", "--link", "leo"))
     nested = ["--link", "meo", "--", *BENTPIPE, "exec", "--link", "leo"]
-    assert_between(26, 31, least_ms(*nested))
+    assert_between(26, 31, min_ms(*nested))
 
 
 # -- Nothing is left ---------------------------------------------------------------------------
@@ -264,12 +264,12 @@ def test_two_labs_do_not_disturb_each_other() -> None:
     """Given a lab with 13 and one with 79 ms each way at a time, expect their own times in each."""
     look = [sys.executable, "-c", WORLD_ROUND_TRIP]
 
-    def least(link: str) -> Measured:
+    def smallest(link: str) -> Measured:
         ran = bentpipe("exec", "--link", link, "--", *look)
         return Measured(float(ran.stdout), ran.stderr)
 
     with ThreadPoolExecutor(2) as threads:
-        leo, meo = threads.map(least, ["leo", "meo"])
+        leo, meo = threads.map(smallest, ["leo", "meo"])
     assert_between(0.026, 0.036, leo)
     assert_between(0.158, 0.168, meo)
 

@@ -37,7 +37,7 @@ SCENARIO = from_dict(
             {
                 "kind": "fetch",
                 "direction": "forward",
-                "size": {"pareto": {"least": "4 kB", "shape": 1.2, "most": "1 MB"}},
+                "size": {"pareto": {"min": "4 kB", "shape": 1.2, "max": "1 MB"}},
                 "think": {"exponential": "2 s"},
                 "files": 7,
             },
@@ -82,7 +82,7 @@ SCENARIO = from_dict(
         ("flows.9.priority", "traffic.3.priority", None),
         ("flows.9.start_ns", "traffic.3.start", None),
         ("flows.10.workload.response_bytes.shape", "traffic.4.size.pareto.shape", None),
-        ("flows.10.workload.response_bytes.most", "traffic.4.size.pareto.most", "1 MB"),
+        ("flows.10.workload.response_bytes.max", "traffic.4.size.pareto.max", "1 MB"),
         ("flows.10.workload.think_ns.mean", "traffic.4.think.exponential", "2 s"),
         ("flows.10.workload.exchanges", "traffic.4.files", None),
         ("flows.10.workload.request_bytes", "traffic.4.request", None),

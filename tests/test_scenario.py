@@ -55,7 +55,7 @@ def framed(header_bytes: int) -> dict[str, Any]:
     """Return the plan of a framing that only adds bytes."""
     return {
         "header_bytes": header_bytes,
-        "least_bytes": 0,
+        "min_bytes": 0,
         "cells": None,
         "expansion": [1, 1],
         "outside_bytes": 0,

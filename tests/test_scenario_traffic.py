@@ -175,12 +175,12 @@ def test_files_are_fetched_over_a_connection_each() -> None:
         ("4 kB", {"kind": "constant", "value": 4_000}),
         ({"exponential": "20 kB"}, {"kind": "exponential", "mean": 20_000}),
         (
-            {"pareto": {"least": "4 kB", "shape": 1.2, "most": "10 MB"}},
-            {"kind": "pareto", "least": 4_000, "shape": 1.2, "most": 10_000_000},
+            {"pareto": {"min": "4 kB", "shape": 1.2, "max": "10 MB"}},
+            {"kind": "pareto", "min": 4_000, "shape": 1.2, "max": 10_000_000},
         ),
         (
-            {"lognormal": {"median": "10 kB", "sigma": 1.5, "most": "10 MB"}},
-            {"kind": "lognormal", "median": 10_000, "sigma": 1.5, "most": 10_000_000},
+            {"lognormal": {"median": "10 kB", "sigma": 1.5, "max": "10 MB"}},
+            {"kind": "lognormal", "median": 10_000, "sigma": 1.5, "max": 10_000_000},
         ),
     ],
 )
@@ -190,14 +190,14 @@ def test_sizes_are_constant_or_drawn(size: Any, drawn: dict[str, Any]) -> None:
 
 
 def test_times_to_think_are_drawn_alike() -> None:
-    pareto = {"pareto": {"least": "1 s", "shape": 1.5, "most": "60 s"}}
+    pareto = {"pareto": {"min": "1 s", "shape": 1.5, "max": "60 s"}}
     assert workload(**WEB, think=pareto)["think_ns"] == {
         "kind": "pareto",
-        "least": 10**9,
+        "min": 10**9,
         "shape": 1.5,
-        "most": 60 * 10**9,
+        "max": 60 * 10**9,
     }
-    lognormal = {"lognormal": {"median": "1 s", "sigma": 0, "most": "1 s"}}
+    lognormal = {"lognormal": {"median": "1 s", "sigma": 0, "max": "1 s"}}
     assert workload(**WEB, think=lognormal)["think_ns"]["median"] == 10**9
 
 
@@ -261,13 +261,13 @@ def test_the_largest_packets_of_each_kind(entry: dict[str, Any], forward: int, b
 
 def test_traffic_written_in_python_is_that_written_in_yaml() -> None:
     in_yaml = scenario(
-        {**WEB, "size": {"pareto": {"least": "4 kB", "shape": 1.2, "most": "1 MB"}}, "files": 9},
-        {**PING, "think": {"lognormal": {"median": "1 s", "sigma": 1.0, "most": "9 s"}}},
+        {**WEB, "size": {"pareto": {"min": "4 kB", "shape": 1.2, "max": "1 MB"}}, "files": 9},
+        {**PING, "think": {"lognormal": {"median": "1 s", "sigma": 1.0, "max": "9 s"}}},
         {**TALK, "participants": 2},
         terminals=2,
     )
-    pareto = ParetoSize(least="4 kB", shape=1.2, most="1 MB")
-    lognormal = LognormalTime(median="1 s", sigma=1.0, most="9 s")
+    pareto = ParetoSize(min="4 kB", shape=1.2, max="1 MB")
+    lognormal = LognormalTime(median="1 s", sigma=1.0, max="9 s")
     traffic = (
         Fetch(direction="forward", size=SizeDraw(pareto=pareto), files=9),
         RequestResponse(

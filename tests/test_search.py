@@ -171,7 +171,7 @@ def test_progress_counts_up_to_its_total() -> None:
     counts = [done for done, _ in seen]
     assert counts == sorted(counts)
     assert counts[-1] == total
-    assert total == search_module.trials_max(one_way(), [50, 400], 0.005)
+    assert total == search_module.max_trials(one_way(), [50, 400], 0.005)
 
 
 def interrupted_after(rounds: int) -> NoDropSearch:

@@ -131,7 +131,7 @@ def test_a_bad_trace_names_its_line(
 
 def test_a_trace_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = written(tmp_path, "alternating", *(str(stamp) for stamp in range(2, 1002, 4)))
-    monkeypatch.setattr("bentpipe.plan.series_files.MOST_STEPS", 400)
+    monkeypatch.setattr("bentpipe.plan.series_files.MAX_STEPS", 400)
     message = refusal(rate={"trace": trace, "bin": "2 ms"})
     assert "link.forward.rate.bin" in message
     assert "more than 400 steps" in message

@@ -18,7 +18,7 @@ from bentpipe.results.folder import prepare_output_folder
 from bentpipe.scenario.schema import load
 from bentpipe.studies import STUDIES
 from bentpipe.studies.hermes import _conference, _fetches, _sessions, _streams, _windows, study
-from bentpipe.studies.hermes._cells import conference_most, several, window_bound_error_percent
+from bentpipe.studies.hermes._cells import conference_max, several, window_bound_error_percent
 from bentpipe.studies.hermes._conference import ConferenceCase, UpstreamCase
 from bentpipe.studies.hermes._fetches import FetchCase, PingCase
 from bentpipe.studies.hermes._network import Case, Found, Network
@@ -277,8 +277,8 @@ def test_conferences_on_paper(full: HermesOutcome) -> None:
             for n in _conference.PARTICIPANTS
             if n * (n - 1) * rate_kbps * VOICE_BYTES / 450 <= 4000
         )
-        assert conference_most(full.found, rate_kbps) == fits
-        assert conference_most(full.found, rate_kbps, "one") == 8
+        assert conference_max(full.found, rate_kbps) == fits
+        assert conference_max(full.found, rate_kbps, "one") == 8
     offered = 56 * 90 * VOICE_BYTES / 450 / 4000
     lost = value(full.found, ConferenceCase(8, 90), "loss_percent")
     assert 100 * (1 - (1 + 0.39 / 60) / offered) - 0.1 < lost < 100 * (1 - 1 / offered)

@@ -57,7 +57,7 @@ def test_the_cells_are_those_of_the_source() -> None:
 
 def test_what_the_source_says_in_text() -> None:
     published = study.read_published()
-    assert (published.from_buffer_rtt, published.least_efficiency) == (0.5, 98)
+    assert (published.from_buffer_rtt, published.min_efficiency) == (0.5, 98)
     assert len(published.claims) == 3
 
 
@@ -137,10 +137,10 @@ def test_the_scenario_file_is_a_cell() -> None:
 def test_windows_never_limit() -> None:
     """At most a round trip and the largest buffer are under way, all of it of one source."""
     data = study.scenario_of(Cell("GEO single hop", 5, -1), seed=1).to_dict()
-    most_bytes = 3 * 0.570 * RATE_BPS / 8
+    max_bytes = 3 * 0.570 * RATE_BPS / 8
     for source in data["traffic"]:
         for buffer in ("send_buffer", "receive_buffer"):
-            assert parse_size(source["tcp"][buffer]) > 2 * most_bytes
+            assert parse_size(source["tcp"][buffer]) > 2 * max_bytes
 
 
 def test_a_run_is_the_scenario_of_its_seed() -> None:
@@ -176,7 +176,7 @@ def test_the_model_reads_no_published_value(monkeypatch: pytest.MonkeyPatch) -> 
     """With another claim in the source the measured figures are the same."""
     grid = [Cell("GEO single hop", 5, 1)]
     honest = study.run(runs=1, grid=grid, variants=())
-    bent_claims = Published(("none",), least_efficiency=100.5, from_buffer_rtt=0.1)
+    bent_claims = Published(("none",), min_efficiency=100.5, from_buffer_rtt=0.1)
     monkeypatch.setattr(study, "read_published", lambda: bent_claims)
     bent = study.run(runs=1, grid=grid, variants=())
     assert bent.measurements == honest.measurements
@@ -309,7 +309,7 @@ def test_seeds_count_up_from_the_first(short: OsuOutcome) -> None:
 
 # --- the checks, on cells made by hand ------------------------------------------------------------
 
-PUBLISHED = Published(("a claim",), least_efficiency=98.0, from_buffer_rtt=0.5)
+PUBLISHED = Published(("a claim",), min_efficiency=98.0, from_buffer_rtt=0.5)
 
 
 def made(k: int, efficiency: float, fairness: float = 0.99, sources: int = 5) -> Measurement:

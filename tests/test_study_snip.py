@@ -18,7 +18,7 @@ from test_plots_report import assert_self_contained
 
 from bentpipe.scenario.schema import from_dict
 from bentpipe.simulation.many import Job, run_many
-from bentpipe.simulation.search import trials_max
+from bentpipe.simulation.search import max_trials
 from bentpipe.studies.snip import _aggregation, _measure, study
 from bentpipe.studies.snip._facts import FITTED_WINDOWS, TCP_LOW, findings
 from bentpipe.studies.snip._report import study_report
@@ -85,7 +85,7 @@ def test_the_rounds_of_the_search_are_as_many_as_the_bar_counts() -> None:
     seen: list[tuple[int, int]] = []
     work = _measure._Work(1, None, lambda *count: seen.append(count), total=100)  # noqa: SLF001
     work.search(scenario, (1400,))
-    assert seen[-1] == (trials_max(scenario, (1400,), _measure.RESOLUTION), 100)
+    assert seen[-1] == (max_trials(scenario, (1400,), _measure.RESOLUTION), 100)
 
 
 @pytest.mark.usefixtures("reduced")

@@ -24,8 +24,8 @@ from bentpipe.validation import runs as _validation_runs
 from bentpipe.validation.comparison import (
     CONTROLS,
     FLOWS,
-    LEAST_QUEUE_BYTES,
     MEASURES,
+    MIN_QUEUE_BYTES,
     Comparison,
     Figures,
     Measure,
@@ -153,7 +153,7 @@ def test_no_queue_is_smaller_than_an_initial_window() -> None:
         for each in grid("small")
         if (each.rate_mbps, each.rtt_ms, each.queue_bdp) == (1, 20, 0.1)
     )
-    assert point.queue_bytes == LEAST_QUEUE_BYTES == 10 * 1_500
+    assert point.queue_bytes == MIN_QUEUE_BYTES == 10 * 1_500
 
 
 def test_other_kinds_meet_every_pair_of_levels_once() -> None:

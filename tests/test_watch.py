@@ -225,7 +225,7 @@ def test_rates_are_those_since_the_report_before() -> None:
         "forward: 8.00 Mbit/s of IP delivered; queue 12 packets, 18.0 kB; "
         "lost 3 queue_full, 1,200 bit_error"
     )
-    assert late == "2 s; late by 2 µs (median), 106 µs (p99), 827 µs (most)"
+    assert late == "2 s; late by 2 µs (median), 106 µs (p99), 827 µs (max)"
     # The same report again says nothing new.
     assert figures.lines(after)[0] == direction
     assert figures.brief(after) == (
@@ -233,9 +233,9 @@ def test_rates_are_those_since_the_report_before() -> None:
     )
     idle = report(3.0, 6_000_000) | {"invalid": "lateness p99 is too much"}
     assert figures.lines(idle)[0].startswith("forward: 0.00 Mbit/s of IP delivered; queue")
-    assert figures.lines(idle)[1].endswith("827 µs (most); INVALID")
+    assert figures.lines(idle)[1].endswith("827 µs (max); INVALID")
     long = idle | {"invalid_windows": 2, "window_count": 3_000}
-    assert figures.lines(long)[1].endswith("827 µs (most); INVALID (2 of 3,000 windows)")
+    assert figures.lines(long)[1].endswith("827 µs (max); INVALID (2 of 3,000 windows)")
 
 
 def test_the_last_windows_of_a_lab_that_stays_are_told() -> None:
@@ -251,7 +251,7 @@ def test_the_last_windows_of_a_lab_that_stays_are_told() -> None:
     assert head == "1 of 8,640 windows of time are invalid; the last ones:"
     assert len(lines) == 6
     assert lines[0] == (
-        "86,340 to 86,350 s: 5,000 packets, late by 2 µs (median), 106 µs (p99), 827 µs (most)"
+        "86,340 to 86,350 s: 5,000 packets, late by 2 µs (median), 106 µs (p99), 827 µs (max)"
     )
     assert lines[-1].endswith("; INVALID: lateness maximum is too much")
 

@@ -13,12 +13,14 @@ __all__ = [
     "RunError",
     "SharedPidNamespace",
     "become_root_of_user_namespace",
+    "drop_causes",
     "join",
     "join_user_namespace",
     "measure",
     "memory_estimate",
     "names",
     "run",
+    "table_schema",
     "validate",
     "version",
 ]
@@ -63,6 +65,30 @@ def version() -> str:
 
 def names() -> dict[str, list[str]]:
     """Return the names that number columns refer to in every plan: the index is the number."""
+
+@type_check_only
+class ColumnSchema(TypedDict):
+    """A column of a result table."""
+
+    name: str
+    dtype: str
+    unit: str
+    meaning: str
+    nullable: bool
+
+@type_check_only
+class TableSchema(TypedDict):
+    """A result table: ``row`` says what one row describes."""
+
+    name: str
+    row: str
+    columns: list[ColumnSchema]
+
+def table_schema() -> list[TableSchema]:
+    """Return the result tables and their columns, in the order in which a run writes them."""
+
+def drop_causes() -> dict[str, str]:
+    """Return the causes for which a direction of the link drops packets, with their meanings."""
 
 def validate(plan_json: str) -> None:
     """Check a plan; raise PlanError naming the field."""

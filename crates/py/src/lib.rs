@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bentpipe_core::tcp::config::CongestionName;
 use bentpipe_core::trace::{DropCause, EventKind};
-use bentpipe_sim::record::{Column, Table, Values};
+use bentpipe_sim::record::{self, Column, ColumnSchema, Table, TableSchema, Values};
 use bentpipe_sim::{MemoryEstimate, Outcome, Plan, Simulation};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{IntoPyDict as _, PyBytes, PyDict};
 
 pyo3::create_exception!(
     bentpipe._core,
@@ -81,6 +81,38 @@ fn names(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     names.set_item("drop_causes", DropCause::ALL.map(DropCause::name))?;
     names.set_item("event_kinds", EventKind::NAMES)?;
     Ok(names)
+}
+
+/// The result tables and their columns, in the order in which a run writes them.
+#[pyfunction]
+fn table_schema(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let table = |TableSchema { name, row, columns }| {
+        let columns: Vec<_> =
+            columns.into_iter().map(|each| column_schema(py, each)).collect::<PyResult<_>>()?;
+        let table = PyDict::new(py);
+        table.set_item("name", name)?;
+        table.set_item("row", row)?;
+        table.set_item("columns", columns)?;
+        Ok(table)
+    };
+    record::table_schema().into_iter().map(table).collect()
+}
+
+fn column_schema(py: Python<'_>, column: ColumnSchema) -> PyResult<Bound<'_, PyDict>> {
+    let ColumnSchema { name, dtype, nullable, unit, meaning } = column;
+    let column = PyDict::new(py);
+    column.set_item("name", name.as_ref())?;
+    column.set_item("dtype", dtype.name())?;
+    column.set_item("unit", unit)?;
+    column.set_item("meaning", meaning.as_ref())?;
+    column.set_item("nullable", nullable)?;
+    Ok(column)
+}
+
+/// The causes for which a direction of the link drops packets, with their meanings.
+#[pyfunction]
+fn drop_causes(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    record::drop_causes().map(|(cause, meaning)| (cause.name(), meaning)).into_py_dict(py)
 }
 
 /// Checks a plan without running it.
@@ -222,6 +254,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Monitor>()?;
     module.add_function(wrap_pyfunction!(version, module)?)?;
     module.add_function(wrap_pyfunction!(names, module)?)?;
+    module.add_function(wrap_pyfunction!(table_schema, module)?)?;
+    module.add_function(wrap_pyfunction!(drop_causes, module)?)?;
     module.add_function(wrap_pyfunction!(validate, module)?)?;
     module.add_function(wrap_pyfunction!(memory_estimate, module)?)?;
     module.add_function(wrap_pyfunction!(run, module)?)?;

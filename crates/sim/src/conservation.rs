@@ -1,4 +1,4 @@
-//! The laws that hold at the end of every run, whatever the plan: packets do not appear or vanish, in
+//! The invariants that hold at the end of every run, whatever the plan: packets do not appear or vanish, in
 //! an engine or on a wire, and no byte is acknowledged that was not delivered, or delivered that was
 //! not sent.
 

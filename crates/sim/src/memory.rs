@@ -328,7 +328,7 @@ fn mean(draw: &Draw) -> u64 {
     match *draw {
         Draw::Constant { value } => value,
         Draw::Exponential { mean } => mean,
-        Draw::Pareto { least, .. } => least,
+        Draw::Pareto { min, .. } => min,
         Draw::Lognormal { median, .. } => median,
     }
 }

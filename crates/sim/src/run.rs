@@ -261,7 +261,7 @@ impl Simulation {
         }
     }
 
-    /// Wakes every engine, due or not, which changes nothing: for checks of that law.
+    /// Wakes every engine, due or not, which changes nothing: for checks of that invariant.
     pub fn wake_all(&mut self) {
         self.graph.wake_all(self.listeners.trace());
     }

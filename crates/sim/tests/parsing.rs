@@ -49,7 +49,7 @@ fn sound_plan() -> Value {
         "rate_bps": {"kind": "constant", "value": 1_000_000},
         "delay_ns": {"kind": "constant", "value": 250_000_000},
         "framing": {
-            "header_bytes": 8, "least_bytes": 0, "outside_bytes": 0, "expansion": [1, 1],
+            "header_bytes": 8, "min_bytes": 0, "outside_bytes": 0, "expansion": [1, 1],
             "cells": {"payload_bytes": 48, "cell_bytes": 53},
         },
         "queue": {
@@ -109,7 +109,7 @@ fn what_is_wrong_is_named() {
         "discipline": "early_packet_discard", "limit": {"unit": "unlimited"}, "threshold": 0.8,
     });
     let huge = json!({
-        "header_bytes": 8, "least_bytes": 0, "outside_bytes": 0, "expansion": [100, 1],
+        "header_bytes": 8, "min_bytes": 0, "outside_bytes": 0, "expansion": [100, 1],
         "cells": {"payload_bytes": 48, "cell_bytes": 4_800},
     });
     let returns = "/directions/2";
@@ -151,27 +151,30 @@ fn what_is_wrong_is_named() {
     }
 }
 
-/// Given a law without spread, sizes or a maximum, expect it refused.
+/// Given a distribution without spread, sizes or a maximum, expect it refused.
 #[test]
 fn a_law_that_cannot_be_drawn_from_is_refused() {
     let tcp = plans::tcp().new_tree(&mut TestRunner::deterministic()).expect("any host").current();
-    for law in [
+    for distribution in [
         json!({"kind": "constant", "value": 0}),
         json!({"kind": "exponential", "mean": 0}),
-        json!({"kind": "pareto", "least": 9, "shape": 1.2, "most": 8}),
-        json!({"kind": "pareto", "least": 9, "shape": 0, "most": 10}),
-        json!({"kind": "lognormal", "median": 9, "sigma": -1, "most": 10}),
-        json!({"kind": "lognormal", "median": 11, "sigma": 1, "most": 10}),
+        json!({"kind": "pareto", "min": 9, "shape": 1.2, "max": 8}),
+        json!({"kind": "pareto", "min": 9, "shape": 0, "max": 10}),
+        json!({"kind": "lognormal", "median": 9, "sigma": -1, "max": 10}),
+        json!({"kind": "lognormal", "median": 11, "sigma": 1, "max": 10}),
     ] {
         let mut plan = sound_plan();
         plan["flows"][0]["direction"] = json!("forward");
         plan["flows"][0]["workload"] = json!({
-            "kind": "request_response", "request_bytes": 1, "response_bytes": law,
+            "kind": "request_response", "request_bytes": 1, "response_bytes": distribution,
             "think_ns": {"kind": "constant", "value": 0}, "exchanges": 1, "keep_connection": true,
             "server": tcp, "client": tcp,
         });
-        let error = Plan::parse(&plan.to_string()).expect_err("no such law");
-        assert!(error.field.starts_with("flows.0.workload.response_bytes."), "{law}: {error}");
+        let error = Plan::parse(&plan.to_string()).expect_err("no such distribution");
+        assert!(
+            error.field.starts_with("flows.0.workload.response_bytes."),
+            "{distribution}: {error}"
+        );
     }
 }
 

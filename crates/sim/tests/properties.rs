@@ -1,11 +1,12 @@
-//! Laws that every run obeys, over 2,000 random small plans: conservation (checked by `finish`),
-//! identical columns for the same plan and seed, also when engines are woken without being due, counters that agree with each other, and the
-//! advance of one flow's bytes from sent to acknowledged.
+//! Invariants of every run, over 2,000 random small plans: conservation (checked by `finish`),
+//! the tables and columns of the schema, identical columns for the same plan and seed, also when
+//! engines are woken early, counters that agree with each other, and the order of one flow's bytes:
+//! acknowledged, delivered, sent.
 
 mod network;
 mod plans;
 
-use bentpipe_sim::record::Table;
+use bentpipe_sim::record::{Dtype, Table, Values, table_schema};
 use bentpipe_sim::{Outcome, Plan, Simulation};
 use network::{network, plain, put};
 use proptest::prelude::*;
@@ -20,7 +21,7 @@ fn run(plan: &Value, seed: u64) -> Outcome {
     simulation.finish().expect("conservation holds")
 }
 
-/// The same with every engine woken at moments that nobody asked for.
+/// The same run, with every engine also woken when it is not due.
 fn run_eagerly(plan: &Value, seed: u64) -> Outcome {
     let mut simulation = simulation(plan, seed);
     simulation.wake_all();
@@ -38,6 +39,31 @@ fn simulation(plan: &Value, seed: u64) -> Simulation {
 fn column(table: &Table, name: &str) -> Vec<u64> {
     let column = table.column(name).expect("the column exists");
     (0..table.len()).map(|row| column.integer(row).expect("never missing")).collect()
+}
+
+/// The tables of the schema, and their columns: names, types and nulls, in order.
+fn check_schema(plan: &Value, outcome: &Outcome) {
+    let mut schema = table_schema();
+    schema.retain(|table| table.name != "events" || plan["packet_events"] == true);
+    let expected: Vec<_> = schema.iter().map(|table| table.name).collect();
+    let written: Vec<_> = outcome.tables.iter().map(|table| table.name).collect();
+    assert_eq!(written, expected);
+    for (schema, table) in schema.iter().zip(&outcome.tables) {
+        let expected = schema.columns.iter();
+        let expected: Vec<_> =
+            expected.map(|column| (column.name.as_ref(), column.dtype, column.nullable)).collect();
+        let written = table.columns.iter().map(|column| {
+            let (dtype, rows) = match &column.values {
+                Values::U8(values) => (Dtype::U8, values.len()),
+                Values::U32(values) => (Dtype::U32, values.len()),
+                Values::U64(values) => (Dtype::U64, values.len()),
+                Values::F64(values) => (Dtype::F64, values.len()),
+            };
+            assert_eq!(rows, table.len(), "{}.{}", table.name, column.name);
+            (column.name.as_ref(), dtype, column.present.is_some())
+        });
+        assert_eq!(written.collect::<Vec<_>>(), expected, "{}", table.name);
+    }
 }
 
 fn check_counters(plan: &Value, outcome: &Outcome) {
@@ -111,8 +137,9 @@ proptest! {
 
     /// Proptest prints the plan and the seed that failed.
     #[test]
-    fn every_run_obeys_the_laws(plan in plans::plan(), seed in any::<u64>()) {
+    fn every_run_keeps_the_invariants(plan in plans::plan(), seed in any::<u64>()) {
         let outcome = run(&plan, seed);
+        check_schema(&plan, &outcome);
         check_counters(&plan, &outcome);
         check_exchanges(&outcome);
         check_samples(&outcome);
@@ -127,7 +154,7 @@ fn another_seed_gives_other_columns_and_another_flow_changes_no_channel() {
     let direction = json!({
         "rate_bps": {"kind": "constant", "value": 2_000_000},
         "delay_ns": {"kind": "constant", "value": 250_000_000}, "framing": {
-            "header_bytes": 8, "least_bytes": 0, "cells": null, "expansion": [1, 1],
+            "header_bytes": 8, "min_bytes": 0, "cells": null, "expansion": [1, 1],
             "outside_bytes": 0,
         },
         "queue": {"discipline": "drop_tail", "limit": {"unit": "unlimited"}},

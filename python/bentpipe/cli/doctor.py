@@ -144,6 +144,6 @@ def measured_lines(ceiling: dict[str, Any]) -> list[str]:
         errors = ceiling[name]
         lines.append(
             f"{text:16}delay off by {errors['p50_ns'] / 1e3:,.0f} µs (median), "
-            f"{errors['p99_ns'] / 1e3:,.0f} µs (p99), {errors['max_ns'] / 1e3:,.0f} µs (most)"
+            f"{errors['p99_ns'] / 1e3:,.0f} µs (p99), {errors['max_ns'] / 1e3:,.0f} µs (max)"
         )
     return lines

@@ -331,7 +331,7 @@ def summary(measured: dict[str, Any]) -> list[str]:
     lateness = measured["lateness"]
     lines.append(
         f"{measured['at_ns'] / 1e9:.1f} s; packets were late by {micros(lateness['p50_ns'])} "
-        f"(median), {micros(lateness['p99_ns'])} (p99), {micros(lateness['max_ns'])} (most)"
+        f"(median), {micros(lateness['p99_ns'])} (p99), {micros(lateness['max_ns'])} (max)"
     )
     if measured["invalid"] is not None:
         lines.append(f"INVALID: {measured['invalid']}; the figures do not count")

@@ -8,7 +8,7 @@ from typing import Any, Final
 Report = Mapping[str, Any]
 
 # A shorter time than this says little about a rate.
-_LEAST_NS: Final = 50_000_000
+_MIN_NS: Final = 50_000_000
 _WINDOWS_SHOWN: Final = 6
 
 
@@ -29,8 +29,8 @@ def windows(report: Report) -> list[str]:
 
 
 def _late_by(late: Mapping[str, Any]) -> str:
-    p50, p99, most = (micros(late[name]) for name in ("p50_ns", "p99_ns", "max_ns"))
-    return f"{p50} (median), {p99} (p99), {most} (most)"
+    p50, p99, worst = (micros(late[name]) for name in ("p50_ns", "p99_ns", "max_ns"))
+    return f"{p50} (median), {p99} (p99), {worst} (max)"
 
 
 def _share(report: Report) -> str:
@@ -83,7 +83,7 @@ class Figures:
         for name in directions:
             self._rates_bps.setdefault(name, 0.0)
         elapsed_ns = report["at_ns"] - self._at_ns
-        if elapsed_ns < _LEAST_NS:
+        if elapsed_ns < _MIN_NS:
             return
         for name, count in delivered_bytes.items():
             bits = 8 * (count - self._delivered_bytes.get(name, 0))

@@ -21,7 +21,7 @@ EVERY_S: Final = 0.5
 # A log file wants to see that the work goes on, not each step of it.
 _LINE_EVERY_S: Final = 10.0
 # A program needs some rows too.
-_LEAST_ROWS: Final = 5
+_MIN_ROWS: Final = 5
 # Only one may have the lower edge: the outermost, whose programs find this set.
 _TAKEN: Final = "BENTPIPE_WATCH"
 
@@ -73,7 +73,7 @@ class Watch:
         rows, columns = termios.tcgetwinsize(self._descriptor)
         if rows != self._rows_left:
             # The first time, or somebody has made the window larger or smaller.
-            if rows < len(lines) + _LEAST_ROWS:
+            if rows < len(lines) + _MIN_ROWS:
                 return
             self._take_rows(rows, len(lines))
         drawn = [

@@ -1,7 +1,8 @@
-"""The simulator's random streams and laws, for programs that do in real time what it simulates.
+"""The simulator's random streams and distributions, for the programs of an emulation.
 
-With the same seed and name a stream gives the same numbers as `crates/core/src/rng.rs`, and a law
-the same draws as `crates/sim/src/workload/draw.rs`, but for the last bit of a logarithm.
+With the same seed and name a stream gives the same numbers as `crates/core/src/rng.rs`, and a
+distribution the same draws as `crates/sim/src/workload/draw.rs`, except for the last bit of a
+logarithm.
 """
 
 from __future__ import annotations
@@ -67,22 +68,25 @@ def _rotated(word: int, bits: int) -> int:
     return ((word << bits) | (word >> (64 - bits))) & _MASK
 
 
-def draw(law: dict[str, Any], stream: Stream) -> int:
-    """Return the next number of a law of the plan."""
-    kind = law["kind"]
+def draw(distribution: dict[str, Any], stream: Stream) -> int:
+    """Return the next number of a distribution of the plan."""
+    kind = distribution["kind"]
     if kind == "constant":
-        return int(law["value"])
+        return int(distribution["value"])
     if kind == "exponential":
-        return _rounded(-math.log(stream.open_unit()) * law["mean"])
+        return _rounded(-math.log(stream.open_unit()) * distribution["mean"])
     if kind == "pareto":
-        least, most, shape = law["least"], law["most"], law["shape"]
-        # Inversion of F(x) = (1 - (least / x)^shape) / (1 - (least / most)^shape).
-        rest = 1.0 - stream.open_unit() * (1.0 - math.pow(least / most, shape))
-        number = math.inf if rest == 0 else least * math.pow(rest, -1.0 / shape)
-        return int(min(max(number, least), most) + 0.5)
+        low, high, shape = distribution["min"], distribution["max"], distribution["shape"]
+        # Inversion of F(x) = (1 - (min / x)^shape) / (1 - (min / max)^shape).
+        rest = 1.0 - stream.open_unit() * (1.0 - math.pow(low / high, shape))
+        number = math.inf if rest == 0 else low * math.pow(rest, -1.0 / shape)
+        return int(min(max(number, low), high) + 0.5)
     radius = math.sqrt(-2.0 * math.log(stream.open_unit()))
     normal = radius * math.cos(math.tau * stream.open_unit())
-    return min(_rounded(law["median"] * math.exp(law["sigma"] * normal)), int(law["most"]))
+    return min(
+        _rounded(distribution["median"] * math.exp(distribution["sigma"] * normal)),
+        int(distribution["max"]),
+    )
 
 
 def _rounded(number: float) -> int:

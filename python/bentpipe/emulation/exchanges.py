@@ -66,12 +66,12 @@ class Sizes:
     """The sizes of the responses, in the order of the exchanges."""
 
     def __init__(self, asked: dict[str, Any]) -> None:
-        self._law = asked["workload"]["response_bytes"]
+        self._distribution = asked["workload"]["response_bytes"]
         self._stream = Stream(asked["seed"], f"flow.{asked['name']}.responses")
 
     def next(self) -> int:
         """Return the size of the next response, in bytes."""
-        return max(1, draw(self._law, self._stream))
+        return max(1, draw(self._distribution, self._stream))
 
 
 class Server:

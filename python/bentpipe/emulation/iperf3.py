@@ -27,7 +27,7 @@ from bentpipe.errors import MachineError
 from bentpipe.lab.lab import IPERF3_PORT, Lab, Side
 
 # The shortest interval that iperf3 reports on.
-LEAST_INTERVAL_NS: Final = 100_000_000
+MIN_INTERVAL_NS: Final = 100_000_000
 # Longer than any run: our clock ends the tests.
 _ENDLESS_SECONDS: Final = 86_400
 # Small, so that what is counted, block by block, follows the time.
@@ -291,7 +291,7 @@ def programs(plan: dict[str, Any], seed: int) -> list[Flow]:
     kinds = {flow["workload"]["kind"] for flow in plan["flows"]}
     if not iperf3 and kinds - {"request_response"}:
         raise MachineError("iperf3 is not installed; install it, such as by: apt install iperf3")
-    interval_ns = max(plan["sample_interval_ns"] or 10**9, LEAST_INTERVAL_NS)
+    interval_ns = max(plan["sample_interval_ns"] or 10**9, MIN_INTERVAL_NS)
     mtu = mtu_bytes(plan)
     flows: list[Flow] = []
     for i, flow in enumerate(plan["flows"]):

@@ -14,9 +14,9 @@ from bentpipe.scenario.schema import Bulk, Scenario, Tcp
 from bentpipe.units import format_duration, format_size
 
 # Each flow is a client, a server and the two processes that end them.
-MOST_FLOWS: Final = 64
+MAX_FLOWS: Final = 64
 # iperf3 writes a serial number and a time into each datagram.
-LEAST_PAYLOAD_BYTES: Final = 16
+MIN_PAYLOAD_BYTES: Final = 16
 # What the kernel has one setting for, for all connections of a host.
 _OF_THE_HOST: Final = (
     "initial_window_segments",
@@ -108,8 +108,8 @@ def entries(scenario: Scenario) -> list[int]:
 def _refused(scenario: Scenario, plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if plan["packet_events"]:
         yield "packet_events", "are not recorded in real time; leave them out"
-    if len(plan["flows"]) > MOST_FLOWS:
-        yield "traffic", f"has {len(plan['flows'])} flows; in real time at most {MOST_FLOWS}"
+    if len(plan["flows"]) > MAX_FLOWS:
+        yield "traffic", f"has {len(plan['flows'])} flows; in real time at most {MAX_FLOWS}"
     yield from _refused_flows(scenario, plan)
 
 
@@ -125,9 +125,9 @@ def _refused_flows(scenario: Scenario, plan: dict[str, Any]) -> Iterator[tuple[s
         elif workload["kind"] != "constant_rate":
             kind = scenario.traffic[entry].kind
             yield f"{path}.kind", f'read "{kind}", which is not run in real time'
-        elif workload["payload_bytes"] < LEAST_PAYLOAD_BYTES:
+        elif workload["payload_bytes"] < MIN_PAYLOAD_BYTES:
             read = workload["payload_bytes"]
-            text = f"read {read} B; iperf3 sends datagrams of at least {LEAST_PAYLOAD_BYTES} B"
+            text = f"read {read} B; iperf3 sends datagrams of at least {MIN_PAYLOAD_BYTES} B"
             yield f"{path}.payload", text
 
 

@@ -160,7 +160,7 @@ def emulate_each(
     waiting = deque(_Running(index, job, folder) for index, job in enumerate(jobs))
     running: list[_Running] = []
     alone: deque[_Running] = deque()
-    done, most = 0, 0.0
+    done, furthest = 0, 0.0
     try:
         while waiting or running or alone:
             while (next_run := _fitting(waiting, running, parallel)) is not None:
@@ -181,8 +181,8 @@ def emulate_each(
                     (alone if run.attempts == ATTEMPTS - 1 else waiting).append(run)
             share = sum(min(1.0, run.age_s() / run.job.usual_s) for run in running)
             # What has to be made again does not turn the clock back.
-            most = max(most, (done + share) / len(jobs))
-            progress(most)
+            furthest = max(furthest, (done + share) / len(jobs))
+            progress(furthest)
     finally:
         for run in running:
             run.end()

@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 _STEP_S: Final = 0.02
 # All is over when no packet moved for so long: several timeouts of a sender that has lost the last.
-_QUIET_LEAST_NS: Final = 1_000_000_000
+_QUIET_MIN_NS: Final = 1_000_000_000
 _QUIET_ROUND_TRIPS: Final = 4
 _NS_PER_S: Final = 1e9
 _LOOK_EVERY_NS: Final = 500_000_000
 # A sender at a constant rate that had no processor for long is told of.
-_LEAST_SHARE_SENT: Final = 0.99
+_MIN_SHARE_SENT: Final = 0.99
 
 Report = dict[str, Any]
 
@@ -183,7 +183,7 @@ def _afterthoughts(flows: list[Flow], course: Course) -> Iterator[str]:
             rate_bps, payload_bytes = flow.workload["rate_bps"], flow.workload["payload_bytes"]
             due = flow.duration_ns * rate_bps // (8 * 10**9 * payload_bytes)
             sent = course.report["ports"][flow.port][flow.sender]["offered"]["segments"]
-            if sent < due * _LEAST_SHARE_SENT - 1:
+            if sent < due * _MIN_SHARE_SENT - 1:
                 yield f"{name}: iperf3 sent {sent:,} of {due:,} datagrams; the machine is too slow"
 
 
@@ -255,7 +255,7 @@ def _watch(
 ) -> bool:
     """Start and stop flows in their time until all is over. Whether that was before the end."""
     stop_ns: int = plan["stop_ns"]
-    quiet_ns = max(_QUIET_LEAST_NS, _QUIET_ROUND_TRIPS * longest_round_trip_ns(plan))
+    quiet_ns = max(_QUIET_MIN_NS, _QUIET_ROUND_TRIPS * longest_round_trip_ns(plan))
     sampling = _Sampling(plan["sample_interval_ns"], course)
     while (now_ns := lab.now_ns() - course.started_ns) < stop_ns:
         report = lab.report()

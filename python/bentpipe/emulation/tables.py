@@ -237,10 +237,10 @@ def _flow_samples(flow: Flow, course: Course) -> list[dict[str, Any]]:
     sender, receiver = flow.said("sender"), flow.said("receiver")
     if (watched := course.watched.get(flow.index)) is not None and watched.rows:
         # Without the sender's report nobody knows how much it had written.
-        most = None
+        max_bytes = None
         if watched.unsent_bytes and sender is not None:
-            most = max(0, _bytes(sender, "sum_sent") - watched.unsent_bytes)
-        return [up_to(row, most) for row in watched.rows if row["time_ns"] <= _end_of(course)]
+            max_bytes = max(0, _bytes(sender, "sum_sent") - watched.unsent_bytes)
+        return [up_to(row, max_bytes) for row in watched.rows if row["time_ns"] <= _end_of(course)]
     start_ns = _data_start_ns(flow, course.report)
     if not flow.is_tcp or sender is None or start_ns is None:
         return []

@@ -99,12 +99,12 @@ def moment_of(rows: list[dict[str, Any]], column: str, amount: int) -> int | Non
     return None
 
 
-def up_to(row: dict[str, Any], most_bytes: int | None) -> dict[str, Any]:
-    """Return a row of samples without what is no part of the flow: bytes beyond the most."""
-    if most_bytes is None:
+def up_to(row: dict[str, Any], max_bytes: int | None) -> dict[str, Any]:
+    """Return a row of samples without what is no part of the flow: bytes beyond ``max_bytes``."""
+    if max_bytes is None:
         return row
     counts = {name: row[name] for name in ("acked_bytes", "delivered_bytes") if name in row}
-    return row | {name: min(count, most_bytes) for name, count in counts.items()}
+    return row | {name: min(count, max_bytes) for name, count in counts.items()}
 
 
 def _end(

@@ -187,20 +187,20 @@ def _options(queue: Queue, load: _Load, path: FieldPath) -> dict[str, Any]:
 
 
 def _red(queue: Red, path: FieldPath) -> dict[str, Any]:
-    least = parse_threshold(queue.min_threshold)
-    value = least.value or 0
+    low = parse_threshold(queue.min_threshold)
+    value = low.value or 0
     # Floyd, 1997: max_th at three times min_th.
-    most = 3 * value
+    high = 3 * value
     if queue.max_threshold is not None:
-        highest = parse_threshold(queue.max_threshold)
-        if highest.unit != least.unit:
+        max_threshold = parse_threshold(queue.max_threshold)
+        if max_threshold.unit != low.unit:
             raise PlanningError(
                 (*path, "max_threshold"),
                 f'read "{queue.max_threshold}"; must be in the unit of min_threshold, '
                 f'"{queue.min_threshold}"',
             )
-        most = highest.value or 0
-        if most <= value:
+        high = max_threshold.value or 0
+        if high <= value:
             raise PlanningError(
                 (*path, "max_threshold"),
                 f'read "{queue.max_threshold}"; must be above min_threshold, '
@@ -214,9 +214,9 @@ def _red(queue: Red, path: FieldPath) -> dict[str, Any]:
             "IP packet",
         )
     return {
-        "unit": least.unit,
+        "unit": low.unit,
         "min_threshold": value,
-        "max_threshold": most,
+        "max_threshold": high,
         "max_probability": queue.max_probability,
         "weight": queue.weight,
         "gentle": queue.gentle,

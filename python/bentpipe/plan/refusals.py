@@ -96,10 +96,10 @@ def _flow_path(parts: list[str], flow: Flow) -> Iterator[str]:
 
 def _draw_path(field: str, rest: list[str], flow: Flow) -> Iterator[str]:
     yield field
-    law = getattr(flow, field)
-    if isinstance(law, str) or not rest:
+    distribution = getattr(flow, field)
+    if isinstance(distribution, str) or not rest:
         return
-    (name,) = law.model_fields_set
+    (name,) = distribution.model_fields_set
     yield name
     if name != "exponential":
         yield scenario_name(rest[0])

@@ -23,7 +23,7 @@ from bentpipe.units import parse_duration
 PLAN_FORMAT_VERSION: Final = 3
 
 # 10 million rows of samples are about 500 MB; more is a slip of the interval.
-_MOST_SAMPLE_ROWS: Final = 10_000_000
+_MAX_SAMPLE_ROWS: Final = 10_000_000
 
 
 def resolve(scenario: Scenario) -> dict[str, Any]:
@@ -58,11 +58,11 @@ def _sample_interval(scenario: Scenario, stop_ns: int, flows: int) -> int | None
     interval_ns = parse_duration(scenario.sample_interval)
     directions = 1 + scenario.link.terminals
     rows = (stop_ns // interval_ns + 1) * (flows + directions)
-    if rows > _MOST_SAMPLE_ROWS:
+    if rows > _MAX_SAMPLE_ROWS:
         raise PlanningError(
             ("sample_interval",),
             f'read "{scenario.sample_interval}"; over {scenario.duration}, {flows} flows and '
-            f"{directions} directions that is {rows} rows of samples; at most {_MOST_SAMPLE_ROWS} "
+            f"{directions} directions that is {rows} rows of samples; at most {_MAX_SAMPLE_ROWS} "
             "are allowed",
         )
     return interval_ns

@@ -27,9 +27,9 @@ from bentpipe.scenario.schema import (
 from bentpipe.units import parse_duration, parse_rate
 
 # Each terminal's return has its own; some 25 MB of plan.
-_MOST_STEPS_OF_ALL: Final = 1_000_000
+_MAX_STEPS_OF_ALL: Final = 1_000_000
 # Each change costs two draws: some ten seconds of work.
-_MOST_STATE_CHANGES: Final = 10**8
+_MAX_STATE_CHANGES: Final = 10**8
 
 # A trace counts whole milliseconds.
 _SHORTEST_BIN_NS: Final = 10**6
@@ -127,10 +127,10 @@ def bit_errors(rate: float | None) -> dict[str, Any]:
 def _gilbert_elliott(errors: GilbertElliott, path: FieldPath, stop_ns: int) -> dict[str, Any]:
     good, bad = _state(errors.good), _state(errors.bad)
     cycle_ns = good["mean_duration_ns"] + bad["mean_duration_ns"]
-    if 2 * stop_ns > _MOST_STATE_CHANGES * cycle_ns:
+    if 2 * stop_ns > _MAX_STATE_CHANGES * cycle_ns:
         raise PlanningError(
             path,
-            f"changes its state more than {_MOST_STATE_CHANGES} times in the run; write longer "
+            f"changes its state more than {_MAX_STATE_CHANGES} times in the run; write longer "
             "mean durations",
         )
     return {"kind": "gilbert_elliott", "good": good, "bad": bad}
@@ -152,11 +152,11 @@ def refuse_many_steps(direction: dict[str, Any], copies: int, path: FieldPath) -
     """
     series = (direction["rate_bps"], direction["delay_ns"], direction["channel"])
     steps = copies * sum(len(each.get("steps", ())) for each in series)
-    if steps > _MOST_STEPS_OF_ALL:
+    if steps > _MAX_STEPS_OF_ALL:
         raise PlanningError(
             path,
             f"has {steps} steps of rate, delay and errors in all terminals; at most "
-            f"{_MOST_STEPS_OF_ALL} are allowed",
+            f"{_MAX_STEPS_OF_ALL} are allowed",
         )
 
 

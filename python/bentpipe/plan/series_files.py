@@ -20,7 +20,7 @@ from bentpipe.units import format_duration, parse_duration, parse_rate
 # The traces that come with mahimahi have up to 5 MB.
 LARGEST_FILE_BYTES: Final = 16 * 1024 * 1024
 # Some 2.5 MB of plan.
-MOST_STEPS: Final = 100_000
+MAX_STEPS: Final = 100_000
 # mm-link(1): each line is the ability to deliver 1500 bytes.
 DELIVERY_BITS: Final = 8 * 1_500
 
@@ -109,9 +109,9 @@ def delivery_steps(path: str, bin_ns: int, until_ns: int) -> Steps[int]:
     for start_ns, rate_bps in _repeated(counts, length_ns, bin_ns):
         if not steps or steps[-1][1] != rate_bps:
             steps.append((start_ns, rate_bps))
-        if len(steps) > MOST_STEPS:
+        if len(steps) > MAX_STEPS:
             reason = (
-                f"{path}: gives more than {MOST_STEPS} steps of the rate by "
+                f"{path}: gives more than {MAX_STEPS} steps of the rate by "
                 f"{format_duration(until_ns)}; write a longer bin, or a shorter duration"
             )
             raise SeriesError(reason, "bin")
@@ -215,10 +215,8 @@ class _Table:
         doubled = [name for name in self.values if self.values.count(name) > 1]
         if doubled:
             raise _refuse(path, self.line, doubled[0], "two columns have this name")
-        if len(self.rows) > MOST_STEPS:
-            raise SeriesError(
-                f"{path}: has {len(self.rows)} rows; at most {MOST_STEPS} are allowed"
-            )
+        if len(self.rows) > MAX_STEPS:
+            raise SeriesError(f"{path}: has {len(self.rows)} rows; at most {MAX_STEPS} are allowed")
 
     def steps(self, quantity: Quantity[int], column: str | None) -> Steps[int]:
         """Return the steps of a column, or of the only one that may be meant."""

@@ -14,7 +14,7 @@ from bentpipe.scenario.hosts import HostPlans
 from bentpipe.scenario.schema import (
     LARGEST_MSS,
     LARGEST_PAYLOAD,
-    MOST_FLOWS,
+    MAX_FLOWS,
     PROFILES,
     Bulk,
     Conference,
@@ -60,8 +60,8 @@ def flow_plans(scenario: Scenario, hosts: HostPlans, stop_ns: int) -> list[dict[
     for i, flow in enumerate(scenario.traffic):
         _check_terminals(flow, terminals, ("traffic", i))
     total = sum(flows_of_entry(flow, terminals) for flow in scenario.traffic)
-    if total > MOST_FLOWS:
-        raise PlanningError(("traffic",), f"has {total} flows; at most {MOST_FLOWS} are allowed")
+    if total > MAX_FLOWS:
+        raise PlanningError(("traffic",), f"has {total} flows; at most {MAX_FLOWS} are allowed")
     plans: list[dict[str, Any]] = []
     unnamed: Counter[str] = Counter()
     conferences = 0
@@ -254,18 +254,18 @@ def _draw(
         return {"kind": "exponential", "mean": parse(value.exponential)}
     if value.pareto is not None:
         pareto = value.pareto
-        least, most = parse(pareto.least), parse(pareto.most)
-        if most < least:
-            message = f'read "{pareto.most}"; must be at least "{pareto.least}", the least'
-            raise PlanningError((*path, "pareto", "most"), message)
-        return {"kind": "pareto", "least": least, "shape": pareto.shape, "most": most}
+        low, high = parse(pareto.min), parse(pareto.max)
+        if high < low:
+            message = f'read "{pareto.max}"; must be at least "{pareto.min}", the minimum'
+            raise PlanningError((*path, "pareto", "max"), message)
+        return {"kind": "pareto", "min": low, "shape": pareto.shape, "max": high}
     lognormal = value.lognormal
-    assert lognormal is not None, "a draw has exactly one law"
-    median, most = parse(lognormal.median), parse(lognormal.most)
-    if most < median:
-        message = f'read "{lognormal.most}"; must be at least "{lognormal.median}", the median'
-        raise PlanningError((*path, "lognormal", "most"), message)
-    return {"kind": "lognormal", "median": median, "sigma": lognormal.sigma, "most": most}
+    assert lognormal is not None, "a draw has exactly one distribution"
+    median, high = parse(lognormal.median), parse(lognormal.max)
+    if high < median:
+        message = f'read "{lognormal.max}"; must be at least "{lognormal.median}", the median'
+        raise PlanningError((*path, "lognormal", "max"), message)
+    return {"kind": "lognormal", "median": median, "sigma": lognormal.sigma, "max": high}
 
 
 def tcp_plan(flow: Bulk | RequestResponse | Fetch, path: FieldPath) -> dict[str, Any]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from bentpipe.results.result import Result
 
-_LINES_MAX: Final = 8
+_MAX_LINES: Final = 8
 # Two points each: about as many as a wide figure has pixels.
 _INTERVALS: Final = 400
 _GOODPUT_BINS: Final = 160
@@ -156,7 +156,7 @@ def exchange_times(result: Result, *, ax: Axes | None = None) -> Axes:
         raise UsageError("the result has no finished exchanges to draw")
     table = result.tables["exchanges"].drop_nulls("finished_ns")
     flows = sorted(set(table["flow"].to_list()))
-    if len(flows) > _LINES_MAX:
+    if len(flows) > _MAX_LINES:
         times = {f"{len(flows)} flows together": exchange_times_ns(result)}
     else:
         names = _flow_names(result)
@@ -219,7 +219,7 @@ def _draw(
 ) -> Axes:
     """Draw series over time on ``ax``, or on new axes; ``label`` names the quantity and unit."""
     axes = _new_axes() if ax is None else ax
-    if len(series) > _LINES_MAX:
+    if len(series) > _MAX_LINES:
         _draw_range(axes, series, noun)
     else:
         for i, each in enumerate(series):
@@ -231,7 +231,7 @@ def _draw(
                 label=each.name,
                 drawstyle="steps-post" if steps else "default",
                 # Later lines are thinner, so that one under another still shows.
-                linewidth=1.8 - 0.8 * i / _LINES_MAX,
+                linewidth=1.8 - 0.8 * i / _MAX_LINES,
             )
     from_zero(axes)
     # All plots of a run begin at its start, so that they can be read one below the other.

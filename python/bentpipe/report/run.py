@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _TIMES: Final = {"simulate": "simulated", "emulate": "real"}
 # A report is for people, and stays below 2 MB; the Parquet files have every flow and direction.
-_MOST_ROWS: Final = 200
-_MOST_PLANNED: Final = 16
+_MAX_ROWS: Final = 200
+_MAX_PLANNED: Final = 16
 
 _FLOW_COLUMNS: Final = (
     ("flow", ""),
@@ -141,13 +141,13 @@ def _flows(result: Result) -> list[str]:
     caption = "Goodput: application data delivered in order, over the time the flow took."
     with_exchanges = bool(result.tables["exchanges"].height)
     columns = _FLOW_COLUMNS if with_exchanges else _FLOW_COLUMNS[:-_EXCHANGE_COLUMNS]
-    rows = [_flow_row(flow)[: len(columns)] for flow in flows[:_MOST_ROWS]]
+    rows = [_flow_row(flow)[: len(columns)] for flow in flows[:_MAX_ROWS]]
     parts = [_html.table(caption, columns, rows, text_columns=3)]
-    if len(flows) > _MOST_ROWS:
-        more = f"The first {_MOST_ROWS} of {len(flows):,} flows; flows.parquet has them all."
+    if len(flows) > _MAX_ROWS:
+        more = f"The first {_MAX_ROWS} of {len(flows):,} flows; flows.parquet has them all."
         parts.append(_html.paragraph(more))
     goodputs = result.goodput_bps
-    for direction, group in list(competing_flows(result).items())[:_MOST_ROWS]:
+    for direction, group in list(competing_flows(result).items())[:_MAX_ROWS]:
         joint = format_rate(aggregate_goodput_bps(result, group))
         parts.append(
             _html.paragraph(
@@ -199,12 +199,12 @@ def _directions(result: Result) -> list[str]:
             format_size(row["queue_bytes_max"]),
             *(f"{row[f'dropped_packets_{cause}']:,}" for cause in causes),
         ]
-        for row in result.directions.head(_MOST_ROWS).to_dicts()
+        for row in result.directions.head(_MAX_ROWS).to_dicts()
     ]
     parts = [_html.table(caption, (*_DIRECTION_COLUMNS, *dropped), rows)]
     directions = result.tables["directions"].height
-    if directions > _MOST_ROWS:
-        more = f"The first {_MOST_ROWS} of {directions:,} directions; directions.parquet has all."
+    if directions > _MAX_ROWS:
+        more = f"The first {_MAX_ROWS} of {directions:,} directions; directions.parquet has all."
         parts.append(_html.paragraph(more))
     return parts
 
@@ -220,7 +220,7 @@ def _processors(result: Result) -> list[str]:
             f"{row['dropped_packets_link']:,}",
             f"{row['held_packets']:,}",
         ]
-        for row in result.processors.head(_MOST_ROWS).to_dicts()
+        for row in result.processors.head(_MAX_ROWS).to_dicts()
     ]
     if not rows:
         return []
@@ -237,7 +237,7 @@ def _aggregators(result: Result) -> list[str]:
             f"{row['single_packets']:,}",
             _pair(row["hold_time_mean_ns"], row["hold_time_max_ns"]),
         ]
-        for row in result.functions[:_MOST_ROWS]
+        for row in result.functions[:_MAX_ROWS]
     ]
     if not rows:
         return []
@@ -306,18 +306,18 @@ def _exchange_times(result: Result) -> list[str]:
 def _what_was_run(result: Result) -> list[str]:
     scenario, plan = dict(result.manifest["scenario"]), dict(result.plan)
     plan_title = "The complete plan (ns, bytes, bit/s)"
-    if len(plan["flows"]) > _MOST_PLANNED:
-        plan_title += f"; the first {_MOST_PLANNED} of {len(plan['flows']):,} flows"
-        plan["flows"] = plan["flows"][:_MOST_PLANNED]
+    if len(plan["flows"]) > _MAX_PLANNED:
+        plan_title += f"; the first {_MAX_PLANNED} of {len(plan['flows']):,} flows"
+        plan["flows"] = plan["flows"][:_MAX_PLANNED]
     terminals = len(plan["gateways"]) - 1
     if terminals > 1:
         plan_title += f"; the first of {terminals:,} terminals, which are alike"
         plan["gateways"] = plan["gateways"][:2]
         plan["directions"] = plan["directions"][:2]
     scenario_title = "The scenario"
-    if len(scenario["traffic"]) > _MOST_PLANNED:
-        scenario_title += f"; the first {_MOST_PLANNED} of {len(scenario['traffic']):,} entries"
-        scenario["traffic"] = scenario["traffic"][:_MOST_PLANNED]
+    if len(scenario["traffic"]) > _MAX_PLANNED:
+        scenario_title += f"; the first {_MAX_PLANNED} of {len(scenario['traffic']):,} entries"
+        scenario["traffic"] = scenario["traffic"][:_MAX_PLANNED]
     again = (
         "The same plan, seed and version of bentpipe give the same result, to the byte: "
         f"seed {result.manifest['seed']}, version {result.manifest['bentpipe_version']}."

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NS_PER_S: Final = 10**9
 # As many as fit a line.
-_MOST_NAMES: Final = 4
+_MAX_NAMES: Final = 4
 _CSV_COLUMNS: Final = (
     "payload_bytes",
     "rate_bps",
@@ -125,9 +125,9 @@ def rate_figure(found: NoDropSearch) -> Figure:
 
 def _head(found: NoDropSearch) -> str:
     flows = found.flows
-    shown = ", ".join(flows[:_MOST_NAMES])
-    if len(flows) > _MOST_NAMES:
-        shown += f" and {len(flows) - _MOST_NAMES} more"
+    shown = ", ".join(flows[:_MAX_NAMES])
+    if len(flows) > _MAX_NAMES:
+        shown += f" and {len(flows) - _MAX_NAMES} more"
     return (
         f"{found.scenario or 'Scenario'}: largest rate without a loss, flows: {shown}; to "
         f"{100 * found.resolution:.3g} % of the rate, seed {found.seed}, "

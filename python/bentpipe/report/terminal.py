@@ -18,7 +18,7 @@ from bentpipe.scenario.presets import Preset
 from bentpipe.units import format_duration, format_rate, format_size
 
 # More rows scroll the others off the screen; --json and --out have every flow and direction.
-_MOST_ROWS: Final = 24
+_MAX_ROWS: Final = 24
 # A pipe has no width; wide enough that no table is wrapped.
 _PIPE_WIDTH: Final = 160
 
@@ -41,10 +41,10 @@ def run_tables(result: Result) -> list[RenderableType]:
         f"{manifest['scenario'].get('name') or 'Scenario'}: seed {manifest['seed']}, "
         f"{state} {format_duration(manifest['end_ns'])}, {manifest['packet_hops']:,} packet-hops"
     )
-    tables: list[RenderableType] = [head, *_real_time(result), _flows(flows[:_MOST_ROWS])]
-    if len(flows) > _MOST_ROWS:
-        tables.append(f"... and {len(flows) - _MOST_ROWS} more flows (--json shows them all)")
-    for direction, group in list(competing_flows(result).items())[:_MOST_ROWS]:
+    tables: list[RenderableType] = [head, *_real_time(result), _flows(flows[:_MAX_ROWS])]
+    if len(flows) > _MAX_ROWS:
+        tables.append(f"... and {len(flows) - _MAX_ROWS} more flows (--json shows them all)")
+    for direction, group in list(competing_flows(result).items())[:_MAX_ROWS]:
         tables.append(
             f"{direction}: {len(group)} bulk flows, joint goodput "
             f"{format_rate(aggregate_goodput_bps(result, group))}, "
@@ -67,8 +67,8 @@ def _shortened(
     table: Callable[[list[dict[str, Any]]], Table], rows: list[dict[str, Any]], what: str
 ) -> list[RenderableType]:
     """Return a table of the first rows, and how many more there are."""
-    more = len(rows) - _MOST_ROWS
-    return [table(rows[:_MOST_ROWS]), *([f"... and {more} more {what}"] if more > 0 else [])]
+    more = len(rows) - _MAX_ROWS
+    return [table(rows[:_MAX_ROWS]), *([f"... and {more} more {what}"] if more > 0 else [])]
 
 
 def _real_time(result: Result) -> list[str]:

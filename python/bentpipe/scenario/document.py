@@ -2,7 +2,7 @@
 
 YAML 1.2 through ruamel.yaml's composer; the data are built here, from its nodes. Refused, because
 each has hidden a mistake or attacked a parser: duplicate keys, tags other than those of the core
-schema, keys that are not text, several documents, aliases that expand beyond `MOST_VALUES` or
+schema, keys that are not text, several documents, aliases that expand beyond `MAX_VALUES` or
 contain themselves, and files over `LARGEST_FILE_BYTES`.
 """
 
@@ -23,7 +23,7 @@ from bentpipe.errors import Problem, ScenarioError
 # The longest example is 2 kB; the pure-Python scanner reads about 200 kB a second.
 LARGEST_FILE_BYTES: Final = 256 * 1024
 # More values than a scenario with the most flows needs; an alias bomb has billions.
-MOST_VALUES: Final = 100_000
+MAX_VALUES: Final = 100_000
 
 _CORE: Final = "tag:yaml.org,2002:"
 # ruamel tells dates from text; here they are text.
@@ -206,8 +206,8 @@ class _Builder:
         line = node.start_mark.line + 1
         # An alias is built again at each use, so that this counts what it expands to.
         self._values += 1
-        if self._values > MOST_VALUES:
-            raise _refusal(self.source, f"has more than {MOST_VALUES} values (aliases expanded)")
+        if self._values > MAX_VALUES:
+            raise _refusal(self.source, f"has more than {MAX_VALUES} values (aliases expanded)")
         # The line of its key, noted before, is the better place for a mapping that starts below it.
         self.places.setdefault(path, Place(self.source, line))
         tag = str(node.tag)

@@ -2,7 +2,7 @@
 
 Every link layer is one formula with other numbers (`docs/model/framing.md` derives them)::
 
-    bytes = max(ip + header_bytes, least_bytes), cut into cells if there are any
+    bytes = max(ip + header_bytes, min_bytes), cut into cells if there are any
     bits  = 8 * bytes * expansion, rounded to the nearest + 8 * outside_bytes
 
 This module is the only home of the numbers. A plan holds them, the core computes with them, and
@@ -67,7 +67,7 @@ def plan_framing(kind: str, options: Mapping[str, object]) -> dict[str, Any]:
 
 def frame_bits(framing: Mapping[str, Any], ip_bytes: int) -> int:
     """Return the bits that an IP packet takes on a link with this framing of a plan."""
-    size = max(ip_bytes + framing["header_bytes"], framing["least_bytes"])
+    size = max(ip_bytes + framing["header_bytes"], framing["min_bytes"])
     cells = framing["cells"]
     if cells is not None:
         size = -(-size // cells["payload_bytes"]) * cells["cell_bytes"]
@@ -150,14 +150,14 @@ _BASE_BAND_HEADER_BITS: Final = 80
 def _numbers(
     header_bytes: int,
     *,
-    least_bytes: int = 0,
+    min_bytes: int = 0,
     cells: Mapping[str, int] | None = None,
     expansion: Fraction = Fraction(1),
     outside_bytes: int = 0,
 ) -> dict[str, Any]:
     return {
         "header_bytes": header_bytes,
-        "least_bytes": least_bytes,
+        "min_bytes": min_bytes,
         "cells": None if cells is None else dict(cells),
         "expansion": [expansion.numerator, expansion.denominator],
         "outside_bytes": outside_bytes,
@@ -166,7 +166,7 @@ def _numbers(
 
 def _ethernet(outside_bytes: int) -> dict[str, Any]:
     addresses_and_type, fcs = 14, 4
-    return _numbers(addresses_and_type + fcs, least_bytes=64, outside_bytes=outside_bytes)
+    return _numbers(addresses_and_type + fcs, min_bytes=64, outside_bytes=outside_bytes)
 
 
 def _ppp(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bentpipe.scenario.document import FieldPath
     from bentpipe.scenario.schema import Scenario
 
-MOST_HOSTS: Final = 10_000
+MAX_HOSTS: Final = 10_000
 
 Side = Literal["world", "island"]
 _SIDES: Final[tuple[Side, ...]] = ("world", "island")
@@ -37,7 +37,7 @@ class Host(Record):
     """The rate of its line, in IP bits a second; without one packets take no time on it."""
 
 
-_Hosts = Annotated[tuple[Host, ...], Field(strict=False, max_length=MOST_HOSTS)]
+_Hosts = Annotated[tuple[Host, ...], Field(strict=False, max_length=MAX_HOSTS)]
 
 
 class Hosts(Record):
@@ -71,8 +71,8 @@ class HostPlans:
                 self._first[side, gateway] = len(self.plans)
                 suffix = f"-{gateway}" if side == "island" and terminals > 1 else ""
                 self.plans.extend(_plan(host, gateway, suffix) for host in hosts)
-        if len(self.plans) > MOST_HOSTS:
-            message = f"make {len(self.plans)} hosts with all terminals; at most {MOST_HOSTS}"
+        if len(self.plans) > MAX_HOSTS:
+            message = f"make {len(self.plans)} hosts with all terminals; at most {MAX_HOSTS}"
             raise PlanningError(("hosts",), f"{message} are allowed")
 
     def _check_names(self, side: Side) -> None:

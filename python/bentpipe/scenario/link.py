@@ -19,7 +19,7 @@ from bentpipe.scenario.record import (
 )
 
 # Each terminal is a direction with its own queue, channel and time series.
-MOST_TERMINALS: Final = 10_000
+MAX_TERMINALS: Final = 10_000
 
 DirectionName = Literal["forward", "return"]
 PresetName = Literal["geo", "meo", "leo", "isdn-return"]
@@ -169,7 +169,7 @@ class Direction(Record):
 class TerminalPath(Record):
     """How the way from the hub to one terminal differs from that to the others."""
 
-    terminal: Annotated[int, Field(ge=1, le=MOST_TERMINALS)]
+    terminal: Annotated[int, Field(ge=1, le=MAX_TERMINALS)]
     """Which terminal."""
     delay: Duration | None = None
     """Its propagation delay one way, in place of that of ``link.forward``."""
@@ -184,7 +184,7 @@ class Link(Record):
 
     preset: PresetName | None = None
     """A named link whose values hold for all that is not written here."""
-    terminals: Annotated[int, Field(ge=1, le=MOST_TERMINALS)] = 1
+    terminals: Annotated[int, Field(ge=1, le=MAX_TERMINALS)] = 1
     """How many user terminals there are. All share the forward direction; each has a return
     direction of its own, and all of these are alike."""
     forward: Direction = Field(default_factory=Direction)

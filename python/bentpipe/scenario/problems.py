@@ -17,7 +17,7 @@ from bentpipe.scenario.traffic import FLOWS
 from bentpipe.text import choice, nearest, shown
 
 # A file that is no scenario at all should not fill the screen.
-_MOST_PROBLEMS: Final = 10
+_MAX_PROBLEMS: Final = 10
 
 
 def problems_of(error: ValidationError, document: Document) -> list[Problem]:
@@ -28,9 +28,9 @@ def problems_of(error: ValidationError, document: Document) -> list[Problem]:
         for detail in error.errors(include_url=False)
         if not (detail["type"] == "too_short" and detail["input"])
     ]
-    problems = [_problem(detail, document) for detail in details[:_MOST_PROBLEMS]]
-    if len(details) > _MOST_PROBLEMS:
-        rest = f"and {len(details) - _MOST_PROBLEMS} more problems"
+    problems = [_problem(detail, document) for detail in details[:_MAX_PROBLEMS]]
+    if len(details) > _MAX_PROBLEMS:
+        rest = f"and {len(details) - _MAX_PROBLEMS} more problems"
         problems.append(Problem(source=document.source, field="", message=rest))
     return problems
 

@@ -30,7 +30,7 @@ from bentpipe.scenario.gateways import (
 )
 from bentpipe.scenario.hosts import Host, Hosts
 from bentpipe.scenario.link import (
-    MOST_TERMINALS,
+    MAX_TERMINALS,
     ChannelState,
     DelayStep,
     DeliveryTrace,
@@ -58,7 +58,7 @@ from bentpipe.scenario.queues import (
 from bentpipe.scenario.record import LengthOfTime, Record
 from bentpipe.scenario.traffic import (
     FLOWS,
-    MOST_FLOWS,
+    MAX_FLOWS,
     Bulk,
     Conference,
     CongestionControl,
@@ -83,8 +83,8 @@ __all__ = [
     "LARGEST_MSS",
     "LARGEST_PAYLOAD",
     "LARGEST_SEED",
-    "MOST_FLOWS",
-    "MOST_TERMINALS",
+    "MAX_FLOWS",
+    "MAX_TERMINALS",
     "PROCESSOR_RATES",
     "PROFILES",
     "QUEUES",

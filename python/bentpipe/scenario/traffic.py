@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from bentpipe.scenario.link import MOST_TERMINALS, DirectionName
+from bentpipe.scenario.link import MAX_TERMINALS, DirectionName
 from bentpipe.scenario.record import (
     Count,
     Duration,
@@ -28,7 +28,7 @@ from bentpipe.scenario.record import (
 )
 
 # A run keeps a few kB of state a flow; ten thousand of them still fit any machine.
-MOST_FLOWS: Final = 10_000
+MAX_FLOWS: Final = 10_000
 
 ProfileName = Literal["bsd-1997", "linux"]
 CongestionControl = Literal["reno", "newreno", "cubic", "bbr", "hybla", "vegas", "westwood"]
@@ -36,18 +36,18 @@ CongestionControl = Literal["reno", "newreno", "cubic", "bbr", "hybla", "vegas",
 
 def _terminal(value: object) -> object:
     numbered = isinstance(value, int) and not isinstance(value, bool)
-    if value != "all" and not (numbered and 1 <= value <= MOST_TERMINALS):  # type: ignore[operator]
+    if value != "all" and not (numbered and 1 <= value <= MAX_TERMINALS):  # type: ignore[operator]
         from bentpipe.text import shown
 
         raise refusal(
-            f'read {shown(value)}; the number of a terminal, 1 to {MOST_TERMINALS}, or "all" '
+            f'read {shown(value)}; the number of a terminal, 1 to {MAX_TERMINALS}, or "all" '
             "belongs here"
         )
     return value
 
 
 _terminal_schema = WithJsonSchema(
-    {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_TERMINALS}, {"const": "all"}]}
+    {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_TERMINALS}, {"const": "all"}]}
 )
 Terminal = Annotated[int | Literal["all"], BeforeValidator(_terminal), _terminal_schema]
 
@@ -72,7 +72,7 @@ class Tcp(Record):
     """The window scale option (RFC 7323). Without it the window is at most 65,535 bytes, whatever
     the receive buffer."""
     send_buffer: SizeAboveZero | None = None
-    """The most bytes that the sender holds unacknowledged."""
+    """The maximum number of bytes that the sender holds unacknowledged."""
     receive_buffer: SizeAboveZero | None = None
     """The largest receive buffer: the window itself, or memory of which the window is a share; see
     ``receive_buffer_counts`` and ``window_scaling``."""
@@ -101,7 +101,7 @@ class Tcp(Record):
     clock_granularity: LengthOfTime | None = None
     """The tick of the host's retransmission timer."""
     slow_start_segments_per_ack: Segments | None = None
-    """The most segments that one ACK adds to the window in slow start (the L of RFC 3465)."""
+    """The limit of growth per ACK in slow start, in segments (the L of RFC 3465)."""
     avoidance_counting: Literal["bytes", "acks"] | None = None
     """Growth in congestion avoidance: ``bytes`` adds a segment a round; ``acks`` adds mss*mss/cwnd
     for each ACK, which with delayed ACKs is half a segment a round."""
@@ -124,40 +124,40 @@ class Tcp(Record):
 
 
 class _Draw(Record):
-    """A law that values are drawn from; exactly one of its fields is written."""
+    """A distribution that values are drawn from; exactly one of its fields is written."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
 
     @model_validator(mode="after")
-    def _one_law(self) -> Self:
-        laws = tuple(type(self).model_fields)
-        written = [name for name in laws if getattr(self, name) is not None]
+    def _one_distribution(self) -> Self:
+        names = tuple(type(self).model_fields)
+        written = [name for name in names if getattr(self, name) is not None]
         if len(written) != 1:
-            found = " and ".join(written) or "no law"
-            raise refusal(f"read {found}; exactly one belongs here: {', '.join(laws)}")
+            found = " and ".join(written) or "no distribution"
+            raise refusal(f"read {found}; exactly one belongs here: {', '.join(names)}")
         return self
 
 
 class ParetoSize(Record):
-    """Sizes with a heavy tail, from ``least`` to ``most`` (Pareto's law, cut off at both ends)."""
+    """Sizes with a heavy tail, from ``min`` to ``max`` (bounded Pareto distribution)."""
 
-    least: SizeAboveZero
+    min: SizeAboveZero
     """The smallest."""
     shape: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
     """How steep the tail is: without its end, ``x`` is passed with chance
-    ``(least / x) ** shape``."""
-    most: SizeAboveZero
+    ``(min / x) ** shape``."""
+    max: SizeAboveZero
     """The largest."""
 
 
 class LognormalSize(Record):
-    """Sizes whose logarithm is normal, up to ``most``."""
+    """Sizes whose logarithm is normal, up to ``max``."""
 
     median: SizeAboveZero
     """Half of them are smaller."""
     sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
     """The standard deviation of the natural logarithm."""
-    most: SizeAboveZero
+    max: SizeAboveZero
     """The largest: what is above counts as this."""
 
 
@@ -173,25 +173,25 @@ class SizeDraw(_Draw):
 
 
 class ParetoTime(Record):
-    """Times with a heavy tail, from ``least`` to ``most`` (Pareto's law, cut off at both ends)."""
+    """Times with a heavy tail, from ``min`` to ``max`` (bounded Pareto distribution)."""
 
-    least: LengthOfTime
+    min: LengthOfTime
     """The shortest."""
     shape: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
     """How steep the tail is: without its end, ``x`` is passed with chance
-    ``(least / x) ** shape``."""
-    most: LengthOfTime
+    ``(min / x) ** shape``."""
+    max: LengthOfTime
     """The longest."""
 
 
 class LognormalTime(Record):
-    """Times whose logarithm is normal, up to ``most``."""
+    """Times whose logarithm is normal, up to ``max``."""
 
     median: LengthOfTime
     """Half of them are shorter."""
     sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
     """The standard deviation of the natural logarithm."""
-    most: LengthOfTime
+    max: LengthOfTime
     """The longest: what is above counts as this."""
 
 
@@ -246,7 +246,7 @@ class _Flow(_Entry):
 
     terminal: Terminal = 1
     """The terminal at its one end: a number from 1, or ``all`` for a copy at each."""
-    count: Annotated[int, Field(ge=1, le=MOST_FLOWS)] = 1
+    count: Annotated[int, Field(ge=1, le=MAX_FLOWS)] = 1
     """How many flows like this one there are (at each terminal)."""
     start_spacing: Duration = "0 s"
     """How long after each of these flows the next one starts."""
@@ -309,9 +309,9 @@ class RequestResponse(_TcpFlow):
     request: SizeAboveZero
     """Application bytes of each request."""
     response: SizeOrDraw
-    """Application bytes of each response: a size, or a law to draw it from."""
+    """Application bytes of each response: a size, or a distribution to draw it from."""
     think: TimeOrDraw = "0 s"
-    """From the end of a response to the next request: a time, or a law to draw it from."""
+    """From the end of a response to the next request: a time, or a distribution to draw it from."""
     exchanges: Count | None = None
     """How many requests; by default as many as the run has time for."""
 
@@ -327,9 +327,9 @@ class Fetch(_TcpFlow):
     request: SizeAboveZero = "350 B"
     """Application bytes of each request."""
     size: SizeOrDraw
-    """Application bytes of each file: a size, or a law to draw it from."""
+    """Application bytes of each file: a size, or a distribution to draw it from."""
     think: TimeOrDraw = "0 s"
-    """From the end of a file to the next request: a time, or a law to draw it from."""
+    """From the end of a file to the next request: a time, or a distribution to draw it from."""
     files: Count | None = None
     """How many files; by default as many as the run has time for."""
 
@@ -343,7 +343,7 @@ class Conference(_Entry):
 
     kind: Literal["conference"] = "conference"
     """``conference``."""
-    participants: Annotated[int, Field(ge=2, le=MOST_FLOWS)]
+    participants: Annotated[int, Field(ge=2, le=MAX_FLOWS)]
     """How many take part, each at a terminal of its own."""
     rate: Rate
     """UDP payload bits per second that each participant sends."""

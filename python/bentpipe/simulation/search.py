@@ -36,8 +36,8 @@ from bentpipe.units import parse_size
 
 DEFAULT_RESOLUTION: Final = 0.005
 # Below, buffers hide more in any run of practical length; above, doubling alone would do.
-RESOLUTION_MIN: Final = 1e-4
-RESOLUTION_MAX: Final = 0.5
+MIN_RESOLUTION: Final = 1e-4
+MAX_RESOLUTION: Final = 0.5
 
 # The packets of the first trial; fewer would not measure a rate.
 _FIRST_PACKETS: Final = 10
@@ -66,10 +66,10 @@ def no_drop_rate(
         ScenarioError: a packet of one of the sizes fits into no queue.
         UsageError: nothing to search, or a size, the resolution or the seed out of range.
     """
-    if not RESOLUTION_MIN <= resolution <= RESOLUTION_MAX:
+    if not MIN_RESOLUTION <= resolution <= MAX_RESOLUTION:
         raise UsageError(
-            f"resolution: read {resolution:.6%}; must be {RESOLUTION_MIN:.2%} to "
-            f"{RESOLUTION_MAX:.0%}"
+            f"resolution: read {resolution:.6%}; must be {MIN_RESOLUTION:.2%} to "
+            f"{MAX_RESOLUTION:.0%}"
         )
     seed = scenario.seed if seed is None else seed
     if not 0 <= seed <= LARGEST_SEED:
@@ -82,7 +82,7 @@ def no_drop_rate(
     return NoDropSearch(
         scenario=scenario.name,
         flows=tuple(plan["flows"][i]["name"] for i in searched),
-        link_rate_bps=brackets[0].rate_max_bps,
+        link_rate_bps=brackets[0].max_bps,
         sending_s=_sending_ns(plan, searched) / _NS_PER_S,
         resolution=resolution,
         seed=seed,
@@ -91,10 +91,10 @@ def no_drop_rate(
     )
 
 
-def trials_max(scenario: Scenario, sizes: Sequence[int], resolution: float) -> int:
+def max_trials(scenario: Scenario, sizes: Sequence[int], resolution: float) -> int:
     """Return the largest number of trials of `no_drop_rate`, for all constant_rate flows."""
     entries = _entries(scenario, None)
-    return sum(_bracket(scenario, entries, size, resolution).trials_max for size in sizes)
+    return sum(_bracket(scenario, entries, size, resolution).max_trials for size in sizes)
 
 
 def _entries(scenario: Scenario, name: str | None) -> dict[int, range]:
@@ -144,25 +144,25 @@ class _Bracket:
     plan: dict[str, Any]
     searched: tuple[int, ...]
     payload_bytes: int
-    rate_min_bps: int
-    rate_max_bps: int
+    min_bps: int
+    max_bps: int
     resolution: float
     passes_bps: int | None = None
     fails_bps: int | None = None
     trials: list[Trial] = field(default_factory=list)
 
     @property
-    def trials_max(self) -> int:
+    def max_trials(self) -> int:
         """Return the largest number of trials."""
-        doublings = math.ceil(math.log2(self.rate_max_bps / self.rate_min_bps))
+        doublings = math.ceil(math.log2(self.max_bps / self.min_bps))
         return 1 + doublings + math.ceil(math.log2(1 / self.resolution))
 
     def next_bps(self) -> int | None:
         """Return the next rate to try; None once the search has converged."""
         if self.passes_bps is None:
-            return self.rate_min_bps if self.fails_bps is None else None
+            return self.min_bps if self.fails_bps is None else None
         if self.fails_bps is None:
-            more = min(2 * self.passes_bps, self.rate_max_bps)
+            more = min(2 * self.passes_bps, self.max_bps)
             return more if more > self.passes_bps else None
         if self.fails_bps - self.passes_bps <= max(1, self.resolution * self.passes_bps):
             return None
@@ -202,14 +202,14 @@ def _bracket(
         data["traffic"][i] |= {"payload": f"{size} B"}
     plan = from_dict(data).plan()
     searched = tuple(i for flows in entries.values() for i in flows)
-    rate_max_bps = max(_link_rate_bps(plan, plan["flows"][i]) for i in searched)
+    max_bps = max(_link_rate_bps(plan, plan["flows"][i]) for i in searched)
     first_bps = _FIRST_PACKETS * 8 * size * _NS_PER_S // _sending_ns(plan, searched)
     return _Bracket(
         plan=plan,
         searched=searched,
         payload_bytes=size,
-        rate_min_bps=min(max(1, first_bps), rate_max_bps),
-        rate_max_bps=rate_max_bps,
+        min_bps=min(max(1, first_bps), max_bps),
+        max_bps=max_bps,
         resolution=resolution,
     )
 
@@ -238,7 +238,7 @@ def _narrow(
     progress: Callable[[int, int], None] | None,
 ) -> bool:
     """Narrow all brackets, one trial of each at a time; return whether Ctrl-C ended that early."""
-    total = sum(bracket.trials_max for bracket in brackets)
+    total = sum(bracket.max_trials for bracket in brackets)
     try:
         while True:
             proposed = [(bracket, bracket.next_bps()) for bracket in brackets]
@@ -255,7 +255,7 @@ def _narrow(
                 return True
             if progress is not None:
                 done = sum(
-                    bracket.trials_max if bracket.next_bps() is None else len(bracket.trials)
+                    bracket.max_trials if bracket.next_bps() is None else len(bracket.trials)
                     for bracket in brackets
                 )
                 progress(done, total)

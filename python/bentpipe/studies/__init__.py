@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 # All plans are made before the first run: a thousand of the largest study take some 2 GB.
-MOST_RUNS: Final = 1000
+MAX_RUNS: Final = 1000
 
 
 class StudyOutcome(Protocol):
@@ -138,8 +138,8 @@ def _check(runs: int | None, seed: int) -> None:
     from bentpipe.scenario.schema import LARGEST_SEED
 
     count = 1 if runs is None else runs
-    if not 1 <= count <= MOST_RUNS:
-        raise UsageError(f"runs: read {count}; must be 1 to {MOST_RUNS}")
+    if not 1 <= count <= MAX_RUNS:
+        raise UsageError(f"runs: read {count}; must be 1 to {MAX_RUNS}")
     # Run i has the seed seed + i.
     largest = LARGEST_SEED - (count - 1)
     if not 0 <= seed <= largest:

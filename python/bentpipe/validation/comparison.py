@@ -19,7 +19,7 @@ from bentpipe.validation.figures import Figures, figures_of, simulated
 from bentpipe.validation.points import (
     CONTROLS,
     FLOWS,
-    LEAST_QUEUE_BYTES,
+    MIN_QUEUE_BYTES,
     OUTAGE_S,
     SIZES_BYTES,
     Kind,
@@ -31,8 +31,8 @@ from bentpipe.validation.points import (
 __all__ = [
     "CONTROLS",
     "FLOWS",
-    "LEAST_QUEUE_BYTES",
     "MEASURES",
+    "MIN_QUEUE_BYTES",
     "SEEDS",
     "Bar",
     "Comparison",
@@ -70,7 +70,7 @@ class Bar:
 class Measure:
     """What is compared: values of the points of a kind.
 
-    A value below ``least`` in both engines is left out: of it, one more or less is a large
+    A value below ``min`` in both engines is left out: of it, one more or less is a large
     difference.
     """
 
@@ -80,7 +80,7 @@ class Measure:
     values: tuple[str, ...]
     bars: tuple[Bar, ...] = ()
     size_bytes: int | None = None
-    least: float = 0.0
+    min: float = 0.0
 
     def has(self, point: Point) -> bool:
         """Whether the point is one of this measure."""
@@ -105,14 +105,14 @@ MEASURES: Final = (
         values=("goodput_bps",),
         bars=_GOODPUT_BARS,
     ),
-    Measure(name="queue", title="mean queue", kind="goodput", values=("queue_ms",), least=1.0),
+    Measure(name="queue", title="mean queue", kind="goodput", values=("queue_ms",), min=1.0),
     Measure(
         name="retransmissions",
         title="retransmitted segments",
         kind="goodput",
         values=("retransmitted_segments",),
         bars=_median(0.15),
-        least=10.0,
+        min=10.0,
     ),
     *(
         Measure(
@@ -240,7 +240,7 @@ class Value:
     def is_left_out(self) -> bool:
         """Whether it is too small in both engines for a relative difference to mean anything."""
         both = (self.kernel, self.model)
-        return all(each is not None and each < self.measure.least for each in both)
+        return all(each is not None and each < self.measure.min for each in both)
 
     @property
     def size(self) -> float:

@@ -30,7 +30,7 @@ _FULL: Final[dict[str, tuple[float, ...]]] = {
     "loss": (0, 0.0001, 0.0003, 0.001, 0.01),
 }
 # A queue that does not hold one initial window is no device's.
-LEAST_QUEUE_BYTES: Final = 15_000
+MIN_QUEUE_BYTES: Final = 15_000
 PACKET_BYTES: Final = 1_500
 # Of a packet: 20 bytes are the IP header, 32 the TCP header with timestamps.
 PAYLOAD_BYTES: Final = 1_448
@@ -60,7 +60,7 @@ class Point:
     """One point of the grid.
 
     ``loss`` is the probability that a full packet is lost forward. ``queue_bdp`` is in units of
-    rate x RTT; the queue holds at least `LEAST_QUEUE_BYTES`. ``size_bytes`` is that of each file
+    rate x RTT; the queue holds at least `MIN_QUEUE_BYTES`. ``size_bytes`` is that of each file
     of a point of completion times.
     """
 
@@ -78,7 +78,7 @@ class Point:
     def queue_bytes(self) -> int:
         """The limit of the queue, in bytes at the IP layer."""
         product_bytes = self.rate_mbps * 1e3 * self.rtt_ms / _BITS_PER_BYTE
-        return max(LEAST_QUEUE_BYTES, round(self.queue_bdp * product_bytes))
+        return max(MIN_QUEUE_BYTES, round(self.queue_bdp * product_bytes))
 
     @property
     def possible_bps(self) -> float:
@@ -106,7 +106,7 @@ class Point:
         if self.size_bytes is None:
             return self.longest_s(seconds)
         # The handshake, the request and slow start, then the rate.
-        round_trips = 2 + max(0.0, math.log2(self.size_bytes / LEAST_QUEUE_BYTES))
+        round_trips = 2 + max(0.0, math.log2(self.size_bytes / MIN_QUEUE_BYTES))
         sending_s = self.size_bytes * _BITS_PER_BYTE / (self.rate_mbps * 1e6)
         return FILES[self.size_bytes] * (round_trips * self.rtt_ms / 1e3 + sending_s)
 

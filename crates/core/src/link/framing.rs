@@ -13,7 +13,7 @@ pub struct Framing {
     /// Bytes that header and trailer of the frame add to the IP packet.
     pub header_bytes: u32,
     /// The least size of packet and header; shorter ones are padded. Zero: no padding.
-    pub least_bytes: u32,
+    pub min_bytes: u32,
     /// Cells, if frames are cut into cells.
     pub cells: Option<Cells>,
     /// Growth of all of the above: numerator and denominator, the bits rounded to the nearest.
@@ -35,7 +35,7 @@ impl Framing {
     /// A framing that adds a number of bytes to each packet.
     #[must_use]
     pub const fn overhead(header_bytes: u32) -> Self {
-        Self { header_bytes, least_bytes: 0, cells: None, expansion: (1, 1), outside_bytes: 0 }
+        Self { header_bytes, min_bytes: 0, cells: None, expansion: (1, 1), outside_bytes: 0 }
     }
 
     /// The bits that an IP packet of `ip_bytes` takes on the link; at most 2^64 - 1.
@@ -44,7 +44,7 @@ impl Framing {
     /// If a cell carries nothing or the denominator of the expansion is zero.
     #[must_use]
     pub fn frame(&self, ip_bytes: u32) -> Bits {
-        let least = u64::from(self.least_bytes);
+        let least = u64::from(self.min_bytes);
         let mut bytes = (u64::from(ip_bytes) + u64::from(self.header_bytes)).max(least);
         if let Some(cells) = self.cells {
             let count = bytes.div_ceil(cells.payload_bytes.into());
@@ -75,7 +75,7 @@ mod tests {
     /// 18 bytes of header and trailer: 46 bytes of IP make the least frame of 64.
     #[test]
     fn short_ethernet_frames_are_padded() {
-        let ethernet = Framing { least_bytes: 64, ..Framing::overhead(18) };
+        let ethernet = Framing { min_bytes: 64, ..Framing::overhead(18) };
         let bytes = [0, 40, 46, 47, 1_500].map(|ip| ethernet.frame(ip));
         assert_eq!(bytes, [64, 64, 64, 65, 1_518].map(|bytes| Bits(8 * bytes)));
     }
@@ -83,7 +83,7 @@ mod tests {
     /// 8 bytes of preamble and 12 of gap surround the padded frame.
     #[test]
     fn what_is_outside_is_neither_padded_nor_grown() {
-        let line = Framing { least_bytes: 64, outside_bytes: 20, ..Framing::overhead(18) };
+        let line = Framing { min_bytes: 64, outside_bytes: 20, ..Framing::overhead(18) };
         assert_eq!(line.frame(40), Bits(8 * 84));
         let grown = Framing { expansion: (6, 5), outside_bytes: 1, ..Framing::overhead(0) };
         assert_eq!(grown.frame(10), Bits(96 + 8));

@@ -169,10 +169,10 @@ fn queue(plan: &Queue, around: Surroundings) -> link::Queue {
 impl From<Limit> for link::Limit {
     fn from(plan: Limit) -> Self {
         match plan {
-            Limit::Bytes(most) => Self::Bytes(most),
-            Limit::LinkBytes(most) => Self::LinkBytes(most),
-            Limit::Packets(most) => Self::Packets(most),
-            Limit::TimeNs(most) => Self::Time(Duration::from_nanos(most)),
+            Limit::Bytes(max) => Self::Bytes(max),
+            Limit::LinkBytes(max) => Self::LinkBytes(max),
+            Limit::Packets(max) => Self::Packets(max),
+            Limit::TimeNs(max) => Self::Time(Duration::from_nanos(max)),
             Limit::Unlimited => Self::Unlimited,
         }
     }

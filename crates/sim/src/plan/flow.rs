@@ -115,7 +115,7 @@ pub enum Amount {
     DurationNs(u64),
 }
 
-/// A law that numbers are drawn from.
+/// A distribution that numbers are drawn from.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Draw {
@@ -129,29 +129,29 @@ pub enum Draw {
         /// The mean.
         mean: u64,
     },
-    /// Pareto's law cut off at both ends: a power of the number between its least and its most.
+    /// The bounded Pareto distribution, from `min` to `max`.
     Pareto {
-        /// The least number.
-        least: u64,
+        /// The smallest number.
+        min: u64,
         /// The exponent.
         shape: f64,
         /// The largest number.
-        most: u64,
+        max: u64,
     },
-    /// A normal logarithm; what lies above the most becomes the most.
+    /// A normal logarithm; what lies above `max` becomes `max`.
     Lognormal {
         /// Half of the numbers are below.
         median: u64,
         /// Standard deviation of the natural logarithm.
         sigma: f64,
         /// The largest number.
-        most: u64,
+        max: u64,
     },
 }
 
 const BYTES_MAX: u64 = 1 << 50;
 const DATAGRAM_PAYLOAD_BYTES_MAX: u32 = 65_507;
-/// Beyond this a law has no spread, or no tail, that a double could tell.
+/// Beyond this a distribution has no spread, or no tail, that a double could tell.
 const SHAPE_MAX: f64 = 100.0;
 const SHAPE_MIN: f64 = 0.01;
 const SIGMA_MAX: f64 = 10.0;
@@ -290,24 +290,24 @@ fn check_datagrams(
 }
 
 impl Draw {
-    /// A constant may be anything in `allowed`; what a law is stretched by is at least 1.
+    /// A constant may be anything in `allowed`; what a distribution is scaled by is at least 1.
     fn check(&self, check: &mut Check, allowed: RangeInclusive<u64>, at: &dyn Fn(&str) -> String) {
         let bound = *allowed.end();
         match *self {
             Self::Constant { value } => check.within(value, allowed, || at("value")),
             Self::Exponential { mean } => check.within(mean, 1..=bound, || at("mean")),
-            Self::Pareto { least, shape, most } => {
-                check.within(most, 1..=bound, || at("most"));
-                check.within(least, 1..=most, || at("least"));
+            Self::Pareto { min, shape, max } => {
+                check.within(max, 1..=bound, || at("max"));
+                check.within(min, 1..=max, || at("min"));
                 check.that(
                     (SHAPE_MIN..=SHAPE_MAX).contains(&shape),
                     || at("shape"),
                     "must be from 0.01 to 100",
                 );
             }
-            Self::Lognormal { median, sigma, most } => {
-                check.within(most, 1..=bound, || at("most"));
-                check.within(median, 1..=most, || at("median"));
+            Self::Lognormal { median, sigma, max } => {
+                check.within(max, 1..=bound, || at("max"));
+                check.within(median, 1..=max, || at("median"));
                 check.that(
                     (0.0..=SIGMA_MAX).contains(&sigma),
                     || at("sigma"),

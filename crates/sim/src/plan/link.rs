@@ -72,8 +72,8 @@ pub enum Series {
 pub struct Framing {
     /// Bytes that header and trailer add.
     pub header_bytes: u32,
-    /// The least size with the header.
-    pub least_bytes: u32,
+    /// The minimum size, header included.
+    pub min_bytes: u32,
     /// Cells, if frames are cut into cells.
     pub cells: Option<Cells>,
     /// Growth: numerator and denominator.
@@ -251,7 +251,7 @@ impl Framing {
     fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
         let sizes = [
             ("header_bytes", self.header_bytes),
-            ("least_bytes", self.least_bytes),
+            ("min_bytes", self.min_bytes),
             ("outside_bytes", self.outside_bytes),
         ];
         for (name, size) in sizes {
@@ -287,7 +287,7 @@ impl Framing {
         let cells = |Cells { payload_bytes, cell_bytes }| link::Cells { payload_bytes, cell_bytes };
         link::Framing {
             header_bytes: self.header_bytes,
-            least_bytes: self.least_bytes,
+            min_bytes: self.min_bytes,
             cells: self.cells.map(cells),
             expansion: self.expansion,
             outside_bytes: self.outside_bytes,

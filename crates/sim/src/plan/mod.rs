@@ -84,8 +84,8 @@ impl Check {
 
     fn within(&mut self, value: u64, allowed: RangeInclusive<u64>, field: impl FnOnce() -> String) {
         if self.0.is_ok() && !allowed.contains(&value) {
-            let (least, most) = allowed.into_inner();
-            let problem = format!("is {value} but must be from {least} to {most}");
+            let (min, max) = allowed.into_inner();
+            let problem = format!("is {value} but must be from {min} to {max}");
             self.0 = Err(PlanError { field: field(), problem });
         }
     }

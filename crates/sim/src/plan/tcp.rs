@@ -105,11 +105,11 @@ pub enum MinBounds {
 
 impl Tcp {
     pub(super) fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
-        let mut bounds = |name: &str, value: u64, least: u64, most: u64| {
+        let mut bounds = |name: &str, value: u64, min: u64, max: u64| {
             check.that(
-                (least..=most).contains(&value),
+                (min..=max).contains(&value),
                 || at(name),
-                &format!("is {value} but must be from {least} to {most}"),
+                &format!("is {value} but must be from {min} to {max}"),
             );
         };
         let mss = u64::from(self.mss_bytes);

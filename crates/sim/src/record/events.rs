@@ -2,7 +2,7 @@
 
 use bentpipe_core::trace::{Event, EventKind, Trace};
 
-use super::{Cell, Kind, Table};
+use super::{Cell, ColumnSchema, Table, TableSchema};
 
 /// What a row of the table takes. While the log grows, its old and its new place, which is twice as
 /// large; then the log and the row in the table, of 35 bytes, whose columns double as well; then the
@@ -20,6 +20,24 @@ impl Trace for EventLog {
     }
 }
 
+pub(super) fn events_schema() -> TableSchema {
+    type Column = ColumnSchema;
+    TableSchema {
+        name: "events",
+        row: "one event of one packet; only if the scenario sets `packet_events`",
+        columns: vec![
+            Column::u64("time_ns", "ns", "Time of the event."),
+            Column::u32("place", "name", "Where it happened, as an index into names.places."),
+            Column::u8("kind", "name", "What happened, as an index into names.event_kinds."),
+            Column::u8("cause", "name", "Cause of a drop, as an index into names.drop_causes.")
+                .nullable(),
+            Column::u32("flow", "index", "Index of the flow in the plan."),
+            Column::u64("packet", "number", "The packet's number within the run."),
+            Column::u64("bytes", "IP bytes", "Size of the packet."),
+        ],
+    }
+}
+
 impl EventLog {
     pub(crate) fn memory_bytes(&self) -> u64 {
         EVENT_BYTES * self.0.len() as u64
@@ -28,18 +46,7 @@ impl EventLog {
     /// The table in order of time; a direction reports the start of a transmission ahead.
     pub(crate) fn table(mut self) -> Table {
         self.0.sort_by_key(|event| event.at);
-        let mut table = Table::new(
-            "events",
-            &[
-                ("time_ns", Kind::U64),
-                ("place", Kind::U32),
-                ("kind", Kind::U8),
-                ("cause", Kind::MaybeU8),
-                ("flow", Kind::U32),
-                ("packet", Kind::U64),
-                ("bytes", Kind::U64),
-            ],
-        );
+        let mut table = Table::new(events_schema());
         for event in self.0 {
             let cause = match event.kind {
                 EventKind::Dropped(cause) => Some(cause as u64),

@@ -3,7 +3,7 @@
 use bentpipe_core::graph::Graph;
 use bentpipe_core::time::Instant;
 
-use super::{Cell, Kind, Table};
+use super::{Cell, ColumnSchema, Table, TableSchema};
 use crate::build::Ends;
 use crate::node::Node;
 use crate::workload::Exchange;
@@ -23,7 +23,7 @@ pub(crate) fn exchanges_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
     }
     // The sort is stable: at one instant, the order of the flows.
     rows.sort_by_key(|row| row.2.start);
-    let mut table = head();
+    let mut table = Table::new(exchanges_schema());
     for (flow, number, exchange) in rows {
         let at = |instant: Option<Instant>| instant.map(Instant::as_nanos);
         let row: [Cell; 8] = [
@@ -41,18 +41,32 @@ pub(crate) fn exchanges_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
     table
 }
 
-fn head() -> Table {
-    Table::new(
-        "exchanges",
-        &[
-            ("flow", Kind::U32),
-            ("exchange", Kind::U64),
-            ("start_ns", Kind::U64),
-            ("established_ns", Kind::MaybeU64),
-            ("first_byte_ns", Kind::MaybeU64),
-            ("finished_ns", Kind::MaybeU64),
-            ("request_bytes", Kind::U64),
-            ("response_bytes", Kind::U64),
+pub(super) fn exchanges_schema() -> TableSchema {
+    type Column = ColumnSchema;
+    let app = "application bytes";
+    TableSchema {
+        name: "exchanges",
+        row: "one request and its response, in order of their starts",
+        columns: vec![
+            Column::u32("flow", "index", "Index of the flow in the plan."),
+            Column::u64("exchange", "number", "Number of the exchange in its flow, from 0."),
+            Column::u64(
+                "start_ns",
+                "ns",
+                "When the client opened the connection, or sent the request on an open one.",
+            ),
+            Column::u64(
+                "established_ns",
+                "ns",
+                "End of the handshake at the client; null if the connection was already open.",
+            )
+            .nullable(),
+            Column::u64("first_byte_ns", "ns", "First byte of the response, at the client.")
+                .nullable(),
+            Column::u64("finished_ns", "ns", "Last byte of the response, at the client.")
+                .nullable(),
+            Column::u64("request_bytes", app, "Size of the request."),
+            Column::u64("response_bytes", app, "Size of the response."),
         ],
-    )
+    }
 }

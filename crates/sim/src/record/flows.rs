@@ -5,10 +5,12 @@ use bentpipe_core::tcp::Sender;
 use bentpipe_core::tcp::congestion::Control;
 use bentpipe_core::time::{Duration, Instant};
 
-use super::{Cell, Kind, Table};
+use super::{Cell, ColumnSchema, Table, TableSchema};
 use crate::build::Ends;
 use crate::node::Node;
 use crate::workload::{ConstantRate, DatagramSink, Totals};
+
+type Column = ColumnSchema;
 
 /// One row; what a workload does not have stays at its default.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,7 +92,7 @@ fn datagrams(source: &ConstantRate, sink: &DatagramSink) -> Row {
 }
 
 pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
-    let mut table = head();
+    let mut table = Table::new(flows_schema());
     for (flow, &Ends { terminal, sender, receiver, start }) in (0u64..).zip(flows) {
         let row = match (graph.engine(sender), graph.engine(receiver)) {
             (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => {
@@ -141,37 +143,97 @@ pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
     table
 }
 
-fn head() -> Table {
-    Table::new(
-        "flows",
-        &[
-            ("flow", Kind::U32),
-            ("terminal", Kind::U32),
-            ("start_ns", Kind::U64),
-            ("established_ns", Kind::MaybeU64),
-            ("last_ack_ns", Kind::MaybeU64),
-            ("finished_ns", Kind::MaybeU64),
-            ("sent_bytes", Kind::U64),
-            ("acked_bytes", Kind::U64),
-            ("delivered_bytes", Kind::U64),
-            ("first_delivery_ns", Kind::MaybeU64),
-            ("last_delivery_ns", Kind::MaybeU64),
-            ("sent_segments", Kind::U64),
-            ("retransmitted_segments", Kind::U64),
-            ("timeouts", Kind::U64),
-            ("fast_recoveries", Kind::U64),
-            ("tail_loss_probes", Kind::U64),
-            ("spurious_timeouts", Kind::U64),
-            ("spurious_recoveries", Kind::U64),
-            ("acks_sent", Kind::U64),
-            ("received_segments", Kind::U64),
-            ("rtt_ns_min", Kind::MaybeU64),
-            ("rtt_ns_mean", Kind::MaybeF64),
-            ("one_way_delay_ns_mean", Kind::MaybeF64),
-            ("one_way_delay_ns_max", Kind::MaybeU64),
-            ("exchanges", Kind::U64),
+pub(super) fn flows_schema() -> TableSchema {
+    let mut columns = times_and_bytes();
+    columns.extend(segments_and_delays());
+    TableSchema { name: "flows", row: "one flow over the whole run", columns }
+}
+
+fn times_and_bytes() -> Vec<ColumnSchema> {
+    let app = "application bytes";
+    vec![
+        Column::u32("flow", "index", "Index of the flow in the plan."),
+        Column::u32("terminal", "index", "Terminal of the flow, from 0."),
+        Column::u64("start_ns", "ns", "Start of the flow."),
+        Column::u64("established_ns", "ns", "End of the handshake, at the sender.").nullable(),
+        Column::u64("last_ack_ns", "ns", "Arrival of the last acknowledgement of new data.")
+            .nullable(),
+        Column::u64(
+            "finished_ns",
+            "ns",
+            "Bulk: last byte acknowledged. Datagrams: last one sent. Exchanges: last one finished.",
+        )
+        .nullable(),
+        Column::u64("sent_bytes", app, "Sent, without retransmissions."),
+        Column::u64("acked_bytes", app, "Acknowledged to the sender."),
+        Column::u64(
+            "delivered_bytes",
+            app,
+            "Delivered in order to the receiver; in a conference, to this participant.",
+        ),
+        Column::u64("first_delivery_ns", "ns", "First delivery to the receiver.").nullable(),
+        Column::u64("last_delivery_ns", "ns", "Last delivery to the receiver.").nullable(),
+    ]
+}
+
+fn segments_and_delays() -> Vec<ColumnSchema> {
+    vec![
+        Column::u64(
+            "sent_segments",
+            "segments",
+            "Data segments or datagrams sent, retransmissions included.",
+        ),
+        Column::u64("retransmitted_segments", "segments", "Retransmitted data segments."),
+        Column::u64("timeouts", "events", "Retransmission timeouts."),
+        Column::u64("fast_recoveries", "events", "Entries into fast recovery."),
+        Column::u64("tail_loss_probes", "segments", "Tail loss probes sent (RFC 8985)."),
+        Column::u64("spurious_timeouts", "events", "Timeouts found spurious and undone."),
+        Column::u64("spurious_recoveries", "events", "Fast recoveries found spurious and undone."),
+        Column::u64("acks_sent", "segments", "Pure acknowledgements sent by the receiver."),
+        Column::u64(
+            "received_segments",
+            "segments",
+            "Data segments or datagrams that arrived at the receiver.",
+        ),
+        Column::u64("rtt_ns_min", "ns", "Minimum of the sender's round-trip samples.").nullable(),
+        Column::f64("rtt_ns_mean", "ns", "Mean of the sender's round-trip samples.").nullable(),
+        Column::f64(
+            "one_way_delay_ns_mean",
+            "ns",
+            "Mean delay of data packets from sender to receiver.",
+        )
+        .nullable(),
+        Column::u64(
+            "one_way_delay_ns_max",
+            "ns",
+            "Maximum delay of data packets from sender to receiver.",
+        )
+        .nullable(),
+        Column::u64("exchanges", "exchanges", "Finished exchanges; 0 for other workloads."),
+    ]
+}
+
+pub(super) fn flow_samples_schema() -> TableSchema {
+    let app = "application bytes";
+    TableSchema {
+        name: "flow_samples",
+        row: "one TCP flow at one time",
+        columns: vec![
+            Column::u64("time_ns", "ns", "Time of the sample, from the start of the run."),
+            Column::u32("flow", "index", "Index of the flow in the plan."),
+            Column::u64("cwnd_bytes", app, "Congestion window."),
+            Column::u64(
+                "ssthresh_bytes",
+                app,
+                "Slow start threshold; null until the first congestion event.",
+            )
+            .nullable(),
+            Column::u64("srtt_ns", "ns", "Smoothed round-trip time (RFC 6298).").nullable(),
+            Column::u64("in_flight_bytes", app, "In flight, as the sender estimates it."),
+            Column::u64("acked_bytes", app, "Acknowledged so far."),
+            Column::u64("delivered_bytes", app, "Delivered in order so far."),
         ],
-    )
+    }
 }
 
 /// The `flow_samples` table.
@@ -179,19 +241,7 @@ pub(crate) struct FlowSamples(Table);
 
 impl FlowSamples {
     pub(crate) fn new() -> Self {
-        Self(Table::new(
-            "flow_samples",
-            &[
-                ("time_ns", Kind::U64),
-                ("flow", Kind::U32),
-                ("cwnd_bytes", Kind::U64),
-                ("ssthresh_bytes", Kind::MaybeU64),
-                ("srtt_ns", Kind::MaybeU64),
-                ("in_flight_bytes", Kind::U64),
-                ("acked_bytes", Kind::U64),
-                ("delivered_bytes", Kind::U64),
-            ],
-        ))
+        Self(Table::new(flow_samples_schema()))
     }
 
     /// A row for each flow over TCP. Its window is that of its newest connection, or 0 if that one is

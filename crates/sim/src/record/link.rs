@@ -5,20 +5,54 @@ use bentpipe_core::link::{Counters, ProcessorCounters};
 use bentpipe_core::time::Instant;
 use bentpipe_core::trace::DropCause;
 
-use super::{Cell, Kind, Table};
+use super::{Cell, ColumnSchema, Table, TableSchema};
 
-/// What can happen to a packet in a direction.
-fn causes() -> impl Iterator<Item = DropCause> {
-    let elsewhere = [DropCause::ProcessorOverload, DropCause::NoRoute];
-    DropCause::ALL.into_iter().filter(move |cause| !elsewhere.contains(cause))
+type Column = ColumnSchema;
+
+/// The causes for which a direction drops packets, with their meanings.
+pub fn drop_causes() -> impl Iterator<Item = (DropCause, &'static str)> {
+    DropCause::ALL.into_iter().filter_map(|cause| {
+        let meaning = match cause {
+            DropCause::QueueFull => "the queue was full",
+            DropCause::BitError => "bit error on the channel",
+            DropCause::Red => "random early detection",
+            DropCause::Codel => "CoDel, at the head of the queue",
+            DropCause::EarlyPacketDiscard => "early packet discard",
+            DropCause::SelectiveDrop => "selective drop",
+            DropCause::ProcessorOverload | DropCause::NoRoute => return None,
+        };
+        Some((cause, meaning))
+    })
 }
 
-fn dropped_packets(cause: DropCause) -> (String, Kind) {
-    (format!("dropped_packets_{}", cause.name()), Kind::U64)
+fn dropped_packets((cause, meaning): (DropCause, &str), when: &str) -> Column {
+    let name = format!("dropped_packets_{}", cause.name());
+    Column::u64(name, "packets", format!("Dropped{when}: {meaning}."))
 }
 
-fn dropped_bytes(cause: DropCause) -> (String, Kind) {
-    (format!("dropped_bytes_{}", cause.name()), Kind::U64)
+fn dropped_bytes((cause, meaning): (DropCause, &str)) -> Column {
+    let name = format!("dropped_bytes_{}", cause.name());
+    Column::u64(name, "IP bytes", format!("Dropped: {meaning}."))
+}
+
+fn direction_number() -> Column {
+    Column::u32("direction", "name", "The direction, as an index into names.directions.")
+}
+
+pub(super) fn direction_samples_schema() -> TableSchema {
+    let mut columns = vec![
+        Column::u64("time_ns", "ns", "Time of the sample, from the start of the run."),
+        direction_number(),
+        Column::u64("queue_bytes", "IP bytes", "Waiting in the queue."),
+        Column::u64("queue_packets", "packets", "Waiting in the queue."),
+        Column::u64("in_flight_bytes", "IP bytes", "Transmitted and still propagating."),
+        Column::u64("sent_bytes", "link bytes", "Transmitted so far, framing included."),
+        Column::u64("sent_packets", "packets", "Transmitted so far."),
+        Column::u64("delivered_bytes", "IP bytes", "Delivered at the far end so far."),
+        Column::u64("marked_packets", "packets", "Marked by the queue so far (ECN)."),
+    ];
+    columns.extend(drop_causes().map(|cause| dropped_packets(cause, " so far")));
+    TableSchema { name: "direction_samples", row: "one direction of the link at one time", columns }
 }
 
 /// The `direction_samples` table.
@@ -26,21 +60,7 @@ pub(crate) struct DirectionSamples(Table);
 
 impl DirectionSamples {
     pub(crate) fn new() -> Self {
-        let head = Table::new(
-            "direction_samples",
-            &[
-                ("time_ns", Kind::U64),
-                ("direction", Kind::U32),
-                ("queue_bytes", Kind::U64),
-                ("queue_packets", Kind::U64),
-                ("in_flight_bytes", Kind::U64),
-                ("sent_bytes", Kind::U64),
-                ("sent_packets", Kind::U64),
-                ("delivered_bytes", Kind::U64),
-                ("marked_packets", Kind::U64),
-            ],
-        );
-        Self(head.with(causes().map(dropped_packets)))
+        Self(Table::new(direction_samples_schema()))
     }
 
     pub(crate) fn push(&mut self, now: Instant, direction: u64, counters: &Counters) {
@@ -55,7 +75,8 @@ impl DirectionSamples {
             counters.delivered.bytes.into(),
             counters.marked.packets.into(),
         ];
-        let dropped = causes().map(|cause| counters.dropped[cause as usize].packets.into());
+        let dropped =
+            drop_causes().map(|(cause, _)| counters.dropped[cause as usize].packets.into());
         self.0.push(row.into_iter().chain(dropped));
     }
 
@@ -80,26 +101,33 @@ pub(crate) struct DirectionFacts {
     pub(crate) counters: Counters,
 }
 
-/// One row a direction, in the order of their numbers.
+pub(super) fn directions_schema() -> TableSchema {
+    let mut columns = vec![
+        direction_number(),
+        Column::u64("received_packets", "packets", "Received from the sending gateway."),
+        Column::u64("received_bytes", "IP bytes", "Received from the sending gateway."),
+        Column::u64("sent_packets", "packets", "Transmitted."),
+        Column::u64("sent_bytes", "link bytes", "Transmitted, framing included."),
+        Column::u64("delivered_packets", "packets", "Delivered at the far end."),
+        Column::u64("delivered_bytes", "IP bytes", "Delivered at the far end."),
+        Column::u64("marked_packets", "packets", "Marked by the queue (ECN)."),
+        Column::u64("marked_bytes", "IP bytes", "Marked by the queue (ECN)."),
+    ];
+    columns
+        .extend(drop_causes().flat_map(|cause| [dropped_packets(cause, ""), dropped_bytes(cause)]));
+    let held = "Queued, being transmitted or in flight at the end.";
+    columns.extend([
+        Column::u64("held_packets", "packets", held),
+        Column::u64("held_bytes", "IP bytes", held),
+        Column::u64("busy_ns", "ns", "Time for which the transmitter was sending."),
+        Column::u64("queue_bytes_max", "IP bytes", "Largest queue."),
+    ]);
+    TableSchema { name: "directions", row: "one direction of the link over the whole run", columns }
+}
+
+/// One row per direction, in the plan's order.
 pub(crate) fn directions_table(directions: &[DirectionFacts]) -> Table {
-    let head = Table::new(
-        "directions",
-        &[
-            ("direction", Kind::U32),
-            ("received_packets", Kind::U64),
-            ("received_bytes", Kind::U64),
-            ("sent_packets", Kind::U64),
-            ("sent_bytes", Kind::U64),
-            ("delivered_packets", Kind::U64),
-            ("delivered_bytes", Kind::U64),
-            ("marked_packets", Kind::U64),
-            ("marked_bytes", Kind::U64),
-        ],
-    );
-    let dropped = causes().flat_map(|cause| [dropped_packets(cause), dropped_bytes(cause)]);
-    let rest = ["held_packets", "held_bytes", "busy_ns", "queue_bytes_max"];
-    let rest = rest.map(|name| (name.to_owned(), Kind::U64));
-    let mut table = head.with(dropped).with(rest);
+    let mut table = Table::new(directions_schema());
     for (number, DirectionFacts { received, held, counters }) in (0u64..).zip(directions) {
         let row: [Cell; 9] = [
             number.into(),
@@ -112,7 +140,7 @@ pub(crate) fn directions_table(directions: &[DirectionFacts]) -> Table {
             counters.marked.packets.into(),
             counters.marked.bytes.into(),
         ];
-        let dropped = causes().flat_map(|cause| cells(counters.dropped[cause as usize]));
+        let dropped = drop_causes().flat_map(|(cause, _)| cells(counters.dropped[cause as usize]));
         let rest: [Cell; 4] = [
             held.packets.into(),
             held.bytes.into(),
@@ -124,46 +152,80 @@ pub(crate) fn directions_table(directions: &[DirectionFacts]) -> Table {
     table
 }
 
-/// What a processor counted, by the names of columns.
+/// The counters of a processor, by column name.
 #[must_use]
 pub fn processor_values(counters: &ProcessorCounters) -> Vec<(String, u64)> {
-    let mut values = Vec::new();
-    let ProcessorCounters { received, forwarded, dropped, .. } = counters;
-    for (what, sides) in [("received", received), ("forwarded", forwarded), ("dropped", dropped)] {
-        for (side, count) in ["lan", "link"].into_iter().zip(sides) {
-            values.push((format!("{what}_packets_{side}"), count.packets));
-            values.push((format!("{what}_bytes_{side}"), count.bytes));
-        }
-    }
-    let rest = [
-        ("held_packets", counters.held.packets),
-        ("held_bytes", counters.held.bytes),
-        ("busy_ns", counters.busy.as_nanos()),
-    ];
-    values.extend(rest.map(|(name, value)| (name.to_owned(), value)));
-    values
+    let names = processor_columns().into_iter().map(|column| column.name.into_owned());
+    names.zip(processor_counts(counters)).collect()
 }
 
-/// One row a processor that exists: 0 is the hub's, 1 + t that of terminal t.
+fn processor_counts(counters: &ProcessorCounters) -> Vec<u64> {
+    let ProcessorCounters { received, forwarded, dropped, held, busy } = counters;
+    let sides = [received, forwarded, dropped].into_iter().flatten();
+    let counts = sides.chain([held]).flat_map(|count| [count.packets, count.bytes]);
+    counts.chain([busy.as_nanos()]).collect()
+}
+
+/// The columns of [`processor_counts`].
+fn processor_columns() -> Vec<Column> {
+    let mut columns = Vec::new();
+    for (what, then) in [
+        ("received", ""),
+        ("forwarded", " and forwarded"),
+        ("dropped", " and dropped because the buffer was full"),
+    ] {
+        for (side, from) in [("lan", "from the hosts"), ("link", "from the link")] {
+            let text = format!("Received {from}{then}.");
+            columns.push(Column::u64(format!("{what}_packets_{side}"), "packets", text.clone()));
+            columns.push(Column::u64(format!("{what}_bytes_{side}"), "IP bytes", text));
+        }
+    }
+    let held = "Waiting or being processed at the end.";
+    columns.extend([
+        Column::u64("held_packets", "packets", held),
+        Column::u64("held_bytes", "IP bytes", held),
+        Column::u64("busy_ns", "ns", "Time for which the processor was busy."),
+    ]);
+    columns
+}
+
+pub(super) fn processors_schema() -> TableSchema {
+    let number = "Number of the processor's gateway: 0 is the hub, 1 + t is terminal t.";
+    let mut columns = vec![Column::u32("processor", "number", number)];
+    columns.extend(processor_columns());
+    let row = "one packet processor of a gateway over the whole run";
+    TableSchema { name: "processors", row, columns }
+}
+
+/// One row per processor.
 pub(crate) fn processors_table(
     processors: impl Iterator<Item = (u32, ProcessorCounters)>,
 ) -> Table {
-    let names = processor_values(&ProcessorCounters::default()).into_iter().map(|value| value.0);
-    let columns = names.map(|name| (name, Kind::U64));
-    let mut table = Table::new("processors", &[("processor", Kind::U32)]).with(columns);
+    let mut table = Table::new(processors_schema());
     for (number, counters) in processors {
-        let values = processor_values(&counters).into_iter().map(|value| value.1);
-        table.push([u64::from(number)].into_iter().chain(values).map(Cell::from));
+        let counts = processor_counts(&counters).into_iter();
+        table.push([u64::from(number)].into_iter().chain(counts).map(Cell::from));
     }
     table
 }
 
-/// What functions of gateways count besides: a row each statistic of each, and the names of statistics.
+pub(super) fn statistics_schema() -> TableSchema {
+    TableSchema {
+        name: "function_statistics",
+        row: "one counter of one gateway function over the whole run",
+        columns: vec![
+            Column::u32("place", "name", "The function, as an index into names.places."),
+            Column::u32("statistic", "name", "The counter, as an index into names.statistics."),
+            Column::u64("value", "see name", "The count; the counter's name ends in its unit."),
+        ],
+    }
+}
+
+/// The counters of gateway functions beyond those of the other tables, and the names of these counters.
 pub(crate) fn statistics_table(
     engines: impl Iterator<Item = (u64, Vec<(&'static str, u64)>)>,
 ) -> (Table, Vec<&'static str>) {
-    let columns = [("place", Kind::U32), ("statistic", Kind::U32), ("value", Kind::U64)];
-    let (mut table, mut names) = (Table::new("function_statistics", &columns), Vec::new());
+    let (mut table, mut names) = (Table::new(statistics_schema()), Vec::new());
     for (place, statistics) in engines {
         for (name, value) in statistics {
             let known = names.iter().position(|&known| known == name);

@@ -4,17 +4,20 @@ mod events;
 mod exchanges;
 mod flows;
 mod link;
+mod schema;
 
 use std::borrow::Cow;
 
 pub(crate) use events::{EVENT_BYTES, EventLog};
 pub(crate) use exchanges::{EXCHANGE_BYTES, exchanges_table};
 pub(crate) use flows::{FlowSamples, flow_sample_bytes, flows_table};
-pub use link::processor_values;
 pub(crate) use link::{
     DirectionFacts, DirectionSamples, direction_sample_bytes, directions_table, processors_table,
     statistics_table,
 };
+pub use link::{drop_causes, processor_values};
+
+pub use schema::{ColumnSchema, Dtype, TableSchema, table_schema};
 
 /// The values of a column.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,17 +52,6 @@ pub struct Table {
     pub columns: Vec<Column>,
 }
 
-/// The type of a column and whether values may be missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    U8,
-    MaybeU8,
-    U32,
-    U64,
-    MaybeU64,
-    MaybeF64,
-}
-
 /// One value of a row.
 #[derive(Clone, Copy, Debug)]
 enum Cell {
@@ -87,15 +79,8 @@ impl From<Option<f64>> for Cell {
 }
 
 impl Table {
-    fn new(name: &'static str, columns: &[(&'static str, Kind)]) -> Self {
-        let columns = columns.iter().map(|&(name, kind)| Column::new(name.into(), kind)).collect();
-        Self { name, columns }
-    }
-
-    /// The table with more columns.
-    fn with(mut self, columns: impl IntoIterator<Item = (String, Kind)>) -> Self {
-        self.columns.extend(columns.into_iter().map(|(name, kind)| Column::new(name.into(), kind)));
-        self
+    fn new(TableSchema { name, columns, .. }: TableSchema) -> Self {
+        Self { name, columns: columns.into_iter().map(Column::new).collect() }
     }
 
     /// Adds a row.
@@ -150,18 +135,14 @@ impl Table {
 }
 
 impl Column {
-    fn new(name: Cow<'static, str>, kind: Kind) -> Self {
-        let values = match kind {
-            Kind::U8 | Kind::MaybeU8 => Values::U8(Vec::new()),
-            Kind::U32 => Values::U32(Vec::new()),
-            Kind::U64 | Kind::MaybeU64 => Values::U64(Vec::new()),
-            Kind::MaybeF64 => Values::F64(Vec::new()),
+    fn new(ColumnSchema { name, dtype, nullable, .. }: ColumnSchema) -> Self {
+        let values = match dtype {
+            Dtype::U8 => Values::U8(Vec::new()),
+            Dtype::U32 => Values::U32(Vec::new()),
+            Dtype::U64 => Values::U64(Vec::new()),
+            Dtype::F64 => Values::F64(Vec::new()),
         };
-        let present = match kind {
-            Kind::U8 | Kind::U32 | Kind::U64 => None,
-            Kind::MaybeU8 | Kind::MaybeU64 | Kind::MaybeF64 => Some(Vec::new()),
-        };
-        Self { name, values, present }
+        Self { name, values, present: nullable.then(Vec::new) }
     }
 
     fn push(&mut self, cell: Cell) {

@@ -58,11 +58,10 @@ fn bbr_fills_the_link_and_not_the_queue() {
 #[test]
 fn one_percent_of_random_loss_does_not_slow_bbr() {
     let path = Path { loss: 0.01, ..LINK };
-    for (control, least, most) in
-        [("bbr", 0.85, 0.99), ("newreno", 0.05, 0.18), ("cubic", 0.05, 0.25)]
+    for (control, min, max) in [("bbr", 0.85, 0.99), ("newreno", 0.05, 0.18), ("cubic", 0.05, 0.25)]
     {
         let share = share_of_link(&run(&plan(path, &host(control), 1), 1), path);
-        assert!((least..=most).contains(&share), "{control}: {share}");
+        assert!((min..=max).contains(&share), "{control}: {share}");
     }
 }
 

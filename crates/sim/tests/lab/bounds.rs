@@ -220,13 +220,13 @@ fn pftk(p: f64, b: f64, timeout: f64) -> f64 {
 #[test]
 fn heavy_loss_lies_between_pftk_and_the_square_root_law() {
     for (loss, rtt_ms) in [(1e-2, 100), (1e-2, 600), (2e-2, 300), (3e-2, 100), (3e-2, 600)] {
-        for (control, sack, least) in
+        for (control, sack, min) in
             [("newreno", true, 0.86), ("newreno", false, 0.86), ("reno", false, 0.77)]
         {
             let path = Path { rtt_ms, loss, seconds: 9 * rtt_ms, rate_bps: 1_000_000_000, ..CLEAR };
             let host = tcp(json!({"sack": sack, "congestion_control": control}));
             let measured = segments_a_round(path, &host);
-            let low = least * pftk(loss, 1.0, 1_000.0 / to_f64(rtt_ms));
+            let low = min * pftk(loss, 1.0, 1_000.0 / to_f64(rtt_ms));
             let high = 1.1 * 1.31 / loss.sqrt();
             let what = format!("loss {loss}, {rtt_ms} ms, {control}, SACK {sack}");
             assert!((low..=high).contains(&measured), "{what}: {measured} not {low}..{high}");

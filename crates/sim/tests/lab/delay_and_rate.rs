@@ -27,10 +27,10 @@ fn vegas_keeps_a_few_segments_in_the_queue() {
 #[test]
 fn random_loss_does_not_slow_westwood() {
     let path = Path { loss: 1e-3, seconds: 120, ..LINK };
-    for (control, least, most) in [("westwood", 0.85, 1.0), ("newreno", 0.35, 0.6)] {
+    for (control, min, max) in [("westwood", 0.85, 1.0), ("newreno", 0.35, 0.6)] {
         let outcome = run(&plan(path, &host(control), 1), 1);
         let share = share_of_link(&outcome, path);
-        assert!((least..=most).contains(&share), "{control}: {share}");
+        assert!((min..=max).contains(&share), "{control}: {share}");
     }
 }
 

@@ -55,16 +55,15 @@ fn marks_replace_drops() {
             "mean_packet_bytes": 1_000, "ecn": ecn,
         })
     };
-    for (control, least_of_codel, least_of_red) in [("newreno", 0.75, 0.625), ("cubic", 0.7, 0.49)]
-    {
-        for (marking, dropping, least) in [
-            (codel(true), codel(false), least_of_codel),
-            (fq_codel(true), fq_codel(false), least_of_codel),
-            (red(true), red(false), least_of_red),
+    for (control, min_of_codel, min_of_red) in [("newreno", 0.75, 0.625), ("cubic", 0.7, 0.49)] {
+        for (marking, dropping, min) in [
+            (codel(true), codel(false), min_of_codel),
+            (fq_codel(true), fq_codel(false), min_of_codel),
+            (red(true), red(false), min_of_red),
         ] {
             let (used, marked, lost) = outcome(&marking, control, true);
             assert!(marked > 0 && lost == 0, "{control} {marking}: {marked} marked, {lost} lost");
-            assert!((least..=1.0).contains(&used), "{control} {marking}: {used}");
+            assert!((min..=1.0).contains(&used), "{control} {marking}: {used}");
             for (queue, ecn) in [(&dropping, true), (&marking, false)] {
                 let (_, marked, lost) = outcome(queue, control, ecn);
                 assert!(marked == 0 && lost > 0, "{control} {queue}: {marked} marked, {lost} lost");

@@ -86,7 +86,7 @@ fn direction(path: Path, loss: f64) -> Value {
         "rate_bps": {"kind": "constant", "value": path.rate_bps},
         "delay_ns": {"kind": "constant", "value": path.rtt_ms * 500_000},
         "framing": {
-            "header_bytes": path.framing_bytes, "least_bytes": 0, "cells": null,
+            "header_bytes": path.framing_bytes, "min_bytes": 0, "cells": null,
             "expansion": [1, 1], "outside_bytes": 0,
         },
         "queue": {"discipline": "drop_tail", "limit": limit},

@@ -28,8 +28,8 @@ fn stops_at_the_limit(plan: &Value) -> Outcome {
     let outcome = limited(plan, LIMIT);
     assert!(outcome.memory_exhausted);
     assert!(!outcome.completed);
-    let most = outcome.memory_bytes_max;
-    assert!((LIMIT..LIMIT + STRETCH_BYTES).contains(&most), "{most}");
+    let max = outcome.memory_bytes_max;
+    assert!((LIMIT..LIMIT + STRETCH_BYTES).contains(&max), "{max}");
     assert!(outcome.end > Instant::START);
     assert_eq!(limited(plan, LIMIT), outcome, "the same plan, seed and limit");
     outcome

@@ -90,7 +90,7 @@ fn exchanges_without_a_number_end_with_the_run() {
 fn what_is_asked_for_does_not_depend_on_the_path() {
     let mut workload = requests(1, 30, false);
     workload["response_bytes"] = json!({
-        "kind": "pareto", "least": 2_000, "shape": 1.2, "most": 200_000,
+        "kind": "pareto", "min": 2_000, "shape": 1.2, "max": 200_000,
     });
     let sizes = |loss| {
         let path = Path { loss, seconds: 3_600, ..HALF_SECOND };

@@ -78,23 +78,23 @@ fn queue() -> impl Strategy<Value = Value> {
 
 fn framing() -> impl Strategy<Value = Value> {
     let overhead = json!({
-        "header_bytes": 8, "least_bytes": 0, "cells": null, "expansion": [1, 1], "outside_bytes": 0,
+        "header_bytes": 8, "min_bytes": 0, "cells": null, "expansion": [1, 1], "outside_bytes": 0,
     });
     // Not so small that a frame of cells hardly ever gets through the worst channel.
     let cells = (0..40u32, 30..100u32, 0..20u32, 0..10u32);
     prop_oneof![
         Just(overhead),
         (0..40u32, 0..80u32, 1_000..1_500u64, 0..30u32).prop_map(
-            |(header, least, grown, outside)| {
+            |(header, min, grown, outside)| {
                 json!({
-                    "header_bytes": header, "least_bytes": least, "cells": null,
+                    "header_bytes": header, "min_bytes": min, "cells": null,
                     "expansion": [grown, 1_000], "outside_bytes": outside,
                 })
             }
         ),
         cells.prop_map(|(header, payload, tax, outside)| {
             json!({
-                "header_bytes": header, "least_bytes": 0, "outside_bytes": outside,
+                "header_bytes": header, "min_bytes": 0, "outside_bytes": outside,
                 "cells": {"payload_bytes": payload, "cell_bytes": payload + tax},
                 "expansion": [90, 87],
             })
@@ -189,14 +189,14 @@ pub(crate) fn tcp() -> impl Strategy<Value = Value> {
     )
 }
 
-fn draw(most: u64) -> impl Strategy<Value = Value> {
-    (0..4u8, 1..most, 1..most, 0.1..3.0f64).prop_map(move |(kind, one, other, spread)| {
-        let (least, most) = (one.min(other), one.max(other));
+fn draw(max: u64) -> impl Strategy<Value = Value> {
+    (0..4u8, 1..max, 1..max, 0.1..3.0f64).prop_map(move |(kind, one, other, spread)| {
+        let (min, max) = (one.min(other), one.max(other));
         match kind {
             0 => json!({"kind": "constant", "value": one}),
             1 => json!({"kind": "exponential", "mean": one}),
-            2 => json!({"kind": "pareto", "least": least, "shape": spread, "most": most}),
-            _ => json!({"kind": "lognormal", "median": least, "sigma": spread, "most": most}),
+            2 => json!({"kind": "pareto", "min": min, "shape": spread, "max": max}),
+            _ => json!({"kind": "lognormal", "median": min, "sigma": spread, "max": max}),
         }
     })
 }

@@ -28,8 +28,8 @@ from bentpipe.studies.hermes._network import (
 from bentpipe.studies.hermes._rows import KINDS, WITHIN_PERCENT, Cell, Measured, Published
 from bentpipe.studies.hermes._sessions import (
     ASSUMED,
-    LEAST_BESIDE,
-    MOST_BESIDE,
+    MAX_BESIDE,
+    MIN_BESIDE,
     NOBODY,
     SESSIONS,
     SEVERAL,
@@ -65,9 +65,9 @@ def summarize(
         "of": {kind: sum(cell.measured.kind == kind for cell in cells) for kind in KINDS},
         "misses": [cell.published.quantity for cell in cells if cell.within is False],
         "window_bound_error_percent_largest": window_bound_error_percent(found, MSS_BYTES),
-        "conference_participants_most": _by_rate(found, "each"),
-        "conference_participants_most_one_copy": _by_rate(found, "one"),
-        "upstream_without_loss_kbps": upstream_most_kbps(found),
+        "conference_participants_max": _by_rate(found, "each"),
+        "conference_participants_max_one_copy": _by_rate(found, "one"),
+        "upstream_without_loss_kbps": upstream_max_kbps(found),
         "asymmetry": [asdict(each) for each in asymmetries],
     }
 
@@ -82,22 +82,22 @@ def window_bound_error_percent(found: Found, mss_bytes: int) -> float | None:
     return max(errors, key=abs, default=None)
 
 
-def conference_most(found: Found, rate_kbps: int, copies: str = "each") -> int | None:
+def conference_max(found: Found, rate_kbps: int, copies: str = "each") -> int | None:
     """Return the largest conference whose every receiver loses no more than is tolerable.
 
     None when a run is missing.
     """
-    most = 1
+    fits = 1
     for participants in _conference.PARTICIPANTS:
         loss = found.mean(ConferenceCase(participants, rate_kbps, copies), "loss_percent_worst")
         if loss is None:
             return None
-        if most == participants - 1 and loss <= TOLERABLE_LOSS_PERCENT:
-            most = participants
-    return most
+        if fits == participants - 1 and loss <= TOLERABLE_LOSS_PERCENT:
+            fits = participants
+    return fits
 
 
-def upstream_most_kbps(found: Found) -> int | None:
+def upstream_max_kbps(found: Found) -> int | None:
     """Return the largest rate of which nothing was lost on ISDN; None when a run is missing."""
     losses = {
         case.rate_kbps: found.mean(case, "loss_percent") for case in _conference.upstream_cases()
@@ -135,7 +135,7 @@ def mbps(found: Found, case: Case, figure: str) -> float | None:
 
 
 def _by_rate(found: Found, copies: str) -> dict[str, int | None]:
-    return {str(rate_kbps): conference_most(found, rate_kbps, copies) for rate_kbps in RATES_KBPS}
+    return {str(rate_kbps): conference_max(found, rate_kbps, copies) for rate_kbps in RATES_KBPS}
 
 
 def _round_trip(found: Found, _: Sequence[Asymmetry]) -> Measured:
@@ -191,15 +191,15 @@ def _http(window_bytes: int, reason: str) -> Callable[[Found, Sequence[Asymmetry
     return measured
 
 
-def _sessions_most(found: Found, asymmetries: Sequence[Asymmetry]) -> Measured:
+def _sessions_max(found: Found, asymmetries: Sequence[Asymmetry]) -> Measured:
     case, alone = several(found, ASSUMED), several(found, NOBODY)
     if case is None or alone is None:
         return Measured(value=None, how="Not run.", kind="guess", runs=0)
     stdev_bps = found.stdev(case, "goodput_bps")
-    most = SessionsCase(SESSIONS[-1], TUNED_WINDOW_BYTES, ASSUMED)
+    largest = SessionsCase(SESSIONS[-1], TUNED_WINDOW_BYTES, ASSUMED)
     busy, idle = (
         number(mbps(found, SessionsCase(SEVERAL[-1], TUNED_WINDOW_BYTES, beside), "goodput_bps"))
-        for beside in (MOST_BESIDE, LEAST_BESIDE)
+        for beside in (MAX_BESIDE, MIN_BESIDE)
     )
     alone_mbps = number(mbps(found, alone, "goodput_bps"))
     return Measured(
@@ -210,9 +210,9 @@ def _sessions_most(found: Found, asymmetries: Sequence[Asymmetry]) -> Measured:
         how=f"Largest of {SEVERAL[0]} to {SEVERAL[-1]} sessions with 64 KB, at {case.sessions}, "
         f"while at 20 sites somebody fetches images and looks at each for {THINK_S[ASSUMED]} s: "
         f"{number(mbps(found, case, 'others_bps'))} Mbit/s. Both are guesses. With {SESSIONS[-1]} "
-        f"sessions: {number(mbps(found, most, 'goodput_bps'))} Mbit/s. With {SEVERAL[-1]}, looking "
-        f"for {THINK_S[MOST_BESIDE]} or {THINK_S[LEAST_BESIDE]} s: {busy} or {idle} Mbit/s. Alone "
-        f"on the carrier: {alone_mbps} Mbit/s.",
+        f"sessions: {number(mbps(found, largest, 'goodput_bps'))} Mbit/s. With {SEVERAL[-1]}, "
+        f"looking for {THINK_S[MAX_BESIDE]} or {THINK_S[MIN_BESIDE]} s: {busy} or {idle} "
+        f"Mbit/s. Alone on the carrier: {alone_mbps} Mbit/s.",
         reason="The source says that the carrier is shared and not how full it was, nor how many "
         f"sessions there were. Alone, {alone.sessions} sessions reach {alone_mbps} Mbit/s: no "
         f"window and, at {number(asymmetries[0].isdn_bps / 1e6)} Mbit/s, no ISDN line holds them "
@@ -235,12 +235,12 @@ def _stream(found: Found, _: Sequence[Asymmetry]) -> Measured:
 
 def _buffering(found: Found, _: Sequence[Asymmetry]) -> Measured:
     loss = number(found.mean(_streams.BUFFERING, "loss_percent"))
-    most = number(kbps(found, _streams.FORWARD_FLOOD, "received_bps"), digits=0)
+    highest = number(kbps(found, _streams.FORWARD_FLOOD, "received_bps"), digits=0)
     return Measured(
         value=kbps(found, _streams.BUFFERING, "received_bps"),
         kind="carried",
         how=f"Ten seconds at this rate beside a TCP session with 64 KB; {loss} % lost. The rate is "
-        f"the sender's; an empty carrier would bring up to {most} kbit/s.",
+        f"the sender's; an empty carrier would bring up to {highest} kbit/s.",
         reason="The carrier was full.",
     )
 
@@ -257,14 +257,14 @@ def _clip(found: Found, _: Sequence[Asymmetry]) -> Measured:
 
 
 def _participants(found: Found, _: Sequence[Asymmetry]) -> Measured:
-    most = {rate: conference_most(found, rate) for rate in RATES_KBPS}
+    fits = {rate: conference_max(found, rate) for rate in RATES_KBPS}
     eight = ConferenceCase(_conference.PARTICIPANTS[-1], _MIDDLE_KBPS)
     copies = eight.participants * (eight.participants - 1)
     loss = number(found.mean(eight, "loss_percent"), digits=0)
-    rates = ", ".join(f"{count} at {rate} kbit/s" for rate, count in most.items())
-    one = conference_most(found, _MIDDLE_KBPS, "one")
+    rates = ", ".join(f"{count} at {rate} kbit/s" for rate, count in fits.items())
+    one = conference_max(found, _MIDDLE_KBPS, "one")
     return Measured(
-        value=most[_MIDDLE_KBPS],
+        value=fits[_MIDDLE_KBPS],
         runs=found.runs(eight),
         how="The most participants at 90 kbit/s whose every receiver loses at most 1 %, the hub "
         f"sending a copy to each: {rates}.",
@@ -277,13 +277,13 @@ def _participants(found: Found, _: Sequence[Asymmetry]) -> Measured:
 
 def _upstream(found: Found, _: Sequence[Asymmetry]) -> Measured:
     ends = [kbps(found, UpstreamCase(rate), "received_bps") for rate in (80, 100)]
-    most = upstream_most_kbps(found)
+    highest = upstream_max_kbps(found)
     value = None if None in ends else (ends[0] or 0.0, ends[1] or 0.0)
     return Measured(
         value=value,
         kind="carried",
         how="What arrives at the hub of 80 and 100 kbit/s sent over ISDN. Nothing is lost up to "
-        f"{most} kbit/s: the line leaves room, so the range is what the senders chose.",
+        f"{highest} kbit/s: the line leaves room, so the range is what the senders chose.",
         reason="The line does not carry it.",
     )
 
@@ -339,7 +339,7 @@ _MEASURED: Final[dict[str, Callable[[Found, Sequence[Asymmetry]], Measured]]] = 
         TUNED_WINDOW_BYTES,
         "The source does not name the file; slow start makes a small file slow and a large fast.",
     ),
-    "maximum TCP throughput with several sessions on one client": _sessions_most,
+    "maximum TCP throughput with several sessions on one client": _sessions_max,
     "UDP stream played without tuning": _stream,
     "UDP stream reception while buffering; highest seen": _buffering,
     "video clip multicast from the operating theatre": _clip,

@@ -95,7 +95,7 @@ class ConferenceCase:
         heard_bps = heard * PAYLOAD_BYTES * 8 / _TIME_S
         return {
             "received_bps": float(heard_bps.mean()),
-            "received_bps_least": float(heard_bps.min()),
+            "received_bps_min": float(heard_bps.min()),
             "received_bps_a_stream": float(heard_bps.mean()) / others,
             "loss_percent": float(loss_percent.mean()),
             "loss_percent_worst": float(loss_percent.max()),

@@ -33,7 +33,7 @@ _HTTP: Final = {
     "8 KB": "HTTP throughput with the default 8 KB window",
     "64 KB": "HTTP throughput measured with a 64 KB window",
 }
-_SESSIONS_MOST: Final = "maximum TCP throughput with several sessions on one client"
+_SESSIONS_MAX: Final = "maximum TCP throughput with several sessions on one client"
 
 Points = Mapping[str, float]
 
@@ -122,9 +122,9 @@ def sessions(found: Found, asymmetry: Asymmetry, published: Points) -> Figure:
     for text, bound_bps in (("carrier", asymmetry.carrier_bps), ("ISDN", asymmetry.isdn_bps)):
         axes.axhline(bound_bps / 1e6, color=MUTED, linestyle=":", linewidth=1)
         axes.text(SESSIONS[-1], bound_bps / 1e6, f"{text} full", ha="right", va="bottom", color=INK)
-    if _SESSIONS_MOST in published:
-        axes.axhline(published[_SESSIONS_MOST], color=INK, linewidth=0.8)
-        axes.text(SESSIONS[0], published[_SESSIONS_MOST], "published", va="bottom", color=INK)
+    if _SESSIONS_MAX in published:
+        axes.axhline(published[_SESSIONS_MAX], color=INK, linewidth=0.8)
+        axes.text(SESSIONS[0], published[_SESSIONS_MAX], "published", va="bottom", color=INK)
     axes.set_xlim(0.5, SESSIONS[-1] + 0.5)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("Sessions")

@@ -37,8 +37,8 @@ class Published:
     @classmethod
     def of(cls, row: dict[str, str]) -> Published:
         """Read a row of the file; a range is written ``80-100``."""
-        least, _, most = row["value"].partition("-")
-        value = (float(least), float(most)) if most else float(least)
+        low, _, high = row["value"].partition("-")
+        value = (float(low), float(high)) if high else float(low)
         return cls(row["quantity"], value, row["unit"])
 
 

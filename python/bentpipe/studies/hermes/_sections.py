@@ -9,11 +9,11 @@ from bentpipe.report import html as _html
 from bentpipe.studies._common import number
 from bentpipe.studies.hermes import _conference, _fetches, _plots, _streams, _windows
 from bentpipe.studies.hermes._cells import (
-    conference_most,
+    conference_max,
     kbps,
     mbps,
     several,
-    upstream_most_kbps,
+    upstream_max_kbps,
     window_bound_error_percent,
 )
 from bentpipe.studies.hermes._conference import RATES_KBPS, ConferenceCase, UpstreamCase
@@ -28,7 +28,7 @@ from bentpipe.studies.hermes._network import (
 )
 from bentpipe.studies.hermes._plots import Points
 from bentpipe.studies.hermes._sessions import (
-    MOST_BESIDE,
+    MAX_BESIDE,
     NOBODY,
     SESSIONS,
     SEVERAL,
@@ -207,7 +207,7 @@ def _session_texts(found: Found, asymmetries: Sequence[Asymmetry]) -> list[str]:
         )
     reach = [
         number(mbps(found, SessionsCase(SEVERAL[-1], TUNED_WINDOW_BYTES, beside), "goodput_bps"))
-        for beside in (MOST_BESIDE, NOBODY)
+        for beside in (MAX_BESIDE, NOBODY)
     ]
     texts.append(
         "Neither the window nor ISDN nor the empty carrier holds sessions at what was published. "
@@ -282,7 +282,7 @@ def conference(found: Found) -> list[str]:
                     str(participants),
                     number(found.mean(case, "forward_offered_percent"), digits=0),
                     number(kbps(found, case, "received_bps"), digits=0),
-                    number(kbps(found, case, "received_bps_least"), digits=0),
+                    number(kbps(found, case, "received_bps_min"), digits=0),
                     number(found.mean(case, "loss_percent")),
                     number(found.mean(case, "loss_percent_worst")),
                 ]
@@ -310,8 +310,8 @@ def conference(found: Found) -> list[str]:
 
 
 def _conference_texts(found: Found) -> list[str]:
-    most = ", ".join(
-        f"{number(conference_most(found, rate), digits=0)} at {rate} kbit/s" for rate in RATES_KBPS
+    fits = ", ".join(
+        f"{number(conference_max(found, rate), digits=0)} at {rate} kbit/s" for rate in RATES_KBPS
     )
     each, one = (
         ConferenceCase(_conference.PARTICIPANTS[-1], RATES_KBPS[1], copies)
@@ -322,7 +322,7 @@ def _conference_texts(found: Found) -> list[str]:
     return [
         "Each participant sends over ISDN to a reflector at the hub, which sends a copy to each of "
         "the others: N (N - 1) streams share the carrier. The largest conferences whose every "
-        f"receiver loses at most {_conference.TOLERABLE_LOSS_PERCENT:g} %: {most}. "
+        f"receiver loses at most {_conference.TOLERABLE_LOSS_PERCENT:g} %: {fits}. "
         f"{each.participants} at {each.rate_kbps} kbit/s offer {offered[0]} % of what the carrier "
         f"takes, and {number(found.mean(each, 'loss_percent'), digits=0)} % are lost.",
         "So a conference of eight at the published rates needs another way. With one copy of each "
@@ -333,7 +333,7 @@ def _conference_texts(found: Found) -> list[str]:
         "queue full. Participants start at moments that are drawn; the worst receiver is the mean "
         "over runs of each run's worst.",
         "Up over ISDN, nothing is lost of 80 to 100 kbit/s, nor of anything up to "
-        f"{number(upstream_most_kbps(found), digits=0)} kbit/s; of {limit.rate_kbps} kbit/s "
+        f"{number(upstream_max_kbps(found), digits=0)} kbit/s; of {limit.rate_kbps} kbit/s "
         f"{number(kbps(found, UpstreamCase(limit.rate_kbps), 'received_bps'), digits=0)} arrive, "
         "after headers and framing. So the published range is what the senders chose, and not what "
         "the line bore.",

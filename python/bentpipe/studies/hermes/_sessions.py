@@ -41,8 +41,8 @@ STREAMS_BESIDE_KBPS: Final = {
 THINK_S: Final = {f"images, {think_s} s at each": think_s for think_s in (120, 60, 30, 15)}
 # Half a minute to look at an image: a guess of ours, made before the first run.
 ASSUMED: Final = "images, 30 s at each"
-LEAST_BESIDE: Final = "images, 120 s at each"
-MOST_BESIDE: Final = "images, 15 s at each"
+MIN_BESIDE: Final = "images, 120 s at each"
+MAX_BESIDE: Final = "images, 15 s at each"
 
 _WARM_UP_S: Final = 40
 _TIME_S: Final = 120

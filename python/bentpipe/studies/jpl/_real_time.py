@@ -147,8 +147,8 @@ def kernel_scenario_of(cell: Cell) -> Scenario:
 def _job(cell: Cell, seed: int) -> RealJob:
     scenario = kernel_scenario_of(cell)
     plan = scenario.plan()
-    least_s = 8 * _TRANSFER_BYTES / plan["directions"][0]["rate_bps"]["value"]
-    return RealJob(scenario.to_dict(), seed, longest_s=plan["stop_ns"] / 1e9, usual_s=2 * least_s)
+    min_s = 8 * _TRANSFER_BYTES / plan["directions"][0]["rate_bps"]["value"]
+    return RealJob(scenario.to_dict(), seed, longest_s=plan["stop_ns"] / 1e9, usual_s=2 * min_s)
 
 
 def utilization_in_real_time(result: Result) -> float | None:

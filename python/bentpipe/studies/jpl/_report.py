@@ -351,12 +351,12 @@ def _linux(comparison: Comparison) -> list[str]:
         f"{number(comparison.mean_absolute_error)} points ({rows})."
     )
     if gains:
-        most = max(gains, key=lambda each: each.error or 0.0)
-        least = min(gains, key=lambda each: each.error or 0.0)
+        highest = max(gains, key=lambda each: each.error or 0.0)
+        lowest = min(gains, key=lambda each: each.error or 0.0)
         summary += (
-            f" Highest above it: {_name(most)}, {number(most.measured)} % for "
-            f"{number(most.published)} %. Lowest: {_name(least)}, {number(least.measured)} % for "
-            f"{number(least.published)} %."
+            f" Highest above it: {_name(highest)}, {number(highest.measured)} % for "
+            f"{number(highest.published)} %. Lowest: {_name(lowest)}, "
+            f"{number(lowest.measured)} % for {number(lowest.published)} %."
         )
     return [
         _html.paragraph(_LINUX_TEXT),

@@ -12,7 +12,7 @@ from bentpipe.studies.osu.study import VARIANT_KS, Cell, Measurement, Published,
 
 # What the source leaves to the eye ("rises", "high") needs a number here.
 NOISE_POINTS: Final = 0.5
-LEAST_FAIRNESS: Final = 0.95
+MIN_FAIRNESS: Final = 0.95
 SMALLEST_FAIR_BUFFER_K: Final = 3
 
 # R of selective drop: the buffer fills no further when all sources have their share.
@@ -130,7 +130,7 @@ def _with_error(each: Measurement, figure: str, *, digits: int) -> str:
 
 
 def _enough(measured: Sequence[Measurement], published: Published) -> Check:
-    least = published.least_efficiency
+    floor = published.min_efficiency
     asked = [each for each in measured if 2.0**-each.cell.k >= published.from_buffer_rtt]
     misses = [
         Miss(
@@ -139,12 +139,12 @@ def _enough(measured: Sequence[Measurement], published: Published) -> Check:
             _reason_for_idling(each),
         )
         for each in asked
-        if _figure(each, "efficiency") < least
+        if _figure(each, "efficiency") < floor
     ]
     return Check(
         "efficiency from half a round trip up",
         f"with a buffer of {published.from_buffer_rtt:g} round trips or more the efficiency is at "
-        f"least {least:g} %, for every number of sources",
+        f"least {floor:g} %, for every number of sources",
         len(asked),
         _lowest(asked, "efficiency", digits=2, unit=" %"),
         tuple(misses),
@@ -225,11 +225,11 @@ def _fair(measured: Sequence[Measurement]) -> Check:
     misses = [
         Miss(each.cell, _with_error(each, "fairness", digits=3), _reason_for_unfairness(each))
         for each in asked
-        if _figure(each, "fairness") < LEAST_FAIRNESS
+        if _figure(each, "fairness") < MIN_FAIRNESS
     ]
     return Check(
         "fairness",
-        f"Jain's index is at least {LEAST_FAIRNESS:g} with buffers down to "
+        f"Jain's index is at least {MIN_FAIRNESS:g} with buffers down to "
         f"1/{2**SMALLEST_FAIR_BUFFER_K} round trip",
         len(asked),
         _lowest(asked, "fairness", digits=3),
@@ -243,7 +243,7 @@ def _reason_for_unfairness(each: Measurement) -> str:
         f"{_figure(each, 'recoveries_per_source'):.1f} loss recoveries a source in the run: whose "
         "window is halved when is chance, and that has not evened out"
     )
-    if error is not None and LEAST_FAIRNESS - _figure(each, "fairness") <= 2 * error:
+    if error is not None and MIN_FAIRNESS - _figure(each, "fairness") <= 2 * error:
         reason += " (within two standard errors of what is asked)"
     return reason
 
@@ -264,10 +264,10 @@ def _digest(measurements: Sequence[Measurement]) -> dict[str, Any]:
     )
     fairness = [_figure(each, "fairness") for each in measured]
     return {
-        "measured_least_at_half_rtt": min(halves, default=None),
+        "measured_min_at_half_rtt": min(halves, default=None),
         "measured_mean_at_half_rtt": sum(halves) / len(halves) if halves else None,
         "measured_mean_at_eighth_rtt": sum(eighths) / len(eighths) if eighths else None,
-        "fairness_least": min(fairness, default=None),
+        "fairness_min": min(fairness, default=None),
         "fairness_mean": sum(fairness) / len(fairness) if fairness else None,
         "runs_of_a_cell": min((len(each.runs) for each in measured), default=0),
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from bentpipe.report.style import INK, MUTED, PALETTE, STYLE, add_legend, new_figure
 from bentpipe.studies.osu._checks import (
-    LEAST_FAIRNESS,
+    MIN_FAIRNESS,
     efficiency_if_halving,
     filled_buffer_rtt,
 )
@@ -44,7 +44,7 @@ def fairness_figure(outcome: OsuOutcome) -> Figure:
     """Draw Jain's index over the buffer, a panel for each scenario."""
     figure, panels = _panels(outcome, "fairness")
     for axes in panels:
-        axes.axhline(LEAST_FAIRNESS, color=MUTED, linewidth=1.0, linestyle="dotted")
+        axes.axhline(MIN_FAIRNESS, color=MUTED, linewidth=1.0, linestyle="dotted")
         axes.set_ylim(0.78, 1.002)
     for axes in panels[::2]:
         axes.set_ylabel("Fairness (Jain)")
@@ -70,7 +70,7 @@ def losses_figure(measurements: Sequence[Measurement]) -> Figure:
             color=colour,
             label=scenario,
         )
-    axes.axhline(LEAST_FAIRNESS, color=MUTED, linewidth=1.0, linestyle="dotted")
+    axes.axhline(MIN_FAIRNESS, color=MUTED, linewidth=1.0, linestyle="dotted")
     axes.set_xscale("log")
     axes.set_xticks([1, 3, 10, 30, 100], ["1", "3", "10", "30", "100"])
     axes.minorticks_off()

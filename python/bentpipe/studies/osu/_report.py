@@ -44,10 +44,10 @@ _COLUMNS: Final = (
 )
 _SENSITIVITY_COLUMNS: Final = (
     ("what is different", ""),
-    ("least efficiency", "%, k = 1"),
+    ("min efficiency", "%, k = 1"),
     ("mean efficiency", "%, k = 1"),
     ("mean efficiency", "%, k = 3"),
-    ("least fairness", "Jain, k = 1 and 3"),
+    ("min fairness", "Jain, k = 1 and 3"),
     ("mean fairness", "Jain, k = 1 and 3"),
     ("runs", "of each cell"),
 )
@@ -280,12 +280,12 @@ def _why_unfair(outcome: OsuOutcome) -> str:
         )
     for sensitivity in outcome.sensitivities:
         data = sensitivity_json(sensitivity)
-        least = [data[key]["fairness_least"] for key in ("as_described", "changed")]
-        if sensitivity.variant.duration_s != BASE.duration_s and None not in least:
+        lowest = [data[key]["fairness_min"] for key in ("as_described", "changed")]
+        if sensitivity.variant.duration_s != BASE.duration_s and None not in lowest:
             text += (
                 f"In {sensitivity.variant.duration_s} s instead of {BASE.duration_s} s the lowest "
                 f"fairness of the cells with 1/2 and 1/8 round trip rises from "
-                f"{number(least[0], digits=3)} to {number(least[1], digits=3)}. "
+                f"{number(lowest[0], digits=3)} to {number(lowest[1], digits=3)}. "
             )
     return text.rstrip()
 
@@ -304,10 +304,10 @@ def _sensitivities(outcome: OsuOutcome) -> list[str]:
 
 def _sensitivity_row(name: str, digest: dict[str, Any]) -> list[str]:
     figures = (
-        ("measured_least_at_half_rtt", 2),
+        ("measured_min_at_half_rtt", 2),
         ("measured_mean_at_half_rtt", 2),
         ("measured_mean_at_eighth_rtt", 2),
-        ("fairness_least", 3),
+        ("fairness_min", 3),
         ("fairness_mean", 3),
     )
     texts = [number(digest[figure], digits=digits) for figure, digits in figures]
@@ -344,11 +344,11 @@ def _cell_row(
     outcome: OsuOutcome, each: Measurement, tail: Measurement | None, *, emphasis: str
 ) -> list[str]:
     published = outcome.published
-    least = below = None
+    floor = below = None
     if 2.0**-each.cell.k >= published.from_buffer_rtt:
-        least = published.least_efficiency
+        floor = published.min_efficiency
         efficiency = each.mean("efficiency")
-        below = None if efficiency is None else max(0.0, least - efficiency)
+        below = None if efficiency is None else max(0.0, floor - efficiency)
     beside: Sequence[str] = ("-", "-")
     if tail is not None:
         beside = (number(tail.mean("efficiency")), number(tail.mean("fairness"), digits=3))
@@ -357,7 +357,7 @@ def _cell_row(
         str(each.cell.sources),
         str(each.cell.k),
         str(each.buffer_cells),
-        number(least, digits=0),
+        number(floor, digits=0),
         f"{emphasis}{number(each.mean('efficiency'))}",
         number(below),
         number(each.standard_error("efficiency")),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DEFAULT_RUNS: Final = 10
 # A variant shows a direction; three runs a cell do for that.
-MOST_VARIANT_RUNS: Final = 3
+MAX_VARIANT_RUNS: Final = 3
 # Slow start from one segment and what it loses are over by then, in all but the smallest buffers.
 WARM_UP_S: Final = 20
 KS: Final = (-1, 0, 1, 2, 3, 4, 5, 6)
@@ -148,7 +148,7 @@ class Published:
     """What the source says in text."""
 
     claims: tuple[str, ...]
-    least_efficiency: float
+    min_efficiency: float
     from_buffer_rtt: float
 
 
@@ -267,7 +267,7 @@ def run(
     )
     keys = [(BASE, cell, count) for cell in measured]
     keys += [
-        (variant, cell, min(count, MOST_VARIANT_RUNS)) for variant in variants for cell in varied
+        (variant, cell, min(count, MAX_VARIANT_RUNS)) for variant in variants for cell in varied
     ]
     # Long runs first, so that no core is left with one at the end.
     keys.sort(key=lambda key: (key[0].duration_s, -key[1].route.mss_bytes), reverse=True)
@@ -290,7 +290,7 @@ def run(
     sensitivities = []
     for variant in variants:
         changed = tuple(measure(variant, cell) for cell in varied)
-        described = tuple(measure(BASE, cell).first(MOST_VARIANT_RUNS) for cell in varied)
+        described = tuple(measure(BASE, cell).first(MAX_VARIANT_RUNS) for cell in varied)
         sensitivities.append(Sensitivity(variant, changed, described))
     return OsuOutcome(
         measurements=tuple(measure(BASE, cell) for cell in measured),
@@ -300,7 +300,7 @@ def run(
             "bentpipe_version": _core.version(),
             "first_seed": seed,
             "runs_of_a_cell": count,
-            "runs_of_a_cell_in_a_variant": min(count, MOST_VARIANT_RUNS),
+            "runs_of_a_cell_in_a_variant": min(count, MAX_VARIANT_RUNS),
             "warm_up_s": WARM_UP_S,
             "starts_within_ms": BASE.start_within_ms,
             "scenario": base,

@@ -17,7 +17,7 @@ from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario, from_dict, load
 from bentpipe.simulation.many import Job, Outcome, run_many
 from bentpipe.simulation.no_drop import NoDropSearch
-from bentpipe.simulation.search import no_drop_rate, trials_max
+from bentpipe.simulation.search import max_trials, no_drop_rate
 from bentpipe.studies.snip._aggregation import (
     AGGREGATED_SIZES,
     Aggregation,
@@ -184,7 +184,7 @@ def measure(
     jobs, loads = _jobs(base, seed), load_jobs(base, seed)
     # Which ten sizes are searched finely is not known yet; the smallest take the most trials.
     planned = [*searches.values(), (narrow_scenario(base), range(1, _COARSE_STEP + 1))]
-    trials = sum(trials_max(scenario, sizes, RESOLUTION) for scenario, sizes in planned)
+    trials = sum(max_trials(scenario, sizes, RESOLUTION) for scenario, sizes in planned)
     work = _Work(seed, threads, progress, total=trials + len(jobs) + len(loads))
     found = {name: work.search(*searched) for name, searched in searches.items()}
     fine = _fine_sizes(found["coarse"])
@@ -221,7 +221,7 @@ class _Work:
     def search(self, scenario: Scenario, sizes: Sequence[int]) -> NoDropSearch | None:
         if self.interrupted:
             return None
-        steps = trials_max(scenario, sizes, RESOLUTION)
+        steps = max_trials(scenario, sizes, RESOLUTION)
         found = no_drop_rate(
             scenario,
             sizes,

@@ -33,7 +33,7 @@ _STEP_DOWN: Final = 0.08
 _STEP_UP: Final = 0.05
 REAL_RESOLUTION: Final = 0.01
 # A rate that is never found ends the search.
-_MOST_ROUNDS: Final = 12
+_MAX_ROUNDS: Final = 12
 _NS_PER_S: Final = 1e9
 _NOTES: Final = (
     "Emulated rows: iperf3 sends ten seconds of datagrams through processor and link; the largest "
@@ -196,7 +196,7 @@ def _search(
     """
     brackets = {size: Bracket(start=rate) for size, rate in simulated.items()}
     last_runs: dict[int, RealRun] = {}
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         rates = {
             size: rate
             for size, bracket in brackets.items()

@@ -184,10 +184,10 @@ def _agreement(cells: Sequence[Cell]) -> list[str]:
         if abs(cell.error_percent or 0.0) > _CLOSE_PERCENT
     ]
     bound = [c.published.packets_per_second for c in cells if c.published.limit == "packet rate"]
-    least, most = min(bound), max(bound)
+    low, high = min(bound), max(bound)
     texts.append(
-        f"The published packets a second scatter from {least:,.0f} to {most:,.0f} without a trend "
-        f"in size. No single constant comes closer than {100 * (most - least) / (most + least):.1f}"
+        f"The published packets a second scatter from {low:,.0f} to {high:,.0f} without a trend "
+        f"in size. No single constant comes closer than {100 * (high - low) / (high + low):.1f}"
         " % to both; a processor whose cost grew with the size would not either."
     )
     return texts

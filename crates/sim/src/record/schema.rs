@@ -1,0 +1,148 @@
+//! The schema of the result tables: the only list of their columns, with units and meanings.
+
+use std::borrow::Cow;
+
+use super::{events, exchanges, flows, link};
+
+/// A result table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSchema {
+    /// The table's name.
+    pub name: &'static str,
+    /// What a row describes.
+    pub row: &'static str,
+    /// The columns, in the order in which they are written.
+    pub columns: Vec<ColumnSchema>,
+}
+
+/// A column of a result table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnSchema {
+    /// The column's name.
+    pub name: Cow<'static, str>,
+    /// The type of its values.
+    pub dtype: Dtype,
+    /// Whether values can be missing. A missing value means that the event did not happen.
+    pub nullable: bool,
+    /// The unit of its values.
+    pub unit: &'static str,
+    /// What a value means, in one line.
+    pub meaning: Cow<'static, str>,
+}
+
+/// The type of a column's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the types of Rust")]
+pub enum Dtype {
+    U8,
+    U32,
+    U64,
+    F64,
+}
+
+impl Dtype {
+    /// The type's name in Rust.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::U8 => "u8",
+            Self::U32 => "u32",
+            Self::U64 => "u64",
+            Self::F64 => "f64",
+        }
+    }
+}
+
+/// The schema of every table that a run can write, in the order in which they are written. A run
+/// without packet events writes no `events`.
+#[must_use]
+pub fn table_schema() -> Vec<TableSchema> {
+    vec![
+        flows::flows_schema(),
+        exchanges::exchanges_schema(),
+        link::directions_schema(),
+        link::processors_schema(),
+        link::statistics_schema(),
+        flows::flow_samples_schema(),
+        link::direction_samples_schema(),
+        events::events_schema(),
+    ]
+}
+
+impl ColumnSchema {
+    pub(super) fn u8(
+        name: &'static str,
+        unit: &'static str,
+        meaning: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self::new(name, Dtype::U8, unit, meaning)
+    }
+
+    pub(super) fn u32(
+        name: &'static str,
+        unit: &'static str,
+        meaning: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self::new(name, Dtype::U32, unit, meaning)
+    }
+
+    pub(super) fn u64(
+        name: impl Into<Cow<'static, str>>,
+        unit: &'static str,
+        meaning: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self::new(name, Dtype::U64, unit, meaning)
+    }
+
+    pub(super) fn f64(
+        name: &'static str,
+        unit: &'static str,
+        meaning: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self::new(name, Dtype::F64, unit, meaning)
+    }
+
+    /// The same column, whose values can be missing.
+    pub(super) fn nullable(self) -> Self {
+        Self { nullable: true, ..self }
+    }
+
+    fn new(
+        name: impl Into<Cow<'static, str>>,
+        dtype: Dtype,
+        unit: &'static str,
+        meaning: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { name: name.into(), dtype, nullable: false, unit, meaning: meaning.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Given the columns of all tables, expect one line of meaning each, that ends in a full stop, and
+    /// the unit that the name says.
+    #[test]
+    fn columns_are_described() {
+        for table in table_schema() {
+            for ColumnSchema { name, unit, meaning, .. } in &table.columns {
+                let at = format!("{}.{name}", table.name);
+                assert!(meaning.ends_with('.') && !meaning.contains('\n'), "{at}: {meaning}");
+                assert_eq!(name.split('_').any(|part| part == "ns"), *unit == "ns", "{at}: {unit}");
+                let is_in_bytes = name.split('_').any(|part| part == "bytes") || name == "bytes";
+                assert_eq!(is_in_bytes, unit.ends_with(" bytes"), "{at}: {unit}");
+            }
+        }
+    }
+
+    #[test]
+    fn columns_of_a_table_have_different_names() {
+        for table in table_schema() {
+            let mut names: Vec<_> = table.columns.iter().map(|column| &column.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), table.columns.len(), "{}", table.name);
+        }
+    }
+}
