@@ -2,7 +2,7 @@
 //!
 //! [`check`] runs one engine through one [`Script`] several times: woken only when it asks, woken
 //! far more often, alone, and in a graph beside another engine. It reports the first broken
-//! [`Law`]. Scripts come from a [`Shape`] and a seed, or, for an engine that only makes sense in a
+//! [`Invariant`]. Scripts come from a [`ArrivalPattern`] and a seed, or, for an engine that only makes sense in a
 //! conversation, from a [`Recorder`] that listened to one.
 //!
 //! The kit sees an engine only through the contract. It does not check what an engine is *for*
@@ -20,49 +20,49 @@ use crate::packet::{Packet, Port};
 use crate::time::{Duration, Instant};
 use crate::trace::{Event, NodeId, Trace};
 
-use driver::{Waking, run};
+use driver::{WakePolicy, run};
 pub use recorder::Recorder;
-pub use script::{Script, Shape};
+pub use script::{ArrivalPattern, Script};
 
 /// What every engine owes to the loop that runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Law {
+pub enum Invariant {
     /// Woken only at `next_wake`, it does the same as when it is also woken at other times.
-    ExactEqualsEager,
+    WakeIsIdempotent,
     /// After `wake`, its deadline is later than now; after `input`, not before now; and it does
     /// not ask to be woken for nothing without end.
     Progress,
     /// Built alike and fed alike, it does the same, whoever lives beside it.
-    SameSeedSameTrace,
+    Determinism,
     /// The ledger balances after every call and agrees with what went in and came out.
     Conservation,
     /// A packet leaves no earlier than it came plus the minimum delay.
-    NothingBeforeItsCause,
+    Causality,
     /// It never holds more than it promised.
     Bounded,
     /// After the last input it becomes idle, and holds nothing then.
     Drains,
 }
 
-impl fmt::Display for Law {
+impl fmt::Display for Invariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ExactEqualsEager => "exact equals eager",
+            Self::WakeIsIdempotent => "wake is idempotent",
             Self::Progress => "progress",
-            Self::SameSeedSameTrace => "same seed, same trace",
+            Self::Determinism => "determinism",
             Self::Conservation => "conservation",
-            Self::NothingBeforeItsCause => "nothing before its cause",
+            Self::Causality => "causality",
             Self::Bounded => "bounded",
             Self::Drains => "drains",
         })
     }
 }
 
-/// A broken law: which, when, and what was seen.
+/// A broken invariant: which, when, and what was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The law that was broken.
-    pub law: Law,
+    /// The invariant that was broken.
+    pub invariant: Invariant,
     /// The moment of the run at which it showed.
     pub at: Instant,
     /// What was seen, in words.
@@ -71,25 +71,25 @@ pub struct Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, at {}: {}", self.law, self.at, self.what)
+        write!(f, "{}, at {}: {}", self.invariant, self.at, self.what)
     }
 }
 
 impl core::error::Error for Violation {}
 
-/// What an engine promises beyond the contract.
+/// What an engine guarantees beyond the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Promises {
+pub struct Guarantees {
     /// For an output port through which packets pass: the least time from a packet's input to its
     /// output. Ports that are not listed promise zero.
     pub minimum_delay: Vec<(Port, Duration)>,
-    /// The most packets that it ever holds, if it promises that.
+    /// The most packets that it ever holds, if it guarantees that.
     pub held_packets_max: Option<u64>,
     /// The most wake-ups from the last input until it is idle.
     pub drain_wakes_max: u64,
 }
 
-impl Default for Promises {
+impl Default for Guarantees {
     /// No minimum delay, no bound on what is held, and 100,000 wake-ups to become idle: far more
     /// than the generated scripts need, and reached within milliseconds by an engine that loops.
     fn default() -> Self {
@@ -97,7 +97,7 @@ impl Default for Promises {
     }
 }
 
-impl Promises {
+impl Guarantees {
     fn delay_of(&self, port: Port) -> Duration {
         let promise = self.minimum_delay.iter().find(|promise| promise.0 == port);
         promise.map_or(Duration::ZERO, |promise| promise.1)
@@ -120,49 +120,54 @@ struct Record {
 /// `build` must make the same engine each time: same configuration, same seed.
 ///
 /// # Errors
-/// The first broken law.
+/// The first broken invariant.
 ///
 /// # Panics
 /// If the instants of `script` fall.
 pub fn check<E: Engine>(
     build: impl Fn() -> E,
-    promises: &Promises,
+    guarantees: &Guarantees,
     script: &[(Instant, Port, Packet)],
 ) -> Result<(), Violation> {
     assert!(script.windows(2).all(|pair| pair[0].0 <= pair[1].0), "a script is in order of time");
-    let exact = run(build(), promises, script, Waking::WhenAsked)?;
-    let again = run(build(), promises, script, Waking::WhenAsked)?;
-    compare(Law::SameSeedSameTrace, &exact, &again, "on a second run")?;
+    let exact = run(build(), guarantees, script, WakePolicy::OnDeadline)?;
+    let again = run(build(), guarantees, script, WakePolicy::OnDeadline)?;
+    compare(Invariant::Determinism, &exact, &again, "on a second run")?;
 
-    let sorted = in_order_of_time(exact.events.clone());
+    let sorted = sorted_by_time(exact.events.clone());
     let exact_in_order = Record { events: sorted, ..exact };
-    for waking in [Waking::EveryMillisecond, Waking::AtRandom] {
-        let mut eager = run(build(), promises, script, waking)?;
-        eager.events = in_order_of_time(eager.events);
-        compare(Law::ExactEqualsEager, &exact_in_order, &eager, waking.words())?;
+    for policy in [WakePolicy::EveryMillisecond, WakePolicy::Random] {
+        let mut eager = run(build(), guarantees, script, policy)?;
+        eager.events = sorted_by_time(eager.events);
+        compare(Invariant::WakeIsIdempotent, &exact_in_order, &eager, policy.description())?;
     }
 
     if again.held != Count::default() {
         let what = format!("idle, but still holds {:?}", again.held);
-        return Err(Violation { law: Law::Drains, at: again.end, what });
+        return Err(Violation { invariant: Invariant::Drains, at: again.end, what });
     }
 
-    let alone = run_in_graph(&build, promises, script, Neighbour::None)?;
-    compare(Law::SameSeedSameTrace, &again, &alone, "alone in a graph")?;
-    let beside = run_in_graph(&build, promises, script, Neighbour::Twin)?;
-    compare(Law::SameSeedSameTrace, &again, &beside, "in a graph beside another engine")
+    let alone = run_in_graph(&build, guarantees, script, Neighbour::None)?;
+    compare(Invariant::Determinism, &again, &alone, "alone in a graph")?;
+    let beside = run_in_graph(&build, guarantees, script, Neighbour::Twin)?;
+    compare(Invariant::Determinism, &again, &beside, "in a graph beside another engine")
 }
 
 /// Facts may be reported a little after they happened, so two runs that call the engine at
 /// different moments may list the same facts in another order.
-fn in_order_of_time(mut events: Vec<Event>) -> Vec<Event> {
+fn sorted_by_time(mut events: Vec<Event>) -> Vec<Event> {
     events.sort_by_key(|event| {
         (event.at, event.kind.number(), event.flow, event.packet, event.bytes)
     });
     events
 }
 
-fn compare(law: Law, expected: &Record, found: &Record, how: &str) -> Result<(), Violation> {
+fn compare(
+    invariant: Invariant,
+    expected: &Record,
+    found: &Record,
+    how: &str,
+) -> Result<(), Violation> {
     let outputs = first_difference(&expected.outputs, &found.outputs).map(|(expected, found)| {
         let at = expected.iter().chain(&found).map(|output| output.0).min();
         (at, format!("{how} it sent {}, not {}", output(found), output(expected)))
@@ -172,7 +177,7 @@ fn compare(law: Law, expected: &Record, found: &Record, how: &str) -> Result<(),
         (at, format!("{how} it reported {found:?}, not {expected:?}"))
     });
     let Some((at, what)) = outputs.or(events) else { return Ok(()) };
-    Err(Violation { law, at: at.unwrap_or(found.end), what })
+    Err(Violation { invariant, at: at.unwrap_or(found.end), what })
 }
 
 fn first_difference<'a, T: PartialEq>(
@@ -199,12 +204,12 @@ enum Neighbour {
 }
 
 /// Keeps the facts of one engine, as if it were the first of its graph.
-struct OnlyNode {
+struct NodeFilter {
     node: NodeId,
     events: Vec<Event>,
 }
 
-impl Trace for OnlyNode {
+impl Trace for NodeFilter {
     fn record(&mut self, event: &Event) {
         if event.node == self.node {
             self.events.push(Event { node: driver::NODE, ..*event });
@@ -214,7 +219,7 @@ impl Trace for OnlyNode {
 
 fn run_in_graph<E: Engine>(
     build: &impl Fn() -> E,
-    promises: &Promises,
+    guarantees: &Guarantees,
     script: &[(Instant, Port, Packet)],
     neighbour: Neighbour,
 ) -> Result<Record, Violation> {
@@ -224,7 +229,7 @@ fn run_in_graph<E: Engine>(
         Neighbour::Twin => Some(graph.add(build())),
     };
     let node = graph.add(build());
-    let mut trace = OnlyNode { node, events: Vec::new() };
+    let mut trace = NodeFilter { node, events: Vec::new() };
     for (at, port, packet) in script {
         for node in twin.into_iter().chain([node]) {
             graph.inject(*at, (node, *port), packet.clone(), Some(&mut trace));
@@ -234,9 +239,9 @@ fn run_in_graph<E: Engine>(
     while let Some(at) = graph.next_event() {
         graph.run_until(at, Some(&mut trace));
         wakes += 1;
-        if wakes > 2 * promises.drain_wakes_max {
+        if wakes > 2 * guarantees.drain_wakes_max {
             let what = format!("in a graph, {wakes} wake-ups after the last input, it is not idle");
-            return Err(Violation { law: Law::Drains, at, what });
+            return Err(Violation { invariant: Invariant::Drains, at, what });
         }
     }
     let egress = graph.drain_egress();

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use crate::packet::{Packet, Port};
 use crate::time::Instant;
 use crate::trace::{DropCause, Event, EventKind, NodeId, Trace};
-use crate::wires::Socket;
+use crate::wires::EnginePort;
 
 /// A component without I/O and without a clock.
 ///
 /// An engine stores facts (when things happened, what is outstanding) and derives its deadlines
 /// from them, so that nothing can be armed and forgotten. It keeps no output queue: what it sends
-/// leaves through [`Cx::send`] or [`Cx::pass`] in the same call.
+/// leaves through [`Cx::send`] or [`Cx::forward`] in the same call.
 pub trait Engine {
     /// A packet has arrived on `port`, now. It is the engine's: to hold, to pass on, or to discard.
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>);
@@ -25,7 +25,7 @@ pub trait Engine {
 
     /// [`Engine::input`], and then the answer of [`Engine::next_wake`]: what a loop does, in one step
     /// for engines that are chosen at run time.
-    fn input_and_ask(
+    fn input_and_next_wake(
         &mut self,
         cx: &mut Cx<'_>,
         port: Port,
@@ -36,7 +36,7 @@ pub trait Engine {
     }
 
     /// [`Engine::wake`], and then the answer of [`Engine::next_wake`].
-    fn wake_and_ask(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
+    fn wake_and_next_wake(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
         self.wake(cx);
         self.next_wake()
     }
@@ -54,17 +54,17 @@ pub trait Engine {
 pub struct Cx<'a> {
     now: Instant,
     /// A port of the engine that is called.
-    socket: Socket,
+    engine_port: EnginePort,
     /// Here, and not behind a reference, since each packet passes through it.
     outbox: Outbox,
     /// Where it goes back to.
-    home: &'a mut Outbox,
+    lender: &'a mut Outbox,
     trace: Option<&'a mut dyn Trace>,
 }
 
 impl Drop for Cx<'_> {
     fn drop(&mut self) {
-        *self.home = std::mem::take(&mut self.outbox);
+        *self.lender = std::mem::take(&mut self.outbox);
     }
 }
 
@@ -76,13 +76,13 @@ impl Drop for Cx<'_> {
 #[derive(Clone, Debug, Default)]
 pub struct Outbox {
     /// What was sent first. Most calls send one packet at most, which then needs no list.
-    first: Option<(Socket, Box<Packet>)>,
+    first: Option<(EnginePort, Box<Packet>)>,
     /// What was sent after it, as many do that answer an ACK; nothing if there is no first.
-    second: Option<(Socket, Box<Packet>)>,
+    second: Option<(EnginePort, Box<Packet>)>,
     /// What was sent after that; nothing if there is no second.
-    more: VecDeque<(Socket, Box<Packet>)>,
+    rest: VecDeque<(EnginePort, Box<Packet>)>,
     #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
-    spare: Vec<Box<Packet>>,
+    free: Vec<Box<Packet>>,
     /// Boxes in the world: those that are spare, and those that hold a packet.
     allocated: u64,
 }
@@ -97,43 +97,43 @@ impl Outbox {
     /// Takes what was sent: by whom, from which port, and the packet.
     pub fn drain(&mut self) -> impl Iterator<Item = (NodeId, Port, Packet)> + '_ {
         std::iter::from_fn(|| self.next())
-            .map(|(socket, packet)| (socket.node(), socket.port(), *packet))
+            .map(|(engine_port, packet)| (engine_port.node(), engine_port.port(), *packet))
     }
 
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<(Socket, Box<Packet>)> {
+    pub(crate) fn next(&mut self) -> Option<(EnginePort, Box<Packet>)> {
         let first = self.first.take()?;
         if self.second.is_some() {
-            self.move_up();
+            self.shift();
         }
         Some(first)
     }
 
     #[inline(never)]
-    fn move_up(&mut self) {
+    fn shift(&mut self) {
         self.first = self.second.take();
-        if !self.more.is_empty() {
-            self.second = self.more.pop_front();
+        if !self.rest.is_empty() {
+            self.second = self.rest.pop_front();
         }
     }
 
     #[inline]
-    fn push(&mut self, from: Socket, packet: Box<Packet>) {
+    fn push(&mut self, from: EnginePort, packet: Box<Packet>) {
         if self.first.is_none() {
             self.first = Some((from, packet));
         } else if self.second.is_none() {
             self.second = Some((from, packet));
         } else {
-            self.more.push_back((from, packet));
+            self.rest.push_back((from, packet));
         }
     }
 
     /// A packet in a place of its own, in that of one that is no more if there is any.
     pub(crate) fn boxed(&mut self, packet: Packet) -> Box<Packet> {
-        match self.spare.pop() {
-            Some(mut place) => {
-                *place = packet;
-                place
+        match self.free.pop() {
+            Some(mut slot) => {
+                *slot = packet;
+                slot
             }
             None => self.allocate(packet),
         }
@@ -161,38 +161,38 @@ impl<'a> Cx<'a> {
         outbox: &'a mut Outbox,
         trace: Option<&'a mut dyn Trace>,
     ) -> Self {
-        let socket = Socket::of(node);
-        Self { now, socket, outbox: std::mem::take(outbox), home: outbox, trace }
+        let engine_port = EnginePort::of(node);
+        Self { now, engine_port, outbox: std::mem::take(outbox), lender: outbox, trace }
     }
 
     /// Moves to another moment.
     #[inline]
-    pub(crate) fn move_to(&mut self, now: Instant) {
+    pub(crate) fn set_now(&mut self, now: Instant) {
         self.now = now;
     }
 
     /// Passes the turn to the engine of `socket`, at `now`.
     #[inline]
-    pub(crate) fn turn(&mut self, now: Instant, socket: Socket) {
+    pub(crate) fn switch_to(&mut self, now: Instant, engine_port: EnginePort) {
         self.now = now;
-        self.socket = socket;
+        self.engine_port = engine_port;
     }
 
     /// Passes the turn to the engine of `socket`, at the same moment.
     #[inline]
-    pub(crate) fn pass_turn(&mut self, socket: Socket) {
-        self.socket = socket;
+    pub(crate) fn switch_engine(&mut self, engine_port: EnginePort) {
+        self.engine_port = engine_port;
     }
 
     /// The engine whose turn it is.
     #[inline]
     pub(crate) fn node(&self) -> NodeId {
-        self.socket.node()
+        self.engine_port.node()
     }
 
     /// The next packet of those sent, by whom, from which port.
     #[inline]
-    pub(crate) fn next_sent(&mut self) -> Option<(Socket, Box<Packet>)> {
+    pub(crate) fn next_sent(&mut self) -> Option<(EnginePort, Box<Packet>)> {
         self.outbox.next()
     }
 
@@ -208,9 +208,9 @@ impl<'a> Cx<'a> {
     }
 
     /// Room for a packet to be made in; what it says is of one that is no more.
-    pub fn make(&mut self) -> Box<Packet> {
-        match self.outbox.spare.pop() {
-            Some(place) => place,
+    pub fn new_packet(&mut self) -> Box<Packet> {
+        match self.outbox.free.pop() {
+            Some(slot) => slot,
             None => self.outbox.allocate(Packet::default()),
         }
     }
@@ -218,18 +218,18 @@ impl<'a> Cx<'a> {
     /// Sends a packet that was made here out of `port`, now.
     pub fn send(&mut self, port: Port, packet: Packet) {
         let packet = self.boxed(packet);
-        self.pass(port, packet);
+        self.forward(port, packet);
     }
 
     /// Sends a packet that came in out of `port`, now.
-    pub fn pass(&mut self, port: Port, packet: Box<Packet>) {
-        self.outbox.push(self.socket.with(port), packet);
+    pub fn forward(&mut self, port: Port, packet: Box<Packet>) {
+        self.outbox.push(self.engine_port.with(port), packet);
     }
 
     /// The packet is no more. One that is merely dropped is no more either; this keeps its place for
     /// the next.
     pub fn discard(&mut self, packet: Box<Packet>) {
-        self.outbox.spare.push(packet);
+        self.outbox.free.push(packet);
     }
 
     /// A packet was dropped without [`Cx::discard`], and its memory was freed.
@@ -238,9 +238,9 @@ impl<'a> Cx<'a> {
     }
 
     /// How many packets were sent and not handed over.
-    pub(crate) fn sent(&self) -> u64 {
-        let Outbox { first, second, more, .. } = &self.outbox;
-        u64::from(first.is_some()) + u64::from(second.is_some()) + more.len() as u64
+    pub(crate) fn pending(&self) -> u64 {
+        let Outbox { first, second, rest, .. } = &self.outbox;
+        u64::from(first.is_some()) + u64::from(second.is_some()) + rest.len() as u64
     }
 
     /// Whether [`Cx::trace`] records anything.
@@ -263,7 +263,7 @@ impl<'a> Cx<'a> {
         if let Some(trace) = self.trace.as_deref_mut() {
             let event = Event {
                 at,
-                node: self.socket.node(),
+                node: self.engine_port.node(),
                 kind,
                 flow: packet.flow,
                 packet: packet.id,
@@ -322,7 +322,7 @@ pub struct Ledger {
     pub received: Count,
     /// Made here (by a traffic source or a TCP).
     pub created: Count,
-    /// Left by [`Cx::send`] or [`Cx::pass`].
+    /// Left by [`Cx::send`] or [`Cx::forward`].
     pub sent: Count,
     /// Taken in by an end host.
     pub consumed: Count,
@@ -394,12 +394,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sent_comes_in_that_order() {
+    fn packets_leave_the_outbox_in_the_order_sent() {
         let (mut outbox, mut sent, mut came) = (Outbox::new(), 0, 0);
         for (sends, takes) in [(1, 1), (2, 1), (3, 2), (5, 1), (0, 4), (1, 0), (2, 6)] {
             for _ in 0..sends {
                 let packet = Packet { bytes: sent, ..Packet::default() };
-                outbox.push(Socket::of(NodeId(sent)), Box::new(packet));
+                outbox.push(EnginePort::of(NodeId(sent)), Box::new(packet));
                 sent += 1;
             }
             for (node, _, packet) in outbox.drain().take(takes) {
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn books_balance_in_packets_and_in_bytes() {
+    fn a_ledger_balances_in_packets_and_in_bytes() {
         let mut ledger = Ledger::default();
         ledger.received.add(100);
         ledger.received.add(40);
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "only after it was counted")]
-    fn a_packet_leaves_once() {
+    fn removing_a_packet_that_was_not_counted_panics() {
         Count::default().remove(1);
     }
 }

@@ -10,15 +10,15 @@
 
 use std::sync::Arc;
 
-use crate::calls::{Calls, Step};
+use crate::call_counter::{CallCounter, Step};
 use crate::engine::{Count, Cx, Engine, Outbox};
 use crate::packet::{Packet, Port};
 use crate::time::Instant;
 use crate::trace::{DropCause, EventKind, NodeId, Trace};
-use crate::wakes::{Alarm, Wakes};
-use crate::wires::{Socket, UNROUTED, Wires};
+use crate::wake_queue::{Deadline, WakeQueue};
+use crate::wires::{EnginePort, UNROUTED, Wires};
 
-pub use crate::wires::{OUTSIDE, PORTS_MAX};
+pub use crate::wires::{EGRESS, PORTS_MAX};
 
 /// Engines are numbered below this, so that an engine and its port fit one word.
 pub const ENGINES_MAX: usize = 1 << 24;
@@ -29,20 +29,20 @@ pub type Egress = (Instant, NodeId, Port, Packet);
 /// An engine, and when it is due.
 struct Slot<E> {
     engine: E,
-    alarm: Alarm,
+    deadline: Deadline,
 }
 
 /// A set of engines and their wires.
 pub struct Graph<E> {
     slots: Vec<Slot<E>>,
     wires: Wires,
-    wakes: Wakes,
+    wakes: WakeQueue,
     outbox: Outbox,
     egress: Vec<Egress>,
     unrouted: Count,
     now: Instant,
     last_event: Instant,
-    calls: Calls,
+    calls: CallCounter,
 }
 
 impl<E: Engine> Default for Graph<E> {
@@ -50,13 +50,13 @@ impl<E: Engine> Default for Graph<E> {
         Self {
             slots: Vec::new(),
             wires: Wires::default(),
-            wakes: Wakes::default(),
+            wakes: WakeQueue::default(),
             outbox: Outbox::new(),
             egress: Vec::new(),
             unrouted: Count::default(),
             now: Instant::START,
             last_event: Instant::START,
-            calls: Calls::default(),
+            calls: CallCounter::default(),
         }
     }
 }
@@ -69,9 +69,9 @@ impl<E: Engine> Graph<E> {
     pub fn add(&mut self, engine: E) -> NodeId {
         assert!(self.slots.len() < ENGINES_MAX, "at most 2^24 engines");
         let node = NodeId(self.slots.len() as u32);
-        let mut alarm = self.wakes.add();
-        self.wakes.ask(node, &mut alarm, engine.next_wake());
-        self.slots.push(Slot { engine, alarm });
+        let mut deadline = self.wakes.add();
+        self.wakes.request(node, &mut deadline, engine.next_wake());
+        self.slots.push(Slot { engine, deadline });
         self.calls.set_engines(self.slots.len());
         self.wires.add();
         node
@@ -135,18 +135,18 @@ impl<E: Engine> Graph<E> {
 
     /// When something will happen next, if ever.
     pub fn next_event(&mut self) -> Option<Instant> {
-        self.correct_first();
+        self.refresh_first();
         self.wakes.first_at()
     }
 
     /// Sees to it that the first key is that of the engine that is due next. A key that is found too
     /// early is set anew, by whoever looks, and always before any engine is called: so turns do not
     /// depend on who looks.
-    fn correct_first(&mut self) {
+    fn refresh_first(&mut self) {
         while let Some(slot) = self.slots.get_mut(self.wakes.first())
-            && slot.alarm.is_stale()
+            && slot.deadline.is_stale()
         {
-            self.wakes.renew_first(&mut slot.alarm);
+            self.wakes.requeue_first(&mut slot.deadline);
         }
     }
 
@@ -193,11 +193,11 @@ impl<E: Engine> Graph<E> {
             graph.run(at, cx);
             graph.last_event = at;
             let packet = cx.boxed(packet);
-            let to = Socket::from(to);
+            let to = EnginePort::from(to);
             assert!((to.node().0 as usize) < graph.slots.len(), "there is no engine {to:?}");
             graph.calls.end_chain();
             graph.deliver(to, packet, cx);
-            graph.settle(cx);
+            graph.deliver_sent(cx);
         });
     }
 
@@ -219,23 +219,23 @@ impl<E: Engine> Graph<E> {
         self.last_event = at;
         let slot = &mut self.slots[node.0 as usize];
         let result = how(&mut slot.engine);
-        self.wakes.ask(node, &mut slot.alarm, slot.engine.next_wake());
+        self.wakes.request(node, &mut slot.deadline, slot.engine.next_wake());
         result
     }
 
-    /// Wakes every engine at the present moment, due or not. By the contract of
+    /// WakeQueue every engine at the present moment, due or not. By the contract of
     /// [`Engine::wake`] this changes nothing that is not due; checks use it to catch an engine whose
     /// state moves on when it is merely looked at.
     pub fn wake_all(&mut self, trace: Option<&mut (dyn Trace + 'static)>) {
-        self.correct_first();
+        self.refresh_first();
         self.with_context(trace, |graph, cx| {
             for (number, slot) in graph.slots.iter_mut().enumerate() {
                 let node = NodeId(u32::try_from(number).expect("at most 2^24 engines"));
-                cx.turn(graph.now, Socket::of(node));
+                cx.switch_to(graph.now, EnginePort::of(node));
                 slot.engine.wake(cx);
-                graph.wakes.ask(node, &mut slot.alarm, slot.engine.next_wake());
+                graph.wakes.request(node, &mut slot.deadline, slot.engine.next_wake());
             }
-            graph.settle(cx);
+            graph.deliver_sent(cx);
         });
     }
 
@@ -260,31 +260,31 @@ impl<E: Engine> Graph<E> {
         let calls = self.calls.made();
         let mut reached = true;
         while let Some(slot) = self.slots.get_mut(self.wakes.first()) {
-            if slot.alarm.is_stale() {
-                self.wakes.renew_first(&mut slot.alarm);
+            if slot.deadline.is_stale() {
+                self.wakes.requeue_first(&mut slot.deadline);
                 continue;
             }
             let Some(at) = self.wakes.first_until(limit) else { break };
             if at < cx.now() {
-                went_back(cx.now(), at);
+                time_went_back(cx.now(), at);
             }
-            if self.calls.count() && self.calls.look(at, Step::Wake) {
+            if self.calls.count() && self.calls.check(at, Step::Wake) {
                 reached = false;
                 break;
             }
-            cx.turn(at, Socket::of(NodeId(self.wakes.first() as u32)));
-            let next = slot.engine.wake_and_ask(cx);
+            cx.switch_to(at, EnginePort::of(NodeId(self.wakes.first() as u32)));
+            let next = slot.engine.wake_and_next_wake(cx);
             if next.is_some_and(|next| next <= cx.now()) {
-                left_undone(cx.now());
+                wake_left_work(cx.now());
             }
-            self.wakes.set_first(&mut slot.alarm, next);
-            self.settle(cx);
+            self.wakes.reschedule_first(&mut slot.deadline, next);
+            self.deliver_sent(cx);
         }
         if self.calls.made() > calls {
             self.last_event = cx.now();
         }
         self.now = if reached { limit.max(self.now) } else { cx.now() };
-        cx.move_to(self.now);
+        cx.set_now(self.now);
         reached
     }
 
@@ -295,11 +295,11 @@ impl<E: Engine> Graph<E> {
     }
 
     /// Breadth first: packets are delivered in the order in which they were sent.
-    fn settle(&mut self, cx: &mut Cx<'_>) {
+    fn deliver_sent(&mut self, cx: &mut Cx<'_>) {
         while let Some((from, packet)) = cx.next_sent() {
             let to = self.wires.next_hop(from, packet.destination);
             if let Some(packet) = self.deliver(to, packet, cx) {
-                self.leave(from, to, packet, cx);
+                self.egress_or_drop(from, to, packet, cx);
             }
         }
     }
@@ -307,11 +307,17 @@ impl<E: Engine> Graph<E> {
     /// A packet leaves the graph, or is dropped for want of a route.
     #[cold]
     #[inline(never)]
-    fn leave(&mut self, from: Socket, to: Socket, mut packet: Box<Packet>, cx: &mut Cx<'_>) {
+    fn egress_or_drop(
+        &mut self,
+        from: EnginePort,
+        to: EnginePort,
+        mut packet: Box<Packet>,
+        cx: &mut Cx<'_>,
+    ) {
         let now = cx.now();
         if to == UNROUTED {
             self.unrouted.add(packet.bytes);
-            cx.pass_turn(from);
+            cx.switch_engine(from);
             cx.trace(now, EventKind::Dropped(DropCause::NoRoute), &packet);
         } else {
             self.egress.push((now, from.node(), from.port(), std::mem::take(&mut *packet)));
@@ -320,28 +326,33 @@ impl<E: Engine> Graph<E> {
     }
 
     /// Hands over a packet, or back if there is no such engine.
-    fn deliver(&mut self, to: Socket, packet: Box<Packet>, cx: &mut Cx<'_>) -> Option<Box<Packet>> {
+    fn deliver(
+        &mut self,
+        to: EnginePort,
+        packet: Box<Packet>,
+        cx: &mut Cx<'_>,
+    ) -> Option<Box<Packet>> {
         let Some(slot) = self.slots.get_mut(to.node().0 as usize) else { return Some(packet) };
-        cx.pass_turn(to);
+        cx.switch_engine(to);
         if self.calls.count() {
-            self.calls.look(cx.now(), Step::HandOver { waiting: cx.sent() });
+            self.calls.check(cx.now(), Step::Deliver { pending: cx.pending() });
         }
-        let next = slot.engine.input_and_ask(cx, to.port(), packet);
+        let next = slot.engine.input_and_next_wake(cx, to.port(), packet);
         debug_assert!(next.is_none_or(|next| next >= cx.now()), "a deadline in the past");
-        self.wakes.ask(cx.node(), &mut slot.alarm, next);
+        self.wakes.request(cx.node(), &mut slot.deadline, next);
         None
     }
 }
 
 #[cold]
 #[inline(never)]
-fn went_back(from: Instant, to: Instant) -> ! {
+fn time_went_back(from: Instant, to: Instant) -> ! {
     panic!("time went back from {from} to {to}");
 }
 
 #[cold]
 #[inline(never)]
-fn left_undone(at: Instant) -> ! {
+fn wake_left_work(at: Instant) -> ! {
     panic!("a wake-up at {at} left work undone");
 }
 
@@ -356,7 +367,7 @@ mod tests {
 
     impl Engine for Mirror {
         fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
-            cx.pass(port, packet);
+            cx.forward(port, packet);
         }
 
         fn wake(&mut self, _: &mut Cx<'_>) {}
@@ -383,9 +394,9 @@ mod tests {
     }
 
     /// Sends so many copies of whatever it is given, none of the copies of others.
-    struct Fan(u32);
+    struct Fanout(u32);
 
-    impl Engine for Fan {
+    impl Engine for Fanout {
         fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
             for _ in 0..self.0 {
                 cx.send(port, (*packet).clone());
@@ -417,7 +428,7 @@ mod tests {
 
         fn wake(&mut self, cx: &mut Cx<'_>) {
             if let Some((_, packet)) = self.held.take() {
-                cx.pass(Port(0), packet);
+                cx.forward(Port(0), packet);
             }
         }
 
@@ -431,8 +442,8 @@ mod tests {
     }
 
     /// Two engines that send to each other, with a packet on its way since 5 ms.
-    fn two_that_send_to_each_other<E: Engine>(engines: [E; 2]) -> Graph<E> {
-        let mut graph = Graph { calls: Calls::watching_after(1_000), ..Graph::default() };
+    fn two_engines_in_a_loop<E: Engine>(engines: [E; 2]) -> Graph<E> {
+        let mut graph = Graph { calls: CallCounter::watching_after(1_000), ..Graph::default() };
         let port = Port(0);
         let [one, other] = engines.map(|engine| graph.add(engine));
         graph.connect((one, port), (other, port));
@@ -443,14 +454,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "hand each other packets without end at 0.005")]
-    fn a_loop_of_zero_delay_is_caught() {
-        two_that_send_to_each_other([Mirror, Mirror]);
+    fn a_zero_delay_loop_panics() {
+        two_engines_in_a_loop([Mirror, Mirror]);
     }
 
     #[test]
     #[should_panic(expected = "wake each other without end at 0.005")]
-    fn a_loop_of_wake_ups_is_caught() {
-        let mut graph = two_that_send_to_each_other([Bouncer::default(), Bouncer::default()]);
+    fn a_wake_up_loop_panics() {
+        let mut graph = two_engines_in_a_loop([Bouncer::default(), Bouncer::default()]);
         graph.run_until(Instant::from_millis(6), None);
     }
 
@@ -458,12 +469,12 @@ mod tests {
     /// participants all send at once, and a watch that begins after 1,000 calls of one instant: a
     /// million calls at one instant, in chains of two, are no loop.
     #[test]
-    fn a_burst_is_no_loop() {
-        let mut graph = Graph { calls: Calls::watching_after(1_000), ..Graph::default() };
-        let (port, fan, last) = (Port(0), graph.add(Fan(10_000)), graph.add(Fan(0)));
-        graph.connect((fan, port), (last, port));
+    fn a_burst_is_not_taken_for_a_loop() {
+        let mut graph = Graph { calls: CallCounter::watching_after(1_000), ..Graph::default() };
+        let (port, fanout, last) = (Port(0), graph.add(Fanout(10_000)), graph.add(Fanout(0)));
+        graph.connect((fanout, port), (last, port));
         for _ in 0..100 {
-            graph.inject(Instant::from_millis(5), (fan, port), packet(), None);
+            graph.inject(Instant::from_millis(5), (fanout, port), packet(), None);
         }
         assert_eq!(graph.calls(), 100 * 10_001);
         assert_eq!(
@@ -474,8 +485,8 @@ mod tests {
     }
 
     #[test]
-    fn many_calls_at_many_instants_are_no_loop() {
-        let mut graph = Graph { calls: Calls::watching_after(1), ..Graph::default() };
+    fn many_calls_at_many_instants_are_not_taken_for_a_loop() {
+        let mut graph = Graph { calls: CallCounter::watching_after(1), ..Graph::default() };
         let (port, node) = (Port(0), graph.add(Mirror));
         for millis in [0, 0, 1, 1, 2, 2] {
             graph.inject(Instant::from_millis(millis), (node, port), packet(), None);

@@ -8,7 +8,7 @@
 //! checks that every engine must pass.
 
 pub mod aggregation;
-mod calls;
+mod call_counter;
 pub mod conformance;
 pub mod engine;
 pub mod graph;
@@ -21,6 +21,6 @@ pub mod tcp;
 pub mod time;
 pub mod trace;
 pub mod units;
-mod wakes;
+mod wake_queue;
 pub mod wire;
 mod wires;

@@ -12,9 +12,9 @@ pub const PORTS_MAX: usize = 1 << PORT_BITS;
 
 /// A port of an engine, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Socket(u32);
+pub(crate) struct EnginePort(u32);
 
-impl Socket {
+impl EnginePort {
     /// The first port of an engine. A graph holds fewer than 2^24 of them.
     #[inline]
     pub(crate) fn of(node: NodeId) -> Self {
@@ -39,7 +39,7 @@ impl Socket {
     }
 }
 
-impl From<(NodeId, Port)> for Socket {
+impl From<(NodeId, Port)> for EnginePort {
     fn from((node, port): (NodeId, Port)) -> Self {
         Self::of(node).with(port)
     }
@@ -49,23 +49,23 @@ impl From<(NodeId, Port)> for Socket {
 #[derive(Clone, Copy, Debug)]
 struct Wire {
     /// How many destinations are told apart; zero if all packets go to one place.
-    addresses: u32,
+    destinations: u32,
     /// The place, or where the places of the destinations begin in the list of them.
     to: u32,
 }
 
 /// Outside the graph, as a place that a wire can lead to: packets for it leave. A port without a wire
 /// leads there too. No engine has a number so high.
-pub const OUTSIDE: (NodeId, Port) = (NodeId(u32::MAX >> PORT_BITS), Port(PORTS_MAX as u8 - 1));
-/// [`OUTSIDE`] in one word.
-pub(crate) const EGRESS: Socket = Socket(u32::MAX);
+pub const EGRESS: (NodeId, Port) = (NodeId(u32::MAX >> PORT_BITS), Port(PORTS_MAX as u8 - 1));
+/// [`EGRESS`] in one word.
+pub(crate) const EGRESS_PORT: EnginePort = EnginePort(u32::MAX);
 /// The table has no place for the destination: the packet is dropped.
-pub(crate) const UNROUTED: Socket = Socket(u32::MAX - PORTS_MAX as u32);
+pub(crate) const UNROUTED: EnginePort = EnginePort(u32::MAX - PORTS_MAX as u32);
 
 /// Cold: only packets for unknown destinations come here.
 #[cold]
 #[inline(never)]
-fn unrouted() -> Socket {
+fn unrouted() -> EnginePort {
     UNROUTED
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Wires {
     /// By socket.
     wires: Vec<Wire>,
     /// Next sockets by destination, table after table.
-    routes: Vec<Socket>,
+    routes: Vec<EnginePort>,
     /// The tables that `routes` holds and where they begin there: each is stored once.
     tables: Vec<(Routes, u32)>,
 }
@@ -86,38 +86,38 @@ pub(crate) struct Wires {
 impl Wires {
     /// Makes room for the ports of one more engine; nothing is wired to them.
     pub(crate) fn add(&mut self) {
-        let unwired = Wire { addresses: 0, to: EGRESS.0 };
+        let unwired = Wire { destinations: 0, to: EGRESS_PORT.0 };
         self.wires.extend([unwired; PORTS_MAX]);
     }
 
-    pub(crate) fn connect(&mut self, from: Socket, to: Socket) {
-        self.wires[from.0 as usize] = Wire { addresses: 0, to: to.0 };
+    pub(crate) fn connect(&mut self, from: EnginePort, to: EnginePort) {
+        self.wires[from.0 as usize] = Wire { destinations: 0, to: to.0 };
     }
 
-    pub(crate) fn connect_by_destination(&mut self, from: Socket, to: Routes) {
+    pub(crate) fn connect_by_destination(&mut self, from: EnginePort, to: Routes) {
         assert!(!to.is_empty(), "a table has one destination at least");
-        let addresses = u32::try_from(to.len()).expect("hosts are numbered in 32 bits");
+        let destinations = u32::try_from(to.len()).expect("hosts are numbered in 32 bits");
         let stored = self.tables.iter().find(|(table, _)| Arc::ptr_eq(table, &to));
         let start = match stored {
             Some(&(_, start)) => start,
             None => {
                 let start = u32::try_from(self.routes.len()).expect("few tables");
-                self.routes.extend(to.iter().map(|next| next.map_or(UNROUTED, Socket::from)));
+                self.routes.extend(to.iter().map(|next| next.map_or(UNROUTED, EnginePort::from)));
                 self.tables.push((to, start));
                 start
             }
         };
-        self.wires[from.0 as usize] = Wire { addresses, to: start };
+        self.wires[from.0 as usize] = Wire { destinations, to: start };
     }
 
     /// Where a packet for `destination` goes next that leaves by `from`.
     #[inline]
-    pub(crate) fn next_hop(&self, from: Socket, destination: Address) -> Socket {
-        let Wire { addresses, to } = self.wires[from.0 as usize];
-        if addresses == 0 {
-            return Socket(to);
+    pub(crate) fn next_hop(&self, from: EnginePort, destination: Address) -> EnginePort {
+        let Wire { destinations, to } = self.wires[from.0 as usize];
+        if destinations == 0 {
+            return EnginePort(to);
         }
-        if destination.0 >= addresses {
+        if destination.0 >= destinations {
             return unrouted();
         }
         self.routes[(to + destination.0) as usize]
@@ -128,7 +128,7 @@ impl Wires {
 mod tests {
     use super::*;
 
-    fn socket(node: u32, port: u8) -> Socket {
+    fn engine_port(node: u32, port: u8) -> EnginePort {
         (NodeId(node), Port(port)).into()
     }
 
@@ -141,16 +141,16 @@ mod tests {
     /// Given two tables of which one serves two ports, expect each port to lead where its table says
     /// and the shared one to be stored once.
     #[test]
-    fn tables_are_told_apart_and_shared() {
+    fn each_port_uses_its_table_and_equal_tables_are_shared() {
         let mut wires = wires();
         let shared: Routes = [Some((NodeId(1), Port(0))), Some((NodeId(2), Port(3)))].into();
         let other: Routes = [Some((NodeId(3), Port(1)))].into();
-        wires.connect_by_destination(socket(0, 1), Arc::clone(&shared));
-        wires.connect_by_destination(socket(0, 2), other);
-        wires.connect_by_destination(socket(1, 0), shared);
-        assert_eq!(wires.next_hop(socket(0, 1), Address(1)), socket(2, 3));
-        assert_eq!(wires.next_hop(socket(0, 2), Address(0)), socket(3, 1));
-        assert_eq!(wires.next_hop(socket(1, 0), Address(0)), socket(1, 0));
+        wires.connect_by_destination(engine_port(0, 1), Arc::clone(&shared));
+        wires.connect_by_destination(engine_port(0, 2), other);
+        wires.connect_by_destination(engine_port(1, 0), shared);
+        assert_eq!(wires.next_hop(engine_port(0, 1), Address(1)), engine_port(2, 3));
+        assert_eq!(wires.next_hop(engine_port(0, 2), Address(0)), engine_port(3, 1));
+        assert_eq!(wires.next_hop(engine_port(1, 0), Address(0)), engine_port(1, 0));
         assert_eq!(wires.routes.len(), 3);
     }
 
@@ -162,26 +162,26 @@ mod tests {
         let first: Routes = [Some((NodeId(1), Port(0))), None].into();
         let second: Routes = [Some((NodeId(2), Port(0)))].into();
         for (table, port) in [first, second].into_iter().zip(0..) {
-            wires.connect_by_destination(socket(0, port), table);
+            wires.connect_by_destination(engine_port(0, port), table);
         }
-        assert_eq!(wires.next_hop(socket(0, 0), Address(1)), UNROUTED);
-        assert_eq!(wires.next_hop(socket(0, 0), Address(2)), UNROUTED);
-        assert_ne!(UNROUTED, EGRESS);
+        assert_eq!(wires.next_hop(engine_port(0, 0), Address(1)), UNROUTED);
+        assert_eq!(wires.next_hop(engine_port(0, 0), Address(2)), UNROUTED);
+        assert_ne!(UNROUTED, EGRESS_PORT);
     }
 
     #[test]
-    fn outside_is_where_unwired_ports_lead() {
+    fn an_unwired_port_leads_to_egress() {
         let mut wires = wires();
-        assert_eq!(Socket::from(OUTSIDE), EGRESS);
-        assert_eq!(wires.next_hop(socket(0, 1), Address(7)), EGRESS);
-        let routes: Routes = [Some(OUTSIDE)].into();
-        wires.connect_by_destination(socket(0, 0), routes);
-        assert_eq!(wires.next_hop(socket(0, 0), Address(0)), EGRESS);
+        assert_eq!(EnginePort::from(EGRESS), EGRESS_PORT);
+        assert_eq!(wires.next_hop(engine_port(0, 1), Address(7)), EGRESS_PORT);
+        let routes: Routes = [Some(EGRESS)].into();
+        wires.connect_by_destination(engine_port(0, 0), routes);
+        assert_eq!(wires.next_hop(engine_port(0, 0), Address(0)), EGRESS_PORT);
     }
 
     #[test]
     #[should_panic(expected = "numbered below 4")]
-    fn a_port_is_not_taken_for_one_of_the_next_engine() {
-        let _ = socket(0, 4);
+    fn a_port_number_above_the_maximum_panics() {
+        let _ = engine_port(0, 4);
     }
 }

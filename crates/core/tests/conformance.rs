@@ -1,11 +1,13 @@
-//! The conformance kit against an engine that keeps every law, and against the same engine with
+//! The conformance kit against an engine that keeps every invariant, and against the same engine with
 //! one fault each: the fault must be found, under the right name.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use bentpipe_core::conformance::{Law, Promises, Recorder, Shape, Violation, check};
+use bentpipe_core::conformance::{
+    ArrivalPattern, Guarantees, Invariant, Recorder, Violation, check,
+};
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
 use bentpipe_core::graph::Graph;
 use bentpipe_core::packet::{Packet, Port};
@@ -20,69 +22,73 @@ const DELAY: Duration = Duration::from_millis(30);
 #[test]
 fn a_correct_engine_passes_every_shape() {
     for seed in 0..20 {
-        assert_eq!(verdict(Fault::None, &Shape::mixed(vec![IN]), seed), Ok(()), "seed {seed}");
+        assert_eq!(
+            verdict(Fault::None, &ArrivalPattern::mixed(vec![IN]), seed),
+            Ok(()),
+            "seed {seed}"
+        );
     }
-    assert_eq!(verdict(Fault::None, &Shape::week(vec![IN], 2_000), 1), Ok(()));
-    assert_eq!(check(|| Line::new(Fault::None), &promises(), &[]), Ok(()));
+    assert_eq!(verdict(Fault::None, &ArrivalPattern::week(vec![IN], 2_000), 1), Ok(()));
+    assert_eq!(check(|| Line::new(Fault::None), &guarantees(), &[]), Ok(()));
 }
 
 #[test]
 fn a_forgotten_deadline_is_found() {
-    finds(Fault::ForgetsTheFirstDeadline, Law::ExactEqualsEager);
-    finds(Fault::ForgetsTheLastDeadline, Law::ExactEqualsEager);
+    finds(Fault::ForgetsTheFirstDeadline, Invariant::WakeIsIdempotent);
+    finds(Fault::ForgetsTheLastDeadline, Invariant::WakeIsIdempotent);
 }
 
 #[test]
 fn a_draw_at_each_wake_up_is_found() {
-    finds(Fault::DrawsWhenWoken, Law::ExactEqualsEager);
+    finds(Fault::DrawsWhenWoken, Invariant::WakeIsIdempotent);
 }
 
 #[test]
 fn a_fact_reported_at_each_wake_up_is_found() {
-    finds(Fault::ReportsWhenWoken, Law::ExactEqualsEager);
+    finds(Fault::ReportsWhenWoken, Invariant::WakeIsIdempotent);
 }
 
 #[test]
 fn waking_too_early_is_found() {
-    finds(Fault::WakesTooEarlyForEver, Law::Progress);
-    finds(Fault::CreepsTowardsItsDeadline, Law::Progress);
+    finds(Fault::WakesTooEarlyForEver, Invariant::Progress);
+    finds(Fault::CreepsTowardsItsDeadline, Invariant::Progress);
 }
 
 #[test]
 fn a_deadline_in_the_past_is_found() {
-    finds(Fault::AsksForThePast, Law::Progress);
+    finds(Fault::AsksForThePast, Invariant::Progress);
 }
 
 #[test]
 fn silent_loss_is_found() {
-    finds(Fault::LosesSilently, Law::Conservation);
+    finds(Fault::LosesSilently, Invariant::Conservation);
 }
 
 #[test]
 fn books_that_balance_but_lie_are_found() {
-    finds(Fault::DeniesInput, Law::Conservation);
-    finds(Fault::ClaimsOutput, Law::Conservation);
+    finds(Fault::DeniesInput, Invariant::Conservation);
+    finds(Fault::ClaimsOutput, Invariant::Conservation);
 }
 
 #[test]
 fn an_output_before_its_cause_is_found() {
-    finds(Fault::SendsTooSoon, Law::NothingBeforeItsCause);
+    finds(Fault::SendsTooSoon, Invariant::Causality);
 }
 
 #[test]
 fn a_queue_that_grows_is_found() {
-    let promises = Promises { held_packets_max: Some(5), ..promises() };
-    let script = Shape::mixed(vec![IN]).script(1);
-    let found = check(|| Line::new(Fault::None), &promises, &script).expect_err("bursts of 25");
-    assert_eq!(found.law, Law::Bounded, "{found}");
+    let guarantees = Guarantees { held_packets_max: Some(5), ..guarantees() };
+    let script = ArrivalPattern::mixed(vec![IN]).script(1);
+    let found = check(|| Line::new(Fault::None), &guarantees, &script).expect_err("bursts of 25");
+    assert_eq!(found.invariant, Invariant::Bounded, "{found}");
 }
 
 #[test]
 fn an_engine_that_never_drains_is_found() {
-    finds(Fault::WakesForEver, Law::Drains);
-    finds(Fault::KeepsOnePacket, Law::Drains);
-    let fed_nothing = check(|| Line::new(Fault::WakesForEver), &promises(), &[]);
-    assert_eq!(fed_nothing.expect_err("it never rests").law, Law::Drains);
+    finds(Fault::WakesForEver, Invariant::Drains);
+    finds(Fault::KeepsOnePacket, Invariant::Drains);
+    let fed_nothing = check(|| Line::new(Fault::WakesForEver), &guarantees(), &[]);
+    assert_eq!(fed_nothing.expect_err("it never rests").invariant, Invariant::Drains);
 }
 
 #[test]
@@ -92,8 +98,8 @@ fn entropy_from_outside_is_found() {
         builds.set(builds.get() + 1);
         Line { extra: Duration::from_nanos(builds.get()), ..Line::new(Fault::None) }
     };
-    let found = check(build, &promises(), &Shape::mixed(vec![IN]).script(1));
-    assert_eq!(found.expect_err("no two are alike").law, Law::SameSeedSameTrace);
+    let found = check(build, &guarantees(), &ArrivalPattern::mixed(vec![IN]).script(1));
+    assert_eq!(found.expect_err("no two are alike").invariant, Invariant::Determinism);
 }
 
 /// Each build starts the shared count afresh, so one engine at a time repeats; two do not.
@@ -104,9 +110,9 @@ fn state_shared_between_engines_is_found() {
         shared.set(0);
         Line { shared: Some(shared.clone()), ..Line::new(Fault::None) }
     };
-    let found = check(build, &promises(), &Shape::mixed(vec![IN]).script(1));
+    let found = check(build, &guarantees(), &ArrivalPattern::mixed(vec![IN]).script(1));
     let found = found.expect_err("they share a count");
-    assert_eq!(found.law, Law::SameSeedSameTrace);
+    assert_eq!(found.invariant, Invariant::Determinism);
     assert!(found.what.contains("beside another"), "{found}");
 }
 
@@ -115,32 +121,32 @@ fn state_shared_between_engines_is_found() {
 fn engines_that_keep_each_other_awake_are_found() {
     let engines = Rc::new(());
     let build = || Line { alive: Some(engines.clone()), ..Line::new(Fault::None) };
-    let found = check(build, &promises(), &Shape::mixed(vec![IN]).script(1));
+    let found = check(build, &guarantees(), &ArrivalPattern::mixed(vec![IN]).script(1));
     let found = found.expect_err("two never rest");
-    assert_eq!(found.law, Law::Drains, "{found}");
+    assert_eq!(found.invariant, Invariant::Drains, "{found}");
     assert!(found.what.contains("in a graph"), "{found}");
 }
 
 #[test]
 fn a_violation_says_which_law_and_when() {
     let at = Instant::from_millis(1_500);
-    for (law, words) in [
-        (Law::ExactEqualsEager, "exact equals eager"),
-        (Law::Progress, "progress"),
-        (Law::SameSeedSameTrace, "same seed, same trace"),
-        (Law::Conservation, "conservation"),
-        (Law::NothingBeforeItsCause, "nothing before its cause"),
-        (Law::Bounded, "bounded"),
-        (Law::Drains, "drains"),
+    for (invariant, words) in [
+        (Invariant::WakeIsIdempotent, "wake is idempotent"),
+        (Invariant::Progress, "progress"),
+        (Invariant::Determinism, "determinism"),
+        (Invariant::Conservation, "conservation"),
+        (Invariant::Causality, "causality"),
+        (Invariant::Bounded, "bounded"),
+        (Invariant::Drains, "drains"),
     ] {
-        let violation = Violation { law, at, what: "as seen".into() };
+        let violation = Violation { invariant, at, what: "as seen".into() };
         assert_eq!(violation.to_string(), format!("{words}, at 1.500000000 s: as seen"));
     }
 }
 
 #[test]
 fn scripts_repeat_by_seed_and_hold_their_shape() {
-    let shape = Shape { ports: vec![IN, OUT], ..Shape::mixed(vec![]) };
+    let shape = ArrivalPattern { ports: vec![IN, OUT], ..ArrivalPattern::mixed(vec![]) };
     let script = shape.script(7);
     assert_eq!(script, shape.script(7));
     assert_ne!(script, shape.script(8));
@@ -153,7 +159,7 @@ fn scripts_repeat_by_seed_and_hold_their_shape() {
     let together = script.windows(2).filter(|pair| pair[0].0 == pair[1].0).count();
     let gaps = script.windows(2).filter(|pair| pair[1].0 - pair[0].0 > DELAY).count();
     assert!(together > 20 && gaps > 3, "{together} ties, {gaps} gaps");
-    let week = Shape::week(vec![IN], 500).script(1);
+    let week = ArrivalPattern::week(vec![IN], 500).script(1);
     let last = week.last().expect("500 packets").0;
     assert!(last > Instant::from_millis(6 * 24 * 3_600_000), "{last}");
 }
@@ -161,9 +167,9 @@ fn scripts_repeat_by_seed_and_hold_their_shape() {
 #[test]
 #[should_panic(expected = "in order of time")]
 fn a_script_out_of_order_is_refused() {
-    let mut script = Shape::mixed(vec![IN]).script(1);
+    let mut script = ArrivalPattern::mixed(vec![IN]).script(1);
     script.reverse();
-    let _ = check(|| Line::new(Fault::None), &promises(), &script);
+    let _ = check(|| Line::new(Fault::None), &guarantees(), &script);
 }
 
 /// Two lines in a row: what the second was given is what the first sent.
@@ -172,7 +178,7 @@ fn a_recorder_turns_a_conversation_into_a_script() {
     let mut graph = Graph::default();
     let lines = [0; 2].map(|_| graph.add(Recorder::new(Line::new(Fault::None))));
     graph.connect((lines[0], OUT), (lines[1], IN));
-    let script = Shape::mixed(vec![IN]).script(3);
+    let script = ArrivalPattern::mixed(vec![IN]).script(3);
     for (at, port, packet) in &script {
         graph.inject(*at, (lines[0], *port), packet.clone(), None);
     }
@@ -182,7 +188,7 @@ fn a_recorder_turns_a_conversation_into_a_script() {
     assert_eq!(heard.len(), script.len());
     assert!(heard.iter().zip(&script).all(|(heard, said)| heard.0 == said.0 + DELAY));
     assert_eq!(graph.engine(lines[1]).ledger().sent.packets, 100);
-    assert_eq!(check(|| Line::new(Fault::None), &promises(), heard), Ok(()));
+    assert_eq!(check(|| Line::new(Fault::None), &guarantees(), heard), Ok(()));
 }
 
 /// What is wrong with a [`Line`].
@@ -204,7 +210,7 @@ enum Fault {
     KeepsOnePacket,
 }
 
-/// A line that delays each packet by [`DELAY`], and breaks one law if told to.
+/// A line that delays each packet by [`DELAY`], and breaks one invariant if told to.
 struct Line {
     fault: Fault,
     line: VecDeque<(Instant, Packet)>,
@@ -330,18 +336,18 @@ impl Engine for Line {
     }
 }
 
-fn promises() -> Promises {
-    Promises { minimum_delay: vec![(OUT, DELAY)], ..Promises::default() }
+fn guarantees() -> Guarantees {
+    Guarantees { minimum_delay: vec![(OUT, DELAY)], ..Guarantees::default() }
 }
 
-fn verdict(fault: Fault, shape: &Shape, seed: u64) -> Result<(), Violation> {
-    check(|| Line::new(fault), &promises(), &shape.script(seed))
+fn verdict(fault: Fault, shape: &ArrivalPattern, seed: u64) -> Result<(), Violation> {
+    check(|| Line::new(fault), &guarantees(), &shape.script(seed))
 }
 
-fn finds(fault: Fault, law: Law) {
+fn finds(fault: Fault, invariant: Invariant) {
     for seed in 0..20 {
-        let found = verdict(fault, &Shape::mixed(vec![IN]), seed);
+        let found = verdict(fault, &ArrivalPattern::mixed(vec![IN]), seed);
         let found = found.expect_err("the line has a fault");
-        assert_eq!(found.law, law, "{fault:?}, seed {seed}: {found}");
+        assert_eq!(found.invariant, invariant, "{fault:?}, seed {seed}: {found}");
     }
 }

@@ -222,7 +222,7 @@ impl Aggregator {
 
     fn pass(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         self.sent.add(packet.bytes);
-        cx.pass(port, packet);
+        cx.forward(port, packet);
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::conformance::{Promises, Shape, check};
+use crate::conformance::{ArrivalPattern, Guarantees, check};
 use crate::engine::Outbox;
 use crate::packet::Address;
 use crate::trace::NodeId;
@@ -327,7 +327,7 @@ proptest! {
             ..config()
         };
         let build = || Aggregator::new(config.clone()).expect("there are tunnels");
-        let script = Shape::mixed(vec![IN, OUT]).script(seed);
-        prop_assert_eq!(check(build, &Promises::default(), &script), Ok(()));
+        let script = ArrivalPattern::mixed(vec![IN, OUT]).script(seed);
+        prop_assert_eq!(check(build, &Guarantees::default(), &script), Ok(()));
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Law, Output, Promises, Record, Violation};
+use super::{Guarantees, Invariant, Output, Record, Violation};
 use crate::engine::{Count, Cx, Engine, Ledger, Outbox};
 use crate::packet::{Packet, PacketId, Port};
 use crate::rng::Rng;
@@ -16,9 +16,9 @@ pub(super) const NODE: NodeId = NodeId(0);
 
 /// Wake-ups in a row that change nothing to be seen. A coarse timer may wake for nothing now and
 /// then; at one tick a millisecond this many are ten seconds of it.
-const FRUITLESS_WAKES_MAX: u32 = 10_000;
+const NO_OP_WAKES_MAX: u32 = 10_000;
 
-/// Extra wake-ups of one gap between events. Waking on every millisecond of a week would take
+/// Extra wake-ups of one gap between events. WakePolicy on every millisecond of a week would take
 /// minutes; what an early wake-up disturbs, it disturbs in the first ones too.
 const EXTRA_WAKES_MAX: u64 = 100;
 
@@ -27,45 +27,45 @@ const LINGER: Duration = Duration::from_secs(3_600);
 
 /// When to wake an engine beside the moments that it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waking {
+pub(super) enum WakePolicy {
     /// Never.
-    WhenAsked,
+    OnDeadline,
     /// On each whole millisecond, and once more at the end of each gap.
     EveryMillisecond,
     /// At random moments, near and far, and often twice.
-    AtRandom,
+    Random,
 }
 
-impl Waking {
-    pub(super) const fn words(self) -> &'static str {
+impl WakePolicy {
+    pub(super) const fn description(self) -> &'static str {
         match self {
-            Self::WhenAsked => "woken when it asked",
+            Self::OnDeadline => "woken when it asked",
             Self::EveryMillisecond => "woken every millisecond",
-            Self::AtRandom => "woken at random",
+            Self::Random => "woken at random",
         }
     }
 
     /// The extra wake-ups from `from` to `to`, in order.
-    fn extras(self, rng: &mut Rng, from: Instant, to: Instant) -> Vec<Instant> {
+    fn extra_wakes(self, rng: &mut Rng, from: Instant, to: Instant) -> Vec<Instant> {
         let gap = to.saturating_since(from).as_nanos();
         match self {
-            Self::WhenAsked => Vec::new(),
+            Self::OnDeadline => Vec::new(),
             Self::EveryMillisecond => {
                 let milli = Duration::from_millis(1).as_nanos();
                 let first = from.as_nanos() / milli + 1;
                 let ticks = (first..first + EXTRA_WAKES_MAX).map(Instant::from_millis);
                 ticks.take_while(|tick| *tick < to).chain([to]).collect()
             }
-            Self::AtRandom => {
+            Self::Random => {
                 let count = rng.below(4);
                 // Shifting the gap by a random number of bits favours moments near its start.
                 let nanos = (0..count).map(|_| {
                     let scale = gap >> rng.below(40);
                     from.as_nanos() + rng.below(scale.saturating_add(1))
                 });
-                let mut extras: Vec<_> = nanos.map(Instant::from_nanos).collect();
-                extras.sort_unstable();
-                extras
+                let mut extra_wakes: Vec<_> = nanos.map(Instant::from_nanos).collect();
+                extra_wakes.sort_unstable();
+                extra_wakes
             }
         }
     }
@@ -74,9 +74,9 @@ impl Waking {
 /// Runs one engine through `script` until it is idle.
 pub(super) fn run<E: Engine>(
     engine: E,
-    promises: &Promises,
+    guarantees: &Guarantees,
     script: &[(Instant, Port, Packet)],
-    waking: Waking,
+    policy: WakePolicy,
 ) -> Result<Record, Violation> {
     let mut causes = BTreeMap::new();
     for (at, _, packet) in script {
@@ -84,8 +84,8 @@ pub(super) fn run<E: Engine>(
     }
     let mut driver = Driver {
         engine,
-        promises,
-        waking,
+        guarantees,
+        policy,
         causes,
         rng: Rng::stream(script.len() as u64, "conformance.wakes"),
         now: Instant::START,
@@ -94,7 +94,7 @@ pub(super) fn run<E: Engine>(
         outbox: Outbox::new(),
         outputs: Vec::new(),
         trace: VecTrace::default(),
-        fruitless: 0,
+        no_op_wakes: 0,
     };
     for (at, port, packet) in script {
         driver.run_until(*at)?;
@@ -110,8 +110,8 @@ pub(super) fn run<E: Engine>(
 
 struct Driver<'a, E> {
     engine: E,
-    promises: &'a Promises,
-    waking: Waking,
+    guarantees: &'a Guarantees,
+    policy: WakePolicy,
     /// When each packet of the script first comes in.
     causes: BTreeMap<PacketId, Instant>,
     rng: Rng,
@@ -121,12 +121,12 @@ struct Driver<'a, E> {
     outbox: Outbox,
     outputs: Vec<Output>,
     trace: VecTrace,
-    fruitless: u32,
+    no_op_wakes: u32,
 }
 
 impl<E: Engine> Driver<'_, E> {
     fn run_until(&mut self, limit: Instant) -> Result<(), Violation> {
-        for extra in self.waking.extras(&mut self.rng, self.now, limit) {
+        for extra in self.policy.extra_wakes(&mut self.rng, self.now, limit) {
             self.run_due(extra)?;
             self.now = extra;
             self.wake()?;
@@ -139,30 +139,31 @@ impl<E: Engine> Driver<'_, E> {
     fn run_due(&mut self, limit: Instant) -> Result<(), Violation> {
         while let Some(due) = self.engine.next_wake().filter(|due| *due <= limit) {
             self.now = due;
-            let before = self.seen();
+            let before = self.observable_state();
             self.wake()?;
-            self.fruitless = if self.seen() == before { self.fruitless + 1 } else { 0 };
-            if self.fruitless > FRUITLESS_WAKES_MAX {
-                let what = format!("it woke {FRUITLESS_WAKES_MAX} times in a row to do nothing");
-                return self.broken(Law::Progress, what);
+            self.no_op_wakes =
+                if self.observable_state() == before { self.no_op_wakes + 1 } else { 0 };
+            if self.no_op_wakes > NO_OP_WAKES_MAX {
+                let what = format!("it woke {NO_OP_WAKES_MAX} times in a row to do nothing");
+                return self.violation(Invariant::Progress, what);
             }
         }
         Ok(())
     }
 
     fn drain(&mut self) -> Result<(), Violation> {
-        for _ in 0..self.promises.drain_wakes_max {
+        for _ in 0..self.guarantees.drain_wakes_max {
             let Some(due) = self.engine.next_wake() else { return Ok(()) };
-            self.fruitless = 0;
+            self.no_op_wakes = 0;
             self.run_until(due)?;
         }
         let Some(due) = self.engine.next_wake() else { return Ok(()) };
-        let wakes = self.promises.drain_wakes_max;
+        let wakes = self.guarantees.drain_wakes_max;
         let what = format!("{wakes} wake-ups after the last input it still asks for one at {due}");
-        self.broken(Law::Drains, what)
+        self.violation(Invariant::Drains, what)
     }
 
-    fn seen(&self) -> (usize, usize, Ledger) {
+    fn observable_state(&self) -> (usize, usize, Ledger) {
         (self.outputs.len(), self.trace.0.len(), self.engine.ledger())
     }
 
@@ -171,7 +172,8 @@ impl<E: Engine> Driver<'_, E> {
         self.engine.wake(&mut cx);
         drop(cx);
         if let Some(due) = self.engine.next_wake().filter(|due| *due <= self.now) {
-            return self.broken(Law::Progress, format!("woken now, its deadline is still {due}"));
+            return self
+                .violation(Invariant::Progress, format!("woken now, its deadline is still {due}"));
         }
         self.check_call()
     }
@@ -181,9 +183,10 @@ impl<E: Engine> Driver<'_, E> {
         let mut cx = Cx::new(self.now, NODE, &mut self.outbox, Some(&mut self.trace));
         self.engine.input(&mut cx, port, Box::new(packet.clone()));
         drop(cx);
-        self.fruitless = 0;
+        self.no_op_wakes = 0;
         if let Some(due) = self.engine.next_wake().filter(|due| *due < self.now) {
-            return self.broken(Law::Progress, format!("after input, its deadline was at {due}"));
+            return self
+                .violation(Invariant::Progress, format!("after input, its deadline was at {due}"));
         }
         self.check_call()
     }
@@ -198,35 +201,39 @@ impl<E: Engine> Driver<'_, E> {
         }
         let ledger = self.engine.ledger();
         if let Err(imbalance) = ledger.check() {
-            return self.broken(Law::Conservation, imbalance);
+            return self.violation(Invariant::Conservation, imbalance);
         }
         for (name, counted, true_count) in
             [("received", ledger.received, self.received), ("sent", ledger.sent, self.sent)]
         {
             if counted != true_count {
                 let what = format!("it counts {counted:?} as {name}, but {true_count:?} were");
-                return self.broken(Law::Conservation, what);
+                return self.violation(Invariant::Conservation, what);
             }
         }
-        let bound = self.promises.held_packets_max;
+        let bound = self.guarantees.held_packets_max;
         if bound.is_some_and(|bound| ledger.held.packets > bound) {
-            return self.broken(Law::Bounded, format!("it holds {:?}", ledger.held));
+            return self.violation(Invariant::Bounded, format!("it holds {:?}", ledger.held));
         }
         Ok(())
     }
 
     fn check_cause(&self, port: Port, packet: &Packet) -> Result<(), Violation> {
         let Some(came) = self.causes.get(&packet.id) else { return Ok(()) };
-        let earliest = *came + self.promises.delay_of(port);
+        let earliest = *came + self.guarantees.delay_of(port);
         if self.now >= earliest {
             return Ok(());
         }
         let (id, port) = (packet.id, port.0);
         let what = format!("{id:?} left port {port}, not due before {earliest}: it came at {came}");
-        self.broken(Law::NothingBeforeItsCause, what)
+        self.violation(Invariant::Causality, what)
     }
 
-    fn broken<T>(&self, law: Law, what: String) -> Result<T, Violation> {
-        Err(Violation { law, at: self.now, what: format!("{}: {what}", self.waking.words()) })
+    fn violation<T>(&self, invariant: Invariant, what: String) -> Result<T, Violation> {
+        Err(Violation {
+            invariant,
+            at: self.now,
+            what: format!("{}: {what}", self.policy.description()),
+        })
     }
 }

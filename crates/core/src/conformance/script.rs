@@ -14,7 +14,7 @@ pub type Script = Vec<(Instant, Port, Packet)>;
 /// Half of the bursts start on a whole millisecond and half of the packets of a burst come at the
 /// same instant as the one before, so that arrivals tie with each other and with deadlines.
 #[derive(Clone, Debug)]
-pub struct Shape {
+pub struct ArrivalPattern {
     /// The ports that packets come in by, each equally likely.
     pub ports: Vec<Port>,
     /// How many packets.
@@ -31,7 +31,7 @@ pub struct Shape {
     pub bytes: RangeInclusive<u32>,
 }
 
-impl Shape {
+impl ArrivalPattern {
     /// A hundred packets in two seconds, from silence to bursts.
     #[must_use]
     pub fn mixed(ports: Vec<Port>) -> Self {

@@ -26,7 +26,7 @@ pub struct AccessConfig {
 
 /// One way along the path.
 #[derive(Debug)]
-struct Lane {
+struct PathDirection {
     transmitter: Option<Transmitter>,
     rng: Rng,
     last_arrival: Instant,
@@ -41,7 +41,7 @@ struct Lane {
 pub struct Access {
     config: AccessConfig,
     /// By the port at which packets come in.
-    lanes: [Lane; 2],
+    directions: [PathDirection; 2],
 }
 
 impl Access {
@@ -58,7 +58,7 @@ impl Access {
             Some(rate) => Some(Transmitter::new(Profile::Constant(rate))?),
             None => None,
         };
-        let lanes = rngs.map(|rng| Lane {
+        let directions = rngs.map(|rng| PathDirection {
             transmitter: transmitter.clone(),
             rng,
             last_arrival: Instant::START,
@@ -66,23 +66,23 @@ impl Access {
             received: Count::default(),
             sent: Count::default(),
         });
-        Some(Self { config, lanes })
+        Some(Self { config, directions })
     }
 }
 
-impl Lane {
+impl PathDirection {
     /// When a packet arrives that comes now, and when its first bit is sent.
     fn schedule(&mut self, now: Instant, bytes: u32, config: &AccessConfig) -> (Instant, Instant) {
         let (start, departure) = match &mut self.transmitter {
             None => (now, now),
             Some(transmitter) => {
-                let slot = transmitter.take(now, Bits::from(Bytes(bytes.into())));
-                (slot.start, slot.departure)
+                let transmission = transmitter.take(now, Bits::from(Bytes(bytes.into())));
+                (transmission.start, transmission.departure)
             }
         };
         let jitter = match config.jitter.as_nanos() {
             0 => 0,
-            most => self.rng.below(most + 1),
+            max => self.rng.below(max + 1),
         };
         let arrival = departure + config.delay + Duration::from_nanos(jitter);
         self.last_arrival = self.last_arrival.max(arrival);
@@ -97,27 +97,27 @@ impl Lane {
 impl Engine for Access {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         debug_assert!(port == Self::HOST || port == Self::NET, "a path has two ends");
-        let lane = &mut self.lanes[usize::from(port.0)];
-        lane.received.add(packet.bytes);
-        let (start, arrival) = lane.schedule(cx.now(), packet.bytes, &self.config);
+        let direction = &mut self.directions[usize::from(port.0)];
+        direction.received.add(packet.bytes);
+        let (start, arrival) = direction.schedule(cx.now(), packet.bytes, &self.config);
         cx.trace(cx.now(), EventKind::Enqueued, &packet);
         cx.trace(start, EventKind::Transmitted, &packet);
-        lane.packets.push_back((arrival, packet));
+        direction.packets.push_back((arrival, packet));
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
-        for (lane, out) in self.lanes.iter_mut().zip([Self::NET, Self::HOST]) {
-            while lane.first_arrival().is_some_and(|arrival| arrival <= cx.now()) {
-                let Some((arrival, packet)) = lane.packets.pop_front() else { break };
-                lane.sent.add(packet.bytes);
+        for (direction, out) in self.directions.iter_mut().zip([Self::NET, Self::HOST]) {
+            while direction.first_arrival().is_some_and(|arrival| arrival <= cx.now()) {
+                let Some((arrival, packet)) = direction.packets.pop_front() else { break };
+                direction.sent.add(packet.bytes);
                 cx.trace(arrival, EventKind::Delivered, &packet);
-                cx.pass(out, packet);
+                cx.forward(out, packet);
             }
         }
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        let [from_host, to_host] = self.lanes.each_ref().map(Lane::first_arrival);
+        let [from_host, to_host] = self.directions.each_ref().map(PathDirection::first_arrival);
         match (from_host, to_host) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -126,11 +126,11 @@ impl Engine for Access {
 
     fn ledger(&self) -> Ledger {
         let (mut held, mut nested) = (Count::default(), Nested::default());
-        for (_, packet) in self.lanes.iter().flat_map(|lane| &lane.packets) {
+        for (_, packet) in self.directions.iter().flat_map(|direction| &direction.packets) {
             held.add(packet.bytes);
             nested.held.add_nested(packet);
         }
-        let [one, other] = &self.lanes;
+        let [one, other] = &self.directions;
         Ledger {
             received: one.received.plus(other.received),
             sent: one.sent.plus(other.sent),

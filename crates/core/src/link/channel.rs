@@ -1,7 +1,7 @@
-//! The channel: which frames arrive damaged.
+//! The channel: which frames arrive corrupted.
 
-use super::Slot;
-use super::varying::{ChannelState, ErrorRates, VaryingErrors};
+use super::Transmission;
+use super::time_varying_errors::{ChannelState, ErrorRates, TimeVaryingErrors};
 use crate::profile::Profile;
 use crate::rng::Rng;
 use crate::time::Instant;
@@ -24,13 +24,13 @@ enum Errors {
     /// the frame, as its check sequence fails.
     Bits(BitErrors),
     /// Errors that change with time; apart, since few channels are so.
-    Varying(Box<VaryingErrors>),
+    Varying(Box<TimeVaryingErrors>),
 }
 
 /// Draws of a binary symmetric channel.
 ///
 /// Gaps between bad bits are geometric, so one draw a lost frame gives the same law as one draw a
-/// bit. The rest of a damaged frame needs no bookkeeping: bits are independent, so the gap that
+/// bit. The rest of a corrupted frame needs no bookkeeping: bits are independent, so the gap that
 /// starts after the frame is a fresh draw.
 #[derive(Clone, Debug)]
 struct BitErrors {
@@ -67,17 +67,17 @@ impl Channel {
         states: Rng,
         errors: Rng,
     ) -> Self {
-        Self::varying(VaryingErrors::two_states(good, bad, states, errors))
+        Self::varying(TimeVaryingErrors::two_states(good, bad, states, errors))
     }
 
     /// Errors at rates that are given over time, independent of each other.
     #[must_use]
     pub fn series(errors: &Profile<ErrorRates>, rng: Rng) -> Self {
-        Self::varying(VaryingErrors::series(errors, rng))
+        Self::varying(TimeVaryingErrors::series(errors, rng))
     }
 
     /// With no bits known to be good, the errors are asked about every frame.
-    fn varying(errors: VaryingErrors) -> Self {
+    fn varying(errors: TimeVaryingErrors) -> Self {
         Self { good_bits_left: 0, errors: Errors::Varying(Box::new(errors)) }
     }
 
@@ -86,22 +86,22 @@ impl Channel {
         matches!(self.errors, Errors::Varying(_))
     }
 
-    /// Sends one frame, of one bit at least, over the channel: whether it arrives damaged. That is
+    /// Sends one frame, of one bit at least, over the channel: whether it arrives corrupted. That is
     /// decided at `now`; call in the order of the slots.
     #[inline]
-    pub fn damages(&mut self, now: Instant, slot: Slot, frame: Bits) -> bool {
+    pub fn corrupts(&mut self, now: Instant, transmission: Transmission, frame: Bits) -> bool {
         match self.good_bits_left.checked_sub(frame.0) {
             Some(left) => {
                 self.good_bits_left = left;
                 false
             }
-            None => self.ask(now, slot, frame),
+            None => self.ask(now, transmission, frame),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn ask(&mut self, now: Instant, slot: Slot, frame: Bits) -> bool {
+    fn ask(&mut self, now: Instant, transmission: Transmission, frame: Bits) -> bool {
         match &mut self.errors {
             Errors::Clear => {
                 self.good_bits_left = u64::MAX;
@@ -111,7 +111,7 @@ impl Channel {
                 self.good_bits_left = errors.draw_gap();
                 true
             }
-            Errors::Varying(errors) => errors.damages(now, slot, frame.0),
+            Errors::Varying(errors) => errors.corrupts(now, transmission, frame.0),
         }
     }
 }
@@ -143,8 +143,8 @@ mod tests {
 
     fn losses(channel: &mut Channel, frames: u64, bytes: u64) -> u64 {
         let at = Instant::START;
-        let slot = Slot { start: at, departure: at };
-        (0..frames).map(|_| u64::from(channel.damages(at, slot, Bits(8 * bytes)))).sum()
+        let transmission = Transmission { start: at, departure: at };
+        (0..frames).map(|_| u64::from(channel.corrupts(at, transmission, Bits(8 * bytes)))).sum()
     }
 
     /// A frame of 1508 bytes at 1e-5 survives with probability (1 - 1e-5)^12064 = 0.886352. The

@@ -19,7 +19,7 @@ pub struct Framing {
     /// Growth of all of the above: numerator and denominator, the bits rounded to the nearest.
     pub expansion: (u64, u64),
     /// Bytes between frames on the line, which do not grow.
-    pub outside_bytes: u32,
+    pub inter_frame_bytes: u32,
 }
 
 /// Cells of one size.
@@ -35,7 +35,7 @@ impl Framing {
     /// A framing that adds a number of bytes to each packet.
     #[must_use]
     pub const fn overhead(header_bytes: u32) -> Self {
-        Self { header_bytes, least_bytes: 0, cells: None, expansion: (1, 1), outside_bytes: 0 }
+        Self { header_bytes, least_bytes: 0, cells: None, expansion: (1, 1), inter_frame_bytes: 0 }
     }
 
     /// The bits that an IP packet of `ip_bytes` takes on the link; at most 2^64 - 1.
@@ -58,7 +58,7 @@ impl Framing {
             let rounded = product.saturating_add(denominator) / (2 * denominator);
             bits = u64::try_from(rounded).unwrap_or(u64::MAX);
         }
-        Bits(bits.saturating_add(8 * u64::from(self.outside_bytes)))
+        Bits(bits.saturating_add(8 * u64::from(self.inter_frame_bytes)))
     }
 }
 
@@ -83,9 +83,9 @@ mod tests {
     /// 8 bytes of preamble and 12 of gap surround the padded frame.
     #[test]
     fn what_is_outside_is_neither_padded_nor_grown() {
-        let line = Framing { least_bytes: 64, outside_bytes: 20, ..Framing::overhead(18) };
+        let line = Framing { least_bytes: 64, inter_frame_bytes: 20, ..Framing::overhead(18) };
         assert_eq!(line.frame(40), Bits(8 * 84));
-        let grown = Framing { expansion: (6, 5), outside_bytes: 1, ..Framing::overhead(0) };
+        let grown = Framing { expansion: (6, 5), inter_frame_bytes: 1, ..Framing::overhead(0) };
         assert_eq!(grown.frame(10), Bits(96 + 8));
     }
 
@@ -118,7 +118,7 @@ mod tests {
         let cells = Some(Cells { payload_bytes: 1, cell_bytes: u32::MAX });
         for (cells, expansion) in [(None, (u64::MAX, 1)), (cells, (1, 1)), (cells, (u64::MAX, 1))] {
             let framing =
-                Framing { cells, expansion, outside_bytes: 1, ..Framing::overhead(u32::MAX) };
+                Framing { cells, expansion, inter_frame_bytes: 1, ..Framing::overhead(u32::MAX) };
             assert_eq!(framing.frame(u32::MAX), Bits(u64::MAX));
         }
     }

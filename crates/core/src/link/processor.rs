@@ -121,7 +121,7 @@ impl Processor {
             self.counters.held.remove(packet.bytes);
             self.counters.busy += end - start;
             cx.trace(end, EventKind::Delivered, &packet);
-            cx.pass([Self::LINK, Self::LAN][side], packet);
+            cx.forward([Self::LINK, Self::LAN][side], packet);
             if let Some((side, packet)) = self.next_after(side) {
                 self.start(cx, end, side, packet);
             }

@@ -6,7 +6,7 @@ use crate::units::{BitRate, Bits, Carry, TransmitTime};
 
 /// When a frame is on the transmitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
+pub struct Transmission {
     /// Its first bit.
     pub start: Instant,
     /// Its last bit, rounded down to a nanosecond; the remainder starts the next frame.
@@ -65,7 +65,7 @@ impl Transmitter {
 
     /// Takes the next slot for a frame that arrives now.
     #[inline]
-    pub fn take(&mut self, now: Instant, frame: Bits) -> Slot {
+    pub fn take(&mut self, now: Instant, frame: Bits) -> Transmission {
         let start = self.start(now);
         self.take_from(start, frame)
     }
@@ -85,7 +85,7 @@ impl Transmitter {
     /// [`Transmitter::take`], for a frame that arrived at the moment of which [`Transmitter::start`]
     /// was asked just before and gave `start`.
     #[inline]
-    pub(super) fn take_from(&mut self, start: Instant, frame: Bits) -> Slot {
+    pub(super) fn take_from(&mut self, start: Instant, frame: Bits) -> Transmission {
         debug_assert_eq!(start, self.free_at, "nothing came in between");
         if frame != self.last.0 {
             let Profile::Constant(rate) = self.rate else {
@@ -97,14 +97,14 @@ impl Transmitter {
         let departure = start + time;
         self.free_at = departure;
         self.carry = carry;
-        Slot { start, departure }
+        Transmission { start, departure }
     }
 
     #[inline(never)]
-    fn take_across_steps(&mut self, start: Instant, frame: Bits) -> Slot {
+    fn take_across_steps(&mut self, start: Instant, frame: Bits) -> Transmission {
         debug_assert_ne!(frame, NO_FRAME, "no frame is that large");
         self.resume(start, work(frame) + u128::from(self.carry.0));
-        Slot { start, departure: self.free_at }
+        Transmission { start, departure: self.free_at }
     }
 
     /// The same transmitter, idle, with another rate. `None` if that ends at zero.
@@ -114,17 +114,18 @@ impl Transmitter {
 
     /// The work that is left at `at`, a moment in the present busy period, of the frames taken but for
     /// the last ones, of so many bits.
-    pub(super) fn owes(&self, at: Instant, last: Bits) -> u128 {
-        let mut owes = u128::from(self.carry.0);
+    pub(super) fn remaining_work(&self, at: Instant, last: Bits) -> u128 {
+        let mut remaining_work = u128::from(self.carry.0);
         let mut from = at;
         while from < self.free_at {
             let change =
                 self.rate.next_change(from).map_or(self.free_at, |at| at.min(self.free_at));
-            owes += u128::from((change - from).as_nanos()) * u128::from(self.rate.at(from).0);
+            remaining_work +=
+                u128::from((change - from).as_nanos()) * u128::from(self.rate.at(from).0);
             from = change;
         }
         // Only where frames end beyond the end of time is it less.
-        owes.saturating_sub(work(last))
+        remaining_work.saturating_sub(work(last))
     }
 
     /// Goes on at `at` with so much work, and is free when that is done.
@@ -182,12 +183,12 @@ mod tests {
     fn frames_follow_each_other_and_idle_time_earns_nothing() {
         let mut transmitter = constant(1_000_000);
         let first = transmitter.take(ms(0), Bits(8 * 1_000));
-        assert_eq!(first, Slot { start: ms(0), departure: ms(8) });
+        assert_eq!(first, Transmission { start: ms(0), departure: ms(8) });
         assert_eq!(transmitter.wait(ms(3)), Duration::from_millis(5));
         let second = transmitter.take(ms(3), Bits(8 * 1_000));
-        assert_eq!(second, Slot { start: ms(8), departure: ms(16) });
+        assert_eq!(second, Transmission { start: ms(8), departure: ms(16) });
         let after_a_pause = transmitter.take(ms(100), Bits(8 * 1_000));
-        assert_eq!(after_a_pause, Slot { start: ms(100), departure: ms(108) });
+        assert_eq!(after_a_pause, Transmission { start: ms(100), departure: ms(108) });
     }
 
     /// Two frames of 8 ms, 92 ms apart: that somebody asks for a start, and then sends nothing, is no
@@ -208,7 +209,10 @@ mod tests {
     #[test]
     fn nothing_takes_no_time() {
         let mut transmitter = constant(3);
-        assert_eq!(transmitter.take(ms(5), Bits(0)), Slot { start: ms(5), departure: ms(5) });
+        assert_eq!(
+            transmitter.take(ms(5), Bits(0)),
+            Transmission { start: ms(5), departure: ms(5) }
+        );
     }
 
     /// 53 bytes at 149.76 Mbit/s take 2831.196... ns: 149,760 of them take exactly 0.424 s.

@@ -2,7 +2,7 @@
 //!
 //! From a moment on the direction does what it would do if its profiles had said so from the start of
 //! the run. With a queue that decides at arrival the ways of waiting packets are known already, and are
-//! worked out anew: the transmitter owes a certain work at that moment, of which the frames that wait
+//! worked out anew: the transmitter remaining_work a certain work at that moment, of which the frames that wait
 //! are a part and the rest belongs to the frame being sent, so no frame loses or gains a bit.
 
 use super::{Direction, Queue};
@@ -35,48 +35,48 @@ impl Direction {
             Some(rate) => Some(self.transmitter.with_rate(rate.clone())?),
             None => None,
         };
-        self.catch_up(now);
-        if let (Queue::Tail(tail), Some(rate)) = (&mut self.queue, &change.rate) {
+        self.update_started(now);
+        if let (Queue::DropAtEnqueue(tail), Some(rate)) = (&mut self.queue, &change.rate) {
             tail.set_rate(now, rate);
         }
         let is_sending = self.transmitter.free_at() > now;
-        let waiting = self.line.sums().since(self.line.before(self.started));
-        let owes = self.transmitter.owes(now, Bits(waiting.frame_bits));
+        let waiting = self.transit.totals().since(self.transit.totals_before(self.started));
+        let remaining_work = self.transmitter.remaining_work(now, Bits(waiting.frame_bits));
         let is_new_rate = altered.is_some();
         if let Some(altered) = altered {
             self.transmitter = altered;
         }
         if is_sending {
-            self.transmitter.resume(now, owes);
+            self.transmitter.resume(now, remaining_work);
         }
-        // A channel that changes with time damages other frames when they are sent at other times.
-        let damage_anew = change.channel.is_some() || (is_new_rate && self.channel.varies());
+        // A channel that changes with time corrupts other frames when they are sent at other times.
+        let redraw_errors = change.channel.is_some() || (is_new_rate && self.channel.varies());
         if let Some(channel) = change.channel {
             self.channel = channel;
         }
         // Whose last bit is yet to leave.
-        let first = (self.started - u64::from(is_sending)).max(self.line.left());
-        let ahead = (first > self.line.left()).then(|| self.line.at(first - 1).arrival);
+        let first = (self.started - u64::from(is_sending)).max(self.transit.begin());
+        let ahead = (first > self.transit.begin()).then(|| self.transit.at(first - 1).arrival);
         self.propagation.change(change.delay, ahead.unwrap_or(now));
-        self.send_anew(now, first, damage_anew);
-        self.set_due();
+        self.reschedule(now, first, redraw_errors);
+        self.update_due();
         Some(())
     }
 
     /// The ways of all packets from a position on. The frame being sent, if that is one of them, ends
     /// when the transmitter is free; those that wait follow, and meet the channel anew if that is asked.
-    fn send_anew(&mut self, now: Instant, first: u64, damage_anew: bool) {
-        for position in first..self.line.came() {
+    fn reschedule(&mut self, now: Instant, first: u64, redraw_errors: bool) {
+        for position in first..self.transit.end() {
             if position >= self.started {
-                let frame = Bits(self.line.size_at(position).frame_bits.into());
-                let slot = self.transmitter.take_from(self.transmitter.free_at(), frame);
-                let waiting = self.line.at_mut(position);
-                waiting.start = slot.start;
-                if damage_anew {
-                    waiting.damaged = self.channel.damages(now, slot, frame);
+                let frame = Bits(self.transit.size_at(position).frame_bits.into());
+                let transmission = self.transmitter.take_from(self.transmitter.free_at(), frame);
+                let waiting = self.transit.at_mut(position);
+                waiting.start = transmission.start;
+                if redraw_errors {
+                    waiting.corrupted = self.channel.corrupts(now, transmission, frame);
                 }
             }
-            self.line.at_mut(position).arrival =
+            self.transit.at_mut(position).arrival =
                 self.propagation.arrival(self.transmitter.free_at());
         }
     }

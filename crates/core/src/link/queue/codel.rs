@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Limit, Occupancy, Queued};
+use super::{Limit, Occupancy, QueuedPacket};
 use crate::packet::Packet;
 use crate::time::{Duration, Instant};
 use crate::trace::DropCause;
@@ -31,7 +31,7 @@ pub struct CoDelConfig {
 #[derive(Clone, Debug)]
 pub struct CoDel {
     limit: Limit,
-    law: Law,
+    law: ControlLaw,
     fifo: Fifo,
     control: Control,
     waiting: Occupancy,
@@ -47,37 +47,37 @@ impl CoDel {
         config.limit.assert_held();
         Self {
             limit: config.limit,
-            law: Law::new(config.target, config.interval, config.ecn),
+            law: ControlLaw::new(config.target, config.interval, config.ecn),
             fifo: Fifo::default(),
             control: Control::default(),
             waiting: Occupancy::default(),
         }
     }
 
-    /// See [`super::Head::push`].
-    pub fn push(&mut self, queued: Queued, lost: &mut impl FnMut(DropCause, &Packet)) {
-        let load = queued.load();
-        if !self.limit.has_room(&self.waiting, load, Duration::ZERO) {
-            lost(DropCause::QueueFull, &queued.packet);
+    /// See [`super::DropAtDequeue::push`].
+    pub fn enqueue(&mut self, queued: QueuedPacket, on_drop: &mut impl FnMut(DropCause, &Packet)) {
+        let size = queued.size();
+        if !self.limit.has_room(&self.waiting, size, Duration::ZERO) {
+            on_drop(DropCause::QueueFull, &queued.packet);
             return;
         }
-        self.law.see(&queued.packet);
-        self.waiting.enter(load);
+        self.law.observe(&queued.packet);
+        self.waiting.on_enqueue(size);
         self.fifo.push(queued);
     }
 
-    /// See [`super::Head::pop`].
-    pub fn pop(
+    /// See [`super::DropAtDequeue::pop`].
+    pub fn dequeue(
         &mut self,
         now: Instant,
-        lost: &mut impl FnMut(DropCause, &Packet),
-    ) -> Option<Queued> {
+        on_drop: &mut impl FnMut(DropCause, &Packet),
+    ) -> Option<QueuedPacket> {
         let waiting = &mut self.waiting;
-        let next = self.control.pop(&self.law, now, &mut self.fifo, &mut |queued| {
-            waiting.leave(queued.load());
-            lost(DropCause::Codel, &queued.packet);
+        let next = self.control.dequeue(&self.law, now, &mut self.fifo, &mut |queued| {
+            waiting.on_dequeue(queued.size());
+            on_drop(DropCause::Codel, &queued.packet);
         })?;
-        waiting.leave(next.load());
+        waiting.on_dequeue(next.size());
         Some(next)
     }
 
@@ -96,17 +96,17 @@ impl CoDel {
 /// Packets in order of arrival, and their IP bytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fifo {
-    packets: VecDeque<Queued>,
+    packets: VecDeque<QueuedPacket>,
     bytes: u64,
 }
 
 impl Fifo {
-    pub(super) fn push(&mut self, queued: Queued) {
+    pub(super) fn push(&mut self, queued: QueuedPacket) {
         self.bytes += u64::from(queued.packet.bytes);
         self.packets.push_back(queued);
     }
 
-    pub(super) fn pop(&mut self) -> Option<Queued> {
+    pub(super) fn pop(&mut self) -> Option<QueuedPacket> {
         let first = self.packets.pop_front()?;
         self.bytes -= u64::from(first.packet.bytes);
         Some(first)
@@ -127,7 +127,7 @@ impl Fifo {
 
 /// What a control loop aims at: the same for all queues of a discipline.
 #[derive(Clone, Debug)]
-pub(super) struct Law {
+pub(super) struct ControlLaw {
     target: Duration,
     interval: Duration,
     ecn: bool,
@@ -135,18 +135,18 @@ pub(super) struct Law {
     largest: u64,
 }
 
-impl Law {
+impl ControlLaw {
     pub(super) fn new(target: Duration, interval: Duration, ecn: bool) -> Self {
         Self { target, interval, ecn, largest: 0 }
     }
 
     /// Marks a packet instead of dropping it, if that may be. Whether it did.
-    fn marks(&self, taken: &mut Taken) -> bool {
-        self.ecn && taken.queued.as_mut().is_some_and(Queued::mark)
+    fn try_mark(&self, candidate: &mut Candidate) -> bool {
+        self.ecn && candidate.queued.as_mut().is_some_and(QueuedPacket::mark)
     }
 
     /// Takes note of a packet that joins a queue.
-    pub(super) fn see(&mut self, packet: &Packet) {
+    pub(super) fn observe(&mut self, packet: &Packet) {
         self.largest = self.largest.max(packet.bytes.into());
     }
 
@@ -176,68 +176,68 @@ pub(super) struct Control {
 }
 
 /// A packet taken from the queue, and whether it may be dropped.
-struct Taken {
-    queued: Option<Queued>,
+struct Candidate {
+    queued: Option<QueuedPacket>,
     droppable: bool,
 }
 
 impl Control {
     /// The next packet to send. Those that are dropped before it are handed to `dropped`.
-    pub(super) fn pop(
+    pub(super) fn dequeue(
         &mut self,
-        law: &Law,
+        law: &ControlLaw,
         now: Instant,
         fifo: &mut Fifo,
-        dropped: &mut impl FnMut(&Queued),
-    ) -> Option<Queued> {
-        let mut taken = self.take(law, now, fifo);
+        dropped: &mut impl FnMut(&QueuedPacket),
+    ) -> Option<QueuedPacket> {
+        let mut candidate = self.next_candidate(law, now, fifo);
         if !self.dropping {
-            if taken.droppable {
-                if !law.marks(&mut taken) {
-                    taken.queued.iter().for_each(&mut *dropped);
-                    taken = self.take(law, now, fifo);
+            if candidate.droppable {
+                if !law.try_mark(&mut candidate) {
+                    candidate.queued.iter().for_each(&mut *dropped);
+                    candidate = self.next_candidate(law, now, fifo);
                 }
                 self.enter_drop_state(law, now);
             }
-            return taken.queued;
+            return candidate.queued;
         }
-        self.dropping = taken.droppable;
+        self.dropping = candidate.droppable;
         // At a high drop rate several drops may be due at once.
         while self.dropping && self.drop_next <= now {
             self.count = self.count.saturating_add(1);
-            if law.marks(&mut taken) {
+            if law.try_mark(&mut candidate) {
                 self.drop_next = law.next_drop(self.drop_next, self.count);
                 break;
             }
-            taken.queued.iter().for_each(&mut *dropped);
-            taken = self.take(law, now, fifo);
-            self.dropping = taken.droppable;
+            candidate.queued.iter().for_each(&mut *dropped);
+            candidate = self.next_candidate(law, now, fifo);
+            self.dropping = candidate.droppable;
             if self.dropping {
                 self.drop_next = law.next_drop(self.drop_next, self.count);
             }
         }
-        taken.queued
+        candidate.queued
     }
 
-    fn take(&mut self, law: &Law, now: Instant, fifo: &mut Fifo) -> Taken {
+    fn next_candidate(&mut self, law: &ControlLaw, now: Instant, fifo: &mut Fifo) -> Candidate {
         let Some(queued) = fifo.pop() else {
             self.first_above = None;
-            return Taken { queued: None, droppable: false };
+            return Candidate { queued: None, droppable: false };
         };
         // What is left must keep the link busy until the next packet comes, whatever its wait: less
         // than one large packet is never dropped from.
-        if now - queued.entered < law.target || fifo.bytes <= law.largest {
+        if now - queued.enqueued_at < law.target || fifo.bytes <= law.largest {
             self.first_above = None;
-            return Taken { queued: Some(queued), droppable: false };
+            return Candidate { queued: Some(queued), droppable: false };
         }
         let first_above = *self.first_above.get_or_insert(now + law.interval);
-        Taken { queued: Some(queued), droppable: first_above <= now }
+        Candidate { queued: Some(queued), droppable: first_above <= now }
     }
 
     /// A drop state that begins soon after the last one ended takes up the drop rate that
     /// controlled the queue then. 16 intervals are those of the RFC's pseudo-code, which took them
     /// from Linux.
-    fn enter_drop_state(&mut self, law: &Law, now: Instant) {
+    fn enter_drop_state(&mut self, law: &ControlLaw, now: Instant) {
         let dropped = self.count - self.last_count;
         let soon = now.saturating_since(self.drop_next) < law.interval.saturating_mul(16);
         self.count = if dropped > 1 && soon { dropped } else { 1 };
@@ -249,15 +249,15 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Losses, queued};
+    use super::super::testing::{Drops, queued};
     use super::*;
     use crate::packet::Ecn;
 
     const TARGET: Duration = Duration::from_millis(5);
     const INTERVAL: Duration = Duration::from_millis(100);
 
-    fn law() -> Law {
-        Law { largest: 1_000, ..Law::new(TARGET, INTERVAL, false) }
+    fn law() -> ControlLaw {
+        ControlLaw { largest: 1_000, ..ControlLaw::new(TARGET, INTERVAL, false) }
     }
 
     fn codel(target: Duration, limit: Limit) -> CoDel {
@@ -270,7 +270,8 @@ mod tests {
         let mut fifo = Fifo::default();
         (0..50).for_each(|serial| fifo.push(queued(0, serial, 1_000, now - wait)));
         let mut dropped = 0;
-        let sent = control.pop(&law(), Instant::from_millis(now), &mut fifo, &mut |_| dropped += 1);
+        let sent =
+            control.dequeue(&law(), Instant::from_millis(now), &mut fifo, &mut |_| dropped += 1);
         assert!(sent.is_some());
         dropped
     }
@@ -285,7 +286,7 @@ mod tests {
     fn the_control_law_is_the_inverse_square_root() {
         let after = |count| law().next_drop(Instant::START, count).as_nanos();
         assert_eq!([1, 2, 3, 4].map(after), [100_000_000, 70_710_678, 57_735_026, 50_000_000]);
-        let longest = Law { interval: Duration::from_nanos(u64::MAX), ..law() };
+        let longest = ControlLaw { interval: Duration::from_nanos(u64::MAX), ..law() };
         assert_eq!(longest.next_drop(Instant::START, 1).as_nanos(), u64::MAX - 1);
     }
 
@@ -302,7 +303,7 @@ mod tests {
     /// to the four packets from 400 ms on.
     #[test]
     fn marks_follow_the_same_control_law() {
-        let law = Law { ecn: true, ..law() };
+        let law = ControlLaw { ecn: true, ..law() };
         let mut control = Control::default();
         let mut marks = |now: u64| {
             let mut fifo = Fifo::default();
@@ -312,7 +313,7 @@ mod tests {
                 fifo.push(queued);
             }
             let now = Instant::from_millis(now);
-            let sent = control.pop(&law, now, &mut fifo, &mut |_| panic!("none is dropped"));
+            let sent = control.dequeue(&law, now, &mut fifo, &mut |_| panic!("none is dropped"));
             let sent = sent.expect("some wait");
             assert_eq!(sent.packet.ecn == Ecn::Ce, sent.marked);
             sent.marked
@@ -326,13 +327,13 @@ mod tests {
     /// A packet whose transport does not react to marks is dropped.
     #[test]
     fn what_may_not_be_marked_is_dropped() {
-        let law = Law { ecn: true, ..law() };
+        let law = ControlLaw { ecn: true, ..law() };
         let (mut control, mut dropped) = (Control::default(), 0);
         for millis in 10..111 {
             let mut fifo = Fifo::default();
             (0..5).for_each(|serial| fifo.push(queued(0, serial, 1_000, millis - 10)));
             let now = Instant::from_millis(millis);
-            let sent = control.pop(&law, now, &mut fifo, &mut |_| dropped += 1);
+            let sent = control.dequeue(&law, now, &mut fifo, &mut |_| dropped += 1);
             assert!(sent.is_some_and(|sent| !sent.marked));
         }
         assert_eq!(dropped, 1);
@@ -392,15 +393,15 @@ mod tests {
     /// Packets of 1,000 bytes come and go each millisecond; so many are left after each departure.
     fn losses_with_standing_queue(packets: u64) -> usize {
         let mut queue = codel(Duration::from_millis(1), Limit::Unlimited);
-        let mut losses = Losses::default();
+        let mut drops = Drops::default();
         for millis in 0..1_000 {
-            queue.push(queued(0, millis, 1_000, millis), &mut losses.note());
+            queue.enqueue(queued(0, millis, 1_000, millis), &mut drops.record());
             if millis >= packets {
-                assert!(queue.pop(Instant::from_millis(millis), &mut losses.note()).is_some());
+                assert!(queue.dequeue(Instant::from_millis(millis), &mut drops.record()).is_some());
             }
         }
-        assert_eq!(queue.occupancy().packets + losses.0.len() as u64, packets);
-        losses.0.len()
+        assert_eq!(queue.occupancy().packets + drops.0.len() as u64, packets);
+        drops.0.len()
     }
 
     /// With one packet left the next one has waited for 1 ms, the target, but no more than the
@@ -415,12 +416,12 @@ mod tests {
     #[test]
     fn the_limit_is_one_on_what_waits() {
         let mut queue = codel(TARGET, Limit::Bytes(2_000));
-        let mut losses = Losses::default();
+        let mut drops = Drops::default();
         for serial in 0..3 {
-            queue.push(queued(0, serial, 1_000, 0), &mut losses.note());
+            queue.enqueue(queued(0, serial, 1_000, 0), &mut drops.record());
         }
-        assert_eq!(losses.0, [(DropCause::QueueFull, 0, 2)]);
-        assert!(queue.pop(Instant::START, &mut losses.note()).is_some());
+        assert_eq!(drops.0, [(DropCause::QueueFull, 0, 2)]);
+        assert!(queue.dequeue(Instant::START, &mut drops.record()).is_some());
         let left = Occupancy { packets: 1, bytes: 1_000, link_bytes: 1_008, bytes_max: 2_000 };
         assert_eq!(*queue.occupancy(), left);
     }

@@ -1,6 +1,6 @@
 //! Drop-tail: a packet that finds no room is lost, all others wait their turn.
 
-use super::{Amounts, Limit, Load, Occupancy, Room};
+use super::{Backlog, Headroom, Limit, Occupancy, PacketSize};
 use crate::time::Duration;
 use crate::trace::DropCause;
 
@@ -18,36 +18,36 @@ impl DropTail {
         Self { limit, waiting: Occupancy::default() }
     }
 
-    /// See [`super::Tail::admit`].
+    /// See [`super::DropAtEnqueue::admit`].
     #[inline]
-    pub fn admit(&mut self, load: Load, wait: Duration) -> Result<(), DropCause> {
-        self.limit.admit(&self.waiting, load, wait)
+    pub fn admit(&mut self, size: PacketSize, wait: Duration) -> Result<(), DropCause> {
+        self.limit.admit(&self.waiting, size, wait)
     }
 
-    /// See [`super::Tail::room`].
-    pub(super) fn room(&self) -> Room {
-        let seen = Room::of_bytes(self.waiting.bytes_max);
+    /// See [`super::DropAtEnqueue::room`].
+    pub(super) fn headroom(&self) -> Headroom {
+        let seen = Headroom::of_bytes(self.waiting.bytes_max);
         match self.limit {
-            Limit::Time(wait) => Room { wait, ..seen },
+            Limit::Time(wait) => Headroom { wait_max: wait, ..seen },
             _ => self.limit.counted().map_or(seen, |(unit, most)| seen.within(unit, most)),
         }
     }
 
     /// So much waits now.
-    pub(super) fn recount(&mut self, waiting: Amounts) {
-        self.waiting.recount(waiting);
+    pub(super) fn set_backlog(&mut self, waiting: Backlog) {
+        self.waiting.set_backlog(waiting);
     }
 
     /// Counts a packet that starts to wait.
     #[inline]
-    pub fn enter(&mut self, load: Load) {
-        self.waiting.enter(load);
+    pub fn on_enqueue(&mut self, size: PacketSize) {
+        self.waiting.on_enqueue(size);
     }
 
     /// Counts a packet whose transmission starts.
     #[inline]
-    pub fn leave(&mut self, load: Load) {
-        self.waiting.leave(load);
+    pub fn on_dequeue(&mut self, size: PacketSize) {
+        self.waiting.on_dequeue(size);
     }
 
     /// What waits.
@@ -64,14 +64,14 @@ mod tests {
 
     const SOME: Duration = Duration::from_millis(1);
 
-    fn load(bytes: u32) -> Load {
-        Load { flow: FlowId(0), bytes, link_bytes: bytes + 10 }
+    fn size(bytes: u32) -> PacketSize {
+        PacketSize { flow: FlowId(0), bytes, link_bytes: bytes + 10 }
     }
 
     fn admits(limit: Limit, waiting: &[u32], bytes: u32, wait: Duration) -> bool {
         let mut queue = DropTail::new(limit);
-        waiting.iter().for_each(|&bytes| queue.enter(load(bytes)));
-        queue.admit(load(bytes), wait).is_ok()
+        waiting.iter().for_each(|&bytes| queue.on_enqueue(size(bytes)));
+        queue.admit(size(bytes), wait).is_ok()
     }
 
     #[test]
@@ -87,9 +87,9 @@ mod tests {
     #[test]
     fn what_has_left_no_longer_counts() {
         let mut queue = DropTail::new(Limit::Bytes(3_000));
-        queue.enter(load(1_500));
-        queue.enter(load(1_500));
-        queue.leave(load(1_500));
+        queue.on_enqueue(size(1_500));
+        queue.on_enqueue(size(1_500));
+        queue.on_dequeue(size(1_500));
         let left = Occupancy { packets: 1, bytes: 1_500, link_bytes: 1_510, bytes_max: 3_000 };
         assert_eq!(*queue.occupancy(), left);
     }

@@ -14,8 +14,8 @@
 
 use std::collections::VecDeque;
 
-use super::codel::{Control, Fifo, Law};
-use super::{Limit, Occupancy, Queued};
+use super::codel::{Control, ControlLaw, Fifo};
+use super::{Limit, Occupancy, QueuedPacket};
 use crate::packet::Packet;
 use crate::rng::scramble;
 use crate::time::{Duration, Instant};
@@ -42,12 +42,12 @@ pub struct FqCoDelConfig {
 #[derive(Clone, Debug)]
 pub struct FqCoDel {
     limit: Limit,
-    law: Law,
+    law: ControlLaw,
     quantum: i64,
     salt: u64,
     /// The place in `queues` of each hash value's queue. Most hash values are never seen: a queue
     /// is made for the first packet of one.
-    place_of_hash: Vec<Option<usize>>,
+    queue_of_hash: Vec<Option<usize>>,
     queues: Vec<Queue>,
     /// Places of queues that wait for their first turn.
     new: VecDeque<usize>,
@@ -82,10 +82,10 @@ impl FqCoDel {
         assert!(config.quantum_bytes > 0, "a turn allows at least one byte");
         Self {
             limit: config.limit,
-            law: Law::new(config.target, config.interval, config.ecn),
+            law: ControlLaw::new(config.target, config.interval, config.ecn),
             quantum: config.quantum_bytes.into(),
             salt,
-            place_of_hash: vec![None; config.queues as usize],
+            queue_of_hash: vec![None; config.queues as usize],
             queues: Vec::new(),
             new: VecDeque::new(),
             old: VecDeque::new(),
@@ -93,44 +93,44 @@ impl FqCoDel {
         }
     }
 
-    /// See [`super::Head::push`].
-    pub fn push(&mut self, queued: Queued, lost: &mut impl FnMut(DropCause, &Packet)) {
+    /// See [`super::DropAtDequeue::push`].
+    pub fn enqueue(&mut self, queued: QueuedPacket, on_drop: &mut impl FnMut(DropCause, &Packet)) {
         let bytes_max = self.waiting.bytes_max;
-        self.law.see(&queued.packet);
-        self.waiting.enter(queued.load());
-        self.enqueue(queued);
+        self.law.observe(&queued.packet);
+        self.waiting.on_enqueue(queued.size());
+        self.enqueue_to_flow(queued);
         while !self.limit.holds(&self.waiting) {
-            self.shorten_fattest(lost);
+            self.drop_from_fattest(on_drop);
         }
         // What was over the limit for no time did not wait.
         self.waiting.bytes_max = bytes_max.max(self.waiting.bytes);
     }
 
-    /// See [`super::Head::pop`].
-    pub fn pop(
+    /// See [`super::DropAtDequeue::pop`].
+    pub fn dequeue(
         &mut self,
         now: Instant,
-        lost: &mut impl FnMut(DropCause, &Packet),
-    ) -> Option<Queued> {
+        on_drop: &mut impl FnMut(DropCause, &Packet),
+    ) -> Option<QueuedPacket> {
         loop {
             let is_new = !self.new.is_empty();
             let list = if is_new { &mut self.new } else { &mut self.old };
-            let place = *list.front()?;
-            let queue = &mut self.queues[place];
+            let index = *list.front()?;
+            let queue = &mut self.queues[index];
             if queue.credit <= 0 {
                 queue.credit += self.quantum;
                 list.pop_front();
-                self.old.push_back(place);
+                self.old.push_back(index);
                 continue;
             }
             let waiting = &mut self.waiting;
-            let next = queue.control.pop(&self.law, now, &mut queue.fifo, &mut |queued| {
-                waiting.leave(queued.load());
-                lost(DropCause::Codel, &queued.packet);
+            let next = queue.control.dequeue(&self.law, now, &mut queue.fifo, &mut |queued| {
+                waiting.on_dequeue(queued.size());
+                on_drop(DropCause::Codel, &queued.packet);
             });
             if let Some(next) = next {
                 queue.credit -= i64::from(next.packet.bytes);
-                waiting.leave(next.load());
+                waiting.on_dequeue(next.size());
                 return Some(next);
             }
             list.pop_front();
@@ -138,7 +138,7 @@ impl FqCoDel {
             // it would be new again with its next packet, and could starve the others (RFC 8290
             // 4.2).
             if is_new {
-                self.old.push_back(place);
+                self.old.push_back(index);
             } else {
                 queue.listed = false;
             }
@@ -156,18 +156,18 @@ impl FqCoDel {
         &self.waiting
     }
 
-    fn enqueue(&mut self, queued: Queued) {
+    fn enqueue_to_flow(&mut self, queued: QueuedPacket) {
         let hash = self.hash(&queued.packet);
-        let place = *self.place_of_hash[hash].get_or_insert_with(|| {
+        let index = *self.queue_of_hash[hash].get_or_insert_with(|| {
             self.queues.push(Queue::default());
             self.queues.len() - 1
         });
-        let queue = &mut self.queues[place];
+        let queue = &mut self.queues[index];
         queue.fifo.push(queued);
         if !queue.listed {
             queue.listed = true;
             queue.credit = self.quantum;
-            self.new.push_back(place);
+            self.new.push_back(index);
         }
     }
 
@@ -177,13 +177,13 @@ impl FqCoDel {
         let connection = packet.segment().map_or(0, |segment| segment.connection);
         let flow = u64::from(connection) << 32 | u64::from(packet.flow.0);
         let hash = scramble(flow ^ scramble(self.salt));
-        let product = u128::from(hash) * self.place_of_hash.len() as u128;
+        let product = u128::from(hash) * self.queue_of_hash.len() as u128;
         usize::try_from(product >> 64).expect("below the number of queues")
     }
 
     /// Drops from the head of the queue with most bytes: of several the one with most packets
     /// (those without IP bytes take room too), of several the one made first.
-    fn shorten_fattest(&mut self, lost: &mut impl FnMut(DropCause, &Packet)) {
+    fn drop_from_fattest(&mut self, on_drop: &mut impl FnMut(DropCause, &Packet)) {
         let size = |queue: &&mut Queue| (queue.fifo.bytes(), queue.fifo.packets());
         let fattest = self.queues.iter_mut().rev().max_by_key(size);
         let fifo = &mut fattest.expect("what is over the limit is in a queue").fifo;
@@ -191,8 +191,8 @@ impl FqCoDel {
         let before = fifo.bytes();
         for _ in 0..BATCH_PACKETS {
             let first = fifo.pop().expect("it has packets until half of its bytes are gone");
-            self.waiting.leave(first.load());
-            lost(DropCause::QueueFull, &first.packet);
+            self.waiting.on_dequeue(first.size());
+            on_drop(DropCause::QueueFull, &first.packet);
             if before - fifo.bytes() >= enough {
                 break;
             }
@@ -202,7 +202,7 @@ impl FqCoDel {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Losses, queued, serial};
+    use super::super::testing::{Drops, queued, serial};
     use super::*;
     use crate::packet::{FlowId, Payload};
 
@@ -214,15 +214,15 @@ mod tests {
         FqCoDel::new(config, salt)
     }
 
-    fn push(queue: &mut FqCoDel, flow: u32, serials: core::ops::Range<u64>, bytes: u32) {
+    fn enqueue(queue: &mut FqCoDel, flow: u32, serials: core::ops::Range<u64>, bytes: u32) {
         for serial in serials {
-            queue.push(queued(flow, serial, bytes, 0), &mut |_, _| panic!("there is room"));
+            queue.enqueue(queued(flow, serial, bytes, 0), &mut |_, _| panic!("there is room"));
         }
     }
 
     /// The flow of the next packet, sent at once, so that `CoDel` has nothing to drop.
-    fn pop(queue: &mut FqCoDel) -> Option<u32> {
-        let next = queue.pop(Instant::START, &mut |_, _| panic!("nothing has waited"));
+    fn dequeue(queue: &mut FqCoDel) -> Option<u32> {
+        let next = queue.dequeue(Instant::START, &mut |_, _| panic!("nothing has waited"));
         next.map(|next| next.packet.flow.0)
     }
 
@@ -233,11 +233,11 @@ mod tests {
     fn flows_get_the_same_share_in_bytes() {
         for quantum in [300, 1_500, 1_514] {
             let mut queue = fq_codel(Limit::Unlimited, quantum, 1);
-            push(&mut queue, 0, 0..100, 1_500);
-            push(&mut queue, 1, 0..1_500, 100);
+            enqueue(&mut queue, 0, 0..100, 1_500);
+            enqueue(&mut queue, 1, 0..1_500, 100);
             let mut sent = [0u64; 2];
             while sent.iter().sum::<u64>() < 200_000 {
-                match pop(&mut queue).expect("both have packets") {
+                match dequeue(&mut queue).expect("both have packets") {
                     0 => sent[0] += 1_500,
                     _ => sent[1] += 100,
                 }
@@ -251,21 +251,24 @@ mod tests {
     #[test]
     fn a_turn_ends_when_its_bytes_are_sent() {
         let mut queue = fq_codel(Limit::Unlimited, 1_500, 1);
-        push(&mut queue, 0, 0..4, 1_500);
-        push(&mut queue, 1, 0..8, 750);
-        let turns: Vec<_> = (0..12).map_while(|_| pop(&mut queue)).collect();
+        enqueue(&mut queue, 0, 0..4, 1_500);
+        enqueue(&mut queue, 1, 0..8, 750);
+        let turns: Vec<_> = (0..12).map_while(|_| dequeue(&mut queue)).collect();
         assert_eq!(turns, [0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1]);
-        assert_eq!(pop(&mut queue), None);
+        assert_eq!(dequeue(&mut queue), None);
     }
 
     #[test]
     fn a_sparse_flow_is_served_before_the_busy_ones() {
         let mut queue = fq_codel(Limit::Unlimited, 1_500, 1);
-        push(&mut queue, 0, 0..10, 1_500);
-        push(&mut queue, 1, 0..10, 1_500);
-        assert_eq!([pop(&mut queue), pop(&mut queue), pop(&mut queue)], [0, 1, 0].map(Some));
-        push(&mut queue, 2, 0..1, 100);
-        assert_eq!([pop(&mut queue), pop(&mut queue)], [2, 1].map(Some));
+        enqueue(&mut queue, 0, 0..10, 1_500);
+        enqueue(&mut queue, 1, 0..10, 1_500);
+        assert_eq!(
+            [dequeue(&mut queue), dequeue(&mut queue), dequeue(&mut queue)],
+            [0, 1, 0].map(Some)
+        );
+        enqueue(&mut queue, 2, 0..1, 100);
+        assert_eq!([dequeue(&mut queue), dequeue(&mut queue)], [2, 1].map(Some));
         assert_eq!(queue.queues.len(), 3, "no two of these flows share a queue");
     }
 
@@ -276,17 +279,17 @@ mod tests {
     #[test]
     fn new_queues_cannot_starve_the_old_ones() {
         let mut queue = fq_codel(Limit::Unlimited, 1_500, 1);
-        push(&mut queue, 0, 0..200, 1_500);
-        assert_eq!(pop(&mut queue), Some(0));
-        push(&mut queue, 1, 0..1, 100);
+        enqueue(&mut queue, 0, 0..200, 1_500);
+        assert_eq!(dequeue(&mut queue), Some(0));
+        enqueue(&mut queue, 1, 0..1, 100);
         let (mut since_busy, mut busy) = (0, 0);
         for round in 0..400 {
-            let flow = pop(&mut queue).expect("the busy flow has packets");
+            let flow = dequeue(&mut queue).expect("the busy flow has packets");
             since_busy = if flow == 0 { 0 } else { since_busy + 1 };
             busy += u32::from(flow == 0);
             assert!(since_busy <= 4, "in round {round}");
             if flow > 0 {
-                push(&mut queue, 3 - flow, round + 1..round + 2, 100);
+                enqueue(&mut queue, 3 - flow, round + 1..round + 2, 100);
             }
         }
         assert!(busy >= 80, "{busy} of 400 packets, but at least every fifth is its");
@@ -297,12 +300,12 @@ mod tests {
     #[test]
     fn what_is_over_the_limit_comes_from_the_queue_with_most_bytes() {
         let mut queue = fq_codel(Limit::Packets(30), 1_500, 1);
-        push(&mut queue, 0, 0..20, 100);
-        push(&mut queue, 1, 0..10, 1_500);
-        let mut losses = Losses::default();
-        queue.push(queued(0, 20, 100, 0), &mut losses.note());
+        enqueue(&mut queue, 0, 0..20, 100);
+        enqueue(&mut queue, 1, 0..10, 1_500);
+        let mut drops = Drops::default();
+        queue.enqueue(queued(0, 20, 100, 0), &mut drops.record());
         let expected: Vec<_> = (0..5).map(|serial| (DropCause::QueueFull, 1, serial)).collect();
-        assert_eq!(losses.0, expected);
+        assert_eq!(drops.0, expected);
         assert_eq!((queue.occupancy().packets, queue.occupancy().bytes), (26, 9_600));
     }
 
@@ -310,22 +313,22 @@ mod tests {
     #[test]
     fn a_queue_without_bytes_can_be_the_longest() {
         let mut queue = fq_codel(Limit::LinkBytes(24), 1_500, 1);
-        push(&mut queue, 0, 0..1, 0);
-        assert_eq!(pop(&mut queue), Some(0));
-        push(&mut queue, 1, 0..3, 0);
-        let mut losses = Losses::default();
-        queue.push(queued(1, 3, 0, 0), &mut losses.note());
-        assert_eq!(losses.0, [(DropCause::QueueFull, 1, 0)]);
+        enqueue(&mut queue, 0, 0..1, 0);
+        assert_eq!(dequeue(&mut queue), Some(0));
+        enqueue(&mut queue, 1, 0..3, 0);
+        let mut drops = Drops::default();
+        queue.enqueue(queued(1, 3, 0, 0), &mut drops.record());
+        assert_eq!(drops.0, [(DropCause::QueueFull, 1, 0)]);
     }
 
     #[test]
     fn at_most_64_packets_are_dropped_at_once() {
         let mut queue = fq_codel(Limit::Packets(1_000), 1_500, 1);
-        push(&mut queue, 0, 0..1_000, 100);
-        let mut losses = Losses::default();
-        queue.push(queued(0, 1_000, 100, 0), &mut losses.note());
-        assert_eq!(losses.0.len(), 64);
-        assert_eq!(losses.0[63], (DropCause::QueueFull, 0, 63));
+        enqueue(&mut queue, 0, 0..1_000, 100);
+        let mut drops = Drops::default();
+        queue.enqueue(queued(0, 1_000, 100, 0), &mut drops.record());
+        assert_eq!(drops.0.len(), 64);
+        assert_eq!(drops.0[63], (DropCause::QueueFull, 0, 63));
     }
 
     /// A packet larger than the limit takes everything with it, itself included; what was over the
@@ -333,13 +336,13 @@ mod tests {
     #[test]
     fn a_limit_in_bytes_holds_at_every_moment() {
         let mut queue = fq_codel(Limit::Bytes(3_000), 1_500, 1);
-        push(&mut queue, 0, 0..30, 100);
-        let mut losses = Losses::default();
-        queue.push(queued(1, 0, 9_000, 0), &mut losses.note());
-        assert_eq!(losses.0, [(DropCause::QueueFull, 1, 0)], "it was the longest queue");
+        enqueue(&mut queue, 0, 0..30, 100);
+        let mut drops = Drops::default();
+        queue.enqueue(queued(1, 0, 9_000, 0), &mut drops.record());
+        assert_eq!(drops.0, [(DropCause::QueueFull, 1, 0)], "it was the longest queue");
         let left = Occupancy { packets: 30, bytes: 3_000, link_bytes: 3_240, bytes_max: 3_000 };
         assert_eq!(*queue.occupancy(), left);
-        assert_eq!(std::iter::from_fn(|| pop(&mut queue)).count(), 30);
+        assert_eq!(std::iter::from_fn(|| dequeue(&mut queue)).count(), 30);
     }
 
     /// Two queues whose packets have waited for 20 ms when the first is sent at 20 ms: the one that
@@ -348,19 +351,19 @@ mod tests {
     #[test]
     fn each_queue_is_under_codel_of_its_own() {
         let mut queue = fq_codel(Limit::Unlimited, 1_000, 1);
-        push(&mut queue, 0, 0..1_000, 1_000);
-        let mut losses = Losses::default();
+        enqueue(&mut queue, 0, 0..1_000, 1_000);
+        let mut drops = Drops::default();
         let mut last = None;
         for millis in 20..130 {
-            queue.push(queued(1, millis, 1_000, millis), &mut losses.note());
+            queue.enqueue(queued(1, millis, 1_000, millis), &mut drops.record());
             for _ in 0..2 {
-                let sent = queue.pop(Instant::from_millis(millis), &mut losses.note());
+                let sent = queue.dequeue(Instant::from_millis(millis), &mut drops.record());
                 let sent = sent.expect("there are packets").packet;
                 last = (sent.flow == FlowId(0)).then(|| serial(&sent)).or(last);
             }
-            assert_eq!(losses.0.len(), usize::from(millis >= 120), "at {millis} ms");
+            assert_eq!(drops.0.len(), usize::from(millis >= 120), "at {millis} ms");
         }
-        assert_eq!(losses.0, [(DropCause::Codel, 0, 100)]);
+        assert_eq!(drops.0, [(DropCause::Codel, 0, 100)]);
         assert_eq!(last, Some(110), "110 sent and one dropped, counted from zero");
     }
 
@@ -371,7 +374,7 @@ mod tests {
         let mut made = 0;
         for salt in 0..400 {
             let mut queue = fq_codel(Limit::Unlimited, 1_500, salt);
-            (0..100).for_each(|flow| push(&mut queue, flow, 0..1, 100));
+            (0..100).for_each(|flow| enqueue(&mut queue, flow, 0..1, 100));
             made += queue.queues.len();
         }
         assert!(made.abs_diff(38_126) < 204, "{made} queues with 400 salts");

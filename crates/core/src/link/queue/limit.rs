@@ -1,6 +1,6 @@
 //! Limits of a queue, and the unit in which a queue counts what it holds.
 
-use super::{Load, Occupancy};
+use super::{Occupancy, PacketSize};
 use crate::time::Duration;
 use crate::trace::DropCause;
 
@@ -27,11 +27,11 @@ impl Unit {
     }
 
     /// What one packet comes to.
-    pub(super) fn of(self, load: Load) -> u64 {
+    pub(super) fn of(self, size: PacketSize) -> u64 {
         match self {
             Self::Packets => 1,
-            Self::Bytes => load.bytes.into(),
-            Self::LinkBytes => load.link_bytes.into(),
+            Self::Bytes => size.bytes.into(),
+            Self::LinkBytes => size.link_bytes.into(),
         }
     }
 }
@@ -54,12 +54,12 @@ pub enum Limit {
 impl Limit {
     /// Whether one more packet that would wait `wait` fits beside what waits already.
     #[must_use]
-    pub fn has_room(self, waiting: &Occupancy, load: Load, wait: Duration) -> bool {
+    pub fn has_room(self, waiting: &Occupancy, size: PacketSize, wait: Duration) -> bool {
         match self {
-            Self::Bytes(most) => waiting.bytes + u64::from(load.bytes) <= most,
-            Self::LinkBytes(most) => waiting.link_bytes + u64::from(load.link_bytes) <= most,
-            Self::Packets(most) => waiting.packets < most,
-            Self::Time(most) => wait <= most,
+            Self::Bytes(limit) => waiting.bytes + u64::from(size.bytes) <= limit,
+            Self::LinkBytes(limit) => waiting.link_bytes + u64::from(size.link_bytes) <= limit,
+            Self::Packets(limit) => waiting.packets < limit,
+            Self::Time(limit) => wait <= limit,
             Self::Unlimited => true,
         }
     }
@@ -68,10 +68,10 @@ impl Limit {
     pub(super) fn admit(
         self,
         waiting: &Occupancy,
-        load: Load,
+        size: PacketSize,
         wait: Duration,
     ) -> Result<(), DropCause> {
-        if wait == Duration::ZERO || self.has_room(waiting, load, wait) {
+        if wait == Duration::ZERO || self.has_room(waiting, size, wait) {
             return Ok(());
         }
         Err(DropCause::QueueFull)
@@ -79,7 +79,7 @@ impl Limit {
 
     /// Whether what waits is within the limit. A limit in time says nothing about it.
     pub(super) fn holds(self, waiting: &Occupancy) -> bool {
-        self.counted().is_none_or(|(unit, most)| unit.count(waiting) <= most)
+        self.counted().is_none_or(|(unit, limit)| unit.count(waiting) <= limit)
     }
 
     /// # Panics
@@ -92,9 +92,9 @@ impl Limit {
     #[must_use]
     pub fn counted(self) -> Option<(Unit, u64)> {
         match self {
-            Self::Bytes(most) => Some((Unit::Bytes, most)),
-            Self::LinkBytes(most) => Some((Unit::LinkBytes, most)),
-            Self::Packets(most) => Some((Unit::Packets, most)),
+            Self::Bytes(limit) => Some((Unit::Bytes, limit)),
+            Self::LinkBytes(limit) => Some((Unit::LinkBytes, limit)),
+            Self::Packets(limit) => Some((Unit::Packets, limit)),
             Self::Time(_) | Self::Unlimited => None,
         }
     }
@@ -112,7 +112,7 @@ impl Ratio {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "the range is checked: at most 10^12"
+        reason = "the range is checked: at limit 10^12"
     )]
     pub fn new(value: f64) -> Option<Self> {
         (0.0..=1e6).contains(&value).then(|| Self { millionths: libm::round(value * 1e6) as u64 })
@@ -141,8 +141,8 @@ mod tests {
         assert!(!share.is_exceeded(1_600, 2_000));
         assert!(share.is_exceeded(1_601, 2_000));
         assert_eq!((share.floor_of(2_000), share.floor_of(2_001)), (1_600, 1_600));
-        let most = Ratio::new(1e6).expect("in range");
-        assert!(!most.is_exceeded(u128::from(u64::MAX) * 1_000_000, u64::MAX));
+        let limit = Ratio::new(1e6).expect("in range");
+        assert!(!limit.is_exceeded(u128::from(u64::MAX) * 1_000_000, u64::MAX));
     }
 
     #[test]

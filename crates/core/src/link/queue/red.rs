@@ -23,7 +23,7 @@
 //!
 //! Not modelled: adaptation of `max_probability`.
 
-use super::{Limit, Load, Occupancy, Unit, Verdict};
+use super::{Limit, Occupancy, PacketSize, Unit, Verdict};
 use crate::packet::Ecn;
 use crate::profile::Profile;
 use crate::rng::Rng;
@@ -59,10 +59,10 @@ pub struct RedConfig {
 
 /// What hits a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hit {
-    ByChance,
+enum DropKind {
+    Random,
     /// The average is beyond the thresholds.
-    Certain,
+    Forced,
 }
 
 /// See the module's description.
@@ -105,28 +105,28 @@ impl Red {
         }
     }
 
-    /// See [`super::Tail::admit`].
-    pub fn admit(&mut self, now: Instant, load: Load, ecn: Ecn, wait: Duration) -> Verdict {
+    /// See [`super::DropAtEnqueue::admit`].
+    pub fn admit(&mut self, now: Instant, size: PacketSize, ecn: Ecn, wait: Duration) -> Verdict {
         self.sample(now);
-        let marks = match self.hits(load) {
+        let marks = match self.hits(size) {
             None => false,
-            Some(Hit::ByChance) if self.config.ecn && ecn.is_capable() => true,
+            Some(DropKind::Random) if self.config.ecn && ecn.is_capable() => true,
             Some(_) => return Verdict::Drop(DropCause::Red),
         };
-        match self.config.limit.admit(&self.waiting, load, wait) {
+        match self.config.limit.admit(&self.waiting, size, wait) {
             Ok(()) if marks => Verdict::Mark,
             room => room.into(),
         }
     }
 
     /// Counts a packet that starts to wait.
-    pub fn enter(&mut self, load: Load) {
-        self.waiting.enter(load);
+    pub fn on_enqueue(&mut self, size: PacketSize) {
+        self.waiting.on_enqueue(size);
     }
 
     /// Counts a packet whose transmission starts at `at`.
-    pub fn leave(&mut self, at: Instant, load: Load) {
-        self.waiting.leave(load);
+    pub fn on_dequeue(&mut self, at: Instant, size: PacketSize) {
+        self.waiting.on_dequeue(size);
         if self.waiting.packets == 0 {
             self.idle_from = at;
             self.idle_work = 0;
@@ -150,13 +150,13 @@ impl Red {
     fn sample(&mut self, now: Instant) {
         let weight = self.config.weight.get();
         if self.waiting.packets > 0 {
-            let queued = real(self.config.unit.count(&self.waiting));
+            let queued = float(self.config.unit.count(&self.waiting));
             self.average += weight * (queued - self.average);
             return;
         }
         self.count_idle(now);
-        let packet = real(self.config.mean_frame.0) * 1e9;
-        let packets = (real_wide(self.idle_work) / packet).max(1.0);
+        let packet = float(self.config.mean_frame.0) * 1e9;
+        let packets = (float_wide(self.idle_work) / packet).max(1.0);
         self.average *= libm::pow(1.0 - weight, packets);
         self.idle_work = 0;
     }
@@ -174,54 +174,54 @@ impl Red {
 
     /// Whether chance, or an average beyond the thresholds, hits the packet. An average that never
     /// comes near the lower threshold costs no draw.
-    fn hits(&mut self, load: Load) -> Option<Hit> {
-        if self.average < real(self.config.min_threshold) {
+    fn hits(&mut self, size: PacketSize) -> Option<DropKind> {
+        if self.average < float(self.config.min_threshold) {
             self.count = 0;
             return None;
         }
-        let base = self.base_probability(load);
+        let base = self.base_probability(size);
         // count p_b reaches one when the longest gap is over.
-        let rest = 1.0 - real(self.count) * base;
+        let rest = 1.0 - float(self.count) * base;
         let hit = rest <= base || self.rng.open_unit() * rest <= base;
         self.count = if hit { 0 } else { self.count + 1 };
-        let kind = if self.is_beyond() { Hit::Certain } else { Hit::ByChance };
+        let kind = if self.is_forced() { DropKind::Forced } else { DropKind::Random };
         hit.then_some(kind)
     }
 
     /// Whether the average is where every packet is hit.
-    fn is_beyond(&self) -> bool {
-        let max = real(self.config.max_threshold);
+    fn is_forced(&self) -> bool {
+        let max = float(self.config.max_threshold);
         self.average >= if self.config.gentle { 2.0 * max } else { max }
     }
 
     /// `p_b`, for an average of at least the lower threshold.
-    fn base_probability(&self, load: Load) -> f64 {
+    fn base_probability(&self, size: PacketSize) -> f64 {
         let config = &self.config;
-        let (min, max) = (real(config.min_threshold), real(config.max_threshold));
-        let most = config.max_probability.get();
+        let (min, max) = (float(config.min_threshold), float(config.max_threshold));
+        let max_p = config.max_probability.get();
         let base = if self.average < max {
-            most * (self.average - min) / (max - min)
+            max_p * (self.average - min) / (max - min)
         } else if config.gentle && self.average < 2.0 * max {
-            most + (1.0 - most) * (self.average - max) / max
+            max_p + (1.0 - max_p) * (self.average - max) / max
         } else {
             return 1.0;
         };
         match config.unit {
             Unit::Packets => base,
             Unit::Bytes | Unit::LinkBytes => {
-                (base * f64::from(load.bytes) / f64::from(config.mean_packet_bytes)).min(1.0)
+                (base * f64::from(size.bytes) / f64::from(config.mean_packet_bytes)).min(1.0)
             }
         }
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "an estimator does not see what is beyond 2^53")]
-fn real(number: u64) -> f64 {
+fn float(number: u64) -> f64 {
     number as f64
 }
 
 #[expect(clippy::cast_precision_loss, reason = "an estimator does not see what is beyond 2^53")]
-fn real_wide(number: u128) -> f64 {
+fn float_wide(number: u128) -> f64 {
     number as f64
 }
 
@@ -252,11 +252,11 @@ mod tests {
 
     /// What becomes of a packet that may not be marked.
     fn admit(queue: &mut Red, now: Instant, bytes: u32, wait: Duration) -> Verdict {
-        queue.admit(now, load(bytes), Ecn::NotEct, wait)
+        queue.admit(now, size(bytes), Ecn::NotEct, wait)
     }
 
-    fn load(bytes: u32) -> Load {
-        Load { flow: FlowId(0), bytes, link_bytes: bytes + 8 }
+    fn size(bytes: u32) -> PacketSize {
+        PacketSize { flow: FlowId(0), bytes, link_bytes: bytes + 8 }
     }
 
     fn ms(millis: u64) -> Instant {
@@ -267,7 +267,7 @@ mod tests {
     fn holding(config: RedConfig, packets: u32) -> Red {
         let mut queue = Red::new(config, Rng::stream(1, "red"));
         queue.set_rate(ms(0), Profile::Constant(BitRate(400_000)));
-        (0..packets).for_each(|_| queue.enter(load(500)));
+        (0..packets).for_each(|_| queue.on_enqueue(size(500)));
         queue
     }
 
@@ -287,7 +287,7 @@ mod tests {
     }
 
     fn mean(gaps: &[usize]) -> f64 {
-        real(gaps.iter().sum::<usize>() as u64) / real(gaps.len() as u64)
+        float(gaps.iter().sum::<usize>() as u64) / float(gaps.len() as u64)
     }
 
     /// w = 1/4 and 4, 4, 4, 8 packets: 1, 1 + 3/4, 1.75 + 2.25/4, 2.3125 + 5.6875/4. Quarters are
@@ -297,7 +297,7 @@ mod tests {
         let mut queue = holding(config(0.25), 4);
         let mut averages = Vec::new();
         for more in [0, 0, 0, 4] {
-            (0..more).for_each(|_| queue.enter(load(500)));
+            (0..more).for_each(|_| queue.on_enqueue(size(500)));
             assert_eq!(admit(&mut queue, ms(0), 500, SOME), Verdict::Enqueue);
             averages.push(queue.average);
         }
@@ -311,7 +311,7 @@ mod tests {
     fn an_empty_queue_lets_the_average_decay_by_the_packets_it_could_have_sent() {
         let mut queue = holding(config(0.5), 1);
         queue.average = 8.0;
-        queue.leave(ms(100), load(500));
+        queue.on_dequeue(ms(100), size(500));
         assert_eq!(admit(&mut queue, ms(130), 500, Duration::ZERO), Verdict::Enqueue);
         assert_eq!(queue.average, 1.0);
         assert_eq!(admit(&mut queue, ms(135), 500, Duration::ZERO), Verdict::Enqueue);
@@ -328,7 +328,7 @@ mod tests {
         let mut queue = holding(config(0.5), 1);
         queue.set_rate(ms(0), rate);
         queue.average = 8.0;
-        queue.leave(ms(100), load(500));
+        queue.on_dequeue(ms(100), size(500));
         assert_eq!(admit(&mut queue, ms(140), 500, Duration::ZERO), Verdict::Enqueue);
         assert_eq!(queue.average, 1.0);
     }
@@ -338,7 +338,7 @@ mod tests {
     fn a_change_of_the_rate_leaves_the_idle_time_before_it() {
         let mut queue = holding(config(0.5), 1);
         queue.average = 8.0;
-        queue.leave(ms(100), load(500));
+        queue.on_dequeue(ms(100), size(500));
         queue.set_rate(ms(110), Profile::Constant(BitRate(800_000)));
         assert_eq!(admit(&mut queue, ms(120), 500, Duration::ZERO), Verdict::Enqueue);
         assert_eq!(queue.average, 1.0);
@@ -388,7 +388,7 @@ mod tests {
         let base = |average| {
             let mut queue = holding(gentle, 0);
             queue.average = average;
-            queue.base_probability(load(500))
+            queue.base_probability(size(500))
         };
         assert_eq!([5.0, 10.0, 15.0].map(base), [0.0, 1.0 / 64.0, 1.0 / 32.0]);
         assert_eq!(base(22.5), (1.0 / 32.0 + 1.0) / 2.0);
@@ -403,7 +403,7 @@ mod tests {
     fn with_ecn_chance_marks_what_it_would_drop() {
         let fates = |ecn, packet| {
             let mut queue = holding(RedConfig { ecn, ..config(1.0) }, 10);
-            let fate = |_| queue.admit(ms(0), load(500), packet, SOME);
+            let fate = |_| queue.admit(ms(0), size(500), packet, SOME);
             (0..65_000).map(fate).collect::<Vec<_>>()
         };
         let dropped = fates(true, Ecn::NotEct);
@@ -421,7 +421,7 @@ mod tests {
     /// Where every packet is hit, and where there is no room, none is marked.
     #[test]
     fn beyond_the_thresholds_and_the_limit_nothing_is_marked() {
-        let ect = |queue: &mut Red| queue.admit(ms(0), load(500), Ecn::Ect0, SOME);
+        let ect = |queue: &mut Red| queue.admit(ms(0), size(500), Ecn::Ect0, SOME);
         let ecn = RedConfig { ecn: true, ..config(1.0) };
         assert_eq!(ect(&mut holding(ecn, 15)), RED);
         assert_eq!(ect(&mut holding(RedConfig { gentle: true, ..ecn }, 30)), RED);
@@ -449,7 +449,7 @@ mod tests {
             let mut queue = Red::new(certain, Rng::stream(seed, "red"));
             queue.count = 1;
             assert_eq!(admit(&mut queue, ms(0), 500, SOME), Verdict::Enqueue);
-            (0..10).for_each(|_| queue.enter(load(500)));
+            (0..10).for_each(|_| queue.on_enqueue(size(500)));
             hits += u32::from(admit(&mut queue, ms(0), 500, SOME) == RED);
         }
         // Binomial, 100 times 1/2: mean 50, deviation 5; five of them.

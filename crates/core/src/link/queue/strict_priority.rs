@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Limit, Occupancy, Queued};
+use super::{Limit, Occupancy, QueuedPacket};
 use crate::packet::Packet;
 use crate::time::Duration;
 use crate::trace::DropCause;
@@ -18,7 +18,7 @@ pub struct StrictPriority {
 
 #[derive(Clone, Debug, Default)]
 struct Class {
-    packets: VecDeque<Queued>,
+    packets: VecDeque<QueuedPacket>,
     waiting: Occupancy,
 }
 
@@ -33,29 +33,29 @@ impl StrictPriority {
         Self { limit, classes: vec![Class::default(); classes], waiting: Occupancy::default() }
     }
 
-    /// See [`super::Head::push`]. A packet of a class beyond the last one waits in the last one.
+    /// See [`super::DropAtDequeue::push`]. A packet of a class beyond the last one waits in the last one.
     ///
     /// # Panics
     /// If there are no classes.
-    pub fn push(&mut self, queued: Queued, lost: &mut impl FnMut(DropCause, &Packet)) {
-        let load = queued.load();
+    pub fn enqueue(&mut self, queued: QueuedPacket, on_drop: &mut impl FnMut(DropCause, &Packet)) {
+        let size = queued.size();
         let last = self.classes.len() - 1;
         let class = &mut self.classes[last.min(queued.packet.class.0.into())];
-        if !self.limit.has_room(&class.waiting, load, Duration::ZERO) {
-            lost(DropCause::QueueFull, &queued.packet);
+        if !self.limit.has_room(&class.waiting, size, Duration::ZERO) {
+            on_drop(DropCause::QueueFull, &queued.packet);
             return;
         }
-        class.waiting.enter(load);
+        class.waiting.on_enqueue(size);
         class.packets.push_back(queued);
-        self.waiting.enter(load);
+        self.waiting.on_enqueue(size);
     }
 
-    /// See [`super::Head::pop`]. Nothing is lost here.
-    pub fn pop(&mut self) -> Option<Queued> {
+    /// See [`super::DropAtDequeue::pop`]. Nothing is lost here.
+    pub fn dequeue(&mut self) -> Option<QueuedPacket> {
         let class = self.classes.iter_mut().find(|class| !class.packets.is_empty())?;
         let first = class.packets.pop_front()?;
-        class.waiting.leave(first.load());
-        self.waiting.leave(first.load());
+        class.waiting.on_dequeue(first.size());
+        self.waiting.on_dequeue(first.size());
         Some(first)
     }
 
@@ -73,43 +73,45 @@ impl StrictPriority {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Losses, queued};
+    use super::super::testing::{Drops, queued};
     use super::*;
     use crate::packet::Class as PacketClass;
 
     /// A packet of 100 bytes, numbered within the test.
-    fn of_class(class: u8, serial: u64) -> Queued {
+    fn of_class(class: u8, serial: u64) -> QueuedPacket {
         let mut queued = queued(0, serial, 100, 0);
         queued.packet.class = PacketClass(class);
         queued
     }
 
     fn serials(queue: &mut StrictPriority) -> Vec<u64> {
-        std::iter::from_fn(|| queue.pop()).filter_map(|queued| queued.packet.datagram()).collect()
+        std::iter::from_fn(|| queue.dequeue())
+            .filter_map(|queued| queued.packet.datagram())
+            .collect()
     }
 
     #[test]
     fn the_first_class_is_served_first_and_each_in_order() {
         let mut queue = StrictPriority::new(Limit::Unlimited, 3);
-        let mut losses = Losses::default();
+        let mut drops = Drops::default();
         for (class, serial) in [(2, 0), (1, 1), (0, 2), (0, 3), (2, 4), (1, 5)] {
-            queue.push(of_class(class, serial), &mut losses.note());
+            queue.enqueue(of_class(class, serial), &mut drops.record());
         }
-        assert_eq!(queue.pop().and_then(|queued| queued.packet.datagram()), Some(2));
-        queue.push(of_class(0, 6), &mut losses.note());
+        assert_eq!(queue.dequeue().and_then(|queued| queued.packet.datagram()), Some(2));
+        queue.enqueue(of_class(0, 6), &mut drops.record());
         assert_eq!(queue.packets().count(), 6);
         assert_eq!(serials(&mut queue), [3, 6, 1, 5, 0, 4]);
-        assert_eq!(losses.0, []);
+        assert_eq!(drops.0, []);
     }
 
     #[test]
     fn the_limit_is_one_for_each_class() {
         let mut queue = StrictPriority::new(Limit::Packets(2), 2);
-        let mut losses = Losses::default();
+        let mut drops = Drops::default();
         for (class, serial) in [(1, 0), (1, 1), (1, 2), (0, 3), (0, 4), (0, 5)] {
-            queue.push(of_class(class, serial), &mut losses.note());
+            queue.enqueue(of_class(class, serial), &mut drops.record());
         }
-        assert_eq!(losses.0, [(DropCause::QueueFull, 0, 2), (DropCause::QueueFull, 0, 5)]);
+        assert_eq!(drops.0, [(DropCause::QueueFull, 0, 2), (DropCause::QueueFull, 0, 5)]);
         assert_eq!((queue.occupancy().packets, queue.occupancy().bytes_max), (4, 400));
         assert_eq!(serials(&mut queue), [3, 4, 0, 1]);
         assert_eq!(queue.occupancy().packets, 0);
@@ -119,7 +121,7 @@ mod tests {
     fn a_class_beyond_the_last_waits_in_the_last() {
         let mut queue = StrictPriority::new(Limit::Unlimited, 2);
         for (class, serial) in [(200, 0), (1, 1), (0, 2)] {
-            queue.push(of_class(class, serial), &mut Losses::default().note());
+            queue.enqueue(of_class(class, serial), &mut Drops::default().record());
         }
         assert_eq!(serials(&mut queue), [2, 0, 1]);
     }

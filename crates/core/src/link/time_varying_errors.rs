@@ -7,7 +7,7 @@
 //! survives with probability exp(-h): the product of (1 - p) over its bits and of 1 - q, whatever the
 //! states that it meets. One draw a lost frame is enough, as with a constant bit error rate.
 
-use crate::link::Slot;
+use crate::link::Transmission;
 use crate::profile::Profile;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
@@ -33,7 +33,7 @@ pub struct ChannelState {
 
 /// See the module's description.
 #[derive(Clone, Debug)]
-pub struct VaryingErrors {
+pub struct TimeVaryingErrors {
     states: States,
     /// The distance to the next lost frame.
     left: f64,
@@ -61,7 +61,7 @@ impl From<ErrorRates> for Hazard {
     }
 }
 
-impl VaryingErrors {
+impl TimeVaryingErrors {
     /// Two states in turns, each for an exponential time (Gilbert 1960, Elliott 1963, in continuous
     /// time). The states draw from a stream of their own: the same seed gives the same states at the
     /// same times, whatever is sent.
@@ -95,15 +95,15 @@ impl VaryingErrors {
         errors
     }
 
-    /// Whether a frame of so many bits is damaged that is sent in `slot`, as decided at `now`, which is
+    /// Whether a frame of so many bits is corrupted that is sent in `slot`, as decided at `now`, which is
     /// not after it. The starts of slots rise, but for a change of what is yet to be sent: from `now`
     /// on all slots may be asked anew.
     #[cold]
     #[inline(never)]
-    pub(super) fn damages(&mut self, now: Instant, slot: Slot, bits: u64) -> bool {
+    pub(super) fn corrupts(&mut self, now: Instant, transmission: Transmission, bits: u64) -> bool {
         let adds = match &mut self.states {
-            States::TwoStates(states) => states.adds(now, slot, bits),
-            States::Series(profile) => series_adds(profile, slot, bits),
+            States::TwoStates(states) => states.adds(now, transmission, bits),
+            States::Series(profile) => series_adds(profile, transmission, bits),
         };
         if adds <= self.left {
             self.left -= adds;
@@ -119,14 +119,14 @@ impl VaryingErrors {
 }
 
 /// What a frame meets in `slot`: the loss of its first moment, and of each state its share of bits.
-fn series_adds(profile: &Profile<Hazard>, slot: Slot, bits: u64) -> f64 {
-    let Slot { start, departure } = slot;
+fn series_adds(profile: &Profile<Hazard>, transmission: Transmission, bits: u64) -> f64 {
+    let Transmission { start, departure } = transmission;
     let mut hazard = profile.at(start);
     let mut adds = hazard.frame;
     let mut from = start;
     loop {
         let change = profile.next_change(from).filter(|&change| change < departure);
-        adds += hazard.of_bits(bits, from, change.unwrap_or(departure), slot);
+        adds += hazard.of_bits(bits, from, change.unwrap_or(departure), transmission);
         let Some(change) = change else { return adds };
         (from, hazard) = (change, profile.at(change));
     }
@@ -135,15 +135,16 @@ fn series_adds(profile: &Profile<Hazard>, slot: Slot, bits: u64) -> f64 {
 impl Hazard {
     /// Of the bits of a frame that are sent from one moment to another: they are spread evenly over
     /// its slot.
-    fn of_bits(self, bits: u64, from: Instant, to: Instant, slot: Slot) -> f64 {
+    fn of_bits(self, bits: u64, from: Instant, to: Instant, transmission: Transmission) -> f64 {
         if self.bit == 0.0 {
             return 0.0;
         }
         let bits = float(bits);
-        if (from, to) == (slot.start, slot.departure) {
+        if (from, to) == (transmission.start, transmission.departure) {
             return bits * self.bit;
         }
-        bits * self.bit * (nanos_between(from, to) / nanos_between(slot.start, slot.departure))
+        bits * self.bit
+            * (nanos_between(from, to) / nanos_between(transmission.start, transmission.departure))
     }
 }
 
@@ -217,8 +218,8 @@ fn is_long(from: Instant, to: Instant, mean_nanos: [f64; 2]) -> bool {
 }
 
 impl TwoStates {
-    fn adds(&mut self, now: Instant, slot: Slot, bits: u64) -> f64 {
-        let Slot { start, departure } = slot;
+    fn adds(&mut self, now: Instant, transmission: Transmission, bits: u64) -> f64 {
+        let Transmission { start, departure } = transmission;
         let begins_anew = self.present.advance(now, self.mean_nanos);
         if begins_anew || self.ahead.since > start {
             self.ahead = self.present.clone();
@@ -235,11 +236,11 @@ impl TwoStates {
         let mut from = start;
         while ahead.until < departure {
             let change = ahead.until;
-            adds += hazard.of_bits(bits, from, change, slot);
+            adds += hazard.of_bits(bits, from, change, transmission);
             ahead.advance(change, *mean_nanos);
             (from, hazard) = (change, hazards[usize::from(ahead.is_bad)]);
         }
-        adds + hazard.of_bits(bits, from, departure, slot)
+        adds + hazard.of_bits(bits, from, departure, transmission)
     }
 }
 
@@ -276,19 +277,20 @@ mod tests {
         Channel::gilbert_elliott(good, bad, stream("channel.states"), stream("channel"))
     }
 
-    /// Which of so many frames of 1,000 bits are damaged, of 100 us each, one a millisecond.
-    fn damaged(channel: &mut Channel, frames: u64) -> Vec<bool> {
+    /// Which of so many frames of 1,000 bits are corrupted, of 100 us each, one a millisecond.
+    fn corrupted(channel: &mut Channel, frames: u64) -> Vec<bool> {
         let frame = |number: u64| {
             let start = Instant::from_millis(number);
-            let slot = Slot { start, departure: start + Duration::from_nanos(100_000) };
-            channel.damages(start, slot, Bits(1_000))
+            let transmission =
+                Transmission { start, departure: start + Duration::from_nanos(100_000) };
+            channel.corrupts(start, transmission, Bits(1_000))
         };
         (0..frames).map(frame).collect()
     }
 
-    fn share(damaged: &[bool]) -> f64 {
-        let lost = damaged.iter().filter(|&&damaged| damaged).count();
-        lost as f64 / damaged.len() as f64
+    fn share(corrupted: &[bool]) -> f64 {
+        let lost = corrupted.iter().filter(|&&corrupted| corrupted).count();
+        lost as f64 / corrupted.len() as f64
     }
 
     /// Given states of 900 ms and 100 ms in the mean that lose 1 % and 60 % of frames, the chain is bad a
@@ -300,7 +302,7 @@ mod tests {
     fn the_mean_loss_is_that_of_the_states_by_their_share_of_time() {
         let shares = (0..10).map(|seed| {
             let (good, bad) = (state(rates(0.0, 0.01), 900), state(rates(0.0, 0.6), 100));
-            share(&damaged(&mut two_states(good, bad, seed), 200_000))
+            share(&corrupted(&mut two_states(good, bad, seed), 200_000))
         });
         let mean = shares.sum::<f64>() / 10.0;
         assert!((mean - 0.069).abs() < 0.0067, "{mean}");
@@ -314,9 +316,9 @@ mod tests {
     #[test]
     fn bursts_are_as_long_as_the_bad_state_lasts() {
         let (good, bad) = (state(rates(0.0, 0.0), 900), state(rates(0.0, 1.0), 100));
-        let damaged = damaged(&mut two_states(good, bad, 1), 600_000);
-        let lost = damaged.iter().filter(|&&damaged| damaged).count() as f64;
-        let bursts = damaged.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
+        let corrupted = corrupted(&mut two_states(good, bad, 1), 600_000);
+        let lost = corrupted.iter().filter(|&&corrupted| corrupted).count() as f64;
+        let bursts = corrupted.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
         assert!((480.0..720.0).contains(&bursts), "{bursts} bursts");
         assert!((lost / bursts - 100.56).abs() < 16.4, "{} frames a burst", lost / bursts);
     }
@@ -329,7 +331,7 @@ mod tests {
     #[test]
     fn bits_are_wrong_at_the_rate_of_their_state() {
         let (good, bad) = (state(rates(0.0, 0.0), 10), state(rates(1e-3, 0.0), 10));
-        let lost = share(&damaged(&mut two_states(good, bad, 3), 1_000_000));
+        let lost = share(&corrupted(&mut two_states(good, bad, 3), 1_000_000));
         assert!((lost - 0.316).abs() < 0.0064 * 0.6323 + 0.005, "{lost}");
     }
 
@@ -342,8 +344,8 @@ mod tests {
         let mut channel = two_states(same, same, 1);
         let lost = (0..100_000u64).filter(|number| {
             let start = Instant::from_millis(10 * number);
-            let slot = Slot { start, departure: start + Duration::from_millis(10) };
-            channel.damages(start, slot, Bits(8 * 1508))
+            let transmission = Transmission { start, departure: start + Duration::from_millis(10) };
+            channel.corrupts(start, transmission, Bits(8 * 1508))
         });
         let lost = lost.count();
         assert!(lost.abs_diff(11_365) < 402, "{lost}");
@@ -354,7 +356,7 @@ mod tests {
     #[test]
     fn a_series_holds_from_its_moment() {
         let ms = Instant::from_millis;
-        let slot = |from, to| Slot { start: ms(from), departure: ms(to) };
+        let transmission = |from, to| Transmission { start: ms(from), departure: ms(to) };
         let series = |errors| {
             let steps = vec![(ms(0), rates(0.0, 0.0)), (ms(10), errors), (ms(20), rates(0.0, 0.0))];
             Channel::series(&Profile::steps(steps).expect("rises"), Rng::stream(1, "series"))
@@ -363,7 +365,7 @@ mod tests {
         let mut frames = series(rates(0.0, 1.0));
         let given = [(0, 10), (9, 11), (10, 12), (19, 21), (20, 22), (5, 25)];
         let lost = |channel: &mut Channel| {
-            given.map(|(from, to)| channel.damages(ms(0), slot(from, to), Bits(2_000)))
+            given.map(|(from, to)| channel.corrupts(ms(0), transmission(from, to), Bits(2_000)))
         };
         assert_eq!(lost(&mut bits), [false, true, true, true, false, true]);
         assert_eq!(lost(&mut frames), [false, false, true, true, false, false]);
@@ -380,10 +382,13 @@ mod tests {
         };
         let mut channel = two_states(brief(0.0), brief(1.0), 7);
         let (now, end) = (Instant::from_millis(1), Instant::from_nanos(1 << 62));
-        for slot in [Slot { start: now, departure: end }, Slot { start: end, departure: end }] {
-            channel.damages(now, slot, Bits(8_000));
+        for transmission in [
+            Transmission { start: now, departure: end },
+            Transmission { start: end, departure: end },
+        ] {
+            channel.corrupts(now, transmission, Bits(8_000));
         }
-        let lost = share(&damaged(&mut channel, 10_000));
+        let lost = share(&corrupted(&mut channel, 10_000));
         assert!((lost - 0.5).abs() < 4.0 * 0.005, "{lost}");
     }
 
@@ -392,11 +397,11 @@ mod tests {
     #[test]
     fn the_states_do_not_depend_on_the_traffic() {
         let (good, bad) = (state(rates(0.0, 0.0), 30), state(rates(0.0, 1.0), 20));
-        let all = damaged(&mut two_states(good, bad, 5), 70_000);
+        let all = corrupted(&mut two_states(good, bad, 5), 70_000);
         let mut channel = two_states(good, bad, 5);
         let some = (0..10_000u64).map(|number| {
             let start = Instant::from_millis(7 * number);
-            channel.damages(start, Slot { start, departure: start }, Bits(8))
+            channel.corrupts(start, Transmission { start, departure: start }, Bits(8))
         });
         assert!(some.eq(all.iter().step_by(7).copied()));
     }

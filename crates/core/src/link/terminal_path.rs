@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Channel, Framing, Propagation, Slot};
+use super::{Channel, Framing, Propagation, Transmission};
 use crate::engine::{Count, Cx, Engine, Ledger, Nested};
 use crate::packet::{Packet, Port};
 use crate::profile::Profile;
@@ -12,7 +12,7 @@ use crate::trace::{DropCause, EventKind};
 
 /// What a branch is made of.
 #[derive(Clone, Debug)]
-pub struct BranchConfig {
+pub struct TerminalPathConfig {
     /// One-way delay beyond that of the direction.
     pub delay: Profile<Duration>,
     /// How large a packet is on the link.
@@ -23,11 +23,11 @@ pub struct BranchConfig {
 
 /// See the module's description.
 #[derive(Debug)]
-pub struct Branch {
+pub struct TerminalPath {
     propagation: Propagation,
     framing: Framing,
     channel: Channel,
-    /// When each packet arrives, in order, and whether it is damaged.
+    /// When each packet arrives, in order, and whether it is corrupted.
     packets: VecDeque<(Instant, bool, Box<Packet>)>,
     received: Count,
     sent: Count,
@@ -35,7 +35,7 @@ pub struct Branch {
     nested_lost: Count,
 }
 
-impl Branch {
+impl TerminalPath {
     /// Where packets come in.
     pub const IN: Port = Port(0);
     /// Where packets leave.
@@ -43,7 +43,7 @@ impl Branch {
 
     /// A branch with nothing on it.
     #[must_use]
-    pub fn new(config: BranchConfig) -> Self {
+    pub fn new(config: TerminalPathConfig) -> Self {
         Self {
             propagation: Propagation::new(config.delay),
             framing: config.framing,
@@ -56,14 +56,14 @@ impl Branch {
         }
     }
 
-    /// Packets that came in, that arrived, and that the channel damaged, with their IP bytes.
+    /// Packets that came in, that arrived, and that the channel corrupted, with their IP bytes.
     #[must_use]
     pub fn counts(&self) -> [Count; 3] {
         [self.received, self.sent, self.lost]
     }
 
-    fn arrive(&mut self, cx: &mut Cx<'_>, damaged: bool, packet: Box<Packet>) {
-        if damaged {
+    fn arrive(&mut self, cx: &mut Cx<'_>, corrupted: bool, packet: Box<Packet>) {
+        if corrupted {
             self.lost.add(packet.bytes);
             self.nested_lost.add_nested(&packet);
             cx.trace(cx.now(), EventKind::Dropped(DropCause::BitError), &packet);
@@ -72,26 +72,27 @@ impl Branch {
         }
         self.sent.add(packet.bytes);
         cx.trace(cx.now(), EventKind::Delivered, &packet);
-        cx.pass(Self::OUT, packet);
+        cx.forward(Self::OUT, packet);
     }
 }
 
-impl Engine for Branch {
+impl Engine for TerminalPath {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         debug_assert_eq!(port, Self::IN, "packets enter a branch at one end");
         self.received.add(packet.bytes);
         // The time that its bits took has passed: they are judged at the end of it.
-        let slot = Slot { start: cx.now(), departure: cx.now() };
-        let damaged = self.channel.damages(cx.now(), slot, self.framing.frame(packet.bytes));
+        let transmission = Transmission { start: cx.now(), departure: cx.now() };
+        let corrupted =
+            self.channel.corrupts(cx.now(), transmission, self.framing.frame(packet.bytes));
         let arrival = self.propagation.arrival(cx.now());
         cx.trace(cx.now(), EventKind::Enqueued, &packet);
-        self.packets.push_back((arrival, damaged, packet));
+        self.packets.push_back((arrival, corrupted, packet));
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
         while self.next_wake().is_some_and(|arrival| arrival <= cx.now()) {
-            let Some((_, damaged, packet)) = self.packets.pop_front() else { return };
-            self.arrive(cx, damaged, packet);
+            let Some((_, corrupted, packet)) = self.packets.pop_front() else { return };
+            self.arrive(cx, corrupted, packet);
         }
     }
 
@@ -127,10 +128,10 @@ mod tests {
     use crate::trace::NodeId;
     use crate::units::Probability;
 
-    fn branch(delay_ms: u64, bit_error_rate: f64) -> Graph<Branch> {
+    fn branch(delay_ms: u64, bit_error_rate: f64) -> Graph<TerminalPath> {
         let rate = Probability::new(bit_error_rate).expect("a probability");
         let mut graph = Graph::default();
-        graph.add(Branch::new(BranchConfig {
+        graph.add(TerminalPath::new(TerminalPathConfig {
             delay: Profile::Constant(Duration::from_millis(delay_ms)),
             framing: Framing::overhead(0),
             channel: Channel::bit_errors(rate, Rng::stream(3, "branch")),
@@ -145,7 +146,7 @@ mod tests {
         let mut graph = branch(12, 1e-5);
         for n in 0..10_000 {
             let packet = Packet { bytes: 1_000, ..Packet::default() };
-            graph.inject(Instant::from_millis(n), (NodeId(0), Branch::IN), packet, None);
+            graph.inject(Instant::from_millis(n), (NodeId(0), TerminalPath::IN), packet, None);
         }
         graph.run_until(Instant::from_millis(20_000), None);
         let ledger = graph.engine(NodeId(0)).ledger();

@@ -9,7 +9,7 @@ use crate::packet::FlowId;
 /// page is made when one of its flows is first changed. That is nearly as fast as a plain vector,
 /// and has no order to depend on.
 #[derive(Clone, Debug)]
-pub(super) struct ByFlow<T> {
+pub(super) struct FlowTable<T> {
     pages: Vec<Option<Page<T>>>,
 }
 
@@ -17,13 +17,13 @@ type Page<T> = Box<[T; PAGE_FLOWS]>;
 
 const PAGE_FLOWS: usize = 64;
 
-impl<T> Default for ByFlow<T> {
+impl<T> Default for FlowTable<T> {
     fn default() -> Self {
         Self { pages: Vec::new() }
     }
 }
 
-impl<T: Copy + Default> ByFlow<T> {
+impl<T: Copy + Default> FlowTable<T> {
     #[inline]
     pub(super) fn of(&self, flow: FlowId) -> T {
         let (page, place) = place_of(flow);
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn each_flow_has_a_value_of_its_own() {
-        let mut values = ByFlow::<u32>::default();
+        let mut values = FlowTable::<u32>::default();
         for flow in [0, 63, 64, 200, 63] {
             *values.of_mut(FlowId(flow)) += flow + 1;
         }
@@ -76,7 +76,7 @@ mod tests {
     /// The last of a hundred thousand flows costs a page, and not room for all before it.
     #[test]
     fn a_high_number_costs_one_page() {
-        let mut values = ByFlow::<u64>::default();
+        let mut values = FlowTable::<u64>::default();
         *values.of_mut(FlowId(99_999)) = 1;
         assert_eq!(values.pages.iter().flatten().count(), 1);
         assert_eq!(values.pages.len(), 1_563, "100,000 / 64, rounded up");

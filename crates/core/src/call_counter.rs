@@ -3,7 +3,7 @@
 //! Many calls at one instant are no error. In a conference of 10,000 participants that all send at
 //! one instant the reflector makes 10^8 copies, and a slow-start burst over the largest window makes
 //! some 6 million calls. A loop of zero delay is told from these by what no burst does. Once an
-//! instant has seen [`UNWATCHED_CALLS`] calls, two things are counted:
+//! instant has seen [`CALLS_BEFORE_WATCH`] calls, two things are counted:
 //! - the longest chain of calls of which each hands on what the one before sent. One that is longer
 //!   than twice the number of engines comes to some engine three times without a wake-up in between.
 //!   Directions and processors, through which every packet goes, hold it until a wake-up;
@@ -12,8 +12,8 @@
 
 use crate::time::Instant;
 
-/// Calls at one instant that are merely counted.
-const UNWATCHED_CALLS: u64 = 1_000_000;
+/// CallCounter at one instant that are merely counted.
+const CALLS_BEFORE_WATCH: u64 = 1_000_000;
 /// Wake-ups at one instant, for each engine, that no plan makes.
 const WAKES_PER_ENGINE_MAX: u64 = 4_096;
 /// Chains longer than this, more than twice the number of engines, are loops.
@@ -26,7 +26,7 @@ pub(crate) enum Step {
     /// It is due.
     Wake,
     /// It is given a packet; so many others wait to be handed over.
-    HandOver { waiting: u64 },
+    Deliver { pending: u64 },
 }
 
 /// What happened at the present instant since it is watched.
@@ -41,39 +41,39 @@ struct Watch {
 
 /// See the module's description.
 #[derive(Debug)]
-pub(crate) struct Calls {
+pub(crate) struct CallCounter {
     /// How many may be made until somebody looks.
-    left: u64,
+    until_check: u64,
     /// How many will have been made when none is left.
-    limit: u64,
+    made_at_check: u64,
     engines: u64,
     /// When that many were made, a run pauses.
     pause_at: u64,
     /// When that many were made, it is time to look whether the clock has moved.
-    look_at: u64,
-    looked: Option<Instant>,
+    next_clock_check: u64,
+    last_instant: Option<Instant>,
     watch: Option<Watch>,
-    unwatched: u64,
+    calls_before_watch: u64,
 }
 
-impl Default for Calls {
+impl Default for CallCounter {
     fn default() -> Self {
-        Self::watching_after(UNWATCHED_CALLS)
+        Self::watching_after(CALLS_BEFORE_WATCH)
     }
 }
 
-impl Calls {
-    /// Watches an instant after `unwatched` calls in it, or twice as many.
-    pub(crate) fn watching_after(unwatched: u64) -> Self {
+impl CallCounter {
+    /// Watches an instant after `calls_before_watch` calls in it, or twice as many.
+    pub(crate) fn watching_after(calls_before_watch: u64) -> Self {
         Self {
-            left: 0,
-            limit: 0,
+            until_check: 0,
+            made_at_check: 0,
             engines: 0,
             pause_at: NEVER,
-            look_at: 0,
-            looked: None,
+            next_clock_check: 0,
+            last_instant: None,
             watch: None,
-            unwatched,
+            calls_before_watch,
         }
     }
 
@@ -82,15 +82,15 @@ impl Calls {
     }
 
     pub(crate) fn made(&self) -> u64 {
-        self.limit - self.left
+        self.made_at_check - self.until_check
     }
 
     /// Pauses when so many more were made.
     pub(crate) fn pause_after(&mut self, calls: u64) {
         let made = self.made();
         self.pause_at = made.saturating_add(calls);
-        self.left = self.left.min(calls);
-        self.limit = made + self.left;
+        self.until_check = self.until_check.min(calls);
+        self.made_at_check = made + self.until_check;
     }
 
     pub(crate) fn never_pause(&mut self) {
@@ -105,12 +105,12 @@ impl Calls {
         }
     }
 
-    /// Counts a call. Whether [`Calls::look`] is to be asked, which then counts it.
+    /// Counts a call. Whether [`CallCounter::check`] is to be asked, which then counts it.
     #[inline]
     pub(crate) fn count(&mut self) -> bool {
-        let (left, none_left) = self.left.overflowing_sub(1);
-        self.left = left;
-        none_left
+        let (until_check, is_due) = self.until_check.overflowing_sub(1);
+        self.until_check = until_check;
+        is_due
     }
 
     /// Looks at the call that is about to be made at `now`. Whether the run pauses instead of it, which
@@ -120,42 +120,42 @@ impl Calls {
     /// If engines call each other without end.
     #[cold]
     #[inline(never)]
-    pub(crate) fn look(&mut self, now: Instant, step: Step) -> bool {
-        self.left = 0;
-        let made = self.limit;
+    pub(crate) fn check(&mut self, now: Instant, step: Step) -> bool {
+        self.until_check = 0;
+        let made = self.made_at_check;
         if matches!(step, Step::Wake) && made >= self.pause_at {
             return true;
         }
-        self.follow(now, step, made);
+        self.track(now, step, made);
         let next = match self.watch {
             Some(_) => 1,
-            None => self.look_at.min(self.pause_at).saturating_sub(made).max(1),
+            None => self.next_clock_check.min(self.pause_at).saturating_sub(made).max(1),
         };
-        self.left = next - 1;
-        self.limit += next;
+        self.until_check = next - 1;
+        self.made_at_check += next;
         false
     }
 
-    fn follow(&mut self, now: Instant, step: Step, made: u64) {
-        if self.looked.is_none_or(|looked| now > looked) {
-            if self.watch.is_some() || made >= self.look_at {
+    fn track(&mut self, now: Instant, step: Step, made: u64) {
+        if self.last_instant.is_none_or(|last_instant| now > last_instant) {
+            if self.watch.is_some() || made >= self.next_clock_check {
                 self.watch = None;
-                self.looked = Some(now);
-                self.look_at = made + self.unwatched;
+                self.last_instant = Some(now);
+                self.next_clock_check = made + self.calls_before_watch;
             }
             return;
         }
-        if self.watch.is_none() && made < self.look_at {
+        if self.watch.is_none() && made < self.next_clock_check {
             return;
         }
         let watch = self.watch.get_or_insert_default();
         match step {
             Step::Wake => *watch = Watch { wakes: watch.wakes + 1, ..Watch::default() },
-            Step::HandOver { waiting } => {
+            Step::Deliver { pending } => {
                 // Hand-overs are breadth first: what waits now was sent by calls of one length.
                 if watch.remaining == 0 {
                     watch.chain += 1;
-                    watch.remaining = waiting + 1;
+                    watch.remaining = pending + 1;
                 }
                 watch.remaining -= 1;
             }
