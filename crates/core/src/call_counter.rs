@@ -1,55 +1,55 @@
-//! Counts the calls of engines: how many were made, when a run pauses, and which never end.
+//! Counts the calls of engines, to pause runs and to detect endless loops at one instant.
 //!
-//! Many calls at one instant are no error. In a conference of 10,000 participants that all send at
+//! Many calls at one instant are legitimate. In a conference of 10,000 participants that all send at
 //! one instant the reflector makes 10^8 copies, and a slow-start burst over the largest window makes
-//! some 6 million calls. A loop of zero delay is told from these by what no burst does. Once an
-//! instant has seen [`CALLS_BEFORE_WATCH`] calls, two things are counted:
-//! - the longest chain of calls of which each hands on what the one before sent. One that is longer
-//!   than twice the number of engines comes to some engine three times without a wake-up in between.
-//!   Directions and processors, through which every packet goes, hold it until a wake-up;
-//! - wake-ups. The fastest link sends 431 packets of 29 bytes a nanosecond, and its engine is woken
-//!   once for each at most. So [`WAKES_PER_ENGINE_MAX`] for each engine is ten times what happens.
+//! some 6 million calls. After [`CALLS_BEFORE_WATCH`] calls at one instant, two counts that no burst
+//! drives up tell a zero-delay loop from a burst:
+//! - The length of the chain of calls in which each delivers a packet that the previous one sent. A
+//!   chain of more than twice the number of engines reaches some engine three times without a wake-up
+//!   in between. Directions and processors, which every packet passes, hold it until a wake-up.
+//! - The number of wake-ups. The fastest link sends 431 packets of 29 bytes a nanosecond, and its
+//!   engine is woken at most once for each. [`WAKES_PER_ENGINE_MAX`] for each engine is ten times that.
 
 use crate::time::Instant;
 
-/// CallCounter at one instant that are merely counted.
+/// Calls at one instant before they are watched for loops.
 const CALLS_BEFORE_WATCH: u64 = 1_000_000;
-/// Wake-ups at one instant, for each engine, that no plan makes.
+/// Wake-ups at one instant for each engine; more are a loop.
 const WAKES_PER_ENGINE_MAX: u64 = 4_096;
-/// Chains longer than this, more than twice the number of engines, are loops.
+/// A chain longer than this plus twice the number of engines is a loop.
 const CHAIN_MAX: u64 = 64;
 const NEVER: u64 = u64::MAX;
 
-/// Why an engine is called.
+/// The reason for which an engine is called.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     /// It is due.
     Wake,
-    /// It is given a packet; so many others wait to be handed over.
+    /// A packet is delivered to it; `pending` others are still to be delivered.
     Deliver { pending: u64 },
 }
 
-/// What happened at the present instant since it is watched.
+/// The counts at the current instant since the watch began.
 #[derive(Debug, Default)]
 struct Watch {
     wakes: u64,
-    /// How many hand-overs followed each other.
+    /// The length of the chain of deliveries.
     chain: u64,
-    /// Packets of this length of chain that are not handed over.
+    /// Packets at this length of the chain that are still to be delivered.
     remaining: u64,
 }
 
 /// See the module's description.
 #[derive(Debug)]
 pub(crate) struct CallCounter {
-    /// How many may be made until somebody looks.
+    /// The number of calls until the next check.
     until_check: u64,
-    /// How many will have been made when none is left.
+    /// The number of calls made at the next check.
     made_at_check: u64,
     engines: u64,
-    /// When that many were made, a run pauses.
+    /// The number of calls after which a run pauses.
     pause_at: u64,
-    /// When that many were made, it is time to look whether the clock has moved.
+    /// The number of calls after which the counter checks whether the clock has moved.
     next_clock_check: u64,
     last_instant: Option<Instant>,
     watch: Option<Watch>,
@@ -63,7 +63,7 @@ impl Default for CallCounter {
 }
 
 impl CallCounter {
-    /// Watches an instant after `calls_before_watch` calls in it, or twice as many.
+    /// Begins to watch an instant after `calls_before_watch` to twice as many calls at it.
     pub(crate) fn watching_after(calls_before_watch: u64) -> Self {
         Self {
             until_check: 0,
@@ -85,7 +85,7 @@ impl CallCounter {
         self.made_at_check - self.until_check
     }
 
-    /// Pauses when so many more were made.
+    /// Pauses the run after this many more calls.
     pub(crate) fn pause_after(&mut self, calls: u64) {
         let made = self.made();
         self.pause_at = made.saturating_add(calls);
@@ -97,7 +97,7 @@ impl CallCounter {
         self.pause_at = NEVER;
     }
 
-    /// The next packet that is handed over comes from outside.
+    /// Begins a new chain: the next packet is injected from outside the graph.
     #[inline]
     pub(crate) fn end_chain(&mut self) {
         if let Some(watch) = &mut self.watch {
@@ -105,7 +105,7 @@ impl CallCounter {
         }
     }
 
-    /// Counts a call. Whether [`CallCounter::check`] is to be asked, which then counts it.
+    /// Counts a call. Returns whether the caller must call [`CallCounter::check`], which then counts it.
     #[inline]
     pub(crate) fn count(&mut self) -> bool {
         let (until_check, is_due) = self.until_check.overflowing_sub(1);
@@ -113,11 +113,11 @@ impl CallCounter {
         is_due
     }
 
-    /// Looks at the call that is about to be made at `now`. Whether the run pauses instead of it, which
-    /// it does only in the place of a wake-up.
+    /// Checks the call that is about to be made at `now`. Returns whether the run pauses instead, which
+    /// it does only before a wake-up.
     ///
     /// # Panics
-    /// If engines call each other without end.
+    /// If engines call each other endlessly at one instant.
     #[cold]
     #[inline(never)]
     pub(crate) fn check(&mut self, now: Instant, step: Step) -> bool {
@@ -152,7 +152,7 @@ impl CallCounter {
         match step {
             Step::Wake => *watch = Watch { wakes: watch.wakes + 1, ..Watch::default() },
             Step::Deliver { pending } => {
-                // Hand-overs are breadth first: what waits now was sent by calls of one length.
+                // Delivery is breadth first: all pending packets were sent at one length of the chain.
                 if watch.remaining == 0 {
                     watch.chain += 1;
                     watch.remaining = pending + 1;
@@ -162,7 +162,7 @@ impl CallCounter {
         }
         let Watch { wakes, chain, .. } = *watch;
         let endless = chain > CHAIN_MAX + 2 * self.engines;
-        assert!(!endless, "engines hand each other packets without end at {now}");
+        assert!(!endless, "engines send each other packets without end at {now}");
         let endless = wakes > WAKES_PER_ENGINE_MAX * self.engines;
         assert!(!endless, "engines wake each other without end at {now}");
     }

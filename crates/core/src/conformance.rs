@@ -1,12 +1,12 @@
 //! The checks that every engine must pass.
 //!
-//! [`check`] runs one engine through one [`Script`] several times: woken only when it asks, woken
-//! far more often, alone, and in a graph beside another engine. It reports the first broken
-//! [`Invariant`]. Scripts come from a [`ArrivalPattern`] and a seed, or, for an engine that only makes sense in a
-//! conversation, from a [`Recorder`] that listened to one.
+//! [`check`] runs one engine through one [`Script`] several times: woken only at its deadlines, woken
+//! far more often, alone in a graph, and in a graph with another engine. It reports the first violated
+//! [`Invariant`]. A script is generated from an [`ArrivalPattern`] and a seed. For an engine that needs a
+//! peer, a [`Recorder`] records a script.
 //!
-//! The kit sees an engine only through the contract. It does not check what an engine is *for*
-//! (the right delay, the right order): that belongs to the engine's own tests.
+//! The kit checks only the contract. Whether an engine does its task (the right delay, the right order)
+//! is checked by the engine's own tests.
 
 mod driver;
 mod recorder;
@@ -24,23 +24,24 @@ use driver::{WakePolicy, run};
 pub use recorder::Recorder;
 pub use script::{ArrivalPattern, Script};
 
-/// What every engine owes to the loop that runs it.
+/// A property that every engine must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invariant {
-    /// Woken only at `next_wake`, it does the same as when it is also woken at other times.
+    /// Additional wake-ups have no effect.
     WakeIsIdempotent,
-    /// After `wake`, its deadline is later than now; after `input`, not before now; and it does
-    /// not ask to be woken for nothing without end.
+    /// After `wake` the deadline is later than now, after `input` it is not before now, and wake-ups that
+    /// do nothing do not go on endlessly.
     Progress,
-    /// Built alike and fed alike, it does the same, whoever lives beside it.
+    /// Engines with the same configuration, seed and input behave the same, whatever else is in the
+    /// graph.
     Determinism,
-    /// The ledger balances after every call and agrees with what went in and came out.
+    /// The ledger balances after every call and agrees with the packets received and sent.
     Conservation,
-    /// A packet leaves no earlier than it came plus the minimum delay.
+    /// A packet leaves no earlier than its arrival plus the minimum delay.
     Causality,
-    /// It never holds more than it promised.
+    /// It never holds more packets than guaranteed.
     Bounded,
-    /// After the last input it becomes idle, and holds nothing then.
+    /// After the last input it becomes idle and then holds no packet.
     Drains,
 }
 
@@ -58,14 +59,14 @@ impl fmt::Display for Invariant {
     }
 }
 
-/// A broken invariant: which, when, and what was seen.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The invariant that was broken.
+    /// The invariant.
     pub invariant: Invariant,
-    /// The moment of the run at which it showed.
+    /// The time in the run.
     pub at: Instant,
-    /// What was seen, in words.
+    /// What was observed.
     pub what: String,
 }
 
@@ -80,18 +81,18 @@ impl core::error::Error for Violation {}
 /// What an engine guarantees beyond the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guarantees {
-    /// For an output port through which packets pass: the least time from a packet's input to its
-    /// output. Ports that are not listed promise zero.
+    /// The minimum time from the input of a packet to its output, by output port; zero for ports that
+    /// are not listed.
     pub minimum_delay: Vec<(Port, Duration)>,
-    /// The most packets that it ever holds, if it guarantees that.
+    /// The most packets that the engine ever holds, if that is bounded.
     pub held_packets_max: Option<u64>,
-    /// The most wake-ups from the last input until it is idle.
+    /// The most wake-ups from the last input until the engine is idle.
     pub drain_wakes_max: u64,
 }
 
 impl Default for Guarantees {
-    /// No minimum delay, no bound on what is held, and 100,000 wake-ups to become idle: far more
-    /// than the generated scripts need, and reached within milliseconds by an engine that loops.
+    /// No minimum delay, no bound on held packets, and 100,000 wake-ups to become idle: far more than
+    /// the generated scripts need, and reached within milliseconds by an engine that loops.
     fn default() -> Self {
         Self { minimum_delay: Vec::new(), held_packets_max: None, drain_wakes_max: 100_000 }
     }
@@ -104,10 +105,10 @@ impl Guarantees {
     }
 }
 
-/// A packet that left: when, from which port, and the packet.
+/// A packet that left: when, by which port, and the packet.
 type Output = (Instant, Port, Packet);
 
-/// What one run showed.
+/// What was observed in one run.
 struct Record {
     outputs: Vec<Output>,
     events: Vec<Event>,
@@ -115,15 +116,15 @@ struct Record {
     held: Count,
 }
 
-/// Checks the seven laws on engines made by `build`, fed by `script`.
+/// Checks all invariants on engines that `build` creates and `script` feeds.
 ///
-/// `build` must make the same engine each time: same configuration, same seed.
+/// `build` must create equal engines: same configuration, same seed.
 ///
 /// # Errors
-/// The first broken invariant.
+/// The first violated invariant.
 ///
 /// # Panics
-/// If the instants of `script` fall.
+/// If `script` is not in order of time.
 pub fn check<E: Engine>(
     build: impl Fn() -> E,
     guarantees: &Guarantees,
@@ -153,8 +154,8 @@ pub fn check<E: Engine>(
     compare(Invariant::Determinism, &again, &beside, "in a graph beside another engine")
 }
 
-/// Facts may be reported a little after they happened, so two runs that call the engine at
-/// different moments may list the same facts in another order.
+/// An engine may report events a little after they happened. Two runs that call it at different times
+/// may therefore report the same events in another order.
 fn sorted_by_time(mut events: Vec<Event>) -> Vec<Event> {
     events.sort_by_key(|event| {
         (event.at, event.kind.number(), event.flow, event.packet, event.bytes)
@@ -198,12 +199,12 @@ fn output(output: Option<&Output>) -> String {
 #[derive(Clone, Copy)]
 enum Neighbour {
     None,
-    /// A second engine of the same kind, added first and fed the same packets at the same moments
-    /// just before: whatever the two share by mistake, they share it in the worst way.
+    /// A second engine of the same kind, added first and fed the same packets at the same times just
+    /// before: the worst case of state that is shared by mistake.
     Twin,
 }
 
-/// Keeps the facts of one engine, as if it were the first of its graph.
+/// Records the events of one engine, as if it were the first of its graph.
 struct NodeFilter {
     node: NodeId,
     events: Vec<Event>,

@@ -1,7 +1,6 @@
-//! A first-in first-out ring, for the inner loop. The standard `VecDeque` does the same; this one
-//! keeps a power of two of places, so that finding one is a mask and not a comparison, and counts
-//! positions from the first value that ever came, so that a mark within it stays where it is while
-//! values in front of it leave.
+//! A FIFO ring buffer for the inner loop. Unlike `VecDeque` it has a power of two of slots, so that an
+//! index is a mask and not a comparison, and addresses values by their position since the start, which
+//! does not change as values in front are removed.
 
 /// See the module's description.
 #[derive(Clone, Debug)]
@@ -18,28 +17,28 @@ impl<T> Default for Ring<T> {
 }
 
 impl<T: Default> Ring<T> {
-    /// How many values ever left: the position of the front.
+    /// The number of values ever removed: the position of the front.
     #[inline]
     pub(crate) fn begin(&self) -> u64 {
         self.begin
     }
 
-    /// How many values ever came: the position of the next one.
+    /// The number of values ever added: the position of the next one.
     #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// The value at a position, which must be there: it has come and has not left.
+    /// The value at `position`, which must lie in `begin..end`.
     #[inline]
     pub(crate) fn at(&self, position: u64) -> &T {
-        debug_assert!((self.begin..self.end).contains(&position), "nothing is at {position}");
+        debug_assert!((self.begin..self.end).contains(&position), "no value at {position}");
         &self.slots[self.slot(position)]
     }
 
-    /// [`Ring::at`], to be altered in its place.
+    /// Like [`Ring::at`], but mutable.
     pub(crate) fn at_mut(&mut self, position: u64) -> &mut T {
-        debug_assert!((self.begin..self.end).contains(&position), "nothing is at {position}");
+        debug_assert!((self.begin..self.end).contains(&position), "no value at {position}");
         let slot = self.slot(position);
         &mut self.slots[slot]
     }
@@ -54,10 +53,11 @@ impl<T: Default> Ring<T> {
         (self.begin < self.end).then(|| self.at(self.begin))
     }
 
-    /// Takes the front, which must be there, out of its place. What is left in it is never dropped.
+    /// Removes the front, which must exist, and returns its slot. What the caller leaves in the slot is
+    /// never dropped.
     #[inline]
     pub(crate) fn pop_front(&mut self) -> &mut T {
-        debug_assert!(self.begin < self.end, "nothing is there");
+        debug_assert!(self.begin < self.end, "the ring is empty");
         let slot = self.slot(self.begin);
         self.begin += 1;
         &mut self.slots[slot]
@@ -69,18 +69,18 @@ impl<T: Default> Ring<T> {
             self.grow();
         }
         let slot = self.slot(self.end);
-        // Asking whether the place still owns something would cost every value a branch.
+        // Checking whether the slot still owns a value would cost a branch for every value.
         std::mem::forget(std::mem::replace(&mut self.slots[slot], value));
         self.end += 1;
     }
 
-    /// Where a position is kept. The mask takes the lower bits, whatever the width of a word.
+    /// The slot of a position. The mask takes the lower bits, whatever the width of a word.
     #[inline]
     fn slot(&self, position: u64) -> usize {
         position as usize & self.slots.len().wrapping_sub(1)
     }
 
-    /// Doubles the places.
+    /// Doubles the number of slots.
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {
@@ -98,8 +98,8 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    /// Given 2,000 random steps that grow it to some 100 values several times over, expect what a
-    /// `VecDeque` holds.
+    /// Given 2,000 random steps that grow and shrink it to some 100 values several times, expect the
+    /// contents of a `VecDeque`.
     #[test]
     fn it_agrees_with_a_vec_deque() {
         let (mut ring, mut deque) = (Ring::default(), VecDeque::new());

@@ -1,19 +1,19 @@
-//! The pending wake-ups: one key an engine, in a tournament that remembers losers.
+//! The queue of pending wake-ups: a tournament tree (tree of losers) with one key an engine.
 //!
-//! A key is an instant and, for ties, the number of its insertion: first come, first served. Engines
-//! are the leaves of a binary tree; each inner node keeps the key that lost the match between the
-//! two sides, and the one that lost none is kept apart. When that one is set anew (which is what
-//! serving an engine does), it meets the losers on its way to the root, one comparison a node, and
-//! where it wins nothing is written (Knuth, The Art of Computer Programming 3, 5.4.1).
+//! A key is an instant and, for ties, an insertion number: first come, first served. Engines are the
+//! leaves of a binary tree. Each inner node stores the key that lost the match between its two
+//! sides; the winner of the root is stored apart. Replacing the winner, which happens each time an
+//! engine is woken, replays the matches on its path to the root: one comparison a node, and no write
+//! where the new key wins (Knuth, The Art of Computer Programming 3, 5.4.1).
 //!
-//! The tree leans: it is a heap whose every node carries an engine and two subtrees, so two matches.
-//! Engine `i` is at most 2 log2(i + 1) + 1 matches from the root, so those that were added first (a
-//! link's directions, whose deadline moves with every packet) cost the same few steps among a
-//! thousand hosts as among two.
+//! The tree is skewed: it is a heap in which every node holds an engine and two subtrees, and therefore
+//! two matches. Engine `i` is at most 2 log2(i + 1) + 1 matches from the root. The engines that are added
+//! first (the directions of a link, whose deadlines change with every packet) therefore cost the same few
+//! steps among a thousand hosts as among two.
 //!
-//! A deadline that moves later is not queued at once: the old key stays, and is set anew when it comes
-//! up. A retransmission timer that each ACK pushes back thus costs one comparison an ACK, and one way
-//! to the root a time-out. Turns among ties are taken when a key is set.
+//! Increasing a key is lazy: the old key stays in the tree and is requeued when it comes first. A
+//! retransmission timer that each ACK rearms thus costs one comparison an ACK, and one path to the root
+//! a timeout. A key gets its insertion number when it is queued.
 
 use crate::time::Instant;
 use crate::trace::NodeId;
@@ -23,15 +23,15 @@ const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 /// Later than every instant.
 const NEVER: u64 = u64::MAX;
 
-/// When an engine is due, and its turn among those that are due then.
+/// When an engine is due, and its order among those that are due at the same instant.
 #[derive(Clone, Copy, Debug)]
 struct Key {
     nanos: u64,
-    /// The insertion number, and the engine's place in the lowest bits.
+    /// The insertion number, with the heap index of the engine in the lowest bits.
     order: u64,
 }
 
-/// The other side of a match, where no engine is. Its place is to the right of all.
+/// The key of an absent engine. Its heap index is higher than all others.
 const NO_KEY: Key = Key { nanos: NEVER, order: u64::MAX };
 
 impl Key {
@@ -39,18 +39,18 @@ impl Key {
         self.nanos < other.nanos || (self.nanos == other.nanos && self.order < other.order)
     }
 
-    /// The node of the heap that carries the engine; the root is 1.
+    /// The heap index of the engine; the root is 1.
     fn index(self) -> usize {
         (self.order & INDEX_MASK) as usize
     }
 }
 
-/// Of the two matches at a node of the heap: one subtree against the other.
+/// Of the two matches at a heap node: one subtree against the other.
 const SUBTREES: usize = 0;
-/// The winner of that one against the engine of the node.
+/// The winner of that match against the engine of the node.
 const OWN: usize = 1;
 
-/// What an engine asked for, and what is queued of it: never later.
+/// The deadline that an engine requested, and the key that is queued for it, which is never later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     requested: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// Whether the key of the engine is too early.
+    /// Whether the queued key is too early.
     #[inline]
     pub(crate) fn is_stale(&self) -> bool {
         self.requested != self.queued
@@ -68,11 +68,11 @@ impl Deadline {
 /// See the module's description.
 #[derive(Clone, Debug)]
 pub(crate) struct WakeQueue {
-    /// The least of all keys.
+    /// The smallest of all keys.
     first: Key,
-    /// Who lost at each node of the heap, by place; nothing is at place 0.
+    /// The losers of the matches at each heap node, by index; index 0 is unused.
     losers: Vec<[Key; 2]>,
-    /// The last insertion number, above the bits of a place.
+    /// The last insertion number, above the bits of a heap index.
     serial: u64,
 }
 
@@ -92,13 +92,13 @@ fn nanos(at: Option<Instant>) -> u64 {
 }
 
 impl WakeQueue {
-    /// Makes room for one more engine, which asks for nothing yet.
+    /// Adds an engine that is not due.
     pub(crate) fn add(&mut self) -> Deadline {
         let index = self.losers.len();
         assert!(index < INDEX_MASK as usize, "a graph holds fewer than 2^24 engines");
         self.losers.push([NO_KEY; 2]);
         let idle = Key { nanos: NEVER, order: index as u64 };
-        // Whoever is there already wins, until somebody asks for something.
+        // The winner so far stays the winner until a key is decreased.
         match index {
             1 => self.first = idle,
             _ if index.is_multiple_of(2) => self.losers[index / 2][OWN] = idle,
@@ -107,26 +107,26 @@ impl WakeQueue {
         Deadline { requested: NEVER, queued: NEVER }
     }
 
-    /// The number of the engine whose key is the earliest; its deadline may have moved later since.
-    /// Without engines, that of none.
+    /// The number of the engine with the smallest key; its deadline may be later by now. Not a valid
+    /// engine number if there are no engines.
     #[inline]
     pub(crate) fn first(&self) -> usize {
         self.first.index() - 1
     }
 
-    /// When the first engine is due, if at all.
+    /// The smallest key, if any engine is due.
     #[inline]
     pub(crate) fn first_at(&self) -> Option<Instant> {
         (self.first.nanos != NEVER).then(|| Instant::from_nanos(self.first.nanos))
     }
 
-    /// When the first engine is due, if that is not after `limit`.
+    /// The smallest key, if it is not after `limit`.
     #[inline]
     pub(crate) fn first_until(&self, limit: Instant) -> Option<Instant> {
         (self.first.nanos <= limit.as_nanos()).then(|| Instant::from_nanos(self.first.nanos))
     }
 
-    /// Notes that `node` next wants to wake at `at`, unless its key is due before that anyway.
+    /// Sets the deadline of `node`; its key is decreased if it is later than that.
     #[inline]
     pub(crate) fn request(&mut self, node: NodeId, deadline: &mut Deadline, at: Option<Instant>) {
         deadline.requested = nanos(at);
@@ -136,15 +136,14 @@ impl WakeQueue {
         }
     }
 
-    /// Notes when the first engine, whose deadline this is, wants to wake next, in place of what was
-    /// queued before.
+    /// Sets the deadline of the first engine and replaces its key.
     #[inline]
     pub(crate) fn reschedule_first(&mut self, deadline: &mut Deadline, at: Option<Instant>) {
         deadline.requested = nanos(at);
         self.requeue_first(deadline);
     }
 
-    /// Notes what the first engine, whose deadline this is, asked for last.
+    /// Replaces the key of the first engine by the deadline that it last requested.
     #[inline]
     pub(crate) fn requeue_first(&mut self, deadline: &mut Deadline) {
         deadline.queued = deadline.requested;
@@ -166,14 +165,14 @@ impl WakeQueue {
         Key { nanos, order: self.serial | index as u64 }
     }
 
-    /// Sets a key to an earlier instant than it had. It may now beat whom it lost to, who may have
-    /// lost further up.
+    /// Decreases the key of an engine. The key may now win against the key that it lost to, which may
+    /// itself have lost further up.
     #[cold]
     #[inline(never)]
     fn decrease_key(&mut self, index: usize, nanos: u64) {
         let key = self.new_key(index, nanos);
-        // Where the key is kept. The first loser on the way up that came the same way is this key as it
-        // was, the next one is who beat it, and so on.
+        // The node that stores the key. On the path to the root the first loser that came by the same
+        // path is the old key, the next one is the key that won against it, and so on.
         let mut kept: Option<(usize, usize)> = None;
         for (index, contest, child) in path_to_root(index) {
             let loser = self.losers[index][contest];
@@ -196,14 +195,14 @@ impl WakeQueue {
         if key.is_before(self.first) {
             loser = std::mem::replace(&mut self.first, key);
         }
-        // Who was the first of all is nowhere else.
+        // If no node stores the old key, it was the overall winner.
         if let Some((index, contest)) = kept {
             self.losers[index][contest] = loser;
         }
     }
 }
 
-/// The matches between an engine and the root, and the node from which the way comes there, if any.
+/// The matches from an engine to the root, each with the child that the path comes from, if any.
 fn path_to_root(index: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     let nodes = std::iter::successors(Some(index), |index| Some(index / 2));
     let above = nodes.take_while(|&child| child > 1);
@@ -211,12 +210,12 @@ fn path_to_root(index: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     std::iter::once((index, OWN, 0)).chain(above)
 }
 
-/// Whether a place is in the subtree of another.
+/// Whether a heap index is in the subtree of another.
 fn is_within(index: usize, root: usize) -> bool {
     index >= root && index >> (index.ilog2() - root.ilog2()) == root
 }
 
-/// The winner of a match; the loser stays.
+/// Plays a match: returns the winner and stores the loser.
 #[inline]
 fn play(loser: &mut Key, key: Key) -> Key {
     if loser.is_before(key) { std::mem::replace(loser, key) } else { key }
@@ -231,7 +230,7 @@ mod tests {
         Some(Instant::from_nanos(nanos))
     }
 
-    /// The tournament together with the deadlines, which a graph keeps beside its engines.
+    /// The queue together with the deadlines, which a graph stores beside its engines.
     struct TestQueue {
         wakes: WakeQueue,
         deadlines: Vec<Deadline>,
@@ -301,8 +300,8 @@ mod tests {
         assert_eq!(order, [(5, 0), (5, 1)]);
     }
 
-    /// Against a plain list that is searched in full: given random deadlines that move both ways,
-    /// go away and tie often, expect the same engine at the same instant each time.
+    /// Given random deadlines that move both ways, are cancelled and often tie, expect the same engine
+    /// at the same instant as by a linear search of a list.
     #[test]
     fn the_queue_agrees_with_a_linear_search() {
         for engines in [1, 2, 3, 4, 5, 7, 8, 37] {
@@ -332,7 +331,7 @@ mod tests {
         }
     }
 
-    /// Engines may be added when others already wait.
+    /// Given engines that are added while others are queued, expect the order of the deadlines.
     #[test]
     fn an_engine_added_late_is_queued_with_the_others() {
         let mut queue = TestQueue::new(0);

@@ -1,4 +1,4 @@
-//! Where what an engine sends goes.
+//! Wires: the next hop of a packet, by the port that it leaves from and its destination.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use crate::trace::NodeId;
 
 const PORT_BITS: u32 = 2;
 
-/// Ports of an engine are numbered below this.
+/// The number of ports of an engine.
 pub const PORTS_MAX: usize = 1 << PORT_BITS;
 
-/// A port of an engine, in one word.
+/// An engine and one of its ports, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EnginePort(u32);
 
 impl EnginePort {
-    /// The first port of an engine. A graph holds fewer than 2^24 of them.
+    /// Port 0 of an engine. A graph holds fewer than 2^24 engines.
     #[inline]
     pub(crate) fn of(node: NodeId) -> Self {
         Self(node.0 << PORT_BITS)
     }
 
-    /// Another port of the same engine.
+    /// The given port of the same engine.
     #[inline]
     pub(crate) fn with(self, port: Port) -> Self {
         assert!(usize::from(port.0) < PORTS_MAX, "ports are numbered below {PORTS_MAX}");
@@ -45,46 +45,46 @@ impl From<(NodeId, Port)> for EnginePort {
     }
 }
 
-/// Where packets sent out of one port go.
+/// The next hop or the routing table of a port.
 #[derive(Clone, Copy, Debug)]
 struct Wire {
-    /// How many destinations are told apart; zero if all packets go to one place.
+    /// The number of destinations in the table; zero if there is no table.
     destinations: u32,
-    /// The place, or where the places of the destinations begin in the list of them.
+    /// The next hop, or the index of the table's first entry in [`Wires::routes`].
     to: u32,
 }
 
-/// Outside the graph, as a place that a wire can lead to: packets for it leave. A port without a wire
-/// leads there too. No engine has a number so high.
+/// The way out of the graph, as the target of a wire. An unconnected port leads there too. No engine
+/// has this number.
 pub const EGRESS: (NodeId, Port) = (NodeId(u32::MAX >> PORT_BITS), Port(PORTS_MAX as u8 - 1));
 /// [`EGRESS`] in one word.
 pub(crate) const EGRESS_PORT: EnginePort = EnginePort(u32::MAX);
-/// The table has no place for the destination: the packet is dropped.
+/// The table has no entry for the destination: the packet is dropped.
 pub(crate) const UNROUTED: EnginePort = EnginePort(u32::MAX - PORTS_MAX as u32);
 
-/// Cold: only packets for unknown destinations come here.
+/// Cold: only packets for unknown destinations get here.
 #[cold]
 #[inline(never)]
 fn unrouted() -> EnginePort {
     UNROUTED
 }
 
-/// Where packets go, by destination.
+/// A routing table: the next hop by destination.
 type Routes = Arc<[Option<(NodeId, Port)>]>;
 
 /// The wires of all engines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wires {
-    /// By socket.
+    /// By engine port.
     wires: Vec<Wire>,
-    /// Next sockets by destination, table after table.
+    /// The entries of all routing tables, table after table.
     routes: Vec<EnginePort>,
-    /// The tables that `routes` holds and where they begin there: each is stored once.
+    /// Each table in `routes`, once, with the index of its first entry.
     tables: Vec<(Routes, u32)>,
 }
 
 impl Wires {
-    /// Makes room for the ports of one more engine; nothing is wired to them.
+    /// Adds the ports of one more engine, unconnected.
     pub(crate) fn add(&mut self) {
         let unwired = Wire { destinations: 0, to: EGRESS_PORT.0 };
         self.wires.extend([unwired; PORTS_MAX]);
@@ -95,8 +95,8 @@ impl Wires {
     }
 
     pub(crate) fn connect_by_destination(&mut self, from: EnginePort, to: Routes) {
-        assert!(!to.is_empty(), "a table has one destination at least");
-        let destinations = u32::try_from(to.len()).expect("hosts are numbered in 32 bits");
+        assert!(!to.is_empty(), "a routing table has at least one destination");
+        let destinations = u32::try_from(to.len()).expect("hosts have 32-bit numbers");
         let stored = self.tables.iter().find(|(table, _)| Arc::ptr_eq(table, &to));
         let start = match stored {
             Some(&(_, start)) => start,
@@ -110,7 +110,7 @@ impl Wires {
         self.wires[from.0 as usize] = Wire { destinations, to: start };
     }
 
-    /// Where a packet for `destination` goes next that leaves by `from`.
+    /// The next hop of a packet for `destination` that leaves by `from`.
     #[inline]
     pub(crate) fn next_hop(&self, from: EnginePort, destination: Address) -> EnginePort {
         let Wire { destinations, to } = self.wires[from.0 as usize];
@@ -138,8 +138,8 @@ mod tests {
         wires
     }
 
-    /// Given two tables of which one serves two ports, expect each port to lead where its table says
-    /// and the shared one to be stored once.
+    /// Given two tables, one of which serves two ports, expect each port to use its table and the
+    /// shared table to be stored once.
     #[test]
     fn each_port_uses_its_table_and_equal_tables_are_shared() {
         let mut wires = wires();
@@ -154,8 +154,8 @@ mod tests {
         assert_eq!(wires.routes.len(), 3);
     }
 
-    /// Given two tables one behind the other, expect that a destination beyond the end of the first,
-    /// or with a hole in it, has no route, instead of one of the second table.
+    /// Given two adjacent tables, expect no route for a destination beyond the end of the first table
+    /// or without an entry in it, and not a route of the second table.
     #[test]
     fn an_unknown_destination_has_no_route() {
         let mut wires = wires();

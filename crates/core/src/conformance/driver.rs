@@ -1,6 +1,6 @@
-//! One engine, one script, one way of waking it; every call is checked.
+//! Runs one engine through one script with one wake-up policy, and checks every call.
 //!
-//! This loop is written apart from the graph's, so that each vouches for the other.
+//! This loop does not share code with the graph's, so that each verifies the other.
 
 use std::collections::BTreeMap;
 
@@ -11,28 +11,28 @@ use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use crate::trace::{NodeId, VecTrace};
 
-/// The place of the engine under test in its graph of one.
+/// The number of the engine under test.
 pub(super) const NODE: NodeId = NodeId(0);
 
-/// Wake-ups in a row that change nothing to be seen. A coarse timer may wake for nothing now and
-/// then; at one tick a millisecond this many are ten seconds of it.
+/// Consecutive wake-ups without an observable effect. A coarse timer may expire without one; at one tick
+/// a millisecond this many are ten seconds.
 const NO_OP_WAKES_MAX: u32 = 10_000;
 
-/// Extra wake-ups of one gap between events. WakePolicy on every millisecond of a week would take
-/// minutes; what an early wake-up disturbs, it disturbs in the first ones too.
+/// Additional wake-ups in one gap between events. Waking on every millisecond of a week would take
+/// minutes; an early wake-up that has an effect has it among the first ones, too.
 const EXTRA_WAKES_MAX: u64 = 100;
 
-/// How long after it is idle an engine may still be woken: longer than any timer of a protocol.
+/// How long an idle engine is still woken: longer than any timer of a protocol.
 const LINGER: Duration = Duration::from_secs(3_600);
 
-/// When to wake an engine beside the moments that it asks for.
+/// When to wake an engine in addition to its deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WakePolicy {
     /// Never.
     OnDeadline,
-    /// On each whole millisecond, and once more at the end of each gap.
+    /// At each whole millisecond, and once more at the end of each gap.
     EveryMillisecond,
-    /// At random moments, near and far, and often twice.
+    /// At random times, near and far, and often twice.
     Random,
 }
 
@@ -45,7 +45,7 @@ impl WakePolicy {
         }
     }
 
-    /// The extra wake-ups from `from` to `to`, in order.
+    /// The additional wake-ups from `from` to `to`, in order.
     fn extra_wakes(self, rng: &mut Rng, from: Instant, to: Instant) -> Vec<Instant> {
         let gap = to.saturating_since(from).as_nanos();
         match self {
@@ -58,7 +58,7 @@ impl WakePolicy {
             }
             Self::Random => {
                 let count = rng.below(4);
-                // Shifting the gap by a random number of bits favours moments near its start.
+                // Shifting the gap by a random number of bits favours times near its start.
                 let nanos = (0..count).map(|_| {
                     let scale = gap >> rng.below(40);
                     from.as_nanos() + rng.below(scale.saturating_add(1))
@@ -101,7 +101,7 @@ pub(super) fn run<E: Engine>(
         driver.input(*port, packet)?;
     }
     driver.drain()?;
-    // An engine that forgot a deadline is idle and would wake up only here.
+    // An engine that lost a deadline is idle and would wake up only here.
     driver.run_until(driver.now + LINGER)?;
     driver.drain()?;
     let Driver { engine, outputs, trace, now, .. } = driver;
@@ -112,7 +112,7 @@ struct Driver<'a, E> {
     engine: E,
     guarantees: &'a Guarantees,
     policy: WakePolicy,
-    /// When each packet of the script first comes in.
+    /// When the script first feeds each packet.
     causes: BTreeMap<PacketId, Instant>,
     rng: Rng,
     now: Instant,
@@ -144,7 +144,7 @@ impl<E: Engine> Driver<'_, E> {
             self.no_op_wakes =
                 if self.observable_state() == before { self.no_op_wakes + 1 } else { 0 };
             if self.no_op_wakes > NO_OP_WAKES_MAX {
-                let what = format!("it woke {NO_OP_WAKES_MAX} times in a row to do nothing");
+                let what = format!("it woke {NO_OP_WAKES_MAX} times in a row without effect");
                 return self.violation(Invariant::Progress, what);
             }
         }
@@ -159,7 +159,7 @@ impl<E: Engine> Driver<'_, E> {
         }
         let Some(due) = self.engine.next_wake() else { return Ok(()) };
         let wakes = self.guarantees.drain_wakes_max;
-        let what = format!("{wakes} wake-ups after the last input it still asks for one at {due}");
+        let what = format!("{wakes} wake-ups after the last input it is due again at {due}");
         self.violation(Invariant::Drains, what)
     }
 
@@ -191,7 +191,7 @@ impl<E: Engine> Driver<'_, E> {
         self.check_call()
     }
 
-    /// What must hold after each call, whichever it was.
+    /// Checks what must hold after each call.
     fn check_call(&mut self) -> Result<(), Violation> {
         let sent: Vec<_> = self.outbox.drain().collect();
         for (_, port, packet) in sent {
@@ -219,13 +219,14 @@ impl<E: Engine> Driver<'_, E> {
     }
 
     fn check_cause(&self, port: Port, packet: &Packet) -> Result<(), Violation> {
-        let Some(came) = self.causes.get(&packet.id) else { return Ok(()) };
-        let earliest = *came + self.guarantees.delay_of(port);
+        let Some(arrival) = self.causes.get(&packet.id) else { return Ok(()) };
+        let earliest = *arrival + self.guarantees.delay_of(port);
         if self.now >= earliest {
             return Ok(());
         }
         let (id, port) = (packet.id, port.0);
-        let what = format!("{id:?} left port {port}, not due before {earliest}: it came at {came}");
+        let what =
+            format!("{id:?} left port {port}, not due before {earliest}: it arrived at {arrival}");
         self.violation(Invariant::Causality, what)
     }
 
