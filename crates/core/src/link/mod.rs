@@ -1,8 +1,7 @@
-//! The engines of a link. [`Direction`] is one direction of a satellite hop: framing, queue,
-//! transmitter, channel, propagation, in that order; its parts are plain functions of their
-//! arguments. [`TerminalPath`] is what lies between the transmitter that terminals share and one of them.
-//! [`Processor`] is the box at an end of the hop that handles the packets of both directions, and
-//! [`Access`] the path between a gateway and a host at some distance.
+//! The engines of a link. [`Direction`] is one direction of a satellite hop: framing, queue, transmitter,
+//! channel, propagation, in that order; its parts are functions of their arguments. [`TerminalPath`] is
+//! the part of a shared direction that belongs to one terminal. [`Processor`] is the interface processor
+//! at an end of the hop, and [`Access`] the path between a gateway and a distant host.
 
 mod access;
 mod channel;

@@ -1,5 +1,5 @@
-//! What lies between the transmitter that all terminals share and one of them: the terminal's own
-//! channel, and the delay by which it is farther away than the link's delay says.
+//! The part of a shared direction that belongs to one terminal: the terminal's own channel and its
+//! additional delay.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use crate::profile::Profile;
 use crate::time::{Duration, Instant};
 use crate::trace::{DropCause, EventKind};
 
-/// What a branch is made of.
+/// The parameters of a terminal's path.
 #[derive(Clone, Debug)]
 pub struct TerminalPathConfig {
-    /// One-way delay beyond that of the direction.
+    /// The one-way delay in addition to that of the direction.
     pub delay: Profile<Duration>,
-    /// How large a packet is on the link.
+    /// The framing of the link.
     pub framing: Framing,
-    /// What the channel does to frames, beyond that of the direction.
+    /// The channel, in addition to that of the direction.
     pub channel: Channel,
 }
 
@@ -27,7 +27,7 @@ pub struct TerminalPath {
     propagation: Propagation,
     framing: Framing,
     channel: Channel,
-    /// When each packet arrives, in order, and whether it is corrupted.
+    /// The packets in flight, in order: arrival time, and whether the channel corrupted the packet.
     packets: VecDeque<(Instant, bool, Box<Packet>)>,
     received: Count,
     sent: Count,
@@ -36,12 +36,12 @@ pub struct TerminalPath {
 }
 
 impl TerminalPath {
-    /// Where packets come in.
+    /// The input port.
     pub const IN: Port = Port(0);
-    /// Where packets leave.
+    /// The output port.
     pub const OUT: Port = Port(1);
 
-    /// A branch with nothing on it.
+    /// An empty path.
     #[must_use]
     pub fn new(config: TerminalPathConfig) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl TerminalPath {
         }
     }
 
-    /// Packets that came in, that arrived, and that the channel corrupted, with their IP bytes.
+    /// Packets received, delivered and corrupted, with their IP bytes.
     #[must_use]
     pub fn counts(&self) -> [Count; 3] {
         [self.received, self.sent, self.lost]
@@ -78,9 +78,9 @@ impl TerminalPath {
 
 impl Engine for TerminalPath {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
-        debug_assert_eq!(port, Self::IN, "packets enter a branch at one end");
+        debug_assert_eq!(port, Self::IN, "a terminal path has one input");
         self.received.add(packet.bytes);
-        // The time that its bits took has passed: they are judged at the end of it.
+        // Transmission is over: the channel's state is taken at its end.
         let transmission = Transmission { start: cx.now(), departure: cx.now() };
         let corrupted =
             self.channel.corrupts(cx.now(), transmission, self.framing.frame(packet.bytes));
@@ -128,7 +128,7 @@ mod tests {
     use crate::trace::NodeId;
     use crate::units::Probability;
 
-    fn branch(delay_ms: u64, bit_error_rate: f64) -> Graph<TerminalPath> {
+    fn terminal_path(delay_ms: u64, bit_error_rate: f64) -> Graph<TerminalPath> {
         let rate = Probability::new(bit_error_rate).expect("a probability");
         let mut graph = Graph::default();
         graph.add(TerminalPath::new(TerminalPathConfig {
@@ -140,10 +140,10 @@ mod tests {
     }
 
     /// Given 10,000 packets of 1,000 bytes over a bit error rate of 1e-5, expect losses of
-    /// 1 - (1 - 1e-5)^8000 = 7.69 %, within four standard deviations (1.1 %), and the delay on the rest.
+    /// 1 - (1 - 1e-5)^8000 = 7.69 % within four standard deviations (1.1 %), and the delay on the rest.
     #[test]
-    fn a_branch_delays_and_damages() {
-        let mut graph = branch(12, 1e-5);
+    fn a_terminal_path_delays_and_corrupts() {
+        let mut graph = terminal_path(12, 1e-5);
         for n in 0..10_000 {
             let packet = Packet { bytes: 1_000, ..Packet::default() };
             graph.inject(Instant::from_millis(n), (NodeId(0), TerminalPath::IN), packet, None);
