@@ -1,27 +1,27 @@
-//! What a direction has let in and what has not arrived yet, in order.
+//! The packets that a direction has accepted and not delivered yet, in order.
 //!
-//! Packets come in runs of one size. The line keeps where each run begins and the sums of all that came
-//! before it. What lies between two positions, however many packets that is, is then the difference of
-//! two products, and neither a packet that comes nor one that passes a mark is added to anything.
+//! Packets are stored in runs of equal size, each with its first position and the total of all packets
+//! before it. The total between two positions is then a difference of two products: no counter is updated
+//! when a packet arrives or starts.
 
 use super::{Backlog, Framing, PacketSize, WaitingPackets};
 use crate::packet::{FlowId, Packet};
 use crate::ring::Ring;
 use crate::time::Instant;
 
-/// Sizes of packets, added up.
+/// Totals of packet sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SizeTotals {
     /// IP bytes.
     pub(super) bytes: u64,
     /// Bits on the link, framing included.
     pub(super) frame_bits: u64,
-    /// Bytes on the link, those of each packet rounded up.
+    /// Bytes on the link, rounded up for each packet.
     pub(super) link_bytes: u64,
 }
 
 impl SizeTotals {
-    /// So many packets of a size more.
+    /// Adds `packets` packets of one size.
     fn plus(self, packets: u64, size: FrameSize) -> Self {
         Self {
             bytes: self.bytes + packets * u64::from(size.bytes),
@@ -39,11 +39,11 @@ impl SizeTotals {
     }
 }
 
-/// How large a packet of so many IP bytes is on the link.
+/// The size of a packet on the link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FrameSize {
     pub(super) bytes: u32,
-    /// A frame of the largest IP packet, 65,535 bytes, may grow a thousandfold within 32 bits.
+    /// A frame of the largest IP packet, 65,535 bytes, can expand a thousandfold within 32 bits.
     pub(super) frame_bits: u32,
     pub(super) link_bytes: u32,
 }
@@ -57,72 +57,72 @@ impl FrameSize {
     }
 }
 
-/// Packets of one size that follow each other.
+/// Consecutive packets of one size.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// The position of the first.
+    /// The position of the first packet.
     from: u64,
-    /// Of all that came before it.
+    /// The totals of all packets before it.
     before: SizeTotals,
     size: FrameSize,
 }
 
-/// A packet that was let in and has not arrived yet.
+/// A packet that was accepted and has not been delivered yet.
 #[derive(Debug, Default)]
 pub(super) struct InTransit {
     pub(super) arrival: Instant,
-    /// When its first bit is sent.
+    /// The start of its transmission.
     pub(super) start: Instant,
-    /// As in the packet, which lies elsewhere in memory.
+    /// A copy of the packet's field: the packet is elsewhere in memory.
     pub(super) flow: FlowId,
     pub(super) corrupted: bool,
     pub(super) packet: Option<Box<Packet>>,
 }
 
-/// See the module's description. Positions count from the first packet that ever came.
+/// See the module's description. Positions count from the first packet of the run.
 #[derive(Debug)]
 pub(super) struct Transit {
     ring: Ring<InTransit>,
-    /// The one that the next packet is of.
+    /// The run of the next packet.
     current: Run,
-    /// Those before it of which something is in the line, and perhaps some more.
+    /// Earlier runs: those with packets in transit, and possibly some before them.
     runs: Vec<Run>,
 }
 
 impl Transit {
-    /// An empty line, for packets of this size to begin with.
+    /// Empty, with this size for the first packet.
     pub(super) fn new(size: FrameSize) -> Self {
         let current = Run { from: 0, before: SizeTotals::default(), size };
         Self { ring: Ring::default(), current, runs: Vec::new() }
     }
 
-    /// How many packets arrived: the position of the front.
+    /// The number of packets delivered: the position of the front.
     #[inline]
     pub(super) fn begin(&self) -> u64 {
         self.ring.begin()
     }
 
-    /// How many packets came: the position of the next one.
+    /// The number of packets accepted: the position of the next one.
     #[inline]
     pub(super) fn end(&self) -> u64 {
         self.ring.end()
     }
 
-    /// That of the next packet.
+    /// The size of the next packet.
     #[inline]
     pub(super) fn size(&self) -> FrameSize {
         self.current.size
     }
 
-    /// Packets of so many IP bytes come from here on. `size_of` tells how large they are on the link.
+    /// Begins a run of packets of `bytes`. `size_of` computes their size on the link.
     pub(super) fn begin_run(&mut self, bytes: u32, size_of: impl FnOnce() -> FrameSize) {
-        // Two sizes often take turns.
+        // Two sizes often alternate.
         let size = match self.runs.last() {
             Some(run) if run.size.bytes == bytes => run.size,
             _ => size_of(),
         };
         let (from, before) = (self.end(), self.totals());
-        // A run without packets, since all of its size were refused, is of no account.
+        // A run stays empty if all its packets were dropped; it is not stored.
         if self.current.from < from {
             if self.runs.len() == self.runs.capacity() {
                 self.prune_runs();
@@ -132,8 +132,8 @@ impl Transit {
         self.current = Run { from, before, size };
     }
 
-    /// Forgets the runs of which nothing is in the line, and takes more memory where few are forgotten:
-    /// so the next time is far.
+    /// Removes runs without packets in transit, and doubles the capacity if few were removed, so that
+    /// pruning is rare.
     #[cold]
     #[inline(never)]
     fn prune_runs(&mut self) {
@@ -151,23 +151,23 @@ impl Transit {
 
     #[inline(never)]
     fn older_run_of(&self, position: u64) -> &Run {
-        debug_assert!(position >= self.begin(), "sizes of what has left are forgotten");
+        debug_assert!(position >= self.begin(), "runs before the front are pruned");
         let begun = self.runs.partition_point(|run| run.from <= position);
         &self.runs[begun - 1]
     }
 
-    /// Of all that came.
+    /// The totals of all packets accepted.
     pub(super) fn totals(&self) -> SizeTotals {
         self.totals_before(self.end())
     }
 
-    /// Of all that came before the packet at a position, or at the one behind the last.
+    /// The totals of all packets before a position, which may be that of the next packet.
     pub(super) fn totals_before(&self, position: u64) -> SizeTotals {
         let &Run { from, before, size } = self.run_of(position);
         before.plus(position - from, size)
     }
 
-    /// How large the packet at a position is.
+    /// The size of the packet at a position.
     pub(super) fn size_at(&self, position: u64) -> FrameSize {
         self.run_of(position).size
     }
@@ -177,17 +177,17 @@ impl Transit {
         self.ring.at(position)
     }
 
-    /// The packet at a position, to be given another way: it comes and leaves in its turn.
+    /// The packet at a position, to change its times; its order does not change.
     pub(super) fn at_mut(&mut self, position: u64) -> &mut InTransit {
         self.ring.at_mut(position)
     }
 
-    /// When the first bit of the packet at a position is sent.
+    /// The start of transmission of the packet at a position.
     pub(super) fn start(&self, position: u64) -> Instant {
         self.ring.at(position).start
     }
 
-    /// The packets from a position on: when the first bit of each is sent, and what a queue counts.
+    /// The packets from a position on: start of transmission, and size.
     pub(super) fn packet_sizes(
         &self,
         position: u64,
@@ -199,11 +199,10 @@ impl Transit {
         })
     }
 
-    /// The position behind the last packet whose first bit is sent by `now`, given one that is not
-    /// behind it.
+    /// The position after the last packet whose transmission starts by `now`; `from` is a lower bound.
     pub(super) fn started_by(&self, now: Instant, from: u64) -> u64 {
         let (mut low, mut high) = (from.max(self.begin()), self.end());
-        // Few start between two looks: steps that double find where to search.
+        // Few packets start between two calls: exponential search, then binary search.
         let mut step = 1;
         while low + step < high {
             if self.start(low + step) > now {
@@ -234,7 +233,7 @@ impl Transit {
         self.ring.front()
     }
 
-    /// Whether the sums that the front takes with it are those of its packet.
+    /// Whether the size in the first run is that of the front packet.
     pub(super) fn front_matches_its_run(&self) -> bool {
         let (left, front) = (self.begin(), self.front().and_then(|front| front.packet.as_deref()));
         front.is_none_or(|packet| {
@@ -244,32 +243,32 @@ impl Transit {
         })
     }
 
-    /// Takes the front, which must be there, out of its place.
+    /// Removes the front, which must exist, and returns its slot.
     #[inline]
     pub(super) fn pop_front(&mut self) -> &mut InTransit {
         self.ring.pop_front()
     }
 
-    /// A packet comes, of the size of the present run.
+    /// Adds a packet of the size of the current run.
     #[inline]
     pub(super) fn push_back(&mut self, packet: InTransit) {
         self.ring.push_back(packet);
     }
 
-    /// What follows a position, counted.
+    /// The backlog from a position on.
     pub(super) fn backlog_from(&self, position: u64) -> Backlog {
         let SizeTotals { bytes, link_bytes, .. } =
             self.totals().since(self.totals_before(position));
         Backlog { packets: self.end() - position, bytes, link_bytes }
     }
 
-    /// What follows a position.
+    /// The packets from a position on.
     pub(super) fn waiting_from(&self, position: u64) -> WaitingFrom<'_> {
         WaitingFrom { transit: self, position }
     }
 }
 
-/// What of a line follows a position.
+/// The packets in transit from a position on.
 pub(super) struct WaitingFrom<'a> {
     transit: &'a Transit,
     position: u64,
@@ -288,12 +287,12 @@ mod tests {
     use crate::rng::Rng;
     use crate::time::Duration;
 
-    /// A line together with all that ever came, one by one.
+    /// `Transit` beside a list of all packets that were ever added.
     struct Model {
         transit: Transit,
         rng: Rng,
         came: Vec<(Instant, PacketSize)>,
-        /// Of all that came before each, and before the next one.
+        /// The totals before each packet, and before the next one.
         before: Vec<SizeTotals>,
         left: u64,
         now: Instant,
@@ -311,7 +310,7 @@ mod tests {
             }
         }
 
-        /// Given a size that a packet is refused with, the run that began for it stays empty.
+        /// A packet that is dropped leaves the run that begins for it empty.
         fn begin(&mut self, bytes: u32) {
             if bytes != self.transit.size().bytes {
                 self.transit.begin_run(bytes, || size(bytes));
@@ -321,7 +320,7 @@ mod tests {
         fn push(&mut self, bytes: u32) {
             self.begin(bytes);
             let FrameSize { bytes, frame_bits, link_bytes } = size(bytes);
-            // Several may start at one moment.
+            // Several may start at the same time.
             self.now += Duration::from_nanos(self.rng.below(3));
             let (start, flow) = (self.now, FlowId(self.rng.below(5) as u32));
             self.transit.push_back(InTransit { start, flow, ..InTransit::default() });
@@ -354,7 +353,7 @@ mod tests {
                     "before {position}"
                 );
             }
-            // A mark anywhere: what follows it, and what starts by some moment.
+            // Any position: the packets from it on, and those started by some time.
             let from = *left + self.rng.below(end - *left + 1);
             assert!(
                 transit.packet_sizes(from).eq(came[from as usize..].iter().copied()),
@@ -366,23 +365,22 @@ mod tests {
             assert_eq!(transit.backlog_from(from), testing::backlog(behind));
             let now = Instant::START + Duration::from_nanos(self.rng.below(end + 2));
             let started = came.partition_point(|&(start, _)| start <= now) as u64;
-            // A mark may be behind the front, or where it belongs already.
+            // The lower bound may be before the front, or exact.
             for mark in [0, from.min(started), started] {
                 assert_eq!(transit.started_by(now, mark), started.max(*left), "{now}, from {mark}");
             }
         }
     }
 
-    /// 31 bits more than its bytes on the link, up to 2^32 - 1 bits.
+    /// 31 bits more than the bytes on the link, up to 2^32 - 1 bits.
     fn size(bytes: u32) -> FrameSize {
         let frame_bits = bytes.saturating_mul(if bytes > 60_000 { 100_000 } else { 8 });
         let frame_bits = frame_bits.saturating_add(31);
         FrameSize { bytes, frame_bits, link_bytes: frame_bits.div_ceil(8) }
     }
 
-    /// Given runs of up to 40 packets, two sizes in turns, sizes at random and sizes that come to
-    /// nothing, in a line that grows and shrinks between nothing and some hundreds, expect what a list
-    /// of all packets holds.
+    /// Given runs of up to 40 packets, two alternating sizes, random sizes and sizes without packets, with
+    /// none to some hundreds in transit, expect the contents of a list of all packets.
     #[test]
     fn it_agrees_with_a_plain_list() {
         let mut model = Model::new();
@@ -406,8 +404,8 @@ mod tests {
         assert!(model.left > 20_000, "{} left", model.left);
     }
 
-    /// Given a line of 10 packets of two sizes in turns, expect as little memory after 100,000 as after
-    /// 1,000; given one of 3,000, all that it needs and not much more.
+    /// Given 10 packets in transit of two alternating sizes, expect as little memory after 100,000 packets as
+    /// after 1,000; given 3,000, expect memory for them and not much more.
     #[test]
     fn runs_that_have_left_are_pruned() {
         let mut model = Model::new();

@@ -1,4 +1,4 @@
-//! Drop-tail: a packet that finds no room is lost, all others wait their turn.
+//! Drop-discipline: a FIFO that drops a packet that does not fit.
 
 use super::{Backlog, Headroom, Limit, Occupancy, PacketSize};
 use crate::time::Duration;
@@ -24,7 +24,7 @@ impl DropTail {
         self.limit.admit(&self.waiting, size, wait)
     }
 
-    /// See [`super::DropAtEnqueue::room`].
+    /// See [`super::DropAtEnqueue::headroom`].
     pub(super) fn headroom(&self) -> Headroom {
         let seen = Headroom::of_bytes(self.waiting.bytes_max);
         match self.limit {
@@ -33,12 +33,12 @@ impl DropTail {
         }
     }
 
-    /// So much waits now.
+    /// Sets the current backlog.
     pub(super) fn set_backlog(&mut self, waiting: Backlog) {
         self.waiting.set_backlog(waiting);
     }
 
-    /// Counts a packet that starts to wait.
+    /// Counts a packet that begins to wait.
     #[inline]
     pub fn on_enqueue(&mut self, size: PacketSize) {
         self.waiting.on_enqueue(size);
@@ -50,7 +50,7 @@ impl DropTail {
         self.waiting.on_dequeue(size);
     }
 
-    /// What waits.
+    /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
         &self.waiting
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_counted_to_the_last_one() {
+    fn the_byte_limit_is_exact() {
         let limit = Limit::Bytes(3_000);
         assert!(admits(limit, &[1_500], 1_500, SOME));
         assert!(!admits(limit, &[1_500], 1_501, SOME));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_no_longer_counts() {
+    fn dequeued_packets_do_not_count() {
         let mut queue = DropTail::new(Limit::Bytes(3_000));
         queue.on_enqueue(size(1_500));
         queue.on_enqueue(size(1_500));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_nobody_needs_no_room() {
+    fn a_packet_that_starts_at_once_needs_no_room() {
         assert!(admits(Limit::Bytes(0), &[], 1_500, Duration::ZERO));
         assert!(admits(Limit::Packets(0), &[], 1_500, Duration::ZERO));
     }

@@ -1,10 +1,10 @@
-//! Limits of a queue, and the unit in which a queue counts what it holds.
+//! Limits of a queue, and the units in which it counts its backlog.
 
 use super::{Occupancy, PacketSize};
 use crate::time::Duration;
 use crate::trace::DropCause;
 
-/// What a queue counts.
+/// A unit of a backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Packets.
@@ -16,7 +16,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// What `waiting` comes to.
+    /// The backlog in this unit.
     #[must_use]
     pub fn count(self, waiting: &Occupancy) -> u64 {
         match self {
@@ -26,7 +26,7 @@ impl Unit {
         }
     }
 
-    /// What one packet comes to.
+    /// The size of a packet in this unit.
     pub(super) fn of(self, size: PacketSize) -> u64 {
         match self {
             Self::Packets => 1,
@@ -36,23 +36,23 @@ impl Unit {
     }
 }
 
-/// How much may wait. What is being transmitted, or is in flight, does not wait and never counts.
+/// The capacity of a queue. Packets being transmitted or in flight do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// So many IP bytes.
+    /// This many IP bytes.
     Bytes(u64),
-    /// So many bytes on the link, framing included.
+    /// This many bytes on the link, framing included.
     LinkBytes(u64),
-    /// So many packets.
+    /// This many packets.
     Packets(u64),
-    /// A packet that would wait longer than this before its first bit is sent is lost.
+    /// A packet that would wait longer than this until its first bit is sent is dropped.
     Time(Duration),
     /// No limit.
     Unlimited,
 }
 
 impl Limit {
-    /// Whether one more packet that would wait `wait` fits beside what waits already.
+    /// Whether a packet that would wait for `wait` fits.
     #[must_use]
     pub fn has_room(self, waiting: &Occupancy, size: PacketSize, wait: Duration) -> bool {
         match self {
@@ -64,7 +64,7 @@ impl Limit {
         }
     }
 
-    /// [`Limit::has_room`] for a packet that arrives; one that waits for nobody needs no room.
+    /// [`Limit::has_room`] for an arriving packet; a packet that starts at once needs no room.
     pub(super) fn admit(
         self,
         waiting: &Occupancy,
@@ -77,18 +77,18 @@ impl Limit {
         Err(DropCause::QueueFull)
     }
 
-    /// Whether what waits is within the limit. A limit in time says nothing about it.
+    /// Whether the backlog is within the limit. Always true for a limit in time.
     pub(super) fn holds(self, waiting: &Occupancy) -> bool {
         self.counted().is_none_or(|(unit, limit)| unit.count(waiting) <= limit)
     }
 
     /// # Panics
-    /// If it is a limit in time, which only a queue that knows the wait of an arrival can keep.
+    /// If the limit is a time, which needs a queue that knows the wait of a packet at its arrival.
     pub(super) fn assert_held(self) {
         assert!(!matches!(self, Self::Time(_)), "a limit in packets or bytes, or none");
     }
 
-    /// What it counts and the most of it; `None` if it counts nothing that is held.
+    /// The unit and the amount of the limit; `None` if it is a time or unlimited.
     #[must_use]
     pub fn counted(self) -> Option<(Unit, u64)> {
         match self {
@@ -100,7 +100,7 @@ impl Limit {
     }
 }
 
-/// A share or a ratio in millionths, so that thresholds are compared without rounding.
+/// A ratio in millionths, so that thresholds are compared without rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ratio {
     millionths: u64,
@@ -118,14 +118,14 @@ impl Ratio {
         (0.0..=1e6).contains(&value).then(|| Self { millionths: libm::round(value * 1e6) as u64 })
     }
 
-    /// The largest amount that is not more than this ratio of `whole`, at most 2^64 - 1.
+    /// The largest amount that does not exceed this ratio of `whole`, at most 2^64 - 1.
     pub(super) fn floor_of(self, whole: u64) -> u64 {
         let amount = u128::from(self.millionths) * u128::from(whole) / 1_000_000;
         u64::try_from(amount).unwrap_or(u64::MAX)
     }
 
-    /// Whether `part` is more than this ratio of `whole`. For `part` below 2^108 and any `whole` of
-    /// 64 bits the products fit 128 bits.
+    /// Whether `part` exceeds this ratio of `whole`. For `part` below 2^108 and any `whole` the products
+    /// fit 128 bits.
     pub(super) fn is_exceeded(self, part: u128, whole: u64) -> bool {
         part * 1_000_000 > u128::from(self.millionths) * u128::from(whole)
     }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_exceeded_by_more_and_not_by_as_much() {
+    fn a_ratio_is_not_exceeded_by_equality() {
         let share = Ratio::new(0.8).expect("in range");
         assert!(!share.is_exceeded(1_600, 2_000));
         assert!(share.is_exceeded(1_601, 2_000));

@@ -1,9 +1,9 @@
 //! Queues in front of a transmitter, one file a discipline.
 //!
-//! There are two kinds. A [`DropAtEnqueue`] discipline is first in, first out, and decides when a packet
-//! arrives; its packets' whole way is then known, so a direction needs no event when a transmission
-//! ends. A [`DropAtDequeue`] discipline decides which packet leaves, and whether it does, when the
-//! transmitter becomes free.
+//! There are two kinds. A [`DropAtEnqueue`] discipline is a FIFO that drops packets only when they arrive.
+//! All times of an accepted packet are then known, so a direction needs no event when a transmission ends.
+//! A [`DropAtDequeue`] discipline chooses the next packet, and may drop packets, when the transmitter
+//! becomes free.
 
 mod codel;
 mod drop_tail;
@@ -33,55 +33,55 @@ pub use red::{Red, RedConfig};
 pub use selective_drop::SelectiveDrop;
 pub use strict_priority::StrictPriority;
 
-/// A packet as a queue counts it.
+/// The size of a packet, as queues count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketSize {
-    /// Whose it is.
+    /// The flow of the packet.
     pub flow: FlowId,
-    /// Its IP bytes.
+    /// IP bytes.
     pub bytes: u32,
-    /// Its bytes on the link, framing included, rounded up.
+    /// Bytes on the link, framing included, rounded up.
     pub link_bytes: u32,
 }
 
-/// What waits, packet by packet, in order.
+/// The packets that wait, in order.
 pub(super) trait WaitingPackets {
-    /// Those after the `first` ones.
+    /// The packets after the `first` ones.
     fn after(&self, first: u64) -> impl Iterator<Item = PacketSize>;
 }
 
-/// A packet in a [`DropAtDequeue`].
+/// A packet in a [`DropAtDequeue`] discipline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedPacket {
     /// The packet.
     pub packet: Box<Packet>,
-    /// Its size on the link.
+    /// The size on the link.
     pub frame: Bits,
-    /// When it was pushed.
+    /// When it was enqueued.
     pub enqueued_at: Instant,
     /// Whether this queue marked it (RFC 3168).
     pub marked: bool,
 }
 
-/// What a queue does with a packet that arrives.
+/// What a queue does with an arriving packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Lets it in.
+    /// Accepts it.
     Enqueue,
-    /// Lets it in and marks it (RFC 3168).
+    /// Accepts it and marks it (RFC 3168).
     Mark,
     /// Drops it.
     Drop(DropCause),
 }
 
 impl From<Result<(), DropCause>> for Verdict {
-    fn from(room: Result<(), DropCause>) -> Self {
-        room.map_or_else(Self::Drop, |()| Self::Enqueue)
+    fn from(result: Result<(), DropCause>) -> Self {
+        result.map_or_else(Self::Drop, |()| Self::Enqueue)
     }
 }
 
 impl QueuedPacket {
-    /// Marks the packet if its transport reacts to marks. Whether it does.
+    /// Marks the packet if its transport is ECN-capable. Returns whether it is.
     pub(super) fn mark(&mut self) -> bool {
         let capable = self.packet.ecn.is_capable();
         if capable {
@@ -91,7 +91,7 @@ impl QueuedPacket {
         capable
     }
 
-    /// The packet as a queue counts it.
+    /// The size of the packet.
     #[must_use]
     pub fn size(&self) -> PacketSize {
         let link_bytes = u32::try_from(self.frame.bytes_rounded_up().0).unwrap_or(u32::MAX);
@@ -99,7 +99,7 @@ impl QueuedPacket {
     }
 }
 
-/// Packets and their sizes, added up.
+/// The number and total size of packets that wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Backlog {
     pub(super) packets: u64,
@@ -109,7 +109,7 @@ pub(super) struct Backlog {
     pub(super) link_bytes: u64,
 }
 
-/// Who finds room in a queue that need not be asked.
+/// The room for packets that a queue accepts unasked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Headroom {
     /// The largest backlog, the packet included.
@@ -119,13 +119,13 @@ pub(super) struct Headroom {
 }
 
 impl Headroom {
-    /// Headroom for any number of packets of so many bytes in all.
+    /// Room for any number of packets with this many bytes in total.
     const fn of_bytes(bytes: u64) -> Self {
         let max = Backlog { packets: u64::MAX, bytes, link_bytes: u64::MAX };
         Self { max, wait_max: Duration::from_nanos(u64::MAX) }
     }
 
-    /// No more than so much.
+    /// Reduces the headroom to a limit in a unit.
     fn within(self, unit: Unit, limit: u64) -> Self {
         let Backlog { packets, bytes, link_bytes } = self.max;
         let max = match unit {
@@ -136,7 +136,7 @@ impl Headroom {
         Self { max, ..self }
     }
 
-    /// How many packets of a size fit beside what waits.
+    /// The number of packets of one size that fit.
     pub(super) fn packets_that_fit(self, waiting: Backlog, bytes: u32, link_bytes: u32) -> u64 {
         let rest =
             |max: u64, now: u64, each: u64| max.checked_sub(now).filter(|rest| *rest >= each);
@@ -149,23 +149,23 @@ impl Headroom {
         };
         let more = packets.min(by_bytes.checked_div(bytes).unwrap_or(u64::MAX));
         if max.link_bytes == u64::MAX {
-            // It is seldom what counts, and a division of so large a number is slow.
+            // This rarely matters, and the division of so large a number is slow.
             return more;
         }
         more.min(by_link_bytes.checked_div(link_bytes).unwrap_or(u64::MAX))
     }
 }
 
-/// What waits, counted.
+/// The packets that wait, and the largest backlog so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
-    /// Packets that wait.
+    /// Packets.
     pub packets: u64,
-    /// The most IP bytes that ever waited.
+    /// The largest backlog so far, in IP bytes.
     pub bytes_max: u64,
-    /// Their IP bytes.
+    /// IP bytes.
     pub bytes: u64,
-    /// Their bytes on the link.
+    /// Bytes on the link.
     pub link_bytes: u64,
 }
 
@@ -174,12 +174,12 @@ impl Occupancy {
         Backlog { packets: self.packets, bytes: self.bytes, link_bytes: self.link_bytes }
     }
 
-    /// What waits is this, which is no more than ever did.
+    /// Sets the current backlog, which is no larger than `bytes_max`.
     fn set_backlog(&mut self, waiting: Backlog) {
         Backlog { packets: self.packets, bytes: self.bytes, link_bytes: self.link_bytes } = waiting;
     }
 
-    /// Counts a packet that starts to wait.
+    /// Counts a packet that begins to wait.
     pub fn on_enqueue(&mut self, size: PacketSize) {
         self.packets += 1;
         self.bytes += u64::from(size.bytes);
@@ -195,10 +195,10 @@ impl Occupancy {
     }
 }
 
-/// A first-in first-out queue that decides at arrival.
+/// A FIFO that drops packets only at enqueue.
 ///
-/// Its kind has a byte of its own, since it is asked for several times a packet: it would be worked
-/// out from a field of the largest otherwise.
+/// `repr(u8)` gives the kind a byte of its own, as it is read several times a packet; it would be derived
+/// from a field of the largest variant otherwise.
 #[derive(Clone, Debug)]
 #[repr(u8)]
 pub enum DropAtEnqueue {
@@ -215,10 +215,10 @@ pub enum DropAtEnqueue {
 }
 
 impl DropAtEnqueue {
-    /// What becomes of a packet whose first bit would be sent at `start`. One that waits for nobody
-    /// needs no room, and is not counted; any other that is let in starts to wait. `ecn` tells whether
-    /// it may be marked. Call once a packet, in order of time, after everything that started until
-    /// `now` has left.
+    /// Accepts, marks or drops a packet whose transmission would start at `start`. A packet that starts
+    /// at once needs no room and is not counted; any other accepted packet begins to wait. `ecn` tells
+    /// whether the packet may be marked. Call once a packet, in order of time, after the dequeue events
+    /// until `now`.
     pub(super) fn admit(
         &mut self,
         now: Instant,
@@ -229,7 +229,7 @@ impl DropAtEnqueue {
     ) -> Verdict {
         let wait = start.saturating_since(now);
         let verdict = match self {
-            // A packet that starts at once finds nobody waiting: only an average can be against it.
+            // A packet that starts at once finds an empty queue: only an average can be against it.
             Self::DropTail(_) | Self::SelectiveDrop(_) if start <= now => Verdict::Enqueue,
             Self::DropTail(queue) => queue.admit(size, wait).into(),
             Self::SelectiveDrop(queue) => queue.admit(size, waiting).into(),
@@ -249,11 +249,11 @@ impl DropAtEnqueue {
         verdict
     }
 
-    /// Who is let in unasked, although some that started may not have left yet: these leave many at a
-    /// time, when one of them matters. A packet that waits for nobody is too, and joins those that
-    /// leave. `None` if it has to be asked about each packet.
+    /// The packets that the queue accepts unasked, even before the dequeue events of earlier packets: those
+    /// are reported in batches, when one of them matters. A packet that starts at once is accepted, too.
+    /// `None` if the queue must be asked about each packet.
     ///
-    /// No more waits then than ever did, so that the most that ever did is known.
+    /// The headroom never exceeds the largest backlog so far, so that this needs no update.
     pub(super) fn headroom(&self) -> Option<Headroom> {
         match self {
             Self::DropTail(queue) => Some(queue.headroom()),
@@ -262,7 +262,7 @@ impl DropAtEnqueue {
         }
     }
 
-    /// Whether it has to hear of the next packet that starts before what waits is counted again.
+    /// Whether the queue needs the event of the next dequeue before its backlog is set again.
     pub(super) fn needs_dequeue_events(&self) -> bool {
         match self {
             Self::DropTail(_) => false,
@@ -271,8 +271,8 @@ impl DropAtEnqueue {
         }
     }
 
-    /// The first bits of packets are sent, each at its instant. Takes those of them, from the first on,
-    /// that it has to hear of. Call in their order.
+    /// Reports transmissions that start, each at its instant and in order. Consumes, from the first on,
+    /// those that the queue needs.
     pub(super) fn on_dequeue(&mut self, started: impl Iterator<Item = (Instant, PacketSize)>) {
         match self {
             Self::DropTail(_) => {}
@@ -283,14 +283,14 @@ impl DropAtEnqueue {
         }
     }
 
-    /// From `now` on the transmitter has this rate.
+    /// Sets the rate of the transmitter from `now` on.
     pub(super) fn set_rate(&mut self, now: Instant, rate: &Profile<BitRate>) {
         if let Self::Red(queue) = self {
             queue.set_rate(now, rate.clone());
         }
     }
 
-    /// So much waits now. Those that hear of all packets have counted it themselves.
+    /// Sets the current backlog. Queues that need all dequeue events have counted it themselves.
     pub(super) fn set_backlog(&mut self, waiting: Backlog) {
         match self {
             Self::DropTail(queue) => queue.set_backlog(waiting),
@@ -301,7 +301,7 @@ impl DropAtEnqueue {
         }
     }
 
-    /// What waits.
+    /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
         match self {
@@ -314,10 +314,10 @@ impl DropAtEnqueue {
     }
 }
 
-/// A discipline that decides when the transmitter becomes free.
+/// A discipline that chooses the next packet when the transmitter becomes free.
 ///
-/// It keeps count of what waits. A packet that it drops is handed to `lost` with the cause, and
-/// waits no more by then.
+/// It counts the packets that wait. It passes a packet that it drops to `on_drop` with the cause, after
+/// it stopped counting it.
 #[derive(Clone, Debug)]
 pub enum DropAtDequeue {
     /// See [`CoDel`].
@@ -329,8 +329,8 @@ pub enum DropAtDequeue {
 }
 
 impl DropAtDequeue {
-    /// Takes in a packet that arrives. What has no room is lost: the packet itself, or, where
-    /// queues share the room, packets of the longest queue, the packet itself perhaps among them.
+    /// Adds an arriving packet. If there is no room, it drops the packet or, if queues share the room,
+    /// packets of the longest queue, possibly including this one.
     pub fn enqueue(
         &mut self,
         now: Instant,
@@ -345,8 +345,8 @@ impl DropAtDequeue {
         }
     }
 
-    /// The packet to send, if any waits. Call it whenever the transmitter is free, also when
-    /// nothing waits: that a queue ran empty is something that `CoDel` has to know.
+    /// The next packet to send, if any waits. Call it whenever the transmitter is free, even if nothing
+    /// waits: `CoDel` needs to know that the queue became empty.
     pub fn dequeue(
         &mut self,
         now: Instant,
@@ -359,7 +359,7 @@ impl DropAtDequeue {
         }
     }
 
-    /// What waits.
+    /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
         match self {
@@ -369,7 +369,7 @@ impl DropAtDequeue {
         }
     }
 
-    /// CallCounter `see` with each packet that waits.
+    /// Calls `see` with each packet that waits.
     pub(in crate::link) fn for_each(&self, see: &mut dyn FnMut(&Packet)) {
         match self {
             Self::CoDel(queue) => queue.packets().for_each(see),
@@ -378,8 +378,8 @@ impl DropAtDequeue {
         }
     }
 
-    /// Whether nothing waits. If something does, [`DropAtDequeue::pop`] gives a packet: no discipline drops
-    /// the last one there.
+    /// Whether nothing waits. If not, [`DropAtDequeue::dequeue`] returns a packet: no discipline drops the
+    /// last one there.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.occupancy().packets == 0
@@ -393,9 +393,9 @@ mod tests {
     use crate::time::Duration;
     use std::collections::VecDeque;
 
-    /// A queue whose packets each take a millisecond to send, with what it counts and when that starts.
+    /// A queue whose packets each take a millisecond to send, and the packets in it with their starts.
     struct TestQueue {
-        tail: DropAtEnqueue,
+        discipline: DropAtEnqueue,
         counted: VecDeque<(Instant, PacketSize)>,
         free_at: Instant,
     }
@@ -409,13 +409,14 @@ mod tests {
     impl TestQueue {
         fn on_dequeue(&mut self, now: Instant) {
             let started = self.counted.partition_point(|&(start, _)| start <= now);
-            self.tail.on_dequeue(self.counted.range(..started).copied());
+            self.discipline.on_dequeue(self.counted.range(..started).copied());
             self.counted.drain(..started);
-            self.tail.set_backlog(testing::backlog(self.counted.iter().map(|&(_, size)| size)));
+            self.discipline
+                .set_backlog(testing::backlog(self.counted.iter().map(|&(_, size)| size)));
         }
 
         fn has_room(&self, size: PacketSize, wait: Duration) -> bool {
-            let Headroom { max, wait_max } = self.tail.headroom().expect("it gives room");
+            let Headroom { max, wait_max } = self.discipline.headroom().expect("it has headroom");
             let with = self.counted.iter().map(|&(_, size)| size).chain([size]);
             let Backlog { packets, bytes, link_bytes } = testing::backlog(with);
             let fits = packets <= max.packets && bytes <= max.bytes;
@@ -425,11 +426,11 @@ mod tests {
         fn offer(&mut self, now: Instant, size: PacketSize, lazily: bool) -> Offer {
             let start = self.free_at.max(now);
             let unasked = lazily && self.has_room(size, start.saturating_since(now));
-            let with_shares = unasked && self.tail.needs_dequeue_events();
+            let with_shares = unasked && self.discipline.needs_dequeue_events();
             let mut decision = Verdict::Enqueue;
             if !unasked {
                 self.on_dequeue(now);
-                decision = self.tail.admit(now, size, Ecn::NotEct, start, &self.counted);
+                decision = self.discipline.admit(now, size, Ecn::NotEct, start, &self.counted);
             }
             if decision == Verdict::Enqueue {
                 if unasked || start > now {
@@ -443,27 +444,27 @@ mod tests {
 
     struct Offer {
         decision: Verdict,
-        /// Whether it was let in unasked while the queue had to hear of each packet that starts.
+        /// Whether it was accepted unasked while the queue needed dequeue events.
         with_shares: bool,
     }
 
-    /// Given bursts of packets, some of which wait, expect the same fate for each, and the same count at
-    /// the end, whether packets leave as they start or not before that matters.
+    /// Given bursts of packets, expect the same verdict for each, and the same backlog at the end, whether
+    /// dequeue events are reported as packets start or only when they matter.
     #[test]
     fn deferred_dequeue_events_change_no_decision() {
         let ratio = |value| Ratio::new(value).expect("in range");
         let share =
             |limit| DropAtEnqueue::SelectiveDrop(SelectiveDrop::new(limit, ratio(0.5), ratio(0.8)));
-        let tails = [Limit::Bytes(20_000), Limit::LinkBytes(30_000), Limit::Packets(20)]
+        let disciplines = [Limit::Bytes(20_000), Limit::LinkBytes(30_000), Limit::Packets(20)]
             .into_iter()
             .flat_map(|limit| [DropAtEnqueue::DropTail(DropTail::new(limit)), share(limit)]);
         let by_time =
             DropAtEnqueue::DropTail(DropTail::new(Limit::Time(Duration::from_millis(20))));
-        for tail in tails.chain([by_time]) {
-            let mut rng = Rng::stream(1, "tail");
+        for discipline in disciplines.chain([by_time]) {
+            let mut rng = Rng::stream(1, "discipline");
             let mut lines = [false, true].map(|lazily| {
                 let line = TestQueue {
-                    tail: tail.clone(),
+                    discipline: discipline.clone(),
                     counted: VecDeque::new(),
                     free_at: Instant::START,
                 };
@@ -479,18 +480,22 @@ mod tests {
                 let size = PacketSize { flow, bytes, link_bytes: bytes + 8 };
                 let [eager, late] =
                     lines.each_mut().map(|(lazily, line)| line.offer(now, size, *lazily));
-                assert_eq!(eager.decision, late.decision, "{tail:?} at {now}");
+                assert_eq!(eager.decision, late.decision, "{discipline:?} at {now}");
                 dropped += u32::from(eager.decision != Verdict::Enqueue);
                 with_shares += u32::from(late.with_shares);
             }
             let [eager, late] = lines.each_mut().map(|(_, line)| {
                 line.on_dequeue(now);
-                *line.tail.occupancy()
+                *line.discipline.occupancy()
             });
             assert_eq!(eager, late);
-            assert!((100..15_000).contains(&dropped), "{tail:?} drops {dropped}");
-            let shares = matches!(tail, DropAtEnqueue::SelectiveDrop(_));
-            assert_eq!(with_shares > 100, shares, "{tail:?}: {with_shares} while shares were held");
+            assert!((100..15_000).contains(&dropped), "{discipline:?} drops {dropped}");
+            let shares = matches!(discipline, DropAtEnqueue::SelectiveDrop(_));
+            assert_eq!(
+                with_shares > 100,
+                shares,
+                "{discipline:?}: {with_shares} while shares were held"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Drop-tail with a limit for all and a limit for each flow: one FIFO in which no flow may hold
-//! more than its own limit, so that one flow cannot lock the others out of a shared buffer.
+//! Drop-discipline with a shared limit and a limit for each flow: one FIFO in which no flow may exceed its own
+//! limit, so that one flow cannot fill a shared buffer.
 
 use super::flow_table::FlowTable;
 use super::{Limit, Occupancy, PacketSize};
@@ -16,7 +16,7 @@ pub struct PerFlow {
 }
 
 impl PerFlow {
-    /// An empty queue with these limits. A limit in time for each flow is one on the shared wait.
+    /// An empty queue with these limits. A time as limit of a flow applies to the shared wait.
     #[must_use]
     pub fn new(limit: Limit, per_flow_limit: Limit) -> Self {
         Self { limit, per_flow_limit, waiting: Occupancy::default(), flows: FlowTable::default() }
@@ -28,7 +28,7 @@ impl PerFlow {
         self.per_flow_limit.admit(&self.flows.of(size.flow), size, wait)
     }
 
-    /// Counts a packet that starts to wait.
+    /// Counts a packet that begins to wait.
     pub fn on_enqueue(&mut self, size: PacketSize) {
         self.waiting.on_enqueue(size);
         self.flows.of_mut(size.flow).on_enqueue(size);
@@ -40,7 +40,7 @@ impl PerFlow {
         self.flows.of_mut(size.flow).on_dequeue(size);
     }
 
-    /// What waits.
+    /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
         &self.waiting
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_nobody_needs_no_room() {
+    fn a_packet_that_starts_at_once_needs_no_room() {
         let mut queue = PerFlow::new(Limit::Packets(0), Limit::Packets(0));
         assert_eq!(queue.admit(size(0), Duration::ZERO), Ok(()));
         assert_eq!(queue.admit(size(0), SOME), FULL);

@@ -1,10 +1,10 @@
 //! Selective drop (Goyal, Jain, Kalyanaraman, Fahmy and Kim, "UBR+: Improving Performance of TCP
-//! over ATM-UBR Service", ICC 1997; ATM Forum 96-1269): once the queue is over a threshold, a
-//! packet is dropped whole if its flow holds more than its share.
+//! over ATM-UBR Service", ICC 1997; ATM Forum 96-1269): if the backlog is above a threshold, a packet is
+//! dropped whole if its flow has more than its fair share of the backlog.
 //!
-//! With `x` queued in all, `y` queued of the packet's own flow and `n` flows that have something
-//! queued, a packet is dropped when `x > R limit` and `y n / x > Z`. `y n / x` is one for a flow
-//! that holds exactly the mean share. Like early packet discard, it sees packets and not cells.
+//! With a backlog of `x`, of which `y` belongs to the packet's flow, and `n` active flows (flows with a
+//! backlog), a packet is dropped if `x > R limit` and `y n / x > Z`. `y n / x` is one for a flow with
+//! exactly the mean share. Like early packet discard, this is modelled by packets and not by cells.
 
 use super::flow_table::FlowTable;
 use super::{Backlog, Headroom, Limit, Occupancy, PacketSize, Ratio, Unit, WaitingPackets};
@@ -15,22 +15,22 @@ use crate::trace::DropCause;
 #[derive(Clone, Debug)]
 pub struct SelectiveDrop {
     unit: Unit,
-    /// The limit.
+    /// The capacity.
     limit: u64,
-    /// The most that may be queued before shares matter: R times the limit.
+    /// The largest backlog at which shares are not considered: R times the limit.
     threshold: u64,
     load_ratio: Ratio,
     waiting: Occupancy,
-    /// Of the packets that wait, the first `shared` ones: the rest is counted when shares matter.
+    /// The shares of the first `shared` packets that wait; the rest is added when shares are needed.
     shares: Shares,
     shared: u64,
 }
 
-/// What each flow has queued, in the unit of the limit.
+/// The backlog of each flow, in the unit of the limit.
 #[derive(Clone, Debug, Default)]
 struct Shares {
     queued: FlowTable<u64>,
-    /// Flows that have something queued.
+    /// The number of active flows.
     active: u64,
 }
 
@@ -53,11 +53,11 @@ impl Shares {
 }
 
 impl SelectiveDrop {
-    /// An empty queue with this limit, threshold R (a share of the limit) and load ratio Z. All
+    /// An empty queue with this limit, threshold R (a fraction of the limit) and load ratio Z. All
     /// loads are counted in the unit of the limit.
     ///
     /// # Panics
-    /// If the limit counts neither packets nor bytes: there would be nothing to have a share of.
+    /// If the limit counts neither packets nor bytes: it has no fractions.
     #[must_use]
     pub fn new(limit: Limit, threshold: Ratio, load_ratio: Ratio) -> Self {
         let (unit, limit) = limit.counted().expect("a limit in packets or in bytes");
@@ -66,7 +66,7 @@ impl SelectiveDrop {
         Self { unit, limit, threshold, load_ratio, waiting, shares, shared: 0 }
     }
 
-    /// See [`super::DropAtEnqueue::admit`]; for a packet that has to wait.
+    /// See [`super::DropAtEnqueue::admit`]; only for a packet that has to wait.
     pub(super) fn admit(
         &mut self,
         size: PacketSize,
@@ -82,12 +82,12 @@ impl SelectiveDrop {
         Ok(())
     }
 
-    /// Counts a packet that starts to wait.
+    /// Counts a packet that begins to wait.
     pub(super) fn on_enqueue(&mut self, size: PacketSize) {
         self.waiting.on_enqueue(size);
     }
 
-    /// See [`super::DropAtEnqueue::room`]. Below the threshold nobody is refused.
+    /// See [`super::DropAtEnqueue::headroom`]. Below the threshold no packet is dropped.
     pub(super) fn headroom(&self) -> Headroom {
         let limit = self.threshold.min(self.limit);
         Headroom::of_bytes(self.waiting.bytes_max).within(self.unit, limit)
@@ -113,7 +113,7 @@ impl SelectiveDrop {
         self.load_ratio.is_exceeded(scaled, all)
     }
 
-    /// See [`super::DropAtEnqueue::hear`].
+    /// See [`super::DropAtEnqueue::on_dequeue`].
     pub(super) fn on_dequeue(&mut self, started: impl Iterator<Item = PacketSize>) {
         for size in started.take(self.shared as usize) {
             self.shared -= 1;
@@ -121,12 +121,12 @@ impl SelectiveDrop {
         }
     }
 
-    /// So much waits now.
+    /// Sets the current backlog.
     pub(super) fn set_backlog(&mut self, waiting: Backlog) {
         self.waiting.set_backlog(waiting);
     }
 
-    /// What waits.
+    /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
         &self.waiting
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// A queue together with what waits in it.
+    /// A queue together with the packets that wait in it.
     struct Fixture {
         queue: SelectiveDrop,
         waiting: VecDeque<PacketSize>,
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Headroom for 1,000 cells, R = 0.9, and what waits of each flow, in cells.
+    /// A queue of 1,000 cells with R = 0.9 and this backlog of each flow in cells.
     fn holding(load_ratio: f64, waiting: &[(u32, u32)]) -> Fixture {
         let ratio = |value| Ratio::new(value).expect("in range");
         let queue = SelectiveDrop::new(Limit::LinkBytes(53 * 1_000), ratio(0.9), ratio(load_ratio));
@@ -183,10 +183,10 @@ mod tests {
         fixture
     }
 
-    /// 900 cells are not more than 0.9 of 1,000; with 901 the flow that holds 601 has
-    /// 601 * 2 / 901 = 1.33 > 0.8 of its share, and the other 300 * 2 / 901 = 0.67.
+    /// 900 cells are not more than 0.9 of 1,000. At 901 the flow with 601 has 601 * 2 / 901 = 1.33 > 0.8,
+    /// and the other one 300 * 2 / 901 = 0.67.
     #[test]
-    fn below_the_threshold_nobody_is_refused_and_above_it_who_has_most() {
+    fn above_the_threshold_only_the_flow_with_most_cells_is_dropped() {
         let mut fixture = holding(0.8, &[(0, 600), (1, 300)]);
         assert_eq!(fixture.admit(cells(0, 1)), Ok(()));
         fixture.on_enqueue(cells(0, 1));
@@ -195,19 +195,19 @@ mod tests {
         assert_eq!(fixture.admit(cells(2, 1)), Ok(()), "it holds nothing");
     }
 
-    /// 950 cells of three flows: Z = 0.6 is reached at y = 0.6 * 950 / 3 = 190 exactly.
+    /// Given 950 cells of three flows, Z = 0.6 is reached at y = 0.6 * 950 / 3 = 190 exactly.
     #[test]
-    fn a_flow_at_its_ratio_is_let_in() {
+    fn a_flow_at_its_load_ratio_is_accepted() {
         let mut at = holding(0.6, &[(0, 190), (1, 380), (2, 380)]);
         assert_eq!(at.admit(cells(0, 1)), Ok(()));
         let mut over = holding(0.6, &[(0, 191), (1, 380), (2, 379)]);
         assert_eq!(over.admit(cells(0, 1)), DROP);
     }
 
-    /// 950 cells, 400 of them of flow 0: with two flows 400 * 2 / 950 = 0.84 < 1, with three
-    /// 400 * 3 / 950 = 1.26 > 1. A flow whose last packet left counts no more.
+    /// Given 950 cells, 400 of them of flow 0: with two active flows 400 * 2 / 950 = 0.84 < 1, with three
+    /// 400 * 3 / 950 = 1.26 > 1. A flow whose last packet left is not active.
     #[test]
-    fn only_flows_with_something_queued_share() {
+    fn only_active_flows_share() {
         let mut fixture = holding(1.0, &[(2, 250), (0, 400), (1, 300)]);
         assert_eq!(fixture.admit(cells(0, 1)), DROP);
         fixture.on_dequeue();
@@ -215,10 +215,10 @@ mod tests {
         assert_eq!(fixture.admit(cells(0, 1)), Ok(()));
     }
 
-    /// 951 cells of which flow 0 holds 400, as above; 950 of which flow 1 holds 850. What left before
-    /// shares mattered is of no account.
+    /// Given 951 cells, 400 of them of flow 0, as above, and then 950, 850 of them of flow 1, expect that
+    /// packets that left before shares were needed do not count.
     #[test]
-    fn shares_are_those_of_what_waits_when_they_matter() {
+    fn shares_are_those_of_the_current_backlog() {
         let mut fixture = holding(1.0, &[(3, 890), (2, 250)]);
         fixture.on_dequeue();
         assert_eq!(fixture.admit(cells(0, 1)), Ok(()));

@@ -1,5 +1,5 @@
-//! Strict priority: a FIFO for each class, each with a limit of its own, and the first class that
-//! has a packet is served. A class can wait for ever behind those before it, by design.
+//! Strict priority: a FIFO with its own limit for each class; the first class that is not empty is
+//! served. A class can starve behind those before it, by design.
 
 use std::collections::VecDeque;
 
@@ -23,17 +23,17 @@ struct Class {
 }
 
 impl StrictPriority {
-    /// Empty queues of so many classes, with this limit for each; class 0 is served first.
+    /// Empty queues for `classes` classes, each with this limit; class 0 is served first.
     ///
     /// # Panics
-    /// If the limit is one in time: how long a packet will wait is not known when it arrives.
+    /// If the limit is a time: the sojourn time of a packet is not known when it arrives.
     #[must_use]
     pub fn new(limit: Limit, classes: usize) -> Self {
         limit.assert_held();
         Self { limit, classes: vec![Class::default(); classes], waiting: Occupancy::default() }
     }
 
-    /// See [`super::DropAtDequeue::push`]. A packet of a class beyond the last one waits in the last one.
+    /// See [`super::DropAtDequeue::enqueue`]. Higher classes than the last share its queue.
     ///
     /// # Panics
     /// If there are no classes.
@@ -50,7 +50,7 @@ impl StrictPriority {
         self.waiting.on_enqueue(size);
     }
 
-    /// See [`super::DropAtDequeue::pop`]. Nothing is lost here.
+    /// See [`super::DropAtDequeue::dequeue`]. It drops nothing.
     pub fn dequeue(&mut self) -> Option<QueuedPacket> {
         let class = self.classes.iter_mut().find(|class| !class.packets.is_empty())?;
         let first = class.packets.pop_front()?;
@@ -64,7 +64,7 @@ impl StrictPriority {
         self.classes.iter().flat_map(|class| &class.packets).map(|queued| &*queued.packet)
     }
 
-    /// What waits, in all classes together.
+    /// The packets that wait, in all classes together.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
         &self.waiting
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use crate::packet::Class as PacketClass;
 
-    /// A packet of 100 bytes, numbered within the test.
+    /// A packet of 100 bytes with this serial number.
     fn of_class(class: u8, serial: u64) -> QueuedPacket {
         let mut queued = queued(0, serial, 100, 0);
         queued.packet.class = PacketClass(class);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_class_is_served_first_and_each_in_order() {
+    fn classes_are_served_by_priority_and_each_in_order() {
         let mut queue = StrictPriority::new(Limit::Unlimited, 3);
         let mut drops = Drops::default();
         for (class, serial) in [(2, 0), (1, 1), (0, 2), (0, 3), (2, 4), (1, 5)] {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_one_for_each_class() {
+    fn the_limit_applies_to_each_class() {
         let mut queue = StrictPriority::new(Limit::Packets(2), 2);
         let mut drops = Drops::default();
         for (class, serial) in [(1, 0), (1, 1), (1, 2), (0, 3), (0, 4), (0, 5)] {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_beyond_the_last_waits_in_the_last() {
+    fn a_class_above_the_last_uses_the_last_queue() {
         let mut queue = StrictPriority::new(Limit::Unlimited, 2);
         for (class, serial) in [(200, 0), (1, 1), (0, 2)] {
             queue.enqueue(of_class(class, serial), &mut Drops::default().record());

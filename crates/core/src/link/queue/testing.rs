@@ -1,4 +1,4 @@
-//! What the tests of several disciplines need.
+//! Helpers for the tests of several disciplines.
 
 use super::QueuedPacket;
 use super::{Backlog, PacketSize};
@@ -7,7 +7,7 @@ use crate::time::Instant;
 use crate::trace::DropCause;
 use crate::units::{Bits, Bytes};
 
-/// The `serial`-th packet of a flow, which came at `millis`.
+/// Packet `serial` of a flow, enqueued at `millis`.
 pub(super) fn queued(flow: u32, serial: u64, bytes: u32, millis: u64) -> QueuedPacket {
     let (flow, enqueued_at) = (FlowId(flow), Instant::from_millis(millis));
     let id = PacketId::new(flow, Origin::Sender, serial);
@@ -22,12 +22,12 @@ pub(super) fn queued(flow: u32, serial: u64, bytes: u32, millis: u64) -> QueuedP
     }
 }
 
-/// The position of a packet among those of its flow.
+/// The serial number of a packet in its flow.
 pub(super) fn serial(packet: &Packet) -> u64 {
-    packet.datagram().expect("tests of queues send datagrams")
+    packet.datagram().expect("tests of queues use datagrams")
 }
 
-/// What was lost: the cause, the flow and the serial of each packet, in order.
+/// The packets dropped, in order: cause, flow and serial number.
 #[derive(Debug, Default)]
 pub(super) struct Drops(pub(super) Vec<(DropCause, u32, u64)>);
 
@@ -37,7 +37,7 @@ impl Drops {
     }
 }
 
-/// Packets, counted.
+/// The sum of packet sizes.
 pub(in crate::link) fn backlog(sizes: impl Iterator<Item = PacketSize>) -> Backlog {
     sizes.fold(Backlog::default(), |sum, size| Backlog {
         packets: sum.packets + 1,
