@@ -133,9 +133,9 @@ def test_every_choice_of_options_is_a_framing_of_the_plan(kind: str) -> None:
 
 
 def check_plan(framing: dict[str, Any]) -> None:
-    fields = "header_bytes min_bytes cells expansion outside_bytes"
+    fields = "header_bytes min_bytes cells expansion inter_frame_bytes"
     assert list(framing) == fields.split()
-    numbers = [framing["header_bytes"], framing["min_bytes"], framing["outside_bytes"]]
+    numbers = [framing["header_bytes"], framing["min_bytes"], framing["inter_frame_bytes"]]
     assert all(type(number) is int and 0 <= number < 100 for number in numbers)
     numerator, denominator = framing["expansion"]
     assert type(numerator) is type(denominator) is int

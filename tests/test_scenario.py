@@ -58,7 +58,7 @@ def framed(header_bytes: int) -> dict[str, Any]:
         "min_bytes": 0,
         "cells": None,
         "expansion": [1, 1],
-        "outside_bytes": 0,
+        "inter_frame_bytes": 0,
     }
 
 

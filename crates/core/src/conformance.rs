@@ -1,12 +1,12 @@
 //! The checks that every engine must pass.
 //!
-//! [`check`] runs one engine through one [`Script`] several times: woken only when it asks, woken
-//! far more often, alone, and in a graph beside another engine. It reports the first broken
-//! [`Law`]. Scripts come from a [`Shape`] and a seed, or, for an engine that only makes sense in a
-//! conversation, from a [`Recorder`] that listened to one.
+//! [`check`] runs one engine through one [`Script`] several times: woken only at its deadlines, woken
+//! far more often, alone in a graph, and in a graph with another engine. It reports the first violated
+//! [`Invariant`]. A script is generated from an [`ArrivalPattern`] and a seed. For an engine that needs a
+//! peer, a [`Recorder`] records a script.
 //!
-//! The kit sees an engine only through the contract. It does not check what an engine is *for*
-//! (the right delay, the right order): that belongs to the engine's own tests.
+//! The kit checks only the contract. Whether an engine does its task (the right delay, the right order)
+//! is checked by the engine's own tests.
 
 mod driver;
 mod recorder;
@@ -20,94 +20,95 @@ use crate::packet::{Packet, Port};
 use crate::time::{Duration, Instant};
 use crate::trace::{Event, NodeId, Trace};
 
-use driver::{Waking, run};
+use driver::{WakePolicy, run};
 pub use recorder::Recorder;
-pub use script::{Script, Shape};
+pub use script::{ArrivalPattern, Script};
 
-/// What every engine owes to the loop that runs it.
+/// A property that every engine must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Law {
-    /// Woken only at `next_wake`, it does the same as when it is also woken at other times.
-    ExactEqualsEager,
-    /// After `wake`, its deadline is later than now; after `input`, not before now; and it does
-    /// not ask to be woken for nothing without end.
+pub enum Invariant {
+    /// Additional wake-ups have no effect.
+    WakeIsIdempotent,
+    /// After `wake` the deadline is later than now, after `input` it is not before now, and wake-ups that
+    /// do nothing do not go on endlessly.
     Progress,
-    /// Built alike and fed alike, it does the same, whoever lives beside it.
-    SameSeedSameTrace,
-    /// The ledger balances after every call and agrees with what went in and came out.
+    /// Engines with the same configuration, seed and input behave the same, whatever else is in the
+    /// graph.
+    Determinism,
+    /// The ledger balances after every call and agrees with the packets received and sent.
     Conservation,
-    /// A packet leaves no earlier than it came plus the minimum delay.
-    NothingBeforeItsCause,
-    /// It never holds more than it promised.
+    /// A packet leaves no earlier than its arrival plus the minimum delay.
+    Causality,
+    /// It never holds more packets than guaranteed.
     Bounded,
-    /// After the last input it becomes idle, and holds nothing then.
+    /// After the last input it becomes idle and then holds no packet.
     Drains,
 }
 
-impl fmt::Display for Law {
+impl fmt::Display for Invariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ExactEqualsEager => "exact equals eager",
+            Self::WakeIsIdempotent => "wake is idempotent",
             Self::Progress => "progress",
-            Self::SameSeedSameTrace => "same seed, same trace",
+            Self::Determinism => "determinism",
             Self::Conservation => "conservation",
-            Self::NothingBeforeItsCause => "nothing before its cause",
+            Self::Causality => "causality",
             Self::Bounded => "bounded",
             Self::Drains => "drains",
         })
     }
 }
 
-/// A broken law: which, when, and what was seen.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The law that was broken.
-    pub law: Law,
-    /// The moment of the run at which it showed.
+    /// The invariant.
+    pub invariant: Invariant,
+    /// The time in the run.
     pub at: Instant,
-    /// What was seen, in words.
+    /// What was observed.
     pub what: String,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, at {}: {}", self.law, self.at, self.what)
+        write!(f, "{}, at {}: {}", self.invariant, self.at, self.what)
     }
 }
 
 impl core::error::Error for Violation {}
 
-/// What an engine promises beyond the contract.
+/// What an engine guarantees beyond the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Promises {
-    /// For an output port through which packets pass: the least time from a packet's input to its
-    /// output. Ports that are not listed promise zero.
+pub struct Guarantees {
+    /// The minimum time from the input of a packet to its output, by output port; zero for ports that
+    /// are not listed.
     pub minimum_delay: Vec<(Port, Duration)>,
-    /// The most packets that it ever holds, if it promises that.
+    /// The most packets that the engine ever holds, if that is bounded.
     pub held_packets_max: Option<u64>,
-    /// The most wake-ups from the last input until it is idle.
+    /// The most wake-ups from the last input until the engine is idle.
     pub drain_wakes_max: u64,
 }
 
-impl Default for Promises {
-    /// No minimum delay, no bound on what is held, and 100,000 wake-ups to become idle: far more
-    /// than the generated scripts need, and reached within milliseconds by an engine that loops.
+impl Default for Guarantees {
+    /// No minimum delay, no bound on held packets, and 100,000 wake-ups to become idle: far more than
+    /// the generated scripts need, and reached within milliseconds by an engine that loops.
     fn default() -> Self {
         Self { minimum_delay: Vec::new(), held_packets_max: None, drain_wakes_max: 100_000 }
     }
 }
 
-impl Promises {
+impl Guarantees {
     fn delay_of(&self, port: Port) -> Duration {
         let promise = self.minimum_delay.iter().find(|promise| promise.0 == port);
         promise.map_or(Duration::ZERO, |promise| promise.1)
     }
 }
 
-/// A packet that left: when, from which port, and the packet.
+/// A packet that left: when, by which port, and the packet.
 type Output = (Instant, Port, Packet);
 
-/// What one run showed.
+/// What was observed in one run.
 struct Record {
     outputs: Vec<Output>,
     events: Vec<Event>,
@@ -115,54 +116,59 @@ struct Record {
     held: Count,
 }
 
-/// Checks the seven laws on engines made by `build`, fed by `script`.
+/// Checks all invariants on engines that `build` creates and `script` feeds.
 ///
-/// `build` must make the same engine each time: same configuration, same seed.
+/// `build` must create equal engines: same configuration, same seed.
 ///
 /// # Errors
-/// The first broken law.
+/// The first violated invariant.
 ///
 /// # Panics
-/// If the instants of `script` fall.
+/// If `script` is not in order of time.
 pub fn check<E: Engine>(
     build: impl Fn() -> E,
-    promises: &Promises,
+    guarantees: &Guarantees,
     script: &[(Instant, Port, Packet)],
 ) -> Result<(), Violation> {
     assert!(script.windows(2).all(|pair| pair[0].0 <= pair[1].0), "a script is in order of time");
-    let exact = run(build(), promises, script, Waking::WhenAsked)?;
-    let again = run(build(), promises, script, Waking::WhenAsked)?;
-    compare(Law::SameSeedSameTrace, &exact, &again, "on a second run")?;
+    let exact = run(build(), guarantees, script, WakePolicy::OnDeadline)?;
+    let again = run(build(), guarantees, script, WakePolicy::OnDeadline)?;
+    compare(Invariant::Determinism, &exact, &again, "on a second run")?;
 
-    let sorted = in_order_of_time(exact.events.clone());
+    let sorted = sorted_by_time(exact.events.clone());
     let exact_in_order = Record { events: sorted, ..exact };
-    for waking in [Waking::EveryMillisecond, Waking::AtRandom] {
-        let mut eager = run(build(), promises, script, waking)?;
-        eager.events = in_order_of_time(eager.events);
-        compare(Law::ExactEqualsEager, &exact_in_order, &eager, waking.words())?;
+    for policy in [WakePolicy::EveryMillisecond, WakePolicy::Random] {
+        let mut eager = run(build(), guarantees, script, policy)?;
+        eager.events = sorted_by_time(eager.events);
+        compare(Invariant::WakeIsIdempotent, &exact_in_order, &eager, policy.description())?;
     }
 
     if again.held != Count::default() {
         let what = format!("idle, but still holds {:?}", again.held);
-        return Err(Violation { law: Law::Drains, at: again.end, what });
+        return Err(Violation { invariant: Invariant::Drains, at: again.end, what });
     }
 
-    let alone = run_in_graph(&build, promises, script, Neighbour::None)?;
-    compare(Law::SameSeedSameTrace, &again, &alone, "alone in a graph")?;
-    let beside = run_in_graph(&build, promises, script, Neighbour::Twin)?;
-    compare(Law::SameSeedSameTrace, &again, &beside, "in a graph beside another engine")
+    let alone = run_in_graph(&build, guarantees, script, Neighbour::None)?;
+    compare(Invariant::Determinism, &again, &alone, "alone in a graph")?;
+    let beside = run_in_graph(&build, guarantees, script, Neighbour::Twin)?;
+    compare(Invariant::Determinism, &again, &beside, "in a graph beside another engine")
 }
 
-/// Facts may be reported a little after they happened, so two runs that call the engine at
-/// different moments may list the same facts in another order.
-fn in_order_of_time(mut events: Vec<Event>) -> Vec<Event> {
+/// An engine may report events a little after they happened. Two runs that call it at different times
+/// may therefore report the same events in another order.
+fn sorted_by_time(mut events: Vec<Event>) -> Vec<Event> {
     events.sort_by_key(|event| {
         (event.at, event.kind.number(), event.flow, event.packet, event.bytes)
     });
     events
 }
 
-fn compare(law: Law, expected: &Record, found: &Record, how: &str) -> Result<(), Violation> {
+fn compare(
+    invariant: Invariant,
+    expected: &Record,
+    found: &Record,
+    how: &str,
+) -> Result<(), Violation> {
     let outputs = first_difference(&expected.outputs, &found.outputs).map(|(expected, found)| {
         let at = expected.iter().chain(&found).map(|output| output.0).min();
         (at, format!("{how} it sent {}, not {}", output(found), output(expected)))
@@ -172,7 +178,7 @@ fn compare(law: Law, expected: &Record, found: &Record, how: &str) -> Result<(),
         (at, format!("{how} it reported {found:?}, not {expected:?}"))
     });
     let Some((at, what)) = outputs.or(events) else { return Ok(()) };
-    Err(Violation { law, at: at.unwrap_or(found.end), what })
+    Err(Violation { invariant, at: at.unwrap_or(found.end), what })
 }
 
 fn first_difference<'a, T: PartialEq>(
@@ -193,18 +199,18 @@ fn output(output: Option<&Output>) -> String {
 #[derive(Clone, Copy)]
 enum Neighbour {
     None,
-    /// A second engine of the same kind, added first and fed the same packets at the same moments
-    /// just before: whatever the two share by mistake, they share it in the worst way.
+    /// A second engine of the same kind, added first and fed the same packets at the same times just
+    /// before: the worst case of state that is shared by mistake.
     Twin,
 }
 
-/// Keeps the facts of one engine, as if it were the first of its graph.
-struct OnlyNode {
+/// Records the events of one engine, as if it were the first of its graph.
+struct NodeFilter {
     node: NodeId,
     events: Vec<Event>,
 }
 
-impl Trace for OnlyNode {
+impl Trace for NodeFilter {
     fn record(&mut self, event: &Event) {
         if event.node == self.node {
             self.events.push(Event { node: driver::NODE, ..*event });
@@ -214,7 +220,7 @@ impl Trace for OnlyNode {
 
 fn run_in_graph<E: Engine>(
     build: &impl Fn() -> E,
-    promises: &Promises,
+    guarantees: &Guarantees,
     script: &[(Instant, Port, Packet)],
     neighbour: Neighbour,
 ) -> Result<Record, Violation> {
@@ -224,7 +230,7 @@ fn run_in_graph<E: Engine>(
         Neighbour::Twin => Some(graph.add(build())),
     };
     let node = graph.add(build());
-    let mut trace = OnlyNode { node, events: Vec::new() };
+    let mut trace = NodeFilter { node, events: Vec::new() };
     for (at, port, packet) in script {
         for node in twin.into_iter().chain([node]) {
             graph.inject(*at, (node, *port), packet.clone(), Some(&mut trace));
@@ -234,9 +240,9 @@ fn run_in_graph<E: Engine>(
     while let Some(at) = graph.next_event() {
         graph.run_until(at, Some(&mut trace));
         wakes += 1;
-        if wakes > 2 * promises.drain_wakes_max {
+        if wakes > 2 * guarantees.drain_wakes_max {
             let what = format!("in a graph, {wakes} wake-ups after the last input, it is not idle");
-            return Err(Violation { law: Law::Drains, at, what });
+            return Err(Violation { invariant: Invariant::Drains, at, what });
         }
     }
     let egress = graph.drain_egress();

@@ -1,31 +1,32 @@
-//! The contract of every engine: two verbs and a question.
+//! The contract of every engine: `input`, `wake` and `next_wake`.
 
 use std::collections::VecDeque;
 
 use crate::packet::{Packet, Port};
 use crate::time::Instant;
 use crate::trace::{DropCause, Event, EventKind, NodeId, Trace};
-use crate::wires::Socket;
+use crate::wires::EnginePort;
 
 /// A component without I/O and without a clock.
 ///
 /// An engine stores facts (when things happened, what is outstanding) and derives its deadlines
-/// from them, so that nothing can be armed and forgotten. It keeps no output queue: what it sends
-/// leaves through [`Cx::send`] or [`Cx::pass`] in the same call.
+/// from them, so no timer can be left armed. It keeps no output queue: it sends packets through
+/// [`Cx::send`] or [`Cx::forward`] within the call.
 pub trait Engine {
-    /// A packet has arrived on `port`, now. It is the engine's: to hold, to pass on, or to discard.
+    /// Handles a packet that arrives on `port` at `cx.now()`. The engine owns the packet: it holds,
+    /// forwards or discards it.
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>);
 
-    /// Does everything that is due at `cx.now()`. Calling it early, or twice, does nothing.
+    /// Does everything that is due at `cx.now()`. An early or repeated call has no effect.
     fn wake(&mut self, cx: &mut Cx<'_>);
 
-    /// The earliest moment at which [`Engine::wake`] would do something, or `None` if only input
-    /// can change that. Constant time; the answer may change only after `input` or `wake`.
+    /// The earliest instant at which [`Engine::wake`] would do something, or `None` if only input
+    /// can change that. Runs in constant time. The result changes only by `input` or `wake`.
     fn next_wake(&self) -> Option<Instant>;
 
-    /// [`Engine::input`], and then the answer of [`Engine::next_wake`]: what a loop does, in one step
-    /// for engines that are chosen at run time.
-    fn input_and_ask(
+    /// Calls [`Engine::input`] and then [`Engine::next_wake`]. Event loops use this, so that an
+    /// engine chosen at run time is dispatched once.
+    fn input_and_next_wake(
         &mut self,
         cx: &mut Cx<'_>,
         port: Port,
@@ -35,55 +36,54 @@ pub trait Engine {
         self.next_wake()
     }
 
-    /// [`Engine::wake`], and then the answer of [`Engine::next_wake`].
-    fn wake_and_ask(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
+    /// Calls [`Engine::wake`] and then [`Engine::next_wake`].
+    fn wake_and_next_wake(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
         self.wake(cx);
         self.next_wake()
     }
 
-    /// What came in, went out, was lost and is still held, as of the last call.
+    /// The packets received, sent, dropped and held, as of the last call.
     fn ledger(&self) -> Ledger;
 
-    /// What the engine counts besides, by name; the name ends in the unit. Always the same names.
+    /// Further counters of the engine by name. A name ends in the unit; the set of names is fixed.
     fn statistics(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 }
 
-/// All that an engine may touch of the world during a call.
+/// The environment of an engine during a call: the time, the outbox and the trace.
 pub struct Cx<'a> {
     now: Instant,
-    /// A port of the engine that is called.
-    socket: Socket,
-    /// Here, and not behind a reference, since each packet passes through it.
+    /// A port of the engine that is being called.
+    engine_port: EnginePort,
+    /// Held by value and not by reference, since each packet passes through it.
     outbox: Outbox,
-    /// Where it goes back to.
-    home: &'a mut Outbox,
+    /// The outbox of the caller; it gets `outbox` back when the context is dropped.
+    lender: &'a mut Outbox,
     trace: Option<&'a mut dyn Trace>,
 }
 
 impl Drop for Cx<'_> {
     fn drop(&mut self) {
-        *self.home = std::mem::take(&mut self.outbox);
+        *self.lender = std::mem::take(&mut self.outbox);
     }
 }
 
-/// Packets sent and not yet handed to the engine at the other end of their wire, in order; and room
-/// of packets that are no more.
+/// Packets that were sent but not yet delivered, in order, and a free list of packet allocations.
 ///
-/// A packet is written once, by the host that makes it, and handed on by its address: copying a
-/// hundred bytes from engine to engine cost more than most engines do.
+/// A packet is written once, by the host that creates it, and passed on by address: copying a
+/// hundred bytes from engine to engine costs more than most engines do.
 #[derive(Clone, Debug, Default)]
 pub struct Outbox {
-    /// What was sent first. Most calls send one packet at most, which then needs no list.
-    first: Option<(Socket, Box<Packet>)>,
-    /// What was sent after it, as many do that answer an ACK; nothing if there is no first.
-    second: Option<(Socket, Box<Packet>)>,
-    /// What was sent after that; nothing if there is no second.
-    more: VecDeque<(Socket, Box<Packet>)>,
-    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
-    spare: Vec<Box<Packet>>,
-    /// Boxes in the world: those that are spare, and those that hold a packet.
+    /// The packet sent first. Most calls send at most one packet, which then needs no list.
+    first: Option<(EnginePort, Box<Packet>)>,
+    /// The packet sent second, as often in the response to an ACK; `None` if `first` is.
+    second: Option<(EnginePort, Box<Packet>)>,
+    /// The packets sent after that; empty if `second` is `None`.
+    rest: VecDeque<(EnginePort, Box<Packet>)>,
+    #[expect(clippy::vec_box, reason = "the boxes are reused")]
+    free: Vec<Box<Packet>>,
+    /// The number of allocated packets, whether in use or on the free list.
     allocated: u64,
 }
 
@@ -94,46 +94,46 @@ impl Outbox {
         Self::default()
     }
 
-    /// Takes what was sent: by whom, from which port, and the packet.
+    /// Takes the packets sent, each with its engine and port.
     pub fn drain(&mut self) -> impl Iterator<Item = (NodeId, Port, Packet)> + '_ {
         std::iter::from_fn(|| self.next())
-            .map(|(socket, packet)| (socket.node(), socket.port(), *packet))
+            .map(|(engine_port, packet)| (engine_port.node(), engine_port.port(), *packet))
     }
 
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<(Socket, Box<Packet>)> {
+    pub(crate) fn next(&mut self) -> Option<(EnginePort, Box<Packet>)> {
         let first = self.first.take()?;
         if self.second.is_some() {
-            self.move_up();
+            self.shift();
         }
         Some(first)
     }
 
     #[inline(never)]
-    fn move_up(&mut self) {
+    fn shift(&mut self) {
         self.first = self.second.take();
-        if !self.more.is_empty() {
-            self.second = self.more.pop_front();
+        if !self.rest.is_empty() {
+            self.second = self.rest.pop_front();
         }
     }
 
     #[inline]
-    fn push(&mut self, from: Socket, packet: Box<Packet>) {
+    fn push(&mut self, from: EnginePort, packet: Box<Packet>) {
         if self.first.is_none() {
             self.first = Some((from, packet));
         } else if self.second.is_none() {
             self.second = Some((from, packet));
         } else {
-            self.more.push_back((from, packet));
+            self.rest.push_back((from, packet));
         }
     }
 
-    /// A packet in a place of its own, in that of one that is no more if there is any.
+    /// Moves a packet to the heap, into a freed allocation if there is one.
     pub(crate) fn boxed(&mut self, packet: Packet) -> Box<Packet> {
-        match self.spare.pop() {
-            Some(mut place) => {
-                *place = packet;
-                place
+        match self.free.pop() {
+            Some(mut slot) => {
+                *slot = packet;
+                slot
             }
             None => self.allocate(packet),
         }
@@ -145,15 +145,14 @@ impl Outbox {
         Box::new(packet)
     }
 
-    /// How many packets there is memory for.
+    /// The number of packets that memory is allocated for.
     pub(crate) fn allocated(&self) -> u64 {
         self.allocated
     }
 }
 
 impl<'a> Cx<'a> {
-    /// A context for one call of the engine `node` at `now`. Loops make these; engines only use
-    /// them.
+    /// A context for one call of the engine `node` at `now`. Only event loops create contexts.
     #[must_use]
     pub fn new(
         now: Instant,
@@ -161,86 +160,86 @@ impl<'a> Cx<'a> {
         outbox: &'a mut Outbox,
         trace: Option<&'a mut dyn Trace>,
     ) -> Self {
-        let socket = Socket::of(node);
-        Self { now, socket, outbox: std::mem::take(outbox), home: outbox, trace }
+        let engine_port = EnginePort::of(node);
+        Self { now, engine_port, outbox: std::mem::take(outbox), lender: outbox, trace }
     }
 
-    /// Moves to another moment.
+    /// Sets the time.
     #[inline]
-    pub(crate) fn move_to(&mut self, now: Instant) {
+    pub(crate) fn set_now(&mut self, now: Instant) {
         self.now = now;
     }
 
-    /// Passes the turn to the engine of `socket`, at `now`.
+    /// Sets the time and the engine that is called next.
     #[inline]
-    pub(crate) fn turn(&mut self, now: Instant, socket: Socket) {
+    pub(crate) fn switch_to(&mut self, now: Instant, engine_port: EnginePort) {
         self.now = now;
-        self.socket = socket;
+        self.engine_port = engine_port;
     }
 
-    /// Passes the turn to the engine of `socket`, at the same moment.
+    /// Sets the engine that is called next, at the same instant.
     #[inline]
-    pub(crate) fn pass_turn(&mut self, socket: Socket) {
-        self.socket = socket;
+    pub(crate) fn switch_engine(&mut self, engine_port: EnginePort) {
+        self.engine_port = engine_port;
     }
 
-    /// The engine whose turn it is.
+    /// The engine that is being called.
     #[inline]
     pub(crate) fn node(&self) -> NodeId {
-        self.socket.node()
+        self.engine_port.node()
     }
 
-    /// The next packet of those sent, by whom, from which port.
+    /// Takes the next packet sent, with the port that it was sent from.
     #[inline]
-    pub(crate) fn next_sent(&mut self) -> Option<(Socket, Box<Packet>)> {
+    pub(crate) fn next_sent(&mut self) -> Option<(EnginePort, Box<Packet>)> {
         self.outbox.next()
     }
 
-    /// A packet in a place of its own.
+    /// Moves a packet to the heap.
     pub(crate) fn boxed(&mut self, packet: Packet) -> Box<Packet> {
         self.outbox.boxed(packet)
     }
 
-    /// The moment of this call.
+    /// The time of this call.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// Room for a packet to be made in; what it says is of one that is no more.
-    pub fn make(&mut self) -> Box<Packet> {
-        match self.outbox.spare.pop() {
-            Some(place) => place,
+    /// Allocates a packet. A reused allocation still contains the previous packet.
+    pub fn new_packet(&mut self) -> Box<Packet> {
+        match self.outbox.free.pop() {
+            Some(slot) => slot,
             None => self.outbox.allocate(Packet::default()),
         }
     }
 
-    /// Sends a packet that was made here out of `port`, now.
+    /// Sends a packet that this engine created, out of `port`, now.
     pub fn send(&mut self, port: Port, packet: Packet) {
         let packet = self.boxed(packet);
-        self.pass(port, packet);
+        self.forward(port, packet);
     }
 
-    /// Sends a packet that came in out of `port`, now.
-    pub fn pass(&mut self, port: Port, packet: Box<Packet>) {
-        self.outbox.push(self.socket.with(port), packet);
+    /// Sends a packet that this engine received, out of `port`, now.
+    pub fn forward(&mut self, port: Port, packet: Box<Packet>) {
+        self.outbox.push(self.engine_port.with(port), packet);
     }
 
-    /// The packet is no more. One that is merely dropped is no more either; this keeps its place for
-    /// the next.
+    /// Frees a packet and keeps its allocation for reuse. Dropping the box returns the memory
+    /// instead.
     pub fn discard(&mut self, packet: Box<Packet>) {
-        self.outbox.spare.push(packet);
+        self.outbox.free.push(packet);
     }
 
-    /// A packet was dropped without [`Cx::discard`], and its memory was freed.
+    /// Records that a packet was dropped without [`Cx::discard`], which freed its memory.
     pub(crate) fn note_freed(&mut self) {
         self.outbox.allocated = self.outbox.allocated.saturating_sub(1);
     }
 
-    /// How many packets were sent and not handed over.
-    pub(crate) fn sent(&self) -> u64 {
-        let Outbox { first, second, more, .. } = &self.outbox;
-        u64::from(first.is_some()) + u64::from(second.is_some()) + more.len() as u64
+    /// The number of packets sent but not yet delivered.
+    pub(crate) fn pending(&self) -> u64 {
+        let Outbox { first, second, rest, .. } = &self.outbox;
+        u64::from(first.is_some()) + u64::from(second.is_some()) + rest.len() as u64
     }
 
     /// Whether [`Cx::trace`] records anything.
@@ -249,7 +248,7 @@ impl<'a> Cx<'a> {
         self.trace.is_some()
     }
 
-    /// Reports a fact about `packet` that became true at `at`.
+    /// Records an event of `packet` that happened at `at`.
     #[inline]
     pub fn trace(&mut self, at: Instant, kind: EventKind, packet: &Packet) {
         if self.is_traced() {
@@ -257,13 +256,13 @@ impl<'a> Cx<'a> {
         }
     }
 
-    /// Out of line, so that an untraced run prepares no event.
+    /// Out of line, so that an untraced run builds no event.
     #[inline(never)]
     fn report(&mut self, at: Instant, kind: EventKind, packet: &Packet) {
         if let Some(trace) = self.trace.as_deref_mut() {
             let event = Event {
                 at,
-                node: self.socket.node(),
+                node: self.engine_port.node(),
                 kind,
                 flow: packet.flow,
                 packet: packet.id,
@@ -274,23 +273,23 @@ impl<'a> Cx<'a> {
     }
 }
 
-/// A number of packets and of their IP bytes.
+/// A number of packets and the sum of their IP bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many packets.
+    /// Packets.
     pub packets: u64,
-    /// Their sizes at the IP layer, added up.
+    /// IP bytes.
     pub bytes: u64,
 }
 
 impl Count {
-    /// Counts one packet of `bytes`.
+    /// Adds one packet of `bytes`.
     pub fn add(&mut self, bytes: u32) {
         self.packets += 1;
         self.bytes += u64::from(bytes);
     }
 
-    /// Counts the packets inside `packet`, at every depth.
+    /// Adds the packets nested in `packet`, at every depth.
     pub fn add_nested(&mut self, packet: &Packet) {
         for inner in packet.nested() {
             self.add(inner.bytes);
@@ -298,58 +297,58 @@ impl Count {
         }
     }
 
-    /// Takes one packet of `bytes` off the count.
+    /// Subtracts one packet of `bytes`.
     ///
     /// # Panics
     /// If the packet was never counted.
     pub fn remove(&mut self, bytes: u32) {
         let (packets, bytes) = (self.packets.checked_sub(1), self.bytes.checked_sub(bytes.into()));
-        self.packets = packets.expect("a packet leaves only after it was counted");
-        self.bytes = bytes.expect("bytes leave only after they were counted");
+        self.packets = packets.expect("only a packet that was counted can be removed");
+        self.bytes = bytes.expect("only bytes that were counted can be removed");
     }
 
-    /// Both counts added up.
+    /// The sum of both counts.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { packets: self.packets + other.packets, bytes: self.bytes + other.bytes }
     }
 }
 
-/// The books of one engine. Conservation: `received + created = sent + consumed + dropped + held`.
+/// The packet accounting of an engine: `received + created = sent + consumed + dropped + held`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Arrived by [`Engine::input`].
+    /// Received by [`Engine::input`].
     pub received: Count,
-    /// Made here (by a traffic source or a TCP).
+    /// Created here, by a traffic source or a TCP.
     pub created: Count,
-    /// Left by [`Cx::send`] or [`Cx::pass`].
+    /// Sent by [`Cx::send`] or [`Cx::forward`].
     pub sent: Count,
-    /// Taken in by an end host.
+    /// Consumed by an end host.
     pub consumed: Count,
-    /// Lost here, by [`DropCause`].
+    /// Dropped here, by [`DropCause`].
     pub dropped: [Count; DropCause::ALL.len()],
-    /// Still inside.
+    /// Held by the engine.
     pub held: Count,
-    /// Packets inside those packets.
+    /// The accounting of packets nested in these packets.
     pub nested: Nested,
 }
 
-/// What happened to packets inside other packets. Over all engines of a graph,
+/// The accounting of packets nested in other packets. Over all engines of a graph,
 /// `packed = unpacked + lost + held`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nested {
-    /// Put into other packets here.
+    /// Packed into other packets here.
     pub packed: Count,
-    /// Taken out of other packets here.
+    /// Unpacked from other packets here.
     pub unpacked: Count,
     /// Dropped here with the packet that carried them.
     pub lost: Count,
-    /// Inside packets that are held here.
+    /// Nested in packets that are held here.
     pub held: Count,
 }
 
 impl Nested {
-    /// Both added up.
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -363,7 +362,7 @@ impl Nested {
     /// Checks conservation over all engines of a graph.
     ///
     /// # Errors
-    /// Both sides of the balance, in words, if they differ.
+    /// Describes both sides of the balance if they differ.
     pub fn check(&self) -> Result<(), String> {
         let Self { packed, unpacked, lost, held } = *self;
         if packed == unpacked.plus(lost).plus(held) {
@@ -377,7 +376,7 @@ impl Ledger {
     /// Checks conservation in packets and bytes.
     ///
     /// # Errors
-    /// Both sides of the balance, in words, if they differ.
+    /// Describes both sides of the balance if they differ.
     pub fn check(&self) -> Result<(), String> {
         let credit = self.received.plus(self.created);
         let lost = self.dropped.into_iter().fold(Count::default(), Count::plus);
@@ -385,7 +384,7 @@ impl Ledger {
         if credit == debit {
             return Ok(());
         }
-        Err(format!("received and created {credit:?}, but sent, consumed, lost and held {debit:?}"))
+        Err(format!("received + created is {credit:?}, sent + consumed + dropped + held {debit:?}"))
     }
 }
 
@@ -394,25 +393,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sent_comes_in_that_order() {
-        let (mut outbox, mut sent, mut came) = (Outbox::new(), 0, 0);
+    fn packets_leave_the_outbox_in_the_order_sent() {
+        let (mut outbox, mut sent, mut drained) = (Outbox::new(), 0, 0);
         for (sends, takes) in [(1, 1), (2, 1), (3, 2), (5, 1), (0, 4), (1, 0), (2, 6)] {
             for _ in 0..sends {
                 let packet = Packet { bytes: sent, ..Packet::default() };
-                outbox.push(Socket::of(NodeId(sent)), Box::new(packet));
+                outbox.push(EnginePort::of(NodeId(sent)), Box::new(packet));
                 sent += 1;
             }
             for (node, _, packet) in outbox.drain().take(takes) {
-                assert_eq!((node, packet.bytes), (NodeId(came), came));
-                came += 1;
+                assert_eq!((node, packet.bytes), (NodeId(drained), drained));
+                drained += 1;
             }
         }
-        assert_eq!((sent, came), (14, 14));
+        assert_eq!((sent, drained), (14, 14));
         assert!(outbox.next().is_none());
     }
 
     #[test]
-    fn books_balance_in_packets_and_in_bytes() {
+    fn a_ledger_balances_in_packets_and_in_bytes() {
         let mut ledger = Ledger::default();
         ledger.received.add(100);
         ledger.received.add(40);
@@ -426,8 +425,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "only after it was counted")]
-    fn a_packet_leaves_once() {
+    #[should_panic(expected = "only a packet that was counted")]
+    fn removing_a_packet_that_was_not_counted_panics() {
         Count::default().remove(1);
     }
 }

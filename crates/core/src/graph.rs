@@ -1,48 +1,48 @@
-//! Engines, the wires between them, and the one loop that runs them.
+//! Engines, the wires between them, and the event loop.
 //!
 //! Rules that define results:
-//! 1. Order is (instant, insertion number): ties are first come, first served.
-//! 2. At an instant the due engine is woken, then everything it sent is delivered, breadth first,
-//!    until the graph is quiet.
-//! 3. After each call that engine alone is asked for its next wake-up.
-//! 4. A deadline in the past, or a loop of zero delay, is a bug and panics: see [`crate::calls`].
+//! 1. Wake-ups are ordered by (instant, insertion number): ties are served first come, first served.
+//! 2. At each instant the loop wakes the engine that is due, then delivers everything it sent, breadth
+//!    first, until no packet is left to deliver.
+//! 3. After each call the loop asks that engine, and no other, for its next wake-up.
+//! 4. A deadline in the past or a zero-delay loop is a bug and panics: see [`crate::call_counter`].
 //! 5. Time never goes back.
 
 use std::sync::Arc;
 
-use crate::calls::{Calls, Step};
+use crate::call_counter::{CallCounter, Step};
 use crate::engine::{Count, Cx, Engine, Outbox};
 use crate::packet::{Packet, Port};
 use crate::time::Instant;
 use crate::trace::{DropCause, EventKind, NodeId, Trace};
-use crate::wakes::{Alarm, Wakes};
-use crate::wires::{Socket, UNROUTED, Wires};
+use crate::wake_queue::{Deadline, WakeQueue};
+use crate::wires::{EnginePort, UNROUTED, Wires};
 
-pub use crate::wires::{OUTSIDE, PORTS_MAX};
+pub use crate::wires::{EGRESS, PORTS_MAX};
 
-/// Engines are numbered below this, so that an engine and its port fit one word.
+/// The most engines in a graph: an engine and its port fit in one word.
 pub const ENGINES_MAX: usize = 1 << 24;
 
-/// A packet that left the graph: when, from which engine and port.
+/// A packet that left the graph: when, and from which engine and port.
 pub type Egress = (Instant, NodeId, Port, Packet);
 
-/// An engine, and when it is due.
+/// An engine and its deadline.
 struct Slot<E> {
     engine: E,
-    alarm: Alarm,
+    deadline: Deadline,
 }
 
 /// A set of engines and their wires.
 pub struct Graph<E> {
     slots: Vec<Slot<E>>,
     wires: Wires,
-    wakes: Wakes,
+    wakes: WakeQueue,
     outbox: Outbox,
     egress: Vec<Egress>,
     unrouted: Count,
     now: Instant,
     last_event: Instant,
-    calls: Calls,
+    calls: CallCounter,
 }
 
 impl<E: Engine> Default for Graph<E> {
@@ -50,41 +50,41 @@ impl<E: Engine> Default for Graph<E> {
         Self {
             slots: Vec::new(),
             wires: Wires::default(),
-            wakes: Wakes::default(),
+            wakes: WakeQueue::default(),
             outbox: Outbox::new(),
             egress: Vec::new(),
             unrouted: Count::default(),
             now: Instant::START,
             last_event: Instant::START,
-            calls: Calls::default(),
+            calls: CallCounter::default(),
         }
     }
 }
 
 impl<E: Engine> Graph<E> {
-    /// Adds an engine. Its first wake-up is taken from [`Engine::next_wake`].
+    /// Adds an engine. [`Engine::next_wake`] gives its first wake-up.
     ///
     /// # Panics
     /// If the graph already holds 2^24 engines.
     pub fn add(&mut self, engine: E) -> NodeId {
         assert!(self.slots.len() < ENGINES_MAX, "at most 2^24 engines");
         let node = NodeId(self.slots.len() as u32);
-        let mut alarm = self.wakes.add();
-        self.wakes.ask(node, &mut alarm, engine.next_wake());
-        self.slots.push(Slot { engine, alarm });
+        let mut deadline = self.wakes.add();
+        self.wakes.request(node, &mut deadline, engine.next_wake());
+        self.slots.push(Slot { engine, deadline });
         self.calls.set_engines(self.slots.len());
         self.wires.add();
         node
     }
 
-    /// Wires a port to a port. A port without a wire leads out of the graph.
+    /// Connects a port to a port. An unconnected port leads to [`EGRESS`].
     pub fn connect(&mut self, from: (NodeId, Port), to: (NodeId, Port)) {
         self.wires.connect(from.into(), to.into());
     }
 
-    /// Wires a port to the next hop for each destination; one without is dropped as
-    /// [`DropCause::NoRoute`]. Wires with equal routes may share one table: with a thousand terminals, a
-    /// table each would not fit in memory.
+    /// Connects a port to a next hop for each destination. A packet for a destination without one is
+    /// dropped as [`DropCause::NoRoute`]. Wires with equal routes may share one table: a thousand
+    /// terminals with a table each would not fit in memory.
     pub fn connect_by_destination(
         &mut self,
         from: (NodeId, Port),
@@ -93,70 +93,71 @@ impl<E: Engine> Graph<E> {
         self.wires.connect_by_destination(from.into(), to.into());
     }
 
-    /// The moment the graph has reached.
+    /// The current time of the graph.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// The moment of the last call of an engine; the clock may have moved on since.
+    /// The time of the last call of an engine; `now` may be later.
     #[must_use]
     pub fn last_event(&self) -> Instant {
         self.last_event
     }
 
-    /// Packets that were dropped because their destination has no route.
+    /// Packets dropped because their destination has no route.
     #[must_use]
     pub fn unrouted(&self) -> Count {
         self.unrouted
     }
 
-    /// How many calls of engines were made.
+    /// The number of calls of engines so far.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.calls.made()
     }
 
-    /// One of the engines.
+    /// Returns an engine.
     #[must_use]
     pub fn engine(&self, node: NodeId) -> &E {
         &self.slots[node.0 as usize].engine
     }
 
-    /// One of the engines, to settle its statistics. Changing what it will do next is not allowed.
+    /// Returns an engine, to read statistics that it computes on demand. The caller must not change
+    /// what the engine does next.
     pub fn engine_mut(&mut self, node: NodeId) -> &mut E {
         &mut self.slots[node.0 as usize].engine
     }
 
-    /// Every engine, in the order they were added.
+    /// All engines, in the order in which they were added.
     pub fn engines(&self) -> impl Iterator<Item = &E> {
         self.slots.iter().map(|slot| &slot.engine)
     }
 
-    /// When something will happen next, if ever.
+    /// The time of the next event, if there is one.
     pub fn next_event(&mut self) -> Option<Instant> {
-        self.correct_first();
+        self.refresh_first();
         self.wakes.first_at()
     }
 
-    /// Sees to it that the first key is that of the engine that is due next. A key that is found too
-    /// early is set anew, by whoever looks, and always before any engine is called: so turns do not
-    /// depend on who looks.
-    fn correct_first(&mut self) {
+    /// Requeues the first key until it matches the deadline of its engine. A key that is too early is
+    /// always requeued before any engine is called, so the order of ties does not depend on who asks
+    /// for the next event.
+    fn refresh_first(&mut self) {
         while let Some(slot) = self.slots.get_mut(self.wakes.first())
-            && slot.alarm.is_stale()
+            && slot.deadline.is_stale()
         {
-            self.wakes.renew_first(&mut slot.alarm);
+            self.wakes.requeue_first(&mut slot.deadline);
         }
     }
 
-    /// Runs everything due up to and including `limit`, and moves the clock there. A limit that was
-    /// already passed changes nothing.
+    /// Runs everything due up to and including `limit`, and sets the clock to `limit`. Does nothing if
+    /// that has passed.
     pub fn run_until(&mut self, limit: Instant, trace: Option<&mut (dyn Trace + 'static)>) {
         self.run_paused(limit, u64::MAX, trace);
     }
 
-    /// [`Graph::run_until`], but pauses between two wake-ups once `calls` calls of engines were made.
+    /// Like [`Graph::run_until`], but pauses before the next wake-up after `calls` calls of engines.
     /// Returns whether the limit was reached. Pauses change no result.
     pub fn run_paused(
         &mut self,
@@ -170,14 +171,14 @@ impl<E: Engine> Graph<E> {
         reached
     }
 
-    /// How many packets there is memory for: those in the graph, and those whose memory is kept for
-    /// later ones.
+    /// The number of packets that memory is allocated for: those in the graph and those on the free
+    /// list.
     #[must_use]
     pub fn packets_allocated(&self) -> u64 {
         self.outbox.allocated()
     }
 
-    /// Hands a packet to an engine at `at`, after everything due until then.
+    /// Delivers a packet to an engine at `at`, after everything due until then.
     ///
     /// # Panics
     /// If the graph has passed `at`.
@@ -193,16 +194,16 @@ impl<E: Engine> Graph<E> {
             graph.run(at, cx);
             graph.last_event = at;
             let packet = cx.boxed(packet);
-            let to = Socket::from(to);
+            let to = EnginePort::from(to);
             assert!((to.node().0 as usize) < graph.slots.len(), "there is no engine {to:?}");
             graph.calls.end_chain();
             graph.deliver(to, packet, cx);
-            graph.settle(cx);
+            graph.deliver_sent(cx);
         });
     }
 
-    /// Lets somebody outside alter an engine at `at`, after everything due until then, and asks it anew
-    /// when it is due.
+    /// Modifies an engine from outside at `at`, after everything due until then, and updates its
+    /// deadline.
     ///
     /// # Panics
     /// If the graph has passed `at`.
@@ -219,27 +220,27 @@ impl<E: Engine> Graph<E> {
         self.last_event = at;
         let slot = &mut self.slots[node.0 as usize];
         let result = how(&mut slot.engine);
-        self.wakes.ask(node, &mut slot.alarm, slot.engine.next_wake());
+        self.wakes.request(node, &mut slot.deadline, slot.engine.next_wake());
         result
     }
 
-    /// Wakes every engine at the present moment, due or not. By the contract of
-    /// [`Engine::wake`] this changes nothing that is not due; checks use it to catch an engine whose
-    /// state moves on when it is merely looked at.
+    /// Wakes every engine at the current time, due or not. By the contract of [`Engine::wake`] this
+    /// has no effect on an engine that is not due; checks use it to find engines that break the
+    /// contract.
     pub fn wake_all(&mut self, trace: Option<&mut (dyn Trace + 'static)>) {
-        self.correct_first();
+        self.refresh_first();
         self.with_context(trace, |graph, cx| {
             for (number, slot) in graph.slots.iter_mut().enumerate() {
                 let node = NodeId(u32::try_from(number).expect("at most 2^24 engines"));
-                cx.turn(graph.now, Socket::of(node));
+                cx.switch_to(graph.now, EnginePort::of(node));
                 slot.engine.wake(cx);
-                graph.wakes.ask(node, &mut slot.alarm, slot.engine.next_wake());
+                graph.wakes.request(node, &mut slot.deadline, slot.engine.next_wake());
             }
-            graph.settle(cx);
+            graph.deliver_sent(cx);
         });
     }
 
-    /// One context serves all calls: making one for each would cost more than some engines do.
+    /// Runs `body` with one context for all calls: a context for each would cost more than some engines do.
     fn with_context<R>(
         &mut self,
         trace: Option<&mut (dyn Trace + 'static)>,
@@ -253,65 +254,72 @@ impl<E: Engine> Graph<E> {
         result
     }
 
-    /// Returns whether it came to `limit` without a pause. In the caller, which makes the context: the
-    /// loop then reaches context and outbox directly, which saves a twentieth of a run's instructions.
+    /// Returns whether `limit` was reached without a pause. Inlined into the function that creates the
+    /// context: the loop then accesses context and outbox directly, which saves 5 % of the instructions
+    /// of a run.
     #[inline(always)]
     fn run(&mut self, limit: Instant, cx: &mut Cx<'_>) -> bool {
         let calls = self.calls.made();
         let mut reached = true;
         while let Some(slot) = self.slots.get_mut(self.wakes.first()) {
-            if slot.alarm.is_stale() {
-                self.wakes.renew_first(&mut slot.alarm);
+            if slot.deadline.is_stale() {
+                self.wakes.requeue_first(&mut slot.deadline);
                 continue;
             }
             let Some(at) = self.wakes.first_until(limit) else { break };
             if at < cx.now() {
-                went_back(cx.now(), at);
+                time_went_back(cx.now(), at);
             }
-            if self.calls.count() && self.calls.look(at, Step::Wake) {
+            if self.calls.count() && self.calls.check(at, Step::Wake) {
                 reached = false;
                 break;
             }
-            cx.turn(at, Socket::of(NodeId(self.wakes.first() as u32)));
-            let next = slot.engine.wake_and_ask(cx);
+            cx.switch_to(at, EnginePort::of(NodeId(self.wakes.first() as u32)));
+            let next = slot.engine.wake_and_next_wake(cx);
             if next.is_some_and(|next| next <= cx.now()) {
-                left_undone(cx.now());
+                wake_left_work(cx.now());
             }
-            self.wakes.set_first(&mut slot.alarm, next);
-            self.settle(cx);
+            self.wakes.reschedule_first(&mut slot.deadline, next);
+            self.deliver_sent(cx);
         }
         if self.calls.made() > calls {
             self.last_event = cx.now();
         }
         self.now = if reached { limit.max(self.now) } else { cx.now() };
-        cx.move_to(self.now);
+        cx.set_now(self.now);
         reached
     }
 
-    /// Takes what left the graph, in that order. The room for it stays: a driver in steady state
-    /// allocates nothing.
+    /// Takes the packets that left the graph, in order. The buffer keeps its capacity, so a driver in
+    /// steady state allocates nothing.
     pub fn drain_egress(&mut self) -> std::vec::Drain<'_, Egress> {
         self.egress.drain(..)
     }
 
-    /// Breadth first: packets are delivered in the order in which they were sent.
-    fn settle(&mut self, cx: &mut Cx<'_>) {
+    /// Delivers packets in the order in which they were sent (breadth first).
+    fn deliver_sent(&mut self, cx: &mut Cx<'_>) {
         while let Some((from, packet)) = cx.next_sent() {
             let to = self.wires.next_hop(from, packet.destination);
             if let Some(packet) = self.deliver(to, packet, cx) {
-                self.leave(from, to, packet, cx);
+                self.egress_or_drop(from, to, packet, cx);
             }
         }
     }
 
-    /// A packet leaves the graph, or is dropped for want of a route.
+    /// Moves a packet out of the graph, or drops it if it has no route.
     #[cold]
     #[inline(never)]
-    fn leave(&mut self, from: Socket, to: Socket, mut packet: Box<Packet>, cx: &mut Cx<'_>) {
+    fn egress_or_drop(
+        &mut self,
+        from: EnginePort,
+        to: EnginePort,
+        mut packet: Box<Packet>,
+        cx: &mut Cx<'_>,
+    ) {
         let now = cx.now();
         if to == UNROUTED {
             self.unrouted.add(packet.bytes);
-            cx.pass_turn(from);
+            cx.switch_engine(from);
             cx.trace(now, EventKind::Dropped(DropCause::NoRoute), &packet);
         } else {
             self.egress.push((now, from.node(), from.port(), std::mem::take(&mut *packet)));
@@ -319,29 +327,34 @@ impl<E: Engine> Graph<E> {
         cx.discard(packet);
     }
 
-    /// Hands over a packet, or back if there is no such engine.
-    fn deliver(&mut self, to: Socket, packet: Box<Packet>, cx: &mut Cx<'_>) -> Option<Box<Packet>> {
+    /// Delivers a packet; returns it if there is no such engine.
+    fn deliver(
+        &mut self,
+        to: EnginePort,
+        packet: Box<Packet>,
+        cx: &mut Cx<'_>,
+    ) -> Option<Box<Packet>> {
         let Some(slot) = self.slots.get_mut(to.node().0 as usize) else { return Some(packet) };
-        cx.pass_turn(to);
+        cx.switch_engine(to);
         if self.calls.count() {
-            self.calls.look(cx.now(), Step::HandOver { waiting: cx.sent() });
+            self.calls.check(cx.now(), Step::Deliver { pending: cx.pending() });
         }
-        let next = slot.engine.input_and_ask(cx, to.port(), packet);
+        let next = slot.engine.input_and_next_wake(cx, to.port(), packet);
         debug_assert!(next.is_none_or(|next| next >= cx.now()), "a deadline in the past");
-        self.wakes.ask(cx.node(), &mut slot.alarm, next);
+        self.wakes.request(cx.node(), &mut slot.deadline, next);
         None
     }
 }
 
 #[cold]
 #[inline(never)]
-fn went_back(from: Instant, to: Instant) -> ! {
+fn time_went_back(from: Instant, to: Instant) -> ! {
     panic!("time went back from {from} to {to}");
 }
 
 #[cold]
 #[inline(never)]
-fn left_undone(at: Instant) -> ! {
+fn wake_left_work(at: Instant) -> ! {
     panic!("a wake-up at {at} left work undone");
 }
 
@@ -351,12 +364,12 @@ mod tests {
     use crate::engine::Ledger;
     use crate::packet::{FlowId, PacketId, Payload};
 
-    /// Sends back at once whatever it is given.
+    /// Sends each packet back at once.
     struct Mirror;
 
     impl Engine for Mirror {
         fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
-            cx.pass(port, packet);
+            cx.forward(port, packet);
         }
 
         fn wake(&mut self, _: &mut Cx<'_>) {}
@@ -382,10 +395,10 @@ mod tests {
         }
     }
 
-    /// Sends so many copies of whatever it is given, none of the copies of others.
-    struct Fan(u32);
+    /// Sends this many copies of each packet.
+    struct Fanout(u32);
 
-    impl Engine for Fan {
+    impl Engine for Fanout {
         fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
             for _ in 0..self.0 {
                 cx.send(port, (*packet).clone());
@@ -404,7 +417,7 @@ mod tests {
         }
     }
 
-    /// Keeps a packet until it is woken, which is at once.
+    /// Holds a packet until it is woken, at the same instant.
     #[derive(Default)]
     struct Bouncer {
         held: Option<(Instant, Box<Packet>)>,
@@ -417,7 +430,7 @@ mod tests {
 
         fn wake(&mut self, cx: &mut Cx<'_>) {
             if let Some((_, packet)) = self.held.take() {
-                cx.pass(Port(0), packet);
+                cx.forward(Port(0), packet);
             }
         }
 
@@ -430,9 +443,9 @@ mod tests {
         }
     }
 
-    /// Two engines that send to each other, with a packet on its way since 5 ms.
-    fn two_that_send_to_each_other<E: Engine>(engines: [E; 2]) -> Graph<E> {
-        let mut graph = Graph { calls: Calls::watching_after(1_000), ..Graph::default() };
+    /// Two engines that send to each other, with a packet sent at 5 ms.
+    fn two_engines_in_a_loop<E: Engine>(engines: [E; 2]) -> Graph<E> {
+        let mut graph = Graph { calls: CallCounter::watching_after(1_000), ..Graph::default() };
         let port = Port(0);
         let [one, other] = engines.map(|engine| graph.add(engine));
         graph.connect((one, port), (other, port));
@@ -442,28 +455,28 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "hand each other packets without end at 0.005")]
-    fn a_loop_of_zero_delay_is_caught() {
-        two_that_send_to_each_other([Mirror, Mirror]);
+    #[should_panic(expected = "send each other packets without end at 0.005")]
+    fn a_zero_delay_loop_panics() {
+        two_engines_in_a_loop([Mirror, Mirror]);
     }
 
     #[test]
     #[should_panic(expected = "wake each other without end at 0.005")]
-    fn a_loop_of_wake_ups_is_caught() {
-        let mut graph = two_that_send_to_each_other([Bouncer::default(), Bouncer::default()]);
+    fn a_wake_up_loop_panics() {
+        let mut graph = two_engines_in_a_loop([Bouncer::default(), Bouncer::default()]);
         graph.run_until(Instant::from_millis(6), None);
     }
 
-    /// Given 100 packets at one instant of which each becomes 10,000 copies, as in a conference whose
-    /// participants all send at once, and a watch that begins after 1,000 calls of one instant: a
-    /// million calls at one instant, in chains of two, are no loop.
+    /// Given 100 packets at one instant that each become 10,000 copies, as in a conference in which all
+    /// participants send at once, and a watch that begins after 1,000 calls at one instant, expect the
+    /// million calls, in chains of two, not to be taken for a loop.
     #[test]
-    fn a_burst_is_no_loop() {
-        let mut graph = Graph { calls: Calls::watching_after(1_000), ..Graph::default() };
-        let (port, fan, last) = (Port(0), graph.add(Fan(10_000)), graph.add(Fan(0)));
-        graph.connect((fan, port), (last, port));
+    fn a_burst_is_not_taken_for_a_loop() {
+        let mut graph = Graph { calls: CallCounter::watching_after(1_000), ..Graph::default() };
+        let (port, fanout, last) = (Port(0), graph.add(Fanout(10_000)), graph.add(Fanout(0)));
+        graph.connect((fanout, port), (last, port));
         for _ in 0..100 {
-            graph.inject(Instant::from_millis(5), (fan, port), packet(), None);
+            graph.inject(Instant::from_millis(5), (fanout, port), packet(), None);
         }
         assert_eq!(graph.calls(), 100 * 10_001);
         assert_eq!(
@@ -474,8 +487,8 @@ mod tests {
     }
 
     #[test]
-    fn many_calls_at_many_instants_are_no_loop() {
-        let mut graph = Graph { calls: Calls::watching_after(1), ..Graph::default() };
+    fn many_calls_at_many_instants_are_not_taken_for_a_loop() {
+        let mut graph = Graph { calls: CallCounter::watching_after(1), ..Graph::default() };
         let (port, node) = (Port(0), graph.add(Mirror));
         for millis in [0, 0, 1, 1, 2, 2] {
             graph.inject(Instant::from_millis(millis), (node, port), packet(), None);
@@ -483,8 +496,8 @@ mod tests {
         assert_eq!(graph.calls(), 6);
     }
 
-    /// Given engines that are due at 1, 2 and 3 ms, and pauses after each call, expect one to be called
-    /// in each stretch, the clock to stay at the last call, and the limit to be reached after three.
+    /// Given engines that are due at 1, 2 and 3 ms and a pause after each call, expect one call in each
+    /// run, the clock to stop at it, and the limit to be reached by the fourth run.
     #[test]
     fn a_run_pauses_between_two_wake_ups() {
         let mut graph = Graph::default();

@@ -1,14 +1,14 @@
-//! The engines of bentpipe: everything that decides what happens to a packet, and nothing that
-//! performs it. There is no clock, socket, thread or file in this crate. Time arrives as an
-//! argument, chance comes from named random streams, and packets leave through a context that the
-//! caller owns, so the same engines run in virtual time, in real time and in a replay.
+//! The engines of bentpipe: everything that decides what happens to a packet, without I/O.
 //!
-//! The contract is [`engine::Engine`]: two verbs (`input`, `wake`) and one question (`next_wake`).
-//! [`graph::Graph`] wires engines together and is the only event loop. [`conformance`] holds the
-//! checks that every engine must pass.
+//! This crate has no clock, socket, thread or file. Time is an argument, random numbers come from
+//! named streams, and packets leave through a context that the caller owns. The same engines
+//! therefore run in virtual time, in real time and in a replay.
+//!
+//! [`engine::Engine`] is the contract: `input`, `wake` and `next_wake`. [`graph::Graph`] connects
+//! engines and is the only event loop. [`conformance`] holds the checks that every engine must pass.
 
 pub mod aggregation;
-mod calls;
+mod call_counter;
 pub mod conformance;
 pub mod engine;
 pub mod graph;
@@ -21,6 +21,6 @@ pub mod tcp;
 pub mod time;
 pub mod trace;
 pub mod units;
-mod wakes;
+mod wake_queue;
 pub mod wire;
 mod wires;

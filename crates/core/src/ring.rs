@@ -1,93 +1,93 @@
-//! A first-in first-out ring, for the inner loop. The standard `VecDeque` does the same; this one
-//! keeps a power of two of places, so that finding one is a mask and not a comparison, and counts
-//! positions from the first value that ever came, so that a mark within it stays where it is while
-//! values in front of it leave.
+//! A FIFO ring buffer for the inner loop. Unlike `VecDeque` it has a power of two of slots, so that an
+//! index is a mask and not a comparison, and addresses values by their position since the start, which
+//! does not change as values in front are removed.
 
 /// See the module's description.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring<T> {
-    places: Vec<T>,
-    left: u64,
-    came: u64,
+    slots: Vec<T>,
+    begin: u64,
+    end: u64,
 }
 
 impl<T> Default for Ring<T> {
     fn default() -> Self {
-        Self { places: Vec::new(), left: 0, came: 0 }
+        Self { slots: Vec::new(), begin: 0, end: 0 }
     }
 }
 
 impl<T: Default> Ring<T> {
-    /// How many values ever left: the position of the front.
+    /// The number of values ever removed: the position of the front.
     #[inline]
-    pub(crate) fn left(&self) -> u64 {
-        self.left
+    pub(crate) fn begin(&self) -> u64 {
+        self.begin
     }
 
-    /// How many values ever came: the position of the next one.
+    /// The number of values ever added: the position of the next one.
     #[inline]
-    pub(crate) fn came(&self) -> u64 {
-        self.came
+    pub(crate) fn end(&self) -> u64 {
+        self.end
     }
 
-    /// The value at a position, which must be there: it has come and has not left.
+    /// The value at `position`, which must lie in `begin..end`.
     #[inline]
     pub(crate) fn at(&self, position: u64) -> &T {
-        debug_assert!((self.left..self.came).contains(&position), "nothing is at {position}");
-        &self.places[self.place(position)]
+        debug_assert!((self.begin..self.end).contains(&position), "no value at {position}");
+        &self.slots[self.slot(position)]
     }
 
-    /// [`Ring::at`], to be altered in its place.
+    /// Like [`Ring::at`], but mutable.
     pub(crate) fn at_mut(&mut self, position: u64) -> &mut T {
-        debug_assert!((self.left..self.came).contains(&position), "nothing is at {position}");
-        let place = self.place(position);
-        &mut self.places[place]
+        debug_assert!((self.begin..self.end).contains(&position), "no value at {position}");
+        let slot = self.slot(position);
+        &mut self.slots[slot]
     }
 
     /// The values, from the front.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        (self.left..self.came).map(|position| self.at(position))
+        (self.begin..self.end).map(|position| self.at(position))
     }
 
     #[inline]
     pub(crate) fn front(&self) -> Option<&T> {
-        (self.left < self.came).then(|| self.at(self.left))
+        (self.begin < self.end).then(|| self.at(self.begin))
     }
 
-    /// Takes the front, which must be there, out of its place. What is left in it is never dropped.
+    /// Removes the front, which must exist, and returns its slot. What the caller leaves in the slot is
+    /// never dropped.
     #[inline]
-    pub(crate) fn take_front(&mut self) -> &mut T {
-        debug_assert!(self.left < self.came, "nothing is there");
-        let place = self.place(self.left);
-        self.left += 1;
-        &mut self.places[place]
+    pub(crate) fn pop_front(&mut self) -> &mut T {
+        debug_assert!(self.begin < self.end, "the ring is empty");
+        let slot = self.slot(self.begin);
+        self.begin += 1;
+        &mut self.slots[slot]
     }
 
     #[inline]
     pub(crate) fn push_back(&mut self, value: T) {
-        if self.came - self.left == self.places.len() as u64 {
+        if self.end - self.begin == self.slots.len() as u64 {
             self.grow();
         }
-        let place = self.place(self.came);
-        // Asking whether the place still owns something would cost every value a branch.
-        std::mem::forget(std::mem::replace(&mut self.places[place], value));
-        self.came += 1;
+        let slot = self.slot(self.end);
+        // Checking whether the slot still owns a value would cost a branch for every value.
+        std::mem::forget(std::mem::replace(&mut self.slots[slot], value));
+        self.end += 1;
     }
 
-    /// Where a position is kept. The mask takes the lower bits, whatever the width of a word.
+    /// The slot of a position. The mask takes the lower bits, whatever the width of a word.
     #[inline]
-    fn place(&self, position: u64) -> usize {
-        position as usize & self.places.len().wrapping_sub(1)
+    fn slot(&self, position: u64) -> usize {
+        position as usize & self.slots.len().wrapping_sub(1)
     }
 
-    /// Doubles the places.
+    /// Doubles the number of slots.
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {
-        let mut grown = Self { places: Vec::new(), left: self.left, came: self.left };
-        grown.places.resize_with((2 * self.places.len()).max(16), T::default);
-        while self.left < self.came {
-            grown.push_back(std::mem::take(self.take_front()));
+        let mut grown = Self { slots: Vec::new(), begin: self.begin, end: self.begin };
+        grown.slots.resize_with((2 * self.slots.len()).max(16), T::default);
+        while self.begin < self.end {
+            grown.push_back(std::mem::take(self.pop_front()));
         }
         *self = grown;
     }
@@ -98,27 +98,27 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    /// Given 2,000 random steps that grow it to some 100 values several times over, expect what a
-    /// `VecDeque` holds.
+    /// Given 2,000 random steps that grow and shrink it to some 100 values several times, expect the
+    /// contents of a `VecDeque`.
     #[test]
-    fn it_holds_what_a_deque_holds() {
+    fn it_agrees_with_a_vec_deque() {
         let (mut ring, mut deque) = (Ring::default(), VecDeque::new());
-        let (mut came, mut left) = (0, 0);
+        let (mut end, mut begin) = (0, 0);
         let mut rng = crate::rng::Rng::stream(3, "ring");
         for step in 0..2_000u64 {
             let falls = step / 200 % 2 == 1;
             if rng.below(4) < if falls { 1 } else { 3 } {
                 ring.push_back(step);
                 deque.push_back(step);
-                came += 1;
+                end += 1;
             } else if let Some(front) = deque.pop_front() {
-                assert_eq!(*ring.take_front(), front);
-                left += 1;
+                assert_eq!(*ring.pop_front(), front);
+                begin += 1;
             }
-            assert_eq!((ring.front(), ring.left(), ring.came()), (deque.front(), left, came));
+            assert_eq!((ring.front(), ring.begin(), ring.end()), (deque.front(), begin, end));
             assert!(ring.iter().eq(&deque));
-            assert!((left..came).zip(&deque).all(|(position, value)| ring.at(position) == value));
-            assert!((left..came).zip(&deque).all(|(at, value)| ring.at_mut(at) == value));
+            assert!((begin..end).zip(&deque).all(|(position, value)| ring.at(position) == value));
+            assert!((begin..end).zip(&deque).all(|(at, value)| ring.at_mut(at) == value));
         }
     }
 }

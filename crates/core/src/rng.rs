@@ -1,11 +1,11 @@
-//! Random streams that belong to one engine each.
+//! Random number streams, one for each engine.
 //!
-//! The generator is xoshiro256++ 1.0 seeded by SplitMix64 (Blackman and Vigna, 2019), written out
-//! here with its published vectors as tests, so that no upgrade elsewhere can change a result. A
-//! stream is named after its engine: adding an engine, or a draw in one engine, changes no other
-//! engine's draws.
+//! The generator is xoshiro256++ 1.0 seeded by SplitMix64 (Blackman and Vigna, 2019). It is implemented
+//! here and tested with its published vectors, so that no upgrade of a dependency can change a result.
+//! A stream is named after its engine: another engine, or another draw in one engine, does not change
+//! the draws of any other engine.
 
-/// SplitMix64, used to spread a seed over a larger state.
+/// SplitMix64, to expand a seed to a larger state.
 #[derive(Clone, Debug)]
 struct SplitMix64(u64);
 
@@ -26,8 +26,8 @@ pub fn fnv1a(bytes: &[u8]) -> u64 {
     })
 }
 
-/// One to one, and each bit of the result depends on every bit of `word`: for hashing small
-/// numbers, which FNV-1a spreads too evenly to pass for chance.
+/// A bijection in which each bit of the result depends on every bit of `word`. Hashes small numbers,
+/// which FNV-1a distributes too evenly to be random.
 pub(crate) fn scramble(word: u64) -> u64 {
     SplitMix64(word).next()
 }
@@ -37,7 +37,7 @@ pub(crate) fn scramble(word: u64) -> u64 {
 pub struct Rng([u64; 4]);
 
 impl Rng {
-    /// The stream of the engine called `name` in the run with this seed.
+    /// The stream of the engine `name` in the run with this seed.
     #[must_use]
     pub fn stream(run_seed: u64, name: &str) -> Self {
         let mut spread = SplitMix64(SplitMix64(run_seed).next() ^ fnv1a(name.as_bytes()));
@@ -58,7 +58,7 @@ impl Rng {
         result
     }
 
-    /// A uniform number in (0, 1]: zero is left out so that a logarithm may follow.
+    /// A uniform number in (0, 1]. Zero is excluded, so that its logarithm is finite.
     #[expect(clippy::cast_precision_loss, reason = "53 bits are exact in a double")]
     pub fn open_unit(&mut self) -> f64 {
         ((self.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
@@ -70,7 +70,7 @@ impl Rng {
     /// If `bound` is zero.
     #[expect(clippy::cast_possible_truncation, reason = "the low and high halves are meant")]
     pub fn below(&mut self, bound: u64) -> u64 {
-        assert!(bound > 0, "there is no number below zero");
+        assert!(bound > 0, "the bound is positive");
         let threshold = bound.wrapping_neg() % bound;
         loop {
             let product = u128::from(self.next_u64()) * u128::from(bound);
@@ -152,7 +152,7 @@ mod tests {
 
     /// Each of six faces is expected 10,000 times; five standard deviations are 457.
     #[test]
-    fn a_die_is_fair() {
+    fn below_is_uniform() {
         let mut rng = Rng::stream(3, "die");
         let mut counts = [0i64; 6];
         for _ in 0..60_000 {

@@ -1,23 +1,23 @@
 //! Instants and durations in whole nanoseconds.
 //!
-//! An [`Instant`] counts nanoseconds since the start of the run: it can be built, printed, stored
-//! and replayed, which the standard library's cannot. 64 bits hold 584 years. There is no "never"
-//! (that is `None`) and no `now()`.
+//! An [`Instant`] counts nanoseconds since the start of the run. Unlike the standard library's, it can
+//! be constructed, printed, stored and replayed. 64 bits hold 584 years. "Never" is `None`; there is no
+//! `now()`.
 
 use core::fmt;
 use core::num::NonZeroU64;
 use core::ops::{Add, AddAssign, Sub};
 
-/// A moment of the run: nanoseconds since its start, up to 2^64 - 2.
+/// A point in time: nanoseconds since the start of the run, up to 2^64 - 2.
 ///
-/// Kept one higher than it is, so that zero is free and an `Option` of it takes no more room: hosts
-/// hold many deadlines that may not be set, and engines answer with one at every call.
+/// Stored plus one, so that zero is free and `Option<Instant>` is one word: hosts hold many
+/// deadlines that may be unset, and every call of an engine returns one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(NonZeroU64);
 
 /// A length of time in nanoseconds.
 ///
-/// One word, where the standard type splits seconds from nanoseconds: the inner loop adds and
+/// One word, where the standard type has separate seconds and nanoseconds: the inner loop adds and
 /// compares durations several times a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(u64);
@@ -44,7 +44,7 @@ impl Instant {
         self.0.get() - 1
     }
 
-    /// Time since `earlier`, zero if `earlier` is in fact later.
+    /// Time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration(self.0.get().saturating_sub(earlier.0.get()))
@@ -52,7 +52,7 @@ impl Instant {
 }
 
 impl Duration {
-    /// No time at all.
+    /// The empty duration.
     pub const ZERO: Self = Self(0);
 
     /// `nanos` nanoseconds.
@@ -85,7 +85,7 @@ impl Duration {
         self.0
     }
 
-    /// The length in seconds, for estimators; never fed back into an event's time unrounded.
+    /// The length in seconds, for estimators; event times are never derived from it without rounding.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -95,25 +95,25 @@ impl Duration {
         self.0 as f64 / 1e9
     }
 
-    /// `self * factor`, at most the largest duration.
+    /// `self * factor`, saturating.
     #[must_use]
     pub const fn saturating_mul(self, factor: u64) -> Self {
         Self(self.0.saturating_mul(factor))
     }
 
-    /// `self - other`, at least zero.
+    /// `self - other`, or zero if that is negative.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// The distance between two durations.
+    /// The absolute difference of two durations.
     #[must_use]
     pub const fn abs_diff(self, other: Self) -> Self {
         Self(self.0.abs_diff(other.0))
     }
 
-    /// The smallest multiple of `step` that is not below `self`. A zero step changes nothing.
+    /// The smallest multiple of `step` that is not below `self`; `self` if `step` is zero.
     #[must_use]
     pub const fn round_up_to(self, step: Self) -> Self {
         if step.0 == 0 { self } else { Self(self.0.div_ceil(step.0).saturating_mul(step.0)) }
@@ -122,7 +122,7 @@ impl Duration {
 
 impl Add<Duration> for Instant {
     type Output = Self;
-    /// Saturates at the end of time, 584 years after the start.
+    /// Saturates 584 years after the start.
     fn add(self, rhs: Duration) -> Self {
         Self(self.0.saturating_add(rhs.0))
     }
@@ -137,7 +137,7 @@ impl AddAssign<Duration> for Instant {
 impl Sub for Instant {
     type Output = Duration;
     /// # Panics
-    /// In debug builds, if `rhs` is later than `self`: the caller lost track of time.
+    /// In debug builds, if `rhs` is later than `self`.
     fn sub(self, rhs: Self) -> Duration {
         debug_assert!(self >= rhs, "an earlier instant {self} minus a later one {rhs}");
         self.saturating_since(rhs)
@@ -196,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_that_may_not_be_set_is_one_word() {
+    fn an_optional_instant_is_one_word() {
         assert_eq!(size_of::<Option<Instant>>(), size_of::<u64>());
         assert_eq!((Instant::START.as_nanos(), Instant::default()), (0, Instant::START));
         assert_eq!(format!("{:?}", Instant::from_nanos(7)), "Instant(7)");
     }
 
     #[test]
-    fn the_end_of_time_is_a_wall_not_a_wrap() {
+    fn addition_saturates_at_the_largest_instant() {
         let end = Instant::from_nanos(u64::MAX);
         assert_eq!(end + Duration::from_secs(1), end);
         assert_eq!(Duration::from_nanos(u64::MAX).saturating_mul(2).as_nanos(), u64::MAX);

@@ -1,10 +1,10 @@
-//! Facts about what engines did, for whoever listens. Nothing in an engine depends on a listener.
+//! Packet events, and the sinks that record them. No engine depends on whether a sink is attached.
 
 use crate::packet::{FlowId, Packet, PacketId};
 use crate::rng::fnv1a;
 use crate::time::Instant;
 
-/// An engine's place in the graph.
+/// The number of an engine in its graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
@@ -12,26 +12,26 @@ pub struct NodeId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum DropCause {
-    /// The queue had no room.
+    /// The packet did not fit in the queue.
     QueueFull,
-    /// At least one bit was wrong after the channel.
+    /// The channel corrupted at least one bit of the frame.
     BitError,
-    /// The buffer of an interface processor had no room: its CPU was too slow.
+    /// The input buffer of an interface processor was full.
     ProcessorOverload,
-    /// Random early detection dropped it.
+    /// Dropped by random early detection.
     Red,
-    /// `CoDel` dropped it, at the head of its queue.
+    /// Dropped by `CoDel` at the head of its queue.
     Codel,
-    /// Early packet discard: the queue was over its threshold when the packet's first cell came.
+    /// Early packet discard: the queue was above its threshold when the first cell arrived.
     EarlyPacketDiscard,
-    /// Selective drop: the queue was over its threshold and the flow over its share.
+    /// Selective drop: the queue was above its threshold and the flow above its fair share.
     SelectiveDrop,
-    /// The destination is unknown where the packet was to be forwarded.
+    /// The destination has no route.
     NoRoute,
 }
 
 impl DropCause {
-    /// Every cause, in the order of its number.
+    /// All causes, in the order of their numbers.
     pub const ALL: [Self; 8] = [
         Self::QueueFull,
         Self::BitError,
@@ -43,7 +43,7 @@ impl DropCause {
         Self::NoRoute,
     ];
 
-    /// The name used in columns, plots and docs.
+    /// The name in columns, plots and docs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -59,20 +59,20 @@ impl DropCause {
     }
 }
 
-/// Something that happened to a packet.
+/// What happened to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum EventKind {
-    /// It was accepted by a queue.
+    /// A queue accepted it.
     Enqueued,
-    /// It was lost, and why.
+    /// It was dropped, for this cause.
     Dropped(DropCause),
-    /// Its first bit was handed to the transmitter at this instant.
+    /// Its transmission started at this instant.
     Transmitted,
-    /// It arrived at the far end.
+    /// It arrived at the far end of the link.
     Delivered,
-    /// A queue marked it (RFC 3168): its ECN field is CE from here on. Also told of a packet that was
-    /// marked before.
+    /// A queue marked it (RFC 3168): its ECN field is CE from here on. Also recorded if it was CE
+    /// before.
     Marked,
 }
 
@@ -81,7 +81,7 @@ impl EventKind {
     pub const NAMES: [&'static str; 5] =
         ["enqueued", "dropped", "transmitted", "delivered", "marked"];
 
-    /// The kind's number in columns.
+    /// The number of the kind in columns.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -94,13 +94,13 @@ impl EventKind {
     }
 }
 
-/// One fact: what happened to which packet, where and when.
+/// A packet event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
-    /// When it happened. Facts of one engine may be reported a little after they happened (a
-    /// departure when the next packet arrives, say), so a sink that needs order sorts by this.
+    /// When it happened. An engine may report an event later than it happened (a departure when the
+    /// next packet arrives, for example), so a sink that needs order sorts by this.
     pub at: Instant,
-    /// The engine that reports it.
+    /// The engine that reported it.
     pub node: NodeId,
     /// What happened.
     pub kind: EventKind,
@@ -108,22 +108,22 @@ pub struct Event {
     pub flow: FlowId,
     /// The packet.
     pub packet: PacketId,
-    /// Its size at the IP layer.
+    /// The size of the packet at the IP layer.
     pub bytes: u32,
 }
 
-/// A listener.
+/// A sink for events.
 pub trait Trace {
-    /// Takes note of one fact.
+    /// Records an event.
     fn record(&mut self, event: &Event);
 
-    /// Takes note of one fact by a look at the packet itself, which has changed hands by the next call.
+    /// Records an event, with access to the packet during the call.
     fn record_packet(&mut self, event: &Event, _packet: &Packet) {
         self.record(event);
     }
 }
 
-/// Keeps every event.
+/// A sink that stores every event.
 #[derive(Clone, Debug, Default)]
 pub struct VecTrace(pub Vec<Event>);
 
@@ -133,7 +133,7 @@ impl Trace for VecTrace {
     }
 }
 
-/// Keeps only a hash of all events and their number: equal runs have equal hashes.
+/// A sink that stores only the number of events and their hash: equal runs have equal hashes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HashTrace {
     hash: u64,
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_sees_order_time_and_cause() {
+    fn the_hash_depends_on_order_time_and_cause() {
         let hash = |events: &[Event]| {
             let mut trace = HashTrace::default();
             events.iter().for_each(|event| trace.record(event));

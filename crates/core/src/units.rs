@@ -1,4 +1,4 @@
-//! Sizes, rates and probabilities as types, and the one conversion between size, rate and time.
+//! Sizes, rates and probabilities as types, and the conversion between size, rate and time.
 
 use crate::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 
-/// A number of bits: sizes on a link, where stuffing may add a part of a byte.
+/// A number of bits. Sizes on a link are in bits, since stuffing may add a part of a byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bits(pub u64);
 
@@ -17,7 +17,7 @@ impl From<Bytes> for Bits {
 }
 
 impl Bits {
-    /// Whole bytes, a part of one counted as one.
+    /// The size in bytes, rounded up.
     #[must_use]
     pub const fn bytes_rounded_up(self) -> Bytes {
         Bytes(self.0.div_ceil(8))
@@ -28,18 +28,18 @@ impl Bits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(pub u64);
 
-/// The part of a nanosecond that a transmission left over, in units of 1/rate nanoseconds.
+/// The remainder of a transmission time that was rounded down to a nanosecond, in units of 1/rate
+/// nanoseconds.
 ///
-/// Handing it to the next packet of the same busy period keeps a fast link from drifting: without
-/// it, each packet would be rounded to a whole nanosecond on its own.
+/// Carried to the next packet of the busy period, so that rounding errors do not accumulate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carry(pub(crate) u64);
 
-/// A probability, checked to lie in 0..=1 when built.
+/// A probability; the constructor checks that it lies in 0..=1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct Probability(f64);
 
-/// The time that one size takes at one rate, divided once and used for many packets.
+/// The transmission time of one size at one rate: divided once and used for many packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransmitTime {
     rate: BitRate,
@@ -50,14 +50,14 @@ pub struct TransmitTime {
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 impl BitRate {
-    /// How long `size` takes at this rate, and the remainder for the next packet.
+    /// The transmission time of `size` at this rate, and the remainder for the next packet.
     ///
     /// The time is rounded down to a whole nanosecond; the remainder makes the sum over a busy
     /// period exact. Products fit 64 bits up to 2 GiB a packet (2^34 * 1e9 < 2^64 - 2^60); larger
     /// sizes take the 128-bit path.
     ///
     /// # Panics
-    /// If the rate is zero: an outage has no transmission time, the caller must wait for its end.
+    /// If the rate is zero: a transmission has to wait for the end of an outage.
     #[must_use]
     pub fn transmit_time(self, size: impl Into<Bits>, carry: Carry) -> (Duration, Carry) {
         assert!(self.0 > 0, "nothing can be sent at 0 bit/s");
@@ -75,16 +75,16 @@ impl BitRate {
 }
 
 impl TransmitTime {
-    /// The time of `size` at `rate`; panics as [`BitRate::transmit_time`] does.
+    /// The time of `size` at `rate`; panics like [`BitRate::transmit_time`].
     #[must_use]
     pub fn new(rate: BitRate, size: impl Into<Bits>) -> Self {
         let (whole, Carry(rest)) = rate.transmit_time(size, Carry::default());
         Self { rate, whole, rest }
     }
 
-    /// The time and the remainder when the packet before left `carry`: the same as
-    /// [`BitRate::transmit_time`]. Two remainders are below twice the rate, so that one nanosecond
-    /// more is the most they add up to.
+    /// The transmission time and the remainder, given the remainder of the previous packet: the same
+    /// as [`BitRate::transmit_time`]. The sum of two remainders is below twice the rate, so it adds at
+    /// most one nanosecond.
     #[must_use]
     pub fn after(self, Carry(carry): Carry) -> (Duration, Carry) {
         let rest = self.rest + carry;
@@ -96,7 +96,7 @@ impl TransmitTime {
 }
 
 impl Probability {
-    /// Checks that `value` lies in 0..=1; `None` otherwise (NaN included).
+    /// `None` unless `value` lies in 0..=1.
     #[must_use]
     pub fn new(value: f64) -> Option<Self> {
         (0.0..=1.0).contains(&value).then_some(Self(value))
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn remainders_add_up_to_the_exact_time() {
-        // 7 bytes at 3 bit/s take 18.66... s: three in a row take exactly 56 s.
+        // 7 bytes at 3 bit/s take 18.66... s: three of them take exactly 56 s.
         let mut carry = Carry::default();
         let mut total = Duration::ZERO;
         for _ in 0..3 {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terabit_link_does_not_become_infinitely_fast() {
+    fn times_below_a_nanosecond_add_up() {
         // One byte takes 8 ps: 125 bytes sent one by one take exactly 1 ns.
         let mut carry = Carry::default();
         let mut total = Duration::ZERO;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn dividing_once_gives_the_same_as_dividing_each_time() {
+    fn transmit_time_agrees_with_bit_rate() {
         for rate in [3, 7, 1_000_003, 149_760_000, 1_000_000_000_000] {
             let once = TransmitTime::new(BitRate(rate), Bytes(1_508));
             let (mut a, mut b) = (Carry::default(), Carry::default());
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_sizes_take_the_wide_path_and_saturate() {
+    fn large_sizes_use_128_bits_and_saturate() {
         let (time, _) = BitRate(8).transmit_time(Bytes(1 << 33), Carry::default());
         assert_eq!(time, Duration::from_secs(1 << 33));
         let (time, _) = BitRate(1).transmit_time(Bytes(u64::MAX), Carry::default());
@@ -168,12 +168,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "0 bit/s")]
-    fn an_outage_has_no_transmission_time() {
+    fn a_rate_of_zero_panics() {
         let _ = BitRate(0).transmit_time(Bytes(1), Carry::default());
     }
 
     #[test]
-    fn probabilities_are_checked_once() {
+    fn a_probability_lies_in_0_to_1() {
         assert_eq!(Probability::new(0.25).map(Probability::get), Some(0.25));
         for bad in [-0.1, 1.000_001, f64::NAN, f64::INFINITY] {
             assert_eq!(Probability::new(bad), None, "{bad}");

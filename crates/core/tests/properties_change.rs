@@ -4,13 +4,13 @@
 //! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` (read by proptest) run more cases, or the same ones; a
 //! failure prints the set-up that shows it.
 
-use bentpipe_core::conformance::Shape;
+use bentpipe_core::conformance::ArrivalPattern;
 use bentpipe_core::engine::Engine;
 use bentpipe_core::graph::{Egress, Graph};
 use bentpipe_core::link::{
     Change, Channel, ChannelState, CoDel, CoDelConfig, Counters, Direction, DirectionConfig,
-    DropTail, ErrorRates, FqCoDel, FqCoDelConfig, Framing, Head, Limit, PerFlow, Queue, Ratio, Red,
-    RedConfig, SelectiveDrop, Tail, Unit,
+    DropAtDequeue, DropAtEnqueue, DropTail, ErrorRates, FqCoDel, FqCoDelConfig, Framing, Limit,
+    PerFlow, Queue, Ratio, Red, RedConfig, SelectiveDrop, Unit,
 };
 use bentpipe_core::packet::{FlowId, Packet, PacketId};
 use bentpipe_core::profile::Profile;
@@ -29,7 +29,7 @@ proptest! {
     fn a_change_is_a_step_of_the_profile(setup in setups(orders(false))) {
         let mut seen = Vec::new();
         let ran = run(&setup, |graph, now, fed| {
-            let counters = graph.engine_mut(NODE).settle(now);
+            let counters = graph.engine_mut(NODE).counters_at(now);
             // A profile knows of a step at the instant itself: only the last look of an instant, which
             // is the one after the change, can agree with it.
             seen.pop_if(|(moment, so_far, _)| (*moment, *so_far) == (now, fed));
@@ -40,13 +40,13 @@ proptest! {
         for ((at, packet), fed) in ran.fed.into_iter().zip(0..) {
             while let Some((moment, _, counters)) = seen.next_if(|(_, so_far, _)| *so_far <= fed) {
                 known.run_until(moment, None);
-                prop_assert_eq!(known.engine_mut(NODE).settle(moment), counters, "at {}", moment);
+                prop_assert_eq!(known.engine_mut(NODE).counters_at(moment), counters, "at {}", moment);
             }
             known.inject(at, (NODE, Direction::IN), packet, None);
         }
         known.run_until(END, None);
         prop_assert_eq!(known.drain_egress().map(out).collect::<Vec<_>>(), ran.outputs);
-        let [altered, known] = [ran.graph, known].map(|mut it| it.engine_mut(NODE).settle(END));
+        let [altered, known] = [ran.graph, known].map(|mut it| it.engine_mut(NODE).counters_at(END));
         prop_assert_eq!(altered, known);
     }
 
@@ -60,7 +60,7 @@ proptest! {
         let setup = Setup { queue, ..setup };
         let mut last = Counters::default();
         let Ran { graph, outputs, .. } = run(&setup, |graph, now, _| {
-            let counters = graph.engine_mut(NODE).settle(now);
+            let counters = graph.engine_mut(NODE).counters_at(now);
             let ledger = graph.engine(NODE).ledger();
             assert_eq!(ledger.check(), Ok(()), "at {now}");
             let held = counters.queue_bytes + counters.sending_bytes + counters.in_flight_bytes;
@@ -133,7 +133,7 @@ impl Example {
         self.change(millis, Change { delay, ..Change::default() }).expect("the rate stays");
     }
 
-    /// When packets come out, in ms; those that are damaged do not.
+    /// When packets come out, in ms; those that are corrupted do not.
     fn out_ms(mut self) -> Vec<u64> {
         self.0.run_until(END, None);
         self.0.drain_egress().map(|(at, ..)| at.as_nanos() / MS).collect()
@@ -163,7 +163,7 @@ fn a_frame_that_ends_in_the_nanosecond_of_a_change_is_sent_once_the_change_is_ma
     let rate = staircase(steps.into_iter());
     let counters = |example: &mut Example| {
         example.0.run_until(at, None);
-        let counters = example.0.engine_mut(NODE).settle(at);
+        let counters = example.0.engine_mut(NODE).counters_at(at);
         (counters.sent_packets, counters.sending_bytes, counters.delivered.packets)
     };
     let no_delay = Profile::Constant(Duration::ZERO);
@@ -224,8 +224,8 @@ fn a_worse_channel_damages_what_is_not_being_sent() {
     let all = Probability::new(1.0).expect("a probability");
     let channel = Some(Channel::bit_errors(all, Rng::stream(1, "worse")));
     example.change(20, Change { channel, ..Change::default() }).expect("the rate stays");
-    let counters = example.0.engine_mut(NODE).settle(Instant::from_millis(20));
-    assert_eq!(counters.dropped[DropCause::BitError as usize].packets, 0, "they arrive damaged");
+    let counters = example.0.engine_mut(NODE).counters_at(Instant::from_millis(20));
+    assert_eq!(counters.dropped[DropCause::BitError as usize].packets, 0, "they arrive corrupted");
     assert_eq!(example.out_ms(), [108, 116, 124]);
 }
 
@@ -330,7 +330,7 @@ struct Setup {
     delay: Duration,
     queue: Queue,
     bit_error_rate: f64,
-    shape: Shape,
+    shape: ArrivalPattern,
     orders: Vec<Order>,
     seed: u64,
 }
@@ -473,7 +473,7 @@ fn quiet_moment(graph: &mut Graph<Direction>, from: Instant) -> Instant {
     let mut at = from;
     let mut sent = |at| {
         graph.run_until(at, None);
-        graph.engine_mut(NODE).settle(at).sent_packets
+        graph.engine_mut(NODE).counters_at(at).sent_packets
     };
     let mut before = sent(at);
     loop {
@@ -518,7 +518,7 @@ fn orders(channel_too: bool) -> impl Strategy<Value = Vec<Order>> {
 }
 
 fn drop_tail(limit: Limit) -> Queue {
-    Queue::Tail(Tail::DropTail(DropTail::new(limit)))
+    Queue::DropAtEnqueue(DropAtEnqueue::DropTail(DropTail::new(limit)))
 }
 
 /// With limits that do not look ahead: an order is no news to a profile.
@@ -546,30 +546,35 @@ fn queues() -> impl Strategy<Value = Queue> {
         mean_frame: Bits(8 * 1_000),
     };
     let ratio = |value| Ratio::new(value).expect("in range");
-    let tail = Queue::Tail;
-    let head = |head| Queue::Head(Box::new(head));
+    let tail = Queue::DropAtEnqueue;
+    let head = |head| Queue::DropAtDequeue(Box::new(head));
     let fq = FqCoDelConfig { limit, target, interval, quantum_bytes: 1_514, queues: 16, ecn: true };
     prop_oneof![
         limits().prop_map(drop_tail),
         delays().prop_map(Limit::Time).prop_map(drop_tail),
-        Just(tail(Tail::Red(Red::new(red, Rng::stream(1, "red"))))),
-        Just(tail(Tail::PerFlow(PerFlow::new(limit, Limit::Packets(8))))),
-        Just(tail(Tail::SelectiveDrop(SelectiveDrop::new(limit, ratio(0.5), ratio(0.8))))),
-        Just(head(Head::CoDel(CoDel::new(CoDelConfig { limit, target, interval, ecn: true })))),
-        Just(head(Head::FqCoDel(FqCoDel::new(fq, 7)))),
+        Just(tail(DropAtEnqueue::Red(Red::new(red, Rng::stream(1, "red"))))),
+        Just(tail(DropAtEnqueue::PerFlow(PerFlow::new(limit, Limit::Packets(8))))),
+        Just(tail(DropAtEnqueue::SelectiveDrop(SelectiveDrop::new(limit, ratio(0.5), ratio(0.8))))),
+        Just(head(DropAtDequeue::CoDel(CoDel::new(CoDelConfig {
+            limit,
+            target,
+            interval,
+            ecn: true
+        })))),
+        Just(head(DropAtDequeue::FqCoDel(FqCoDel::new(fq, 7)))),
     ]
 }
 
 fn setups(orders: impl Strategy<Value = Vec<Order>>) -> impl Strategy<Value = Setup> {
     let shapes = (1u64..120, scaled(999, 7), scaled(99, 5), 1u64..40, 28u32..9_000).prop_map(
-        |(packets, span, pause, burst_packets_max, bytes_max)| Shape {
+        |(packets, span, pause, burst_packets_max, bytes_max)| ArrivalPattern {
             packets,
             span: Duration::from_nanos(span),
             pause_max: Duration::from_nanos(pause),
             burst_packets_max,
             flows: FLOWS,
             bytes: 28..=bytes_max,
-            ..Shape::mixed(vec![Direction::IN])
+            ..ArrivalPattern::mixed(vec![Direction::IN])
         },
     );
     let parts = (rates(), delays(), limits(), error_rates(), shapes, orders, any::<u64>());

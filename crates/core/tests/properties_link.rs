@@ -3,12 +3,12 @@
 //! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` (read by proptest) run more cases, or the same ones; a
 //! failure prints the set-up that shows it.
 
-use bentpipe_core::conformance::{Promises, Script, Shape, check};
+use bentpipe_core::conformance::{ArrivalPattern, Guarantees, Script, check};
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger, Outbox};
 use bentpipe_core::graph::Graph;
 use bentpipe_core::link::{
-    Channel, ChannelState, CoDel, CoDelConfig, Counters, Direction, DirectionConfig, DropTail,
-    ErrorRates, Framing, Head, Limit, Queue, Slot, Tail,
+    Channel, ChannelState, CoDel, CoDelConfig, Counters, Direction, DirectionConfig, DropAtDequeue,
+    DropAtEnqueue, DropTail, ErrorRates, Framing, Limit, Queue, Transmission,
 };
 use bentpipe_core::packet::{FlowId, Packet, PacketId};
 use bentpipe_core::profile::Profile;
@@ -24,9 +24,9 @@ proptest! {
     #[test]
     fn every_direction_keeps_the_laws(setup in setups()) {
         let delay_min = setup.delay.values().min().expect("a profile has a value");
-        let promises =
-            Promises { minimum_delay: vec![(Direction::OUT, delay_min)], ..Promises::default() };
-        let verdict = check(|| setup.direction(), &promises, &setup.script());
+        let guarantees =
+            Guarantees { minimum_delay: vec![(Direction::OUT, delay_min)], ..Guarantees::default() };
+        let verdict = check(|| setup.direction(), &guarantees, &setup.script());
         prop_assert!(verdict.is_ok(), "{}", verdict.expect_err("just seen"));
     }
 
@@ -45,7 +45,7 @@ proptest! {
         let expected: Vec<_> = delivered.map(|way| (way.arrival(), way.packet.clone())).collect();
         prop_assert_eq!(outputs, expected, "in first-in first-out order");
         prop_assert_eq!(in_order(trace.0), in_order(facts(&ways)));
-        let found = graph.engine_mut(node).settle(END);
+        let found = graph.engine_mut(node).counters_at(END);
         prop_assert_eq!(found, counters(&setup, &ways, END));
         prop_assert_eq!(graph.engine(node).ledger(), ledger(&ways, END));
     }
@@ -65,8 +65,8 @@ proptest! {
             asked.run_until(moment, None);
             let expected = counters(&setup, &ways, moment);
             prop_assert_eq!(asked.engine(node).ledger(), ledger(&ways, moment), "at {}", moment);
-            prop_assert_eq!(asked.engine_mut(node).settle(moment), expected, "at {}", moment);
-            prop_assert_eq!(asked.engine_mut(node).settle(moment), expected, "asked twice");
+            prop_assert_eq!(asked.engine_mut(node).counters_at(moment), expected, "at {}", moment);
+            prop_assert_eq!(asked.engine_mut(node).counters_at(moment), expected, "asked twice");
             prop_assert_eq!(asked.engine(node).ledger(), ledger(&ways, moment), "at {}", moment);
         }
         left_alone.run_until(END, None);
@@ -94,7 +94,7 @@ proptest! {
             }
             let [head, tail] = [(&mut head, 0), (&mut tail, 1)].map(|(graph, number)| {
                 graph.run_until(moment, Some(&mut traces[number]));
-                let counters = graph.engine_mut(NodeId(0)).settle(moment);
+                let counters = graph.engine_mut(NodeId(0)).counters_at(moment);
                 (Counters { queue_bytes_max: 0, ..counters }, graph.engine(NodeId(0)).ledger())
             });
             prop_assert_eq!(head, tail, "at {}", moment);
@@ -133,9 +133,9 @@ proptest! {
 #[test]
 fn a_week_of_overload_stays_within_the_limit() {
     let setup = Setup { rate: Profile::Constant(BitRate(100)), ..quiet(Limit::Packets(20)) };
-    let promises = Promises { held_packets_max: Some(22), ..Promises::default() };
-    let script = Shape::week(vec![Direction::IN], 20_000).script(1);
-    assert_eq!(check(|| setup.direction(), &promises, &script), Ok(()));
+    let guarantees = Guarantees { held_packets_max: Some(22), ..Guarantees::default() };
+    let script = ArrivalPattern::week(vec![Direction::IN], 20_000).script(1);
+    assert_eq!(check(|| setup.direction(), &guarantees, &script), Ok(()));
     let ways = reference(&setup, &script);
     let lost = ways.iter().filter(|way| way.on_the_link.is_none()).count();
     assert!(lost > 8_000, "{lost}");
@@ -145,10 +145,10 @@ fn a_week_of_overload_stays_within_the_limit() {
 #[test]
 fn a_week_of_little_holds_little() {
     let setup = quiet(Limit::Unlimited);
-    let promises = Promises { held_packets_max: Some(50), ..Promises::default() };
+    let guarantees = Guarantees { held_packets_max: Some(50), ..Guarantees::default() };
     for seed in 0..3 {
-        let script = Shape::week(vec![Direction::IN], 2_000).script(seed);
-        assert_eq!(check(|| setup.direction(), &promises, &script), Ok(()), "seed {seed}");
+        let script = ArrivalPattern::week(vec![Direction::IN], 2_000).script(seed);
+        assert_eq!(check(|| setup.direction(), &guarantees, &script), Ok(()), "seed {seed}");
     }
 }
 
@@ -187,7 +187,8 @@ fn who_comes_as_the_transmitter_becomes_free_finds_room() {
             let mut cx = Cx::new(created_at, NodeId(0), &mut outbox, None);
             direction.input(&mut cx, Direction::IN, Box::new(packet));
         }
-        let Counters { queue_packets, dropped, .. } = direction.settle(Instant::from_millis(8));
+        let Counters { queue_packets, dropped, .. } =
+            direction.counters_at(Instant::from_millis(8));
         assert_eq!((queue_packets, dropped), (1, Default::default()));
     }
 }
@@ -216,7 +217,7 @@ struct Setup {
     framing_overhead: u32,
     queue: Limit,
     errors: Errors,
-    shape: Shape,
+    shape: ArrivalPattern,
     seed: u64,
 }
 
@@ -241,7 +242,7 @@ impl Setup {
             rate: self.rate.clone(),
             delay: self.delay.clone(),
             framing: Framing::overhead(self.framing_overhead),
-            queue: Queue::Tail(Tail::DropTail(DropTail::new(self.queue))),
+            queue: Queue::DropAtEnqueue(DropAtEnqueue::DropTail(DropTail::new(self.queue))),
             channel: self.channel(),
         }
     }
@@ -259,7 +260,7 @@ fn quiet(queue: Limit) -> Setup {
         framing_overhead: 8,
         queue,
         errors: Errors::Constant(Probability::default()),
-        shape: Shape::mixed(vec![Direction::IN]),
+        shape: ArrivalPattern::mixed(vec![Direction::IN]),
         seed: 1,
     }
 }
@@ -279,7 +280,7 @@ fn graph_of(config: DirectionConfig) -> Graph<Direction> {
 fn patient_codel(limit: Limit) -> Queue {
     let (target, interval) = (Duration::from_nanos(u64::MAX), Duration::from_secs(1));
     let config = CoDelConfig { limit, target, interval, ecn: false };
-    Queue::Head(Box::new(Head::CoDel(CoDel::new(config))))
+    Queue::DropAtDequeue(Box::new(DropAtDequeue::CoDel(CoDel::new(config))))
 }
 
 /// `1..=mantissa_max` times a power of ten up to `exponent_max`: as many small as large numbers.
@@ -366,15 +367,15 @@ fn errors() -> impl Strategy<Value = Errors> {
     ]
 }
 
-fn shapes() -> impl Strategy<Value = Shape> {
+fn shapes() -> impl Strategy<Value = ArrivalPattern> {
     (1u64..120, scaled(999, 7), scaled(99, 5), 1u64..40, 1u32..9_000).prop_map(
-        |(packets, span, pause, burst_packets_max, bytes_max)| Shape {
+        |(packets, span, pause, burst_packets_max, bytes_max)| ArrivalPattern {
             packets,
             span: Duration::from_nanos(span),
             pause_max: Duration::from_nanos(pause),
             burst_packets_max,
             bytes: 1..=bytes_max,
-            ..Shape::mixed(vec![Direction::IN])
+            ..ArrivalPattern::mixed(vec![Direction::IN])
         },
     )
 }
@@ -409,12 +410,12 @@ struct OnTheLink {
     start: Instant,
     departure: Instant,
     arrival: Instant,
-    damaged: bool,
+    corrupted: bool,
 }
 
 impl Way {
     fn arrives_whole(&self) -> bool {
-        self.on_the_link.is_some_and(|link| !link.damaged)
+        self.on_the_link.is_some_and(|link| !link.corrupted)
     }
 
     fn arrival(&self) -> Instant {
@@ -467,8 +468,9 @@ fn reference(setup: &Setup, script: &Script) -> Vec<Way> {
                 + u128::from(frame) * 8 * 1_000_000_000;
             let departure = done(&setup.rate, work);
             let arrival = last_arrival.max(departure + setup.delay.at(departure));
-            let damaged = channel.damages(*came, Slot { start, departure }, Bits(8 * frame));
-            way.on_the_link = Some(OnTheLink { start, departure, arrival, damaged });
+            let corrupted =
+                channel.corrupts(*came, Transmission { start, departure }, Bits(8 * frame));
+            way.on_the_link = Some(OnTheLink { start, departure, arrival, corrupted });
             (free_at, last_arrival) = (departure, arrival);
         }
         ways.push(way);
@@ -516,7 +518,7 @@ fn dropped(ways: &[Way], now: Instant) -> [Count; DropCause::ALL.len()] {
     let mut dropped = [Count::default(); DropCause::ALL.len()];
     dropped[DropCause::QueueFull as usize] = queue_full;
     dropped[DropCause::BitError as usize] =
-        count(ways, |_, link| link.damaged && link.arrival <= now);
+        count(ways, |_, link| link.corrupted && link.arrival <= now);
     dropped
 }
 
@@ -531,7 +533,7 @@ fn counters(setup: &Setup, ways: &[Way], now: Instant) -> Counters {
         marked: Count::default(),
         sent_packets: sent.packets,
         sent_bits: 8 * (sent.bytes + sent.packets * u64::from(setup.framing_overhead)),
-        delivered: count(ways, |_, link| !link.damaged && link.arrival <= now),
+        delivered: count(ways, |_, link| !link.corrupted && link.arrival <= now),
         dropped: dropped(ways, now),
         busy: busy.fold(Duration::ZERO, |sum, link| sum + (link.departure - link.start)),
         queue_bytes,
@@ -550,7 +552,7 @@ fn ledger(ways: &[Way], now: Instant) -> Ledger {
     ways.iter().filter(|way| way.came <= now).for_each(|way| received.add(way.packet.bytes));
     Ledger {
         received,
-        sent: count(ways, |_, link| !link.damaged && link.arrival <= now),
+        sent: count(ways, |_, link| !link.corrupted && link.arrival <= now),
         dropped: dropped(ways, now),
         held: count(ways, |way, link| way.came <= now && now < link.arrival),
         ..Ledger::default()
@@ -571,8 +573,8 @@ fn facts(ways: &[Way]) -> Vec<Event> {
         };
         fact(*came, EventKind::Enqueued);
         fact(link.start, EventKind::Transmitted);
-        let damaged = EventKind::Dropped(DropCause::BitError);
-        fact(link.arrival, if link.damaged { damaged } else { EventKind::Delivered });
+        let corrupted = EventKind::Dropped(DropCause::BitError);
+        fact(link.arrival, if link.corrupted { corrupted } else { EventKind::Delivered });
     }
     facts
 }

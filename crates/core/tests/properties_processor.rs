@@ -4,7 +4,7 @@
 //! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` (read by proptest) run more cases, or the same ones; a
 //! failure prints the set-up that shows it.
 
-use bentpipe_core::conformance::{Promises, Script, Shape, check};
+use bentpipe_core::conformance::{ArrivalPattern, Guarantees, Script, check};
 use bentpipe_core::engine::{Count, Engine};
 use bentpipe_core::graph::Graph;
 use bentpipe_core::link::{Processor, ProcessorConfig, ProcessorCounters};
@@ -18,8 +18,8 @@ proptest! {
 
     #[test]
     fn every_processor_keeps_the_laws(setup in setups()) {
-        let promises = promises(&setup.config, &setup.shape);
-        let verdict = check(|| setup.processor(), &promises, &setup.script());
+        let guarantees = guarantees(&setup.config, &setup.shape);
+        let verdict = check(|| setup.processor(), &guarantees, &setup.script());
         prop_assert!(verdict.is_ok(), "{}", verdict.expect_err("just seen"));
     }
 
@@ -62,11 +62,11 @@ fn a_week_of_overload_stays_within_the_buffers() {
         per_byte: Duration::from_millis(50),
         buffer_packets: 10,
     };
-    let shape = Shape::week(both_sides(), 20_000);
+    let shape = ArrivalPattern::week(both_sides(), 20_000);
     let setup = Setup { config, shape, seed: 1 };
-    let promises = promises(&setup.config, &setup.shape);
-    assert_eq!(promises.held_packets_max, Some(21));
-    assert_eq!(check(|| setup.processor(), &promises, &setup.script()), Ok(()));
+    let guarantees = guarantees(&setup.config, &setup.shape);
+    assert_eq!(guarantees.held_packets_max, Some(21));
+    assert_eq!(check(|| setup.processor(), &guarantees, &setup.script()), Ok(()));
 }
 
 /// Later than anything that a set-up can do: 120 packets of 9,000 bytes at 99 us a byte and
@@ -83,7 +83,7 @@ fn configured() -> ProptestConfig {
 #[derive(Clone, Debug)]
 struct Setup {
     config: ProcessorConfig,
-    shape: Shape,
+    shape: ArrivalPattern,
     seed: u64,
 }
 
@@ -106,13 +106,13 @@ fn across(side: Port) -> Port {
 }
 
 /// No packet passes faster than the least one through an idle processor; at most one is in service.
-fn promises(config: &ProcessorConfig, shape: &Shape) -> Promises {
+fn guarantees(config: &ProcessorConfig, shape: &ArrivalPattern) -> Guarantees {
     let per_packet = Duration::from_nanos(NANOS_PER_SECOND / config.packets_per_second);
     let least = per_packet + config.per_byte.saturating_mul((*shape.bytes.start()).into());
-    Promises {
+    Guarantees {
         minimum_delay: both_sides().into_iter().map(|port| (port, least)).collect(),
         held_packets_max: Some(2 * config.buffer_packets + 1),
-        ..Promises::default()
+        ..Guarantees::default()
     }
 }
 
@@ -142,13 +142,13 @@ fn setups() -> impl Strategy<Value = Setup> {
         1 => Just(vec![Processor::LAN, Processor::LINK, Processor::LINK, Processor::LINK]),
     ];
     let shape = (ports, 1u64..120, scaled(999, 7), scaled(99, 5), 1u64..40, 1u32..9_000).prop_map(
-        |(ports, packets, span, pause, burst_packets_max, bytes_max)| Shape {
+        |(ports, packets, span, pause, burst_packets_max, bytes_max)| ArrivalPattern {
             packets,
             span: Duration::from_nanos(span),
             pause_max: Duration::from_nanos(pause),
             burst_packets_max,
             bytes: 1..=bytes_max,
-            ..Shape::mixed(ports)
+            ..ArrivalPattern::mixed(ports)
         },
     );
     (configs(), shape, any::<u64>()).prop_map(|(config, shape, seed)| Setup { config, shape, seed })

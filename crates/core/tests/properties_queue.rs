@@ -4,12 +4,12 @@
 //! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` (read by proptest) run more cases, or the same ones; a
 //! failure prints the set-up that shows it.
 
-use bentpipe_core::conformance::{Promises, Shape, check};
+use bentpipe_core::conformance::{ArrivalPattern, Guarantees, check};
 use bentpipe_core::engine::{Count, Cx, Engine, Outbox};
 use bentpipe_core::link::{
-    Channel, CoDel, CoDelConfig, Direction, DirectionConfig, EarlyPacketDiscard, FqCoDel,
-    FqCoDelConfig, Framing, Head, Limit, Occupancy, PerFlow, Queue, Queued, Ratio, Red, RedConfig,
-    SelectiveDrop, StrictPriority, Tail, Unit,
+    Channel, CoDel, CoDelConfig, Direction, DirectionConfig, DropAtDequeue, DropAtEnqueue,
+    EarlyPacketDiscard, FqCoDel, FqCoDelConfig, Framing, Limit, Occupancy, PerFlow, Queue,
+    QueuedPacket, Ratio, Red, RedConfig, SelectiveDrop, StrictPriority, Unit,
 };
 use bentpipe_core::packet::{Class, Ecn, FlowId, Origin, Packet, PacketId, Payload};
 use bentpipe_core::profile::Profile;
@@ -44,7 +44,7 @@ proptest! {
             books.pop(&mut head, now);
         }
         prop_assert_eq!(books.held(), Count::default());
-        prop_assert_eq!(head.pop(now, &mut |_, _| panic!("nothing is left to lose")), None);
+        prop_assert_eq!(head.dequeue(now, &mut |_, _| panic!("nothing is left to lose")), None);
         prop_assert_eq!(head.occupancy().link_bytes, 0);
     }
 
@@ -94,7 +94,7 @@ proptest! {
         }
         let bytes = told(EventKind::Marked).map(|event| u64::from(event.bytes)).sum();
         let count = Count { packets: told(EventKind::Marked).count() as u64, bytes };
-        prop_assert_eq!(direction.settle(now).marked, count);
+        prop_assert_eq!(direction.counters_at(now).marked, count);
         prop_assert_eq!(marked.len() as u64, count.packets, "each once");
         let sent_marked = sent.iter().filter(|packet| marked.contains(&packet.id)).count();
         prop_assert_eq!(sent_marked, marked.len(), "a marked packet was dropped");
@@ -113,8 +113,8 @@ proptest! {
             channel: Channel::clear(),
         };
         let build = || Direction::new(config()).expect("the rate is above zero");
-        let script = Shape::mixed(vec![Direction::IN]).script(seed);
-        let verdict = check(build, &Promises::default(), &script);
+        let script = ArrivalPattern::mixed(vec![Direction::IN]).script(seed);
+        let verdict = check(build, &Guarantees::default(), &script);
         prop_assert!(verdict.is_ok(), "{}", verdict.expect_err("just seen"));
     }
 }
@@ -143,7 +143,7 @@ struct Books {
 }
 
 impl Books {
-    fn push(&mut self, head: &mut Head, now: Instant, flow: u32, bytes: u32) {
+    fn push(&mut self, head: &mut DropAtDequeue, now: Instant, flow: u32, bytes: u32) {
         let serial = self.pushed.packets;
         let id = PacketId::new(FlowId(flow), Origin::Sender, serial);
         let payload = Payload::Datagram { sequence: serial };
@@ -154,9 +154,9 @@ impl Books {
         self.pushed.add(bytes);
         self.link_bytes += link_bytes(bytes);
         let frame = framing().frame(bytes);
-        head.push(
+        head.enqueue(
             now,
-            Queued { packet: Box::new(packet), frame, entered: now, marked: false },
+            QueuedPacket { packet: Box::new(packet), frame, enqueued_at: now, marked: false },
             &mut |cause, lost| {
                 assert_eq!(cause, DropCause::QueueFull, "at arrival");
                 self.lost.add(lost.bytes);
@@ -169,9 +169,9 @@ impl Books {
         );
     }
 
-    fn pop(&mut self, head: &mut Head, now: Instant) {
+    fn pop(&mut self, head: &mut DropAtDequeue, now: Instant) {
         let held = head.occupancy().packets;
-        let sent = head.pop(now, &mut |cause, lost| {
+        let sent = head.dequeue(now, &mut |cause, lost| {
             assert_eq!(cause, DropCause::Codel, "at departure");
             assert_eq!(lost.ecn, ecn_of(lost.datagram().expect("a datagram")), "not marked too");
             assert!(!(self.ecn && lost.ecn.is_capable()), "it would have been marked");
@@ -184,7 +184,7 @@ impl Books {
             self.popped.add(sent.packet.bytes);
             self.link_bytes -= link_bytes(sent.packet.bytes);
             leaves_in_order(&mut self.next, &sent.packet);
-            assert_eq!(sent.entered, sent.packet.created_at);
+            assert_eq!(sent.enqueued_at, sent.packet.created_at);
             let before = ecn_of(sent.packet.datagram().expect("a datagram"));
             assert_eq!(sent.packet.ecn, if sent.marked { Ecn::Ce } else { before });
             assert!(!sent.marked || (self.ecn && before.is_capable()), "{before:?} was marked");
@@ -259,20 +259,24 @@ fn limits() -> impl Strategy<Value = Limit> {
 }
 
 /// A head, the limit that all it holds must keep, and whether it marks.
-fn heads() -> impl Strategy<Value = (Head, Limit, bool)> {
+fn heads() -> impl Strategy<Value = (DropAtDequeue, Limit, bool)> {
     let millis = || (0u64..20).prop_map(Duration::from_millis);
     let parts = (limits(), millis(), millis(), any::<bool>());
     let codel = parts.prop_map(|(limit, target, interval, ecn)| {
         let config = CoDelConfig { limit, target, interval, ecn };
-        (Head::CoDel(CoDel::new(config)), limit, ecn)
+        (DropAtDequeue::CoDel(CoDel::new(config)), limit, ecn)
     });
     let parts = (limits(), millis(), millis(), 1u32..3_000, 1u32..9, any::<u64>(), any::<bool>());
     let fq_codel = parts.prop_map(|(limit, target, interval, quantum_bytes, queues, salt, ecn)| {
         let config = FqCoDelConfig { limit, target, interval, quantum_bytes, queues, ecn };
-        (Head::FqCoDel(FqCoDel::new(config, salt)), limit, ecn)
+        (DropAtDequeue::FqCoDel(FqCoDel::new(config, salt)), limit, ecn)
     });
     let priority = (limits(), 1usize..4).prop_map(|(limit, classes)| {
-        (Head::StrictPriority(StrictPriority::new(limit, classes)), Limit::Unlimited, false)
+        (
+            DropAtDequeue::StrictPriority(StrictPriority::new(limit, classes)),
+            Limit::Unlimited,
+            false,
+        )
     });
     prop_oneof![codel, fq_codel, priority]
 }
@@ -283,23 +287,26 @@ fn ratios(most: f64) -> impl Strategy<Value = Ratio> {
 
 fn queues() -> impl Strategy<Value = Queue> {
     prop_oneof![
-        tails().prop_map(Queue::Tail),
-        heads().prop_map(|(head, ..)| Queue::Head(Box::new(head))),
+        tails().prop_map(Queue::DropAtEnqueue),
+        heads().prop_map(|(head, ..)| Queue::DropAtDequeue(Box::new(head))),
     ]
 }
 
-fn tails() -> impl Strategy<Value = Tail> {
+fn tails() -> impl Strategy<Value = DropAtEnqueue> {
     let counted =
         || limits().prop_filter("a share needs a limit", |limit| limit.counted().is_some());
     prop_oneof![
-        (reds(), any::<u64>())
-            .prop_map(|(config, seed)| Tail::Red(Red::new(config, Rng::stream(seed, "red")))),
-        (limits(), limits()).prop_map(|(all, each)| Tail::PerFlow(PerFlow::new(all, each))),
+        (reds(), any::<u64>()).prop_map(|(config, seed)| DropAtEnqueue::Red(Red::new(
+            config,
+            Rng::stream(seed, "red")
+        ))),
+        (limits(), limits())
+            .prop_map(|(all, each)| DropAtEnqueue::PerFlow(PerFlow::new(all, each))),
         (counted(), ratios(1.0)).prop_map(|(limit, threshold)| {
-            Tail::EarlyPacketDiscard(EarlyPacketDiscard::new(limit, threshold))
+            DropAtEnqueue::EarlyPacketDiscard(EarlyPacketDiscard::new(limit, threshold))
         }),
         (counted(), ratios(1.0), ratios(2.0)).prop_map(|(limit, threshold, load_ratio)| {
-            Tail::SelectiveDrop(SelectiveDrop::new(limit, threshold, load_ratio))
+            DropAtEnqueue::SelectiveDrop(SelectiveDrop::new(limit, threshold, load_ratio))
         }),
     ]
 }

@@ -398,7 +398,7 @@ impl Emulator {
         let directions = self.chain.directions.concat();
         let now = self.chain.graph.now();
         let settle = |node| match self.chain.graph.engine_mut(node) {
-            Node::Direction(direction) => direction.settle(now),
+            Node::Direction(direction) => direction.counters_at(now),
             _ => unreachable!("the chain names directions"),
         };
         let names: Vec<_> =

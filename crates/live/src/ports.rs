@@ -207,7 +207,7 @@ mod tests {
         let direction = r#""rate_bps": {"kind": "constant", "value": 8000000},
             "delay_ns": {"kind": "constant", "value": 100000000},
             "framing": {"header_bytes": 0, "min_bytes": 0, "cells": null, "expansion": [1, 1],
-                "outside_bytes": 0},
+                "inter_frame_bytes": 0},
             "queue": {"discipline": "drop_tail", "limit": {"unit": "packets", "value": 9}},
             "channel": {"kind": "clear"}"#;
         let to = |gateway| {

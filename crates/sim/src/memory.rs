@@ -5,7 +5,7 @@
 //! What a thing takes is the size of its type, the room by which containers grow, and the copies
 //! through which a row passes until it is in a file.
 
-use bentpipe_core::link::{Access, Branch, Direction as DirectionEngine, Processor};
+use bentpipe_core::link::{Access, Direction as DirectionEngine, Processor, TerminalPath};
 use bentpipe_core::packet::Packet;
 
 use crate::plan::{
@@ -101,8 +101,8 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
         };
         FLOW_BYTES + ends as u64 + 2 * ALLOCATION_BYTES
     });
-    let hosts =
-        plan.hosts.len() * size_of::<Access>() + plan.branches().count() * size_of::<Branch>();
+    let hosts = plan.hosts.len() * size_of::<Access>()
+        + plan.branches().count() * size_of::<TerminalPath>();
     directions.sum::<u64>() + flows.sum::<u64>() + hosts as u64
 }
 

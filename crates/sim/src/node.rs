@@ -4,7 +4,7 @@
 
 use bentpipe_core::aggregation::{Aggregator, AggregatorConfig};
 use bentpipe_core::engine::{Cx, Engine, Ledger};
-use bentpipe_core::link::{Access, Branch, Direction, Processor, ProcessorConfig};
+use bentpipe_core::link::{Access, Direction, Processor, ProcessorConfig, TerminalPath};
 use bentpipe_core::packet::{Class, FlowId, Origin, Packet, Port};
 use bentpipe_core::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ engines! {
     /// The processor of a gateway.
     Processor,
     /// What lies between a shared direction and one of its terminals.
-    Branch,
+    TerminalPath,
     /// The way between a gateway and a host.
     Access,
     /// The end of a transfer that opens and sends.
@@ -125,7 +125,7 @@ impl Node {
         }
     }
 
-    /// [`Engine::input_and_ask`] of what is no direction. Apart from it, the directions' code, where most
+    /// [`Engine::input_and_next_wake`] of what is no direction. Apart from it, the directions' code, where most
     /// calls go, keeps its values in registers, and what chooses among the others is not asked.
     #[inline(never)]
     fn input_of_others(
@@ -137,7 +137,7 @@ impl Node {
         each!(self, engine => input_apart(&mut **engine, cx, port, packet))
     }
 
-    /// [`Engine::wake_and_ask`], likewise.
+    /// [`Engine::wake_and_next_wake`], likewise.
     #[inline(never)]
     fn wake_of_others(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
         each!(self, engine => wake_apart(&mut **engine, cx))
@@ -152,12 +152,12 @@ fn input_apart<E: Engine>(
     port: Port,
     packet: Box<Packet>,
 ) -> Option<Instant> {
-    engine.input_and_ask(cx, port, packet)
+    engine.input_and_next_wake(cx, port, packet)
 }
 
 #[inline(never)]
 fn wake_apart<E: Engine>(engine: &mut E, cx: &mut Cx<'_>) -> Option<Instant> {
-    engine.wake_and_ask(cx)
+    engine.wake_and_next_wake(cx)
 }
 
 impl Engine for Node {
@@ -173,21 +173,21 @@ impl Engine for Node {
         each!(self, engine => engine.next_wake())
     }
 
-    fn input_and_ask(
+    fn input_and_next_wake(
         &mut self,
         cx: &mut Cx<'_>,
         port: Port,
         packet: Box<Packet>,
     ) -> Option<Instant> {
         match self {
-            Self::Direction(direction) => direction.input_and_ask(cx, port, packet),
+            Self::Direction(direction) => direction.input_and_next_wake(cx, port, packet),
             other => other.input_of_others(cx, port, packet),
         }
     }
 
-    fn wake_and_ask(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
+    fn wake_and_next_wake(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
         match self {
-            Self::Direction(direction) => direction.wake_and_ask(cx),
+            Self::Direction(direction) => direction.wake_and_next_wake(cx),
             other => other.wake_of_others(cx),
         }
     }

@@ -353,7 +353,7 @@ impl Simulation {
     /// The counters of a direction, its branches included: what is on a branch is in flight.
     fn settle(&mut self, number: usize, now: Instant) -> Counters {
         let mut counters = match self.graph.engine_mut(self.layout.directions[number]) {
-            Node::Direction(direction) => direction.settle(now),
+            Node::Direction(direction) => direction.counters_at(now),
             _ => unreachable!("the layout names directions"),
         };
         for Ledger { dropped, held, .. } in self.branch_ledgers(number) {

@@ -4,7 +4,7 @@
 mod network;
 mod plans;
 
-use bentpipe_core::conformance::{Promises, Recorder, check};
+use bentpipe_core::conformance::{Guarantees, Recorder, check};
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::packet::{Packet, Port};
 use bentpipe_core::time::Instant;
@@ -58,11 +58,11 @@ proptest! {
         // misses for ever, since no host here gives up.
         graph.run_until(DAY, None);
         prop_assert_eq!(graph.next_event(), None, "all traffic ends within a day");
-        let promises = Promises { drain_wakes_max: DATAGRAMS_MAX, ..Promises::default() };
+        let guarantees = Guarantees { drain_wakes_max: DATAGRAMS_MAX, ..Guarantees::default() };
         for number in 0..graph.engines().count() {
             let node = NodeId(u32::try_from(number).expect("few"));
             let script = graph.engine(node).script();
-            let verdict = check(|| engine(&plan, seed, number), &promises, script);
+            let verdict = check(|| engine(&plan, seed, number), &guarantees, script);
             prop_assert_eq!(verdict, Ok(()), "engine {}", number);
         }
     }

@@ -49,7 +49,7 @@ fn sound_plan() -> Value {
         "rate_bps": {"kind": "constant", "value": 1_000_000},
         "delay_ns": {"kind": "constant", "value": 250_000_000},
         "framing": {
-            "header_bytes": 8, "min_bytes": 0, "outside_bytes": 0, "expansion": [1, 1],
+            "header_bytes": 8, "min_bytes": 0, "inter_frame_bytes": 0, "expansion": [1, 1],
             "cells": {"payload_bytes": 48, "cell_bytes": 53},
         },
         "queue": {
@@ -109,7 +109,7 @@ fn what_is_wrong_is_named() {
         "discipline": "early_packet_discard", "limit": {"unit": "unlimited"}, "threshold": 0.8,
     });
     let huge = json!({
-        "header_bytes": 8, "min_bytes": 0, "outside_bytes": 0, "expansion": [100, 1],
+        "header_bytes": 8, "min_bytes": 0, "inter_frame_bytes": 0, "expansion": [100, 1],
         "cells": {"payload_bytes": 48, "cell_bytes": 4_800},
     });
     let returns = "/directions/2";

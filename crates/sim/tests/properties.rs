@@ -155,7 +155,7 @@ fn another_seed_gives_other_columns_and_another_flow_changes_no_channel() {
         "rate_bps": {"kind": "constant", "value": 2_000_000},
         "delay_ns": {"kind": "constant", "value": 250_000_000}, "framing": {
             "header_bytes": 8, "min_bytes": 0, "cells": null, "expansion": [1, 1],
-            "outside_bytes": 0,
+            "inter_frame_bytes": 0,
         },
         "queue": {"discipline": "drop_tail", "limit": {"unit": "unlimited"}},
         "channel": {"kind": "bit_errors", "bit_error_rate": 1e-5},

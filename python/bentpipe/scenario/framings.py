@@ -3,7 +3,7 @@
 Every link layer is one formula with other numbers (`docs/model/framing.md` derives them)::
 
     bytes = max(ip + header_bytes, min_bytes), cut into cells if there are any
-    bits  = 8 * bytes * expansion, rounded to the nearest + 8 * outside_bytes
+    bits  = 8 * bytes * expansion, rounded to the nearest + 8 * inter_frame_bytes
 
 This module is the only home of the numbers. A plan holds them, the core computes with them, and
 `frame_bits` is the same formula for whoever draws, explains or checks.
@@ -73,7 +73,7 @@ def frame_bits(framing: Mapping[str, Any], ip_bytes: int) -> int:
         size = -(-size // cells["payload_bytes"]) * cells["cell_bytes"]
     numerator, denominator = framing["expansion"]
     rounded: int = (2 * 8 * size * numerator + denominator) // (2 * denominator)
-    return rounded + 8 * int(framing["outside_bytes"])
+    return rounded + 8 * int(framing["inter_frame_bytes"])
 
 
 def stuffing_expansion(payload: str) -> Fraction:
@@ -153,20 +153,20 @@ def _numbers(
     min_bytes: int = 0,
     cells: Mapping[str, int] | None = None,
     expansion: Fraction = Fraction(1),
-    outside_bytes: int = 0,
+    inter_frame_bytes: int = 0,
 ) -> dict[str, Any]:
     return {
         "header_bytes": header_bytes,
         "min_bytes": min_bytes,
         "cells": None if cells is None else dict(cells),
         "expansion": [expansion.numerator, expansion.denominator],
-        "outside_bytes": outside_bytes,
+        "inter_frame_bytes": inter_frame_bytes,
     }
 
 
-def _ethernet(outside_bytes: int) -> dict[str, Any]:
+def _ethernet(inter_frame_bytes: int) -> dict[str, Any]:
     addresses_and_type, fcs = 14, 4
-    return _numbers(addresses_and_type + fcs, min_bytes=64, outside_bytes=outside_bytes)
+    return _numbers(addresses_and_type + fcs, min_bytes=64, inter_frame_bytes=inter_frame_bytes)
 
 
 def _ppp(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def _ppp(options: Mapping[str, Any]) -> dict[str, Any]:
     return _numbers(
         address + control + protocol + options["fcs"] // 8,
         expansion=stuffing_expansion(options["payload"]),
-        outside_bytes=1,  # the flag that two frames share
+        inter_frame_bytes=1,  # the flag that two frames share
     )
 
 

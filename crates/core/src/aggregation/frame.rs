@@ -1,30 +1,30 @@
-//! The layout of a frame: whole IP packets one after the other behind one IP and UDP header, each with
-//! a separator in front that holds its length, as in Simplemux (draft-saldana-tsvwg-simplemux-12, the
-//! normal flavour, all packets of one protocol).
+//! The format of a frame: IP packets behind one IP and UDP header, each preceded by a separator with its
+//! length, as in Simplemux (draft-saldana-tsvwg-simplemux-12, normal flavour, all packets of one
+//! protocol).
 //!
-//! The first separator has the Single Protocol Bit, a Length Extension bit and 6 bits of length, and is
-//! followed by the protocol; a later one has a Length Extension bit and 7 bits of length. While the
-//! extension bit is set, a byte with one more extension bit and 7 more bits of length follows. High bits
-//! come first.
+//! The first separator has the Single Protocol Bit, a Length Extension bit and 6 bits of length, and the
+//! protocol follows it. Later separators have a Length Extension bit and 7 bits of length. While the
+//! extension bit is set, a byte with one more extension bit and 7 more bits of length follows. The most
+//! significant bits come first.
 //!
-//! [`FrameWriter`] and [`FrameReader`] work on bytes; the engine works on lengths by the same rule.
+//! [`FrameWriter`] and [`FrameReader`] work on bytes. The engine works on lengths, by [`packed_bytes`].
 
-/// IPv4 and UDP headers in front of what a frame carries.
+/// Size of the IPv4 and UDP headers of a frame.
 pub const FRAME_HEADER_BYTES: u32 = 28;
-/// The protocol number of an IPv4 packet inside another one (RFC 2003).
+/// Protocol number of IPv4 in IP (RFC 2003).
 const IPV4_IN_IP: u8 = 4;
 /// Bits of a length in the first byte of the first separator, and in every other byte.
 const FIRST_BITS: u32 = 6;
 const NEXT_BITS: u32 = 7;
-/// Set in the first separator: all packets are of the protocol that follows it.
+/// Single Protocol Bit, in the first separator: all packets are of the protocol that follows it.
 const ONE_PROTOCOL: u8 = 1 << 7;
-/// More bytes of a length follow: in the first separator, and in those after it.
+/// Length Extension bit, in the first separator and in later ones.
 const MORE_IN_FIRST: u8 = 1 << FIRST_BITS;
 const MORE: u8 = 1 << NEXT_BITS;
-/// A length has three bytes at most.
+/// The most bytes of a length.
 const LENGTH_BYTES_MAX: usize = 3;
 
-/// Bytes that a packet of `bytes` takes in a frame, its separator included.
+/// The size of a packet in a frame, with its separator.
 #[must_use]
 pub fn packed_bytes(bytes: u32, is_first: bool) -> u32 {
     let in_first_byte = if is_first { FIRST_BITS } else { NEXT_BITS };
@@ -33,19 +33,19 @@ pub fn packed_bytes(bytes: u32, is_first: bool) -> u32 {
         bits if bits <= in_first_byte + NEXT_BITS => 2,
         _ => 3,
     };
-    // The protocol stands once.
+    // Only the first separator is followed by the protocol.
     length_bytes + u32::from(is_first) + bytes
 }
 
-/// Packs packets into the payload of a frame.
+/// Writes packets into the payload of a frame.
 #[derive(Clone, Debug, Default)]
 pub struct FrameWriter {
     payload: Vec<u8>,
 }
 
 impl FrameWriter {
-    /// Appends a packet. Returns whether it was appended: a packet of 2^20 bytes or more does not fit the
-    /// first separator, and is no IP packet anyway.
+    /// Appends a packet and returns whether it fits: the length of 2^20 bytes or more does not fit the
+    /// first separator, but is larger than any IP packet.
     pub fn push(&mut self, packet: &[u8]) -> bool {
         let is_first = self.payload.is_empty();
         let (flags, more) = if is_first { (ONE_PROTOCOL, MORE_IN_FIRST) } else { (0, MORE) };
@@ -54,10 +54,10 @@ impl FrameWriter {
             return false;
         }
         let count = packed_bytes(length, is_first) - length - u32::from(is_first);
-        for place in (0..count).rev() {
-            let group = (length >> (place * NEXT_BITS)) as u8;
-            let follows = place > 0;
-            let byte = if place == count - 1 {
+        for index in (0..count).rev() {
+            let group = (length >> (index * NEXT_BITS)) as u8;
+            let follows = index > 0;
+            let byte = if index == count - 1 {
                 flags | (group & (more - 1)) | if follows { more } else { 0 }
             } else {
                 (group & (MORE - 1)) | if follows { MORE } else { 0 }
@@ -71,24 +71,24 @@ impl FrameWriter {
         true
     }
 
-    /// The payload so far, and an empty frame from here on.
+    /// Returns the payload and begins an empty one.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.payload)
     }
 }
 
-/// What is wrong with the payload of a frame.
+/// An error in the payload of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
     /// A separator or a packet ends beyond the payload.
     Truncated,
     /// A length has more than three bytes.
     LengthTooLong,
-    /// The packets are not all of one protocol, or of another than IPv4.
+    /// The protocol is not IPv4, or the packets have different protocols.
     UnknownProtocol,
 }
 
-/// Takes the packets out of the payload of a frame, in order. It ends after the first error.
+/// Reads the packets in the payload of a frame, in order. The iterator ends after the first error.
 #[derive(Clone, Debug)]
 pub struct FrameReader<'a> {
     rest: &'a [u8],
@@ -96,7 +96,7 @@ pub struct FrameReader<'a> {
 }
 
 impl<'a> FrameReader<'a> {
-    /// A reader at the beginning of a payload.
+    /// A reader of a payload, from its beginning.
     #[must_use]
     pub fn new(payload: &'a [u8]) -> Self {
         Self { rest: payload, is_first: true }
@@ -157,7 +157,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn separators_take_what_the_lengths_need() {
+    fn separators_have_the_size_that_lengths_need() {
         let sizes = [63, 64, 8_191, 8_192, 127, 128, 16_383, 16_384];
         let first = sizes.map(|bytes| packed_bytes(bytes, true) - bytes);
         assert_eq!(first, [2, 3, 3, 4, 3, 3, 4, 4], "with the protocol");
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(next, [1, 1, 2, 2, 1, 2, 2, 3]);
     }
 
-    /// A first packet of 100 bytes (binary 1100100) needs 7 bits, so two bytes; one of 3 after it, one.
+    /// A packet of 100 bytes (binary 1100100) needs 7 bits, so two bytes; one of 3 bytes needs one.
     #[test]
     fn a_frame_by_hand() {
         let mut frame = FrameWriter::default();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_are_reported() {
         let errors =
             |payload: &[u8]| FrameReader::new(payload).filter_map(Result::err).collect::<Vec<_>>();
         assert_eq!(errors(&[0b1000_0101, 4, 1, 2]), [FrameError::Truncated]);
@@ -194,24 +194,24 @@ mod tests {
     }
 
     proptest! {
-        /// Given any packets, expect them back in order, and the size that the rule of lengths gives.
+        /// Given any packets, expect to read them back, and the payload size of `packed_bytes`.
         #[test]
-        fn packets_come_back(packets in packets()) {
+        fn packets_are_read_back(packets in packets()) {
             let mut frame = FrameWriter::default();
             let mut expected = 0;
-            for (place, packet) in packets.iter().enumerate() {
+            for (index, packet) in packets.iter().enumerate() {
                 prop_assert!(frame.push(packet));
-                expected += packed_bytes(u32::try_from(packet.len()).expect("short"), place == 0);
+                expected += packed_bytes(u32::try_from(packet.len()).expect("short"), index == 0);
             }
             let payload = frame.take();
             prop_assert_eq!(payload.len(), expected as usize);
             let back: Result<Vec<_>, _> = FrameReader::new(&payload).collect();
-            prop_assert_eq!(back.expect("it was written whole"), packets);
+            prop_assert_eq!(back.expect("the payload is complete"), packets);
         }
 
-        /// Given any bytes, expect an end and no panic, and no packet that is not part of them.
+        /// Given any bytes, expect the reader to end without a panic and every packet to be part of them.
         #[test]
-        fn any_bytes_end(payload in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn reading_any_bytes_ends(payload in prop::collection::vec(any::<u8>(), 0..400)) {
             let taken = FrameReader::new(&payload).filter_map(Result::ok);
             let bytes: usize = taken.map(<[u8]>::len).sum();
             prop_assert!(bytes <= payload.len());

@@ -1,15 +1,15 @@
-//! Packet aggregation: small packets that go the same way share a frame over the link, and are taken out
-//! at its other end. A device that handles packets one at a time, such as a modem's interface
-//! processor, then handles frames and carries more packets per second. The price is the hold time, and
-//! that a lost frame loses all packets in it.
+//! Packet aggregation: small packets with the same next gateway and class share a frame over the link,
+//! which the far gateway unpacks. A device with a packet rate limit, such as the interface processor of a
+//! modem, then handles frames and carries more packets per second. The cost is the hold time, and that a
+//! lost frame loses all packets in it.
 //!
-//! A packet joins the frame of its tunnel (the far gateway) and class. The frame leaves
+//! A packet joins the pending frame of its tunnel (the far gateway) and class. The frame is sent
 //!
 //! - when the next packet does not fit,
 //! - when its first packet has waited for the hold time, or
-//! - when a packet of that tunnel and class comes that is too large to join, and must not overtake.
+//! - when a packet of that tunnel and class arrives that is too large to join: it must not overtake.
 //!
-//! A frame of a single packet is not worth its header: the packet leaves as it came. The layout of a
+//! A frame of a single packet would only add a header, so that packet is sent unchanged. The format of a
 //! frame is that of Simplemux; see [`FrameWriter`].
 
 mod frame;
@@ -27,16 +27,16 @@ use crate::time::{Duration, Instant};
 /// The settings of an aggregator.
 #[derive(Clone, Debug)]
 pub struct AggregatorConfig {
-    /// The largest frame, IP header included.
+    /// The largest frame size, IP header included.
     pub frame_bytes_max: u32,
-    /// The largest packet that joins a frame.
+    /// The size of the largest packet that joins a frame.
     pub packet_bytes_max: u32,
     /// The longest time that a packet waits for others.
     pub hold_time: Duration,
-    /// The classes whose packets join frames; `None` for all.
+    /// The classes that are aggregated; `None` for all.
     pub classes: Option<Vec<Class>>,
-    /// The flow of the frames to each destination: one for each pair of gateways, as their outer
-    /// addresses would tell. The first one also serves all destinations beyond the list.
+    /// The flow of the frames to each destination: one for each pair of gateways, which the outer
+    /// addresses identify. The first flow also serves all destinations beyond the list.
     pub tunnels: Arc<[FlowId]>,
     /// The end of these flows that this aggregator is.
     pub origin: Origin,
@@ -45,29 +45,29 @@ pub struct AggregatorConfig {
 /// The tunnel and the class of a frame.
 type Key = (FlowId, Class);
 
-/// A frame that waits for more packets.
+/// A frame that is being filled.
 #[derive(Debug)]
 struct Pending {
     packets: Vec<Packet>,
     /// The size of the frame with these packets.
     bytes: u32,
-    /// When the first packet came.
+    /// The arrival of the first packet.
     since: Instant,
-    /// How much later than the first the others came, added up.
+    /// The sum of the arrival times of the others relative to the first.
     later: Duration,
 }
 
-/// An aggregator, which is both ends of its tunnels. See the module's description.
+/// An aggregator: the end of its tunnels. It packs and unpacks. See the module's description.
 #[derive(Debug)]
 pub struct Aggregator {
     config: AggregatorConfig,
     pending: BTreeMap<Key, Pending>,
-    /// When each pending frame leaves at the latest.
+    /// The deadline of each pending frame.
     due: BTreeSet<(Instant, Key)>,
-    /// Frames sent; numbers the next one.
+    /// The number of frames sent, and the serial number of the next one.
     sent_frames: u64,
     received_frames: u64,
-    /// Packets sent alone, when the hold time ended.
+    /// Packets sent alone at the end of the hold time.
     single_packets: u64,
     hold_time_sum: Duration,
     hold_time_max: Duration,
@@ -81,12 +81,12 @@ pub struct Aggregator {
 }
 
 impl Aggregator {
-    /// The side of the hosts.
+    /// The port towards the hosts.
     pub const INNER: Port = Port(0);
-    /// The side of the link.
+    /// The port towards the link.
     pub const OUTER: Port = Port(1);
 
-    /// An aggregator that holds nothing. `None` if no tunnel is given.
+    /// An empty aggregator. `None` if `tunnels` is empty.
     #[must_use]
     pub fn new(config: AggregatorConfig) -> Option<Self> {
         config.tunnels.first()?;
@@ -122,12 +122,12 @@ impl Aggregator {
             && classes.as_ref().is_none_or(|classes| classes.contains(&packet.class))
     }
 
-    /// A packet from the hosts' side.
+    /// Handles a packet from the hosts.
     fn pack(&mut self, cx: &mut Cx<'_>, mut packet: Box<Packet>) {
         let key = self.key(&packet);
         if !self.may_join(&packet) {
             self.flush(cx, key);
-            self.pass(cx, Self::OUTER, packet);
+            self.forward(cx, Self::OUTER, packet);
             return;
         }
         let (bytes, now) = (packet.bytes, cx.now());
@@ -146,10 +146,10 @@ impl Aggregator {
                 frame.bytes += more;
                 frame.later += now - frame.since;
             }
-            Entry::Vacant(place) => {
+            Entry::Vacant(index) => {
                 let bytes = FRAME_HEADER_BYTES + packed_bytes(bytes, true);
                 let (packets, later) = (vec![inner], Duration::ZERO);
-                place.insert(Pending { packets, bytes, since: now, later });
+                index.insert(Pending { packets, bytes, since: now, later });
                 self.due.insert((now + self.config.hold_time, key));
             }
         }
@@ -182,7 +182,7 @@ impl Aggregator {
         bytes: u32,
     ) {
         for packet in &packets {
-            // What is nested in them was counted where it was packed.
+            // Packets nested in these were counted where they were packed.
             self.consumed.add(packet.bytes);
             self.packed.add(packet.bytes);
         }
@@ -190,7 +190,7 @@ impl Aggregator {
             id: PacketId::new(flow, self.config.origin, self.sent_frames),
             created_at: cx.now(),
             flow,
-            // All of them go to the same gateway, where the frame ends.
+            // All of them have the same next gateway, which unpacks the frame.
             destination: packets[0].destination,
             class,
             bytes,
@@ -203,10 +203,10 @@ impl Aggregator {
         cx.send(Self::OUTER, frame);
     }
 
-    /// A packet from the link's side.
+    /// Handles a packet from the link.
     fn unpack(&mut self, cx: &mut Cx<'_>, mut packet: Box<Packet>) {
         let Payload::Nested(packets) = &mut packet.payload else {
-            self.pass(cx, Self::INNER, packet);
+            self.forward(cx, Self::INNER, packet);
             return;
         };
         self.received_frames += 1;
@@ -220,15 +220,15 @@ impl Aggregator {
         cx.discard(packet);
     }
 
-    fn pass(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
+    fn forward(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         self.sent.add(packet.bytes);
-        cx.pass(port, packet);
+        cx.forward(port, packet);
     }
 }
 
 impl Engine for Aggregator {
-    /// A frame that is due leaves without the packet that comes at that moment, whichever of the two the
-    /// loop calls first.
+    /// A frame that is due is sent before the packet that arrives at that instant is added, whichever of
+    /// the two calls comes first.
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         self.wake(cx);
         self.received.add(packet.bytes);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::conformance::{Promises, Shape, check};
+use crate::conformance::{ArrivalPattern, Guarantees, check};
 use crate::engine::Outbox;
 use crate::packet::Address;
 use crate::trace::NodeId;
@@ -30,20 +30,20 @@ fn to(destination: u32, packet: Packet) -> Packet {
     Packet { destination: Address(destination), ..packet }
 }
 
-/// What left at one call: the port, the size, and the sequence numbers, in order.
+/// A packet that was sent: the port, the size, and the sequence numbers in it, in order.
 type Sent = (Port, u32, Vec<u64>);
 
-/// An aggregator, called by hand.
+/// An aggregator that a test calls directly.
 struct Run {
     engine: Aggregator,
     outbox: Outbox,
-    /// The last packets that left, whole.
+    /// The packets sent by the last call.
     last: Vec<Packet>,
 }
 
 impl Run {
     fn new(config: AggregatorConfig) -> Self {
-        let engine = Aggregator::new(config).expect("there are tunnels");
+        let engine = Aggregator::new(config).expect("tunnels is not empty");
         Self { engine, outbox: Outbox::new(), last: Vec::new() }
     }
 
@@ -78,7 +78,7 @@ impl Run {
     }
 }
 
-/// The packets in a frame, or the packet itself: flow 0's sender numbers its packets from zero.
+/// The ids of the packets in a frame, or of the packet itself: the sender of flow 0 counts from zero.
 fn sequences(packet: &Packet) -> Vec<u64> {
     let is_frame = TUNNELS.contains(&packet.flow);
     let all = if is_frame { packet.nested() } else { std::slice::from_ref(packet) };
@@ -88,8 +88,8 @@ fn sequences(packet: &Packet) -> Vec<u64> {
 const OUT: Port = Aggregator::OUTER;
 const IN: Port = Aggregator::INNER;
 
-/// Given frames of 331 bytes, expect 28 + (3 + 99) + (1 + 99) + (1 + 99) = 330 bytes with three packets of
-/// 99, and the fourth in the next frame.
+/// Given frames of at most 331 bytes, expect one of 28 + (3 + 99) + (1 + 99) + (1 + 99) = 330 bytes with three
+/// packets of 99, and the fourth packet in the next frame.
 #[test]
 fn a_frame_leaves_when_the_next_packet_does_not_fit() {
     let mut run = Run::new(config());
@@ -100,7 +100,7 @@ fn a_frame_leaves_when_the_next_packet_does_not_fit() {
     assert_eq!(run.next_wake(), Some(3 + HOLD), "the fourth begins a frame");
 }
 
-/// Given 331 bytes and a third packet of 100, expect a frame of exactly 331 bytes; with 101, two in it.
+/// Given at most 331 bytes, expect a third packet of 100 to fill the frame exactly; one of 101 does not fit.
 #[test]
 fn a_frame_is_filled_to_the_last_byte() {
     for (third, frame) in [(100, (OUT, 331, vec![0, 1, 2])), (101, (OUT, 230, vec![0, 1]))] {
@@ -128,10 +128,10 @@ fn a_frame_leaves_when_its_first_packet_has_waited_for_the_hold_time() {
     assert_eq!(run.statistic("hold_time_max_ns"), 5_000_000);
 }
 
-/// Given a frame that is due at the moment when a packet comes, expect the packet in the next frame,
-/// whether the loop wakes the aggregator before or hands the packet over first.
+/// Given a frame that is due when a packet arrives, expect the packet in the next frame, whether the loop wakes
+/// the aggregator or delivers the packet first.
 #[test]
-fn a_frame_that_is_due_leaves_without_what_comes_at_that_moment() {
+fn a_due_frame_is_sent_before_a_packet_of_the_same_instant_is_added() {
     for wakes_before in [true, false] {
         let mut run = Run::new(config());
         run.inner(0, packet(0, 40));
@@ -144,7 +144,7 @@ fn a_frame_that_is_due_leaves_without_what_comes_at_that_moment() {
 }
 
 #[test]
-fn a_packet_that_waited_in_vain_leaves_as_it_came() {
+fn a_lone_packet_is_sent_unchanged() {
     let mut run = Run::new(config());
     run.inner(7, packet(9, 40));
     assert_eq!(run.wake(7 + HOLD), [(OUT, 40, vec![9])]);
@@ -153,7 +153,7 @@ fn a_packet_that_waited_in_vain_leaves_as_it_came() {
     assert_eq!(run.engine.ledger().nested, Nested::default());
 }
 
-/// Given a hold time of zero, expect packets of one instant one by one: each finds the one before it due.
+/// Given a hold time of zero, expect packets of one instant unaggregated: each finds the previous one due.
 #[test]
 fn a_hold_time_of_zero_aggregates_nothing() {
     let mut run = Run::new(AggregatorConfig { hold_time: Duration::ZERO, ..config() });
@@ -163,7 +163,7 @@ fn a_hold_time_of_zero_aggregates_nothing() {
     assert_eq!(run.wake(3), [(OUT, 40, vec![1])]);
 }
 
-/// Given a packet of 201 bytes behind two small ones, expect these first, and no wake-up left.
+/// Given a packet of 201 bytes after two small ones, expect the small ones first, and no deadline left.
 #[test]
 fn a_packet_too_large_to_join_does_not_overtake() {
     let mut run = Run::new(config());
@@ -174,19 +174,19 @@ fn a_packet_too_large_to_join_does_not_overtake() {
     assert_eq!(run.next_wake(), None);
 }
 
-/// A packet within `packet_bytes_max` that is too large for a frame passes too.
+/// Given a packet within `packet_bytes_max` that does not fit an empty frame, expect it unchanged.
 #[test]
-fn a_packet_too_large_for_a_frame_passes() {
+fn a_packet_too_large_for_a_frame_is_forwarded() {
     let mut run = Run::new(AggregatorConfig { packet_bytes_max: 1_500, ..config() });
     // 28 + (3 + 300) is 331; one byte more is too much.
     assert_eq!(run.inner(0, packet(0, 301)), [(OUT, 301, vec![0])]);
     assert_eq!(run.inner(0, packet(1, 300)), []);
 }
 
-/// Given destinations 0 behind one gateway, and 1 and 2 behind another, expect a frame for each gateway, with
-/// the flow of its tunnel; each waits for its own hold time.
+/// Given destination 0 behind one gateway and 1 and 2 behind another, expect a frame for each gateway, with the
+/// flow of its tunnel and its own hold time.
 #[test]
-fn gateways_have_frames_of_their_own() {
+fn each_gateway_has_its_own_frame() {
     let mut run = Run::new(config());
     for (at, destination) in [(0, 0), (10, 1), (20, 0), (30, 2)] {
         assert_eq!(run.inner(at, to(destination, packet(at, 40))), []);
@@ -196,10 +196,14 @@ fn gateways_have_frames_of_their_own() {
     assert_eq!(run.next_wake(), Some(HOLD + 10));
     assert_eq!(run.wake(HOLD + 10), [(OUT, 111, vec![10, 30])]);
     assert_eq!((run.last[0].flow, run.last[0].destination), (FlowId(71), Address(1)));
-    assert_ne!(run.last[0].id, PacketId::new(FlowId(71), Origin::Sender, 0), "numbered on");
+    assert_ne!(
+        run.last[0].id,
+        PacketId::new(FlowId(71), Origin::Sender, 0),
+        "serial numbers continue"
+    );
 }
 
-/// A destination that the list does not have goes through the first tunnel: a terminal has only one.
+/// Given destinations beyond the list, expect them in the first tunnel: a terminal has only one.
 #[test]
 fn the_first_tunnel_serves_all_other_destinations() {
     let mut run = Run::new(AggregatorConfig { tunnels: Arc::from([FlowId(5)]), ..config() });
@@ -211,9 +215,9 @@ fn the_first_tunnel_serves_all_other_destinations() {
     assert!(Aggregator::new(AggregatorConfig { tunnels: none, ..config() }).is_none());
 }
 
-/// Given packets of classes 0 and 1 by turns, expect a frame of each, of that class.
+/// Given alternating packets of classes 0 and 1, expect a frame of each class.
 #[test]
-fn classes_have_frames_of_their_own() {
+fn each_class_has_its_own_frame() {
     let mut run = Run::new(config());
     for sequence in 0..4u8 {
         let class = Class(sequence % 2);
@@ -223,16 +227,16 @@ fn classes_have_frames_of_their_own() {
     assert_eq!([run.last[0].class, run.last[1].class], [Class(0), Class(1)]);
 }
 
-/// Given class 1 alone in the list, expect packets of class 0 to pass at once and those of class 1 to wait on.
+/// Given only class 1 in the list, expect packets of class 0 at once and those of class 1 to wait on.
 #[test]
-fn other_classes_than_those_listed_pass() {
+fn classes_that_are_not_listed_are_forwarded() {
     let mut run = Run::new(AggregatorConfig { classes: Some(vec![Class(1)]), ..config() });
     assert_eq!(run.inner(0, Packet { class: Class(1), ..packet(0, 40) }), []);
     assert_eq!(run.inner(0, packet(1, 40)), [(OUT, 40, vec![1])]);
     assert_eq!(run.next_wake(), Some(HOLD));
 }
 
-/// Given a frame from the link, expect its packets as they were packed, at once; what is no frame passes.
+/// Given a frame from the link, expect its packets unchanged and at once; other packets are forwarded.
 #[test]
 fn a_frame_is_unpacked_in_order() {
     let mut near = Run::new(config());
@@ -249,8 +253,8 @@ fn a_frame_is_unpacked_in_order() {
     assert_eq!(counted.map(|name| far.statistic(name)), [1, 3, 199, 0]);
 }
 
-/// Given packets of 40 and 60 bytes in a frame of 131, and one of 99 that waits, expect books that balance:
-/// the frame was created here, and what is in it consumed.
+/// Given packets of 40 and 60 bytes in a frame of 131 and one of 99 that waits, expect a ledger that balances: the
+/// frame was created here, and the packets in it consumed.
 #[test]
 fn the_ledger_counts_frames_and_their_packets() {
     let mut run = Run::new(config());
@@ -284,9 +288,9 @@ fn the_ledger_counts_frames_and_their_packets() {
     assert_eq!(run.engine.statistics(), statistics);
 }
 
-/// Given a packet that itself carries one of 50 bytes, expect that one counted where it was packed, not here.
+/// Given a packet that carries one of 50 bytes, expect the inner one to be counted where it was packed, not here.
 #[test]
-fn packets_inside_packets_are_counted_once() {
+fn nested_packets_are_counted_once() {
     let payload = Payload::Nested(vec![packet(7, 50)]);
     let tunnelled = Packet { payload, ..packet(0, 80) };
     let mut run = Run::new(config());
@@ -299,7 +303,7 @@ fn packets_inside_packets_are_counted_once() {
     assert_eq!(run.engine.ledger().nested, Nested { packed, ..Nested::default() });
 }
 
-/// The sizes of frames are those of the bytes that `FrameWriter` makes.
+/// Given packets of several sizes, expect the frame size of the bytes that `FrameWriter` writes.
 #[test]
 fn a_frame_is_as_large_as_its_bytes() {
     let mut run = Run::new(AggregatorConfig { frame_bytes_max: 1_500, ..config() });
@@ -315,7 +319,7 @@ fn a_frame_is_as_large_as_its_bytes() {
 proptest! {
     #![proptest_config(proptest::test_runner::Config { cases: 64, failure_persistence: None, ..Default::default() })]
 
-    /// Given any packets from both sides, expect the contract of every engine to hold.
+    /// Given any packets on both ports, expect the contract of every engine to hold.
     #[test]
     fn the_contract_holds(
         seed in any::<u64>(), frame in 68..1_500u32, packet in 20..1_500u32, hold in 0..20_000_000u64,
@@ -326,8 +330,8 @@ proptest! {
             hold_time: Duration::from_nanos(hold),
             ..config()
         };
-        let build = || Aggregator::new(config.clone()).expect("there are tunnels");
-        let script = Shape::mixed(vec![IN, OUT]).script(seed);
-        prop_assert_eq!(check(build, &Promises::default(), &script), Ok(()));
+        let build = || Aggregator::new(config.clone()).expect("tunnels is not empty");
+        let script = ArrivalPattern::mixed(vec![IN, OUT]).script(seed);
+        prop_assert_eq!(check(build, &Guarantees::default(), &script), Ok(()));
     }
 }

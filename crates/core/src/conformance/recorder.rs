@@ -1,18 +1,18 @@
-//! A script from life: what an engine was given while it talked to others.
+//! Records the input of an engine in a graph, to replay it to the engine alone.
 
 use super::Script;
 use crate::engine::{Cx, Engine, Ledger};
 use crate::packet::{Packet, Port};
 use crate::time::Instant;
 
-/// An engine that also writes down its input.
+/// An engine that records its input as a script.
 ///
-/// A TCP endpoint fed random segments does little of what it can. Put into a graph in its place, a
-/// recorder hears a whole conversation; its script then drives the endpoint alone.
+/// Random segments exercise little of a TCP endpoint. A recorder takes the place of the endpoint in a
+/// graph and records a whole connection; its script then drives the endpoint alone.
 ///
-/// What is due at the instant of an input is done before it, as in the runs of [`super::check`]. A
-/// graph leaves that order to chance, and an endpoint that repeats a segment just before the ACK of
-/// it, and not just after, would need an ACK more than the script has.
+/// What is due at the instant of an input is done before it, as in the runs of [`super::check`]. In a
+/// graph that order depends on insertion. An endpoint that retransmits a segment just before the ACK of
+/// it, instead of just after, would need one more ACK than the script has.
 #[derive(Debug)]
 pub struct Recorder<E> {
     engine: E,
@@ -20,13 +20,13 @@ pub struct Recorder<E> {
 }
 
 impl<E: Engine> Recorder<E> {
-    /// Listens to what `engine` is given.
+    /// Records the input of `engine`.
     #[must_use]
     pub fn new(engine: E) -> Self {
         Self { engine, script: Script::new() }
     }
 
-    /// Everything the engine was given, in order.
+    /// The recorded input, in order.
     #[must_use]
     pub fn script(&self) -> &Script {
         &self.script

@@ -1,4 +1,4 @@
-//! Input scripts from a seed.
+//! Input scripts, generated from a seed.
 
 use core::ops::RangeInclusive;
 
@@ -9,30 +9,30 @@ use crate::time::{Duration, Instant};
 /// Packets to feed to an engine: when, into which port, and the packet; in order of time.
 pub type Script = Vec<(Instant, Port, Packet)>;
 
-/// What a generated script is like: bursts at random moments of a span, with idle gaps between.
+/// The pattern of a generated script: bursts at random times, with idle gaps between them.
 ///
-/// Half of the bursts start on a whole millisecond and half of the packets of a burst come at the
-/// same instant as the one before, so that arrivals tie with each other and with deadlines.
+/// Half of the bursts start on a whole millisecond, and half of the packets of a burst arrive at the
+/// same instant as the previous one, so that arrivals tie with each other and with deadlines.
 #[derive(Clone, Debug)]
-pub struct Shape {
-    /// The ports that packets come in by, each equally likely.
+pub struct ArrivalPattern {
+    /// The input ports, each equally likely.
     pub ports: Vec<Port>,
-    /// How many packets.
+    /// The number of packets.
     pub packets: u64,
-    /// The span in which bursts start.
+    /// The time in which bursts start.
     pub span: Duration,
     /// The most packets in a burst.
     pub burst_packets_max: u64,
-    /// The longest pause between two packets of a burst.
+    /// The longest gap between two packets of a burst.
     pub pause_max: Duration,
-    /// How many flows the packets belong to.
+    /// The number of flows.
     pub flows: u32,
-    /// Their sizes at the IP layer.
+    /// The sizes of packets at the IP layer.
     pub bytes: RangeInclusive<u32>,
 }
 
-impl Shape {
-    /// A hundred packets in two seconds, from silence to bursts.
+impl ArrivalPattern {
+    /// A hundred packets in two seconds, alone and in bursts.
     #[must_use]
     pub fn mixed(ports: Vec<Port>) -> Self {
         Self {
@@ -46,17 +46,17 @@ impl Shape {
         }
     }
 
-    /// So many packets in a week. Whether that is sparse or too much depends on the engine.
+    /// The given number of packets in a week. Whether that is an overload depends on the engine.
     #[must_use]
     pub fn week(ports: Vec<Port>, packets: u64) -> Self {
         let span = Duration::from_secs(7 * 24 * 3_600);
         Self { packets, span, ..Self::mixed(ports) }
     }
 
-    /// The script of this shape and seed.
+    /// Generates the script of this pattern and seed.
     ///
     /// # Panics
-    /// If there are no ports, no flows, no sizes or bursts of nothing.
+    /// If there are no ports, flows or sizes, or if bursts have no packets.
     #[must_use]
     pub fn script(&self, seed: u64) -> Script {
         let mut rng = Rng::stream(seed, "conformance.script");
@@ -84,7 +84,7 @@ impl Shape {
     }
 
     fn arrival(&self, rng: &mut Rng, at: Instant, sequence: u64) -> (Instant, Port, Packet) {
-        let ports = 0..=u32::try_from(self.ports.len()).expect("a port has 8 bits") - 1;
+        let ports = 0..=u32::try_from(self.ports.len()).expect("port numbers have 8 bits") - 1;
         let port = self.ports[between(rng, &ports) as usize];
         let flow = FlowId(between(rng, &(0..=self.flows - 1)));
         let id = PacketId::new(flow, Origin::Sender, sequence);

@@ -1,6 +1,6 @@
-//! The path between a gateway and a host at some distance from it: serialisation at the rate of its
-//! access line, a fixed delay and jitter, the same both ways. It holds any number of packets, loses
-//! none and keeps their order: a packet that would overtake arrives together with the one ahead.
+//! The path between a gateway and a distant host: serialisation at the rate of the access line, a fixed
+//! delay and jitter, the same in both directions. It holds any number of packets, drops none and does not
+//! reorder: a packet that would overtake arrives together with its predecessor.
 
 use std::collections::VecDeque;
 
@@ -13,24 +13,24 @@ use crate::time::{Duration, Instant};
 use crate::trace::EventKind;
 use crate::units::{BitRate, Bits, Bytes};
 
-/// The numbers of a path.
+/// The parameters of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessConfig {
-    /// One-way delay.
+    /// The one-way delay.
     pub delay: Duration,
-    /// The most that a packet is delayed on top; drawn for each packet, uniformly from zero.
+    /// The maximum jitter; drawn uniformly from zero for each packet and added to the delay.
     pub jitter: Duration,
-    /// The rate of the line in IP bits per second; `None` if packets take no time on it.
+    /// The rate of the line in IP bits per second; `None` for no serialisation delay.
     pub rate: Option<BitRate>,
 }
 
-/// One way along the path.
+/// One direction of the path.
 #[derive(Debug)]
-struct Lane {
+struct PathDirection {
     transmitter: Option<Transmitter>,
     rng: Rng,
     last_arrival: Instant,
-    /// When each packet arrives, in order.
+    /// The packets in flight with their arrival times, in order.
     packets: VecDeque<(Instant, Box<Packet>)>,
     received: Count,
     sent: Count,
@@ -40,25 +40,25 @@ struct Lane {
 #[derive(Debug)]
 pub struct Access {
     config: AccessConfig,
-    /// By the port at which packets come in.
-    lanes: [Lane; 2],
+    /// By input port.
+    directions: [PathDirection; 2],
 }
 
 impl Access {
-    /// The side of the host.
+    /// The port of the host.
     pub const HOST: Port = Port(0);
-    /// The side of the gateway.
+    /// The port of the gateway.
     pub const NET: Port = Port(1);
 
-    /// A path with nothing on it. Jitter is drawn from `rngs`: of packets from the host, and of packets
-    /// for it. `None` if the rate is zero, which would hold packets for ever.
+    /// An idle path. `rngs` draw the jitter of packets from the host and of packets to it. `None` if the
+    /// rate is zero: packets would never leave.
     #[must_use]
     pub fn new(config: AccessConfig, rngs: [Rng; 2]) -> Option<Self> {
         let transmitter = match config.rate {
             Some(rate) => Some(Transmitter::new(Profile::Constant(rate))?),
             None => None,
         };
-        let lanes = rngs.map(|rng| Lane {
+        let directions = rngs.map(|rng| PathDirection {
             transmitter: transmitter.clone(),
             rng,
             last_arrival: Instant::START,
@@ -66,23 +66,23 @@ impl Access {
             received: Count::default(),
             sent: Count::default(),
         });
-        Some(Self { config, lanes })
+        Some(Self { config, directions })
     }
 }
 
-impl Lane {
-    /// When a packet arrives that comes now, and when its first bit is sent.
+impl PathDirection {
+    /// The arrival time of a packet that is sent now, and the start of its transmission.
     fn schedule(&mut self, now: Instant, bytes: u32, config: &AccessConfig) -> (Instant, Instant) {
         let (start, departure) = match &mut self.transmitter {
             None => (now, now),
             Some(transmitter) => {
-                let slot = transmitter.take(now, Bits::from(Bytes(bytes.into())));
-                (slot.start, slot.departure)
+                let transmission = transmitter.take(now, Bits::from(Bytes(bytes.into())));
+                (transmission.start, transmission.departure)
             }
         };
         let jitter = match config.jitter.as_nanos() {
             0 => 0,
-            most => self.rng.below(most + 1),
+            max => self.rng.below(max + 1),
         };
         let arrival = departure + config.delay + Duration::from_nanos(jitter);
         self.last_arrival = self.last_arrival.max(arrival);
@@ -97,27 +97,27 @@ impl Lane {
 impl Engine for Access {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         debug_assert!(port == Self::HOST || port == Self::NET, "a path has two ends");
-        let lane = &mut self.lanes[usize::from(port.0)];
-        lane.received.add(packet.bytes);
-        let (start, arrival) = lane.schedule(cx.now(), packet.bytes, &self.config);
+        let direction = &mut self.directions[usize::from(port.0)];
+        direction.received.add(packet.bytes);
+        let (start, arrival) = direction.schedule(cx.now(), packet.bytes, &self.config);
         cx.trace(cx.now(), EventKind::Enqueued, &packet);
         cx.trace(start, EventKind::Transmitted, &packet);
-        lane.packets.push_back((arrival, packet));
+        direction.packets.push_back((arrival, packet));
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
-        for (lane, out) in self.lanes.iter_mut().zip([Self::NET, Self::HOST]) {
-            while lane.first_arrival().is_some_and(|arrival| arrival <= cx.now()) {
-                let Some((arrival, packet)) = lane.packets.pop_front() else { break };
-                lane.sent.add(packet.bytes);
+        for (direction, out) in self.directions.iter_mut().zip([Self::NET, Self::HOST]) {
+            while direction.first_arrival().is_some_and(|arrival| arrival <= cx.now()) {
+                let Some((arrival, packet)) = direction.packets.pop_front() else { break };
+                direction.sent.add(packet.bytes);
                 cx.trace(arrival, EventKind::Delivered, &packet);
-                cx.pass(out, packet);
+                cx.forward(out, packet);
             }
         }
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        let [from_host, to_host] = self.lanes.each_ref().map(Lane::first_arrival);
+        let [from_host, to_host] = self.directions.each_ref().map(PathDirection::first_arrival);
         match (from_host, to_host) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -126,11 +126,11 @@ impl Engine for Access {
 
     fn ledger(&self) -> Ledger {
         let (mut held, mut nested) = (Count::default(), Nested::default());
-        for (_, packet) in self.lanes.iter().flat_map(|lane| &lane.packets) {
+        for (_, packet) in self.directions.iter().flat_map(|direction| &direction.packets) {
             held.add(packet.bytes);
             nested.held.add_nested(packet);
         }
-        let [one, other] = &self.lanes;
+        let [one, other] = &self.directions;
         Ledger {
             received: one.received.plus(other.received),
             sent: one.sent.plus(other.sent),
@@ -159,7 +159,7 @@ mod tests {
         graph
     }
 
-    /// Sends packets of 1,000 bytes into a port and returns when each left, by which port.
+    /// Sends packets of 1,000 bytes into a port and returns when and by which port each left.
     fn pass(graph: &mut Graph<Access>, port: Port, at_ms: &[u64]) -> Vec<(u64, Port)> {
         for &at in at_ms {
             let packet = Packet { bytes: 1_000, ..Packet::default() };
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_take_the_same_delay() {
+    fn both_directions_have_the_same_delay() {
         let out = pass(&mut access(195, 0, None), Access::HOST, &[0, 0, 10]);
         assert_eq!(out, [(195, Access::NET), (195, Access::NET), (205, Access::NET)]);
         let back = pass(&mut access(195, 0, None), Access::NET, &[3]);
@@ -181,13 +181,13 @@ mod tests {
 
     /// 1,000 bytes at 1 Mbit/s take 8 ms each.
     #[test]
-    fn packets_are_serialised_at_the_rate_of_the_line() {
+    fn packets_are_serialised_at_the_line_rate() {
         let out = pass(&mut access(100, 0, Some(1_000_000)), Access::HOST, &[0, 0, 50]);
         assert_eq!(out.iter().map(|left| left.0).collect::<Vec<_>>(), [108, 116, 158]);
     }
 
-    /// Given jitter of 20 ms on packets a millisecond apart, expect each to arrive within its bounds, in
-    /// order, some of them later than the fixed delay by more than half of the jitter.
+    /// Given jitter of 20 ms on packets a millisecond apart, expect each within its bounds, in order, and
+    /// some of them late by more than half of the jitter.
     #[test]
     fn jitter_is_bounded_and_keeps_the_order() {
         let sent: Vec<u64> = (0..1_000).collect();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_a_rate_is_refused() {
+    fn a_rate_of_zero_is_rejected() {
         let config =
             AccessConfig { delay: Duration::ZERO, jitter: Duration::ZERO, rate: Some(BitRate(0)) };
         assert!(Access::new(config, ["out", "in"].map(|name| Rng::stream(7, name))).is_none());

@@ -1,37 +1,37 @@
-//! The channel: which frames arrive damaged.
+//! The channel: which frames arrive corrupted.
 
-use super::Slot;
-use super::varying::{ChannelState, ErrorRates, VaryingErrors};
+use super::Transmission;
+use super::time_varying_errors::{ChannelState, ErrorRates, TimeVaryingErrors};
 use crate::profile::Profile;
 use crate::rng::Rng;
 use crate::time::Instant;
 use crate::units::{Bits, Probability};
 
-/// What the channel does to frames. Drawn once a frame, in the order of transmission.
+/// A channel with errors. It draws once a frame, in the order of transmission.
 #[derive(Clone, Debug)]
 pub struct Channel {
-    /// Bits that are good before the errors are asked again: a frame that fits in them arrives whole.
+    /// The number of bits until the error process must be asked: a frame that fits in them is correct.
     good_bits_left: u64,
     errors: Errors,
 }
 
-/// Which bits are bad.
+/// The error process.
 #[derive(Clone, Debug)]
 enum Errors {
-    /// None.
+    /// No errors.
     Clear,
-    /// Each one independently with the same probability (a binary symmetric channel); one bad bit costs
-    /// the frame, as its check sequence fails.
+    /// Independent bit errors of one probability (a binary symmetric channel). One bit error loses the
+    /// frame, as its check sequence fails.
     Bits(BitErrors),
-    /// Errors that change with time; apart, since few channels are so.
-    Varying(Box<VaryingErrors>),
+    /// Errors that vary with time; boxed, since few channels have them.
+    Varying(Box<TimeVaryingErrors>),
 }
 
-/// Draws of a binary symmetric channel.
+/// The error process of a binary symmetric channel.
 ///
-/// Gaps between bad bits are geometric, so one draw a lost frame gives the same law as one draw a
-/// bit. The rest of a damaged frame needs no bookkeeping: bits are independent, so the gap that
-/// starts after the frame is a fresh draw.
+/// Gaps between bit errors are geometric, so one draw a lost frame gives the same distribution as one draw
+/// a bit. The rest of a corrupted frame needs no draw: bits are independent, so the gap after the frame is
+/// drawn anew.
 #[derive(Clone, Debug)]
 struct BitErrors {
     rng: Rng,
@@ -40,7 +40,7 @@ struct BitErrors {
 }
 
 impl Channel {
-    /// Every frame arrives whole.
+    /// A channel without errors.
     #[must_use]
     pub fn clear() -> Self {
         Self { good_bits_left: u64::MAX, errors: Errors::Clear }
@@ -58,8 +58,8 @@ impl Channel {
         Self { good_bits_left: errors.draw_gap(), errors: Errors::Bits(errors) }
     }
 
-    /// The channel of Gilbert and Elliott in continuous time: it is good and bad in turns, each for an
-    /// exponential time. `states` draws the times and `errors` the losses.
+    /// A Gilbert-Elliott channel in continuous time: it alternates between a good and a bad state with
+    /// exponential sojourn times. `states` draws the times and `errors` the losses.
     #[must_use]
     pub fn gilbert_elliott(
         good: ChannelState,
@@ -67,41 +67,41 @@ impl Channel {
         states: Rng,
         errors: Rng,
     ) -> Self {
-        Self::varying(VaryingErrors::two_states(good, bad, states, errors))
+        Self::varying(TimeVaryingErrors::two_states(good, bad, states, errors))
     }
 
-    /// Errors at rates that are given over time, independent of each other.
+    /// A channel with independent errors at rates that are a function of time.
     #[must_use]
     pub fn series(errors: &Profile<ErrorRates>, rng: Rng) -> Self {
-        Self::varying(VaryingErrors::series(errors, rng))
+        Self::varying(TimeVaryingErrors::series(errors, rng))
     }
 
-    /// With no bits known to be good, the errors are asked about every frame.
-    fn varying(errors: VaryingErrors) -> Self {
+    /// No bits are known to be correct, so the error process is asked for every frame.
+    fn varying(errors: TimeVaryingErrors) -> Self {
         Self { good_bits_left: 0, errors: Errors::Varying(Box::new(errors)) }
     }
 
-    /// Whether it matters when a frame is sent.
+    /// Whether the errors depend on the time of transmission.
     pub(super) fn varies(&self) -> bool {
         matches!(self.errors, Errors::Varying(_))
     }
 
-    /// Sends one frame, of one bit at least, over the channel: whether it arrives damaged. That is
-    /// decided at `now`; call in the order of the slots.
+    /// Transmits a frame of at least one bit. Returns whether it arrives corrupted, as decided at `now`.
+    /// Call in the order of transmission.
     #[inline]
-    pub fn damages(&mut self, now: Instant, slot: Slot, frame: Bits) -> bool {
+    pub fn corrupts(&mut self, now: Instant, transmission: Transmission, frame: Bits) -> bool {
         match self.good_bits_left.checked_sub(frame.0) {
             Some(left) => {
                 self.good_bits_left = left;
                 false
             }
-            None => self.ask(now, slot, frame),
+            None => self.ask_errors(now, transmission, frame),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn ask(&mut self, now: Instant, slot: Slot, frame: Bits) -> bool {
+    fn ask_errors(&mut self, now: Instant, transmission: Transmission, frame: Bits) -> bool {
         match &mut self.errors {
             Errors::Clear => {
                 self.good_bits_left = u64::MAX;
@@ -111,13 +111,13 @@ impl Channel {
                 self.good_bits_left = errors.draw_gap();
                 true
             }
-            Errors::Varying(errors) => errors.damages(now, slot, frame.0),
+            Errors::Varying(errors) => errors.corrupts(now, transmission, frame.0),
         }
     }
 }
 
 impl BitErrors {
-    /// The number of good bits before the next bad one: floor(ln u / ln(1 - p)) for uniform u
+    /// The number of correct bits before the next bit error: floor(ln u / ln(1 - p)) for uniform u
     /// (inversion; Devroye 1986, X.2). `libm` gives the same logarithm on every machine.
     #[expect(
         clippy::cast_possible_truncation,
@@ -143,12 +143,12 @@ mod tests {
 
     fn losses(channel: &mut Channel, frames: u64, bytes: u64) -> u64 {
         let at = Instant::START;
-        let slot = Slot { start: at, departure: at };
-        (0..frames).map(|_| u64::from(channel.damages(at, slot, Bits(8 * bytes)))).sum()
+        let transmission = Transmission { start: at, departure: at };
+        (0..frames).map(|_| u64::from(channel.corrupts(at, transmission, Bits(8 * bytes)))).sum()
     }
 
-    /// A frame of 1508 bytes at 1e-5 survives with probability (1 - 1e-5)^12064 = 0.886352. The
-    /// number lost of 100,000 is binomial: mean 11,365, standard deviation 100.4; four of them.
+    /// A frame of 1508 bytes at 1e-5 survives with probability (1 - 1e-5)^12064 = 0.886352. The number
+    /// lost of 100,000 is binomial: mean 11,365, standard deviation 100.4; the bound is four of them.
     #[test]
     fn frame_loss_follows_the_bit_error_rate() {
         let lost = losses(&mut channel(1e-5, 1), 100_000, 1508);
@@ -157,16 +157,16 @@ mod tests {
         assert!(lost.abs_diff(11_365) < 402, "{lost}");
     }
 
-    /// Splitting the same bits into other frames must not change how many bad bits there are: at
-    /// 1e-6 and one frame a byte, 10^7 bytes hold 80 bad bytes on average, deviation 8.9.
+    /// The number of bit errors must not depend on the frame size: at 1e-6 and one frame a byte, 10^7
+    /// bytes contain 80 bytes with errors on average, standard deviation 8.9.
     #[test]
-    fn short_frames_see_the_same_error_rate() {
+    fn the_error_rate_does_not_depend_on_the_frame_size() {
         let lost = losses(&mut channel(1e-6, 2), 10_000_000, 1);
         assert!(lost.abs_diff(80) < 36, "{lost}");
     }
 
     #[test]
-    fn the_extremes_are_exact() {
+    fn error_rates_of_zero_and_one_are_exact() {
         assert_eq!(losses(&mut channel(0.0, 1), 1_000, 10_000), 0);
         assert_eq!(losses(&mut channel(1.0, 1), 1_000, 1), 1_000);
         assert_eq!(losses(&mut channel(1e-300, 1), 1_000, 10_000), 0);

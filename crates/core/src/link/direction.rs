@@ -1,20 +1,21 @@
 //! The engine of one direction of a link.
 //!
-//! With a first-in first-out queue that decides at arrival the whole way of a packet is known then:
-//! a strict transmitter starts it at max(now, end of the packet before), and propagation adds a
-//! delay. So such a direction schedules no "transmission ended" event; the only event is the delivery.
-//! What waits, what is being sent and what is in flight follow from one mark in the line of packets,
-//! brought up to date when somebody asks. A queue says how far the line may grow before it has to be
-//! asked, whether or not others have left. A discipline that decides at departure pays for one event
-//! more: its next packet is chosen when the transmitter becomes free, and joins the line as it starts.
+//! If the queue is a FIFO that drops only at enqueue, all times of a packet are known when it arrives: a
+//! strict transmitter starts it at max(now, end of the previous packet), and propagation adds a delay.
+//! Such a direction schedules no "transmission ended" event; the only event is the delivery. What waits,
+//! what is being sent and what is in flight follow from one position in the sequence of packets, which is
+//! updated on demand. The queue returns its headroom: how many packets it accepts unasked, whether or not
+//! others have left. A discipline that drops at dequeue costs one more event a packet: its next packet is
+//! chosen when the transmitter becomes free, and is in transit from then on.
 
 mod change;
 
 pub use change::Change;
 
-use super::line::{Line, OnTheWay, Size, Sums};
+use super::transit::{FrameSize, InTransit, SizeTotals, Transit};
 use super::{
-    Channel, Framing, Head, Load, Occupancy, Propagation, Queued, Slot, Tail, Transmitter, Verdict,
+    Channel, DropAtDequeue, DropAtEnqueue, Framing, Occupancy, PacketSize, Propagation,
+    QueuedPacket, Transmission, Transmitter, Verdict,
 };
 use crate::engine::{Count, Cx, Engine, Ledger, Nested};
 use crate::packet::{Ecn, Packet, Port};
@@ -23,42 +24,42 @@ use crate::time::{Duration, Instant};
 use crate::trace::{DropCause, EventKind};
 use crate::units::{BitRate, Bits};
 
-/// A queue, by when its discipline decides.
+/// A queue, by the time at which its discipline drops packets.
 #[derive(Clone, Debug)]
 pub enum Queue {
-    /// At arrival.
-    Tail(Tail),
-    /// When the transmitter becomes free.
-    Head(Box<Head>),
+    /// At enqueue.
+    DropAtEnqueue(DropAtEnqueue),
+    /// At dequeue, when the transmitter becomes free.
+    DropAtDequeue(Box<DropAtDequeue>),
 }
 
 impl Queue {
-    /// What waits.
+    /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
         match self {
-            Self::Tail(tail) => tail.occupancy(),
-            Self::Head(head) => head.occupancy(),
+            Self::DropAtEnqueue(discipline) => discipline.occupancy(),
+            Self::DropAtDequeue(discipline) => discipline.occupancy(),
         }
     }
 }
 
-/// What a direction is made of.
+/// The configuration of a direction.
 #[derive(Clone, Debug)]
 pub struct DirectionConfig {
     /// The rate of the transmitter, framing included.
     pub rate: Profile<BitRate>,
     /// The one-way propagation delay.
     pub delay: Profile<Duration>,
-    /// How large a packet is on the link.
+    /// The framing of the link.
     pub framing: Framing,
-    /// What waits in front of the transmitter.
+    /// The queue in front of the transmitter.
     pub queue: Queue,
-    /// What the channel does to frames.
+    /// The channel.
     pub channel: Channel,
 }
 
-/// Counters of a direction, settled to an instant by [`Direction::settle`].
+/// Counters of a direction at an instant; see [`Direction::counters_at`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets whose last bit was sent.
@@ -67,17 +68,17 @@ pub struct Counters {
     pub sent_bits: u64,
     /// Packets delivered, with their IP bytes.
     pub delivered: Count,
-    /// Packets lost, by [`DropCause`], with their IP bytes.
+    /// Packets dropped, by [`DropCause`], with their IP bytes.
     pub dropped: [Count; DropCause::ALL.len()],
     /// Packets marked by the queue (RFC 3168), with their IP bytes.
     pub marked: Count,
     /// Time the transmitter spent sending.
     pub busy: Duration,
-    /// IP bytes that wait for the transmitter.
+    /// IP bytes in the queue.
     pub queue_bytes: u64,
-    /// Packets that wait for the transmitter.
+    /// Packets in the queue.
     pub queue_packets: u64,
-    /// The most IP bytes that ever waited.
+    /// The most IP bytes that were ever in the queue.
     pub queue_bytes_max: u64,
     /// IP bytes of the packet being sent.
     pub sending_bytes: u64,
@@ -85,39 +86,39 @@ pub struct Counters {
     pub in_flight_bytes: u64,
 }
 
-/// Of packets that never come.
-const EMPTY: Size = Size { bytes: 0, frame_bits: 0, link_bytes: 0 };
+/// The initial frame size.
+const NO_SIZE: FrameSize = FrameSize { bytes: 0, frame_bits: 0, link_bytes: 0 };
 
-/// No position is so high.
-const NOBODY: u64 = u64::MAX;
+/// Larger than every position.
+const NO_POSITION: u64 = u64::MAX;
 
 /// One direction of a link. See the module's description.
 #[derive(Debug)]
 pub struct Direction {
     framing: Framing,
     queue: Queue,
-    /// Whether the queue gives room at all, and so is not asked about most packets.
-    gives_room: bool,
-    /// The position in `line` to which there is room for packets no larger than `room_size` that wait no
-    /// longer than `room_wait`: until then the queue need not be asked.
-    room_end: u64,
-    room_size: Size,
-    room_wait: Duration,
-    /// Whether a discipline that decides at departure waits for the transmitter to become free.
+    /// Whether the queue has headroom at all, so that it is not asked about most packets.
+    has_headroom: bool,
+    /// The position in `transit` up to which the queue accepts packets unasked if they are no larger than
+    /// `headroom_size` and wait no longer than `headroom_wait`.
+    headroom_end: u64,
+    headroom_size: FrameSize,
+    headroom_wait: Duration,
+    /// Whether a discipline that drops at dequeue waits for the transmitter to become free.
     serving: bool,
     transmitter: Transmitter,
     channel: Channel,
     propagation: Propagation,
-    line: Line,
-    /// When there is something to do: the arrival of the first packet of `line` or, if that is sooner
-    /// and it is waited for, the moment when the transmitter becomes free.
+    transit: Transit,
+    /// The next deadline: the arrival of the first packet of `transit` or, if `serving`, the time when
+    /// the transmitter becomes free, if that is earlier.
     due: Option<Instant>,
-    /// The position in `line` that follows the last packet whose first bit was sent, as of the last
-    /// time that it mattered ([`Direction::catch_up`]). All counters of what was sent follow from what
-    /// started: at most one of these packets is still being sent.
+    /// The position in `transit` after the last packet whose transmission has started, as of the last
+    /// [`Direction::update_started`]. All counters of sent packets follow from it: at most one of these
+    /// packets is still being sent.
     started: u64,
-    /// `started`, if the queue has to hear of each packet that starts before it leaves the line.
-    heard_from: u64,
+    /// `started`, if the queue needs the dequeue event of each packet before the packet leaves `transit`.
+    next_dequeue_event: u64,
     received: Count,
     dropped: [Count; DropCause::ALL.len()],
     nested_lost: Count,
@@ -125,33 +126,33 @@ pub struct Direction {
 }
 
 impl Direction {
-    /// Where packets come in.
+    /// The input port.
     pub const IN: Port = Port(0);
-    /// Where packets leave.
+    /// The output port.
     pub const OUT: Port = Port(1);
 
-    /// An idle direction. `None` if the rate ends at zero, which would hold packets for ever.
+    /// An idle direction. `None` if the rate ends at zero: packets would never leave.
     #[must_use]
     pub fn new(mut config: DirectionConfig) -> Option<Self> {
-        if let Queue::Tail(tail) = &mut config.queue {
-            tail.set_rate(Instant::START, &config.rate);
+        if let Queue::DropAtEnqueue(discipline) = &mut config.queue {
+            discipline.set_rate(Instant::START, &config.rate);
         }
-        let gives_room = matches!(&config.queue, Queue::Tail(tail) if tail.room().is_some());
+        let has_headroom = matches!(&config.queue, Queue::DropAtEnqueue(discipline) if discipline.headroom().is_some());
         Some(Self {
             framing: config.framing,
             queue: config.queue,
-            gives_room,
-            room_end: 0,
-            room_size: EMPTY,
-            room_wait: Duration::ZERO,
+            has_headroom,
+            headroom_end: 0,
+            headroom_size: NO_SIZE,
+            headroom_wait: Duration::ZERO,
             serving: false,
             transmitter: Transmitter::new(config.rate)?,
             channel: config.channel,
             propagation: Propagation::new(config.delay),
-            line: Line::new(EMPTY),
+            transit: Transit::new(NO_SIZE),
             due: None,
             started: 0,
-            heard_from: NOBODY,
+            next_dequeue_event: NO_POSITION,
             received: Count::default(),
             dropped: Default::default(),
             nested_lost: Count::default(),
@@ -159,27 +160,27 @@ impl Direction {
         })
     }
 
-    /// Packets that came in, with their IP bytes.
+    /// Packets received, with their IP bytes.
     #[must_use]
     pub fn received(&self) -> Count {
         self.received
     }
 
-    /// The counters as of `now`. Asking changes no packet's way.
-    pub fn settle(&mut self, now: Instant) -> Counters {
-        self.catch_up(now);
+    /// The counters at `now`. Reading them changes nothing that the direction does.
+    pub fn counters_at(&mut self, now: Instant) -> Counters {
+        self.update_started(now);
         let waiting = *self.queue.occupancy();
-        let arrived = self.line.before(self.line.left());
-        let started = self.line.before(self.started);
-        // Who waits starts as the packet before ends.
-        let is_sending = self.started < self.line.came() || self.transmitter.free_at() > now;
-        let (sending_packets, sending, idle_from) = if is_sending && self.started > self.line.left()
-        {
-            let last = self.started - 1;
-            (1, started.since(self.line.before(last)), self.line.start(last))
-        } else {
-            (0, Sums::default(), self.transmitter.free_at())
-        };
+        let arrived = self.transit.totals_before(self.transit.begin());
+        let started = self.transit.totals_before(self.started);
+        // A packet that waits starts when the previous one ends.
+        let is_sending = self.started < self.transit.end() || self.transmitter.free_at() > now;
+        let (sending_packets, sending, idle_from) =
+            if is_sending && self.started > self.transit.begin() {
+                let last = self.started - 1;
+                (1, started.since(self.transit.totals_before(last)), self.transit.start(last))
+            } else {
+                (0, SizeTotals::default(), self.transmitter.free_at())
+            };
         Counters {
             sent_packets: self.started - sending_packets,
             sent_bits: started.frame_bits - sending.frame_bits,
@@ -196,37 +197,42 @@ impl Direction {
     }
 
     fn delivered(&self) -> Count {
-        let damaged = self.dropped[DropCause::BitError as usize];
-        let (packets, bytes) = (self.line.left(), self.line.before(self.line.left()).bytes);
-        Count { packets: packets - damaged.packets, bytes: bytes - damaged.bytes }
+        let corrupted = self.dropped[DropCause::BitError as usize];
+        let (packets, bytes) =
+            (self.transit.begin(), self.transit.totals_before(self.transit.begin()).bytes);
+        Count { packets: packets - corrupted.packets, bytes: bytes - corrupted.bytes }
     }
 
-    /// Marks as started what is due by `now`. What waits is what is not marked.
+    /// Moves `started` behind the packets that have started by `now`. The packets after it wait.
     #[cold]
     #[inline(never)]
-    fn catch_up(&mut self, now: Instant) {
-        // A discipline that decides at departure lets a packet go as it starts: none is unmarked.
-        let Queue::Tail(tail) = &mut self.queue else { return };
-        let Self { line, started, .. } = self;
-        let due = line.loads(*started).take_while(|(start, _)| *start <= now);
-        tail.hear(due.inspect(|_| *started += 1));
-        if !tail.hears_of_next() {
-            *started = line.started_by(now, *started);
+    fn update_started(&mut self, now: Instant) {
+        // A discipline that drops at dequeue releases a packet as it starts: all have started.
+        let Queue::DropAtEnqueue(discipline) = &mut self.queue else { return };
+        let Self { transit, started, .. } = self;
+        let due = transit.packet_sizes(*started).take_while(|(start, _)| *start <= now);
+        discipline.on_dequeue(due.inspect(|_| *started += 1));
+        if !discipline.needs_dequeue_events() {
+            *started = transit.started_by(now, *started);
         }
-        tail.recount(line.amounts_behind(*started));
-        self.heard_from = if tail.hears_of_next() { *started } else { NOBODY };
+        discipline.set_backlog(transit.backlog_from(*started));
+        self.next_dequeue_event =
+            if discipline.needs_dequeue_events() { *started } else { NO_POSITION };
     }
 
-    /// Asks the queue what it does not have to be asked for after the packet that comes next, which it
-    /// counts already.
-    fn ask_for_room(&mut self) {
-        let Queue::Tail(tail) = &self.queue else { return };
-        let Some(room) = tail.room() else { return };
-        let size = self.line.size();
-        let more = room.more(tail.occupancy().amounts(), size.bytes, size.link_bytes);
-        self.room_end = (self.line.came() + 1).saturating_add(more);
-        self.room_size = size;
-        self.room_wait = room.wait;
+    /// Asks the queue for its headroom after the next packet, which the queue has counted already.
+    fn update_headroom(&mut self) {
+        let Queue::DropAtEnqueue(discipline) = &self.queue else { return };
+        let Some(headroom) = discipline.headroom() else { return };
+        let size = self.transit.size();
+        let more = headroom.packets_that_fit(
+            discipline.occupancy().backlog(),
+            size.bytes,
+            size.link_bytes,
+        );
+        self.headroom_end = (self.transit.end() + 1).saturating_add(more);
+        self.headroom_size = size;
+        self.headroom_wait = headroom.wait_max;
     }
 
     #[cold]
@@ -238,46 +244,46 @@ impl Direction {
         cx.discard(packet);
     }
 
-    /// The size of a packet of so many IP bytes.
+    /// The size on the link of a packet of `bytes`.
     #[inline]
-    fn size(&mut self, bytes: u32) -> Size {
-        if bytes != self.line.size().bytes {
+    fn size(&mut self, bytes: u32) -> FrameSize {
+        if bytes != self.transit.size().bytes {
             self.change_size(bytes);
         }
-        self.line.size()
+        self.transit.size()
     }
 
     #[cold]
     #[inline(never)]
     fn change_size(&mut self, bytes: u32) {
         let framing = &self.framing;
-        self.line.begin_run(bytes, || Size::new(framing, bytes));
-        // Where so many fit, so many that are smaller do.
-        let Size { bytes, link_bytes, .. } = self.line.size();
-        if bytes > self.room_size.bytes || link_bytes > self.room_size.link_bytes {
-            self.room_end = 0;
+        self.transit.begin_run(bytes, || FrameSize::new(framing, bytes));
+        // The headroom for larger packets also holds for smaller ones.
+        let FrameSize { bytes, link_bytes, .. } = self.transit.size();
+        if bytes > self.headroom_size.bytes || link_bytes > self.headroom_size.link_bytes {
+            self.headroom_end = 0;
         }
     }
 
-    /// A packet of a discipline that decides at departure has arrived.
+    /// Enqueues a packet in a discipline that drops at dequeue.
     #[cold]
     #[inline(never)]
-    fn push(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>) {
+    fn enqueue(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>) {
         let now = cx.now();
-        // Who comes as the transmitter becomes free finds the place of the next one free, whichever of
-        // the two the loop calls first.
+        // A packet that arrives as the transmitter becomes free finds the next one dequeued, whichever
+        // of the two calls comes first.
         if self.serving {
             self.serve(cx);
         }
         let frame = Bits(self.size(packet.bytes).frame_bits.into());
-        let Queue::Head(head) = &mut self.queue else { return };
-        // The queue may drop the packet itself, or others in its favour.
+        let Queue::DropAtDequeue(discipline) = &mut self.queue else { return };
+        // The queue may drop the packet itself or others.
         let id = packet.id;
         let arriving = cx.is_traced().then(|| packet.clone());
         let mut refused = false;
         let (dropped, nested_lost) = (&mut self.dropped, &mut self.nested_lost);
-        let queued = Queued { packet, frame, entered: now, marked: false };
-        head.push(now, queued, &mut |cause, lost| {
+        let queued = QueuedPacket { packet, frame, enqueued_at: now, marked: false };
+        discipline.enqueue(now, queued, &mut |cause, lost| {
             refused |= lost.id == id;
             dropped[cause as usize].add(lost.bytes);
             nested_lost.add_nested(lost);
@@ -290,23 +296,22 @@ impl Direction {
         if !self.serving {
             self.serve(cx);
         }
-        self.set_due();
+        self.update_due();
     }
 
-    /// [`Direction::wake`] while the transmitter is waited for.
+    /// [`Engine::wake`] while a discipline waits for the transmitter.
     #[cold]
     #[inline(never)]
-    fn wake_and_serve(&mut self, cx: &mut Cx<'_>) {
-        // First, since a frame that takes no whole nanosecond on a path without delay arrives as it
-        // starts.
+    fn wake_and_dequeue(&mut self, cx: &mut Cx<'_>) {
+        // Before arrivals, since a frame of no whole nanosecond arrives as it starts if there is no delay.
         self.serve(cx);
         while self.first_arrival().is_some_and(|arrival| arrival <= cx.now()) {
             self.arrive(cx);
         }
-        self.set_due();
+        self.update_due();
     }
 
-    fn set_due(&mut self) {
+    fn update_due(&mut self) {
         self.due = self.first_arrival();
         if self.serving {
             let free_at = self.transmitter.free_at();
@@ -314,46 +319,52 @@ impl Direction {
         }
     }
 
-    /// The transmitter is free: takes the next packet of a discipline that decides at departure.
+    /// Dequeues and sends packets while the transmitter is free.
     #[inline(never)]
     fn serve(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         while self.transmitter.wait(now) == Duration::ZERO {
-            let Queue::Head(head) = &mut self.queue else { return };
+            let Queue::DropAtDequeue(discipline) = &mut self.queue else { return };
             let (dropped, nested_lost) = (&mut self.dropped, &mut self.nested_lost);
-            let next = head.pop(now, &mut |cause, lost: &Packet| {
+            let next = discipline.dequeue(now, &mut |cause, lost: &Packet| {
                 dropped[cause as usize].add(lost.bytes);
                 nested_lost.add_nested(lost);
                 cx.trace(now, EventKind::Dropped(cause), lost);
                 cx.note_freed();
             });
             self.serving = next.is_some();
-            let Some(Queued { packet, marked, .. }) = next else { return };
+            let Some(QueuedPacket { packet, marked, .. }) = next else { return };
             if marked {
-                self.note_mark(cx, &packet);
+                self.count_mark(cx, &packet);
             }
             let frame_bits = self.size(packet.bytes).frame_bits;
-            let slot = self.transmitter.take(now, Bits(frame_bits.into()));
-            cx.trace(slot.start, EventKind::Transmitted, &packet);
-            self.send(now, slot, packet, frame_bits);
-            self.started = self.line.came();
+            let transmission = self.transmitter.take(now, Bits(frame_bits.into()));
+            cx.trace(transmission.start, EventKind::Transmitted, &packet);
+            self.send(now, transmission, packet, frame_bits);
+            self.started = self.transit.end();
         }
     }
 
-    /// Gives a packet its way from the transmitter on: channel, propagation.
+    /// Applies channel and propagation to a packet that the transmitter has scheduled.
     #[inline(always)]
-    fn send(&mut self, now: Instant, slot: Slot, packet: Box<Packet>, frame_bits: u32) {
-        let Slot { start, departure } = slot;
-        let damaged = self.channel.damages(now, slot, Bits(frame_bits.into()));
+    fn send(
+        &mut self,
+        now: Instant,
+        transmission: Transmission,
+        packet: Box<Packet>,
+        frame_bits: u32,
+    ) {
+        let Transmission { start, departure } = transmission;
+        let corrupted = self.channel.corrupts(now, transmission, Bits(frame_bits.into()));
         let arrival = self.propagation.arrival(departure);
         if self.due.is_none() {
             self.due = Some(arrival);
         }
         let (flow, packet) = (packet.flow, Some(packet));
-        self.line.push_back(OnTheWay { arrival, start, flow, damaged, packet });
+        self.transit.push_back(InTransit { arrival, start, flow, corrupted, packet });
     }
 
-    /// Lets a packet in, perhaps with a mark, or tells why not, by what waits at this very moment.
+    /// Asks the queue whether to accept, mark or drop a packet, given what waits now.
     #[cold]
     #[inline(never)]
     fn admit(
@@ -364,93 +375,97 @@ impl Direction {
         start: Instant,
     ) -> Result<(), DropCause> {
         let now = cx.now();
-        self.catch_up(now);
-        let Queue::Tail(tail) = &mut self.queue else { return Ok(()) };
-        let load = Load { flow: packet.flow, bytes: packet.bytes, link_bytes };
-        let waiting = self.line.behind(self.started);
-        let verdict = tail.admit(now, load, packet.ecn, start, &waiting);
-        self.heard_from = if tail.hears_of_next() { self.started } else { NOBODY };
+        self.update_started(now);
+        let Queue::DropAtEnqueue(discipline) = &mut self.queue else { return Ok(()) };
+        let size = PacketSize { flow: packet.flow, bytes: packet.bytes, link_bytes };
+        let waiting = self.transit.waiting_from(self.started);
+        let verdict = discipline.admit(now, size, packet.ecn, start, &waiting);
+        self.next_dequeue_event =
+            if discipline.needs_dequeue_events() { self.started } else { NO_POSITION };
         match verdict {
-            // Where one is refused there is no room for more.
+            // After a drop there is no headroom to ask for.
             Verdict::Drop(cause) => return Err(cause),
             Verdict::Mark => {
                 packet.ecn = Ecn::Ce;
-                self.note_mark(cx, packet);
+                self.count_mark(cx, packet);
             }
             Verdict::Enqueue => {}
         }
-        if self.gives_room {
-            self.ask_for_room();
+        if self.has_headroom {
+            self.update_headroom();
         }
         Ok(())
     }
 
-    /// The queue marked a packet.
+    /// Counts a packet that the queue marked.
     #[cold]
     #[inline(never)]
-    fn note_mark(&mut self, cx: &mut Cx<'_>, packet: &Packet) {
+    fn count_mark(&mut self, cx: &mut Cx<'_>, packet: &Packet) {
         self.marked.add(packet.bytes);
         cx.trace(cx.now(), EventKind::Marked, packet);
     }
 
-    /// [`Engine::input`] where the discipline is asked about each packet.
+    /// [`Engine::input`] for a discipline that is asked about each packet.
     #[cold]
     #[inline(never)]
-    fn ask_and_send(&mut self, cx: &mut Cx<'_>, mut packet: Box<Packet>) {
-        if let Queue::Head(_) = self.queue {
-            self.push(cx, packet);
+    fn admit_and_send(&mut self, cx: &mut Cx<'_>, mut packet: Box<Packet>) {
+        if let Queue::DropAtDequeue(_) = self.queue {
+            self.enqueue(cx, packet);
             return;
         }
         let now = cx.now();
         let size = self.size(packet.bytes);
         let start = self.transmitter.start(now);
         match self.admit(cx, &mut packet, size.link_bytes, start) {
-            Ok(()) => self.take_and_send(cx, packet, size, start),
+            Ok(()) => self.transmit(cx, packet, size, start),
             Err(cause) => self.drop(cx, cause, packet),
         }
         if start <= now {
             // The queue did not count it.
-            self.started = self.line.came();
-            self.heard_from = self.started;
+            self.started = self.transit.end();
+            self.next_dequeue_event = self.started;
         }
     }
 
-    /// Gives a packet its way, from the transmitter on.
+    /// Schedules a packet on the transmitter and sends it.
     #[inline(always)]
-    fn take_and_send(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>, size: Size, start: Instant) {
-        let slot = self.transmitter.take_from(start, Bits(size.frame_bits.into()));
+    fn transmit(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>, size: FrameSize, start: Instant) {
+        let transmission = self.transmitter.take_from(start, Bits(size.frame_bits.into()));
         cx.trace(cx.now(), EventKind::Enqueued, &packet);
-        cx.trace(slot.start, EventKind::Transmitted, &packet);
-        self.send(cx.now(), slot, packet, size.frame_bits);
+        cx.trace(transmission.start, EventKind::Transmitted, &packet);
+        self.send(cx.now(), transmission, packet, size.frame_bits);
     }
 
     #[inline]
     fn first_arrival(&self) -> Option<Instant> {
-        self.line.front().map(|first| first.arrival)
+        self.transit.front().map(|first| first.arrival)
     }
 
-    /// The first packet of the line has arrived.
+    /// Delivers the first packet in transit, or drops it if it is corrupted.
     #[inline(always)]
     fn arrive(&mut self, cx: &mut Cx<'_>) {
-        if self.heard_from == self.line.left() {
-            self.catch_up(cx.now());
+        if self.next_dequeue_event == self.transit.begin() {
+            self.update_started(cx.now());
         }
-        debug_assert!(self.heard_from > self.line.left(), "the queue hears of it before it leaves");
-        debug_assert!(self.line.front_is_of_its_run(), "what is delivered follows from runs");
-        let first = self.line.take_front();
-        let damaged = first.damaged;
+        debug_assert!(
+            self.next_dequeue_event > self.transit.begin(),
+            "the queue hears of it before it leaves"
+        );
+        debug_assert!(self.transit.front_matches_its_run(), "delivered counts follow from runs");
+        let first = self.transit.pop_front();
+        let corrupted = first.corrupted;
         let Some(packet) = first.packet.take() else { return };
         self.due = self.first_arrival();
-        if let Some(next) = self.line.front().and_then(|next| next.packet.as_ref()) {
-            // It was written a whole delay ago: a glance brings it near before it is needed.
+        if let Some(next) = self.transit.front().and_then(|next| next.packet.as_ref()) {
+            // Prefetches the packet, which was written a propagation delay ago.
             std::hint::black_box(next.flow);
         }
-        if damaged {
+        if corrupted {
             self.drop(cx, DropCause::BitError, packet);
             return;
         }
         cx.trace(cx.now(), EventKind::Delivered, &packet);
-        cx.pass(Self::OUT, packet);
+        cx.forward(Self::OUT, packet);
     }
 }
 
@@ -458,28 +473,28 @@ impl Engine for Direction {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, mut packet: Box<Packet>) {
         debug_assert_eq!(port, Self::IN, "packets enter a direction at one end");
         self.received.add(packet.bytes);
-        if !self.gives_room {
-            self.ask_and_send(cx, packet);
+        if !self.has_headroom {
+            self.admit_and_send(cx, packet);
             return;
         }
         let now = cx.now();
         let size = self.size(packet.bytes);
         let start = self.transmitter.start(now);
-        // Who waits for nobody needs no room.
+        // A packet that starts at once needs no room.
         let wait = start.saturating_since(now);
         if wait > Duration::ZERO
-            && (self.line.came() >= self.room_end || wait > self.room_wait)
+            && (self.transit.end() >= self.headroom_end || wait > self.headroom_wait)
             && let Err(cause) = self.admit(cx, &mut packet, size.link_bytes, start)
         {
             self.drop(cx, cause, packet);
             return;
         }
-        self.take_and_send(cx, packet, size, start);
+        self.transmit(cx, packet, size, start);
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
         if self.serving {
-            self.wake_and_serve(cx);
+            self.wake_and_dequeue(cx);
             return;
         }
         while self.due.is_some_and(|arrival| arrival <= cx.now()) {
@@ -498,11 +513,11 @@ impl Engine for Direction {
             held.add(packet.bytes);
             nested.held.add_nested(packet);
         };
-        // What waits for a decision at departure is not in the line yet.
-        if let Queue::Head(head) = &self.queue {
-            head.for_each(&mut hold);
+        // Packets that a discipline may still drop are not in transit yet.
+        if let Queue::DropAtDequeue(discipline) = &self.queue {
+            discipline.for_each(&mut hold);
         }
-        self.line.packets().for_each(hold);
+        self.transit.packets().for_each(hold);
         Ledger {
             received: self.received,
             sent: self.delivered(),

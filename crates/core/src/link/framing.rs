@@ -1,51 +1,51 @@
-//! Framing: how many bits an IP packet of a given size takes on the link.
+//! Framing: the number of bits of an IP packet on the link.
 //!
-//! Every link layer here is one formula with other numbers. A packet gets a header and a trailer,
-//! is padded to a least size, is cut into cells of which the last is padded, grows by a ratio (bit
-//! stuffing, base-band headers, transmission overhead), and is surrounded by what belongs to the
-//! line and not to the frame (flags, preamble, gap).
+//! One formula serves all link layers. A packet gets a header and a trailer, is padded to a minimum
+//! size, is segmented into cells of which the last is padded, expands by a ratio (bit stuffing,
+//! base-band headers, transmission overhead), and is followed by inter-frame bytes (flags, preamble,
+//! gap).
 
 use crate::units::Bits;
 
-/// The numbers of a link layer.
+/// The parameters of a link layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
-    /// Bytes that header and trailer of the frame add to the IP packet.
+    /// Size of the header and trailer of a frame.
     pub header_bytes: u32,
-    /// The least size of packet and header; shorter ones are padded. Zero: no padding.
+    /// Minimum size of packet, header and trailer; smaller frames are padded. Zero for no padding.
     pub min_bytes: u32,
-    /// Cells, if frames are cut into cells.
+    /// The cells, if frames are segmented.
     pub cells: Option<Cells>,
-    /// Growth of all of the above: numerator and denominator, the bits rounded to the nearest.
+    /// Expansion of all of the above: numerator and denominator; bits are rounded to the nearest.
     pub expansion: (u64, u64),
-    /// Bytes between frames on the line, which do not grow.
-    pub outside_bytes: u32,
+    /// Bytes between frames, which do not expand.
+    pub inter_frame_bytes: u32,
 }
 
-/// Cells of one size.
+/// Fixed-size cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cells {
-    /// Bytes of the frame that a cell carries; the last cell is padded.
+    /// Payload of a cell; the last cell of a frame is padded.
     pub payload_bytes: u32,
-    /// Bytes of a cell on the line.
+    /// Size of a cell.
     pub cell_bytes: u32,
 }
 
 impl Framing {
-    /// A framing that adds a number of bytes to each packet.
+    /// A framing with only a header.
     #[must_use]
     pub const fn overhead(header_bytes: u32) -> Self {
-        Self { header_bytes, min_bytes: 0, cells: None, expansion: (1, 1), outside_bytes: 0 }
+        Self { header_bytes, min_bytes: 0, cells: None, expansion: (1, 1), inter_frame_bytes: 0 }
     }
 
-    /// The bits that an IP packet of `ip_bytes` takes on the link; at most 2^64 - 1.
+    /// The size on the link of an IP packet of `ip_bytes`; at most 2^64 - 1 bits.
     ///
     /// # Panics
-    /// If a cell carries nothing or the denominator of the expansion is zero.
+    /// If the payload of a cell or the denominator of the expansion is zero.
     #[must_use]
     pub fn frame(&self, ip_bytes: u32) -> Bits {
-        let least = u64::from(self.min_bytes);
-        let mut bytes = (u64::from(ip_bytes) + u64::from(self.header_bytes)).max(least);
+        let min_bytes = u64::from(self.min_bytes);
+        let mut bytes = (u64::from(ip_bytes) + u64::from(self.header_bytes)).max(min_bytes);
         if let Some(cells) = self.cells {
             let count = bytes.div_ceil(cells.payload_bytes.into());
             bytes = count.saturating_mul(cells.cell_bytes.into());
@@ -58,7 +58,7 @@ impl Framing {
             let rounded = product.saturating_add(denominator) / (2 * denominator);
             bits = u64::try_from(rounded).unwrap_or(u64::MAX);
         }
-        Bits(bits.saturating_add(8 * u64::from(self.outside_bytes)))
+        Bits(bits.saturating_add(8 * u64::from(self.inter_frame_bytes)))
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(Framing::overhead(0).frame(0), Bits(0));
     }
 
-    /// 18 bytes of header and trailer: 46 bytes of IP make the least frame of 64.
+    /// With 18 bytes of header and trailer, 46 bytes of IP make the minimum frame of 64 bytes.
     #[test]
     fn short_ethernet_frames_are_padded() {
         let ethernet = Framing { min_bytes: 64, ..Framing::overhead(18) };
@@ -80,13 +80,13 @@ mod tests {
         assert_eq!(bytes, [64, 64, 64, 65, 1_518].map(|bytes| Bits(8 * bytes)));
     }
 
-    /// 8 bytes of preamble and 12 of gap surround the padded frame.
+    /// 8 bytes of preamble and 12 of gap follow the padded frame.
     #[test]
-    fn what_is_outside_is_neither_padded_nor_grown() {
-        let line = Framing { min_bytes: 64, outside_bytes: 20, ..Framing::overhead(18) };
+    fn inter_frame_bytes_are_neither_padded_nor_expanded() {
+        let line = Framing { min_bytes: 64, inter_frame_bytes: 20, ..Framing::overhead(18) };
         assert_eq!(line.frame(40), Bits(8 * 84));
-        let grown = Framing { expansion: (6, 5), outside_bytes: 1, ..Framing::overhead(0) };
-        assert_eq!(grown.frame(10), Bits(96 + 8));
+        let expanded = Framing { expansion: (6, 5), inter_frame_bytes: 1, ..Framing::overhead(0) };
+        assert_eq!(expanded.frame(10), Bits(96 + 8));
     }
 
     /// LLC/SNAP and the AAL5 trailer take 16 bytes; a cell carries 48 in 53. 32 bytes fill a cell
@@ -101,7 +101,7 @@ mod tests {
 
     /// A cell of 53 bytes becomes 424 * 27 / 26 = 440.3 bits in an STS-3c, two become 880.6.
     #[test]
-    fn growth_is_rounded_once_a_packet_to_the_nearest_bit() {
+    fn expansion_is_rounded_once_a_packet_to_the_nearest_bit() {
         let sonet = Framing { expansion: (27, 26), ..AAL5 };
         assert_eq!([32, 33].map(|ip| sonet.frame(ip)), [Bits(440), Bits(881)]);
     }
@@ -118,7 +118,7 @@ mod tests {
         let cells = Some(Cells { payload_bytes: 1, cell_bytes: u32::MAX });
         for (cells, expansion) in [(None, (u64::MAX, 1)), (cells, (1, 1)), (cells, (u64::MAX, 1))] {
             let framing =
-                Framing { cells, expansion, outside_bytes: 1, ..Framing::overhead(u32::MAX) };
+                Framing { cells, expansion, inter_frame_bytes: 1, ..Framing::overhead(u32::MAX) };
             assert_eq!(framing.frame(u32::MAX), Bits(u64::MAX));
         }
     }

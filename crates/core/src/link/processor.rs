@@ -1,9 +1,9 @@
-//! The interface processor of a gateway: one CPU that handles every packet of both directions.
+//! The interface processor of a gateway: one CPU that handles the packets of both directions.
 //!
-//! A box between a local network and a satellite modem (a SnIP, say) is often limited by packets
-//! per second and not by bits per second. Packets come in on two sides, wait in a buffer of their
-//! side, and are served one at a time by the same CPU, which alternates between the sides when both
-//! wait. What leaves on one side came in on the other.
+//! A box between a local network and a satellite modem (a SnIP, for example) is often limited by packets
+//! per second rather than bits per second. Packets arrive at two ports, wait in the input buffer of their
+//! port and are served one at a time by one CPU, which alternates between the ports if packets wait at
+//! both. A packet leaves by the other port.
 
 use std::collections::VecDeque;
 
@@ -13,33 +13,33 @@ use crate::time::{Duration, Instant};
 use crate::trace::{DropCause, EventKind};
 use crate::units::{BitRate, Bits, Carry, TransmitTime};
 
-/// The numbers of a processor.
+/// The parameters of a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessorConfig {
-    /// Packets that the CPU handles in a second, both sides together.
+    /// The packet rate of the CPU, both ports together.
     pub packets_per_second: u64,
-    /// What each IP byte costs beyond that.
+    /// Additional service time for each IP byte.
     pub per_byte: Duration,
-    /// Packets that may wait, on each of the two sides; the one in service does not count.
+    /// Packets that may wait at each port, without the one in service.
     pub buffer_packets: u64,
 }
 
-/// What a processor did, by the side on which packets came in: `[LAN, LINK]`.
+/// The counters of a processor, by input port: `[LAN, LINK]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorCounters {
-    /// Packets that came in, with their IP bytes.
+    /// Packets received, with their IP bytes.
     pub received: [Count; 2],
-    /// Packets that left on the other side.
+    /// Packets forwarded to the other port.
     pub forwarded: [Count; 2],
-    /// Packets that found the buffer of their side full.
+    /// Packets dropped because the input buffer was full.
     pub dropped: [Count; 2],
-    /// Packets that wait or are in service, both sides together.
+    /// Packets waiting or in service, both ports together.
     pub held: Count,
-    /// Time the CPU spent on the packets that left.
+    /// CPU time spent on the packets forwarded.
     pub busy: Duration,
 }
 
-/// The packet on the CPU.
+/// The packet in service.
 #[derive(Debug)]
 struct Service {
     side: usize,
@@ -51,12 +51,12 @@ struct Service {
 /// An interface processor. See the module's description.
 #[derive(Debug)]
 pub struct Processor {
-    /// One packet is one "bit" at the packet rate, so that the remainder of a nanosecond is carried
-    /// through a busy period as it is on a transmitter.
+    /// A packet is one "bit" at the packet rate, so that the remainder of a nanosecond is carried through
+    /// a busy period as on a transmitter.
     per_packet: TransmitTime,
     per_byte: Duration,
     buffer_packets: u64,
-    /// What waits on each side. Both are empty while nothing is in service.
+    /// The input buffers. Both are empty if no packet is in service.
     waiting: [VecDeque<Box<Packet>>; 2],
     service: Option<Service>,
     free_at: Instant,
@@ -66,12 +66,12 @@ pub struct Processor {
 }
 
 impl Processor {
-    /// The side of the local network.
+    /// The port of the local network.
     pub const LAN: Port = Port(0);
-    /// The side of the satellite link.
+    /// The port of the satellite link.
     pub const LINK: Port = Port(1);
 
-    /// An idle processor. `None` if it handles no packets at all, which would hold them for ever.
+    /// An idle processor. `None` if the packet rate is zero: packets would never leave.
     #[must_use]
     pub fn new(config: ProcessorConfig) -> Option<Self> {
         let rate = Some(BitRate(config.packets_per_second)).filter(|rate| rate.0 > 0)?;
@@ -94,7 +94,7 @@ impl Processor {
         self.counters
     }
 
-    /// Puts a packet on the idle CPU. No credit for idle time, and no remainder from before it.
+    /// Serves a packet on the idle CPU, without credit or carry from before an idle time.
     fn start(&mut self, cx: &mut Cx<'_>, at: Instant, side: usize, packet: Box<Packet>) {
         if at > self.free_at {
             self.carry = Carry::default();
@@ -107,7 +107,7 @@ impl Processor {
         self.service = Some(Service { side, start: at, end, packet });
     }
 
-    /// The packet that follows one of `side`: the other side's turn, if somebody waits there.
+    /// The packet to serve after one of `side`: from the other side if a packet waits there.
     fn next_after(&mut self, side: usize) -> Option<(usize, Box<Packet>)> {
         [1 - side, side]
             .into_iter()
@@ -121,7 +121,7 @@ impl Processor {
             self.counters.held.remove(packet.bytes);
             self.counters.busy += end - start;
             cx.trace(end, EventKind::Delivered, &packet);
-            cx.pass([Self::LINK, Self::LAN][side], packet);
+            cx.forward([Self::LINK, Self::LAN][side], packet);
             if let Some((side, packet)) = self.next_after(side) {
                 self.start(cx, end, side, packet);
             }
@@ -130,10 +130,9 @@ impl Processor {
 }
 
 impl Engine for Processor {
-    /// A packet that comes at the moment when another leaves finds its place free, whichever of the
-    /// two the loop calls first.
+    /// A packet that arrives as another leaves finds its buffer space free, whichever call comes first.
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
-        debug_assert!(port == Self::LAN || port == Self::LINK, "a processor has two sides");
+        debug_assert!(port == Self::LAN || port == Self::LINK, "a processor has two ports");
         self.finish_due(cx);
         let side = usize::from(port.0);
         self.counters.received[side].add(packet.bytes);
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_time_earns_nothing_and_the_remainder_ends_with_the_busy_period() {
+    fn neither_idle_time_nor_the_remainder_is_credited() {
         let mut run = Run::new(snip(50));
         for (at, sequence) in [(0, 0), (166_667, 1), (1_000_000, 2)] {
             run.input(at, Processor::LAN, sequence, 40);
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_costs_time_of_its_own() {
+    fn each_byte_adds_service_time() {
         let config = ProcessorConfig { per_byte: Duration::from_nanos(10), ..snip(50) };
         let mut run = Run::new(config);
         run.input(0, Processor::LAN, 0, 1_500);
@@ -255,38 +254,38 @@ mod tests {
         assert_eq!(order, [0, 3, 1, 4, 2]);
     }
 
-    /// Each side offers 10,000 a second to a CPU of 6,000: either gets 3,000.
+    /// Given 10,000 packets a second at each port and a CPU of 6,000, expect 3,000 from each.
     #[test]
-    fn equal_overload_is_split_in_halves() {
+    fn equal_overload_is_shared_equally() {
         let mut run = Run::new(snip(50));
         let offered = run.offer([10_000, 10_000]);
         let counters = run.counters();
         assert_eq!(counters.received.map(|side| side.packets), offered);
         assert_eq!(counters.forwarded.map(|side| side.packets), [3_000, 3_000]);
-        // The rest was dropped, but for the one in service and what waits: 50 on one side and 49 on
-        // the other, whose 50th took the place of the packet that left at the very end.
+        // The rest was dropped, except one in service and those waiting: 50 at one port and 49 at the
+        // other, whose 50th replaced the packet that left at the very end.
         let dropped = counters.dropped[LAN].packets + counters.dropped[LINK].packets;
         assert_eq!((dropped, counters.held.packets), (20_000 - 6_000 - 100, 100));
     }
 
-    /// 1,000 a second is below the light side's share of 3,000, so it loses nothing; the heavy side
-    /// gets the other 5,000.
+    /// Given 1,000 packets a second at one port, below its share of 3,000, expect no drops there and the
+    /// other 5,000 for the other port.
     #[test]
-    fn the_light_side_gets_all_it_asks_for() {
+    fn the_lightly_loaded_side_loses_nothing() {
         let mut run = Run::new(snip(50));
         run.offer([1_000, 10_000]);
         let counters = run.counters();
         assert_eq!(counters.dropped[LAN], Count::default());
-        // Its last packet may still be inside: it came less than a millisecond ago.
+        // Its last packet may still be in service: it arrived less than a millisecond ago.
         assert!((999..=1_000).contains(&counters.forwarded[LAN].packets));
         assert_eq!(counters.forwarded[LAN].packets + counters.forwarded[LINK].packets, 6_000);
-        // 10,000 came, 5,000 or 5,001 left, at most 51 are inside.
+        // 10,000 arrived, 5,000 or 5,001 left, at most 51 are held.
         assert!((4_948..=5_000).contains(&counters.dropped[LINK].packets));
     }
 
-    /// 70 at once: one goes to the CPU, 50 wait, 19 are lost. The other side's buffer is its own.
+    /// Given 70 packets at once, expect one in service, 50 waiting and 19 dropped, at this port only.
     #[test]
-    fn a_burst_loses_what_exceeds_the_buffer() {
+    fn a_burst_is_dropped_beyond_the_buffer() {
         let mut run = Run::new(snip(50));
         for sequence in 0..70 {
             run.input(0, Processor::LAN, sequence, 100);
@@ -297,17 +296,17 @@ mod tests {
         let counters = run.counters();
         assert_eq!(counters.forwarded.map(|side| side.packets), [51, 1]);
         assert_eq!(counters.dropped, [Count { packets: 19, bytes: 1_900 }, Count::default()]);
-        let lost = run
+        let dropped = run
             .trace
             .0
             .iter()
             .filter(|event| event.kind == EventKind::Dropped(DropCause::ProcessorOverload));
-        assert_eq!(lost.count(), 19);
+        assert_eq!(dropped.count(), 19);
     }
 
-    /// The loop may hand a packet over before it wakes the processor at the same instant.
+    /// The loop may deliver a packet before it wakes the processor at the same instant.
     #[test]
-    fn a_place_is_free_at_the_moment_when_it_is_left() {
+    fn buffer_space_is_free_as_a_packet_leaves() {
         let config = ProcessorConfig { packets_per_second: 1_000, ..snip(1) };
         let mut processor = Processor::new(config).expect("a rate");
         let mut outbox = Outbox::new();
@@ -321,23 +320,24 @@ mod tests {
     }
 
     #[test]
-    fn the_facts_of_a_packet_that_waits() {
+    fn the_events_of_a_packet_that_waits() {
         let mut run = Run::new(snip(50));
         run.input(0, Processor::LAN, 0, 40);
         run.input(100, Processor::LINK, 1, 40);
         run.outputs();
         let second = run.trace.0.iter().filter(|event| event.packet == packet_id(1));
-        let facts: Vec<_> = second.map(|event: &Event| (event.at.as_nanos(), event.kind)).collect();
+        let events: Vec<_> =
+            second.map(|event: &Event| (event.at.as_nanos(), event.kind)).collect();
         let expected = [
             (100, EventKind::Enqueued),
             (166_666, EventKind::Transmitted),
             (333_333, EventKind::Delivered),
         ];
-        assert_eq!(facts, expected);
+        assert_eq!(events, expected);
     }
 
     #[test]
-    fn a_processor_without_a_rate_is_refused() {
+    fn a_packet_rate_of_zero_is_rejected() {
         assert!(Processor::new(ProcessorConfig { packets_per_second: 0, ..snip(50) }).is_none());
     }
 
@@ -355,7 +355,7 @@ mod tests {
         Packet { id: packet_id(sequence), created_at, bytes, payload, ..Packet::default() }
     }
 
-    /// A processor alone in a graph.
+    /// A graph with only a processor.
     struct Run {
         graph: Graph<Processor>,
         node: NodeId,
@@ -375,7 +375,7 @@ mod tests {
             self.graph.inject(at, (self.node, port), packet, Some(&mut self.trace));
         }
 
-        /// Feeds each side evenly for one second, and stops the clock at its end.
+        /// Feeds each port at a constant rate for one second.
         fn offer(&mut self, per_second: [u64; 2]) -> [u64; 2] {
             let [lan, link] = per_second;
             let second = 1_000_000_000;
@@ -390,7 +390,7 @@ mod tests {
             per_second
         }
 
-        /// Runs until idle: when each packet left, by which port, and its number.
+        /// Runs until idle and returns when and by which port each packet left, and its number.
         fn outputs(&mut self) -> Vec<(u64, Port, u64)> {
             while let Some(at) = self.graph.next_event() {
                 self.graph.run_until(at, Some(&mut self.trace));

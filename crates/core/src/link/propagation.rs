@@ -1,14 +1,14 @@
-//! Propagation: the time a frame spends in space.
+//! Propagation: the delay between the transmitter and the receiver.
 
 use crate::profile::Profile;
 use crate::time::{Duration, Instant};
 
-/// A delay that may vary with time. Frames never overtake each other: when the path shortens, a
-/// frame that would arrive before its predecessor arrives together with it.
+/// A delay that may vary with time. Frames are never reordered: when the path shortens, a frame that
+/// would arrive before its predecessor arrives together with it.
 #[derive(Clone, Debug)]
 pub struct Propagation {
     delay: Profile<Duration>,
-    /// Kept of a delay that varies.
+    /// Tracked only if the delay varies.
     last_arrival: Instant,
 }
 
@@ -19,22 +19,22 @@ impl Propagation {
         Self { delay, last_arrival: Instant::START }
     }
 
-    /// When a frame whose last bit leaves at `departure` arrives. Call in order of departure.
+    /// The arrival time of a frame whose last bit leaves at `departure`. Call in order of departure.
     #[inline]
     pub fn arrival(&mut self, departure: Instant) -> Instant {
         match self.delay {
-            // Departures are in order, so these are.
+            // Departures are in order, so arrivals are.
             Profile::Constant(delay) => departure + delay,
             Profile::Steps(_) => self.arrival_in_order(departure),
         }
     }
 
-    /// From the next frame on the delay is another, if one is given. The frame ahead of it arrives at
+    /// Changes the delay from the next frame on, if one is given. The previous frame arrives at
     /// `last_arrival`.
     pub(super) fn change(&mut self, delay: Option<Profile<Duration>>, last_arrival: Instant) {
         self.last_arrival = last_arrival;
         match delay {
-            // A constant delay would not look at who is ahead.
+            // A constant delay would ignore the previous frame.
             Some(Profile::Constant(delay)) => {
                 self.delay = Profile::Steps(vec![(Instant::START, delay)]);
             }
@@ -61,7 +61,7 @@ mod tests {
             (ms(0), Duration::from_millis(100)),
             (ms(10), Duration::from_millis(20)),
         ])
-        .expect("rises");
+        .expect("increases");
         let mut path = Propagation::new(delay);
         assert_eq!(path.arrival(ms(9)), ms(109));
         assert_eq!(path.arrival(ms(10)), ms(109));

@@ -1,15 +1,15 @@
-//! The transmitter: one frame after the other, at the rate of the moment.
+//! The transmitter: serialises frames at the current rate.
 
 use crate::profile::Profile;
 use crate::time::{Duration, Instant};
 use crate::units::{BitRate, Bits, Carry, TransmitTime};
 
-/// When a frame is on the transmitter.
+/// The time in which a frame is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
-    /// Its first bit.
+pub struct Transmission {
+    /// When its first bit is sent.
     pub start: Instant,
-    /// Its last bit, rounded down to a nanosecond; the remainder starts the next frame.
+    /// When its last bit is sent, rounded down to a nanosecond; the next frame gets the remainder.
     pub departure: Instant,
 }
 
@@ -19,16 +19,16 @@ pub struct Transmitter {
     rate: Profile<BitRate>,
     free_at: Instant,
     carry: Carry,
-    /// The time since the start of the run that it was free, up to the present busy period.
+    /// The idle time from the start of the run to the current busy period.
     idle: Duration,
-    /// With a constant rate, the size and time of the last frame: frames come in few sizes, and a
-    /// division costs more than the rest of a transmission. With any other, a size that none has.
+    /// With a constant rate, the size and transmission time of the last frame: frames have few sizes, and
+    /// a division costs more than the rest of a transmission. With any other rate, [`NO_FRAME`].
     last: (Bits, TransmitTime),
 }
 
 impl Transmitter {
-    /// An idle transmitter. `None` if the last rate of the profile is zero: what is queued then
-    /// would never leave.
+    /// An idle transmitter. `None` if the last rate of the profile is zero: queued frames would never
+    /// leave.
     #[must_use]
     pub fn new(rate: Profile<BitRate>) -> Option<Self> {
         let last_rate = rate.values().last().filter(|rate| rate.0 > 0)?;
@@ -45,32 +45,32 @@ impl Transmitter {
         })
     }
 
-    /// How long a frame that arrives now would wait for its first bit.
+    /// How long a frame that arrives now waits until its first bit is sent.
     #[must_use]
     pub fn wait(&self, now: Instant) -> Duration {
         self.free_at.saturating_since(now)
     }
 
-    /// When the last frame taken ends.
+    /// When the last frame ends.
     #[must_use]
     pub fn free_at(&self) -> Instant {
         self.free_at
     }
 
-    /// The time spent sending before `at`, a moment in the busy period of the last frame taken.
+    /// The time spent sending before `at`, which lies in the last busy period.
     #[must_use]
     pub fn busy_until(&self, at: Instant) -> Duration {
         at.saturating_since(Instant::START).saturating_sub(self.idle)
     }
 
-    /// Takes the next slot for a frame that arrives now.
+    /// Schedules a frame that arrives now.
     #[inline]
-    pub fn take(&mut self, now: Instant, frame: Bits) -> Slot {
+    pub fn take(&mut self, now: Instant, frame: Bits) -> Transmission {
         let start = self.start(now);
         self.take_from(start, frame)
     }
 
-    /// When a frame that arrives now would start. A busy period that is over is closed.
+    /// When a frame that arrives now would start. Ends a busy period that is over.
     #[inline]
     pub(super) fn start(&mut self, now: Instant) -> Instant {
         if now > self.free_at {
@@ -82,11 +82,10 @@ impl Transmitter {
         self.free_at
     }
 
-    /// [`Transmitter::take`], for a frame that arrived at the moment of which [`Transmitter::start`]
-    /// was asked just before and gave `start`.
+    /// Schedules a frame at `start`, which [`Transmitter::start`] returned just before.
     #[inline]
-    pub(super) fn take_from(&mut self, start: Instant, frame: Bits) -> Slot {
-        debug_assert_eq!(start, self.free_at, "nothing came in between");
+    pub(super) fn take_from(&mut self, start: Instant, frame: Bits) -> Transmission {
+        debug_assert_eq!(start, self.free_at, "start was called just before");
         if frame != self.last.0 {
             let Profile::Constant(rate) = self.rate else {
                 return self.take_across_steps(start, frame);
@@ -97,50 +96,51 @@ impl Transmitter {
         let departure = start + time;
         self.free_at = departure;
         self.carry = carry;
-        Slot { start, departure }
+        Transmission { start, departure }
     }
 
     #[inline(never)]
-    fn take_across_steps(&mut self, start: Instant, frame: Bits) -> Slot {
+    fn take_across_steps(&mut self, start: Instant, frame: Bits) -> Transmission {
         debug_assert_ne!(frame, NO_FRAME, "no frame is that large");
         self.resume(start, work(frame) + u128::from(self.carry.0));
-        Slot { start, departure: self.free_at }
+        Transmission { start, departure: self.free_at }
     }
 
-    /// The same transmitter, idle, with another rate. `None` if that ends at zero.
+    /// The same transmitter, idle, with another rate. `None` if the last rate is zero.
     pub(super) fn with_rate(&self, rate: Profile<BitRate>) -> Option<Self> {
         Some(Self { free_at: self.free_at, idle: self.idle, ..Self::new(rate)? })
     }
 
-    /// The work that is left at `at`, a moment in the present busy period, of the frames taken but for
-    /// the last ones, of so many bits.
-    pub(super) fn owes(&self, at: Instant, last: Bits) -> u128 {
-        let mut owes = u128::from(self.carry.0);
+    /// The unsent work at `at`, in the current busy period, without the last frames of `last` bits in
+    /// all.
+    pub(super) fn remaining_work(&self, at: Instant, last: Bits) -> u128 {
+        let mut remaining_work = u128::from(self.carry.0);
         let mut from = at;
         while from < self.free_at {
             let change =
                 self.rate.next_change(from).map_or(self.free_at, |at| at.min(self.free_at));
-            owes += u128::from((change - from).as_nanos()) * u128::from(self.rate.at(from).0);
+            remaining_work +=
+                u128::from((change - from).as_nanos()) * u128::from(self.rate.at(from).0);
             from = change;
         }
-        // Only where frames end beyond the end of time is it less.
-        owes.saturating_sub(work(last))
+        // It is less only if frames end after the largest instant.
+        remaining_work.saturating_sub(work(last))
     }
 
-    /// Goes on at `at` with so much work, and is free when that is done.
+    /// Continues at `at` with this much work; the transmitter is free when it is done.
     pub(super) fn resume(&mut self, at: Instant, work: u128) {
         (self.free_at, self.carry) = self.finish_across_steps(at, work);
     }
 
-    /// Walks the pieces of the rate profile until the last bit is out. Work is counted in
-    /// billionths of a bit, which is the unit of a carry at any rate, so nothing is rounded at a
-    /// change: a profile whose steps repeat one rate sends exactly as that rate does.
+    /// Sends `work` along the steps of the rate profile. Work is counted in billionths of a bit, the
+    /// unit of a carry at any rate, so that nothing is rounded at a step: a profile whose steps repeat
+    /// one rate is equivalent to that rate.
     fn finish_across_steps(&self, start: Instant, mut work: u128) -> (Instant, Carry) {
         let mut at = start;
         loop {
             let rate = u128::from(self.rate.at(at).0);
             let change = self.rate.next_change(at);
-            // Nothing ends in an outage.
+            // A frame cannot end in an outage.
             if let (Some(time), Some(rest)) = (work.checked_div(rate), work.checked_rem(rate)) {
                 let end = at + Duration::from_nanos(u64::try_from(time).unwrap_or(u64::MAX));
                 if change.is_none_or(|change| end < change || (end == change && rest == 0)) {
@@ -149,7 +149,7 @@ impl Transmitter {
                 }
             }
             let change = change.expect("the last rate is above zero, so the frame ends there");
-            // The frame goes on past the change, so its work is at least what fits before it.
+            // The frame continues after the change, so its work is at least what fits before it.
             work -= u128::from((change - at).as_nanos()) * rate;
             at = change;
         }
@@ -158,12 +158,12 @@ impl Transmitter {
 
 const NANOS: u128 = 1_000_000_000;
 
-/// A frame as work.
+/// The size of a frame as work: billionths of a bit.
 fn work(frame: Bits) -> u128 {
     u128::from(frame.0) * NANOS
 }
 
-/// A frame of this size takes longer than there is time at any rate that is sold.
+/// A size that no frame has.
 const NO_FRAME: Bits = Bits(u64::MAX);
 
 #[cfg(test)]
@@ -179,21 +179,21 @@ mod tests {
     }
 
     #[test]
-    fn frames_follow_each_other_and_idle_time_earns_nothing() {
+    fn frames_are_serialised_without_credit_for_idle_time() {
         let mut transmitter = constant(1_000_000);
         let first = transmitter.take(ms(0), Bits(8 * 1_000));
-        assert_eq!(first, Slot { start: ms(0), departure: ms(8) });
+        assert_eq!(first, Transmission { start: ms(0), departure: ms(8) });
         assert_eq!(transmitter.wait(ms(3)), Duration::from_millis(5));
         let second = transmitter.take(ms(3), Bits(8 * 1_000));
-        assert_eq!(second, Slot { start: ms(8), departure: ms(16) });
+        assert_eq!(second, Transmission { start: ms(8), departure: ms(16) });
         let after_a_pause = transmitter.take(ms(100), Bits(8 * 1_000));
-        assert_eq!(after_a_pause, Slot { start: ms(100), departure: ms(108) });
+        assert_eq!(after_a_pause, Transmission { start: ms(100), departure: ms(108) });
     }
 
-    /// Two frames of 8 ms, 92 ms apart: that somebody asks for a start, and then sends nothing, is no
-    /// time spent sending.
+    /// Given two frames of 8 ms, 92 ms apart, and a start that was requested but not used, expect only
+    /// the frames to count as busy time.
     #[test]
-    fn busy_time_is_what_is_not_idle() {
+    fn busy_time_excludes_idle_time() {
         let mut transmitter = constant(1_000_000);
         transmitter.take(ms(0), Bits(8 * 1_000));
         let busy = [0, 3, 8].map(|at| transmitter.busy_until(ms(at)).as_nanos() / 1_000_000);
@@ -206,9 +206,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_takes_no_time() {
+    fn an_empty_frame_takes_no_time() {
         let mut transmitter = constant(3);
-        assert_eq!(transmitter.take(ms(5), Bits(0)), Slot { start: ms(5), departure: ms(5) });
+        assert_eq!(
+            transmitter.take(ms(5), Bits(0)),
+            Transmission { start: ms(5), departure: ms(5) }
+        );
     }
 
     /// 53 bytes at 149.76 Mbit/s take 2831.196... ns: 149,760 of them take exactly 0.424 s.
@@ -216,39 +219,39 @@ mod tests {
     fn a_busy_period_does_not_drift() {
         let mut transmitter = constant(149_760_000);
         let last = (0..149_760).map(|_| transmitter.take(ms(0), Bits(8 * 53))).last();
-        assert_eq!(last.expect("many").departure, ms(424));
+        assert_eq!(last.expect("not empty").departure, ms(424));
     }
 
     #[test]
     fn a_frame_spans_a_change_of_rate() {
         let steps = vec![(ms(0), BitRate(1_000_000)), (ms(4), BitRate(500_000))];
         let mut transmitter =
-            Transmitter::new(Profile::steps(steps).expect("rises")).expect("a rate");
+            Transmitter::new(Profile::steps(steps).expect("increases")).expect("a rate");
         // 8,000 bits: 4,000 in the first 4 ms, the rest takes 8 ms at half the rate.
         assert_eq!(transmitter.take(ms(0), Bits(8 * 1_000)).departure, ms(12));
     }
 
-    /// The same 53-byte frames, under a staircase that changes nothing every 7 ns for 10,000 steps:
-    /// neither the frames nor the changes may round anything away.
+    /// The same 53-byte frames, with steps of equal rate every 7 ns: neither frames nor steps may lose
+    /// a remainder.
     #[test]
     fn steps_of_one_rate_do_not_drift() {
         let steps = (0..10_000).map(|n| (Instant::from_nanos(7 * n), BitRate(149_760_000)));
-        let steps = Profile::steps(steps.collect()).expect("rises");
+        let steps = Profile::steps(steps.collect()).expect("increases");
         let mut transmitter = Transmitter::new(steps).expect("a rate");
         let last = (0..149_760).map(|_| transmitter.take(ms(0), Bits(8 * 53))).last();
-        assert_eq!(last.expect("many").departure, ms(424));
+        assert_eq!(last.expect("not empty").departure, ms(424));
     }
 
-    /// 1,000 bits at 3 kbit/s need 333,333,333.3 ns. When an outage begins within the last of these,
-    /// a millionth of a bit is left over, which takes 1 ns once the link is back at 1 kbit/s.
+    /// 1,000 bits at 3 kbit/s need 333,333,333.3 ns. If an outage begins within the last of these, a
+    /// millionth of a bit remains, which takes 1 ns at 1 kbit/s after the outage.
     #[test]
-    fn what_does_not_fit_before_an_outage_waits_for_its_end() {
+    fn bits_that_do_not_fit_before_an_outage_are_sent_after_it() {
         let departure = |bytes: u64| {
             let outage = Instant::from_nanos(333_333_333);
             let steps =
                 vec![(ms(0), BitRate(3_000)), (outage, BitRate(0)), (ms(500), BitRate(1_000))];
             let mut transmitter =
-                Transmitter::new(Profile::steps(steps).expect("rises")).expect("a rate");
+                Transmitter::new(Profile::steps(steps).expect("increases")).expect("a rate");
             transmitter.take(ms(0), Bits(8 * bytes)).departure
         };
         assert_eq!(departure(124), Instant::from_nanos(330_666_666));
@@ -256,28 +259,28 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_ends_as_an_outage_begins_is_through() {
+    fn a_frame_that_ends_as_an_outage_begins_is_sent() {
         let steps = vec![(ms(0), BitRate(1_000)), (ms(1_000), BitRate(0)), (ms(5_000), BitRate(1))];
         let mut transmitter =
-            Transmitter::new(Profile::steps(steps).expect("rises")).expect("a rate");
+            Transmitter::new(Profile::steps(steps).expect("increases")).expect("a rate");
         assert_eq!(transmitter.take(ms(0), Bits(8 * 125)).departure, ms(1_000));
         assert_eq!(transmitter.take(ms(0), Bits(8)).departure, ms(13_000));
     }
 
     #[test]
-    fn an_outage_holds_the_frame_until_the_link_is_back() {
+    fn an_outage_delays_a_frame_until_its_end() {
         let steps =
             vec![(ms(0), BitRate(1_000_000)), (ms(4), BitRate(0)), (ms(104), BitRate(1_000_000))];
         let mut transmitter =
-            Transmitter::new(Profile::steps(steps).expect("rises")).expect("a rate");
+            Transmitter::new(Profile::steps(steps).expect("increases")).expect("a rate");
         assert_eq!(transmitter.take(ms(0), Bits(8 * 1_000)).departure, ms(108));
         assert_eq!(transmitter.take(ms(50), Bits(8 * 1_000)).departure, ms(116));
     }
 
     #[test]
-    fn a_link_that_never_comes_back_is_refused() {
+    fn a_rate_that_ends_at_zero_is_rejected() {
         assert!(Transmitter::new(Profile::Constant(BitRate(0))).is_none());
         let steps = vec![(ms(0), BitRate(1)), (ms(1), BitRate(0))];
-        assert!(Transmitter::new(Profile::steps(steps).expect("rises")).is_none());
+        assert!(Transmitter::new(Profile::steps(steps).expect("increases")).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! What travels over the wires of the graph.
+//! Packets: what engines exchange over the wires of the graph.
 
 pub mod segment;
 pub mod seq;
@@ -6,15 +6,15 @@ pub mod seq;
 use crate::time::Instant;
 use segment::Segment;
 
-/// The conversation that a packet belongs to, for statistics: an index into the run's flows.
+/// The flow of a packet, for statistics: an index into the flows of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub u32);
 
-/// The host that a packet is for: what routing looks at. Hosts are numbered from zero.
+/// The destination host of a packet, for routing. Hosts are numbered from zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(pub u32);
 
-/// The traffic class that a packet belongs to: what queues look at. Class 0 is served first.
+/// The traffic class of a packet, for queues. Class 0 is served first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Class(pub u8);
 
@@ -22,26 +22,26 @@ pub struct Class(pub u8);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Ecn {
-    /// The transport does not react to marks: a congested queue drops the packet.
+    /// Not ECN-capable transport: a congested queue drops the packet.
     #[default]
     NotEct = 0b00,
-    /// ECN-capable, experimental use (RFC 8311).
+    /// ECN-capable transport, ECT(1): experimental use (RFC 8311).
     Ect1 = 0b01,
-    /// ECN-capable.
+    /// ECN-capable transport, ECT(0).
     Ect0 = 0b10,
     /// Congestion experienced: a queue marked the packet instead of dropping it.
     Ce = 0b11,
 }
 
 impl Ecn {
-    /// Whether a queue may mark the packet: its transport reacts to marks. One that was marked before
-    /// stays so (RFC 3168, section 5; Linux, `INET_ECN_set_ce`).
+    /// Whether a queue may mark the packet. A packet that is CE already counts as capable (RFC 3168,
+    /// section 5; Linux, `INET_ECN_set_ce`).
     #[must_use]
     pub fn is_capable(self) -> bool {
         self != Self::NotEct
     }
 
-    /// By the two lowest bits of the traffic class in an IP header.
+    /// The field in the two lowest bits of the traffic class byte of an IP header.
     #[must_use]
     pub fn of_traffic_class(class: u8) -> Self {
         match class & 0b11 {
@@ -53,32 +53,32 @@ impl Ecn {
     }
 }
 
-/// An engine's numbered socket. Each engine names its ports as constants.
+/// A numbered port of an engine. Each engine defines its ports as constants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port(pub u8);
 
-/// Identifies a packet within a run: the flow, which of its two ends created the packet, and that
-/// end's own count. Made without a shared counter, so one engine's packets never renumber
-/// another's.
+/// Identifies a packet within a run: the flow, the end of the flow that created it, and a serial
+/// number of that end. There is no shared counter, so the packets of one engine never renumber those of
+/// another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketId(pub u64);
 
 /// The end of a flow that created a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The end that the flow's data come from.
+    /// The end that sends the data of the flow.
     Sender,
-    /// The end that they go to.
+    /// The end that receives them.
     Receiver,
 }
 
 impl PacketId {
     const SERIAL_BITS: u32 = 40;
     const SERIALS: u64 = (1 << Self::SERIAL_BITS) - 1;
-    /// Flows are numbered below this, or two of them would share identities.
+    /// The number of flows; more would make identities ambiguous.
     pub const FLOWS_MAX: u32 = 1 << (63 - Self::SERIAL_BITS);
 
-    /// The identity of the `serial`-th packet of one end of a flow. Serials wrap after 2^40.
+    /// The identity of packet number `serial` of one end of a flow. Serials wrap after 2^40.
     #[must_use]
     pub fn new(flow: FlowId, origin: Origin, serial: u64) -> Self {
         let origin = match origin {
@@ -89,7 +89,7 @@ impl PacketId {
         Self((end << Self::SERIAL_BITS) | (serial & Self::SERIALS))
     }
 
-    /// The flow whose end created the packet, if flows are numbered below [`PacketId::FLOWS_MAX`].
+    /// The flow whose end created the packet.
     #[must_use]
     pub fn flow(self) -> FlowId {
         FlowId((self.0 >> (Self::SERIAL_BITS + 1)) as u32)
@@ -104,7 +104,7 @@ impl PacketId {
         }
     }
 
-    /// The identity of the packet that the same end creates next.
+    /// The identity of the next packet that the same end creates.
     #[must_use]
     pub fn next(self) -> Self {
         let next = self.0.wrapping_add(1);
@@ -117,33 +117,33 @@ impl PacketId {
     }
 }
 
-/// A packet: a header that every engine may read, and a payload for those that it concerns.
+/// A packet: a header that every engine may read, and a payload.
 ///
-/// What a plain TCP segment needs lies in the first 64 bytes: many packets are in flight at a time,
-/// and each is written by one host and read by another a whole delay later, from a far cache.
+/// The fields of a plain TCP segment fit in the first 64 bytes: many packets are in flight at a time,
+/// and the host that reads one finds it in no near cache, a propagation delay after it was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Packet {
-    /// Identity within the run.
+    /// The identity within the run.
     pub id: PacketId,
-    /// When it was created; one-way delay is measured from here.
+    /// The creation time; one-way delay is measured from it.
     pub created_at: Instant,
-    /// The flow that it counts for.
+    /// The flow, for statistics.
     pub flow: FlowId,
-    /// The host that it is for.
+    /// The destination host.
     pub destination: Address,
-    /// Size at the IP layer: IP header, transport header and payload.
+    /// The size at the IP layer: IP header, transport header and payload.
     pub bytes: u32,
-    /// Its class where a queue serves by priority.
+    /// The traffic class, for priority queues.
     pub class: Class,
-    /// Whether queues may mark it, and whether one did.
+    /// The ECN field.
     pub ecn: Ecn,
-    /// What it carries.
+    /// The payload.
     pub payload: Payload,
 }
 
 impl Packet {
-    /// The TCP segment that it carries, if it carries one.
+    /// The TCP segment, if the packet carries one.
     #[must_use]
     #[inline]
     pub fn segment(&self) -> Option<&Segment> {
@@ -153,7 +153,7 @@ impl Packet {
         }
     }
 
-    /// The position of the datagram that it carries in its sender's sequence, if it carries one.
+    /// The sequence number of the datagram, if the packet carries one.
     #[must_use]
     pub fn datagram(&self) -> Option<u64> {
         match self.payload {
@@ -162,15 +162,15 @@ impl Packet {
         }
     }
 
-    /// The segment that it carries. A packet that carried something else carries an empty segment from
-    /// now on. The segment's offer is of use only while its SYN flag is set: see [`Segment::offer`].
+    /// The TCP segment. Any other payload is replaced by an empty segment. The SYN options are valid only
+    /// while the SYN flag is set: see [`Segment::offer`].
     pub(crate) fn segment_mut(&mut self) -> &mut Segment {
         if !matches!(self.payload, Payload::Tcp(_)) {
             self.empty();
         }
         match &mut self.payload {
             Payload::Tcp(segment) => segment,
-            _ => unreachable!("it carries a segment by now"),
+            _ => unreachable!("the payload was just set"),
         }
     }
 
@@ -180,7 +180,7 @@ impl Packet {
         self.payload = Payload::Tcp(Segment::default());
     }
 
-    /// How many packets it stands for in the books: itself, and all that it carries.
+    /// The packets nested in this one.
     #[must_use]
     pub fn nested(&self) -> &[Packet] {
         match &self.payload {
@@ -193,18 +193,18 @@ impl Packet {
     }
 }
 
-/// What a packet carries.
+/// The payload of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// A TCP segment.
     Tcp(Segment),
-    /// A numbered datagram of which only the length matters.
+    /// A numbered datagram; only its length is modelled.
     Datagram {
-        /// Position in the sender's sequence of datagrams, from zero.
+        /// The sequence number among the sender's datagrams, from zero.
         sequence: u64,
     },
-    /// Whole packets: a frame of an aggregator, or a packet in a tunnel. The outer packet's size
-    /// contains theirs and the headers between them.
+    /// Whole packets: a frame of an aggregator, or a packet in a tunnel. The size of the outer packet
+    /// includes them and the headers between them.
     Nested(Vec<Packet>),
     /// A linear combination of source symbols.
     Coded(Box<CodedSymbol>),
@@ -219,7 +219,7 @@ pub struct CodedSymbol {
     pub first_symbol: u32,
     /// The coefficient of each symbol of the window.
     pub coefficients: Vec<u8>,
-    /// The combination of their bytes; none in a simulation, where only rank and lengths count.
+    /// The combination of their bytes; empty in a simulation, which models only rank and lengths.
     pub bytes: Vec<u8>,
 }
 
@@ -241,14 +241,18 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_segment_lies_in_the_first_64_bytes() {
+    fn a_plain_segment_fits_in_the_first_64_bytes() {
         let payload = std::mem::offset_of!(Packet, payload);
-        assert_eq!(size_of::<Payload>(), size_of::<Segment>(), "the kind of payload needs no room");
+        assert_eq!(
+            size_of::<Payload>(),
+            size_of::<Segment>(),
+            "the discriminant of Payload takes no space"
+        );
         assert!(payload + std::mem::offset_of!(Segment, sack) < 64);
     }
 
     #[test]
-    fn an_identity_tells_flow_and_origin() {
+    fn an_identity_contains_flow_and_origin() {
         for origin in [Origin::Sender, Origin::Receiver] {
             for flow in [0, 1, PacketId::FLOWS_MAX - 1] {
                 let id = PacketId::new(FlowId(flow), origin, u64::MAX);

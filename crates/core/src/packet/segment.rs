@@ -1,75 +1,75 @@
-//! A TCP segment as the simulator carries it: every field that another host acts on, and the length
-//! of the payload instead of the payload.
+//! A TCP segment as the simulator carries it: the header fields that another host acts on, and the
+//! length of the payload.
 
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
 
 use crate::packet::seq::Wire;
 
-/// Bytes of an IPv4 header without options.
+/// Size of an IPv4 header without options.
 pub const IPV4_HEADER_BYTES: u32 = 20;
-/// Bytes of a TCP header without options.
+/// Size of a TCP header without options.
 pub const TCP_HEADER_BYTES: u32 = 20;
-/// Bytes of both headers without options.
+/// Size of both headers without options.
 pub(crate) const HEADER_BYTES: u32 = IPV4_HEADER_BYTES + TCP_HEADER_BYTES;
-/// The most SACK blocks that fit in 40 bytes of options; beside timestamps it is one less (RFC 2018,
+/// The most SACK blocks that fit in 40 bytes of options; with timestamps it is one less (RFC 2018,
 /// section 3).
 pub const SACK_BLOCKS_MAX: usize = 4;
-/// The padded SACK option without blocks, and each block.
+/// Size of the padded SACK option without blocks, and of each block.
 const SACK_OPTION_BYTES: u32 = 4;
 const SACK_BLOCK_BYTES: u32 = 8;
 
 /// A TCP segment.
 ///
-/// Fields that every segment has come first: see [`Packet`](crate::packet::Packet).
+/// The fields that every segment has come first: see [`Packet`](crate::packet::Packet).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Segment {
-    /// Number of the first byte (or of the SYN or FIN).
+    /// Sequence number of the first byte, or of the SYN or FIN.
     pub seq: Wire,
-    /// The next number expected from the other side, if anything was received.
+    /// Acknowledgment number, if the ACK flag is set.
     pub ack: Option<Wire>,
-    /// Timestamps (RFC 7323).
+    /// The timestamps option (RFC 7323).
     pub timestamps: Option<Timestamps>,
-    /// Bytes of payload.
+    /// Payload length in bytes.
     pub payload: u16,
-    /// The receive window as the header carries it, scaled down.
+    /// The window field of the header, scaled down.
     pub window: u16,
-    /// Tells the connections of one flow apart, as port numbers do.
+    /// Distinguishes the connections of one flow, as port numbers do.
     pub connection: u16,
-    /// SYN and FIN, each of which takes one number, and the flags of ECN.
+    /// The flags. SYN and FIN take one sequence number each.
     pub flags: Flags,
-    /// Ranges received beyond `ack` (RFC 2018), the newest first. The first one may be a range that was
-    /// received twice (RFC 2883).
+    /// SACK blocks (RFC 2018), the newest first. The first block may report a duplicate (D-SACK,
+    /// RFC 2883).
     pub sack: SackBlocks,
-    /// Options of a SYN. Segments without SYN never have one, so that whoever writes a segment into a
-    /// freed packet clears it only where there was a SYN.
+    /// The options of a SYN; `None` without SYN. A writer that reuses a packet therefore clears it only
+    /// if the SYN flag was set.
     pub offer: Option<Offer>,
 }
 
-/// The flags of a TCP header that other hosts act on, by their bits on the wire. ACK is told by
+/// The flags of a TCP header that other hosts act on, by their bits on the wire. The ACK flag is
 /// [`Segment::ack`].
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flags(u8);
 
 impl Flags {
-    /// The stream ends here.
+    /// The last segment of the stream.
     pub const FIN: Self = Self(1);
-    /// The stream begins here.
+    /// The first segment of the stream.
     pub const SYN: Self = Self(1 << 1);
-    /// ECN echo (RFC 3168): a mark arrived; on a SYN, the host can do ECN.
+    /// ECN-Echo (RFC 3168): a CE mark arrived; on a SYN, the host is ECN-capable.
     pub const ECE: Self = Self(1 << 6);
-    /// Congestion window reduced (RFC 3168): the echo was heard.
+    /// Congestion window reduced (RFC 3168): the sender reacted to ECN-Echo.
     pub const CWR: Self = Self(1 << 7);
     const KNOWN: u8 = Self::FIN.0 | Self::SYN.0 | Self::ECE.0 | Self::CWR.0;
 
-    /// The known flags among those of a header.
+    /// The supported flags among those of a header.
     #[must_use]
     pub fn from_bits(bits: u8) -> Self {
         Self(bits & Self::KNOWN)
     }
 
-    /// Their bits in a header.
+    /// The flags as bits of a header.
     #[must_use]
     pub fn bits(self) -> u8 {
         self.0
@@ -129,33 +129,33 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// What a SYN offers.
+/// The options of a SYN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// Largest payload plus options that the sender of this SYN takes in (RFC 6691).
+    /// Maximum segment size (RFC 6691): payload plus options that the sender of the SYN can receive.
     pub mss: u16,
-    /// Shift of its window field (RFC 7323), if it scales.
+    /// Window scale (RFC 7323), if offered.
     pub window_shift: Option<u8>,
-    /// Whether it understands SACK.
+    /// Whether SACK is permitted.
     pub sack: bool,
 }
 
-/// The timestamp option. Values are in the sender's own clock ticks.
+/// The timestamps option (RFC 7323). Values are in ticks of the sender's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timestamps {
-    /// The sender's clock.
+    /// `TSval`: the sender's clock.
     pub value: u32,
-    /// The value that this segment answers.
+    /// `TSecr`: the echoed value.
     pub echo: u32,
 }
 
-/// Up to [`SACK_BLOCKS_MAX`] ranges, each from its first number to the one after its last.
+/// Up to [`SACK_BLOCKS_MAX`] SACK blocks, each from its first sequence number to the one after its last.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct SackBlocks {
     count: u8,
-    /// Two numbers a block, in the byte order of the wire, so that they need no alignment. Only the
-    /// first `count` blocks mean anything.
+    /// Left and right edge of each block in network byte order, so that they need no alignment. Only the
+    /// first `count` blocks are valid.
     blocks: [[[u8; 4]; 2]; SACK_BLOCKS_MAX],
 }
 
@@ -174,7 +174,7 @@ impl fmt::Debug for SackBlocks {
 }
 
 impl SackBlocks {
-    /// Adds a block. Those that do not fit are left out, as on the wire.
+    /// Adds a block, if there is room for it.
     pub fn push(&mut self, first: Wire, end: Wire) {
         if let Some(slot) = self.blocks.get_mut(usize::from(self.count)) {
             *slot = [first.0.to_be_bytes(), end.0.to_be_bytes()];
@@ -182,31 +182,31 @@ impl SackBlocks {
         }
     }
 
-    /// Forgets all blocks.
+    /// Removes all blocks.
     pub fn clear(&mut self) {
         self.count = 0;
     }
 
-    /// Whether there is none.
+    /// Whether there are no blocks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Bytes of the padded option.
+    /// Size of the padded option.
     #[must_use]
     pub fn option_bytes(&self) -> u32 {
         Self::bytes_of(self.count.into())
     }
 
-    /// Bytes of the padded option with `blocks` blocks.
+    /// Size of the padded option with `blocks` blocks.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "a handful of blocks")]
     pub(crate) fn bytes_of(blocks: usize) -> u32 {
         if blocks == 0 { 0 } else { SACK_OPTION_BYTES + SACK_BLOCK_BYTES * blocks as u32 }
     }
 
-    /// How many blocks fit in `room` bytes, but for their number in one option.
+    /// The number of blocks that fit in `room` bytes, regardless of [`SACK_BLOCKS_MAX`].
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "at most the bytes of a packet")]
     pub(crate) fn fitting(room: u64) -> usize {
@@ -222,13 +222,13 @@ impl SackBlocks {
 }
 
 impl Segment {
-    /// Numbers that the segment takes: payload, SYN and FIN.
+    /// The sequence numbers that the segment takes: payload, SYN and FIN.
     #[must_use]
     pub fn sequence_length(&self) -> u64 {
         u64::from(self.payload) + u64::from(self.flags.syn()) + u64::from(self.flags.fin())
     }
 
-    /// Bytes of TCP options, padded to words as hosts do: MSS 4, window scale 3 + 1, SACK permitted
+    /// Size of the TCP options, padded to words as hosts do: MSS 4, window scale 3 + 1, SACK permitted
     /// 2 + 2, timestamps 10 + 2, SACK 2 + 2 + 8 a block.
     #[must_use]
     pub fn option_bytes(&self) -> u32 {
@@ -249,7 +249,7 @@ impl Segment {
     }
 }
 
-/// Bytes of the padded timestamp option.
+/// Size of the padded timestamps option.
 pub const TIMESTAMP_OPTION_BYTES: u32 = 12;
 
 #[cfg(test)]

@@ -1,25 +1,25 @@
-//! Sequence numbers (RFC 9293, section 3.4): 32 bits on the wire, 64 bits inside.
+//! Sequence numbers (RFC 9293, section 3.4): 32 bits on the wire, 64 bits in an endpoint.
 //!
-//! Inside, a [`Position`] counts from the SYN, which is position 0; the first byte of data is 1.
-//! It never wraps, so comparisons are plain. [`Wire`] is what a segment carries; an anchor that is
-//! known to be within 2^31 turns it back into a position.
+//! A [`Position`] counts from the SYN, which is position 0; the first byte of data is position 1. It
+//! never wraps, so positions are compared directly. A segment carries a [`Wire`] number. A known
+//! position within 2^31 of it turns it back into a position.
 
-/// A place in one direction's stream: 0 is the SYN, data starts at 1, the FIN follows the data.
+/// A position in one direction of a stream: the SYN is 0, data start at 1, the FIN follows the data.
 pub type Position = u64;
 
-/// A sequence number as a segment carries it, modulo 2^32.
+/// A sequence number as in a TCP header, modulo 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wire(pub u32);
 
 impl Wire {
-    /// What the wire shows for `position` when the SYN has the number `initial`.
+    /// The sequence number of `position`, given the initial sequence number.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "modulo 2^32 is meant")]
+    #[expect(clippy::cast_possible_truncation, reason = "modulo 2^32 is intended")]
     pub fn from_position(position: Position, initial: Self) -> Self {
         Self(initial.0.wrapping_add(position as u32))
     }
 
-    /// How far this number is ahead of `other`: less than zero if it is behind.
+    /// The signed distance from `other` to this number.
     #[must_use]
     #[expect(
         clippy::cast_possible_wrap,
@@ -29,8 +29,8 @@ impl Wire {
         self.0.wrapping_sub(other.0) as i32
     }
 
-    /// The position nearest to `anchor` that the wire shows as this number. Numbers that would lie
-    /// before the SYN come out as 0.
+    /// The position nearest to `anchor` that has this sequence number; 0 if that would lie before the
+    /// SYN.
     #[must_use]
     #[expect(
         clippy::cast_possible_wrap,
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_survive_the_wire_across_the_wrap() {
+    fn positions_are_restored_across_the_wrap() {
         let initial = Wire(u32::MAX - 10);
         for position in [0, 1, 10, 11, 12, 1 << 31, (1 << 32) + 5, 3 << 33] {
             let wire = Wire::from_position(position, initial);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_from_before_the_syn_are_held_at_it() {
+    fn numbers_before_the_syn_become_position_0() {
         let initial = Wire(100);
         assert_eq!(Wire(99).to_position(initial, 0), 0);
         assert_eq!(Wire(101).to_position(initial, 0), 1);

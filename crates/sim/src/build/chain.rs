@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use bentpipe_core::graph::{Graph, OUTSIDE};
+use bentpipe_core::graph::{EGRESS, Graph};
 use bentpipe_core::link::Access;
 use bentpipe_core::packet::{Address, FlowId, Port};
 use bentpipe_core::time::Duration;
@@ -285,9 +285,9 @@ impl Hops<'_> {
         let mut wiring = Wiring { graph, plan, layout, stations };
         let has_gateways = !self.inner.is_empty();
         let is_open = has_gateways && hop == 0;
-        wiring.connect(if is_open { OUTSIDE } else { layout.entry_for_hosts(HUB) });
+        wiring.connect(if is_open { EGRESS } else { layout.entry_for_hosts(HUB) });
         wiring.connect_accesses(|wiring, gateway| match has_gateways {
-            true => Next::One(OUTSIDE),
+            true => Next::One(EGRESS),
             false => Next::ByDestination(local(wiring, gateway)),
         });
         let engine = |(node, port)| NextHop::Engine(node, port);
@@ -303,7 +303,7 @@ impl Hops<'_> {
             } else {
                 let local = local(&wiring, host.gateway);
                 let next = |socket: &Option<Socket>| match *socket {
-                    Some(socket) if socket != OUTSIDE => engine(socket),
+                    Some(socket) if socket != EGRESS => engine(socket),
                     _ => NextHop::Unreachable,
                 };
                 *entrance = local.iter().map(next).collect();
@@ -334,7 +334,7 @@ impl Hops<'_> {
         let beyond = |(hop, gateway): (usize, u32)| self.layouts[hop].entry_for_hosts(gateway);
         let is_direct = neighbour.is_none() && self.inner.is_empty();
         let host_here = if is_direct { host.access } else { None };
-        Station { socket: neighbour.map_or(OUTSIDE, beyond), gateway, host: host_here }
+        Station { socket: neighbour.map_or(EGRESS, beyond), gateway, host: host_here }
     }
 
     /// By engine, of which there are so many.

@@ -1,9 +1,9 @@
 //! The engines between hosts.
 
 use bentpipe_core::link::{
-    self, Access, AccessConfig, CoDel, CoDelConfig, Direction, DirectionConfig, DropTail,
-    EarlyPacketDiscard, ErrorRates, FqCoDel, FqCoDelConfig, Framing, Head, PerFlow, Ratio, Red,
-    RedConfig, SelectiveDrop, StrictPriority, Tail, Unit,
+    self, Access, AccessConfig, CoDel, CoDelConfig, Direction, DirectionConfig, DropAtDequeue,
+    DropAtEnqueue, DropTail, EarlyPacketDiscard, ErrorRates, FqCoDel, FqCoDelConfig, Framing,
+    PerFlow, Ratio, Red, RedConfig, SelectiveDrop, StrictPriority, Unit,
 };
 use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
@@ -27,12 +27,12 @@ pub(super) fn branches<'a>(
     plan: &'a Plan,
     link: &'a str,
     seed: u64,
-) -> impl Iterator<Item = (u32, u32, link::Branch)> + 'a {
+) -> impl Iterator<Item = (u32, u32, link::TerminalPath)> + 'a {
     plan.branches().map(move |(direction, branch)| {
         let gateway = &plan.gateways[branch.gateway as usize].name;
         let name = format!("{link}.{}.{gateway}", direction.name);
         let stream = |part: &str| Rng::stream(seed, &format!("{name}.{part}"));
-        let engine = link::Branch::new(link::BranchConfig {
+        let engine = link::TerminalPath::new(link::TerminalPathConfig {
             delay: Profile::Constant(Duration::from_nanos(branch.delay_ns)),
             framing: direction.framing.framing(),
             channel: channel(&branch.channel, stream),
@@ -104,10 +104,10 @@ fn queue(plan: &Queue, around: Surroundings) -> link::Queue {
     let share = |value| Probability::new(value).expect("checked with the plan");
     let ratio = |value| Ratio::new(value).expect("checked with the plan");
     let nanos = Duration::from_nanos;
-    let tail = |tail| link::Queue::Tail(tail);
-    let head = |head| link::Queue::Head(Box::new(head));
+    let tail = |tail| link::Queue::DropAtEnqueue(tail);
+    let head = |head| link::Queue::DropAtDequeue(Box::new(head));
     match *plan {
-        Queue::DropTail { limit } => tail(Tail::DropTail(DropTail::new(limit.into()))),
+        Queue::DropTail { limit } => tail(DropAtEnqueue::DropTail(DropTail::new(limit.into()))),
         Queue::Red {
             limit,
             unit,
@@ -134,34 +134,34 @@ fn queue(plan: &Queue, around: Surroundings) -> link::Queue {
                 mean_packet_bytes,
                 mean_frame: around.framing.frame(mean_packet_bytes),
             };
-            tail(Tail::Red(Red::new(config, around.rng)))
+            tail(DropAtEnqueue::Red(Red::new(config, around.rng)))
         }
         Queue::PerFlowDropTail { limit, per_flow_limit } => {
-            tail(Tail::PerFlow(PerFlow::new(limit.into(), per_flow_limit.into())))
+            tail(DropAtEnqueue::PerFlow(PerFlow::new(limit.into(), per_flow_limit.into())))
         }
         Queue::EarlyPacketDiscard { limit, threshold } => {
             let queue = EarlyPacketDiscard::new(limit.into(), ratio(threshold));
-            tail(Tail::EarlyPacketDiscard(queue))
+            tail(DropAtEnqueue::EarlyPacketDiscard(queue))
         }
         Queue::SelectiveDrop { limit, threshold, load_ratio } => {
             let queue = SelectiveDrop::new(limit.into(), ratio(threshold), ratio(load_ratio));
-            tail(Tail::SelectiveDrop(queue))
+            tail(DropAtEnqueue::SelectiveDrop(queue))
         }
         Queue::Codel { limit, target_ns, interval_ns, ecn } => {
             let (target, interval) = (nanos(target_ns), nanos(interval_ns));
             let config = CoDelConfig { limit: limit.into(), target, interval, ecn };
-            head(Head::CoDel(CoDel::new(config)))
+            head(DropAtDequeue::CoDel(CoDel::new(config)))
         }
         Queue::FqCodel { limit, target_ns, interval_ns, quantum_bytes, queues, ecn } => {
             let (target, interval) = (nanos(target_ns), nanos(interval_ns));
             let limit = limit.into();
             let config = FqCoDelConfig { limit, target, interval, quantum_bytes, queues, ecn };
             let mut rng = around.rng;
-            head(Head::FqCoDel(FqCoDel::new(config, rng.next_u64())))
+            head(DropAtDequeue::FqCoDel(FqCoDel::new(config, rng.next_u64())))
         }
         Queue::StrictPriority { limit, classes } => {
             let queue = StrictPriority::new(limit.into(), classes.into());
-            head(Head::StrictPriority(queue))
+            head(DropAtDequeue::StrictPriority(queue))
         }
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bentpipe_core::engine::Engine;
 use bentpipe_core::graph::Graph;
-use bentpipe_core::link::{Access, Branch, Direction};
+use bentpipe_core::link::{Access, Direction, TerminalPath};
 use bentpipe_core::packet::{FlowId, Port};
 use bentpipe_core::time::Instant;
 use bentpipe_core::trace::NodeId;
@@ -206,17 +206,17 @@ impl<E: Engine> Wiring<'_, E> {
         for &(_, gateway, node) in self.layout.branches.iter().filter(|of| of.0 == number) {
             branch_of[gateway as usize] = Some(node);
             match self.layout.functions[gateway as usize].last() {
-                Some(&function) => self.graph.connect((node, Branch::OUT), (function, OUTER)),
+                Some(&function) => self.graph.connect((node, TerminalPath::OUT), (function, OUTER)),
                 None => {
                     let nearby = of(nearby, gateway);
-                    self.graph.connect_by_destination((node, Branch::OUT), nearby);
+                    self.graph.connect_by_destination((node, TerminalPath::OUT), nearby);
                 }
             }
         }
         let mut reached = vec![false; self.plan.gateways.len()];
         direction.to.iter().for_each(|branch| reached[branch.gateway as usize] = true);
         let next = |station: &Station| {
-            let branch = branch_of[station.gateway as usize].map(|node| (node, Branch::IN));
+            let branch = branch_of[station.gateway as usize].map(|node| (node, TerminalPath::IN));
             let next = branch.unwrap_or_else(|| self.entry_for_link(station));
             reached[station.gateway as usize].then_some(next)
         };

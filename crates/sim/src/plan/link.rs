@@ -79,7 +79,7 @@ pub struct Framing {
     /// Growth: numerator and denominator.
     pub expansion: (u64, u64),
     /// Bytes between frames.
-    pub outside_bytes: u32,
+    pub inter_frame_bytes: u32,
 }
 
 /// Cells of one size.
@@ -252,7 +252,7 @@ impl Framing {
         let sizes = [
             ("header_bytes", self.header_bytes),
             ("min_bytes", self.min_bytes),
-            ("outside_bytes", self.outside_bytes),
+            ("inter_frame_bytes", self.inter_frame_bytes),
         ];
         for (name, size) in sizes {
             check.within(size.into(), 0..=FRAMING_BYTES_MAX, || at(name));
@@ -290,7 +290,7 @@ impl Framing {
             min_bytes: self.min_bytes,
             cells: self.cells.map(cells),
             expansion: self.expansion,
-            outside_bytes: self.outside_bytes,
+            inter_frame_bytes: self.inter_frame_bytes,
         }
     }
 }

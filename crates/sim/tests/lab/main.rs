@@ -87,7 +87,7 @@ fn direction(path: Path, loss: f64) -> Value {
         "delay_ns": {"kind": "constant", "value": path.rtt_ms * 500_000},
         "framing": {
             "header_bytes": path.framing_bytes, "min_bytes": 0, "cells": null,
-            "expansion": [1, 1], "outside_bytes": 0,
+            "expansion": [1, 1], "inter_frame_bytes": 0,
         },
         "queue": {"discipline": "drop_tail", "limit": limit},
         "channel": {"kind": "bit_errors", "bit_error_rate": ber},

@@ -78,7 +78,7 @@ fn queue() -> impl Strategy<Value = Value> {
 
 fn framing() -> impl Strategy<Value = Value> {
     let overhead = json!({
-        "header_bytes": 8, "min_bytes": 0, "cells": null, "expansion": [1, 1], "outside_bytes": 0,
+        "header_bytes": 8, "min_bytes": 0, "cells": null, "expansion": [1, 1], "inter_frame_bytes": 0,
     });
     // Not so small that a frame of cells hardly ever gets through the worst channel.
     let cells = (0..40u32, 30..100u32, 0..20u32, 0..10u32);
@@ -88,13 +88,13 @@ fn framing() -> impl Strategy<Value = Value> {
             |(header, min, grown, outside)| {
                 json!({
                     "header_bytes": header, "min_bytes": min, "cells": null,
-                    "expansion": [grown, 1_000], "outside_bytes": outside,
+                    "expansion": [grown, 1_000], "inter_frame_bytes": outside,
                 })
             }
         ),
         cells.prop_map(|(header, payload, tax, outside)| {
             json!({
-                "header_bytes": header, "min_bytes": 0, "outside_bytes": outside,
+                "header_bytes": header, "min_bytes": 0, "inter_frame_bytes": outside,
                 "cells": {"payload_bytes": payload, "cell_bytes": payload + tax},
                 "expansion": [90, 87],
             })

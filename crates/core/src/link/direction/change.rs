@@ -1,9 +1,9 @@
-//! What an operator alters while packets are on their way.
+//! Changes of a direction while packets are in transit.
 //!
-//! From a moment on the direction does what it would do if its profiles had said so from the start of
-//! the run. With a queue that decides at arrival the ways of waiting packets are known already, and are
-//! worked out anew: the transmitter owes a certain work at that moment, of which the frames that wait
-//! are a part and the rest belongs to the frame being sent, so no frame loses or gains a bit.
+//! After a change the direction behaves as if its profiles had contained it from the start of the run. The
+//! times of packets that wait in a FIFO are already scheduled and are computed again. The work that the
+//! transmitter has left at that instant consists of the frames that wait and of the rest of the frame being
+//! sent, so no frame loses or gains a bit.
 
 use super::{Direction, Queue};
 use crate::link::Channel;
@@ -11,72 +11,71 @@ use crate::profile::Profile;
 use crate::time::{Duration, Instant};
 use crate::units::{BitRate, Bits};
 
-/// What is to be another from a moment on. Profiles count from the start of the run.
+/// What changes. Profiles count from the start of the run.
 #[derive(Clone, Debug, Default)]
 pub struct Change {
-    /// The rate, of the frame on the transmitter too: it keeps what was sent of it, and at rate zero
-    /// it waits.
+    /// The rate. It also applies to the rest of the frame on the transmitter, which waits at rate zero.
     pub rate: Option<Profile<BitRate>>,
-    /// The delay of frames whose last bit is yet to leave. None overtakes another.
+    /// The delay of frames whose last bit has not been sent. Frames are not reordered.
     pub delay: Option<Profile<Duration>>,
-    /// The channel of frames whose first bit is yet to leave.
+    /// The channel of frames whose first bit has not been sent.
     pub channel: Option<Channel>,
 }
 
 impl Direction {
-    /// Alters the direction at `now`, once all that is due by then was done; the answer of
-    /// [`next_wake`](crate::engine::Engine::next_wake) may be another. `None`, and nothing is altered,
-    /// if the rate would end at zero.
+    /// Changes the direction at `now`, after everything due by then. The result of
+    /// [`next_wake`](crate::engine::Engine::next_wake) may change. `None`, and no change, if the rate
+    /// would end at zero.
     ///
-    /// What was traced of packets that wait stays as it was: the moment at which each was to start.
+    /// Events already traced of packets that wait keep the start that was scheduled then.
     #[cold]
     pub fn change(&mut self, now: Instant, change: Change) -> Option<()> {
         let altered = match &change.rate {
             Some(rate) => Some(self.transmitter.with_rate(rate.clone())?),
             None => None,
         };
-        self.catch_up(now);
-        if let (Queue::Tail(tail), Some(rate)) = (&mut self.queue, &change.rate) {
-            tail.set_rate(now, rate);
+        self.update_started(now);
+        if let (Queue::DropAtEnqueue(discipline), Some(rate)) = (&mut self.queue, &change.rate) {
+            discipline.set_rate(now, rate);
         }
         let is_sending = self.transmitter.free_at() > now;
-        let waiting = self.line.sums().since(self.line.before(self.started));
-        let owes = self.transmitter.owes(now, Bits(waiting.frame_bits));
+        let waiting = self.transit.totals().since(self.transit.totals_before(self.started));
+        let remaining_work = self.transmitter.remaining_work(now, Bits(waiting.frame_bits));
         let is_new_rate = altered.is_some();
         if let Some(altered) = altered {
             self.transmitter = altered;
         }
         if is_sending {
-            self.transmitter.resume(now, owes);
+            self.transmitter.resume(now, remaining_work);
         }
-        // A channel that changes with time damages other frames when they are sent at other times.
-        let damage_anew = change.channel.is_some() || (is_new_rate && self.channel.varies());
+        // If the channel varies with time, frames sent at other times have other errors.
+        let redraw_errors = change.channel.is_some() || (is_new_rate && self.channel.varies());
         if let Some(channel) = change.channel {
             self.channel = channel;
         }
-        // Whose last bit is yet to leave.
-        let first = (self.started - u64::from(is_sending)).max(self.line.left());
-        let ahead = (first > self.line.left()).then(|| self.line.at(first - 1).arrival);
+        // The first frame whose last bit has not been sent.
+        let first = (self.started - u64::from(is_sending)).max(self.transit.begin());
+        let ahead = (first > self.transit.begin()).then(|| self.transit.at(first - 1).arrival);
         self.propagation.change(change.delay, ahead.unwrap_or(now));
-        self.send_anew(now, first, damage_anew);
-        self.set_due();
+        self.reschedule(now, first, redraw_errors);
+        self.update_due();
         Some(())
     }
 
-    /// The ways of all packets from a position on. The frame being sent, if that is one of them, ends
-    /// when the transmitter is free; those that wait follow, and meet the channel anew if that is asked.
-    fn send_anew(&mut self, now: Instant, first: u64, damage_anew: bool) {
-        for position in first..self.line.came() {
+    /// Computes the times of all packets from a position on again. The frame being sent, if it is one of
+    /// them, ends when the transmitter is free; those that wait follow, with new errors if requested.
+    fn reschedule(&mut self, now: Instant, first: u64, redraw_errors: bool) {
+        for position in first..self.transit.end() {
             if position >= self.started {
-                let frame = Bits(self.line.size_at(position).frame_bits.into());
-                let slot = self.transmitter.take_from(self.transmitter.free_at(), frame);
-                let waiting = self.line.at_mut(position);
-                waiting.start = slot.start;
-                if damage_anew {
-                    waiting.damaged = self.channel.damages(now, slot, frame);
+                let frame = Bits(self.transit.size_at(position).frame_bits.into());
+                let transmission = self.transmitter.take_from(self.transmitter.free_at(), frame);
+                let waiting = self.transit.at_mut(position);
+                waiting.start = transmission.start;
+                if redraw_errors {
+                    waiting.corrupted = self.channel.corrupts(now, transmission, frame);
                 }
             }
-            self.line.at_mut(position).arrival =
+            self.transit.at_mut(position).arrival =
                 self.propagation.arrival(self.transmitter.free_at());
         }
     }

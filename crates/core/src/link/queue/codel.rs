@@ -1,14 +1,13 @@
-//! Controlled delay (RFC 8289): packets are dropped at the head of the queue when they have waited
-//! longer than a target for a whole interval, and then at a growing rate until the wait is below
-//! the target again.
+//! Controlled delay (RFC 8289): packets are dropped at the head of the queue when their sojourn time has
+//! been above a target for an interval, and then at an increasing rate until it is below the target.
 //!
-//! This is the pseudo-code of section 5 of the RFC. The largest packet that it asks for is the
-//! largest IP packet seen so far. With ECN a packet that would be dropped is marked and sent instead, if
-//! its transport reacts to marks (Linux, `codel_dequeue`): the control law counts a mark as a drop.
+//! This is the pseudo-code of section 5 of the RFC. Its maximum packet size is that of the largest IP
+//! packet seen so far. With ECN, a packet of an ECN-capable transport is marked and sent instead of dropped
+//! (Linux, `codel_dequeue`): the control law counts a mark as a drop.
 
 use std::collections::VecDeque;
 
-use super::{Limit, Occupancy, Queued};
+use super::{Limit, Occupancy, QueuedPacket};
 use crate::packet::Packet;
 use crate::time::{Duration, Instant};
 use crate::trace::DropCause;
@@ -16,14 +15,14 @@ use crate::trace::DropCause;
 /// The parameters of a [`CoDel`] queue.
 #[derive(Clone, Copy, Debug)]
 pub struct CoDelConfig {
-    /// How much may wait; not a time.
+    /// The capacity; not a time.
     pub limit: Limit,
-    /// The wait that may stand (RFC 8289: 5 ms).
+    /// The acceptable standing sojourn time (RFC 8289: 5 ms).
     pub target: Duration,
-    /// How long the wait may be above the target (RFC 8289: 100 ms, the round-trip time of most
+    /// How long the sojourn time may be above the target (RFC 8289: 100 ms, the round-trip time of most
     /// paths; a longer path needs a longer interval).
     pub interval: Duration,
-    /// Whether packets are marked instead of dropped if their transport reacts to marks.
+    /// Whether packets of ECN-capable transports are marked instead of dropped.
     pub ecn: bool,
 }
 
@@ -31,7 +30,7 @@ pub struct CoDelConfig {
 #[derive(Clone, Debug)]
 pub struct CoDel {
     limit: Limit,
-    law: Law,
+    law: ControlLaw,
     fifo: Fifo,
     control: Control,
     waiting: Occupancy,
@@ -41,43 +40,43 @@ impl CoDel {
     /// An empty queue.
     ///
     /// # Panics
-    /// If the limit is one in time: how long a packet will wait is not known when it arrives.
+    /// If the limit is a time: the sojourn time of a packet is not known when it arrives.
     #[must_use]
     pub fn new(config: CoDelConfig) -> Self {
         config.limit.assert_held();
         Self {
             limit: config.limit,
-            law: Law::new(config.target, config.interval, config.ecn),
+            law: ControlLaw::new(config.target, config.interval, config.ecn),
             fifo: Fifo::default(),
             control: Control::default(),
             waiting: Occupancy::default(),
         }
     }
 
-    /// See [`super::Head::push`].
-    pub fn push(&mut self, queued: Queued, lost: &mut impl FnMut(DropCause, &Packet)) {
-        let load = queued.load();
-        if !self.limit.has_room(&self.waiting, load, Duration::ZERO) {
-            lost(DropCause::QueueFull, &queued.packet);
+    /// See [`super::DropAtDequeue::enqueue`].
+    pub fn enqueue(&mut self, queued: QueuedPacket, on_drop: &mut impl FnMut(DropCause, &Packet)) {
+        let size = queued.size();
+        if !self.limit.has_room(&self.waiting, size, Duration::ZERO) {
+            on_drop(DropCause::QueueFull, &queued.packet);
             return;
         }
-        self.law.see(&queued.packet);
-        self.waiting.enter(load);
+        self.law.observe(&queued.packet);
+        self.waiting.on_enqueue(size);
         self.fifo.push(queued);
     }
 
-    /// See [`super::Head::pop`].
-    pub fn pop(
+    /// See [`super::DropAtDequeue::dequeue`].
+    pub fn dequeue(
         &mut self,
         now: Instant,
-        lost: &mut impl FnMut(DropCause, &Packet),
-    ) -> Option<Queued> {
+        on_drop: &mut impl FnMut(DropCause, &Packet),
+    ) -> Option<QueuedPacket> {
         let waiting = &mut self.waiting;
-        let next = self.control.pop(&self.law, now, &mut self.fifo, &mut |queued| {
-            waiting.leave(queued.load());
-            lost(DropCause::Codel, &queued.packet);
+        let next = self.control.dequeue(&self.law, now, &mut self.fifo, &mut |queued| {
+            waiting.on_dequeue(queued.size());
+            on_drop(DropCause::Codel, &queued.packet);
         })?;
-        waiting.leave(next.load());
+        waiting.on_dequeue(next.size());
         Some(next)
     }
 
@@ -86,7 +85,7 @@ impl CoDel {
         self.fifo.iter()
     }
 
-    /// What waits.
+    /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
         &self.waiting
@@ -96,17 +95,17 @@ impl CoDel {
 /// Packets in order of arrival, and their IP bytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fifo {
-    packets: VecDeque<Queued>,
+    packets: VecDeque<QueuedPacket>,
     bytes: u64,
 }
 
 impl Fifo {
-    pub(super) fn push(&mut self, queued: Queued) {
+    pub(super) fn push(&mut self, queued: QueuedPacket) {
         self.bytes += u64::from(queued.packet.bytes);
         self.packets.push_back(queued);
     }
 
-    pub(super) fn pop(&mut self) -> Option<Queued> {
+    pub(super) fn pop(&mut self) -> Option<QueuedPacket> {
         let first = self.packets.pop_front()?;
         self.bytes -= u64::from(first.packet.bytes);
         Some(first)
@@ -125,9 +124,9 @@ impl Fifo {
     }
 }
 
-/// What a control loop aims at: the same for all queues of a discipline.
+/// The parameters of the control law: the same for all queues of a discipline.
 #[derive(Clone, Debug)]
-pub(super) struct Law {
+pub(super) struct ControlLaw {
     target: Duration,
     interval: Duration,
     ecn: bool,
@@ -135,24 +134,24 @@ pub(super) struct Law {
     largest: u64,
 }
 
-impl Law {
+impl ControlLaw {
     pub(super) fn new(target: Duration, interval: Duration, ecn: bool) -> Self {
         Self { target, interval, ecn, largest: 0 }
     }
 
-    /// Marks a packet instead of dropping it, if that may be. Whether it did.
-    fn marks(&self, taken: &mut Taken) -> bool {
-        self.ecn && taken.queued.as_mut().is_some_and(Queued::mark)
+    /// Marks a packet instead of dropping it, if possible. Returns whether it did.
+    fn try_mark(&self, candidate: &mut Candidate) -> bool {
+        self.ecn && candidate.queued.as_mut().is_some_and(QueuedPacket::mark)
     }
 
-    /// Takes note of a packet that joins a queue.
-    pub(super) fn see(&mut self, packet: &Packet) {
+    /// Records the size of a packet that is enqueued.
+    pub(super) fn observe(&mut self, packet: &Packet) {
         self.largest = self.largest.max(packet.bytes.into());
     }
 
-    /// `at` + interval / sqrt(count), rounded down to a nanosecond. Throughput of TCP goes with the
-    /// inverse square root of its loss, so that it falls linearly (RFC 8289). For integers
-    /// floor(i / sqrt(c)) = floor(sqrt(floor(i^2 / c))); the square of 64 bits fits 128.
+    /// `at` + interval / sqrt(count), rounded down to a nanosecond. The throughput of TCP is inversely
+    /// proportional to the square root of its loss rate, so that it decreases linearly (RFC 8289). For
+    /// integers floor(i / sqrt(c)) = floor(sqrt(floor(i^2 / c))); the square of 64 bits fits 128.
     fn next_drop(&self, at: Instant, count: u32) -> Instant {
         let squared = u128::from(self.interval.as_nanos()).pow(2) / u128::from(count);
         let nanos = u64::try_from(squared.isqrt()).expect("at most the interval");
@@ -160,84 +159,83 @@ impl Law {
     }
 }
 
-/// The state of the control loop of one queue. Its fields are those of the RFC's pseudo-code.
+/// The state of one queue. Its fields are those of the RFC's pseudo-code.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Control {
-    /// When the wait will have been above the target for an interval; `None` while it is below.
+    /// When the sojourn time will have been above the target for an interval; `None` while it is below.
     first_above: Option<Instant>,
     /// Whether it is in the drop state.
     dropping: bool,
-    /// The next drop of the drop state; when it is left, what was to be the next.
+    /// The next drop in the drop state; outside it, the drop that would have been next.
     drop_next: Instant,
-    /// Packets dropped in this drop state, or where it took up the count of the one before.
+    /// Packets dropped in this drop state, plus the count taken over from the previous one.
     count: u32,
-    /// The count with which this drop state began.
+    /// The count at the start of this drop state.
     last_count: u32,
 }
 
-/// A packet taken from the queue, and whether it may be dropped.
-struct Taken {
-    queued: Option<Queued>,
+/// A packet removed from the queue, and whether it may be dropped.
+struct Candidate {
+    queued: Option<QueuedPacket>,
     droppable: bool,
 }
 
 impl Control {
-    /// The next packet to send. Those that are dropped before it are handed to `dropped`.
-    pub(super) fn pop(
+    /// The next packet to send. Packets dropped before it are passed to `dropped`.
+    pub(super) fn dequeue(
         &mut self,
-        law: &Law,
+        law: &ControlLaw,
         now: Instant,
         fifo: &mut Fifo,
-        dropped: &mut impl FnMut(&Queued),
-    ) -> Option<Queued> {
-        let mut taken = self.take(law, now, fifo);
+        dropped: &mut impl FnMut(&QueuedPacket),
+    ) -> Option<QueuedPacket> {
+        let mut candidate = self.next_candidate(law, now, fifo);
         if !self.dropping {
-            if taken.droppable {
-                if !law.marks(&mut taken) {
-                    taken.queued.iter().for_each(&mut *dropped);
-                    taken = self.take(law, now, fifo);
+            if candidate.droppable {
+                if !law.try_mark(&mut candidate) {
+                    candidate.queued.iter().for_each(&mut *dropped);
+                    candidate = self.next_candidate(law, now, fifo);
                 }
                 self.enter_drop_state(law, now);
             }
-            return taken.queued;
+            return candidate.queued;
         }
-        self.dropping = taken.droppable;
+        self.dropping = candidate.droppable;
         // At a high drop rate several drops may be due at once.
         while self.dropping && self.drop_next <= now {
             self.count = self.count.saturating_add(1);
-            if law.marks(&mut taken) {
+            if law.try_mark(&mut candidate) {
                 self.drop_next = law.next_drop(self.drop_next, self.count);
                 break;
             }
-            taken.queued.iter().for_each(&mut *dropped);
-            taken = self.take(law, now, fifo);
-            self.dropping = taken.droppable;
+            candidate.queued.iter().for_each(&mut *dropped);
+            candidate = self.next_candidate(law, now, fifo);
+            self.dropping = candidate.droppable;
             if self.dropping {
                 self.drop_next = law.next_drop(self.drop_next, self.count);
             }
         }
-        taken.queued
+        candidate.queued
     }
 
-    fn take(&mut self, law: &Law, now: Instant, fifo: &mut Fifo) -> Taken {
+    fn next_candidate(&mut self, law: &ControlLaw, now: Instant, fifo: &mut Fifo) -> Candidate {
         let Some(queued) = fifo.pop() else {
             self.first_above = None;
-            return Taken { queued: None, droppable: false };
+            return Candidate { queued: None, droppable: false };
         };
-        // What is left must keep the link busy until the next packet comes, whatever its wait: less
-        // than one large packet is never dropped from.
-        if now - queued.entered < law.target || fifo.bytes <= law.largest {
+        // The backlog must keep the link busy until the next packet arrives: nothing is dropped if no
+        // more than a maximum packet is left.
+        if now - queued.enqueued_at < law.target || fifo.bytes <= law.largest {
             self.first_above = None;
-            return Taken { queued: Some(queued), droppable: false };
+            return Candidate { queued: Some(queued), droppable: false };
         }
         let first_above = *self.first_above.get_or_insert(now + law.interval);
-        Taken { queued: Some(queued), droppable: first_above <= now }
+        Candidate { queued: Some(queued), droppable: first_above <= now }
     }
 
-    /// A drop state that begins soon after the last one ended takes up the drop rate that
-    /// controlled the queue then. 16 intervals are those of the RFC's pseudo-code, which took them
-    /// from Linux.
-    fn enter_drop_state(&mut self, law: &Law, now: Instant) {
+    /// Enters the drop state. If the last one ended less than 16 intervals ago, its drop rate is
+    /// resumed, as in the RFC's pseudo-code and in Linux.
+    fn enter_drop_state(&mut self, law: &ControlLaw, now: Instant) {
         let dropped = self.count - self.last_count;
         let soon = now.saturating_since(self.drop_next) < law.interval.saturating_mul(16);
         self.count = if dropped > 1 && soon { dropped } else { 1 };
@@ -249,28 +247,29 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Losses, queued};
+    use super::super::testing::{Drops, queued};
     use super::*;
     use crate::packet::Ecn;
 
     const TARGET: Duration = Duration::from_millis(5);
     const INTERVAL: Duration = Duration::from_millis(100);
 
-    fn law() -> Law {
-        Law { largest: 1_000, ..Law::new(TARGET, INTERVAL, false) }
+    fn law() -> ControlLaw {
+        ControlLaw { largest: 1_000, ..ControlLaw::new(TARGET, INTERVAL, false) }
     }
 
     fn codel(target: Duration, limit: Limit) -> CoDel {
         CoDel::new(CoDelConfig { limit, target, interval: INTERVAL, ecn: false })
     }
 
-    /// How many packets are dropped before the one that is sent at `now`, both in milliseconds,
-    /// when all of a long queue have waited for `wait`.
+    /// The number of packets dropped before one is sent at `now`, if all packets of a long queue have
+    /// waited for `wait`; times in milliseconds.
     fn drops(control: &mut Control, now: u64, wait: u64) -> usize {
         let mut fifo = Fifo::default();
         (0..50).for_each(|serial| fifo.push(queued(0, serial, 1_000, now - wait)));
         let mut dropped = 0;
-        let sent = control.pop(&law(), Instant::from_millis(now), &mut fifo, &mut |_| dropped += 1);
+        let sent =
+            control.dequeue(&law(), Instant::from_millis(now), &mut fifo, &mut |_| dropped += 1);
         assert!(sent.is_some());
         dropped
     }
@@ -285,24 +284,24 @@ mod tests {
     fn the_control_law_is_the_inverse_square_root() {
         let after = |count| law().next_drop(Instant::START, count).as_nanos();
         assert_eq!([1, 2, 3, 4].map(after), [100_000_000, 70_710_678, 57_735_026, 50_000_000]);
-        let longest = Law { interval: Duration::from_nanos(u64::MAX), ..law() };
+        let longest = ControlLaw { interval: Duration::from_nanos(u64::MAX), ..law() };
         assert_eq!(longest.next_drop(Instant::START, 1).as_nanos(), u64::MAX - 1);
     }
 
-    /// Above the target from 10 ms on. The first drop is one interval later, the next ones follow
-    /// by 100 / sqrt(n): at 210, 280.7, 338.4, 388.4, 433.2, 474.0 and 511.8 ms.
+    /// Given a sojourn time above the target from 10 ms on, expect the first drop an interval later and
+    /// the next ones after 100 / sqrt(n): at 210, 280.7, 338.4, 388.4, 433.2, 474.0 and 511.8 ms.
     #[test]
-    fn drops_come_ever_faster_while_the_wait_is_above_the_target() {
+    fn the_drop_rate_increases_while_the_sojourn_time_is_above_the_target() {
         let mut control = Control::default();
         assert_eq!(moments(&mut control, 10..110, 5), []);
         assert_eq!(moments(&mut control, 110..513, 5), [110, 210, 281, 339, 389, 434, 474, 512]);
     }
 
-    /// Marks come when drops would, but one a packet: those due at 210, 280.7, 338.4 and 388.4 ms fall
-    /// to the four packets from 400 ms on.
+    /// Given ECN, expect marks instead of drops, one a packet: those due at 210, 280.7, 338.4 and 388.4 ms
+    /// apply to the four packets from 400 ms on.
     #[test]
     fn marks_follow_the_same_control_law() {
-        let law = Law { ecn: true, ..law() };
+        let law = ControlLaw { ecn: true, ..law() };
         let mut control = Control::default();
         let mut marks = |now: u64| {
             let mut fifo = Fifo::default();
@@ -312,8 +311,8 @@ mod tests {
                 fifo.push(queued);
             }
             let now = Instant::from_millis(now);
-            let sent = control.pop(&law, now, &mut fifo, &mut |_| panic!("none is dropped"));
-            let sent = sent.expect("some wait");
+            let sent = control.dequeue(&law, now, &mut fifo, &mut |_| panic!("none is dropped"));
+            let sent = sent.expect("packets wait");
             assert_eq!(sent.packet.ecn == Ecn::Ce, sent.marked);
             sent.marked
         };
@@ -323,40 +322,39 @@ mod tests {
         assert_eq!(late, [400, 401, 402, 403, 434]);
     }
 
-    /// A packet whose transport does not react to marks is dropped.
+    /// Given a transport that is not ECN-capable, expect drops.
     #[test]
-    fn what_may_not_be_marked_is_dropped() {
-        let law = Law { ecn: true, ..law() };
+    fn packets_of_not_ect_transports_are_dropped() {
+        let law = ControlLaw { ecn: true, ..law() };
         let (mut control, mut dropped) = (Control::default(), 0);
         for millis in 10..111 {
             let mut fifo = Fifo::default();
             (0..5).for_each(|serial| fifo.push(queued(0, serial, 1_000, millis - 10)));
             let now = Instant::from_millis(millis);
-            let sent = control.pop(&law, now, &mut fifo, &mut |_| dropped += 1);
+            let sent = control.dequeue(&law, now, &mut fifo, &mut |_| dropped += 1);
             assert!(sent.is_some_and(|sent| !sent.marked));
         }
         assert_eq!(dropped, 1);
     }
 
     #[test]
-    fn one_packet_below_the_target_starts_the_interval_again() {
+    fn one_packet_below_the_target_restarts_the_interval() {
         let mut control = Control::default();
         assert_eq!(moments(&mut control, 10..109, 10), []);
         assert_eq!(drops(&mut control, 109, 4), 0);
         assert_eq!(moments(&mut control, 110..211, 10), [210]);
     }
 
-    /// The drops due at 210, 280.7, 338.4 and 388.4 ms all fall to the packet sent at 400 ms.
+    /// The drops due at 210, 280.7, 338.4 and 388.4 ms are all made when a packet is sent at 400 ms.
     #[test]
-    fn drops_that_are_due_at_once_are_made_at_once() {
+    fn drops_due_at_the_same_time_are_made_together() {
         let mut control = Control::default();
         assert_eq!(moments(&mut control, 10..111, 10), [110]);
         assert_eq!(drops(&mut control, 400, 10), 4);
         assert_eq!(moments(&mut control, 401..435, 10), [434]);
     }
 
-    /// Drops at 110, 210, 281 and 339 ms; the state is left at 340 ms with the next one due at
-    /// 388.4.
+    /// Drops at 110, 210, 281 and 339 ms; the drop state ends at 340 ms with the next drop due at 388.4.
     fn after_four_drops() -> Control {
         let mut control = Control::default();
         assert_eq!(moments(&mut control, 10..340, 10), [110, 210, 281, 339]);
@@ -364,70 +362,71 @@ mod tests {
         control
     }
 
-    /// Three of the four drops came after the first one: the count goes on from 3, so that the
-    /// drops are 100 / sqrt(3) = 57.7 and 100 / sqrt(4) = 50 ms apart: at 498.7 and 548.7 ms.
+    /// Three of the four drops came after the first one, so the count resumes at 3: drops are
+    /// 100 / sqrt(3) = 57.7 and 100 / sqrt(4) = 50 ms apart, at 498.7 and 548.7 ms.
     #[test]
-    fn a_drop_state_that_begins_soon_takes_up_the_rate_of_the_last() {
+    fn a_drop_state_that_begins_soon_resumes_the_rate_of_the_last() {
         let mut control = after_four_drops();
         assert_eq!(moments(&mut control, 341..550, 10), [441, 499, 549]);
     }
 
-    /// One drop more than the three it began with is no reason to go on: from 1 again, 100 ms
-    /// apart.
+    /// One drop more than the initial three does not resume the count: it restarts at 1, with drops
+    /// 100 ms apart.
     #[test]
-    fn one_drop_is_not_a_rate_to_take_up() {
+    fn one_drop_does_not_resume_a_rate() {
         let mut control = after_four_drops();
         assert_eq!(moments(&mut control, 341..500, 10), [441, 499]);
         assert_eq!(drops(&mut control, 500, 0), 0);
         assert_eq!(moments(&mut control, 501..702, 10), [601, 701]);
     }
 
-    /// 16 intervals after 388.4 ms are over at 1,988.4 ms.
+    /// 16 intervals after 388.4 ms end at 1,988.4 ms.
     #[test]
-    fn a_rate_is_forgotten_after_sixteen_intervals() {
+    fn a_rate_is_not_resumed_after_sixteen_intervals() {
         assert_eq!(moments(&mut after_four_drops(), 1_888..2_047, 10), [1_988, 2_046]);
         assert_eq!(moments(&mut after_four_drops(), 1_889..2_090, 10), [1_989, 2_089]);
     }
 
-    /// Packets of 1,000 bytes come and go each millisecond; so many are left after each departure.
-    fn losses_with_standing_queue(packets: u64) -> usize {
+    /// One packet of 1,000 bytes arrives and one leaves each millisecond; `packets` are left after each
+    /// departure.
+    fn drops_with_standing_queue(packets: u64) -> usize {
         let mut queue = codel(Duration::from_millis(1), Limit::Unlimited);
-        let mut losses = Losses::default();
+        let mut drops = Drops::default();
         for millis in 0..1_000 {
-            queue.push(queued(0, millis, 1_000, millis), &mut losses.note());
+            queue.enqueue(queued(0, millis, 1_000, millis), &mut drops.record());
             if millis >= packets {
-                assert!(queue.pop(Instant::from_millis(millis), &mut losses.note()).is_some());
+                assert!(queue.dequeue(Instant::from_millis(millis), &mut drops.record()).is_some());
             }
         }
-        assert_eq!(queue.occupancy().packets + losses.0.len() as u64, packets);
-        losses.0.len()
+        assert_eq!(queue.occupancy().packets + drops.0.len() as u64, packets);
+        drops.0.len()
     }
 
-    /// With one packet left the next one has waited for 1 ms, the target, but no more than the
-    /// largest packet is in the queue. With two or four left, drops bring it down to one.
+    /// With one packet left the sojourn time of the next one is 1 ms, the target, but the backlog is no more
+    /// than a maximum packet. With two or four left, drops reduce the backlog to one.
     #[test]
-    fn less_than_one_large_packet_is_never_dropped_from() {
-        assert_eq!(losses_with_standing_queue(1), 0);
-        assert_eq!(losses_with_standing_queue(2), 1);
-        assert_eq!(losses_with_standing_queue(4), 3);
+    fn no_packet_is_dropped_from_a_backlog_of_one_maximum_packet() {
+        assert_eq!(drops_with_standing_queue(1), 0);
+        assert_eq!(drops_with_standing_queue(2), 1);
+        assert_eq!(drops_with_standing_queue(4), 3);
     }
 
     #[test]
-    fn the_limit_is_one_on_what_waits() {
+    fn the_limit_applies_to_waiting_packets() {
         let mut queue = codel(TARGET, Limit::Bytes(2_000));
-        let mut losses = Losses::default();
+        let mut drops = Drops::default();
         for serial in 0..3 {
-            queue.push(queued(0, serial, 1_000, 0), &mut losses.note());
+            queue.enqueue(queued(0, serial, 1_000, 0), &mut drops.record());
         }
-        assert_eq!(losses.0, [(DropCause::QueueFull, 0, 2)]);
-        assert!(queue.pop(Instant::START, &mut losses.note()).is_some());
+        assert_eq!(drops.0, [(DropCause::QueueFull, 0, 2)]);
+        assert!(queue.dequeue(Instant::START, &mut drops.record()).is_some());
         let left = Occupancy { packets: 1, bytes: 1_000, link_bytes: 1_008, bytes_max: 2_000 };
         assert_eq!(*queue.occupancy(), left);
     }
 
     #[test]
     #[should_panic(expected = "a limit in packets or bytes")]
-    fn a_limit_in_time_is_refused() {
+    fn a_limit_in_time_panics() {
         let _ = codel(TARGET, Limit::Time(INTERVAL));
     }
 }

@@ -1,6 +1,6 @@
-//! Drop-tail: a packet that finds no room is lost, all others wait their turn.
+//! Drop-discipline: a FIFO that drops a packet that does not fit.
 
-use super::{Amounts, Limit, Load, Occupancy, Room};
+use super::{Backlog, Headroom, Limit, Occupancy, PacketSize};
 use crate::time::Duration;
 use crate::trace::DropCause;
 
@@ -18,39 +18,39 @@ impl DropTail {
         Self { limit, waiting: Occupancy::default() }
     }
 
-    /// See [`super::Tail::admit`].
+    /// See [`super::DropAtEnqueue::admit`].
     #[inline]
-    pub fn admit(&mut self, load: Load, wait: Duration) -> Result<(), DropCause> {
-        self.limit.admit(&self.waiting, load, wait)
+    pub fn admit(&mut self, size: PacketSize, wait: Duration) -> Result<(), DropCause> {
+        self.limit.admit(&self.waiting, size, wait)
     }
 
-    /// See [`super::Tail::room`].
-    pub(super) fn room(&self) -> Room {
-        let seen = Room::of_bytes(self.waiting.bytes_max);
+    /// See [`super::DropAtEnqueue::headroom`].
+    pub(super) fn headroom(&self) -> Headroom {
+        let seen = Headroom::of_bytes(self.waiting.bytes_max);
         match self.limit {
-            Limit::Time(wait) => Room { wait, ..seen },
+            Limit::Time(wait) => Headroom { wait_max: wait, ..seen },
             _ => self.limit.counted().map_or(seen, |(unit, most)| seen.within(unit, most)),
         }
     }
 
-    /// So much waits now.
-    pub(super) fn recount(&mut self, waiting: Amounts) {
-        self.waiting.recount(waiting);
+    /// Sets the current backlog.
+    pub(super) fn set_backlog(&mut self, waiting: Backlog) {
+        self.waiting.set_backlog(waiting);
     }
 
-    /// Counts a packet that starts to wait.
+    /// Counts a packet that begins to wait.
     #[inline]
-    pub fn enter(&mut self, load: Load) {
-        self.waiting.enter(load);
+    pub fn on_enqueue(&mut self, size: PacketSize) {
+        self.waiting.on_enqueue(size);
     }
 
     /// Counts a packet whose transmission starts.
     #[inline]
-    pub fn leave(&mut self, load: Load) {
-        self.waiting.leave(load);
+    pub fn on_dequeue(&mut self, size: PacketSize) {
+        self.waiting.on_dequeue(size);
     }
 
-    /// What waits.
+    /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
         &self.waiting
@@ -64,18 +64,18 @@ mod tests {
 
     const SOME: Duration = Duration::from_millis(1);
 
-    fn load(bytes: u32) -> Load {
-        Load { flow: FlowId(0), bytes, link_bytes: bytes + 10 }
+    fn size(bytes: u32) -> PacketSize {
+        PacketSize { flow: FlowId(0), bytes, link_bytes: bytes + 10 }
     }
 
     fn admits(limit: Limit, waiting: &[u32], bytes: u32, wait: Duration) -> bool {
         let mut queue = DropTail::new(limit);
-        waiting.iter().for_each(|&bytes| queue.enter(load(bytes)));
-        queue.admit(load(bytes), wait).is_ok()
+        waiting.iter().for_each(|&bytes| queue.on_enqueue(size(bytes)));
+        queue.admit(size(bytes), wait).is_ok()
     }
 
     #[test]
-    fn bytes_are_counted_to_the_last_one() {
+    fn the_byte_limit_is_exact() {
         let limit = Limit::Bytes(3_000);
         assert!(admits(limit, &[1_500], 1_500, SOME));
         assert!(!admits(limit, &[1_500], 1_501, SOME));
@@ -85,11 +85,11 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_no_longer_counts() {
+    fn dequeued_packets_do_not_count() {
         let mut queue = DropTail::new(Limit::Bytes(3_000));
-        queue.enter(load(1_500));
-        queue.enter(load(1_500));
-        queue.leave(load(1_500));
+        queue.on_enqueue(size(1_500));
+        queue.on_enqueue(size(1_500));
+        queue.on_dequeue(size(1_500));
         let left = Occupancy { packets: 1, bytes: 1_500, link_bytes: 1_510, bytes_max: 3_000 };
         assert_eq!(*queue.occupancy(), left);
     }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_nobody_needs_no_room() {
+    fn a_packet_that_starts_at_once_needs_no_room() {
         assert!(admits(Limit::Bytes(0), &[], 1_500, Duration::ZERO));
         assert!(admits(Limit::Packets(0), &[], 1_500, Duration::ZERO));
     }

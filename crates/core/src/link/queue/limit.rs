@@ -1,10 +1,10 @@
-//! Limits of a queue, and the unit in which a queue counts what it holds.
+//! Limits of a queue, and the units in which it counts its backlog.
 
-use super::{Load, Occupancy};
+use super::{Occupancy, PacketSize};
 use crate::time::Duration;
 use crate::trace::DropCause;
 
-/// What a queue counts.
+/// A unit of a backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Packets.
@@ -16,7 +16,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// What `waiting` comes to.
+    /// The backlog in this unit.
     #[must_use]
     pub fn count(self, waiting: &Occupancy) -> u64 {
         match self {
@@ -26,81 +26,81 @@ impl Unit {
         }
     }
 
-    /// What one packet comes to.
-    pub(super) fn of(self, load: Load) -> u64 {
+    /// The size of a packet in this unit.
+    pub(super) fn of(self, size: PacketSize) -> u64 {
         match self {
             Self::Packets => 1,
-            Self::Bytes => load.bytes.into(),
-            Self::LinkBytes => load.link_bytes.into(),
+            Self::Bytes => size.bytes.into(),
+            Self::LinkBytes => size.link_bytes.into(),
         }
     }
 }
 
-/// How much may wait. What is being transmitted, or is in flight, does not wait and never counts.
+/// The capacity of a queue. Packets being transmitted or in flight do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// So many IP bytes.
+    /// This many IP bytes.
     Bytes(u64),
-    /// So many bytes on the link, framing included.
+    /// This many bytes on the link, framing included.
     LinkBytes(u64),
-    /// So many packets.
+    /// This many packets.
     Packets(u64),
-    /// A packet that would wait longer than this before its first bit is sent is lost.
+    /// A packet that would wait longer than this until its first bit is sent is dropped.
     Time(Duration),
     /// No limit.
     Unlimited,
 }
 
 impl Limit {
-    /// Whether one more packet that would wait `wait` fits beside what waits already.
+    /// Whether a packet that would wait for `wait` fits.
     #[must_use]
-    pub fn has_room(self, waiting: &Occupancy, load: Load, wait: Duration) -> bool {
+    pub fn has_room(self, waiting: &Occupancy, size: PacketSize, wait: Duration) -> bool {
         match self {
-            Self::Bytes(most) => waiting.bytes + u64::from(load.bytes) <= most,
-            Self::LinkBytes(most) => waiting.link_bytes + u64::from(load.link_bytes) <= most,
-            Self::Packets(most) => waiting.packets < most,
-            Self::Time(most) => wait <= most,
+            Self::Bytes(limit) => waiting.bytes + u64::from(size.bytes) <= limit,
+            Self::LinkBytes(limit) => waiting.link_bytes + u64::from(size.link_bytes) <= limit,
+            Self::Packets(limit) => waiting.packets < limit,
+            Self::Time(limit) => wait <= limit,
             Self::Unlimited => true,
         }
     }
 
-    /// [`Limit::has_room`] for a packet that arrives; one that waits for nobody needs no room.
+    /// [`Limit::has_room`] for an arriving packet; a packet that starts at once needs no room.
     pub(super) fn admit(
         self,
         waiting: &Occupancy,
-        load: Load,
+        size: PacketSize,
         wait: Duration,
     ) -> Result<(), DropCause> {
-        if wait == Duration::ZERO || self.has_room(waiting, load, wait) {
+        if wait == Duration::ZERO || self.has_room(waiting, size, wait) {
             return Ok(());
         }
         Err(DropCause::QueueFull)
     }
 
-    /// Whether what waits is within the limit. A limit in time says nothing about it.
+    /// Whether the backlog is within the limit. Always true for a limit in time.
     pub(super) fn holds(self, waiting: &Occupancy) -> bool {
-        self.counted().is_none_or(|(unit, most)| unit.count(waiting) <= most)
+        self.counted().is_none_or(|(unit, limit)| unit.count(waiting) <= limit)
     }
 
     /// # Panics
-    /// If it is a limit in time, which only a queue that knows the wait of an arrival can keep.
+    /// If the limit is a time, which needs a queue that knows the wait of a packet at its arrival.
     pub(super) fn assert_held(self) {
         assert!(!matches!(self, Self::Time(_)), "a limit in packets or bytes, or none");
     }
 
-    /// What it counts and the most of it; `None` if it counts nothing that is held.
+    /// The unit and the amount of the limit; `None` if it is a time or unlimited.
     #[must_use]
     pub fn counted(self) -> Option<(Unit, u64)> {
         match self {
-            Self::Bytes(most) => Some((Unit::Bytes, most)),
-            Self::LinkBytes(most) => Some((Unit::LinkBytes, most)),
-            Self::Packets(most) => Some((Unit::Packets, most)),
+            Self::Bytes(limit) => Some((Unit::Bytes, limit)),
+            Self::LinkBytes(limit) => Some((Unit::LinkBytes, limit)),
+            Self::Packets(limit) => Some((Unit::Packets, limit)),
             Self::Time(_) | Self::Unlimited => None,
         }
     }
 }
 
-/// A share or a ratio in millionths, so that thresholds are compared without rounding.
+/// A ratio in millionths, so that thresholds are compared without rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ratio {
     millionths: u64,
@@ -112,20 +112,20 @@ impl Ratio {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "the range is checked: at most 10^12"
+        reason = "the range is checked: at limit 10^12"
     )]
     pub fn new(value: f64) -> Option<Self> {
         (0.0..=1e6).contains(&value).then(|| Self { millionths: libm::round(value * 1e6) as u64 })
     }
 
-    /// The largest amount that is not more than this ratio of `whole`, at most 2^64 - 1.
+    /// The largest amount that does not exceed this ratio of `whole`, at most 2^64 - 1.
     pub(super) fn floor_of(self, whole: u64) -> u64 {
         let amount = u128::from(self.millionths) * u128::from(whole) / 1_000_000;
         u64::try_from(amount).unwrap_or(u64::MAX)
     }
 
-    /// Whether `part` is more than this ratio of `whole`. For `part` below 2^108 and any `whole` of
-    /// 64 bits the products fit 128 bits.
+    /// Whether `part` exceeds this ratio of `whole`. For `part` below 2^108 and any `whole` the products
+    /// fit 128 bits.
     pub(super) fn is_exceeded(self, part: u128, whole: u64) -> bool {
         part * 1_000_000 > u128::from(self.millionths) * u128::from(whole)
     }
@@ -136,13 +136,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_exceeded_by_more_and_not_by_as_much() {
+    fn a_ratio_is_not_exceeded_by_equality() {
         let share = Ratio::new(0.8).expect("in range");
         assert!(!share.is_exceeded(1_600, 2_000));
         assert!(share.is_exceeded(1_601, 2_000));
         assert_eq!((share.floor_of(2_000), share.floor_of(2_001)), (1_600, 1_600));
-        let most = Ratio::new(1e6).expect("in range");
-        assert!(!most.is_exceeded(u128::from(u64::MAX) * 1_000_000, u64::MAX));
+        let limit = Ratio::new(1e6).expect("in range");
+        assert!(!limit.is_exceeded(u128::from(u64::MAX) * 1_000_000, u64::MAX));
     }
 
     #[test]

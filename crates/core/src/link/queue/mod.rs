@@ -1,14 +1,14 @@
 //! Queues in front of a transmitter, one file a discipline.
 //!
-//! There are two kinds. A [`Tail`] discipline is first in, first out, and decides when a packet
-//! arrives; its packets' whole way is then known, so a direction needs no event when a transmission
-//! ends. A [`Head`] discipline decides which packet leaves, and whether it does, when the
-//! transmitter becomes free.
+//! There are two kinds. A [`DropAtEnqueue`] discipline is a FIFO that drops packets only when they arrive.
+//! All times of an accepted packet are then known, so a direction needs no event when a transmission ends.
+//! A [`DropAtDequeue`] discipline chooses the next packet, and may drop packets, when the transmitter
+//! becomes free.
 
 mod codel;
 mod drop_tail;
 mod early_packet_discard;
-mod flows;
+mod flow_table;
 mod fq_codel;
 mod limit;
 mod per_flow;
@@ -33,55 +33,55 @@ pub use red::{Red, RedConfig};
 pub use selective_drop::SelectiveDrop;
 pub use strict_priority::StrictPriority;
 
-/// A packet as a queue counts it.
+/// The size of a packet, as queues count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
-    /// Whose it is.
+pub struct PacketSize {
+    /// The flow of the packet.
     pub flow: FlowId,
-    /// Its IP bytes.
+    /// IP bytes.
     pub bytes: u32,
-    /// Its bytes on the link, framing included, rounded up.
+    /// Bytes on the link, framing included, rounded up.
     pub link_bytes: u32,
 }
 
-/// What waits, packet by packet, in order.
-pub(super) trait Waiting {
-    /// Those after the `first` ones.
-    fn after(&self, first: u64) -> impl Iterator<Item = Load>;
+/// The packets that wait, in order.
+pub(super) trait WaitingPackets {
+    /// The packets after the `first` ones.
+    fn after(&self, first: u64) -> impl Iterator<Item = PacketSize>;
 }
 
-/// A packet in a [`Head`].
+/// A packet in a [`DropAtDequeue`] discipline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Queued {
+pub struct QueuedPacket {
     /// The packet.
     pub packet: Box<Packet>,
-    /// Its size on the link.
+    /// The size on the link.
     pub frame: Bits,
-    /// When it was pushed.
-    pub entered: Instant,
+    /// When it was enqueued.
+    pub enqueued_at: Instant,
     /// Whether this queue marked it (RFC 3168).
     pub marked: bool,
 }
 
-/// What a queue does with a packet that arrives.
+/// What a queue does with an arriving packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Lets it in.
+    /// Accepts it.
     Enqueue,
-    /// Lets it in and marks it (RFC 3168).
+    /// Accepts it and marks it (RFC 3168).
     Mark,
     /// Drops it.
     Drop(DropCause),
 }
 
 impl From<Result<(), DropCause>> for Verdict {
-    fn from(room: Result<(), DropCause>) -> Self {
-        room.map_or_else(Self::Drop, |()| Self::Enqueue)
+    fn from(result: Result<(), DropCause>) -> Self {
+        result.map_or_else(Self::Drop, |()| Self::Enqueue)
     }
 }
 
-impl Queued {
-    /// Marks the packet if its transport reacts to marks. Whether it does.
+impl QueuedPacket {
+    /// Marks the packet if its transport is ECN-capable. Returns whether it is.
     pub(super) fn mark(&mut self) -> bool {
         let capable = self.packet.ecn.is_capable();
         if capable {
@@ -91,17 +91,17 @@ impl Queued {
         capable
     }
 
-    /// The packet as a queue counts it.
+    /// The size of the packet.
     #[must_use]
-    pub fn load(&self) -> Load {
+    pub fn size(&self) -> PacketSize {
         let link_bytes = u32::try_from(self.frame.bytes_rounded_up().0).unwrap_or(u32::MAX);
-        Load { flow: self.packet.flow, bytes: self.packet.bytes, link_bytes }
+        PacketSize { flow: self.packet.flow, bytes: self.packet.bytes, link_bytes }
     }
 }
 
-/// Packets and their sizes, added up.
+/// The number and total size of packets that wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Amounts {
+pub(super) struct Backlog {
     pub(super) packets: u64,
     /// IP bytes.
     pub(super) bytes: u64,
@@ -109,99 +109,99 @@ pub(super) struct Amounts {
     pub(super) link_bytes: u64,
 }
 
-/// Who finds room in a queue that need not be asked.
+/// The room for packets that a queue accepts unasked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Room {
-    /// What may wait at the most, the packet included.
-    pub(super) most: Amounts,
-    /// How long it may wait.
-    pub(super) wait: Duration,
+pub(super) struct Headroom {
+    /// The largest backlog, the packet included.
+    pub(super) max: Backlog,
+    /// The longest wait.
+    pub(super) wait_max: Duration,
 }
 
-impl Room {
-    /// Room for any number of packets of so many bytes in all.
+impl Headroom {
+    /// Room for any number of packets with this many bytes in total.
     const fn of_bytes(bytes: u64) -> Self {
-        let most = Amounts { packets: u64::MAX, bytes, link_bytes: u64::MAX };
-        Self { most, wait: Duration::from_nanos(u64::MAX) }
+        let max = Backlog { packets: u64::MAX, bytes, link_bytes: u64::MAX };
+        Self { max, wait_max: Duration::from_nanos(u64::MAX) }
     }
 
-    /// No more than so much.
-    fn within(self, unit: Unit, most: u64) -> Self {
-        let Amounts { packets, bytes, link_bytes } = self.most;
-        let most = match unit {
-            Unit::Packets => Amounts { packets: packets.min(most), ..self.most },
-            Unit::Bytes => Amounts { bytes: bytes.min(most), ..self.most },
-            Unit::LinkBytes => Amounts { link_bytes: link_bytes.min(most), ..self.most },
+    /// Reduces the headroom to a limit in a unit.
+    fn within(self, unit: Unit, limit: u64) -> Self {
+        let Backlog { packets, bytes, link_bytes } = self.max;
+        let max = match unit {
+            Unit::Packets => Backlog { packets: packets.min(limit), ..self.max },
+            Unit::Bytes => Backlog { bytes: bytes.min(limit), ..self.max },
+            Unit::LinkBytes => Backlog { link_bytes: link_bytes.min(limit), ..self.max },
         };
-        Self { most, ..self }
+        Self { max, ..self }
     }
 
-    /// How many packets of a size fit beside what waits.
-    pub(super) fn more(self, waiting: Amounts, bytes: u32, link_bytes: u32) -> u64 {
+    /// The number of packets of one size that fit.
+    pub(super) fn packets_that_fit(self, waiting: Backlog, bytes: u32, link_bytes: u32) -> u64 {
         let rest =
-            |most: u64, now: u64, each: u64| most.checked_sub(now).filter(|rest| *rest >= each);
+            |max: u64, now: u64, each: u64| max.checked_sub(now).filter(|rest| *rest >= each);
         let (bytes, link_bytes) = (u64::from(bytes), u64::from(link_bytes));
-        let most = self.most;
-        let Some(packets) = rest(most.packets, waiting.packets, 1) else { return 0 };
-        let Some(by_bytes) = rest(most.bytes, waiting.bytes, bytes) else { return 0 };
-        let Some(by_link_bytes) = rest(most.link_bytes, waiting.link_bytes, link_bytes) else {
+        let max = self.max;
+        let Some(packets) = rest(max.packets, waiting.packets, 1) else { return 0 };
+        let Some(by_bytes) = rest(max.bytes, waiting.bytes, bytes) else { return 0 };
+        let Some(by_link_bytes) = rest(max.link_bytes, waiting.link_bytes, link_bytes) else {
             return 0;
         };
         let more = packets.min(by_bytes.checked_div(bytes).unwrap_or(u64::MAX));
-        if most.link_bytes == u64::MAX {
-            // It is seldom what counts, and a division of so large a number is slow.
+        if max.link_bytes == u64::MAX {
+            // This rarely matters, and the division of so large a number is slow.
             return more;
         }
         more.min(by_link_bytes.checked_div(link_bytes).unwrap_or(u64::MAX))
     }
 }
 
-/// What waits, counted.
+/// The packets that wait, and the largest backlog so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
-    /// Packets that wait.
+    /// Packets.
     pub packets: u64,
-    /// The most IP bytes that ever waited.
+    /// The largest backlog so far, in IP bytes.
     pub bytes_max: u64,
-    /// Their IP bytes.
+    /// IP bytes.
     pub bytes: u64,
-    /// Their bytes on the link.
+    /// Bytes on the link.
     pub link_bytes: u64,
 }
 
 impl Occupancy {
-    pub(super) fn amounts(&self) -> Amounts {
-        Amounts { packets: self.packets, bytes: self.bytes, link_bytes: self.link_bytes }
+    pub(super) fn backlog(&self) -> Backlog {
+        Backlog { packets: self.packets, bytes: self.bytes, link_bytes: self.link_bytes }
     }
 
-    /// What waits is this, which is no more than ever did.
-    fn recount(&mut self, waiting: Amounts) {
-        Amounts { packets: self.packets, bytes: self.bytes, link_bytes: self.link_bytes } = waiting;
+    /// Sets the current backlog, which is no larger than `bytes_max`.
+    fn set_backlog(&mut self, waiting: Backlog) {
+        Backlog { packets: self.packets, bytes: self.bytes, link_bytes: self.link_bytes } = waiting;
     }
 
-    /// Counts a packet that starts to wait.
-    pub fn enter(&mut self, load: Load) {
+    /// Counts a packet that begins to wait.
+    pub fn on_enqueue(&mut self, size: PacketSize) {
         self.packets += 1;
-        self.bytes += u64::from(load.bytes);
-        self.link_bytes += u64::from(load.link_bytes);
+        self.bytes += u64::from(size.bytes);
+        self.link_bytes += u64::from(size.link_bytes);
         self.bytes_max = self.bytes_max.max(self.bytes);
     }
 
     /// Counts a packet that no longer waits.
-    pub fn leave(&mut self, load: Load) {
+    pub fn on_dequeue(&mut self, size: PacketSize) {
         self.packets -= 1;
-        self.bytes -= u64::from(load.bytes);
-        self.link_bytes -= u64::from(load.link_bytes);
+        self.bytes -= u64::from(size.bytes);
+        self.link_bytes -= u64::from(size.link_bytes);
     }
 }
 
-/// A first-in first-out queue that decides at arrival.
+/// A FIFO that drops packets only at enqueue.
 ///
-/// Its kind has a byte of its own, since it is asked for several times a packet: it would be worked
-/// out from a field of the largest otherwise.
+/// `repr(u8)` gives the kind a byte of its own, as it is read several times a packet; it would be derived
+/// from a field of the largest variant otherwise.
 #[derive(Clone, Debug)]
 #[repr(u8)]
-pub enum Tail {
+pub enum DropAtEnqueue {
     /// See [`DropTail`].
     DropTail(DropTail),
     /// See [`Red`].
@@ -214,94 +214,94 @@ pub enum Tail {
     SelectiveDrop(SelectiveDrop),
 }
 
-impl Tail {
-    /// What becomes of a packet whose first bit would be sent at `start`. One that waits for nobody
-    /// needs no room, and is not counted; any other that is let in starts to wait. `ecn` tells whether
-    /// it may be marked. Call once a packet, in order of time, after everything that started until
-    /// `now` has left.
+impl DropAtEnqueue {
+    /// Accepts, marks or drops a packet whose transmission would start at `start`. A packet that starts
+    /// at once needs no room and is not counted; any other accepted packet begins to wait. `ecn` tells
+    /// whether the packet may be marked. Call once a packet, in order of time, after the dequeue events
+    /// until `now`.
     pub(super) fn admit(
         &mut self,
         now: Instant,
-        load: Load,
+        size: PacketSize,
         ecn: Ecn,
         start: Instant,
-        waiting: &impl Waiting,
+        waiting: &impl WaitingPackets,
     ) -> Verdict {
         let wait = start.saturating_since(now);
         let verdict = match self {
-            // A packet that starts at once finds nobody waiting: only an average can be against it.
+            // A packet that starts at once finds an empty queue: only an average can be against it.
             Self::DropTail(_) | Self::SelectiveDrop(_) if start <= now => Verdict::Enqueue,
-            Self::DropTail(queue) => queue.admit(load, wait).into(),
-            Self::SelectiveDrop(queue) => queue.admit(load, waiting).into(),
-            Self::Red(queue) => queue.admit(now, load, ecn, wait),
-            Self::PerFlow(queue) => queue.admit(load, wait).into(),
-            Self::EarlyPacketDiscard(queue) => queue.admit(load, wait).into(),
+            Self::DropTail(queue) => queue.admit(size, wait).into(),
+            Self::SelectiveDrop(queue) => queue.admit(size, waiting).into(),
+            Self::Red(queue) => queue.admit(now, size, ecn, wait),
+            Self::PerFlow(queue) => queue.admit(size, wait).into(),
+            Self::EarlyPacketDiscard(queue) => queue.admit(size, wait).into(),
         };
         if start > now && !matches!(verdict, Verdict::Drop(_)) {
             match self {
-                Self::DropTail(queue) => queue.enter(load),
-                Self::SelectiveDrop(queue) => queue.enter(load),
-                Self::Red(queue) => queue.enter(load),
-                Self::PerFlow(queue) => queue.enter(load),
-                Self::EarlyPacketDiscard(queue) => queue.enter(load),
+                Self::DropTail(queue) => queue.on_enqueue(size),
+                Self::SelectiveDrop(queue) => queue.on_enqueue(size),
+                Self::Red(queue) => queue.on_enqueue(size),
+                Self::PerFlow(queue) => queue.on_enqueue(size),
+                Self::EarlyPacketDiscard(queue) => queue.on_enqueue(size),
             }
         }
         verdict
     }
 
-    /// Who is let in unasked, although some that started may not have left yet: these leave many at a
-    /// time, when one of them matters. A packet that waits for nobody is too, and joins those that
-    /// leave. `None` if it has to be asked about each packet.
+    /// The packets that the queue accepts unasked, even before the dequeue events of earlier packets: those
+    /// are reported in batches, when one of them matters. A packet that starts at once is accepted, too.
+    /// `None` if the queue must be asked about each packet.
     ///
-    /// No more waits then than ever did, so that the most that ever did is known.
-    pub(super) fn room(&self) -> Option<Room> {
+    /// The headroom never exceeds the largest backlog so far, so that this needs no update.
+    pub(super) fn headroom(&self) -> Option<Headroom> {
         match self {
-            Self::DropTail(queue) => Some(queue.room()),
-            Self::SelectiveDrop(queue) => Some(queue.room()),
+            Self::DropTail(queue) => Some(queue.headroom()),
+            Self::SelectiveDrop(queue) => Some(queue.headroom()),
             Self::Red(_) | Self::PerFlow(_) | Self::EarlyPacketDiscard(_) => None,
         }
     }
 
-    /// Whether it has to hear of the next packet that starts before what waits is counted again.
-    pub(super) fn hears_of_next(&self) -> bool {
+    /// Whether the queue needs the event of the next dequeue before its backlog is set again.
+    pub(super) fn needs_dequeue_events(&self) -> bool {
         match self {
             Self::DropTail(_) => false,
-            Self::SelectiveDrop(queue) => queue.hears_of_next(),
+            Self::SelectiveDrop(queue) => queue.needs_dequeue_events(),
             Self::Red(_) | Self::PerFlow(_) | Self::EarlyPacketDiscard(_) => true,
         }
     }
 
-    /// The first bits of packets are sent, each at its instant. Takes those of them, from the first on,
-    /// that it has to hear of. Call in their order.
-    pub(super) fn hear(&mut self, started: impl Iterator<Item = (Instant, Load)>) {
+    /// Reports transmissions that start, each at its instant and in order. Consumes, from the first on,
+    /// those that the queue needs.
+    pub(super) fn on_dequeue(&mut self, started: impl Iterator<Item = (Instant, PacketSize)>) {
         match self {
             Self::DropTail(_) => {}
-            Self::SelectiveDrop(queue) => queue.hear(started.map(|(_, load)| load)),
-            Self::Red(queue) => started.for_each(|(at, load)| queue.leave(at, load)),
-            Self::PerFlow(queue) => started.for_each(|(_, load)| queue.leave(load)),
-            Self::EarlyPacketDiscard(queue) => started.for_each(|(_, load)| queue.leave(load)),
+            Self::SelectiveDrop(queue) => queue.on_dequeue(started.map(|(_, size)| size)),
+            Self::Red(queue) => started.for_each(|(at, size)| queue.on_dequeue(at, size)),
+            Self::PerFlow(queue) => started.for_each(|(_, size)| queue.on_dequeue(size)),
+            Self::EarlyPacketDiscard(queue) => started.for_each(|(_, size)| queue.on_dequeue(size)),
         }
     }
 
-    /// From `now` on the transmitter has this rate.
+    /// Sets the rate of the transmitter from `now` on.
     pub(super) fn set_rate(&mut self, now: Instant, rate: &Profile<BitRate>) {
         if let Self::Red(queue) = self {
             queue.set_rate(now, rate.clone());
         }
     }
 
-    /// So much waits now. Those that hear of all packets have counted it themselves.
-    pub(super) fn recount(&mut self, waiting: Amounts) {
+    /// Sets the current backlog. Queues that need all dequeue events have counted it themselves.
+    pub(super) fn set_backlog(&mut self, waiting: Backlog) {
         match self {
-            Self::DropTail(queue) => queue.recount(waiting),
-            Self::SelectiveDrop(queue) => queue.recount(waiting),
+            Self::DropTail(queue) => queue.set_backlog(waiting),
+            Self::SelectiveDrop(queue) => queue.set_backlog(waiting),
             Self::Red(_) | Self::PerFlow(_) | Self::EarlyPacketDiscard(_) => {
-                debug_assert_eq!(self.occupancy().amounts(), waiting, "one by one, and by runs");
+                debug_assert_eq!(self.occupancy().backlog(), waiting, "one by one, and by runs");
             }
         }
     }
 
-    /// What waits.
+    /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
         match self {
@@ -314,12 +314,12 @@ impl Tail {
     }
 }
 
-/// A discipline that decides when the transmitter becomes free.
+/// A discipline that chooses the next packet when the transmitter becomes free.
 ///
-/// It keeps count of what waits. A packet that it drops is handed to `lost` with the cause, and
-/// waits no more by then.
+/// It counts the packets that wait. It passes a packet that it drops to `on_drop` with the cause, after
+/// it stopped counting it.
 #[derive(Clone, Debug)]
-pub enum Head {
+pub enum DropAtDequeue {
     /// See [`CoDel`].
     CoDel(CoDel),
     /// See [`FqCoDel`].
@@ -328,38 +328,38 @@ pub enum Head {
     StrictPriority(StrictPriority),
 }
 
-impl Head {
-    /// Takes in a packet that arrives. What has no room is lost: the packet itself, or, where
-    /// queues share the room, packets of the longest queue, the packet itself perhaps among them.
-    pub fn push(
+impl DropAtDequeue {
+    /// Adds an arriving packet. If there is no room, it drops the packet or, if queues share the room,
+    /// packets of the longest queue, possibly including this one.
+    pub fn enqueue(
         &mut self,
         now: Instant,
-        queued: Queued,
-        lost: &mut impl FnMut(DropCause, &Packet),
+        queued: QueuedPacket,
+        on_drop: &mut impl FnMut(DropCause, &Packet),
     ) {
-        debug_assert_eq!(queued.entered, now, "a packet enters when it is pushed");
+        debug_assert_eq!(queued.enqueued_at, now, "a packet enters when it is pushed");
         match self {
-            Self::CoDel(queue) => queue.push(queued, lost),
-            Self::FqCoDel(queue) => queue.push(queued, lost),
-            Self::StrictPriority(queue) => queue.push(queued, lost),
+            Self::CoDel(queue) => queue.enqueue(queued, on_drop),
+            Self::FqCoDel(queue) => queue.enqueue(queued, on_drop),
+            Self::StrictPriority(queue) => queue.enqueue(queued, on_drop),
         }
     }
 
-    /// The packet to send, if any waits. Call it whenever the transmitter is free, also when
-    /// nothing waits: that a queue ran empty is something that `CoDel` has to know.
-    pub fn pop(
+    /// The next packet to send, if any waits. Call it whenever the transmitter is free, even if nothing
+    /// waits: `CoDel` needs to know that the queue became empty.
+    pub fn dequeue(
         &mut self,
         now: Instant,
-        lost: &mut impl FnMut(DropCause, &Packet),
-    ) -> Option<Queued> {
+        on_drop: &mut impl FnMut(DropCause, &Packet),
+    ) -> Option<QueuedPacket> {
         match self {
-            Self::CoDel(queue) => queue.pop(now, lost),
-            Self::FqCoDel(queue) => queue.pop(now, lost),
-            Self::StrictPriority(queue) => queue.pop(),
+            Self::CoDel(queue) => queue.dequeue(now, on_drop),
+            Self::FqCoDel(queue) => queue.dequeue(now, on_drop),
+            Self::StrictPriority(queue) => queue.dequeue(),
         }
     }
 
-    /// What waits.
+    /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
         match self {
@@ -378,8 +378,8 @@ impl Head {
         }
     }
 
-    /// Whether nothing waits. If something does, [`Head::pop`] gives a packet: no discipline drops
-    /// the last one there.
+    /// Whether nothing waits. If not, [`DropAtDequeue::dequeue`] returns a packet: no discipline drops the
+    /// last one there.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.occupancy().packets == 0
@@ -393,47 +393,48 @@ mod tests {
     use crate::time::Duration;
     use std::collections::VecDeque;
 
-    /// A queue whose packets each take a millisecond to send, with what it counts and when that starts.
-    struct Line {
-        tail: Tail,
-        counted: VecDeque<(Instant, Load)>,
+    /// A queue whose packets each take a millisecond to send, and the packets in it with their starts.
+    struct TestQueue {
+        discipline: DropAtEnqueue,
+        counted: VecDeque<(Instant, PacketSize)>,
         free_at: Instant,
     }
 
-    impl Waiting for VecDeque<(Instant, Load)> {
-        fn after(&self, first: u64) -> impl Iterator<Item = Load> {
-            self.range(first as usize..).map(|&(_, load)| load)
+    impl WaitingPackets for VecDeque<(Instant, PacketSize)> {
+        fn after(&self, first: u64) -> impl Iterator<Item = PacketSize> {
+            self.range(first as usize..).map(|&(_, size)| size)
         }
     }
 
-    impl Line {
-        fn leave(&mut self, now: Instant) {
+    impl TestQueue {
+        fn on_dequeue(&mut self, now: Instant) {
             let started = self.counted.partition_point(|&(start, _)| start <= now);
-            self.tail.hear(self.counted.range(..started).copied());
+            self.discipline.on_dequeue(self.counted.range(..started).copied());
             self.counted.drain(..started);
-            self.tail.recount(testing::amounts(self.counted.iter().map(|&(_, load)| load)));
+            self.discipline
+                .set_backlog(testing::backlog(self.counted.iter().map(|&(_, size)| size)));
         }
 
-        fn has_room(&self, load: Load, wait: Duration) -> bool {
-            let Room { most, wait: longest } = self.tail.room().expect("it gives room");
-            let with = self.counted.iter().map(|&(_, load)| load).chain([load]);
-            let Amounts { packets, bytes, link_bytes } = testing::amounts(with);
-            let fits = packets <= most.packets && bytes <= most.bytes;
-            wait == Duration::ZERO || (fits && link_bytes <= most.link_bytes && wait <= longest)
+        fn has_room(&self, size: PacketSize, wait: Duration) -> bool {
+            let Headroom { max, wait_max } = self.discipline.headroom().expect("it has headroom");
+            let with = self.counted.iter().map(|&(_, size)| size).chain([size]);
+            let Backlog { packets, bytes, link_bytes } = testing::backlog(with);
+            let fits = packets <= max.packets && bytes <= max.bytes;
+            wait == Duration::ZERO || (fits && link_bytes <= max.link_bytes && wait <= wait_max)
         }
 
-        fn offer(&mut self, now: Instant, load: Load, lazily: bool) -> Offer {
+        fn offer(&mut self, now: Instant, size: PacketSize, lazily: bool) -> Offer {
             let start = self.free_at.max(now);
-            let unasked = lazily && self.has_room(load, start.saturating_since(now));
-            let with_shares = unasked && self.tail.hears_of_next();
+            let unasked = lazily && self.has_room(size, start.saturating_since(now));
+            let with_shares = unasked && self.discipline.needs_dequeue_events();
             let mut decision = Verdict::Enqueue;
             if !unasked {
-                self.leave(now);
-                decision = self.tail.admit(now, load, Ecn::NotEct, start, &self.counted);
+                self.on_dequeue(now);
+                decision = self.discipline.admit(now, size, Ecn::NotEct, start, &self.counted);
             }
             if decision == Verdict::Enqueue {
                 if unasked || start > now {
-                    self.counted.push_back((start, load));
+                    self.counted.push_back((start, size));
                 }
                 self.free_at = start + Duration::from_millis(1);
             }
@@ -443,25 +444,30 @@ mod tests {
 
     struct Offer {
         decision: Verdict,
-        /// Whether it was let in unasked while the queue had to hear of each packet that starts.
+        /// Whether it was accepted unasked while the queue needed dequeue events.
         with_shares: bool,
     }
 
-    /// Given bursts of packets, some of which wait, expect the same fate for each, and the same count at
-    /// the end, whether packets leave as they start or not before that matters.
+    /// Given bursts of packets, expect the same verdict for each, and the same backlog at the end, whether
+    /// dequeue events are reported as packets start or only when they matter.
     #[test]
-    fn who_leaves_late_changes_nothing() {
+    fn deferred_dequeue_events_change_no_decision() {
         let ratio = |value| Ratio::new(value).expect("in range");
-        let share = |limit| Tail::SelectiveDrop(SelectiveDrop::new(limit, ratio(0.5), ratio(0.8)));
-        let tails = [Limit::Bytes(20_000), Limit::LinkBytes(30_000), Limit::Packets(20)]
+        let share =
+            |limit| DropAtEnqueue::SelectiveDrop(SelectiveDrop::new(limit, ratio(0.5), ratio(0.8)));
+        let disciplines = [Limit::Bytes(20_000), Limit::LinkBytes(30_000), Limit::Packets(20)]
             .into_iter()
-            .flat_map(|limit| [Tail::DropTail(DropTail::new(limit)), share(limit)]);
-        let by_time = Tail::DropTail(DropTail::new(Limit::Time(Duration::from_millis(20))));
-        for tail in tails.chain([by_time]) {
-            let mut rng = Rng::stream(1, "tail");
+            .flat_map(|limit| [DropAtEnqueue::DropTail(DropTail::new(limit)), share(limit)]);
+        let by_time =
+            DropAtEnqueue::DropTail(DropTail::new(Limit::Time(Duration::from_millis(20))));
+        for discipline in disciplines.chain([by_time]) {
+            let mut rng = Rng::stream(1, "discipline");
             let mut lines = [false, true].map(|lazily| {
-                let line =
-                    Line { tail: tail.clone(), counted: VecDeque::new(), free_at: Instant::START };
+                let line = TestQueue {
+                    discipline: discipline.clone(),
+                    counted: VecDeque::new(),
+                    free_at: Instant::START,
+                };
                 (lazily, line)
             });
             let (mut now, mut dropped, mut with_shares) = (Instant::START, 0, 0);
@@ -471,21 +477,25 @@ mod tests {
                 }
                 let bytes = 40 + 10 * rng.below(146) as u32;
                 let flow = FlowId(rng.below(4) as u32);
-                let load = Load { flow, bytes, link_bytes: bytes + 8 };
+                let size = PacketSize { flow, bytes, link_bytes: bytes + 8 };
                 let [eager, late] =
-                    lines.each_mut().map(|(lazily, line)| line.offer(now, load, *lazily));
-                assert_eq!(eager.decision, late.decision, "{tail:?} at {now}");
+                    lines.each_mut().map(|(lazily, line)| line.offer(now, size, *lazily));
+                assert_eq!(eager.decision, late.decision, "{discipline:?} at {now}");
                 dropped += u32::from(eager.decision != Verdict::Enqueue);
                 with_shares += u32::from(late.with_shares);
             }
             let [eager, late] = lines.each_mut().map(|(_, line)| {
-                line.leave(now);
-                *line.tail.occupancy()
+                line.on_dequeue(now);
+                *line.discipline.occupancy()
             });
             assert_eq!(eager, late);
-            assert!((100..15_000).contains(&dropped), "{tail:?} drops {dropped}");
-            let shares = matches!(tail, Tail::SelectiveDrop(_));
-            assert_eq!(with_shares > 100, shares, "{tail:?}: {with_shares} while shares were held");
+            assert!((100..15_000).contains(&dropped), "{discipline:?} drops {dropped}");
+            let shares = matches!(discipline, DropAtEnqueue::SelectiveDrop(_));
+            assert_eq!(
+                with_shares > 100,
+                shares,
+                "{discipline:?}: {with_shares} while shares were held"
+            );
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Drop-tail with a limit for all and a limit for each flow: one FIFO in which no flow may hold
-//! more than its own limit, so that one flow cannot lock the others out of a shared buffer.
+//! Drop-discipline with a shared limit and a limit for each flow: one FIFO in which no flow may exceed its own
+//! limit, so that one flow cannot fill a shared buffer.
 
-use super::flows::ByFlow;
-use super::{Limit, Load, Occupancy};
+use super::flow_table::FlowTable;
+use super::{Limit, Occupancy, PacketSize};
 use crate::time::Duration;
 use crate::trace::DropCause;
 
@@ -12,35 +12,35 @@ pub struct PerFlow {
     limit: Limit,
     per_flow_limit: Limit,
     waiting: Occupancy,
-    flows: ByFlow<Occupancy>,
+    flows: FlowTable<Occupancy>,
 }
 
 impl PerFlow {
-    /// An empty queue with these limits. A limit in time for each flow is one on the shared wait.
+    /// An empty queue with these limits. A time as limit of a flow applies to the shared wait.
     #[must_use]
     pub fn new(limit: Limit, per_flow_limit: Limit) -> Self {
-        Self { limit, per_flow_limit, waiting: Occupancy::default(), flows: ByFlow::default() }
+        Self { limit, per_flow_limit, waiting: Occupancy::default(), flows: FlowTable::default() }
     }
 
-    /// See [`super::Tail::admit`].
-    pub fn admit(&mut self, load: Load, wait: Duration) -> Result<(), DropCause> {
-        self.limit.admit(&self.waiting, load, wait)?;
-        self.per_flow_limit.admit(&self.flows.of(load.flow), load, wait)
+    /// See [`super::DropAtEnqueue::admit`].
+    pub fn admit(&mut self, size: PacketSize, wait: Duration) -> Result<(), DropCause> {
+        self.limit.admit(&self.waiting, size, wait)?;
+        self.per_flow_limit.admit(&self.flows.of(size.flow), size, wait)
     }
 
-    /// Counts a packet that starts to wait.
-    pub fn enter(&mut self, load: Load) {
-        self.waiting.enter(load);
-        self.flows.of_mut(load.flow).enter(load);
+    /// Counts a packet that begins to wait.
+    pub fn on_enqueue(&mut self, size: PacketSize) {
+        self.waiting.on_enqueue(size);
+        self.flows.of_mut(size.flow).on_enqueue(size);
     }
 
     /// Counts a packet whose transmission starts.
-    pub fn leave(&mut self, load: Load) {
-        self.waiting.leave(load);
-        self.flows.of_mut(load.flow).leave(load);
+    pub fn on_dequeue(&mut self, size: PacketSize) {
+        self.waiting.on_dequeue(size);
+        self.flows.of_mut(size.flow).on_dequeue(size);
     }
 
-    /// What waits.
+    /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
         &self.waiting
@@ -55,29 +55,29 @@ mod tests {
     const SOME: Duration = Duration::from_millis(1);
     const FULL: Result<(), DropCause> = Err(DropCause::QueueFull);
 
-    fn load(flow: u32) -> Load {
-        Load { flow: FlowId(flow), bytes: 1_000, link_bytes: 1_008 }
+    fn size(flow: u32) -> PacketSize {
+        PacketSize { flow: FlowId(flow), bytes: 1_000, link_bytes: 1_008 }
     }
 
     #[test]
     fn a_flow_at_its_limit_leaves_room_for_the_others() {
         let mut queue = PerFlow::new(Limit::Packets(3), Limit::Bytes(2_000));
-        queue.enter(load(7));
-        assert_eq!(queue.admit(load(7), SOME), Ok(()));
-        queue.enter(load(7));
-        assert_eq!(queue.admit(load(7), SOME), FULL, "2,000 of its 2,000 bytes wait");
-        assert_eq!(queue.admit(load(0), SOME), Ok(()));
-        queue.enter(load(0));
-        assert_eq!(queue.admit(load(1), SOME), FULL, "three of three packets wait");
-        queue.leave(load(7));
-        assert_eq!(queue.admit(load(7), SOME), Ok(()));
+        queue.on_enqueue(size(7));
+        assert_eq!(queue.admit(size(7), SOME), Ok(()));
+        queue.on_enqueue(size(7));
+        assert_eq!(queue.admit(size(7), SOME), FULL, "2,000 of its 2,000 bytes wait");
+        assert_eq!(queue.admit(size(0), SOME), Ok(()));
+        queue.on_enqueue(size(0));
+        assert_eq!(queue.admit(size(1), SOME), FULL, "three of three packets wait");
+        queue.on_dequeue(size(7));
+        assert_eq!(queue.admit(size(7), SOME), Ok(()));
         assert_eq!((queue.occupancy().packets, queue.occupancy().bytes), (2, 2_000));
     }
 
     #[test]
-    fn who_waits_for_nobody_needs_no_room() {
+    fn a_packet_that_starts_at_once_needs_no_room() {
         let mut queue = PerFlow::new(Limit::Packets(0), Limit::Packets(0));
-        assert_eq!(queue.admit(load(0), Duration::ZERO), Ok(()));
-        assert_eq!(queue.admit(load(0), SOME), FULL);
+        assert_eq!(queue.admit(size(0), Duration::ZERO), Ok(()));
+        assert_eq!(queue.admit(size(0), SOME), FULL);
     }
 }

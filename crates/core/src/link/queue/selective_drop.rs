@@ -1,13 +1,13 @@
 //! Selective drop (Goyal, Jain, Kalyanaraman, Fahmy and Kim, "UBR+: Improving Performance of TCP
-//! over ATM-UBR Service", ICC 1997; ATM Forum 96-1269): once the queue is over a threshold, a
-//! packet is dropped whole if its flow holds more than its share.
+//! over ATM-UBR Service", ICC 1997; ATM Forum 96-1269): if the backlog is above a threshold, a packet is
+//! dropped whole if its flow has more than its fair share of the backlog.
 //!
-//! With `x` queued in all, `y` queued of the packet's own flow and `n` flows that have something
-//! queued, a packet is dropped when `x > R limit` and `y n / x > Z`. `y n / x` is one for a flow
-//! that holds exactly the mean share. Like early packet discard, it sees packets and not cells.
+//! With a backlog of `x`, of which `y` belongs to the packet's flow, and `n` active flows (flows with a
+//! backlog), a packet is dropped if `x > R limit` and `y n / x > Z`. `y n / x` is one for a flow with
+//! exactly the mean share. Like early packet discard, this is modelled by packets and not by cells.
 
-use super::flows::ByFlow;
-use super::{Amounts, Limit, Load, Occupancy, Ratio, Room, Unit, Waiting};
+use super::flow_table::FlowTable;
+use super::{Backlog, Headroom, Limit, Occupancy, PacketSize, Ratio, Unit, WaitingPackets};
 use crate::packet::FlowId;
 use crate::trace::DropCause;
 
@@ -15,27 +15,27 @@ use crate::trace::DropCause;
 #[derive(Clone, Debug)]
 pub struct SelectiveDrop {
     unit: Unit,
-    /// The limit.
-    most: u64,
-    /// The most that may be queued before shares matter: R times the limit.
+    /// The capacity.
+    limit: u64,
+    /// The largest backlog at which shares are not considered: R times the limit.
     threshold: u64,
     load_ratio: Ratio,
     waiting: Occupancy,
-    /// Of the packets that wait, the first `shared` ones: the rest is counted when shares matter.
+    /// The shares of the first `shared` packets that wait; the rest is added when shares are needed.
     shares: Shares,
     shared: u64,
 }
 
-/// What each flow has queued, in the unit of the limit.
+/// The backlog of each flow, in the unit of the limit.
 #[derive(Clone, Debug, Default)]
 struct Shares {
-    queued: ByFlow<u64>,
-    /// Flows that have something queued.
+    queued: FlowTable<u64>,
+    /// The number of active flows.
     active: u64,
 }
 
 impl Shares {
-    fn enter(&mut self, flow: FlowId, amount: u64) {
+    fn on_enqueue(&mut self, flow: FlowId, amount: u64) {
         let own = self.queued.of_mut(flow);
         if *own == 0 && amount > 0 {
             self.active += 1;
@@ -43,7 +43,7 @@ impl Shares {
         *own += amount;
     }
 
-    fn leave(&mut self, flow: FlowId, amount: u64) {
+    fn on_dequeue(&mut self, flow: FlowId, amount: u64) {
         let own = self.queued.of_mut(flow);
         *own -= amount;
         if *own == 0 && amount > 0 {
@@ -53,50 +53,59 @@ impl Shares {
 }
 
 impl SelectiveDrop {
-    /// An empty queue with this limit, threshold R (a share of the limit) and load ratio Z. All
+    /// An empty queue with this limit, threshold R (a fraction of the limit) and load ratio Z. All
     /// loads are counted in the unit of the limit.
     ///
     /// # Panics
-    /// If the limit counts neither packets nor bytes: there would be nothing to have a share of.
+    /// If the limit counts neither packets nor bytes: it has no fractions.
     #[must_use]
     pub fn new(limit: Limit, threshold: Ratio, load_ratio: Ratio) -> Self {
-        let (unit, most) = limit.counted().expect("a limit in packets or in bytes");
-        let threshold = threshold.floor_of(most);
+        let (unit, limit) = limit.counted().expect("a limit in packets or in bytes");
+        let threshold = threshold.floor_of(limit);
         let (waiting, shares) = (Occupancy::default(), Shares::default());
-        Self { unit, most, threshold, load_ratio, waiting, shares, shared: 0 }
+        Self { unit, limit, threshold, load_ratio, waiting, shares, shared: 0 }
     }
 
-    /// See [`super::Tail::admit`]; for a packet that has to wait.
-    pub(super) fn admit(&mut self, load: Load, waiting: &impl Waiting) -> Result<(), DropCause> {
+    /// See [`super::DropAtEnqueue::admit`]; only for a packet that has to wait.
+    pub(super) fn admit(
+        &mut self,
+        size: PacketSize,
+        waiting: &impl WaitingPackets,
+    ) -> Result<(), DropCause> {
         let all = self.unit.count(&self.waiting);
-        if all > self.threshold && self.is_over_its_share(load.flow, all, waiting) {
+        if all > self.threshold && self.exceeds_fair_share(size.flow, all, waiting) {
             return Err(DropCause::SelectiveDrop);
         }
-        if all + self.unit.of(load) > self.most {
+        if all + self.unit.of(size) > self.limit {
             return Err(DropCause::QueueFull);
         }
         Ok(())
     }
 
-    /// Counts a packet that starts to wait.
-    pub(super) fn enter(&mut self, load: Load) {
-        self.waiting.enter(load);
+    /// Counts a packet that begins to wait.
+    pub(super) fn on_enqueue(&mut self, size: PacketSize) {
+        self.waiting.on_enqueue(size);
     }
 
-    /// See [`super::Tail::room`]. Below the threshold nobody is refused.
-    pub(super) fn room(&self) -> Room {
-        let most = self.threshold.min(self.most);
-        Room::of_bytes(self.waiting.bytes_max).within(self.unit, most)
+    /// See [`super::DropAtEnqueue::headroom`]. Below the threshold no packet is dropped.
+    pub(super) fn headroom(&self) -> Headroom {
+        let limit = self.threshold.min(self.limit);
+        Headroom::of_bytes(self.waiting.bytes_max).within(self.unit, limit)
     }
 
-    /// See [`super::Tail::hears_of_next`].
-    pub(super) fn hears_of_next(&self) -> bool {
+    /// See [`super::DropAtEnqueue::needs_dequeue_events`].
+    pub(super) fn needs_dequeue_events(&self) -> bool {
         self.shared > 0
     }
 
-    fn is_over_its_share(&mut self, flow: FlowId, all: u64, waiting: &impl Waiting) -> bool {
-        for load in waiting.after(self.shared) {
-            self.shares.enter(load.flow, self.unit.of(load));
+    fn exceeds_fair_share(
+        &mut self,
+        flow: FlowId,
+        all: u64,
+        waiting: &impl WaitingPackets,
+    ) -> bool {
+        for size in waiting.after(self.shared) {
+            self.shares.on_enqueue(size.flow, self.unit.of(size));
             self.shared += 1;
         }
         // Fewer than 2^33 flows: the product is below 2^97.
@@ -104,20 +113,20 @@ impl SelectiveDrop {
         self.load_ratio.is_exceeded(scaled, all)
     }
 
-    /// See [`super::Tail::hear`].
-    pub(super) fn hear(&mut self, started: impl Iterator<Item = Load>) {
-        for load in started.take(self.shared as usize) {
+    /// See [`super::DropAtEnqueue::on_dequeue`].
+    pub(super) fn on_dequeue(&mut self, started: impl Iterator<Item = PacketSize>) {
+        for size in started.take(self.shared as usize) {
             self.shared -= 1;
-            self.shares.leave(load.flow, self.unit.of(load));
+            self.shares.on_dequeue(size.flow, self.unit.of(size));
         }
     }
 
-    /// So much waits now.
-    pub(super) fn recount(&mut self, waiting: Amounts) {
-        self.waiting.recount(waiting);
+    /// Sets the current backlog.
+    pub(super) fn set_backlog(&mut self, waiting: Backlog) {
+        self.waiting.set_backlog(waiting);
     }
 
-    /// What waits.
+    /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
         &self.waiting
@@ -131,102 +140,102 @@ mod tests {
 
     const DROP: Result<(), DropCause> = Err(DropCause::SelectiveDrop);
 
-    fn cells(flow: u32, cells: u32) -> Load {
-        Load { flow: FlowId(flow), bytes: 48 * cells - 8, link_bytes: 53 * cells }
+    fn cells(flow: u32, cells: u32) -> PacketSize {
+        PacketSize { flow: FlowId(flow), bytes: 48 * cells - 8, link_bytes: 53 * cells }
     }
 
-    impl Waiting for VecDeque<Load> {
-        fn after(&self, first: u64) -> impl Iterator<Item = Load> {
+    impl WaitingPackets for VecDeque<PacketSize> {
+        fn after(&self, first: u64) -> impl Iterator<Item = PacketSize> {
             self.range(first as usize..).copied()
         }
     }
 
-    /// A queue together with what waits in it.
-    struct Held {
+    /// A queue together with the packets that wait in it.
+    struct Fixture {
         queue: SelectiveDrop,
-        waiting: VecDeque<Load>,
+        waiting: VecDeque<PacketSize>,
     }
 
-    impl Held {
-        fn enter(&mut self, load: Load) {
-            self.queue.enter(load);
-            self.waiting.push_back(load);
+    impl Fixture {
+        fn on_enqueue(&mut self, size: PacketSize) {
+            self.queue.on_enqueue(size);
+            self.waiting.push_back(size);
         }
 
-        fn leave(&mut self) {
+        fn on_dequeue(&mut self) {
             let first = self.waiting.pop_front();
-            let waiting = super::super::testing::amounts(self.waiting.iter().copied());
-            self.queue.hear(first.into_iter());
-            self.queue.recount(waiting);
+            let waiting = super::super::testing::backlog(self.waiting.iter().copied());
+            self.queue.on_dequeue(first.into_iter());
+            self.queue.set_backlog(waiting);
         }
 
-        fn admit(&mut self, load: Load) -> Result<(), DropCause> {
-            self.queue.admit(load, &self.waiting)
+        fn admit(&mut self, size: PacketSize) -> Result<(), DropCause> {
+            self.queue.admit(size, &self.waiting)
         }
     }
 
-    /// Room for 1,000 cells, R = 0.9, and what waits of each flow, in cells.
-    fn holding(load_ratio: f64, waiting: &[(u32, u32)]) -> Held {
+    /// A queue of 1,000 cells with R = 0.9 and this backlog of each flow in cells.
+    fn holding(load_ratio: f64, waiting: &[(u32, u32)]) -> Fixture {
         let ratio = |value| Ratio::new(value).expect("in range");
         let queue = SelectiveDrop::new(Limit::LinkBytes(53 * 1_000), ratio(0.9), ratio(load_ratio));
-        let mut held = Held { queue, waiting: VecDeque::new() };
-        waiting.iter().for_each(|&(flow, count)| held.enter(cells(flow, count)));
-        held
+        let mut fixture = Fixture { queue, waiting: VecDeque::new() };
+        waiting.iter().for_each(|&(flow, count)| fixture.on_enqueue(cells(flow, count)));
+        fixture
     }
 
-    /// 900 cells are not more than 0.9 of 1,000; with 901 the flow that holds 601 has
-    /// 601 * 2 / 901 = 1.33 > 0.8 of its share, and the other 300 * 2 / 901 = 0.67.
+    /// 900 cells are not more than 0.9 of 1,000. At 901 the flow with 601 has 601 * 2 / 901 = 1.33 > 0.8,
+    /// and the other one 300 * 2 / 901 = 0.67.
     #[test]
-    fn below_the_threshold_nobody_is_refused_and_above_it_who_has_most() {
-        let mut held = holding(0.8, &[(0, 600), (1, 300)]);
-        assert_eq!(held.admit(cells(0, 1)), Ok(()));
-        held.enter(cells(0, 1));
-        assert_eq!(held.admit(cells(0, 1)), DROP);
-        assert_eq!(held.admit(cells(1, 1)), Ok(()));
-        assert_eq!(held.admit(cells(2, 1)), Ok(()), "it holds nothing");
+    fn above_the_threshold_only_the_flow_with_most_cells_is_dropped() {
+        let mut fixture = holding(0.8, &[(0, 600), (1, 300)]);
+        assert_eq!(fixture.admit(cells(0, 1)), Ok(()));
+        fixture.on_enqueue(cells(0, 1));
+        assert_eq!(fixture.admit(cells(0, 1)), DROP);
+        assert_eq!(fixture.admit(cells(1, 1)), Ok(()));
+        assert_eq!(fixture.admit(cells(2, 1)), Ok(()), "it holds nothing");
     }
 
-    /// 950 cells of three flows: Z = 0.6 is reached at y = 0.6 * 950 / 3 = 190 exactly.
+    /// Given 950 cells of three flows, Z = 0.6 is reached at y = 0.6 * 950 / 3 = 190 exactly.
     #[test]
-    fn a_flow_at_its_ratio_is_let_in() {
+    fn a_flow_at_its_load_ratio_is_accepted() {
         let mut at = holding(0.6, &[(0, 190), (1, 380), (2, 380)]);
         assert_eq!(at.admit(cells(0, 1)), Ok(()));
         let mut over = holding(0.6, &[(0, 191), (1, 380), (2, 379)]);
         assert_eq!(over.admit(cells(0, 1)), DROP);
     }
 
-    /// 950 cells, 400 of them of flow 0: with two flows 400 * 2 / 950 = 0.84 < 1, with three
-    /// 400 * 3 / 950 = 1.26 > 1. A flow whose last packet left counts no more.
+    /// Given 950 cells, 400 of them of flow 0: with two active flows 400 * 2 / 950 = 0.84 < 1, with three
+    /// 400 * 3 / 950 = 1.26 > 1. A flow whose last packet left is not active.
     #[test]
-    fn only_flows_with_something_queued_share() {
-        let mut held = holding(1.0, &[(2, 250), (0, 400), (1, 300)]);
-        assert_eq!(held.admit(cells(0, 1)), DROP);
-        held.leave();
-        held.enter(cells(1, 250));
-        assert_eq!(held.admit(cells(0, 1)), Ok(()));
+    fn only_active_flows_share() {
+        let mut fixture = holding(1.0, &[(2, 250), (0, 400), (1, 300)]);
+        assert_eq!(fixture.admit(cells(0, 1)), DROP);
+        fixture.on_dequeue();
+        fixture.on_enqueue(cells(1, 250));
+        assert_eq!(fixture.admit(cells(0, 1)), Ok(()));
     }
 
-    /// 951 cells of which flow 0 holds 400, as above; 950 of which flow 1 holds 850. What left before
-    /// shares mattered is of no account.
+    /// Given 951 cells, 400 of them of flow 0, as above, and then 950, 850 of them of flow 1, expect that
+    /// packets that left before shares were needed do not count.
     #[test]
-    fn shares_are_those_of_what_waits_when_they_matter() {
-        let mut held = holding(1.0, &[(3, 890), (2, 250)]);
-        held.leave();
-        assert_eq!(held.admit(cells(0, 1)), Ok(()));
-        held.enter(cells(0, 400));
-        held.enter(cells(1, 300));
-        assert_eq!(held.admit(cells(0, 1)), DROP);
-        held.leave();
-        held.leave();
-        held.enter(cells(1, 550));
-        held.enter(cells(0, 100));
-        assert_eq!((held.admit(cells(1, 1)), held.admit(cells(0, 1))), (DROP, Ok(())));
+    fn shares_are_those_of_the_current_backlog() {
+        let mut fixture = holding(1.0, &[(3, 890), (2, 250)]);
+        fixture.on_dequeue();
+        assert_eq!(fixture.admit(cells(0, 1)), Ok(()));
+        fixture.on_enqueue(cells(0, 400));
+        fixture.on_enqueue(cells(1, 300));
+        assert_eq!(fixture.admit(cells(0, 1)), DROP);
+        fixture.on_dequeue();
+        fixture.on_dequeue();
+        fixture.on_enqueue(cells(1, 550));
+        fixture.on_enqueue(cells(0, 100));
+        assert_eq!((fixture.admit(cells(1, 1)), fixture.admit(cells(0, 1))), (DROP, Ok(())));
     }
 
     #[test]
     fn the_hard_limit_holds_for_every_flow() {
-        let mut held = holding(0.8, &[(0, 990)]);
-        assert_eq!(held.admit(cells(1, 11)), Err(DropCause::QueueFull));
-        assert_eq!(held.admit(cells(1, 10)), Ok(()));
+        let mut fixture = holding(0.8, &[(0, 990)]);
+        assert_eq!(fixture.admit(cells(1, 11)), Err(DropCause::QueueFull));
+        assert_eq!(fixture.admit(cells(1, 10)), Ok(()));
     }
 }

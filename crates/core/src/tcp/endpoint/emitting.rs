@@ -101,7 +101,7 @@ impl Endpoint {
         let mut id = self.next_id;
         for _ in 0..count {
             let packet = self.written(cx, id, &heading, position, payload);
-            cx.pass(Self::NET, packet);
+            cx.forward(Self::NET, packet);
             id = id.next();
             position += u64::from(payload);
         }
@@ -196,7 +196,7 @@ impl Endpoint {
         position: Position,
         payload: u16,
     ) -> Box<Packet> {
-        let mut packet = cx.make();
+        let mut packet = cx.new_packet();
         packet.id = id;
         packet.created_at = cx.now();
         packet.flow = id.flow();
@@ -231,7 +231,7 @@ impl Endpoint {
         self.syns_sent += 1;
         let now = cx.now();
         let stamped = self.agreed.timestamps || self.offers_timestamps();
-        let mut packet = cx.make();
+        let mut packet = cx.new_packet();
         packet.id = self.next_id;
         packet.created_at = now;
         packet.flow = self.next_id.flow();
@@ -262,7 +262,7 @@ impl Endpoint {
     fn pass(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>) {
         self.next_id = self.next_id.next();
         self.bytes_sent += u64::from(packet.bytes);
-        cx.pass(Self::NET, packet);
+        cx.forward(Self::NET, packet);
     }
 
     /// A SYN offers everything; the answer to one offers what both can do (RFC 7323, section 2.2).

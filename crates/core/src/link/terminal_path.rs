@@ -1,33 +1,33 @@
-//! What lies between the transmitter that all terminals share and one of them: the terminal's own
-//! channel, and the delay by which it is farther away than the link's delay says.
+//! The part of a shared direction that belongs to one terminal: the terminal's own channel and its
+//! additional delay.
 
 use std::collections::VecDeque;
 
-use super::{Channel, Framing, Propagation, Slot};
+use super::{Channel, Framing, Propagation, Transmission};
 use crate::engine::{Count, Cx, Engine, Ledger, Nested};
 use crate::packet::{Packet, Port};
 use crate::profile::Profile;
 use crate::time::{Duration, Instant};
 use crate::trace::{DropCause, EventKind};
 
-/// What a branch is made of.
+/// The parameters of a terminal's path.
 #[derive(Clone, Debug)]
-pub struct BranchConfig {
-    /// One-way delay beyond that of the direction.
+pub struct TerminalPathConfig {
+    /// The one-way delay in addition to that of the direction.
     pub delay: Profile<Duration>,
-    /// How large a packet is on the link.
+    /// The framing of the link.
     pub framing: Framing,
-    /// What the channel does to frames, beyond that of the direction.
+    /// The channel, in addition to that of the direction.
     pub channel: Channel,
 }
 
 /// See the module's description.
 #[derive(Debug)]
-pub struct Branch {
+pub struct TerminalPath {
     propagation: Propagation,
     framing: Framing,
     channel: Channel,
-    /// When each packet arrives, in order, and whether it is damaged.
+    /// The packets in flight, in order: arrival time, and whether the channel corrupted the packet.
     packets: VecDeque<(Instant, bool, Box<Packet>)>,
     received: Count,
     sent: Count,
@@ -35,15 +35,15 @@ pub struct Branch {
     nested_lost: Count,
 }
 
-impl Branch {
-    /// Where packets come in.
+impl TerminalPath {
+    /// The input port.
     pub const IN: Port = Port(0);
-    /// Where packets leave.
+    /// The output port.
     pub const OUT: Port = Port(1);
 
-    /// A branch with nothing on it.
+    /// An empty path.
     #[must_use]
-    pub fn new(config: BranchConfig) -> Self {
+    pub fn new(config: TerminalPathConfig) -> Self {
         Self {
             propagation: Propagation::new(config.delay),
             framing: config.framing,
@@ -56,14 +56,14 @@ impl Branch {
         }
     }
 
-    /// Packets that came in, that arrived, and that the channel damaged, with their IP bytes.
+    /// Packets received, delivered and corrupted, with their IP bytes.
     #[must_use]
     pub fn counts(&self) -> [Count; 3] {
         [self.received, self.sent, self.lost]
     }
 
-    fn arrive(&mut self, cx: &mut Cx<'_>, damaged: bool, packet: Box<Packet>) {
-        if damaged {
+    fn arrive(&mut self, cx: &mut Cx<'_>, corrupted: bool, packet: Box<Packet>) {
+        if corrupted {
             self.lost.add(packet.bytes);
             self.nested_lost.add_nested(&packet);
             cx.trace(cx.now(), EventKind::Dropped(DropCause::BitError), &packet);
@@ -72,26 +72,27 @@ impl Branch {
         }
         self.sent.add(packet.bytes);
         cx.trace(cx.now(), EventKind::Delivered, &packet);
-        cx.pass(Self::OUT, packet);
+        cx.forward(Self::OUT, packet);
     }
 }
 
-impl Engine for Branch {
+impl Engine for TerminalPath {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
-        debug_assert_eq!(port, Self::IN, "packets enter a branch at one end");
+        debug_assert_eq!(port, Self::IN, "a terminal path has one input");
         self.received.add(packet.bytes);
-        // The time that its bits took has passed: they are judged at the end of it.
-        let slot = Slot { start: cx.now(), departure: cx.now() };
-        let damaged = self.channel.damages(cx.now(), slot, self.framing.frame(packet.bytes));
+        // Transmission is over: the channel's state is taken at its end.
+        let transmission = Transmission { start: cx.now(), departure: cx.now() };
+        let corrupted =
+            self.channel.corrupts(cx.now(), transmission, self.framing.frame(packet.bytes));
         let arrival = self.propagation.arrival(cx.now());
         cx.trace(cx.now(), EventKind::Enqueued, &packet);
-        self.packets.push_back((arrival, damaged, packet));
+        self.packets.push_back((arrival, corrupted, packet));
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
         while self.next_wake().is_some_and(|arrival| arrival <= cx.now()) {
-            let Some((_, damaged, packet)) = self.packets.pop_front() else { return };
-            self.arrive(cx, damaged, packet);
+            let Some((_, corrupted, packet)) = self.packets.pop_front() else { return };
+            self.arrive(cx, corrupted, packet);
         }
     }
 
@@ -127,10 +128,10 @@ mod tests {
     use crate::trace::NodeId;
     use crate::units::Probability;
 
-    fn branch(delay_ms: u64, bit_error_rate: f64) -> Graph<Branch> {
+    fn terminal_path(delay_ms: u64, bit_error_rate: f64) -> Graph<TerminalPath> {
         let rate = Probability::new(bit_error_rate).expect("a probability");
         let mut graph = Graph::default();
-        graph.add(Branch::new(BranchConfig {
+        graph.add(TerminalPath::new(TerminalPathConfig {
             delay: Profile::Constant(Duration::from_millis(delay_ms)),
             framing: Framing::overhead(0),
             channel: Channel::bit_errors(rate, Rng::stream(3, "branch")),
@@ -139,13 +140,13 @@ mod tests {
     }
 
     /// Given 10,000 packets of 1,000 bytes over a bit error rate of 1e-5, expect losses of
-    /// 1 - (1 - 1e-5)^8000 = 7.69 %, within four standard deviations (1.1 %), and the delay on the rest.
+    /// 1 - (1 - 1e-5)^8000 = 7.69 % within four standard deviations (1.1 %), and the delay on the rest.
     #[test]
-    fn a_branch_delays_and_damages() {
-        let mut graph = branch(12, 1e-5);
+    fn a_terminal_path_delays_and_corrupts() {
+        let mut graph = terminal_path(12, 1e-5);
         for n in 0..10_000 {
             let packet = Packet { bytes: 1_000, ..Packet::default() };
-            graph.inject(Instant::from_millis(n), (NodeId(0), Branch::IN), packet, None);
+            graph.inject(Instant::from_millis(n), (NodeId(0), TerminalPath::IN), packet, None);
         }
         graph.run_until(Instant::from_millis(20_000), None);
         let ledger = graph.engine(NodeId(0)).ledger();

@@ -1,42 +1,41 @@
-//! A channel whose errors change with time: the two-state model of Gilbert and Elliott, and rates
-//! that are given as a time series.
+//! Channel errors that vary with time: the Gilbert-Elliott model, and error rates as a time series.
 //!
-//! Frames are lost at the points of a Poisson process whose clock runs on what each frame meets: a bit
-//! that is wrong with probability p adds -ln(1 - p), a frame that is lost with probability q adds
-//! -ln(1 - q). The distance to the next point is exponential with mean 1, so that a frame that adds h
-//! survives with probability exp(-h): the product of (1 - p) over its bits and of 1 - q, whatever the
-//! states that it meets. One draw a lost frame is enough, as with a constant bit error rate.
+//! Frames are lost at the points of a Poisson process in cumulative hazard: a bit with error probability p
+//! adds -ln(1 - p), a frame with loss probability q adds -ln(1 - q). The hazard to the next point is
+//! exponential with mean 1, so a frame that adds h survives with probability exp(-h): the product of
+//! (1 - p) over its bits and of 1 - q, whatever the states during its transmission. One draw a lost frame
+//! suffices, as with a constant bit error rate.
 
-use crate::link::Slot;
+use crate::link::Transmission;
 use crate::profile::Profile;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use crate::units::Probability;
 
-/// What is wrong in a state, or from a moment on.
+/// The error rates in a state, or from an instant on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ErrorRates {
-    /// The probability that a bit is wrong; one wrong bit costs the frame.
+    /// The probability of a bit error; one bit error loses the frame.
     pub bit_error_rate: Probability,
-    /// The probability that a frame is lost whose first bit is sent now.
+    /// The probability that a frame is lost, at the start of its transmission.
     pub loss_rate: Probability,
 }
 
 /// A state of the Gilbert-Elliott channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChannelState {
-    /// What is wrong in it.
+    /// The error rates in it.
     pub errors: ErrorRates,
-    /// The mean of its exponential sojourn times.
+    /// The mean of the exponential sojourn time.
     pub mean_duration: Duration,
 }
 
 /// See the module's description.
 #[derive(Clone, Debug)]
-pub struct VaryingErrors {
+pub struct TimeVaryingErrors {
     states: States,
-    /// The distance to the next lost frame.
-    left: f64,
+    /// The hazard to the next lost frame.
+    hazard_left: f64,
     rng: Rng,
 }
 
@@ -46,7 +45,7 @@ enum States {
     Series(Profile<Hazard>),
 }
 
-/// What a bit and a frame add to the way to the next lost frame; infinite where they are never right.
+/// The hazard that a bit and a frame add; infinite where the probability of an error is one.
 #[derive(Clone, Copy, Debug)]
 struct Hazard {
     bit: f64,
@@ -55,15 +54,15 @@ struct Hazard {
 
 impl From<ErrorRates> for Hazard {
     fn from(errors: ErrorRates) -> Self {
-        // Not -0: a clear state adds nothing.
+        // Not -0: a state without errors adds nothing.
         let of = |probability: Probability| libm::fabs(libm::log1p(-probability.get()));
         Self { bit: of(errors.bit_error_rate), frame: of(errors.loss_rate) }
     }
 }
 
-impl VaryingErrors {
-    /// Two states in turns, each for an exponential time (Gilbert 1960, Elliott 1963, in continuous
-    /// time). The states draw from a stream of their own: the same seed gives the same states at the
+impl TimeVaryingErrors {
+    /// Two alternating states with exponential sojourn times (Gilbert 1960, Elliott 1963, in continuous
+    /// time). The states have a random stream of their own: the same seed gives the same states at the
     /// same times, whatever is sent.
     pub(super) fn two_states(
         good: ChannelState,
@@ -79,7 +78,7 @@ impl VaryingErrors {
         let states = TwoStates {
             hazards,
             mean_nanos: [good_ns, bad_ns],
-            present: first.clone(),
+            current: first.clone(),
             ahead: first,
         };
         Self::new(States::TwoStates(Box::new(states)), errors)
@@ -90,23 +89,23 @@ impl VaryingErrors {
     }
 
     fn new(states: States, rng: Rng) -> Self {
-        let mut errors = Self { states, left: 0.0, rng };
+        let mut errors = Self { states, hazard_left: 0.0, rng };
         errors.draw();
         errors
     }
 
-    /// Whether a frame of so many bits is damaged that is sent in `slot`, as decided at `now`, which is
-    /// not after it. The starts of slots rise, but for a change of what is yet to be sent: from `now`
-    /// on all slots may be asked anew.
+    /// Whether a frame of this many bits is corrupted, as decided at `now`, which is not after the start
+    /// of the transmission. Calls are in order of `now` and of start, but after a change of rate, frames
+    /// that start after `now` may be asked again.
     #[cold]
     #[inline(never)]
-    pub(super) fn damages(&mut self, now: Instant, slot: Slot, bits: u64) -> bool {
+    pub(super) fn corrupts(&mut self, now: Instant, transmission: Transmission, bits: u64) -> bool {
         let adds = match &mut self.states {
-            States::TwoStates(states) => states.adds(now, slot, bits),
-            States::Series(profile) => series_adds(profile, slot, bits),
+            States::TwoStates(states) => states.hazard(now, transmission, bits),
+            States::Series(profile) => series_hazard(profile, transmission, bits),
         };
-        if adds <= self.left {
-            self.left -= adds;
+        if adds <= self.hazard_left {
+            self.hazard_left -= adds;
             return false;
         }
         self.draw();
@@ -114,52 +113,53 @@ impl VaryingErrors {
     }
 
     fn draw(&mut self) {
-        self.left = -libm::log(self.rng.open_unit());
+        self.hazard_left = -libm::log(self.rng.open_unit());
     }
 }
 
-/// What a frame meets in `slot`: the loss of its first moment, and of each state its share of bits.
-fn series_adds(profile: &Profile<Hazard>, slot: Slot, bits: u64) -> f64 {
-    let Slot { start, departure } = slot;
+/// The hazard of a frame: the loss rate at its start, and the bit error rates in proportion to time.
+fn series_hazard(profile: &Profile<Hazard>, transmission: Transmission, bits: u64) -> f64 {
+    let Transmission { start, departure } = transmission;
     let mut hazard = profile.at(start);
     let mut adds = hazard.frame;
     let mut from = start;
     loop {
         let change = profile.next_change(from).filter(|&change| change < departure);
-        adds += hazard.of_bits(bits, from, change.unwrap_or(departure), slot);
+        adds += hazard.of_bits(bits, from, change.unwrap_or(departure), transmission);
         let Some(change) = change else { return adds };
         (from, hazard) = (change, profile.at(change));
     }
 }
 
 impl Hazard {
-    /// Of the bits of a frame that are sent from one moment to another: they are spread evenly over
-    /// its slot.
-    fn of_bits(self, bits: u64, from: Instant, to: Instant, slot: Slot) -> f64 {
+    /// The hazard of the bits that are sent between two instants: bits are spread evenly over the
+    /// transmission.
+    fn of_bits(self, bits: u64, from: Instant, to: Instant, transmission: Transmission) -> f64 {
         if self.bit == 0.0 {
             return 0.0;
         }
         let bits = float(bits);
-        if (from, to) == (slot.start, slot.departure) {
+        if (from, to) == (transmission.start, transmission.departure) {
             return bits * self.bit;
         }
-        bits * self.bit * (nanos_between(from, to) / nanos_between(slot.start, slot.departure))
+        bits * self.bit
+            * (nanos_between(from, to) / nanos_between(transmission.start, transmission.departure))
     }
 }
 
 #[derive(Clone, Debug)]
 struct TwoStates {
-    /// Of the good state and of the bad one.
+    /// Of the good state and of the bad state.
     hazards: [Hazard; 2],
     mean_nanos: [f64; 2],
-    /// The sojourn of the moment when a frame was last asked about: what is to be sent may be asked
-    /// anew when the rate changes, and finds the same states.
-    present: Sojourn,
-    /// The sojourn in which the last frame that was asked about ends.
+    /// The sojourn at the last `now`: after a change of rate, frames that are yet to be sent are asked
+    /// again from here and find the same states.
+    current: Sojourn,
+    /// The sojourn in which the last frame ends.
     ahead: Sojourn,
 }
 
-/// The time in one state, from one change until the next, and the stream that draws those after it.
+/// The time in one state, and the stream that draws the following ones.
 #[derive(Clone, Debug)]
 struct Sojourn {
     rng: Rng,
@@ -169,7 +169,7 @@ struct Sojourn {
 }
 
 impl Sojourn {
-    /// An exponential time by inversion, at least a nanosecond, rounded where it is made.
+    /// An exponential time by inversion, rounded, at least a nanosecond.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -182,8 +182,8 @@ impl Sojourn {
         self.until += Duration::from_nanos(nanos.max(1));
     }
 
-    /// Begins at `at`, without a past: bad with the share of time that is bad. Exponential times have
-    /// no memory, so the rest of the sojourn that `at` lies in is one.
+    /// Starts at `at` in the stationary distribution. Exponential times are memoryless, so the rest of
+    /// the sojourn at `at` is exponential, too.
     fn begin(&mut self, at: Instant, mean_nanos: [f64; 2]) {
         let [good, bad] = mean_nanos;
         self.is_bad = self.rng.open_unit() * (good + bad) <= bad;
@@ -191,13 +191,13 @@ impl Sojourn {
         self.draw(mean_nanos);
     }
 
-    /// Goes on to the sojourn that `at` lies in, and tells whether it forgot the past for it.
+    /// Advances to the sojourn that contains `at`. Returns whether it started anew there.
     fn advance(&mut self, at: Instant, mean_nanos: [f64; 2]) -> bool {
         if is_long(self.until, at, mean_nanos) {
             self.begin(at, mean_nanos);
             return true;
         }
-        // Behind the end of time there is no other state.
+        // No change of state is scheduled after the largest instant.
         while self.until <= at && self.until < Instant::from_nanos(u64::MAX) {
             self.is_bad = !self.is_bad;
             self.draw(mean_nanos);
@@ -206,9 +206,8 @@ impl Sojourn {
     }
 }
 
-/// Over so many good and bad times in the mean nothing is left of the state at their start, and drawing
-/// each of them takes about a millisecond. A frame may have to wait for days, until an operator ends an
-/// outage.
+/// After this many mean cycles the state is independent of the one at their start, and drawing each of
+/// them takes about a millisecond. A frame may wait for days until an operator ends an outage.
 const CYCLES_MAX: f64 = 16_384.0;
 
 fn is_long(from: Instant, to: Instant, mean_nanos: [f64; 2]) -> bool {
@@ -217,11 +216,11 @@ fn is_long(from: Instant, to: Instant, mean_nanos: [f64; 2]) -> bool {
 }
 
 impl TwoStates {
-    fn adds(&mut self, now: Instant, slot: Slot, bits: u64) -> f64 {
-        let Slot { start, departure } = slot;
-        let begins_anew = self.present.advance(now, self.mean_nanos);
+    fn hazard(&mut self, now: Instant, transmission: Transmission, bits: u64) -> f64 {
+        let Transmission { start, departure } = transmission;
+        let begins_anew = self.current.advance(now, self.mean_nanos);
         if begins_anew || self.ahead.since > start {
-            self.ahead = self.present.clone();
+            self.ahead = self.current.clone();
         }
         let Self { hazards, mean_nanos, ahead, .. } = self;
         ahead.advance(start, *mean_nanos);
@@ -235,15 +234,15 @@ impl TwoStates {
         let mut from = start;
         while ahead.until < departure {
             let change = ahead.until;
-            adds += hazard.of_bits(bits, from, change, slot);
+            adds += hazard.of_bits(bits, from, change, transmission);
             ahead.advance(change, *mean_nanos);
             (from, hazard) = (change, hazards[usize::from(ahead.is_bad)]);
         }
-        adds + hazard.of_bits(bits, from, departure, slot)
+        adds + hazard.of_bits(bits, from, departure, transmission)
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share of a size or a time")]
+#[expect(clippy::cast_precision_loss, reason = "a fraction of a size or a time")]
 fn float(value: u64) -> f64 {
     value as f64
 }
@@ -276,127 +275,131 @@ mod tests {
         Channel::gilbert_elliott(good, bad, stream("channel.states"), stream("channel"))
     }
 
-    /// Which of so many frames of 1,000 bits are damaged, of 100 us each, one a millisecond.
-    fn damaged(channel: &mut Channel, frames: u64) -> Vec<bool> {
+    /// Which of `frames` frames are corrupted: 1,000 bits in 100 us each, one a millisecond.
+    fn corrupted(channel: &mut Channel, frames: u64) -> Vec<bool> {
         let frame = |number: u64| {
             let start = Instant::from_millis(number);
-            let slot = Slot { start, departure: start + Duration::from_nanos(100_000) };
-            channel.damages(start, slot, Bits(1_000))
+            let transmission =
+                Transmission { start, departure: start + Duration::from_nanos(100_000) };
+            channel.corrupts(start, transmission, Bits(1_000))
         };
         (0..frames).map(frame).collect()
     }
 
-    fn share(damaged: &[bool]) -> f64 {
-        let lost = damaged.iter().filter(|&&damaged| damaged).count();
-        lost as f64 / damaged.len() as f64
+    fn share(corrupted: &[bool]) -> f64 {
+        let lost = corrupted.iter().filter(|&&corrupted| corrupted).count();
+        lost as f64 / corrupted.len() as f64
     }
 
-    /// Given states of 900 ms and 100 ms in the mean that lose 1 % and 60 % of frames, the chain is bad a
+    /// Given mean sojourn times of 900 ms and 100 ms and loss rates of 1 % and 60 %, the chain is bad a
     /// tenth of the time, and the mean loss is 0.9 * 1 % + 0.1 * 60 % = 6.9 %. The share of 10^6 frames
     /// in the bad state has, with the correlation time tau = 1 / (1/0.9 + 1/0.1) s = 90 ms, a variance
-    /// of 0.9 * 0.1 * 2 tau / T = 1.62e-5 over T = 1000 s: the mean loss varies by 0.59 * 0.00402 =
-    /// 0.0024. Four of them over the mean of ten seeds: 0.0030.
+    /// of 0.9 * 0.1 * 2 tau / T = 1.62e-5 over T = 1000 s: the standard deviation of the mean loss is
+    /// 0.59 * 0.00402 = 0.0024. Four of them over the mean of ten seeds: 0.0030.
     #[test]
-    fn the_mean_loss_is_that_of_the_states_by_their_share_of_time() {
+    fn the_mean_loss_is_weighted_by_time() {
         let shares = (0..10).map(|seed| {
             let (good, bad) = (state(rates(0.0, 0.01), 900), state(rates(0.0, 0.6), 100));
-            share(&damaged(&mut two_states(good, bad, seed), 200_000))
+            share(&corrupted(&mut two_states(good, bad, seed), 200_000))
         });
         let mean = shares.sum::<f64>() / 10.0;
         assert!((mean - 0.069).abs() < 0.0067, "{mean}");
     }
 
-    /// Given a bad state in which all is lost and a good one in which nothing is, one frame a
-    /// millisecond sees bad times as bursts. From one frame to the next a bad state ends up good with
-    /// q = g (1 - exp(-(1/900 + 1/100) ms)) = 0.9 * 0.011049 = 0.009944, g being its share of time; so
-    /// bursts are geometric with the mean 1 / q = 100.56 frames and nearly that deviation. In 600 s
+    /// Given loss rates of 0 and 1 in the good and the bad state and one frame a millisecond, bad times
+    /// are bursts. From one frame to the next a bad state becomes good with probability
+    /// q = g (1 - exp(-(1/900 + 1/100) ms)) = 0.9 * 0.011049 = 0.009944, where g is its share of time.
+    /// Bursts are geometric with mean 1 / q = 100.56 frames and nearly that standard deviation. In 600 s
     /// there are some 600 of them: four standard errors are 16.4.
     #[test]
-    fn bursts_are_as_long_as_the_bad_state_lasts() {
+    fn bursts_last_as_long_as_the_bad_state() {
         let (good, bad) = (state(rates(0.0, 0.0), 900), state(rates(0.0, 1.0), 100));
-        let damaged = damaged(&mut two_states(good, bad, 1), 600_000);
-        let lost = damaged.iter().filter(|&&damaged| damaged).count() as f64;
-        let bursts = damaged.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
+        let corrupted = corrupted(&mut two_states(good, bad, 1), 600_000);
+        let lost = corrupted.iter().filter(|&&corrupted| corrupted).count() as f64;
+        let bursts = corrupted.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
         assert!((480.0..720.0).contains(&bursts), "{bursts} bursts");
         assert!((lost / bursts - 100.56).abs() < 16.4, "{} frames a burst", lost / bursts);
     }
 
-    /// Given bit error rates of 0 and 1e-3 in turns of 10 ms in the mean and frames of 1,000 bits that
-    /// take 100 us, the frames within a bad time survive with (1 - 1e-3)^1000 = 0.36770. A frame lies
-    /// across a change now and then: with k = 1e5 ns / 1e7 ns = 0.01 the loss of all frames is
-    /// 0.5 * 0.6323 less at most some k * 0.5. Expect 0.316, by 0.006 of that and of chance (the share of
-    /// bad frames in 1,000 s varies by sqrt(0.25 * 2 * 5 ms / 1000 s) = 0.0016; four are 0.0064).
+    /// Given bit error rates of 0 and 1e-3 with mean sojourn times of 10 ms and frames of 1,000 bits in
+    /// 100 us, frames within a bad sojourn survive with (1 - 1e-3)^1000 = 0.36770. Some frames contain a
+    /// change of state: with k = 1e5 ns / 1e7 ns = 0.01 the loss of all frames is 0.5 * 0.6323, less at
+    /// most some k * 0.5. Expect 0.316 within 0.006 for that, plus randomness (the share of bad frames in
+    /// 1,000 s has the standard deviation sqrt(0.25 * 2 * 5 ms / 1000 s) = 0.0016; four are 0.0064).
     #[test]
-    fn bits_are_wrong_at_the_rate_of_their_state() {
+    fn bit_errors_follow_the_rate_of_the_state() {
         let (good, bad) = (state(rates(0.0, 0.0), 10), state(rates(1e-3, 0.0), 10));
-        let lost = share(&damaged(&mut two_states(good, bad, 3), 1_000_000));
+        let lost = share(&corrupted(&mut two_states(good, bad, 3), 1_000_000));
         assert!((lost - 0.316).abs() < 0.0064 * 0.6323 + 0.005, "{lost}");
     }
 
-    /// Given a state that is no worse than the other, the channel is a binary symmetric one: a frame of
-    /// 12,064 bits at 1e-5 survives with 0.886352 (as with a constant rate), whatever the changes. The
-    /// number lost of 100,000 has the mean 11,365 and the deviation 100.4; four of them.
+    /// Given two equal states, the channel is a binary symmetric one: a frame of 12,064 bits at 1e-5
+    /// survives with 0.886352 (as with a constant rate). The number lost of 100,000 has the mean 11,365
+    /// and the standard deviation 100.4; the bound is four of them.
     #[test]
-    fn two_equal_states_are_one() {
+    fn two_equal_states_are_a_binary_symmetric_channel() {
         let same = state(rates(1e-5, 0.0), 1);
         let mut channel = two_states(same, same, 1);
         let lost = (0..100_000u64).filter(|number| {
             let start = Instant::from_millis(10 * number);
-            let slot = Slot { start, departure: start + Duration::from_millis(10) };
-            channel.damages(start, slot, Bits(8 * 1508))
+            let transmission = Transmission { start, departure: start + Duration::from_millis(10) };
+            channel.corrupts(start, transmission, Bits(8 * 1508))
         });
         let lost = lost.count();
         assert!(lost.abs_diff(11_365) < 402, "{lost}");
     }
 
-    /// Given a frame of 2,000 bits whose second half is sent after all bits turn wrong, it is lost; one
-    /// whose last bit is out by then is not; and a loss rate is that of the first bit.
+    /// Given a frame of 2,000 bits whose second half is sent at a bit error rate of 1, expect it lost;
+    /// one whose last bit was sent before is not; and the loss rate is that at the first bit.
     #[test]
-    fn a_series_holds_from_its_moment() {
+    fn a_series_step_holds_from_its_instant() {
         let ms = Instant::from_millis;
-        let slot = |from, to| Slot { start: ms(from), departure: ms(to) };
+        let transmission = |from, to| Transmission { start: ms(from), departure: ms(to) };
         let series = |errors| {
             let steps = vec![(ms(0), rates(0.0, 0.0)), (ms(10), errors), (ms(20), rates(0.0, 0.0))];
-            Channel::series(&Profile::steps(steps).expect("rises"), Rng::stream(1, "series"))
+            Channel::series(&Profile::steps(steps).expect("increases"), Rng::stream(1, "series"))
         };
         let mut bits = series(rates(1.0, 0.0));
         let mut frames = series(rates(0.0, 1.0));
         let given = [(0, 10), (9, 11), (10, 12), (19, 21), (20, 22), (5, 25)];
         let lost = |channel: &mut Channel| {
-            given.map(|(from, to)| channel.damages(ms(0), slot(from, to), Bits(2_000)))
+            given.map(|(from, to)| channel.corrupts(ms(0), transmission(from, to), Bits(2_000)))
         };
         assert_eq!(lost(&mut bits), [false, true, true, true, false, true]);
         assert_eq!(lost(&mut frames), [false, false, true, true, false, false]);
     }
 
-    /// Given states of 10 us and frames that wait for the end of time, or are on the transmitter until
-    /// then, as in an outage that only an order ends, expect an answer at once; and then, sent now after
-    /// all, the frames meet the states of now: half of them are lost.
+    /// Given sojourn times of 10 us and frames that start or end at the largest instant, as in an outage
+    /// that only an operator ends, expect an immediate result; frames that are then sent now find the
+    /// current states: half of them are lost.
     #[test]
-    fn waiting_for_ages_takes_no_time() {
+    fn long_waits_are_skipped() {
         let brief = |loss| ChannelState {
             errors: rates(0.0, loss),
             mean_duration: Duration::from_nanos(10_000),
         };
         let mut channel = two_states(brief(0.0), brief(1.0), 7);
         let (now, end) = (Instant::from_millis(1), Instant::from_nanos(1 << 62));
-        for slot in [Slot { start: now, departure: end }, Slot { start: end, departure: end }] {
-            channel.damages(now, slot, Bits(8_000));
+        for transmission in [
+            Transmission { start: now, departure: end },
+            Transmission { start: end, departure: end },
+        ] {
+            channel.corrupts(now, transmission, Bits(8_000));
         }
-        let lost = share(&damaged(&mut channel, 10_000));
+        let lost = share(&corrupted(&mut channel, 10_000));
         assert!((lost - 0.5).abs() < 4.0 * 0.005, "{lost}");
     }
 
-    /// The states of a seed are at the same times whatever is sent: with all lost in the bad state, the
-    /// fate of the frames that start every 7 ms is that of every seventh of those that start every ms.
+    /// Given the same seed and different traffic, expect the same states: with all frames lost in the bad
+    /// state, frames every 7 ms have the fate of every seventh of those that start every ms.
     #[test]
     fn the_states_do_not_depend_on_the_traffic() {
         let (good, bad) = (state(rates(0.0, 0.0), 30), state(rates(0.0, 1.0), 20));
-        let all = damaged(&mut two_states(good, bad, 5), 70_000);
+        let all = corrupted(&mut two_states(good, bad, 5), 70_000);
         let mut channel = two_states(good, bad, 5);
         let some = (0..10_000u64).map(|number| {
             let start = Instant::from_millis(7 * number);
-            channel.damages(start, Slot { start, departure: start }, Bits(8))
+            channel.corrupts(start, Transmission { start, departure: start }, Bits(8))
         });
         assert!(some.eq(all.iter().step_by(7).copied()));
     }
