@@ -10,7 +10,7 @@ import json
 import posixpath
 import re
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeGuard
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -63,23 +63,18 @@ def page_uri(uri: str) -> str:
 
 
 def api_page() -> str:
-    """Return the API reference: a section for each module, an entry for each public name."""
-    tree = ast.parse((ROOT / "python/bentpipe/__init__.py").read_text(encoding="utf-8"))
-    (block,) = (node for node in tree.body if is_type_checking(node))
+    """Return the API reference: a section for each sub-package, an entry for each public name."""
+    # The stub is the list of public names.
+    stub = ast.parse((ROOT / "python/bentpipe/__init__.pyi").read_text(encoding="utf-8"))
     sections: dict[str, list[str]] = {}
-    for node in block.body:
+    for node in stub.body:
         if isinstance(node, ast.ImportFrom) and node.module:
-            section = node.module.split(".")[1].strip("_").capitalize()
-            sections.setdefault(section, []).extend(alias.name for alias in node.names)
+            sections.setdefault(node.module, []).extend(alias.name for alias in node.names)
     parts = ["# API reference", "All names are imported from `bentpipe`."]
     for section, names in sorted(sections.items()):
-        parts += [f"## {section}", *(f"::: bentpipe.{name}" for name in sorted(names))]
+        parts.append(f"## {section.capitalize()}")
+        parts += [f"::: bentpipe.{name}" for name in sorted(names)]
     return "\n\n".join(parts)
-
-
-def is_type_checking(node: ast.stmt) -> TypeGuard[ast.If]:
-    """Return whether a statement is ``if TYPE_CHECKING:``, which imports every public name."""
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 def notebook_page(notebook: dict[str, Any]) -> str:
