@@ -12,12 +12,13 @@ PGO := $(CURDIR)/target/pgo
 BENCH_yes := $(PGO)/$(HOST)/release/bentpipe-bench
 BENCH_no := target/release/bentpipe-bench
 
-.PHONY: help demo test check bench wheel instructions coverage schema clean
+.PHONY: help demo test check docs bench wheel instructions coverage schema clean
 
 help:
 	@echo "make demo      set up and re-run the JPL experiment; the report is target/demo/jpl/report.html"
 	@echo "make test      set up and pass all tests"
 	@echo "make check     formatting, lints, types"
+	@echo "make docs      build the documentation site in target/site; a broken link fails it"
 	@echo "make bench     packet-hops per CPU second, into target/bench.json; labs and mahimahi, into bench-live.json"
 	@echo "make wheel     a wheel for this machine, optimised with a profile, into target/wheels"
 	@echo "make instructions  instructions a packet-hop, against benches/instructions.json (valgrind)"
@@ -39,6 +40,10 @@ check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "The site is target/site/index.html"
 
 # Built as the wheel is: compiled, run on the examples, and compiled again with what was counted
 # (decision 9). PROFILED=no builds once. With a profile, level 2 is the faster one.
@@ -96,7 +101,7 @@ $(VENV)/.created:
 
 # The package is installed in place, so that only a change of Rust needs a new build.
 $(VENV)/.installed: $(VENV)/.created pyproject.toml $(RUST)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
 	touch $@
 
 target/tools/bin/cargo-llvm-cov:
