@@ -57,7 +57,7 @@ def _run(program: str, folder: Path, name: str, file: str, seconds: int) -> tupl
         if "duration" in flow:
             flow["duration"] = f"{seconds} s"
     plan = folder / f"{name}-{seconds}.json"
-    plan.write_text(json.dumps(bentpipe.from_dict(data).plan()))
+    plan.write_text(json.dumps(bentpipe.resolve(bentpipe.from_dict(data))))
     command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", program, "--once"]
     done = subprocess.run([*command, str(plan)], capture_output=True, text=True, check=True)
     counted = re.search(r"Collected : (\d+)", done.stderr)

@@ -59,7 +59,9 @@ def main(folder: Path) -> None:
         loads[f"proportional_{count}"] = (FLOWS_SCENARIO, proportional(count))
     for name, (file, settings) in loads.items():
         path = folder / f"{name}.json"
-        path.write_text(json.dumps(bentpipe.load(scenarios / file, settings=settings).plan()))
+        path.write_text(
+            json.dumps(bentpipe.resolve(bentpipe.load(scenarios / file, settings=settings)))
+        )
         print(f"{name}={path}")
 
 

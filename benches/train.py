@@ -23,7 +23,7 @@ def write_plans(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for scenario in SCENARIOS:
         path = folder / f"{scenario.stem}.json"
-        path.write_text(json.dumps(bentpipe.load(scenario).plan()))
+        path.write_text(json.dumps(bentpipe.resolve(bentpipe.load(scenario))))
         print(path)
 
 

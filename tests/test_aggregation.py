@@ -13,7 +13,7 @@ from conftest import Program
 from test_capture import fields, needs_tshark
 
 from bentpipe import Result, ScenarioError, simulate
-from bentpipe.scenario.schema import from_dict
+from bentpipe.plan.resolver import from_dict, resolve
 
 # 1,000 datagrams of 128 bytes of IP a second, for a second.
 CALLS: dict[str, Any] = {
@@ -157,7 +157,7 @@ def test_the_order_is_the_one_that_is_written() -> None:
 def test_what_is_wrong_is_said_in_words() -> None:
     def refused(hub: dict[str, Any], terminal: dict[str, Any]) -> str:
         with pytest.raises(ScenarioError) as error:
-            from_dict(with_functions(hub, terminal)).plan()
+            resolve(from_dict(with_functions(hub, terminal)))
         return str(error.value)
 
     alone = refused({"aggregator": {}}, {})

@@ -25,9 +25,9 @@ from bentpipe.emulation import kernel as _emulate_kernel
 from bentpipe.emulation import run as _emulate
 from bentpipe.emulation.draws import Stream, draw
 from bentpipe.emulation.steps import later, lead_of
+from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.report.plots import congestion_window, goodput
 from bentpipe.results.tables import DROP_CAUSES, TABLES
-from bentpipe.scenario.schema import from_dict
 
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
@@ -163,12 +163,12 @@ def test_steps_are_later_by_the_time_before_the_run() -> None:
     """Given a rate from 0 s and another from 5 s, and 2 s before the run, expect 0 s and 7 s."""
     bulk = {"kind": "bulk", "direction": "forward", "duration": "3 s"}
     data = scenario(bulk, duration="3 s")
-    plain = from_dict(data).plan()
+    plain = resolve(from_dict(data))
     assert lead_of(plain) == 0
     assert later(plain, 2 * 10**9) == plain
     rate = [{"at": "0 s", "value": "8 Mbit/s"}, {"at": "5 s", "value": "4 Mbit/s"}]
     stepped = scenario(bulk, duration="3 s", forward={"rate": rate, "delay": "10 ms"})
-    plan = from_dict(stepped).plan()
+    plan = resolve(from_dict(stepped))
     assert lead_of(plan) >= 10**9
     assert forward_rate_steps(later(plan, 2 * 10**9)) == [[0, 8_000_000], [7 * 10**9, 4_000_000]]
     assert forward_rate_steps(plan)[1][0] == 5 * 10**9
@@ -233,7 +233,7 @@ def test_draws_are_those_of_the_simulator(distribution: dict[str, Any]) -> None:
         "files": 40,
     }
     data = scenario(files, duration="60 s")
-    drawn = from_dict(data).plan()["flows"][0]["workload"]["response_bytes"]
+    drawn = resolve(from_dict(data))["flows"][0]["workload"]["response_bytes"]
     stream = Stream(2**63 + 5, "flow.f.responses")
     simulated = simulate(data, seed=2**63 + 5).exchanges["response_bytes"].to_list()
     assert [max(1, draw(drawn, stream)) for _ in simulated] == simulated
@@ -467,7 +467,7 @@ def test_a_receive_buffer_of_memory_is_the_kernel_s_own(
         ("window", "4096 262144 12582912", 6_291_456),
     ):
         flow = {**bulk, "tcp": {"receive_buffer_counts": counts}}
-        plan = from_dict(scenario(flow, duration="1 s")).plan()
+        plan = resolve(from_dict(scenario(flow, duration="1 s")))
         assert _emulate_kernel.kernel_of(plan).settings["net.ipv4.tcp_rmem"] == memory
         tcp = _emulate_kernel.tcp_of(plan["flows"][0])
         assert tcp is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bentpipe import ScenarioError, from_dict, simulate
+from bentpipe import ScenarioError, from_dict, resolve, simulate
 
 HOP = {"rate": "10 Mbit/s", "delay": "1 ms"}
 LINK = {"forward": HOP, "return": HOP}
@@ -55,7 +55,7 @@ def test_hosts_are_named_drawn_or_taken_in_turn() -> None:
         {**FETCH, "world_host": "random", "count": 2},
         FETCH,
     ]
-    chosen = [flow["world_host"] for flow in from_dict(scenario(flows)).plan()["flows"]]
+    chosen = [flow["world_host"] for flow in resolve(from_dict(scenario(flows)))["flows"]]
     near, far = ({"kind": "named", "host": number} for number in (0, 1))
     assert chosen == [far, near, far, near, *[{"kind": "random"}] * 2, None]
 
@@ -76,7 +76,7 @@ def test_each_terminal_has_the_hosts_of_the_island() -> None:
     hosts = {"island": [{"name": "pc", "delay": "2 ms"}]}
     flow = {**FETCH, "terminal": "all", "island_host": "pc"}
     link = {**LINK, "terminals": 2}
-    plan = from_dict(scenario([flow], hosts=hosts, link=link)).plan()
+    plan = resolve(from_dict(scenario([flow], hosts=hosts, link=link)))
     assert [(host["name"], host["gateway"]) for host in plan["hosts"]] == [("pc-1", 1), ("pc-2", 2)]
     assert [flow["island_host"]["host"] for flow in plan["flows"]] == [0, 1]
 

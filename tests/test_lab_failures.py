@@ -377,7 +377,8 @@ def test_programs_start_where_close_range_fails() -> None:
 # Programs are started by eight threads at once, until somebody ends it.
 MANY_AT_ONCE = """
 import signal, threading
-from bentpipe.lab.lab import Lab, gain_privileges, link_plan
+from bentpipe.lab.lab import Lab, gain_privileges
+from bentpipe.plan.presets import link_plan
 gain_privileges()
 with Lab(plans=[link_plan("leo")]) as lab:
     def start():

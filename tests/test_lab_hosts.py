@@ -15,7 +15,7 @@ from conftest import needs, why_no_lab
 from bentpipe import simulate
 from bentpipe.emulation.draws import Stream
 from bentpipe.emulation.hosts import hosts_of, traffic_class
-from bentpipe.scenario.schema import from_dict
+from bentpipe.plan.resolver import from_dict, resolve
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 WHY_NO_LAB = why_no_lab()
@@ -123,7 +123,8 @@ def test_four_terminals_share_the_forward_link(tmp_path: Path) -> None:
     link = written(tmp_path, link={"terminals": 4, "forward": slow, "return": slow})
     script = f"""
 import os, sys, time
-from bentpipe.lab.lab import Lab, gain_privileges, link_plan
+from bentpipe.lab.lab import Lab, gain_privileges
+from bentpipe.plan.presets import link_plan
 gain_privileges()
 with Lab(plans=[link_plan({link!r})]) as lab:
     receivers = [
@@ -274,7 +275,7 @@ def test_a_flow_runs_where_the_simulation_has_it() -> None:
         ],
         "duration": "10 s",
     }
-    plan = from_dict(data).plan()
+    plan = resolve(from_dict(data))
     chosen = [hosts_of(plan, flow, 7) for flow in plan["flows"]]
     assert chosen[-2:] == [
         {"world": "world", "island": "cabin-2"},
@@ -309,7 +310,7 @@ def test_packets_say_which_class_they_are_of(classes: int, precedences: list[int
         {"kind": "bulk", "direction": "forward", "size": "1 kB", "priority": priority}
         for priority in range(classes)
     ]
-    plan = from_dict({"link": link, "traffic": flows, "duration": "1 s"}).plan()
+    plan = resolve(from_dict({"link": link, "traffic": flows, "duration": "1 s"}))
     assert [traffic_class(plan, flow) >> 5 for flow in plan["flows"]] == precedences
 
 

@@ -21,6 +21,7 @@ from conftest import User, default_signals, needs, why_no_lab
 from bentpipe.cli.exec import summary
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.lab import lab as live
+from bentpipe.plan.presets import link_plan
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 
@@ -289,13 +290,13 @@ print(min(handshake() for _ in range(5)))
 
 
 def test_a_link_is_a_preset_or_a_file(tmp_path: Path) -> None:
-    geo = live.link_plan("geo", ["link.forward.rate=4Mbit/s"])
+    geo = link_plan("geo", ["link.forward.rate=4Mbit/s"])
     assert geo["directions"][0]["rate_bps"] == {"kind": "constant", "value": 4_000_000}
     file = tmp_path / "mine.yaml"
     file.write_text("link: {preset: geo, forward: {rate: 4 Mbit/s}}\n")
-    assert live.link_plan(str(file))["directions"] == geo["directions"]
+    assert link_plan(str(file))["directions"] == geo["directions"]
     with pytest.raises(UsageError, match=r'no such file; read "gio"; .* did you mean "geo"'):
-        live.link_plan("gio")
+        link_plan("gio")
 
 
 @pytest.mark.parametrize(
@@ -317,7 +318,7 @@ def test_a_rate_beyond_what_was_measured_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    plans = [live.link_plan("geo")]
+    plans = [link_plan("geo")]
     live.refuse_beyond_ceiling(plans)  # nothing was measured
     kept = tmp_path / "bentpipe" / "ceiling.json"
     kept.parent.mkdir()

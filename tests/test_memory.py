@@ -10,8 +10,8 @@ import pytest
 
 from bentpipe import Job, MemoryLimitError, Result, UsageError, from_dict, run_many
 from bentpipe.cli.app import main
+from bentpipe.plan.resolver import load, resolve
 from bentpipe.scenario.presets import PRESETS
-from bentpipe.scenario.schema import load
 from bentpipe.simulation import memory as _memory
 from bentpipe.simulation.run import memory_warning, simulate_partly
 from bentpipe.units import parse_size
@@ -104,7 +104,7 @@ def test_in_python_the_error_has_the_result() -> None:
 
 def test_runs_at_once_share_the_limit() -> None:
     """Given 40 MB for two runs at a time, each ends where one with 20 MB does."""
-    plan = from_dict(EVENTS).plan()
+    plan = resolve(from_dict(EVENTS))
     alone = simulate_partly(from_dict(EVENTS), seed=1, memory_limit=LIMIT)
     with pytest.raises(MemoryLimitError, match="its part of what 2 runs share") as caught:
         run_many([Job(plan=plan, seed=s) for s in (1, 2, 3)], threads=2, memory_limit=2 * LIMIT)

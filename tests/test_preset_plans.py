@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bentpipe.lab.lab import link_plan
-from bentpipe.plan.presets import resolved_plans, stored_plan
+from bentpipe.plan.links import resolved_plans
+from bentpipe.plan.presets import link_plan, stored_plan
 from bentpipe.scenario.presets import PRESETS
 
 

@@ -25,20 +25,16 @@ from bentpipe import (
     from_dict,
     load,
 )
+from bentpipe.plan.resolver import resolve
 from bentpipe.results.tables import DROP_CAUSES
-from bentpipe.scenario.schema import (
-    LARGEST_MSS,
-    LARGEST_PAYLOAD,
-    PROFILES,
-    CongestionControl,
-    PresetName,
-    ProfileName,
-)
+from bentpipe.scenario.link import PresetName
+from bentpipe.scenario.profiles import PROFILES
+from bentpipe.scenario.traffic import LARGEST_MSS, LARGEST_PAYLOAD, CongestionControl, ProfileName
 
 
 def planned(**changes: Any) -> dict[str, Any]:
     """Return the plan of the small scenario with some fields replaced."""
-    return from_dict({**copy.deepcopy(SMALL), **changes}).plan()
+    return resolve(from_dict({**copy.deepcopy(SMALL), **changes}))
 
 
 def bulk(**fields: Any) -> dict[str, Any]:
@@ -83,7 +79,7 @@ def test_the_plan_has_every_field_in_base_units() -> None:
         "delay_ns": {"kind": "constant", "value": 275_000_000},
     }
     limits = ({"unit": "bytes", "value": 120_000}, {"unit": "packets", "value": 100})
-    assert from_dict(scenario).plan() == {
+    assert resolve(from_dict(scenario)) == {
         "format_version": 3,
         "stop_ns": 60_000_000_000,
         "sample_interval_ns": 100_000_000,
@@ -138,7 +134,7 @@ def test_the_plan_has_every_field_in_base_units() -> None:
 def test_every_example_is_a_scenario(example: Path) -> None:
     scenario = load(example)
     assert scenario.name
-    assert scenario.plan()["flows"]
+    assert resolve(scenario)["flows"]
 
 
 def test_there_are_the_examples_that_the_documentation_names() -> None:
@@ -272,7 +268,7 @@ def test_an_outage_is_a_step_of_zero() -> None:
         traffic=(Bulk(direction="forward", size="1 MB"),),
         duration="20 s",
     )
-    assert scenario.plan()["directions"][0]["rate_bps"]["steps"][1] == [1_000_000_000, 0]
+    assert resolve(scenario)["directions"][0]["rate_bps"]["steps"][1] == [1_000_000_000, 0]
 
 
 def test_a_queue_must_hold_the_largest_packet_of_its_direction() -> None:
@@ -434,7 +430,7 @@ def test_settings_are_laid_over_a_file_in_order(tmp_path: Path) -> None:
             "sample_interval=null",
         ),
     )
-    plan = scenario.plan()
+    plan = resolve(scenario)
     assert plan["directions"][0]["delay_ns"]["value"] == 150_000_000
     assert plan["directions"][0]["channel"]["bit_error_rate"] == 1e-6
     assert plan["flows"][0]["workload"]["amount"]["value"] == 3_000_000
@@ -451,6 +447,6 @@ def test_an_alias_may_be_used_as_yaml_means_it(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     # A setting changes the forward direction alone, although the file says it once.
-    forward, back = load(file, settings=("link.forward.rate=2 Mbit/s",)).plan()["directions"]
+    forward, back = resolve(load(file, settings=("link.forward.rate=2 Mbit/s",)))["directions"]
     assert forward["rate_bps"]["value"] == 2_000_000
     assert back["rate_bps"]["value"] == 1_000_000

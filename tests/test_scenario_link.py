@@ -20,8 +20,12 @@ from bentpipe import (
     SelectiveDrop,
     from_dict,
 )
+from bentpipe.plan.resolver import resolve
 from bentpipe.scenario.framings import plan_framing
-from bentpipe.scenario.schema import DEFAULT_DIRECTION, PROCESSOR_RATES, QUEUES, Scenario
+from bentpipe.scenario.gateways import PROCESSOR_RATES
+from bentpipe.scenario.link import DEFAULT_DIRECTION
+from bentpipe.scenario.queues import QUEUES
+from bentpipe.scenario.schema import Scenario
 from bentpipe.units import parse_queue_limit
 
 BULK = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
@@ -38,7 +42,7 @@ def scenario(
 
 def queue_of(queue: dict[str, Any], **direction: Any) -> dict[str, Any]:
     """Return the plan of a forward queue."""
-    plan: dict[str, Any] = scenario({"queue": queue, **direction}).plan()["directions"][0]
+    plan: dict[str, Any] = resolve(scenario({"queue": queue, **direction}))["directions"][0]
     return dict(plan["queue"])
 
 
@@ -58,13 +62,13 @@ def queue_of(queue: dict[str, Any], **direction: Any) -> dict[str, Any]:
 )
 def test_a_framing_is_a_name_or_a_mapping(written: Any, kind: str, options: dict[str, Any]) -> None:
     made = scenario({"framing": written})
-    assert made.plan()["directions"][0]["framing"] == plan_framing(kind, options)
-    assert made.plan()["directions"][1]["framing"] == plan_framing("none", {})
+    assert resolve(made)["directions"][0]["framing"] == plan_framing(kind, options)
+    assert resolve(made)["directions"][1]["framing"] == plan_framing("none", {})
     assert made.to_dict()["link"]["forward"]["framing"] == written
 
 
 def test_a_framing_is_a_size() -> None:
-    framing = scenario({"framing": "8 B"}).plan()["directions"][0]["framing"]
+    framing = resolve(scenario({"framing": "8 B"}))["directions"][0]["framing"]
     assert framing == {**plan_framing("none", {}), "header_bytes": 8}
 
 
@@ -189,7 +193,7 @@ def test_a_discipline_keeps_the_limit_of_its_preset() -> None:
     assert Direction(queue=CoDel()).over(preset).queue == CoDel(limit="1 bdp")
     assert Direction(queue=CoDel(limit="9 packets")).over(preset).queue == CoDel(limit="9 packets")
     geo = {"link": {"preset": "geo", "forward": {"queue": {"discipline": "fq_codel"}}}}
-    plan = from_dict({**geo, "traffic": [BULK], "duration": "9 s"}).plan()
+    plan = resolve(from_dict({**geo, "traffic": [BULK], "duration": "9 s"}))
     # 16 Mbit/s x 542 ms / 8.
     assert plan["directions"][0]["queue"]["limit"] == {"unit": "link_bytes", "value": 1_084_000}
 
@@ -221,7 +225,7 @@ def test_queues_written_in_python_are_those_written_in_yaml() -> None:
 
 
 def test_each_terminal_has_a_return_and_a_gateway_of_its_own() -> None:
-    plan = scenario(link={"terminals": 3}).plan()
+    plan = resolve(scenario(link={"terminals": 3}))
     forward, *returns = plan["directions"]
     assert [branch["gateway"] for branch in forward["to"]] == [1, 2, 3]
     assert [(back["name"], back["from"]) for back in returns] == [
@@ -242,11 +246,13 @@ def test_a_path_to_a_terminal_replaces_delay_errors_and_class() -> None:
         {"terminal": 3, "priority": 1},
     ]
     bulk = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
-    plan = scenario(
-        {"delay": "250 ms", "bit_error_rate": 1e-7},
-        link={"terminals": 3, "terminal_paths": paths},
-        traffic=[{**bulk, "terminal": "all"}, {**bulk, "terminal": 3, "priority": 0}],
-    ).plan()
+    plan = resolve(
+        scenario(
+            {"delay": "250 ms", "bit_error_rate": 1e-7},
+            link={"terminals": 3, "terminal_paths": paths},
+            traffic=[{**bulk, "terminal": "all"}, {**bulk, "terminal": 3, "priority": 0}],
+        )
+    )
     forward = plan["directions"][0]
     assert forward["delay_ns"] == {"kind": "constant", "value": 250_000_000}
     assert forward["channel"] == {"kind": "clear"}
@@ -258,13 +264,13 @@ def test_a_path_to_a_terminal_replaces_delay_errors_and_class() -> None:
 def test_a_nearer_terminal_shortens_the_direction_and_not_the_others() -> None:
     path = {"terminal": 1, "delay": "240 ms"}
     link = {"terminals": 2, "terminal_paths": [path]}
-    forward = scenario({"delay": "250 ms"}, link=link).plan()["directions"][0]
+    forward = resolve(scenario({"delay": "250 ms"}, link=link))["directions"][0]
     assert forward["delay_ns"]["value"] == 240_000_000
     assert [way["delay_ns"] for way in forward["to"]] == [0, 10_000_000]
 
 
 def test_functions_of_a_gateway_keep_their_order_and_defaults() -> None:
-    plan = scenario(gateways={"hub": {"functions": ["processor"]}}).plan()
+    plan = resolve(scenario(gateways={"hub": {"functions": ["processor"]}}))
     (processor,) = plan["gateways"][0]["functions"]
     assert processor["kind"] == "processor"
     assert processor["packets_per_second"] == 6_000
@@ -277,7 +283,7 @@ def test_the_mode_of_a_processor_sets_its_rate() -> None:
     """SnIP: 6,000 packets a second when it routes, 5,400 otherwise."""
     assert PROCESSOR_RATES == {"bridge": 5_400, "pass-thru": 5_400, "route": 6_000}
     gateways = {"hub": {"processor": {}}, "terminal": {"processor": {"mode": "pass-thru"}}}
-    plan = scenario(link={"terminals": 2}, gateways=gateways).plan()["gateways"]
+    plan = resolve(scenario(link={"terminals": 2}, gateways=gateways))["gateways"]
     defaults = {"per_byte_ns": 0, "buffer_packets": 50}
     hub, *terminals = (gateway["functions"] for gateway in plan)
     assert hub == [{"kind": "processor", "packets_per_second": 6_000, **defaults}]
@@ -286,7 +292,7 @@ def test_the_mode_of_a_processor_sets_its_rate() -> None:
 
 def test_a_processor_is_what_was_written() -> None:
     processor = {"packets_per_second": 900, "per_byte": "8 ns", "buffer": "7 packets"}
-    plan = scenario(gateways={"terminal": {"processor": processor}}).plan()["gateways"]
+    plan = resolve(scenario(gateways={"terminal": {"processor": processor}}))["gateways"]
     assert plan[0] == {"name": "hub", "functions": []}
     assert plan[1]["functions"] == [
         {
@@ -305,7 +311,7 @@ def test_a_bridge_takes_the_ethernet_header_over_the_link() -> None:
     """14 bytes in both directions, on top of the link's own framing."""
     bridge = {"processor": {"mode": "bridge"}}
     gateways = {"hub": bridge, "terminal": bridge}
-    forward, back = scenario({"framing": "8 B"}, gateways=gateways).plan()["directions"]
+    forward, back = resolve(scenario({"framing": "8 B"}, gateways=gateways))["directions"]
     assert forward["framing"]["header_bytes"] == 22
     assert back["framing"]["header_bytes"] == 14
 
@@ -314,7 +320,7 @@ def test_the_bridged_header_counts_against_a_queue_in_link_bytes() -> None:
     bridge = {"hub": {"processor": {"mode": "bridge"}}}
     for limit, fits in (("0.01514 bdp", True), ("0.01513 bdp", False)):
         if fits:
-            assert scenario({"queue": {"limit": limit}}, gateways=bridge).plan()
+            assert resolve(scenario({"queue": {"limit": limit}}, gateways=bridge))
         else:
             with pytest.raises(ScenarioError, match="one packet, 1514 link bytes"):
                 scenario({"queue": {"limit": limit}}, gateways=bridge)

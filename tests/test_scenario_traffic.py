@@ -19,6 +19,7 @@ from bentpipe import (
     from_dict,
     simulate,
 )
+from bentpipe.plan.resolver import resolve
 from bentpipe.plan.traffic import largest_packets  # the rule that queues are checked against
 
 HOP = {"rate": "8 Mbit/s", "delay": "20 ms"}
@@ -42,7 +43,7 @@ def scenario(*traffic: dict[str, Any], terminals: int = 1) -> Scenario:
 
 def flows(*traffic: dict[str, Any], terminals: int = 1) -> list[dict[str, Any]]:
     """Return the flows of the plan with this traffic."""
-    planned: list[dict[str, Any]] = scenario(*traffic, terminals=terminals).plan()["flows"]
+    planned: list[dict[str, Any]] = resolve(scenario(*traffic, terminals=terminals))["flows"]
     return planned
 
 
@@ -139,7 +140,7 @@ def test_requests_and_responses_keep_their_connection() -> None:
 @pytest.mark.parametrize("name", ["reno", "newreno", "cubic", "bbr", "hybla", "vegas", "westwood"])
 def test_each_congestion_control_is_planned_and_carries_data(name: str) -> None:
     made = scenario({**BULK, "tcp": {"congestion_control": name}})
-    (flow,) = made.plan()["flows"]
+    (flow,) = resolve(made)["flows"]
     ends = (flow["workload"][end]["congestion_control"] for end in ("sender", "receiver"))
     assert set(ends) == {name}
     # 1 MB needs a second at 8 Mbit/s, and some rounds of 40 ms.

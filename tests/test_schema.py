@@ -12,7 +12,11 @@ from conftest import Program
 
 from bentpipe import json_schema
 from bentpipe.scenario.framings import FRAMINGS
-from bentpipe.scenario.schema import DEFAULT_DIRECTION, FLOWS, PROFILES, QUEUES, Scenario
+from bentpipe.scenario.link import DEFAULT_DIRECTION
+from bentpipe.scenario.profiles import PROFILES
+from bentpipe.scenario.queues import QUEUES
+from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.traffic import FLOWS
 
 
 def test_the_published_schema_is_current() -> None:

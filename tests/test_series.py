@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from conftest import Program
 
-from bentpipe import ScenarioError, from_dict, load, simulate
+from bentpipe import ScenarioError, from_dict, load, resolve, simulate
 
 MS = 10**6
 S = 10**9
@@ -21,7 +21,7 @@ def plan(duration: str = "1 s", **forward: Any) -> dict[str, Any]:
     """Return the plan of the forward direction of a link of 8 Mbit/s and 50 ms."""
     hop = {"rate": "8 Mbit/s", "delay": "50 ms"}
     link = {"forward": {**hop, **forward}, "return": hop}
-    whole = from_dict({"link": link, "traffic": [BULK], "duration": duration}).plan()
+    whole = resolve(from_dict({"link": link, "traffic": [BULK], "duration": duration}))
     return dict(whole["directions"][0])
 
 
@@ -264,9 +264,9 @@ def test_files_are_found_from_the_folder_of_the_scenario(tmp_path: Path) -> None
     file.write_text(SCENARIO)
     scenario = load(file)
     expected = [[0, 4_000_000]]
-    assert scenario.plan()["directions"][0]["rate_bps"]["steps"] == expected
+    assert resolve(scenario)["directions"][0]["rate_bps"]["steps"] == expected
     again = from_dict(scenario.to_dict())
-    assert again.plan()["directions"][0]["rate_bps"]["steps"] == expected
+    assert resolve(again)["directions"][0]["rate_bps"]["steps"] == expected
 
 
 def test_the_program_names_both_files_and_runs_nothing(tmp_path: Path, bentpipe: Program) -> None:

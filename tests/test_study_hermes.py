@@ -14,8 +14,8 @@ import pytest
 from conftest import Program
 from test_plots_report import assert_self_contained
 
+from bentpipe.plan.resolver import load, resolve
 from bentpipe.results.folder import prepare_output_folder
-from bentpipe.scenario.schema import load
 from bentpipe.studies import STUDIES
 from bentpipe.studies.hermes import _conference, _fetches, _sessions, _streams, _windows, study
 from bentpipe.studies.hermes._cells import conference_max, several, window_bound_error_percent
@@ -318,7 +318,7 @@ def test_every_run_is_the_same_network() -> None:
     }
     (link,) = links
     file = Path(study.__file__).parent / "network.yaml"
-    assert json.loads(link) == load(file).plan()["directions"]
+    assert json.loads(link) == resolve(load(file))["directions"]
     assert len(json.loads(link)) == 1 + 20
 
 

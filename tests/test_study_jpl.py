@@ -18,8 +18,9 @@ from conftest import Program
 from test_plots_report import assert_self_contained
 
 from bentpipe.cli.app import main
+from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.folder import prepare_output_folder
-from bentpipe.scenario.schema import Scenario, from_dict
+from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, run_many
 from bentpipe.studies import STUDIES
 from bentpipe.studies.jpl import study
@@ -64,7 +65,7 @@ def test_one_configuration_for_all_cells() -> None:
     """Plans differ in delay, bit errors and the small window; in nothing else."""
     plans: dict[str, set[str]] = {}
     for cell in study.cells():
-        plan = study.scenario_of(cell).plan()
+        plan = resolve(study.scenario_of(cell))
         for way in plan["directions"]:
             assert way.pop("delay_ns")["value"] == cell.one_way_delay_ms * 1_000_000
             channel = way.pop("channel")
@@ -187,7 +188,7 @@ def test_most_of_what_linux_gains_at_1e_7_is_cubic(windows: str) -> None:
 
 
 def mean_utilization(scenario: Scenario) -> float:
-    plan = scenario.plan()
+    plan = resolve(scenario)
     outcomes = run_many([Job(plan=plan, seed=seed) for seed in range(1, 31)])
     return sum(study.utilization(outcome) for outcome in outcomes) / len(outcomes)
 

@@ -16,7 +16,7 @@ import pytest
 from conftest import Program
 from test_plots_report import assert_self_contained
 
-from bentpipe.scenario.schema import load
+from bentpipe.plan.resolver import load, resolve
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies import STUDIES
 from bentpipe.studies.osu import _checks, study
@@ -99,7 +99,7 @@ def test_the_largest_goodput_is_what_full_segments_leave(mss_bytes: int, cells: 
     """40 bytes of TCP/IP, 16 of LLC/SNAP and trailer, cells of 48 in 53: 89.74 and 84.00 %."""
     assert -(-(mss_bytes + 56) // 48) == cells
     name = "GEO single hop" if mss_bytes == 9180 else "LEO single hop"
-    plan = study.scenario_of(Cell(name, 15, 1), seed=1).plan()
+    plan = resolve(study.scenario_of(Cell(name, 15, 1), seed=1))
     share = study.largest_goodput_bps(plan) / RATE_BPS
     assert share == pytest.approx(mss_bytes / (53 * cells))
     assert share == pytest.approx({9180: 0.8974, 1024: 0.8400}[mss_bytes], abs=5e-5)
@@ -128,8 +128,8 @@ def test_one_configuration_for_all_cells() -> None:
 
 def test_the_scenario_file_is_a_cell() -> None:
     """Written out is GEO with half a round trip of buffer."""
-    written = load(Path(study.__file__).parent / "scenario.yaml").plan()
-    made = study.scenario_of(Cell("GEO single hop", 15, 1), seed=1).plan()
+    written = resolve(load(Path(study.__file__).parent / "scenario.yaml"))
+    made = resolve(study.scenario_of(Cell("GEO single hop", 15, 1), seed=1))
     assert written["directions"] == made["directions"]
     assert written["flows"][0]["workload"] == made["flows"][0]["workload"]
 
@@ -148,11 +148,11 @@ def test_a_run_is_the_scenario_of_its_seed() -> None:
     jobs = jobs_of([cell], runs=3, seed=4)
     assert [job.seed for job in jobs] == [4, 5, 6]
     assert [job.plan for job in jobs] == [
-        study.scenario_of(cell, seed).plan() for seed in (4, 5, 6)
+        resolve(study.scenario_of(cell, seed)) for seed in (4, 5, 6)
     ]
     varied = replace(cell, discipline="selective_drop")
     jobs = jobs_of([varied], runs=1, variants=VARIANTS, seed=4)
-    plans = [json.dumps(study.scenario_of(varied, 4, each).plan()) for each in (BASE, *VARIANTS)]
+    plans = [json.dumps(resolve(study.scenario_of(varied, 4, each))) for each in (BASE, *VARIANTS)]
     assert sorted(json.dumps(job.plan) for job in jobs) == sorted(plans)
     assert len(set(plans)) == 1 + len(VARIANTS)
 

@@ -16,7 +16,7 @@ import pytest
 from conftest import Program
 from test_plots_report import assert_self_contained
 
-from bentpipe.scenario.schema import from_dict
+from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.simulation.many import Job, run_many
 from bentpipe.simulation.search import max_trials
 from bentpipe.studies.snip import _aggregation, _measure, study
@@ -72,7 +72,7 @@ def test_the_constant_is_the_mean_that_the_scenario_says() -> None:
     rows = [r for r in study.read_published_table().values() if r.limit == "packet rate"]
     mean = sum(row.packets_per_second for row in rows) / len(rows)
     assert mean == pytest.approx(6222.5, abs=0.05)
-    plan = from_dict(_measure.base_scenario()).plan()
+    plan = resolve(from_dict(_measure.base_scenario()))
     for gateway in plan["gateways"]:
         (processor,) = gateway["functions"]
         assert processor["packets_per_second"] == int(mean) == PACKETS_PER_SECOND
@@ -194,7 +194,7 @@ def test_a_window_carries_its_whole_segments_a_round_trip(full: SnipOutcome) -> 
         assert 0.8 * ceiling_bps < bps < ceiling_bps
         data = _measure.tcp_scenario(base, window).to_dict()
         data["traffic"][0]["tcp"] |= {"delayed_ack_segments": 1}
-        jobs.append(Job(plan=from_dict(data).plan(), seed=1))
+        jobs.append(Job(plan=resolve(from_dict(data)), seed=1))
     # What the report says: with an ACK for each segment nothing waits.
     for window, outcome in zip(full.measured.tcp_bps, run_many(jobs), strict=True):
         bps = 8 * outcome.column("flows", "delivered_bytes")[0] / 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bentpipe.plan.resolver import resolve
 from bentpipe.simulation.many import run_many
 from bentpipe.simulation.search import no_drop_rate
 from bentpipe.studies.snip import _aggregation, _measure
@@ -18,7 +19,7 @@ def test_frames_on_paper_by_hand() -> None:
     A frame of 1,459 bytes takes 11,744 bits: 2,513.6 frames a second, which is less than what the
     processor handles. With 86 bytes (a separator of one) 1 + 1,383 // 87 = 16 fit.
     """
-    plan = _aggregation.aggregated_scenario(_measure.base_scenario()).plan()
+    plan = resolve(_aggregation.aggregated_scenario(_measure.base_scenario()))
     paper = _aggregation.on_paper(plan, 100)
     assert paper.packets_per_frame == 11
     assert paper.packets_per_second == pytest.approx(11 * MODEM_BPS / (8 * 1468))
@@ -39,7 +40,7 @@ def test_at_100_bytes_the_no_drop_rate_rises_fourfold_as_on_paper(slow: bool) ->
             gateway["processor"]["packets_per_second"] = 1000
     scenario = _aggregation.aggregated_scenario(data)
     (found,) = no_drop_rate(scenario, [100], resolution=_measure.RESOLUTION).rates
-    paper = _aggregation.on_paper(scenario.plan(), 100)
+    paper = _aggregation.on_paper(resolve(scenario), 100)
     rate = found.packets_per_second
     assert rate is not None
     assert rate == pytest.approx(paper.packets_per_second, rel=0.05)

@@ -12,6 +12,7 @@ from conftest import needs, why_no_lab
 
 from bentpipe.errors import MachineError
 from bentpipe.lab import lab as live
+from bentpipe.plan.presets import link_plan
 
 WHY_NO_LAB = why_no_lab()
 SIZE = 5_000_000
@@ -59,7 +60,7 @@ def test_a_rate_beyond_the_ceiling_of_super_packets_is_refused(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kept = tmp_path / "bentpipe" / "ceiling.json"
     kept.parent.mkdir()
-    plans = [live.link_plan("geo", ["link.forward.rate=5Gbit/s"])]
+    plans = [link_plan("geo", ["link.forward.rate=5Gbit/s"])]
     kept.write_text('{"tcp_bits_per_second": 1e9}')
     live.refuse_beyond_ceiling(plans, super_packets=True)  # it was not measured
     ceilings = {"tcp_bits_per_second": 1e9, "tcp_super_packets_bits_per_second": 6e9}

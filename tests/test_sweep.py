@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import SMALL
 
-from bentpipe import InternalError, Job, Outcome, ScenarioError, _core, from_dict, run_many
+from bentpipe import InternalError, Job, Outcome, ScenarioError, _core, from_dict, resolve, run_many
 from bentpipe.simulation.many import run_one
 
 
@@ -19,7 +19,7 @@ def jobs(count: int) -> list[Job]:
     for i in range(count):
         scenario = copy.deepcopy(SMALL)
         scenario["traffic"][0]["size"] = f"{(count - i) * 100} kB"
-        plans.append(Job(plan=from_dict(scenario).plan(), seed=i))
+        plans.append(Job(plan=resolve(from_dict(scenario)), seed=i))
     return plans
 
 
@@ -111,7 +111,7 @@ def long_job() -> Job:
         ],
         "duration": "600 s",
     }
-    return Job(plan=from_dict(scenario).plan(), seed=1)
+    return Job(plan=resolve(from_dict(scenario)), seed=1)
 
 
 def test_ctrl_c_stops_a_run_and_keeps_what_it_recorded() -> None:

@@ -25,6 +25,15 @@ from .errors import (
 from .errors import (
     UsageError as UsageError,
 )
+from .plan import (
+    from_dict as from_dict,
+)
+from .plan import (
+    load as load,
+)
+from .plan import (
+    resolve as resolve,
+)
 from .report import (
     plots as plots,
 )
@@ -137,13 +146,7 @@ from .scenario import (
     TimeSeries as TimeSeries,
 )
 from .scenario import (
-    from_dict as from_dict,
-)
-from .scenario import (
     json_schema as json_schema,
-)
-from .scenario import (
-    load as load,
 )
 from .simulation import (
     Job as Job,

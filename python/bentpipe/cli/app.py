@@ -172,7 +172,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     memory limit, end with exit code 4; their results are kept.
     """
     from bentpipe.cli.progress import keeping_results
-    from bentpipe.scenario.schema import load
+    from bentpipe.plan.resolver import load
     from bentpipe.simulation.memory import read_limit
     from bentpipe.text import choice
 
@@ -260,10 +260,10 @@ def _run(
 
 def validate(scenario: ScenarioFile, settings: Settings = None, as_json: AsJson = False) -> None:
     """Check a scenario file without running it; --json prints its complete plan."""
-    from bentpipe.scenario.schema import load
+    from bentpipe.plan.resolver import load, resolve
 
     try:
-        plan = load(scenario, settings=tuple(settings or ())).plan()
+        plan = resolve(load(scenario, settings=tuple(settings or ())))
     except ScenarioError as error:
         if as_json:
             problems = [asdict(problem) for problem in error.problems]

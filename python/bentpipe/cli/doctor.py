@@ -21,7 +21,8 @@ _PROGRAMS: Final = {"iperf3": "iperf3", "tshark": "tshark", "slirp4netns": "slir
 
 # A lab is made by a process of its own: becoming root of a user namespace cannot be taken back.
 _TRY_A_LAB: Final = """
-from bentpipe.lab.lab import Lab, gain_privileges, link_plan
+from bentpipe.lab.lab import Lab, gain_privileges
+from bentpipe.plan.presets import link_plan
 how = gain_privileges()
 with Lab(plans=[link_plan("leo")]):
     print(how)

@@ -15,7 +15,8 @@ import typer
 
 from bentpipe.cli.figures import Figures, micros
 from bentpipe.errors import UsageError
-from bentpipe.lab.lab import Lab, gain_privileges, link_plan, refuse_beyond_ceiling
+from bentpipe.lab.lab import Lab, gain_privileges, refuse_beyond_ceiling
+from bentpipe.plan.presets import link_plan
 from bentpipe.results.capture import capture_file, what_is_missing
 
 EXIT_INVALID: Final = 4

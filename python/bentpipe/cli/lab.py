@@ -59,7 +59,8 @@ def up(
 ) -> None:
     """Set up a lab that stays until `lab down`, in a process of its own."""
     from bentpipe.lab.daemon import Wanted, keep_in_background
-    from bentpipe.lab.lab import link_plan, refuse_beyond_ceiling
+    from bentpipe.lab.lab import refuse_beyond_ceiling
+    from bentpipe.plan.presets import link_plan
 
     folder = _labs.folder()
     _labs.refuse_taken(_labs.checked_name(name), folder)

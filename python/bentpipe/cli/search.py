@@ -81,8 +81,8 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
 ) -> None:
     """Find the largest rate of the constant_rate flows at which no packet is lost, by size."""
     from bentpipe.cli.progress import Progress, keeping_results
+    from bentpipe.plan.resolver import load
     from bentpipe.results.folder import prepare_output_folder
-    from bentpipe.scenario.schema import load
     from bentpipe.simulation.search import no_drop_rate
 
     wanted, share = _sizes(sizes), _share(resolution)

@@ -78,7 +78,7 @@ def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the
     chosen = _chosen(grid, points, measures)
     # Before the modules that start threads, as for a single run.
     from bentpipe.emulation.run import prepare
-    from bentpipe.scenario.schema import from_dict
+    from bentpipe.plan.resolver import from_dict
 
     for point in chosen:
         prepare(from_dict(point.scenario(seconds)))

@@ -10,7 +10,8 @@ from typing import Any, Final
 from bentpipe.errors import MachineError, Problem, ScenarioError
 from bentpipe.plan.refusals import scenario_name
 from bentpipe.plan.traffic import flows_of_entry, tcp_plan
-from bentpipe.scenario.schema import Bulk, Scenario, Tcp
+from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.traffic import Bulk, Tcp
 from bentpipe.units import format_duration, format_size
 
 # Each flow is a client, a server and the two processes that end them.

@@ -27,15 +27,10 @@ from bentpipe.emulation.steps import later, lead_of
 from bentpipe.emulation.tcp_info import Watched, note_unsent, watch
 from bentpipe.emulation.verdict import verdict
 from bentpipe.errors import MachineError, UsageError
-from bentpipe.lab.lab import (
-    IPERF3_PORT,
-    SIDES,
-    Lab,
-    Side,
-    gain_privileges,
-    refuse_beyond_ceiling,
-)
+from bentpipe.lab.lab import IPERF3_PORT, SIDES, Lab, gain_privileges, refuse_beyond_ceiling
+from bentpipe.plan.resolver import resolve
 from bentpipe.results.capture import capture_file, what_is_missing
+from bentpipe.scenario.hosts import Side
 from bentpipe.scenario.schema import LARGEST_SEED, Scenario
 
 if TYPE_CHECKING:
@@ -79,7 +74,7 @@ def prepare(scenario: Scenario) -> None:
         ScenarioError: the scenario cannot be run in real time.
         MachineError: the machine lacks something.
     """
-    plan = scenario.plan()
+    plan = resolve(scenario)
     refuse(scenario, plan)
     programs(plan, scenario.seed)
     kernel_of(plan)
@@ -108,7 +103,7 @@ def emulate_partly(
     """
     if seed is not None and not 0 <= seed <= LARGEST_SEED:
         raise UsageError(f"seed: read {seed}; must be 0 to {LARGEST_SEED}")
-    plan = scenario.plan()
+    plan = resolve(scenario)
     used_seed = scenario.seed if seed is None else seed
     flows = programs(plan, used_seed)
     kernel = kernel_of(plan)

@@ -80,15 +80,15 @@ def _outage_ns(text: str) -> int:
 
 def _value(setting: str, direction: str, field: str) -> int | float:
     """Return the value of a setting as the plan has it, checked as a scenario is."""
+    from bentpipe.plan.resolver import checked, resolve
     from bentpipe.scenario.document import Document, with_settings
-    from bentpipe.scenario.schema import checked
 
     link = {"forward": dict(_DIRECTION), "return": dict(_DIRECTION)}
     document = Document(data={"link": link, **_AROUND}, source="lab set")
     path, _, text = setting.partition("=")
     plain = f"link.{direction}.{field}={text}"
     try:
-        plan = checked(with_settings(document, [plain])).plan()
+        plan = resolve(checked(with_settings(document, [plain])))
     except ScenarioError as error:
         problems = (replace(problem, source=path.strip(), field="") for problem in error.problems)
         raise ScenarioError(*problems) from None

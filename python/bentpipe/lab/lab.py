@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from bentpipe import _core
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
-from bentpipe.plan.presets import stored_plan
 
 if TYPE_CHECKING:
     from bentpipe._core import SharedPidNamespace
     from bentpipe.lab.uplink import Outside
-    from bentpipe.scenario.document import Document
 
 Side = Literal["world", "island"]
 SIDES: Final[tuple[Side, ...]] = ("world", "island")
@@ -33,51 +31,6 @@ IPERF3_PORT: Final = 5201
 _PATIENCE_SECONDS: Final = 5.0
 # What namespaces and devices need: capabilities(7), numbered as in linux/capability.h.
 _CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
-
-
-def link_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the plan of a link alone: a preset by name, or the link of a scenario file.
-
-    Raises:
-        ScenarioError: naming the field, what was read and what is allowed.
-        UsageError: it is neither a preset nor a file.
-    """
-    stored = None if settings else stored_plan(link)
-    return resolved_plan(link, settings) if stored is None else stored
-
-
-def resolved_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Resolve the plan of a link, as `link_plan` returns it."""
-    from bentpipe.scenario.document import with_settings
-    from bentpipe.scenario.schema import checked
-
-    return checked(with_settings(link_document(link), list(settings))).plan()
-
-
-def link_document(link: str) -> Document:
-    """Return a whole scenario with this link: a preset by name, or that of a scenario file.
-
-    Raises:
-        ScenarioError: the file cannot be read.
-        UsageError: it is neither a preset nor a file.
-    """
-    from bentpipe.scenario.document import Document, read_file
-    from bentpipe.scenario.presets import PRESETS
-    from bentpipe.text import choice
-
-    if link in PRESETS:
-        document = Document(data={"link": {"preset": link}}, source=link)
-    elif Path(link).exists():
-        document = read_file(Path(link))
-    else:
-        raise UsageError(f"link: there is no such file; {choice(link, tuple(PRESETS))}")
-    # The traffic is whatever programs do: what is written here is to make the scenario whole.
-    whole = {
-        "traffic": [{"kind": "bulk", "direction": "forward", "size": "1 B"}],
-        "duration": "1 s",
-    }
-    document.data.update({key: value for key, value in whole.items() if key not in document.data})
-    return document
 
 
 @dataclass(kw_only=True)

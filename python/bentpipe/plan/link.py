@@ -7,33 +7,30 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any, Final
 
+from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.gateways import largest_packet_bytes
 from bentpipe.plan.paths import branch, branches
-from bentpipe.plan.refusals import PlanningError
 from bentpipe.plan.series import channel_plan, delay_plan, rate_plan, refuse_many_steps
 from bentpipe.plan.traffic import largest_packets
 from bentpipe.scenario.document import FieldPath
-from bentpipe.scenario.framing import framing_plan
-from bentpipe.scenario.framings import frame_bits
+from bentpipe.scenario.framing import Framing, FramingOptions
+from bentpipe.scenario.framings import FRAMINGS, frame_bits, plan_framing
+from bentpipe.scenario.gateways import BRIDGED_HEADER_BYTES, Gateway
+from bentpipe.scenario.link import DEFAULT_DIRECTION, Direction, DirectionName, Link
 from bentpipe.scenario.presets import PRESETS
-from bentpipe.scenario.schema import (
-    BRIDGED_HEADER_BYTES,
-    DEFAULT_DIRECTION,
+from bentpipe.scenario.queues import (
     QUEUES,
     CoDel,
-    Direction,
-    DirectionName,
     DropTail,
     EarlyPacketDiscard,
     FqCoDel,
-    Gateway,
-    Link,
     PerFlowDropTail,
     Queue,
     Red,
-    Scenario,
     SelectiveDrop,
     StrictPriority,
 )
+from bentpipe.scenario.schema import Scenario
 from bentpipe.units import (
     BDP_SCALE,
     LARGEST,
@@ -98,7 +95,7 @@ def directions_plan(scenario: Scenario, flows: list[dict[str, Any]]) -> list[dic
     resolved: dict[str, Any] = {}
     for name in _DIRECTIONS:
         rate = rates[name]
-        framing = framing_plan(complete[name].framing or "none")
+        framing = _framing(complete[name].framing or "none")
         framing["header_bytes"] += bridged_bytes
         load = _Load(
             bdp_bytes=Fraction(rate.highest * round_trip_ns, _BIT_NS_PER_BYTE_S),
@@ -132,11 +129,7 @@ def _with_functions(
         "forward": scenario.gateways.hub,
         "return": scenario.gateways.terminal,
     }
-    made = {
-        name: [settings.largest_packet_bytes() for _, settings in end.in_order()]
-        for name, end in ends.items()
-    }
-    return {name: max(bytes_, *made[name], 0) for name, bytes_ in largest.items()}
+    return {name: max(largest[name], largest_packet_bytes(end)) for name, end in ends.items()}
 
 
 def _preset(link: Link) -> dict[DirectionName, Direction]:
@@ -148,6 +141,15 @@ def _preset(link: Link) -> dict[DirectionName, Direction]:
         "forward": preset.forward.over(DEFAULT_DIRECTION),
         "return": preset.return_.over(DEFAULT_DIRECTION),
     }
+
+
+def _framing(framing: Framing) -> dict[str, Any]:
+    """Return the plan of a framing."""
+    if isinstance(framing, FramingOptions):
+        return plan_framing(framing.kind, framing.options)
+    if framing in FRAMINGS:
+        return plan_framing(framing, {})
+    return plan_framing("none", {}) | {"header_bytes": parse_size(framing)}
 
 
 # --- queues -------------------------------------------------------------------------------------

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bentpipe.plan.refusals import PlanningError
+from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.series import bit_errors
-from bentpipe.scenario.schema import Link, TerminalPath
+from bentpipe.scenario.link import Link, TerminalPath
 from bentpipe.units import parse_duration
 
 _Plan = dict[str, Any]

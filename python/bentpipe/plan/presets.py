@@ -1,32 +1,34 @@
-"""The plans of the presets, resolved beforehand.
+"""The plans of links: those of presets are stored, so that a lab starts without resolving.
 
-Resolving a scenario loads pydantic and every class of a scenario, which takes longer than all else
-that sets a lab up. So `preset_plans.json` holds the plans of links that nothing is set on.
-`python -m bentpipe.plan.presets` prints what belongs there.
+Resolving a scenario loads pydantic and every class of a scenario, which takes longer than
+everything else that sets a lab up. `preset_plans.json` holds the plans of presets without
+settings; ``python -m bentpipe.plan.links`` prints its content.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from bentpipe import plan
+
 _FILE: Final = Path(__file__).with_name("preset_plans.json")
+
+
+def link_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the plan of a link alone: a preset by name, or the link of a scenario file.
+
+    Raises:
+        ScenarioError: naming the field, what was read and what is allowed.
+        UsageError: it is neither a preset nor a file.
+    """
+    stored = None if settings else stored_plan(link)
+    return plan.resolved_plan(link, settings) if stored is None else stored
 
 
 def stored_plan(preset: str) -> dict[str, Any] | None:
     """Return the plan of a preset, or None if there is no such preset."""
     plans: dict[str, dict[str, Any]] = json.loads(_FILE.read_text(encoding="utf-8"))
     return plans.get(preset)
-
-
-def resolved_plans() -> dict[str, dict[str, Any]]:
-    """Resolve the plans of all presets, by name."""
-    from bentpipe.lab.lab import resolved_plan
-    from bentpipe.scenario.presets import PRESETS
-
-    return {name: resolved_plan(name) for name in PRESETS}
-
-
-if __name__ == "__main__":
-    print(json.dumps(resolved_plans(), indent=1))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
+from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.scenario.document import FieldPath
+from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.traffic import Flow, Tcp
 from bentpipe.text import shown
-
-if TYPE_CHECKING:
-    from bentpipe.scenario.schema import Flow, Scenario
 
 # Plan fields whose name is more than the scenario's name and a unit.
 _RENAMED: Final = {
@@ -25,14 +25,6 @@ _UNIT: Final = re.compile(r"_(ns|bps|bytes|segments)$")
 _TCP_SIDES: Final = ("sender", "receiver", "server", "client")
 # Parts of a plan that a scenario writes as one field.
 _ONE_FIELD: Final = ("limit", "per_flow_limit", "rate_bps", "delay_ns", "framing")
-
-
-@dataclass
-class PlanningError(Exception):
-    """The scenario's parts do not fit together; ``path`` is the field to change."""
-
-    path: FieldPath
-    message: str
 
 
 def in_scenario(refusal: str, scenario: Scenario) -> PlanningError:
@@ -63,8 +55,6 @@ def _path(parts: list[str], scenario: Scenario) -> Iterator[int | str]:
 
 def _entry_of_flow(flow: int, scenario: Scenario) -> int:
     """Return the entry of ``traffic`` that the plan's flow came from."""
-    from bentpipe.plan.traffic import flows_of_entry
-
     terminals = scenario.link.terminals
     ends = accumulate(flows_of_entry(entry, terminals) for entry in scenario.traffic)
     return next(i for i, end in enumerate(ends) if flow < end)
@@ -72,8 +62,6 @@ def _entry_of_flow(flow: int, scenario: Scenario) -> int:
 
 def _flow_path(parts: list[str], flow: Flow) -> Iterator[str]:
     """Return the path below an entry of ``traffic``."""
-    from bentpipe.scenario.schema import Tcp
-
     parts = [part for part in parts if part != "workload"]
     if not parts:
         return

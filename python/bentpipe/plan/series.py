@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from bentpipe.plan.refusals import PlanningError
+from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.series_files import (
     SeriesError,
     delay_steps,
@@ -15,7 +15,7 @@ from bentpipe.plan.series_files import (
     rate_steps,
 )
 from bentpipe.scenario.document import FieldPath
-from bentpipe.scenario.schema import (
+from bentpipe.scenario.link import (
     ChannelState,
     DelayStep,
     DeliveryTrace,

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
-from bentpipe.plan.refusals import PlanningError
+from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.hosts import HostPlans
 from bentpipe.scenario.document import FieldPath
-from bentpipe.scenario.hosts import HostPlans
-from bentpipe.scenario.schema import (
+from bentpipe.scenario.link import DirectionName
+from bentpipe.scenario.profiles import PROFILES
+from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.traffic import (
     LARGEST_MSS,
     LARGEST_PAYLOAD,
     MAX_FLOWS,
-    PROFILES,
     Bulk,
     Conference,
     ConstantRate,
-    DirectionName,
     Fetch,
     Flow,
     RequestResponse,
-    Scenario,
     SizeDraw,
     Tcp,
     TimeDraw,

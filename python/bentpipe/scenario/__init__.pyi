@@ -1,114 +1,111 @@
 from .document import Document as Document
 from .document import read_file as read_file
 from .document import with_settings as with_settings
-from .framings import FRAMINGS as FRAMINGS
-from .presets import PRESETS as PRESETS
-from .presets import Preset as Preset
-from .schema import (
-    Bulk as Bulk,
-)
-from .schema import (
-    ChannelState as ChannelState,
-)
-from .schema import (
-    CoDel as CoDel,
-)
-from .schema import (
-    Conference as Conference,
-)
-from .schema import (
-    ConstantRate as ConstantRate,
-)
-from .schema import (
-    DelayStep as DelayStep,
-)
-from .schema import (
-    DeliveryTrace as DeliveryTrace,
-)
-from .schema import (
-    Direction as Direction,
-)
-from .schema import (
-    DropTail as DropTail,
-)
-from .schema import (
-    EarlyPacketDiscard as EarlyPacketDiscard,
-)
-from .schema import (
-    Fetch as Fetch,
-)
-from .schema import (
-    FqCoDel as FqCoDel,
-)
-from .schema import (
+from .framing import (
     FramingOptions as FramingOptions,
 )
-from .schema import (
+from .framings import FRAMINGS as FRAMINGS
+from .gateways import (
     Gateway as Gateway,
 )
-from .schema import (
+from .gateways import (
     Gateways as Gateways,
 )
-from .schema import (
-    GilbertElliott as GilbertElliott,
-)
-from .schema import (
-    Link as Link,
-)
-from .schema import (
-    LognormalSize as LognormalSize,
-)
-from .schema import (
-    LognormalTime as LognormalTime,
-)
-from .schema import (
-    ParetoSize as ParetoSize,
-)
-from .schema import (
-    ParetoTime as ParetoTime,
-)
-from .schema import (
-    PerFlowDropTail as PerFlowDropTail,
-)
-from .schema import (
+from .gateways import (
     Processor as Processor,
 )
-from .schema import (
+from .link import (
+    ChannelState as ChannelState,
+)
+from .link import (
+    DelayStep as DelayStep,
+)
+from .link import (
+    DeliveryTrace as DeliveryTrace,
+)
+from .link import (
+    Direction as Direction,
+)
+from .link import (
+    GilbertElliott as GilbertElliott,
+)
+from .link import (
+    Link as Link,
+)
+from .link import (
     RateStep as RateStep,
 )
-from .schema import (
+from .link import (
+    TimeSeries as TimeSeries,
+)
+from .presets import PRESETS as PRESETS
+from .presets import Preset as Preset
+from .queues import (
+    CoDel as CoDel,
+)
+from .queues import (
+    DropTail as DropTail,
+)
+from .queues import (
+    EarlyPacketDiscard as EarlyPacketDiscard,
+)
+from .queues import (
+    FqCoDel as FqCoDel,
+)
+from .queues import (
+    PerFlowDropTail as PerFlowDropTail,
+)
+from .queues import (
     Red as Red,
 )
-from .schema import (
-    RequestResponse as RequestResponse,
+from .queues import (
+    SelectiveDrop as SelectiveDrop,
+)
+from .queues import (
+    StrictPriority as StrictPriority,
 )
 from .schema import (
     Scenario as Scenario,
 )
 from .schema import (
-    SelectiveDrop as SelectiveDrop,
-)
-from .schema import (
-    SizeDraw as SizeDraw,
-)
-from .schema import (
-    StrictPriority as StrictPriority,
-)
-from .schema import (
-    Tcp as Tcp,
-)
-from .schema import (
-    TimeDraw as TimeDraw,
-)
-from .schema import (
-    TimeSeries as TimeSeries,
-)
-from .schema import (
-    from_dict as from_dict,
-)
-from .schema import (
     json_schema as json_schema,
 )
 from .schema import (
-    load as load,
+    parse as parse,
+)
+from .traffic import (
+    Bulk as Bulk,
+)
+from .traffic import (
+    Conference as Conference,
+)
+from .traffic import (
+    ConstantRate as ConstantRate,
+)
+from .traffic import (
+    Fetch as Fetch,
+)
+from .traffic import (
+    LognormalSize as LognormalSize,
+)
+from .traffic import (
+    LognormalTime as LognormalTime,
+)
+from .traffic import (
+    ParetoSize as ParetoSize,
+)
+from .traffic import (
+    ParetoTime as ParetoTime,
+)
+from .traffic import (
+    RequestResponse as RequestResponse,
+)
+from .traffic import (
+    SizeDraw as SizeDraw,
+)
+from .traffic import (
+    Tcp as Tcp,
+)
+from .traffic import (
+    TimeDraw as TimeDraw,
 )

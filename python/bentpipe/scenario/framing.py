@@ -17,6 +17,7 @@ from pydantic import (
 from bentpipe.errors import UnitError
 from bentpipe.scenario.framings import FRAMINGS, FramingPreset, plan_framing
 from bentpipe.scenario.record import Record, refusal
+from bentpipe.text import choice
 from bentpipe.units import SIZE_PATTERN, parse_size
 
 
@@ -52,20 +53,9 @@ class FramingOptions(Record):
         return self
 
 
-def framing_plan(framing: str | FramingOptions) -> dict[str, Any]:
-    """Return the plan's integers of a framing that was written."""
-    if isinstance(framing, FramingOptions):
-        return plan_framing(framing.kind, framing.options)
-    if framing in FRAMINGS:
-        return plan_framing(framing, {})
-    return plan_framing("none", {}) | {"header_bytes": parse_size(framing)}
-
-
 def _check_written(value: object) -> object:
     if isinstance(value, str) and value[:1].isalpha():
         if value not in FRAMINGS:
-            from bentpipe.text import choice
-
             raise refusal(f'{choice(value, tuple(FRAMINGS))}; or a size, such as "8 B"')
         return value
     try:

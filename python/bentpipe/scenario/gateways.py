@@ -1,21 +1,17 @@
 """The gateways at the ends of the link: what each does to packets, in order.
 
-A function is one class here, with its settings and its part of the plan, and one field of
-`Gateway`.
+A function is one class here, with its settings, and one field of `Gateway`. `plan.gateways`
+makes its part of the plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from bentpipe.scenario.record import Duration, Packets, Record, SizeAboveZero, refusal
-from bentpipe.units import parse_duration, parse_packets, parse_size
-
-if TYPE_CHECKING:
-    from bentpipe.scenario.schema import Scenario
 
 ProcessorMode = Literal["bridge", "pass-thru", "route"]
 QueueClass = Annotated[int, Field(ge=0, le=255)]
@@ -38,14 +34,6 @@ class GatewayFunction(Record):
     needs_peer: ClassVar[bool] = False
     """Whether only the same function at the other end can undo what it does to packets."""
 
-    def plan(self) -> dict[str, Any]:
-        """Return the function's part of the plan."""
-        return {}
-
-    def largest_packet_bytes(self) -> int:
-        """Return the size of the largest packet that the function itself makes; 0 if none."""
-        return 0
-
 
 class Aggregator(GatewayFunction):
     """Packet aggregation: small packets that go the same way share a frame over the link."""
@@ -63,20 +51,6 @@ class Aggregator(GatewayFunction):
     """The priorities of the flows whose packets join frames; by default all. Packets of different
     priorities never share a frame."""
 
-    def plan(self) -> dict[str, Any]:
-        """Return the function's part of the plan."""
-        frame_bytes = parse_size(self.frame_size)
-        return {
-            "frame_size_bytes": frame_bytes,
-            "packet_size_bytes": min(parse_size(self.packet_size), frame_bytes),
-            "hold_time_ns": parse_duration(self.hold_time),
-            "classes": None if self.classes is None else sorted(set(self.classes)),
-        }
-
-    def largest_packet_bytes(self) -> int:
-        """Return the size of the largest frame."""
-        return parse_size(self.frame_size)
-
 
 class Processor(GatewayFunction):
     """The packet processor of a gateway: one that serves both directions, a packet at a time."""
@@ -91,15 +65,6 @@ class Processor(GatewayFunction):
     """What each byte of an IP packet costs on top."""
     buffer: Packets = "50 packets"
     """How many packets of each direction may wait for it."""
-
-    def plan(self) -> dict[str, Any]:
-        """Return the function's part of the plan."""
-        rate = self.packets_per_second
-        return {
-            "packets_per_second": PROCESSOR_RATES[self.mode] if rate is None else rate,
-            "per_byte_ns": parse_duration(self.per_byte),
-            "buffer_packets": parse_packets(self.buffer),
-        }
 
 
 # Each function with its settings, in the order from the hosts to the link that holds unless
@@ -144,11 +109,6 @@ class Gateway(Record):
         processor = dict(self.in_order()).get("processor")
         return processor.mode if isinstance(processor, Processor) else None
 
-    def plan(self, name: str) -> dict[str, Any]:
-        """Return the gateway's part of the plan."""
-        functions = [{"kind": kind, **settings.plan()} for kind, settings in self.in_order()]
-        return {"name": name, "functions": functions}
-
 
 class Gateways(Record):
     """The equipment at the ends of the link."""
@@ -174,15 +134,3 @@ class Gateways(Record):
             read = f"read {', '.join(hub)} at the hub and {', '.join(terminal)} at the terminal"
             raise refusal(f"{read}; functions that need their peer stand in the same order")
         return self
-
-
-def terminal_name(number: int) -> str:
-    """Return the name of a terminal's gateway; terminals count from 0."""
-    return f"terminal-{number + 1}"
-
-
-def gateways_plan(scenario: Scenario) -> list[dict[str, Any]]:
-    """Return the plan of all gateways: the hub's, then each terminal's."""
-    hub, terminal = scenario.gateways.hub, scenario.gateways.terminal
-    names = (terminal_name(number) for number in range(scenario.link.terminals))
-    return [hub.plan("hub"), *(terminal.plan(name) for name in names)]

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Discriminator, Field, Tag
 
 from bentpipe.scenario.framing import Framing
-from bentpipe.scenario.queues import Queue
+from bentpipe.scenario.queues import DropTail, Queue
 from bentpipe.scenario.record import (
     Duration,
     LengthOfTime,
@@ -164,6 +164,13 @@ class Direction(Record):
     """Errors that change with time, in place of ``bit_error_rate``: the ``model``
     ``gilbert_elliott``, or a ``csv`` time series of ``loss``, ``loss_percent`` or
     ``bit_error_rate``."""
+
+
+DEFAULT_DIRECTION: Final = Direction(
+    framing="none",
+    queue=DropTail(discipline="drop_tail"),
+    bit_error_rate=0.0,
+)
 
 
 class TerminalPath(Record):

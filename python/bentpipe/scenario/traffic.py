@@ -26,9 +26,14 @@ from bentpipe.scenario.record import (
     SizeAboveZero,
     refusal,
 )
+from bentpipe.text import shown
 
 # A run keeps a few kB of state a flow; ten thousand of them still fit any machine.
 MAX_FLOWS: Final = 10_000
+# 65,535 bytes of IP packet less 20 of IPv4 and 20 of TCP header.
+LARGEST_MSS: Final = 65_495
+# 65,535 bytes of IP packet less 20 of IPv4 and 8 of UDP header.
+LARGEST_PAYLOAD: Final = 65_507
 
 ProfileName = Literal["bsd-1997", "linux"]
 CongestionControl = Literal["reno", "newreno", "cubic", "bbr", "hybla", "vegas", "westwood"]
@@ -37,8 +42,6 @@ CongestionControl = Literal["reno", "newreno", "cubic", "bbr", "hybla", "vegas",
 def _terminal(value: object) -> object:
     numbered = isinstance(value, int) and not isinstance(value, bool)
     if value != "all" and not (numbered and 1 <= value <= MAX_TERMINALS):  # type: ignore[operator]
-        from bentpipe.text import shown
-
         raise refusal(
             f'read {shown(value)}; the number of a terminal, 1 to {MAX_TERMINALS}, or "all" '
             "belongs here"

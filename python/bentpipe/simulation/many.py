@@ -38,7 +38,7 @@ _POLL_S: Final = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run to do: a complete plan and a seed, 0 to 2^64-1."""
+    """One run to do: a complete plan (`bentpipe.resolve`) and a seed, 0 to 2^64-1."""
 
     plan: dict[str, Any]
     seed: int

@@ -11,10 +11,11 @@ from typing import Any
 
 from bentpipe import _core
 from bentpipe.errors import MemoryLimitError, UsageError
+from bentpipe.plan.resolver import from_dict, load, resolve
 from bentpipe.results.capture import capture_file
 from bentpipe.results.folder import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result
-from bentpipe.scenario.schema import LARGEST_SEED, Scenario, from_dict, load
+from bentpipe.scenario.schema import LARGEST_SEED, Scenario
 from bentpipe.simulation import memory as _memory
 from bentpipe.simulation.many import Job, Outcome, run_one
 
@@ -67,7 +68,7 @@ def simulate_partly(
         raise UsageError(f"memory_limit: read {memory_limit}; must be at least 1 byte")
     if seed is not None and not 0 <= seed <= LARGEST_SEED:
         raise UsageError(f"seed: read {seed}; must be 0 to {LARGEST_SEED}")
-    job = Job(plan=scenario.plan(), seed=scenario.seed if seed is None else seed)
+    job = Job(plan=resolve(scenario), seed=scenario.seed if seed is None else seed)
     started = utc_now()
     with capture_file(capture) as file:
         outcome = run_one(job, progress=progress, capture=file, memory_limit=memory_limit)
@@ -120,7 +121,7 @@ def memory_message(result: Result) -> str:
 
 def memory_warning(scenario: Scenario, limit_bytes: int | None) -> str | None:
     """Return a warning if a run is expected to reach its memory limit."""
-    estimate = _core.memory_estimate(json.dumps(scenario.plan()))
+    estimate = _core.memory_estimate(json.dumps(resolve(scenario)))
     return _memory.warning(estimate, _memory.limit_for(1, limit_bytes))
 
 

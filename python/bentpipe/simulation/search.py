@@ -20,15 +20,11 @@ from typing import Any, Final
 import numpy as np
 
 from bentpipe.errors import UsageError
+from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.results.tables import DROP_CAUSES
-from bentpipe.scenario.schema import (
-    LARGEST_PAYLOAD,
-    LARGEST_SEED,
-    ConstantRate,
-    Scenario,
-    from_dict,
-)
+from bentpipe.scenario.schema import LARGEST_SEED, Scenario
+from bentpipe.scenario.traffic import LARGEST_PAYLOAD, ConstantRate
 from bentpipe.simulation.many import Job, Outcome, run_many
 from bentpipe.simulation.no_drop import OVERLOAD, Loss, NoDropRate, NoDropSearch, Trial
 from bentpipe.text import choice
@@ -99,7 +95,7 @@ def max_trials(scenario: Scenario, sizes: Sequence[int], resolution: float) -> i
 
 def _entries(scenario: Scenario, name: str | None) -> dict[int, range]:
     """Return the searched entries of the traffic, each with its flows as indices into the plan."""
-    plan = scenario.plan()
+    plan = resolve(scenario)
     found: list[tuple[str, int, range]] = []
     first = 0
     for i, entry in enumerate(scenario.traffic):
@@ -200,7 +196,7 @@ def _bracket(
     data |= {"sample_interval": None, "packet_events": False}
     for i in entries:
         data["traffic"][i] |= {"payload": f"{size} B"}
-    plan = from_dict(data).plan()
+    plan = resolve(from_dict(data))
     searched = tuple(i for flows in entries.values() for i in flows)
     max_bps = max(_link_rate_bps(plan, plan["flows"][i]) for i in searched)
     first_bps = _FIRST_PACKETS * 8 * size * _NS_PER_S // _sending_ns(plan, searched)

@@ -12,9 +12,10 @@ from typing import Any, Final
 import polars as pl
 
 from bentpipe.errors import UnitError, UsageError
+from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document, with_settings
-from bentpipe.scenario.schema import LARGEST_SEED, Scenario, from_dict
+from bentpipe.scenario.schema import LARGEST_SEED, Scenario
 from bentpipe.simulation.many import Job, run_many
 from bentpipe.simulation.run import as_scenario, result_of, utc_now
 from bentpipe.units import parse_duration, parse_rate, parse_size
@@ -117,7 +118,7 @@ def _runs(base: Scenario, vary: Mapping[str, Sequence[Any]], seeds: Sequence[int
     for varied in product(*vary.values()):
         settings = [f"{path}={json.dumps(value)}" for path, value in zip(vary, varied, strict=True)]
         scenario = from_dict(with_settings(document, settings).data) if settings else base
-        plan = scenario.plan()
+        plan = resolve(scenario)
         runs += [_Run(scenario, Job(plan=plan, seed=seed), varied) for seed in seeds]
     return runs
 

@@ -60,10 +60,10 @@ def simulated(
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Figures]:
     """Simulate a point with each of the seeds; after Ctrl-C fewer come back."""
+    from bentpipe.plan.resolver import from_dict, resolve
     from bentpipe.results.result import Result
-    from bentpipe.scenario.schema import from_dict
 
-    plan = from_dict(point.scenario(seconds)).plan()
+    plan = resolve(from_dict(point.scenario(seconds)))
     found = []
     for outcome in run_many([Job(plan=plan, seed=seed) for seed in seeds], progress=progress):
         if outcome.interrupted:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from bentpipe.plan.resolver import resolve
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.studies.hermes._network import (
     NS_PER_S,
@@ -74,7 +75,7 @@ class ConferenceCase:
                 for number in range(1, self.participants + 1)
                 for way in ("return", "forward")
             ]
-        plan = network.scenario(traffic, duration_s=_TIME_S + _DRAIN_S).plan()
+        plan = resolve(network.scenario(traffic, duration_s=_TIME_S + _DRAIN_S))
         interval_ns = PAYLOAD_BYTES * 8 * NS_PER_S // (self.rate_kbps * 1000)
         return stagger(plan, "site", interval_ns, seed)
 
@@ -133,7 +134,7 @@ class UpstreamCase:
             "payload": f"{PAYLOAD_BYTES} B",
             "duration": f"{_TIME_S} s",
         }
-        return network.scenario([stream], duration_s=_TIME_S + _DRAIN_S).plan()
+        return resolve(network.scenario([stream], duration_s=_TIME_S + _DRAIN_S))
 
     def measure(self, outcome: Outcome) -> dict[str, float]:
         """Return what arrives at the hub."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from bentpipe.plan.resolver import resolve
 from bentpipe.studies.hermes._network import (
     DEFAULT_WINDOW_BYTES,
     IMAGE_BYTES,
@@ -53,7 +54,7 @@ class FetchCase:
         del seed
         size = f"{self.size_bytes} B"
         fetch = network.image(self.window_bytes, self.mss_bytes, name="file", size=size)
-        return network.scenario([fetch], duration_s=600).plan()
+        return resolve(network.scenario([fetch], duration_s=600))
 
     def measure(self, outcome: Outcome) -> dict[str, float]:
         """Return time and throughput as the client sees them, from opening the connection on."""
@@ -87,7 +88,7 @@ class PingCase:
             "exchanges": _PINGS,
             **network.hosts(DEFAULT_WINDOW_BYTES),
         }
-        return network.scenario([exchange], duration_s=60).plan()
+        return resolve(network.scenario([exchange], duration_s=60))
 
     def measure(self, outcome: Outcome) -> dict[str, float]:
         """Return the smallest round-trip time."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from bentpipe.scenario.schema import Scenario, from_dict, load
+from bentpipe.plan.resolver import from_dict, load
+from bentpipe.scenario.schema import Scenario
 
 if TYPE_CHECKING:
     from bentpipe.simulation.many import Outcome

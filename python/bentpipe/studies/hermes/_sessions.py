@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from bentpipe.plan.resolver import resolve
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.studies.hermes._network import (
     DEFAULT_WINDOW_BYTES,
@@ -75,7 +76,7 @@ class SessionsCase:
             **network.hosts(self.window_bytes, self.mss_bytes),
         }
         traffic = [sessions, *self._others(network)]
-        plan = network.scenario(traffic, duration_s=_TIME_S, sample_s=1).plan()
+        plan = resolve(network.scenario(traffic, duration_s=_TIME_S, sample_s=1))
         if self.beside in THINK_S:
             stagger(plan, "site", THINK_S[self.beside] * NS_PER_S, seed)
         return plan

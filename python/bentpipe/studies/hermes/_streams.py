@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from bentpipe.plan.resolver import resolve
 from bentpipe.studies.hermes._network import (
     SITES,
     STREAM_PAYLOAD_BYTES,
@@ -73,7 +74,7 @@ class StreamCase:
             }
             traffic.append(sessions)
         duration_s = end_s + (0 if self.floods else _DRAIN_S)
-        return network.scenario(traffic, duration_s=duration_s, sample_s=1).plan()
+        return resolve(network.scenario(traffic, duration_s=duration_s, sample_s=1))
 
     def measure(self, outcome: Outcome) -> dict[str, float]:
         """Return what a receiver has of the stream, and what TCP has beside it."""

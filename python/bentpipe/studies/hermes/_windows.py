@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe.scenario.schema import from_dict
+from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.studies.hermes._network import (
     LARGE_MSS_BYTES,
     MSS_BYTES,
@@ -76,7 +76,7 @@ class WindowCase:
         }
         if self.round_trip_ms is None:
             transfer["duration"] = f"{_TIME_S} s"
-            return network.scenario([transfer], duration_s=_TIME_S, sample_s=1).plan()
+            return resolve(network.scenario([transfer], duration_s=_TIME_S, sample_s=1))
         round_s = self.round_trip_ms / 1e3
         time_s = (_WARM_UP_ROUNDS + _COUNTED_ROUNDS) * round_s
         transfer["duration"] = f"{time_s:g} s"
@@ -87,7 +87,7 @@ class WindowCase:
             "queue": {"limit": "unlimited"},
         }
         data["link"] = {"forward": hop, "return": hop}
-        return from_dict(data).plan()
+        return resolve(from_dict(data))
 
     def measure(self, outcome: Outcome) -> dict[str, float]:
         """Return the goodput after slow start, and what bounded it."""

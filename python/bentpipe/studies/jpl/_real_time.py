@@ -10,8 +10,9 @@ import numpy as np
 from bentpipe import _core
 from bentpipe.emulation.pool import RealJob, RealRun, emulate_all
 from bentpipe.errors import UsageError
+from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.metrics import channel_utilization
-from bentpipe.scenario.schema import Scenario, from_dict
+from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, run_many
 from bentpipe.studies._real_time import RealCell, RealOutcome, late
 from bentpipe.studies.jpl.study import (
@@ -146,7 +147,7 @@ def kernel_scenario_of(cell: Cell) -> Scenario:
 
 def _job(cell: Cell, seed: int) -> RealJob:
     scenario = kernel_scenario_of(cell)
-    plan = scenario.plan()
+    plan = resolve(scenario)
     min_s = 8 * _TRANSFER_BYTES / plan["directions"][0]["rate_bps"]["value"]
     return RealJob(scenario.to_dict(), seed, longest_s=plan["stop_ns"] / 1e9, usual_s=2 * min_s)
 
@@ -172,7 +173,7 @@ def _simulated(table: tuple[Cell, ...], seed: int) -> dict[tuple[Cell, bool], fl
     for cell in table:
         count = _SIMULATED_RUNS if BIT_ERROR_RATES[cell.row] > 0 else 1
         for kernel in (False, True):
-            plan = (kernel_scenario_of(cell) if kernel else scenario_of(cell)).plan()
+            plan = resolve(kernel_scenario_of(cell) if kernel else scenario_of(cell))
             keys += [(cell, kernel)] * count
             jobs += [Job(plan=plan, seed=each) for each in range(seed, seed + count)]
     found: dict[tuple[Cell, bool], list[float]] = {}

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bentpipe import _core
+from bentpipe.plan.resolver import from_dict, load, resolve
 from bentpipe.results.metrics import channel_utilization
-from bentpipe.scenario.schema import Scenario, from_dict, load
+from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome, run_many
 from bentpipe.studies._common import read_rows
 
@@ -209,7 +210,7 @@ def run(
     jobs: list[Job] = []
     owners: list[tuple[bool, Cell]] = []
     for linux, cell in keys:
-        plan = _scenario_of(cell, base, linux=linux).plan()
+        plan = resolve(_scenario_of(cell, base, linux=linux))
         seeds = range(seed, seed + (count if BIT_ERROR_RATES[cell.row] > 0 else 1))
         jobs += [Job(plan=plan, seed=each) for each in seeds]
         owners += [(linux, cell)] * len(seeds)

@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bentpipe import _core
+from bentpipe.plan.resolver import from_dict, load, resolve
 from bentpipe.results.metrics import jain
 from bentpipe.scenario.framings import frame_bits
-from bentpipe.scenario.schema import Scenario, from_dict, load
+from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome, run_many
 from bentpipe.studies._common import read_rows
 from bentpipe.studies.osu._variants import BASE, VARIANTS, Variant
@@ -383,7 +384,7 @@ def _base() -> dict[str, Any]:
 
 def _jobs(cell: Cell, base: dict[str, Any], variant: Variant, seeds: range) -> list[Job]:
     """Return the runs of a cell. They share all of their plan but the starts."""
-    plan = _scenario_of(cell, base, seeds[0], variant).plan()
+    plan = resolve(_scenario_of(cell, base, seeds[0], variant))
     jobs = []
     for seed in seeds:
         starts = starts_ns(cell.sources, seed, variant.start_within_ms)

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.scenario.framings import frame_bits
-from bentpipe.scenario.schema import Scenario, from_dict
+from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.simulation.no_drop import NoDropSearch
 
@@ -140,7 +141,7 @@ def load_jobs(base: Mapping[str, Any], seed: int) -> dict[LoadKey, Job]:
             ).to_dict()
             rate = f"{8 * LOAD_PAYLOAD * offered} bit/s"
             data["traffic"][0] |= {"payload": f"{LOAD_PAYLOAD} B", "rate": rate}
-            jobs[hold_ms, offered] = Job(plan=from_dict(data).plan(), seed=seed)
+            jobs[hold_ms, offered] = Job(plan=resolve(from_dict(data)), seed=seed)
     return jobs
 
 
@@ -150,7 +151,7 @@ def aggregation(
     outcomes: Mapping[LoadKey, Outcome | None],
 ) -> Aggregation:
     """Return what search and runs gave."""
-    plan = aggregated_scenario(base).plan()
+    plan = resolve(aggregated_scenario(base))
     whole = search is not None and not search.interrupted
     return Aggregation(
         search=search if whole else None,

@@ -12,9 +12,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from bentpipe.plan.resolver import from_dict, load, resolve
 from bentpipe.results.metrics import rate_bps
 from bentpipe.scenario.framings import frame_bits
-from bentpipe.scenario.schema import Scenario, from_dict, load
+from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome, run_many
 from bentpipe.simulation.no_drop import NoDropSearch
 from bentpipe.simulation.search import max_trials, no_drop_rate
@@ -262,7 +263,7 @@ def _jobs(base: Mapping[str, Any], seed: int) -> dict[_Key, Job]:
         scenarios["tcp", window_bytes] = tcp_scenario(base, window_bytes)
     scenarios["efficiency", LARGEST_WINDOW] = tcp_scenario(base, LARGEST_WINDOW, delay="0 ms")
     scenarios["delay", 0] = table_scenario(base)
-    return {key: Job(plan=each.plan(), seed=seed) for key, each in scenarios.items()}
+    return {key: Job(plan=resolve(each), seed=seed) for key, each in scenarios.items()}
 
 
 def _fine_sizes(coarse: NoDropSearch | None) -> range:
@@ -327,7 +328,7 @@ def _joint_rate(found: NoDropSearch | None) -> float | None:
 def _crossover(base: Mapping[str, Any], fine: NoDropSearch | None) -> Crossover | None:
     if fine is None or fine.interrupted:
         return None
-    framing = narrow_scenario(base).plan()["directions"][0]["framing"]
+    framing = resolve(narrow_scenario(base))["directions"][0]["framing"]
     for each in fine.rates:
         if _channel_limited(fine, each.payload_bytes):
             ip_bytes = each.payload_bytes + _UDP_IP_HEADER_BYTES

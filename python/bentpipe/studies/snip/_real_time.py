@@ -10,7 +10,8 @@ from typing import Any, Final
 from bentpipe import _core
 from bentpipe.emulation.pool import RealJob, RealRun, emulate_all
 from bentpipe.errors import UsageError
-from bentpipe.scenario.schema import Scenario, from_dict
+from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, run_many
 from bentpipe.simulation.search import no_drop_rate
 from bentpipe.studies._real_time import RealCell, RealOutcome, late
@@ -168,7 +169,7 @@ class _Counter:
 
 
 def _job(scenario: Scenario, seed: int) -> RealJob:
-    whole_s = scenario.plan()["stop_ns"] / _NS_PER_S
+    whole_s = resolve(scenario)["stop_ns"] / _NS_PER_S
     return RealJob(scenario.to_dict(), seed, longest_s=whole_s, usual_s=whole_s)
 
 
@@ -299,7 +300,7 @@ def _simulate_tcp(base: Mapping[str, Any], seed: int) -> dict[int, tuple[float, 
         each for w in windows for each in (tcp_scenario(base, w), kernel_tcp_scenario(base, w))
     ]
     rates: dict[int, float] = {}
-    for outcome in run_many([Job(plan=each.plan(), seed=seed) for each in scenarios]):
+    for outcome in run_many([Job(plan=resolve(each), seed=seed) for each in scenarios]):
         rates[outcome.index] = _goodput_kbps(int(outcome.column("flows", "delivered_bytes")[0]))
     return {window: (rates[2 * i], rates[2 * i + 1]) for i, window in enumerate(windows)}
 

@@ -1,0 +1,15 @@
+"""The error of a scenario whose parts do not fit together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bentpipe.scenario.document import FieldPath
+
+
+@dataclass
+class PlanningError(Exception):
+    """The scenario's parts do not fit together; ``path`` is the field to change."""
+
+    path: FieldPath
+    message: str

@@ -1,0 +1,59 @@
+"""The gateways resolved into their parts of the plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bentpipe.scenario.gateways import (
+    PROCESSOR_RATES,
+    Aggregator,
+    Gateway,
+    GatewayFunction,
+    Processor,
+)
+from bentpipe.scenario.schema import Scenario
+from bentpipe.units import parse_duration, parse_packets, parse_size
+
+
+def gateway_plans(scenario: Scenario) -> list[dict[str, Any]]:
+    """Return the plans of all gateways: the hub's, then each terminal's."""
+    hub, terminal = scenario.gateways.hub, scenario.gateways.terminal
+    names = (f"terminal-{number + 1}" for number in range(scenario.link.terminals))
+    return [_gateway(hub, "hub"), *(_gateway(terminal, name) for name in names)]
+
+
+def largest_packet_bytes(gateway: Gateway) -> int:
+    """Return the size of the largest packet that the gateway itself makes; 0 if none."""
+    return max(
+        (
+            parse_size(function.frame_size)
+            for _, function in gateway.in_order()
+            if isinstance(function, Aggregator)
+        ),
+        default=0,
+    )
+
+
+def _gateway(gateway: Gateway, name: str) -> dict[str, Any]:
+    functions = [{"kind": kind, **_settings(function)} for kind, function in gateway.in_order()]
+    return {"name": name, "functions": functions}
+
+
+def _settings(function: GatewayFunction) -> dict[str, Any]:
+    match function:
+        case Aggregator():
+            frame_bytes = parse_size(function.frame_size)
+            return {
+                "frame_size_bytes": frame_bytes,
+                "packet_size_bytes": min(parse_size(function.packet_size), frame_bytes),
+                "hold_time_ns": parse_duration(function.hold_time),
+                "classes": None if function.classes is None else sorted(set(function.classes)),
+            }
+        case Processor():
+            rate = function.packets_per_second
+            return {
+                "packets_per_second": PROCESSOR_RATES[function.mode] if rate is None else rate,
+                "per_byte_ns": parse_duration(function.per_byte),
+                "buffer_packets": parse_packets(function.buffer),
+            }
+    raise AssertionError(f"{type(function).__name__} has no plan")

@@ -1,0 +1,89 @@
+"""Hosts at some distance from their gateway, and the host that each flow runs on."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bentpipe.plan.errors import PlanningError
+from bentpipe.scenario.document import FieldPath
+from bentpipe.scenario.hosts import IN_TURN, MAX_HOSTS, RANDOM, Host, Side
+from bentpipe.scenario.schema import Scenario
+from bentpipe.units import parse_duration, parse_rate
+
+_SIDES: Final[tuple[Side, ...]] = ("world", "island")
+
+
+class HostPlans:
+    """The hosts of a plan, and where the flows of a scenario find theirs."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        """Lay out the hosts of all gateways.
+
+        Raises:
+            PlanningError: two hosts have one name, or there are too many.
+        """
+        self.plans: list[dict[str, Any]] = []
+        self._first: dict[tuple[Side, int], int] = {}
+        self._names: dict[Side, list[str]] = {}
+        terminals = scenario.link.terminals
+        for side in _SIDES:
+            hosts: tuple[Host, ...] = getattr(scenario.hosts, side)
+            self._names[side] = [host.name for host in hosts]
+            self._check_names(side)
+            gateways = [0] if side == "world" else range(1, 1 + terminals)
+            for gateway in gateways:
+                self._first[side, gateway] = len(self.plans)
+                suffix = f"-{gateway}" if side == "island" and terminals > 1 else ""
+                self.plans.extend(_plan(host, gateway, suffix) for host in hosts)
+        if len(self.plans) > MAX_HOSTS:
+            message = f"make {len(self.plans)} hosts with all terminals; at most {MAX_HOSTS}"
+            raise PlanningError(("hosts",), f"{message} are allowed")
+
+    def _check_names(self, side: Side) -> None:
+        names = self._names[side]
+        other = set(self._names.get("world", ())) if side == "island" else set()
+        for number, name in enumerate(names):
+            path = ("hosts", side, number, "name")
+            if name in (RANDOM, IN_TURN):
+                raise PlanningError(path, f'read "{name}"; flows use that word for a choice')
+            if name in names[:number] or name in other:
+                raise PlanningError(path, f'read "{name}"; another host has that name')
+
+    def chosen(
+        self, side: Side, written: str | None, place: tuple[int, int], path: FieldPath
+    ) -> dict[str, Any] | None:
+        """Return the plan's choice of a host for the ``place``: a flow's number and terminal.
+
+        Raises:
+            PlanningError: no host of that side has the name, or there is none to choose from.
+        """
+        if written is None:
+            return None
+        number, terminal = place
+        names = self._names[side]
+        field = (*path, f"{side}_host")
+        if not names:
+            message = f'read "{written}"; hosts.{side} lists no host'
+            raise PlanningError(field, message)
+        if written == RANDOM:
+            return {"kind": "random"}
+        if written == IN_TURN:
+            place_on_side = number % len(names)
+        elif written in names:
+            place_on_side = names.index(written)
+        else:
+            known = ", ".join(names[:5])
+            message = f'read "{written}"; a host of hosts.{side} ({known}), "{RANDOM}" or'
+            raise PlanningError(field, f'{message} "{IN_TURN}" belongs here')
+        first = self._first[side, 0 if side == "world" else 1 + terminal]
+        return {"kind": "named", "host": first + place_on_side}
+
+
+def _plan(host: Host, gateway: int, suffix: str) -> dict[str, Any]:
+    return {
+        "name": host.name + suffix,
+        "gateway": gateway,
+        "delay_ns": parse_duration(host.delay),
+        "jitter_ns": parse_duration(host.jitter),
+        "rate_bps": None if host.rate is None else parse_rate(host.rate),
+    }

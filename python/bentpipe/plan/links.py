@@ -1,0 +1,55 @@
+"""Links without traffic, resolved: presets by name, and the links of scenario files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bentpipe.errors import UsageError
+from bentpipe.plan.resolver import checked, resolve
+from bentpipe.scenario.document import Document, read_file, with_settings
+from bentpipe.scenario.presets import PRESETS
+from bentpipe.text import choice
+
+
+def resolved_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Resolve the plan of a link, as `link_plan` returns it.
+
+    Raises:
+        ScenarioError: naming the field, what was read and what is allowed.
+        UsageError: it is neither a preset nor a file.
+    """
+    return resolve(checked(with_settings(link_document(link), list(settings))))
+
+
+def resolved_plans() -> dict[str, dict[str, Any]]:
+    """Resolve the plans of all presets, by name."""
+    return {name: resolved_plan(name) for name in PRESETS}
+
+
+def link_document(link: str) -> Document:
+    """Return a whole scenario with this link: a preset by name, or that of a scenario file.
+
+    Raises:
+        ScenarioError: the file cannot be read.
+        UsageError: it is neither a preset nor a file.
+    """
+    if link in PRESETS:
+        document = Document(data={"link": {"preset": link}}, source=link)
+    elif Path(link).exists():
+        document = read_file(Path(link))
+    else:
+        raise UsageError(f"link: there is no such file; {choice(link, tuple(PRESETS))}")
+    # Programs make the traffic of a lab; these fields only complete the scenario.
+    whole = {
+        "traffic": [{"kind": "bulk", "direction": "forward", "size": "1 B"}],
+        "duration": "1 s",
+    }
+    document.data.update({key: value for key, value in whole.items() if key not in document.data})
+    return document
+
+
+if __name__ == "__main__":
+    print(json.dumps(resolved_plans(), indent=1))
