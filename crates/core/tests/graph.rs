@@ -1,4 +1,4 @@
-//! The rules of the loop that define results.
+//! Tests of the event loop's rules that define results.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,40 +16,41 @@ const OUT: Port = Port(1);
 const SIDE: Port = Port(2);
 
 #[test]
-fn ties_are_served_in_the_order_they_were_asked_for() {
+fn ties_are_served_in_request_order() {
     let (mut graph, log) = probes(4);
     for node in [2, 0, 3, 1] {
         graph.inject(ms(0), (NodeId(node), IN), packet(node, 10), None);
     }
     graph.run_until(ms(20), None);
-    assert_eq!(*log.borrow(), said("2:in 0:in 3:in 1:in 2:wake 0:wake 3:wake 1:wake"));
+    assert_eq!(*log.borrow(), calls("2:in 0:in 3:in 1:in 2:wake 0:wake 3:wake 1:wake"));
 }
 
-/// Engine 0 first asks for 5 ms, then for 20 ms, and only then engine 1 asks for 20 ms.
+/// Given engine 0, which requests 5 ms and then 20 ms, and then engine 1, which requests 20 ms, expect engine
+/// 0 first.
 #[test]
-fn a_deadline_that_moves_takes_its_turn_when_it_moves() {
-    for looks in [false, true] {
+fn a_deadline_that_moves_is_ordered_by_when_it_moved() {
+    for queries in [false, true] {
         let (mut graph, log) = probes(2);
         graph.inject(ms(0), (NodeId(0), IN), packet(0, 5), None);
         graph.inject(ms(1), (NodeId(0), IN), packet(0, 19), None);
         graph.inject(ms(2), (NodeId(1), IN), packet(0, 18), None);
-        if looks {
+        if queries {
             assert_eq!(graph.next_event(), Some(ms(20)));
         }
         graph.run_until(ms(30), None);
-        assert_eq!(*log.borrow(), said("0:in 0:in 1:in 0:wake 1:wake"), "looks: {looks}");
+        assert_eq!(*log.borrow(), calls("0:in 0:in 1:in 0:wake 1:wake"), "queries: {queries}");
     }
 }
 
-/// 0 sends to 1 and 2 when it wakes; 1 passes on to 3. Both neighbours hear before 3 does.
+/// Given engine 0, which sends to 1 and 2 when it is woken, and 1, which forwards to 3, expect 3 last.
 #[test]
-fn what_is_sent_is_delivered_breadth_first() {
+fn packets_are_delivered_breadth_first() {
     let (mut graph, log) = probes(4);
     graph.connect((NodeId(0), OUT), (NodeId(1), SIDE));
     graph.connect((NodeId(0), SIDE), (NodeId(2), IN));
     graph.connect((NodeId(1), OUT), (NodeId(3), IN));
     graph.inject(ms(0), (NodeId(0), SIDE), packet(0, 10), None);
-    assert_eq!(*log.borrow(), said("0:side 1:side 2:in 3:in"));
+    assert_eq!(*log.borrow(), calls("0:side 1:side 2:in 3:in"));
 }
 
 #[test]
@@ -59,16 +60,16 @@ fn a_wake_up_delivers_before_the_next_engine_wakes() {
     graph.inject(ms(0), (NodeId(0), IN), packet(0, 10), None);
     graph.inject(ms(0), (NodeId(1), IN), packet(0, 10), None);
     graph.run_until(ms(10), None);
-    assert_eq!(*log.borrow(), said("0:in 1:in 0:wake 2:in 1:wake"));
+    assert_eq!(*log.borrow(), calls("0:in 1:in 0:wake 2:in 1:wake"));
 }
 
 #[test]
-fn an_engine_that_wants_to_wake_at_once_does_so_at_the_same_instant() {
+fn an_engine_may_wake_at_the_same_instant() {
     let (mut graph, log) = probes(1);
     graph.inject(ms(3), (NodeId(0), IN), packet(0, 0), None);
     assert_eq!(graph.next_event(), Some(ms(3)));
     graph.run_until(ms(3), None);
-    assert_eq!(*log.borrow(), said("0:in 0:wake"));
+    assert_eq!(*log.borrow(), calls("0:in 0:wake"));
     assert_eq!(graph.next_event(), None);
 }
 
@@ -79,20 +80,20 @@ fn a_port_may_lead_to_one_engine_for_each_destination() {
     graph.connect_by_destination((NodeId(0), OUT), routes);
     graph.inject(ms(0), (NodeId(0), SIDE), bound_for(0), None);
     graph.inject(ms(0), (NodeId(0), SIDE), bound_for(1), None);
-    assert_eq!(*log.borrow(), said("0:side 2:in 0:side 1:side"));
+    assert_eq!(*log.borrow(), calls("0:side 2:in 0:side 1:side"));
 }
 
-/// Given a table of one destination, when a packet for another one comes, expect that it is counted and
-/// dropped with its cause, at the engine that sent it, and that it does not leave the graph.
+/// Given a table with one destination and a packet for another one, expect it to be counted and dropped as
+/// `no_route` at the engine that sent it, and not to leave the graph.
 #[test]
 fn a_packet_without_a_route_is_counted_and_dropped() {
     let (mut graph, log) = probes(2);
     graph.connect_by_destination((NodeId(0), OUT), vec![Some((NodeId(1), IN))]);
     let mut trace = VecTrace::default();
     graph.inject(ms(4), (NodeId(0), SIDE), bound_for(7), Some(&mut trace));
-    assert_eq!(*log.borrow(), said("0:side"));
+    assert_eq!(*log.borrow(), calls("0:side"));
     assert_eq!(graph.unrouted(), Count { packets: 1, bytes: 1 });
-    // The probe sends a copy out of its other port, to which nothing is wired.
+    // The probe sends a copy out of its other port, which is not connected.
     assert_eq!(graph.drain_egress().map(|left| left.2).collect::<Vec<_>>(), [SIDE]);
     let dropped = trace.0.iter().filter(|event| event.kind != EventKind::Enqueued);
     let dropped = dropped.map(|event| (event.at, event.node, event.kind));
@@ -101,7 +102,7 @@ fn a_packet_without_a_route_is_counted_and_dropped() {
 }
 
 #[test]
-fn a_port_without_a_wire_leads_out() {
+fn an_unconnected_port_leads_to_egress() {
     let (mut graph, _) = probes(2);
     graph.connect((NodeId(1), SIDE), (NodeId(0), IN));
     graph.inject(ms(0), (NodeId(0), IN), packet(7, 10), None);
@@ -114,16 +115,16 @@ fn a_port_without_a_wire_leads_out() {
 }
 
 #[test]
-fn an_injected_packet_waits_for_what_is_due_first() {
+fn an_injected_packet_is_delivered_after_due_wake_ups() {
     let (mut graph, log) = probes(2);
     graph.inject(ms(0), (NodeId(0), IN), packet(0, 10), None);
     graph.inject(ms(10), (NodeId(1), IN), packet(0, 1), None);
-    assert_eq!(*log.borrow(), said("0:in 0:wake 1:in"));
+    assert_eq!(*log.borrow(), calls("0:in 0:wake 1:in"));
 }
 
 #[test]
 #[should_panic(expected = "comes when it is already 0.010")]
-fn a_packet_for_the_past_is_refused() {
+fn injecting_into_the_past_panics() {
     let (mut graph, _) = probes(1);
     graph.run_until(ms(10), None);
     graph.inject(ms(9), (NodeId(0), IN), packet(0, 1), None);
@@ -138,41 +139,41 @@ fn the_clock_moves_to_the_limit_and_never_back() {
     graph.run_until(ms(4), None);
     assert_eq!(graph.now(), ms(9));
     graph.run_until(ms(10), None);
-    assert_eq!(*log.borrow(), said("0:in 0:wake"));
+    assert_eq!(*log.borrow(), calls("0:in 0:wake"));
     graph.run_until(ms(50), None);
     assert_eq!((graph.now(), graph.next_event()), (ms(50), None));
 }
 
 #[test]
 #[should_panic(expected = "a deadline in the past")]
-fn an_engine_that_asks_for_the_past_is_caught() {
+fn a_deadline_in_the_past_panics() {
     let mut graph = Graph::default();
-    let node = graph.add(Careless { asks: None });
+    let node = graph.add(FixedDeadline { deadline: None });
     graph.inject(ms(1), (node, IN), packet(0, 0), None);
 }
 
 #[test]
 #[should_panic(expected = "left work undone")]
-fn an_engine_that_does_not_do_what_it_woke_for_is_caught() {
+fn a_wake_up_that_leaves_work_panics() {
     let mut graph = Graph::default();
-    graph.add(Careless { asks: Some(ms(1)) });
+    graph.add(FixedDeadline { deadline: Some(ms(1)) });
     graph.run_until(ms(2), None);
 }
 
-/// A wake-up and an input are a call each; stopping and looking are none.
+/// A wake-up and an input are one call each; pauses and queries are not counted.
 #[test]
-fn calls_are_counted_alike_however_the_run_is_cut() {
-    let calls = |cuts: u64| {
+fn the_number_of_calls_does_not_depend_on_pauses() {
+    let count = |cuts: u64| {
         let (mut graph, _) = probes(1);
         graph.inject(ms(0), (NodeId(0), IN), packet(0, 10), None);
         (0..=cuts).for_each(|cut| graph.run_until(ms(20 * cut / cuts), None));
         graph.calls()
     };
-    assert_eq!([calls(1), calls(20)], [2, 2]);
+    assert_eq!([count(1), count(20)], [2, 2]);
 }
 
 #[test]
-fn the_last_event_is_not_the_end_of_the_clock() {
+fn the_last_event_may_be_before_the_current_time() {
     let (mut graph, _) = probes(1);
     graph.inject(ms(1), (NodeId(0), IN), packet(0, 10), None);
     assert_eq!(graph.last_event(), ms(1));
@@ -181,7 +182,7 @@ fn the_last_event_is_not_the_end_of_the_clock() {
 }
 
 #[test]
-fn waking_all_does_what_is_due_and_no_more() {
+fn waking_all_does_only_what_is_due() {
     let (mut graph, log) = probes(3);
     graph.connect((NodeId(0), OUT), (NodeId(2), IN));
     graph.inject(ms(0), (NodeId(0), IN), packet(0, 10), None);
@@ -192,11 +193,11 @@ fn waking_all_does_what_is_due_and_no_more() {
     graph.wake_all(None);
     assert_eq!(graph.next_event(), Some(ms(10)));
     graph.run_until(ms(10), None);
-    assert_eq!(*log.borrow(), said("0:in 1:in 1:wake 0:wake 2:in"));
+    assert_eq!(*log.borrow(), calls("0:in 1:in 1:wake 0:wake 2:in"));
 }
 
 #[test]
-fn engines_can_be_looked_at() {
+fn engines_are_accessible() {
     let (mut graph, _) = probes(2);
     graph.inject(ms(0), (NodeId(1), IN), packet(0, 10), None);
     assert_eq!(graph.engine(NodeId(1)).ledger().held.packets, 1);
@@ -204,38 +205,38 @@ fn engines_can_be_looked_at() {
     assert_eq!(graph.engines().map(|probe| probe.name).collect::<Vec<_>>(), [0, 1]);
 }
 
-/// A ring of engines with random delays, given random packets: neither cutting the run into random
-/// pieces, nor looking at the next event, nor idle strangers change a single fact.
+/// Given a ring of engines with random delays and random packets, expect the same events however often the
+/// run pauses or the next event is queried, and whatever other engines exist.
 #[test]
-fn a_run_does_not_depend_on_who_looks_or_who_else_is_there() {
+fn a_run_does_not_depend_on_pauses_or_other_engines() {
     for seed in 0..50 {
         let whole = ring(seed, false, 0);
         assert!(whole.len() > 500);
         assert_eq!(whole, ring(seed, true, 0), "seed {seed}: cut");
-        assert_eq!(whole, ring(seed, false, 3), "seed {seed}: with strangers");
-        assert_eq!(whole, ring(seed, true, 3), "seed {seed}: cut, with strangers");
+        assert_eq!(whole, ring(seed, false, 3), "seed {seed}: with others");
+        assert_eq!(whole, ring(seed, true, 3), "seed {seed}: cut, with others");
     }
 }
 
 const START: Instant = Instant::START;
 
-/// Four probes in a ring whose packets go round until the run ends, beside busy strangers that
-/// tie with them: every delay is a whole millisecond. Returns the facts of the ring.
-fn ring(seed: u64, cut: bool, strangers: u32) -> Vec<Event> {
-    let (mut graph, _) = probes(4 + strangers);
+/// Four probes in a ring whose packets circulate until the run ends, beside `others` busy engines that tie
+/// with them: every delay is a whole millisecond. Returns the events of the ring.
+fn ring(seed: u64, cut: bool, others: u32) -> Vec<Event> {
+    let (mut graph, _) = probes(4 + others);
     for node in 0..4 {
-        graph.connect((NodeId(strangers + node), OUT), (NodeId(strangers + (node + 1) % 4), IN));
+        graph.connect((NodeId(others + node), OUT), (NodeId(others + (node + 1) % 4), IN));
     }
     let mut rng = Rng::stream(seed, "ring");
     let mut cuts = Rng::stream(seed, "cuts");
-    let mut trace = OnlyFrom(NodeId(strangers), VecTrace::default());
+    let mut trace = NodesFrom(NodeId(others), VecTrace::default());
     for at in 0..40 {
         let to = u32::try_from(rng.below(4)).expect("small");
         let delay = u32::try_from(rng.below(20)).expect("small");
-        for stranger in 0..strangers {
-            graph.inject(ms(at), (NodeId(stranger), IN), packet(9, delay), Some(&mut trace));
+        for other in 0..others {
+            graph.inject(ms(at), (NodeId(other), IN), packet(9, delay), Some(&mut trace));
         }
-        graph.inject(ms(at), (NodeId(strangers + to), IN), packet(to, 1 + delay), Some(&mut trace));
+        graph.inject(ms(at), (NodeId(others + to), IN), packet(to, 1 + delay), Some(&mut trace));
         if cut && cuts.below(2) == 0 {
             let _ = graph.next_event();
         }
@@ -248,10 +249,10 @@ fn ring(seed: u64, cut: bool, strangers: u32) -> Vec<Event> {
     trace.1.0
 }
 
-/// Keeps the facts of this engine and those after it, numbered from zero.
-struct OnlyFrom(NodeId, VecTrace);
+/// Records the events of this engine and those after it, numbered from zero.
+struct NodesFrom(NodeId, VecTrace);
 
-impl Trace for OnlyFrom {
+impl Trace for NodesFrom {
     fn record(&mut self, event: &Event) {
         if event.node >= self.0 {
             self.1.record(&Event { node: NodeId(event.node.0 - self.0.0), ..*event });
@@ -261,9 +262,9 @@ impl Trace for OnlyFrom {
 
 type Log = Rc<RefCell<Vec<String>>>;
 
-/// Says what it is called for. A packet for [`IN`] makes it ask to be woken as many milliseconds
-/// later as the packet has bytes, and replaces what it asked for before; woken, it sends all it
-/// has to [`OUT`]. A packet for [`SIDE`] leaves at once by both ports.
+/// Logs its calls. A packet for [`IN`] sets its deadline to as many milliseconds later as the packet has
+/// bytes; at the deadline it sends all packets out of [`OUT`]. A packet for [`SIDE`] leaves at once by both
+/// ports.
 struct Probe {
     name: u32,
     log: Log,
@@ -272,7 +273,7 @@ struct Probe {
 }
 
 impl Probe {
-    fn say(&self, what: &str) {
+    fn log(&self, what: &str) {
         self.log.borrow_mut().push(format!("{}:{what}", self.name));
     }
 }
@@ -281,12 +282,12 @@ impl Engine for Probe {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         cx.trace(cx.now(), EventKind::Enqueued, &packet);
         if port == SIDE {
-            self.say("side");
+            self.log("side");
             cx.send(OUT, (*packet).clone());
             cx.send(SIDE, *packet);
             return;
         }
-        self.say("in");
+        self.log("in");
         self.due = Some(cx.now() + Duration::from_millis(packet.bytes.into()));
         self.held.push_back(*packet);
     }
@@ -295,7 +296,7 @@ impl Engine for Probe {
         if self.due.is_none_or(|due| due > cx.now()) {
             return;
         }
-        self.say("wake");
+        self.log("wake");
         self.due = None;
         for packet in self.held.drain(..) {
             cx.trace(cx.now(), EventKind::Delivered, &packet);
@@ -314,20 +315,20 @@ impl Engine for Probe {
     }
 }
 
-/// Always asks for the same moment: once it has input, the start of the run.
-struct Careless {
-    asks: Option<Instant>,
+/// Never changes its deadline at a wake-up; input sets it to the start of the run.
+struct FixedDeadline {
+    deadline: Option<Instant>,
 }
 
-impl Engine for Careless {
+impl Engine for FixedDeadline {
     fn input(&mut self, _: &mut Cx<'_>, _: Port, _: Box<Packet>) {
-        self.asks = Some(START);
+        self.deadline = Some(START);
     }
 
     fn wake(&mut self, _: &mut Cx<'_>) {}
 
     fn next_wake(&self) -> Option<Instant> {
-        self.asks
+        self.deadline
     }
 
     fn ledger(&self) -> Ledger {
@@ -364,6 +365,6 @@ fn ms(millis: u64) -> Instant {
     Instant::from_millis(millis)
 }
 
-fn said(words: &str) -> Vec<String> {
+fn calls(words: &str) -> Vec<String> {
     words.split_whitespace().map(String::from).collect()
 }

@@ -1,8 +1,8 @@
-//! A direction that is altered while it runs: against one whose profiles said so from the start, and
-//! against the laws that hold whatever happens.
+//! Property tests of changes of a running direction: against a direction whose profiles contain the
+//! changes from the start, and against the invariants of any direction.
 //!
-//! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` (read by proptest) run more cases, or the same ones; a
-//! failure prints the set-up that shows it.
+//! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` (read by proptest) run more cases, or the same ones again; a
+//! failure prints the setup.
 
 use bentpipe_core::conformance::ArrivalPattern;
 use bentpipe_core::engine::Engine;
@@ -23,43 +23,42 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(configured())]
 
-    /// Given changes of rate and delay and outages at random moments, expect what a direction does
-    /// that was built with all of them as its profiles.
+    /// Given changes of rate and delay and outages at random times, expect the behaviour of a direction
+    /// that was built with all of them in its profiles.
     #[test]
-    fn a_change_is_a_step_of_the_profile(setup in setups(orders(false))) {
+    fn a_change_is_a_step_of_the_profile(setup in setups(changes(false))) {
         let mut seen = Vec::new();
-        let ran = run(&setup, |graph, now, fed| {
+        let outcome = run(&setup, |graph, now, fed| {
             let counters = graph.engine_mut(NODE).counters_at(now);
-            // A profile knows of a step at the instant itself: only the last look of an instant, which
-            // is the one after the change, can agree with it.
+            // A profile includes a step at its instant: only the last observation at an instant, after
+            // the change, can agree with it.
             seen.pop_if(|(moment, so_far, _)| (*moment, *so_far) == (now, fed));
             seen.push((now, fed, counters));
         });
-        let mut known = graph(&setup, ran.profiles);
+        let mut reference = graph(&setup, outcome.profiles);
         let mut seen = seen.into_iter().peekable();
-        for ((at, packet), fed) in ran.fed.into_iter().zip(0..) {
+        for ((at, packet), fed) in outcome.fed.into_iter().zip(0..) {
             while let Some((moment, _, counters)) = seen.next_if(|(_, so_far, _)| *so_far <= fed) {
-                known.run_until(moment, None);
-                prop_assert_eq!(known.engine_mut(NODE).counters_at(moment), counters, "at {}", moment);
+                reference.run_until(moment, None);
+                prop_assert_eq!(reference.engine_mut(NODE).counters_at(moment), counters, "at {}", moment);
             }
-            known.inject(at, (NODE, Direction::IN), packet, None);
+            reference.inject(at, (NODE, Direction::IN), packet, None);
         }
-        known.run_until(END, None);
-        prop_assert_eq!(known.drain_egress().map(out).collect::<Vec<_>>(), ran.outputs);
-        let [altered, known] = [ran.graph, known].map(|mut it| it.engine_mut(NODE).counters_at(END));
-        prop_assert_eq!(altered, known);
+        reference.run_until(END, None);
+        prop_assert_eq!(reference.drain_egress().map(out).collect::<Vec<_>>(), outcome.outputs);
+        let [changed, reference] = [outcome.graph, reference].map(|mut it| it.engine_mut(NODE).counters_at(END));
+        prop_assert_eq!(changed, reference);
     }
 
-    /// Given any queue, and changes of the channel among the others, expect that packets are neither
-    /// lost unseen nor doubled, that none overtakes another of its flow, that all leave in the end,
-    /// and that counters never run backwards.
+    /// Given any queue, and changes of the channel too, expect packets to be accounted for and not
+    /// duplicated, flows to stay in order, all packets to leave in the end, and counters never to decrease.
     #[test]
-    fn nothing_is_lost_unseen_and_order_holds(
-        setup in setups(orders(true)), queue in queues(),
+    fn packets_are_accounted_for_and_stay_in_order(
+        setup in setups(changes(true)), queue in queues(),
     ) {
         let setup = Setup { queue, ..setup };
         let mut last = Counters::default();
-        let Ran { graph, outputs, .. } = run(&setup, |graph, now, _| {
+        let Outcome { graph, outputs, .. } = run(&setup, |graph, now, _| {
             let counters = graph.engine_mut(NODE).counters_at(now);
             let ledger = graph.engine(NODE).ledger();
             assert_eq!(ledger.check(), Ok(()), "at {now}");
@@ -88,7 +87,7 @@ proptest! {
 
 const MS: u64 = 1_000_000;
 
-/// A line of packets of 1,000 bytes at 1 Mbit/s, 8 ms each, and 100 ms of delay.
+/// Packets of 1,000 bytes at 1 Mbit/s, 8 ms each, with 100 ms of delay.
 struct Example(Graph<Direction>);
 
 impl Example {
@@ -106,13 +105,13 @@ impl Example {
             channel: Channel::clear(),
         };
         let mut graph = Graph::default();
-        graph.add(Direction::new(config).expect("a rate"));
+        graph.add(Direction::new(config).expect("a rate above zero"));
         let mut example = Self(graph);
-        (0..packets).for_each(|serial| example.comes(0, serial));
+        (0..packets).for_each(|serial| example.inject(0, serial));
         example
     }
 
-    fn comes(&mut self, millis: u64, serial: u64) {
+    fn inject(&mut self, millis: u64, serial: u64) {
         let (at, id) = (Instant::from_millis(millis), PacketId(serial));
         let packet = Packet { id, created_at: at, bytes: 1_000, ..Packet::default() };
         self.0.inject(at, (NODE, Direction::IN), packet, None);
@@ -124,26 +123,26 @@ impl Example {
     }
 
     fn rate(&mut self, millis: u64, steps: &[(u64, u64)]) -> Option<()> {
-        let rate = staircase(steps.iter().map(|&(at, bps)| (at * MS, BitRate(bps))));
+        let rate = steps_profile(steps.iter().map(|&(at, bps)| (at * MS, BitRate(bps))));
         self.change(millis, Change { rate: Some(rate), ..Change::default() })
     }
 
     fn delay(&mut self, millis: u64, delay_millis: u64) {
         let delay = Some(Profile::Constant(Duration::from_millis(delay_millis)));
-        self.change(millis, Change { delay, ..Change::default() }).expect("the rate stays");
+        self.change(millis, Change { delay, ..Change::default() }).expect("the rate is unchanged");
     }
 
-    /// When packets come out, in ms; those that are corrupted do not.
+    /// The times in ms at which packets leave; corrupted packets do not.
     fn out_ms(mut self) -> Vec<u64> {
         self.0.run_until(END, None);
         self.0.drain_egress().map(|(at, ..)| at.as_nanos() / MS).collect()
     }
 }
 
-/// At 20 ms two packets are out and half of the third. At 500 kbit/s its other half takes 8 ms, and
-/// each of those that wait 16.
+/// At 20 ms two packets and half of the third are sent. At 500 kbit/s its other half takes 8 ms, and each
+/// packet that waits 16.
 #[test]
-fn what_waits_leaves_at_the_new_rate() {
+fn waiting_packets_are_sent_at_the_new_rate() {
     let mut example = Example::of(5);
     example.rate(20, &[(0, 500_000)]).expect("above zero");
     assert_eq!(example.out_ms(), [108, 116, 128, 144, 160]);
@@ -152,52 +151,52 @@ fn what_waits_leaves_at_the_new_rate() {
     assert_eq!(example.out_ms(), [108, 116, 121, 123, 125]);
 }
 
-/// Given a packet of 8,000 bits at 1 Mbit/s without delay, and 10 Gbit/s from 1 ns before its end on:
-/// a thousandth of a bit is left, which takes 0.1 ps, so it ends in the nanosecond of the change. Just
-/// before an order the direction cannot know of it and still sends; just after it, and at that moment
-/// with the step as its profile, the packet is sent and has arrived.
+/// Given a packet of 8,000 bits at 1 Mbit/s without delay, and 10 Gbit/s from 1 ns before its end on: a
+/// thousandth of a bit is left, which takes 0.1 ps, so it ends in the nanosecond of the change. Expect it to
+/// be still in transmission just before the change, and sent and delivered just after it and with the step
+/// in the profile.
 #[test]
-fn a_frame_that_ends_in_the_nanosecond_of_a_change_is_sent_once_the_change_is_made() {
+fn a_frame_that_ends_in_the_nanosecond_of_a_change_is_sent_after_it() {
     let at = Instant::from_nanos(8 * MS - 1);
     let steps = [(0, BitRate(1_000_000)), (at.as_nanos(), BitRate(10_000_000_000))];
-    let rate = staircase(steps.into_iter());
+    let rate = steps_profile(steps.into_iter());
     let counters = |example: &mut Example| {
         example.0.run_until(at, None);
         let counters = example.0.engine_mut(NODE).counters_at(at);
         (counters.sent_packets, counters.sending_bytes, counters.delivered.packets)
     };
     let no_delay = Profile::Constant(Duration::ZERO);
-    let mut ordered = Example::with(Profile::Constant(BitRate(1_000_000)), no_delay.clone(), 1);
-    assert_eq!(counters(&mut ordered), (0, 1_000, 0));
+    let mut example = Example::with(Profile::Constant(BitRate(1_000_000)), no_delay.clone(), 1);
+    assert_eq!(counters(&mut example), (0, 1_000, 0));
     let change = Change { rate: Some(rate.clone()), ..Change::default() };
-    let altered = ordered.0.alter(at, NODE, None, |direction| direction.change(at, change));
-    altered.expect("above zero");
-    assert_eq!(counters(&mut ordered), (1, 0, 1));
+    let changed = example.0.alter(at, NODE, None, |direction| direction.change(at, change));
+    changed.expect("above zero");
+    assert_eq!(counters(&mut example), (1, 0, 1));
     assert_eq!(counters(&mut Example::with(rate, no_delay, 1)), (1, 0, 1));
 }
 
-/// From 20 to 520 ms nothing is sent: the third packet's second half leaves from 520 to 524.
+/// Nothing is sent from 20 to 520 ms: the second half of the third packet is sent from 520 to 524.
 #[test]
-fn an_outage_holds_the_transmitter_and_nothing_else() {
+fn an_outage_stops_only_the_transmitter() {
     let mut example = Example::of(4);
     example.rate(20, &[(0, 0), (520, 1_000_000)]).expect("above zero in the end");
-    example.comes(300, 4);
+    example.inject(300, 4);
     assert_eq!(example.out_ms(), [108, 116, 624, 632, 640]);
 }
 
-/// An outage of 500 ms that is called off after 100.
+/// An outage of 500 ms that is ended after 100.
 #[test]
-fn an_outage_may_end_sooner_than_was_said() {
+fn an_outage_may_be_ended_early() {
     let mut example = Example::of(4);
     example.rate(20, &[(0, 0), (520, 1_000_000)]).expect("above zero in the end");
     example.rate(120, &[(0, 1_000_000)]).expect("above zero");
     assert_eq!(example.out_ms(), [108, 116, 224, 232]);
 }
 
-/// Sent by 20 ms: two packets, which are to arrive at 108 and 116. With 50 ms from then on the third
-/// leaves at 24 and would arrive at 74, before them.
+/// By 20 ms two packets were sent, which arrive at 108 and 116. With a delay of 50 ms from then on the third
+/// one, which leaves at 24, would arrive at 74, before them.
 #[test]
-fn a_shorter_delay_lets_nobody_overtake() {
+fn a_shorter_delay_does_not_reorder() {
     let mut example = Example::of(10);
     example.delay(20, 50);
     assert_eq!(example.out_ms(), [108, 116, 116, 116, 116, 116, 116, 116, 122, 130]);
@@ -206,43 +205,43 @@ fn a_shorter_delay_lets_nobody_overtake() {
     assert_eq!(example.out_ms(), [108, 116, 224, 232]);
 }
 
-/// A delay that was shortened on an idle link, and a packet that comes while the last one with the
-/// long delay is on its way.
+/// Given a delay that was shortened on an idle link, and a packet that arrives while the last one with the
+/// long delay is in flight, expect no reordering.
 #[test]
-fn who_comes_after_a_change_does_not_overtake_either() {
+fn a_packet_after_a_change_is_not_reordered() {
     let mut example = Example::of(1);
     example.delay(20, 10);
-    example.comes(30, 1);
-    example.comes(300, 2);
+    example.inject(30, 1);
+    example.inject(300, 2);
     assert_eq!(example.out_ms(), [108, 108, 318]);
 }
 
-/// Every bit is wrong from 20 ms on: the packets of which a bit was sent by then are through.
+/// Given bit errors in every bit from 20 ms on, expect packets whose first bit was sent by then to arrive.
 #[test]
-fn a_worse_channel_damages_what_is_not_being_sent() {
+fn a_worse_channel_corrupts_frames_that_have_not_started() {
     let mut example = Example::of(5);
     let all = Probability::new(1.0).expect("a probability");
     let channel = Some(Channel::bit_errors(all, Rng::stream(1, "worse")));
-    example.change(20, Change { channel, ..Change::default() }).expect("the rate stays");
+    example.change(20, Change { channel, ..Change::default() }).expect("the rate is unchanged");
     let counters = example.0.engine_mut(NODE).counters_at(Instant::from_millis(20));
     assert_eq!(counters.dropped[DropCause::BitError as usize].packets, 0, "they arrive corrupted");
     assert_eq!(example.out_ms(), [108, 116, 124]);
 }
 
-/// Given a channel that loses every frame whose first bit is sent from 20 ms on, and packets that start
-/// at 0, 8, 16, 24 and 32 ms, expect that the first three arrive. At 4 Mbit/s from 10 ms on they start
-/// at 0, 8, 11.5 (the second has 6 ms left, which take 1.5), 13.5 and 15.5 ms, and all arrive; at
-/// 500 kbit/s the third starts at 22 ms and is lost.
+/// Given a channel that loses every frame whose first bit is sent from 20 ms on, and packets that start at 0,
+/// 8, 16, 24 and 32 ms, expect the first three to arrive. At 4 Mbit/s from 10 ms on they start at 0, 8, 11.5
+/// (the second has 6 ms left, which take 1.5), 13.5 and 15.5 ms, and all arrive; at 500 kbit/s the third
+/// starts at 22 ms and is lost.
 #[test]
-fn what_waits_meets_the_channel_of_the_moment_when_it_is_sent() {
+fn waiting_packets_use_the_channel_at_their_transmission() {
     let all = Probability::new(1.0).expect("a probability");
     let lossy = ErrorRates { loss_rate: all, ..ErrorRates::default() };
-    let errors = staircase([(0, ErrorRates::default()), (20 * MS, lossy)].into_iter());
+    let errors = steps_profile([(0, ErrorRates::default()), (20 * MS, lossy)].into_iter());
     let example = || {
         let mut example = Example::of(0);
         let channel = Some(Channel::series(&errors, Rng::stream(1, "errors")));
-        example.change(0, Change { channel, ..Change::default() }).expect("the rate stays");
-        (0..5).for_each(|serial| example.comes(0, serial));
+        example.change(0, Change { channel, ..Change::default() }).expect("the rate is unchanged");
+        (0..5).for_each(|serial| example.inject(0, serial));
         example
     };
     assert_eq!(example().out_ms(), [108, 116, 124]);
@@ -254,11 +253,11 @@ fn what_waits_meets_the_channel_of_the_moment_when_it_is_sent() {
     assert_eq!(slower.out_ms(), [108, 122]);
 }
 
-/// Given two states that last 10 ms in the mean and lose all or nothing, and a change to the rate that
-/// holds already while 200 packets wait, expect the same losses as without it: the states are those of
-/// the times when frames are sent, however often they are asked about.
+/// Given two states with mean sojourn times of 10 ms that lose all or nothing, and a change to the current
+/// rate while 200 packets wait, expect the same losses as without it: states depend on the times of
+/// transmission only.
 #[test]
-fn asking_anew_finds_the_same_states() {
+fn rescheduling_finds_the_same_channel_states() {
     let state = |loss| ChannelState {
         errors: ErrorRates {
             loss_rate: Probability::new(loss).expect("a probability"),
@@ -277,21 +276,21 @@ fn asking_anew_finds_the_same_states() {
             );
             let mut example = Example::of(0);
             let change = Change { channel: Some(channel), ..Change::default() };
-            example.change(0, change).expect("the rate stays");
-            (0..200).for_each(|serial| example.comes(0, serial));
+            example.change(0, change).expect("the rate is unchanged");
+            (0..200).for_each(|serial| example.inject(0, serial));
             example
         };
-        let left_alone = example().out_ms();
-        let mut asked = example();
-        asked.rate(5, &[(0, 1_000_000)]).expect("above zero");
-        asked.rate(777, &[(0, 1_000_000)]).expect("above zero");
-        assert!((20..180).contains(&left_alone.len()), "{} arrive", left_alone.len());
-        assert_eq!(asked.out_ms(), left_alone, "seed {seed}");
+        let unchanged = example().out_ms();
+        let mut rescheduled = example();
+        rescheduled.rate(5, &[(0, 1_000_000)]).expect("above zero");
+        rescheduled.rate(777, &[(0, 1_000_000)]).expect("above zero");
+        assert!((20..180).contains(&unchanged.len()), "{} arrive", unchanged.len());
+        assert_eq!(rescheduled.out_ms(), unchanged, "seed {seed}");
     }
 }
 
 #[test]
-fn a_rate_that_ends_at_zero_is_refused_and_changes_nothing() {
+fn a_rate_that_ends_at_zero_is_rejected_without_a_change() {
     let mut example = Example::of(3);
     assert_eq!(example.rate(20, &[(0, 4_000_000), (30, 0)]), None);
     assert_eq!(example.out_ms(), [108, 116, 124]);
@@ -299,7 +298,7 @@ fn a_rate_that_ends_at_zero_is_refused_and_changes_nothing() {
 
 const NODE: NodeId = NodeId(0);
 const FLOWS: u32 = 3;
-/// Later than anything that a set-up can do.
+/// Later than all events of a setup.
 const END: Instant = Instant::from_nanos(1 << 62);
 
 fn configured() -> ProptestConfig {
@@ -308,17 +307,17 @@ fn configured() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..from_environment }
 }
 
-/// What is ordered, and how long after the order before.
+/// A change, and the time since the previous one.
 #[derive(Clone, Debug)]
-struct Order {
+struct TimedChange {
     gap_ns: u64,
-    what: What,
+    kind: ChangeKind,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum ChangeKind {
     Rate(BitRate),
-    /// Nothing is sent for so long, and then again at the rate that was.
+    /// Nothing is sent for this long, and then at the same rate again.
     Outage(Duration),
     Delay(Duration),
     BitErrorRate(f64),
@@ -330,21 +329,21 @@ struct Setup {
     delay: Duration,
     queue: Queue,
     bit_error_rate: f64,
-    shape: ArrivalPattern,
-    orders: Vec<Order>,
+    pattern: ArrivalPattern,
+    changes: Vec<TimedChange>,
     seed: u64,
 }
 
 impl Setup {
     fn script(&self) -> Vec<(Instant, Packet)> {
-        let script = self.shape.script(self.seed);
+        let script = self.pattern.script(self.seed);
         script.into_iter().map(|(at, _, packet)| (at, packet)).collect()
     }
 
-    /// Some to look at.
+    /// Random times of observation.
     fn moments(&self) -> Vec<Instant> {
         let mut rng = Rng::stream(self.seed, "moments");
-        let span = self.shape.span.as_nanos();
+        let span = self.pattern.span.as_nanos();
         let mut moments: Vec<_> =
             (0..20).map(|_| Instant::from_nanos(rng.below(2 * span + 1))).collect();
         moments.sort_unstable();
@@ -363,28 +362,28 @@ impl Profiles {
         Self { rate: vec![(0, setup.rate)], delay: vec![(0, setup.delay)] }
     }
 
-    /// Notes an order, and says what it changes.
-    fn order(&mut self, at: Instant, what: What, channel: &mut Rng) -> Change {
+    /// Adds a change to the profiles and returns it.
+    fn apply(&mut self, at: Instant, kind: ChangeKind, channel: &mut Rng) -> Change {
         let nanos = at.as_nanos();
         let mut change = Change::default();
-        match what {
-            What::Rate(rate) => {
+        match kind {
+            ChangeKind::Rate(rate) => {
                 self.from(nanos);
                 self.rate.push((nanos, rate));
-                change.rate = Some(staircase(self.rate.iter().copied()));
+                change.rate = Some(steps_profile(self.rate.iter().copied()));
             }
-            What::Outage(time) => {
+            ChangeKind::Outage(time) => {
                 let (_, last) = *self.rate.last().expect("there is one");
                 self.from(nanos);
                 self.rate.extend([(nanos, BitRate(0)), (nanos + time.as_nanos(), last)]);
-                change.rate = Some(staircase(self.rate.iter().copied()));
+                change.rate = Some(steps_profile(self.rate.iter().copied()));
             }
-            What::Delay(delay) => {
+            ChangeKind::Delay(delay) => {
                 self.delay.retain(|&(at, _)| at < nanos);
                 self.delay.push((nanos, delay));
                 change.delay = Some(Profile::Constant(delay));
             }
-            What::BitErrorRate(rate) => {
+            ChangeKind::BitErrorRate(rate) => {
                 let rate = Probability::new(rate).expect("a probability");
                 let rng = Rng::stream(channel.next_u64(), "channel");
                 change.channel = Some(Channel::bit_errors(rate, rng));
@@ -393,23 +392,23 @@ impl Profiles {
         change
     }
 
-    /// Forgets what was to come.
+    /// Removes steps from this time on.
     fn from(&mut self, nanos: u64) {
         self.rate.retain(|&(at, _)| at < nanos);
     }
 }
 
-fn staircase<T: Copy>(steps: impl Iterator<Item = (u64, T)>) -> Profile<T> {
+fn steps_profile<T: Copy>(steps: impl Iterator<Item = (u64, T)>) -> Profile<T> {
     let steps = steps.map(|(at, value)| (Instant::from_nanos(at), value));
-    Profile::steps(steps.collect()).expect("rises from zero")
+    Profile::steps(steps.collect()).expect("increases from zero")
 }
 
 fn graph(setup: &Setup, profiles: Profiles) -> Graph<Direction> {
     let mut graph = Graph::default();
     let errors = Probability::new(setup.bit_error_rate).expect("a probability");
     let direction = Direction::new(DirectionConfig {
-        rate: staircase(profiles.rate.into_iter()),
-        delay: staircase(profiles.delay.into_iter()),
+        rate: steps_profile(profiles.rate.into_iter()),
+        delay: steps_profile(profiles.delay.into_iter()),
         framing: Framing::overhead(8),
         queue: setup.queue.clone(),
         channel: Channel::bit_errors(errors, Rng::stream(setup.seed, "channel")),
@@ -418,10 +417,10 @@ fn graph(setup: &Setup, profiles: Profiles) -> Graph<Direction> {
     graph
 }
 
-/// A direction that was altered.
-struct Ran {
+/// A direction that was changed.
+struct Outcome {
     graph: Graph<Direction>,
-    /// What its profiles would have said.
+    /// The profiles that contain all changes.
     profiles: Profiles,
     fed: Vec<(Instant, Packet)>,
     outputs: Vec<(Instant, Packet)>,
@@ -431,45 +430,45 @@ fn out((at, _, _, packet): Egress) -> (Instant, Packet) {
     (at, packet)
 }
 
-/// Feeds a direction and alters it, and has it looked at now and then.
-fn run(setup: &Setup, mut look: impl FnMut(&mut Graph<Direction>, Instant, usize)) -> Ran {
+/// Feeds a direction and changes it, and calls `observe` now and then.
+fn run(setup: &Setup, mut observe: impl FnMut(&mut Graph<Direction>, Instant, usize)) -> Outcome {
     let (mut graph, mut profiles) = (graph(setup, Profiles::of(setup)), Profiles::of(setup));
     let mut channel = Rng::stream(setup.seed, "orders");
     let mut script = setup.script().into_iter().peekable();
     let mut moments = setup.moments().into_iter().peekable();
-    let (mut ordered, mut orders, mut fed) = (Instant::START, setup.orders.iter(), Vec::new());
+    let (mut changed_at, mut changes, mut fed) = (Instant::START, setup.changes.iter(), Vec::new());
     loop {
-        let order = orders.next();
-        let until = order.map_or(END, |order| ordered + Duration::from_nanos(order.gap_ns));
+        let timed = changes.next();
+        let until = timed.map_or(END, |timed| changed_at + Duration::from_nanos(timed.gap_ns));
         while let Some((at, packet)) = script.next_if(|(at, _)| *at <= until) {
             while let Some(moment) = moments.next_if(|&moment| moment <= at) {
                 let moment = moment.max(graph.now());
                 graph.run_until(moment, None);
-                look(&mut graph, moment, fed.len());
+                observe(&mut graph, moment, fed.len());
             }
             let at = at.max(graph.now());
             fed.push((at, packet.clone()));
             graph.inject(at, (NODE, Direction::IN), packet, None);
         }
-        let Some(order) = order else { break };
-        ordered = quiet_moment(&mut graph, until);
-        look(&mut graph, ordered, fed.len());
-        let change = profiles.order(ordered, order.what, &mut channel);
-        let altered = graph.alter(ordered, NODE, None, |it| it.change(ordered, change));
-        altered.expect("the rate ends above zero");
+        let Some(timed) = timed else { break };
+        changed_at = time_without_frame_end(&mut graph, until);
+        observe(&mut graph, changed_at, fed.len());
+        let change = profiles.apply(changed_at, timed.kind, &mut channel);
+        let changed = graph.alter(changed_at, NODE, None, |it| it.change(changed_at, change));
+        changed.expect("the rate ends above zero");
         // At a higher rate the frame on the transmitter may end at once, and without a delay arrive.
-        graph.run_until(ordered, None);
-        look(&mut graph, ordered, fed.len());
+        graph.run_until(changed_at, None);
+        observe(&mut graph, changed_at, fed.len());
     }
     graph.run_until(END, None);
     let outputs = graph.drain_egress().map(out).collect();
-    Ran { graph, profiles, fed, outputs }
+    Outcome { graph, profiles, fed, outputs }
 }
 
-/// The first moment from one on in whose nanosecond no frame ends. Whether the fraction of a nanosecond
-/// that such a frame may be short of its end counts as before the change or after it is a matter of
-/// rounding: a profile says after, an order that comes then says before.
-fn quiet_moment(graph: &mut Graph<Direction>, from: Instant) -> Instant {
+/// The first time from `from` on in whose nanosecond no frame ends. Whether the remaining fraction of a
+/// nanosecond of such a frame counts as before the change or after it depends on rounding: with a profile it
+/// is after, with a change before.
+fn time_without_frame_end(graph: &mut Graph<Direction>, from: Instant) -> Instant {
     let mut at = from;
     let mut sent = |at| {
         graph.run_until(at, None);
@@ -506,22 +505,22 @@ fn error_rates() -> impl Strategy<Value = f64> {
     prop_oneof![Just(0.0), Just(1.0), Just(1e-3), Just(1e-5)]
 }
 
-fn orders(channel_too: bool) -> impl Strategy<Value = Vec<Order>> {
-    let what = prop_oneof![
-        3 => rates().prop_map(What::Rate),
-        2 => scaled(999, 7).prop_map(Duration::from_nanos).prop_map(What::Outage),
-        2 => delays().prop_map(What::Delay),
-        u32::from(channel_too) => error_rates().prop_map(What::BitErrorRate),
+fn changes(channel_too: bool) -> impl Strategy<Value = Vec<TimedChange>> {
+    let kind = prop_oneof![
+        3 => rates().prop_map(ChangeKind::Rate),
+        2 => scaled(999, 7).prop_map(Duration::from_nanos).prop_map(ChangeKind::Outage),
+        2 => delays().prop_map(ChangeKind::Delay),
+        u32::from(channel_too) => error_rates().prop_map(ChangeKind::BitErrorRate),
     ];
-    let order = (scaled(999, 7), what).prop_map(|(gap_ns, what)| Order { gap_ns, what });
-    proptest::collection::vec(order, 1..8)
+    let change = (scaled(999, 7), kind).prop_map(|(gap_ns, kind)| TimedChange { gap_ns, kind });
+    proptest::collection::vec(change, 1..8)
 }
 
 fn drop_tail(limit: Limit) -> Queue {
     Queue::DropAtEnqueue(DropAtEnqueue::DropTail(DropTail::new(limit)))
 }
 
-/// With limits that do not look ahead: an order is no news to a profile.
+/// Limits that do not depend on the future rate, which a profile contains and a change does not.
 fn limits() -> impl Strategy<Value = Limit> {
     prop_oneof![
         (0u64..40_000).prop_map(Limit::Bytes),
@@ -546,27 +545,31 @@ fn queues() -> impl Strategy<Value = Queue> {
         mean_frame: Bits(8 * 1_000),
     };
     let ratio = |value| Ratio::new(value).expect("in range");
-    let tail = Queue::DropAtEnqueue;
-    let head = |head| Queue::DropAtDequeue(Box::new(head));
+    let at_enqueue = Queue::DropAtEnqueue;
+    let at_dequeue = |discipline| Queue::DropAtDequeue(Box::new(discipline));
     let fq = FqCoDelConfig { limit, target, interval, quantum_bytes: 1_514, queues: 16, ecn: true };
     prop_oneof![
         limits().prop_map(drop_tail),
         delays().prop_map(Limit::Time).prop_map(drop_tail),
-        Just(tail(DropAtEnqueue::Red(Red::new(red, Rng::stream(1, "red"))))),
-        Just(tail(DropAtEnqueue::PerFlow(PerFlow::new(limit, Limit::Packets(8))))),
-        Just(tail(DropAtEnqueue::SelectiveDrop(SelectiveDrop::new(limit, ratio(0.5), ratio(0.8))))),
-        Just(head(DropAtDequeue::CoDel(CoDel::new(CoDelConfig {
+        Just(at_enqueue(DropAtEnqueue::Red(Red::new(red, Rng::stream(1, "red"))))),
+        Just(at_enqueue(DropAtEnqueue::PerFlow(PerFlow::new(limit, Limit::Packets(8))))),
+        Just(at_enqueue(DropAtEnqueue::SelectiveDrop(SelectiveDrop::new(
+            limit,
+            ratio(0.5),
+            ratio(0.8)
+        )))),
+        Just(at_dequeue(DropAtDequeue::CoDel(CoDel::new(CoDelConfig {
             limit,
             target,
             interval,
             ecn: true
         })))),
-        Just(head(DropAtDequeue::FqCoDel(FqCoDel::new(fq, 7)))),
+        Just(at_dequeue(DropAtDequeue::FqCoDel(FqCoDel::new(fq, 7)))),
     ]
 }
 
-fn setups(orders: impl Strategy<Value = Vec<Order>>) -> impl Strategy<Value = Setup> {
-    let shapes = (1u64..120, scaled(999, 7), scaled(99, 5), 1u64..40, 28u32..9_000).prop_map(
+fn setups(changes: impl Strategy<Value = Vec<TimedChange>>) -> impl Strategy<Value = Setup> {
+    let patterns = (1u64..120, scaled(999, 7), scaled(99, 5), 1u64..40, 28u32..9_000).prop_map(
         |(packets, span, pause, burst_packets_max, bytes_max)| ArrivalPattern {
             packets,
             span: Duration::from_nanos(span),
@@ -577,14 +580,14 @@ fn setups(orders: impl Strategy<Value = Vec<Order>>) -> impl Strategy<Value = Se
             ..ArrivalPattern::mixed(vec![Direction::IN])
         },
     );
-    let parts = (rates(), delays(), limits(), error_rates(), shapes, orders, any::<u64>());
-    parts.prop_map(|(rate, delay, limit, bit_error_rate, shape, orders, seed)| Setup {
+    let parts = (rates(), delays(), limits(), error_rates(), patterns, changes, any::<u64>());
+    parts.prop_map(|(rate, delay, limit, bit_error_rate, pattern, changes, seed)| Setup {
         rate,
         delay,
         queue: drop_tail(limit),
         bit_error_rate,
-        shape,
-        orders,
+        pattern,
+        changes,
         seed,
     })
 }

@@ -1,7 +1,7 @@
-//! One direction of a link, in every variant: through the conformance kit, and against a reference
-//! that computes each packet's way exactly, by brute force, from the rules that `link` states.
-//! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` (read by proptest) run more cases, or the same ones; a
-//! failure prints the set-up that shows it.
+//! Property tests of one direction of a link: the conformance kit, and a reference that computes the
+//! times of each packet exactly, by brute force, from the rules that `link` states.
+//! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` (read by proptest) run more cases, or the same ones again; a
+//! failure prints the setup.
 
 use bentpipe_core::conformance::{ArrivalPattern, Guarantees, Script, check};
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger, Outbox};
@@ -22,18 +22,18 @@ proptest! {
     #![proptest_config(configured())]
 
     #[test]
-    fn every_direction_keeps_the_laws(setup in setups()) {
+    fn every_direction_keeps_the_invariants(setup in setups()) {
         let delay_min = setup.delay.values().min().expect("a profile has a value");
         let guarantees =
             Guarantees { minimum_delay: vec![(Direction::OUT, delay_min)], ..Guarantees::default() };
         let verdict = check(|| setup.direction(), &guarantees, &setup.script());
-        prop_assert!(verdict.is_ok(), "{}", verdict.expect_err("just seen"));
+        prop_assert!(verdict.is_ok(), "{}", verdict.expect_err("it is an error"));
     }
 
     #[test]
-    fn every_packet_goes_the_way_of_the_reference(setup in setups()) {
+    fn every_packet_has_the_times_of_the_reference(setup in setups()) {
         let (script, mut trace) = (setup.script(), VecTrace::default());
-        let ways = reference(&setup, &script);
+        let all_times = reference(&setup, &script);
         let (mut graph, node) = graph(&setup);
         for (at, port, packet) in &script {
             graph.inject(*at, (node, *port), packet.clone(), Some(&mut trace));
@@ -41,79 +41,78 @@ proptest! {
         graph.run_until(END, Some(&mut trace));
         let egress = graph.drain_egress();
         let outputs: Vec<_> = egress.map(|(at, _, _, packet)| (at, packet)).collect();
-        let delivered = ways.iter().filter(|way| way.arrives_whole());
-        let expected: Vec<_> = delivered.map(|way| (way.arrival(), way.packet.clone())).collect();
-        prop_assert_eq!(outputs, expected, "in first-in first-out order");
-        prop_assert_eq!(in_order(trace.0), in_order(facts(&ways)));
+        let delivered = all_times.iter().filter(|times| times.is_delivered());
+        let expected: Vec<_> = delivered.map(|times| (times.arrival(), times.packet.clone())).collect();
+        prop_assert_eq!(outputs, expected, "in FIFO order");
+        prop_assert_eq!(in_order(trace.0), in_order(events(&all_times)));
         let found = graph.engine_mut(node).counters_at(END);
-        prop_assert_eq!(found, counters(&setup, &ways, END));
-        prop_assert_eq!(graph.engine(node).ledger(), ledger(&ways, END));
+        prop_assert_eq!(found, counters(&setup, &all_times, END));
+        prop_assert_eq!(graph.engine(node).ledger(), ledger(&all_times, END));
     }
 
     #[test]
-    fn counters_are_right_at_any_moment_and_asking_changes_nothing(setup in setups()) {
+    fn counters_are_exact_at_any_time_and_reading_them_changes_nothing(setup in setups()) {
         let script = setup.script();
-        let ways = reference(&setup, &script);
-        let (mut asked, node) = graph(&setup);
-        let (mut left_alone, _) = graph(&setup);
+        let all_times = reference(&setup, &script);
+        let (mut observed, node) = graph(&setup);
+        let (mut unobserved, _) = graph(&setup);
         let mut arrivals = script.iter().peekable();
-        for moment in moments(&setup, &ways) {
+        for moment in moments(&setup, &all_times) {
             while let Some((at, port, packet)) = arrivals.next_if(|arrival| arrival.0 <= moment) {
-                asked.inject(*at, (node, *port), packet.clone(), None);
-                left_alone.inject(*at, (node, *port), packet.clone(), None);
+                observed.inject(*at, (node, *port), packet.clone(), None);
+                unobserved.inject(*at, (node, *port), packet.clone(), None);
             }
-            asked.run_until(moment, None);
-            let expected = counters(&setup, &ways, moment);
-            prop_assert_eq!(asked.engine(node).ledger(), ledger(&ways, moment), "at {}", moment);
-            prop_assert_eq!(asked.engine_mut(node).counters_at(moment), expected, "at {}", moment);
-            prop_assert_eq!(asked.engine_mut(node).counters_at(moment), expected, "asked twice");
-            prop_assert_eq!(asked.engine(node).ledger(), ledger(&ways, moment), "at {}", moment);
+            observed.run_until(moment, None);
+            let expected = counters(&setup, &all_times, moment);
+            prop_assert_eq!(observed.engine(node).ledger(), ledger(&all_times, moment), "at {}", moment);
+            prop_assert_eq!(observed.engine_mut(node).counters_at(moment), expected, "at {}", moment);
+            prop_assert_eq!(observed.engine_mut(node).counters_at(moment), expected, "read twice");
+            prop_assert_eq!(observed.engine(node).ledger(), ledger(&all_times, moment), "at {}", moment);
         }
-        left_alone.run_until(END, None);
-        prop_assert!(asked.drain_egress().eq(left_alone.drain_egress()));
+        unobserved.run_until(END, None);
+        prop_assert!(observed.drain_egress().eq(unobserved.drain_egress()));
     }
 
-    /// `CoDel` with a target that no wait reaches is first in, first out, and has room at the same
-    /// moments.
+    /// `CoDel` with a target that no sojourn time reaches is a FIFO with the same room at the same times.
     #[test]
-    fn a_head_that_drops_at_arrival_only_is_a_tail(setup in setups()) {
+    fn codel_without_a_reachable_target_is_drop_tail(setup in setups()) {
         let queue = match setup.queue {
-            // A head also holds the packet that is let out at once.
-            Limit::Packets(most) => Limit::Packets(most.max(1)),
+            // A discipline that drops at dequeue also holds the packet that is sent at once.
+            Limit::Packets(max) => Limit::Packets(max.max(1)),
             _ => Limit::Unlimited,
         };
         let setup = Setup { queue, ..setup };
         let (script, mut traces) = (setup.script(), [VecTrace::default(), VecTrace::default()]);
-        let head = DirectionConfig { queue: patient_codel(queue), ..setup.config() };
-        let (mut head, mut tail) = (graph_of(head), graph_of(setup.config()));
+        let codel = DirectionConfig { queue: codel_without_drops(queue), ..setup.config() };
+        let (mut codel, mut drop_tail) = (graph_of(codel), graph_of(setup.config()));
         let mut arrivals = script.iter().peekable();
         for moment in moments(&setup, &reference(&setup, &script)) {
             while let Some((at, port, packet)) = arrivals.next_if(|arrival| arrival.0 <= moment) {
-                head.inject(*at, (NodeId(0), *port), packet.clone(), Some(&mut traces[0]));
-                tail.inject(*at, (NodeId(0), *port), packet.clone(), Some(&mut traces[1]));
+                codel.inject(*at, (NodeId(0), *port), packet.clone(), Some(&mut traces[0]));
+                drop_tail.inject(*at, (NodeId(0), *port), packet.clone(), Some(&mut traces[1]));
             }
-            let [head, tail] = [(&mut head, 0), (&mut tail, 1)].map(|(graph, number)| {
+            let [codel, drop_tail] = [(&mut codel, 0), (&mut drop_tail, 1)].map(|(graph, number)| {
                 graph.run_until(moment, Some(&mut traces[number]));
                 let counters = graph.engine_mut(NodeId(0)).counters_at(moment);
                 (Counters { queue_bytes_max: 0, ..counters }, graph.engine(NodeId(0)).ledger())
             });
-            prop_assert_eq!(head, tail, "at {}", moment);
+            prop_assert_eq!(codel, drop_tail, "at {}", moment);
         }
-        head.run_until(END, Some(&mut traces[0]));
-        tail.run_until(END, Some(&mut traces[1]));
-        prop_assert!(head.drain_egress().eq(tail.drain_egress()));
-        let [head, tail] = traces.map(|trace| in_order(trace.0));
-        prop_assert_eq!(head, tail);
+        codel.run_until(END, Some(&mut traces[0]));
+        drop_tail.run_until(END, Some(&mut traces[1]));
+        prop_assert!(codel.drain_egress().eq(drop_tail.drain_egress()));
+        let [codel, drop_tail] = traces.map(|trace| in_order(trace.0));
+        prop_assert_eq!(codel, drop_tail);
     }
 
-    /// A staircase whose steps all have one rate is that rate.
+    /// A profile whose steps all have one rate is equivalent to that rate.
     #[test]
-    fn steps_that_change_nothing_change_nothing(
+    fn steps_of_one_rate_are_a_constant_rate(
         setup in setups(), rate in rates(), gaps in proptest::collection::vec(scaled(999, 9), 0..9),
     ) {
         let gaps = gaps.into_iter().map(|gap| (gap, rate));
         let constant = Setup { rate: Profile::Constant(rate), ..setup.clone() };
-        let steps = Setup { rate: staircase(rate, gaps), ..setup };
+        let steps = Setup { rate: steps_profile(rate, gaps), ..setup };
         let script = constant.script();
         prop_assert_eq!(reference(&constant, &script), reference(&steps, &script));
         let outputs = [constant, steps].map(|setup| {
@@ -128,23 +127,23 @@ proptest! {
     }
 }
 
-/// At 100 bit/s and a second of delay at most one frame of 36 bytes or more is in flight; with the
-/// one being sent and 20 that wait, 22 are held. 20,000 packets in a week are twice the rate.
+/// Given 100 bit/s and a second of delay, at most one frame of 36 bytes or more is in flight; with the one
+/// being sent and 20 waiting, 22 are held. 20,000 packets in a week are twice the rate.
 #[test]
 fn a_week_of_overload_stays_within_the_limit() {
-    let setup = Setup { rate: Profile::Constant(BitRate(100)), ..quiet(Limit::Packets(20)) };
+    let setup = Setup { rate: Profile::Constant(BitRate(100)), ..error_free(Limit::Packets(20)) };
     let guarantees = Guarantees { held_packets_max: Some(22), ..Guarantees::default() };
     let script = ArrivalPattern::week(vec![Direction::IN], 20_000).script(1);
     assert_eq!(check(|| setup.direction(), &guarantees, &script), Ok(()));
-    let ways = reference(&setup, &script);
-    let lost = ways.iter().filter(|way| way.on_the_link.is_none()).count();
+    let all_times = reference(&setup, &script);
+    let lost = all_times.iter().filter(|times| times.link.is_none()).count();
     assert!(lost > 8_000, "{lost}");
 }
 
-/// 2,000 packets in a week, never more than a burst of 25 at a time.
+/// Given 2,000 packets in a week, expect no more than a burst of 25 at a time.
 #[test]
-fn a_week_of_little_holds_little() {
-    let setup = quiet(Limit::Unlimited);
+fn a_week_of_light_load_holds_few_packets() {
+    let setup = error_free(Limit::Unlimited);
     let guarantees = Guarantees { held_packets_max: Some(50), ..Guarantees::default() };
     for seed in 0..3 {
         let script = ArrivalPattern::week(vec![Direction::IN], 2_000).script(seed);
@@ -153,15 +152,15 @@ fn a_week_of_little_holds_little() {
 }
 
 #[test]
-fn a_direction_that_ends_in_an_outage_is_refused() {
+fn a_rate_that_ends_at_zero_is_rejected() {
     let rate = Profile::steps(vec![(Instant::START, BitRate(1)), (END, BitRate(0))]);
-    let setup = Setup { rate: rate.expect("rises"), ..quiet(Limit::Unlimited) };
+    let setup = Setup { rate: rate.expect("increases"), ..error_free(Limit::Unlimited) };
     assert!(Direction::new(setup.config()).is_none());
 }
 
 #[test]
-fn a_direction_says_what_it_received() {
-    let setup = quiet(Limit::Packets(0));
+fn received_packets_are_counted() {
+    let setup = error_free(Limit::Packets(0));
     let (mut graph, node) = graph(&setup);
     let mut expected = Count::default();
     for (at, port, packet) in setup.script() {
@@ -171,14 +170,14 @@ fn a_direction_says_what_it_received() {
     assert_eq!(graph.engine(node).received(), expected);
 }
 
-/// The loop may hand a packet over before it wakes the direction at the same instant.
+/// The loop may deliver a packet before it wakes the direction at the same instant.
 #[test]
-fn who_comes_as_the_transmitter_becomes_free_finds_room() {
+fn a_packet_that_arrives_as_the_transmitter_becomes_free_finds_room() {
     // A thousand bytes with their framing take 8 ms, and one packet may wait.
     let one = Limit::Packets(1);
-    for queue in [patient_codel(one), quiet(one).config().queue] {
-        let config = DirectionConfig { queue, ..quiet(one).config() };
-        let mut direction = Direction::new(config).expect("a rate");
+    for queue in [codel_without_drops(one), error_free(one).config().queue] {
+        let config = DirectionConfig { queue, ..error_free(one).config() };
+        let mut direction = Direction::new(config).expect("a rate above zero");
         let mut outbox = Outbox::new();
         for (millis, serial) in [(0, 0), (0, 1), (8, 2)] {
             let created_at = Instant::from_millis(millis);
@@ -193,7 +192,7 @@ fn who_comes_as_the_transmitter_becomes_free_finds_room() {
     }
 }
 
-/// Later than anything that a set-up can do: 120 frames of 9,100 bytes at 1 bit/s take 100 days.
+/// Later than all events of a setup: 120 frames of 9,100 bytes at 1 bit/s take 100 days.
 const END: Instant = Instant::from_nanos(1 << 62);
 
 fn configured() -> ProptestConfig {
@@ -209,7 +208,7 @@ enum Errors {
     Series(Profile<ErrorRates>),
 }
 
-/// A direction and what it is fed.
+/// A direction and its input.
 #[derive(Clone, Debug)]
 struct Setup {
     rate: Profile<BitRate>,
@@ -217,13 +216,13 @@ struct Setup {
     framing_overhead: u32,
     queue: Limit,
     errors: Errors,
-    shape: ArrivalPattern,
+    pattern: ArrivalPattern,
     seed: u64,
 }
 
 impl Setup {
     fn script(&self) -> Script {
-        self.shape.script(self.seed)
+        self.pattern.script(self.seed)
     }
 
     fn channel(&self) -> Channel {
@@ -252,15 +251,15 @@ impl Setup {
     }
 }
 
-/// A megabit a second and a second of delay, without errors.
-fn quiet(queue: Limit) -> Setup {
+/// 1 Mbit/s and a second of delay, without errors.
+fn error_free(queue: Limit) -> Setup {
     Setup {
         rate: Profile::Constant(BitRate(1_000_000)),
         delay: Profile::Constant(Duration::from_secs(1)),
         framing_overhead: 8,
         queue,
         errors: Errors::Constant(Probability::default()),
-        shape: ArrivalPattern::mixed(vec![Direction::IN]),
+        pattern: ArrivalPattern::mixed(vec![Direction::IN]),
         seed: 1,
     }
 }
@@ -277,7 +276,7 @@ fn graph_of(config: DirectionConfig) -> Graph<Direction> {
     graph
 }
 
-fn patient_codel(limit: Limit) -> Queue {
+fn codel_without_drops(limit: Limit) -> Queue {
     let (target, interval) = (Duration::from_nanos(u64::MAX), Duration::from_secs(1));
     let config = CoDelConfig { limit, target, interval, ecn: false };
     Queue::DropAtDequeue(Box::new(DropAtDequeue::CoDel(CoDel::new(config))))
@@ -300,7 +299,7 @@ fn delays() -> impl Strategy<Value = Duration> {
 }
 
 /// A profile that starts with `first` and changes after each gap, in nanoseconds.
-fn staircase<T: Copy>(first: T, changes: impl IntoIterator<Item = (u64, T)>) -> Profile<T> {
+fn steps_profile<T: Copy>(first: T, changes: impl IntoIterator<Item = (u64, T)>) -> Profile<T> {
     let mut steps = vec![(Instant::START, first)];
     for (gap, value) in changes {
         let last = steps[steps.len() - 1].0;
@@ -315,8 +314,10 @@ fn rate_profiles() -> impl Strategy<Value = Profile<BitRate>> {
     let steps = (or_outage(), changes, (scaled(999, 7), rates()));
     prop_oneof![
         rates().prop_map(Profile::Constant),
-        steps
-            .prop_map(|(first, changes, last)| staircase(first, changes.into_iter().chain([last]))),
+        steps.prop_map(|(first, changes, last)| steps_profile(
+            first,
+            changes.into_iter().chain([last])
+        )),
     ]
 }
 
@@ -324,7 +325,7 @@ fn delay_profiles() -> impl Strategy<Value = Profile<Duration>> {
     let changes = proptest::collection::vec((scaled(999, 7), delays()), 0..6);
     prop_oneof![
         delays().prop_map(Profile::Constant),
-        (delays(), changes).prop_map(|(first, changes)| staircase(first, changes)),
+        (delays(), changes).prop_map(|(first, changes)| steps_profile(first, changes)),
     ]
 }
 
@@ -350,7 +351,7 @@ fn error_rates() -> impl Strategy<Value = ErrorRates> {
         .prop_map(|(bit_error_rate, loss_rate)| ErrorRates { bit_error_rate, loss_rate })
 }
 
-/// Sojourns of 100 ms to 1,000 s: shorter ones would be many over the months of the slowest rates.
+/// Sojourn times of 100 ms to 1,000 s: shorter ones would be many over the months of the slowest rates.
 fn states() -> impl Strategy<Value = ChannelState> {
     let means = scaled(999, 3).prop_map(|mean| Duration::from_millis(100 * mean));
     (error_rates(), means)
@@ -363,11 +364,11 @@ fn errors() -> impl Strategy<Value = Errors> {
         2 => probabilities().prop_map(Errors::Constant),
         1 => (states(), states()).prop_map(|(good, bad)| Errors::TwoStates(good, bad)),
         1 => (error_rates(), changes)
-            .prop_map(|(first, changes)| Errors::Series(staircase(first, changes))),
+            .prop_map(|(first, changes)| Errors::Series(steps_profile(first, changes))),
     ]
 }
 
-fn shapes() -> impl Strategy<Value = ArrivalPattern> {
+fn patterns() -> impl Strategy<Value = ArrivalPattern> {
     (1u64..120, scaled(999, 7), scaled(99, 5), 1u64..40, 1u32..9_000).prop_map(
         |(packets, span, pause, burst_packets_max, bytes_max)| ArrivalPattern {
             packets,
@@ -382,49 +383,49 @@ fn shapes() -> impl Strategy<Value = ArrivalPattern> {
 
 fn setups() -> impl Strategy<Value = Setup> {
     let framing = prop_oneof![Just(0u32), Just(8), Just(100)];
-    let parts = (rate_profiles(), delay_profiles(), framing, limits(), errors(), shapes());
+    let parts = (rate_profiles(), delay_profiles(), framing, limits(), errors(), patterns());
     (parts, any::<u64>()).prop_map(
-        |((rate, delay, framing_overhead, queue, errors, shape), seed)| Setup {
+        |((rate, delay, framing_overhead, queue, errors, pattern), seed)| Setup {
             rate,
             delay,
             framing_overhead,
             queue,
             errors,
-            shape,
+            pattern,
             seed,
         },
     )
 }
 
-/// What becomes of one packet.
+/// The times of one packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Way {
-    came: Instant,
+struct PacketTimes {
+    arrived: Instant,
     packet: Packet,
     /// `None` if the queue was full.
-    on_the_link: Option<OnTheLink>,
+    link: Option<LinkTimes>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct OnTheLink {
+struct LinkTimes {
     start: Instant,
     departure: Instant,
     arrival: Instant,
     corrupted: bool,
 }
 
-impl Way {
-    fn arrives_whole(&self) -> bool {
-        self.on_the_link.is_some_and(|link| !link.corrupted)
+impl PacketTimes {
+    fn is_delivered(&self) -> bool {
+        self.link.is_some_and(|link| !link.corrupted)
     }
 
     fn arrival(&self) -> Instant {
-        self.on_the_link.expect("it was let in").arrival
+        self.link.expect("it was accepted").arrival
     }
 }
 
-/// The work that a link with this rate can do from the start of the run to `nanos`, in billionths
-/// of a bit: a whole number at every nanosecond.
+/// The work that a link with this rate can do from the start of the run to `nanos`, in billionths of a bit:
+/// an integer at every nanosecond.
 fn work_until(rate: &Profile<BitRate>, nanos: u64) -> u128 {
     let steps = match rate {
         Profile::Constant(rate) => &vec![(Instant::START, *rate)],
@@ -438,7 +439,7 @@ fn work_until(rate: &Profile<BitRate>, nanos: u64) -> u128 {
     pieces.sum()
 }
 
-/// The moment at which that work is done, rounded down to a nanosecond, by bisection.
+/// The time at which that work is done, rounded down to a nanosecond, by bisection.
 fn done(rate: &Profile<BitRate>, work: u128) -> Instant {
     let (mut low, mut high) = (0, END.as_nanos());
     while low < high {
@@ -453,130 +454,134 @@ fn done(rate: &Profile<BitRate>, work: u128) -> Instant {
     Instant::from_nanos(if exactly { low } else { low - 1 })
 }
 
-/// Each packet's way. The transmitter conserves work: from the moment a packet finds it idle it
-/// does all the work that the rate allows, without a rounding, until nothing waits.
-fn reference(setup: &Setup, script: &Script) -> Vec<Way> {
+/// The times of each packet. The transmitter conserves work: from the arrival of a packet that finds it
+/// idle, it sends at the full rate, without rounding, until nothing waits.
+fn reference(setup: &Setup, script: &Script) -> Vec<PacketTimes> {
     let mut channel = setup.channel();
     let (mut work, mut free_at, mut last_arrival) = (0, Instant::START, Instant::START);
-    let mut ways: Vec<Way> = Vec::new();
-    for (came, _, packet) in script {
-        let mut way = Way { came: *came, packet: packet.clone(), on_the_link: None };
-        if admits(setup.queue, &ways, &way, free_at) {
+    let mut all_times: Vec<PacketTimes> = Vec::new();
+    for (arrived, _, packet) in script {
+        let mut times = PacketTimes { arrived: *arrived, packet: packet.clone(), link: None };
+        if admits(setup.queue, &all_times, &times, free_at) {
             let frame = u64::from(packet.bytes + setup.framing_overhead);
-            let start = free_at.max(*came);
-            work = work.max(work_until(&setup.rate, came.as_nanos()))
+            let start = free_at.max(*arrived);
+            work = work.max(work_until(&setup.rate, arrived.as_nanos()))
                 + u128::from(frame) * 8 * 1_000_000_000;
             let departure = done(&setup.rate, work);
             let arrival = last_arrival.max(departure + setup.delay.at(departure));
             let corrupted =
-                channel.corrupts(*came, Transmission { start, departure }, Bits(8 * frame));
-            way.on_the_link = Some(OnTheLink { start, departure, arrival, corrupted });
+                channel.corrupts(*arrived, Transmission { start, departure }, Bits(8 * frame));
+            times.link = Some(LinkTimes { start, departure, arrival, corrupted });
             (free_at, last_arrival) = (departure, arrival);
         }
-        ways.push(way);
+        all_times.push(times);
     }
-    ways
+    all_times
 }
 
-/// Whether the limit lets the packet in; who waits for nobody always comes in.
-fn admits(limit: Limit, before: &[Way], way: &Way, free_at: Instant) -> bool {
-    if free_at <= way.came {
+/// Whether the packet is within the limit; a packet that starts at once always is.
+fn admits(limit: Limit, before: &[PacketTimes], times: &PacketTimes, free_at: Instant) -> bool {
+    if free_at <= times.arrived {
         return true;
     }
-    let (bytes, packets) = waiting(before, way.came);
+    let (bytes, packets) = waiting(before, times.arrived);
     match limit {
-        Limit::Bytes(most) => bytes + u64::from(way.packet.bytes) <= most,
-        Limit::Packets(most) => packets < most,
-        Limit::Time(most) => free_at - way.came <= most,
+        Limit::Bytes(max) => bytes + u64::from(times.packet.bytes) <= max,
+        Limit::Packets(max) => packets < max,
+        Limit::Time(max) => free_at - times.arrived <= max,
         Limit::Unlimited => true,
         Limit::LinkBytes(_) => unreachable!("not among the setups"),
     }
 }
 
-/// IP bytes and packets that came and were not started at `now`.
-fn waiting(ways: &[Way], now: Instant) -> (u64, u64) {
-    let count = count(ways, |way, link| way.came <= now && link.start > now);
+/// IP bytes and packets that arrived by `now` and start after it.
+fn waiting(all_times: &[PacketTimes], now: Instant) -> (u64, u64) {
+    let count = count(all_times, |times, link| times.arrived <= now && link.start > now);
     (count.bytes, count.packets)
 }
 
-/// Counts the packets that were let in and for which the question holds.
-fn count(ways: &[Way], question: impl Fn(&Way, &OnTheLink) -> bool) -> Count {
+/// Counts the accepted packets that satisfy a predicate.
+fn count(all_times: &[PacketTimes], predicate: impl Fn(&PacketTimes, &LinkTimes) -> bool) -> Count {
     let mut count = Count::default();
-    for way in ways {
-        if way.on_the_link.as_ref().is_some_and(|link| question(way, link)) {
-            count.add(way.packet.bytes);
+    for times in all_times {
+        if times.link.as_ref().is_some_and(|link| predicate(times, link)) {
+            count.add(times.packet.bytes);
         }
     }
     count
 }
 
-fn dropped(ways: &[Way], now: Instant) -> [Count; DropCause::ALL.len()] {
+fn dropped(all_times: &[PacketTimes], now: Instant) -> [Count; DropCause::ALL.len()] {
     let mut queue_full = Count::default();
-    for way in ways.iter().filter(|way| way.came <= now && way.on_the_link.is_none()) {
-        queue_full.add(way.packet.bytes);
+    for times in all_times.iter().filter(|times| times.arrived <= now && times.link.is_none()) {
+        queue_full.add(times.packet.bytes);
     }
     let mut dropped = [Count::default(); DropCause::ALL.len()];
     dropped[DropCause::QueueFull as usize] = queue_full;
     dropped[DropCause::BitError as usize] =
-        count(ways, |_, link| link.corrupted && link.arrival <= now);
+        count(all_times, |_, link| link.corrupted && link.arrival <= now);
     dropped
 }
 
-fn counters(setup: &Setup, ways: &[Way], now: Instant) -> Counters {
-    let sent = count(ways, |_, link| link.departure <= now);
-    let came = || ways.iter().filter(|way| way.came <= now);
-    let busy = came().filter_map(|way| way.on_the_link).filter(|link| link.departure <= now);
-    let (queue_bytes, queue_packets) = waiting(ways, now);
-    // The queue is longest just after somebody joined it.
-    let most = (0..came().count()).map(|n| waiting(&ways[..=n], ways[n].came).0);
+fn counters(setup: &Setup, all_times: &[PacketTimes], now: Instant) -> Counters {
+    let sent = count(all_times, |_, link| link.departure <= now);
+    let arrived = || all_times.iter().filter(|times| times.arrived <= now);
+    let busy = arrived().filter_map(|times| times.link).filter(|link| link.departure <= now);
+    let (queue_bytes, queue_packets) = waiting(all_times, now);
+    // The queue is longest just after an arrival.
+    let max = (0..arrived().count()).map(|n| waiting(&all_times[..=n], all_times[n].arrived).0);
     Counters {
         marked: Count::default(),
         sent_packets: sent.packets,
         sent_bits: 8 * (sent.bytes + sent.packets * u64::from(setup.framing_overhead)),
-        delivered: count(ways, |_, link| !link.corrupted && link.arrival <= now),
-        dropped: dropped(ways, now),
+        delivered: count(all_times, |_, link| !link.corrupted && link.arrival <= now),
+        dropped: dropped(all_times, now),
         busy: busy.fold(Duration::ZERO, |sum, link| sum + (link.departure - link.start)),
         queue_bytes,
         queue_packets,
-        queue_bytes_max: most.max().unwrap_or(0),
-        sending_bytes: count(ways, |way, link| {
-            way.came <= now && link.start <= now && now < link.departure
+        queue_bytes_max: max.max().unwrap_or(0),
+        sending_bytes: count(all_times, |times, link| {
+            times.arrived <= now && link.start <= now && now < link.departure
         })
         .bytes,
-        in_flight_bytes: count(ways, |_, link| link.departure <= now && now < link.arrival).bytes,
+        in_flight_bytes: count(all_times, |_, link| link.departure <= now && now < link.arrival)
+            .bytes,
     }
 }
 
-fn ledger(ways: &[Way], now: Instant) -> Ledger {
+fn ledger(all_times: &[PacketTimes], now: Instant) -> Ledger {
     let mut received = Count::default();
-    ways.iter().filter(|way| way.came <= now).for_each(|way| received.add(way.packet.bytes));
+    all_times
+        .iter()
+        .filter(|times| times.arrived <= now)
+        .for_each(|times| received.add(times.packet.bytes));
     Ledger {
         received,
-        sent: count(ways, |_, link| !link.corrupted && link.arrival <= now),
-        dropped: dropped(ways, now),
-        held: count(ways, |way, link| way.came <= now && now < link.arrival),
+        sent: count(all_times, |_, link| !link.corrupted && link.arrival <= now),
+        dropped: dropped(all_times, now),
+        held: count(all_times, |times, link| times.arrived <= now && now < link.arrival),
         ..Ledger::default()
     }
 }
 
-/// What a direction should report about these packets.
-fn facts(ways: &[Way]) -> Vec<Event> {
-    let mut facts = Vec::new();
-    for Way { came, packet, on_the_link } in ways {
-        let mut fact = |at, kind| {
+/// The events that a direction should report for these packets.
+fn events(all_times: &[PacketTimes]) -> Vec<Event> {
+    let mut events = Vec::new();
+    for PacketTimes { arrived, packet, link } in all_times {
+        let mut event = |at, kind| {
             let (flow, bytes) = (packet.flow, packet.bytes);
-            facts.push(Event { at, node: NodeId(0), kind, flow, packet: packet.id, bytes });
+            events.push(Event { at, node: NodeId(0), kind, flow, packet: packet.id, bytes });
         };
-        let Some(link) = on_the_link else {
-            fact(*came, EventKind::Dropped(DropCause::QueueFull));
+        let Some(link) = link else {
+            event(*arrived, EventKind::Dropped(DropCause::QueueFull));
             continue;
         };
-        fact(*came, EventKind::Enqueued);
-        fact(link.start, EventKind::Transmitted);
+        event(*arrived, EventKind::Enqueued);
+        event(link.start, EventKind::Transmitted);
         let corrupted = EventKind::Dropped(DropCause::BitError);
-        fact(link.arrival, if link.corrupted { corrupted } else { EventKind::Delivered });
+        event(link.arrival, if link.corrupted { corrupted } else { EventKind::Delivered });
     }
-    facts
+    events
 }
 
 fn in_order(mut events: Vec<Event>) -> Vec<Event> {
@@ -584,11 +589,11 @@ fn in_order(mut events: Vec<Event>) -> Vec<Event> {
     events
 }
 
-/// Moments at which something happens and those just beside them, and some at random.
-fn moments(setup: &Setup, ways: &[Way]) -> Vec<Instant> {
+/// Times of events and those just before and after, and some at random.
+fn moments(setup: &Setup, all_times: &[PacketTimes]) -> Vec<Instant> {
     let mut rng = Rng::stream(setup.seed, "moments");
     let mut moments = vec![Instant::START, END];
-    for link in ways.iter().filter_map(|way| way.on_the_link) {
+    for link in all_times.iter().filter_map(|times| times.link) {
         if rng.below(4) > 0 {
             continue;
         }

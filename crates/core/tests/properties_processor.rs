@@ -1,8 +1,8 @@
-//! A processor of any speed and buffer, fed on both sides: through the conformance kit, and against
-//! a reference that computes in exact fractions which packet is served when.
+//! Property tests of the processor: the conformance kit, and a reference that computes in exact fractions
+//! when each packet is served.
 //!
-//! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` (read by proptest) run more cases, or the same ones; a
-//! failure prints the set-up that shows it.
+//! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` (read by proptest) run more cases, or the same ones again; a
+//! failure prints the setup.
 
 use bentpipe_core::conformance::{ArrivalPattern, Guarantees, Script, check};
 use bentpipe_core::engine::{Count, Engine};
@@ -17,14 +17,14 @@ proptest! {
     #![proptest_config(configured())]
 
     #[test]
-    fn every_processor_keeps_the_laws(setup in setups()) {
-        let guarantees = guarantees(&setup.config, &setup.shape);
+    fn every_processor_keeps_the_invariants(setup in setups()) {
+        let guarantees = guarantees(&setup.config, &setup.pattern);
         let verdict = check(|| setup.processor(), &guarantees, &setup.script());
-        prop_assert!(verdict.is_ok(), "{}", verdict.expect_err("just seen"));
+        prop_assert!(verdict.is_ok(), "{}", verdict.expect_err("it is an error"));
     }
 
     #[test]
-    fn every_packet_is_served_when_the_reference_says(setup in setups()) {
+    fn every_packet_has_the_times_of_the_reference(setup in setups()) {
         let (script, mut trace) = (setup.script(), VecTrace::default());
         let mut graph = Graph::default();
         let node = graph.add(setup.processor());
@@ -32,29 +32,29 @@ proptest! {
             graph.inject(*at, (node, *port), packet.clone(), Some(&mut trace));
         }
         graph.run_until(END, Some(&mut trace));
-        let ways = reference(&setup.config, &script);
+        let all_times = reference(&setup.config, &script);
 
         let egress = graph.drain_egress();
         let outputs: Vec<_> = egress.map(|(at, _, port, packet)| (at, port, packet)).collect();
         let mut served: Vec<_> =
-            ways.iter().filter_map(|way| Some((way.service?, way.port, way.packet.clone()))).collect();
-        served.sort_by_key(|(service, ..)| service.turn);
+            all_times.iter().filter_map(|times| Some((times.service?, times.port, times.packet.clone()))).collect();
+        served.sort_by_key(|(service, ..)| service.order);
         let expected = served.iter().map(|(service, port, packet)| {
-            (service.end, across(*port), packet.clone())
+            (service.end, opposite(*port), packet.clone())
         });
         prop_assert_eq!(outputs, expected.collect::<Vec<_>>());
         let expected = served.iter().map(|(service, _, packet)| (service.start, packet.id));
-        prop_assert_eq!(facts(&trace, EventKind::Transmitted), expected.collect::<Vec<_>>());
-        let lost = EventKind::Dropped(DropCause::ProcessorOverload);
-        let expected = ways.iter().filter(|way| way.service.is_none());
-        let expected: Vec<_> = expected.map(|way| (way.came, way.packet.id)).collect();
-        prop_assert_eq!(facts(&trace, lost), expected);
-        prop_assert_eq!(graph.engine(node).counters(), counters(&ways));
+        prop_assert_eq!(events(&trace, EventKind::Transmitted), expected.collect::<Vec<_>>());
+        let dropped = EventKind::Dropped(DropCause::ProcessorOverload);
+        let expected = all_times.iter().filter(|times| times.service.is_none());
+        let expected: Vec<_> = expected.map(|times| (times.arrived, times.packet.id)).collect();
+        prop_assert_eq!(events(&trace, dropped), expected);
+        prop_assert_eq!(graph.engine(node).counters(), counters(&all_times));
         prop_assert_eq!(graph.engine(node).ledger().held, Count::default());
     }
 }
 
-/// One packet a second, and 50 ms a byte: 39 s for a packet of 764 bytes. One comes every 30 s.
+/// Given one packet a second and 50 ms a byte, 39 s for a packet of 764 bytes, and one every 30 s.
 #[test]
 fn a_week_of_overload_stays_within_the_buffers() {
     let config = ProcessorConfig {
@@ -62,15 +62,15 @@ fn a_week_of_overload_stays_within_the_buffers() {
         per_byte: Duration::from_millis(50),
         buffer_packets: 10,
     };
-    let shape = ArrivalPattern::week(both_sides(), 20_000);
-    let setup = Setup { config, shape, seed: 1 };
-    let guarantees = guarantees(&setup.config, &setup.shape);
+    let pattern = ArrivalPattern::week(both_ports(), 20_000);
+    let setup = Setup { config, pattern, seed: 1 };
+    let guarantees = guarantees(&setup.config, &setup.pattern);
     assert_eq!(guarantees.held_packets_max, Some(21));
     assert_eq!(check(|| setup.processor(), &guarantees, &setup.script()), Ok(()));
 }
 
-/// Later than anything that a set-up can do: 120 packets of 9,000 bytes at 99 us a byte and
-/// one a second take four minutes.
+/// Later than all events of a setup: 120 packets of 9,000 bytes at 99 us a byte and one a second take
+/// four minutes.
 const END: Instant = Instant::from_nanos(1 << 62);
 
 fn configured() -> ProptestConfig {
@@ -79,11 +79,11 @@ fn configured() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..from_environment }
 }
 
-/// A processor and what it is fed.
+/// A processor and its input.
 #[derive(Clone, Debug)]
 struct Setup {
     config: ProcessorConfig,
-    shape: ArrivalPattern,
+    pattern: ArrivalPattern,
     seed: u64,
 }
 
@@ -93,24 +93,24 @@ impl Setup {
     }
 
     fn script(&self) -> Script {
-        self.shape.script(self.seed)
+        self.pattern.script(self.seed)
     }
 }
 
-fn both_sides() -> Vec<Port> {
+fn both_ports() -> Vec<Port> {
     vec![Processor::LAN, Processor::LINK]
 }
 
-fn across(side: Port) -> Port {
+fn opposite(side: Port) -> Port {
     if side == Processor::LAN { Processor::LINK } else { Processor::LAN }
 }
 
-/// No packet passes faster than the least one through an idle processor; at most one is in service.
-fn guarantees(config: &ProcessorConfig, shape: &ArrivalPattern) -> Guarantees {
+/// The minimum delay is that of the smallest packet in an idle processor; at most one packet is in service.
+fn guarantees(config: &ProcessorConfig, pattern: &ArrivalPattern) -> Guarantees {
     let per_packet = Duration::from_nanos(NANOS_PER_SECOND / config.packets_per_second);
-    let least = per_packet + config.per_byte.saturating_mul((*shape.bytes.start()).into());
+    let min_delay = per_packet + config.per_byte.saturating_mul((*pattern.bytes.start()).into());
     Guarantees {
-        minimum_delay: both_sides().into_iter().map(|port| (port, least)).collect(),
+        minimum_delay: both_ports().into_iter().map(|port| (port, min_delay)).collect(),
         held_packets_max: Some(2 * config.buffer_packets + 1),
         ..Guarantees::default()
     }
@@ -122,7 +122,7 @@ fn scaled(mantissa_max: u64, exponent_max: u32) -> impl Strategy<Value = u64> {
         .prop_map(|(mantissa, exponent)| mantissa * 10u64.pow(exponent))
 }
 
-/// From a packet a second to ten in a nanosecond, most of them no round number of nanoseconds.
+/// From a packet a second to ten in a nanosecond; most service times are no whole number of nanoseconds.
 fn configs() -> impl Strategy<Value = ProcessorConfig> {
     let per_byte = prop_oneof![2 => Just(0), 1 => scaled(99, 3)].prop_map(Duration::from_nanos);
     (scaled(9_999, 6), per_byte, 0u64..30).prop_map(
@@ -136,94 +136,99 @@ fn configs() -> impl Strategy<Value = ProcessorConfig> {
 
 fn setups() -> impl Strategy<Value = Setup> {
     let ports = prop_oneof![
-        4 => Just(both_sides()),
+        4 => Just(both_ports()),
         1 => Just(vec![Processor::LAN]),
         1 => Just(vec![Processor::LINK]),
         1 => Just(vec![Processor::LAN, Processor::LINK, Processor::LINK, Processor::LINK]),
     ];
-    let shape = (ports, 1u64..120, scaled(999, 7), scaled(99, 5), 1u64..40, 1u32..9_000).prop_map(
-        |(ports, packets, span, pause, burst_packets_max, bytes_max)| ArrivalPattern {
+    let pattern = (ports, 1u64..120, scaled(999, 7), scaled(99, 5), 1u64..40, 1u32..9_000)
+        .prop_map(|(ports, packets, span, pause, burst_packets_max, bytes_max)| ArrivalPattern {
             packets,
             span: Duration::from_nanos(span),
             pause_max: Duration::from_nanos(pause),
             burst_packets_max,
             bytes: 1..=bytes_max,
             ..ArrivalPattern::mixed(ports)
-        },
-    );
-    (configs(), shape, any::<u64>()).prop_map(|(config, shape, seed)| Setup { config, shape, seed })
+        });
+    (configs(), pattern, any::<u64>()).prop_map(|(config, pattern, seed)| Setup {
+        config,
+        pattern,
+        seed,
+    })
 }
 
-/// What becomes of one packet.
+/// The times of one packet.
 #[derive(Clone, Debug)]
-struct Way {
-    came: Instant,
+struct PacketTimes {
+    arrived: Instant,
     port: Port,
     packet: Packet,
-    /// `None` if the buffer of its side was full.
+    /// `None` if the input buffer was full.
     service: Option<Service>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Service {
-    turn: usize,
+    order: usize,
     start: Instant,
     end: Instant,
 }
 
-/// Each packet's way. Who is in service and who waits when a packet comes depends only on those
-/// that came before, so the whole schedule of these is made anew for each packet.
-fn reference(config: &ProcessorConfig, script: &Script) -> Vec<Way> {
-    let mut ways: Vec<Way> = Vec::new();
-    for (came, port, packet) in script {
-        let services = || ways.iter().filter_map(|way| Some((way.port, way.service?)));
-        let is_busy = services().any(|(_, service)| service.end > *came);
-        let waits = |(side, service): &(Port, Service)| side == port && service.start > *came;
+/// The times of each packet. Which packets are in service or wait when a packet arrives depends only on
+/// earlier packets, so their whole schedule is computed again for each packet.
+fn reference(config: &ProcessorConfig, script: &Script) -> Vec<PacketTimes> {
+    let mut all_times: Vec<PacketTimes> = Vec::new();
+    for (arrived, port, packet) in script {
+        let services = || all_times.iter().filter_map(|times| Some((times.port, times.service?)));
+        let is_busy = services().any(|(_, service)| service.end > *arrived);
+        let waits = |(side, service): &(Port, Service)| side == port && service.start > *arrived;
         let waiting = services().filter(waits).count() as u64;
-        let mut way = Way { came: *came, port: *port, packet: packet.clone(), service: None };
+        let mut times =
+            PacketTimes { arrived: *arrived, port: *port, packet: packet.clone(), service: None };
         if !is_busy || waiting < config.buffer_packets {
-            way.service = Some(Service { turn: 0, start: *came, end: *came });
+            times.service = Some(Service { order: 0, start: *arrived, end: *arrived });
         }
-        ways.push(way);
-        schedule(config, &mut ways);
+        all_times.push(times);
+        schedule(config, &mut all_times);
     }
-    ways
+    all_times
 }
 
-/// Serves the packets that were let in, with time in units of 1 / packets_per_second nanoseconds,
-/// in which every cost is a whole number.
-fn schedule(config: &ProcessorConfig, ways: &mut [Way]) {
+/// Serves the accepted packets, with time in units of 1 / packets_per_second nanoseconds, in which every
+/// service time is an integer.
+fn schedule(config: &ProcessorConfig, all_times: &mut [PacketTimes]) {
     let rate = u128::from(config.packets_per_second);
     let nanos = |exact: u128| u64::try_from(exact / rate).expect("before the end");
-    let mut left: Vec<_> = (0..ways.len()).filter(|n| ways[*n].service.is_some()).collect();
+    let mut unserved: Vec<_> =
+        (0..all_times.len()).filter(|n| all_times[*n].service.is_some()).collect();
     let (mut free_at, mut last) = (0, None);
-    for turn in 0..left.len() {
+    for order in 0..unserved.len() {
         let free = Instant::from_nanos(nanos(free_at));
-        // Those who came before the CPU became free: the other side's first, else the same side's.
-        // If there are none, whoever comes next.
-        let waits = |n: &usize| ways[*n].came < free;
-        let other = left.iter().position(|n| waits(n) && Some(ways[*n].port) != last);
-        let way = &mut ways[left.remove(other.unwrap_or(0))];
-        last = Some(way.port);
-        if way.came > free {
-            free_at = u128::from(way.came.as_nanos()) * rate;
+        // Of the packets that arrived before the CPU became free, one of the other side, else of the same
+        // side; if there are none, the next to arrive.
+        let waits = |n: &usize| all_times[*n].arrived < free;
+        let other = unserved.iter().position(|n| waits(n) && Some(all_times[*n].port) != last);
+        let times = &mut all_times[unserved.remove(other.unwrap_or(0))];
+        last = Some(times.port);
+        if times.arrived > free {
+            free_at = u128::from(times.arrived.as_nanos()) * rate;
         }
         let start = Instant::from_nanos(nanos(free_at));
-        let bytes = u128::from(way.packet.bytes);
+        let bytes = u128::from(times.packet.bytes);
         free_at +=
             u128::from(NANOS_PER_SECOND) + bytes * u128::from(config.per_byte.as_nanos()) * rate;
-        way.service = Some(Service { turn, start, end: Instant::from_nanos(nanos(free_at)) });
+        times.service = Some(Service { order, start, end: Instant::from_nanos(nanos(free_at)) });
     }
 }
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-fn counters(ways: &[Way]) -> ProcessorCounters {
+fn counters(all_times: &[PacketTimes]) -> ProcessorCounters {
     let mut counters = ProcessorCounters::default();
-    for way in ways {
-        let (side, bytes) = (usize::from(way.port.0), way.packet.bytes);
+    for times in all_times {
+        let (side, bytes) = (usize::from(times.port.0), times.packet.bytes);
         counters.received[side].add(bytes);
-        match way.service {
+        match times.service {
             Some(service) => {
                 counters.forwarded[side].add(bytes);
                 counters.busy += service.end - service.start;
@@ -234,8 +239,8 @@ fn counters(ways: &[Way]) -> ProcessorCounters {
     counters
 }
 
-/// The facts of one kind, as reported: when, and of which packet.
-fn facts(trace: &VecTrace, kind: EventKind) -> Vec<(Instant, PacketId)> {
+/// The events of one kind: when, and of which packet.
+fn events(trace: &VecTrace, kind: EventKind) -> Vec<(Instant, PacketId)> {
     let of_kind = trace.0.iter().filter(|event| event.kind == kind);
     of_kind.map(|event| (event.at, event.packet)).collect()
 }

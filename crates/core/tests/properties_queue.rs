@@ -1,8 +1,8 @@
-//! Every queue discipline, fed at random: nothing is lost unseen or counted twice, flows keep their
-//! order, limits hold. Every discipline goes through the conformance kit inside a direction.
+//! Property tests of all queue disciplines: every packet is accounted for, flows stay in order, limits
+//! hold, and a direction with any of them passes the conformance kit.
 //!
-//! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` (read by proptest) run more cases, or the same ones; a
-//! failure prints the set-up that shows it.
+//! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` (read by proptest) run more cases, or the same ones again; a
+//! failure prints the setup.
 
 use bentpipe_core::conformance::{ArrivalPattern, Guarantees, check};
 use bentpipe_core::engine::{Count, Cx, Engine, Outbox};
@@ -24,34 +24,34 @@ proptest! {
     #![proptest_config(configured())]
 
     #[test]
-    fn a_head_accounts_for_every_packet(head in heads(), steps in steps()) {
-        let (mut head, limit, ecn) = head;
-        let (mut books, mut now) = (Books { ecn, ..Books::default() }, Instant::START);
+    fn every_packet_is_accounted_for(queue in drop_at_dequeue(), steps in steps()) {
+        let (mut queue, limit, ecn) = queue;
+        let (mut accounting, mut now) = (Accounting { ecn, ..Accounting::default() }, Instant::START);
         for step in steps {
             now += Duration::from_micros(step.gap_micros);
             match step.arrival {
-                Some((flow, bytes)) => books.push(&mut head, now, flow, bytes),
-                None => books.pop(&mut head, now),
+                Some((flow, bytes)) => accounting.enqueue(&mut queue, now, flow, bytes),
+                None => accounting.dequeue(&mut queue, now),
             }
-            let held = *head.occupancy();
-            prop_assert_eq!(Count { packets: held.packets, bytes: held.bytes }, books.held());
-            prop_assert_eq!(held.link_bytes, books.link_bytes);
+            let held = *queue.occupancy();
+            prop_assert_eq!(Count { packets: held.packets, bytes: held.bytes }, accounting.held());
+            prop_assert_eq!(held.link_bytes, accounting.link_bytes);
             prop_assert!(held.bytes <= held.bytes_max);
-            prop_assert_eq!(head.is_empty(), held.packets == 0);
-            prop_assert!(is_kept(limit, &held), "{:?} in {:?}", held, limit);
+            prop_assert_eq!(queue.is_empty(), held.packets == 0);
+            prop_assert!(is_within(limit, &held), "{:?} in {:?}", held, limit);
         }
-        while !head.is_empty() {
-            books.pop(&mut head, now);
+        while !queue.is_empty() {
+            accounting.dequeue(&mut queue, now);
         }
-        prop_assert_eq!(books.held(), Count::default());
-        prop_assert_eq!(head.dequeue(now, &mut |_, _| panic!("nothing is left to lose")), None);
-        prop_assert_eq!(head.occupancy().link_bytes, 0);
+        prop_assert_eq!(accounting.held(), Count::default());
+        prop_assert_eq!(queue.dequeue(now, &mut |_, _| panic!("the queue is empty")), None);
+        prop_assert_eq!(queue.occupancy().link_bytes, 0);
     }
 
-    /// Packets of every ECN value through a direction: each that is capable is sent on as it came or
-    /// marked, the others as they came; marks are counted once, and none of them is dropped.
+    /// Given packets of every ECN value, expect those that are ECN-capable to be sent unchanged or marked,
+    /// the others unchanged, marks to be counted once, and no marked packet to be dropped.
     #[test]
-    fn only_capable_packets_are_marked_and_none_of_them_is_dropped(
+    fn only_ecn_capable_packets_are_marked_and_then_not_dropped(
         queue in queues(), steps in steps(), rate in 1u64..100_000,
     ) {
         let mut direction = Direction::new(DirectionConfig {
@@ -84,16 +84,16 @@ proptest! {
             direction.wake(&mut Cx::new(due, NodeId(0), &mut outbox, Some(&mut trace)));
         }
         sent.extend(outbox.drain().map(|(_, _, packet)| packet));
-        let told = |wanted: EventKind| trace.0.iter().filter(move |event| event.kind == wanted);
-        let marked: BTreeSet<_> = told(EventKind::Marked).map(|event| event.packet).collect();
+        let events = |wanted: EventKind| trace.0.iter().filter(move |event| event.kind == wanted);
+        let marked: BTreeSet<_> = events(EventKind::Marked).map(|event| event.packet).collect();
         for packet in &sent {
             let before = ecn_of(packet.datagram().expect("a datagram"));
             let is_marked = marked.contains(&packet.id);
             prop_assert_eq!(packet.ecn, if is_marked { Ecn::Ce } else { before });
             prop_assert!(!is_marked || before.is_capable());
         }
-        let bytes = told(EventKind::Marked).map(|event| u64::from(event.bytes)).sum();
-        let count = Count { packets: told(EventKind::Marked).count() as u64, bytes };
+        let bytes = events(EventKind::Marked).map(|event| u64::from(event.bytes)).sum();
+        let count = Count { packets: events(EventKind::Marked).count() as u64, bytes };
         prop_assert_eq!(direction.counters_at(now).marked, count);
         prop_assert_eq!(marked.len() as u64, count.packets, "each once");
         let sent_marked = sent.iter().filter(|packet| marked.contains(&packet.id)).count();
@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn a_direction_keeps_the_laws_with_every_queue(
+    fn a_direction_keeps_the_invariants_with_every_queue(
         queue in queues(), rate in 1u64..1_000_000, seed in any::<u64>(),
     ) {
         let config = || DirectionConfig {
@@ -127,63 +127,70 @@ fn configured() -> ProptestConfig {
 
 const FLOWS: u32 = 6;
 
-/// What was pushed, and what became of it.
+/// The packets that were enqueued, dequeued and dropped.
 #[derive(Debug, Default)]
-struct Books {
-    /// Whether the queue marks.
+struct Accounting {
+    /// Whether the queue marks packets.
     ecn: bool,
-    pushed: Count,
-    popped: Count,
-    lost: Count,
-    /// Bytes on the link of what is held.
+    enqueued: Count,
+    dequeued: Count,
+    dropped: Count,
+    /// Bytes on the link of the packets held.
     link_bytes: u64,
-    /// The serial that follows the last packet of each flow that left the queue, sent or dropped at
-    /// its head.
+    /// The serial number after the last packet of each flow that left the queue, sent or dropped at its
+    /// head.
     next: [u64; FLOWS as usize],
 }
 
-impl Books {
-    fn push(&mut self, head: &mut DropAtDequeue, now: Instant, flow: u32, bytes: u32) {
-        let serial = self.pushed.packets;
+impl Accounting {
+    fn enqueue(&mut self, queue: &mut DropAtDequeue, now: Instant, flow: u32, bytes: u32) {
+        let serial = self.enqueued.packets;
         let id = PacketId::new(FlowId(flow), Origin::Sender, serial);
         let payload = Payload::Datagram { sequence: serial };
         let packet =
             Packet { id, created_at: now, flow: FlowId(flow), bytes, payload, ..Packet::default() };
         let class = Class((flow % 3) as u8);
         let packet = Packet { class, ecn: ecn_of(serial), ..packet };
-        self.pushed.add(bytes);
+        self.enqueued.add(bytes);
         self.link_bytes += link_bytes(bytes);
         let frame = framing().frame(bytes);
-        head.enqueue(
+        queue.enqueue(
             now,
             QueuedPacket { packet: Box::new(packet), frame, enqueued_at: now, marked: false },
-            &mut |cause, lost| {
-                assert_eq!(cause, DropCause::QueueFull, "at arrival");
-                self.lost.add(lost.bytes);
-                self.link_bytes -= link_bytes(lost.bytes);
-                // A packet refused at the tail leaves the older ones of its flow in the queue.
-                if lost.id != id {
-                    leaves_in_order(&mut self.next, lost);
+            &mut |cause, dropped| {
+                assert_eq!(cause, DropCause::QueueFull, "at enqueue");
+                self.dropped.add(dropped.bytes);
+                self.link_bytes -= link_bytes(dropped.bytes);
+                // A packet dropped at enqueue leaves the older ones of its flow in the queue.
+                if dropped.id != id {
+                    check_order(&mut self.next, dropped);
                 }
             },
         );
     }
 
-    fn pop(&mut self, head: &mut DropAtDequeue, now: Instant) {
-        let held = head.occupancy().packets;
-        let sent = head.dequeue(now, &mut |cause, lost| {
-            assert_eq!(cause, DropCause::Codel, "at departure");
-            assert_eq!(lost.ecn, ecn_of(lost.datagram().expect("a datagram")), "not marked too");
-            assert!(!(self.ecn && lost.ecn.is_capable()), "it would have been marked");
-            self.lost.add(lost.bytes);
-            self.link_bytes -= link_bytes(lost.bytes);
-            leaves_in_order(&mut self.next, lost);
+    fn dequeue(&mut self, queue: &mut DropAtDequeue, now: Instant) {
+        let held = queue.occupancy().packets;
+        let sent = queue.dequeue(now, &mut |cause, dropped| {
+            assert_eq!(cause, DropCause::Codel, "at dequeue");
+            assert_eq!(
+                dropped.ecn,
+                ecn_of(dropped.datagram().expect("a datagram")),
+                "a dropped packet is not marked"
+            );
+            assert!(
+                !(self.ecn && dropped.ecn.is_capable()),
+                "an ECN-capable packet is marked instead"
+            );
+            self.dropped.add(dropped.bytes);
+            self.link_bytes -= link_bytes(dropped.bytes);
+            check_order(&mut self.next, dropped);
         });
         assert_eq!(sent.is_some(), held > 0, "{held} were held");
         if let Some(sent) = sent {
-            self.popped.add(sent.packet.bytes);
+            self.dequeued.add(sent.packet.bytes);
             self.link_bytes -= link_bytes(sent.packet.bytes);
-            leaves_in_order(&mut self.next, &sent.packet);
+            check_order(&mut self.next, &sent.packet);
             assert_eq!(sent.enqueued_at, sent.packet.created_at);
             let before = ecn_of(sent.packet.datagram().expect("a datagram"));
             assert_eq!(sent.packet.ecn, if sent.marked { Ecn::Ce } else { before });
@@ -193,18 +200,18 @@ impl Books {
 
     fn held(&self) -> Count {
         Count {
-            packets: self.pushed.packets - self.popped.packets - self.lost.packets,
-            bytes: self.pushed.bytes - self.popped.bytes - self.lost.bytes,
+            packets: self.enqueued.packets - self.dequeued.packets - self.dropped.packets,
+            bytes: self.enqueued.bytes - self.dequeued.bytes - self.dropped.bytes,
         }
     }
 }
 
-/// Packets with each value of the field take turns.
+/// The ECN values take turns.
 fn ecn_of(serial: u64) -> Ecn {
     Ecn::of_traffic_class((serial % 4) as u8)
 }
 
-fn leaves_in_order(next: &mut [u64; FLOWS as usize], packet: &Packet) {
+fn check_order(next: &mut [u64; FLOWS as usize], packet: &Packet) {
     let Payload::Datagram { sequence } = packet.payload else {
         unreachable!("only datagrams are sent")
     };
@@ -221,23 +228,23 @@ fn link_bytes(bytes: u32) -> u64 {
     framing().frame(bytes).bytes_rounded_up().0
 }
 
-fn is_kept(limit: Limit, held: &Occupancy) -> bool {
+fn is_within(limit: Limit, held: &Occupancy) -> bool {
     match limit {
-        Limit::Bytes(most) => held.bytes <= most && held.bytes_max <= most,
-        Limit::LinkBytes(most) => held.link_bytes <= most,
-        Limit::Packets(most) => held.packets <= most,
+        Limit::Bytes(max) => held.bytes <= max && held.bytes_max <= max,
+        Limit::LinkBytes(max) => held.link_bytes <= max,
+        Limit::Packets(max) => held.packets <= max,
         Limit::Time(_) | Limit::Unlimited => true,
     }
 }
 
-/// A packet that arrives, or a transmitter that becomes free, so long after the step before.
+/// An arrival, or a transmitter that becomes free, after a gap.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     gap_micros: u64,
     arrival: Option<(u32, u32)>,
 }
 
-/// More arrivals than departures, so that queues fill and waits grow.
+/// More arrivals than departures, so that queues fill and sojourn times grow.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let bytes =
         prop_oneof![1 => Just(0u32), 4 => 40u32..100, 6 => 1_000u32..1_501, 1 => 0u32..9_001];
@@ -248,7 +255,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..400)
 }
 
-/// Limits on what is held.
+/// Limits on the backlog.
 fn limits() -> impl Strategy<Value = Limit> {
     prop_oneof![
         (0u64..60_000).prop_map(Limit::Bytes),
@@ -258,8 +265,8 @@ fn limits() -> impl Strategy<Value = Limit> {
     ]
 }
 
-/// A head, the limit that all it holds must keep, and whether it marks.
-fn heads() -> impl Strategy<Value = (DropAtDequeue, Limit, bool)> {
+/// A discipline that drops at dequeue, its limit, and whether it marks packets.
+fn drop_at_dequeue() -> impl Strategy<Value = (DropAtDequeue, Limit, bool)> {
     let millis = || (0u64..20).prop_map(Duration::from_millis);
     let parts = (limits(), millis(), millis(), any::<bool>());
     let codel = parts.prop_map(|(limit, target, interval, ecn)| {
@@ -281,20 +288,20 @@ fn heads() -> impl Strategy<Value = (DropAtDequeue, Limit, bool)> {
     prop_oneof![codel, fq_codel, priority]
 }
 
-fn ratios(most: f64) -> impl Strategy<Value = Ratio> {
-    (0.0..most).prop_map(|value| Ratio::new(value).expect("in range"))
+fn ratios(max: f64) -> impl Strategy<Value = Ratio> {
+    (0.0..max).prop_map(|value| Ratio::new(value).expect("in range"))
 }
 
 fn queues() -> impl Strategy<Value = Queue> {
     prop_oneof![
-        tails().prop_map(Queue::DropAtEnqueue),
-        heads().prop_map(|(head, ..)| Queue::DropAtDequeue(Box::new(head))),
+        drop_at_enqueue().prop_map(Queue::DropAtEnqueue),
+        drop_at_dequeue().prop_map(|(queue, ..)| Queue::DropAtDequeue(Box::new(queue))),
     ]
 }
 
-fn tails() -> impl Strategy<Value = DropAtEnqueue> {
+fn drop_at_enqueue() -> impl Strategy<Value = DropAtEnqueue> {
     let counted =
-        || limits().prop_filter("a share needs a limit", |limit| limit.counted().is_some());
+        || limits().prop_filter("a ratio needs a limit", |limit| limit.counted().is_some());
     prop_oneof![
         (reds(), any::<u64>()).prop_map(|(config, seed)| DropAtEnqueue::Red(Red::new(
             config,

@@ -1,5 +1,5 @@
-//! Headers as bytes: what is made is read back as it was, checksums hold, and no bytes make a parser
-//! panic or read beyond what is there.
+//! Property tests of header emitters and parsers: headers are parsed as they were emitted, checksums are
+//! correct, and no bytes make a parser panic or read out of bounds.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -75,7 +75,7 @@ fn packet(tuple: &FiveTuple, transport: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The sum over pseudo header, header and payload, which is zero where the checksum is right.
+/// The sum over pseudo header, header and payload, which is zero if the checksum is correct.
 fn sum(tuple: &FiveTuple, transport: &[u8]) -> u16 {
     let FiveTuple { source, destination, protocol, .. } = *tuple;
     let bytes = transport.len() as u32;
@@ -86,7 +86,7 @@ fn sum(tuple: &FiveTuple, transport: &[u8]) -> u16 {
 
 proptest! {
     #[test]
-    fn an_ipv4_header_is_read_back(
+    fn an_ipv4_header_is_parsed_back(
         (source, destination) in any::<([u8; 4], [u8; 4])>(),
         (protocol, traffic_class, time_to_live) in any::<(u8, u8, u8)>(),
         (identification, fragment_offset) in (any::<u16>(), 0..1u16 << 13),
@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn an_ipv6_header_is_read_back(
+    fn an_ipv6_header_is_parsed_back(
         (source, destination) in any::<([u8; 16], [u8; 16])>(),
         (next_header, traffic_class, hop_limit) in any::<(u8, u8, u8)>(),
         (flow_label, payload_bytes) in (0..1u32 << 20, any::<u16>()),
@@ -134,18 +134,18 @@ proptest! {
     }
 
     #[test]
-    fn a_tcp_header_is_read_back_and_its_checksum_holds(
+    fn a_tcp_header_is_parsed_back_with_a_correct_checksum(
         tuple in tuple(TCP),
         sent in segment(),
         payload in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let mut bytes = Vec::new();
         tcp::emit(&mut bytes, &tuple, &sent, Payload::Bytes(&payload));
-        let header = tcp::Header::parse(&bytes).expect("whole");
+        let header = tcp::Header::parse(&bytes).expect("complete");
         prop_assert_eq!(header.bytes, bytes.len());
         let ports = (header.source_port, header.destination_port);
         prop_assert_eq!(ports, (tuple.source_port, tuple.destination_port));
-        // Three blocks fit beside timestamps, fewer beside an offer.
+        // Three blocks fit beside timestamps, fewer beside SYN options.
         let known: Vec<_> = sent.sack.iter().take(header.segment.sack.iter().count()).collect();
         prop_assert_eq!(header.segment.sack.iter().collect::<Vec<_>>(), known);
         let mut expected = sent;
@@ -161,13 +161,13 @@ proptest! {
     }
 
     #[test]
-    fn a_udp_header_is_read_back_and_its_checksum_holds(
+    fn a_udp_header_is_parsed_back_with_a_correct_checksum(
         tuple in tuple(UDP),
         payload in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let mut bytes = Vec::new();
         udp::emit(&mut bytes, &tuple, Payload::Bytes(&payload));
-        let header = udp::Header::parse(&bytes).expect("whole");
+        let header = udp::Header::parse(&bytes).expect("complete");
         prop_assert_eq!(usize::from(header.bytes), 8 + payload.len());
         prop_assert_ne!(header.checksum, 0);
         bytes.extend_from_slice(&payload);
@@ -177,9 +177,9 @@ proptest! {
         prop_assert_eq!(of.map(|tuple| tuple.reversed().reversed()), Some(tuple));
     }
 
-    /// Zeros that nobody carries make the checksum that as many bytes of zero make.
+    /// Given a payload of zeros that are not stored, expect the checksum of as many bytes of zero.
     #[test]
-    fn a_payload_that_is_not_there_counts_as_zeros(
+    fn a_payload_that_is_not_stored_counts_as_zeros(
         tuple in tuple(TCP),
         segment in segment(),
         count in 0..2_000usize,
@@ -200,7 +200,7 @@ proptest! {
         }
     }
 
-    /// Random bytes begin with a version that is known one time in eight; so here always.
+    /// The first byte is set to a known version, which random bytes have only one time in eight.
     #[test]
     fn no_bytes_make_a_parser_panic(
         version in prop::sample::select(vec![0x40u8, 0x60, 0x45, 0x00]),
@@ -225,8 +225,7 @@ proptest! {
         }
     }
 
-    /// Extension headers of random kinds and lengths, the way a host that wants to confuse would chain
-    /// them.
+    /// Given chains of extension headers of random kinds and lengths, as of a malicious host, expect no panic.
     #[test]
     fn no_chain_of_extension_headers_makes_the_parser_panic(
         kinds in prop::collection::vec(
@@ -236,10 +235,10 @@ proptest! {
         cut in 0..400usize,
     ) {
         let mut transport = Vec::new();
-        for (place, _) in kinds.iter().enumerate() {
-            let next = kinds.get(place + 1).copied().unwrap_or(UDP);
-            transport.extend_from_slice(&[next, lengths[place], 0, 0, 1, 2, 3, 4]);
-            transport.extend(vec![0; 8 * usize::from(lengths[place])]);
+        for (index, _) in kinds.iter().enumerate() {
+            let next = kinds.get(index + 1).copied().unwrap_or(UDP);
+            transport.extend_from_slice(&[next, lengths[index], 0, 0, 1, 2, 3, 4]);
+            transport.extend(vec![0; 8 * usize::from(lengths[index])]);
         }
         let ends = IpAddr::V6(Ipv6Addr::LOCALHOST);
         let tuple = FiveTuple {
@@ -250,10 +249,10 @@ proptest! {
         prop_assert_eq!(Headers::of(&bytes).is_some(), bytes.len() >= 40);
     }
 
-    /// Every block says its length twice, all lengths are multiples of four, and together they are all
-    /// that was written.
+    /// Every block contains its length twice, all lengths are multiples of four, and their sum is that of the
+    /// file.
     #[test]
-    fn a_capture_is_a_chain_of_whole_blocks(
+    fn a_capture_is_a_sequence_of_complete_blocks(
         name in ".{0,40}",
         packets in prop::collection::vec(
             (any::<u32>(), any::<u64>(), prop::collection::vec(any::<u8>(), 0..100), any::<u32>(),
@@ -288,8 +287,8 @@ proptest! {
     }
 }
 
-/// A UDP datagram in two fragments: the second is of the same hosts and protocol, and has no ports
-/// although its bytes could be read as such.
+/// Given a UDP datagram in two fragments, expect the second one to have the same addresses and protocol, and
+/// no ports, although its first bytes could be read as ports.
 #[test]
 fn later_fragments_have_no_ports() {
     let ends = [[10, 0, 0, 1], [10, 64, 0, 1]].map(Ipv4Addr::from);
@@ -311,7 +310,7 @@ fn later_fragments_have_no_ports() {
         let mut packet = Vec::new();
         header.emit(&mut packet);
         packet.extend_from_slice(&payload);
-        Headers::of(&packet).expect("whole")
+        Headers::of(&packet).expect("complete")
     });
     assert_eq!((first.tuple.source_port, first.tuple.destination_port), (0x1234, 0x5678));
     assert_eq!((second.tuple.source_port, second.tuple.destination_port), (0, 0));
@@ -324,7 +323,7 @@ fn later_fragments_have_no_ports() {
 }
 
 /// Hop-by-hop options of 8 bytes, routing of 16, an authentication header of 4 (4 + 2) = 24 bytes and
-/// a first fragment, then TCP: the ports lie at 40 + 8 + 16 + 24 + 8 = 96.
+/// a first fragment, then TCP: the ports are at 40 + 8 + 16 + 24 + 8 = 96.
 #[test]
 fn ports_are_found_behind_extension_headers() {
     let localhost = IpAddr::V6(Ipv6Addr::LOCALHOST);
@@ -342,7 +341,7 @@ fn ports_are_found_behind_extension_headers() {
         let [high, low] = (offset << 3 | 1).to_be_bytes();
         transport.extend([TCP, 0, high, low, 0, 0, 0, 9]);
         transport.extend([0x01, 0xbb, 0xc0, 0x00]);
-        Headers::of(&packet(&ends(0, 0, 0), &transport)).expect("whole")
+        Headers::of(&packet(&ends(0, 0, 0), &transport)).expect("complete")
     };
     let first = chain(0);
     assert_eq!(first.tuple, ends(TCP, 443, 49_152));
@@ -352,9 +351,9 @@ fn ports_are_found_behind_extension_headers() {
     assert!(later.is_later_fragment);
 }
 
-/// A chain of nine headers of destination options ends at the bound: the ninth is what is known.
+/// Given nine headers of destination options, one more than the bound, expect the ninth as protocol.
 #[test]
-fn too_many_extension_headers_are_not_followed() {
+fn extension_headers_beyond_the_bound_are_not_skipped() {
     let chain = |count: usize| {
         let mut transport: Vec<u8> =
             (0..count - 1).flat_map(|_| [60, 0, 0, 0, 0, 0, 0, 0]).collect();
@@ -368,17 +367,17 @@ fn too_many_extension_headers_are_not_followed() {
             source_port: 0,
             destination_port: 0,
         };
-        let found = FiveTuple::of(&packet(&tuple, &transport)).expect("whole");
+        let found = FiveTuple::of(&packet(&tuple, &transport)).expect("complete");
         (found.protocol, found.source_port, found.destination_port)
     };
     assert_eq!(chain(8), (UDP, 53, 54));
     assert_eq!(chain(9), (60, 0, 0));
 }
 
-/// ICMP has no ports, whatever its first bytes are; nor has a TCP header of which three bytes are left,
-/// nor what lies behind the end that the IP header tells.
+/// ICMP has no ports, whatever its first bytes are; nor has a UDP header of which three bytes are left, nor
+/// are ports read beyond the length in the IP header.
 #[test]
-fn no_ports_are_read_where_there_are_none() {
+fn ports_are_read_only_where_they_exist() {
     let tuple = FiveTuple {
         source: Ipv4Addr::LOCALHOST.into(),
         destination: Ipv4Addr::LOCALHOST.into(),
@@ -398,10 +397,9 @@ fn no_ports_are_read_where_there_are_none() {
     assert_eq!(ports(&packet(&udp, &[0, 53, 0, 7])), Some((53, 7)));
 }
 
-/// What says that it is shorter than its own header, longer than what there is of its header, or of
-/// another version.
+/// Given a total length below the header length, a header length beyond the packet, or another version.
 #[test]
-fn what_is_no_ip_packet_has_no_tuple() {
+fn an_invalid_ip_header_has_no_tuple() {
     let mut packet = vec![0x45, 0, 0, 20, 0, 0, 0, 0, 64, UDP, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
     assert!(FiveTuple::of(&packet).is_some());
     assert!(FiveTuple::of(&packet[..19]).is_none());
@@ -418,7 +416,7 @@ fn what_is_no_ip_packet_has_no_tuple() {
     assert!(FiveTuple::of(&[0x60; 39]).is_none());
 }
 
-/// A SYN of a Linux host, byte by byte: 20 + 24 bytes.
+/// The options of a Linux SYN, byte by byte: 20 + 24 bytes.
 #[test]
 fn the_options_of_a_syn() {
     let offer = Some(Offer { mss: 1460, window_shift: Some(7), sack: true });

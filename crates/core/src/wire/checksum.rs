@@ -1,14 +1,14 @@
-//! The checksum of IP, TCP and UDP (RFC 1071).
+//! The Internet checksum of IP, TCP and UDP (RFC 1071).
 
 use core::net::IpAddr;
 
-/// The one's complement sum of 16-bit words, growing.
+/// A running one's complement sum of 16-bit words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checksum(u64);
 
 impl Checksum {
-    /// That of the pseudo header of TCP and UDP: RFC 9293, section 3.1, and RFC 8200, section 8.1.
-    /// The two differ in the places of their fields, which a sum does not see.
+    /// The sum of the TCP or UDP pseudo header: RFC 9293, section 3.1, and RFC 8200, section 8.1. The
+    /// two differ only in the order of their fields, which does not change the sum.
     #[must_use]
     pub fn of_pseudo_header(
         source: IpAddr,
@@ -28,11 +28,11 @@ impl Checksum {
         sum
     }
 
-    /// Adds bytes that start at an even place. An odd last byte counts as if a zero followed, so that
-    /// only the last piece of a message may have an odd length.
+    /// Adds bytes at an even offset. A last odd byte is padded with zero, so only the last part of a
+    /// message may have an odd length.
     pub fn add(&mut self, bytes: &[u8]) {
-        // In the machine's order and by larger words than 16 bits: the sum comes out with its bytes
-        // swapped, or as it is (RFC 1071, section 2), several times as fast.
+        // In native byte order and by larger words than 16 bits: the sum comes out byte-swapped, or as
+        // it is (RFC 1071, section 2), several times as fast.
         let mut words = bytes.chunks_exact(4);
         let sum: u64 = words
             .by_ref()
@@ -45,7 +45,7 @@ impl Checksum {
         }
     }
 
-    /// The number for the header's field. Over a message with the right number in place it is zero.
+    /// The value of the checksum field. Over a message with a correct checksum it is zero.
     #[must_use]
     pub fn finish(self) -> u16 {
         !folded(self.0)
@@ -72,7 +72,7 @@ mod tests {
 
     /// RFC 1071, section 3: the sum of 0001 f203 f4f5 f6f7 is ddf2.
     #[test]
-    fn the_example_of_the_rfc() {
+    fn the_example_of_rfc_1071() {
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(checksum(&bytes), !0xddf2);
     }
@@ -90,16 +90,16 @@ mod tests {
     }
 
     #[test]
-    fn an_odd_byte_counts_as_if_a_zero_followed() {
+    fn an_odd_byte_is_padded_with_zero() {
         assert_eq!(checksum(&[1, 2, 3]), checksum(&[1, 2, 3, 0]));
         assert_eq!(checksum(&[]), 0xffff);
     }
 
     proptest! {
-        /// Given any bytes, in two pieces of which the first is even, expect the sum of RFC 1071 as it
-        /// is written there: a word and a carry at a time.
+        /// Given any bytes, in two parts of which the first is even, expect the sum computed as RFC 1071
+        /// defines it: a word and a carry at a time.
         #[test]
-        fn any_bytes_have_the_sum_of_the_definition(bytes: Vec<u8>, cut: prop::sample::Index) {
+        fn any_bytes_have_the_sum_of_rfc_1071(bytes: Vec<u8>, cut: prop::sample::Index) {
             let cut = cut.index(bytes.len() + 1) & !1;
             let mut sum = Checksum::default();
             sum.add(&bytes[..cut]);
@@ -113,9 +113,9 @@ mod tests {
         }
     }
 
-    /// All words ffff: the carry comes round until nothing is left over, however many there are.
+    /// Given only words ffff, expect the end-around carry to be added until none is left.
     #[test]
-    fn the_carry_comes_round() {
+    fn end_around_carries_are_added() {
         assert_eq!(checksum(&[0xff; 65_534]), 0);
     }
 }

@@ -1,10 +1,9 @@
-//! The ECN field of real packets (RFC 3168, section 5): the two lowest bits of IPv4's type of service
-//! and of IPv6's traffic class.
+//! The ECN field of packets as bytes (RFC 3168, section 5): the two lowest bits of the IPv4 type of
+//! service and of the IPv6 traffic class.
 
 use crate::packet::Ecn;
 
-/// That of an IP packet, version 4 or 6; of anything else, that of a transport which does not react to
-/// marks.
+/// The ECN field of an IPv4 or IPv6 packet; [`Ecn::NotEct`] for anything else.
 #[must_use]
 pub fn of(packet: &[u8]) -> Ecn {
     match packet {
@@ -14,8 +13,8 @@ pub fn of(packet: &[u8]) -> Ecn {
     }
 }
 
-/// Marks an ECN-capable packet as one that experienced congestion. IPv4's header checksum follows by
-/// RFC 1624, equation 3; no transport checksum covers the field.
+/// Marks an ECN-capable packet as CE and updates the IPv4 header checksum (RFC 1624, equation 3). No
+/// transport checksum covers the field.
 pub fn mark(packet: &mut [u8]) {
     if !matches!(of(packet), Ecn::Ect0 | Ecn::Ect1) {
         return;
@@ -25,7 +24,7 @@ pub fn mark(packet: &mut [u8]) {
             let old = u16::from_be_bytes([*first, *class]);
             *class |= Ecn::Ce as u8;
             let new = u16::from_be_bytes([*first, *class]);
-            // The checksum is at byte 10.
+            // The checksum is at offset 10.
             if let Some(field) = rest.get_mut(8..10) {
                 let checksum = u16::from_be_bytes([field[0], field[1]]);
                 let sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
@@ -46,7 +45,7 @@ mod tests {
     use crate::wire::{UDP, ipv4};
     use core::net::Ipv4Addr;
 
-    fn version_4(traffic_class: u8, identification: u16) -> Vec<u8> {
+    fn ipv4_header(traffic_class: u8, identification: u16) -> Vec<u8> {
         let mut packet = Vec::new();
         ipv4::Header {
             source: Ipv4Addr::new(10, 0, 0, 1),
@@ -65,14 +64,14 @@ mod tests {
         packet
     }
 
-    /// Over a header with the right checksum in place the sum is zero. Identifications from 0 to 65,535
-    /// give every checksum.
+    /// Over a header with a correct checksum the sum is zero. Identifications from 0 to 65,535 give
+    /// every checksum.
     #[test]
-    fn a_mark_keeps_the_checksum_of_version_4_right() {
+    fn marking_updates_the_ipv4_checksum() {
         for identification in 0..=u16::MAX {
             // DSCP EF with ECT(1) and ECT(0).
             for class in [0xb9, 0xba] {
-                let mut packet = version_4(class, identification);
+                let mut packet = ipv4_header(class, identification);
                 mark(&mut packet);
                 let mut sum = Checksum::default();
                 sum.add(&packet[..ipv4::HEADER_BYTES]);
@@ -82,9 +81,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_capable_and_what_is_marked_stays_as_it_is() {
+    fn other_packets_are_not_changed() {
         for class in [0xb8, 0xbb] {
-            let before = version_4(class, 7);
+            let before = ipv4_header(class, 7);
             let mut packet = before.clone();
             mark(&mut packet);
             assert_eq!(packet, before);
@@ -95,9 +94,9 @@ mod tests {
         }
     }
 
-    /// Traffic class 0xba lies across the first two bytes, beside the flow label.
+    /// Traffic class 0xba spans the first two bytes, next to the flow label.
     #[test]
-    fn version_6_has_the_field_in_its_second_byte() {
+    fn the_field_of_ipv6_is_in_its_second_byte() {
         let mut packet = vec![0x6b, 0xa7, 1, 2];
         assert_eq!(of(&packet), Ecn::Ect0);
         mark(&mut packet);

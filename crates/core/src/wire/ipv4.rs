@@ -1,43 +1,43 @@
-//! The header of IPv4 (RFC 791), without options.
+//! The IPv4 header (RFC 791), without options.
 
 use core::net::Ipv4Addr;
 
 use super::checksum::Checksum;
 
-/// Bytes of a header without options.
+/// Size of a header without options.
 pub const HEADER_BYTES: usize = 20;
 
 const DONT_FRAGMENT: u16 = 1 << 14;
 const MORE_FRAGMENTS: u16 = 1 << 13;
 const OFFSET: u16 = MORE_FRAGMENTS - 1;
 
-/// What a header says.
+/// The fields of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Who sent it.
+    /// Source address.
     pub source: Ipv4Addr,
-    /// Whom it is for.
+    /// Destination address.
     pub destination: Ipv4Addr,
-    /// What follows: a number of IANA's list of protocols.
+    /// Protocol number (IANA).
     pub protocol: u8,
-    /// DSCP and ECN.
+    /// Type of service: DSCP and ECN.
     pub traffic_class: u8,
-    /// Tells the fragments of one packet from those of another.
+    /// Identification: the fragments of one packet have the same.
     pub identification: u16,
-    /// Whether routers may not cut the packet up.
+    /// The Don't Fragment flag.
     pub dont_fragment: bool,
-    /// Whether other fragments follow this one.
+    /// The More Fragments flag.
     pub more_fragments: bool,
-    /// Where in its packet this fragment begins, in units of eight bytes: below 2^13.
+    /// Fragment offset in units of eight bytes, below 2^13.
     pub fragment_offset: u16,
-    /// How many routers it may pass.
+    /// Time to live.
     pub time_to_live: u8,
-    /// Length of the packet, this header included.
+    /// Total length.
     pub total_bytes: u16,
 }
 
 impl Header {
-    /// Appends the header, checksum included.
+    /// Appends the header with its checksum.
     pub fn emit(&self, out: &mut Vec<u8>) {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = 0x45;
@@ -59,8 +59,8 @@ impl Header {
         out.extend_from_slice(&bytes);
     }
 
-    /// Reads a header, and how many bytes it takes with its options. `None` if it is cut short or
-    /// contradicts itself; the checksum is not looked at, which hosts may leave to their hardware.
+    /// Parses a header and returns it with its length, options included. `None` if it is truncated or
+    /// inconsistent. Does not verify the checksum, which hosts may offload to hardware.
     #[must_use]
     pub fn parse(packet: &[u8]) -> Option<(Self, usize)> {
         let bytes: &[u8; HEADER_BYTES] = packet.first_chunk()?;

@@ -1,11 +1,11 @@
-//! The header of IPv6 (RFC 8200), and the way past its extension headers.
+//! The IPv6 header (RFC 8200), and how to skip its extension headers.
 
 use core::net::Ipv6Addr;
 
-/// Bytes of the header without extension headers.
+/// Size of the header without extension headers.
 pub const HEADER_BYTES: usize = 40;
-/// RFC 8200, section 4.1, recommends seven extension headers at most, among them two of the same
-/// kind. Whoever sends more gets no ports read.
+/// RFC 8200, section 4.1, recommends at most seven extension headers, two of them of the same kind. The
+/// ports of a packet with more are not read.
 pub const EXTENSION_HEADERS_MAX: usize = 8;
 
 const HOP_BY_HOP: u8 = 0;
@@ -17,33 +17,33 @@ const MOBILITY: u8 = 135;
 const HOST_IDENTITY: u8 = 139;
 const SHIM6: u8 = 140;
 
-/// What a header says.
+/// The fields of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Who sent it.
+    /// Source address.
     pub source: Ipv6Addr,
-    /// Whom it is for.
+    /// Destination address.
     pub destination: Ipv6Addr,
-    /// What follows: a number of IANA's list of protocols.
+    /// Next header: a protocol number (IANA).
     pub next_header: u8,
-    /// DSCP and ECN.
+    /// Traffic class: DSCP and ECN.
     pub traffic_class: u8,
-    /// What the sender calls the flow: below 2^20.
+    /// Flow label, below 2^20.
     pub flow_label: u32,
-    /// How many routers it may pass.
+    /// Hop limit.
     pub hop_limit: u8,
-    /// What follows this header.
+    /// Payload length.
     pub payload_bytes: u16,
 }
 
-/// What follows the extension headers.
+/// The upper-layer protocol of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper {
-    /// The protocol. An extension header's if the packet is cut short there, or has too many.
+    /// The protocol; the next extension header if the packet is truncated or has too many.
     pub protocol: u8,
-    /// Where it begins, which may be beyond what is there.
+    /// The offset of its header, which may be beyond the end of the packet.
     pub offset: usize,
-    /// Whether this is a fragment that does not begin with the protocol's header.
+    /// Whether this is a fragment other than the first.
     pub is_later_fragment: bool,
 }
 
@@ -58,7 +58,7 @@ impl Header {
         out.extend_from_slice(&self.destination.octets());
     }
 
-    /// Reads the header. `None` if it is cut short.
+    /// Parses a header. `None` if it is truncated.
     #[must_use]
     pub fn parse(packet: &[u8]) -> Option<Self> {
         let bytes: &[u8; HEADER_BYTES] = packet.first_chunk()?;
@@ -82,8 +82,8 @@ impl Header {
         })
     }
 
-    /// The length of the packet, this header included. A length of zero is said of what is too long
-    /// for the field (RFC 2675), so all of `packet` counts then.
+    /// The length of the packet, this header included. A payload length of zero means a jumbogram
+    /// (RFC 2675): then all of `packet` counts.
     #[must_use]
     pub fn total_bytes(&self, packet: &[u8]) -> usize {
         match self.payload_bytes {
@@ -92,7 +92,7 @@ impl Header {
         }
     }
 
-    /// The way past the extension headers of `packet`, which begins with this header.
+    /// Skips the extension headers of `packet`, which begins with this header.
     #[must_use]
     pub fn upper(&self, packet: &[u8]) -> Upper {
         let mut upper =
@@ -105,7 +105,7 @@ impl Header {
                 HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS | MOBILITY | HOST_IDENTITY | SHIM6 => {
                     8 * (length + 1)
                 }
-                // RFC 4302, section 2.2: in words of four bytes, less two.
+                // RFC 4302, section 2.2: in 4-byte words, minus two.
                 AUTHENTICATION => 4 * (length + 2),
                 FRAGMENT => {
                     // The offset is in the upper 13 bits.

@@ -1,7 +1,7 @@
-//! Headers as bytes: made from what the simulator carries, and read from what real hosts send.
+//! Protocol headers as bytes: emitted from simulated packets, and parsed from packets of real hosts.
 //!
-//! Everything here takes any bytes: what is cut short or contradicts itself is `None`, or read as far
-//! as it can be trusted. Nothing is put together again from fragments.
+//! Parsers accept any bytes. A header that is truncated or inconsistent is `None`, or is parsed as far as
+//! it is valid. Fragments are not reassembled.
 
 pub mod checksum;
 pub mod ecn;
@@ -15,38 +15,38 @@ use core::net::IpAddr;
 
 use checksum::Checksum;
 
-/// TCP's number in IANA's list of protocols.
+/// Protocol number of TCP (IANA).
 pub const TCP: u8 = 6;
-/// UDP's number.
+/// Protocol number of UDP.
 pub const UDP: u8 = 17;
 const DCCP: u8 = 33;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
 
-/// What tells conversations apart.
+/// The five-tuple that identifies a transport flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FiveTuple {
-    /// Who sent it.
+    /// Source address.
     pub source: IpAddr,
-    /// Whom it is for.
+    /// Destination address.
     pub destination: IpAddr,
-    /// A number of IANA's list of protocols.
+    /// Protocol number (IANA).
     pub protocol: u8,
-    /// The port that it comes from; 0 where there is none, or none can be read.
+    /// Source port; 0 if there is none or it cannot be read.
     pub source_port: u16,
-    /// The port that it is for; 0 likewise.
+    /// Destination port; likewise.
     pub destination_port: u16,
 }
 
 impl FiveTuple {
-    /// That of an IP packet, version 4 or 6. `None` if it is no such packet. Fragments but the first
-    /// have no ports: all that is known of them is who talks to whom, and by what protocol.
+    /// The five-tuple of an IPv4 or IPv6 packet; `None` for anything else. Fragments other than the first
+    /// have no ports.
     #[must_use]
     pub fn of(packet: &[u8]) -> Option<Self> {
         Headers::of(packet).map(|headers| headers.tuple)
     }
 
-    /// That of the answers.
+    /// The five-tuple of the opposite direction.
     #[must_use]
     pub fn reversed(self) -> Self {
         Self {
@@ -59,28 +59,28 @@ impl FiveTuple {
     }
 }
 
-/// What the headers of an IP packet say.
+/// A summary of the headers of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
-    /// Whose it is.
+    /// The five-tuple.
     pub tuple: FiveTuple,
-    /// The length of the packet as its header says, which may be more than there is of it.
+    /// The length in the IP header, which may exceed the bytes present.
     pub total_bytes: usize,
-    /// Where the transport header begins, or would begin.
+    /// The offset of the transport header, whether or not it is present.
     pub transport_offset: usize,
-    /// Whether it is a fragment other than the first, which has no transport header.
+    /// Whether this is a fragment other than the first: it has no transport header.
     pub is_later_fragment: bool,
 }
 
 impl Headers {
-    /// Those of an IP packet, version 4 or 6. `None` if it is no such packet.
+    /// The headers of an IPv4 or IPv6 packet; `None` for anything else.
     #[must_use]
     pub fn of(packet: &[u8]) -> Option<Self> {
         match packet.first()? >> 4 {
             4 => {
                 let (header, transport_offset) = ipv4::Header::parse(packet)?;
                 let headers = Self {
-                    tuple: portless(header.source, header.destination, header.protocol),
+                    tuple: without_ports(header.source, header.destination, header.protocol),
                     total_bytes: header.total_bytes.into(),
                     transport_offset,
                     is_later_fragment: header.fragment_offset != 0,
@@ -92,7 +92,7 @@ impl Headers {
                 let total_bytes = header.total_bytes(packet);
                 let upper = header.upper(packet.get(..total_bytes).unwrap_or(packet));
                 let headers = Self {
-                    tuple: portless(header.source, header.destination, upper.protocol),
+                    tuple: without_ports(header.source, header.destination, upper.protocol),
                     total_bytes,
                     transport_offset: upper.offset,
                     is_later_fragment: upper.is_later_fragment,
@@ -103,7 +103,7 @@ impl Headers {
         }
     }
 
-    /// These protocols begin with the two ports.
+    /// Reads the ports, for protocols whose headers begin with them.
     fn with_ports(mut self, packet: &[u8]) -> Self {
         let has_ports = matches!(self.tuple.protocol, TCP | UDP | DCCP | SCTP | UDP_LITE);
         if self.is_later_fragment || !has_ports {
@@ -119,24 +119,28 @@ impl Headers {
     }
 }
 
-fn portless(source: impl Into<IpAddr>, destination: impl Into<IpAddr>, protocol: u8) -> FiveTuple {
+fn without_ports(
+    source: impl Into<IpAddr>,
+    destination: impl Into<IpAddr>,
+    protocol: u8,
+) -> FiveTuple {
     let (source, destination) = (source.into(), destination.into());
     FiveTuple { source, destination, protocol, source_port: 0, destination_port: 0 }
 }
 
-/// What follows a transport header, for its checksum.
+/// The payload after a transport header, for its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload<'a> {
     /// These bytes.
     Bytes(&'a [u8]),
-    /// So many bytes that nobody carries; they count as zeros.
+    /// This many bytes of zero, which are not stored.
     Zeros(usize),
 }
 
 impl Payload<'_> {
-    /// How many bytes.
+    /// The length.
     #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    #[expect(clippy::len_without_is_empty, reason = "it would have no caller")]
     pub fn len(&self) -> usize {
         match *self {
             Self::Bytes(bytes) => bytes.len(),

@@ -1,17 +1,17 @@
-//! Blocks of a capture file: pcapng, draft-ietf-opsawg-pcapng. Wireshark and its relatives read it.
+//! Blocks of a pcapng capture file (draft-ietf-opsawg-pcapng), as Wireshark reads it.
 //!
-//! A file is a section header, a description of each interface, and packets. Each function appends
-//! one whole block, so what was written so far is a valid file at any time. Numbers are little endian
-//! on every machine; times are in nanoseconds.
+//! A file is a section header, an interface description for each interface, and packets. Each function
+//! appends one complete block, so the file is valid after each. Numbers are little endian on every
+//! machine; times are in nanoseconds.
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
-/// The section's length is not known while it grows.
+/// The length of the section is unknown while it is written.
 const LENGTH_UNKNOWN: u64 = u64::MAX;
-/// The link type of packets that begin with an IP header, version 4 or 6: LINKTYPE_RAW.
+/// The link type of packets that begin with an IPv4 or IPv6 header: LINKTYPE_RAW.
 const RAW: u16 = 101;
 
 const END_OF_OPTIONS: u16 = 0;
@@ -19,37 +19,37 @@ const COMMENT: u16 = 1;
 const INTERFACE_NAME: u16 = 2;
 const SECTION_APPLICATION: u16 = 4;
 const INTERFACE_TIME_RESOLUTION: u16 = 9;
-/// Units of 10^-9 s.
+/// Time resolution of 10^-9 s.
 const NANOSECONDS: u8 = 9;
 
-/// Wireshark takes no packet of more bytes (`WTAP_MAX_PACKET_SIZE_STANDARD`).
+/// The largest captured length that Wireshark reads (`WTAP_MAX_PACKET_SIZE_STANDARD`).
 const CAPTURED_BYTES_MAX: usize = 262_144;
 
-/// Where packets are seen.
+/// An interface: a point at which packets are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface<'a> {
-    /// What it is called. Of a longer name, the first 65,535 bytes count.
+    /// The name; truncated to 65,535 bytes.
     pub name: &'a str,
-    /// The most bytes that are kept of a packet; 0 if there is no limit.
+    /// The snap length: the most bytes captured of a packet; 0 for no limit.
     pub snap_length: u32,
 }
 
-/// A packet that was seen.
+/// A captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Where: counts the interfaces of the section from 0.
+    /// The number of the interface in the section, from 0.
     pub interface: u32,
-    /// When: nanoseconds since 1970, or since the start of a run.
+    /// The timestamp: nanoseconds since 1970, or since the start of a run.
     pub at_ns: u64,
-    /// What was kept of it, from the IP header on. Of more than 262,144 bytes the first count.
+    /// The captured bytes, from the IP header on; truncated to 262,144 bytes.
     pub bytes: &'a [u8],
-    /// How long it was.
+    /// The original length.
     pub original_bytes: u32,
-    /// What somebody has to say about it. Of more than 65,535 bytes the first count.
+    /// A comment; truncated to 65,535 bytes.
     pub comment: Option<&'a str>,
 }
 
-/// Appends a section header: the beginning of a file.
+/// Appends a section header, the beginning of a file.
 pub fn section(out: &mut Vec<u8>, application: &str) {
     block(out, SECTION_HEADER, |out| {
         out.extend_from_slice(&BYTE_ORDER_MAGIC.to_le_bytes());
@@ -62,7 +62,7 @@ pub fn section(out: &mut Vec<u8>, application: &str) {
     });
 }
 
-/// Appends the description of an interface. They are numbered from 0 in this order.
+/// Appends an interface description. Interfaces are numbered from 0 in this order.
 pub fn interface(out: &mut Vec<u8>, interface: &Interface<'_>) {
     block(out, INTERFACE_DESCRIPTION, |out| {
         out.extend_from_slice(&RAW.to_le_bytes());
@@ -74,7 +74,7 @@ pub fn interface(out: &mut Vec<u8>, interface: &Interface<'_>) {
     });
 }
 
-/// Appends a packet.
+/// Appends an enhanced packet block.
 pub fn packet(out: &mut Vec<u8>, packet: &Packet<'_>) {
     let bytes = &packet.bytes[..packet.bytes.len().min(CAPTURED_BYTES_MAX)];
     let captured = bytes.len() as u32;
@@ -92,29 +92,29 @@ pub fn packet(out: &mut Vec<u8>, packet: &Packet<'_>) {
     });
 }
 
-/// A type, the length of all, what `body` appends, and the length again.
+/// Appends a block: type, total length, what `body` appends, and the total length again.
 fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&kind.to_le_bytes());
     out.extend_from_slice(&[0; 4]);
     body(out);
-    // Packets and options are bounded, so that the length fits.
+    // Packets and options are bounded, so the length fits.
     let length = ((out.len() - start + 4) as u32).to_le_bytes();
     out[start + 4..start + 8].copy_from_slice(&length);
     out.extend_from_slice(&length);
 }
 
 fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
-    let value = cut(value);
+    let value = truncate(value);
     out.extend_from_slice(&code.to_le_bytes());
     out.extend_from_slice(&(value.len() as u16).to_le_bytes());
     padded(out, value);
 }
 
-/// As much of a text as the length of an option can tell, and no half of a character.
-fn cut(text: &[u8]) -> &[u8] {
+/// Truncates a text to the largest option length, between characters.
+fn truncate(text: &[u8]) -> &[u8] {
     let mut length = text.len().min(u16::MAX.into());
-    let is_inside = |place: usize| text.get(place).is_some_and(|byte| byte & 0xc0 == 0x80);
+    let is_inside = |offset: usize| text.get(offset).is_some_and(|byte| byte & 0xc0 == 0x80);
     while length > 0 && is_inside(length) {
         length -= 1;
     }
@@ -131,7 +131,7 @@ fn padded(out: &mut Vec<u8>, bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Byte for byte, from the draft's figures of each block.
+    /// Byte for byte, from the figures of each block in the draft.
     #[test]
     fn the_blocks_of_a_small_file() {
         let mut out = Vec::new();
@@ -151,38 +151,40 @@ mod tests {
         out.clear();
         let bytes = &[0x45, 1, 2, 3, 4];
         let at_ns = 0x1_0000_0002;
-        let seen = Packet { interface: 3, at_ns, bytes, original_bytes: 1500, comment: None };
-        packet(&mut out, &seen);
+        let captured_packet =
+            Packet { interface: 3, at_ns, bytes, original_bytes: 1500, comment: None };
+        packet(&mut out, &captured_packet);
         let plain = [
             6, 0, 0, 0, 40, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 5, 0, 0, 0, 0xdc, 5, 0, 0,
             0x45, 1, 2, 3, 4, 0, 0, 0, 40, 0, 0, 0,
         ];
         assert_eq!(out, plain);
         out.clear();
-        packet(&mut out, &Packet { comment: Some("lost"), ..seen });
+        packet(&mut out, &Packet { comment: Some("lost"), ..captured_packet });
         let options = [1, 0, 4, 0, b'l', b'o', b's', b't', 0, 0, 0, 0, 52, 0, 0, 0];
         assert_eq!((out[4], &out[36..]), (52, &options[..]));
     }
 
-    /// Given a comment of 65,536 bytes whose last character has two of them, expect what comes before.
+    /// Given a comment of 65,536 bytes whose last character has two bytes, expect it without that one.
     #[test]
-    fn a_comment_is_cut_between_characters() {
+    fn a_comment_is_truncated_between_characters() {
         let comment = "x".repeat(65_534) + "é";
         let mut out = Vec::new();
         let bytes = &[][..];
         let comment = Some(comment.as_str());
         packet(&mut out, &Packet { interface: 0, at_ns: 0, bytes, original_bytes: 0, comment });
         assert_eq!(out[28..32], [1, 0, 0xfe, 0xff]);
-        // 28 of the fixed part, 4 + 65,536 of the comment, 4 of its end, 4 of the length.
+        // 28 of the fixed part, 4 + 65,536 of the comment, 4 of the end of options, 4 of the length.
         assert_eq!(out.len(), 28 + 4 + 65_536 + 4 + 4);
     }
 
     #[test]
-    fn a_packet_is_at_least_as_long_as_what_was_kept_of_it_and_that_is_bounded() {
+    fn lengths_are_consistent_and_bounded() {
         let mut out = Vec::new();
         let bytes = &vec![0; CAPTURED_BYTES_MAX + 1][..];
-        let seen = Packet { interface: 0, at_ns: 0, bytes, original_bytes: 9, comment: None };
-        packet(&mut out, &seen);
+        let captured_packet =
+            Packet { interface: 0, at_ns: 0, bytes, original_bytes: 9, comment: None };
+        packet(&mut out, &captured_packet);
         let length = (CAPTURED_BYTES_MAX as u32).to_le_bytes();
         assert_eq!((&out[20..24], &out[24..28]), (&length[..], &length[..]));
         assert_eq!(out.len(), 32 + CAPTURED_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! The header of TCP (RFC 9293) with the options that the simulator knows: largest segment, window
+//! The TCP header (RFC 9293) with the options that the simulator supports: maximum segment size, window
 //! scale and timestamps (RFC 7323), SACK (RFC 2018).
 
 use super::{FiveTuple, Payload, TCP};
@@ -6,22 +6,22 @@ use crate::packet::segment::{Flags, Offer, SackBlocks, Segment, Timestamps};
 use crate::packet::seq::Wire;
 use crate::wire::checksum::Checksum;
 
-/// Bytes of a header without options.
+/// Size of a header without options.
 pub const HEADER_BYTES: usize = 20;
-/// Most bytes of options: the header's length is four bits of words.
+/// Maximum size of the options: the data offset has four bits.
 pub const OPTION_BYTES_MAX: usize = 40;
-/// Flag: the connection is no more.
+/// The RST flag.
 pub const RST: u8 = 1 << 2;
-/// Flag: the acknowledgement number means something.
+/// The ACK flag.
 pub const ACK: u8 = 1 << 4;
 
-/// RFC 9293, section 3.7.1: what a SYN without the option offers over IPv4.
+/// RFC 9293, section 3.7.1: the maximum segment size over IPv4 if a SYN has no such option.
 const DEFAULT_MSS: u16 = 536;
 
-/// Kinds of options.
+/// Option kinds.
 mod kind {
     pub(super) const END: u8 = 0;
-    pub(super) const NOTHING: u8 = 1;
+    pub(super) const NO_OPERATION: u8 = 1;
     pub(super) const MSS: u8 = 2;
     pub(super) const WINDOW_SCALE: u8 = 3;
     pub(super) const SACK_PERMITTED: u8 = 4;
@@ -29,22 +29,22 @@ mod kind {
     pub(super) const TIMESTAMPS: u8 = 8;
 }
 
-/// What a header says.
+/// A parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The port that it comes from.
+    /// Source port.
     pub source_port: u16,
-    /// The port that it is for.
+    /// Destination port.
     pub destination_port: u16,
     /// All eight flags, as on the wire.
     pub flags: u8,
-    /// Length with options.
+    /// Size of the header with options.
     pub bytes: usize,
-    /// What the simulator carries of it, but for the payload's length: zero.
+    /// The segment, with a payload length of zero.
     pub segment: Segment,
 }
 
-/// Options, padded to words as hosts pad them.
+/// TCP options, padded to words as hosts pad them.
 struct Options {
     bytes: [u8; OPTION_BYTES_MAX],
     length: usize,
@@ -57,14 +57,14 @@ impl Options {
             let [high, low] = mss.to_be_bytes();
             options.push(&[kind::MSS, 4, high, low]);
             if let Some(shift) = window_shift {
-                options.push(&[kind::NOTHING, kind::WINDOW_SCALE, 3, shift]);
+                options.push(&[kind::NO_OPERATION, kind::WINDOW_SCALE, 3, shift]);
             }
             if sack {
-                options.push(&[kind::NOTHING, kind::NOTHING, kind::SACK_PERMITTED, 2]);
+                options.push(&[kind::NO_OPERATION, kind::NO_OPERATION, kind::SACK_PERMITTED, 2]);
             }
         }
         if let Some(Timestamps { value, echo }) = segment.timestamps {
-            options.push(&[kind::NOTHING, kind::NOTHING, kind::TIMESTAMPS, 10]);
+            options.push(&[kind::NO_OPERATION, kind::NO_OPERATION, kind::TIMESTAMPS, 10]);
             options.push(&value.to_be_bytes());
             options.push(&echo.to_be_bytes());
         }
@@ -72,14 +72,14 @@ impl Options {
         options
     }
 
-    /// Blocks that do not fit beside the other options are left out.
+    /// Omits blocks for which there is no room.
     fn push_sack(&mut self, sack: &SackBlocks) {
         let room = (OPTION_BYTES_MAX - self.length).saturating_sub(4) / 8;
         let count = sack.iter().count().min(room);
         if count == 0 {
             return;
         }
-        self.push(&[kind::NOTHING, kind::NOTHING, kind::SACK, (2 + 8 * count) as u8]);
+        self.push(&[kind::NO_OPERATION, kind::NO_OPERATION, kind::SACK, (2 + 8 * count) as u8]);
         for (Wire(first), Wire(end)) in sack.iter().take(count) {
             self.push(&first.to_be_bytes());
             self.push(&end.to_be_bytes());
@@ -93,8 +93,8 @@ impl Options {
     }
 }
 
-/// Appends the header of a segment between the ends of `tuple`; its own length of payload is not
-/// looked at.
+/// Appends the header of a segment with the addresses and ports of `tuple`. The payload length is that of
+/// `payload`, not of the segment.
 pub fn emit(out: &mut Vec<u8>, tuple: &FiveTuple, segment: &Segment, payload: Payload<'_>) {
     let options = Options::of(segment);
     let options = &options.bytes[..options.length];
@@ -104,7 +104,7 @@ pub fn emit(out: &mut Vec<u8>, tuple: &FiveTuple, segment: &Segment, payload: Pa
     header[2..4].copy_from_slice(&tuple.destination_port.to_be_bytes());
     header[4..8].copy_from_slice(&segment.seq.0.to_be_bytes());
     header[8..12].copy_from_slice(&segment.ack.map_or(0, |ack| ack.0).to_be_bytes());
-    // The length in words, in the upper half of the byte.
+    // The data offset, in the upper four bits.
     let words = (HEADER_BYTES + options.len()) / 4;
     header[12] = (words << 4) as u8;
     header[13] = flags;
@@ -122,25 +122,25 @@ pub fn emit(out: &mut Vec<u8>, tuple: &FiveTuple, segment: &Segment, payload: Pa
 }
 
 impl Header {
-    /// Reads a header from what follows the IP header. `None` if it is cut short. Options that are not
-    /// known, or that contradict themselves, are passed over.
+    /// Parses a header from what follows the IP header. `None` if it is truncated. Ignores unknown and
+    /// inconsistent options.
     #[must_use]
     pub fn parse(transport: &[u8]) -> Option<Self> {
         let header: &[u8; HEADER_BYTES] = transport.first_chunk()?;
-        let half = |from: usize| u16::from_be_bytes([header[from], header[from + 1]]);
-        let word = |from: usize| u32::from(half(from)) << 16 | u32::from(half(from + 2));
+        let u16_at = |from: usize| u16::from_be_bytes([header[from], header[from + 1]]);
+        let u32_at = |from: usize| u32::from(u16_at(from)) << 16 | u32::from(u16_at(from + 2));
         let bytes = usize::from(header[12] >> 4) * 4;
         let options = transport.get(HEADER_BYTES..bytes)?;
         let flags = header[13];
         let mut segment = Segment {
-            seq: Wire(word(4)),
-            ack: (flags & ACK != 0).then_some(Wire(word(8))),
+            seq: Wire(u32_at(4)),
+            ack: (flags & ACK != 0).then_some(Wire(u32_at(8))),
             flags: Flags::from_bits(flags),
-            window: half(14),
+            window: u16_at(14),
             ..Segment::default()
         };
         read_options(options, &mut segment);
-        Some(Self { source_port: half(0), destination_port: half(2), flags, bytes, segment })
+        Some(Self { source_port: u16_at(0), destination_port: u16_at(2), flags, bytes, segment })
     }
 }
 
@@ -148,7 +148,7 @@ fn read_options(mut rest: &[u8], segment: &mut Segment) {
     while let Some((&kind, after)) = rest.split_first() {
         match kind {
             kind::END => return,
-            kind::NOTHING => rest = after,
+            kind::NO_OPERATION => rest = after,
             _ => {
                 let Some(&length) = after.first() else { return };
                 let Some(value) = rest.get(2..length.into()) else { return };
@@ -160,16 +160,16 @@ fn read_options(mut rest: &[u8], segment: &mut Segment) {
 }
 
 fn read_option(kind: u8, value: &[u8], segment: &mut Segment) {
-    let offered = Offer { mss: DEFAULT_MSS, ..segment.offer.unwrap_or_default() };
-    let offered = segment.offer.unwrap_or(offered);
+    let known = Offer { mss: DEFAULT_MSS, ..segment.offer.unwrap_or_default() };
+    let known = segment.offer.unwrap_or(known);
     match (kind, value) {
         (kind::MSS, &[high, low]) => {
-            segment.offer = Some(Offer { mss: u16::from_be_bytes([high, low]), ..offered });
+            segment.offer = Some(Offer { mss: u16::from_be_bytes([high, low]), ..known });
         }
         (kind::WINDOW_SCALE, &[shift]) => {
-            segment.offer = Some(Offer { window_shift: Some(shift), ..offered });
+            segment.offer = Some(Offer { window_shift: Some(shift), ..known });
         }
-        (kind::SACK_PERMITTED, &[]) => segment.offer = Some(Offer { sack: true, ..offered }),
+        (kind::SACK_PERMITTED, &[]) => segment.offer = Some(Offer { sack: true, ..known }),
         (kind::TIMESTAMPS, &[a, b, c, d, e, f, g, h]) => {
             let value = u32::from_be_bytes([a, b, c, d]);
             let echo = u32::from_be_bytes([e, f, g, h]);
@@ -178,7 +178,7 @@ fn read_option(kind: u8, value: &[u8], segment: &mut Segment) {
         (kind::SACK, blocks) => {
             for block in blocks.chunks_exact(8) {
                 let number = |from: usize| {
-                    let [a, b, c, d] = [0, 1, 2, 3].map(|place| block[from + place]);
+                    let [a, b, c, d] = [0, 1, 2, 3].map(|offset| block[from + offset]);
                     Wire(u32::from_be_bytes([a, b, c, d]))
                 };
                 segment.sack.push(number(0), number(4));

@@ -1,26 +1,26 @@
-//! The header of UDP (RFC 768).
+//! The UDP header (RFC 768).
 
 use super::{FiveTuple, Payload, UDP};
 use crate::wire::checksum::Checksum;
 
-/// Bytes of the header.
+/// Size of the header.
 pub const HEADER_BYTES: usize = 8;
 
-/// What a header says.
+/// The fields of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The port that it comes from.
+    /// Source port.
     pub source_port: u16,
-    /// The port that it is for.
+    /// Destination port.
     pub destination_port: u16,
-    /// Length of the header and what follows.
+    /// Length of header and payload.
     pub bytes: u16,
-    /// Zero if there is none.
+    /// Checksum; zero if there is none.
     pub checksum: u16,
 }
 
-/// Appends the header of a datagram between the ends of `tuple`. A payload of more than 65,527 bytes
-/// is said to have that many.
+/// Appends the header of a datagram with the addresses and ports of `tuple`. The length field saturates
+/// at 65,535 bytes.
 pub fn emit(out: &mut Vec<u8>, tuple: &FiveTuple, payload: Payload<'_>) {
     let bytes = u16::try_from(HEADER_BYTES + payload.len()).unwrap_or(u16::MAX);
     let mut header = [0; HEADER_BYTES];
@@ -31,7 +31,7 @@ pub fn emit(out: &mut Vec<u8>, tuple: &FiveTuple, payload: Payload<'_>) {
     let mut sum = Checksum::of_pseudo_header(source, destination, UDP, bytes.into());
     sum.add(&header);
     payload.add_to(&mut sum);
-    // Zero says that there is none, so its other representation stands for it.
+    // Zero means no checksum, so a checksum of zero is sent as ffff.
     let checksum = match sum.finish() {
         0 => 0xffff,
         checksum => checksum,
@@ -41,7 +41,7 @@ pub fn emit(out: &mut Vec<u8>, tuple: &FiveTuple, payload: Payload<'_>) {
 }
 
 impl Header {
-    /// Reads a header from what follows the IP header. `None` if it is cut short.
+    /// Parses a header from what follows the IP header. `None` if it is truncated.
     #[must_use]
     pub fn parse(transport: &[u8]) -> Option<Self> {
         let bytes: &[u8; HEADER_BYTES] = transport.first_chunk()?;
