@@ -3,7 +3,7 @@
 //! Many calls at one instant are legitimate. In a conference of 10,000 participants that all send at
 //! one instant the reflector makes 10^8 copies, and a slow-start burst over the largest window makes
 //! some 6 million calls. After [`CALLS_BEFORE_WATCH`] calls at one instant, two counts that no burst
-//! drives up tell a zero-delay loop from a burst:
+//! increases distinguish a zero-delay loop from a burst:
 //! - The length of the chain of calls in which each delivers a packet that the previous one sent. A
 //!   chain of more than twice the number of engines reaches some engine three times without a wake-up
 //!   in between. Directions and processors, which every packet passes, hold it until a wake-up.

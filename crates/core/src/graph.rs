@@ -189,7 +189,7 @@ impl<E: Engine> Graph<E> {
         packet: Packet,
         trace: Option<&mut (dyn Trace + 'static)>,
     ) {
-        assert!(at >= self.now, "a packet for {at} comes when it is already {}", self.now);
+        assert!(at >= self.now, "a packet for {at} is injected at {}", self.now);
         self.with_context(trace, |graph, cx| {
             graph.run(at, cx);
             graph.last_event = at;
@@ -215,7 +215,7 @@ impl<E: Engine> Graph<E> {
         trace: Option<&mut (dyn Trace + 'static)>,
         how: impl FnOnce(&mut E) -> R,
     ) -> R {
-        assert!(at >= self.now, "a change for {at} comes when it is already {}", self.now);
+        assert!(at >= self.now, "a change for {at} is made at {}", self.now);
         self.run_until(at, trace);
         self.last_event = at;
         let slot = &mut self.slots[node.0 as usize];

@@ -123,7 +123,7 @@ fn an_injected_packet_is_delivered_after_due_wake_ups() {
 }
 
 #[test]
-#[should_panic(expected = "comes when it is already 0.010")]
+#[should_panic(expected = "is injected at 0.010")]
 fn injecting_into_the_past_panics() {
     let (mut graph, _) = probes(1);
     graph.run_until(ms(10), None);

@@ -39,7 +39,7 @@ pub(super) enum WakePolicy {
 impl WakePolicy {
     pub(super) const fn description(self) -> &'static str {
         match self {
-            Self::OnDeadline => "woken when it asked",
+            Self::OnDeadline => "woken at its deadlines",
             Self::EveryMillisecond => "woken every millisecond",
             Self::Random => "woken at random",
         }

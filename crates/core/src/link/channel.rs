@@ -31,7 +31,7 @@ enum Errors {
 ///
 /// Gaps between bit errors are geometric, so one draw a lost frame gives the same distribution as one draw
 /// a bit. The rest of a corrupted frame needs no draw: bits are independent, so the gap after the frame is
-/// drawn anew.
+/// drawn independently.
 #[derive(Clone, Debug)]
 struct BitErrors {
     rng: Rng,

@@ -449,7 +449,7 @@ impl Direction {
         }
         debug_assert!(
             self.next_dequeue_event > self.transit.begin(),
-            "the queue hears of it before it leaves"
+            "the queue gets the dequeue event of a packet before it leaves"
         );
         debug_assert!(self.transit.front_matches_its_run(), "delivered counts follow from runs");
         let first = self.transit.pop_front();

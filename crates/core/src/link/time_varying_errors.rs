@@ -191,7 +191,7 @@ impl Sojourn {
         self.draw(mean_nanos);
     }
 
-    /// Advances to the sojourn that contains `at`. Returns whether it started anew there.
+    /// Advances to the sojourn that contains `at`. Returns whether it restarted there.
     fn advance(&mut self, at: Instant, mean_nanos: [f64; 2]) -> bool {
         if is_long(self.until, at, mean_nanos) {
             self.begin(at, mean_nanos);
@@ -218,8 +218,8 @@ fn is_long(from: Instant, to: Instant, mean_nanos: [f64; 2]) -> bool {
 impl TwoStates {
     fn hazard(&mut self, now: Instant, transmission: Transmission, bits: u64) -> f64 {
         let Transmission { start, departure } = transmission;
-        let begins_anew = self.current.advance(now, self.mean_nanos);
-        if begins_anew || self.ahead.since > start {
+        let restarted = self.current.advance(now, self.mean_nanos);
+        if restarted || self.ahead.since > start {
             self.ahead = self.current.clone();
         }
         let Self { hazards, mean_nanos, ahead, .. } = self;

@@ -235,10 +235,11 @@ impl Transit {
 
     /// Whether the size in the first run is that of the front packet.
     pub(super) fn front_matches_its_run(&self) -> bool {
-        let (left, front) = (self.begin(), self.front().and_then(|front| front.packet.as_deref()));
+        let (popped, front) =
+            (self.begin(), self.front().and_then(|front| front.packet.as_deref()));
         front.is_none_or(|packet| {
             let SizeTotals { bytes, .. } =
-                self.totals_before(left + 1).since(self.totals_before(left));
+                self.totals_before(popped + 1).since(self.totals_before(popped));
             bytes == u64::from(packet.bytes)
         })
     }
@@ -291,10 +292,10 @@ mod tests {
     struct Model {
         transit: Transit,
         rng: Rng,
-        came: Vec<(Instant, PacketSize)>,
+        pushed: Vec<(Instant, PacketSize)>,
         /// The totals before each packet, and before the next one.
         before: Vec<SizeTotals>,
-        left: u64,
+        popped: u64,
         now: Instant,
     }
 
@@ -303,9 +304,9 @@ mod tests {
             Self {
                 transit: Transit::new(size(0)),
                 rng: Rng::stream(5, "line"),
-                came: Vec::new(),
+                pushed: Vec::new(),
                 before: vec![SizeTotals::default()],
-                left: 0,
+                popped: 0,
                 now: Instant::START,
             }
         }
@@ -324,7 +325,7 @@ mod tests {
             self.now += Duration::from_nanos(self.rng.below(3));
             let (start, flow) = (self.now, FlowId(self.rng.below(5) as u32));
             self.transit.push_back(InTransit { start, flow, ..InTransit::default() });
-            self.came.push((start, PacketSize { flow, bytes, link_bytes }));
+            self.pushed.push((start, PacketSize { flow, bytes, link_bytes }));
             let mut sums = *self.before.last().expect("that before the first");
             sums.bytes += u64::from(bytes);
             sums.frame_bits += u64::from(frame_bits);
@@ -333,20 +334,20 @@ mod tests {
         }
 
         fn pop(&mut self) {
-            if self.left < self.transit.end() {
+            if self.popped < self.transit.end() {
                 self.transit.pop_front();
-                self.left += 1;
+                self.popped += 1;
             }
         }
 
         fn check(&mut self) {
-            let Self { transit, came, before, left, .. } = self;
-            let end = came.len() as u64;
+            let Self { transit, pushed, before, popped, .. } = self;
+            let end = pushed.len() as u64;
             assert_eq!(
                 (transit.begin(), transit.end(), transit.totals()),
-                (*left, end, before[came.len()])
+                (*popped, end, before[pushed.len()])
             );
-            for position in *left..=end {
+            for position in *popped..=end {
                 assert_eq!(
                     transit.totals_before(position),
                     before[position as usize],
@@ -354,20 +355,24 @@ mod tests {
                 );
             }
             // Any position: the packets from it on, and those started by some time.
-            let from = *left + self.rng.below(end - *left + 1);
+            let from = *popped + self.rng.below(end - *popped + 1);
             assert!(
-                transit.packet_sizes(from).eq(came[from as usize..].iter().copied()),
+                transit.packet_sizes(from).eq(pushed[from as usize..].iter().copied()),
                 "from {from}"
             );
-            let waiting = transit.waiting_from(*left);
-            let behind = came[from as usize..].iter().map(|&(_, size)| size);
-            assert!(waiting.after(from - *left).eq(behind.clone()), "behind {from}");
-            assert_eq!(transit.backlog_from(from), testing::backlog(behind));
+            let waiting = transit.waiting_from(*popped);
+            let waiting_sizes = pushed[from as usize..].iter().map(|&(_, size)| size);
+            assert!(waiting.after(from - *popped).eq(waiting_sizes.clone()), "waiting from {from}");
+            assert_eq!(transit.backlog_from(from), testing::backlog(waiting_sizes));
             let now = Instant::START + Duration::from_nanos(self.rng.below(end + 2));
-            let started = came.partition_point(|&(start, _)| start <= now) as u64;
+            let started = pushed.partition_point(|&(start, _)| start <= now) as u64;
             // The lower bound may be before the front, or exact.
             for mark in [0, from.min(started), started] {
-                assert_eq!(transit.started_by(now, mark), started.max(*left), "{now}, from {mark}");
+                assert_eq!(
+                    transit.started_by(now, mark),
+                    started.max(*popped),
+                    "{now}, from {mark}"
+                );
             }
         }
     }
@@ -395,13 +400,13 @@ mod tests {
             }
             let falls = if step / 1_000 % 2 == 1 { 60 } else { 16 };
             (0..model.rng.below(falls)).for_each(|_| model.pop());
-            longest = longest.max(model.transit.end() - model.left);
+            longest = longest.max(model.transit.end() - model.popped);
             if step % 4 == 0 {
                 model.check();
             }
         }
-        assert!(longest > 300, "{longest} at the most");
-        assert!(model.left > 20_000, "{} left", model.left);
+        assert!(longest > 300, "{longest} at most");
+        assert!(model.popped > 20_000, "{} popped", model.popped);
     }
 
     /// Given 10 packets in transit of two alternating sizes, expect as little memory after 100,000 packets as
@@ -412,7 +417,7 @@ mod tests {
         let mut turns = |packets: u32, in_line: u64| {
             for turn in 0..packets {
                 model.push(if turn % 2 == 0 { 40 } else { 1_500 });
-                while model.transit.end() - model.left > in_line {
+                while model.transit.end() - model.popped > in_line {
                     model.pop();
                 }
             }

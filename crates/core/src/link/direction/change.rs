@@ -55,8 +55,9 @@ impl Direction {
         }
         // The first frame whose last bit has not been sent.
         let first = (self.started - u64::from(is_sending)).max(self.transit.begin());
-        let ahead = (first > self.transit.begin()).then(|| self.transit.at(first - 1).arrival);
-        self.propagation.change(change.delay, ahead.unwrap_or(now));
+        let last_arrival =
+            (first > self.transit.begin()).then(|| self.transit.at(first - 1).arrival);
+        self.propagation.change(change.delay, last_arrival.unwrap_or(now));
         self.reschedule(now, first, redraw_errors);
         self.update_due();
         Some(())

@@ -29,7 +29,7 @@ impl DropTail {
         let seen = Headroom::of_bytes(self.waiting.bytes_max);
         match self.limit {
             Limit::Time(wait) => Headroom { wait_max: wait, ..seen },
-            _ => self.limit.counted().map_or(seen, |(unit, most)| seen.within(unit, most)),
+            _ => self.limit.counted().map_or(seen, |(unit, limit)| seen.within(unit, limit)),
         }
     }
 
