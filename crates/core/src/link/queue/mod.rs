@@ -417,33 +417,33 @@ mod tests {
 
         fn has_room(&self, size: PacketSize, wait: Duration) -> bool {
             let Headroom { max, wait_max } = self.discipline.headroom().expect("it has headroom");
-            let with = self.counted.iter().map(|&(_, size)| size).chain([size]);
-            let Backlog { packets, bytes, link_bytes } = testing::backlog(with);
+            let packets = self.counted.iter().map(|&(_, size)| size).chain([size]);
+            let Backlog { packets, bytes, link_bytes } = testing::backlog(packets);
             let fits = packets <= max.packets && bytes <= max.bytes;
             wait == Duration::ZERO || (fits && link_bytes <= max.link_bytes && wait <= wait_max)
         }
 
-        fn offer(&mut self, now: Instant, size: PacketSize, lazily: bool) -> Offer {
+        fn offer(&mut self, now: Instant, size: PacketSize, lazily: bool) -> Outcome {
             let start = self.free_at.max(now);
             let unasked = lazily && self.has_room(size, start.saturating_since(now));
             let with_shares = unasked && self.discipline.needs_dequeue_events();
-            let mut decision = Verdict::Enqueue;
+            let mut verdict = Verdict::Enqueue;
             if !unasked {
                 self.on_dequeue(now);
-                decision = self.discipline.admit(now, size, Ecn::NotEct, start, &self.counted);
+                verdict = self.discipline.admit(now, size, Ecn::NotEct, start, &self.counted);
             }
-            if decision == Verdict::Enqueue {
+            if verdict == Verdict::Enqueue {
                 if unasked || start > now {
                     self.counted.push_back((start, size));
                 }
                 self.free_at = start + Duration::from_millis(1);
             }
-            Offer { decision, with_shares }
+            Outcome { verdict, with_shares }
         }
     }
 
-    struct Offer {
-        decision: Verdict,
+    struct Outcome {
+        verdict: Verdict,
         /// Whether it was accepted unasked while the queue needed dequeue events.
         with_shares: bool,
     }
@@ -451,7 +451,7 @@ mod tests {
     /// Given bursts of packets, expect the same verdict for each, and the same backlog at the end, whether
     /// dequeue events are reported as packets start or only when they matter.
     #[test]
-    fn deferred_dequeue_events_change_no_decision() {
+    fn deferred_dequeue_events_change_no_verdict() {
         let ratio = |value| Ratio::new(value).expect("in range");
         let share =
             |limit| DropAtEnqueue::SelectiveDrop(SelectiveDrop::new(limit, ratio(0.5), ratio(0.8)));
@@ -461,14 +461,14 @@ mod tests {
         let by_time =
             DropAtEnqueue::DropTail(DropTail::new(Limit::Time(Duration::from_millis(20))));
         for discipline in disciplines.chain([by_time]) {
-            let mut rng = Rng::stream(1, "discipline");
-            let mut lines = [false, true].map(|lazily| {
-                let line = TestQueue {
+            let mut rng = Rng::stream(1, "tail");
+            let mut queues = [false, true].map(|lazily| {
+                let queue = TestQueue {
                     discipline: discipline.clone(),
                     counted: VecDeque::new(),
                     free_at: Instant::START,
                 };
-                (lazily, line)
+                (lazily, queue)
             });
             let (mut now, mut dropped, mut with_shares) = (Instant::START, 0, 0);
             for _ in 0..20_000 {
@@ -479,14 +479,14 @@ mod tests {
                 let flow = FlowId(rng.below(4) as u32);
                 let size = PacketSize { flow, bytes, link_bytes: bytes + 8 };
                 let [eager, late] =
-                    lines.each_mut().map(|(lazily, line)| line.offer(now, size, *lazily));
-                assert_eq!(eager.decision, late.decision, "{discipline:?} at {now}");
-                dropped += u32::from(eager.decision != Verdict::Enqueue);
+                    queues.each_mut().map(|(lazily, queue)| queue.offer(now, size, *lazily));
+                assert_eq!(eager.verdict, late.verdict, "{discipline:?} at {now}");
+                dropped += u32::from(eager.verdict != Verdict::Enqueue);
                 with_shares += u32::from(late.with_shares);
             }
-            let [eager, late] = lines.each_mut().map(|(_, line)| {
-                line.on_dequeue(now);
-                *line.discipline.occupancy()
+            let [eager, late] = queues.each_mut().map(|(_, queue)| {
+                queue.on_dequeue(now);
+                *queue.discipline.occupancy()
             });
             assert_eq!(eager, late);
             assert!((100..15_000).contains(&dropped), "{discipline:?} drops {dropped}");
