@@ -3,8 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use bentpipe_core::packet::segment::{Flags, Offer, Segment, Timestamps};
-use bentpipe_core::packet::seq::Wire;
+use bentpipe_core::packet::segment::{Flags, Segment, SynOptions, Timestamps};
+use bentpipe_core::packet::seq::SeqNumber;
 use bentpipe_core::wire::checksum::Checksum;
 use bentpipe_core::wire::{FiveTuple, Headers, Payload, TCP, UDP, ipv4, ipv6, pcapng, tcp, udp};
 use proptest::prelude::*;
@@ -23,19 +23,19 @@ fn tuple(protocol: u8) -> impl Strategy<Value = FiveTuple> {
 }
 
 fn segment() -> impl Strategy<Value = Segment> {
-    let offer = (any::<u16>(), any::<Option<u8>>(), any::<bool>())
-        .prop_map(|(mss, window_shift, sack)| Offer { mss, window_shift, sack });
+    let syn_options = (any::<u16>(), any::<Option<u8>>(), any::<bool>())
+        .prop_map(|(mss, window_shift, sack)| SynOptions { mss, window_shift, sack });
     let timestamps = any::<Option<(u32, u32)>>()
         .prop_map(|both| both.map(|(value, echo)| Timestamps { value, echo }));
     let numbers = (any::<u32>(), any::<Option<u32>>(), any::<u16>(), any::<u8>());
     let blocks = prop::collection::vec(any::<(u32, u32)>(), 0..=3);
-    (numbers, prop::option::of(offer), timestamps, blocks).prop_map(
-        |((seq, ack, window, bits), offer, timestamps, blocks)| {
-            let (seq, ack, flags) = (Wire(seq), ack.map(Wire), Flags::from_bits(bits));
+    (numbers, prop::option::of(syn_options), timestamps, blocks).prop_map(
+        |((seq, ack, window, bits), syn_options, timestamps, blocks)| {
+            let (seq, ack, flags) = (SeqNumber(seq), ack.map(SeqNumber), Flags::from_bits(bits));
             let mut segment =
-                Segment { seq, ack, timestamps, window, offer, flags, ..Segment::default() };
+                Segment { seq, ack, timestamps, window, syn_options, flags, ..Segment::default() };
             for (first, end) in blocks {
-                segment.sack.push(Wire(first), Wire(end));
+                segment.sack.push(SeqNumber(first), SeqNumber(end));
             }
             segment
         },
@@ -419,9 +419,9 @@ fn an_invalid_ip_header_has_no_tuple() {
 /// The options of a Linux SYN, byte by byte: 20 + 24 bytes.
 #[test]
 fn the_options_of_a_syn() {
-    let offer = Some(Offer { mss: 1460, window_shift: Some(7), sack: true });
+    let syn_options = Some(SynOptions { mss: 1460, window_shift: Some(7), sack: true });
     let timestamps = Some(Timestamps { value: 1, echo: 0 });
-    let syn = Segment { flags: Flags::SYN, offer, timestamps, ..Segment::default() };
+    let syn = Segment { flags: Flags::SYN, syn_options, timestamps, ..Segment::default() };
     let tuple = FiveTuple {
         source: Ipv4Addr::new(10, 0, 0, 1).into(),
         destination: Ipv4Addr::new(10, 64, 0, 1).into(),

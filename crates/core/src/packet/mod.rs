@@ -163,7 +163,7 @@ impl Packet {
     }
 
     /// The TCP segment. Any other payload is replaced by an empty segment. The SYN options are valid only
-    /// while the SYN flag is set: see [`Segment::offer`].
+    /// while the SYN flag is set: see [`Segment::syn_options`].
     pub(crate) fn segment_mut(&mut self) -> &mut Segment {
         if !matches!(self.payload, Payload::Tcp(_)) {
             self.empty();

@@ -4,7 +4,7 @@
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
 
-use crate::packet::seq::Wire;
+use crate::packet::seq::SeqNumber;
 
 /// Size of an IPv4 header without options.
 pub const IPV4_HEADER_BYTES: u32 = 20;
@@ -26,9 +26,9 @@ const SACK_BLOCK_BYTES: u32 = 8;
 #[repr(C)]
 pub struct Segment {
     /// Sequence number of the first byte, or of the SYN or FIN.
-    pub seq: Wire,
+    pub seq: SeqNumber,
     /// Acknowledgment number, if the ACK flag is set.
-    pub ack: Option<Wire>,
+    pub ack: Option<SeqNumber>,
     /// The timestamps option (RFC 7323).
     pub timestamps: Option<Timestamps>,
     /// Payload length in bytes.
@@ -44,7 +44,7 @@ pub struct Segment {
     pub sack: SackBlocks,
     /// The options of a SYN; `None` without SYN. A writer that reuses a packet therefore clears it only
     /// if the SYN flag was set.
-    pub offer: Option<Offer>,
+    pub syn_options: Option<SynOptions>,
 }
 
 /// The flags of a TCP header that other hosts act on, by their bits on the wire. The ACK flag is
@@ -131,7 +131,7 @@ impl fmt::Debug for Flags {
 
 /// The options of a SYN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Offer {
+pub struct SynOptions {
     /// Maximum segment size (RFC 6691): payload plus options that the sender of the SYN can receive.
     pub mss: u16,
     /// Window scale (RFC 7323), if offered.
@@ -175,7 +175,7 @@ impl fmt::Debug for SackBlocks {
 
 impl SackBlocks {
     /// Adds a block, if there is room for it.
-    pub fn push(&mut self, first: Wire, end: Wire) {
+    pub fn push(&mut self, first: SeqNumber, end: SeqNumber) {
         if let Some(slot) = self.blocks.get_mut(usize::from(self.count)) {
             *slot = [first.0.to_be_bytes(), end.0.to_be_bytes()];
             self.count += 1;
@@ -214,8 +214,8 @@ impl SackBlocks {
     }
 
     /// The blocks, newest first.
-    pub fn iter(&self) -> impl Iterator<Item = (Wire, Wire)> + '_ {
-        let number = |bytes| Wire(u32::from_be_bytes(bytes));
+    pub fn iter(&self) -> impl Iterator<Item = (SeqNumber, SeqNumber)> + '_ {
+        let number = |bytes| SeqNumber(u32::from_be_bytes(bytes));
         let blocks = self.blocks.iter().take(self.count.into());
         blocks.map(move |&[first, end]| (number(first), number(end)))
     }
@@ -232,14 +232,15 @@ impl Segment {
     /// 2 + 2, timestamps 10 + 2, SACK 2 + 2 + 8 a block.
     #[must_use]
     pub fn option_bytes(&self) -> u32 {
-        if self.offer.is_none() && self.timestamps.is_none() && self.sack.count == 0 {
+        if self.syn_options.is_none() && self.timestamps.is_none() && self.sack.count == 0 {
             return 0;
         }
-        let offer = self.offer.map_or(0, |offer| {
-            4 + if offer.window_shift.is_some() { 4 } else { 0 } + if offer.sack { 4 } else { 0 }
+        let syn_options = self.syn_options.map_or(0, |syn_options| {
+            4 + if syn_options.window_shift.is_some() { 4 } else { 0 }
+                + if syn_options.sack { 4 } else { 0 }
         });
         let timestamps = if self.timestamps.is_some() { TIMESTAMP_OPTION_BYTES } else { 0 };
-        offer + timestamps + self.sack.option_bytes()
+        syn_options + timestamps + self.sack.option_bytes()
     }
 
     /// Size at the IP layer.
@@ -258,25 +259,25 @@ mod tests {
 
     #[test]
     fn sizes_match_what_hosts_send() {
-        let data = Segment { payload: 1460, ack: Some(Wire(1)), ..Segment::default() };
+        let data = Segment { payload: 1460, ack: Some(SeqNumber(1)), ..Segment::default() };
         assert_eq!(data.ip_bytes(), 1500);
         let timestamps = Some(Timestamps::default());
         let modern = Segment { payload: 1448, timestamps, ..data };
         assert_eq!(modern.ip_bytes(), 1500);
-        let offer = Some(Offer { mss: 1460, window_shift: Some(7), sack: true });
-        let syn = Segment { flags: Flags::SYN, offer, timestamps, ..Segment::default() };
+        let syn_options = Some(SynOptions { mss: 1460, window_shift: Some(7), sack: true });
+        let syn = Segment { flags: Flags::SYN, syn_options, timestamps, ..Segment::default() };
         assert_eq!(syn.ip_bytes(), 64);
         assert_eq!(syn.sequence_length(), 1);
     }
 
     #[test]
     fn at_most_four_sack_blocks_are_carried() {
-        let mut ack = Segment { ack: Some(Wire(1)), ..Segment::default() };
+        let mut ack = Segment { ack: Some(SeqNumber(1)), ..Segment::default() };
         for n in 0..5 {
-            ack.sack.push(Wire(n * 10), Wire(n * 10 + 5));
+            ack.sack.push(SeqNumber(n * 10), SeqNumber(n * 10 + 5));
         }
         assert_eq!(ack.sack.iter().count(), 4);
-        assert_eq!(ack.sack.iter().next(), Some((Wire(0), Wire(5))));
+        assert_eq!(ack.sack.iter().next(), Some((SeqNumber(0), SeqNumber(5))));
         assert_eq!(ack.ip_bytes(), 40 + 36);
     }
 }

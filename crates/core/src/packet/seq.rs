@@ -1,7 +1,7 @@
 //! Sequence numbers (RFC 9293, section 3.4): 32 bits on the wire, 64 bits in an endpoint.
 //!
 //! A [`Position`] counts from the SYN, which is position 0; the first byte of data is position 1. It
-//! never wraps, so positions are compared directly. A segment carries a [`Wire`] number. A known
+//! never wraps, so positions are compared directly. A segment carries a [`SeqNumber`]. A known
 //! position within 2^31 of it turns it back into a position.
 
 /// A position in one direction of a stream: the SYN is 0, data start at 1, the FIN follows the data.
@@ -9,9 +9,9 @@ pub type Position = u64;
 
 /// A sequence number as in a TCP header, modulo 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Wire(pub u32);
+pub struct SeqNumber(pub u32);
 
-impl Wire {
+impl SeqNumber {
     /// The sequence number of `position`, given the initial sequence number.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "modulo 2^32 is intended")]
@@ -49,21 +49,21 @@ mod tests {
 
     #[test]
     fn positions_are_restored_across_the_wrap() {
-        let initial = Wire(u32::MAX - 10);
+        let initial = SeqNumber(u32::MAX - 10);
         for position in [0, 1, 10, 11, 12, 1 << 31, (1 << 32) + 5, 3 << 33] {
-            let wire = Wire::from_position(position, initial);
+            let number = SeqNumber::from_position(position, initial);
             for distance in [0, 1, 1000, (1 << 31) - 1] {
-                assert_eq!(wire.to_position(initial, position + distance), position);
+                assert_eq!(number.to_position(initial, position + distance), position);
                 let before = position.saturating_sub(distance);
-                assert_eq!(wire.to_position(initial, before), position);
+                assert_eq!(number.to_position(initial, before), position);
             }
         }
     }
 
     #[test]
     fn numbers_before_the_syn_become_position_0() {
-        let initial = Wire(100);
-        assert_eq!(Wire(99).to_position(initial, 0), 0);
-        assert_eq!(Wire(101).to_position(initial, 0), 1);
+        let initial = SeqNumber(100);
+        assert_eq!(SeqNumber(99).to_position(initial, 0), 0);
+        assert_eq!(SeqNumber(101).to_position(initial, 0), 1);
     }
 }

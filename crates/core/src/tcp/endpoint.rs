@@ -13,9 +13,9 @@ use super::receiver::{Receiver, WINDOW_SHIFT_MAX};
 use super::sender::Sender;
 use crate::engine::{Count, Cx, Engine, Ledger};
 use crate::packet::segment::{
-    Flags, Offer, SACK_BLOCKS_MAX, Segment, TIMESTAMP_OPTION_BYTES, Timestamps,
+    Flags, SACK_BLOCKS_MAX, Segment, SynOptions, TIMESTAMP_OPTION_BYTES, Timestamps,
 };
-use crate::packet::seq::{Position, Wire};
+use crate::packet::seq::{Position, SeqNumber};
 use crate::packet::{Address, Class, Ecn, FlowId, Origin, Packet, PacketId, Payload, Port};
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
@@ -75,9 +75,9 @@ pub struct Endpoint {
     bytes_received: u64,
     bytes_sent: u64,
     next_id: PacketId,
-    initial: Wire,
+    initial: SeqNumber,
     /// Numbers the peer's SYN, once that was heard.
-    peer_initial: Wire,
+    peer_initial: SeqNumber,
     /// The host at the other end.
     peer: Address,
     /// RFC 7323, section 4.3: the value to echo.
@@ -110,7 +110,7 @@ impl Endpoint {
 
     /// An end that waits for a SYN; [`Endpoint::open`] makes it send one. `initial` numbers its SYN.
     #[must_use]
-    pub fn new(config: Config, flow: FlowId, origin: Origin, initial: Wire) -> Self {
+    pub fn new(config: Config, flow: FlowId, origin: Origin, initial: SeqNumber) -> Self {
         Self {
             config,
             peer: Address::default(),
@@ -118,7 +118,7 @@ impl Endpoint {
             connection: 0,
             origin,
             initial,
-            peer_initial: Wire::default(),
+            peer_initial: SeqNumber::default(),
             handshake: Handshake::Listening,
             ecn: Ecn::NotEct,
             ecn_flags: Flags::default(),
@@ -290,7 +290,7 @@ impl Endpoint {
     fn hear_data(&mut self, cx: &mut Cx<'_>, packet: &Packet, segment: &Segment) {
         let (now, next) = (cx.now(), self.receiver.next());
         let window = u64::from(segment.window) << self.agreed.peer_shift;
-        let una = Wire::from_position(self.sender.una(), self.initial);
+        let una = SeqNumber::from_position(self.sender.una(), self.initial);
         // A SACK block tells of a duplicate, even with nothing outstanding.
         let is_expected = segment.ack == Some(una) && segment.sack.is_empty();
         if !is_expected || !self.sender.only_window(now, self.sender.una(), window) {
@@ -298,7 +298,7 @@ impl Endpoint {
             return;
         }
         let payload = u64::from(segment.payload);
-        let is_next = segment.seq == Wire::from_position(next, self.peer_initial);
+        let is_next = segment.seq == SeqNumber::from_position(next, self.peer_initial);
         if !is_next || !self.receiver.expects(payload) {
             self.hear_other_data(now, packet, segment);
         } else {
@@ -340,7 +340,7 @@ impl Endpoint {
         let now = cx.now();
         let una = self.sender.una();
         let window = u64::from(segment.window) << self.agreed.peer_shift;
-        let ahead = |ack: Wire| ack.ahead_of(Wire::from_position(una, self.initial));
+        let ahead = |ack: SeqNumber| ack.ahead_of(SeqNumber::from_position(una, self.initial));
         let acked = segment.ack.and_then(|ack| u64::try_from(ahead(ack)).ok());
         let Some(acked) = acked.filter(|acked| una + acked <= self.sender.max()) else {
             self.on_segment(cx, packet, segment);
@@ -447,8 +447,8 @@ impl Endpoint {
         self.ecn = if self.config.ecn && found == wanted { Ecn::Ect0 } else { Ecn::NotEct };
         self.handshake = Handshake::Heard;
         self.peer_initial = segment.seq;
-        let no_options = Offer { mss: MSS_WITHOUT_OPTION, ..Offer::default() };
-        let offer = segment.offer.unwrap_or(no_options);
+        let no_options = SynOptions { mss: MSS_WITHOUT_OPTION, ..SynOptions::default() };
+        let offer = segment.syn_options.unwrap_or(no_options);
         let scaling = self.config.window_scaling && offer.window_shift.is_some();
         self.agreed = Agreed {
             timestamps: self.config.timestamps && segment.timestamps.is_some(),
@@ -475,7 +475,7 @@ impl Endpoint {
         let mut count = 0;
         if self.sack && !segment.sack.is_empty() {
             for (block, (start, end)) in blocks.iter_mut().zip(segment.sack.iter()) {
-                let place = |wire: Wire| wire.to_position(self.initial, anchor);
+                let place = |wire: SeqNumber| wire.to_position(self.initial, anchor);
                 *block = (place(start), place(end));
                 count += 1;
             }

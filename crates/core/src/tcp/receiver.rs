@@ -9,7 +9,7 @@ use super::config::{Config, Follows};
 use super::reassembly::Reassembly;
 use super::receive_buffer::AutoTuning;
 use crate::packet::segment::{SackBlocks, Segment};
-use crate::packet::seq::{Position, Wire};
+use crate::packet::seq::{Position, SeqNumber};
 use crate::time::{Duration, Instant};
 use compression::Compression;
 
@@ -449,9 +449,9 @@ impl Receiver {
         &mut self,
         blocks: &mut SackBlocks,
         most: usize,
-        peer_initial: Wire,
+        peer_initial: SeqNumber,
     ) {
-        let wire = |position| Wire::from_position(position, peer_initial);
+        let wire = |position| SeqNumber::from_position(position, peer_initial);
         self.compression.acknowledged();
         let duplicate = self.duplicate.take();
         for (start, end) in duplicate.into_iter().chain(self.reassembly.newest()).take(most) {

@@ -2,8 +2,8 @@
 //! scale and timestamps (RFC 7323), SACK (RFC 2018).
 
 use super::{FiveTuple, Payload, TCP};
-use crate::packet::segment::{Flags, Offer, SackBlocks, Segment, Timestamps};
-use crate::packet::seq::Wire;
+use crate::packet::segment::{Flags, SackBlocks, Segment, SynOptions, Timestamps};
+use crate::packet::seq::SeqNumber;
 use crate::wire::checksum::Checksum;
 
 /// Size of a header without options.
@@ -53,7 +53,7 @@ struct Options {
 impl Options {
     fn of(segment: &Segment) -> Self {
         let mut options = Self { bytes: [0; OPTION_BYTES_MAX], length: 0 };
-        if let Some(Offer { mss, window_shift, sack }) = segment.offer {
+        if let Some(SynOptions { mss, window_shift, sack }) = segment.syn_options {
             let [high, low] = mss.to_be_bytes();
             options.push(&[kind::MSS, 4, high, low]);
             if let Some(shift) = window_shift {
@@ -80,7 +80,7 @@ impl Options {
             return;
         }
         self.push(&[kind::NO_OPERATION, kind::NO_OPERATION, kind::SACK, (2 + 8 * count) as u8]);
-        for (Wire(first), Wire(end)) in sack.iter().take(count) {
+        for (SeqNumber(first), SeqNumber(end)) in sack.iter().take(count) {
             self.push(&first.to_be_bytes());
             self.push(&end.to_be_bytes());
         }
@@ -133,8 +133,8 @@ impl Header {
         let options = transport.get(HEADER_BYTES..bytes)?;
         let flags = header[13];
         let mut segment = Segment {
-            seq: Wire(u32_at(4)),
-            ack: (flags & ACK != 0).then_some(Wire(u32_at(8))),
+            seq: SeqNumber(u32_at(4)),
+            ack: (flags & ACK != 0).then_some(SeqNumber(u32_at(8))),
             flags: Flags::from_bits(flags),
             window: u16_at(14),
             ..Segment::default()
@@ -160,16 +160,19 @@ fn read_options(mut rest: &[u8], segment: &mut Segment) {
 }
 
 fn read_option(kind: u8, value: &[u8], segment: &mut Segment) {
-    let known = Offer { mss: DEFAULT_MSS, ..segment.offer.unwrap_or_default() };
-    let known = segment.offer.unwrap_or(known);
+    let known = SynOptions { mss: DEFAULT_MSS, ..segment.syn_options.unwrap_or_default() };
+    let known = segment.syn_options.unwrap_or(known);
     match (kind, value) {
         (kind::MSS, &[high, low]) => {
-            segment.offer = Some(Offer { mss: u16::from_be_bytes([high, low]), ..known });
+            segment.syn_options =
+                Some(SynOptions { mss: u16::from_be_bytes([high, low]), ..known });
         }
         (kind::WINDOW_SCALE, &[shift]) => {
-            segment.offer = Some(Offer { window_shift: Some(shift), ..known });
+            segment.syn_options = Some(SynOptions { window_shift: Some(shift), ..known });
         }
-        (kind::SACK_PERMITTED, &[]) => segment.offer = Some(Offer { sack: true, ..known }),
+        (kind::SACK_PERMITTED, &[]) => {
+            segment.syn_options = Some(SynOptions { sack: true, ..known })
+        }
         (kind::TIMESTAMPS, &[a, b, c, d, e, f, g, h]) => {
             let value = u32::from_be_bytes([a, b, c, d]);
             let echo = u32::from_be_bytes([e, f, g, h]);
@@ -179,7 +182,7 @@ fn read_option(kind: u8, value: &[u8], segment: &mut Segment) {
             for block in blocks.chunks_exact(8) {
                 let number = |from: usize| {
                     let [a, b, c, d] = [0, 1, 2, 3].map(|offset| block[from + offset]);
-                    Wire(u32::from_be_bytes([a, b, c, d]))
+                    SeqNumber(u32::from_be_bytes([a, b, c, d]))
                 };
                 segment.sack.push(number(0), number(4));
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bentpipe_core::packet::seq::Wire;
+use bentpipe_core::packet::seq::SeqNumber;
 use bentpipe_core::packet::{Address, Class, FlowId, Origin};
 use bentpipe_core::rng::Rng;
 use bentpipe_core::tcp::Endpoint;
@@ -92,7 +92,7 @@ impl<'a> Hosts<'a> {
             // RFC 9293, 3.4.1: a host starts anywhere; so the wrap is met in ordinary runs.
             let initial = u32::try_from(rng.next_u64() >> 32).expect("32 bits");
             let chance = self.stream(flow, &format!("{part}.cycle"));
-            let endpoint = Endpoint::new(tcp.config(), id, origin, Wire(initial));
+            let endpoint = Endpoint::new(tcp.config(), id, origin, SeqNumber(initial));
             endpoint.with_chance(chance).toward(peer(id, origin), Class(flow.priority))
         };
         let [sender, receiver] = tcp;

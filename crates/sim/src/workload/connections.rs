@@ -8,7 +8,7 @@
 use super::request_response::Host;
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
 use bentpipe_core::packet::segment::Segment;
-use bentpipe_core::packet::seq::Wire;
+use bentpipe_core::packet::seq::SeqNumber;
 use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Payload};
 use bentpipe_core::tcp::{Endpoint, SenderCounters};
 use bentpipe_core::time::{Duration, Instant};
@@ -199,12 +199,12 @@ impl Connections {
         let Some(seq) = segment.ack.filter(|_| self.closes_first && segment.flags.fin()) else {
             return;
         };
-        let Wire(start) = segment.seq;
+        let SeqNumber(start) = segment.seq;
         let ack = Segment {
             connection: segment.connection,
             seq,
             // A segment's length is far below 2^32, and numbers wrap.
-            ack: Some(Wire(start.wrapping_add(segment.payload.into()).wrapping_add(1))),
+            ack: Some(SeqNumber(start.wrapping_add(segment.payload.into()).wrapping_add(1))),
             window: segment.window,
             ..Segment::default()
         };
@@ -294,7 +294,7 @@ mod tests {
 
     /// The serial of the SYN of a connection that is added now.
     fn first_serial(connections: &mut Connections) -> u64 {
-        let endpoint = Endpoint::new(host("a").config, FlowId(0), Origin::Sender, Wire(0));
+        let endpoint = Endpoint::new(host("a").config, FlowId(0), Origin::Sender, SeqNumber(0));
         let mut outbox = Outbox::new();
         let mut cx = Cx::new(Instant::START, NodeId(0), &mut outbox, None);
         connections.add(endpoint).endpoint.open(&mut cx);

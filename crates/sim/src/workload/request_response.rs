@@ -5,7 +5,7 @@
 //! from, and exchanges happen in order.
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
-use bentpipe_core::packet::seq::Wire;
+use bentpipe_core::packet::seq::SeqNumber;
 use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, Port};
 use bentpipe_core::rng::Rng;
 use bentpipe_core::tcp::config::CongestionName;
@@ -37,7 +37,7 @@ impl Host {
     fn endpoint(&mut self, origin: Origin) -> Endpoint {
         // RFC 9293, 3.4.1: a host starts anywhere; so the wrap is met in ordinary runs.
         let initial = u32::try_from(self.initials.next_u64() >> 32).expect("32 bits");
-        let endpoint = Endpoint::new(self.config, self.flow, origin, Wire(initial));
+        let endpoint = Endpoint::new(self.config, self.flow, origin, SeqNumber(initial));
         let endpoint = endpoint.toward(self.peer, self.class);
         if self.config.congestion != CongestionName::Bbr {
             return endpoint;

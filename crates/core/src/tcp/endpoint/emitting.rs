@@ -3,10 +3,10 @@
 use super::{Endpoint, tick};
 use crate::engine::Cx;
 use crate::packet::segment::{
-    Flags, HEADER_BYTES, Offer, SACK_BLOCKS_MAX, SackBlocks, Segment, TIMESTAMP_OPTION_BYTES,
+    Flags, HEADER_BYTES, SACK_BLOCKS_MAX, SackBlocks, Segment, SynOptions, TIMESTAMP_OPTION_BYTES,
     Timestamps,
 };
-use crate::packet::seq::{Position, Wire};
+use crate::packet::seq::{Position, SeqNumber};
 use crate::packet::{Ecn, Packet, PacketId};
 use crate::tcp::exchange::{Outgoing, Run};
 use crate::time::Instant;
@@ -14,7 +14,7 @@ use crate::time::Instant;
 /// What the segments have in common that leave at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Heading {
-    ack: Wire,
+    ack: SeqNumber,
     window: u16,
     timestamps: Option<Timestamps>,
     /// Size at the IP layer without payload.
@@ -176,7 +176,7 @@ impl Endpoint {
         let (ack, window) = self.receiver.acknowledge();
         let stamped = self.agreed.timestamps;
         Heading {
-            ack: Wire::from_position(ack, self.peer_initial),
+            ack: SeqNumber::from_position(ack, self.peer_initial),
             window,
             timestamps: if stamped { Some(self.timestamps(now)) } else { None },
             bytes: HEADER_BYTES + if stamped { TIMESTAMP_OPTION_BYTES } else { 0 },
@@ -207,11 +207,11 @@ impl Endpoint {
         let segment = packet.segment_mut();
         // The offer is in another line of the cache.
         if segment.flags.syn() {
-            segment.offer = None;
+            segment.syn_options = None;
         }
         segment.flags = heading.flags;
         segment.connection = self.connection;
-        segment.seq = Wire::from_position(position, self.initial);
+        segment.seq = SeqNumber::from_position(position, self.initial);
         segment.payload = payload;
         segment.ack = Some(heading.ack);
         segment.window = heading.window;
@@ -245,13 +245,13 @@ impl Endpoint {
             seq: self.initial,
             flags,
             window: self.receiver.unscaled_window(),
-            offer: Some(self.offer()),
+            syn_options: Some(self.offer()),
             timestamps: stamped.then(|| self.timestamps(now)),
             ..Segment::default()
         };
         if self.has_heard() {
             let (ack, window) = self.receiver.acknowledge_syn();
-            segment.ack = Some(Wire::from_position(ack, self.peer_initial));
+            segment.ack = Some(SeqNumber::from_position(ack, self.peer_initial));
             segment.window = window;
         }
         packet.bytes = segment.ip_bytes();
@@ -266,8 +266,8 @@ impl Endpoint {
     }
 
     /// A SYN offers everything; the answer to one offers what both can do (RFC 7323, section 2.2).
-    fn offer(&self) -> Offer {
-        Offer {
+    fn offer(&self) -> SynOptions {
+        SynOptions {
             mss: self.config.mss,
             window_shift: self.receiver.scales().then_some(self.receiver.shift()),
             sack: if self.has_heard() { self.sack } else { self.config.sack },

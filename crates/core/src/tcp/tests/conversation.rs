@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::engine::{Cx, Engine, Outbox};
-use crate::packet::segment::{Flags, Offer, Segment, Timestamps};
-use crate::packet::seq::Wire;
+use crate::packet::segment::{Flags, Segment, SynOptions, Timestamps};
+use crate::packet::seq::SeqNumber;
 use crate::packet::{Ecn, FlowId, Origin, Packet, PacketId, Payload};
 use crate::tcp::config::Config;
 use crate::tcp::endpoint::Endpoint;
@@ -12,8 +12,8 @@ use crate::time::{Duration, Instant};
 use crate::trace::NodeId;
 
 /// Numbers close to the wrap, so that every conversation of some length crosses it.
-const LOCAL: Wire = Wire(u32::MAX - 4_000);
-const REMOTE: Wire = Wire(u32::MAX - 2_500);
+const LOCAL: SeqNumber = SeqNumber(u32::MAX - 4_000);
+const REMOTE: SeqNumber = SeqNumber(u32::MAX - 2_500);
 
 /// A conversation: the endpoint under test, and the story so far.
 pub(super) struct Talk {
@@ -251,8 +251,8 @@ impl Talk {
     fn write(&self, packet: &Packet) -> String {
         let Payload::Tcp(segment) = &packet.payload else { panic!("a host sends segments") };
         assert_eq!(packet.bytes, segment.ip_bytes());
-        let local = |wire: Wire| wire.0.wrapping_sub(LOCAL.0);
-        let remote = |wire: Wire| wire.0.wrapping_sub(REMOTE.0);
+        let local = |wire: SeqNumber| wire.0.wrapping_sub(LOCAL.0);
+        let remote = |wire: SeqNumber| wire.0.wrapping_sub(REMOTE.0);
         let mut text = String::new();
         let names =
             [("S ", Flags::SYN), ("F ", Flags::FIN), ("E ", Flags::ECE), ("W ", Flags::CWR)];
@@ -276,7 +276,7 @@ impl Talk {
         if let Some(Timestamps { value, echo }) = segment.timestamps {
             let _ = write!(text, " ts {value}/{echo}");
         }
-        let Some(offer) = segment.offer else { return text };
+        let Some(offer) = segment.syn_options else { return text };
         let _ = write!(text, " mss {}", offer.mss);
         if let Some(shift) = offer.window_shift {
             let _ = write!(text, " ws {shift}");
@@ -286,8 +286,8 @@ impl Talk {
     }
 
     fn parse(&self, text: &str) -> Segment {
-        let local = |text: &str| Wire(LOCAL.0.wrapping_add(number(text)));
-        let remote = |text: &str| Wire(REMOTE.0.wrapping_add(number(text)));
+        let local = |text: &str| SeqNumber(LOCAL.0.wrapping_add(number(text)));
+        let remote = |text: &str| SeqNumber(REMOTE.0.wrapping_add(number(text)));
         let mut segment = Segment { window: self.peer_window, ..Segment::default() };
         let mut words = text.split_whitespace();
         while let Some(word) = words.next() {
@@ -328,8 +328,8 @@ impl Talk {
     }
 }
 
-fn offer(segment: &mut Segment) -> &mut Offer {
-    segment.offer.get_or_insert_default()
+fn offer(segment: &mut Segment) -> &mut SynOptions {
+    segment.syn_options.get_or_insert_default()
 }
 
 fn number(text: &str) -> u32 {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{fast_path, plain, short_way};
 use crate::engine::{Cx, Engine, Outbox};
-use crate::packet::seq::Wire;
+use crate::packet::seq::SeqNumber;
 use crate::packet::{Ecn, FlowId, Origin, Packet};
 use crate::rng::Rng;
 use crate::tcp::config::{
@@ -109,7 +109,8 @@ pub(super) struct World {
 impl World {
     /// Nothing has happened yet.
     pub(super) fn new(configs: [Config; 2], weather: Weather, mut rng: Rng) -> Self {
-        let initial = [0, 1].map(|_| Wire(u32::try_from(rng.next_u64() >> 32).expect("32 bits")));
+        let initial =
+            [0, 1].map(|_| SeqNumber(u32::try_from(rng.next_u64() >> 32).expect("32 bits")));
         let origins = [Origin::Sender, Origin::Receiver];
         let ends = || [0, 1].map(|n| Endpoint::new(configs[n], FlowId(0), origins[n], initial[n]));
         Self {

@@ -7,8 +7,8 @@ use super::conversation::{Talk, segments};
 use super::network::random_config;
 use super::plain;
 use crate::engine::{Cx, Engine, Outbox};
-use crate::packet::segment::{Flags, Offer, SackBlocks, Segment, Timestamps};
-use crate::packet::seq::Wire;
+use crate::packet::segment::{Flags, SackBlocks, Segment, SynOptions, Timestamps};
+use crate::packet::seq::SeqNumber;
 use crate::packet::{FlowId, Origin, Packet, PacketId, Payload};
 use crate::rng::Rng;
 use crate::tcp::endpoint::Endpoint;
@@ -54,7 +54,7 @@ fn a_syn_in_mid_connection_is_answered() {
 /// and changes nothing, and what is sent has the own number and packets of its own.
 #[test]
 fn segments_of_another_connection_are_ignored() {
-    let endpoint = || Endpoint::new(plain(), FlowId(0), Origin::Receiver, Wire(7));
+    let endpoint = || Endpoint::new(plain(), FlowId(0), Origin::Receiver, SeqNumber(7));
     let mut endpoints = [3, 4].map(|connection| endpoint().of_connection(connection, 0));
     let mut sent = Outbox::new();
     for connection in [0, 3, 4, 3] {
@@ -87,13 +87,13 @@ fn a_second_fin_does_not_move_the_end() {
 }
 
 /// A number near one of `anchors`, or anywhere.
-fn wire(rng: &mut Rng, anchors: [u32; 2]) -> Wire {
+fn wire(rng: &mut Rng, anchors: [u32; 2]) -> SeqNumber {
     let near = u32::try_from(rng.below(6_000)).expect("small").wrapping_sub(1_000);
     match rng.below(8) {
-        0 => Wire(u32::try_from(rng.next_u64() >> 32).expect("32 bits")),
-        1 => Wire(anchors[0].wrapping_add(near)),
-        2 => Wire(anchors[1]),
-        _ => Wire(anchors[0]),
+        0 => SeqNumber(u32::try_from(rng.next_u64() >> 32).expect("32 bits")),
+        1 => SeqNumber(anchors[0].wrapping_add(near)),
+        2 => SeqNumber(anchors[1]),
+        _ => SeqNumber(anchors[0]),
     }
 }
 
@@ -115,7 +115,7 @@ fn garbage(rng: &mut Rng, endpoint: &Endpoint, initial: u32, peer: u32) -> Segme
         payload: u16::try_from(rng.below(3) * rng.below(2_000)).expect("small"),
         ack: (rng.below(10) > 0).then(|| wire(rng, [una, max])),
         window: u16::try_from(bits(rng) >> 16).expect("16 bits") >> rng.below(17).min(15),
-        offer: (syn && rng.below(2) == 0).then(|| Offer {
+        syn_options: (syn && rng.below(2) == 0).then(|| SynOptions {
             mss: u16::try_from(bits(rng) >> 16).expect("16 bits"),
             window_shift: (rng.below(2) == 0).then(|| u8::try_from(rng.below(256)).expect("byte")),
             sack: rng.below(2) == 0,
@@ -132,7 +132,7 @@ fn torment(seed: u64) {
     let mut bits = || u32::try_from(rng.next_u64() >> 32).expect("32 bits");
     let (initial, peer) = (bits(), bits());
     let config = random_config(&mut rng);
-    let mut endpoint = Endpoint::new(config, FlowId(0), Origin::Sender, Wire(initial));
+    let mut endpoint = Endpoint::new(config, FlowId(0), Origin::Sender, SeqNumber(initial));
     let mut now = Instant::START;
     let mut delivered = 0;
     for step in 0..300u64 {
