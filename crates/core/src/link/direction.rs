@@ -203,7 +203,7 @@ impl Direction {
         Count { packets: packets - corrupted.packets, bytes: bytes - corrupted.bytes }
     }
 
-    /// Moves `started` behind the packets that have started by `now`. The packets after it wait.
+    /// Moves `started` past the packets that have started by `now`. Those after it wait.
     #[cold]
     #[inline(never)]
     fn update_started(&mut self, now: Instant) {

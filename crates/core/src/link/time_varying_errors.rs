@@ -100,12 +100,12 @@ impl TimeVaryingErrors {
     #[cold]
     #[inline(never)]
     pub(super) fn corrupts(&mut self, now: Instant, transmission: Transmission, bits: u64) -> bool {
-        let adds = match &mut self.states {
+        let added = match &mut self.states {
             States::TwoStates(states) => states.hazard(now, transmission, bits),
             States::Series(profile) => series_hazard(profile, transmission, bits),
         };
-        if adds <= self.hazard_left {
-            self.hazard_left -= adds;
+        if added <= self.hazard_left {
+            self.hazard_left -= added;
             return false;
         }
         self.draw();
@@ -121,12 +121,12 @@ impl TimeVaryingErrors {
 fn series_hazard(profile: &Profile<Hazard>, transmission: Transmission, bits: u64) -> f64 {
     let Transmission { start, departure } = transmission;
     let mut hazard = profile.at(start);
-    let mut adds = hazard.frame;
+    let mut added = hazard.frame;
     let mut from = start;
     loop {
         let change = profile.next_change(from).filter(|&change| change < departure);
-        adds += hazard.of_bits(bits, from, change.unwrap_or(departure), transmission);
-        let Some(change) = change else { return adds };
+        added += hazard.of_bits(bits, from, change.unwrap_or(departure), transmission);
+        let Some(change) = change else { return added };
         (from, hazard) = (change, profile.at(change));
     }
 }
@@ -225,20 +225,20 @@ impl TwoStates {
         let Self { hazards, mean_nanos, ahead, .. } = self;
         ahead.advance(start, *mean_nanos);
         let mut hazard = hazards[usize::from(ahead.is_bad)];
-        let mut adds = hazard.frame;
+        let mut added = hazard.frame;
         if is_long(start, departure, *mean_nanos) {
             let [good, bad] = *mean_nanos;
             let of_bit = (good * hazards[0].bit + bad * hazards[1].bit) / (good + bad);
-            return adds + float(bits) * of_bit;
+            return added + float(bits) * of_bit;
         }
         let mut from = start;
         while ahead.until < departure {
             let change = ahead.until;
-            adds += hazard.of_bits(bits, from, change, transmission);
+            added += hazard.of_bits(bits, from, change, transmission);
             ahead.advance(change, *mean_nanos);
             (from, hazard) = (change, hazards[usize::from(ahead.is_bad)]);
         }
-        adds + hazard.of_bits(bits, from, departure, transmission)
+        added + hazard.of_bits(bits, from, departure, transmission)
     }
 }
 

@@ -79,7 +79,7 @@ pub(super) struct InTransit {
     pub(super) packet: Option<Box<Packet>>,
 }
 
-/// See the module's description. Positions count from the first packet of the run.
+/// See the module's description. Positions count from the first packet accepted.
 #[derive(Debug)]
 pub(super) struct Transit {
     ring: Ring<InTransit>,
@@ -235,11 +235,10 @@ impl Transit {
 
     /// Whether the size in the first run is that of the front packet.
     pub(super) fn front_matches_its_run(&self) -> bool {
-        let (popped, front) =
-            (self.begin(), self.front().and_then(|front| front.packet.as_deref()));
+        let (begin, front) = (self.begin(), self.front().and_then(|front| front.packet.as_deref()));
         front.is_none_or(|packet| {
             let SizeTotals { bytes, .. } =
-                self.totals_before(popped + 1).since(self.totals_before(popped));
+                self.totals_before(begin + 1).since(self.totals_before(begin));
             bytes == u64::from(packet.bytes)
         })
     }
