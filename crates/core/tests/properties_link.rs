@@ -33,7 +33,7 @@ proptest! {
     #[test]
     fn every_packet_has_the_times_of_the_reference(setup in setups()) {
         let (script, mut trace) = (setup.script(), VecTrace::default());
-        let all_times = reference(&setup, &script);
+        let all = reference(&setup, &script);
         let (mut graph, node) = graph(&setup);
         for (at, port, packet) in &script {
             graph.inject(*at, (node, *port), packet.clone(), Some(&mut trace));
@@ -41,33 +41,33 @@ proptest! {
         graph.run_until(END, Some(&mut trace));
         let egress = graph.drain_egress();
         let outputs: Vec<_> = egress.map(|(at, _, _, packet)| (at, packet)).collect();
-        let delivered = all_times.iter().filter(|times| times.is_delivered());
+        let delivered = all.iter().filter(|times| times.is_delivered());
         let expected: Vec<_> = delivered.map(|times| (times.arrival(), times.packet.clone())).collect();
         prop_assert_eq!(outputs, expected, "in FIFO order");
-        prop_assert_eq!(in_order(trace.0), in_order(events(&all_times)));
+        prop_assert_eq!(in_order(trace.0), in_order(events(&all)));
         let found = graph.engine_mut(node).counters_at(END);
-        prop_assert_eq!(found, counters(&setup, &all_times, END));
-        prop_assert_eq!(graph.engine(node).ledger(), ledger(&all_times, END));
+        prop_assert_eq!(found, counters(&setup, &all, END));
+        prop_assert_eq!(graph.engine(node).ledger(), ledger(&all, END));
     }
 
     #[test]
     fn counters_are_exact_at_any_time_and_reading_them_changes_nothing(setup in setups()) {
         let script = setup.script();
-        let all_times = reference(&setup, &script);
+        let all = reference(&setup, &script);
         let (mut observed, node) = graph(&setup);
         let (mut unobserved, _) = graph(&setup);
         let mut arrivals = script.iter().peekable();
-        for moment in moments(&setup, &all_times) {
+        for moment in moments(&setup, &all) {
             while let Some((at, port, packet)) = arrivals.next_if(|arrival| arrival.0 <= moment) {
                 observed.inject(*at, (node, *port), packet.clone(), None);
                 unobserved.inject(*at, (node, *port), packet.clone(), None);
             }
             observed.run_until(moment, None);
-            let expected = counters(&setup, &all_times, moment);
-            prop_assert_eq!(observed.engine(node).ledger(), ledger(&all_times, moment), "at {}", moment);
+            let expected = counters(&setup, &all, moment);
+            prop_assert_eq!(observed.engine(node).ledger(), ledger(&all, moment), "at {}", moment);
             prop_assert_eq!(observed.engine_mut(node).counters_at(moment), expected, "at {}", moment);
             prop_assert_eq!(observed.engine_mut(node).counters_at(moment), expected, "read twice");
-            prop_assert_eq!(observed.engine(node).ledger(), ledger(&all_times, moment), "at {}", moment);
+            prop_assert_eq!(observed.engine(node).ledger(), ledger(&all, moment), "at {}", moment);
         }
         unobserved.run_until(END, None);
         prop_assert!(observed.drain_egress().eq(unobserved.drain_egress()));
@@ -112,7 +112,7 @@ proptest! {
     ) {
         let gaps = gaps.into_iter().map(|gap| (gap, rate));
         let constant = Setup { rate: Profile::Constant(rate), ..setup.clone() };
-        let steps = Setup { rate: steps_profile(rate, gaps), ..setup };
+        let steps = Setup { rate: profile(rate, gaps), ..setup };
         let script = constant.script();
         prop_assert_eq!(reference(&constant, &script), reference(&steps, &script));
         let outputs = [constant, steps].map(|setup| {
@@ -135,8 +135,8 @@ fn a_week_of_overload_stays_within_the_limit() {
     let guarantees = Guarantees { held_packets_max: Some(22), ..Guarantees::default() };
     let script = ArrivalPattern::week(vec![Direction::IN], 20_000).script(1);
     assert_eq!(check(|| setup.direction(), &guarantees, &script), Ok(()));
-    let all_times = reference(&setup, &script);
-    let lost = all_times.iter().filter(|times| times.link.is_none()).count();
+    let all = reference(&setup, &script);
+    let lost = all.iter().filter(|times| times.link.is_none()).count();
     assert!(lost > 8_000, "{lost}");
 }
 
@@ -186,9 +186,8 @@ fn a_packet_that_arrives_as_the_transmitter_becomes_free_finds_room() {
             let mut cx = Cx::new(created_at, NodeId(0), &mut outbox, None);
             direction.input(&mut cx, Direction::IN, Box::new(packet));
         }
-        let Counters { queue_packets, dropped, .. } =
-            direction.counters_at(Instant::from_millis(8));
-        assert_eq!((queue_packets, dropped), (1, Default::default()));
+        let found = direction.counters_at(Instant::from_millis(8));
+        assert_eq!((found.queue_packets, found.dropped), (1, Default::default()));
     }
 }
 
@@ -299,7 +298,7 @@ fn delays() -> impl Strategy<Value = Duration> {
 }
 
 /// A profile that starts with `first` and changes after each gap, in nanoseconds.
-fn steps_profile<T: Copy>(first: T, changes: impl IntoIterator<Item = (u64, T)>) -> Profile<T> {
+fn profile<T: Copy>(first: T, changes: impl IntoIterator<Item = (u64, T)>) -> Profile<T> {
     let mut steps = vec![(Instant::START, first)];
     for (gap, value) in changes {
         let last = steps[steps.len() - 1].0;
@@ -314,10 +313,7 @@ fn rate_profiles() -> impl Strategy<Value = Profile<BitRate>> {
     let steps = (or_outage(), changes, (scaled(999, 7), rates()));
     prop_oneof![
         rates().prop_map(Profile::Constant),
-        steps.prop_map(|(first, changes, last)| steps_profile(
-            first,
-            changes.into_iter().chain([last])
-        )),
+        steps.prop_map(|(first, changes, last)| profile(first, changes.into_iter().chain([last]))),
     ]
 }
 
@@ -325,7 +321,7 @@ fn delay_profiles() -> impl Strategy<Value = Profile<Duration>> {
     let changes = proptest::collection::vec((scaled(999, 7), delays()), 0..6);
     prop_oneof![
         delays().prop_map(Profile::Constant),
-        (delays(), changes).prop_map(|(first, changes)| steps_profile(first, changes)),
+        (delays(), changes).prop_map(|(first, changes)| profile(first, changes)),
     ]
 }
 
@@ -364,7 +360,7 @@ fn errors() -> impl Strategy<Value = Errors> {
         2 => probabilities().prop_map(Errors::Constant),
         1 => (states(), states()).prop_map(|(good, bad)| Errors::TwoStates(good, bad)),
         1 => (error_rates(), changes)
-            .prop_map(|(first, changes)| Errors::Series(steps_profile(first, changes))),
+            .prop_map(|(first, changes)| Errors::Series(profile(first, changes))),
     ]
 }
 
@@ -399,7 +395,7 @@ fn setups() -> impl Strategy<Value = Setup> {
 
 /// The times of one packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct PacketTimes {
+struct Times {
     arrived: Instant,
     packet: Packet,
     /// `None` if the queue was full.
@@ -414,7 +410,7 @@ struct LinkTimes {
     corrupted: bool,
 }
 
-impl PacketTimes {
+impl Times {
     fn is_delivered(&self) -> bool {
         self.link.is_some_and(|link| !link.corrupted)
     }
@@ -456,13 +452,13 @@ fn done(rate: &Profile<BitRate>, work: u128) -> Instant {
 
 /// The times of each packet. The transmitter conserves work: from the arrival of a packet that finds it
 /// idle, it sends at the full rate, without rounding, until nothing waits.
-fn reference(setup: &Setup, script: &Script) -> Vec<PacketTimes> {
+fn reference(setup: &Setup, script: &Script) -> Vec<Times> {
     let mut channel = setup.channel();
     let (mut work, mut free_at, mut last_arrival) = (0, Instant::START, Instant::START);
-    let mut all_times: Vec<PacketTimes> = Vec::new();
+    let mut all: Vec<Times> = Vec::new();
     for (arrived, _, packet) in script {
-        let mut times = PacketTimes { arrived: *arrived, packet: packet.clone(), link: None };
-        if admits(setup.queue, &all_times, &times, free_at) {
+        let mut times = Times { arrived: *arrived, packet: packet.clone(), link: None };
+        if admits(setup.queue, &all, &times, free_at) {
             let frame = u64::from(packet.bytes + setup.framing_overhead);
             let start = free_at.max(*arrived);
             work = work.max(work_until(&setup.rate, arrived.as_nanos()))
@@ -474,13 +470,13 @@ fn reference(setup: &Setup, script: &Script) -> Vec<PacketTimes> {
             times.link = Some(LinkTimes { start, departure, arrival, corrupted });
             (free_at, last_arrival) = (departure, arrival);
         }
-        all_times.push(times);
+        all.push(times);
     }
-    all_times
+    all
 }
 
 /// Whether the packet is within the limit; a packet that starts at once always is.
-fn admits(limit: Limit, before: &[PacketTimes], times: &PacketTimes, free_at: Instant) -> bool {
+fn admits(limit: Limit, before: &[Times], times: &Times, free_at: Instant) -> bool {
     if free_at <= times.arrived {
         return true;
     }
@@ -495,15 +491,15 @@ fn admits(limit: Limit, before: &[PacketTimes], times: &PacketTimes, free_at: In
 }
 
 /// IP bytes and packets that arrived by `now` and start after it.
-fn waiting(all_times: &[PacketTimes], now: Instant) -> (u64, u64) {
-    let count = count(all_times, |times, link| times.arrived <= now && link.start > now);
+fn waiting(all: &[Times], now: Instant) -> (u64, u64) {
+    let count = count(all, |times, link| times.arrived <= now && link.start > now);
     (count.bytes, count.packets)
 }
 
 /// Counts the accepted packets that satisfy a predicate.
-fn count(all_times: &[PacketTimes], predicate: impl Fn(&PacketTimes, &LinkTimes) -> bool) -> Count {
+fn count(all: &[Times], predicate: impl Fn(&Times, &LinkTimes) -> bool) -> Count {
     let mut count = Count::default();
-    for times in all_times {
+    for times in all {
         if times.link.as_ref().is_some_and(|link| predicate(times, link)) {
             count.add(times.packet.bytes);
         }
@@ -511,63 +507,60 @@ fn count(all_times: &[PacketTimes], predicate: impl Fn(&PacketTimes, &LinkTimes)
     count
 }
 
-fn dropped(all_times: &[PacketTimes], now: Instant) -> [Count; DropCause::ALL.len()] {
+fn dropped(all: &[Times], now: Instant) -> [Count; DropCause::ALL.len()] {
     let mut queue_full = Count::default();
-    for times in all_times.iter().filter(|times| times.arrived <= now && times.link.is_none()) {
+    for times in all.iter().filter(|times| times.arrived <= now && times.link.is_none()) {
         queue_full.add(times.packet.bytes);
     }
     let mut dropped = [Count::default(); DropCause::ALL.len()];
     dropped[DropCause::QueueFull as usize] = queue_full;
     dropped[DropCause::BitError as usize] =
-        count(all_times, |_, link| link.corrupted && link.arrival <= now);
+        count(all, |_, link| link.corrupted && link.arrival <= now);
     dropped
 }
 
-fn counters(setup: &Setup, all_times: &[PacketTimes], now: Instant) -> Counters {
-    let sent = count(all_times, |_, link| link.departure <= now);
-    let arrived = || all_times.iter().filter(|times| times.arrived <= now);
+fn counters(setup: &Setup, all: &[Times], now: Instant) -> Counters {
+    let sent = count(all, |_, link| link.departure <= now);
+    let arrived = || all.iter().filter(|times| times.arrived <= now);
     let busy = arrived().filter_map(|times| times.link).filter(|link| link.departure <= now);
-    let (queue_bytes, queue_packets) = waiting(all_times, now);
+    let (queue_bytes, queue_packets) = waiting(all, now);
     // The queue is longest just after an arrival.
-    let max = (0..arrived().count()).map(|n| waiting(&all_times[..=n], all_times[n].arrived).0);
+    let max = (0..arrived().count()).map(|n| waiting(&all[..=n], all[n].arrived).0);
     Counters {
         marked: Count::default(),
         sent_packets: sent.packets,
         sent_bits: 8 * (sent.bytes + sent.packets * u64::from(setup.framing_overhead)),
-        delivered: count(all_times, |_, link| !link.corrupted && link.arrival <= now),
-        dropped: dropped(all_times, now),
+        delivered: count(all, |_, link| !link.corrupted && link.arrival <= now),
+        dropped: dropped(all, now),
         busy: busy.fold(Duration::ZERO, |sum, link| sum + (link.departure - link.start)),
         queue_bytes,
         queue_packets,
         queue_bytes_max: max.max().unwrap_or(0),
-        sending_bytes: count(all_times, |times, link| {
+        sending_bytes: count(all, |times, link| {
             times.arrived <= now && link.start <= now && now < link.departure
         })
         .bytes,
-        in_flight_bytes: count(all_times, |_, link| link.departure <= now && now < link.arrival)
-            .bytes,
+        in_flight_bytes: count(all, |_, link| link.departure <= now && now < link.arrival).bytes,
     }
 }
 
-fn ledger(all_times: &[PacketTimes], now: Instant) -> Ledger {
+fn ledger(all: &[Times], now: Instant) -> Ledger {
     let mut received = Count::default();
-    all_times
-        .iter()
-        .filter(|times| times.arrived <= now)
-        .for_each(|times| received.add(times.packet.bytes));
+    let arrived = all.iter().filter(|times| times.arrived <= now);
+    arrived.for_each(|times| received.add(times.packet.bytes));
     Ledger {
         received,
-        sent: count(all_times, |_, link| !link.corrupted && link.arrival <= now),
-        dropped: dropped(all_times, now),
-        held: count(all_times, |times, link| times.arrived <= now && now < link.arrival),
+        sent: count(all, |_, link| !link.corrupted && link.arrival <= now),
+        dropped: dropped(all, now),
+        held: count(all, |times, link| times.arrived <= now && now < link.arrival),
         ..Ledger::default()
     }
 }
 
 /// The events that a direction should report for these packets.
-fn events(all_times: &[PacketTimes]) -> Vec<Event> {
+fn events(all: &[Times]) -> Vec<Event> {
     let mut events = Vec::new();
-    for PacketTimes { arrived, packet, link } in all_times {
+    for Times { arrived, packet, link } in all {
         let mut event = |at, kind| {
             let (flow, bytes) = (packet.flow, packet.bytes);
             events.push(Event { at, node: NodeId(0), kind, flow, packet: packet.id, bytes });
@@ -590,10 +583,10 @@ fn in_order(mut events: Vec<Event>) -> Vec<Event> {
 }
 
 /// Times of events and those just before and after, and some at random.
-fn moments(setup: &Setup, all_times: &[PacketTimes]) -> Vec<Instant> {
+fn moments(setup: &Setup, all: &[Times]) -> Vec<Instant> {
     let mut rng = Rng::stream(setup.seed, "moments");
     let mut moments = vec![Instant::START, END];
-    for link in all_times.iter().filter_map(|times| times.link) {
+    for link in all.iter().filter_map(|times| times.link) {
         if rng.below(4) > 0 {
             continue;
         }

@@ -54,7 +54,7 @@ struct Pending {
     /// The arrival of the first packet.
     since: Instant,
     /// The sum of the arrival times of the others relative to the first.
-    later: Duration,
+    arrival_offsets: Duration,
 }
 
 /// An aggregator: the end of its tunnels. It packs and unpacks. See the module's description.
@@ -131,9 +131,9 @@ impl Aggregator {
             return;
         }
         let (bytes, now) = (packet.bytes, cx.now());
-        let more = packed_bytes(bytes, false);
+        let added = packed_bytes(bytes, false);
         let frame_bytes_max = self.config.frame_bytes_max;
-        if self.pending.get(&key).is_some_and(|frame| frame.bytes + more > frame_bytes_max) {
+        if self.pending.get(&key).is_some_and(|frame| frame.bytes + added > frame_bytes_max) {
             self.flush(cx, key);
         }
         self.held.add(bytes);
@@ -143,13 +143,13 @@ impl Aggregator {
             Entry::Occupied(mut frame) => {
                 let frame = frame.get_mut();
                 frame.packets.push(inner);
-                frame.bytes += more;
-                frame.later += now - frame.since;
+                frame.bytes += added;
+                frame.arrival_offsets += now - frame.since;
             }
-            Entry::Vacant(index) => {
+            Entry::Vacant(entry) => {
                 let bytes = FRAME_HEADER_BYTES + packed_bytes(bytes, true);
-                let (packets, later) = (vec![inner], Duration::ZERO);
-                index.insert(Pending { packets, bytes, since: now, later });
+                let (packets, arrival_offsets) = (vec![inner], Duration::ZERO);
+                entry.insert(Pending { packets, bytes, since: now, arrival_offsets });
                 self.due.insert((now + self.config.hold_time, key));
             }
         }
@@ -159,10 +159,10 @@ impl Aggregator {
     fn flush(&mut self, cx: &mut Cx<'_>, key: Key) {
         let Some(frame) = self.pending.remove(&key) else { return };
         self.due.remove(&(frame.since + self.config.hold_time, key));
-        let Pending { mut packets, bytes, since, later } = frame;
+        let Pending { mut packets, bytes, since, arrival_offsets } = frame;
         let longest = cx.now() - since;
-        let all_as_long = longest.saturating_mul(packets.len() as u64);
-        self.hold_time_sum += all_as_long.saturating_sub(later);
+        let longest_sum = longest.saturating_mul(packets.len() as u64);
+        self.hold_time_sum += longest_sum.saturating_sub(arrival_offsets);
         self.hold_time_max = self.hold_time_max.max(longest);
         packets.iter().for_each(|packet| self.held.remove(packet.bytes));
         if packets.len() > 1 {

@@ -137,7 +137,8 @@ impl Direction {
         if let Queue::DropAtEnqueue(discipline) = &mut config.queue {
             discipline.set_rate(Instant::START, &config.rate);
         }
-        let has_headroom = matches!(&config.queue, Queue::DropAtEnqueue(discipline) if discipline.headroom().is_some());
+        let has_headroom =
+            matches!(&config.queue, Queue::DropAtEnqueue(queue) if queue.headroom().is_some());
         Some(Self {
             framing: config.framing,
             queue: config.queue,
