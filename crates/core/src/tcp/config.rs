@@ -1,4 +1,4 @@
-//! What a host's TCP is set to. Every field is decided by the scenario; there are no defaults here.
+//! The settings of a host's TCP. The scenario sets every field; there are no defaults here.
 
 use crate::time::Duration;
 
@@ -9,66 +9,66 @@ pub struct Config {
     pub mss: u16,
     /// Initial window in segments (1 in RFC 2001, 10 in RFC 6928).
     pub initial_window_segments: u32,
-    /// Congestion control, and the recovery used when SACK is off.
+    /// Congestion control, and the recovery algorithm without SACK.
     pub congestion: CongestionName,
-    /// Selective acknowledgement (RFC 2018), if both ends agree.
+    /// Selective acknowledgement (RFC 2018), if both ends support it.
     pub sack: bool,
-    /// Timestamps (RFC 7323), if both ends agree.
+    /// Timestamps (RFC 7323), if both ends support them.
     pub timestamps: bool,
-    /// Window scaling (RFC 7323), if both ends agree.
+    /// Window scaling (RFC 7323), if both ends support it.
     pub window_scaling: bool,
-    /// Bytes that may be written and not yet acknowledged.
+    /// Capacity for data that was written and not yet acknowledged, in bytes.
     pub send_buffer: u64,
-    /// The largest receive buffer; see `receive_buffer_counts`.
+    /// The maximum receive buffer; see `receive_buffer_counts`.
     pub receive_buffer: u64,
-    /// The receive buffer at first; below `receive_buffer` it tunes itself up to that.
+    /// The initial receive buffer. Auto-tuning grows it up to `receive_buffer`.
     pub receive_buffer_initial: u64,
-    /// What of the receive buffer is offered as window.
+    /// How much of the receive buffer is advertised as window.
     pub receive_buffer_counts: BufferCounts,
     /// When received data is acknowledged.
     pub acks: AckPolicy,
     /// The retransmission timer.
     pub rto: RtoConfig,
-    /// RFC 3465's L: the most segments that one ACK adds to the window in slow start.
+    /// RFC 3465's L: the maximum growth per ACK in slow start, in segments.
     pub slow_start_segments_per_ack: u32,
     /// How the window grows in congestion avoidance (Reno and NewReno).
     pub avoidance: AvoidanceCounting,
-    /// Limited transmit (RFC 3042) without SACK; with SACK the pipe rule implies it.
+    /// Limited transmit (RFC 3042) without SACK. With SACK the pipe rule implies it.
     pub limited_transmit: bool,
     /// RACK-TLP loss detection (RFC 8985); needs SACK.
     pub rack_tlp: bool,
     /// Proportional rate reduction (RFC 6937); needs SACK.
     pub prr: bool,
-    /// HyStart++ (RFC 9406), or with [`Follows::Linux`] the HyStart that Linux has.
+    /// HyStart++ (RFC 9406), or Linux's HyStart with [`StackVariant::Linux`].
     pub hystart: bool,
-    /// What decides where Linux differs from the RFCs.
-    pub follows: Follows,
-    /// Explicit congestion notification (RFC 3168), if both ends agree.
+    /// Which rules apply where Linux differs from the RFCs.
+    pub stack: StackVariant,
+    /// Explicit congestion notification (RFC 3168), if both ends support it.
     pub ecn: bool,
 }
 
-/// The algorithms a scenario may name.
+/// The congestion-control algorithms of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CongestionName {
-    /// RFC 5681; without SACK, recovery ends at the first new ACK.
+    /// RFC 5681. Without SACK, fast recovery ends at the first new ACK.
     Reno,
-    /// RFC 5681; without SACK, recovery survives partial ACKs (RFC 6582).
+    /// RFC 5681. Without SACK, fast recovery continues after partial ACKs (RFC 6582).
     NewReno,
     /// RFC 9438.
     Cubic,
-    /// Version 1, as Linux has it. It paces and recovers by its own rules, so that growth, PRR and
-    /// HyStart++ are not asked.
+    /// Version 1, as in Linux. It has its own pacing and recovery and ignores the settings for
+    /// growth, PRR and HyStart++.
     Bbr,
-    /// Caini and Firrincieli 2004, as Linux has it: its own growth, without HyStart++.
+    /// Caini and Firrincieli 2004, as in Linux: its own slow start, without HyStart++.
     Hybla,
-    /// Brakmo and Peterson 1995, as Linux has it: its own growth, without HyStart++.
+    /// Brakmo and Peterson 1995, as in Linux: its own slow start, without HyStart++.
     Vegas,
-    /// Westwood+ (Grieco and Mascolo 2004), as Linux has it: Reno's growth.
+    /// Westwood+ (Grieco and Mascolo 2004), as in Linux: grows like Reno.
     Westwood,
 }
 
 impl CongestionName {
-    /// Every algorithm with the name that scenarios use.
+    /// Every algorithm with its name in scenarios.
     pub const ALL: [(&'static str, Self); 7] = [
         ("reno", Self::Reno),
         ("newreno", Self::NewReno),
@@ -80,75 +80,77 @@ impl CongestionName {
     ];
 }
 
-/// What a host does where Linux (6.18) differs from the RFCs: the growth of CUBIC, the end of slow start,
-/// what a reduction starts from, what is sent in a recovery, when the retransmission timer starts
-/// anew and what it gives up, how the round trip's variance is smoothed, what is undone (F-RTO,
-/// Eifel, D-SACK) and how the window restarts after a pause.
+/// The rules that a host uses where Linux (6.18) differs from the RFCs: CUBIC's growth, the end of
+/// slow start, the base of a window reduction, transmission during recovery, restarting and
+/// back-off of the retransmission timer, smoothing of the RTT variance, undo (F-RTO, Eifel, D-SACK)
+/// and the restart after idle periods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Follows {
-    /// What the RFCs say.
+pub enum StackVariant {
+    /// The RFCs.
     #[default]
     Rfc,
-    /// What Linux does.
+    /// Linux 6.18.
     Linux,
 }
 
-/// How congestion avoidance counts what was acknowledged.
+/// How congestion avoidance counts acknowledged data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AvoidanceCounting {
-    /// Bytes (RFC 3465): one segment a round trip, however many ACKs carry the news.
+    /// Bytes (RFC 3465): one segment per round trip, regardless of the number of ACKs.
     Bytes,
-    /// ACKs (RFC 5681, equation 3): half a segment a round trip when every second segment is
-    /// acknowledged.
+    /// ACKs (RFC 5681, equation 3): half a segment per round trip with an ACK for every second
+    /// segment.
     Acks,
 }
 
 /// When received data is acknowledged (RFC 5681, section 4.2).
 ///
-/// Full segments are counted in bytes: `delayed_segments` times the largest payload under
-/// [`Follows::Rfc`]; under [`Follows::Linux`] (`__tcp_ack_snd_check`) more than one less of the largest
-/// that arrived so far, which is taken for 536 at first.
+/// Full segments are counted in bytes. [`StackVariant::Rfc`] counts `delayed_segments` times the
+/// maximum payload. [`StackVariant::Linux`] (`__tcp_ack_snd_check`) requires more than
+/// `delayed_segments - 1` times the largest payload received so far (`rcv_mss`, initially at most
+/// 536).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPolicy {
-    /// An ACK at the latest for every so many full segments; 1 switches delaying off.
+    /// Send an ACK at the latest after this many full segments; 1 disables delayed ACKs.
     pub delayed_segments: u32,
-    /// The longest that an ACK is held back.
+    /// The maximum delay of an ACK.
     pub delayed_timeout: Duration,
-    /// So many segments at the start of a connection are acknowledged at once (Linux's quick ACKs).
+    /// Number of segments at the start of a connection that are acknowledged immediately (quick
+    /// ACKs in Linux).
     pub quick_segments: u32,
 }
 
-/// What the sizes of a receive buffer count.
+/// The unit of receive buffer sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BufferCounts {
-    /// Payload: the window is as large as the buffer.
+    /// Payload: the window is the whole buffer.
     #[default]
     Window,
-    /// Memory, as Linux's `tcp_rmem` does: half of it is window at first, and then as much as payload is
-    /// of the memory that the largest segment so far takes.
+    /// Memory, as in Linux's `tcp_rmem`. Initially half of it is window; later, the ratio of
+    /// payload to memory of the largest segment received.
     Memory,
 }
 
-/// The retransmission timer (RFC 6298).
+/// The retransmission timeout (RFC 6298).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtoConfig {
-    /// Before the first round-trip sample.
+    /// Timeout before the first RTT sample.
     pub initial: Duration,
-    /// The least value; see `min_bounds`.
+    /// Minimum; see `min_bounds`.
     pub min: Duration,
-    /// The largest value, after backing off.
+    /// Maximum, also after backing off.
     pub max: Duration,
-    /// The clock's tick: samples and deadlines are rounded up to it.
+    /// Clock granularity G: samples and deadlines are rounded up to it.
     pub granularity: Duration,
-    /// What `min` bounds.
+    /// What `min` limits.
     pub min_bounds: RtoMinBounds,
 }
 
-/// What the least retransmission time-out bounds.
+/// What the minimum retransmission timeout limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RtoMinBounds {
-    /// The whole time-out (RFC 6298, 2.4).
+    /// The whole timeout (RFC 6298, 2.4).
     Timeout,
-    /// Its variance term, as Linux does: the time-out is at least srtt + min.
+    /// The variance term, as in Linux: the timeout is at least srtt + min.
     Variance,
 }

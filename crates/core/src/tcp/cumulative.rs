@@ -3,67 +3,63 @@
 use super::congestion::{Control, LossState};
 use crate::packet::seq::Position;
 
-/// RFC 5681: so many duplicates mean loss.
+/// Number of duplicate ACKs that trigger fast retransmit (RFC 5681).
 const DUPLICATE_THRESHOLD: u32 = 3;
 
 /// See the module's description.
 #[derive(Clone, Debug)]
 pub(super) struct Cumulative {
-    /// NewReno: an ACK for a part of what was outstanding means one more segment is missing.
-    survives_partial_acks: bool,
+    /// NewReno: a partial ACK means that the next segment is lost as well (RFC 6582).
+    newreno: bool,
     limited_transmit: bool,
     duplicates: u32,
-    /// What duplicates add to the window: each stands for a segment that left the network.
+    /// Window inflation by duplicate ACKs: each one means that a segment left the network.
     inflation: u64,
-    /// In fast recovery: everything before this was sent before the loss was noticed.
-    recovering_to: Option<Position>,
-    /// Duplicates up to here may come from the segments that a time-out repeated, and start no
-    /// recovery until more than this is acknowledged (RFC 6582, section 3.2, step 2).
-    repeated_to: Position,
-    /// ACKs above this are of many if nothing else is remarkable: `repeated_to`, or the end of all
-    /// numbers where each ACK is measured.
-    calm_above: Position,
-    is_measured: bool,
-    resend: bool,
+    /// In fast recovery: SND.MAX when it began (`recover` in RFC 6582, section 3.2, step 2).
+    recovery_point: Option<Position>,
+    /// SND.MAX at the last timeout. Duplicate ACKs up to here may be caused by its retransmissions
+    /// and do not trigger fast retransmit (RFC 6582, section 3.2, steps 2 and 4).
+    recover: Position,
+    /// ACKs above this position may take the fast path: `recover`, or [`Position::MAX`] (never)
+    /// with rate sampling.
+    fast_path_above: Position,
+    rate_sampling: bool,
+    retransmit_first: bool,
 }
 
 impl Cumulative {
-    pub(super) fn new(
-        survives_partial_acks: bool,
-        limited_transmit: bool,
-        is_measured: bool,
-    ) -> Self {
+    pub(super) fn new(newreno: bool, limited_transmit: bool, rate_sampling: bool) -> Self {
         Self {
-            survives_partial_acks,
+            newreno,
             limited_transmit,
             duplicates: 0,
             inflation: 0,
-            recovering_to: None,
-            repeated_to: 0,
-            calm_above: if is_measured { Position::MAX } else { 0 },
-            is_measured,
-            resend: false,
+            recovery_point: None,
+            recover: 0,
+            fast_path_above: if rate_sampling { Position::MAX } else { 0 },
+            rate_sampling,
+            retransmit_first: false,
         }
     }
 
-    /// Whether the first outstanding segment is to be retransmitted at once; asking takes the order.
-    pub(super) fn take_resend(&mut self) -> bool {
-        std::mem::take(&mut self.resend)
+    /// Whether the segment at SND.UNA must be retransmitted now; clears the request.
+    pub(super) fn take_retransmit(&mut self) -> bool {
+        std::mem::take(&mut self.retransmit_first)
     }
 
-    /// Whether new data may leave at once, many segments together.
-    pub(super) fn lets_out_runs(&self) -> bool {
-        !self.resend && !self.is_measured
+    /// Whether runs of new data may be sent without checking each segment.
+    pub(super) fn allows_runs(&self) -> bool {
+        !self.retransmit_first && !self.rate_sampling
     }
 
-    /// Whether it is.
-    pub(super) fn resends(&self) -> bool {
-        self.resend
+    /// Whether the segment at SND.UNA must be retransmitted now.
+    pub(super) fn retransmit_pending(&self) -> bool {
+        self.retransmit_first
     }
 
-    /// Bytes that may be outstanding.
+    /// The usable congestion window in bytes.
     pub(super) fn window(&self, control: &Control, segment: u64) -> u64 {
-        let early = if self.limited_transmit && self.recovering_to.is_none() {
+        let early = if self.limited_transmit && self.recovery_point.is_none() {
             // RFC 3042: one new segment for each of the first two duplicates.
             u64::from(self.duplicates.min(DUPLICATE_THRESHOLD - 1)) * segment
         } else {
@@ -72,49 +68,49 @@ impl Cumulative {
         control.cwnd() + self.inflation + early
     }
 
-    /// Whether fast recovery is under way.
+    /// Whether the sender is in fast recovery.
     pub(super) fn is_recovering(&self) -> bool {
-        self.recovering_to.is_some()
+        self.recovery_point.is_some()
     }
 
-    /// How far the repair of losses is.
+    /// The loss recovery state.
     pub(super) fn loss_state(&self, una: Position) -> LossState {
-        match self.recovering_to {
+        match self.recovery_point {
             Some(_) => LossState::Recovery,
-            None if una < self.repeated_to => LossState::Loss,
+            None if una < self.recover => LossState::Loss,
             None => LossState::Open,
         }
     }
 
-    /// Whether an ACK up to `una` is one of many: no duplicate came, and nothing was retransmitted that
-    /// it may be for.
-    pub(super) fn is_calm(&self, una: Position) -> bool {
-        self.duplicates == 0 && self.recovering_to.is_none() && una > self.calm_above
+    /// Whether an ACK up to `una` may take the fast path: no duplicate ACKs were received, and it
+    /// covers no retransmission.
+    pub(super) fn fast_path_ok(&self, una: Position) -> bool {
+        self.duplicates == 0 && self.recovery_point.is_none() && una > self.fast_path_above
     }
 
-    /// `bytes` more were acknowledged, up to `una`. By how many the window may grow.
+    /// Processes a new ACK up to `una` of `bytes`. Returns by how many bytes the window may grow.
     pub(super) fn acked(&mut self, una: Position, bytes: u64, segment: u64) -> u64 {
         self.duplicates = 0;
-        let Some(point) = self.recovering_to else {
-            // RFC 3465, 2.3: of what a time-out repeats, much may have arrived before.
-            return if una <= self.repeated_to { bytes.min(segment) } else { bytes };
+        let Some(point) = self.recovery_point else {
+            // RFC 3465, 2.3: after a timeout, much of the retransmitted data may have been received
+            // before.
+            return if una <= self.recover { bytes.min(segment) } else { bytes };
         };
-        if self.survives_partial_acks && una < point {
-            // RFC 6582, step 3, partial: the next hole, and the window deflates by what left it.
-            self.resend = true;
+        if self.newreno && una < point {
+            // RFC 6582, step 3, partial ACK: retransmit the next hole and deflate the window.
+            self.retransmit_first = true;
             self.inflation = self.inflation.saturating_sub(bytes);
             if bytes >= segment {
                 self.inflation += segment;
             }
             return 0;
         }
-        self.recovering_to = None;
+        self.recovery_point = None;
         self.inflation = 0;
         0
     }
 
-    /// A duplicate ACK for `una` came while everything up to `max` was sent. Whether fast recovery
-    /// begins.
+    /// Processes a duplicate ACK of `una` with SND.MAX `max`. Returns whether fast recovery begins.
     pub(super) fn duplicate(
         &mut self,
         una: Position,
@@ -122,18 +118,18 @@ impl Cumulative {
         segment: u64,
         control: &mut Control,
     ) -> bool {
-        if self.recovering_to.is_some() {
+        if self.recovery_point.is_some() {
             self.inflation += segment;
             return false;
         }
         self.duplicates += 1;
-        if self.duplicates != DUPLICATE_THRESHOLD || una <= self.repeated_to {
+        if self.duplicates != DUPLICATE_THRESHOLD || una <= self.recover {
             return false;
         }
-        control.congestion(max - una);
+        control.on_congestion(max - una);
         self.inflation = u64::from(DUPLICATE_THRESHOLD) * segment;
-        self.recovering_to = Some(max);
-        self.resend = true;
+        self.recovery_point = Some(max);
+        self.retransmit_first = true;
         true
     }
 
@@ -141,9 +137,9 @@ impl Cumulative {
     pub(super) fn timed_out(&mut self, max: Position) {
         self.duplicates = 0;
         self.inflation = 0;
-        self.recovering_to = None;
-        self.resend = false;
-        self.repeated_to = max;
-        self.calm_above = if self.is_measured { Position::MAX } else { max };
+        self.recovery_point = None;
+        self.retransmit_first = false;
+        self.recover = max;
+        self.fast_path_above = if self.rate_sampling { Position::MAX } else { max };
     }
 }

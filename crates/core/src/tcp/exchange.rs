@@ -1,4 +1,4 @@
-//! What the sending half and its endpoint tell each other, in positions.
+//! Types that the sender and its endpoint exchange. Ranges are in positions.
 
 use crate::packet::seq::Position;
 use crate::time::Duration;
@@ -6,61 +6,61 @@ use crate::time::Duration;
 /// A segment to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// Its first position.
+    /// Position of the first byte.
     pub position: Position,
-    /// Bytes of data.
+    /// Payload in bytes.
     pub payload: u16,
-    /// Whether it opens the stream.
+    /// Whether the segment is a SYN.
     pub syn: bool,
-    /// Whether it ends the stream.
+    /// Whether the segment carries a FIN.
     pub fin: bool,
 }
 
-/// Full segments of new data to be sent, one after the other.
+/// Consecutive full segments of new data to be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Run {
-    /// Where the first one starts.
+    /// Start of the first segment.
     pub(super) start: Position,
-    /// How many.
+    /// Number of segments.
     pub(super) count: u64,
-    /// Bytes of data in each.
+    /// Payload of each segment in bytes.
     pub(super) payload: u16,
-    /// Whether nothing else may leave now.
-    pub(super) is_all: bool,
+    /// Whether nothing else may be sent now.
+    pub(super) complete: bool,
 }
 
-/// What an ACK says, in positions.
+/// A received ACK.
 #[derive(Clone, Copy, Debug)]
 pub struct Ack<'a> {
-    /// Everything before this has arrived.
+    /// Cumulative acknowledgement: everything before this position was received.
     pub position: Position,
-    /// The window it offers.
+    /// The advertised window in bytes.
     pub window: u64,
-    /// Ranges beyond `position` that have arrived, the lowest first.
+    /// SACK blocks in ascending order, without a D-SACK.
     pub sack: &'a [(Position, Position)],
-    /// A range that has arrived twice (D-SACK, RFC 2883).
-    pub duplicate: Option<(Position, Position)>,
-    /// The round trip that its timestamp shows.
+    /// The range that a D-SACK reports (RFC 2883).
+    pub dsack: Option<(Position, Position)>,
+    /// RTT according to the echoed timestamp.
     pub timestamp_rtt: Option<Duration>,
-    /// Whether the segment carries nothing but the ACK.
+    /// Whether the segment has no data, SYN or FIN.
     pub pure: bool,
 }
 
-/// Counters for results.
+/// Counters of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderCounters {
-    /// Segments sent that carry data or a FIN, repetitions included.
+    /// Segments sent with data or a FIN, including retransmissions.
     pub segments: u64,
-    /// Of these, repetitions.
+    /// Retransmitted segments.
     pub retransmitted_segments: u64,
-    /// Expiries of the retransmission timer.
+    /// Expirations of the retransmission timer.
     pub timeouts: u64,
-    /// Fast recoveries begun.
+    /// Fast recoveries entered.
     pub fast_recoveries: u64,
     /// Tail loss probes sent.
     pub tail_loss_probes: u64,
-    /// Of the time-outs, those that turned out to be spurious and were undone.
+    /// Spurious timeouts that were undone.
     pub spurious_timeouts: u64,
-    /// Of the fast recoveries, those that turned out to be spurious and were undone.
+    /// Spurious fast recoveries that were undone.
     pub spurious_recoveries: u64,
 }

@@ -1,9 +1,11 @@
-//! TCP as hosts run it: a connection is two [`Endpoint`]s, each a [`Sender`] and a [`Receiver`].
+//! The TCP of a host: a connection has two [`Endpoint`]s, each with a [`Sender`] and a
+//! [`Receiver`].
 //!
-//! Inside, bytes have [`seq::Position`]s that never wrap; [`Segment`]s carry 32-bit numbers. Loss
-//! recovery is by cumulative ACKs (Reno, NewReno) or by SACK (RFC 6675 or RACK-TLP, with or without
-//! proportional rate reduction; with undo where Linux is followed); congestion control is Reno or
-//! CUBIC, with or without HyStart++, Hybla, or BBR, which paces.
+//! Internally, bytes have 64-bit [`seq::Position`]s that never wrap; [`Segment`]s carry 32-bit
+//! sequence numbers. Loss recovery uses cumulative ACKs (Reno, NewReno) or SACK (RFC 6675 or
+//! RACK-TLP, optionally with proportional rate reduction; with undo in
+//! [`config::StackVariant::Linux`]). Congestion control is Reno, CUBIC (with or without HyStart++),
+//! Hybla, Vegas, Westwood+, or BBR with pacing.
 
 pub mod config;
 pub mod congestion;
@@ -28,7 +30,7 @@ mod tests;
 mod undo;
 
 pub use config::Config;
-pub use endpoint::{Endpoint, Facts};
+pub use endpoint::{Endpoint, EndpointStats};
 pub use exchange::{Ack, Outgoing, SenderCounters};
 pub use reassembly::Reassembly;
 pub use receiver::Receiver;

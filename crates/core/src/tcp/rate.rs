@@ -1,54 +1,53 @@
-//! Delivery-rate estimation (draft-cheng-iccrg-delivery-rate-estimation-00, as Linux does it): how
-//! fast the network delivered what was outstanding when a segment was sent. Only a congestion
-//! control that asks for rates keeps this.
+//! Delivery-rate estimation (draft-cheng-iccrg-delivery-rate-estimation-00, as in Linux): the rate
+//! at which the network delivered what was outstanding when a segment was sent. It is active only
+//! with a congestion control that uses rates (BBR).
 //!
-//! A sample spans from a segment's sending to its acknowledgement. What was delivered in between,
-//! over the longer of the time it took to send it and the time it took to be acknowledged, is a
-//! rate that neither a burst of segments nor one of ACKs can exaggerate.
+//! A sample spans from the transmission of a segment to its acknowledgement. The rate is the data
+//! delivered in between over the longer of the send interval and the ACK interval, so neither a
+//! burst of segments nor one of ACKs can inflate it.
 
 use super::sliding::Sliding;
 use crate::packet::seq::Position;
 use crate::time::{Duration, Instant};
 
-/// What is remembered of each outstanding segment: the state of the connection when it was last
-/// sent.
+/// Per-segment state: a snapshot of the connection when the segment was last sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     end: Position,
     sent_at: Instant,
-    /// When the segment was sent whose delivery was the latest news: the sending phase began then.
+    /// Start of the send interval: when the segment of the latest delivery was sent.
     first_sent_at: Instant,
-    /// When that news came, and how much had been delivered in all.
+    /// Time of the latest delivery (`tp->delivered_mstamp`), and the total delivered by then.
     delivered_at: Instant,
     delivered: u64,
     app_limited: bool,
     retransmitted: bool,
 }
 
-/// One sample.
+/// A rate sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RateSample {
-    /// Bytes delivered in all when the segment was sent.
+    /// Total bytes delivered when the segment was sent.
     pub(super) prior_delivered: u64,
     /// Bytes delivered since then.
     pub(super) delivered: u64,
-    /// The time this took.
+    /// The sampling interval.
     pub(super) interval: Duration,
-    /// Whether the application, not the network, may have set the rate.
+    /// Whether the sender was application-limited.
     pub(super) app_limited: bool,
 }
 
 impl RateSample {
-    /// Bytes a second.
+    /// The delivery rate in bytes per second.
     pub(super) fn bandwidth(&self) -> u64 {
         per_second(self.delivered, self.interval)
     }
 }
 
-/// No path is faster; a bound for products.
+/// Upper limit, above any path; prevents overflow of products.
 const BANDWIDTH_MAX: u64 = 1 << 44;
 
-/// Bytes over a time, as bytes a second.
+/// Bytes per second of `bytes` in `time`.
 pub(super) fn per_second(bytes: u64, time: Duration) -> u64 {
     let nanos = u128::from(time.as_nanos().max(1));
     let rate = u128::from(bytes) * 1_000_000_000 / nanos;
@@ -62,49 +61,55 @@ pub(super) struct RateSampler {
     delivered: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
-    /// Samples are limited by the application until more than this has been delivered.
+    /// Samples are application-limited until the total delivered exceeds this.
     app_limited_until: Option<u64>,
     lost: u64,
-    /// Without SACK: bytes that duplicate ACKs stand for, of those outstanding.
+    /// Without SACK: outstanding bytes that duplicate ACKs account for.
     duplicates: u64,
-    /// What the ACK that is being taken delivered; see [`RateSampler::arrived`].
-    news: (u64, Option<Position>),
+    /// What the ACK being processed delivered; see [`RateSampler::set_delivered`].
+    last_delivered: (u64, Option<Position>),
 }
 
 impl RateSampler {
-    /// Bytes delivered in all.
+    /// Total bytes delivered.
     pub(super) fn delivered(&self) -> u64 {
         self.delivered
     }
 
-    /// When the latest of them were reported, or the first one was sent after a pause.
+    /// Time of the latest delivery, or of the first transmission after an idle period.
     pub(super) fn delivered_at(&self) -> Instant {
         self.delivered_at
     }
 
-    /// Without SACK: bytes lost in all, as far as is known.
+    /// Without SACK: total bytes known to be lost.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Without SACK: bytes that left the network although nothing says which.
+    /// Without SACK: bytes that duplicate ACKs show to have left the network.
     pub(super) fn duplicates(&self) -> u64 {
         self.duplicates
     }
 
-    /// Whether the application limits what is sent now.
+    /// Whether the connection is application-limited.
     pub(super) fn is_app_limited(&self) -> bool {
         self.app_limited_until.is_some()
     }
 
-    /// The application left the pipe with `in_flight` bytes and had no more.
-    pub(super) fn limit_by_application(&mut self, in_flight: u64) {
+    /// The application has no more data with `in_flight` bytes in flight.
+    pub(super) fn set_app_limited(&mut self, in_flight: u64) {
         self.app_limited_until = Some(self.delivered + in_flight);
     }
 
-    /// The segment `start..end` leaves; `alone` if nothing was outstanding before it.
-    pub(super) fn sent(&mut self, now: Instant, start: Position, end: Position, alone: bool) {
-        if alone {
+    /// Records that `start..end` is sent. `pipe_was_empty`: nothing was outstanding before.
+    pub(super) fn sent(
+        &mut self,
+        now: Instant,
+        start: Position,
+        end: Position,
+        pipe_was_empty: bool,
+    ) {
+        if pipe_was_empty {
             self.first_sent_at = now;
             self.delivered_at = now;
         }
@@ -122,78 +127,77 @@ impl RateSampler {
             self.records.push(record);
             return;
         }
-        // What is retransmitted has the bounds it had before; if not, it gives no sample.
-        let at = self.place_of(end);
+        // A retransmission has the boundaries of the original; otherwise it gives no sample.
+        let at = self.index_of(end);
         if let Some(old) = self.records.get_mut(at).filter(|old| old.end == end) {
             *old = Record { retransmitted: true, ..record };
         }
     }
 
-    fn place_of(&self, end: Position) -> usize {
+    fn index_of(&self, end: Position) -> usize {
         self.records.partition_point(|record| record.end < end)
     }
 
-    /// Everything outstanding will be sent anew, in new segments perhaps.
-    pub(super) fn forget(&mut self) {
+    /// Everything outstanding will be retransmitted, possibly with other segment boundaries.
+    pub(super) fn clear_records(&mut self) {
         self.records.clear();
         self.duplicates = 0;
     }
 
-    /// The record of the segment that ends here.
+    /// The record of the segment that ends at `end`.
     fn ending_at(&self, end: Position) -> Option<Record> {
-        let record = self.records.get(self.place_of(end))?;
+        let record = self.records.get(self.index_of(end))?;
         (record.end == end).then_some(*record)
     }
 
-    /// Whether the first outstanding segment was sent (again) after that of a record.
-    pub(super) fn first_is_later(&self, record: &Record) -> bool {
+    /// Whether the first outstanding segment was (re)transmitted after the segment of `record`.
+    pub(super) fn first_sent_after(&self, record: &Record) -> bool {
         self.records.first().is_some_and(|first| first.sent_at > record.sent_at)
     }
 
-    /// Of the segments before `una`, the one that was sent last.
+    /// The most recently sent of the segments before `una`.
     pub(super) fn newest_before(&self, una: Position) -> Option<Record> {
         let known = self.records.iter().take_while(|record| record.end <= una);
         known.copied().max_by_key(|record| (record.sent_at, record.end))
     }
 
-    /// The ACK that is being taken delivered so many bytes; of their segments, as far as is known which
-    /// they are, the one that was sent last ends here.
-    pub(super) fn arrived(&mut self, bytes: u64, newest_end: Option<Position>) {
-        self.news = (bytes, newest_end);
+    /// Sets the bytes that the ACK being processed delivered, and the end of the most recently sent
+    /// of their segments, if known.
+    pub(super) fn set_delivered(&mut self, bytes: u64, newest_end: Option<Position>) {
+        self.last_delivered = (bytes, newest_end);
     }
 
-    /// What was said by [`RateSampler::arrived`] since this was asked: the bytes, and the record of the
-    /// segment.
-    pub(super) fn take_news(&mut self) -> (u64, Option<Record>) {
-        let (bytes, newest_end) = std::mem::take(&mut self.news);
+    /// Takes what [`RateSampler::set_delivered`] set: the bytes, and the record of the segment.
+    pub(super) fn take_delivered(&mut self) -> (u64, Option<Record>) {
+        let (bytes, newest_end) = std::mem::take(&mut self.last_delivered);
         (bytes, newest_end.and_then(|end| self.ending_at(end)))
     }
 
-    /// Without SACK: a duplicate ACK says that one segment of those outstanding has arrived; the
-    /// bytes that are news.
-    pub(super) fn duplicate(&mut self, segment: u64, outstanding: u64) -> u64 {
-        let news = segment.min(outstanding.saturating_sub(self.duplicates));
-        self.duplicates += news;
-        news
+    /// Without SACK: a duplicate ACK means that one outstanding segment was received. Returns the
+    /// newly delivered bytes.
+    pub(super) fn on_duplicate(&mut self, segment: u64, outstanding: u64) -> u64 {
+        let delivered = segment.min(outstanding.saturating_sub(self.duplicates));
+        self.duplicates += delivered;
+        delivered
     }
 
-    /// Without SACK: `acked` bytes more are in order: how many of them duplicates had not
-    /// announced. The first segment was the hole.
-    pub(super) fn in_order(&mut self, acked: u64, segment: u64) -> u64 {
+    /// Without SACK: `acked` bytes were cumulatively acknowledged. Returns how many of them
+    /// duplicate ACKs had not accounted for. The first segment was the hole.
+    pub(super) fn on_in_order(&mut self, acked: u64, segment: u64) -> u64 {
         let hole = acked.min(segment);
-        let news = acked.saturating_sub(self.duplicates).max(hole);
+        let delivered = acked.saturating_sub(self.duplicates).max(hole);
         self.duplicates = self.duplicates.saturating_sub(acked - hole);
-        news
+        delivered
     }
 
-    /// Without SACK: `bytes` were found lost.
-    pub(super) fn lose(&mut self, bytes: u64) {
+    /// Without SACK: `bytes` were lost.
+    pub(super) fn add_lost(&mut self, bytes: u64) {
         self.lost += bytes;
     }
 
-    /// An ACK delivered `bytes`, among them the segment of `newest`, which was sent last, and moved
-    /// the left edge to `una`. The sample it gives; one shorter than the shortest round trip is not
-    /// believed (a repeated segment whose original arrived).
+    /// Processes an ACK that delivered `bytes` and advanced SND.UNA to `una`; `newest` is the most
+    /// recently sent of the delivered segments. Returns a sample, unless its interval is below the
+    /// minimum RTT (an original acknowledged after its retransmission).
     pub(super) fn acked(
         &mut self,
         now: Instant,
@@ -210,7 +214,7 @@ impl RateSampler {
             self.delivered_at = now;
         }
         let arrived = self.records.partition_point(|record| record.end <= una);
-        self.records.leave(arrived);
+        self.records.drop_front(arrived);
         let newest = newest?;
         self.first_sent_at = newest.sent_at;
         let sending = newest.sent_at.saturating_since(newest.first_sent_at);
@@ -229,7 +233,7 @@ impl RateSampler {
 }
 
 impl Record {
-    /// The round trip it took, if it was sent once.
+    /// RTT of the segment, unless it was retransmitted.
     pub(super) fn round_trip(&self, now: Instant) -> Option<Duration> {
         (!self.retransmitted).then(|| now.saturating_since(self.sent_at))
     }
@@ -256,14 +260,14 @@ mod tests {
         )
     }
 
-    fn send(rate: &mut RateSampler, now: u64, number: u64, alone: bool) {
-        rate.sent(at(now), number * SEGMENT, (number + 1) * SEGMENT, alone);
+    fn send(rate: &mut RateSampler, now: u64, number: u64, pipe_was_empty: bool) {
+        rate.sent(at(now), number * SEGMENT, (number + 1) * SEGMENT, pipe_was_empty);
     }
 
-    /// Given four segments sent at once at 0 and acknowledged one by one at 100, 110, 120 and 130
-    /// ms, expect 1, 2, 3 and 4 segments since then over as long: 10 to 30.8 segments a second.
+    /// Given four segments sent at 0 and acknowledged one by one at 100, 110, 120 and 130 ms,
+    /// expect samples of 1, 2, 3 and 4 segments in these times: 10 to 30.8 segments per second.
     #[test]
-    fn a_burst_is_measured_by_its_acks() {
+    fn a_burst_is_sampled_at_the_rate_of_its_acks() {
         let mut rate = RateSampler::default();
         (0..4).for_each(|number| send(&mut rate, 0, number, number == 0));
         for number in 0..4 {
@@ -275,11 +279,11 @@ mod tests {
         }
     }
 
-    /// Given one segment a 10 ms from 0 on over a round trip of 20 ms, expect 100 segments a second
-    /// from the third ACK on: at 40 ms, the segment sent at 20 ms, when one had been delivered
-    /// (reported at 20 ms), makes 2 in 20 ms.
+    /// Given one segment every 10 ms from 0 on over an RTT of 20 ms, expect 100 segments per second
+    /// from the third ACK on: at 40 ms, the segment sent at 20 ms, when one had been delivered (ACK
+    /// at 20 ms), gives 2 in 20 ms.
     #[test]
-    fn a_steady_stream_shows_its_own_rate() {
+    fn a_steady_stream_is_sampled_at_its_own_rate() {
         let mut rate = RateSampler::default();
         for number in 0..10u64 {
             let now = number * 10;
@@ -294,47 +298,47 @@ mod tests {
         }
     }
 
-    /// Given ACKs that waited somewhere and come at once, expect the rate of the sending: ten
-    /// segments, one each 10 ms, are all acknowledged at 150 ms. The last one left 90 ms after the
-    /// first and shows ten in 150 ms; had the clock started at its own sending, it would be in 60.
+    /// Given compressed ACKs, expect the send rate: ten segments, one every 10 ms, are all
+    /// acknowledged at 150 ms. The last one was sent 90 ms after the first and gives ten in 150 ms;
+    /// with an interval from its own transmission it would be ten in 60 ms.
     #[test]
-    fn compressed_acks_do_not_exaggerate() {
+    fn compressed_acks_do_not_inflate_the_rate() {
         let mut rate = RateSampler::default();
         (0..10).for_each(|number| send(&mut rate, number * 10, number, number == 0));
         let sample = ack(&mut rate, 150, 10, 10).expect("a sample");
         assert_eq!((sample.delivered, sample.interval), (10_000, Duration::from_millis(150)));
-        // Ten more leave as slowly and are acknowledged within a millisecond of the last sending:
-        // since 150 ms, ten were delivered in 101 ms.
+        // Ten more segments at the same rate are acknowledged within a millisecond of the last
+        // transmission: ten delivered since 150 ms, in 101 ms.
         (10..20).for_each(|number| send(&mut rate, 150 + (number - 9) * 10, number, false));
         let sample = ack(&mut rate, 251, 20, 10).expect("a sample");
         assert_eq!((sample.delivered, sample.interval), (10_000, Duration::from_millis(160)));
     }
 
-    /// Given an application that ran out with two segments in flight, expect what is sent then to
-    /// be marked until those two and one more byte were delivered.
+    /// Given an application that ran out of data with two segments in flight, expect segments sent
+    /// then to be marked until those two and one more byte were delivered.
     #[test]
-    fn samples_know_when_the_application_set_the_rate() {
+    fn samples_are_marked_as_application_limited() {
         let mut rate = RateSampler::default();
         send(&mut rate, 0, 0, true);
         send(&mut rate, 0, 1, false);
-        rate.limit_by_application(2 * SEGMENT);
+        rate.set_app_limited(2 * SEGMENT);
         send(&mut rate, 50, 2, false);
         assert!(!ack(&mut rate, 100, 1, 1).expect("a sample").app_limited);
         assert!(!ack(&mut rate, 110, 2, 1).expect("a sample").app_limited);
         send(&mut rate, 110, 3, false);
         assert!(ack(&mut rate, 150, 3, 1).expect("a sample").app_limited);
-        assert!(!rate.is_app_limited(), "more than what was in flight has arrived");
+        assert!(!rate.is_app_limited(), "more than what was in flight was delivered");
         assert!(ack(&mut rate, 210, 4, 1).expect("a sample").app_limited, "sent before that");
         send(&mut rate, 210, 4, true);
         assert!(!ack(&mut rate, 310, 5, 1).expect("a sample").app_limited);
     }
 
-    /// Given two segments of a path of 100 ms, retransmitted at 95 ms although nothing was lost,
-    /// expect no sample from the second: it is sent once more at 101 ms, and the ACK of 102 ms is
-    /// of the first time. Counted from the news of 100 ms and the repetition of 95 ms, that would
-    /// be 6 ms.
+    /// Given an RTT of 100 ms and two segments that are spuriously retransmitted at 95 ms, expect
+    /// no sample from the second: it is retransmitted again at 101 ms, and the ACK at 102 ms is for
+    /// the original. From the delivery at 100 ms and the retransmission at 95 ms, the interval
+    /// would be 6 ms.
     #[test]
-    fn an_interval_below_the_shortest_round_trip_is_not_believed() {
+    fn an_interval_below_the_minimum_rtt_gives_no_sample() {
         let mut rate = RateSampler::default();
         let min_rtt = Some(Duration::from_millis(100));
         (0..2).for_each(|number| send(&mut rate, 0, number, number == 0));
@@ -347,15 +351,15 @@ mod tests {
         assert_eq!(rate.acked(at(102), 2 * SEGMENT, SEGMENT, newest, min_rtt), None);
     }
 
-    /// Without SACK: three duplicates announce three segments, and an ACK of four and the hole
-    /// brings news of two.
+    /// Given three duplicate ACKs without SACK and then an ACK of four segments and the hole,
+    /// expect three segments delivered by the duplicates and two by the ACK.
     #[test]
-    fn duplicates_count_before_they_are_in_order() {
+    fn duplicate_acks_count_as_delivered() {
         let mut rate = RateSampler::default();
-        let news: Vec<u64> = (0..3).map(|_| rate.duplicate(SEGMENT, 10_000)).collect();
-        assert_eq!(news, [1_000; 3]);
-        assert_eq!(rate.in_order(5_000, SEGMENT), 2_000);
+        let delivered: Vec<u64> = (0..3).map(|_| rate.on_duplicate(SEGMENT, 10_000)).collect();
+        assert_eq!(delivered, [1_000; 3]);
+        assert_eq!(rate.on_in_order(5_000, SEGMENT), 2_000);
         assert_eq!(rate.duplicates(), 0);
-        assert_eq!(rate.duplicate(SEGMENT, 500), 500, "no more than what is outstanding");
+        assert_eq!(rate.on_duplicate(SEGMENT, 500), 500, "at most what is outstanding");
     }
 }

@@ -1,8 +1,8 @@
-//! Out-of-order data at a receiver: which ranges beyond the next expected byte have arrived.
+//! Out-of-order data at a receiver: the ranges received beyond RCV.NXT.
 //!
-//! Invariants: ranges are sorted, do not touch or overlap, and all lie beyond the next expected
-//! position. The most recently extended ranges are remembered for SACK (RFC 2018, section 4: the
-//! first block holds the newest segment, the others repeat the most recent ones).
+//! Invariants: ranges are sorted, do not touch or overlap, and all lie beyond RCV.NXT. The most
+//! recently changed ranges are remembered for SACK (RFC 2018, section 4: the first block holds the
+//! newest segment, the others repeat the most recent ones).
 
 use super::sliding::Sliding;
 use crate::packet::segment::SACK_BLOCKS_MAX;
@@ -12,30 +12,30 @@ use crate::packet::seq::Position;
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
 pub struct Reassembly {
-    /// Starts of ranges in order of their last change, newest first.
+    /// Starts of the most recently changed ranges, newest first.
     recent: Vec<Position>,
     ranges: Sliding<(Position, Position)>,
 }
 
 impl Reassembly {
-    /// Whether nothing is waiting for an earlier byte.
+    /// Whether there is no out-of-order data.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Bytes that wait.
+    /// Bytes of out-of-order data.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.ranges.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// Adds `start..end`, joining it with what it touches.
+    /// Adds `start..end` and merges it with adjacent and overlapping ranges.
     pub fn insert(&mut self, mut start: Position, mut end: Position) {
         if start >= end {
             return;
         }
-        // Mostly the newest range goes on, and is the last.
+        // In most cases data extends the newest range, which is the last one.
         if let Some(range) = self.ranges.last_mut()
             && (range.0..=range.1).contains(&start)
             && self.recent.first() == Some(&range.0)
@@ -64,14 +64,14 @@ impl Reassembly {
         self.recent.truncate(SACK_BLOCKS_MAX);
     }
 
-    /// How many of the [newest](Self::newest) ranges come before the first one that `start..end` touches;
-    /// all if it touches none.
+    /// How many of the [newest](Self::newest) ranges come before the first one that touches
+    /// `start..end`; all if none does.
     pub fn rank(&self, start: Position, end: Position) -> usize {
         let touches = |range: (Position, Position)| range.0 <= end && start <= range.1;
         self.newest().take_while(|&range| !touches(range)).count()
     }
 
-    /// The first part of `start..end` that is here already.
+    /// The first part of `start..end` that was received before.
     pub fn overlap(&self, start: Position, end: Position) -> Option<(Position, Position)> {
         let first = self.ranges.partition_point(|range| range.1 <= start);
         let &(range_start, range_end) = self.ranges.get(first)?;
@@ -79,14 +79,14 @@ impl Reassembly {
         (start < end).then_some((start, end))
     }
 
-    /// Moves the next expected position from `next` over every range it reaches.
+    /// Advances RCV.NXT from `next` over every range it reaches.
     pub fn advance(&mut self, mut next: Position) -> Position {
         while let Some(&(start, end)) = self.ranges.first() {
             if start > next {
                 break;
             }
             next = next.max(end);
-            self.ranges.leave(1);
+            self.ranges.drop_front(1);
             self.recent.retain(|&recent| recent != start);
         }
         next
@@ -97,8 +97,8 @@ impl Reassembly {
         self.recent.iter().filter_map(|&start| {
             let last = self.ranges.last().filter(|last| last.0 == start);
             last.copied().or_else(|| {
-                let place = self.ranges.binary_search_by_key(&start, |range| range.0).ok()?;
-                Some(self.ranges[place])
+                let index = self.ranges.binary_search_by_key(&start, |range| range.0).ok()?;
+                Some(self.ranges[index])
             })
         })
     }
@@ -112,7 +112,7 @@ mod tests {
     use crate::rng::Rng;
 
     #[test]
-    fn blocks_come_newest_first_and_joined() {
+    fn blocks_are_newest_first_and_merged() {
         let mut data = Reassembly::default();
         data.insert(10, 20);
         data.insert(30, 40);
@@ -133,7 +133,7 @@ mod tests {
         assert!(data.is_empty());
     }
 
-    /// Against a set of single bytes: given random ranges in any order, expect the same bytes.
+    /// Given random ranges in any order, expect the same bytes as in a set of single bytes.
     #[test]
     fn ranges_agree_with_a_set_of_bytes() {
         for seed in 0..200 {
@@ -148,7 +148,7 @@ mod tests {
                 data.insert(start, end);
                 next = data.advance(next);
                 bytes.retain(|&byte| byte >= next);
-                assert!(!bytes.contains(&next), "seed {seed}: {next} had arrived");
+                assert!(!bytes.contains(&next), "seed {seed}: {next} was received");
                 assert_eq!(data.bytes(), bytes.len() as u64, "seed {seed}");
                 for (start, end) in data.newest() {
                     assert!((start..end).all(|byte| bytes.contains(&byte)), "seed {seed}");

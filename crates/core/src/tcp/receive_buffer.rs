@@ -1,58 +1,60 @@
-//! The receive buffer: how large a window it is, and how it grows.
+//! The receive buffer: the size of its window and its auto-tuning.
 
 use super::config::{BufferCounts, Config};
 use super::receiver::UNSCALED_WINDOW_MAX;
 use crate::packet::seq::Position;
 use crate::time::{Duration, Instant};
 
-/// Linux counts the window of its memory in 256ths (TCP_RMEM_TO_WIN_SCALE); half of it at first
-/// (TCP_DEFAULT_SCALING_RATIO).
+/// Linux expresses the ratio of window to memory in 256ths (TCP_RMEM_TO_WIN_SCALE); initially a
+/// half (TCP_DEFAULT_SCALING_RATIO).
 const RATIO_UNIT: u64 = 256;
-const RATIO_FIRST: u64 = 128;
-/// Before the payload of a packet: headers with timestamps, and NET_SKB_PAD.
-const BEFORE_PAYLOAD: u64 = 52 + 64;
-/// A cache line, to which that is rounded up; `skb_shared_info` behind it, and `sk_buff`, on x86-64.
+const RATIO_INITIAL: u64 = 128;
+/// Bytes before the payload: headers with timestamps, and NET_SKB_PAD.
+const HEADROOM: u64 = 52 + 64;
+/// Sizes on x86-64: a cache line, to which headroom and payload are rounded up, `skb_shared_info`
+/// and `sk_buff`.
 const LINE: u64 = 64;
 const SHARED_INFO: u64 = 320;
 const SK_BUFF: u64 = 256;
 
-/// What Linux counts for a received segment (`skb->truesize`) if the driver copied the packet into one
-/// buffer, whose size is a power of two (kmalloc): 2,304 bytes for one of 1,500.
+/// `skb->truesize` of a received segment, if the driver copied the packet into one buffer with a
+/// power of two as its size (kmalloc): 2,304 bytes for a packet of 1,500.
 fn segment_memory(payload: u64) -> u64 {
-    let buffer = (payload + BEFORE_PAYLOAD).next_multiple_of(LINE) + SHARED_INFO;
+    let buffer = (payload + HEADROOM).next_multiple_of(LINE) + SHARED_INFO;
     buffer.next_power_of_two() + SK_BUFF
 }
 
-/// The receive buffer, which grows with what is delivered in a round trip (Linux's dynamic
-/// right-sizing, `tcp_rcv_space_adjust`; Fisk and Feng 2001): at the end of a round in which the
-/// application took more than in any before, room is made for twice that and 16 segments, and
-/// twice more by the fraction it grew. The first round is compared with 10 segments, as there, but
-/// with no more than half the first window, which a round of large segments could never exceed.
+/// The receive buffer with dynamic right-sizing (Linux, `tcp_rcv_space_adjust`; Fisk and Feng
+/// 2001). At the end of an RTT in which the application read more than in any before, the window
+/// grows to twice that plus 16 segments, and by twice the relative growth on top. Like Linux, it
+/// compares the first RTT with 10 segments, but with at most half the initial window, which a round
+/// of large segments could never exceed.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(super) struct AutoTuning {
-    /// The window, and the largest one.
+    /// The window and its maximum.
     bytes: u64,
     bytes_max: u64,
     unit: u64,
-    /// The most delivered in one round so far.
+    /// The maximum read in one RTT so far (`rcvq_space.space`).
     space: u64,
     round_start: Instant,
     round_from: Position,
-    /// The window of so much memory, in 256ths, and the most memory; `None` where buffers count payload.
+    /// The ratio of window to memory in 256ths, and the memory limit; `None` if buffers count
+    /// payload.
     memory: Option<(u64, u64)>,
-    /// The most that the field can tell.
+    /// The maximum that the window field can express.
     limit: u64,
 }
 
 impl AutoTuning {
-    /// Bytes of those fields that most segments need.
+    /// Size of the fields that most segments use.
     #[cfg(test)]
-    pub(super) const OFTEN_USED: usize = core::mem::offset_of!(Self, unit);
+    pub(super) const HOT_BYTES: usize = core::mem::offset_of!(Self, unit);
 
     pub(super) fn new(config: &Config) -> Self {
-        let is_memory = config.receive_buffer_counts == BufferCounts::Memory;
-        let ratio = if is_memory { RATIO_FIRST } else { RATIO_UNIT };
+        let counts_memory = config.receive_buffer_counts == BufferCounts::Memory;
+        let ratio = if counts_memory { RATIO_INITIAL } else { RATIO_UNIT };
         let window = |buffer: u64| (buffer * ratio / RATIO_UNIT).max(1);
         let first = window(config.receive_buffer_initial);
         let mut buffer = Self {
@@ -62,27 +64,27 @@ impl AutoTuning {
             space: (first / 2).min(10 * u64::from(config.mss)),
             round_start: Instant::START,
             round_from: 1,
-            memory: is_memory.then_some((ratio, config.receive_buffer)),
+            memory: counts_memory.then_some((ratio, config.receive_buffer)),
             limit: u64::MAX,
         };
-        buffer.limit(if config.window_scaling { u64::MAX } else { UNSCALED_WINDOW_MAX });
+        buffer.set_limit(if config.window_scaling { u64::MAX } else { UNSCALED_WINDOW_MAX });
         buffer
     }
 
-    pub(super) fn limit(&mut self, most: u64) {
-        self.limit = most;
-        self.bytes_max = self.bytes_max.min(most);
+    pub(super) fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+        self.bytes_max = self.bytes_max.min(limit);
         self.bytes = self.bytes.min(self.bytes_max);
     }
 
-    /// `tcp_measure_rcv_mss`: a segment was larger than those before it, so that the window of the memory
-    /// is another one.
-    pub(super) fn note_segment_size(&mut self, payload: u64) {
-        let Some((ratio, most)) = &mut self.memory else { return };
+    /// `tcp_measure_rcv_mss`: a segment was larger than all before it, which changes the ratio of
+    /// window to memory.
+    pub(super) fn measure_rcv_mss(&mut self, payload: u64) {
+        let Some((ratio, memory_max)) = &mut self.memory else { return };
         let memory = self.bytes * RATIO_UNIT / *ratio;
         *ratio = (payload * RATIO_UNIT / segment_memory(payload)).clamp(1, RATIO_UNIT - 1);
         let window = |memory: u64| (memory * *ratio / RATIO_UNIT).clamp(self.unit, self.limit);
-        let (bytes, bytes_max) = (window(memory), window(*most));
+        let (bytes, bytes_max) = (window(memory), window(*memory_max));
         self.bytes_max = bytes_max - bytes_max % self.unit;
         self.set(bytes);
         self.space = self.space.min(self.bytes);
@@ -94,8 +96,8 @@ impl AutoTuning {
         self.bytes != self.bytes_max
     }
 
-    /// The window field counts in units of `unit` bytes: less than one would be no window at all.
-    pub(super) fn count_in(&mut self, unit: u64) {
+    /// Sets the unit of the window field in bytes. The window is at least one unit.
+    pub(super) fn set_unit(&mut self, unit: u64) {
         self.unit = unit;
         self.bytes_max -= self.bytes_max % unit;
         self.set(self.bytes);
@@ -109,7 +111,7 @@ impl AutoTuning {
         self.bytes
     }
 
-    pub(super) fn delivered(
+    pub(super) fn on_delivered(
         &mut self,
         now: Instant,
         next: Position,
@@ -122,9 +124,9 @@ impl AutoTuning {
         }
         let copied = next.saturating_sub(self.round_from);
         if copied > self.space {
-            let room = 2 * copied + 16 * segment;
-            let growth = room * (copied - self.space) / self.space.max(1);
-            self.set(self.bytes.max(room + 2 * growth));
+            let window = 2 * copied + 16 * segment;
+            let growth = window * (copied - self.space) / self.space.max(1);
+            self.set(self.bytes.max(window + 2 * growth));
             self.space = copied;
         }
         self.round_start = now;
@@ -136,7 +138,8 @@ impl AutoTuning {
 mod tests {
     use super::*;
 
-    /// 1,500 bytes and what is before them are 1,600 when rounded up; 320 more fit in 2,048.
+    /// A packet of 1,500 bytes and its headroom round up to 1,600 bytes; with 320 more they fit
+    /// into 2,048.
     #[test]
     fn a_full_packet_takes_2304_bytes_of_memory() {
         assert_eq!(segment_memory(1_448), 2_048 + 256);

@@ -1,53 +1,54 @@
-//! Round-trip estimation and the retransmission time-out (RFC 6298, with the gains of RFC 7323,
-//! appendix G; as Linux does it in [`super::rtt_linux`]).
+//! RTT estimation and the retransmission timeout (RFC 6298, with the gains of RFC 7323, appendix G;
+//! Linux's variant is in [`super::rtt_linux`]).
 
-use super::config::{Follows, RtoConfig, RtoMinBounds};
+use super::config::{RtoConfig, RtoMinBounds, StackVariant};
 use super::rtt_linux::MeanDeviation;
 use crate::packet::seq::Position;
 use crate::time::{Duration, Instant};
 
-/// Smoothed round-trip time, its variation and the time-out that follows from them.
+/// SRTT, RTTVAR and the retransmission timeout.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct RttEstimator {
     config: RtoConfig,
     smoothed: Option<Smoothed>,
-    /// Times the time-out was doubled since the last sample (5.5).
+    /// Number of back-offs since the last sample (5.5).
     backoff: u32,
-    follows: Follows,
-    /// Whether timestamps give a sample with every ACK: then its gains are divided (RFC 7323, appendix G).
-    each_ack: bool,
+    stack: StackVariant,
+    /// Whether timestamps give a sample with every ACK, so that gains are divided (RFC 7323,
+    /// appendix G).
+    sample_per_ack: bool,
     segment: u64,
-    /// How many samples had been taken when the last one was smoothed.
+    /// Number of samples when the last one was smoothed.
     smoothed_samples: u64,
-    /// In nanoseconds: the least variance term (`tcp_rto_min`) and the least time-out.
+    /// Minimum variance term (`tcp_rto_min`) and minimum timeout, in nanoseconds.
     variance_floor: u64,
     timeout_floor: u64,
-    often: OftenUsed,
+    hot: HotFields,
 }
 
-/// What every sample touches: one line of the cache.
+/// The fields that every sample uses, in one cache line.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
-struct OftenUsed {
-    /// The smallest sample; [`NONE`] before there is one.
+struct HotFields {
+    /// The minimum sample; [`NONE`] before there is one.
     min: Duration,
     sum: Duration,
     samples: u64,
     ticks: Ticks,
-    /// Samples in the tick of the last one change nothing for as long as the left edge is below this.
+    /// Samples in the tick of the last one have no effect while SND.UNA is below this.
     steady_until: Position,
-    /// The present time-out: asked for with every ACK, changed by some.
+    /// The current timeout: read with every ACK, seldom changed.
     rto: Duration,
-    /// The last deadline that was rounded up.
+    /// The last rounded deadline.
     deadline: Instant,
 }
 
 /// Longer than any sample.
 const NONE: Duration = Duration::from_nanos(u64::MAX);
 
-/// Rounds up to ticks, and remembers the last one: most questions fall into the same tick, and a
-/// comparison costs less than a division.
+/// Rounds up to ticks and caches the last one: most values fall into the same tick, and a
+/// comparison is cheaper than a division.
 #[derive(Clone, Copy, Debug)]
 struct Ticks {
     step: Duration,
@@ -57,27 +58,27 @@ struct Ticks {
 impl Ticks {
     /// Whether `time` is in the last tick.
     #[inline]
-    fn repeats(&self, time: Duration) -> bool {
+    fn contains(&self, time: Duration) -> bool {
         // The distance wraps for a time beyond the last tick.
         self.last.as_nanos().wrapping_sub(time.as_nanos()) < self.step.as_nanos()
     }
 
     fn round_up(&mut self, time: Duration) -> Duration {
-        if !self.repeats(time) {
+        if !self.contains(time) {
             self.last = time.round_up_to(self.step);
         }
         self.last
     }
 }
 
-/// What an ACK that gives a sample says of the window, in positions.
+/// The send window around an ACK that gives a sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// The left edge before it.
+    /// SND.UNA before it.
     pub una_before: Position,
-    /// The left edge after it.
+    /// SND.UNA after it.
     pub una: Position,
-    /// The end of everything sent.
+    /// SND.MAX.
     pub nxt: Position,
 }
 
@@ -88,20 +89,20 @@ enum Smoothed {
     Linux(MeanDeviation),
 }
 
-/// Doubling a millisecond 32 times is 50 days: beyond any largest time-out.
+/// A millisecond doubled 32 times is 50 days, beyond any maximum.
 const BACKOFF_MAX: u32 = 32;
 
 /// RFC 6298, 5.7.
 const INITIAL_AFTER_LOSS: Duration = Duration::from_secs(3);
 
 impl RttEstimator {
-    /// Where in it the fields begin that every sample touches.
+    /// Offset of the fields that every sample uses.
     #[cfg(test)]
-    pub(super) const OFTEN_USED: usize = core::mem::offset_of!(Self, often);
+    pub(super) const HOT_OFFSET: usize = core::mem::offset_of!(Self, hot);
 
     /// An estimator without samples.
     #[must_use]
-    pub fn new(config: RtoConfig, follows: Follows) -> Self {
+    pub fn new(config: RtoConfig, stack: StackVariant) -> Self {
         let ticks = Ticks { step: config.granularity, last: Duration::ZERO };
         let (variance_floor, timeout_floor) = match config.min_bounds {
             RtoMinBounds::Timeout => (config.granularity, config.min),
@@ -111,13 +112,13 @@ impl RttEstimator {
             config,
             smoothed: None,
             backoff: 0,
-            follows,
-            each_ack: false,
+            stack,
+            sample_per_ack: false,
             segment: 1,
             smoothed_samples: 0,
             variance_floor: variance_floor.as_nanos(),
             timeout_floor: timeout_floor.as_nanos(),
-            often: OftenUsed {
+            hot: HotFields {
                 min: NONE,
                 sum: Duration::ZERO,
                 samples: 0,
@@ -131,52 +132,51 @@ impl RttEstimator {
         estimator
     }
 
-    /// The handshake settled the payload of a full segment and whether timestamps give a sample with
-    /// each ACK.
-    pub fn negotiated(&mut self, segment: u64, each_ack: bool) {
+    /// Sets the payload of a full segment and whether timestamps give a sample with each ACK.
+    pub fn negotiated(&mut self, segment: u64, sample_per_ack: bool) {
         self.segment = segment;
-        self.each_ack = each_ack;
+        self.sample_per_ack = sample_per_ack;
     }
 
-    /// Takes a sample from a segment that was sent once (Karn's rule is the caller's).
+    /// Adds a sample. Karn's rule is up to the caller.
     #[inline]
     pub fn sample(&mut self, rtt: Duration, span: Span) {
-        let often = &mut self.often;
-        if rtt < often.min {
-            often.min = rtt;
+        let hot = &mut self.hot;
+        if rtt < hot.min {
+            hot.min = rtt;
         }
-        often.sum += rtt;
-        often.samples += 1;
-        if span.una >= often.steady_until || !often.ticks.repeats(rtt) {
+        hot.sum += rtt;
+        hot.samples += 1;
+        if span.una >= hot.steady_until || !hot.ticks.contains(rtt) {
             self.smooth(rtt, span);
         }
     }
 
-    /// Takes a sample into account, and with it those that were passed over since the last one.
+    /// Smooths a sample, and the identical ones skipped since the last call.
     #[inline(never)]
     fn smooth(&mut self, rtt: Duration, span: Span) {
         self.backoff = 0;
-        let often = &mut self.often;
-        let repeated = often.ticks.last.as_nanos();
-        let rtt = often.ticks.round_up(rtt).as_nanos();
+        let hot = &mut self.hot;
+        let repeated = hot.ticks.last.as_nanos();
+        let rtt = hot.ticks.round_up(rtt).as_nanos();
         if let Some(Smoothed::Linux(deviation)) = &mut self.smoothed {
-            if often.steady_until == Position::MAX {
+            if hot.steady_until == Position::MAX {
                 deviation.begin_round(span.nxt);
             }
-            often.steady_until = deviation.sample(rtt, span, self.variance_floor);
+            hot.steady_until = deviation.sample(rtt, span, self.variance_floor);
             let rto = deviation.rto().max(self.timeout_floor);
-            often.rto = Duration::from_nanos(rto).min(self.config.max);
+            hot.rto = Duration::from_nanos(rto).min(self.config.max);
             return;
         }
-        let passed_over = often.samples - 1 - self.smoothed_samples;
-        self.smoothed_samples = often.samples;
+        let skipped = hot.samples - 1 - self.smoothed_samples;
+        self.smoothed_samples = hot.samples;
         let expected = self.expected_samples(span);
-        self.often.steady_until = match &mut self.smoothed {
+        self.hot.steady_until = match &mut self.smoothed {
             None => {
-                self.smoothed = Some(match self.follows {
+                self.smoothed = Some(match self.stack {
                     // 2.2: SRTT = R, RTTVAR = R / 2.
-                    Follows::Rfc => Smoothed::Rfc { srtt: rtt, rttvar: rtt / 2 },
-                    Follows::Linux => {
+                    StackVariant::Rfc => Smoothed::Rfc { srtt: rtt, rttvar: rtt / 2 },
+                    StackVariant::Linux => {
                         let first = MeanDeviation::first(rtt, span.nxt, self.variance_floor);
                         Smoothed::Linux(first)
                     }
@@ -184,17 +184,17 @@ impl RttEstimator {
                 0
             }
             Some(Smoothed::Rfc { srtt, rttvar }) => {
-                if passed_over > 0 {
-                    let part = (passed_over.min(expected), expected);
+                if skipped > 0 {
+                    let part = (skipped.min(expected), expected);
                     (*srtt, *rttvar) = rfc_6298(*srtt, *rttvar, repeated, part);
                 }
                 let before = (*srtt, *rttvar);
                 (*srtt, *rttvar) = rfc_6298(*srtt, *rttvar, rtt, (1, expected));
                 match expected {
-                    // In ticks, a steady round trip soon changes nothing.
+                    // A steady RTT in ticks converges quickly.
                     _ if (*srtt, *rttvar) == before => Position::MAX,
                     1 => 0,
-                    // Samples that repeat this one are taken together, once a round trip.
+                    // Identical samples are smoothed together, once per round trip.
                     _ => span.nxt,
                 }
             }
@@ -203,31 +203,31 @@ impl RttEstimator {
         self.set_rto();
     }
 
-    /// RFC 7323, appendix G: how many samples a round trip is expected to give.
+    /// RFC 7323, appendix G: ExpectedSamples.
     fn expected_samples(&self, span: Span) -> u64 {
-        if self.each_ack {
+        if self.sample_per_ack {
             (span.nxt - span.una_before).div_ceil(2 * self.segment).max(1)
         } else {
             1
         }
     }
 
-    /// The time-out expired (5.5): the next one is twice as long.
+    /// Doubles the timeout after it expired (5.5).
     pub fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
-        self.often.steady_until = 0;
+        self.hot.steady_until = 0;
         self.set_rto();
     }
 
-    /// New data was acknowledged, so the path works again: forgets the backing off.
-    pub fn path_works(&mut self) {
+    /// Ends the back-off: the path delivers again.
+    pub fn reset_backoff(&mut self) {
         self.backoff = 0;
         self.set_rto();
     }
 
-    /// The handshake is complete. RFC 6298, 5.7: if its timer expired and it gave no sample, a
-    /// time-out that began below 3 s is 3 s from here.
-    pub fn opened(&mut self) {
+    /// The handshake completed. RFC 6298, 5.7: if the SYN was retransmitted without giving a
+    /// sample, an initial timeout below 3 s becomes 3 s.
+    pub fn on_established(&mut self) {
         if self.smoothed.is_none() && self.backoff > 0 && self.config.initial < INITIAL_AFTER_LOSS {
             self.config.initial = INITIAL_AFTER_LOSS;
             self.backoff = 0;
@@ -235,10 +235,10 @@ impl RttEstimator {
         }
     }
 
-    /// The present time-out.
+    /// The current retransmission timeout.
     #[must_use]
     pub fn rto(&self) -> Duration {
-        self.often.rto
+        self.hot.rto
     }
 
     fn set_rto(&mut self) {
@@ -262,30 +262,31 @@ impl RttEstimator {
                 Duration::from_nanos(deviation.rto().max(self.timeout_floor))
             }
         };
-        self.often.rto = base.saturating_mul(1 << self.backoff).min(config.max);
+        self.hot.rto = base.saturating_mul(1 << self.backoff).min(config.max);
     }
 
-    /// When a time-out started at `start` expires: at the clock's next tick.
+    /// When a timer started at `start` expires, rounded up to the host's clock tick.
     #[inline]
     pub fn deadline(&mut self, start: Instant) -> Instant {
-        let often = &mut self.often;
-        let exact = start + often.rto;
-        // The last one will do if it is less than a tick later; the distance wraps if it is earlier.
-        let distance = often.deadline.as_nanos().wrapping_sub(exact.as_nanos());
-        if distance >= often.ticks.step.as_nanos() {
+        let hot = &mut self.hot;
+        let exact = start + hot.rto;
+        // The cached deadline is right if it is less than a tick later; the distance wraps if it is
+        // earlier.
+        let distance = hot.deadline.as_nanos().wrapping_sub(exact.as_nanos());
+        if distance >= hot.ticks.step.as_nanos() {
             let since_start_of_run = exact.saturating_since(Instant::START);
-            often.deadline = Instant::START + since_start_of_run.round_up_to(often.ticks.step);
+            hot.deadline = Instant::START + since_start_of_run.round_up_to(hot.ticks.step);
         }
-        often.deadline
+        hot.deadline
     }
 
-    /// The same, without remembering it.
+    /// [`RttEstimator::deadline`] without caching.
     #[must_use]
     pub fn deadline_from(&self, start: Instant) -> Instant {
         self.clone().deadline(start)
     }
 
-    /// The smoothed round-trip time, in clock ticks of the host.
+    /// SRTT, in clock ticks of the host.
     #[must_use]
     pub fn srtt(&self) -> Option<Duration> {
         self.smoothed.as_ref().map(|smoothed| match smoothed {
@@ -294,21 +295,21 @@ impl RttEstimator {
         })
     }
 
-    /// The smallest sample, as precise as it was measured.
+    /// The minimum sample, not rounded to ticks.
     #[must_use]
     pub fn min(&self) -> Option<Duration> {
-        (self.often.samples > 0).then_some(self.often.min)
+        (self.hot.samples > 0).then_some(self.hot.min)
     }
 
     /// The sum of all samples and their number.
     #[must_use]
     pub fn total(&self) -> (Duration, u64) {
-        (self.often.sum, self.often.samples)
+        (self.hot.sum, self.hot.samples)
     }
 }
 
-/// RFC 6298, 2.3: beta = 1/4 and alpha = 1/8, in that order. `part` of a round trip's samples, of which so
-/// many are expected, has so small a gain (RFC 7323, appendix G).
+/// RFC 6298, 2.3: beta = 1/4 and alpha = 1/8, in that order. The gains apply to `part` of the
+/// `expected` samples per round trip (RFC 7323, appendix G).
 fn rfc_6298(srtt: u64, rttvar: u64, rtt: u64, (part, expected): (u64, u64)) -> (u64, u64) {
     let beta = |time: u64| time / (4 * expected) * part;
     let alpha = |time: u64| time / (8 * expected) * part;
@@ -331,10 +332,10 @@ mod tests {
     }
 
     fn rfc(granularity_ms: u64, min_bounds: RtoMinBounds) -> RttEstimator {
-        RttEstimator::new(config(granularity_ms, min_bounds), Follows::Rfc)
+        RttEstimator::new(config(granularity_ms, min_bounds), StackVariant::Rfc)
     }
 
-    /// An ACK of all there is, a segment.
+    /// An ACK of the only outstanding segment.
     const ONE: Span = Span { una_before: 0, una: 1, nxt: 1 };
 
     fn ms(millis: u64) -> Duration {
@@ -353,8 +354,8 @@ mod tests {
         assert_eq!(rtt.rto(), ms(610 + 4 * 245), "2.3");
     }
 
-    /// RFC 7323, appendix G: with ten segments in flight, five samples are expected in a round trip, and
-    /// the gains of each are a fifth.
+    /// Given ten segments in flight (RFC 7323, appendix G), expect gains of a fifth: five samples
+    /// are expected per round trip.
     #[test]
     fn rfc_7323_appendix_g_by_hand() {
         let mut rtt = rfc(1, RtoMinBounds::Timeout);
@@ -366,10 +367,10 @@ mod tests {
         assert_eq!(rtt.rto(), ms(602 + 4 * 289));
     }
 
-    /// The same for samples that repeat each other: whether there are five of them in a round trip or a
-    /// hundred, RTTVAR falls by a quarter of itself.
+    /// Given identical samples, five or a hundred per round trip, expect RTTVAR to decrease by a
+    /// quarter per round trip.
     #[test]
-    fn repeated_samples_count_once_a_round_trip() {
+    fn identical_samples_count_once_per_round_trip() {
         for window in [10u64, 200] {
             let mut rtt = rfc(1, RtoMinBounds::Timeout);
             rtt.negotiated(1_000, true);
@@ -381,13 +382,13 @@ mod tests {
                 una += 2_000;
             }
             let rttvar = (rtt.rto().as_nanos() / 1_000_000 - 600) / 4;
-            // 300 (3/4)^3 = 126 to 300 (3/4)^4 = 95: the last round may not have been counted yet.
+            // 300 (3/4)^3 = 126 to 300 (3/4)^4 = 95: the last round may not be complete.
             assert!((94..=130).contains(&rttvar), "{rttvar} ms with {window} segments");
         }
     }
 
     #[test]
-    fn backing_off_doubles_up_to_the_largest_and_a_sample_ends_it() {
+    fn backing_off_doubles_up_to_the_maximum_until_a_sample() {
         let mut rtt = rfc(1, RtoMinBounds::Timeout);
         rtt.back_off();
         assert_eq!(rtt.rto(), ms(2_000));
@@ -396,23 +397,23 @@ mod tests {
         rtt.sample(ms(100), ONE);
         assert_eq!(rtt.rto(), ms(300));
         rtt.back_off();
-        rtt.path_works();
+        rtt.reset_backoff();
         assert_eq!(rtt.rto(), ms(300));
     }
 
     #[test]
-    fn a_steady_path_ends_at_the_least_timeout_or_the_least_variance() {
-        let settle = |bounds| {
+    fn a_steady_path_converges_to_the_minimum_timeout_or_variance() {
+        let converged = |bounds| {
             let mut rtt = rfc(1, bounds);
             (0..100).for_each(|_| rtt.sample(ms(600), ONE));
             rtt.rto().as_nanos() / 1_000_000
         };
-        assert_eq!(settle(RtoMinBounds::Timeout), 601, "SRTT + G");
-        assert_eq!(settle(RtoMinBounds::Variance), 800, "SRTT + 200 ms");
+        assert_eq!(converged(RtoMinBounds::Timeout), 601, "SRTT + G");
+        assert_eq!(converged(RtoMinBounds::Variance), 800, "SRTT + 200 ms");
     }
 
     #[test]
-    fn a_coarse_clock_sees_ticks() {
+    fn a_coarse_clock_rounds_up_to_ticks() {
         let mut rtt = rfc(500, RtoMinBounds::Timeout);
         rtt.sample(ms(530), ONE);
         assert_eq!(rtt.srtt(), Some(ms(1_000)));

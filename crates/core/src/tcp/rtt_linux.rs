@@ -1,41 +1,42 @@
-//! Round-trip estimation as Linux does it (`tcp_rtt_estimator` and `tcp_set_rto` in
-//! `net/ipv4/tcp_input.c`, 6.18): the mean deviation follows each sample, the variance that the time-out
-//! uses is its largest value in a round trip and falls once a round trip.
+//! RTT estimation as in Linux (`tcp_rtt_estimator` and `tcp_set_rto` in `net/ipv4/tcp_input.c`,
+//! 6.18): every sample updates the mean deviation. The variance in the timeout is its maximum over
+//! a round trip, and decreases once per round trip.
 
 use super::rtt::Span;
 use crate::packet::seq::Position;
 
-/// In nanoseconds, scaled as there.
+/// In nanoseconds, scaled as in Linux.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MeanDeviation {
-    /// Eight times the smoothed round trip.
+    /// 8 * SRTT.
     srtt_8: u64,
-    /// Four times the mean deviation, and its largest value in this round.
+    /// 4 * mean deviation, and its maximum in this round.
     mdev_4: u64,
     mdev_4_max: u64,
-    /// What the time-out adds to the smoothed round trip.
+    /// The variance term of the timeout.
     rttvar_4: u64,
-    /// The round ends when the left edge is beyond this.
+    /// The round ends when SND.UNA exceeds this.
     rtt_seq: Position,
 }
 
 impl MeanDeviation {
-    /// From the first sample; `floor` is the least variance (`tcp_rto_min`).
+    /// Starts from the first sample; `floor` is the minimum variance (`tcp_rto_min`).
     pub(super) fn first(rtt: u64, nxt: Position, floor: u64) -> Self {
         let rttvar_4 = (2 * rtt).max(floor);
         Self { srtt_8: 8 * rtt, mdev_4: 2 * rtt, mdev_4_max: rttvar_4, rttvar_4, rtt_seq: nxt }
     }
 
-    /// A round begins.
+    /// Begins a round.
     pub(super) fn begin_round(&mut self, nxt: Position) {
         self.rtt_seq = nxt;
     }
 
-    /// Takes a sample. Up to which left edge the same one would change nothing.
+    /// Adds a sample. Returns the position below which SND.UNA must stay for an identical sample to
+    /// have no effect.
     pub(super) fn sample(&mut self, rtt: u64, span: Span, floor: u64) -> Position {
         let error = rtt.abs_diff(self.srtt());
         let decay = self.mdev_4 / 4;
-        // A round trip that falls raises the deviation by an eighth of what one that rises does.
+        // A decrease of the RTT raises the deviation by an eighth of what an increase does.
         let growth = error.saturating_sub(decay);
         if rtt < self.srtt() {
             self.srtt_8 -= error;
@@ -63,7 +64,7 @@ impl MeanDeviation {
         self.srtt_8 / 8
     }
 
-    /// The time-out.
+    /// The retransmission timeout.
     pub(super) fn rto(&self) -> u64 {
         self.srtt() + self.rttvar_4
     }
@@ -76,7 +77,7 @@ mod tests {
     const MS: u64 = 1_000_000;
     const FLOOR: u64 = 200 * MS;
 
-    /// An ACK up to `una` with ten more out.
+    /// An ACK up to `una` with ten more bytes outstanding.
     fn at(una: Position) -> Span {
         Span { una_before: una - 1, una, nxt: una + 10 }
     }
@@ -85,12 +86,13 @@ mod tests {
         deviation.rto() / 1_000
     }
 
-    /// By the kernel's lines: 600 ms makes mdev and rttvar 1,200. 680 ms within the round: srtt 610, mdev
-    /// 1,200 + 80 - 300 = 980, below its largest. The same again, with which the round ends: srtt 618.75,
-    /// mdev 980 + 70 - 245 = 805, rttvar still 1,200, the largest of that round. At the end of the
-    /// next one, of a single sample: mdev 805 + 61.25 - 201.25 = 665, rttvar 1,200 - 535 / 4.
+    /// Given the kernel's equations: 600 ms sets mdev and rttvar to 1,200. 680 ms within the round:
+    /// srtt 610, mdev 1,200 + 80 - 300 = 980, below its maximum. Another 680 ms, which ends the
+    /// round: srtt 618.75, mdev 980 + 70 - 245 = 805, rttvar still 1,200, the maximum of that
+    /// round. The next round has one sample: mdev 805 + 61.25 - 201.25 = 665, rttvar 1,200 - 535 /
+    /// 4.
     #[test]
-    fn the_variance_falls_once_a_round_trip() {
+    fn the_variance_decreases_once_per_round_trip() {
         let mut deviation = MeanDeviation::first(600 * MS, 10, FLOOR);
         assert_eq!(rto_us(&deviation), 1_800_000);
         deviation.sample(680 * MS, at(5), FLOOR);
@@ -102,25 +104,26 @@ mod tests {
         assert_eq!(rto_us(&deviation), 626_406 + 1_066_250);
     }
 
-    /// However many samples a round trip has, a steady path ends at the least variance only after round
-    /// trips: 1,200 ms less a quarter of what is above 200 ms in each.
+    /// Given many samples per round trip of a steady path, expect the variance to decrease only
+    /// once per round trip: from 1,200 ms by a quarter of its excess over 200 ms.
     #[test]
-    fn many_samples_do_not_hasten_the_fall() {
+    fn many_samples_do_not_reduce_the_variance_faster() {
         let mut deviation = MeanDeviation::first(600 * MS, 1_000, FLOOR);
         for una in 2..=1_000 {
             deviation.sample(600 * MS, Span { una_before: una - 1, una, nxt: 2_000 }, FLOOR);
         }
         assert_eq!(rto_us(&deviation), 1_800_000);
-        // The first round's largest was its start, the second one's the floor.
+        // The maximum of the first round was its start, that of the second one the minimum.
         deviation.sample(600 * MS, Span { una_before: 1_000, una: 1_001, nxt: 2_000 }, FLOOR);
         assert_eq!(rto_us(&deviation), 1_800_000);
         deviation.sample(600 * MS, Span { una_before: 2_000, una: 2_001, nxt: 3_000 }, FLOOR);
         assert_eq!(rto_us(&deviation), 1_550_000);
     }
 
-    /// A sample that is 80 ms shorter, where mdev is 4: mdev grows by (80 - 1) / 8 and not by 79.
+    /// Given an mdev of 4 and a sample 80 ms below the SRTT, expect mdev to grow by (80 - 1) / 8,
+    /// not by 79.
     #[test]
-    fn a_round_trip_that_falls_raises_the_deviation_little() {
+    fn an_rtt_decrease_raises_the_deviation_by_an_eighth() {
         let steady = MeanDeviation {
             srtt_8: 8 * 600 * MS,
             mdev_4: 4 * MS,

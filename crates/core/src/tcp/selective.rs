@@ -1,7 +1,7 @@
-//! Loss recovery with SACK: RFC 6675, or RACK-TLP (RFC 8985); the window during recovery by the
-//! pipe rule or by proportional rate reduction (RFC 6937).
+//! Loss recovery with SACK: RFC 6675 or RACK-TLP (RFC 8985). In recovery, cwnd follows the pipe
+//! rule or proportional rate reduction (RFC 6937).
 //!
-//! Where Linux is followed, a reduction that was wrong is undone: see `undoing`.
+//! [`StackVariant::Linux`] undoes spurious reductions; see `undoing`.
 //!
 //! Not modelled: the rescue retransmission and rule 3 of RFC 6675's NextSeg.
 
@@ -9,7 +9,7 @@ mod undoing;
 
 pub(super) use undoing::{Expiry, Undone};
 
-use super::config::{Config, Follows};
+use super::config::{Config, StackVariant};
 use super::congestion::{Control, LossState};
 use super::prr::Prr;
 use super::rack::Rack;
@@ -19,103 +19,104 @@ use super::undo::Undo;
 use crate::packet::seq::Position;
 use crate::time::{Duration, Instant};
 use std::cell::Cell;
-use undoing::{Arrivals, Frto};
+use undoing::{Frto, NewlyAcked};
 
-/// Where recovery stands; positions are the end of what was outstanding when it began.
+/// Recovery phase; positions are SND.MAX when it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// The window is being reduced after an ECN echo; nothing was lost (Linux, `TCP_CA_CWR`).
+    /// cwnd is being reduced after an ECN echo, without a loss (Linux, `TCP_CA_CWR`).
     Cwr(Position),
     Recovery(Position),
-    AfterTimeout(Position),
+    Loss(Position),
 }
 
-/// A tail loss probe on its way (RFC 8985, section 7).
+/// An outstanding tail loss probe (RFC 8985, section 7).
 #[derive(Clone, Copy, Debug)]
-struct Probe {
+struct TailLossProbe {
     end: Position,
     retransmission: bool,
 }
 
-/// What one ACK meant.
+/// The effects of an ACK.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct AckVerdict {
-    /// A round-trip sample from a segment sent once.
+pub(super) struct AckOutcome {
+    /// An RTT sample from a segment that was sent once.
     pub(super) rtt: Option<Duration>,
-    /// Bytes by which the window may grow.
+    /// Bytes by which cwnd may grow.
     pub(super) growth_bytes: u64,
-    /// Fast recovery begins.
+    /// Fast recovery began.
     pub(super) recovery_began: bool,
-    /// A tail loss probe's episode is over.
-    pub(super) probe_ended: bool,
-    /// What was sent before the first outstanding segment last was is reported only now: the answer to
-    /// that one cannot be there yet (Linux, `tcp_clean_rtx_queue`).
-    pub(super) answer_is_early: bool,
-    /// What it showed to have been wrong.
+    /// The tail loss probe episode ended.
+    pub(super) tlp_ended: bool,
+    /// The ACK is for a segment sent before the last transmission of the first outstanding one,
+    /// whose ACK cannot have arrived yet: the retransmission timer is restarted (Linux,
+    /// `tcp_clean_rtx_queue`).
+    pub(super) rearm_rto: bool,
+    /// The reduction that was undone.
     pub(super) undone: Option<Undone>,
 }
 
-/// What an ACK says, in positions.
+/// An ACK, with the state of the sender.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AckNews<'a> {
+pub(super) struct AckInfo<'a> {
     pub(super) now: Instant,
     pub(super) una: Position,
     pub(super) una_before: Position,
     pub(super) nxt: Position,
     pub(super) sack: &'a [(Position, Position)],
-    /// A range that the peer got twice (D-SACK, RFC 2883).
-    pub(super) duplicate: Option<(Position, Position)>,
-    /// A pure ACK that repeats the left edge and carries no block.
+    /// The range of a D-SACK (RFC 2883).
+    pub(super) dsack: Option<(Position, Position)>,
+    /// A pure duplicate ACK without SACK blocks.
     pub(super) plain_duplicate: bool,
     /// The time that its timestamp echoes.
     pub(super) echo: Option<Instant>,
-    /// Whether there is new data that the peer's window allows.
+    /// Whether there is new data within the peer's window.
     pub(super) may_send_new: bool,
 }
 
-/// See the module's description. What every ACK touches comes first.
+/// See the module's description. The fields that every ACK uses come first.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(super) struct Selective {
-    /// Whether nothing is missing and nobody looks for a loss: so it is at nearly every ACK, and ACKs
-    /// up to data that was sent once leave it so. Then nothing waits for its retransmission, and no
-    /// recovery paces itself.
-    calm: bool,
+    /// Whether in-order ACKs may take the fast path: the phase is open, and no SACKed ranges,
+    /// pending retransmissions, reordering timer or probe exist. An in-order ACK of data that was
+    /// sent once keeps it set.
+    fast_path_ok: bool,
     use_rack: bool,
-    /// The first retransmission of a recovery does not wait for the window.
-    force: bool,
+    /// The first retransmission of a recovery is sent regardless of cwnd.
+    force_retransmit: bool,
     use_prr: bool,
-    /// Whether each ACK is measured; then none is one of many.
-    is_measured: bool,
-    /// Whether what differs there is as in Linux.
+    /// Whether delivery rates are sampled with each ACK (BBR); this excludes the fast path.
+    rate_sampling: bool,
+    /// Whether [`StackVariant::Linux`] is set.
     linux: bool,
     board: Scoreboard,
     prr: Option<Prr>,
     rack: Option<Rack>,
     phase: Phase,
-    probe: Option<Probe>,
+    tlp: Option<TailLossProbe>,
     segment: u64,
     frto: Frto,
     undo: Undo,
 }
 
 impl Selective {
-    pub(super) fn new(segment: u64, config: &Config, is_measured: bool) -> Self {
+    pub(super) fn new(segment: u64, config: &Config, rate_sampling: bool) -> Self {
         Self {
             board: Scoreboard::default(),
             rack: config.rack_tlp.then(Rack::default),
             use_rack: config.rack_tlp,
-            // What measures ACKs sets the window itself.
-            use_prr: config.prr && !is_measured,
-            is_measured,
-            linux: config.follows == Follows::Linux,
+            // BBR sets cwnd itself.
+            use_prr: config.prr && !rate_sampling,
+            rate_sampling,
+            linux: config.stack == StackVariant::Linux,
             prr: None,
             phase: Phase::Open,
-            force: false,
-            probe: None,
+            force_retransmit: false,
+            tlp: None,
             segment,
-            calm: !is_measured,
+            fast_path_ok: !rate_sampling,
             frto: Frto::Off,
             undo: Undo::default(),
         }
@@ -126,57 +127,58 @@ impl Selective {
         self.board.pipe()
     }
 
-    /// Whether what differs there is as in Linux.
+    /// Whether [`StackVariant::Linux`] is set.
     pub(super) fn is_linux(&self) -> bool {
         self.linux
     }
 
-    /// Bytes judged lost since the connection began.
+    /// Total bytes marked lost.
     pub(super) fn lost_bytes(&self) -> u64 {
         self.board.lost_bytes()
     }
 
-    /// Whether fast recovery is under way.
+    /// Whether the sender is in fast recovery.
     pub(super) fn is_recovering(&self) -> bool {
         matches!(self.phase, Phase::Recovery(_))
     }
 
-    /// How far the repair of losses is.
+    /// The loss recovery state.
     pub(super) fn loss_state(&self) -> LossState {
         match self.phase {
             Phase::Open | Phase::Cwr(_) => LossState::Open,
             Phase::Recovery(_) => LossState::Recovery,
-            Phase::AfterTimeout(_) => LossState::Loss,
+            Phase::Loss(_) => LossState::Loss,
         }
     }
 
-    /// The next lost segment that the window lets out.
+    /// The next lost segment, if cwnd allows its retransmission.
     #[inline(always)]
     pub(super) fn next_retransmission(&self, cwnd: u64) -> Option<Sent> {
-        let sent = self.board.first_waiting()?;
-        // With nothing in flight one segment may always leave: a full one that carries the FIN takes
-        // one number more than the window that a time-out leaves.
+        let sent = self.board.first_pending_retransmit()?;
+        // With nothing in flight, one segment may always be sent: a full one with a FIN takes one
+        // sequence number more than the cwnd after a timeout.
         let pipe = self.board.pipe();
         let fits = pipe == 0 || pipe + (sent.end - sent.start) <= cwnd;
-        ((self.force || fits) && !self.holds_back()).then_some(sent)
+        ((self.force_retransmit || fits) && !self.defers_retransmits()).then_some(sent)
     }
 
-    /// Whether the window lets out `bytes` of new data.
-    pub(super) fn lets_out(&self, bytes: u64, cwnd: u64) -> bool {
-        let is_first = !self.board.has_waiting() || self.holds_back();
+    /// Whether cwnd allows `bytes` of new data.
+    pub(super) fn allows_new(&self, bytes: u64, cwnd: u64) -> bool {
+        let is_first = !self.board.has_pending_retransmits() || self.defers_retransmits();
         is_first && self.board.pipe() + bytes <= cwnd
     }
 
-    /// Bytes of new data that the window lets out at once, if nothing waits for its retransmission and
-    /// nothing is measured, as then each segment waits for its moment.
-    pub(super) fn room(&self, cwnd: u64) -> Option<u64> {
-        let at_once = self.calm || !(self.is_measured || self.board.has_waiting());
+    /// Bytes of new data that cwnd allows to be sent as a run: only if there is nothing to be
+    /// retransmitted, and without rate sampling, which implies pacing.
+    pub(super) fn bulk_allowance(&self, cwnd: u64) -> Option<u64> {
+        let at_once =
+            self.fast_path_ok || !(self.rate_sampling || self.board.has_pending_retransmits());
         at_once.then(|| cwnd.saturating_sub(self.board.pipe()))
     }
 
-    /// Whether lost segments wait for the window.
-    pub(super) fn retransmissions_wait(&self) -> bool {
-        self.board.has_waiting()
+    /// Whether lost segments are to be retransmitted.
+    pub(super) fn has_pending_retransmits(&self) -> bool {
+        self.board.has_pending_retransmits()
     }
 
     #[inline]
@@ -185,7 +187,8 @@ impl Selective {
         self.note_sent(end - start);
     }
 
-    /// As many new segments of `segment` bytes as fit between `start` and `limit` were sent: how many.
+    /// Records a run of as many segments of `segment` bytes as fit between `start` and `limit`.
+    /// Returns their number.
     #[inline]
     pub(super) fn sent_run(
         &mut self,
@@ -200,7 +203,7 @@ impl Selective {
             end += segment;
             count += 1;
         }
-        if !self.calm {
+        if !self.fast_path_ok {
             self.note_sent(end - start);
         }
         count
@@ -213,55 +216,55 @@ impl Selective {
     }
 
     /// A segment was retransmitted, as a tail loss `probe` or because it was lost.
-    pub(super) fn sent_again(&mut self, now: Instant, sent: &Sent, probe: bool) {
-        self.force = false;
-        self.undo.retransmitted(now, probe);
+    pub(super) fn on_retransmit(&mut self, now: Instant, sent: &Sent, probe: bool) {
+        self.force_retransmit = false;
+        self.undo.on_retransmit(now, probe);
         self.board.retransmitted(now, sent.start);
         if let Some(rack) = &mut self.rack {
             rack.retransmitted(now, sent.start);
         }
         self.note_sent(sent.end - sent.start);
-        self.note_calm();
+        self.update_fast_path_ok();
     }
 
-    /// The last outstanding segment, which a probe repeats.
+    /// The last outstanding segment, which a tail loss probe retransmits.
     pub(super) fn last_segment(&self) -> Option<Sent> {
         self.board.last()
     }
 
-    /// Section 7.2: whether a tail loss probe may be scheduled.
-    pub(super) fn may_probe(&self) -> bool {
-        if self.calm {
+    /// RFC 8985, section 7.2: whether a tail loss probe may be scheduled.
+    pub(super) fn may_send_tlp(&self) -> bool {
+        if self.fast_path_ok {
             return self.use_rack && self.board.pipe() > 0;
         }
         self.rack.is_some()
             && matches!(self.phase, Phase::Open | Phase::Cwr(_))
-            && self.probe.is_none()
+            && self.tlp.is_none()
             && self.board.sacked_bytes() == 0
             && self.board.pipe() > 0
     }
 
-    /// When the first outstanding segment was sent last.
+    /// When the first outstanding segment was last sent.
     pub(super) fn head_sent_at(&self) -> Option<Instant> {
         self.board.head().map(|head| head.sent_at)
     }
 
-    pub(super) fn awaits_probe(&self) -> bool {
-        self.probe.is_some()
+    pub(super) fn tlp_outstanding(&self) -> bool {
+        self.tlp.is_some()
     }
 
-    pub(super) fn probe_sent(&mut self, end: Position, retransmission: bool) {
-        self.probe = Some(Probe { end, retransmission });
-        self.note_calm();
+    pub(super) fn tlp_sent(&mut self, end: Position, retransmission: bool) {
+        self.tlp = Some(TailLossProbe { end, retransmission });
+        self.update_fast_path_ok();
     }
 
-    /// When losses are to be detected again without an ACK.
+    /// When the reordering timer expires.
     pub(super) fn detection_deadline(&self) -> Option<Instant> {
         self.rack.as_ref()?.deadline()
     }
 
-    /// The reordering window passed.
-    pub(super) fn detect_by_time(
+    /// The reordering timer expired. Returns whether fast recovery began.
+    pub(super) fn detect_on_timer(
         &mut self,
         now: Instant,
         nxt: Position,
@@ -271,46 +274,52 @@ impl Selective {
     ) -> bool {
         self.detect(now, rtt);
         let began = self.enter_recovery(nxt, una, control);
-        self.pace(0, false, control);
-        self.note_calm();
+        self.update_prr(0, false, control);
+        self.update_fast_path_ok();
         began
     }
 
-    /// Proportional rate reduction: the window from here, with `delivered` bytes newly delivered.
-    /// Whether recovery is under way and paces itself.
-    fn pace(&mut self, delivered: u64, clean: bool, control: &mut Control) -> bool {
+    /// Applies proportional rate reduction to cwnd after `delivered` bytes were delivered. Returns
+    /// whether PRR is active.
+    fn update_prr(&mut self, delivered: u64, safe_ack: bool, control: &mut Control) -> bool {
         let (Phase::Recovery(_) | Phase::Cwr(_), Some(prr)) = (self.phase, &mut self.prr) else {
             return false;
         };
         let ssthresh = control.ssthresh().unwrap_or(self.segment);
-        control.set_cwnd(prr.window(delivered, self.board.pipe(), ssthresh, self.segment, clean));
+        control.set_cwnd(prr.window(
+            delivered,
+            self.board.pipe(),
+            ssthresh,
+            self.segment,
+            safe_ack,
+        ));
         true
     }
 
-    pub(super) fn on_ack<const MEASURED: bool>(
+    pub(super) fn on_ack<const RATE_SAMPLING: bool>(
         &mut self,
-        news: &AckNews<'_>,
+        info: &AckInfo<'_>,
         control: &mut Control,
         rtt: &RttEstimator,
-    ) -> AckVerdict {
-        let AckNews { now, una, una_before, nxt, sack, .. } = *news;
-        let pipe_and_sacked = self.board.sacked_bytes();
-        let mut verdict = AckVerdict::default();
+    ) -> AckOutcome {
+        let AckInfo { now, una, una_before, nxt, sack, .. } = *info;
+        let sacked_before = self.board.sacked_bytes();
+        let mut outcome = AckOutcome::default();
         let (mut newest, mut oldest): (Option<Instant>, Option<Instant>) = (None, None);
         let lost_before = self.board.lost_bytes();
         let mut last_sent: Option<(Instant, Position)> = None;
         let outstanding_at_timeout = match self.phase {
-            Phase::AfterTimeout(point) => point,
+            Phase::Loss(point) => point,
             Phase::Open | Phase::Cwr(_) | Phase::Recovery(_) => 0,
         };
         let original = Cell::new(false);
-        let news_count = Cell::new(0u64);
+        let delivered_count = Cell::new(0u64);
         let mut in_order_count = 0;
         {
             let rack = &mut self.rack;
             let mut note = |delivered: Delivered| {
-                news_count.set(news_count.get() + 1);
-                if MEASURED {
+                delivered_count.set(delivered_count.get() + 1);
+                if RATE_SAMPLING {
                     last_sent = last_sent.max(Some((delivered.sent_at, delivered.end)));
                 }
                 if !delivered.retransmitted {
@@ -326,84 +335,85 @@ impl Selective {
             };
             if una > una_before {
                 self.board.advance(una, &mut note);
-                in_order_count = news_count.get();
+                in_order_count = delivered_count.get();
             }
             for &(start, end) in sack {
                 self.board.sack(start, end, &mut note);
             }
         }
-        verdict.answer_is_early = self.linux
+        outcome.rearm_rto = self.linux
             && una == una_before
             && self.board.head().is_some_and(|head| oldest.is_some_and(|at| at < head.sent_at));
-        verdict.rtt = newest.map(|sent_at| now.saturating_since(sent_at));
-        // What left the network: newly in order plus the change in what is selectively known.
+        outcome.rtt = newest.map(|sent_at| now.saturating_since(sent_at));
+        // Delivered data: the advance of SND.UNA plus the change in SACKed bytes.
         let delivered =
-            (una - una_before + self.board.sacked_bytes()).saturating_sub(pipe_and_sacked);
-        if MEASURED {
-            control.note_arrival(delivered, last_sent.map(|(_, end)| end));
+            (una - una_before + self.board.sacked_bytes()).saturating_sub(sacked_before);
+        if RATE_SAMPLING {
+            control.set_delivered(delivered, last_sent.map(|(_, end)| end));
         }
 
-        let sacked = news_count.get() > in_order_count;
-        let arrivals = Arrivals { original: original.get(), sacked };
-        let (grows, detects) = self.change_phase::<MEASURED>(news, arrivals, control, &mut verdict);
+        let sacked = delivered_count.get() > in_order_count;
+        let newly_acked = NewlyAcked { original: original.get(), sacked };
+        let (grows, detects) =
+            self.update_phase::<RATE_SAMPLING>(info, newly_acked, control, &mut outcome);
         if detects {
             self.detect(now, rtt);
         }
-        verdict.recovery_began = self.enter_recovery(nxt, una, control);
-        let clean = una > una_before && self.board.lost_bytes() == lost_before;
-        if !self.pace(delivered, clean, control) && grows && !verdict.recovery_began {
-            // What was selectively known before is no news (after a time-out, most of a window).
-            verdict.growth_bytes = (una - una_before).min(delivered);
+        outcome.recovery_began = self.enter_recovery(nxt, una, control);
+        let safe_ack = una > una_before && self.board.lost_bytes() == lost_before;
+        if !self.update_prr(delivered, safe_ack, control) && grows && !outcome.recovery_began {
+            // Data SACKed before does not count (after a timeout, that may be most of a window).
+            outcome.growth_bytes = (una - una_before).min(delivered);
         }
-        self.note_calm();
-        verdict
+        self.update_fast_path_ok();
+        outcome
     }
 
-    /// Ends what an ACK ends: a probe's episode, and a recovery, whether it was needed or not. Whether the
-    /// window may grow, and whether losses are to be looked for.
-    fn change_phase<const MEASURED: bool>(
+    /// Ends a probe episode and a recovery, and undoes a spurious reduction, if the ACK says so.
+    /// Returns whether cwnd may grow and whether losses are to be detected.
+    fn update_phase<const RATE_SAMPLING: bool>(
         &mut self,
-        news: &AckNews<'_>,
-        arrivals: Arrivals,
+        info: &AckInfo<'_>,
+        newly_acked: NewlyAcked,
         control: &mut Control,
-        verdict: &mut AckVerdict,
+        outcome: &mut AckOutcome,
     ) -> (bool, bool) {
-        let duplicate = news.duplicate.is_some_and(|range| self.on_duplicate(news, range));
-        verdict.probe_ended = self.end_probe(news, control);
+        let dsack = info.dsack.is_some_and(|range| self.on_dsack(info, range));
+        outcome.tlp_ended = self.end_tlp(info, control);
         let was_open = self.phase == Phase::Open;
-        let mut detects = self.rack.is_some() || !news.sack.is_empty();
-        if self.linux && !MEASURED {
-            let (undone, looks) = self.try_undo(news, arrivals, control);
-            verdict.undone = undone;
-            detects &= looks;
+        let mut detects = self.rack.is_some() || !info.sack.is_empty();
+        if self.linux && !RATE_SAMPLING {
+            let (undone, may_detect) = self.try_undo(info, newly_acked, control);
+            outcome.undone = undone;
+            detects &= may_detect;
         }
-        let grows = self.leave_recovery::<MEASURED>(news.una, news.nxt, control);
+        let grows = self.try_end_recovery::<RATE_SAMPLING>(info.una, info.nxt, control);
         if let Some(rack) = &mut self.rack {
             let ended = !was_open && self.phase == Phase::Open;
-            rack.adapt(news.una, news.nxt, duplicate, ended);
+            rack.update_reo_wnd(info.una, info.nxt, dsack, ended);
         }
         (grows, detects)
     }
 
-    /// Whether nothing is missing and nobody looks for a loss.
+    /// Whether in-order ACKs may take the fast path.
     #[inline]
-    pub(super) fn is_calm(&self) -> bool {
-        self.calm
+    pub(super) fn fast_path_ok(&self) -> bool {
+        self.fast_path_ok
     }
 
-    fn note_calm(&mut self) {
-        self.calm = !self.is_measured
+    fn update_fast_path_ok(&mut self) {
+        self.fast_path_ok = !self.rate_sampling
             && self.phase == Phase::Open
-            && self.probe.is_none()
-            && self.board.is_calm()
-            && self.rack.as_ref().is_none_or(Rack::is_calm);
+            && self.tlp.is_none()
+            && self.board.fast_path_ok()
+            && self.rack.as_ref().is_none_or(Rack::fast_path_ok);
     }
 
-    /// [`Selective::on_ack`] for an ACK without blocks up to `una` while all is
-    /// [calm](Selective::is_calm): the round trip of the newest segment that arrived, if it was sent
-    /// once.
+    /// The fast path of [`Selective::on_ack`], for an ACK up to `una` without SACK blocks while
+    /// [`Selective::fast_path_ok`]. Returns the RTT of the most recently sent segment that it
+    /// acknowledges, if that was sent once.
     #[inline]
-    pub(super) fn on_next_ack(
+    pub(super) fn on_ack_fast_path(
         &mut self,
         now: Instant,
         una: Position,
@@ -414,43 +424,45 @@ impl Selective {
             None => self.board.advance_in_order(una, |_| {}),
             Some(rack) => {
                 let min_rtt = rtt.min();
-                self.board.advance_in_order(una, |news| rack.delivered(now, news, min_rtt))
+                self.board.advance_in_order(una, |info| rack.delivered(now, info, min_rtt))
             }
         };
         newest.map(|sent_at| now.saturating_since(sent_at))
     }
 
-    /// Section 7.4: what the end of a probe's episode says. A probe that repeated a segment and was
-    /// acknowledged without a duplicate repaired a loss, which congestion control must hear of.
+    /// RFC 8985, section 7.4: whether the probe episode ended. A probe that retransmitted a segment
+    /// and is acknowledged without a duplicate ACK repaired a loss, which is congestion.
     #[inline]
-    fn end_probe(&mut self, news: &AckNews<'_>, control: &mut Control) -> bool {
-        let Some(probe) = self.probe.filter(|probe| news.una >= probe.end) else { return false };
-        // RFC 8985, 7.4.2: a D-SACK of it tells that the original arrived too.
-        let duplicate = news.duplicate.is_some_and(|range| range.1 == probe.end);
-        let repaired = probe.retransmission && news.una > probe.end && !duplicate;
-        if probe.retransmission && !repaired && !news.plain_duplicate && !duplicate {
+    fn end_tlp(&mut self, info: &AckInfo<'_>, control: &mut Control) -> bool {
+        let Some(probe) = self.tlp.filter(|probe| info.una >= probe.end) else { return false };
+        // RFC 8985, 7.4.2: a D-SACK of it means that the original arrived as well.
+        let dsack = info.dsack.is_some_and(|range| range.1 == probe.end);
+        let repaired = probe.retransmission && info.una > probe.end && !dsack;
+        if probe.retransmission && !repaired && !info.plain_duplicate && !dsack {
             return false;
         }
-        self.probe = None;
+        self.tlp = None;
         if repaired {
-            control.congestion(news.nxt - news.una_before);
+            control.on_congestion(info.nxt - info.una_before);
         }
         true
     }
 
-    /// Whether the window may grow: not in fast recovery, and not with the ACK that ends it.
+    /// Leaves the phase that the ACK completes. Returns whether cwnd may grow: not in fast
+    /// recovery, nor with the ACK that ends it.
     #[inline]
-    fn leave_recovery<const MEASURED: bool>(
+    fn try_end_recovery<const RATE_SAMPLING: bool>(
         &mut self,
         una: Position,
         nxt: Position,
         control: &mut Control,
     ) -> bool {
         match self.phase {
-            // Linux begins the next recovery with the ACK that ends this one while anything that was
-            // lost is not repaired; for BBR that is one recovery, whose first round conserves packets.
-            Phase::AfterTimeout(point) | Phase::Recovery(point)
-                if MEASURED && una >= point && self.board.repairs() =>
+            // If a lost segment is still unacknowledged, Linux enters the next recovery with the
+            // ACK that ends this one. For BBR both are one recovery, whose first round conserves
+            // packets.
+            Phase::Loss(point) | Phase::Recovery(point)
+                if RATE_SAMPLING && una >= point && self.board.has_unrepaired_loss() =>
             {
                 self.phase = Phase::Recovery(nxt);
                 false
@@ -461,11 +473,11 @@ impl Selective {
                 if una > point {
                     self.phase = Phase::Open;
                     self.prr = None;
-                    control.recovered();
+                    control.on_recovery_end();
                 }
                 false
             }
-            Phase::AfterTimeout(point) => {
+            Phase::Loss(point) => {
                 if una >= point {
                     self.end_recovery();
                 }
@@ -474,7 +486,7 @@ impl Selective {
             Phase::Recovery(point) => {
                 if una >= point {
                     self.end_recovery();
-                    control.recovered();
+                    control.on_recovery_end();
                 }
                 false
             }
@@ -484,7 +496,7 @@ impl Selective {
     fn end_recovery(&mut self) {
         self.phase = Phase::Open;
         self.prr = None;
-        self.force = false;
+        self.force_retransmit = false;
         self.frto = Frto::Off;
     }
 
@@ -495,68 +507,68 @@ impl Selective {
             rack.detect(now, board, segment, recovering, (rtt.min(), rtt.srtt()));
         } else {
             let lost_below = board.lost_below(segment);
-            board.judge_originals(|sent| sent.end <= lost_below);
+            board.mark_originals_lost(|sent| sent.end <= lost_below);
         }
     }
 
     fn enter_recovery(&mut self, nxt: Position, una: Position, control: &mut Control) -> bool {
         let is_open = matches!(self.phase, Phase::Open | Phase::Cwr(_));
-        if !is_open || !self.board.has_waiting() {
+        if !is_open || !self.board.has_pending_retransmits() {
             return false;
         }
         if self.phase == Phase::Open {
-            // A reduction for an ECN echo was right, and what follows it undoes nothing.
-            if self.linux && !self.is_measured {
+            // A reduction for an ECN echo is never spurious, so it and what follows is not undone.
+            if self.linux && !self.rate_sampling {
                 let in_flight = self.board.retransmissions_in_flight();
-                self.undo.begin(una, control.prior(), in_flight, false);
+                self.undo.init(una, control.prior(), in_flight, false);
             }
             self.reduce(nxt, una, control);
         }
         self.phase = Phase::Recovery(nxt);
-        self.force = true;
-        self.probe = None;
+        self.force_retransmit = true;
+        self.tlp = None;
         true
     }
 
-    /// A mark was echoed: the window is reduced as on a loss, with nothing to be retransmitted (Linux,
-    /// `tcp_enter_cwr`). Congestion is certain, so this reduction is never undone.
+    /// An ECN echo was received: reduces cwnd as for a loss, without a retransmission (Linux,
+    /// `tcp_enter_cwr`). This reduction is never undone.
     pub(super) fn enter_cwr(&mut self, nxt: Position, una: Position, control: &mut Control) {
         if self.phase == Phase::Open {
             self.undo.take();
             self.reduce(nxt, una, control);
             self.phase = Phase::Cwr(nxt);
-            self.note_calm();
+            self.update_fast_path_ok();
         }
     }
 
     fn reduce(&mut self, nxt: Position, una: Position, control: &mut Control) {
         let (flight, cwnd) = (nxt - una, control.cwnd());
-        control.congestion(flight);
+        control.on_congestion(flight);
         let prr = || if self.linux { Prr::linux(cwnd) } else { Prr::new(flight) };
         self.prr = self.use_prr.then(prr);
     }
 
-    /// The retransmission timer expired with everything up to `nxt` sent, or a window opened again
-    /// before which everything was refused: then without an `expiry`.
+    /// The retransmission timer expired with SND.MAX `nxt`, or, without an `expiry`, a zero window
+    /// reopened and everything sent beyond it was dropped.
     pub(super) fn timed_out(&mut self, now: Instant, nxt: Position, expiry: Option<Expiry>) {
         match &mut self.rack {
             Some(rack) if self.linux => rack.timed_out(now, &mut self.board),
-            _ => self.board.lose_all(),
+            _ => self.board.mark_all_lost(),
         }
         let continues = self.phase != Phase::Open;
-        self.phase = Phase::AfterTimeout(nxt);
+        self.phase = Phase::Loss(nxt);
         self.prr = None;
-        self.force = false;
-        self.probe = None;
+        self.force_retransmit = false;
+        self.tlp = None;
         self.frto = Frto::Off;
         match expiry {
-            Some(expiry) if self.linux && !self.is_measured => {
-                self.note_expiry(&expiry, continues);
+            Some(expiry) if self.linux && !self.rate_sampling => {
+                self.on_expiry(&expiry, continues);
             }
             _ => {
                 self.undo.take();
             }
         }
-        self.note_calm();
+        self.update_fast_path_ok();
     }
 }

@@ -1,5 +1,5 @@
-//! The sending half of a connection: what may be sent now, what must be retransmitted, and when to
-//! look again without an ACK. It knows positions only; the endpoint turns them into segments.
+//! The sender of a connection: what may be sent, what must be retransmitted, and when the next
+//! timer expires. It uses positions only; the endpoint converts them to segments.
 
 mod idle;
 mod paced;
@@ -7,20 +7,19 @@ mod probes;
 mod sending;
 mod timers;
 
-use super::config::{Config, CongestionName, Follows};
+use super::config::{Config, CongestionName, StackVariant};
 use super::congestion::{Acked, Control, LossState};
 use super::cumulative::Cumulative;
 use super::exchange::{Ack, Outgoing, Run, SenderCounters};
 use super::rtt::{RttEstimator, Span};
-use super::selective::{AckNews, Expiry, Selective, Undone};
-use super::undo::echoed;
+use super::selective::{AckInfo, Expiry, Selective, Undone};
+use super::undo::echoed_time;
 use crate::packet::seq::Position;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
-use idle::SentAt;
+use idle::CoarseInstant;
 
-/// How losses are noticed and repaired. What tells them apart comes first, not wherever there is room
-/// for it.
+/// Loss detection and recovery. `repr(u8)` places the discriminant first instead of in a niche.
 #[derive(Clone, Debug)]
 #[repr(u8)]
 #[expect(
@@ -34,72 +33,74 @@ enum Recovery {
 
 /// See the module's description.
 ///
-/// Fields lie in the order of [`Endpoint`](super::Endpoint)'s lines: the first is for every segment,
-/// the second and, of the parts, one each for every ACK of a transfer.
+/// Fields are grouped into the cache lines of [`Endpoint`](super::Endpoint): every segment uses the
+/// first, every ACK of a transfer the second and one line each of the parts.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Sender {
-    /// The left edge: everything before it was acknowledged.
+    /// SND.UNA: everything before it was acknowledged.
     una: Position,
-    /// The end of everything ever sent.
+    /// SND.MAX: the end of everything ever sent.
     max: Position,
-    /// The end of all that is to be sent, as far as is known: of the data, or of the FIN after it.
+    /// The end of everything to be sent so far: of the data, or of the FIN after it.
     end: Position,
-    /// The right edge of the peer's window, and the largest window it ever offered.
+    /// The right edge of the peer's window, and the largest window it advertised (MAX.SND.WND).
     edge: Position,
     window_max: u64,
-    /// When something was last sent, acknowledged or written: a window probe waits from here.
+    /// When something was last sent, acknowledged or written; the persist timer starts here.
     last_activity: Instant,
-    /// When the retransmission timer expires; `None` with nothing outstanding. Fixed when the timer
-    /// is started: a later sample moves the next one, not this one.
+    /// When the retransmission timer expires; `None` with nothing outstanding. A later RTT sample
+    /// does not move it, only the next one.
     timeout_at: Option<Instant>,
     closed: bool,
-    /// Whether losses are detected by RACK-TLP: by time as well, and with tail loss probes.
-    probes: bool,
-    probe_due: bool,
+    /// Whether RACK-TLP is used: reordering timer and tail loss probes.
+    rack_tlp: bool,
+    tlp_due: bool,
     window_probe_due: bool,
-    /// Whether the congestion window, not the application or the peer, stopped the last sending.
-    limited_by_window: bool,
-    /// Whether segments leave at a pace, and ACKs are measured for it (BBR).
+    /// Whether cwnd, not the application or the peer, stopped the last transmission (Linux,
+    /// `is_cwnd_limited`).
+    cwnd_limited: bool,
+    /// Whether transmission is paced and delivery rates are sampled (BBR).
     paced: bool,
-    /// The next position to be sent; falls back to `una` after a time-out without SACK.
+    /// SND.NXT; reset to SND.UNA after a timeout without SACK.
     nxt: Position,
     /// The end of the data that the application wrote.
     written: Position,
     send_buffer: u64,
     segment: u64,
-    /// When a tail loss probe is due, if one may be sent then; fixed likewise.
-    probe_at: Option<Instant>,
-    /// When the left edge last moved over data.
+    /// When a tail loss probe is due, if one may be sent then. An RTT sample does not move it
+    /// either.
+    tlp_at: Option<Instant>,
+    /// When SND.UNA last advanced over data.
     last_advance: Option<Instant>,
-    /// Segments sent that carry data or a FIN.
+    /// Segments sent with data or a FIN.
     segments: u64,
-    timeouts_in_a_row: u32,
+    consecutive_timeouts: u32,
     /// When data was last sent.
-    last_sent: SentAt,
+    last_sent: CoarseInstant,
     control: Control,
     rtt: RttEstimator,
     recovery: Recovery,
-    /// The counters but for `segments`.
+    /// The counters except `segments`.
     counters: SenderCounters,
-    /// The segment whose round trip is being timed: where it ends and when it was sent.
+    /// The segment whose RTT is measured without SACK: its end and when it was sent.
     timed: Option<(Position, Instant)>,
-    /// Whether what differs there is as in Linux.
+    /// Whether [`StackVariant::Linux`] is set.
     linux: bool,
-    /// Bytes of a full segment's payload that options take at this moment.
-    reserved: u64,
-    /// What was sent before the window was last reduced for an ECN echo ends here: until more than that
-    /// is acknowledged, further echoes tell of the same congestion.
-    echo_handled_to: Position,
+    /// Bytes of options that currently reduce the payload of new data.
+    option_bytes: u64,
+    /// SND.MAX at the last reduction of cwnd for an ECN echo: until more is acknowledged, further
+    /// echoes report the same congestion.
+    cwr_until: Position,
 }
 
 impl Sender {
     /// A sender that has sent nothing.
     #[must_use]
     pub fn new(config: &Config) -> Self {
-        let survives_partial_acks = config.congestion != CongestionName::Reno;
+        let newreno = config.congestion != CongestionName::Reno;
         let paced = config.congestion == CongestionName::Bbr;
-        let cumulative = Cumulative::new(survives_partial_acks, config.limited_transmit, paced);
+        let cumulative = Cumulative::new(newreno, config.limited_transmit, paced);
         Self {
             una: 0,
             nxt: 0,
@@ -112,35 +113,34 @@ impl Sender {
             send_buffer: config.send_buffer,
             segment: config.mss.into(),
             control: Control::new(config),
-            rtt: RttEstimator::new(config.rto, config.follows),
+            rtt: RttEstimator::new(config.rto, config.stack),
             recovery: Recovery::Cumulative(cumulative),
             timeout_at: None,
-            probe_at: None,
+            tlp_at: None,
             last_activity: Instant::START,
             timed: None,
             last_advance: None,
             segments: 0,
-            probes: false,
-            probe_due: false,
+            rack_tlp: false,
+            tlp_due: false,
             window_probe_due: false,
-            limited_by_window: false,
+            cwnd_limited: false,
             paced,
-            timeouts_in_a_row: 0,
-            last_sent: SentAt::default(),
-            echo_handled_to: 0,
+            consecutive_timeouts: 0,
+            last_sent: CoarseInstant::default(),
+            cwr_until: 0,
             counters: SenderCounters::default(),
-            linux: config.follows == Follows::Linux,
-            reserved: 0,
+            linux: config.stack == StackVariant::Linux,
+            option_bytes: 0,
         }
     }
 
-    /// From now on, options take so many bytes from the payload of each segment of new data.
-    pub(super) fn reserve(&mut self, bytes: u64) {
-        self.reserved = bytes;
+    /// Sets by how many bytes options reduce the payload of new data.
+    pub(super) fn reserve_options(&mut self, bytes: u64) {
+        self.option_bytes = bytes;
     }
 
-    /// The handshake settled the payload of a full segment, whether the peer reports SACK and whether
-    /// it echoes timestamps.
+    /// Applies the negotiated options: the payload of a full segment, SACK and timestamps.
     pub fn negotiated(&mut self, segment: u64, sack: bool, timestamps: bool, config: &Config) {
         self.segment = segment;
         self.rtt.negotiated(segment, timestamps);
@@ -148,23 +148,23 @@ impl Sender {
         if sack {
             let selective = Selective::new(segment, config, self.paced);
             self.recovery = Recovery::Selective(selective);
-            self.probes = config.rack_tlp;
+            self.rack_tlp = config.rack_tlp;
         }
     }
 
-    /// Where the congestion control's draws come from.
-    pub(super) fn set_chance(&mut self, chance: Rng) {
-        self.control.set_chance(chance);
+    /// Sets the random stream of the congestion control.
+    pub(super) fn set_rng(&mut self, rng: Rng) {
+        self.control.set_rng(rng);
     }
 
-    /// The application writes `bytes` more.
+    /// Writes `bytes` of application data.
     pub fn write(&mut self, now: Instant, bytes: u64) {
-        debug_assert!(!self.closed, "nothing is written after the end");
+        debug_assert!(!self.closed, "nothing is written after closing");
         if self.una == self.max && self.una > 0 {
             if self.paced {
-                self.check_application_limit();
+                self.check_app_limited();
             } else {
-                self.after_idle(now);
+                self.restart_after_idle(now);
             }
         }
         self.last_activity = now;
@@ -172,13 +172,13 @@ impl Sender {
         self.end = self.written;
     }
 
-    /// The application is done: what was written is followed by a FIN.
+    /// Closes the stream: a FIN follows the written data.
     pub fn close(&mut self) {
         self.closed = true;
         self.end = self.written + 1;
     }
 
-    /// The application stops: what was written and never sent is forgotten, and a FIN follows.
+    /// Stops sending: unsent data is discarded, and a FIN follows.
     pub fn stop(&mut self) {
         if !self.closed {
             self.written = self.written.min(self.max.max(1));
@@ -186,13 +186,13 @@ impl Sender {
         }
     }
 
-    /// The left edge.
+    /// SND.UNA.
     #[must_use]
     pub fn una(&self) -> Position {
         self.una
     }
 
-    /// The end of everything ever sent.
+    /// SND.MAX: the end of everything ever sent.
     #[must_use]
     pub fn max(&self) -> Position {
         self.max
@@ -212,7 +212,7 @@ impl Sender {
 
     /// Whether the SYN was acknowledged.
     #[must_use]
-    pub fn opened(&self) -> bool {
+    pub fn is_established(&self) -> bool {
         self.una > 0
     }
 
@@ -222,7 +222,7 @@ impl Sender {
         self.closed && self.una > self.written
     }
 
-    /// Bytes in flight as congestion control sees them.
+    /// Bytes in flight as counted by loss recovery.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         match &self.recovery {
@@ -231,19 +231,19 @@ impl Sender {
         }
     }
 
-    /// The congestion control, for its window.
+    /// The congestion control.
     #[must_use]
     pub fn control(&self) -> &Control {
         &self.control
     }
 
-    /// The round-trip estimator.
+    /// The RTT estimator.
     #[must_use]
     pub fn rtt(&self) -> &RttEstimator {
         &self.rtt
     }
 
-    /// When the left edge last moved over data; a FIN alone is not data.
+    /// When SND.UNA last advanced over data; a FIN is not data.
     pub(super) fn last_advance(&self) -> Option<Instant> {
         self.last_advance
     }
@@ -254,7 +254,7 @@ impl Sender {
         SenderCounters { segments: self.segments, ..self.counters }
     }
 
-    fn note_window(&mut self, position: Position, window: u64) {
+    fn update_window(&mut self, position: Position, window: u64) {
         if position + window > self.edge {
             self.edge = position + window;
         }
@@ -263,24 +263,25 @@ impl Sender {
         }
     }
 
-    /// Takes an ACK if the window is all it can tell, because nothing is outstanding: so it is with
-    /// every segment that reaches the receiving side of a transfer. Whether it did.
+    /// Processes an ACK that can only update the window, because nothing is outstanding: nearly
+    /// every segment at the receiver of a transfer. Returns false, without effect, for any other
+    /// ACK.
     #[inline]
-    pub fn only_window(&mut self, now: Instant, position: Position, window: u64) -> bool {
+    pub fn on_window_update(&mut self, now: Instant, position: Position, window: u64) -> bool {
         let nothing_outstanding = self.una == self.max && position == self.una;
-        if nothing_outstanding && !self.awaits_probe() {
+        if nothing_outstanding && !self.tlp_outstanding() {
             self.last_activity = now;
-            self.note_window(position, window);
+            self.update_window(position, window);
             return true;
         }
         false
     }
 
-    /// Takes an ACK of the next `acked` positions if nothing is missing and nothing was retransmitted, so
-    /// that all it tells is that the left edge moves: so it is with nearly every ACK of a transfer.
-    /// Whether it did; if not, nothing was done. Where ACKs are measured, none is one of many.
+    /// The fast path of [`Sender::on_ack`]: an in-order ACK of the next `acked` positions without
+    /// loss or retransmission, nearly every ACK of a transfer. Returns false, without effect, for
+    /// any other ACK and with rate sampling.
     #[inline]
-    pub(super) fn on_next_ack(
+    pub(super) fn on_ack_fast_path(
         &mut self,
         now: Instant,
         acked: u64,
@@ -294,7 +295,7 @@ impl Sender {
         }
         let (rtt, sample) = match &mut self.recovery {
             Recovery::Cumulative(cumulative) => {
-                if !cumulative.is_calm(position) {
+                if !cumulative.fast_path_ok(position) {
                     return false;
                 }
                 let timed = self.timed.take_if(|timed| position >= timed.0);
@@ -302,35 +303,36 @@ impl Sender {
                 (timestamp_rtt, sample)
             }
             Recovery::Selective(selective) => {
-                if !selective.is_calm() {
+                if !selective.fast_path_ok() {
                     return false;
                 }
-                let rtt = selective.on_next_ack(now, position, &self.rtt).or(timestamp_rtt);
+                let rtt = selective.on_ack_fast_path(now, position, &self.rtt).or(timestamp_rtt);
                 (rtt, rtt)
             }
         };
         self.last_activity = now;
-        self.note_window(position, window);
-        self.move_left_edge(now, position);
+        self.update_window(position, window);
+        self.advance_una(now, position);
         self.nxt = self.nxt.max(position);
-        self.timeouts_in_a_row = 0;
+        self.consecutive_timeouts = 0;
         if let Some(sample) = sample {
             self.rtt.sample(sample, Span { una_before, una: position, nxt: self.max });
         }
         self.restart_timers(now);
         let (srtt, una, nxt) = (self.rtt.srtt(), self.una, self.max);
         let acked = Acked { now, bytes: acked, rtt, srtt, una, nxt };
-        if self.window_was_used(self.max - una_before) {
-            self.control.acked(&acked);
+        if self.is_cwnd_limited(self.max - una_before) {
+            self.control.on_ack(&acked);
         } else {
-            self.control.noted(&acked);
+            self.control.observe_ack(&acked);
         }
         true
     }
 
-    /// An ACK up to `position`, which [`Sender::on_ack`] takes next, echoes a mark (ECE). The window is
-    /// reduced as on a loss, once in a window of data (RFC 3168, section 6.1.2; Linux, `tcp_enter_cwr`),
-    /// unless a loss is being repaired and has reduced it. Whether the next new data must carry CWR.
+    /// Processes the ECE flag of an ACK up to `position`, before [`Sender::on_ack`]. cwnd is
+    /// reduced as for a loss, once per window of data (RFC 3168, section 6.1.2; Linux,
+    /// `tcp_enter_cwr`), unless recovery has reduced it. Returns whether the next new data must
+    /// carry CWR.
     #[cold]
     #[inline(never)]
     pub(super) fn on_ecn_echo(&mut self, position: Position) -> bool {
@@ -339,19 +341,19 @@ impl Sender {
             return false;
         }
         if matches!(self.recovery, Recovery::Cumulative(_)) {
-            // The window does not grow by an ACK that echoes a mark.
-            self.limited_by_window = false;
+            // cwnd does not grow with an ACK that carries ECE.
+            self.cwnd_limited = false;
         }
-        if position <= self.echo_handled_to {
+        if position <= self.cwr_until {
             return false;
         }
-        self.echo_handled_to = self.max;
+        self.cwr_until = self.max;
         match &mut self.recovery {
             // BBR version 1 does not react to marks.
             _ if self.paced => {}
             Recovery::Cumulative(cumulative) => {
                 if cumulative.loss_state(self.una) == LossState::Open {
-                    self.control.congestion(outstanding);
+                    self.control.on_congestion(outstanding);
                 }
             }
             Recovery::Selective(selective) => {
@@ -361,17 +363,17 @@ impl Sender {
         true
     }
 
-    /// Takes an ACK.
+    /// Processes an ACK.
     pub fn on_ack(&mut self, now: Instant, ack: &Ack<'_>) {
         if ack.position > self.max || ack.position < self.una {
             return;
         }
         if self.paced {
-            self.on_measured_ack(now, ack);
+            self.on_ack_sampled(now, ack);
             return;
         }
         let una_before = self.una;
-        let (growth_bytes, rtt) = self.take_ack::<false>(now, ack);
+        let (growth_bytes, rtt) = self.process_ack::<false>(now, ack);
         let acked = Acked {
             now,
             bytes: growth_bytes,
@@ -380,72 +382,77 @@ impl Sender {
             una: self.una,
             nxt: self.max,
         };
-        if growth_bytes > 0 && self.window_was_used(self.max - una_before) {
-            self.control.acked(&acked);
+        if growth_bytes > 0 && self.is_cwnd_limited(self.max - una_before) {
+            self.control.on_ack(&acked);
         } else {
-            self.control.noted(&acked);
+            self.control.observe_ack(&acked);
         }
     }
 
-    /// All that an ACK brings about but for the growth of the window: by how many bytes it may grow, and
-    /// a round trip of a segment that was sent once.
-    // Twice in the program, so that the usual one takes no measures.
+    /// Processes an ACK except for the growth of cwnd. Returns by how many bytes cwnd may grow, and
+    /// an RTT sample of a segment that was sent once.
+    // Inlined twice, so that the usual case has no rate sampling.
     #[inline(always)]
-    fn take_ack<const MEASURED: bool>(
+    fn process_ack<const RATE_SAMPLING: bool>(
         &mut self,
         now: Instant,
         ack: &Ack<'_>,
     ) -> (u64, Option<Duration>) {
         self.last_activity = now;
         let edge_before = self.edge;
-        self.note_window(ack.position, ack.window);
+        self.update_window(ack.position, ack.window);
         let una_before = self.una;
         let advanced = ack.position > una_before;
-        let repeats = !advanced && ack.pure && self.edge == edge_before;
+        let is_duplicate = !advanced && ack.pure && self.edge == edge_before;
         if advanced {
-            self.advance::<MEASURED>(now, ack, una_before);
+            self.advance::<RATE_SAMPLING>(now, ack, una_before);
         } else if edge_before <= self.una && self.edge > self.una {
-            self.window_opened(now);
+            self.on_window_opened(now);
         }
-        let recovered = self.recover::<MEASURED>(now, ack, una_before, repeats);
+        let recovered = self.update_recovery::<RATE_SAMPLING>(now, ack, una_before, is_duplicate);
         if advanced {
-            // After the sample, so that a time-out that was backed off is not started once more.
+            // After the RTT sample, so that the timer does not restart with a backed-off timeout.
             self.restart_timers(now);
         }
         recovered
     }
 
-    /// Whether even a duplicate is news: it may be the answer to a tail loss probe.
-    fn awaits_probe(&self) -> bool {
-        // That line is left alone where none is sent.
-        if !self.probes {
+    /// Whether a tail loss probe is outstanding, so that even a duplicate ACK matters.
+    fn tlp_outstanding(&self) -> bool {
+        // Avoids touching the cache line of `recovery` where probes are not used.
+        if !self.rack_tlp {
             return false;
         }
         match &self.recovery {
             Recovery::Cumulative(_) => false,
-            Recovery::Selective(selective) => selective.awaits_probe(),
+            Recovery::Selective(selective) => selective.tlp_outstanding(),
         }
     }
 
-    fn move_left_edge(&mut self, now: Instant, una: Position) {
+    fn advance_una(&mut self, now: Instant, una: Position) {
         self.una = una;
         if self.acked_bytes() > 0 {
             self.last_advance = Some(now);
         }
     }
 
-    /// The left edge moves: timing.
+    /// Advances SND.UNA to the ACK and takes RTT samples.
     #[inline]
-    fn advance<const MEASURED: bool>(&mut self, now: Instant, ack: &Ack<'_>, una_before: Position) {
-        self.move_left_edge(now, ack.position);
+    fn advance<const RATE_SAMPLING: bool>(
+        &mut self,
+        now: Instant,
+        ack: &Ack<'_>,
+        una_before: Position,
+    ) {
+        self.advance_una(now, ack.position);
         self.nxt = self.nxt.max(self.una);
-        self.timeouts_in_a_row = 0;
+        self.consecutive_timeouts = 0;
         let timed = self.timed.filter(|timed| self.una >= timed.0);
         if timed.is_some() {
             self.timed = None;
         }
         let sample = ack.timestamp_rtt.or(timed.map(|timed| now.saturating_since(timed.1)));
-        // With SACK, segments carry their own time; only the SYN's round trip comes from here.
+        // With SACK, RTT samples come from the scoreboard; only the SYN's is taken here.
         let is_syn = una_before == 0;
         if let Some(sample) = sample
             && (is_syn || matches!(self.recovery, Recovery::Cumulative(_)))
@@ -453,20 +460,20 @@ impl Sender {
             self.rtt.sample(sample, Span { una_before, una: self.una, nxt: self.max });
         }
         if is_syn {
-            self.rtt.opened();
-            // By the host's own clock: that of timestamps may show less than it was, or nothing.
+            self.rtt.on_established();
+            // By the host's own clock: the timestamp clock is coarser.
             let exact = timed.map(|timed| now.saturating_since(timed.1));
-            self.control.opened(now, exact.or(sample));
+            self.control.on_established(now, exact.or(sample));
         }
     }
 
-    /// What the ACK means for recovery: bytes by which the window may grow, and a sample.
-    fn recover<const MEASURED: bool>(
+    /// Passes the ACK to loss recovery. Returns by how many bytes cwnd may grow, and an RTT sample.
+    fn update_recovery<const RATE_SAMPLING: bool>(
         &mut self,
         now: Instant,
         ack: &Ack<'_>,
         una_before: Position,
-        repeats: bool,
+        is_duplicate: bool,
     ) -> (u64, Option<Duration>) {
         let acked = self.una - una_before;
         // The SYN is not data.
@@ -476,83 +483,84 @@ impl Sender {
                 if acked_data > 0 {
                     return (cumulative.acked(self.una, acked_data, self.segment), None);
                 }
-                // RFC 5681, section 2: a duplicate comes while data is outstanding.
-                if repeats && una_before > 0 && self.max > self.una {
+                // RFC 5681, section 2: an ACK is a duplicate only while data is outstanding.
+                if is_duplicate && una_before > 0 && self.max > self.una {
                     let began =
                         cumulative.duplicate(self.una, self.max, self.segment, &mut self.control);
                     self.counters.fast_recoveries += u64::from(began);
-                    if MEASURED {
-                        self.control.note_duplicate(self.max - self.una);
+                    if RATE_SAMPLING {
+                        self.control.on_duplicate(self.max - self.una);
                     }
                 }
                 (0, None)
             }
             Recovery::Selective(selective) => {
-                let news = AckNews {
+                let info = AckInfo {
                     now,
                     una: self.una,
                     una_before,
                     nxt: self.max,
                     sack: ack.sack,
-                    duplicate: ack.duplicate,
-                    plain_duplicate: repeats && ack.sack.is_empty(),
-                    echo: ack.timestamp_rtt.map(|rtt| echoed(now, rtt)),
+                    dsack: ack.dsack,
+                    plain_duplicate: is_duplicate && ack.sack.is_empty(),
+                    echo: ack.timestamp_rtt.map(|rtt| echoed_time(now, rtt)),
                     may_send_new: self.written > self.max && self.edge > self.max,
                 };
-                let verdict = selective.on_ack::<MEASURED>(&news, &mut self.control, &self.rtt);
-                self.counters.fast_recoveries += u64::from(verdict.recovery_began);
-                match verdict.undone {
+                let outcome =
+                    selective.on_ack::<RATE_SAMPLING>(&info, &mut self.control, &self.rtt);
+                self.counters.fast_recoveries += u64::from(outcome.recovery_began);
+                match outcome.undone {
                     None => {}
                     Some(Undone::Recovery) => self.counters.spurious_recoveries += 1,
                     Some(Undone::Timeout) => {
                         self.counters.spurious_timeouts += 1;
-                        self.timeouts_in_a_row = 0;
+                        self.consecutive_timeouts = 0;
                     }
                 }
-                if verdict.probe_ended && acked == 0 {
-                    self.probe_at = (self.una < self.max).then(|| self.probe_time(now));
+                if outcome.tlp_ended && acked == 0 {
+                    self.tlp_at = (self.una < self.max).then(|| self.tlp_timeout(now));
                 }
-                // An ACK of repeated data alone gives a sample only by its timestamp.
-                if let Some(sample) = verdict.rtt.or(ack.timestamp_rtt.filter(|_| acked_data > 0)) {
+                // An ACK of only retransmitted data gives a sample only by its timestamp.
+                if let Some(sample) = outcome.rtt.or(ack.timestamp_rtt.filter(|_| acked_data > 0)) {
                     self.rtt.sample(sample, Span { una_before, una: self.una, nxt: self.max });
                 }
-                if verdict.answer_is_early {
+                if outcome.rearm_rto {
                     self.timeout_at = Some(self.rtt.deadline(now));
                 }
-                (verdict.growth_bytes.min(acked_data), verdict.rtt)
+                (outcome.growth_bytes.min(acked_data), outcome.rtt)
             }
         }
     }
 
-    /// RFC 7661's concern: a window that nobody fills must not grow. In slow start it may reach
-    /// twice what was in flight.
-    fn window_was_used(&self, flight: u64) -> bool {
-        self.limited_by_window || (self.control.in_slow_start() && self.control.cwnd() < 2 * flight)
+    /// Whether cwnd limits the sender; if the flow is application-limited, cwnd must not grow (RFC
+    /// 7661). In slow start it may reach twice the flight size (Linux, `tcp_is_cwnd_limited`).
+    fn is_cwnd_limited(&self, flight: u64) -> bool {
+        self.cwnd_limited || (self.control.in_slow_start() && self.control.cwnd() < 2 * flight)
     }
 
-    /// A closed window opened: what a probe sent beyond it may have been refused.
-    fn window_opened(&mut self, now: Instant) {
-        self.timeouts_in_a_row = 0;
-        self.rtt.path_works();
+    /// A zero window reopened: a window probe beyond it may have been dropped.
+    fn on_window_opened(&mut self, now: Instant) {
+        self.consecutive_timeouts = 0;
+        self.rtt.reset_backoff();
         if self.una < self.max {
-            self.resend_everything(now, None);
+            self.retransmit_all(now, None);
             self.restart_timers(now);
         }
     }
 
-    fn resend_everything(&mut self, now: Instant, expiry: Option<Expiry>) {
+    fn retransmit_all(&mut self, now: Instant, expiry: Option<Expiry>) {
         match &mut self.recovery {
             Recovery::Cumulative(cumulative) => {
                 cumulative.timed_out(self.max);
-                self.forget_measures();
+                self.reset_rate_samples();
                 self.nxt = self.una;
             }
             Recovery::Selective(selective) => selective.timed_out(now, self.max, expiry),
         }
     }
 
-    /// Whether there is nothing to send and nothing outstanding: so it is with the receiving side of a
-    /// transfer nearly all the time. A probe that is due has something outstanding, or to be sent.
+    /// Whether there is nothing to send and nothing outstanding, as nearly always at the receiver
+    /// of a transfer. A due probe has something outstanding or to be sent.
     #[must_use]
     #[inline]
     pub fn is_idle(&self) -> bool {
@@ -566,10 +574,10 @@ mod tests {
     use core::mem::offset_of;
 
     #[test]
-    fn what_acks_touch_is_in_five_lines() {
+    fn acks_use_five_cache_lines() {
         assert_eq!(offset_of!(Sender, nxt), 64);
         assert_eq!(offset_of!(Sender, control), 128);
-        assert_eq!((offset_of!(Sender, rtt) + RttEstimator::OFTEN_USED) % 64, 0);
+        assert_eq!((offset_of!(Sender, rtt) + RttEstimator::HOT_OFFSET) % 64, 0);
         assert_eq!(offset_of!(Sender, recovery) % 64, 0);
     }
 }

@@ -1,12 +1,12 @@
-//! A list that mostly grows at its end and shrinks at its front, and lies in memory in one piece: it
-//! is searched as a slice, where a ring is two.
+//! A queue in contiguous memory that mostly grows at the end and shrinks at the front. It is
+//! searched as one slice, where a ring buffer has two.
 
 use core::ops::{Deref, DerefMut};
 
 /// See the module's description.
 #[derive(Clone, Debug)]
 pub(super) struct Sliding<T> {
-    /// What left at the front stays until its room is needed.
+    /// Removed values stay at the front until their memory is needed.
     all: Vec<T>,
     first: usize,
 }
@@ -26,46 +26,46 @@ impl<T: Copy> Sliding<T> {
     #[inline]
     pub(super) fn push(&mut self, value: T) {
         if self.all.len() == self.all.capacity() {
-            self.make_room();
+            self.grow();
         }
         self.all.push(value);
     }
 
-    /// Moves what is there to the front of its room, or doubles the room if that gains little.
+    /// Compacts the values to the front, or doubles the capacity if that gains little.
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self) {
+    fn grow(&mut self) {
         if self.first > self.all.len() / 2 {
             self.all.drain(..self.first);
             self.first = 0;
         } else {
-            self.all.reserve(self.all.len().max(LEAST_ROOM));
+            self.all.reserve(self.all.len().max(MIN_CAPACITY));
         }
     }
 
-    /// Takes `count` values off the front, which must be there.
+    /// Removes `count` values from the front. There must be that many.
     #[inline]
-    pub(super) fn leave(&mut self, count: usize) {
-        debug_assert!(count <= self.len(), "no more can leave than are there");
+    pub(super) fn drop_front(&mut self, count: usize) {
+        debug_assert!(count <= self.len(), "the queue has as many values");
         self.first += count;
     }
 
     pub(super) fn insert(&mut self, at: usize, value: T) {
         if self.all.len() == self.all.capacity() {
-            self.make_room();
+            self.grow();
         }
         self.all.insert(self.first + at, value);
     }
 
     pub(super) fn remove(&mut self, at: usize) {
         if at == 0 {
-            self.leave(1);
+            self.drop_front(1);
         } else {
             self.all.remove(self.first + at);
         }
     }
 
-    /// Removes the values from one place up to another.
+    /// Removes the values from index `from` up to `to`.
     pub(super) fn remove_range(&mut self, from: usize, to: usize) {
         self.all.drain(self.first + from..self.first + to);
     }
@@ -76,7 +76,7 @@ impl<T: Copy> Sliding<T> {
     }
 }
 
-const LEAST_ROOM: usize = 4;
+const MIN_CAPACITY: usize = 4;
 
 impl<T> Deref for Sliding<T> {
     type Target = [T];
@@ -98,15 +98,15 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// Given random steps that grow and shrink it, expect what a `Vec` holds, and no more room than
-    /// four times the most that was ever there.
+    /// Given random operations that grow and shrink it, expect the content of a `Vec`, and a
+    /// capacity of at most four times the maximum length.
     #[test]
-    fn it_holds_what_a_vec_holds() {
+    fn it_behaves_like_a_vec() {
         let (mut sliding, mut vec) = (Sliding::default(), Vec::new());
         let mut rng = Rng::stream(5, "sliding");
-        let mut most = LEAST_ROOM;
+        let mut max_len = MIN_CAPACITY;
         for step in 0..5_000u64 {
-            let place = |length: usize, rng: &mut Rng| {
+            let index = |length: usize, rng: &mut Rng| {
                 usize::try_from(rng.below(length as u64 + 1)).expect("small")
             };
             match rng.below(12) {
@@ -115,30 +115,30 @@ mod tests {
                     vec.push(step);
                 }
                 6..=8 => {
-                    let count = place(vec.len().min(3), &mut rng);
-                    sliding.leave(count);
+                    let count = index(vec.len().min(3), &mut rng);
+                    sliding.drop_front(count);
                     vec.drain(..count);
                 }
                 9 => {
-                    let at = place(vec.len(), &mut rng);
+                    let at = index(vec.len(), &mut rng);
                     sliding.insert(at, step);
                     vec.insert(at, step);
                 }
                 10 if !vec.is_empty() => {
-                    let at = place(vec.len() - 1, &mut rng);
+                    let at = index(vec.len() - 1, &mut rng);
                     sliding.remove(at);
                     vec.remove(at);
                 }
                 11 if rng.below(50) == 0 => {
-                    let (a, b) = (place(vec.len(), &mut rng), place(vec.len(), &mut rng));
+                    let (a, b) = (index(vec.len(), &mut rng), index(vec.len(), &mut rng));
                     sliding.remove_range(a.min(b), a.max(b));
                     vec.drain(a.min(b)..a.max(b));
                 }
                 _ => {}
             }
-            most = most.max(vec.len());
+            max_len = max_len.max(vec.len());
             assert_eq!(*sliding, *vec);
-            assert!(sliding.all.capacity() <= 4 * most, "step {step}");
+            assert!(sliding.all.capacity() <= 4 * max_len, "step {step}");
         }
         sliding.clear();
         assert!(sliding.is_empty());

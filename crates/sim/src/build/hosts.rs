@@ -93,7 +93,7 @@ impl<'a> Hosts<'a> {
             let initial = u32::try_from(rng.next_u64() >> 32).expect("32 bits");
             let chance = self.stream(flow, &format!("{part}.cycle"));
             let endpoint = Endpoint::new(tcp.config(), id, origin, SeqNumber(initial));
-            endpoint.with_chance(chance).toward(peer(id, origin), Class(flow.priority))
+            endpoint.with_rng(chance).toward(peer(id, origin), Class(flow.priority))
         };
         let [sender, receiver] = tcp;
         let sending = BulkSender::new(endpoint(sender, Origin::Sender, "sender"), start, until);

@@ -30,7 +30,7 @@ impl BulkSender {
     /// A transfer that opens at `start`.
     #[must_use]
     pub fn new(mut endpoint: Endpoint, start: Instant, until: Until) -> Self {
-        endpoint.remind(Some(start));
+        endpoint.set_app_timer(Some(start));
         Self { endpoint, until, started: false, stopped: false }
     }
 
@@ -48,7 +48,7 @@ impl BulkSender {
             Until::Bytes(bytes) => sender.acked_bytes() >= bytes,
             Until::Time(_) => self.stopped && sender.acked_bytes() == sender.sent_bytes(),
         };
-        if done { self.endpoint.facts().last_ack } else { None }
+        if done { self.endpoint.stats().last_ack } else { None }
     }
 
     /// How far the transfer is, from 0 to 1, at `now`.
@@ -65,7 +65,7 @@ impl BulkSender {
     #[cold]
     #[inline(never)]
     fn act(&mut self, cx: &mut Cx<'_>) {
-        self.endpoint.remind(None);
+        self.endpoint.set_app_timer(None);
         if self.started {
             self.stopped = true;
             self.endpoint.stop(cx);
@@ -78,7 +78,7 @@ impl BulkSender {
                 self.endpoint.close(cx);
             }
             Until::Time(end) => {
-                self.endpoint.remind(Some(end));
+                self.endpoint.set_app_timer(Some(end));
                 self.endpoint.write(cx, ENDLESS_BYTES);
             }
         }
@@ -93,7 +93,7 @@ impl Engine for BulkSender {
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
         self.endpoint.wake(cx);
-        if self.endpoint.reminder().is_some_and(|at| at <= cx.now()) {
+        if self.endpoint.app_timer().is_some_and(|at| at <= cx.now()) {
             self.act(cx);
         }
     }

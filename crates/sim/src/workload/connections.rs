@@ -58,7 +58,7 @@ impl Totals {
     }
 
     fn add(&mut self, endpoint: &Endpoint) {
-        let (facts, sender) = (endpoint.facts(), endpoint.sender());
+        let (facts, sender) = (endpoint.stats(), endpoint.sender());
         let (rtt_sum, rtt_samples) = sender.rtt().total();
         let counters = sender.counters();
         let earliest = |a: Option<_>, b: Option<_>| a.into_iter().chain(b).min();
@@ -190,7 +190,7 @@ impl Connections {
             return None;
         };
         let connection = &mut self.live[place];
-        connection.endpoint.hear(cx, packet);
+        connection.endpoint.on_packet(cx, packet);
         Some(connection)
     }
 

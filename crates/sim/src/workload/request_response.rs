@@ -42,7 +42,7 @@ impl Host {
         if self.config.congestion != CongestionName::Bbr {
             return endpoint;
         }
-        endpoint.with_chance(Rng::stream(self.cycles.next_u64(), "connection"))
+        endpoint.with_rng(Rng::stream(self.cycles.next_u64(), "connection"))
     }
 }
 
@@ -188,7 +188,7 @@ impl Client {
         if exchange.finished.is_some() {
             return;
         }
-        let established = connection.endpoint.facts().established;
+        let established = connection.endpoint.stats().established;
         exchange.established = established.filter(|&at| at >= exchange.start);
         let arrived = connection.endpoint.receiver().delivered() - self.delivered_before;
         if arrived > 0 {

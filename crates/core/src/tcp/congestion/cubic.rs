@@ -1,33 +1,33 @@
-//! CUBIC (RFC 9438). The arithmetic is in segments and floating point, as in the RFC; the window
-//! changes by whole bytes, and the fraction of a byte is carried to the next ACK.
+//! CUBIC (RFC 9438). Arithmetic is in segments and floating point, as in the RFC. cwnd changes by
+//! whole bytes; the fraction is carried to the next ACK.
 
 use super::{Acked, Avoidance, Window};
 use crate::time::{Duration, Instant};
 
 /// Section 4.1: the aggressiveness of the cubic function.
 const C: f64 = 0.4;
-/// Section 4.6: what is left of the window after congestion.
+/// Section 4.6: the multiplicative decrease factor.
 const BETA: f64 = 0.7;
 
 /// See the module's description.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cubic {
-    /// The window just before the last reduction, in segments, after fast convergence.
+    /// cwnd before the last reduction, in segments, after fast convergence.
     w_max: f64,
-    /// The window at the last reduction, in segments.
+    /// cwnd before the last reduction, in segments.
     cwnd_prior: f64,
     epoch: Option<Epoch>,
     byte_fraction: f64,
 }
 
-/// A congestion-avoidance stage: it begins with the first growth after a reduction.
+/// A congestion-avoidance stage. It begins with the first growth after a reduction.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     start: Instant,
-    /// Section 4.2: the time the cubic function takes back to `w_max`, seconds.
+    /// Section 4.2: K, the time until the cubic function reaches `w_max`, in seconds.
     k: f64,
     w_max: f64,
-    /// Section 4.3: what Reno would have, in segments.
+    /// Section 4.3: the Reno-friendly window, in segments.
     w_est: f64,
 }
 
@@ -40,7 +40,7 @@ impl Epoch {
 }
 
 impl Cubic {
-    /// A pause does not count (section 4.2).
+    /// Excludes an idle period from the stage (section 4.2).
     pub(super) fn shift_epoch(&mut self, now: Instant, pause: Duration) {
         if let Some(epoch) = &mut self.epoch {
             epoch.start = now.min(epoch.start + pause);
@@ -62,7 +62,8 @@ impl Avoidance for Cubic {
         let since_start = acked.now.saturating_since(epoch.start);
         let segments = acked.bytes as f64 / segment;
 
-        // Section 4.3: additive increase as fast as Reno's, until the window is back.
+        // Section 4.3: the Reno-friendly region; alpha is 1 once the window is back at
+        // `cwnd_prior`.
         let alpha =
             if epoch.w_est >= self.cwnd_prior { 1.0 } else { 3.0 * (1.0 - BETA) / (1.0 + BETA) };
         let w_est = epoch.w_est + alpha * segments / cwnd;
@@ -71,7 +72,7 @@ impl Avoidance for Cubic {
         let growth = if epoch.w_cubic(since_start) < w_est {
             (w_est - cwnd).max(0.0)
         } else {
-            // Sections 4.4 and 4.5: towards W_cubic one round trip ahead, at most half again.
+            // Sections 4.4 and 4.5: towards W_cubic one RTT ahead, at most 1.5 times cwnd.
             let ahead = since_start + acked.srtt.unwrap_or(Duration::ZERO);
             let target = epoch.w_cubic(ahead).clamp(cwnd, 1.5 * cwnd);
             (target - cwnd) / cwnd * segments
@@ -93,12 +94,12 @@ impl Avoidance for Cubic {
         self.epoch = None;
         self.byte_fraction = 0.0;
         self.cwnd_prior = cwnd;
-        // Section 4.7, fast convergence: a flow whose share shrinks makes room sooner.
+        // Section 4.7, fast convergence: a flow with a decreasing share releases bandwidth sooner.
         self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
         (cwnd * BETA * window.segment as f64) as u64
     }
 
-    /// Section 4.8: the stage after a time-out starts from its own window, with K = 0.
+    /// Section 4.8: the stage after a timeout starts from its own cwnd, with K = 0.
     fn timed_out(&mut self) {
         self.w_max = 0.0;
         self.epoch = None;
@@ -120,7 +121,7 @@ mod tests {
 
     const SEGMENT: u64 = 1_000;
 
-    /// Acknowledges a window a round for `rounds` round trips of `rtt`.
+    /// Acknowledges one window per round for `rounds` round trips of `rtt`.
     fn run(cubic: &mut Cubic, window: &mut Window, start: Instant, rtt: Duration, rounds: u64) {
         for round in 0..rounds {
             let now = start + rtt.saturating_mul(round);
@@ -138,9 +139,10 @@ mod tests {
         (cubic, window)
     }
 
-    /// Section 4.2: from 0.7 of 1000 segments it takes K = cbrt(300 / 0.4) = 9.086 s to return.
+    /// Given a reduction from 1000 segments to 700, expect cwnd back after K = cbrt(300 / 0.4) =
+    /// 9.086 s (section 4.2).
     #[test]
-    fn the_window_is_back_after_k() {
+    fn cwnd_returns_to_w_max_after_k() {
         let (mut cubic, mut window) = reduced(1_000 * SEGMENT);
         assert_eq!(window.cwnd, 700 * SEGMENT);
         run(&mut cubic, &mut window, Instant::START, Duration::from_millis(100), 91);
@@ -148,9 +150,9 @@ mod tests {
         assert!((997..=1_001).contains(&segments), "{segments}");
     }
 
-    /// The same with a pause of 100 s on the way, which does not count.
+    /// Given an idle period of 100 s in between, expect the same.
     #[test]
-    fn a_pause_does_not_count() {
+    fn an_idle_period_is_excluded() {
         let (mut cubic, mut window) = reduced(1_000 * SEGMENT);
         run(&mut cubic, &mut window, Instant::START, Duration::from_millis(100), 46);
         let now = Instant::from_millis(104_600);
@@ -160,7 +162,7 @@ mod tests {
         assert!((997..=1_001).contains(&segments), "{segments}");
     }
 
-    /// At half of K the curve stands at w_max - 0.4 (K/2)^3 = 1000 - 37.5.
+    /// At half of K, expect w_max - 0.4 (K/2)^3 = 1000 - 37.5.
     #[test]
     fn the_curve_is_concave_before_k() {
         let (mut cubic, mut window) = reduced(1_000 * SEGMENT);
@@ -169,10 +171,10 @@ mod tests {
         assert!((960..=966).contains(&segments), "{segments}");
     }
 
-    /// Section 4.3: on a short path the cubic function is slower than Reno, which then leads: with
-    /// alpha = 9/17 a round, 40 rounds of 10 ms add 21 segments where the cubic curve adds 10.
+    /// Given a short path, expect the Reno-friendly window to lead (section 4.3): with alpha = 9/17
+    /// per round, 40 rounds of 10 ms add 21 segments; the cubic function adds 10.
     #[test]
-    fn a_short_path_grows_as_reno_would() {
+    fn a_short_path_is_reno_friendly() {
         let (mut cubic, mut window) = reduced(1_000 * SEGMENT);
         cubic.epoch = Some(Epoch { k: 5.0, ..begin(Instant::START, 700.0, 1_000.0) });
         run(&mut cubic, &mut window, Instant::START, Duration::from_millis(10), 40);
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn fast_convergence_remembers_less_than_it_had() {
+    fn fast_convergence_lowers_w_max() {
         let (mut cubic, mut window) = reduced(1_000 * SEGMENT);
         window.cwnd = 800 * SEGMENT;
         assert_eq!(cubic.reduced(&window, window.cwnd), 560 * SEGMENT);

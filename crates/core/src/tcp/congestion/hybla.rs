@@ -1,9 +1,9 @@
-//! Hybla (Caini and Firrincieli 2004; Linux's `tcp_hybla.c`): a connection with a long round trip
-//! sends as much a second as one with the reference round trip would. With `rho = RTT / RTT0` the
-//! window is `rho` times as large and grows `rho` times as fast: by `2^rho - 1` segments an ACK in
-//! slow start and by `rho^2 / cwnd` in congestion avoidance.
+//! Hybla (Caini and Firrincieli 2004; Linux's `tcp_hybla.c`): a connection with a long RTT gets the
+//! rate of one with the reference RTT. With `rho = RTT / RTT0`, cwnd is `rho` times as large and
+//! grows `rho` times as fast: by `2^rho - 1` segments per ACK in slow start and by `rho^2 / cwnd`
+//! in congestion avoidance.
 //!
-//! Arithmetic is Linux's, in fixed point: `rho` in eighths, growth in 128ths of a segment.
+//! Arithmetic is Linux's fixed point: `rho` in eighths, growth in 128ths of a segment.
 
 use super::{Acked, Avoidance, Window};
 use crate::packet::seq::Position;
@@ -12,29 +12,29 @@ use crate::time::Duration;
 /// RTT0.
 const REFERENCE_RTT: Duration = Duration::from_millis(25);
 const EIGHTHS: u64 = 8;
-const CENTS: u64 = 128;
+const UNITS: u64 = 128;
 /// 2^(n/8), in 128ths.
 const POWERS: [u64; 8] = [128, 139, 152, 165, 181, 197, 215, 234];
-/// So large an exponent fills the largest window with one ACK.
+/// One ACK with this exponent reaches the maximum cwnd.
 const EXPONENT_MAX: u64 = 16;
 const CWND_MAX_SEGMENTS: u64 = 65_535;
 
 /// See the module's description.
 #[derive(Clone, Debug)]
 pub(super) struct Hybla {
-    /// RTT over the reference, in eighths, at least one.
+    /// RTT / RTT0 in eighths, at least 1.
     rho: u64,
     min_srtt: Option<Duration>,
-    /// Growth that does not make a segment yet, in 128ths of one.
+    /// Growth below a segment, in 128ths.
     fraction: u64,
-    /// ACKs since the window grew, for growth too slow for the fixed point.
+    /// ACKs since cwnd last grew, for growth below the fixed-point resolution.
     acks: u64,
-    regular: Regular,
+    reno_phase: RenoPhase,
 }
 
-/// After a time-out Hybla grows as Reno does until all of its window has been repaired.
+/// After a timeout, Hybla grows like Reno until everything outstanding is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Regular {
+enum RenoPhase {
     No,
     TimedOut,
     Until(Position),
@@ -42,19 +42,19 @@ enum Regular {
 
 impl Default for Hybla {
     fn default() -> Self {
-        Self { rho: EIGHTHS, min_srtt: None, fraction: 0, acks: 0, regular: Regular::No }
+        Self { rho: EIGHTHS, min_srtt: None, fraction: 0, acks: 0, reno_phase: RenoPhase::No }
     }
 }
 
 impl Hybla {
-    /// The handshake is complete: the initial window is `rho` segments.
-    pub(super) fn opened(&mut self, rtt: Option<Duration>, window: &mut Window) {
-        self.note_rtt(rtt);
+    /// The handshake completed: the initial window is `rho` segments.
+    pub(super) fn on_established(&mut self, rtt: Option<Duration>, window: &mut Window) {
+        self.update_rho(rtt);
         window.cwnd = self.rho / EIGHTHS * window.segment;
     }
 
-    /// Only the smallest smoothed round trip counts: queues do not.
-    fn note_rtt(&mut self, srtt: Option<Duration>) {
+    /// Updates `rho` from the minimum smoothed RTT, to exclude queueing delay.
+    fn update_rho(&mut self, srtt: Option<Duration>) {
         if let Some(srtt) = srtt
             && self.min_srtt.is_none_or(|min| srtt < min)
         {
@@ -64,77 +64,77 @@ impl Hybla {
         }
     }
 
-    /// Grows the window in slow start; not if the standard's way is to be taken.
+    /// Grows cwnd in slow start. Returns false if standard slow start applies.
     pub(super) fn slow_start(&mut self, window: &mut Window, acked: &Acked) -> bool {
-        self.note_rtt(acked.srtt);
-        if self.is_regular(acked) {
+        self.update_rho(acked.srtt);
+        if self.in_reno_phase(acked) {
             return false;
         }
         let (whole, eighths) = (self.rho / EIGHTHS, self.rho % EIGHTHS);
         let power = POWERS[usize::try_from(eighths).expect("below eight")];
-        self.add(window, (power << whole.min(EXPONENT_MAX)) - CENTS);
+        self.add(window, (power << whole.min(EXPONENT_MAX)) - UNITS);
         if let Some(ssthresh) = window.ssthresh {
             window.cwnd = window.cwnd.min(ssthresh);
         }
         true
     }
 
-    fn is_regular(&mut self, acked: &Acked) -> bool {
-        if self.regular == Regular::TimedOut {
-            self.regular = Regular::Until(acked.nxt);
+    fn in_reno_phase(&mut self, acked: &Acked) -> bool {
+        if self.reno_phase == RenoPhase::TimedOut {
+            self.reno_phase = RenoPhase::Until(acked.nxt);
         }
-        let is_regular = matches!(self.regular, Regular::Until(end) if acked.una < end);
-        if !is_regular {
-            self.regular = Regular::No;
+        let in_reno_phase = matches!(self.reno_phase, RenoPhase::Until(end) if acked.una < end);
+        if !in_reno_phase {
+            self.reno_phase = RenoPhase::No;
         }
-        is_regular
+        in_reno_phase
     }
 
-    /// Adds so many 128ths of a segment.
-    fn add(&mut self, window: &mut Window, cents: u64) {
-        self.fraction += cents;
-        let segments = self.fraction / CENTS;
-        self.fraction %= CENTS;
+    /// Grows cwnd by `units` 128ths of a segment.
+    fn add(&mut self, window: &mut Window, units: u64) {
+        self.fraction += units;
+        let segments = self.fraction / UNITS;
+        self.fraction %= UNITS;
         if segments > 0 {
             self.acks = 0;
         }
-        let most = CWND_MAX_SEGMENTS * window.segment;
-        window.cwnd = (window.cwnd + segments * window.segment).min(most);
+        let cwnd_max = CWND_MAX_SEGMENTS * window.segment;
+        window.cwnd = (window.cwnd + segments * window.segment).min(cwnd_max);
     }
 
-    /// A segment for a window's worth of ACKs.
+    /// Grows cwnd by one segment per window of ACKs.
     fn add_for_acks(&mut self, window: &mut Window) {
         self.acks += 1;
         if self.acks >= window.cwnd / window.segment {
-            self.add(window, CENTS);
+            self.add(window, UNITS);
         }
     }
 }
 
 impl Avoidance for Hybla {
     fn grow(&mut self, window: &mut Window, acked: &Acked) {
-        self.note_rtt(acked.srtt);
-        if self.is_regular(acked) {
+        self.update_rho(acked.srtt);
+        if self.in_reno_phase(acked) {
             self.add_for_acks(window);
             return;
         }
-        // rho^2 in 64ths; twice that in 128ths.
+        // rho^2 is in 64ths; twice that is in 128ths.
         let segments = (window.cwnd / window.segment).max(1);
-        let cents = 2 * self.rho * self.rho / segments;
-        if cents > 0 {
-            self.add(window, cents);
+        let units = 2 * self.rho * self.rho / segments;
+        if units > 0 {
+            self.add(window, units);
         } else {
             self.add_for_acks(window);
         }
     }
 
     fn reduced(&mut self, window: &Window, flight: u64) -> u64 {
-        // Linux's Reno halves the window; here as there what is outstanding bounds it.
+        // Linux halves cwnd; here the flight size bounds it.
         flight.min(window.cwnd) / 2
     }
 
     fn timed_out(&mut self) {
-        self.regular = Regular::TimedOut;
+        self.reno_phase = RenoPhase::TimedOut;
     }
 }
 
@@ -150,20 +150,20 @@ mod tests {
         Acked { now: Instant::START, bytes: SEGMENT, rtt: srtt, srtt, una, nxt: una + 1 }
     }
 
-    /// Hybla after a handshake of so many milliseconds, and its window.
+    /// Hybla and its window after a handshake with an RTT of `rtt_ms`.
     fn opened(rtt_ms: u64) -> (Hybla, Window) {
         let mut hybla = Hybla::default();
         let mut window = Window { cwnd: 10 * SEGMENT, ssthresh: None, segment: SEGMENT };
-        hybla.opened(Some(Duration::from_millis(rtt_ms)), &mut window);
+        hybla.on_established(Some(Duration::from_millis(rtt_ms)), &mut window);
         (hybla, window)
     }
 
-    /// rho = RTT / 25 ms, at least 1; the initial window is rho segments, and each ACK of slow
-    /// start adds 2^rho - 1: 1 at 25 ms and below, 2^1.5 - 1 = 1.828 at 37.5 ms (37 ms is 11
-    /// eighths: 1.594), 15 at 100 ms, 1023 at 250 ms. The fraction's power is right to 1/128, and
-    /// so twice that for a rho between one and two.
+    /// Given rho = RTT / 25 ms, at least 1, expect an initial window of rho segments and growth by
+    /// 2^rho - 1 per ACK in slow start: 1 at 25 ms and below, 2^1.5 - 1 = 1.828 at 37.5 ms (37 ms
+    /// is 11 eighths: 1.594), 15 at 100 ms, 1023 at 250 ms. The power of the fraction is exact to
+    /// 1/128, so twice that for a rho between one and two.
     #[test]
-    fn slow_start_adds_two_to_the_rho_less_one() {
+    fn slow_start_adds_two_to_the_rho_minus_one() {
         for (rtt_ms, initial, growth) in [
             (10, 1, 1.0),
             (25, 1, 1.0),
@@ -186,10 +186,10 @@ mod tests {
         }
     }
 
-    /// A geostationary path of 600 ms has rho 24: 2^16 segments an ACK at most, which is the
-    /// largest window; and a threshold is not passed.
+    /// Given a geostationary RTT of 600 ms (rho 24), expect at most 2^16 segments per ACK, which is
+    /// the maximum cwnd. Given an ssthresh, expect cwnd to stop there.
     #[test]
-    fn slow_start_stops_at_the_threshold_and_at_the_largest_window() {
+    fn slow_start_stops_at_ssthresh_and_at_the_maximum_window() {
         let (mut hybla, mut window) = opened(600);
         assert!(hybla.slow_start(&mut window, &acked(600, 1)));
         assert_eq!(window.cwnd, 65_535 * SEGMENT);
@@ -199,13 +199,12 @@ mod tests {
         assert_eq!(window.cwnd, 500 * SEGMENT);
     }
 
-    /// Congestion avoidance, on paper: W ACKs a round trip of rho^2 / W segments each are rho^2 a
-    /// round trip, so rho a 25 ms whatever the round trip: what Reno adds at 25 ms, times rho, for
-    /// a window that is to be rho times as large. While the window doubles from 200, 1/W falls to a
-    /// half, and rounding down by 1/128 of a segment an ACK costs up to 400 / 128 segments a round
-    /// trip.
+    /// Given congestion avoidance, expect rho^2 segments per round trip: W ACKs of rho^2 / W each.
+    /// That is rho per 25 ms for any RTT, rho times Reno's growth at 25 ms. While cwnd doubles from
+    /// 200, 1/W falls to a half, and rounding down by 1/128 of a segment per ACK costs up to 400 /
+    /// 128 segments per round trip.
     #[test]
-    fn avoidance_adds_rho_squared_a_round_trip() {
+    fn avoidance_adds_rho_squared_per_round_trip() {
         for (rtt_ms, rho) in [(25, 1u64), (100, 4), (200, 8), (600, 24)] {
             let (mut hybla, mut window) = opened(rtt_ms);
             window.cwnd = 200 * SEGMENT;
@@ -216,18 +215,17 @@ mod tests {
                     hybla.grow(&mut window, &acked(rtt_ms, 1));
                 }
                 let grown = window.cwnd / SEGMENT - before;
-                // The sum of rho^2 / w over the round: as w grows, less than rho^2.
-                let most = rho * rho;
-                let least = (most * before / (before + most)).saturating_sub(before / 128 + 1);
-                assert!((least..=most + 1).contains(&grown), "{rtt_ms} ms, {round}: {grown}");
+                // The sum of rho^2 / w over the round: less than rho^2, because w grows.
+                let max = rho * rho;
+                let min = (max * before / (before + max)).saturating_sub(before / 128 + 1);
+                assert!((min..=max + 1).contains(&grown), "{rtt_ms} ms, {round}: {grown}");
             }
         }
     }
 
-    /// A growth below 1/128 of a segment an ACK, 1/W with W above 128, still makes one segment of a
-    /// window's worth of ACKs.
+    /// Given growth of 1/W below 1/128 of a segment per ACK, expect one segment per window of ACKs.
     #[test]
-    fn the_slowest_growth_is_that_of_reno() {
+    fn the_minimum_growth_is_that_of_reno() {
         let (mut hybla, mut window) = opened(25);
         window.cwnd = 300 * SEGMENT;
         for _ in 0..299 {
@@ -238,9 +236,9 @@ mod tests {
         assert_eq!(window.cwnd, 301 * SEGMENT);
     }
 
-    /// A queue makes the round trip longer, not rho; a shorter round trip makes it smaller.
+    /// Given a longer RTT, expect an unchanged rho; given a shorter one, expect a smaller rho.
     #[test]
-    fn only_the_shortest_round_trip_counts() {
+    fn only_the_minimum_rtt_sets_rho() {
         let (mut hybla, mut window) = opened(100);
         hybla.slow_start(&mut window, &acked(250, 1));
         assert_eq!(window.cwnd, (4 + 15) * SEGMENT);
@@ -248,7 +246,7 @@ mod tests {
         assert_eq!(window.cwnd, (4 + 15 + 3) * SEGMENT);
     }
 
-    /// After a time-out with data up to 5001 outstanding slow start is the usual one until that is
+    /// Given a timeout with data up to 5001 outstanding, expect standard slow start until that is
     /// acknowledged.
     #[test]
     fn after_a_timeout_growth_is_that_of_reno() {

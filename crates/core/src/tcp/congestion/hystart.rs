@@ -1,23 +1,22 @@
-//! HyStart++ (RFC 9406): leaves slow start when round trips grow, before a queue overflows.
+//! HyStart++ (RFC 9406): leaves slow start when the RTT increases, before a queue overflows.
 
 use super::Acked;
 use crate::packet::seq::Position;
 use crate::time::Duration;
 
-/// Section 4.3: the least and the largest rise of the round trip that counts, and the fraction of
-/// it that counts in between.
+/// Section 4.3: MIN_RTT_THRESH, MAX_RTT_THRESH and MIN_RTT_DIVISOR.
 const RTT_RISE_MIN: Duration = Duration::from_millis(4);
 const RTT_RISE_MAX: Duration = Duration::from_millis(16);
 const RTT_RISE_DIVISOR: u64 = 8;
-/// Section 4.3: samples in a round before its smallest is believed.
+/// Section 4.3: N_RTT_SAMPLE.
 const SAMPLES: u32 = 8;
-/// Section 4.3: how much slower the window grows in conservative slow start, and for how long.
+/// Section 4.3: CSS_GROWTH_DIVISOR and CSS_ROUNDS.
 const CONSERVATIVE_GROWTH_DIVISOR: u64 = 4;
 const CONSERVATIVE_ROUNDS: u32 = 5;
 
-/// What an ACK means for slow start.
+/// The effect of an ACK on slow start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct SlowStartAction {
     pub(super) growth_divisor: u64,
     pub(super) leave_slow_start: bool,
 }
@@ -25,7 +24,7 @@ pub(super) struct Verdict {
 /// See the module's description.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HyStart {
-    /// The round ends when something beyond this position is acknowledged.
+    /// The round ends when data beyond this position is acknowledged.
     round_end: Position,
     round_min: Option<Duration>,
     last_round_min: Option<Duration>,
@@ -33,7 +32,7 @@ pub(super) struct HyStart {
     conservative: Option<Conservative>,
 }
 
-/// Conservative slow start: is the rise real?
+/// Conservative slow start, which checks whether the increase persists.
 #[derive(Clone, Copy, Debug)]
 struct Conservative {
     baseline: Duration,
@@ -41,8 +40,8 @@ struct Conservative {
 }
 
 impl HyStart {
-    pub(super) fn acked(&mut self, acked: &Acked) -> Verdict {
-        // Section 4.2: what was sent before the round says nothing about it, its last ACK included.
+    pub(super) fn acked(&mut self, acked: &Acked) -> SlowStartAction {
+        // Section 4.2: data sent before the round gives no samples for it, including its last ACK.
         if acked.una > self.round_end {
             self.begin_round(acked.nxt);
         }
@@ -50,10 +49,10 @@ impl HyStart {
             self.round_min = Some(self.round_min.map_or(rtt, |min| min.min(rtt)));
             self.samples += 1;
         }
-        self.judge();
+        self.detect_increase();
         let divisor = if self.conservative.is_some() { CONSERVATIVE_GROWTH_DIVISOR } else { 1 };
         let leave = self.conservative.is_some_and(|phase| phase.rounds >= CONSERVATIVE_ROUNDS);
-        Verdict { growth_divisor: divisor, leave_slow_start: leave }
+        SlowStartAction { growth_divisor: divisor, leave_slow_start: leave }
     }
 
     fn begin_round(&mut self, end: Position) {
@@ -66,7 +65,7 @@ impl HyStart {
         }
     }
 
-    fn judge(&mut self) {
+    fn detect_increase(&mut self) {
         let (Some(current), Some(last)) = (self.round_min, self.last_round_min) else { return };
         if self.samples < SAMPLES {
             return;
@@ -78,7 +77,7 @@ impl HyStart {
                     self.conservative = Some(Conservative { baseline: current, rounds: 0 });
                 }
             }
-            // The rise was a passing one: back to slow start.
+            // The increase was temporary: back to slow start.
             Some(phase) if current < phase.baseline => self.conservative = None,
             Some(_) => {}
         }
@@ -90,23 +89,25 @@ mod tests {
     use super::*;
     use crate::time::Instant;
 
-    /// One round of `acks` ACKs, all with the same round trip; the last verdict.
-    fn round(hystart: &mut HyStart, number: u64, rtt_ms: u64, acks: u64) -> Verdict {
-        let mut verdict = None;
+    /// One round of `acks` ACKs with the same RTT. Returns the last action.
+    fn round(hystart: &mut HyStart, number: u64, rtt_ms: u64, acks: u64) -> SlowStartAction {
+        let mut action = None;
         for ack in 0..acks {
             let rtt = Some(Duration::from_millis(rtt_ms));
             let (una, nxt) = (number * 100 + ack + 1, number * 100 + 100);
             let now = Instant::START;
-            verdict = Some(hystart.acked(&Acked { now, bytes: 1, rtt, srtt: rtt, una, nxt }));
+            action = Some(hystart.acked(&Acked { now, bytes: 1, rtt, srtt: rtt, una, nxt }));
         }
-        verdict.expect("at least one ACK")
+        action.expect("at least one ACK")
     }
 
-    const SLOW_START: Verdict = Verdict { growth_divisor: 1, leave_slow_start: false };
-    const CONSERVATIVE: Verdict = Verdict { growth_divisor: 4, leave_slow_start: false };
+    const SLOW_START: SlowStartAction =
+        SlowStartAction { growth_divisor: 1, leave_slow_start: false };
+    const CONSERVATIVE: SlowStartAction =
+        SlowStartAction { growth_divisor: 4, leave_slow_start: false };
 
     #[test]
-    fn a_lasting_rise_leaves_slow_start_after_five_rounds() {
+    fn a_persistent_increase_leaves_slow_start_after_five_rounds() {
         let mut hystart = HyStart::default();
         assert_eq!(round(&mut hystart, 1, 600, 10), SLOW_START);
         assert_eq!(round(&mut hystart, 2, 615, 10), SLOW_START, "15 ms are within 16");
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_passing_rise_returns_to_slow_start() {
+    fn a_temporary_increase_returns_to_slow_start() {
         let mut hystart = HyStart::default();
         round(&mut hystart, 1, 600, 8);
         assert_eq!(round(&mut hystart, 2, 620, 8), CONSERVATIVE);

@@ -1,20 +1,20 @@
-//! HyStart as Linux has it (`net/ipv4/tcp_cubic.c`, 6.18; Ha and Rhee 2011): slow start ends when a
-//! round's ACKs come close together for longer than half the smallest round trip, since then the
-//! window covers the path; or when round trips grow.
+//! HyStart as in Linux (`net/ipv4/tcp_cubic.c`, 6.18; Ha and Rhee 2011). Slow start ends when an
+//! ACK train is longer than half the minimum RTT, because cwnd then covers the path, or when the
+//! RTT increases.
 
 use super::Acked;
-use super::hystart::Verdict;
+use super::hystart::SlowStartAction;
 use crate::packet::seq::Position;
 use crate::time::{Duration, Instant};
 
-/// Smaller windows are let grow, in segments.
+/// Minimum cwnd in segments (`hystart_low_window`).
 const LOW_WINDOW: u64 = 16;
-/// ACKs so close belong to one train.
+/// Maximum gap between the ACKs of a train (`hystart_ack_delta_us`).
 const ACK_GAP: Duration = Duration::from_millis(2);
-/// Added to the smallest round trip for what a sender keeps together, which is more only at rates
+/// Added to the minimum RTT for batching at the sender (`hystart_ack_delay`); it is larger only
 /// above 2 Gbit/s.
 const ACK_DELAY: Duration = Duration::from_millis(1);
-/// Samples in a round before its smallest is believed.
+/// Minimum samples in a round (HYSTART_MIN_SAMPLES).
 const SAMPLES: u32 = 8;
 const RTT_RISE_MIN: Duration = Duration::from_millis(4);
 const RTT_RISE_MAX: Duration = Duration::from_millis(16);
@@ -23,7 +23,7 @@ const RTT_RISE_DIVISOR: u64 = 8;
 /// See the module's description.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LinuxHyStart {
-    /// The round ends when something beyond this position is acknowledged.
+    /// The round ends when data beyond this position is acknowledged.
     round_end: Position,
     round_start: Instant,
     last_ack: Instant,
@@ -33,16 +33,16 @@ pub(super) struct LinuxHyStart {
 }
 
 impl LinuxHyStart {
-    /// The handshake is over.
-    pub(super) fn opened(&mut self, now: Instant) {
+    /// The handshake completed.
+    pub(super) fn on_established(&mut self, now: Instant) {
         self.round_start = now;
         self.last_ack = now;
     }
 
-    /// An ACK in slow start, with a window of `segments`.
-    pub(super) fn acked(&mut self, acked: &Acked, segments: u64) -> Verdict {
-        let go_on = Verdict { growth_divisor: 1, leave_slow_start: false };
-        let Some(rtt) = acked.rtt else { return go_on };
+    /// Processes an ACK in slow start with a cwnd of `segments`.
+    pub(super) fn acked(&mut self, acked: &Acked, segments: u64) -> SlowStartAction {
+        let stay = SlowStartAction { growth_divisor: 1, leave_slow_start: false };
+        let Some(rtt) = acked.rtt else { return stay };
         let min_rtt = self.min_rtt.map_or(rtt, |min| min.min(rtt));
         self.min_rtt = Some(min_rtt);
         if acked.una > self.round_end {
@@ -51,14 +51,14 @@ impl LinuxHyStart {
             (self.round_min, self.samples) = (None, 0);
         }
         if segments < LOW_WINDOW {
-            return go_on;
+            return stay;
         }
-        let train = self.is_long_train(acked.now, min_rtt);
-        let rise = self.has_risen(rtt, min_rtt);
-        Verdict { leave_slow_start: train || rise, ..go_on }
+        let train = self.has_ack_train(acked.now, min_rtt);
+        let delay = self.has_delay_increase(rtt, min_rtt);
+        SlowStartAction { leave_slow_start: train || delay, ..stay }
     }
 
-    fn is_long_train(&mut self, now: Instant, min_rtt: Duration) -> bool {
+    fn has_ack_train(&mut self, now: Instant, min_rtt: Duration) -> bool {
         if now.saturating_since(self.last_ack) > ACK_GAP {
             return false;
         }
@@ -67,7 +67,7 @@ impl LinuxHyStart {
         now.saturating_since(self.round_start) > half
     }
 
-    fn has_risen(&mut self, rtt: Duration, min_rtt: Duration) -> bool {
+    fn has_delay_increase(&mut self, rtt: Duration, min_rtt: Duration) -> bool {
         let round_min = self.round_min.map_or(rtt, |min| min.min(rtt));
         self.round_min = Some(round_min);
         if self.samples < SAMPLES {
@@ -83,7 +83,7 @@ impl LinuxHyStart {
 mod tests {
     use super::*;
 
-    /// One round of ACKs `gap` apart; when slow start is left, if it is.
+    /// One round of ACKs `gap` apart. Returns the ACK that ends slow start, if any.
     fn round(
         hystart: &mut LinuxHyStart,
         number: u64,
@@ -101,27 +101,27 @@ mod tests {
         })
     }
 
-    /// Given a round trip of 100 ms and ACKs 1 ms apart, expect the end with the first that is more
+    /// Given an RTT of 100 ms and ACKs 1 ms apart, expect slow start to end with the first ACK more
     /// than 50.5 ms after the round's first.
     #[test]
-    fn a_train_of_half_a_round_trip_ends_slow_start() {
+    fn an_ack_train_of_half_the_rtt_ends_slow_start() {
         let gap = Duration::from_millis(1);
         let mut hystart = LinuxHyStart::default();
         assert_eq!(round(&mut hystart, 1, 100, gap, 51), None);
         assert_eq!(round(&mut hystart, 2, 100, gap, 60), Some(51));
     }
 
-    /// ACKs 3 ms apart are no train.
+    /// Given ACKs 3 ms apart, expect no train.
     #[test]
-    fn a_train_with_gaps_is_none() {
+    fn acks_with_gaps_are_no_train() {
         let mut hystart = LinuxHyStart::default();
         assert_eq!(round(&mut hystart, 1, 100, Duration::from_millis(3), 30), None);
     }
 
-    /// Given round trips of 100 ms and then of 113, expect the end with the ninth ACK: 113 is more
-    /// than an eighth above 100, and 112 is not.
+    /// Given RTTs of 100 ms and then of 113, expect slow start to end with the ninth ACK: 113 is
+    /// more than an eighth above 100, and 112 is not.
     #[test]
-    fn a_rise_by_an_eighth_ends_slow_start() {
+    fn an_rtt_increase_by_an_eighth_ends_slow_start() {
         let gap = Duration::from_micros(10);
         let mut hystart = LinuxHyStart::default();
         assert_eq!(round(&mut hystart, 1, 100, gap, 20), None);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_window_is_let_grow() {
+    fn a_small_window_stays_in_slow_start() {
         let mut hystart = LinuxHyStart::default();
         let rtt = Some(Duration::from_millis(100));
         for ack in 0..100 {

@@ -1,8 +1,9 @@
 //! Congestion control: how much may be in flight.
 //!
-//! [`Control`] is fed facts (acknowledged, congestion, time-out) and answers with a window. Slow
-//! start, with or without HyStart++, is the same for most; what differs lies behind [`Avoidance`],
-//! of which [`Algorithm`] closes the list. BBR is apart: each ACK sets its window and its pacing rate.
+//! [`Control`] takes events (ACK, congestion, timeout) and provides cwnd. Slow start, with or
+//! without HyStart++, is shared by most algorithms; [`Avoidance`] is what differs, and
+//! [`Algorithm`] is the closed list of implementations. With BBR, each ACK sets cwnd and the pacing
+//! rate instead.
 
 pub(in crate::tcp) mod bbr;
 mod cubic;
@@ -14,7 +15,7 @@ mod reno;
 mod vegas;
 mod westwood;
 
-use super::config::{Config, CongestionName, Follows};
+use super::config::{Config, CongestionName, StackVariant};
 use crate::packet::seq::Position;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
@@ -29,74 +30,74 @@ use reno::Reno;
 use vegas::Vegas;
 use westwood::Westwood;
 
-/// What one ACK told.
+/// An ACK as congestion control sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Acked {
     /// When it arrived.
     pub now: Instant,
-    /// Data bytes it newly acknowledged, in order or selectively.
+    /// Data bytes newly acknowledged, cumulatively or selectively.
     pub bytes: u64,
-    /// A round-trip sample, if it gave one.
+    /// An RTT sample, if it gave one.
     pub rtt: Option<Duration>,
-    /// The smoothed round trip.
+    /// The smoothed RTT.
     pub srtt: Option<Duration>,
-    /// The left edge after it.
+    /// SND.UNA after it.
     pub una: Position,
-    /// The next position to be sent.
+    /// SND.NXT.
     pub nxt: Position,
 }
 
-/// The congestion window and the threshold between its two ways of growing.
+/// cwnd and ssthresh.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// Bytes that may be in flight.
+    /// The congestion window (cwnd) in bytes.
     pub cwnd: u64,
-    /// Slow start below it; `None` until the first congestion.
+    /// The slow-start threshold; `None` (infinite) until the first congestion.
     pub ssthresh: Option<u64>,
     /// Payload of a full segment.
     pub segment: u64,
 }
 
-/// What the window was before a reduction.
+/// The window before a reduction.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::tcp) struct Prior {
     cwnd: u64,
     ssthresh: Option<u64>,
 }
 
-/// How far the repair of losses is.
+/// The loss recovery state of the sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LossState {
-    /// No loss is being repaired.
+    /// No recovery is in progress.
     #[default]
     Open,
     /// Fast recovery.
     Recovery,
-    /// What was outstanding at a time-out is being repaired.
+    /// Recovery after a retransmission timeout.
     Loss,
 }
 
-/// What the algorithms do differently.
+/// A congestion-avoidance algorithm.
 pub trait Avoidance {
-    /// Grows the window in congestion avoidance.
+    /// Grows cwnd in congestion avoidance.
     fn grow(&mut self, window: &mut Window, acked: &Acked);
 
-    /// The slow-start threshold after congestion with `flight` bytes outstanding.
+    /// Returns ssthresh after congestion with `flight` bytes outstanding.
     fn reduced(&mut self, window: &Window, flight: u64) -> u64;
 
     /// The retransmission timer expired.
     fn timed_out(&mut self) {}
 }
 
-/// The algorithms that a scenario can name. What tells them apart comes first, not wherever there is
-/// room for it.
+/// The algorithms that a scenario can name. `repr(u8)` places the discriminant first instead of in
+/// a niche.
 #[derive(Clone, Debug)]
 #[repr(u8)]
 enum Algorithm {
     Reno(Reno),
     Cubic(Cubic),
     LinuxCubic(Box<LinuxCubic>),
-    /// In boxes, as the usual ones do without their records.
+    /// Boxed, to keep [`Control`] small for the common algorithms.
     Hybla(Box<Hybla>),
     Vegas(Box<Vegas>),
     Westwood(Box<Westwood>),
@@ -110,7 +111,7 @@ impl Avoidance for Algorithm {
             Self::Cubic(cubic) => cubic.grow(window, acked),
             Self::LinuxCubic(cubic) => cubic.grow(window, acked),
             Self::Hybla(_) | Self::Vegas(_) | Self::Westwood(_) | Self::Bbr(_) => {
-                self.grow_unusually(window, acked);
+                self.grow_boxed(window, acked);
             }
         }
     }
@@ -143,48 +144,48 @@ impl Avoidance for Algorithm {
 impl Algorithm {
     #[cold]
     #[inline(never)]
-    fn grow_unusually(&mut self, window: &mut Window, acked: &Acked) {
+    fn grow_boxed(&mut self, window: &mut Window, acked: &Acked) {
         match self {
             Self::Hybla(hybla) => hybla.grow(window, acked),
             Self::Vegas(vegas) => vegas.grow(window, acked),
             Self::Westwood(westwood) => {
-                westwood.recovered(window);
-                westwood.note(window.segment, acked);
+                westwood.on_recovery_end(window);
+                westwood.observe(window.segment, acked);
                 westwood.grow(window, acked);
             }
             Self::Reno(_) | Self::Cubic(_) | Self::LinuxCubic(_) | Self::Bbr(_) => {}
         }
     }
 
-    /// Whether it takes note of ACKs that its growth in congestion avoidance does not see.
+    /// Whether it observes ACKs that do not reach [`Avoidance::grow`].
     #[inline(always)]
     fn observes(&self) -> bool {
         !matches!(self, Self::Reno(_) | Self::Cubic(_))
     }
 
-    /// An ACK in slow start: whether the algorithm grew the window by a rule of its own.
+    /// Processes an ACK in slow start. Returns whether the algorithm grew cwnd by its own rule.
     #[cold]
     #[inline(never)]
     fn slow_start(&mut self, window: &mut Window, acked: &Acked) -> bool {
         match self {
-            Self::LinuxCubic(cubic) => cubic.note_delay(acked),
+            Self::LinuxCubic(cubic) => cubic.update_delay_min(acked),
             Self::Hybla(hybla) => return hybla.slow_start(window, acked),
             Self::Vegas(vegas) => return vegas.on_ack(window, acked),
-            Self::Westwood(westwood) => westwood.note(window.segment, acked),
+            Self::Westwood(westwood) => westwood.observe(window.segment, acked),
             Self::Reno(_) | Self::Cubic(_) | Self::Bbr(_) => {}
         }
         false
     }
 
-    /// An ACK that does not let the window grow: a duplicate, one in fast recovery, or one for a sender
-    /// that its window did not limit.
+    /// Observes an ACK that does not grow cwnd: a duplicate ACK, one in fast recovery, or one for a
+    /// sender that is not cwnd-limited.
     #[cold]
     #[inline(never)]
-    fn note(&mut self, window: &Window, acked: &Acked) {
+    fn observe(&mut self, window: &Window, acked: &Acked) {
         match self {
-            Self::LinuxCubic(cubic) => cubic.note_delay(acked),
-            Self::Vegas(vegas) => vegas.note(acked),
-            Self::Westwood(westwood) => westwood.note(window.segment, acked),
+            Self::LinuxCubic(cubic) => cubic.update_delay_min(acked),
+            Self::Vegas(vegas) => vegas.observe(acked),
+            Self::Westwood(westwood) => westwood.observe(window.segment, acked),
             Self::Reno(_) | Self::Cubic(_) | Self::Hybla(_) | Self::Bbr(_) => {}
         }
     }
@@ -198,42 +199,42 @@ pub struct Control {
     slow_start_segments_per_ack: u64,
     initial_window_segments: u64,
     algorithm: Algorithm,
-    hystart: Option<Exit>,
+    hystart: Option<SlowStartExit>,
 }
 
-/// What ends slow start before a loss.
+/// Detection of the end of slow start before a loss.
 #[derive(Clone, Debug)]
-enum Exit {
+enum SlowStartExit {
     Plus(HyStart),
     Linux(Box<LinuxHyStart>),
 }
 
-impl Exit {
+impl SlowStartExit {
     fn new(linux: bool) -> Self {
         if linux { Self::Linux(Box::default()) } else { Self::Plus(HyStart::default()) }
     }
 }
 
 impl Control {
-    /// Control at the start of a connection.
+    /// Congestion control at the start of a connection.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         let segment = u64::from(config.mss);
         let initial_window_segments = u64::from(config.initial_window_segments);
-        let linux = config.follows == Follows::Linux;
+        let linux = config.stack == StackVariant::Linux;
         let algorithm = match config.congestion {
             CongestionName::Reno | CongestionName::NewReno => {
-                Algorithm::Reno(Reno::new(config.avoidance, config.follows))
+                Algorithm::Reno(Reno::new(config.avoidance, config.stack))
             }
             CongestionName::Cubic if linux => Algorithm::LinuxCubic(Box::default()),
             CongestionName::Cubic => Algorithm::Cubic(Cubic::default()),
             CongestionName::Hybla => Algorithm::Hybla(Box::default()),
             CongestionName::Vegas => {
-                let reno = Reno::new(config.avoidance, config.follows);
+                let reno = Reno::new(config.avoidance, config.stack);
                 Algorithm::Vegas(Box::new(Vegas::new(reno)))
             }
             CongestionName::Westwood => {
-                let reno = Reno::new(config.avoidance, config.follows);
+                let reno = Reno::new(config.avoidance, config.stack);
                 Algorithm::Westwood(Box::new(Westwood::new(reno)))
             }
             CongestionName::Bbr => Algorithm::Bbr(Box::new(Bbr::new())),
@@ -244,45 +245,45 @@ impl Control {
             window: Window { cwnd: initial_window_segments * segment, ssthresh: None, segment },
             algorithm,
             slow_start_segments_per_ack: config.slow_start_segments_per_ack.into(),
-            hystart: (config.hystart && !has_own_slow_start).then(|| Exit::new(linux)),
+            hystart: (config.hystart && !has_own_slow_start).then(|| SlowStartExit::new(linux)),
             initial_window_segments,
         }
     }
 
-    /// The handshake settled how large a full segment's payload is.
+    /// Sets the negotiated payload of a full segment.
     pub fn negotiated(&mut self, segment: u64) {
         self.window.segment = segment;
         self.window.cwnd = self.initial_window_segments * segment;
     }
 
-    /// The SYN, or the answer to it, was lost: the initial window is one segment (RFC 5681, 3.1).
+    /// The SYN or SYN-ACK was lost: the initial window is one segment (RFC 5681, 3.1).
     pub fn syn_lost(&mut self) {
         self.initial_window_segments = 1;
         self.window.cwnd = self.window.segment;
     }
 
-    /// The handshake is complete, with the round trip it took if that is known.
+    /// The handshake completed, with an RTT of `rtt` if known.
     #[cold]
     #[inline(never)]
-    pub(super) fn opened(&mut self, now: Instant, rtt: Option<Duration>) {
-        if let Some(Exit::Linux(hystart)) = &mut self.hystart {
-            hystart.opened(now);
+    pub(super) fn on_established(&mut self, now: Instant, rtt: Option<Duration>) {
+        if let Some(SlowStartExit::Linux(hystart)) = &mut self.hystart {
+            hystart.on_established(now);
         }
         match &mut self.algorithm {
             Algorithm::Reno(_)
             | Algorithm::Cubic(_)
             | Algorithm::LinuxCubic(_)
             | Algorithm::Vegas(_) => {}
-            Algorithm::Westwood(westwood) => westwood.opened(now),
-            Algorithm::Hybla(hybla) => hybla.opened(rtt, &mut self.window),
-            Algorithm::Bbr(bbr) => bbr.opened(now, rtt, &self.window),
+            Algorithm::Westwood(westwood) => westwood.on_established(now),
+            Algorithm::Hybla(hybla) => hybla.on_established(rtt, &mut self.window),
+            Algorithm::Bbr(bbr) => bbr.on_established(now, rtt, &self.window),
         }
     }
 
-    /// Where an algorithm's draws come from.
-    pub(super) fn set_chance(&mut self, chance: Rng) {
+    /// Sets the random stream of the algorithm.
+    pub(super) fn set_rng(&mut self, rng: Rng) {
         if let Algorithm::Bbr(bbr) = &mut self.algorithm {
-            bbr.set_chance(chance);
+            bbr.set_rng(rng);
         }
     }
 
@@ -294,23 +295,24 @@ impl Control {
         }
     }
 
-    /// Where ACKs are measured: one delivered so many bytes, of whose segments the one that was sent
-    /// last ends at `newest_end`, if that is known.
+    /// With rate sampling: sets the bytes that an ACK delivered and the end of the most recently
+    /// sent of their segments, if known.
     #[cold]
     #[inline(never)]
-    pub(super) fn note_arrival(&mut self, bytes: u64, newest_end: Option<Position>) {
+    pub(super) fn set_delivered(&mut self, bytes: u64, newest_end: Option<Position>) {
         if let Algorithm::Bbr(bbr) = &mut self.algorithm {
-            bbr.rate.arrived(bytes, newest_end);
+            bbr.rate.set_delivered(bytes, newest_end);
         }
     }
 
-    /// Likewise without SACK: a duplicate ACK came with so many bytes outstanding.
+    /// With rate sampling and without SACK: processes a duplicate ACK with `outstanding` bytes
+    /// outstanding.
     #[cold]
     #[inline(never)]
-    pub(super) fn note_duplicate(&mut self, outstanding: u64) {
+    pub(super) fn on_duplicate(&mut self, outstanding: u64) {
         if let Algorithm::Bbr(bbr) = &mut self.algorithm {
-            let news = bbr.rate.duplicate(self.window.segment, outstanding);
-            bbr.rate.arrived(news, None);
+            let bytes = bbr.rate.on_duplicate(self.window.segment, outstanding);
+            bbr.rate.set_delivered(bytes, None);
         }
     }
 
@@ -322,28 +324,28 @@ impl Control {
         }
     }
 
-    /// Bytes that may be in flight.
+    /// The congestion window (cwnd) in bytes.
     #[must_use]
     pub fn cwnd(&self) -> u64 {
         self.window.cwnd
     }
 
-    /// The slow-start threshold, once there was congestion.
+    /// ssthresh; `None` until the first congestion.
     #[must_use]
     pub fn ssthresh(&self) -> Option<u64> {
         self.window.ssthresh
     }
 
-    /// Whether the window is below the threshold.
+    /// Whether cwnd is below ssthresh.
     #[must_use]
     pub fn in_slow_start(&self) -> bool {
         self.window.ssthresh.is_none_or(|ssthresh| self.window.cwnd < ssthresh)
     }
 
-    /// Data was acknowledged outside of fast recovery, and the window was what limited the sender.
-    // A call would pass all facts in memory, for every ACK.
+    /// Processes an ACK of new data for a cwnd-limited sender outside of fast recovery.
+    // Inlined, because a call would pass `acked` in memory.
     #[inline(always)]
-    pub fn acked(&mut self, acked: &Acked) {
+    pub fn on_ack(&mut self, acked: &Acked) {
         if !self.in_slow_start() {
             self.algorithm.grow(&mut self.window, acked);
             return;
@@ -351,11 +353,11 @@ impl Control {
         if self.algorithm.observes() && self.algorithm.slow_start(&mut self.window, acked) {
             return;
         }
-        let most = self.slow_start_segments_per_ack * self.window.segment;
-        let mut growth = acked.bytes.min(most);
-        if let Some(verdict) = self.exit(acked) {
-            growth /= verdict.growth_divisor;
-            if verdict.leave_slow_start {
+        let limit = self.slow_start_segments_per_ack * self.window.segment;
+        let mut growth = acked.bytes.min(limit);
+        if let Some(action) = self.slow_start_exit(acked) {
+            growth /= action.growth_divisor;
+            if action.leave_slow_start {
                 self.window.ssthresh = Some(self.window.cwnd);
                 return;
             }
@@ -368,17 +370,17 @@ impl Control {
         }
     }
 
-    /// An ACK came that does not let the window grow: a duplicate, one in fast recovery, or one for a
-    /// sender that its window did not limit. `bytes` is zero in recovery.
+    /// Observes an ACK that does not grow cwnd: a duplicate ACK, one in fast recovery, or one for a
+    /// sender that is not cwnd-limited. `bytes` is zero in recovery.
     #[inline(always)]
-    pub(super) fn noted(&mut self, acked: &Acked) {
+    pub(super) fn observe_ack(&mut self, acked: &Acked) {
         if self.algorithm.observes() {
-            self.algorithm.note(&self.window, acked);
+            self.algorithm.observe(&self.window, acked);
         }
     }
 
-    /// RFC 5681, 3.1: slow start is used below the threshold. It ends there; what of the ACK is left
-    /// counts for congestion avoidance (Linux, `tcp_slow_start`).
+    /// RFC 5681, 3.1: slow start is used below ssthresh. The rest of the ACK counts for congestion
+    /// avoidance (Linux, `tcp_slow_start`).
     #[cold]
     #[inline(never)]
     fn cross_threshold(&mut self, ssthresh: u64, growth: u64, acked: &Acked) {
@@ -388,19 +390,19 @@ impl Control {
         self.algorithm.grow(&mut self.window, &Acked { bytes, ..*acked });
     }
 
-    /// What the end of slow start says, where it is looked for.
-    fn exit(&mut self, acked: &Acked) -> Option<hystart::Verdict> {
+    /// The action of HyStart, if it is enabled.
+    fn slow_start_exit(&mut self, acked: &Acked) -> Option<hystart::SlowStartAction> {
         match (self.hystart.as_mut()?, self.window.ssthresh) {
-            (Exit::Plus(hystart), None) => Some(hystart.acked(acked)),
-            (Exit::Plus(_), Some(_)) => None,
-            (Exit::Linux(hystart), _) => {
+            (SlowStartExit::Plus(hystart), None) => Some(hystart.acked(acked)),
+            (SlowStartExit::Plus(_), Some(_)) => None,
+            (SlowStartExit::Linux(hystart), _) => {
                 Some(hystart.acked(acked, self.window.cwnd / self.window.segment))
             }
         }
     }
 
-    /// Loss was detected with `flight` bytes outstanding: the window falls to the threshold.
-    pub fn congestion(&mut self, flight: u64) {
+    /// Congestion was detected with `flight` bytes outstanding: cwnd is reduced to ssthresh.
+    pub fn on_congestion(&mut self, flight: u64) {
         if let Algorithm::Bbr(bbr) = &mut self.algorithm {
             bbr.save_cwnd(self.window.cwnd);
             return;
@@ -409,8 +411,8 @@ impl Control {
         self.window.cwnd = self.window.ssthresh.unwrap_or(self.window.cwnd);
     }
 
-    /// The retransmission timer expired: the window falls to one segment (RFC 5681, 3.1). A repeated
-    /// time-out for the same data leaves the threshold alone.
+    /// The retransmission timer expired: cwnd becomes one segment (RFC 5681, 3.1). A repeated
+    /// timeout for the same data leaves ssthresh unchanged.
     pub fn timed_out(&mut self, flight: u64, repeated: bool) {
         if let Algorithm::Bbr(bbr) = &mut self.algorithm {
             bbr.timed_out(&mut self.window, repeated);
@@ -419,24 +421,24 @@ impl Control {
         if !repeated {
             self.reduce(flight);
             if let Algorithm::Westwood(westwood) = &mut self.algorithm {
-                westwood.lost(&mut self.window);
+                westwood.on_timeout(&mut self.window);
             }
         }
         self.algorithm.timed_out();
-        if let Some(Exit::Linux(hystart)) = &mut self.hystart {
+        if let Some(SlowStartExit::Linux(hystart)) = &mut self.hystart {
             **hystart = LinuxHyStart::default();
         }
         self.window.cwnd = self.window.segment;
     }
 
-    /// What a reduction may have to restore (`tcp_current_ssthresh`: a threshold that is no lower than
-    /// three quarters of the window).
+    /// The window to restore if the next reduction is undone (`tcp_current_ssthresh`: an ssthresh
+    /// of at least three quarters of cwnd).
     pub(super) fn prior(&self) -> Prior {
         let Window { cwnd, ssthresh, .. } = self.window;
         Prior { cwnd, ssthresh: ssthresh.map(|ssthresh| ssthresh.max(cwnd / 2 + cwnd / 4)) }
     }
 
-    /// The last reduction was wrong (`tcp_undo_cwnd_reduction`, `tcp_reno_undo_cwnd`).
+    /// Undoes the last reduction (`tcp_undo_cwnd_reduction`, `tcp_reno_undo_cwnd`).
     #[cold]
     #[inline(never)]
     pub(super) fn undo(&mut self, prior: Prior) {
@@ -445,8 +447,8 @@ impl Control {
         window.ssthresh = prior.ssthresh.map(|prior| window.ssthresh.unwrap_or(prior).max(prior));
     }
 
-    /// Data leaves again after a pause of so long (RFC 9438, 4.2; `cubictcp_cwnd_event_tx_start`): what
-    /// grows with time does not count it.
+    /// Transmission resumes after an idle period of `pause` (RFC 9438, 4.2;
+    /// `cubictcp_cwnd_event_tx_start`): time-based growth excludes it.
     pub(super) fn shift_epoch(&mut self, now: Instant, pause: Duration) {
         match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.shift_epoch(now, pause),
@@ -459,16 +461,16 @@ impl Control {
         }
     }
 
-    /// Nothing was sent for longer than a time-out: the restart window is the initial one, if that is
-    /// smaller (RFC 5681, 4.1).
+    /// Nothing was sent for longer than an RTO: cwnd becomes at most the restart window (RFC 5681,
+    /// 4.1).
     pub(super) fn restart(&mut self) {
         let window = &mut self.window;
         window.cwnd = window.cwnd.min(self.initial_window_segments * window.segment);
     }
 
-    /// The same as Linux does it (`tcp_cwnd_restart`): by a half for each time-out, and the threshold
-    /// remembers three quarters of what the window was.
-    pub(super) fn restart_by_halves(&mut self, halvings: u64) {
+    /// [`Control::restart`] as in Linux (`tcp_cwnd_restart`): cwnd is halved for each RTO, and
+    /// ssthresh becomes at least three quarters of the previous cwnd.
+    pub(super) fn restart_halved(&mut self, halvings: u64) {
         self.window.ssthresh = self.prior().ssthresh;
         let window = &mut self.window;
         let restart = window.cwnd.min(self.initial_window_segments * window.segment);
@@ -477,19 +479,19 @@ impl Control {
         window.cwnd = (halved * window.segment).max(restart);
     }
 
-    /// Recovery ends: the window is the threshold (RFC 6675, RFC 6937).
-    pub(super) fn recovered(&mut self) {
+    /// Recovery ends: cwnd becomes ssthresh (RFC 6675, RFC 6937).
+    pub(super) fn on_recovery_end(&mut self) {
         if let Some(ssthresh) = self.window.ssthresh
             && !matches!(self.algorithm, Algorithm::Bbr(_))
         {
             self.set_cwnd(ssthresh);
         }
         if let Algorithm::Westwood(westwood) = &mut self.algorithm {
-            westwood.recovered(&mut self.window);
+            westwood.on_recovery_end(&mut self.window);
         }
     }
 
-    /// Sets the window during a recovery that paces itself (PRR).
+    /// Sets cwnd during proportional rate reduction.
     pub fn set_cwnd(&mut self, cwnd: u64) {
         self.window.cwnd = cwnd.max(self.window.segment);
     }

@@ -1,20 +1,21 @@
-//! Reno's congestion avoidance (RFC 5681): one segment a round trip, half on congestion.
+//! Reno's congestion avoidance (RFC 5681): one segment per round trip, half the window on
+//! congestion.
 
 use super::{Acked, Avoidance, Window};
-use crate::tcp::config::{AvoidanceCounting, Follows};
+use crate::tcp::config::{AvoidanceCounting, StackVariant};
 
 /// See the module's description.
 #[derive(Clone, Debug)]
 pub(super) struct Reno {
     counting: AvoidanceCounting,
-    follows: Follows,
-    /// Bytes acknowledged since the window last grew (RFC 3465, 2.1).
+    stack: StackVariant,
+    /// Bytes acknowledged since cwnd last grew (RFC 3465, 2.1).
     acked: u64,
 }
 
 impl Reno {
-    pub(super) fn new(counting: AvoidanceCounting, follows: Follows) -> Self {
-        Self { counting, follows, acked: 0 }
+    pub(super) fn new(counting: AvoidanceCounting, stack: StackVariant) -> Self {
+        Self { counting, stack, acked: 0 }
     }
 }
 
@@ -37,11 +38,11 @@ impl Avoidance for Reno {
 
     fn reduced(&mut self, window: &Window, flight: u64) -> u64 {
         self.acked = 0;
-        match self.follows {
-            // RFC 5681, equation 4: half of what is outstanding, which the window bounds.
-            Follows::Rfc => flight.min(window.cwnd) / 2,
+        match self.stack {
+            // RFC 5681, equation 4: half of the flight size, which cwnd bounds.
+            StackVariant::Rfc => flight.min(window.cwnd) / 2,
             // `tcp_reno_ssthresh`, in whole segments.
-            Follows::Linux => window.cwnd / window.segment / 2 * window.segment,
+            StackVariant::Linux => window.cwnd / window.segment / 2 * window.segment,
         }
     }
 }
@@ -52,7 +53,7 @@ mod tests {
     use crate::time::Instant;
 
     fn rounds(counting: AvoidanceCounting, segments_per_ack: u64, rounds: u32) -> u64 {
-        let mut reno = Reno::new(counting, Follows::Rfc);
+        let mut reno = Reno::new(counting, StackVariant::Rfc);
         let mut window = Window { cwnd: 20_000, ssthresh: Some(2), segment: 1_000 };
         for _ in 0..rounds {
             for _ in 0..window.cwnd / (1_000 * segments_per_ack) {
@@ -66,14 +67,14 @@ mod tests {
     }
 
     #[test]
-    fn counting_bytes_grows_a_segment_a_round_however_few_acks_come() {
+    fn counting_bytes_adds_a_segment_per_round_for_any_number_of_acks() {
         assert_eq!(rounds(AvoidanceCounting::Bytes, 1, 10), 30_000);
         let every_second = rounds(AvoidanceCounting::Bytes, 2, 10);
         assert!((29_000..=30_000).contains(&every_second), "{every_second}");
     }
 
     #[test]
-    fn counting_acks_grows_half_a_segment_a_round_with_delayed_acks() {
+    fn counting_acks_adds_half_a_segment_per_round_with_delayed_acks() {
         let each = rounds(AvoidanceCounting::Acks, 1, 10);
         let every_second = rounds(AvoidanceCounting::Acks, 2, 10);
         assert!((29_000..=30_000).contains(&each), "{each}");
@@ -81,8 +82,8 @@ mod tests {
     }
 
     #[test]
-    fn congestion_halves_what_is_outstanding() {
-        let mut reno = Reno::new(AvoidanceCounting::Bytes, Follows::Rfc);
+    fn congestion_halves_the_flight_size() {
+        let mut reno = Reno::new(AvoidanceCounting::Bytes, StackVariant::Rfc);
         let window = Window { cwnd: 50_000, ssthresh: None, segment: 1_000 };
         assert_eq!(reno.reduced(&window, 30_000), 15_000);
         assert_eq!(reno.reduced(&window, 80_000), 25_000);

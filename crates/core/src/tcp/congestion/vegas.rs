@@ -1,22 +1,23 @@
-//! Vegas (Brakmo and Peterson 1995) as Linux has it (`net/ipv4/tcp_vegas.c`): once a round trip it
-//! compares the window with what the path holds without a queue, and keeps two to four segments in
-//! the queue: `diff = W (RTT - baseRTT) / baseRTT`.
+//! Vegas (Brakmo and Peterson 1995) as in Linux (`net/ipv4/tcp_vegas.c`): once per round trip it
+//! estimates its own backlog in the queue, `diff = W (RTT - baseRTT) / baseRTT`, and keeps it
+//! between two and four segments.
 //!
-//! Left out: the state in which a few duplicate ACKs came and no loss is known yet (`TCP_CA_Disorder`),
-//! for which Linux pauses it as for a recovery; and growth while the window does not limit the sender.
+//! Not modelled: the state after duplicate ACKs without a detected loss (`TCP_CA_Disorder`), in
+//! which Linux suspends Vegas as in recovery; and growth of cwnd while it does not limit the
+//! sender.
 
 use super::reno::Reno;
 use super::{Acked, Avoidance, Window};
 use crate::packet::seq::Position;
 use crate::time::Duration;
 
-/// Fewer segments in the queue let the window grow.
+/// Below this backlog, cwnd grows.
 const ALPHA: u64 = 2;
-/// More let it shrink.
+/// Above this backlog, cwnd decreases.
 const BETA: u64 = 4;
-/// More end slow start.
+/// Above this backlog, slow start ends.
 const GAMMA: u64 = 1;
-/// With no more samples in a round trip, all of them may be of delayed ACKs.
+/// With at most this many samples in a round trip, all may be of delayed ACKs.
 const SAMPLES_MIN: u32 = 2;
 const WINDOW_MIN_SEGMENTS: u64 = 2;
 /// Added to each sample, so that none is zero.
@@ -25,27 +26,27 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 /// See the module's description.
 #[derive(Clone, Debug)]
 pub(super) struct Vegas {
-    /// The smallest round trip since the connection was last idle.
+    /// The minimum RTT since the connection was last idle (baseRTT).
     base_rtt: Option<Duration>,
-    /// The smallest one of this round, and how many samples it has.
+    /// The minimum RTT of this round, and the number of its samples.
     round_rtt: Option<Duration>,
     samples: u32,
-    /// The round ends when something beyond this position is acknowledged.
+    /// The round ends when data beyond this position is acknowledged.
     round_end: Position,
     phase: Phase,
-    /// Grows the window where Vegas does not.
+    /// Used while Vegas is suspended.
     reno: Reno,
 }
 
-/// What a loss means for the measurements.
+/// Whether Vegas is measuring, or suspended by a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Measuring,
-    /// In fast recovery: until an ACK comes that lets the window grow.
+    /// In fast recovery, until an ACK that grows cwnd.
     Recovering,
     TimedOut,
-    /// After a time-out: until all up to here is acknowledged.
-    Repairing(Position),
+    /// After a timeout, until everything up to here is acknowledged.
+    Loss(Position),
 }
 
 impl Vegas {
@@ -60,29 +61,29 @@ impl Vegas {
         }
     }
 
-    /// An ACK came that does not let the window grow.
-    pub(super) fn note(&mut self, acked: &Acked) {
+    /// Observes an ACK that does not grow cwnd.
+    pub(super) fn observe(&mut self, acked: &Acked) {
         self.measure(acked);
-        self.forget_if_idle(acked);
+        self.reset_if_idle(acked);
     }
 
-    /// `tcp_vegas_cwnd_event`: with nothing outstanding, what is sent next starts from idle.
-    fn forget_if_idle(&mut self, acked: &Acked) {
+    /// `tcp_vegas_cwnd_event`: with nothing outstanding, the next transmission starts from idle.
+    fn reset_if_idle(&mut self, acked: &Acked) {
         if acked.una == acked.nxt {
             self.base_rtt = None;
             self.start(acked.nxt);
         }
     }
 
-    /// `tcp_vegas_pkts_acked`, and what starts the measurements anew.
+    /// `tcp_vegas_pkts_acked`; resumes Vegas when recovery is over.
     fn measure(&mut self, acked: &Acked) {
         self.phase = match self.phase {
-            Phase::TimedOut => Phase::Repairing(acked.nxt),
+            Phase::TimedOut => Phase::Loss(acked.nxt),
             phase => phase,
         };
         let is_over = match self.phase {
             Phase::Recovering => acked.bytes > 0,
-            Phase::Repairing(end) => acked.una >= end,
+            Phase::Loss(end) => acked.una >= end,
             Phase::Measuring | Phase::TimedOut => false,
         };
         if is_over {
@@ -95,7 +96,7 @@ impl Vegas {
         }
     }
 
-    /// `tcp_vegas_cong_avoid`: whether the window was dealt with; if not, slow start goes on.
+    /// `tcp_vegas_cong_avoid`. Returns false if standard slow start applies.
     pub(super) fn on_ack(&mut self, window: &mut Window, acked: &Acked) -> bool {
         self.measure(acked);
         let in_slow_start = window.ssthresh.is_none_or(|ssthresh| window.cwnd < ssthresh);
@@ -106,7 +107,7 @@ impl Vegas {
         } else {
             !in_slow_start
         };
-        self.forget_if_idle(acked);
+        self.reset_if_idle(acked);
         handled
     }
 
@@ -124,7 +125,7 @@ impl Vegas {
         !in_slow_start
     }
 
-    /// Once a round trip.
+    /// Compares the backlog with the thresholds, once per round trip.
     fn end_round(&mut self, window: &mut Window, acked: &Acked, in_slow_start: bool) -> bool {
         let (rtt, samples) = (self.round_rtt, self.samples);
         self.start(acked.nxt);
@@ -157,8 +158,8 @@ impl Vegas {
 
 /// `tcp_vegas_ssthresh`.
 fn lower_threshold(window: &mut Window) {
-    let least = window.ssthresh.map_or(window.cwnd, |ssthresh| ssthresh.min(window.cwnd));
-    window.ssthresh = Some(least);
+    let lowest = window.ssthresh.map_or(window.cwnd, |ssthresh| ssthresh.min(window.cwnd));
+    window.ssthresh = Some(lowest);
 }
 
 impl Avoidance for Vegas {
@@ -180,14 +181,14 @@ impl Avoidance for Vegas {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::config::{AvoidanceCounting, Follows};
+    use crate::tcp::config::{AvoidanceCounting, StackVariant};
     use crate::time::Instant;
 
     const SEGMENT: u64 = 1_000;
 
-    /// Vegas that has measured 100 ms, with a window of so many segments and the threshold.
+    /// Vegas with a base RTT of 100 ms, and this cwnd and ssthresh.
     fn measured(segments: u64, ssthresh: Option<u64>) -> (Vegas, Window) {
-        let mut vegas = Vegas::new(Reno::new(AvoidanceCounting::Bytes, Follows::Linux));
+        let mut vegas = Vegas::new(Reno::new(AvoidanceCounting::Bytes, StackVariant::Linux));
         let mut window = Window { cwnd: segments * SEGMENT, ssthresh, segment: SEGMENT };
         vegas.on_ack(&mut window, &ack(100_000, 0, 1_000));
         vegas.start(1_000);
@@ -200,7 +201,7 @@ mod tests {
         Acked { now: Instant::START, bytes: SEGMENT, rtt, srtt: rtt, una, nxt }
     }
 
-    /// The window after a round of three samples of so many microseconds.
+    /// cwnd after a round of three samples of `rtt_us`.
     fn after_round(vegas: &mut Vegas, window: &mut Window, rtt_us: u64) -> u64 {
         let end = vegas.round_end;
         for una in [end - 1, end, end + 1] {
@@ -209,11 +210,11 @@ mod tests {
         window.cwnd / SEGMENT
     }
 
-    /// Given a window of 20 and a base of 100 ms, round trips of 109.9 ms mean 1 segment in the queue
-    /// (20 x 0.099 rounded down), of 110 ms 2, of 124.9 ms 4 and of 125 ms 5: expect growth below 2 and
-    /// a smaller window above 4.
+    /// Given a cwnd of 20 and a base RTT of 100 ms, the backlog is 1 segment at 109.9 ms (20 x
+    /// 0.099 rounded down), 2 at 110 ms, 4 at 124.9 ms and 5 at 125 ms: expect growth below 2 and a
+    /// decrease above 4.
     #[test]
-    fn two_to_four_segments_stay_in_the_queue() {
+    fn the_backlog_is_two_to_four_segments() {
         for (rtt_us, expected) in
             [(100_000, 21), (109_900, 21), (110_000, 20), (124_900, 20), (125_000, 19)]
         {
@@ -222,25 +223,25 @@ mod tests {
         }
     }
 
-    /// In slow start more than one segment in the queue sets the window to what the path holds and one:
-    /// given 20 segments, 100 ms and 125 ms, 20 x 0.8 + 1 = 17, which is the threshold too.
+    /// Given slow start with 20 segments, 100 ms and 125 ms, expect cwnd and ssthresh of 20 x 0.8 +
+    /// 1 = 17: the backlog is more than one segment.
     #[test]
-    fn slow_start_ends_with_a_queue() {
+    fn a_backlog_ends_slow_start() {
         let (mut vegas, mut window) = measured(20, None);
         assert_eq!(after_round(&mut vegas, &mut window, 125_000), 17);
         assert_eq!(window.ssthresh, Some(17 * SEGMENT));
-        // 20 x 0.099 = 1: it goes on by the standard's rule.
+        // 20 x 0.099 = 1: standard slow start continues.
         let (mut vegas, mut window) = measured(20, None);
         let end = vegas.round_end;
-        vegas.note(&ack(109_900, end, end + 1_000));
-        vegas.note(&ack(109_900, end, end + 1_000));
+        vegas.observe(&ack(109_900, end, end + 1_000));
+        vegas.observe(&ack(109_900, end, end + 1_000));
         assert!(!vegas.on_ack(&mut window, &ack(109_900, end + 1, end + 1_000)));
         assert_eq!((window.cwnd, window.ssthresh), (20 * SEGMENT, None));
     }
 
-    /// Two samples may both be of delayed ACKs: Reno decides, which grows after a window's worth.
+    /// Given two samples, which may both be of delayed ACKs, expect Reno's growth.
     #[test]
-    fn two_samples_do_not_count() {
+    fn two_samples_are_too_few() {
         let (mut vegas, mut window) = measured(20, Some(2 * SEGMENT));
         let end = vegas.round_end;
         vegas.on_ack(&mut window, &ack(200_000, end, end + 1_000));
@@ -248,22 +249,22 @@ mod tests {
         assert_eq!(window.cwnd, 20 * SEGMENT);
     }
 
-    /// A recovery stops the measurements; the round after it begins with its end.
+    /// Given a fast recovery, expect Vegas to be suspended and a new round to begin at its end.
     #[test]
-    fn a_loss_starts_the_measurements_anew() {
+    fn a_loss_suspends_vegas_until_recovery_ends() {
         let (mut vegas, mut window) = measured(20, Some(2 * SEGMENT));
         window.cwnd = vegas.reduced(&window, 20 * SEGMENT);
         assert_eq!(window.cwnd, 10 * SEGMENT);
-        vegas.note(&Acked { bytes: 0, ..ack(300_000, 1_500, 2_000) });
+        vegas.observe(&Acked { bytes: 0, ..ack(300_000, 1_500, 2_000) });
         assert_eq!(vegas.phase, Phase::Recovering);
         vegas.on_ack(&mut window, &ack(300_000, 1_800, 2_500));
         assert_eq!((vegas.phase, vegas.round_end), (Phase::Measuring, 2_500));
         assert_eq!(after_round(&mut vegas, &mut window, 100_000), 11);
     }
 
-    /// With nothing outstanding the next flight starts from idle: the path may have changed.
+    /// Given nothing outstanding, expect the base RTT to be reset: the path may have changed.
     #[test]
-    fn an_idle_connection_forgets_its_base() {
+    fn an_idle_connection_resets_its_base_rtt() {
         let (mut vegas, mut window) = measured(20, Some(2 * SEGMENT));
         vegas.on_ack(&mut window, &ack(100_000, 900, 900));
         assert_eq!(vegas.base_rtt, None);

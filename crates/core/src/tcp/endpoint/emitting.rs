@@ -1,4 +1,4 @@
-//! Making segments: what of the connection's state goes into which field.
+//! Building segments from the state of the connection.
 
 use super::{Endpoint, tick};
 use crate::engine::Cx;
@@ -11,22 +11,22 @@ use crate::packet::{Ecn, Packet, PacketId};
 use crate::tcp::exchange::{Outgoing, Run};
 use crate::time::Instant;
 
-/// What the segments have in common that leave at one moment.
+/// Header fields that the segments sent at one instant share.
 #[derive(Clone, Copy, Debug)]
-struct Heading {
+struct Template {
     ack: SeqNumber,
     window: u16,
     timestamps: Option<Timestamps>,
-    /// Size at the IP layer without payload.
+    /// IP packet size without payload.
     bytes: u32,
-    /// ECE or nothing, and CWR on the first segment of a run.
+    /// ECE if set. CWR is added to the first segment of a run only.
     flags: Flags,
     ecn: Ecn,
 }
 
 impl Endpoint {
-    /// [`Endpoint::flush`] once the peer was heard. Every segment carries the latest acknowledgement,
-    /// so an ACK of its own follows only if nothing else went out.
+    /// [`Endpoint::flush`] once the peer's SYN was received. Every segment carries the latest
+    /// acknowledgement, so a pure ACK is only needed if nothing else was sent.
     #[inline]
     pub(super) fn respond(&mut self, cx: &mut Cx<'_>) {
         if !self.sender.is_idle() || !self.may_take_fast_path() {
@@ -44,20 +44,20 @@ impl Endpoint {
             return;
         }
         if !self.may_take_fast_path() {
-            self.send_singly(cx);
+            self.send_one_by_one(cx);
             return;
         }
-        let run = self.sender.full_segments(cx.now());
+        let run = self.sender.take_full_segments(cx.now());
         if run.count > 0 {
             self.emit_run(cx, run);
         }
-        if !run.is_all {
-            self.send_singly(cx);
+        if !run.complete {
+            self.send_one_by_one(cx);
         }
     }
 
     #[inline(never)]
-    fn send_singly(&mut self, cx: &mut Cx<'_>) {
+    fn send_one_by_one(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         loop {
             let max = self.sender.max();
@@ -65,27 +65,27 @@ impl Endpoint {
             if outgoing.syn {
                 self.emit_syn(cx);
             } else {
-                self.emit_alone(cx, outgoing, outgoing.position >= max);
+                self.emit_segment(cx, outgoing, outgoing.position >= max);
             }
         }
     }
 
-    /// SACK blocks take their room from the payload of new data, so that no packet exceeds the path's
-    /// MTU (RFC 6691; Linux, `tcp_established_options` and `tcp_current_mss`).
+    /// SACK blocks reduce the payload of new data, so that no packet exceeds the path MTU (RFC
+    /// 6691; Linux, `tcp_established_options` and `tcp_current_mss`).
     #[cold]
     #[inline(never)]
     fn send_with_blocks(&mut self, cx: &mut Cx<'_>) {
         let blocks = self.receiver.block_count().min(self.blocks_max());
         let reserved = if self.sack { SackBlocks::bytes_of(blocks) } else { 0 };
-        self.sender.reserve(reserved.into());
-        self.send_singly(cx);
-        self.sender.reserve(0);
+        self.sender.reserve_options(reserved.into());
+        self.send_one_by_one(cx);
+        self.sender.reserve_options(0);
     }
 
-    /// The most blocks that 40 bytes of options have room for: four, or three beside timestamps
+    /// The number of SACK blocks that fit into 40 bytes of options: four, or three with timestamps
     /// (RFC 2018, section 3).
     fn blocks_max(&self) -> usize {
-        if self.agreed.timestamps { SACK_BLOCKS_MAX - 1 } else { SACK_BLOCKS_MAX }
+        if self.negotiated.timestamps { SACK_BLOCKS_MAX - 1 } else { SACK_BLOCKS_MAX }
     }
 
     #[inline(always)]
@@ -96,34 +96,34 @@ impl Endpoint {
             position += u64::from(payload);
             count -= 1;
         }
-        let mut heading = self.heading(cx.now());
-        heading.ecn = self.ecn;
+        let mut template = self.template(cx.now());
+        template.ecn = self.ecn;
         let mut id = self.next_id;
         for _ in 0..count {
-            let packet = self.written(cx, id, &heading, position, payload);
+            let packet = self.write_segment(cx, id, &template, position, payload);
             cx.forward(Self::NET, packet);
             id = id.next();
             position += u64::from(payload);
         }
         self.next_id = id;
-        self.bytes_sent += count * u64::from(heading.bytes + u32::from(payload));
+        self.bytes_sent += count * u64::from(template.bytes + u32::from(payload));
     }
 
-    /// The first segment of a run, which says what the others do not.
+    /// Sends the first segment of a run, which carries CWR.
     #[cold]
     #[inline(never)]
     fn emit_first(&mut self, cx: &mut Cx<'_>, run: Run) {
         let Run { start: position, payload, .. } = run;
-        self.emit_alone(cx, Outgoing { position, payload, syn: false, fin: false }, true);
+        self.emit_segment(cx, Outgoing { position, payload, syn: false, fin: false }, true);
     }
 
-    /// One segment with data or a FIN. Only data that is sent for the first time is ECN-capable (RFC
-    /// 3168, sections 6.1.4 to 6.1.6; Linux, `tcp_ecn_send`).
-    fn emit_alone(&mut self, cx: &mut Cx<'_>, outgoing: Outgoing, is_new: bool) {
+    /// Sends one segment with data or a FIN. Only new data is ECN-capable (RFC 3168, sections 6.1.4
+    /// to 6.1.6; Linux, `tcp_ecn_send`).
+    fn emit_segment(&mut self, cx: &mut Cx<'_>, outgoing: Outgoing, is_new: bool) {
         let Outgoing { position, payload, fin, .. } = outgoing;
         let ack_is_due = self.receiver.wants_ack(cx.now());
-        let heading = self.heading(cx.now());
-        let mut packet = self.written(cx, self.next_id, &heading, position, payload);
+        let template = self.template(cx.now());
+        let mut packet = self.write_segment(cx, self.next_id, &template, position, payload);
         packet.segment_mut().flags |= Flags::FIN.when(fin);
         if is_new && payload > 0 && self.ecn == Ecn::Ect0 {
             packet.ecn = self.ecn;
@@ -131,17 +131,17 @@ impl Endpoint {
         }
         if self.receiver.has_blocks() && self.sack {
             let room = self.receiver.segment_bytes().saturating_sub(payload.into());
-            let most = SackBlocks::fitting(room).min(self.blocks_max());
-            // What is repeated keeps its length. Where it leaves no room, an ACK of its own follows.
-            if ack_is_due && most < self.receiver.block_count().min(self.blocks_max()) {
+            let max_blocks = SackBlocks::fitting(room).min(self.blocks_max());
+            // A retransmission keeps its length. If the blocks do not fit, a pure ACK follows.
+            if ack_is_due && max_blocks < self.receiver.block_count().min(self.blocks_max()) {
                 self.receiver.acknowledge_at_once();
             }
-            self.report_blocks(&mut packet, most);
+            self.report_blocks(&mut packet, max_blocks);
         }
-        self.pass(cx, packet);
+        self.transmit(cx, packet);
     }
 
-    /// CWR, if the next new data is to carry it.
+    /// Returns CWR if the next new data must carry it, and clears it.
     #[inline]
     fn take_cwr(&mut self) -> Flags {
         let cwr = Flags::CWR.when(self.ecn_flags.contains(Flags::CWR));
@@ -151,48 +151,48 @@ impl Endpoint {
 
     #[inline(never)]
     fn emit_ack(&mut self, cx: &mut Cx<'_>) {
-        let heading = self.heading(cx.now());
-        let mut packet = self.written(cx, self.next_id, &heading, self.sender.max(), 0);
+        let template = self.template(cx.now());
+        let mut packet = self.write_segment(cx, self.next_id, &template, self.sender.max(), 0);
         if self.receiver.has_blocks() {
             self.report_blocks(&mut packet, self.blocks_max());
         }
-        self.pass(cx, packet);
+        self.transmit(cx, packet);
     }
 
-    /// Adds the SACK option with at most so many blocks.
+    /// Adds the SACK option with at most `max_blocks` blocks.
     #[inline(never)]
-    fn report_blocks(&mut self, packet: &mut Packet, most: usize) {
-        if self.sack && most > 0 {
+    fn report_blocks(&mut self, packet: &mut Packet, max_blocks: usize) {
+        if self.sack && max_blocks > 0 {
             let blocks = &mut packet.segment_mut().sack;
-            self.receiver.report_blocks(blocks, most, self.peer_initial);
+            self.receiver.report_blocks(blocks, max_blocks, self.peer_initial);
             let bytes = blocks.option_bytes();
             packet.bytes += bytes;
         }
     }
 
-    /// What the segments of one moment have in common.
+    /// The header template of segments sent now.
     #[inline(always)]
-    fn heading(&mut self, now: Instant) -> Heading {
+    fn template(&mut self, now: Instant) -> Template {
         let (ack, window) = self.receiver.acknowledge();
-        let stamped = self.agreed.timestamps;
-        Heading {
+        let timestamped = self.negotiated.timestamps;
+        Template {
             ack: SeqNumber::from_position(ack, self.peer_initial),
             window,
-            timestamps: if stamped { Some(self.timestamps(now)) } else { None },
-            bytes: HEADER_BYTES + if stamped { TIMESTAMP_OPTION_BYTES } else { 0 },
+            timestamps: if timestamped { Some(self.timestamps(now)) } else { None },
+            bytes: HEADER_BYTES + if timestamped { TIMESTAMP_OPTION_BYTES } else { 0 },
             flags: self.ecn_flags.without(Flags::CWR),
             ecn: Ecn::NotEct,
         }
     }
 
-    /// A segment written in its place, field by field: one that is put together elsewhere and copied
-    /// at once stalls the processor until its parts have reached memory.
+    /// Writes a segment field by field into its final memory. Building it elsewhere and copying it
+    /// stalls the processor on store forwarding.
     #[inline(always)]
-    fn written(
+    fn write_segment(
         &self,
         cx: &mut Cx<'_>,
         id: PacketId,
-        heading: &Heading,
+        template: &Template,
         position: Position,
         payload: u16,
     ) -> Box<Packet> {
@@ -202,20 +202,20 @@ impl Endpoint {
         packet.flow = id.flow();
         packet.destination = self.peer;
         packet.class = self.class;
-        packet.ecn = heading.ecn;
-        packet.bytes = heading.bytes + u32::from(payload);
+        packet.ecn = template.ecn;
+        packet.bytes = template.bytes + u32::from(payload);
         let segment = packet.segment_mut();
-        // The offer is in another line of the cache.
+        // `offer` lies in another cache line.
         if segment.flags.syn() {
             segment.syn_options = None;
         }
-        segment.flags = heading.flags;
+        segment.flags = template.flags;
         segment.connection = self.connection;
         segment.seq = SeqNumber::from_position(position, self.initial);
         segment.payload = payload;
-        segment.ack = Some(heading.ack);
-        segment.window = heading.window;
-        segment.timestamps = heading.timestamps;
+        segment.ack = Some(template.ack);
+        segment.window = template.window;
+        segment.timestamps = template.timestamps;
         segment.sack.clear();
         packet
     }
@@ -224,13 +224,13 @@ impl Endpoint {
         Timestamps { value: tick(now), echo: self.timestamp_recent }
     }
 
-    /// Sends the SYN, or the answer to one.
+    /// Sends a SYN or a SYN-ACK.
     #[cold]
     #[inline(never)]
     fn emit_syn(&mut self, cx: &mut Cx<'_>) {
         self.syns_sent += 1;
         let now = cx.now();
-        let stamped = self.agreed.timestamps || self.offers_timestamps();
+        let timestamped = self.negotiated.timestamps || self.offers_timestamps();
         let mut packet = cx.new_packet();
         packet.id = self.next_id;
         packet.created_at = now;
@@ -246,38 +246,40 @@ impl Endpoint {
             flags,
             window: self.receiver.unscaled_window(),
             syn_options: Some(self.offer()),
-            timestamps: stamped.then(|| self.timestamps(now)),
+            timestamps: timestamped.then(|| self.timestamps(now)),
             ..Segment::default()
         };
-        if self.has_heard() {
+        if self.syn_received() {
             let (ack, window) = self.receiver.acknowledge_syn();
             segment.ack = Some(SeqNumber::from_position(ack, self.peer_initial));
             segment.window = window;
         }
         packet.bytes = segment.ip_bytes();
-        self.pass(cx, packet);
+        self.transmit(cx, packet);
     }
 
     #[inline(always)]
-    fn pass(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>) {
+    fn transmit(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>) {
         self.next_id = self.next_id.next();
         self.bytes_sent += u64::from(packet.bytes);
         cx.forward(Self::NET, packet);
     }
 
-    /// A SYN offers everything; the answer to one offers what both can do (RFC 7323, section 2.2).
+    /// A SYN offers all supported options, a SYN-ACK those that both ends support (RFC 7323,
+    /// section 2.2).
     fn offer(&self) -> SynOptions {
         SynOptions {
             mss: self.config.mss,
             window_shift: self.receiver.scales().then_some(self.receiver.shift()),
-            sack: if self.has_heard() { self.sack } else { self.config.sack },
+            sack: if self.syn_received() { self.sack } else { self.config.sack },
         }
     }
 
-    /// RFC 3168, section 6.1.1: what a SYN asks for, and the answer. A SYN that is repeated no longer
-    /// asks, since the first may have been lost for it (Linux, `tcp_ecn_fallback`).
+    /// The ECN flags of a SYN or SYN-ACK (RFC 3168, section 6.1.1). A retransmitted SYN does not
+    /// request ECN, because the first one may have been lost for requesting it (Linux,
+    /// `tcp_ecn_fallback`).
     fn ecn_of_syn(&self) -> Flags {
-        if self.has_heard() {
+        if self.syn_received() {
             Flags::ECE.when(self.ecn == Ecn::Ect0)
         } else {
             (Flags::ECE | Flags::CWR).when(self.config.ecn && self.syns_sent == 1)
@@ -285,6 +287,6 @@ impl Endpoint {
     }
 
     fn offers_timestamps(&self) -> bool {
-        self.config.timestamps && !self.has_heard()
+        self.config.timestamps && !self.syn_received()
     }
 }

@@ -1,78 +1,78 @@
-//! SACK compression: behind a hole Linux acknowledges three segments one by one, as fast retransmit
-//! needs, and from then on about a millisecond's worth at a time (`__tcp_ack_snd_check`).
+//! SACK compression: beyond a hole, Linux acknowledges the first three segments individually for
+//! fast retransmit, and later ones about every millisecond (`__tcp_ack_snd_check`).
 
-use crate::tcp::config::{Config, Follows};
+use crate::tcp::config::{Config, StackVariant};
 use crate::time::{Duration, Instant};
 
-/// TCP_FASTRETRANS_THRESH: so many segments are acknowledged at once for each left edge.
-const AT_ONCE: u8 = 3;
-/// `tcp_comp_sack_nr`: one ACK is held back for so many segments at most.
-const HELD_MAX: u8 = 44;
-/// `tcp_comp_sack_delay_ns`; not more than a twentieth of the round trip.
+/// TCP_FASTRETRANS_THRESH: number of segments acknowledged immediately for each RCV.NXT.
+const IMMEDIATE: u8 = 3;
+/// `tcp_comp_sack_nr`: maximum number of segments whose ACKs are compressed into one.
+const COMPRESSED_MAX: u8 = 44;
+/// `tcp_comp_sack_delay_ns`; at most a twentieth of the RTT.
 const DELAY_MAX: Duration = Duration::from_millis(1);
 const RTT_SHARE: u64 = 20;
-/// `tcp_comp_sack_slack_ns`: the timer may be so late in order to share an interrupt. On an idle
-/// processor it is.
+/// `tcp_comp_sack_slack_ns`: by how much the timer may be late to share an interrupt. On an idle
+/// CPU it is.
 const SLACK: Duration = Duration::from_micros(100);
-/// TCP_SACK_BLOCKS_EXPECTED: what is held back is reported before a block becomes the first that is new
-/// or stood behind so many others (`tcp_sack_new_ofo_skb`).
+/// TCP_SACK_BLOCKS_EXPECTED: a compressed ACK is sent before a block becomes the first one that is
+/// new or was behind this many others (`tcp_sack_new_ofo_skb`).
 const BLOCKS_EXPECTED: usize = 2;
 
 /// See the module's description.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Compression {
     on: bool,
-    /// Segments beyond the hole that were acknowledged at once.
-    at_once: u8,
-    /// Segments whose ACK is held back.
-    held: u8,
+    /// Segments beyond the hole that were acknowledged immediately.
+    immediate: u8,
+    /// Segments whose ACK is delayed.
+    compressed: u8,
 }
 
 impl Compression {
-    /// A host that acknowledges each segment at once does so beyond a hole too (Linux, `quickack` of a
-    /// route: `tcp_in_quickack_mode`).
+    /// Hosts that acknowledge each segment immediately do so beyond a hole as well (Linux,
+    /// `quickack` of a route: `tcp_in_quickack_mode`).
     pub(super) fn of(config: &Config) -> Self {
-        let on = config.follows == Follows::Linux && config.acks.delayed_segments > 1;
-        Self { on, at_once: 0, held: 0 }
+        let on = config.stack == StackVariant::Linux && config.acks.delayed_segments > 1;
+        Self { on, immediate: 0, compressed: 0 }
     }
 
-    /// Without SACK, every duplicate ACK counts.
+    /// Without SACK, the peer needs every duplicate ACK.
     pub(super) fn negotiated(&mut self, sack: bool) {
         self.on &= sack;
     }
 
-    /// The left edge moved; what lies beyond it is counted anew.
+    /// RCV.NXT advanced: counting restarts.
     pub(super) fn restart(&mut self) {
-        (self.at_once, self.held) = (0, 0);
+        (self.immediate, self.compressed) = (0, 0);
     }
 
-    /// An ACK leaves, which reports all that arrived.
+    /// An ACK was sent; it reports everything received.
     pub(super) fn acknowledged(&mut self) {
-        self.held = 0;
+        self.compressed = 0;
     }
 
-    /// Whether an ACK is held back.
-    pub(super) fn holds(&self) -> bool {
-        self.held > 0
+    /// Whether an ACK is delayed.
+    pub(super) fn is_active(&self) -> bool {
+        self.compressed > 0
     }
 
-    /// A segment beyond the hole arrived, and its block stood behind `rank` others. When its ACK is due,
-    /// if it may wait at all; if one waits already, that one's time holds.
-    pub(super) fn hold(
+    /// Processes a segment beyond a hole whose block was behind `rank` others. Returns when its ACK
+    /// is due, or `None` if it must be sent immediately.
+    pub(super) fn compress(
         &mut self,
         now: Instant,
         rank: usize,
         rtt: Option<Duration>,
     ) -> Option<Instant> {
-        let is_crowded = self.held > 0 && rank >= BLOCKS_EXPECTED;
-        if !self.on || is_crowded || self.held >= HELD_MAX {
+        let is_crowded = self.compressed > 0 && rank >= BLOCKS_EXPECTED;
+        if !self.on || is_crowded || self.compressed >= COMPRESSED_MAX {
             return None;
         }
-        if self.at_once < AT_ONCE {
-            self.at_once += 1;
+        if self.immediate < IMMEDIATE {
+            self.immediate += 1;
             return None;
         }
-        self.held += 1;
+        self.compressed += 1;
         let share = rtt.map_or(0, |rtt| rtt.as_nanos() / RTT_SHARE);
         Some(now + Duration::from_nanos(share).min(DELAY_MAX) + SLACK)
     }

@@ -1,90 +1,91 @@
-//! Where Linux takes a reduction back: after a time-out, in fast recovery and after it
-//! (`tcp_process_loss`, `tcp_try_undo_partial`, `tcp_try_undo_recovery`, `tcp_try_undo_dsack`), and F-RTO
-//! (RFC 5682, section 3).
+//! Undo of window reductions in Linux: after a timeout, during fast recovery and after it
+//! (`tcp_process_loss`, `tcp_try_undo_partial`, `tcp_try_undo_recovery`, `tcp_try_undo_dsack`), and
+//! F-RTO (RFC 5682, section 3).
 
-use super::{AckNews, Phase, Selective};
+use super::{AckInfo, Phase, Selective};
 use crate::packet::seq::Position;
 use crate::tcp::congestion::{Control, Prior};
 
 /// What was undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tcp) enum Undone {
-    /// A retransmission time-out.
+    /// A retransmission timeout.
     Timeout,
     /// A fast recovery.
     Recovery,
 }
 
-/// What an expiry of the retransmission timer brings besides its losses.
+/// An expiration of the retransmission timer.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::tcp) struct Expiry {
-    /// The left edge.
+    /// SND.UNA.
     pub(in crate::tcp) una: Position,
-    /// What the window was, if it is reduced now.
+    /// The window before it, if the window is reduced now.
     pub(in crate::tcp) prior: Option<Prior>,
-    /// Whether it is not known yet that the time-out was right: no recovery was under way, or nothing
-    /// was acknowledged since the time-out before (RFC 5682, 3.1 and 3.2).
-    pub(in crate::tcp) in_doubt: bool,
+    /// Whether F-RTO checks the timeout: no recovery was in progress, or nothing was acknowledged
+    /// since the previous timeout (RFC 5682, 3.1 and 3.2).
+    pub(in crate::tcp) may_be_spurious: bool,
 }
 
-/// How far F-RTO is.
+/// State of F-RTO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Frto {
-    /// The time-out was right, or there is none.
+    /// The timeout was genuine, or there is none.
     #[default]
     Off,
-    /// The first segment was retransmitted.
-    Waits,
-    /// New data goes out and retransmissions are held back: the next ACK decides (step 2.b).
-    HoldsBack,
+    /// Awaits the first ACK after the retransmission of the first segment.
+    FirstAck,
+    /// Awaits the second ACK: new data is sent and retransmissions are deferred (step 2.b).
+    SecondAck,
 }
 
-/// What an ACK says of the segments that were outstanding at a time-out.
+/// What an ACK newly acknowledged.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Arrivals {
-    /// One of them arrived that was never retransmitted (`FLAG_ORIG_SACK_ACKED`).
+pub(super) struct NewlyAcked {
+    /// A never retransmitted segment that was outstanding at the timeout (`FLAG_ORIG_SACK_ACKED`).
     pub(super) original: bool,
-    /// A block reported something new (`FLAG_DATA_SACKED`).
+    /// A SACK block reported new data (`FLAG_DATA_SACKED`).
     pub(super) sacked: bool,
 }
 
 impl Selective {
-    /// Notes what an expiry of the timer makes of undoing it.
-    pub(super) fn note_expiry(&mut self, expiry: &Expiry, continues: bool) {
+    /// Prepares undo and F-RTO at an expiration of the retransmission timer.
+    pub(super) fn on_expiry(&mut self, expiry: &Expiry, continues: bool) {
         if let Some(prior) = expiry.prior {
             let in_flight = self.board.retransmissions_in_flight();
-            self.undo.begin(expiry.una, prior, in_flight, continues);
+            self.undo.init(expiry.una, prior, in_flight, continues);
         }
-        self.frto = if expiry.in_doubt { Frto::Waits } else { Frto::Off };
+        self.frto = if expiry.may_be_spurious { Frto::FirstAck } else { Frto::Off };
     }
 
-    /// Undoes what an ACK shows to have been wrong, if anything. Whether losses are to be looked for.
+    /// Undoes the reduction that an ACK shows to be spurious, if any. Also returns whether losses
+    /// are to be detected.
     pub(super) fn try_undo(
         &mut self,
-        news: &AckNews<'_>,
-        arrivals: Arrivals,
+        info: &AckInfo<'_>,
+        newly_acked: NewlyAcked,
         control: &mut Control,
     ) -> (Option<Undone>, bool) {
-        let advanced = news.una > news.una_before;
+        let advanced = info.una > info.una_before;
         match self.phase {
             Phase::Open => {
-                if self.undo.all_were_duplicates() {
+                if self.undo.all_retransmits_dsacked() {
                     self.undo_reduction(control);
                     return (Some(Undone::Recovery), true);
                 }
             }
             Phase::Cwr(_) => {}
-            Phase::Recovery(point) if news.una >= point => {
-                if self.undo.may_undo(news.echo) {
+            Phase::Recovery(point) if info.una >= point => {
+                if self.undo.may_undo(info.echo) {
                     self.end_recovery();
                     self.undo_reduction(control);
                     return (Some(Undone::Recovery), true);
                 }
             }
-            Phase::Recovery(_) => return self.try_undo_recovery(news, advanced, control),
-            Phase::AfterTimeout(point) => {
-                let late = advanced && self.undo.may_undo(news.echo);
-                if late || self.was_spurious(news, arrivals, point, advanced) {
+            Phase::Recovery(_) => return self.try_undo_recovery(info, advanced, control),
+            Phase::Loss(point) => {
+                let delayed = advanced && self.undo.may_undo(info.echo);
+                if delayed || self.was_spurious(info, newly_acked, point, advanced) {
                     self.board.unmark_lost();
                     self.end_recovery();
                     self.undo_reduction(control);
@@ -98,12 +99,12 @@ impl Selective {
     /// `tcp_try_undo_partial` and `tcp_try_undo_dsack`.
     fn try_undo_recovery(
         &mut self,
-        news: &AckNews<'_>,
+        info: &AckInfo<'_>,
         advanced: bool,
         control: &mut Control,
     ) -> (Option<Undone>, bool) {
-        if advanced && self.undo.was_delayed(news.echo) {
-            // A late segment filled the hole, not a retransmission: packets are reordered.
+        if advanced && self.undo.packet_delayed(info.echo) {
+            // A delayed original filled the hole, not a retransmission: there is reordering.
             if let Some(rack) = &mut self.rack {
                 rack.note_reordering();
             }
@@ -111,7 +112,7 @@ impl Selective {
                 return (None, false);
             }
             self.board.unmark_lost();
-        } else if !self.undo.all_were_duplicates() {
+        } else if !self.undo.all_retransmits_dsacked() {
             return (None, true);
         }
         self.end_recovery();
@@ -125,62 +126,62 @@ impl Selective {
         }
     }
 
-    /// F-RTO (`tcp_process_loss`): whether the time-out was spurious. RFC 5682, 3.1: a never retransmitted
-    /// segment that was outstanding then arrives (3.b). What arrives of the data sent since shows that
-    /// the loss was real (3.a).
+    /// F-RTO (`tcp_process_loss`): whether the timeout was spurious. RFC 5682, 3.1: it was if a
+    /// never retransmitted segment that was outstanding at the timeout is acknowledged (3.b). It
+    /// was not if data sent since then is acknowledged first (3.a).
     fn was_spurious(
         &mut self,
-        news: &AckNews<'_>,
-        arrivals: Arrivals,
+        info: &AckInfo<'_>,
+        newly_acked: NewlyAcked,
         point: Position,
         advanced: bool,
     ) -> bool {
         if self.frto == Frto::Off {
             return false;
         }
-        if arrivals.original {
+        if newly_acked.original {
             return true;
         }
-        self.frto = if news.nxt > point {
-            let real = arrivals.sacked || (news.plain_duplicate && news.duplicate.is_none());
-            if real { Frto::Off } else { Frto::Waits }
-        } else if advanced && news.una < point {
+        self.frto = if info.nxt > point {
+            let genuine = newly_acked.sacked || (info.plain_duplicate && info.dsack.is_none());
+            if genuine { Frto::Off } else { Frto::FirstAck }
+        } else if advanced && info.una < point {
             // Step 2.b; without new data, conventional recovery.
-            if news.may_send_new { Frto::HoldsBack } else { Frto::Off }
+            if info.may_send_new { Frto::SecondAck } else { Frto::Off }
         } else {
             self.frto
         };
         false
     }
 
-    /// Whether new data goes before what is to be retransmitted.
-    pub(super) fn holds_back(&self) -> bool {
-        self.frto == Frto::HoldsBack
+    /// Whether new data is sent before retransmissions.
+    pub(super) fn defers_retransmits(&self) -> bool {
+        self.frto == Frto::SecondAck
     }
 
-    /// No new data can leave: if none left since the time-out, what was held back goes. Whether
-    /// anything was.
+    /// No new data can be sent: if none was sent since the timeout, ends deferring retransmissions.
+    /// Returns whether it did.
     #[cold]
     #[inline(never)]
-    pub(in crate::tcp) fn stop_holding_back(&mut self, nxt: Position) -> bool {
+    pub(in crate::tcp) fn stop_deferring(&mut self, nxt: Position) -> bool {
         let ends =
-            self.holds_back() && matches!(self.phase, Phase::AfterTimeout(point) if nxt <= point);
+            self.defers_retransmits() && matches!(self.phase, Phase::Loss(point) if nxt <= point);
         if ends {
             self.frto = Frto::Off;
         }
         ends
     }
 
-    /// The receiver got a range twice (RFC 2883). Whether that counts for the reordering window.
+    /// Processes a D-SACK (RFC 2883). Returns whether it counts for the reordering window.
     #[cold]
     #[inline(never)]
-    pub(super) fn on_duplicate(&mut self, news: &AckNews<'_>, range: (Position, Position)) -> bool {
-        let is_old = range.1 <= news.una_before;
+    pub(super) fn on_dsack(&mut self, info: &AckInfo<'_>, range: (Position, Position)) -> bool {
+        let is_old = range.1 <= info.una_before;
         let counts = is_old || self.board.was_retransmitted(range.0);
-        let believed = self.undo.duplicate(range, self.segment, counts);
-        let of_probe = self.probe.is_some_and(|probe| probe.end == range.1);
-        let seen = self.rack.as_ref().is_some_and(super::Rack::saw_reordering);
-        // Linux takes no notice of those of probes, and of any before it saw reordering.
-        believed && (!self.linux || (seen && !of_probe))
+        let plausible = self.undo.on_dsack(range, self.segment, counts);
+        let of_probe = self.tlp.is_some_and(|probe| probe.end == range.1);
+        let reordering_seen = self.rack.as_ref().is_some_and(super::Rack::reordering_seen);
+        // Linux ignores D-SACKs of probes, and all of them until it observes reordering.
+        plausible && (!self.linux || (reordering_seen && !of_probe))
     }
 }

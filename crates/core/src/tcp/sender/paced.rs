@@ -1,18 +1,17 @@
-//! What a paced sender does besides: it measures the rate of delivery for the congestion control,
-//! and holds back what comes too early. All of it is idle without BBR.
+//! Rate sampling and pacing of a sender with BBR. Unused without BBR.
 
 use super::{Ack, Position, Recovery, Sender};
 use crate::tcp::congestion::LossState;
-use crate::tcp::congestion::bbr::Facts;
+use crate::tcp::congestion::bbr::AckFacts;
 use crate::tcp::rate::RateSampler;
 use crate::time::{Duration, Instant};
 
-/// Where things stood before an ACK.
+/// State before an ACK.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Before {
+pub(super) struct AckBaseline {
     in_flight: u64,
     lost: u64,
-    resends: bool,
+    retransmit_pending: bool,
 }
 
 impl Sender {
@@ -20,7 +19,7 @@ impl Sender {
         self.control.bbr().map(|bbr| &bbr.rate)
     }
 
-    /// Bytes in flight; without SACK, what duplicates announced has left the network.
+    /// Bytes in flight. Without SACK, less what duplicate ACKs account for.
     pub(super) fn flight(&self) -> u64 {
         let announced = match &self.recovery {
             Recovery::Cumulative(_) => self.rate().map_or(0, RateSampler::duplicates),
@@ -36,185 +35,188 @@ impl Sender {
         }
     }
 
-    /// With SACK, bytes lost in all.
-    fn board_lost(&self) -> Option<u64> {
+    /// With SACK: total bytes marked lost.
+    fn scoreboard_lost(&self) -> Option<u64> {
         match &self.recovery {
             Recovery::Selective(selective) => Some(selective.lost_bytes()),
             Recovery::Cumulative(_) => None,
         }
     }
 
-    /// Without SACK, whether a segment is to be retransmitted at once.
-    fn resends(&self) -> bool {
+    /// Without SACK: whether the segment at SND.UNA must be retransmitted now.
+    fn retransmit_pending(&self) -> bool {
         match &self.recovery {
-            Recovery::Cumulative(cumulative) => cumulative.resends(),
+            Recovery::Cumulative(cumulative) => cumulative.retransmit_pending(),
             Recovery::Selective(_) => false,
         }
     }
 
-    /// [`Sender::on_ack`] with measures taken.
+    /// [`Sender::on_ack`] with rate sampling.
     #[cold]
     #[inline(never)]
-    pub(super) fn on_measured_ack(&mut self, now: Instant, ack: &Ack<'_>) {
-        let (una_before, before) = (self.una, self.before_ack());
-        let (_, rtt) = self.take_ack::<true>(now, ack);
+    pub(super) fn on_ack_sampled(&mut self, now: Instant, ack: &Ack<'_>) {
+        let (una_before, before) = (self.una, self.ack_baseline());
+        let (_, rtt) = self.process_ack::<true>(now, ack);
         if una_before > 0 {
-            self.measure(now, una_before, before, rtt);
+            self.update_bbr(now, una_before, before, rtt);
         }
     }
 
-    /// What an ACK will be compared with.
-    fn before_ack(&self) -> Before {
-        Before { in_flight: self.flight(), lost: self.lost(), resends: self.resends() }
+    /// The state that an ACK is compared with.
+    fn ack_baseline(&self) -> AckBaseline {
+        AckBaseline {
+            in_flight: self.flight(),
+            lost: self.lost(),
+            retransmit_pending: self.retransmit_pending(),
+        }
     }
 
-    /// Bytes lost in all, as far as is known.
+    /// Total bytes known to be lost.
     fn lost(&self) -> u64 {
-        self.board_lost().or(self.rate().map(RateSampler::lost)).unwrap_or(0)
+        self.scoreboard_lost().or(self.rate().map(RateSampler::lost)).unwrap_or(0)
     }
 
-    /// The retransmission timer expired.
-    pub(super) fn measure_timeout(&mut self, now: Instant) {
+    /// Reports a retransmission timeout to BBR.
+    pub(super) fn sample_timeout(&mut self, now: Instant) {
         let lost = self.lost();
         if let Some((bbr, _)) = self.control.bbr_mut() {
-            bbr.lost_by_time(now, lost);
+            bbr.on_timeout_loss(now, lost);
         }
     }
 
-    /// The first segment that is missing is retransmitted, or cannot be expected yet: the timer starts anew,
-    /// as in Linux. BBR sends on at the rate of the path, so that the queue and with it the round trip
-    /// may have grown since the last advance.
+    /// Restarts the retransmission timer, because the first missing segment was retransmitted or
+    /// its ACK cannot have arrived yet (as in Linux). BBR keeps sending at the rate of the path, so
+    /// the queue and the RTT may have grown since SND.UNA last advanced.
     #[cold]
     #[inline(never)]
-    pub(super) fn restart_for_repair(&mut self, now: Instant) {
+    pub(super) fn rearm_rto(&mut self, now: Instant) {
         self.timeout_at = Some(self.rtt.deadline(now));
     }
 
-    /// The segment `start..end` is about to count as sent.
+    /// Records the segment `start..end` before it counts as sent.
     #[cold]
     #[inline(never)]
-    pub(super) fn measure_sent(&mut self, now: Instant, start: Position, end: Position) {
-        let alone = self.una == self.max;
+    pub(super) fn sample_sent(&mut self, now: Instant, start: Position, end: Position) {
+        let pipe_was_empty = self.una == self.max;
         let (segment, segments) = (self.segment, self.segments);
         let Some((bbr, window)) = self.control.bbr_mut() else { return };
-        if alone {
-            bbr.restarted(now, window);
+        if pipe_was_empty {
+            bbr.on_idle_restart(now, window);
         }
-        bbr.rate.sent(now, start, end, alone);
+        bbr.rate.sent(now, start, end, pipe_was_empty);
         bbr.pacer.sent(now, end - start, segment, segments);
     }
 
-    /// Without SACK, everything will be sent anew.
-    pub(super) fn forget_measures(&mut self) {
+    /// Without SACK: everything will be retransmitted.
+    pub(super) fn reset_rate_samples(&mut self) {
         if self.paced {
             let outstanding = self.max - self.una;
             if let Some((bbr, _)) = self.control.bbr_mut() {
-                bbr.rate.lose(outstanding);
-                bbr.rate.forget();
+                bbr.rate.add_lost(outstanding);
+                bbr.rate.clear_records();
             }
         }
     }
 
-    /// An ACK came and recovery has taken it: what it tells the congestion control.
-    fn measure(
+    /// Updates BBR after loss recovery processed an ACK.
+    fn update_bbr(
         &mut self,
         now: Instant,
         una_before: Position,
-        before: Before,
+        before: AckBaseline,
         rtt: Option<Duration>,
     ) {
         let (una, segment) = (self.una, self.segment);
         let acked = una - una_before;
         let outstanding = self.max - una;
         let (state, min_rtt) = (self.loss_state(), self.rtt.min());
-        let board_lost = self.board_lost();
-        let resends = self.resends();
+        let scoreboard_lost = self.scoreboard_lost();
+        let retransmit_pending = self.retransmit_pending();
         let Some((bbr, _)) = self.control.bbr_mut() else { return };
         let rate = &mut bbr.rate;
-        let news = rate.take_news();
-        let (delivered, newest) = if board_lost.is_none() && acked > 0 {
-            (rate.in_order(acked, segment), rate.newest_before(una))
+        let reported = rate.take_delivered();
+        let (delivered, newest) = if scoreboard_lost.is_none() && acked > 0 {
+            (rate.on_in_order(acked, segment), rate.newest_before(una))
         } else {
-            news
+            reported
         };
-        // What is selectively acknowledged left before the repair of the first hole did.
-        let repair_is_due_later =
-            acked == 0 && newest.is_some_and(|newest| rate.first_is_later(&newest));
-        if resends && !before.resends {
-            // One segment more is known to be missing.
-            rate.lose(segment.min(outstanding));
+        // The SACKed segments were sent before the retransmission of the first hole.
+        let must_rearm = acked == 0 && newest.is_some_and(|newest| rate.first_sent_after(&newest));
+        if retransmit_pending && !before.retransmit_pending {
+            // One more segment is known to be lost.
+            rate.add_lost(segment.min(outstanding));
         }
-        let lost_in_all = board_lost.unwrap_or_else(|| rate.lost());
+        let lost_total = scoreboard_lost.unwrap_or_else(|| rate.lost());
         let own_rtt = newest.and_then(|newest| newest.round_trip(now));
         let sample = rate.acked(now, una, delivered, newest, min_rtt);
-        let lone =
+        let is_partial =
             sample.is_some_and(|sample| sample.delivered == delivered) && delivered < segment;
-        let facts = Facts {
+        let facts = AckFacts {
             now,
             sample,
             rtt: rtt.or(own_rtt),
-            maybe_delayed: lone && outstanding == 0,
+            maybe_delayed: is_partial && outstanding == 0,
             acked: delivered,
-            lost: lost_in_all - before.lost,
+            lost: lost_total - before.lost,
             delivered: rate.delivered(),
-            lost_in_all,
+            lost_total,
             delivered_at: rate.delivered_at(),
             in_flight_before: before.in_flight,
             in_flight: 0,
             state,
         };
-        let facts = Facts { in_flight: self.flight(), ..facts };
-        if repair_is_due_later {
-            self.restart_for_repair(now);
+        let facts = AckFacts { in_flight: self.flight(), ..facts };
+        if must_rearm {
+            self.rearm_rto(now);
         }
         if let Some((bbr, window)) = self.control.bbr_mut() {
             bbr.update(&facts, window);
         }
     }
 
-    /// Notes if the application has run out: less than a segment waits, and the window has room for more
+    /// Marks the connection application-limited if less than a segment is unsent and cwnd has room
     /// (Linux, `tcp_rate_check_app_limited`, which also precedes each write).
     #[cold]
     #[inline(never)]
-    pub(super) fn check_application_limit(&mut self) {
+    pub(super) fn check_app_limited(&mut self) {
         let in_flight = self.flight();
         let right = self.written.min(self.una.saturating_add(self.send_buffer));
         let ran_out = right.saturating_sub(self.nxt) < self.segment
             && in_flight < self.control.cwnd()
-            && !self.retransmissions_wait();
+            && !self.has_pending_retransmits();
         if ran_out && let Some((bbr, _)) = self.control.bbr_mut() {
-            bbr.rate.limit_by_application(in_flight);
+            bbr.rate.set_app_limited(in_flight);
         }
     }
 
-    /// Whether the pace holds back what the windows let out. Notes whether anything waits for that,
-    /// and whether the application has run out.
+    /// Whether pacing blocks transmission. Also notes whether a segment waits only for the pacer,
+    /// and whether the application has run out of data.
     #[cold]
     #[inline(never)]
-    pub(super) fn pace_holds(&mut self, now: Instant) -> bool {
-        self.check_application_limit();
+    pub(super) fn is_pacing_blocked(&mut self, now: Instant) -> bool {
+        self.check_app_limited();
         let segment = self.segment;
-        let holds = self.control.bbr().is_some_and(|bbr| !bbr.pacer.lets_out(now, segment));
-        let waits = holds && self.something_waits();
+        let blocked = self.control.bbr().is_some_and(|bbr| !bbr.pacer.may_send(now, segment));
+        let waiting = blocked && self.has_sendable();
         if let Some((bbr, _)) = self.control.bbr_mut() {
-            bbr.pacer.hold(waits);
+            bbr.pacer.set_waiting(waiting);
         }
-        holds
+        blocked
     }
 
-    /// Whether the windows let out anything.
-    fn something_waits(&self) -> bool {
-        let resends = match &self.recovery {
-            Recovery::Cumulative(_) => self.resends() && self.una < self.max,
+    /// Whether cwnd and the peer's window allow any transmission.
+    fn has_sendable(&self) -> bool {
+        let retransmit_pending = match &self.recovery {
+            Recovery::Cumulative(_) => self.retransmit_pending() && self.una < self.max,
             Recovery::Selective(selective) => {
                 selective.next_retransmission(self.control.cwnd()).is_some()
             }
         };
-        resends || self.new_payload().is_some_and(|payload| self.window_lets_out(payload))
+        retransmit_pending || self.new_payload().is_some_and(|payload| self.cwnd_allows(payload))
     }
 
-    /// When what the pace holds back may leave.
-    pub(super) fn pace_deadline(&self) -> Option<Instant> {
+    /// When the pacer allows the next transmission.
+    pub(super) fn pacing_deadline(&self) -> Option<Instant> {
         self.control.bbr()?.pacer.deadline()
     }
 }

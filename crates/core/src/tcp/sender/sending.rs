@@ -1,22 +1,22 @@
-//! What leaves now: new data as far as the windows allow, what was lost before that.
+//! Transmission: lost segments first, then new data as far as the windows allow.
 
-use super::idle::SentAt;
+use super::idle::CoarseInstant;
 use super::{Outgoing, Position, Recovery, Run, Sender};
 use crate::time::Instant;
 
 impl Sender {
-    /// What [`Sender::next_segment`] would give one by one, as far as it is full segments of new data
-    /// with more data behind them; they count as sent. Nothing while something is retransmitted or probed,
-    /// or at a pace.
+    /// A run of the segments that [`Sender::next_segment`] would return, as far as they are full
+    /// segments of new data with more data behind them; they count as sent. Empty with pending
+    /// retransmissions, with a due probe, and with pacing.
     #[inline]
-    pub(in crate::tcp) fn full_segments(&mut self, now: Instant) -> Run {
+    pub(in crate::tcp) fn take_full_segments(&mut self, now: Instant) -> Run {
         let (segment, start) = (self.segment, self.nxt);
-        let probes = self.probe_due || self.window_probe_due;
+        let probes = self.tlp_due || self.window_probe_due;
         if self.una == 0 || start < self.max || probes {
             return Run::default();
         }
-        let Some(allowed) = self.allowed_now() else { return Run::default() };
-        // What reaches the end of the data may carry the FIN.
+        let Some(allowed) = self.bulk_allowance() else { return Run::default() };
+        // The last segment may carry the FIN.
         let unsent = self.written.saturating_sub(start + u64::from(self.closed));
         let right = self.edge.min(self.una.saturating_add(self.send_buffer));
         let available = unsent.min(right.saturating_sub(start));
@@ -28,51 +28,50 @@ impl Sender {
         let end = start + count * segment;
         if count > 0 {
             self.segments += count;
-            self.note_run(now, start + segment, end);
+            self.on_run_sent(now, start + segment, end);
         }
-        // Another full segment is there and has no room: that is what stops the sending.
-        let is_all = available - (end - start) >= segment;
-        self.limited_by_window |= is_all;
+        // Another full segment is available but exceeds cwnd: the sender is cwnd-limited.
+        let complete = available - (end - start) >= segment;
+        self.cwnd_limited |= complete;
         let payload = u16::try_from(segment).expect("an MSS has 16 bits");
-        Run { start, count, payload, is_all }
+        Run { start, count, payload, complete }
     }
 
-    /// Bytes of new data that the congestion window lets out, if nothing is to be retransmitted first and
-    /// nothing is paced.
-    fn allowed_now(&self) -> Option<u64> {
+    /// Bytes of new data that cwnd allows, if there is nothing to retransmit and no pacing.
+    fn bulk_allowance(&self) -> Option<u64> {
         match &self.recovery {
             Recovery::Cumulative(cumulative) => {
                 let window = cumulative.window(&self.control, self.segment);
-                cumulative.lets_out_runs().then(|| window.saturating_sub(self.nxt - self.una))
+                cumulative.allows_runs().then(|| window.saturating_sub(self.nxt - self.una))
             }
-            Recovery::Selective(selective) => selective.room(self.control.cwnd()),
+            Recovery::Selective(selective) => selective.bulk_allowance(self.control.cwnd()),
         }
     }
 
-    /// Full segments up to `end` were sent, the first one up to `first_end`.
-    fn note_run(&mut self, now: Instant, first_end: Position, end: Position) {
+    /// Records that full segments up to `end` were sent, the first one up to `first_end`.
+    fn on_run_sent(&mut self, now: Instant, first_end: Position, end: Position) {
         self.nxt = end;
         self.max = end;
         if matches!(self.recovery, Recovery::Cumulative(_)) && self.timed.is_none() {
             self.timed = Some((first_end, now));
         }
-        self.probe_at = self.probes.then(|| self.probe_time(now));
+        self.tlp_at = self.rack_tlp.then(|| self.tlp_timeout(now));
         self.last_activity = now;
-        self.last_sent = SentAt::new(now);
+        self.last_sent = CoarseInstant::new(now);
         self.start_timer(now);
     }
 
-    /// The next segment that may leave, if any; it counts as sent. Call until `None`.
+    /// The next segment that may be sent, if any; it counts as sent. Call until `None`.
     pub fn next_segment(&mut self, now: Instant) -> Option<Outgoing> {
         if self.una == 0 {
             return self.syn(now);
         }
-        let held = self.paced && self.pace_holds(now);
-        if !held && let Some(outgoing) = self.lost_segment(now) {
+        let blocked = self.paced && self.is_pacing_blocked(now);
+        if !blocked && let Some(outgoing) = self.next_lost_segment(now) {
             return Some(outgoing);
         }
-        if std::mem::take(&mut self.probe_due)
-            && let Some(outgoing) = self.probe(now)
+        if std::mem::take(&mut self.tlp_due)
+            && let Some(outgoing) = self.send_tlp(now)
         {
             return Some(outgoing);
         }
@@ -82,43 +81,43 @@ impl Sender {
             return Some(outgoing);
         }
         let Some(payload) = self.new_payload() else {
-            if !held && self.stops_holding_back() {
-                return self.lost_segment(now);
+            if !blocked && self.stop_deferring() {
+                return self.next_lost_segment(now);
             }
-            self.limited_by_window = self.retransmissions_wait();
+            self.cwnd_limited = self.has_pending_retransmits();
             return None;
         };
-        let window_allows = self.window_lets_out(payload);
-        if !window_allows && !held && self.stops_holding_back() {
-            return self.lost_segment(now);
+        let within_cwnd = self.cwnd_allows(payload);
+        if !within_cwnd && !blocked && self.stop_deferring() {
+            return self.next_lost_segment(now);
         }
-        self.limited_by_window = !window_allows;
-        (window_allows && !held).then(|| self.send_next(now, payload))
+        self.cwnd_limited = !within_cwnd;
+        (within_cwnd && !blocked).then(|| self.send_next(now, payload))
     }
 
-    /// Whether the congestion window lets out a new segment with this payload.
-    pub(super) fn window_lets_out(&self, payload: u64) -> bool {
+    /// Whether cwnd allows a new segment with this payload.
+    pub(super) fn cwnd_allows(&self, payload: u64) -> bool {
         match &self.recovery {
             Recovery::Cumulative(cumulative) => {
                 let flight = self.nxt - self.una;
                 let window = cumulative.window(&self.control, self.segment);
                 flight + payload <= window || flight == 0
             }
-            Recovery::Selective(selective) => selective.lets_out(payload, self.control.cwnd()),
+            Recovery::Selective(selective) => selective.allows_new(payload, self.control.cwnd()),
         }
     }
 
-    /// F-RTO: what was held back for new data goes after all, since none can leave.
-    fn stops_holding_back(&mut self) -> bool {
+    /// F-RTO: ends deferring retransmissions, since no new data can be sent.
+    fn stop_deferring(&mut self) -> bool {
         match &mut self.recovery {
-            Recovery::Selective(selective) if selective.retransmissions_wait() => {
-                selective.stop_holding_back(self.max)
+            Recovery::Selective(selective) if selective.has_pending_retransmits() => {
+                selective.stop_deferring(self.max)
             }
             _ => false,
         }
     }
 
-    /// Only the SYN leaves before it is acknowledged.
+    /// Only the SYN is sent before it is acknowledged.
     fn syn(&mut self, now: Instant) -> Option<Outgoing> {
         if self.nxt > 0 {
             return None;
@@ -126,19 +125,19 @@ impl Sender {
         self.timed = (self.max == 0).then_some((1, now));
         self.nxt = 1;
         self.max = 1;
-        self.last_sent = SentAt::new(now);
+        self.last_sent = CoarseInstant::new(now);
         self.start_timer(now);
         Some(Outgoing { position: 0, payload: 0, syn: true, fin: false })
     }
 
-    fn lost_segment(&mut self, now: Instant) -> Option<Outgoing> {
+    fn next_lost_segment(&mut self, now: Instant) -> Option<Outgoing> {
         match &mut self.recovery {
             Recovery::Cumulative(cumulative) => {
-                if !cumulative.take_resend() || self.una == self.max {
+                if !cumulative.take_retransmit() || self.una == self.max {
                     return None;
                 }
                 let end = (self.una + self.segment).min(self.max);
-                // A FIN takes no room: it goes with the last data again.
+                // A FIN occupies no payload: it is retransmitted with the last data.
                 let end = if end == self.written { self.max } else { end };
                 self.timed = None;
                 self.nxt = self.nxt.max(end);
@@ -146,33 +145,33 @@ impl Sender {
             }
             Recovery::Selective(selective) => {
                 let sent = selective.next_retransmission(self.control.cwnd())?;
-                selective.sent_again(now, &sent, false);
+                selective.on_retransmit(now, &sent, false);
                 if (self.paced || selective.is_linux()) && sent.start == self.una {
-                    self.restart_for_repair(now);
+                    self.rearm_rto(now);
                 }
                 Some(self.outgoing(now, sent.start, sent.end))
             }
         }
     }
 
-    /// Data that the application and the peer's window allow to be sent next, as a payload; zero
-    /// for a FIN alone. RFC 9293, 3.8.6.2.1: a part of a segment leaves only if it is the last, or
-    /// half of the largest window ever offered, or is retransmitted after a time-out.
+    /// Payload of the next segment that the application and the peer's window allow; zero for a FIN
+    /// alone. RFC 9293, 3.8.6.2.1: a partial segment is sent only if it is the last, at least half
+    /// of the largest window advertised, or retransmitted after a timeout.
     pub(super) fn new_payload(&self) -> Option<u64> {
         let unsent = self.written.saturating_sub(self.nxt);
         if unsent == 0 {
-            let fin_waits = self.closed && self.nxt == self.written;
-            return fin_waits.then_some(0);
+            let fin_pending = self.closed && self.nxt == self.written;
+            return fin_pending.then_some(0);
         }
         let right = self.edge.min(self.una.saturating_add(self.send_buffer));
         let usable = right.saturating_sub(self.nxt);
-        let wanted = unsent.min(self.segment - self.reserved);
-        if usable >= wanted {
-            return Some(wanted);
+        let full = unsent.min(self.segment - self.option_bytes);
+        if usable >= full {
+            return Some(full);
         }
         let is_retransmitted = self.nxt < self.max;
-        let may_leave = is_retransmitted || usable >= self.window_max / 2;
-        (usable > 0 && may_leave).then_some(usable)
+        let is_allowed = is_retransmitted || usable >= self.window_max / 2;
+        (usable > 0 && is_allowed).then_some(usable)
     }
 
     pub(super) fn send_next(&mut self, now: Instant, payload: u64) -> Outgoing {
@@ -187,7 +186,7 @@ impl Sender {
                 self.timed = Some((end, now));
             }
         } else {
-            // Karn's rule: what is retransmitted is not timed.
+            // Karn's algorithm: retransmitted segments are not timed.
             self.timed = None;
         }
         self.nxt = end;
@@ -199,7 +198,7 @@ impl Sender {
         let fin = self.closed && end > self.written;
         let payload = end - start - u64::from(fin);
         if self.paced {
-            self.measure_sent(now, start, end);
+            self.sample_sent(now, start, end);
         }
         self.segments += 1;
         if start < self.max {
@@ -207,19 +206,19 @@ impl Sender {
         }
         if end > self.max {
             self.max = end;
-            self.probe_at = self.probes.then(|| self.probe_time(now));
+            self.tlp_at = self.rack_tlp.then(|| self.tlp_timeout(now));
         }
         self.last_activity = now;
-        self.last_sent = SentAt::new(now);
+        self.last_sent = CoarseInstant::new(now);
         self.start_timer(now);
         let payload = u16::try_from(payload).expect("an MSS has 16 bits");
         Outgoing { position: start, payload, syn: false, fin }
     }
 
-    pub(super) fn retransmissions_wait(&self) -> bool {
+    pub(super) fn has_pending_retransmits(&self) -> bool {
         match &self.recovery {
             Recovery::Cumulative(_) => false,
-            Recovery::Selective(selective) => selective.retransmissions_wait(),
+            Recovery::Selective(selective) => selective.has_pending_retransmits(),
         }
     }
 }

@@ -1,123 +1,125 @@
-//! The close (RFC 9293, 3.6): a FIN each way, repeated until acknowledged; then nothing is left to do.
+//! Closing (RFC 9293, 3.6): a FIN each way, retransmitted until acknowledged.
 
-use super::conversation::{Talk, segments};
+use super::harness::{Host, segments};
 use super::plain;
 use crate::tcp::config::Config;
 
-/// The FIN goes with the last data if it is closed in time, else alone.
+/// Expect the FIN on the last data segment if it was not sent yet, otherwise alone.
 #[test]
-fn a_fin_with_the_last_data_or_alone() {
-    let mut talk = Talk::connected(plain());
-    talk.writes(100, 1_500, &segments(1, 1));
-    talk.closes(110, "");
-    talk.given(200, "1:1 ack 1001", "F 1001:1502 ack 1");
-    talk.silent(300, "1:1 ack 1502");
-    talk.idle();
-    talk.compare("finished", true, |endpoint| endpoint.sender().finished());
-    talk.compare("acknowledged", 1_500, |endpoint| endpoint.sender().acked_bytes());
+fn a_fin_is_sent_with_the_last_data_or_alone() {
+    let mut host = Host::connected(plain());
+    host.writes(100, 1_500, &segments(1, 1));
+    host.closes(110, "");
+    host.given(200, "1:1 ack 1001", "F 1001:1502 ack 1");
+    host.no_reply(300, "1:1 ack 1502");
+    host.idle();
+    host.compare("finished", true, |endpoint| endpoint.sender().finished());
+    host.compare("acknowledged", 1_500, |endpoint| endpoint.sender().acked_bytes());
 
-    let mut talk = Talk::connected(plain());
-    talk.writes(100, 1_000, &segments(1, 1));
-    talk.closes(110, "F 1001:1002 ack 1");
+    let mut host = Host::connected(plain());
+    host.writes(100, 1_000, &segments(1, 1));
+    host.closes(110, "F 1001:1002 ack 1");
 }
 
-/// Both sides close; each FIN is acknowledged, and a repeated one is acknowledged again (the part
-/// of TIME-WAIT that matters).
+/// Given both sides closing, expect each FIN to be acknowledged, a retransmitted one again (the
+/// relevant part of TIME-WAIT).
 #[test]
 fn both_sides_close() {
-    let mut talk = Talk::connected(plain());
-    talk.closes(100, "F 1:2 ack 1");
-    talk.silent(200, "1:1 ack 2");
-    talk.given(210, "F 1:2 ack 2", "2:2 ack 2");
-    talk.idle();
-    talk.given(1_210, "F 1:2 ack 2", "2:2 ack 2");
-    talk.idle();
+    let mut host = Host::connected(plain());
+    host.closes(100, "F 1:2 ack 1");
+    host.no_reply(200, "1:1 ack 2");
+    host.given(210, "F 1:2 ack 2", "2:2 ack 2");
+    host.idle();
+    host.given(1_210, "F 1:2 ack 2", "2:2 ack 2");
+    host.idle();
 
-    let mut talk = Talk::accepted(plain());
-    talk.given(200, "F 1:502 ack 1", "1:1 ack 502");
-    talk.compare("end seen", true, |endpoint| endpoint.receiver().finished());
-    talk.compare("delivered", 500, |endpoint| endpoint.receiver().delivered());
-    talk.closes(200, "F 1:2 ack 502");
-    talk.silent(300, "502:502 ack 2");
-    talk.idle();
+    let mut host = Host::accepted(plain());
+    host.given(200, "F 1:502 ack 1", "1:1 ack 502");
+    host.compare("FIN received", true, |endpoint| endpoint.receiver().finished());
+    host.compare("delivered", 500, |endpoint| endpoint.receiver().delivered());
+    host.closes(200, "F 1:2 ack 502");
+    host.no_reply(300, "502:502 ack 2");
+    host.idle();
 }
 
-/// A half-closed connection still carries data the other way.
+/// Given a half-closed connection, expect data in the other direction.
 #[test]
 fn data_flows_after_the_peer_closed() {
-    let mut talk = Talk::accepted(plain());
-    talk.given(200, "F 1:2 ack 1", "1:1 ack 2");
-    talk.writes(210, 1_000, "1:1001 ack 2");
-    talk.closes(210, "F 1001:1002 ack 2");
-    talk.silent(300, "2:2 ack 1002");
-    talk.idle();
+    let mut host = Host::accepted(plain());
+    host.given(200, "F 1:2 ack 1", "1:1 ack 2");
+    host.writes(210, 1_000, "1:1001 ack 2");
+    host.closes(210, "F 1001:1002 ack 2");
+    host.no_reply(300, "2:2 ack 1002");
+    host.idle();
 }
 
-/// A FIN is repeated like data, with and without SACK.
+/// Expect a lost FIN to be retransmitted like data, with and without SACK.
 #[test]
-fn a_lost_fin_is_repeated() {
+fn a_lost_fin_is_retransmitted() {
     for sack in [false, true] {
-        let mut talk = Talk::connected(Config { sack, ..plain() });
-        talk.closes(100, "F 1:2 ack 1");
-        talk.timer(400, "F 1:2 ack 1");
-        talk.timer(1_000, "F 1:2 ack 1");
-        talk.silent(1_100, "1:1 ack 2");
-        talk.idle();
+        let mut host = Host::connected(Config { sack, ..plain() });
+        host.closes(100, "F 1:2 ack 1");
+        host.timer(400, "F 1:2 ack 1");
+        host.timer(1_000, "F 1:2 ack 1");
+        host.no_reply(1_100, "1:1 ack 2");
+        host.idle();
     }
 }
 
-/// A full segment that carries the FIN takes one number more than the window of one segment that a
-/// time-out leaves (RFC 5681, 3.1), and leaves all the same. Round trips of 100 ms twice: SRTT 100,
-/// RTTVAR 50 then 37.5, so the time-out is 250 ms (RFC 6298, 2.3).
+/// Given a full segment with a FIN, which takes one sequence number more than the cwnd after a
+/// timeout (RFC 5681, 3.1), expect its retransmission all the same. After two RTTs of 100 ms, SRTT
+/// is 100, RTTVAR 50 and then 37.5, so the timeout is 250 ms (RFC 6298, 2.3).
 #[test]
-fn a_lost_full_segment_with_the_fin_is_repeated() {
+fn a_lost_full_segment_with_a_fin_is_retransmitted() {
     for sack in [false, true] {
-        let mut talk = Talk::connected(Config { sack, ..plain() });
-        talk.writes(100, 2_000, &segments(1, 1));
-        talk.closes(110, "");
-        talk.given(200, "1:1 ack 1001", "F 1001:2002 ack 1");
-        talk.timer(450, "F 1001:2002 ack 1");
-        talk.silent(550, "1:1 ack 2002");
-        talk.idle();
+        let mut host = Host::connected(Config { sack, ..plain() });
+        host.writes(100, 2_000, &segments(1, 1));
+        host.closes(110, "");
+        host.given(200, "1:1 ack 1001", "F 1001:2002 ack 1");
+        host.timer(450, "F 1001:2002 ack 1");
+        host.no_reply(550, "1:1 ack 2002");
+        host.idle();
     }
 }
 
-/// A FIN that overtakes data waits for it, and is not delivered as a byte.
+/// Given a FIN above a hole, expect it to take effect when the hole is filled, and not to count as
+/// a byte.
 #[test]
-fn a_fin_above_a_hole_waits() {
-    let mut talk = Talk::accepted(Config { sack: true, ..plain() });
-    talk.given(200, "F 1001:1502 ack 1", "1:1 ack 1 sack 1001-1502");
-    talk.compare("end seen", false, |endpoint| endpoint.receiver().finished());
-    talk.given(300, "1:1001 ack 1", "1:1 ack 1502");
-    talk.compare("end seen", true, |endpoint| endpoint.receiver().finished());
-    talk.compare("delivered", 1_500, |endpoint| endpoint.receiver().delivered());
+fn a_fin_above_a_hole_is_delayed() {
+    let mut host = Host::accepted(Config { sack: true, ..plain() });
+    host.given(200, "F 1001:1502 ack 1", "1:1 ack 1 sack 1001-1502");
+    host.compare("FIN received", false, |endpoint| endpoint.receiver().finished());
+    host.given(300, "1:1001 ack 1", "1:1 ack 1502");
+    host.compare("FIN received", true, |endpoint| endpoint.receiver().finished());
+    host.compare("delivered", 1_500, |endpoint| endpoint.receiver().delivered());
 }
 
-/// `stop` forgets what was never sent; what was sent is still repeated until it is acknowledged.
+/// Given `stop`, expect unsent data to be discarded and sent data to be retransmitted until it is
+/// acknowledged.
 #[test]
-fn stopping_ends_after_what_was_sent() {
+fn stopping_discards_unsent_data() {
     for sack in [false, true] {
-        let mut talk = Talk::connected(Config { sack, initial_window_segments: 3, ..plain() });
-        talk.writes(100, 1 << 40, &segments(1, 3));
-        talk.stops(150, "F 3001:3002 ack 1");
-        talk.given(200, "1:1 ack 1001", "");
-        talk.timer(450, &segments(1_001, 1));
-        talk.hears(550, "1:1 ack 2001");
-        talk.hears(560, "1:1 ack 3002");
-        talk.idle();
-        talk.compare("sent", 3_000, |endpoint| endpoint.sender().sent_bytes());
-        talk.compare("finished", true, |endpoint| endpoint.sender().finished());
+        let mut host = Host::connected(Config { sack, initial_window_segments: 3, ..plain() });
+        host.writes(100, 1 << 40, &segments(1, 3));
+        host.stops(150, "F 3001:3002 ack 1");
+        host.given(200, "1:1 ack 1001", "");
+        host.timer(450, &segments(1_001, 1));
+        host.receives(550, "1:1 ack 2001");
+        host.receives(560, "1:1 ack 3002");
+        host.idle();
+        host.compare("sent", 3_000, |endpoint| endpoint.sender().sent_bytes());
+        host.compare("finished", true, |endpoint| endpoint.sender().finished());
     }
 }
 
-/// Stopped before anything was sent, only a FIN follows.
+/// Given `stop` before anything was sent, expect only a FIN.
 #[test]
-fn stopping_before_the_first_segment() {
-    let mut talk = Talk::new(plain());
-    talk.writes(0, 1 << 40, "");
-    talk.call(0, "opens", crate::tcp::endpoint::Endpoint::open);
-    talk.stops(50, "");
-    talk.given(100, "S 0:1 ack 1 mss 1000", "F 1:2 ack 1");
-    talk.silent(200, "1:1 ack 2");
-    talk.idle();
+fn stopping_before_the_first_segment_sends_a_fin() {
+    let mut host = Host::new(plain());
+    host.writes(0, 1 << 40, "");
+    host.call(0, "opens", crate::tcp::endpoint::Endpoint::open);
+    host.stops(50, "");
+    host.given(100, "S 0:1 ack 1 mss 1000", "F 1:2 ack 1");
+    host.no_reply(200, "1:1 ack 2");
+    host.idle();
 }

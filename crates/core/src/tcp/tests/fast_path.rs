@@ -1,6 +1,6 @@
-//! An endpoint whose segments take fast paths does what one without them does.
+//! An endpoint with fast paths behaves like one without them.
 
-use super::network::{Weather, Witness, World, random_config};
+use super::network::{Impairments, Network, SeedOnPanic, random_config};
 use crate::engine::Engine;
 use crate::packet::Packet;
 use crate::rng::Rng;
@@ -8,8 +8,8 @@ use crate::tcp::config::Config;
 use crate::tcp::endpoint::Endpoint;
 use crate::time::{Duration, Instant};
 
-/// Given what an end and one without fast paths were told so far, and sent now, expect the same
-/// segments, the same timers and the same statistics.
+/// Given an endpoint and one without fast paths with the same history, expect the same segments,
+/// timers and statistics.
 pub(super) fn check(now: Instant, fast: (&Endpoint, &[Packet]), slow: (&Endpoint, &[Packet])) {
     assert_eq!(fast.1, slow.1, "sent at {now} by {:?}", fast.0);
     let (fast, slow) = (fast.0, slow.0);
@@ -17,45 +17,45 @@ pub(super) fn check(now: Instant, fast: (&Endpoint, &[Packet]), slow: (&Endpoint
     assert_eq!(statistics(fast), statistics(slow), "at {now} of {fast:?}");
 }
 
-/// All that an endpoint tells of itself.
+/// All public state of an endpoint.
 fn statistics(end: &Endpoint) -> impl PartialEq + core::fmt::Debug {
     let (sender, receiver) = (end.sender(), end.receiver());
     let (control, rtt) = (sender.control(), sender.rtt());
     let window = (control.cwnd(), control.ssthresh(), sender.in_flight(), control.in_slow_start());
     let edges = (sender.una(), sender.max(), sender.acked_bytes(), sender.sent_bytes());
     let received = (receiver.next(), receiver.delivered(), receiver.ack_deadline());
-    let ended = (sender.opened(), sender.finished(), receiver.finished());
+    let ended = (sender.is_established(), sender.finished(), receiver.finished());
     let round_trip = (rtt.srtt(), rtt.min(), rtt.rto(), rtt.total());
-    let counted = (end.facts(), sender.counters(), end.ledger());
+    let counted = (end.stats(), sender.counters(), end.ledger());
     (window, edges, received, ended, round_trip, counted)
 }
 
-/// A network that is worse than most, or one that seldom does anything to a packet.
-fn random_weather(rng: &mut Rng) -> Weather {
-    let weather = Weather::random(rng);
+/// A network with many impairments, or with few.
+fn random_impairments(rng: &mut Rng) -> Impairments {
+    let impairments = Impairments::random(rng);
     if rng.below(2) == 0 {
-        return weather;
+        return impairments;
     }
-    let Weather { lost, repeated, reordered, marked, .. } = weather;
+    let Impairments { lost, duplicated, reordered, marked, .. } = impairments;
     let seldom = |thousandths: u64| thousandths.div_ceil(16);
-    Weather {
+    Impairments {
         lost: seldom(lost),
-        repeated: seldom(repeated),
+        duplicated: seldom(duplicated),
         reordered: seldom(reordered),
         marked: seldom(marked),
-        ..weather
+        ..impairments
     }
 }
 
-/// Two random hosts. As often as not both can do the same and have room for many segments, so that most
-/// are what the fast paths are for.
+/// Two random hosts. In half of the cases both support the same options and have large buffers, so
+/// that most segments may take a fast path.
 fn random_hosts(rng: &mut Rng) -> [Config; 2] {
     let hosts = [random_config(rng), random_config(rng)];
     if rng.below(2) == 0 {
         return hosts;
     }
     let [one, other] = hosts;
-    let roomy = |host: Config| Config {
+    let large = |host: Config| Config {
         mss: host.mss.max(500),
         sack: one.sack,
         timestamps: one.timestamps,
@@ -65,59 +65,59 @@ fn random_hosts(rng: &mut Rng) -> [Config; 2] {
         receive_buffer: host.receive_buffer.max(1 << 20),
         ..host
     };
-    [roomy(one), roomy(other)]
+    [large(one), large(other)]
 }
 
-/// Applications at both ends write, pause, stop to read and read on; the story is the seed.
-fn conversation(seed: u64) {
+/// Random writes and reads of the applications at both ends.
+fn harness(seed: u64) {
     let mut rng = Rng::stream(seed, "tcp fast path");
-    let (hosts, weather) = (random_hosts(&mut rng), random_weather(&mut rng));
-    let mut world = World::new(hosts, weather, Rng::stream(seed, "network"));
+    let (hosts, impairments) = (random_hosts(&mut rng), random_impairments(&mut rng));
+    let mut network = Network::new(hosts, impairments, Rng::stream(seed, "network"));
     let mut written = [0, 0];
     let pause_bits = 12 + rng.below(12);
     let one_way = rng.below(2) == 0;
-    world.call(0, Endpoint::open);
+    network.call(0, Endpoint::open);
     for _ in 0..8 + rng.below(40) {
         let end = usize::from(!one_way && rng.below(2) == 0);
         match rng.below(8) {
-            0 => world.call(1 - end, |endpoint, cx| endpoint.reads_at_once(cx, false)),
-            1 | 2 => world.call(1 - end, |endpoint, cx| endpoint.reads_at_once(cx, true)),
+            0 => network.call(1 - end, |endpoint, cx| endpoint.set_auto_read(cx, false)),
+            1 | 2 => network.call(1 - end, |endpoint, cx| endpoint.set_auto_read(cx, true)),
             _ => {
                 let bits = rng.below(17);
                 let bytes = 1 + rng.below(1 << bits);
                 written[end] += bytes;
-                world.call(end, |endpoint, cx| endpoint.write(cx, bytes));
+                network.call(end, |endpoint, cx| endpoint.write(cx, bytes));
             }
         }
-        let until = world.now + Duration::from_micros(rng.below(1 << pause_bits));
-        while world.next().is_some_and(|next| next <= until) {
-            world.step();
+        let until = network.now + Duration::from_micros(rng.below(1 << pause_bits));
+        while network.next().is_some_and(|next| next <= until) {
+            network.step();
         }
-        world.now = until;
+        network.now = until;
     }
     for end in 0..2 {
-        world.call(end, |endpoint, cx| endpoint.reads_at_once(cx, true));
-        world.call(end, Endpoint::close);
+        network.call(end, |endpoint, cx| endpoint.set_auto_read(cx, true));
+        network.call(end, Endpoint::close);
     }
     let mut steps = 0u32;
-    while world.step() {
+    while network.step() {
         steps += 1;
-        assert!(steps < 2_000_000, "no end in sight");
+        assert!(steps < 2_000_000, "the transfer does not end");
     }
-    world.check();
+    network.check();
     for (end, bytes) in written.into_iter().enumerate() {
-        assert_eq!(world.ends[1 - end].receiver().delivered(), bytes);
-        assert!(world.ends[end].sender().finished());
+        assert_eq!(network.ends[1 - end].receiver().delivered(), bytes);
+        assert!(network.ends[end].sender().finished());
     }
 }
 
-/// Given any two hosts that both write and read as they like, and any weather, expect that fast paths
-/// change nothing: what [`check`] compares is equal after each segment, timer and call.
+/// Given random hosts, applications and impairments, expect that fast paths change nothing:
+/// [`check`] compares the ends after each segment, timer and call.
 #[test]
 fn fast_paths_change_nothing() {
     for seed in 0..30_000 {
-        let witness = Witness("conversation", seed);
-        conversation(seed);
-        drop(witness);
+        let on_panic = SeedOnPanic("conversation", seed);
+        harness(seed);
+        drop(on_panic);
     }
 }

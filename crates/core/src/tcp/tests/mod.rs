@@ -1,38 +1,38 @@
-//! Conversations with one endpoint: "at this time, given this segment, expect exactly these".
+//! Scripted tests of one endpoint: given a segment at a time, expect exactly these segments.
 //!
-//! Segments are written as text with relative numbers: `S 0:1`, `1:1001 ack 1`, `F 1001:1002 ack 1`,
-//! with `E` for ECE and `W` for CWR before the numbers as in tcpdump(8), then `ce` or `ect` for the ECN
-//! field if it says so, `win`, `sack`, `ts value/echo`, and on a SYN `mss`, `ws` and `sackok`. What the endpoint
-//! sends is written the same way, several segments with ` | ` between them; its window is left out
-//! unless the conversation is about windows. Times are milliseconds.
+//! Segments are written as text with relative numbers: `S 0:1`, `1:1001 ack 1`, `F 1001:1002 ack
+//! 1`, with `E` for ECE and `W` for CWR before the numbers as in tcpdump(8), then `ce` or `ect` for
+//! the ECN field, `win`, `sack`, `ts value/echo`, and on a SYN `mss`, `ws` and `sackok`. Sent
+//! segments are written the same way, separated by ` | `; `win` is omitted unless the test is about
+//! windows. Times are milliseconds.
 
 mod acks;
 mod closing;
-mod conversation;
 mod cumulative;
 mod ecn;
 mod fast_path;
+mod fast_path_state;
 mod growth;
 mod handshake;
+mod harness;
 mod idle;
 mod network;
 mod rack;
 mod robustness;
 mod selective;
-mod short_way;
 mod timers;
 mod timers_linux;
 mod undo;
 mod windows;
 
 use super::config::{
-    AckPolicy, AvoidanceCounting, BufferCounts, Config, CongestionName, Follows, RtoConfig,
-    RtoMinBounds,
+    AckPolicy, AvoidanceCounting, BufferCounts, Config, CongestionName, RtoConfig, RtoMinBounds,
+    StackVariant,
 };
 use crate::time::Duration;
 
-/// A host with segments of 1000 bytes and nothing optional. With a round trip of 100 ms its first
-/// time-out is 300 ms.
+/// A host with segments of 1000 bytes and no options. With an RTT of 100 ms, its first
+/// retransmission timeout is 300 ms.
 pub(super) fn plain() -> Config {
     Config {
         mss: 1_000,
@@ -63,7 +63,7 @@ pub(super) fn plain() -> Config {
         rack_tlp: false,
         prr: false,
         hystart: false,
-        follows: Follows::Rfc,
+        stack: StackVariant::Rfc,
         ecn: false,
     }
 }

@@ -1,21 +1,22 @@
-//! Two endpoints over a network that loses, delays, reorders, repeats and marks, with random settings.
+//! Two endpoints with random settings over a network that loses, delays, reorders, duplicates and
+//! marks packets.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{fast_path, plain, short_way};
+use super::{fast_path, fast_path_state, plain};
 use crate::engine::{Cx, Engine, Outbox};
 use crate::packet::seq::SeqNumber;
 use crate::packet::{Ecn, FlowId, Origin, Packet};
 use crate::rng::Rng;
 use crate::tcp::config::{
-    AckPolicy, AvoidanceCounting, BufferCounts, Config, CongestionName, Follows, RtoConfig,
-    RtoMinBounds,
+    AckPolicy, AvoidanceCounting, BufferCounts, Config, CongestionName, RtoConfig, RtoMinBounds,
+    StackVariant,
 };
 use crate::tcp::endpoint::Endpoint;
 use crate::time::{Duration, Instant};
 use crate::trace::NodeId;
 
-/// Any host that a plan may describe, with buffers of up to some hundred segments.
+/// A random host within the limits of a plan, with buffers of up to some hundred segments.
 pub(super) fn random_config(rng: &mut Rng) -> Config {
     let mut coin = || rng.below(2) == 0;
     let base = Config {
@@ -26,14 +27,14 @@ pub(super) fn random_config(rng: &mut Rng) -> Config {
         rack_tlp: coin(),
         prr: coin(),
         hystart: coin(),
-        follows: if coin() { Follows::Linux } else { Follows::Rfc },
+        stack: if coin() { StackVariant::Linux } else { StackVariant::Rfc },
         ecn: coin(),
         ..plain()
     };
     let mss = 88 + u16::try_from(rng.below(1_400)).expect("small");
-    let pick = |rng: &mut Rng, least: u64| {
+    let pick = |rng: &mut Rng, min: u64| {
         let bits = 4 + rng.below(16);
-        least + rng.below(1 << bits)
+        min + rng.below(1 << bits)
     };
     let receive_buffer = pick(rng, mss.into());
     let tick = Duration::from_nanos(1 << rng.below(30));
@@ -66,49 +67,49 @@ pub(super) fn random_config(rng: &mut Rng) -> Config {
     }
 }
 
-/// What the network does to packets, in thousandths, and how long they take.
+/// Impairments in thousandths of packets, and delays.
 #[derive(Debug)]
-pub(super) struct Weather {
+pub(super) struct Impairments {
     pub(super) lost: u64,
-    pub(super) repeated: u64,
+    pub(super) duplicated: u64,
     pub(super) reordered: u64,
     pub(super) marked: u64,
     pub(super) delay_us: u64,
     pub(super) gap_us: u64,
 }
 
-impl Weather {
+impl Impairments {
     pub(super) fn random(rng: &mut Rng) -> Self {
-        let sometimes = |rng: &mut Rng, most: u64| rng.below(2) * rng.below(most);
+        let maybe = |rng: &mut Rng, max: u64| rng.below(2) * rng.below(max);
         Self {
-            lost: sometimes(rng, 250),
-            repeated: sometimes(rng, 100),
-            reordered: sometimes(rng, 200),
-            marked: sometimes(rng, 300),
+            lost: maybe(rng, 250),
+            duplicated: maybe(rng, 100),
+            reordered: maybe(rng, 200),
+            marked: maybe(rng, 300),
             delay_us: 1 + rng.below(600_000),
             gap_us: rng.below(3_000),
         }
     }
 }
 
-/// Two ends and what is on its way between them.
-pub(super) struct World {
+/// Two endpoints and the packets in transit between them.
+pub(super) struct Network {
     pub(super) ends: [Endpoint; 2],
-    /// Two like them without fast paths, which are given the same and must do the same.
+    /// Twins without fast paths, which get the same input and must behave identically.
     twins: [Endpoint; 2],
-    /// Packets whose memory the next ones of `ends` are written in.
+    /// Packets whose memory the next ones of `ends` reuse.
     freed: VecDeque<Packet>,
     pub(super) now: Instant,
-    weather: Weather,
+    impairments: Impairments,
     rng: Rng,
-    on_the_way: BTreeMap<(Instant, u64), (usize, Packet)>,
+    in_transit: BTreeMap<(Instant, u64), (usize, Packet)>,
     free: [Instant; 2],
     serial: u64,
 }
 
-impl World {
-    /// Nothing has happened yet.
-    pub(super) fn new(configs: [Config; 2], weather: Weather, mut rng: Rng) -> Self {
+impl Network {
+    /// A network before its first event.
+    pub(super) fn new(configs: [Config; 2], impairments: Impairments, mut rng: Rng) -> Self {
         let initial =
             [0, 1].map(|_| SeqNumber(u32::try_from(rng.next_u64() >> 32).expect("32 bits")));
         let origins = [Origin::Sender, Origin::Receiver];
@@ -118,9 +119,9 @@ impl World {
             twins: ends().map(Endpoint::slow_path_only),
             freed: VecDeque::new(),
             now: Instant::START,
-            weather,
+            impairments,
             rng,
-            on_the_way: BTreeMap::new(),
+            in_transit: BTreeMap::new(),
             free: [Instant::START; 2],
             serial: 0,
         }
@@ -140,7 +141,8 @@ impl World {
     }
 
     fn carry(&mut self, to: usize, mut packet: Packet) {
-        let Weather { lost, repeated, reordered, marked, delay_us, gap_us } = self.weather;
+        let Impairments { lost, duplicated, reordered, marked, delay_us, gap_us } =
+            self.impairments;
         let mut happens = |thousandths| self.rng.below(1_000) < thousandths;
         if happens(lost) {
             return;
@@ -148,37 +150,37 @@ impl World {
         if packet.ecn.is_capable() && happens(marked) {
             packet.ecn = Ecn::Ce;
         }
-        let copies = if happens(repeated) { 2 } else { 1 };
+        let copies = if happens(duplicated) { 2 } else { 1 };
         let late = if happens(reordered) { delay_us } else { 0 };
         for _ in 0..copies {
             self.free[to] = self.free[to].max(self.now) + Duration::from_micros(gap_us);
             let late = if late == 0 { 0 } else { self.rng.below(late) };
             let arrival = self.free[to] + Duration::from_micros(delay_us + late);
             self.serial += 1;
-            self.on_the_way.insert((arrival, self.serial), (to, packet.clone()));
+            self.in_transit.insert((arrival, self.serial), (to, packet.clone()));
         }
     }
 
     fn next_arrival(&self) -> Option<Instant> {
-        self.on_the_way.keys().next().map(|key| key.0)
+        self.in_transit.keys().next().map(|key| key.0)
     }
 
     fn next_timer(&self) -> Option<Instant> {
         self.ends.iter().filter_map(Endpoint::next_wake).min()
     }
 
-    /// When something happens next, if nobody does anything.
+    /// Time of the next arrival or timer.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next_arrival().into_iter().chain(self.next_timer()).min()
     }
 
-    /// Does what comes next. Whether anything did.
+    /// Processes the next event. Returns false if there is none.
     pub(super) fn step(&mut self) -> bool {
         let (arrival, timer) = (self.next_arrival(), self.next_timer());
         if let Some(at) = arrival.filter(|&at| timer.is_none_or(|timer| at <= timer)) {
             self.now = at;
-            let (_, (to, packet)) = self.on_the_way.pop_first().expect("there is an arrival");
-            self.call(to, |endpoint, cx| endpoint.hear(cx, &packet));
+            let (_, (to, packet)) = self.in_transit.pop_first().expect("there is an arrival");
+            self.call(to, |endpoint, cx| endpoint.on_packet(cx, &packet));
             return true;
         }
         let Some(at) = timer else { return false };
@@ -204,10 +206,10 @@ impl World {
     }
 }
 
-/// Packets that are kept for their memory.
+/// Packets kept for reuse of their memory.
 const FREED_MAX: usize = 8;
 
-/// Calls an endpoint, which reuses the memory of freed packets: what it sent.
+/// Calls an endpoint, which reuses the memory of freed packets. Returns the packets that it sent.
 fn called(
     end: &mut Endpoint,
     now: Instant,
@@ -222,47 +224,47 @@ fn called(
     outbox.drain().map(|(_, _, packet)| packet).collect()
 }
 
-/// One transfer, or one each way; the story is the seed.
+/// A transfer in one or both directions, determined by the seed.
 fn transfer(seed: u64) {
     let mut rng = Rng::stream(seed, "tcp network");
     let configs = [random_config(&mut rng), random_config(&mut rng)];
-    let weather = Weather::random(&mut rng);
+    let impairments = Impairments::random(&mut rng);
     let bits = 8 + rng.below(13);
     let amounts = [rng.below(1 << bits), rng.below(2) * rng.below(30_000)];
-    let scene = format!("seed {seed}: {amounts:?} bytes, {weather:?}, {configs:?}");
-    let mut world = World::new(configs, weather, rng);
+    let setup = format!("seed {seed}: {amounts:?} bytes, {impairments:?}, {configs:?}");
+    let mut network = Network::new(configs, impairments, rng);
     for (end, amount) in amounts.into_iter().enumerate() {
-        world.call(end, |endpoint, cx| endpoint.write(cx, amount));
-        world.call(end, Endpoint::close);
+        network.call(end, |endpoint, cx| endpoint.write(cx, amount));
+        network.call(end, Endpoint::close);
     }
-    world.call(0, Endpoint::open);
+    network.call(0, Endpoint::open);
     let mut steps = 0u32;
-    while world.step() {
+    while network.step() {
         steps += 1;
         if steps.is_multiple_of(64) {
-            world.check();
+            network.check();
         }
         if steps.is_multiple_of(8) {
             let short_ways = &mut Rng::stream(seed, &format!("short ways {steps}"));
-            for end in &world.ends {
-                short_way::check(end, world.now, short_ways);
+            for end in &network.ends {
+                fast_path_state::check(end, network.now, short_ways);
             }
         }
-        assert!(steps < 2_000_000, "no end in sight: {scene}");
+        assert!(steps < 2_000_000, "the transfer does not end: {setup}");
     }
-    world.check();
+    network.check();
     for (end, amount) in amounts.into_iter().enumerate() {
-        let (sender, receiver) = (world.ends[end].sender(), world.ends[1 - end].receiver());
-        assert_eq!(receiver.delivered(), amount, "{scene}");
-        assert!(receiver.finished() && sender.finished(), "{scene}");
-        assert_eq!((sender.acked_bytes(), sender.in_flight()), (amount, 0), "{scene}");
+        let (sender, receiver) = (network.ends[end].sender(), network.ends[1 - end].receiver());
+        assert_eq!(receiver.delivered(), amount, "{setup}");
+        assert!(receiver.finished() && sender.finished(), "{setup}");
+        assert_eq!((sender.acked_bytes(), sender.in_flight()), (amount, 0), "{setup}");
     }
 }
 
-/// Prints the seed of a case that fails, and its scene where it is known.
-pub(super) struct Witness(pub(super) &'static str, pub(super) u64);
+/// Prints the seed of a failing case on panic.
+pub(super) struct SeedOnPanic(pub(super) &'static str, pub(super) u64);
 
-impl Drop for Witness {
+impl Drop for SeedOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let message = format!("{}({}) failed\n", self.0, self.1);
@@ -271,13 +273,13 @@ impl Drop for Witness {
     }
 }
 
-/// Given any two hosts and any weather, expect every byte exactly once, both ends finished, and
-/// nothing left to do.
+/// Given random hosts and impairments, expect every byte to be delivered exactly once, both ends to
+/// finish, and no event to be left.
 #[test]
 fn every_transfer_completes() {
     for seed in 0..1_000 {
-        let witness = Witness("transfer", seed);
+        let on_panic = SeedOnPanic("transfer", seed);
         transfer(seed);
-        drop(witness);
+        drop(on_panic);
     }
 }

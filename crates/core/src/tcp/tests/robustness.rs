@@ -1,9 +1,9 @@
-//! What no honest peer sends: nothing may panic, stick or grow.
+//! Invalid input: expect no panic, no stall and no unbounded growth.
 
 use proptest::prelude::*;
 use proptest::test_runner::Config as Runner;
 
-use super::conversation::{Talk, segments};
+use super::harness::{Host, segments};
 use super::network::random_config;
 use super::plain;
 use crate::engine::{Cx, Engine, Outbox};
@@ -15,43 +15,43 @@ use crate::tcp::endpoint::Endpoint;
 use crate::time::{Duration, Instant};
 use crate::trace::NodeId;
 
-/// RFC 9293, 3.10.7.4: an ACK of what was never sent is answered with what is true; its data is not
-/// taken.
+/// RFC 9293, 3.10.7.4: given an ACK of unsent data, expect an ACK; its data is dropped.
 #[test]
-fn an_ack_of_unsent_data_is_answered() {
-    let mut talk = Talk::connected(plain());
-    talk.writes(100, 1_000, &segments(1, 1));
-    talk.given(200, "1:1 ack 1002", "1001:1001 ack 1");
-    talk.given(200, "1:101 ack 500000", "1001:1001 ack 1");
-    talk.compare("delivered", 0, |endpoint| endpoint.receiver().delivered());
+fn an_ack_of_unsent_data_gets_a_challenge_ack() {
+    let mut host = Host::connected(plain());
+    host.writes(100, 1_000, &segments(1, 1));
+    host.given(200, "1:1 ack 1002", "1001:1001 ack 1");
+    host.given(200, "1:101 ack 500000", "1001:1001 ack 1");
+    host.compare("delivered", 0, |endpoint| endpoint.receiver().delivered());
 }
 
-/// RFC 9293, 3.10.7.4: data before and beyond the window is cut off and answered with an ACK.
+/// RFC 9293, 3.10.7.4: given data outside of the window, expect it to be trimmed and an ACK to be
+/// sent.
 #[test]
-fn a_segment_outside_of_the_window_is_answered() {
-    let mut talk = Talk::accepted(plain());
-    talk.silent(200, "1:1001 ack 1");
-    talk.given(210, "1:501 ack 1", "1:1 ack 1001");
-    talk.given(220, "90001:91001 ack 1", "1:1 ack 1001");
-    talk.compare("delivered", 1_000, |endpoint| endpoint.receiver().delivered());
-    talk.silent(230, "501:2001 ack 1");
-    talk.compare("delivered", 2_000, |endpoint| endpoint.receiver().delivered());
+fn a_segment_outside_of_the_window_gets_an_ack() {
+    let mut host = Host::accepted(plain());
+    host.no_reply(200, "1:1001 ack 1");
+    host.given(210, "1:501 ack 1", "1:1 ack 1001");
+    host.given(220, "90001:91001 ack 1", "1:1 ack 1001");
+    host.compare("delivered", 1_000, |endpoint| endpoint.receiver().delivered());
+    host.no_reply(230, "501:2001 ack 1");
+    host.compare("delivered", 2_000, |endpoint| endpoint.receiver().delivered());
 }
 
-/// RFC 9293, 3.10.7.4 (RFC 5961, 4): a SYN in mid-connection is answered with an ACK and changes
-/// nothing, least of all the numbers.
+/// RFC 9293, 3.10.7.4 (RFC 5961, 4): given a SYN on an established connection, expect a challenge
+/// ACK and no change of the connection's numbers.
 #[test]
-fn a_syn_in_mid_connection_is_answered() {
-    let mut talk = Talk::accepted(plain());
-    talk.silent(200, "1:1001 ack 1");
-    talk.given(210, "S 1001:1002 ack 1 mss 500 ws 3", "1:1 ack 1001");
-    talk.given(220, "S 0:1 ack 1 mss 500", "1:1 ack 1001");
-    talk.compare("delivered", 1_000, |endpoint| endpoint.receiver().delivered());
-    talk.writes(230, 1_000, "1:1001 ack 1001");
+fn a_syn_on_an_established_connection_gets_a_challenge_ack() {
+    let mut host = Host::accepted(plain());
+    host.no_reply(200, "1:1001 ack 1");
+    host.given(210, "S 1001:1002 ack 1 mss 500 ws 3", "1:1 ack 1001");
+    host.given(220, "S 0:1 ack 1 mss 500", "1:1 ack 1001");
+    host.compare("delivered", 1_000, |endpoint| endpoint.receiver().delivered());
+    host.writes(230, 1_000, "1:1001 ack 1001");
 }
 
-/// Connections of one flow are told apart by their number: what belongs to another one is taken in
-/// and changes nothing, and what is sent has the own number and packets of its own.
+/// Given several connections of one flow, expect each endpoint to ignore segments of the others,
+/// and its own number and packet ids on what it sends.
 #[test]
 fn segments_of_another_connection_are_ignored() {
     let endpoint = || Endpoint::new(plain(), FlowId(0), Origin::Receiver, SeqNumber(7));
@@ -64,29 +64,29 @@ fn segments_of_another_connection_are_ignored() {
             Packet { id, created_at: Instant::START, bytes: 40, payload, ..Packet::default() };
         for endpoint in &mut endpoints {
             let mut cx = Cx::new(Instant::START, NodeId(0), &mut sent, None);
-            endpoint.hear(&mut cx, &packet);
+            endpoint.on_packet(&mut cx, &packet);
         }
     }
     let sent: Vec<_> = sent.drain().collect();
     let answers = sent.iter().filter_map(|(_, _, packet)| Some(packet.segment()?.connection));
-    assert_eq!(answers.collect::<Vec<_>>(), [3, 4, 3], "two SYNs and one repeated");
+    assert_eq!(answers.collect::<Vec<_>>(), [3, 4, 3], "two SYNs and one duplicate");
     let mut ids: Vec<_> = sent.iter().map(|(_, _, packet)| packet.id).collect();
     ids.sort_unstable();
     assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "{ids:?}");
     assert!(endpoints.iter().all(|endpoint| endpoint.ledger().received.packets == 4));
 }
 
-/// What was once the end stays the end.
+/// Given a second FIN, expect the end of the stream not to move.
 #[test]
 fn a_second_fin_does_not_move_the_end() {
-    let mut talk = Talk::accepted(plain());
-    talk.given(200, "F 1:1002 ack 1", "1:1 ack 1002");
-    talk.given(210, "F 1:502 ack 1", "1:1 ack 1002");
-    talk.given(220, "1002:2002 ack 1", "1:1 ack 1002");
-    talk.compare("delivered", 1_000, |endpoint| endpoint.receiver().delivered());
+    let mut host = Host::accepted(plain());
+    host.given(200, "F 1:1002 ack 1", "1:1 ack 1002");
+    host.given(210, "F 1:502 ack 1", "1:1 ack 1002");
+    host.given(220, "1002:2002 ack 1", "1:1 ack 1002");
+    host.compare("delivered", 1_000, |endpoint| endpoint.receiver().delivered());
 }
 
-/// A number near one of `anchors`, or anywhere.
+/// A number near one of `anchors`, or a random one.
 fn wire(rng: &mut Rng, anchors: [u32; 2]) -> SeqNumber {
     let near = u32::try_from(rng.below(6_000)).expect("small").wrapping_sub(1_000);
     match rng.below(8) {
@@ -126,8 +126,8 @@ fn garbage(rng: &mut Rng, endpoint: &Endpoint, initial: u32, peer: u32) -> Segme
     }
 }
 
-/// Feeds an endpoint with nonsense for a while; then whatever it asks for is done 100 times.
-fn torment(seed: u64) {
+/// Sends random segments to an endpoint and lets timers expire; at the end only timers, 100 times.
+fn fuzz(seed: u64) {
     let mut rng = Rng::stream(seed, "garbage");
     let mut bits = || u32::try_from(rng.next_u64() >> 32).expect("32 bits");
     let (initial, peer) = (bits(), bits());
@@ -143,7 +143,7 @@ fn torment(seed: u64) {
         let mut cx = Cx::new(now, NodeId(0), &mut outbox, None);
         match rng.below(12) {
             0 if step < 100 => endpoint.write(&mut cx, rng.below(20_000)),
-            1 => endpoint.reads_at_once(&mut cx, rng.below(2) == 0),
+            1 => endpoint.set_auto_read(&mut cx, rng.below(2) == 0),
             2 if step == 102 => endpoint.stop(&mut cx),
             3 => endpoint.open(&mut cx),
             _ if due.is_some() => {
@@ -156,12 +156,12 @@ fn torment(seed: u64) {
                 let payload = Payload::Tcp(segment);
                 let packet =
                     Packet { id, created_at: now, bytes: 40, payload, ..Packet::default() };
-                endpoint.hear(&mut cx, &packet);
+                endpoint.on_packet(&mut cx, &packet);
             }
         }
         assert!(endpoint.next_wake().is_none_or(|next| next >= now), "a deadline in the past");
         assert_eq!(endpoint.ledger().check(), Ok(()));
-        assert!(endpoint.receiver().delivered() >= delivered, "a byte was taken back");
+        assert!(endpoint.receiver().delivered() >= delivered, "delivered bytes decreased");
         delivered = endpoint.receiver().delivered();
         assert!(endpoint.sender().una() <= endpoint.sender().max());
         drop(cx);
@@ -173,10 +173,10 @@ fn torment(seed: u64) {
 proptest! {
     #![proptest_config(Runner { cases: 2_000, failure_persistence: None, ..Runner::default() })]
 
-    /// Given random segments and timers at any time, expect no panic, no deadline in the past, no
-    /// timer without progress, and balanced books.
+    /// Given random segments and timers, expect no panic, no deadline in the past, no timer without
+    /// progress, and a balanced ledger.
     #[test]
-    fn nonsense_does_no_harm(seed in any::<u64>()) {
-        torment(seed);
+    fn random_segments_break_no_invariant(seed in any::<u64>()) {
+        fuzz(seed);
     }
 }

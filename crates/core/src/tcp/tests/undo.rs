@@ -1,314 +1,314 @@
-//! Reductions that turn out to be wrong: F-RTO (RFC 5682), Eifel (RFC 3522) and D-SACK (RFC 2883, 3708) as
-//! Linux uses them, and the reordering window of RACK (RFC 8985, 6.2, step 4).
+//! Undo of spurious reductions: F-RTO (RFC 5682), Eifel (RFC 3522) and D-SACK (RFC 2883, 3708) as
+//! in Linux, and the reordering window of RACK (RFC 8985, 6.2, step 4).
 
-use super::conversation::{Talk, segments};
+use super::harness::{Host, segments};
 use super::plain;
-use crate::tcp::config::{Config, Follows};
+use crate::tcp::config::{Config, StackVariant};
 use crate::tcp::endpoint::Endpoint;
 
 fn linux() -> Config {
-    Config { sack: true, initial_window_segments: 10, follows: Follows::Linux, ..plain() }
+    Config { sack: true, initial_window_segments: 10, stack: StackVariant::Linux, ..plain() }
 }
 
-fn ten_out(config: Config) -> Talk {
-    let mut talk = Talk::connected(config);
-    talk.call(100, "writes", |endpoint, cx| endpoint.write(cx, 1 << 19));
-    talk
+fn ten_outstanding(config: Config) -> Host {
+    let mut host = Host::connected(config);
+    host.call(100, "writes", |endpoint, cx| endpoint.write(cx, 1 << 19));
+    host
 }
 
-/// All that there is to send is ten segments, and they are out.
-fn ten_out_of_ten(config: Config) -> Talk {
-    let mut talk = Talk::connected(config);
-    talk.writes(100, 10_000, &segments(1, 10));
-    talk
+/// Ten segments are outstanding, and there is nothing more to send.
+fn last_ten_outstanding(config: Config) -> Host {
+    let mut host = Host::connected(config);
+    host.writes(100, 10_000, &segments(1, 10));
+    host
 }
 
-/// The timer expires: when that was in ms, and what was sent.
-fn time_out(talk: &mut Talk) -> (u64, String) {
-    let (at, sent) = talk.time_out();
+/// Lets the retransmission timer expire. Returns its time in ms, and what was sent.
+fn time_out(host: &mut Host) -> (u64, String) {
+    let (at, sent) = host.time_out();
     (at.as_nanos() / 1_000_000, sent)
 }
 
-fn ssthresh(talk: &Talk, expected: Option<u64>) {
-    talk.compare("ssthresh", expected, |endpoint| endpoint.sender().control().ssthresh());
+fn ssthresh(host: &Host, expected: Option<u64>) {
+    host.compare("ssthresh", expected, |endpoint| endpoint.sender().control().ssthresh());
 }
 
-fn spurious(talk: &Talk, timeouts: u64, recoveries: u64) {
-    talk.compare("spurious time-outs, recoveries", (timeouts, recoveries), |endpoint| {
+fn spurious(host: &Host, timeouts: u64, recoveries: u64) {
+    host.compare("spurious timeouts, recoveries", (timeouts, recoveries), |endpoint| {
         let counters = endpoint.sender().counters();
         (counters.spurious_timeouts, counters.spurious_recoveries)
     });
 }
 
-fn retransmitted(talk: &Talk) -> u64 {
-    talk.endpoint.sender().counters().retransmitted_segments
+fn retransmitted(host: &Host) -> u64 {
+    host.endpoint.sender().counters().retransmitted_segments
 }
 
-/// The window is ten segments or more, as it was before.
-fn window_is_back(talk: &Talk, segment: u64) {
-    let cwnd = talk.endpoint.sender().control().cwnd();
+/// Expects cwnd of at least ten segments, as before the reduction.
+fn window_is_restored(host: &Host, segment: u64) {
+    let cwnd = host.endpoint.sender().control().cwnd();
     assert!(cwnd >= 10 * segment, "{cwnd}");
-    ssthresh(talk, None);
+    ssthresh(host, None);
 }
 
-/// `tcp_try_undo_loss` with `tcp_packet_delayed`: the ACK that comes after a time-out echoes the timestamp of
-/// the original, 100, and not that of the retransmission: the path had only been slow.
+/// `tcp_try_undo_loss` with `tcp_packet_delayed`: given an ACK after a timeout that echoes the
+/// timestamp of the original (100) and not of the retransmission, expect undo: the path was only
+/// slow.
 #[test]
 fn a_timestamp_shows_that_a_timeout_was_spurious() {
     for rack_tlp in [false, true] {
-        let mut talk = ten_out(Config { timestamps: true, rack_tlp, ..linux() });
-        let (at, sent) = time_out(&mut talk);
+        let mut host = ten_outstanding(Config { timestamps: true, rack_tlp, ..linux() });
+        let (at, sent) = time_out(&mut host);
         assert!(sent.starts_with("1:989 "), "{sent}");
-        ssthresh(&talk, Some(4 * 988 + 988));
-        talk.hears(at + 10, "1:1 ack 989 ts 9/100");
-        window_is_back(&talk, 988);
-        spurious(&talk, 1, 0);
+        ssthresh(&host, Some(4 * 988 + 988));
+        host.receives(at + 10, "1:1 ack 989 ts 9/100");
+        window_is_restored(&host, 988);
+        spurious(&host, 1, 0);
     }
 }
 
-/// `tcp_rack_advance` (RFC 8985, 6.2, step 2): what arrives last gives the round trip, whatever was sent last.
-/// An outage of 2 s held up ten segments. Given ACKs two segments apart that echo the originals, 100, the
-/// first of them 300 ms after the retransmission of the first: expect that to be undone, and no other
-/// original to be lost, as each took as long as the one before it.
+/// `tcp_rack_advance` (RFC 8985, 6.2, step 2): the segment delivered last gives the RTT, even if it
+/// was not sent last. An outage of 2 s delayed ten segments. Given ACKs two segments apart that
+/// echo the originals (100), the first of them 300 ms after the first retransmission: expect undo,
+/// and no further loss, because each original took as long as the one before it.
 #[test]
-fn what_an_outage_held_up_is_not_lost() {
-    let mut talk = ten_out(Config { timestamps: true, rack_tlp: true, ..linux() });
-    let (at, _) = time_out(&mut talk);
-    let sent = retransmitted(&talk);
+fn segments_delayed_by_an_outage_are_not_lost() {
+    let mut host = ten_outstanding(Config { timestamps: true, rack_tlp: true, ..linux() });
+    let (at, _) = time_out(&mut host);
+    let sent = retransmitted(&host);
     for (step, end) in [(0, 1_977), (3, 3_953), (6, 5_929), (9, 7_905), (12, 9_881)] {
-        talk.hears(at + 300 + step, &format!("1:1 ack {end} ts 9/100"));
-        window_is_back(&talk, 988);
+        host.receives(at + 300 + step, &format!("1:1 ack {end} ts 9/100"));
+        window_is_restored(&host, 988);
     }
-    spurious(&talk, 1, 0);
-    talk.compare("fast recoveries", 0, |endpoint| endpoint.sender().counters().fast_recoveries);
-    assert_eq!(retransmitted(&talk), sent);
+    spurious(&host, 1, 0);
+    host.compare("fast recoveries", 0, |endpoint| endpoint.sender().counters().fast_recoveries);
+    assert_eq!(retransmitted(&host), sent);
 }
 
-/// The same with the timestamp of the retransmission: the loss was real.
+/// Given the timestamp of the retransmission, expect no undo: the loss was genuine.
 #[test]
-fn a_timestamp_of_the_retransmission_undoes_nothing() {
-    let mut talk = ten_out(Config { timestamps: true, ..linux() });
-    let (at, _) = time_out(&mut talk);
-    talk.hears(at + 100, &format!("1:1 ack 989 ts 9/{at}"));
-    ssthresh(&talk, Some(4_940));
-    spurious(&talk, 0, 0);
+fn a_timestamp_of_the_retransmission_prevents_undo() {
+    let mut host = ten_outstanding(Config { timestamps: true, ..linux() });
+    let (at, _) = time_out(&mut host);
+    host.receives(at + 100, &format!("1:1 ack 989 ts 9/{at}"));
+    ssthresh(&host, Some(4_940));
+    spurious(&host, 0, 0);
 }
 
-/// RFC 5682, 3.1, steps 1, 2.b and 3.b (`tcp_process_loss`): after the first ACK two new segments go and no
-/// retransmission; the second ACK is for segments that were never retransmitted: the time-out was spurious
-/// and nothing is retransmitted.
+/// RFC 5682, 3.1, steps 1, 2.b and 3.b (`tcp_process_loss`): expect two new segments and no
+/// retransmission after the first ACK. Given a second ACK of never retransmitted segments, expect
+/// undo: the timeout was spurious.
 #[test]
-fn f_rto_finds_a_spurious_timeout_without_timestamps() {
-    let mut talk = ten_out(linux());
-    let (at, sent) = time_out(&mut talk);
+fn f_rto_detects_a_spurious_timeout_without_timestamps() {
+    let mut host = ten_outstanding(linux());
+    let (at, sent) = time_out(&mut host);
     assert_eq!(sent, segments(1, 1));
-    talk.window(1_000);
-    talk.given(at + 10, "1:1 ack 1001", &segments(10_001, 2));
-    let sent = talk.hears(at + 20, "1:1 ack 2001");
+    host.window(1_000);
+    host.given(at + 10, "1:1 ack 1001", &segments(10_001, 2));
+    let sent = host.receives(at + 20, "1:1 ack 2001");
     assert!(sent.starts_with("12001:13001 "), "{sent}");
-    window_is_back(&talk, 1_000);
-    spurious(&talk, 1, 0);
-    talk.compare("retransmissions", 1, |endpoint| {
+    window_is_restored(&host, 1_000);
+    spurious(&host, 1, 0);
+    host.compare("retransmissions", 1, |endpoint| {
         endpoint.sender().counters().retransmitted_segments
     });
 }
 
-/// A never retransmitted segment may be reported by SACK just as well (RFC 5682, 3: the SACK-enhanced
+/// Given a SACK of a never retransmitted segment, expect undo (RFC 5682, 3: the SACK-enhanced
 /// version).
 #[test]
-fn f_rto_takes_a_block_for_an_ack() {
-    let mut talk = ten_out(linux());
-    let (at, _) = time_out(&mut talk);
-    talk.hears(at + 10, "1:1 ack 1 sack 1001-2001");
-    window_is_back(&talk, 1_000);
-    spurious(&talk, 1, 0);
+fn f_rto_uses_sack_blocks() {
+    let mut host = ten_outstanding(linux());
+    let (at, _) = time_out(&mut host);
+    host.receives(at + 10, "1:1 ack 1 sack 1001-2001");
+    window_is_restored(&host, 1_000);
+    spurious(&host, 1, 0);
 }
 
-/// RFC 5682, 3.1, step 3.a: the second ACK reports only what was sent after the time-out: the loss was
-/// real, and what was held back goes.
+/// RFC 5682, 3.1, step 3.a: given a second ACK that reports only data sent after the timeout,
+/// expect the deferred retransmissions: the loss was genuine.
 #[test]
-fn f_rto_finds_a_real_loss() {
-    let mut talk = ten_out(linux());
-    let (at, _) = time_out(&mut talk);
-    talk.given(at + 100, "1:1 ack 1001", &segments(10_001, 2));
-    let sent = talk.hears(at + 200, "1:1 ack 1001 sack 10001-11001");
+fn f_rto_detects_a_genuine_loss() {
+    let mut host = ten_outstanding(linux());
+    let (at, _) = time_out(&mut host);
+    host.given(at + 100, "1:1 ack 1001", &segments(10_001, 2));
+    let sent = host.receives(at + 200, "1:1 ack 1001 sack 10001-11001");
     assert!(sent.starts_with("1001:2001 "), "{sent}");
-    ssthresh(&talk, Some(5_000));
-    spurious(&talk, 0, 0);
+    ssthresh(&host, Some(5_000));
+    spurious(&host, 0, 0);
 }
 
-/// The same, after which an original arrives: once the loss is known to be real, nothing of it is in doubt
-/// (`tcp_process_loss` clears `frto`).
+/// The same, followed by an original: expect no undo (`tcp_process_loss` clears `frto`).
 #[test]
-fn f_rto_is_over_once_the_loss_was_real() {
-    let mut talk = ten_out(linux());
-    let (at, _) = time_out(&mut talk);
-    talk.given(at + 100, "1:1 ack 1001", &segments(10_001, 2));
-    talk.hears(at + 200, "1:1 ack 1001 sack 10001-11001");
-    talk.hears(at + 210, "1:1 ack 1001 sack 9001-11001");
-    ssthresh(&talk, Some(5_000));
-    spurious(&talk, 0, 0);
+fn f_rto_ends_with_a_genuine_loss() {
+    let mut host = ten_outstanding(linux());
+    let (at, _) = time_out(&mut host);
+    host.given(at + 100, "1:1 ack 1001", &segments(10_001, 2));
+    host.receives(at + 200, "1:1 ack 1001 sack 10001-11001");
+    host.receives(at + 210, "1:1 ack 1001 sack 9001-11001");
+    ssthresh(&host, Some(5_000));
+    spurious(&host, 0, 0);
 }
 
-/// RFC 5682, 3.1, step 1, and `tcp_enter_loss`: a first time-out in fast recovery is not in doubt. Given
-/// an original that arrives after it, expect the reduction to stay.
+/// RFC 5682, 3.1, step 1, and `tcp_enter_loss`: given a first timeout in fast recovery and then an
+/// original, expect no undo.
 #[test]
-fn f_rto_does_not_doubt_a_timeout_in_fast_recovery() {
-    let mut talk = ten_out(linux());
-    talk.hears(200, "1:1 ack 1 sack 1001-4001");
-    ssthresh(&talk, Some(5_000));
-    let (at, _) = time_out(&mut talk);
-    talk.hears(at + 10, "1:1 ack 1 sack 1001-5001");
-    ssthresh(&talk, Some(5_000));
-    spurious(&talk, 0, 0);
+fn f_rto_is_not_used_in_fast_recovery() {
+    let mut host = ten_outstanding(linux());
+    host.receives(200, "1:1 ack 1 sack 1001-4001");
+    ssthresh(&host, Some(5_000));
+    let (at, _) = time_out(&mut host);
+    host.receives(at + 10, "1:1 ack 1 sack 1001-5001");
+    ssthresh(&host, Some(5_000));
+    spurious(&host, 0, 0);
 }
 
-/// `tcp_xmit_recovery`: where no new data can leave, retransmissions go. The peer's window has 400 bytes of
-/// room, which is no segment.
+/// `tcp_xmit_recovery`: given a peer's window with room for 400 bytes, less than a segment, expect
+/// retransmissions instead of new data.
 #[test]
-fn f_rto_holds_nothing_back_in_vain() {
-    let mut talk = Talk::new(linux()).peer_window(10_400);
-    talk.call(0, "opens", Endpoint::open);
-    talk.hears(100, "S 0:1 ack 1 mss 1000 sackok");
-    talk.writes(100, 20_000, &segments(1, 10));
-    let (at, _) = time_out(&mut talk);
-    talk.given(at + 100, "1:1 ack 1001 win 9400", &segments(1_001, 2));
+fn f_rto_retransmits_if_new_data_cannot_be_sent() {
+    let mut host = Host::new(linux()).peer_window(10_400);
+    host.call(0, "opens", Endpoint::open);
+    host.receives(100, "S 0:1 ack 1 mss 1000 sackok");
+    host.writes(100, 20_000, &segments(1, 10));
+    let (at, _) = time_out(&mut host);
+    host.given(at + 100, "1:1 ack 1001 win 9400", &segments(1_001, 2));
 }
 
-/// Step 2.b without new data: conventional recovery at once.
+/// Step 2.b: without new data, expect conventional recovery immediately.
 #[test]
 fn f_rto_needs_new_data() {
-    let mut talk = Talk::connected(linux());
-    talk.writes(100, 10_000, &segments(1, 10));
-    let (at, _) = time_out(&mut talk);
-    talk.given(at + 100, "1:1 ack 1001", &segments(1_001, 2));
-    ssthresh(&talk, Some(5_000));
+    let mut host = Host::connected(linux());
+    host.writes(100, 10_000, &segments(1, 10));
+    let (at, _) = time_out(&mut host);
+    host.given(at + 100, "1:1 ack 1001", &segments(1_001, 2));
+    ssthresh(&host, Some(5_000));
 }
 
-/// What follows the RFCs retransmits after a time-out, and undoes nothing.
+/// With `rfc`, expect retransmissions after a timeout and no undo.
 #[test]
-fn the_rfcs_undo_nothing() {
-    let config = Config { follows: Follows::Rfc, timestamps: true, ..linux() };
-    let mut talk = ten_out(config);
-    let (at, _) = time_out(&mut talk);
-    let sent = talk.hears(at + 10, "1:1 ack 989 ts 9/100");
+fn the_rfc_variant_undoes_nothing() {
+    let config = Config { stack: StackVariant::Rfc, timestamps: true, ..linux() };
+    let mut host = ten_outstanding(config);
+    let (at, _) = time_out(&mut host);
+    let sent = host.receives(at + 10, "1:1 ack 989 ts 9/100");
     assert!(sent.starts_with("989:1977 "), "{sent}");
-    ssthresh(&talk, Some(4_940));
-    spurious(&talk, 0, 0);
+    ssthresh(&host, Some(4_940));
+    spurious(&host, 0, 0);
 }
 
-/// `tcp_try_undo_dsack`: three segments overtook the first, which was retransmitted. After recovery the peer
-/// reports that it got it twice. Given a threshold of 5, expect the window of ten again.
+/// `tcp_try_undo_dsack`: given a fast recovery (ssthresh 5) and, after it, a D-SACK of its
+/// retransmission, expect a cwnd of ten again.
 #[test]
 fn a_d_sack_undoes_a_fast_recovery() {
     for (rack_tlp, prr) in [(false, false), (true, true)] {
-        let mut talk = ten_out(Config { rack_tlp, prr, ..linux() });
-        talk.hears(200, "1:1 ack 1 sack 1001-4001");
-        ssthresh(&talk, Some(5_000));
-        let max = talk.endpoint.sender().max();
-        talk.hears(250, &format!("1:1 ack {max}"));
-        talk.window(5_000);
-        talk.hears(300, &format!("1:1 ack {max} sack 1-1001"));
-        window_is_back(&talk, 1_000);
-        spurious(&talk, 0, 1);
+        let mut host = ten_outstanding(Config { rack_tlp, prr, ..linux() });
+        host.receives(200, "1:1 ack 1 sack 1001-4001");
+        ssthresh(&host, Some(5_000));
+        let max = host.endpoint.sender().max();
+        host.receives(250, &format!("1:1 ack {max}"));
+        host.window(5_000);
+        host.receives(300, &format!("1:1 ack {max} sack 1-1001"));
+        window_is_restored(&host, 1_000);
+        spurious(&host, 0, 1);
     }
 }
 
-/// The same where the peer sends data, which carries the report, while nothing is outstanding here.
+/// The same where the peer sends data with the D-SACK while nothing is outstanding here.
 #[test]
 fn a_d_sack_on_data_undoes_a_fast_recovery() {
-    let mut talk = ten_out_of_ten(linux());
-    talk.hears(200, "1:1 ack 1 sack 1001-4001");
-    ssthresh(&talk, Some(5_000));
-    talk.hears(250, "1:1 ack 10001");
-    talk.window(5_000);
-    talk.hears(300, "1:989 ack 10001 sack 1-1001");
-    window_is_back(&talk, 1_000);
-    spurious(&talk, 0, 1);
+    let mut host = last_ten_outstanding(linux());
+    host.receives(200, "1:1 ack 1 sack 1001-4001");
+    ssthresh(&host, Some(5_000));
+    host.receives(250, "1:1 ack 10001");
+    host.window(5_000);
+    host.receives(300, "1:989 ack 10001 sack 1-1001");
+    window_is_restored(&host, 1_000);
+    spurious(&host, 0, 1);
 }
 
-/// `tcp_try_undo_dsack` in fast recovery: the report comes before the recovery ends.
+/// `tcp_try_undo_dsack`: the same with the D-SACK during fast recovery.
 #[test]
-fn a_d_sack_undoes_a_fast_recovery_under_way() {
-    let mut talk = ten_out(linux());
-    talk.hears(200, "1:1 ack 1 sack 1001-4001");
-    talk.hears(210, "1:1 ack 4001");
-    ssthresh(&talk, Some(5_000));
-    talk.hears(220, "1:1 ack 4001 sack 1-1001");
-    window_is_back(&talk, 1_000);
-    spurious(&talk, 0, 1);
+fn a_d_sack_undoes_an_ongoing_fast_recovery() {
+    let mut host = ten_outstanding(linux());
+    host.receives(200, "1:1 ack 1 sack 1001-4001");
+    host.receives(210, "1:1 ack 4001");
+    ssthresh(&host, Some(5_000));
+    host.receives(220, "1:1 ack 4001 sack 1-1001");
+    window_is_restored(&host, 1_000);
+    spurious(&host, 0, 1);
 }
 
-/// `tcp_dsack_seen`: more segments cannot have arrived twice than were retransmitted. Given one and a
-/// report of two, expect the reduction to stay.
+/// `tcp_dsack_seen`: given one retransmission and a D-SACK of two segments, expect no undo.
 #[test]
-fn a_dubious_d_sack_undoes_nothing() {
-    let mut talk = ten_out(linux());
-    talk.hears(200, "1:1 ack 1 sack 1001-4001");
-    let max = talk.endpoint.sender().max();
-    talk.hears(250, &format!("1:1 ack {max}"));
-    talk.hears(300, &format!("1:1 ack {max} sack 1-2001"));
-    ssthresh(&talk, Some(5_000));
-    spurious(&talk, 0, 0);
+fn an_implausible_d_sack_undoes_nothing() {
+    let mut host = ten_outstanding(linux());
+    host.receives(200, "1:1 ack 1 sack 1001-4001");
+    let max = host.endpoint.sender().max();
+    host.receives(250, &format!("1:1 ack {max}"));
+    host.receives(300, &format!("1:1 ack {max} sack 1-2001"));
+    ssthresh(&host, Some(5_000));
+    spurious(&host, 0, 0);
 }
 
-/// Two retransmissions of which one was a duplicate leave the reduction.
+/// Given two retransmissions and a D-SACK of one, expect no undo.
 #[test]
-fn a_loss_among_the_retransmissions_keeps_the_reduction() {
-    let mut talk = ten_out(linux());
-    talk.hears(200, "1:1 ack 1 sack 1001-2001 sack 4001-9001");
-    talk.hears(210, "1:1 ack 1 sack 1001-2001 sack 4001-10001");
-    talk.hears(220, "1:1 ack 1 sack 1001-2001 sack 4001-12001");
-    talk.compare("at least two retransmissions", true, |endpoint| {
+fn a_genuine_loss_among_the_retransmissions_prevents_undo() {
+    let mut host = ten_outstanding(linux());
+    host.receives(200, "1:1 ack 1 sack 1001-2001 sack 4001-9001");
+    host.receives(210, "1:1 ack 1 sack 1001-2001 sack 4001-10001");
+    host.receives(220, "1:1 ack 1 sack 1001-2001 sack 4001-12001");
+    host.compare("at least two retransmissions", true, |endpoint| {
         endpoint.sender().counters().retransmitted_segments >= 2
     });
-    let max = talk.endpoint.sender().max();
-    talk.hears(300, &format!("1:1 ack {max}"));
-    talk.hears(310, &format!("1:1 ack {max} sack 1-1001"));
-    ssthresh(&talk, Some(5_000));
-    spurious(&talk, 0, 0);
+    let max = host.endpoint.sender().max();
+    host.receives(300, &format!("1:1 ack {max}"));
+    host.receives(310, &format!("1:1 ack {max} sack 1-1001"));
+    ssthresh(&host, Some(5_000));
+    spurious(&host, 0, 0);
 }
 
-/// `tcp_try_undo_partial`: the late original fills the hole, as its timestamp shows.
+/// `tcp_try_undo_partial`: given a delayed original that fills the hole, as its timestamp shows,
+/// expect undo.
 #[test]
 fn a_timestamp_undoes_a_fast_recovery() {
-    let mut talk = ten_out(Config { timestamps: true, ..linux() });
-    let sent = talk.hears(200, "1:1 ack 1 sack 989-3953 ts 9/100");
+    let mut host = ten_outstanding(Config { timestamps: true, ..linux() });
+    let sent = host.receives(200, "1:1 ack 1 sack 989-3953 ts 9/100");
     assert!(sent.starts_with("1:989 "), "{sent}");
-    ssthresh(&talk, Some(4_940));
-    talk.hears(210, "1:1 ack 3953 ts 9/100");
-    window_is_back(&talk, 988);
-    spurious(&talk, 0, 1);
+    ssthresh(&host, Some(4_940));
+    host.receives(210, "1:1 ack 3953 ts 9/100");
+    window_is_restored(&host, 988);
+    spurious(&host, 0, 1);
 }
 
-/// `tcp_try_undo_recovery`: the ACK with which the recovery ends shows it.
+/// `tcp_try_undo_recovery`: the same with the ACK that ends the recovery.
 #[test]
 fn a_timestamp_undoes_a_fast_recovery_at_its_end() {
-    let mut talk = ten_out(Config { timestamps: true, ..linux() });
-    talk.hears(200, "1:1 ack 1 sack 989-3953 ts 9/100");
-    ssthresh(&talk, Some(4_940));
-    // Ten segments of 988 bytes were out when it began.
-    talk.hears(210, "1:1 ack 9881 ts 9/100");
-    window_is_back(&talk, 988);
-    spurious(&talk, 0, 1);
+    let mut host = ten_outstanding(Config { timestamps: true, ..linux() });
+    host.receives(200, "1:1 ack 1 sack 989-3953 ts 9/100");
+    ssthresh(&host, Some(4_940));
+    // Ten segments of 988 bytes were outstanding when it began.
+    host.receives(210, "1:1 ack 9881 ts 9/100");
+    window_is_restored(&host, 988);
+    spurious(&host, 0, 1);
 }
 
-/// RFC 8985, 6.2, step 4: a D-SACK doubles the reordering window, a quarter of the smallest round trip.
-/// Given a segment overtaken by one alone, sent at 300 with a round trip of 100 ms, expect it to be
-/// lost at 300 + 100 + 2 * 25, and at 425 without the D-SACK.
+/// RFC 8985, 6.2, step 4: given a D-SACK, expect twice the reordering window, a quarter of the
+/// minimum RTT: a segment sent at 300 with an RTT of 100 ms and one SACKed segment above it is lost
+/// at 300 + 100 + 2 * 25, and at 425 without the D-SACK.
 #[test]
 fn a_d_sack_lengthens_the_reordering_window() {
     for d_sack in [false, true] {
-        let config = Config { follows: Follows::Rfc, rack_tlp: true, ..linux() };
-        let mut talk = ten_out(config);
-        talk.hears(200, "1:1 ack 1 sack 1001-4001");
+        let config = Config { stack: StackVariant::Rfc, rack_tlp: true, ..linux() };
+        let mut host = ten_outstanding(config);
+        host.receives(200, "1:1 ack 1 sack 1001-4001");
         if d_sack {
-            talk.hears(250, "1:1 ack 4001");
-            talk.hears(250, "1:1 ack 4001 sack 1-1001");
+            host.receives(250, "1:1 ack 4001");
+            host.receives(250, "1:1 ack 4001 sack 1-1001");
         }
-        let max = u32::try_from(talk.endpoint.sender().max()).expect("small");
-        talk.hears(300, &format!("1:1 ack {max}"));
-        talk.hears(400, &format!("1:1 ack {max} sack {}-{}", max + 1_000, max + 2_000));
-        talk.timer(if d_sack { 450 } else { 425 }, &segments(max, 1));
+        let max = u32::try_from(host.endpoint.sender().max()).expect("small");
+        host.receives(300, &format!("1:1 ack {max}"));
+        host.receives(400, &format!("1:1 ack {max} sack {}-{}", max + 1_000, max + 2_000));
+        host.timer(if d_sack { 450 } else { 425 }, &segments(max, 1));
     }
 }

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use bentpipe_core::graph::Graph;
 use bentpipe_core::tcp::config::{
-    AckPolicy, AvoidanceCounting, BufferCounts, CongestionName, Follows, RtoConfig, RtoMinBounds,
+    AckPolicy, AvoidanceCounting, BufferCounts, CongestionName, RtoConfig, RtoMinBounds,
+    StackVariant,
 };
 use bentpipe_core::trace::NodeId;
 
@@ -89,7 +90,7 @@ pub(in crate::workload) fn host(part: &str) -> Host {
         prr: false,
         hystart: false,
         ecn: false,
-        follows: Follows::Rfc,
+        stack: StackVariant::Rfc,
     };
     Host {
         config,

@@ -1,16 +1,16 @@
-//! Long-term bandwidth: where a policer with a bucket of tokens drops what is above its rate, the
-//! largest rate of ten rounds is that of the tokens. Two intervals in a row with heavy loss and the
-//! same rate give that rate as the bandwidth for a while.
+//! Long-term bandwidth: where a token-bucket policer drops what exceeds its rate, the maximum of
+//! ten rounds overestimates that rate. Two consecutive intervals with heavy loss and the same rate
+//! set the bandwidth to it for a while.
 
-use super::Facts;
+use super::AckFacts;
 use crate::tcp::rate::per_second;
 use crate::time::{Duration, Instant};
 
-/// An interval has at least so many rounds, and at most four times as many.
+/// Minimum length of an interval in rounds; the maximum is four times that.
 const INTERVAL_ROUNDS: u32 = 4;
-/// Lost over delivered, in 256ths (20 percent), from which on an interval counts as policed.
+/// Minimum ratio of lost to delivered data in a policed interval, in 256ths (20 percent).
 const LOSS_THRESHOLD: u64 = 50;
-/// Two intervals agree within an eighth, or within 4 kbit/s.
+/// Two intervals agree if they differ by at most an eighth, or 4 kbit/s.
 const AGREEMENT_DIVISOR: u64 = 8;
 const AGREEMENT_BYTES: u64 = 4_000 / 8;
 /// Rounds for which the rate is used.
@@ -19,38 +19,38 @@ const USE_ROUNDS: u32 = 48;
 /// See the module's description.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LongTerm {
-    /// The rate of the last interval, or of both that agreed; zero if there is none.
+    /// The rate of the last interval, or the mean of two that agreed; zero if there is none.
     bandwidth: u64,
     in_use: bool,
     sampling: bool,
     rounds: u32,
-    /// Where the interval began.
+    /// Start of the interval: time, delivered and lost bytes.
     at: Instant,
     delivered: u64,
     lost: u64,
 }
 
 impl LongTerm {
-    /// The bandwidth, while it is to be used.
+    /// The bandwidth, while it is in use.
     pub(super) fn bandwidth(&self) -> Option<u64> {
         self.in_use.then_some(self.bandwidth)
     }
 
-    fn begin_interval(&mut self, facts: &Facts) {
+    fn begin_interval(&mut self, facts: &AckFacts) {
         self.at = facts.delivered_at;
         self.delivered = facts.delivered;
-        self.lost = facts.lost_in_all;
+        self.lost = facts.lost_total;
         self.rounds = 0;
     }
 
-    fn reset(&mut self, facts: &Facts) {
+    fn reset(&mut self, facts: &AckFacts) {
         *self = Self::default();
         self.begin_interval(facts);
     }
 
-    /// Takes an ACK's facts. Whether the use of the rate ends, so that the path is to be probed
-    /// anew.
-    pub(super) fn update(&mut self, facts: &Facts, round_start: bool, probing: bool) -> bool {
+    /// Processes an ACK. Returns whether the use of the rate ends, so that the path is probed
+    /// again.
+    pub(super) fn update(&mut self, facts: &AckFacts, round_start: bool, probing: bool) -> bool {
         if self.in_use {
             self.rounds += u32::from(probing && round_start);
             let over = self.rounds >= USE_ROUNDS;
@@ -67,7 +67,7 @@ impl LongTerm {
             self.begin_interval(facts);
             self.sampling = true;
         }
-        // A rate that the application sets would be too low.
+        // An application-limited rate would be too low.
         if facts.sample.is_some_and(|sample| sample.app_limited) {
             self.reset(facts);
             return false;
@@ -81,12 +81,12 @@ impl LongTerm {
         false
     }
 
-    /// The interval ends with a loss: the bucket was empty at both its ends.
-    fn end_interval(&mut self, facts: &Facts) {
-        let lost = facts.lost_in_all - self.lost;
+    /// Ends the interval with a loss: the bucket was empty at both ends.
+    fn end_interval(&mut self, facts: &AckFacts) {
+        let lost = facts.lost_total - self.lost;
         let delivered = facts.delivered - self.delivered;
         let length = facts.delivered_at.saturating_since(self.at);
-        if delivered == 0 || lost * 256 < LOSS_THRESHOLD * delivered || length < SHORTEST {
+        if delivered == 0 || lost * 256 < LOSS_THRESHOLD * delivered || length < INTERVAL_MIN {
             return;
         }
         let bandwidth = per_second(delivered, length);
@@ -104,29 +104,29 @@ impl LongTerm {
     }
 }
 
-/// Linux counts the interval in milliseconds.
-const SHORTEST: Duration = Duration::from_millis(1);
+/// Linux measures intervals in milliseconds.
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A policed path: each round of 100 ms delivers so many bytes and loses a third of as many.
+    /// A policed path: each round of 100 ms delivers `bytes` and loses a third of as many.
     fn round(long_term: &mut LongTerm, number: u64, bytes: u64) -> bool {
-        let facts = Facts {
+        let facts = AckFacts {
             delivered_at: Instant::from_millis(number * 100),
             delivered: number * bytes,
             lost: bytes / 3,
-            lost_in_all: number * (bytes / 3),
-            ..Facts::default()
+            lost_total: number * (bytes / 3),
+            ..AckFacts::default()
         };
         long_term.update(&facts, true, true)
     }
 
-    /// Given 1 Mbit/s of tokens, expect that the intervals from round 1 to 4 and from there to 8
-    /// agree on 125,000 bytes a second, and that this holds for 48 rounds.
+    /// Given a token rate of 1 Mbit/s, expect the intervals of rounds 1 to 4 and 4 to 8 to agree on
+    /// 125,000 bytes per second, in use for 48 rounds.
     #[test]
-    fn two_intervals_that_agree_are_believed_for_48_rounds() {
+    fn two_equal_intervals_set_the_rate_for_48_rounds() {
         let mut long_term = LongTerm::default();
         let mut used = Vec::new();
         let mut over = Vec::new();
@@ -143,17 +143,17 @@ mod tests {
         assert_eq!(used.len(), 48);
     }
 
-    /// Without heavy loss there is no policer: one byte in ten is less than 20 percent.
+    /// Given a loss of one byte in ten, expect no policer: that is less than 20 percent.
     #[test]
     fn light_loss_is_no_policer() {
         let mut long_term = LongTerm::default();
         for number in 1..=60 {
-            let facts = Facts {
+            let facts = AckFacts {
                 delivered_at: Instant::from_millis(number * 100),
                 delivered: number * 10_000,
                 lost: 1_000,
-                lost_in_all: number * 1_000,
-                ..Facts::default()
+                lost_total: number * 1_000,
+                ..AckFacts::default()
             };
             assert!(!long_term.update(&facts, true, true));
             assert_eq!(long_term.bandwidth(), None);

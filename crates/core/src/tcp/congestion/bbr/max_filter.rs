@@ -1,9 +1,9 @@
-//! The largest value of a sliding window, in constant room (Kathleen Nichols's algorithm, as in
-//! Linux's `win_minmax.c`): the best value and the best two after it. A value that leaves the window
-//! makes room for the next best. The second and the third are renewed each quarter of the window at
-//! the latest, so that they are recent when they are needed.
+//! The maximum of a sliding window in constant memory (Kathleen Nichols's algorithm, as in Linux's
+//! `win_minmax.c`): the best value and the second and third best after it. When the best leaves the
+//! window, the next one replaces it. The second and third are renewed at least every quarter of the
+//! window, so that they are recent.
 
-/// A value and when it came, in the unit of the window.
+/// A value and its time, in units of the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Entry {
     time: u64,
@@ -17,12 +17,12 @@ pub(super) struct MaxFilter {
 }
 
 impl MaxFilter {
-    /// The largest value of the window.
+    /// The maximum of the window.
     pub(super) fn max(&self) -> u64 {
         self.best[0].value
     }
 
-    /// A value comes at `time`, which never goes back.
+    /// Adds a value at `time`, which is monotonic.
     pub(super) fn add(&mut self, window: u64, time: u64, value: u64) {
         let entry = Entry { time, value };
         let age = |old: Entry| time.saturating_sub(old.time);
@@ -53,9 +53,9 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// Given a window of 10 and the values below, one a step, expect what is computed by hand. The
-    /// peak of 9 at time 2 counts to time 12, then the 7 of time 6 to 16, then the 5 of time 8 (the
-    /// third is renewed when the best is older than half a window) to 18, then the 2 of 17.
+    /// Given a window of 10 and the values below, one per step, expect maxima computed by hand: the
+    /// peak of 9 at time 2 counts to time 12, the 7 of time 6 to 16, the 5 of time 8 (the third is
+    /// renewed when the best is older than half a window) to 18, then the 2 of 17.
     #[test]
     fn a_peak_counts_for_one_window() {
         let mut filter = MaxFilter::default();
@@ -67,20 +67,20 @@ mod tests {
         }
     }
 
-    /// After a gap longer than the window only the newest counts.
+    /// Given a gap longer than the window, expect only the newest value.
     #[test]
-    fn a_gap_empties_the_window() {
+    fn a_gap_clears_the_window() {
         let mut filter = MaxFilter::default();
         (0..5).for_each(|time| filter.add(10, time, 100 - time));
         filter.add(10, 16, 3);
         assert_eq!(filter.max(), 3);
     }
 
-    /// Given random values, expect never more than the window's true maximum, and never less than
-    /// that of its newest half: the second and the third are chosen from what came after the first
-    /// quarter or later, and stay the best of what came after them.
+    /// Given random values, expect at most the true maximum of the window and at least that of its
+    /// newest half: the second and third are chosen from what came after the first quarter or
+    /// later, and stay the best of what came after them.
     #[test]
-    fn it_stays_between_the_maximum_and_that_of_the_recent_part() {
+    fn the_maximum_is_within_the_bounds_of_the_window_and_its_newest_half() {
         let mut rng = Rng::stream(3, "max filter");
         let (mut filter, mut values) = (MaxFilter::default(), Vec::new());
         for time in 0..20_000u64 {

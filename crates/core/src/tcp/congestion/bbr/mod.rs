@@ -1,9 +1,8 @@
 //! BBR, version 1 (draft-cardwell-iccrg-bbr-congestion-control-00; Cardwell and others 2016;
-//! Linux's `tcp_bbr.c`): the window and the pacing rate follow from a model of the path, which is
-//! the largest delivery rate of the last ten rounds and the smallest round trip of the last ten
-//! seconds.
+//! Linux's `tcp_bbr.c`): cwnd and the pacing rate follow from a model of the path, which is the
+//! maximum delivery rate of the last ten rounds and the minimum RTT of the last ten seconds.
 //!
-//! Quantities are bytes and bytes a second; gains are 256ths, as in Linux.
+//! Quantities are bytes and bytes per second; gains are 256ths, as in Linux.
 
 mod aggregation;
 mod long_term;
@@ -17,47 +16,47 @@ use crate::tcp::pacing::Pacer;
 use crate::tcp::rate::{RateSample, RateSampler, per_second};
 use crate::time::{Duration, Instant};
 
-use aggregation::{Aggregation, in_time};
+use aggregation::{Aggregation, bytes_in};
 use long_term::LongTerm;
 use max_filter::MaxFilter;
 
 const UNIT: u64 = 256;
-/// 2 / ln 2: the least gain that lets the rate double each round.
+/// 2 / ln 2: the minimum gain that lets the rate double each round.
 const HIGH_GAIN: u64 = UNIT * 2_885 / 1_000 + 1;
-/// Its inverse empties in a round the queue that STARTUP made.
+/// The inverse of the high gain drains the queue of STARTUP in one round.
 const DRAIN_GAIN: u64 = UNIT * 1_000 / 2_885;
 const CWND_GAIN: u64 = 2 * UNIT;
 const CYCLE: [u64; 8] = [UNIT * 5 / 4, UNIT * 3 / 4, UNIT, UNIT, UNIT, UNIT, UNIT, UNIT];
-/// Rounds for which a bandwidth counts: a cycle and two more.
+/// Length of the bandwidth filter in rounds: a gain cycle and two more.
 const BANDWIDTH_ROUNDS: u64 = 10;
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
 const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
-/// The window in `PROBE_RTT` and the least one at all, in segments.
-const LEAST_SEGMENTS: u64 = 4;
-/// The pipe is full when this growth was missed in so many rounds.
+/// The minimum cwnd and that of `PROBE_RTT`, in segments (`bbr_cwnd_min_target`).
+const CWND_MIN_SEGMENTS: u64 = 4;
+/// The pipe is full after this many rounds with less growth of the bandwidth.
 const FULL_GROWTH: u64 = UNIT * 5 / 4;
 const FULL_ROUNDS: u32 = 3;
-/// Pacing stays 1 percent below the bandwidth, so that a queue drains in the long run.
+/// The pacing rate is 1 percent below the bandwidth, so that queues drain in the long run.
 const PACING_PERCENT: u64 = 99;
-/// Before there is a round trip: what Linux assumes for the pacing rate, and a window in segments.
+/// Before the first RTT sample: Linux's assumption for the pacing rate, and cwnd in segments.
 const NOMINAL_RTT: Duration = Duration::from_millis(1);
 const NOMINAL_SEGMENTS: u64 = 10;
 
-/// What one ACK told, and where the connection stands after it.
+/// An ACK, with the state of the connection after it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::tcp) struct Facts {
+pub(in crate::tcp) struct AckFacts {
     pub(in crate::tcp) now: Instant,
     pub(in crate::tcp) sample: Option<RateSample>,
-    /// The round trip of the newest segment that arrived, if it was sent once.
+    /// RTT of the most recently sent segment that was acknowledged, if it was sent once.
     pub(in crate::tcp) rtt: Option<Duration>,
-    /// Whether it may have waited for a delayed ACK.
+    /// Whether the ACK may have been delayed.
     pub(in crate::tcp) maybe_delayed: bool,
-    /// Bytes that this ACK delivered, and that it showed to be lost.
+    /// Bytes that this ACK delivered and showed to be lost.
     pub(in crate::tcp) acked: u64,
     pub(in crate::tcp) lost: u64,
-    /// The same since the connection began, and when bytes were delivered last.
+    /// The totals of both, and the time of the latest delivery.
     pub(in crate::tcp) delivered: u64,
-    pub(in crate::tcp) lost_in_all: u64,
+    pub(in crate::tcp) lost_total: u64,
     pub(in crate::tcp) delivered_at: Instant,
     pub(in crate::tcp) in_flight_before: u64,
     pub(in crate::tcp) in_flight: u64,
@@ -69,15 +68,15 @@ pub(in crate::tcp) struct Facts {
 pub(in crate::tcp) enum Mode {
     Startup,
     Drain,
-    /// With the phase of the gain cycle and when it began.
+    /// With the phase of the gain cycle and its start.
     ProbeBandwidth(usize, Instant),
     ProbeRtt(ProbeRtt),
 }
 
-/// How far a visit to `PROBE_RTT` is.
+/// State of `PROBE_RTT`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::tcp) struct ProbeRtt {
-    /// When the flight has been small for long enough, once it is small.
+    /// When `PROBE_RTT` may end; set once the flight is small.
     done_at: Option<Instant>,
     round_done: bool,
 }
@@ -90,26 +89,27 @@ pub(in crate::tcp) struct Bbr {
     mode: Mode,
     bandwidths: MaxFilter,
     rounds: u64,
-    /// The round ends with the delivery of what is sent after so much was delivered.
+    /// The round ends when data sent after this total was delivered is acknowledged
+    /// (`next_rtt_delivered`).
     round_end: u64,
     round_start: bool,
     min_rtt: Option<Duration>,
     min_rtt_at: Instant,
-    seen_rtt: bool,
+    has_seen_rtt: bool,
     full_bandwidth: u64,
     full_rounds: u32,
     pipe_filled: bool,
-    /// The window before recovery or `PROBE_RTT`.
+    /// cwnd before recovery or `PROBE_RTT`.
     prior_cwnd: u64,
     state: LossState,
     packet_conservation: bool,
     idle_restart: bool,
     aggregation: Aggregation,
     long_term: LongTerm,
-    chance: Rng,
+    rng: Rng,
 }
 
-/// `value * gain / unit`, as far as 64 bits go.
+/// `value * gain / unit`, saturating.
 fn scaled(value: u64, gain: u64, unit: u64) -> u64 {
     let product = u128::from(value) * u128::from(gain) / u128::from(unit);
     u64::try_from(product).unwrap_or(u64::MAX)
@@ -127,7 +127,7 @@ impl Bbr {
             round_start: false,
             min_rtt: None,
             min_rtt_at: Instant::START,
-            seen_rtt: false,
+            has_seen_rtt: false,
             full_bandwidth: 0,
             full_rounds: 0,
             pipe_filled: false,
@@ -137,39 +137,40 @@ impl Bbr {
             idle_restart: false,
             aggregation: Aggregation::default(),
             long_term: LongTerm::default(),
-            chance: Rng::stream(0, "bbr"),
+            rng: Rng::stream(0, "bbr"),
         }
     }
 
-    /// Where the phases of the gain cycle come from.
-    pub(super) fn set_chance(&mut self, chance: Rng) {
-        self.chance = chance;
+    /// Sets the random stream of the gain cycle's initial phase.
+    pub(super) fn set_rng(&mut self, rng: Rng) {
+        self.rng = rng;
     }
 
-    /// The handshake is complete, with the round trip it took if that is known.
-    pub(super) fn opened(&mut self, now: Instant, rtt: Option<Duration>, window: &Window) {
+    /// The handshake completed, with an RTT of `rtt` if known.
+    pub(super) fn on_established(&mut self, now: Instant, rtt: Option<Duration>, window: &Window) {
         self.min_rtt = rtt;
         self.min_rtt_at = now;
         self.aggregation.restart(now);
-        // Linux looks for an idle application before the first write, and finds one.
-        self.rate.limit_by_application(0);
-        self.pace_by_rtt(rtt, window);
+        // Linux checks for an idle application before the first write, so the start is
+        // application-limited.
+        self.rate.set_app_limited(0);
+        self.init_pacing_rate(rtt, window);
     }
 
-    /// The initial pacing rate: the window in a round trip, times the high gain.
-    fn pace_by_rtt(&mut self, rtt: Option<Duration>, window: &Window) {
-        self.seen_rtt = rtt.is_some();
+    /// The initial pacing rate: cwnd per RTT, times the high gain.
+    fn init_pacing_rate(&mut self, rtt: Option<Duration>, window: &Window) {
+        self.has_seen_rtt = rtt.is_some();
         let bandwidth = per_second(window.cwnd, rtt.unwrap_or(NOMINAL_RTT));
         self.pacer.set_rate(paced(bandwidth, HIGH_GAIN));
     }
 
-    /// Where it stands, for tests.
+    /// The mode.
     #[cfg(test)]
     pub(in crate::tcp) fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// The smallest round trip, for tests.
+    /// The minimum RTT.
     #[cfg(test)]
     pub(in crate::tcp) fn min_rtt(&self) -> Option<Duration> {
         self.min_rtt
@@ -198,9 +199,9 @@ impl Bbr {
         }
     }
 
-    /// Takes an ACK's facts: the model, then the pacing rate and the window.
-    pub(in crate::tcp) fn update(&mut self, facts: &Facts, window: &mut Window) {
-        // Linux sets the gains last of all, so what an ACK brings about is judged with those before.
+    /// Updates the model with an ACK, then the pacing rate and cwnd.
+    pub(in crate::tcp) fn update(&mut self, facts: &AckFacts, window: &mut Window) {
+        // Linux updates the gains last, so the checks before use the previous one.
         let gain_before = self.pacing_gain();
         self.update_bandwidth(facts);
         if facts.sample.is_some() && facts.acked > 0 {
@@ -213,14 +214,14 @@ impl Bbr {
         {
             self.mode = Mode::ProbeBandwidth((phase + 1) % CYCLE.len(), facts.delivered_at);
         }
-        self.check_pipe(facts);
+        self.check_full_bandwidth(facts);
         self.check_drain(facts, gain_before, window);
         self.update_min_rtt(facts, window);
         self.set_pacing_rate(facts.rtt, self.pacing_gain(), window);
         self.set_cwnd(facts, window);
     }
 
-    fn update_bandwidth(&mut self, facts: &Facts) {
+    fn update_bandwidth(&mut self, facts: &AckFacts) {
         self.round_start = false;
         let Some(sample) = facts.sample else { return };
         if sample.prior_delivered >= self.round_end {
@@ -236,29 +237,30 @@ impl Bbr {
         }
     }
 
-    /// Begins the gain cycle in a phase drawn from all but the one that drains.
+    /// Enters `PROBE_BW` in a random phase other than the one that drains.
     fn probe_bandwidth(&mut self, now: Instant) {
-        let back = usize::try_from(self.chance.below(CYCLE.len() as u64 - 1)).expect("below seven");
+        let back = usize::try_from(self.rng.below(CYCLE.len() as u64 - 1)).expect("below seven");
         self.mode = Mode::ProbeBandwidth((CYCLE.len() - back) % CYCLE.len(), now);
     }
 
-    fn phase_is_over(&self, facts: &Facts, gain: u64, since: Instant, segment: u64) -> bool {
+    fn phase_is_over(&self, facts: &AckFacts, gain: u64, since: Instant, segment: u64) -> bool {
         let lasted = facts.delivered_at.saturating_since(since);
         let full_length = self.min_rtt.is_some_and(|min_rtt| lasted > min_rtt);
         if gain == UNIT {
             return full_length;
         }
-        let in_net = self.in_net_at_next(facts.now, facts.in_flight_before, gain, segment);
-        let most = self.bandwidths.max();
+        let in_net = self.in_net_at_edt(facts.now, facts.in_flight_before, gain, segment);
+        let bandwidth = self.bandwidths.max();
         if gain > UNIT {
-            // A short queue may not hold what is aimed at.
-            return full_length && (facts.lost > 0 || in_net >= self.inflight(most, gain, segment));
+            // A short queue may drop packets before the target is reached.
+            return full_length
+                && (facts.lost > 0 || in_net >= self.inflight(bandwidth, gain, segment));
         }
-        full_length || in_net <= self.inflight(most, UNIT, segment)
+        full_length || in_net <= self.inflight(bandwidth, UNIT, segment)
     }
 
-    /// STARTUP ends when the bandwidth has stopped growing.
-    fn check_pipe(&mut self, facts: &Facts) {
+    /// STARTUP ends when the bandwidth stops growing.
+    fn check_full_bandwidth(&mut self, facts: &AckFacts) {
         let app_limited = facts.sample.is_some_and(|sample| sample.app_limited);
         if self.pipe_filled || !self.round_start || app_limited {
             return;
@@ -273,21 +275,21 @@ impl Bbr {
         self.pipe_filled = self.full_rounds >= FULL_ROUNDS;
     }
 
-    /// DRAIN ends when no more is in flight than the path holds.
-    fn check_drain(&mut self, facts: &Facts, gain: u64, window: &mut Window) {
-        let holds = self.inflight(self.bandwidths.max(), UNIT, window.segment);
+    /// DRAIN ends when at most the BDP is in flight.
+    fn check_drain(&mut self, facts: &AckFacts, gain: u64, window: &mut Window) {
+        let target = self.inflight(self.bandwidths.max(), UNIT, window.segment);
         if self.mode == Mode::Startup && self.pipe_filled {
             self.mode = Mode::Drain;
-            window.ssthresh = Some(holds);
+            window.ssthresh = Some(target);
         }
         if self.mode == Mode::Drain
-            && self.in_net_at_next(facts.now, facts.in_flight, gain, window.segment) <= holds
+            && self.in_net_at_edt(facts.now, facts.in_flight, gain, window.segment) <= target
         {
             self.probe_bandwidth(facts.delivered_at);
         }
     }
 
-    fn update_min_rtt(&mut self, facts: &Facts, window: &mut Window) {
+    fn update_min_rtt(&mut self, facts: &AckFacts, window: &mut Window) {
         let expired = facts.now.saturating_since(self.min_rtt_at) > MIN_RTT_WINDOW;
         if let Some(rtt) = facts.rtt
             && (self.min_rtt.is_none_or(|min| rtt < min) || expired && !facts.maybe_delayed)
@@ -300,9 +302,9 @@ impl Bbr {
             self.save_cwnd(window.cwnd);
         }
         if let Mode::ProbeRtt(mut visit) = self.mode {
-            self.rate.limit_by_application(facts.in_flight);
+            self.rate.set_app_limited(facts.in_flight);
             if visit.done_at.is_none() {
-                if facts.in_flight <= LEAST_SEGMENTS * window.segment {
+                if facts.in_flight <= CWND_MIN_SEGMENTS * window.segment {
                     visit =
                         ProbeRtt { done_at: Some(facts.now + PROBE_RTT_TIME), round_done: false };
                     self.round_end = facts.delivered;
@@ -320,7 +322,7 @@ impl Bbr {
         }
     }
 
-    /// Back to what was before `PROBE_RTT`, if that has lasted for long enough.
+    /// Leaves `PROBE_RTT` once it has lasted long enough.
     fn leave_probe_rtt(&mut self, now: Instant, delivered_at: Instant, window: &mut Window) {
         let Mode::ProbeRtt(visit) = self.mode else { return };
         if visit.done_at.is_none_or(|done| now <= done) {
@@ -335,37 +337,37 @@ impl Bbr {
         }
     }
 
-    /// Bytes that the path holds in a round trip, times `gain`.
+    /// The bandwidth-delay product times `gain`.
     fn bdp(&self, bandwidth: u64, gain: u64, segment: u64) -> u64 {
         let Some(min_rtt) = self.min_rtt else { return NOMINAL_SEGMENTS * segment };
-        scaled(in_time(bandwidth, min_rtt), gain, UNIT)
+        scaled(bytes_in(bandwidth, min_rtt), gain, UNIT)
     }
 
-    /// What keeps the path busy although hosts send and acknowledge in bursts: three bursts more,
-    /// in whole pairs of segments.
-    fn with_bursts(&self, bytes: u64, segment: u64) -> u64 {
-        let most = CWND_MAX / segment;
+    /// `bbr_quantization_budget`: three bursts more, in whole pairs of segments, to keep the path
+    /// busy although hosts send and acknowledge in bursts.
+    fn quantized(&self, bytes: u64, segment: u64) -> u64 {
+        let max_segments = CWND_MAX / segment;
         let segments = bytes.div_ceil(segment) + 3 * self.pacer.burst_segments(segment);
         let probes_up = matches!(self.mode, Mode::ProbeBandwidth(0, _));
         let more = if probes_up { 2 } else { 0 };
-        (segments.next_multiple_of(2) + more).min(most) * segment
+        (segments.next_multiple_of(2) + more).min(max_segments) * segment
     }
 
     fn inflight(&self, bandwidth: u64, gain: u64, segment: u64) -> u64 {
-        self.with_bursts(self.bdp(bandwidth, gain, segment).min(CWND_MAX), segment)
+        self.quantized(self.bdp(bandwidth, gain, segment).min(CWND_MAX), segment)
     }
 
-    /// What will be in the network of the `in_flight` bytes when the next burst may leave, and with
-    /// that burst while the flight is to grow.
-    fn in_net_at_next(&self, now: Instant, in_flight: u64, gain: u64, segment: u64) -> u64 {
+    /// Bytes that will be in flight at the next paced transmission, including its burst if the
+    /// flight is to grow (`bbr_packets_in_net_at_edt`).
+    fn in_net_at_edt(&self, now: Instant, in_flight: u64, gain: u64, segment: u64) -> u64 {
         let burst = if gain > UNIT { self.pacer.burst_segments(segment) * segment } else { 0 };
         let wait = self.pacer.next().saturating_since(now);
-        (in_flight + burst).saturating_sub(in_time(self.bandwidth(), wait))
+        (in_flight + burst).saturating_sub(bytes_in(self.bandwidth(), wait))
     }
 
     fn set_pacing_rate(&mut self, rtt: Option<Duration>, gain: u64, window: &Window) {
-        if !self.seen_rtt && rtt.is_some() {
-            self.pace_by_rtt(rtt, window);
+        if !self.has_seen_rtt && rtt.is_some() {
+            self.init_pacing_rate(rtt, window);
         }
         let rate = paced(self.bandwidth(), gain);
         if self.pipe_filled || rate > self.pacer.rate() {
@@ -373,7 +375,7 @@ impl Bbr {
         }
     }
 
-    fn set_cwnd(&mut self, facts: &Facts, window: &mut Window) {
+    fn set_cwnd(&mut self, facts: &AckFacts, window: &mut Window) {
         let segment = window.segment;
         if facts.acked > 0 {
             self.recover_or_restore(facts, window);
@@ -381,24 +383,24 @@ impl Bbr {
                 let bdp = self.bdp(self.bandwidth(), self.cwnd_gain(), segment);
                 let more =
                     if self.pipe_filled { self.aggregation.budget(self.bandwidth()) } else { 0 };
-                let target = self.with_bursts(bdp.min(CWND_MAX) + more, segment);
+                let target = self.quantized(bdp.min(CWND_MAX) + more, segment);
                 if self.pipe_filled {
                     window.cwnd = (window.cwnd + facts.acked).min(target);
                 } else if window.cwnd < target || facts.delivered < NOMINAL_SEGMENTS * segment {
                     window.cwnd += facts.acked;
                 }
-                window.cwnd = window.cwnd.max(LEAST_SEGMENTS * segment);
+                window.cwnd = window.cwnd.max(CWND_MIN_SEGMENTS * segment);
             }
         }
         window.cwnd = window.cwnd.min(CWND_MAX);
         if matches!(self.mode, Mode::ProbeRtt(_)) {
-            window.cwnd = window.cwnd.min(LEAST_SEGMENTS * segment);
+            window.cwnd = window.cwnd.min(CWND_MIN_SEGMENTS * segment);
         }
     }
 
-    /// In the first round of recovery as much is sent as arrives; in those after it slow start
-    /// leads towards the target; and after the last one the window is what it was.
-    fn recover_or_restore(&mut self, facts: &Facts, window: &mut Window) {
+    /// The first round of recovery conserves packets; the following ones grow towards the target as
+    /// in slow start; its end restores cwnd.
+    fn recover_or_restore(&mut self, facts: &AckFacts, window: &mut Window) {
         if facts.lost > 0 {
             window.cwnd = window.cwnd.saturating_sub(facts.lost).max(window.segment);
         }
@@ -422,8 +424,8 @@ impl Bbr {
         self.prior_cwnd = if good { cwnd } else { self.prior_cwnd.max(cwnd) };
     }
 
-    /// The retransmission timer expired: one segment leaves, and the model looks anew for the
-    /// pipe's size.
+    /// The retransmission timer expired: cwnd becomes one segment, and the full-pipe check
+    /// restarts.
     pub(super) fn timed_out(&mut self, window: &mut Window, repeated: bool) {
         if !repeated {
             self.save_cwnd(window.cwnd);
@@ -434,29 +436,29 @@ impl Bbr {
         window.cwnd = window.segment;
     }
 
-    /// What was outstanding at a time-out counts as lost, `lost_in_all` bytes with all before it.
-    /// For the long-term bandwidth that is the end of a round, with loss.
-    pub(in crate::tcp) fn lost_by_time(&mut self, now: Instant, lost_in_all: u64) {
-        let facts = Facts {
+    /// Everything outstanding at a timeout counts as lost, `lost_total` bytes in total. For the
+    /// long-term bandwidth that ends a round with loss.
+    pub(in crate::tcp) fn on_timeout_loss(&mut self, now: Instant, lost_total: u64) {
+        let facts = AckFacts {
             now,
             lost: 1,
-            lost_in_all,
+            lost_total,
             delivered: self.rate.delivered(),
             delivered_at: self.rate.delivered_at(),
-            ..Facts::default()
+            ..AckFacts::default()
         };
         self.update_long_term(&facts, true);
     }
 
-    fn update_long_term(&mut self, facts: &Facts, round_start: bool) {
+    fn update_long_term(&mut self, facts: &AckFacts, round_start: bool) {
         let probing = matches!(self.mode, Mode::ProbeBandwidth(..));
         if self.long_term.update(facts, round_start, probing) {
             self.probe_bandwidth(facts.delivered_at);
         }
     }
 
-    /// Something is sent after a pause in which nothing was outstanding.
-    pub(in crate::tcp) fn restarted(&mut self, now: Instant, window: &mut Window) {
+    /// A transmission follows an idle period with nothing outstanding.
+    pub(in crate::tcp) fn on_idle_restart(&mut self, now: Instant, window: &mut Window) {
         if !self.rate.is_app_limited() {
             return;
         }
@@ -470,7 +472,7 @@ impl Bbr {
     }
 }
 
-/// Far above any window that a buffer allows; a bound for sums.
+/// Upper limit above any buffer; prevents overflow of sums.
 const CWND_MAX: u64 = 1 << 40;
 
 /// The pacing rate for a bandwidth.

@@ -1,4 +1,4 @@
-//! The harness: four verbs, and the application's.
+//! The test harness: four verbs, and those of the application.
 
 use std::fmt::Write as _;
 
@@ -11,51 +11,52 @@ use crate::tcp::endpoint::Endpoint;
 use crate::time::{Duration, Instant};
 use crate::trace::NodeId;
 
-/// Numbers close to the wrap, so that every conversation of some length crosses it.
+/// Initial sequence numbers close to the wrap, so that most tests cross it.
 const LOCAL: SeqNumber = SeqNumber(u32::MAX - 4_000);
 const REMOTE: SeqNumber = SeqNumber(u32::MAX - 2_500);
 
-/// A conversation: the endpoint under test, and the story so far.
-pub(super) struct Talk {
+/// The endpoint under test, with a log of the events so far.
+pub(super) struct Host {
     pub(super) endpoint: Endpoint,
     now: Instant,
-    story: Vec<String>,
+    log: Vec<String>,
     shows_windows: bool,
-    /// The window field of segments that do not state their own.
+    /// The window field of segments without `win`.
     peer_window: u16,
 }
 
-impl Talk {
+impl Host {
     pub(super) fn new(config: Config) -> Self {
         Self {
             endpoint: Endpoint::new(config, FlowId(0), Origin::Sender, LOCAL),
             now: Instant::START,
-            story: Vec::new(),
+            log: Vec::new(),
             shows_windows: false,
             peer_window: 65_535,
         }
     }
 
-    /// An endpoint that opened at 0 and was answered at 100 ms by a peer that does what it does.
+    /// An endpoint that opened at 0 and received a SYN-ACK at 100 ms, from a peer with the same
+    /// options.
     pub(super) fn connected(config: Config) -> Self {
-        let mut talk = Self::new(config);
-        let offer = talk.full_offer(&config);
-        talk.call(0, "opens", Endpoint::open);
+        let mut host = Self::new(config);
+        let offer = host.full_offer(&config);
+        host.call(0, "opens", Endpoint::open);
         let answer = if config.timestamps { " ts 0/0" } else { "" };
-        talk.hears(100, &format!("S 0:1 ack 1 {offer}{answer}"));
-        talk.endpoint_is_open();
-        talk
+        host.receives(100, &format!("S 0:1 ack 1 {offer}{answer}"));
+        host.endpoint_is_open();
+        host
     }
 
-    /// An endpoint that accepted a connection; its answer to the SYN was acknowledged at 100 ms.
+    /// An endpoint that received a SYN at 0 and the ACK of its SYN-ACK at 100 ms.
     pub(super) fn accepted(config: Config) -> Self {
-        let mut talk = Self::new(config);
-        let offer = talk.full_offer(&config);
+        let mut host = Self::new(config);
+        let offer = host.full_offer(&config);
         let stamp = if config.timestamps { " ts 0/0" } else { "" };
-        talk.hears(0, &format!("S 0:1 {offer}{stamp}"));
-        talk.hears(100, &format!("1:1 ack 1{stamp}"));
-        talk.endpoint_is_open();
-        talk
+        host.receives(0, &format!("S 0:1 {offer}{stamp}"));
+        host.receives(100, &format!("1:1 ack 1{stamp}"));
+        host.endpoint_is_open();
+        host
     }
 
     fn full_offer(&self, config: &Config) -> String {
@@ -65,7 +66,7 @@ impl Talk {
     }
 
     fn endpoint_is_open(&self) {
-        assert!(self.endpoint.sender().opened(), "{}", self.told("the handshake failed"));
+        assert!(self.endpoint.sender().is_established(), "{}", self.report("the handshake failed"));
     }
 
     pub(super) fn showing_windows(mut self) -> Self {
@@ -78,45 +79,45 @@ impl Talk {
         self
     }
 
-    /// Verb 1: hands the segment to the endpoint at `at_ms` and expects exactly these.
+    /// Verb 1: given a segment at `at_ms`, expect exactly these.
     #[track_caller]
     pub(super) fn given(&mut self, at_ms: u64, segment: &str, expected: &str) {
-        let sent = self.hears(at_ms, segment);
+        let sent = self.receives(at_ms, segment);
         self.expects(&sent, expected);
     }
 
-    /// Verb 2: like `given`, expecting no answer at once.
+    /// Verb 2: given a segment at `at_ms`, expect no immediate reply.
     #[track_caller]
-    pub(super) fn silent(&mut self, at_ms: u64, segment: &str) {
+    pub(super) fn no_reply(&mut self, at_ms: u64, segment: &str) {
         self.given(at_ms, segment, "");
     }
 
-    /// Verb 3: the next timer expires at exactly `at_ms` and gives these.
+    /// Verb 3: expect the next timer at exactly `at_ms`, and these segments.
     #[track_caller]
     pub(super) fn timer(&mut self, at_ms: u64, expected: &str) {
         self.timer_us(at_ms * 1_000, expected);
     }
 
-    /// [`Talk::timer`] in microseconds.
+    /// [`Host::timer`] in microseconds.
     #[track_caller]
     pub(super) fn timer_us(&mut self, at_us: u64, expected: &str) {
         let (at, due) = (Instant::START + Duration::from_micros(at_us), self.endpoint.next_wake());
         if due != Some(at) {
-            panic!("{}", self.told(&format!("a timer at {at}, not {}", shown(due))));
+            panic!("{}", self.report(&format!("a timer at {at}, not {}", shown(due))));
         }
         let sent = self.call_at(at, "wakes", |endpoint, cx| endpoint.wake(cx));
         self.expects(&sent, expected);
     }
 
-    /// Lets every timer expire up to the next expiry of the retransmission timer: when that was, and
-    /// what was sent then.
+    /// Lets timers expire up to the next expiration of the retransmission timer. Returns its time
+    /// and the segments sent then.
     #[track_caller]
     pub(super) fn time_out(&mut self) -> (Instant, String) {
         let timeouts = |endpoint: &Endpoint| endpoint.sender().counters().timeouts;
         let before = timeouts(&self.endpoint);
         loop {
             let Some(due) = self.endpoint.next_wake() else {
-                panic!("{}", self.told("a time-out"));
+                panic!("{}", self.report("a retransmission timeout"));
             };
             let sent = self.call_at(due, "wakes", |endpoint, cx| endpoint.wake(cx));
             if timeouts(&self.endpoint) > before {
@@ -125,15 +126,15 @@ impl Talk {
         }
     }
 
-    /// No timer is running: only the peer or the application can change anything.
+    /// Expects that no timer is running.
     #[track_caller]
     pub(super) fn idle(&self) {
         if let Some(due) = self.endpoint.next_wake() {
-            panic!("{}", self.told(&format!("an idle endpoint, not a timer at {due}")));
+            panic!("{}", self.report(&format!("an idle endpoint, not a timer at {due}")));
         }
     }
 
-    /// Verb 4: compares something of the endpoint's state.
+    /// Verb 4: compares a value of the endpoint's state.
     #[track_caller]
     pub(super) fn compare<T: PartialEq + core::fmt::Debug>(
         &self,
@@ -143,11 +144,11 @@ impl Talk {
     ) {
         let actual = actual(&self.endpoint);
         if actual != expected {
-            panic!("{}", self.told(&format!("{what} {expected:?}, not {actual:?}")));
+            panic!("{}", self.report(&format!("{what} {expected:?}, not {actual:?}")));
         }
     }
 
-    /// The congestion window in bytes.
+    /// Expects this cwnd in bytes.
     #[track_caller]
     pub(super) fn window(&self, expected: u64) {
         self.compare("cwnd", expected, |endpoint| endpoint.sender().control().cwnd());
@@ -173,14 +174,14 @@ impl Talk {
     }
 
     #[track_caller]
-    pub(super) fn reads_at_once(&mut self, at_ms: u64, at_once: bool, expected: &str) {
-        let what = if at_once { "reads on" } else { "stops reading" };
-        let sent = self.call(at_ms, what, |endpoint, cx| endpoint.reads_at_once(cx, at_once));
+    pub(super) fn auto_read(&mut self, at_ms: u64, enabled: bool, expected: &str) {
+        let what = if enabled { "resumes reading" } else { "stops reading" };
+        let sent = self.call(at_ms, what, |endpoint, cx| endpoint.set_auto_read(cx, enabled));
         self.expects(&sent, expected);
     }
 
     #[track_caller]
-    pub(super) fn hears(&mut self, at_ms: u64, text: &str) -> String {
+    pub(super) fn receives(&mut self, at_ms: u64, text: &str) -> String {
         let segment = self.parse(text);
         let packet = Packet {
             id: PacketId(0),
@@ -190,12 +191,12 @@ impl Talk {
             ecn: if text.ends_with(" ce") { Ecn::Ce } else { Ecn::NotEct },
             ..Packet::default()
         };
-        self.call(at_ms, &format!("hears {text}"), |endpoint, cx| {
-            endpoint.hear(cx, &packet);
+        self.call(at_ms, &format!("receives {text}"), |endpoint, cx| {
+            endpoint.on_packet(cx, &packet);
         })
     }
 
-    /// Calls the endpoint; no timer may have been due before. What it sent, as text.
+    /// Calls the endpoint; no timer may have been due before. Returns the sent segments as text.
     #[track_caller]
     pub(super) fn call(
         &mut self,
@@ -213,19 +214,19 @@ impl Talk {
         what: &str,
         call: impl FnOnce(&mut Endpoint, &mut Cx<'_>),
     ) -> String {
-        assert!(now >= self.now, "{}", self.told("time does not go back"));
+        assert!(now >= self.now, "{}", self.report("monotonic time"));
         if let Some(due) = self.endpoint.next_wake().filter(|&due| due < now) {
-            panic!("{}", self.told(&format!("{what} at {now}, not a timer at {due}")));
+            panic!("{}", self.report(&format!("{what} at {now}, not a timer at {due}")));
         }
         self.now = now;
-        self.story.push(format!("{now:>12}  {what}"));
+        self.log.push(format!("{now:>12}  {what}"));
         let mut outbox = Outbox::new();
         call(&mut self.endpoint, &mut Cx::new(now, NodeId(0), &mut outbox, None));
         let sent: Vec<_> = outbox.drain().map(|(_, _, packet)| self.write(&packet)).collect();
-        self.story.extend(sent.iter().map(|text| format!("            sends {text}")));
+        self.log.extend(sent.iter().map(|text| format!("            sends {text}")));
         let next = self.endpoint.next_wake();
-        assert!(next.is_none_or(|next| next >= now), "{}", self.told("no deadline in the past"));
-        assert_eq!(self.endpoint.ledger().check(), Ok(()), "{}", self.told("balanced books"));
+        assert!(next.is_none_or(|next| next >= now), "{}", self.report("no deadline in the past"));
+        assert_eq!(self.endpoint.ledger().check(), Ok(()), "{}", self.report("a balanced ledger"));
         sent.join(" | ")
     }
 
@@ -233,14 +234,14 @@ impl Talk {
     fn expects(&self, sent: &str, expected: &str) {
         if sent != expected {
             let expected = if expected.is_empty() { "nothing" } else { expected };
-            panic!("{}", self.told(&format!("{expected}\n          not {sent}")));
+            panic!("{}", self.report(&format!("{expected}\n          not {sent}")));
         }
     }
 
-    /// The story, and what should have come next.
-    fn told(&self, expected: &str) -> String {
+    /// The log, and what was expected next.
+    fn report(&self, expected: &str) -> String {
         let mut text = String::from("\n");
-        for line in &self.story {
+        for line in &self.log {
             let _ = writeln!(text, "{line}");
         }
         let next = shown(self.endpoint.next_wake());
@@ -340,7 +341,7 @@ fn shown(at: Option<Instant>) -> String {
     at.map_or_else(|| "none".to_owned(), |at| at.to_string())
 }
 
-/// `count` segments of 1000 bytes from `start` on, as an endpoint that heard only a SYN sends them.
+/// `count` segments of 1000 bytes from `start` on, with `ack 1`.
 pub(super) fn segments(start: u32, count: u32) -> String {
     let each =
         (0..count).map(|n| format!("{}:{} ack 1", start + n * 1_000, start + (n + 1) * 1_000));
