@@ -1,4 +1,4 @@
-//! A host's TCP in a plan.
+//! TCP settings in a plan.
 
 use bentpipe_core::tcp;
 use bentpipe_core::tcp::config::{
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::{Check, TIME_NS_MAX};
 
 const BUFFER_BYTES_MAX: u64 = 1 << 30;
-/// RFC 9293, 3.7.1: 65,535 less the headers; RFC 879's least is 536, but small ones are in use.
+/// From Linux's `TCP_MIN_MSS` to 65,535 less the headers (RFC 9293, section 3.7.1).
 const MSS_BYTES: core::ops::RangeInclusive<u16> = 88..=65_495;
 
-/// A host's TCP; see [`tcp::Config`] for what each field means.
+/// The TCP settings of a host; see [`tcp::Config`] for the meaning of each field.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "each field is described at the engine's own settings")]
@@ -49,7 +49,7 @@ pub struct Tcp {
     pub follows: Whom,
 }
 
-/// The congestion controls by name.
+/// A congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "described at `CongestionName`")]
@@ -74,18 +74,18 @@ pub enum Whom {
     Linux,
 }
 
-/// What the sizes of a receive buffer count.
+/// The unit of the receive buffer sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BufferOf {
-    /// The bytes that are offered.
+    /// The advertised window.
     #[default]
     Window,
-    /// Memory, of which the window is a share.
+    /// Memory; the window is a fraction of it.
     Memory,
 }
 
-/// What congestion avoidance counts.
+/// The unit of growth in congestion avoidance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "described at `AvoidanceCounting`")]
@@ -94,7 +94,7 @@ pub enum Counting {
     Acks,
 }
 
-/// What the least time-out bounds.
+/// What the minimum retransmission timeout applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "described at `RtoMinBounds`")]
