@@ -161,7 +161,7 @@ fn run_watched(
 ) -> io::Result<Result<(Outcome, bool), bentpipe_sim::RunError>> {
     let mut simulation = Simulation::new(plan, seed);
     if capture.is_some() {
-        simulation = simulation.capturing(plan);
+        simulation = simulation.with_capture(plan);
     }
     if let Some(bytes) = memory_limit {
         simulation = simulation.with_memory_limit(bytes);

@@ -29,7 +29,7 @@ pub struct Tcp {
     pub receive_buffer_bytes: u64,
     pub receive_buffer_initial_bytes: u64,
     /// What the receive buffer holds: the window, or the memory of packets as in Linux.
-    pub receive_buffer_counts: BufferOf,
+    pub receive_buffer_counts: BufferUnit,
     pub delayed_ack_segments: u32,
     pub delayed_ack_timeout_ns: u64,
     pub quick_ack_segments: u32,
@@ -46,7 +46,7 @@ pub struct Tcp {
     pub hystart: bool,
     pub ecn: bool,
     /// What the host does where Linux differs from the RFCs.
-    pub follows: Whom,
+    pub follows: StackVariant,
 }
 
 /// A congestion control.
@@ -66,7 +66,7 @@ pub enum Congestion {
 /// What decides where Linux differs from the RFCs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Whom {
+pub enum StackVariant {
     /// The RFCs.
     #[default]
     Rfc,
@@ -77,7 +77,7 @@ pub enum Whom {
 /// The unit of the receive buffer sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum BufferOf {
+pub enum BufferUnit {
     /// The advertised window.
     #[default]
     Window,
@@ -154,8 +154,8 @@ impl Tcp {
             receive_buffer: self.receive_buffer_bytes,
             receive_buffer_initial: self.receive_buffer_initial_bytes,
             receive_buffer_counts: match self.receive_buffer_counts {
-                BufferOf::Window => BufferCounts::Window,
-                BufferOf::Memory => BufferCounts::Memory,
+                BufferUnit::Window => BufferCounts::Window,
+                BufferUnit::Memory => BufferCounts::Memory,
             },
             acks: AckPolicy {
                 delayed_segments: self.delayed_ack_segments,
@@ -183,8 +183,8 @@ impl Tcp {
             hystart: self.hystart,
             ecn: self.ecn,
             follows: match self.follows {
-                Whom::Rfc => Follows::Rfc,
-                Whom::Linux => Follows::Linux,
+                StackVariant::Rfc => Follows::Rfc,
+                StackVariant::Linux => Follows::Linux,
             },
         }
     }
