@@ -181,7 +181,7 @@ def test_a_host_that_is_none_is_named(tmp_path: Path) -> None:
     called = [*BENTPIPE, "exec", "--link", link, "--", "true"]
     done = subprocess.run(called, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert '"island" is the name of another host in real time' in done.stderr
+    assert 'must not use "island": in real time another host has that name' in done.stderr
 
 
 # --- aggregation on real packets ----------------------------------------------------------------

@@ -66,26 +66,12 @@ def version() -> str:
 def names() -> dict[str, list[str]]:
     """Return the names that number columns refer to in every plan: the index is the number."""
 
-@type_check_only
-class ColumnSchema(TypedDict):
-    """A column of a result table."""
+def table_schema() -> list[tuple[str, str, list[tuple[str, str, str, str, bool]]]]:
+    """Return the result tables in the order in which a run writes them.
 
-    name: str
-    dtype: str
-    unit: str
-    meaning: str
-    nullable: bool
-
-@type_check_only
-class TableSchema(TypedDict):
-    """A result table: ``row`` says what one row describes."""
-
-    name: str
-    row: str
-    columns: list[ColumnSchema]
-
-def table_schema() -> list[TableSchema]:
-    """Return the result tables and their columns, in the order in which a run writes them."""
+    A table is its name, what one row describes, and its columns in order; a column is its name, its
+    type (u8, u32, u64, f64), its unit, its meaning, and whether it can be null.
+    """
 
 def drop_causes() -> dict[str, str]:
     """Return the causes for which a direction of the link drops packets, with their meanings."""

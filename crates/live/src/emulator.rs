@@ -291,12 +291,13 @@ impl Emulator {
         let network = &self.chain.network;
         let (owner, is_inner) = network.owner(from);
         let side = network.hosts[owner.0 as usize].side;
-        let strangers = if is_inner { network.nearest(owner) } else { network.beyond(owner) };
+        let strangers =
+            if is_inner { network.host_at(owner) } else { network.default_route(owner) };
         let Some(to) = addresses::destination(packet, strangers, network.hosts.len()) else {
             self.store.free(place);
             return;
         };
-        let entrance = network.entrance(from, to);
+        let entrance = network.ingress(from, to);
         let is_control = self.ports.is_control(at, side, packet);
         let flow = if is_control { FlowId(0) } else { self.flows.number(side, packet) };
         let bytes = u32::try_from(bytes).expect("a packet is shorter than 64 KiB");
@@ -364,7 +365,7 @@ impl Emulator {
     /// A packet that comes from now on is due after so long at the earliest.
     #[must_use]
     pub fn shortest_delay(&self) -> Duration {
-        let over_links = self.courses.shortest_delay().min(self.chain.network.shortest_aside);
+        let over_links = self.courses.shortest_delay().min(self.chain.network.min_local_delay);
         if self.ports.is_empty() { over_links } else { over_links.min(CONTROL_DELAY) }
     }
 
@@ -458,7 +459,7 @@ impl Emulator {
         let network = &self.chain.network;
         for (due, node, port, packet) in self.chain.graph.drain_egress() {
             let (place, bytes) = (place_of(packet.id), packet.bytes);
-            let to = network.exit(node, port, packet.destination);
+            let to = network.egress(node, port, packet.destination);
             let side = network.hosts[packet.destination.0 as usize].side;
             if packet.ecn == Ecn::Ce {
                 ecn::mark(self.store.bytes_mut(place));
@@ -507,7 +508,7 @@ pub fn replay(
         }
         let Some(arrival) = record.arrivals.get(serial as usize) else { break };
         let packet = header(arrival, serial, Place(0));
-        if let NextHop::Engine(node, port) = chain.network.entrance(arrival.from, arrival.to) {
+        if let NextHop::Engine(node, port) = chain.network.ingress(arrival.from, arrival.to) {
             chain.graph.inject(arrival.at, (node, port), packet, Some(&mut watch));
         }
         chain.graph.drain_egress();

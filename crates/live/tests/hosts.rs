@@ -272,17 +272,17 @@ fn what_has_no_place_in_real_time_is_named() {
     };
     let mut far = link();
     far.hosts = vec![distant("far", 1, 3)];
-    assert_eq!(problem(&[far.clone(), link()]), "hosts: have no place between two links");
+    assert_eq!(problem(&[far.clone(), link()]), "hosts: must not be between two links");
     assert_eq!(problem(&[shared(2), link()]), "terminals: must be 1 where another link follows");
     far.hosts[0].name = "world".to_owned();
-    assert!(problem(&[far]).contains("\"world\" is the name of another host"));
+    assert!(problem(&[far]).contains("\"world\": in real time another host has that name"));
     let mut many = link();
     many.hosts = (0..300).map(|number| distant(&number.to_string(), 1, 1)).collect();
-    assert!(problem(&[many]).contains("at most 250 run in real time"));
+    assert!(problem(&[many]).contains("must be at most 250 in real time"));
     let mut classes = link();
     let limit = Limit::Packets(10);
     classes.directions[0].queue = Queue::StrictPriority { limit, classes: 9 };
-    assert!(problem(&[classes]).contains("8 precedences"));
+    assert!(problem(&[classes]).contains("at most 8 classes"));
 }
 
 proptest! {

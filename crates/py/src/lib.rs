@@ -2,6 +2,7 @@
 
 mod live;
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -33,10 +34,10 @@ pyo3::create_exception!(
     bentpipe._core,
     MemoryLimitError,
     PyRuntimeError,
-    "The plan's hosts and links alone take more memory than the limit; the argument says how many bytes."
+    "The plan's hosts and links alone exceed the memory limit; the argument is their size in bytes."
 );
 
-/// Watches a run from another thread, and stops it.
+/// Reads the progress of a run from another thread, and cancels it.
 #[pyclass(frozen)]
 #[derive(Default)]
 struct Monitor(Arc<Shared>);
@@ -44,7 +45,7 @@ struct Monitor(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     cancelled: AtomicBool,
-    /// The bits of a double from 0 to 1.
+    /// The bits of an `f64` from 0 to 1.
     fraction: AtomicU64,
 }
 
@@ -55,12 +56,12 @@ impl Monitor {
         Self::default()
     }
 
-    /// Asks the run to stop; it returns what it has.
+    /// Requests that the run stops. It returns what it has recorded.
     fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// How far the run is, from 0 to 1.
+    /// The progress of the run, from 0 to 1.
     #[getter]
     fn fraction(&self) -> f64 {
         f64::from_bits(self.0.fraction.load(Ordering::Relaxed))
@@ -73,7 +74,7 @@ fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// The enumerations that columns and plans refer to, whatever the plan.
+/// The names of the enumerations in plans and columns, by number.
 #[pyfunction]
 fn names(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let names = PyDict::new(py);
@@ -83,30 +84,15 @@ fn names(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(names)
 }
 
-/// The result tables and their columns, in the order in which a run writes them.
-#[pyfunction]
-fn table_schema(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
-    let table = |TableSchema { name, row, columns }| {
-        let columns: Vec<_> =
-            columns.into_iter().map(|each| column_schema(py, each)).collect::<PyResult<_>>()?;
-        let table = PyDict::new(py);
-        table.set_item("name", name)?;
-        table.set_item("row", row)?;
-        table.set_item("columns", columns)?;
-        Ok(table)
-    };
-    record::table_schema().into_iter().map(table).collect()
-}
+/// A column of a result table: name, type, unit, meaning, and whether values can be missing.
+type ColumnRow = (Cow<'static, str>, &'static str, &'static str, Cow<'static, str>, bool);
 
-fn column_schema(py: Python<'_>, column: ColumnSchema) -> PyResult<Bound<'_, PyDict>> {
-    let ColumnSchema { name, dtype, nullable, unit, meaning } = column;
-    let column = PyDict::new(py);
-    column.set_item("name", name.as_ref())?;
-    column.set_item("dtype", dtype.name())?;
-    column.set_item("unit", unit)?;
-    column.set_item("meaning", meaning.as_ref())?;
-    column.set_item("nullable", nullable)?;
-    Ok(column)
+/// The result tables in the order in which a run writes them: name, what a row describes, columns.
+#[pyfunction]
+fn table_schema() -> Vec<(&'static str, &'static str, Vec<ColumnRow>)> {
+    let column = |it: ColumnSchema| (it.name, it.dtype.name(), it.unit, it.meaning, it.nullable);
+    let table = |it: TableSchema| (it.name, it.row, it.columns.into_iter().map(column).collect());
+    record::table_schema().into_iter().map(table).collect()
 }
 
 /// The causes for which a direction of the link drops packets, with their meanings.
@@ -121,22 +107,17 @@ fn validate(plan_json: &str) -> PyResult<()> {
     parse(plan_json).map(drop)
 }
 
-/// The memory that a run of a plan is expected to take, in bytes by what takes it.
+/// The expected memory of a run, in bytes, by use.
 #[pyfunction]
 fn memory_estimate<'py>(py: Python<'py>, plan_json: &str) -> PyResult<Bound<'py, PyDict>> {
     let MemoryEstimate { fixed, packets, samples, events, exchanges } =
         MemoryEstimate::of(&parse(plan_json)?);
-    let estimate = PyDict::new(py);
-    estimate.set_item("fixed", fixed)?;
-    estimate.set_item("packets", packets)?;
-    estimate.set_item("samples", samples)?;
-    estimate.set_item("events", events)?;
-    estimate.set_item("exchanges", exchanges)?;
-    Ok(estimate)
+    let recorded = [("samples", samples), ("events", events), ("exchanges", exchanges)];
+    [("fixed", fixed), ("packets", packets)].into_iter().chain(recorded).into_py_dict(py)
 }
 
-/// Runs a plan once. The interpreter is free for other threads meanwhile. Packets are captured into a
-/// file if one is named. A run that takes more memory than its limit ends early.
+/// Runs a plan once, with the interpreter lock released. `capture` is the capture file. A run that
+/// exceeds `memory_limit`, in bytes, ends early.
 #[pyfunction]
 #[pyo3(signature = (plan_json, seed, monitor = None, capture = None, memory_limit = None))]
 fn run<'py>(
@@ -170,7 +151,7 @@ fn parse(plan_json: &str) -> PyResult<Plan> {
     Plan::parse(plan_json).map_err(|error| PlanError::new_err(error.to_string()))
 }
 
-/// Whether it was interrupted stands beside what came out. The outer error is the capture's.
+/// Returns the outcome, and whether the run was cancelled. The outer error is that of the capture file.
 fn run_watched(
     plan: &Plan,
     seed: u64,
@@ -180,18 +161,18 @@ fn run_watched(
 ) -> io::Result<Result<(Outcome, bool), bentpipe_sim::RunError>> {
     let mut simulation = Simulation::new(plan, seed);
     if capture.is_some() {
-        simulation = simulation.capturing(plan);
+        simulation = simulation.with_capture(plan);
     }
     if let Some(bytes) = memory_limit {
         simulation = simulation.with_memory_limit(bytes);
     }
     let mut interrupted = false;
     loop {
-        let goes_on = simulation.advance();
+        let has_more = simulation.advance();
         if let Some(file) = &mut capture {
             file.write_all(&simulation.take_captured())?;
         }
-        if !goes_on {
+        if !has_more {
             break;
         }
         shared.fraction.store(simulation.fraction().to_bits(), Ordering::Relaxed);
@@ -213,7 +194,7 @@ fn result(py: Python<'_>, outcome: Outcome, interrupted: bool) -> PyResult<Bound
     result.set_item("memory_exhausted", outcome.memory_exhausted)?;
     result.set_item("memory_bytes_max", outcome.memory_bytes_max)?;
     let tables = PyDict::new(py);
-    // Each is freed once it is copied.
+    // Each table is freed after it was copied.
     for table in outcome.tables {
         tables.set_item(table.name, columns(py, &table)?)?;
     }
@@ -236,7 +217,7 @@ fn columns<'py>(py: Python<'py>, table: &Table) -> PyResult<Bound<'py, PyDict>> 
     Ok(columns)
 }
 
-/// Little endian, packed.
+/// Packs values as little-endian bytes.
 fn bytes<'py, T: Copy, const N: usize>(
     py: Python<'py>,
     values: &[T],

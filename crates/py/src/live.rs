@@ -1,4 +1,4 @@
-//! The link in real time, for Python: a lab, its programs, its report.
+//! Python bindings of labs: the link in real time, its programs and its report.
 
 use std::fs::File;
 use std::os::fd::{AsFd, IntoRawFd};
@@ -35,7 +35,7 @@ pyo3::create_exception!(
     bentpipe._core,
     MachineError,
     pyo3::exceptions::PyOSError,
-    "The machine lacks something, or does not allow it; the message says what helps."
+    "The machine lacks something or denies it; the message names the fix."
 );
 pyo3::create_exception!(
     bentpipe._core,
@@ -44,23 +44,22 @@ pyo3::create_exception!(
     "A program could not be started."
 );
 
-/// A world and an island with a link between them; gone with the object, or with the process.
+/// A world and an island with a link between them. It is removed with the object or the process.
 #[pyclass(frozen)]
 struct Lab(lab::Lab);
 
 #[pymethods]
 impl Lab {
-    /// Sets a lab up. `plans` are the hops from the world to the island, as JSON; `settings` the
-    /// kernel settings of the world and of the island; `control_ports` the first and the last port
-    /// of measuring servers, whose first TCP conversation goes past the link; `capture` the file that
-    /// packets are captured to; `super_packets` whether kernels leave segments to be cut here; `gateways` whether gateways are
-    /// hosts.
+    /// Creates a lab. `plans` are the hops from the world to the island, as JSON. `settings` are the
+    /// kernel settings of the world and of the island. `control_ports` are the first and the last port
+    /// of measurement servers; the first TCP connection to each bypasses the link. `capture` is the
+    /// capture file. `super_packets` enables segmentation offload. With `gateways`, gateways are hosts.
     #[new]
     #[pyo3(signature = (
         plans, seed, *, mtu = 1_500, settings = None, control_ports = None, capture = None,
         super_packets = false, gateways = false
     ))]
-    #[expect(clippy::too_many_arguments, reason = "in Python they have names")]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         py: Python<'_>,
         plans: Vec<String>,
@@ -75,12 +74,12 @@ impl Lab {
         let plans = plans.iter().map(|plan| parse(plan)).collect::<PyResult<_>>()?;
         let settings = settings.unwrap_or_default();
         let capture = capture.map(File::create_new).transpose()?.map(Arc::new);
-        let usual = Config { seed, mtu, settings, control_ports, ..Config::of(plans) };
-        let config = Config { capture, super_packets, gateways, ..usual };
+        let config = Config { seed, mtu, settings, control_ports, ..Config::of(plans) };
+        let config = Config { capture, super_packets, gateways, ..config };
         py.detach(|| lab::Lab::up(config)).map(Self).map_err(raise)
     }
 
-    /// Moves packets until `stop` is called; other threads run meanwhile.
+    /// Forwards packets until `stop` is called, with the interpreter lock released.
     fn run(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.run()).map_err(raise)
     }
@@ -90,13 +89,13 @@ impl Lab {
         self.0.stop();
     }
 
-    /// What the hosts are called, by address: the world's, the terminals', and the distant ones.
+    /// The names of the hosts, by address: the world, the terminals' hosts, the distant hosts.
     fn hosts(&self) -> Vec<&str> {
         self.0.hosts().iter().map(|host| host.name.as_str()).collect()
     }
 
-    /// Starts a program on a host and returns its process. With `output`, a descriptor, its output
-    /// goes there and it has no input.
+    /// Starts a program on a host and returns its process id. If `output` is a descriptor, the
+    /// program writes there and has no input.
     #[pyo3(signature = (host, arguments, *, environment = Vec::new(), output = None))]
     fn spawn(
         &self,
@@ -137,45 +136,46 @@ impl Lab {
         Ok(ipv4(self.address_of(host)?).to_string())
     }
 
-    /// What the kernel of a host knows of its TCP connections; none where it does not tell.
+    /// The TCP connections of a host, from its kernel; empty if the kernel does not report them.
     fn connections<'py>(&self, py: Python<'py>, host: &str) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let found = self.0.connections(self.address_of(host)?);
         found.iter().map(|each| connection(py, each)).collect()
     }
 
-    /// Now, in ns since the lab was set up.
+    /// The time since the lab was created, in ns.
     fn now_ns(&self) -> u64 {
         self.0.now().as_nanos()
     }
 
-    /// Follows orders to the running link, all at one moment or none; returns when, in ns.
+    /// Changes the running link: all orders at one time, or none. Returns that time, in ns.
     fn order(&self, py: Python<'_>, orders: Vec<Wish>) -> PyResult<u64> {
         let orders = orders.iter().map(Wish::order).collect::<PyResult<_>>()?;
         py.detach(|| self.0.order(orders)).map(Instant::as_nanos).map_err(raise)
     }
 
-    /// Descriptors by which another process can `join` a host; they are the caller's.
+    /// Descriptors with which another process can `join` a host; the caller owns them.
     fn entrance(&self, host: &str, pids: &SharedPidNamespace) -> PyResult<[i32; 3]> {
         let namespace = self.0.namespace(self.address_of(host)?);
         let Entrance { namespace: [net, mounts], pids } = Entrance::of(namespace, &pids.0)?;
         Ok([net, mounts, pids].map(IntoRawFd::into_raw_fd))
     }
 
-    /// Prepares the lab for a NAT; returns a descriptor of the world's network, the caller's.
+    /// Prepares the lab for NAT. Returns a descriptor of the world's network namespace, which the caller
+    /// owns.
     fn lead_outside(&self, py: Python<'_>) -> PyResult<i32> {
         py.detach(|| outside::lead_outside(&self.0)).map_err(raise)?;
         let [net, _] = self.0.namespace(Side::World).descriptors()?;
         Ok(net.into_raw_fd())
     }
 
-    /// What was measured, a tenth of a second ago at most.
+    /// The measurements; at most 0.1 s old.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         report(py, &self.0.report())
     }
 }
 
 impl Lab {
-    /// The address of a host by its name. The first terminal's is `island`, however many there are.
+    /// The address of a host by its name. `island` also names the host of the first terminal.
     fn address_of(&self, name: &str) -> PyResult<Address> {
         let hosts = self.0.hosts();
         let number = hosts.iter().position(|host| host.name == name);
@@ -185,7 +185,7 @@ impl Lab {
     }
 }
 
-/// An order as Python gives it: a mapping with all of these, None for what is to stay.
+/// An order from Python: a mapping with all of these keys. None leaves a value unchanged.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Wish {
@@ -214,8 +214,8 @@ impl Wish {
     }
 }
 
-/// A process namespace for programs that other processes start in a lab; they end with the object, or
-/// with the process.
+/// A PID namespace for programs that other processes start in a lab. The programs end with the object
+/// or the process.
 #[pyclass(frozen)]
 struct SharedPidNamespace(shared_pid_namespace::SharedPidNamespace);
 
@@ -227,8 +227,8 @@ impl SharedPidNamespace {
     }
 }
 
-/// Starts a program in a lab that another process keeps, by the descriptors of its `Lab.entrance`, and
-/// returns its process.
+/// Starts a program in a lab of another process, with the descriptors of `Lab.entrance`. Returns the
+/// process id.
 #[pyfunction]
 fn join(
     py: Python<'_>,
@@ -242,21 +242,21 @@ fn join(
     py.detach(|| shared_pid_namespace::join(namespace, pids, invocation)).map_err(raise)
 }
 
-/// Makes the process a member of a user namespace, by a descriptor; it must have one thread yet.
+/// Moves the process into a user namespace. The process must be single-threaded.
 #[pyfunction]
 fn join_user_namespace(descriptor: i32) -> PyResult<()> {
     netns::join_user_namespace(program::duplicate(descriptor)?.as_fd()).map_err(raise)
 }
 
-/// Measures what this machine can do, for about five times `seconds`: one TCP flow, with super-packets
-/// too, small packets, and how exact delay and rate are.
+/// Measures what this machine can do, for about five times `seconds`: one TCP flow, without and with
+/// segmentation offload, small packets, and the errors of delay and rate.
 #[pyfunction]
 #[pyo3(name = "measure")]
 fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
     let time = Duration::from_nanos((seconds.clamp(0.1, 1e3) * 1e9) as u64);
     let wide = |super_packets| lab::Lab::up(measure::wide(super_packets));
     let delay = Duration::from_millis(20);
-    let often = measure::Load {
+    let sparse = measure::Load {
         rate_bps: 100_000_000,
         delay,
         hops: 1,
@@ -268,14 +268,9 @@ fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> 
             let tcp = measure::tcp_bits_per_second(&wide(false)?, Side::World, time)?;
             let joined = measure::tcp_bits_per_second(&wide(true)?, Side::World, time)?;
             let small = measure::small_packets_per_second(&wide(false)?, Side::World, time)?;
-            let loads = [often, measure::Load::full(20_000_000, delay)];
+            let loads = [sparse, measure::Load::full(20_000_000, delay)].into_iter();
             let delays = loads.map(|load| measure::delay_errors(load, time));
-            Ok::<_, LabError>((
-                tcp,
-                joined,
-                small,
-                delays.into_iter().collect::<Result<Vec<_>, _>>()?,
-            ))
+            Ok::<_, LabError>((tcp, joined, small, delays.collect::<Result<Vec<_>, _>>()?))
         })
         .map_err(raise)?;
     let result = PyDict::new(py);
@@ -295,7 +290,7 @@ fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> 
     Ok(result)
 }
 
-/// Makes the process root of a user namespace of its own; it must have one thread yet.
+/// Moves the process into a new user namespace, as its root. The process must be single-threaded.
 #[pyfunction]
 fn become_root_of_user_namespace() -> PyResult<()> {
     netns::become_root_of_user_namespace().map_err(raise)

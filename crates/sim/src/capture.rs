@@ -1,10 +1,10 @@
-//! A run as a capture file: every packet at every point where something happened to it, in the order
-//! of time. The points are those of [`points`].
+//! Writes a run as a capture file: every packet at every point where it was observed, in order of time.
+//! [`points`] lists the points.
 //!
-//! Packets have headers, made from what the simulator carries; nobody carries payload, so it is cut
-//! off, and the checksums are those of zeros. Addresses are private (RFC 1918): the world's host of
-//! flow f is 10.0.0.1 + f, the island's one of the hosts 10.(64 + t / 256).(t mod 256).0/24 of its
-//! terminal t. A connection is told from others of its flow by the port of the end that opens it.
+//! Headers are made from the simulated packets. Payload is not simulated, so it is truncated, and
+//! checksums are computed over zeros. Addresses are private (RFC 1918): the world's host of flow f is
+//! 10.0.0.1 + f; the island's host is in 10.(64 + t / 256).(t mod 256).0/24 of its terminal t.
+//! Connections of a flow differ in the port of the end that opens them.
 
 use core::net::{IpAddr, Ipv4Addr};
 use std::collections::BTreeSet;
@@ -19,26 +19,26 @@ use crate::points;
 
 /// The longest headers: IPv4 20 bytes, TCP 60.
 const SNAP_LENGTH: u32 = 80;
-/// Of 10.0.0.0/16 all hosts but the network's own address and that of broadcasts.
+/// The hosts of 10.0.0.0/16, without the network and the broadcast address.
 const WORLD_HOSTS: u32 = (1 << 16) - 2;
-/// Likewise of a terminal's /24.
+/// The hosts of a terminal's /24, likewise.
 const ISLAND_HOSTS: u32 = (1 << 8) - 2;
-/// The port of the end that is opened. A world's host serves several flows, on ports of their own, if
-/// there are more flows than hosts: 100,000 need two.
+/// The port of the end that accepts. If there are more flows than hosts of the world, flows share a host
+/// and use consecutive ports: 100,000 flows need two.
 const SERVICE_PORT: u16 = 5_201;
-/// Where the ports of ends that open begin (RFC 6335, section 6); they are used again after as many.
+/// The first port of ends that open (RFC 6335, section 6). Ports are reused after [`DYNAMIC_PORTS`].
 const DYNAMIC_PORT: u16 = 49_152;
 const DYNAMIC_PORTS: u16 = 1 << 14;
 /// Linux's `ip_default_ttl`.
 const TIME_TO_LIVE: u8 = 64;
 
-/// What of a flow its packets' addresses follow from.
+/// The properties of a flow that determine the addresses of its packets.
 #[derive(Clone, Copy, Debug)]
 struct Route {
-    /// Which way the sender's packets go.
+    /// The direction of the sender's packets.
     heading: Heading,
     terminal: u32,
-    /// The end that opens.
+    /// The end that opens connections.
     opener: Origin,
 }
 
@@ -53,7 +53,7 @@ impl Route {
         Self { heading: flow.direction, terminal: flow.terminal, opener }
     }
 
-    /// That of the packets which `origin` makes.
+    /// The five-tuple of packets from `origin`.
     fn tuple(
         self,
         FlowId(flow): FlowId,
@@ -73,7 +73,7 @@ impl Route {
                 (island, world)
             }
         };
-        // At most 100,000 flows: the second port at most.
+        // With at most 100,000 flows this is at most the second port.
         let service = SERVICE_PORT + (flow / WORLD_HOSTS) as u16;
         let dynamic = DYNAMIC_PORT + connection % DYNAMIC_PORTS;
         let (source_port, destination_port) =
@@ -83,24 +83,23 @@ impl Route {
     }
 }
 
-/// A packet at a point.
+/// A packet observed at a point.
 #[derive(Debug)]
-struct Seen {
+struct Observation {
     at: Instant,
     interface: u32,
     comment: Option<&'static str>,
     packet: Packet,
 }
 
-/// Writes what happens to packets. See the module's description.
+/// A trace sink that writes a capture; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Capture {
     routes: Vec<Route>,
-    /// By place: what waits in a queue that may drop it in favour of another packet, for a cause that
-    /// also refuses packets.
+    /// By place: the packets in a queue that drops both at enqueue and at dequeue for the same cause.
     waiting: Vec<Option<BTreeSet<PacketId>>>,
-    /// What is not written: of the stretch that is run, and what is known to happen later.
-    seen: Vec<Seen>,
+    /// Observations that are not yet written: those of the current slice, and later ones.
+    observed: Vec<Observation>,
     written: Vec<u8>,
     headers: Vec<u8>,
 }
@@ -124,47 +123,48 @@ impl Capture {
             .collect();
         waiting.resize(plan.place_names().len(), None);
         let routes = plan.flows.iter().map(Route::of).collect();
-        Self { routes, waiting, seen: Vec::new(), written, headers: Vec::new() }
+        Self { routes, waiting, observed: Vec::new(), written, headers: Vec::new() }
     }
 
-    /// Writes what happened until `now`; nothing that happened until then may come later.
+    /// Writes all observations until `now`. No earlier observation may follow.
     pub(crate) fn write_until(&mut self, now: Instant) {
-        // What happens at one moment stays in the order in which it was told.
-        self.seen.sort_by_key(|seen| seen.at);
-        let due = self.seen.partition_point(|seen| seen.at <= now);
+        // The sort is stable: simultaneous observations keep their order.
+        self.observed.sort_by_key(|observed| observed.at);
+        let due = self.observed.partition_point(|observed| observed.at <= now);
         let (routes, headers, written) = (&self.routes, &mut self.headers, &mut self.written);
-        for Seen { at, interface, comment, packet } in self.seen.drain(..due) {
+        for Observation { at, interface, comment, packet } in self.observed.drain(..due) {
             headers.clear();
             emit(headers, routes, &packet);
             headers.truncate(packet.bytes as usize);
             let (at_ns, original_bytes) = (at.as_nanos(), packet.bytes);
-            let seen = pcapng::Packet { interface, at_ns, bytes: headers, original_bytes, comment };
-            pcapng::packet(written, &seen);
+            let block =
+                pcapng::Packet { interface, at_ns, bytes: headers, original_bytes, comment };
+            pcapng::packet(written, &block);
         }
     }
 
-    /// What is kept of packets that are not written.
+    /// Memory of the packets that are not yet written.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let waiting: usize = self.waiting.iter().flatten().map(BTreeSet::len).sum();
-        // A list doubles as it grows; a set's nodes of eleven are half full at least.
-        3 * (self.seen.len() * size_of::<Seen>()) as u64
+        // A growing `Vec` doubles; the nodes of a `BTreeSet`, of 11 entries, are at least half full.
+        3 * (self.observed.len() * size_of::<Observation>()) as u64
             + 3 * (waiting * size_of::<PacketId>()) as u64
             + 2 * self.written.len() as u64
     }
 
-    /// What was written since the last time: whole blocks.
+    /// The blocks written since the last call.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.written)
     }
 }
 
 impl Trace for Capture {
-    /// A fact without its packet shows nothing.
+    /// Ignored: a capture needs the packet.
     fn record(&mut self, _event: &Event) {}
 
     fn record_packet(&mut self, event: &Event, packet: &Packet) {
         let Event { at, node, kind, .. } = *event;
-        // Engines that are places have the place's number in the graph.
+        // Places have the numbers of their engines.
         let mut has_waited = false;
         if let Some(waiting) = &mut self.waiting[node.0 as usize] {
             has_waited = match kind {
@@ -175,7 +175,7 @@ impl Trace for Capture {
         }
         let Some(interface) = points::interface(node, kind, has_waited) else { return };
         let comment = points::comment(kind);
-        self.seen.push(Seen { at, interface, comment, packet: packet.clone() });
+        self.observed.push(Observation { at, interface, comment, packet: packet.clone() });
     }
 }
 
@@ -183,19 +183,19 @@ impl Trace for Capture {
 fn emit(out: &mut Vec<u8>, routes: &[Route], packet: &Packet) {
     let segment = packet.segment();
     let (protocol, connection) = segment.map_or((UDP, 0), |segment| (TCP, segment.connection));
-    // A packet between gateways goes the way of what it carries.
+    // A tunnel packet gets the addresses of its first inner packet.
     let shown = packet.nested().first().unwrap_or(packet);
     let Some(route) = routes.get(shown.flow.0 as usize) else { return };
     let tuple = route.tuple(shown.flow, shown.id.origin(), connection, protocol);
     let (IpAddr::V4(source), IpAddr::V4(destination)) = (tuple.source, tuple.destination) else {
-        unreachable!("the plan of addresses has those of version 4");
+        unreachable!("all addresses are IPv4");
     };
     ipv4::Header {
         source,
         destination,
         protocol,
         traffic_class: packet.ecn as u8,
-        // Counts what its end made, so that a packet is known again at the next point.
+        // The packet's serial number: it identifies the packet at all points.
         identification: (packet.id.0 & 0xffff) as u16,
         dont_fragment: true,
         more_fragments: false,
@@ -223,10 +223,10 @@ mod tests {
     use bentpipe_core::trace::NodeId;
     use bentpipe_core::wire::Headers;
 
-    /// Given a segment of 52 bytes with headers in packets that say 30, 52 and 1,500, expect that length
-    /// in the file and in the IP header, and no more bytes than there are.
+    /// Given headers of 52 bytes in packets of 30, 52 and 1,500 bytes, expect the packet's length in the
+    /// block and in the IP header, and at most 52 captured bytes.
     #[test]
-    fn the_length_of_a_packet_is_the_packets() {
+    fn the_length_is_that_of_the_packet() {
         for (bytes, captured) in [(30u32, 30), (52, 52), (1_500, 52)] {
             let timestamps = Some(Timestamps::default());
             let payload = Payload::Tcp(Segment { timestamps, ..Segment::default() });
@@ -234,7 +234,7 @@ mod tests {
             let mut capture = Capture {
                 routes: vec![route(Heading::Forward, 0, Origin::Sender)],
                 waiting: vec![None],
-                seen: Vec::new(),
+                observed: Vec::new(),
                 written: Vec::new(),
                 headers: Vec::new(),
             };
@@ -265,7 +265,7 @@ mod tests {
     }
 
     /// Given flow 2 of terminal 300, expect the world at 10.0.0.3 and the island in network
-    /// 10.(64 + 1).(300 - 256).0, at its third host; the end that opens has the dynamic port.
+    /// 10.(64 + 1).(300 - 256).0, at its third host, and the dynamic port at the end that opens.
     #[test]
     fn addresses_follow_the_flow_and_its_terminal() {
         let download = route(Heading::Forward, 300, Origin::Receiver);
@@ -277,9 +277,9 @@ mod tests {
         assert_eq!(text(tuple), "10.64.0.1:49152 10.0.0.1:5201");
     }
 
-    /// The most flows that a plan may have, on terminals of the highest numbers, whoever opens.
+    /// Given the maximum number of flows on the last terminals, expect distinct five-tuples.
     #[test]
-    fn flows_are_distinct() {
+    fn flows_have_distinct_five_tuples() {
         let mut known = BTreeSet::new();
         let mut flows = 0;
         for flow in 0..100_000 {

@@ -1,6 +1,5 @@
-//! The invariants that hold at the end of every run, whatever the plan: packets do not appear or vanish, in
-//! an engine or on a wire, and no byte is acknowledged that was not delivered, or delivered that was
-//! not sent.
+//! The invariants of every run, checked at its end: engines and wires conserve packets and bytes, and
+//! TCP acknowledges no more bytes than it delivered, and delivers no more than it sent.
 
 use bentpipe_core::engine::{Count, Engine, Nested};
 use bentpipe_core::graph::Graph;
@@ -8,7 +7,7 @@ use bentpipe_core::graph::Graph;
 use crate::build::{Ends, Layout};
 use crate::node::Node;
 
-/// The balance that does not hold, in words, if there is one.
+/// Checks the invariants. The error describes the first one that does not hold.
 pub(crate) fn check(graph: &Graph<Node>, layout: &Layout) -> Result<(), String> {
     let (mut sent, mut received, mut nested) =
         (Count::default(), graph.unrouted(), Nested::default());
@@ -20,13 +19,13 @@ pub(crate) fn check(graph: &Graph<Node>, layout: &Layout) -> Result<(), String> 
         nested = nested.plus(ledger.nested);
     }
     if sent != received {
-        return Err(format!("on the wires, {sent:?} were sent and {received:?} received"));
+        return Err(format!("on the wires: {sent:?} sent, {received:?} received"));
     }
     nested.check().map_err(|error| format!("inside other packets: {error}"))?;
     check_streams(graph, layout)
 }
 
-/// No byte is acknowledged that was not delivered, or delivered that was not sent.
+/// Checks that acknowledged <= delivered <= sent, in bytes of each TCP flow.
 fn check_streams(graph: &Graph<Node>, layout: &Layout) -> Result<(), String> {
     for (flow, &ends) in layout.flows.iter().enumerate() {
         let Some([sent, delivered, acked]) = stream_bytes(graph, ends) else { continue };
@@ -39,7 +38,7 @@ fn check_streams(graph: &Graph<Node>, layout: &Layout) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes sent, delivered and acknowledged, of a flow over TCP.
+/// Bytes sent, delivered and acknowledged of a TCP flow.
 fn stream_bytes(graph: &Graph<Node>, ends: Ends) -> Option<[u64; 3]> {
     match (graph.engine(ends.sender), graph.engine(ends.receiver)) {
         (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => {

@@ -1,9 +1,8 @@
-//! Runs a plan packet by packet in virtual time.
+//! Simulates a plan packet by packet in virtual time.
 //!
-//! A [`plan::Plan`] is complete: every number is there, in integers and SI units. [`run::Simulation`]
-//! builds the graph, runs it and returns [`record::Table`]s: facts only, nothing is summarised or
-//! drawn here. There is no clock and no thread in this crate; many runs in parallel are the
-//! caller's.
+//! A [`plan::Plan`] is complete: every number is an integer in SI units. [`run::Simulation`] builds the
+//! graph, runs it and returns [`record::Table`]s. Tables hold what happened; the caller derives and
+//! plots figures. This crate uses no clock and no threads; the caller runs simulations in parallel.
 
 pub mod build;
 mod capture;

@@ -1,9 +1,9 @@
-//! How much memory a run takes: counted by the run itself, and expected of its plan beforehand.
+//! The memory of a run: counted during the run, and estimated from the plan beforehand.
 //!
-//! The count asks no operating system, so that a limit ends the same plan at the same event on every
-//! machine. It adds up what grows with the length of a run: packets, and the rows that are recorded.
-//! What a thing takes is the size of its type, the room by which containers grow, and the copies
-//! through which a row passes until it is in a file.
+//! The count does not query the operating system, so that a limit ends the same plan at the same event on
+//! every machine. It adds up what grows during a run: packets and recorded rows. The size of an item
+//! includes its type, the spare capacity of growing containers, and the copies of a row until it is in a
+//! file.
 
 use bentpipe_core::link::{Access, Direction as DirectionEngine, Processor, TerminalPath};
 use bentpipe_core::packet::Packet;
@@ -16,31 +16,31 @@ use crate::workload::{
     BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Participant, Server,
 };
 
-/// What an allocator keeps beside each allocation (glibc's `malloc`: 8 bytes, rounded up to 16).
+/// Overhead of an allocation (glibc's `malloc`: 8 bytes, rounded up to 16).
 const ALLOCATION_BYTES: u64 = 16;
 
-/// A packet, and its entries of 32 bytes in the line of a direction and in the list of what its sender
-/// has outstanding. Both containers double when they are full.
+/// A packet with its entries of 32 bytes in the propagation queue of a direction and in the list of
+/// outstanding segments of its sender. Both containers double when they are full.
 pub const PACKET_BYTES: u64 = size_of::<Packet>() as u64 + ALLOCATION_BYTES + 2 * 64;
 
 /// Name, wires, random streams and the text of the plan, for each flow.
 const FLOW_BYTES: u64 = 4_096;
-/// What a direction holds beside its engine, when it is idle.
+/// Memory of an idle direction in addition to its engine.
 const DIRECTION_BYTES: u64 = 2_048;
-/// FQ-CoDel knows the place of each hash value's queue.
+/// FQ-CoDel stores the index of each hash value's queue.
 const HASH_VALUE_BYTES: u64 = size_of::<Option<usize>>() as u64;
 
 /// UDP and IPv4 headers; TCP and IPv4 headers.
 const DATAGRAM_HEADER_BYTES: u64 = 28;
 const SEGMENT_HEADER_BYTES: u64 = 40;
 
-/// What a run is expected to take, in bytes. Except `fixed` these are estimates, for traffic that loses
-/// nothing and lasts as long as it may, with files and pauses of typical lengths.
+/// The expected memory of a run, in bytes. All fields but `fixed` are estimates, for traffic without
+/// losses and of maximum duration, with typical response sizes and think times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryEstimate {
-    /// What is there before anything happens: engines, queues, flows.
+    /// Memory at the start: engines, queues, flows.
     pub fixed: u64,
-    /// The most packets that are in the graph at a time.
+    /// Packets that exist at the same time, at most.
     pub packets: u64,
     /// Rows of samples.
     pub samples: u64,
@@ -51,13 +51,13 @@ pub struct MemoryEstimate {
 }
 
 impl MemoryEstimate {
-    /// Of a checked plan.
+    /// Estimates the memory of a valid plan.
     #[must_use]
     pub fn of(plan: &Plan) -> Self {
         let traffic = Traffic::of(plan);
         Self {
             fixed: fixed_bytes(plan),
-            packets: traffic.alive(plan).saturating_mul(PACKET_BYTES),
+            packets: traffic.packets_alive(plan).saturating_mul(PACKET_BYTES),
             samples: samples_bytes(plan),
             events: if plan.packet_events {
                 traffic.events(plan).saturating_mul(EVENT_BYTES)
@@ -68,7 +68,7 @@ impl MemoryEstimate {
         }
     }
 
-    /// All of it.
+    /// The sum.
     #[must_use]
     pub fn total(&self) -> u64 {
         let Self { fixed, packets, samples, events, exchanges } = *self;
@@ -76,7 +76,7 @@ impl MemoryEstimate {
     }
 }
 
-/// What the engines of a plan and the plan itself take before anything happens.
+/// The memory of a plan and its engines at the start.
 pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
     let directions = plan.directions.iter().map(|direction| {
         let hash_values = match direction.queue {
@@ -91,7 +91,7 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
             Workload::Bulk { .. } => size_of::<BulkSender>() + size_of::<BulkReceiver>(),
             Workload::ConstantRate { .. } => size_of::<ConstantRate>() + size_of::<DatagramSink>(),
             Workload::Conference { .. } => size_of::<Participant>(),
-            // A connection at a time has two endpoints.
+            // One open connection has two endpoints.
             Workload::RequestResponse { .. } => {
                 size_of::<Client>()
                     + size_of::<Server>()
@@ -117,23 +117,23 @@ fn samples_bytes(plan: &Plan) -> u64 {
     (plan.stop_ns / interval_ns.max(1) + 1).saturating_mul(row)
 }
 
-/// What flows offer to one direction.
+/// The traffic offered to one direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Offered {
-    /// IP bits per second of datagrams, while they are sent.
+    /// The rate of datagrams in IP bits per second, while they are sent.
     datagram_bps: u64,
     /// Datagrams over the whole run.
     datagrams: u64,
-    /// The smallest packet with data, and 0 for none.
+    /// The smallest packet with data; 0 if there is none.
     packet_bytes: u64,
-    /// Segments that windows let be outstanding at a time.
+    /// Segments in flight at the same time, as limited by windows.
     window_segments: u64,
     /// Segments over the whole run.
     segments: u64,
 }
 
 struct Traffic {
-    /// By direction's number.
+    /// By number of the direction.
     offered: Vec<Offered>,
     exchanges: u64,
 }
@@ -166,14 +166,14 @@ impl Traffic {
                 self.offered[number].stream(mss, window.min(bytes), bytes);
             }
             Workload::ConstantRate { rate_bps, payload_bytes, duration_ns } => {
-                let lasting_ns = (*duration_ns).min(left_ns);
-                self.offered[number].datagrams(*rate_bps, *payload_bytes, lasting_ns, 1);
+                let active_ns = (*duration_ns).min(left_ns);
+                self.offered[number].datagrams(*rate_bps, *payload_bytes, active_ns, 1);
             }
             Workload::Conference { conference, rate_bps, payload_bytes, duration_ns } => {
-                let lasting_ns = (*duration_ns).min(left_ns);
-                self.offered[number].datagrams(*rate_bps, *payload_bytes, lasting_ns, 1);
+                let active_ns = (*duration_ns).min(left_ns);
+                self.offered[number].datagrams(*rate_bps, *payload_bytes, active_ns, 1);
                 let others = participants(plan, *conference) - 1;
-                self.offered[0].datagrams(*rate_bps, *payload_bytes, lasting_ns, others);
+                self.offered[0].datagrams(*rate_bps, *payload_bytes, active_ns, others);
             }
             Workload::RequestResponse {
                 response_bytes,
@@ -199,16 +199,16 @@ impl Traffic {
         }
     }
 
-    /// The most packets that are alive at a time.
-    fn alive(&self, plan: &Plan) -> u64 {
+    /// The maximum number of packets that exist at the same time.
+    fn packets_alive(&self, plan: &Plan) -> u64 {
         let all = plan.directions.iter().zip(&self.offered);
-        all.map(|(direction, offered)| offered.alive(direction, plan.stop_ns))
+        all.map(|(direction, offered)| offered.packets_alive(direction, plan.stop_ns))
             .fold(0, u64::saturating_add)
     }
 
-    /// Three for a packet in a direction (enqueued, transmitted, delivered), and as many on its branch,
-    /// on the ways to its two hosts and in each traced function of the gateways at its ends; an ACK for
-    /// each second segment.
+    /// Three events per packet in a direction (enqueued, transmitted, delivered), and three on its
+    /// branch, on each of its two access lines and in each traced gateway function; one ACK per two
+    /// segments.
     fn events(&self, plan: &Plan) -> u64 {
         let functions = |gateway: &Gateway| {
             gateway.functions.iter().filter(|function| function.is_traced()).count() as u64
@@ -236,10 +236,10 @@ impl Offered {
         self.packet_bytes = if known == 0 { bytes } else { known.min(bytes) };
     }
 
-    fn datagrams(&mut self, rate_bps: u64, payload_bytes: u32, lasting_ns: u64, copies: u64) {
+    fn datagrams(&mut self, rate_bps: u64, payload_bytes: u32, active_ns: u64, copies: u64) {
         let payload = u64::from(payload_bytes);
         self.smallest(payload + DATAGRAM_HEADER_BYTES);
-        let count = per(rate_bps, lasting_ns, payload).saturating_add(1);
+        let count = per(rate_bps, active_ns, payload).saturating_add(1);
         self.datagrams = self.datagrams.saturating_add(count.saturating_mul(copies));
         let ip_bps = rate_bps.saturating_mul(payload + DATAGRAM_HEADER_BYTES) / payload;
         self.datagram_bps = self.datagram_bps.saturating_add(ip_bps.saturating_mul(copies));
@@ -252,15 +252,15 @@ impl Offered {
         self.segments = self.segments.saturating_add(bytes.div_ceil(mss_bytes));
     }
 
-    /// What is in flight and what waits, at most.
-    fn alive(&self, direction: &Direction, stop_ns: u64) -> u64 {
+    /// The maximum number of packets in flight and in the queue.
+    fn packets_alive(&self, direction: &Direction, stop_ns: u64) -> u64 {
         if self.packet_bytes == 0 {
             return 0;
         }
         let rate_bps = max_of(&direction.rate_bps);
         let delay_ns = max_of(&direction.delay_ns).min(stop_ns);
-        let waiting = self.may_wait(direction);
-        // Datagrams wait as far as they are more than the link sends.
+        let waiting = self.capacity(direction);
+        // Datagrams are queued at the rate by which they exceed the link's.
         let in_flight = per(self.datagram_bps.min(rate_bps), delay_ns, self.packet_bytes);
         let over_bps = self.datagram_bps.saturating_sub(rate_bps);
         let queued = per(over_bps, stop_ns, self.packet_bytes).min(waiting);
@@ -270,8 +270,8 @@ impl Offered {
         datagrams.saturating_add(segments)
     }
 
-    /// How many packets the queue has room for.
-    fn may_wait(&self, direction: &Direction) -> u64 {
+    /// The capacity of the queue in packets.
+    fn capacity(&self, direction: &Direction) -> u64 {
         let limit = match &direction.queue {
             Queue::DropTail { limit }
             | Queue::Red { limit, .. }
@@ -290,7 +290,7 @@ impl Offered {
         }
     }
 
-    /// Packets over the whole run: what is offered of datagrams, and of segments what the link sends.
+    /// Packets over the whole run: all offered datagrams, and as many segments as the link can send.
     fn packets(&self, direction: &Direction, stop_ns: u64) -> u64 {
         if self.packet_bytes == 0 {
             return 0;
@@ -301,7 +301,7 @@ impl Offered {
     }
 }
 
-/// Packets of so many bytes that a rate makes in a time.
+/// The number of packets of a size that are sent at a rate in a time.
 fn per(rate_bps: u64, nanos: u64, packet_bytes: u64) -> u64 {
     let bits = u128::from(rate_bps) * u128::from(nanos) / 1_000_000_000;
     u64::try_from(bits / (8 * u128::from(packet_bytes.max(1)))).unwrap_or(u64::MAX)
@@ -323,7 +323,7 @@ fn min_of(series: &Series) -> u64 {
     numbers(series).min().unwrap_or(0)
 }
 
-/// The mean of a distribution, or a number near it.
+/// The mean of a distribution, or a typical number.
 fn mean(draw: &Draw) -> u64 {
     match *draw {
         Draw::Constant { value } => value,

@@ -1,6 +1,5 @@
-//! Every engine that a simulation contains: a closed list, so that the inner loop calls them without a
-//! pointer in between. A new engine is one line here, and a gateway function one more in
-//! [`Node::function`].
+//! The engines of a simulation: a closed list, so that the inner loop calls them by static dispatch. A
+//! new engine adds a line here; a gateway function adds another one in [`Node::function`].
 
 use bentpipe_core::aggregation::{Aggregator, AggregatorConfig};
 use bentpipe_core::engine::{Cx, Engine, Ledger};
@@ -13,7 +12,7 @@ use crate::workload::{
     BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Participant, Reflector, Server,
 };
 
-/// The list, and the calls of each.
+/// Defines [`Node`] from the list of engines, and a `match` over it.
 macro_rules! engines {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// An engine of a simulation.
@@ -45,49 +44,49 @@ engines! {
     Aggregator,
     /// The processor of a gateway.
     Processor,
-    /// What lies between a shared direction and one of its terminals.
+    /// The path between a shared direction and one of its terminals.
     TerminalPath,
-    /// The way between a gateway and a host.
+    /// The access line between a gateway and a host.
     Access,
-    /// The end of a transfer that opens and sends.
+    /// The sender of a bulk transfer.
     BulkSender,
-    /// The end of a transfer that receives.
+    /// The receiver of a bulk transfer.
     BulkReceiver,
     /// A source of datagrams.
     ConstantRate,
     /// A sink of datagrams.
     DatagramSink,
-    /// The end of requests and responses that asks.
+    /// A client that sends requests.
     Client,
-    /// The end that answers.
+    /// A server that sends responses.
     Server,
     /// A participant of a conference.
     Participant,
-    /// What its participants send to.
+    /// The reflector of a conference.
     Reflector,
 }
 
-/// Where a gateway function stands.
+/// The context of a gateway function.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
-    /// The function's gateway, an index into the plan's.
+pub(crate) struct GatewayContext<'a> {
+    /// The function's gateway: an index into the plan's gateways.
     pub(crate) gateway: u32,
-    /// The terminal's gateway that packets for each address, or from it, go by.
+    /// The terminal gateway that packets from and to each address pass.
     pub(crate) terminals: &'a [u32],
-    /// What travels between the hub's gateway and the first terminal's is of this flow, between it and
-    /// the next one's of the next.
+    /// The flow of tunnel packets between the hub and the first terminal; those of the other terminals
+    /// follow in order.
     pub(crate) first_tunnel: FlowId,
 }
 
-/// The sides of a gateway function: packets that come in at one leave at the other, unless they are
-/// held or dropped.
+/// The port of a gateway function to the hosts. Packets that enter one of the two ports leave by the
+/// other, unless they are held or dropped.
 pub const INNER: Port = Processor::LAN;
-/// See [`INNER`].
+/// The port of a gateway function to the link; see [`INNER`].
 pub const OUTER: Port = Processor::LINK;
 
-impl Place<'_> {
-    /// The flow of what travels between a gateway and its peer at the other end of the link, for each
-    /// destination, and which end of it the gateway is.
+impl GatewayContext<'_> {
+    /// The tunnel flow between the gateway and its peer, for each destination, and the gateway's end of
+    /// it.
     fn tunnels(&self) -> (Vec<FlowId>, Origin) {
         let of_terminal = |gateway: u32| FlowId(self.first_tunnel.0 + gateway - 1);
         if self.gateway != HUB {
@@ -98,8 +97,8 @@ impl Place<'_> {
 }
 
 impl Node {
-    /// The engine of a gateway function of a checked plan.
-    pub(crate) fn function(plan: &Function, at: &Place<'_>) -> Self {
+    /// The engine of a gateway function of a valid plan.
+    pub(crate) fn function(plan: &Function, at: &GatewayContext<'_>) -> Self {
         match plan {
             Function::Aggregator(plan) => {
                 let (tunnels, origin) = at.tunnels();
@@ -125,8 +124,8 @@ impl Node {
         }
     }
 
-    /// [`Engine::input_and_next_wake`] of what is no direction. Apart from it, the directions' code, where most
-    /// calls go, keeps its values in registers, and what chooses among the others is not asked.
+    /// [`Engine::input_and_next_wake`] of all engines but directions. It is not inlined, so that the hot
+    /// path of directions keeps its values in registers and skips the `match` over the other engines.
     #[inline(never)]
     fn input_of_others(
         &mut self,
@@ -134,19 +133,19 @@ impl Node {
         port: Port,
         packet: Box<Packet>,
     ) -> Option<Instant> {
-        each!(self, engine => input_apart(&mut **engine, cx, port, packet))
+        each!(self, engine => input_not_inlined(&mut **engine, cx, port, packet))
     }
 
-    /// [`Engine::wake_and_next_wake`], likewise.
+    /// [`Engine::wake_and_next_wake`] of all engines but directions.
     #[inline(never)]
     fn wake_of_others(&mut self, cx: &mut Cx<'_>) -> Option<Instant> {
-        each!(self, engine => wake_apart(&mut **engine, cx))
+        each!(self, engine => wake_not_inlined(&mut **engine, cx))
     }
 }
 
-/// Nothing of one engine is put up where another is called.
+/// Not inlined, so that the stack frame of one engine is not set up in the call of another.
 #[inline(never)]
-fn input_apart<E: Engine>(
+fn input_not_inlined<E: Engine>(
     engine: &mut E,
     cx: &mut Cx<'_>,
     port: Port,
@@ -156,7 +155,7 @@ fn input_apart<E: Engine>(
 }
 
 #[inline(never)]
-fn wake_apart<E: Engine>(engine: &mut E, cx: &mut Cx<'_>) -> Option<Instant> {
+fn wake_not_inlined<E: Engine>(engine: &mut E, cx: &mut Cx<'_>) -> Option<Instant> {
     engine.wake_and_next_wake(cx)
 }
 

@@ -1,10 +1,10 @@
-//! Where packets are seen: the interfaces of a capture, of a run in virtual time or in real time.
+//! Capture points: the interfaces of a capture file, in virtual time or in real time.
 //!
-//! Each place, which is a direction, a gateway function, or the way to a terminal or a host, has four:
-//! 1. `queue`: what came in; what was refused has a comment that says why;
-//! 2. `transmitter`: its first bit is sent (of a processor, `cpu`: it is taken in hand);
-//! 3. `delivered`: it arrived at the far end (of a processor, `forwarded`: it left);
-//! 4. `lost`: it was let in and lost later, with a comment that says why.
+//! Each place (a direction, a gateway function, a terminal path or an access line) has four:
+//! 1. `queue`: the packet arrived; if it was dropped at enqueue, a comment gives the cause;
+//! 2. `transmitter`: its first bit is sent (in a processor, `cpu`: its processing starts);
+//! 3. `delivered`: it arrived at the far end (in a processor, `forwarded`: it left);
+//! 4. `lost`: it was dropped after enqueue; a comment gives the cause.
 
 use bentpipe_core::trace::{DropCause, EventKind, NodeId};
 use bentpipe_core::wire::pcapng;
@@ -16,14 +16,14 @@ const APPLICATION: &str = concat!("bentpipe ", env!("CARGO_PKG_VERSION"));
 const OF_DIRECTIONS: [&str; INTERFACES as usize] = ["queue", "transmitter", "delivered", "lost"];
 const OF_PROCESSORS: [&str; INTERFACES as usize] = ["queue", "cpu", "forwarded", "lost"];
 
-/// The interfaces of a place, by their number there.
+/// The interfaces of a place, by number.
 const QUEUE: u32 = 0;
 const TRANSMITTER: u32 = 1;
 const DELIVERED: u32 = 2;
 const LOST: u32 = 3;
 const INTERFACES: u32 = 4;
 
-/// What is wrong with a packet, by cause. See [`DropCause::name`].
+/// The comments of dropped packets, with [`DropCause::name`].
 const COMMENTS: [(DropCause, &str); DropCause::ALL.len()] = [
     (DropCause::QueueFull, "dropped: queue_full"),
     (DropCause::BitError, "dropped: bit_error"),
@@ -35,9 +35,9 @@ const COMMENTS: [(DropCause, &str); DropCause::ALL.len()] = [
     (DropCause::NoRoute, "dropped: no_route"),
 ];
 
-/// Appends the beginning of a file: the section, and the interfaces of all places. `plans` are the
-/// hops, the first next to the world; a run in virtual time has one. Of a packet, `snap_length` bytes
-/// are kept at most, or all if it is 0.
+/// Appends the section header and the interfaces of all places. `plans` are the hops, the first one at
+/// the world; a simulation has one. `snap_length` is the maximum number of captured bytes of a packet,
+/// or 0 for no limit.
 pub fn begin(out: &mut Vec<u8>, plans: &[Plan], snap_length: u32) {
     pcapng::section(out, APPLICATION);
     for (plan, number) in plans.iter().zip(1..) {
@@ -55,9 +55,10 @@ pub fn begin(out: &mut Vec<u8>, plans: &[Plan], snap_length: u32) {
     }
 }
 
-/// The interface where something is seen, by its number in the file: places have the numbers of their
-/// engines. `None` of a mark, which is seen in the packet's header from then on. `has_waited` tells whether the packet was let in there and has not left; it matters for
-/// causes that refuse packets and, in some queues, also drop what waits in favour of others.
+/// The number of the interface of an event; places have the numbers of their engines. `None` for a mark,
+/// which is visible in the packet's header afterwards. `has_waited` is whether the packet was enqueued
+/// there and has not left. It distinguishes drops at enqueue from later ones, for causes that can be
+/// either.
 #[must_use]
 pub fn interface(NodeId(place): NodeId, kind: EventKind, has_waited: bool) -> Option<u32> {
     let point = match kind {
@@ -83,7 +84,7 @@ pub fn interface(NodeId(place): NodeId, kind: EventKind, has_waited: bool) -> Op
     Some(INTERFACES * place + point)
 }
 
-/// What is to be said of a packet: why it was lost.
+/// The comment of a packet: the cause of its drop.
 #[must_use]
 pub fn comment(kind: EventKind) -> Option<&'static str> {
     match kind {
@@ -106,16 +107,16 @@ mod tests {
         }
     }
 
-    /// A full queue refuses who comes, at `queue`, or drops who waits, at `lost`; bits are wrong at
-    /// the far end only.
+    /// Given a full queue, expect a drop at enqueue at `queue` and a later one at `lost`; given a bit
+    /// error, expect `lost`.
     #[test]
-    fn a_packet_is_lost_where_it_was() {
+    fn drops_are_shown_where_they_happen() {
         let second = |kind, has_waited| interface(NodeId(1), kind, has_waited);
         let full = EventKind::Dropped(DropCause::QueueFull);
         assert_eq!((second(full, false), second(full, true)), (Some(4), Some(7)));
         assert_eq!(second(EventKind::Dropped(DropCause::BitError), false), Some(7));
-        let way = [EventKind::Enqueued, EventKind::Transmitted, EventKind::Delivered];
-        assert_eq!(way.map(|kind| second(kind, true)), [Some(4), Some(5), Some(6)]);
+        let path = [EventKind::Enqueued, EventKind::Transmitted, EventKind::Delivered];
+        assert_eq!(path.map(|kind| second(kind, true)), [Some(4), Some(5), Some(6)]);
         assert_eq!(second(EventKind::Marked, true), None);
     }
 }

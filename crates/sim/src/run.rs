@@ -1,4 +1,4 @@
-//! One run: build, advance, finish.
+//! A run of a plan in virtual time.
 
 use core::fmt;
 
@@ -21,22 +21,22 @@ use crate::record::{
     processors_table, statistics_table,
 };
 
-/// How much virtual time passes between two chances to stop a run from outside.
-const STRETCH: Duration = Duration::from_millis(250);
-/// The same while packets are captured, which are kept for so long: 1 Gbit/s makes 850 full packets,
-/// each seen at three points.
-const CAPTURE_STRETCH: Duration = Duration::from_millis(10);
-/// A stretch ends earlier after so many calls of engines, or after more of them when there are many
-/// flows, of which each is looked at between two stretches. A call makes at most a few packets and
-/// rows for each that it, or a later one, takes in: so what a stretch adds to memory is bounded.
-const STRETCH_CALLS: u64 = 1 << 16;
-const STRETCH_CALLS_PER_FLOW: u64 = 16;
+/// Virtual time of a slice. Between two slices a run can be stopped.
+const SLICE: Duration = Duration::from_millis(250);
+/// The same during a capture, which buffers the packets of a slice: at 1 Gbit/s, 850 full packets at
+/// three points each.
+const CAPTURE_SLICE: Duration = Duration::from_millis(10);
+/// A slice ends earlier after this many calls of engines, or more if there are many flows, because the
+/// work between slices is proportional to the number of flows. The number of packets and rows per call
+/// is bounded, and so is the memory that a slice adds.
+const SLICE_CALLS: u64 = 1 << 16;
+const SLICE_CALLS_PER_FLOW: u64 = 16;
 
-/// A run that can be advanced, watched and stopped early.
+/// A run that can be advanced, observed and stopped early.
 pub struct Simulation {
     graph: Graph<Node>,
     layout: Layout,
-    /// The engines that keep exchanges.
+    /// The engines that record exchanges.
     clients: Vec<NodeId>,
     stop: Instant,
     sample_interval: Option<Duration>,
@@ -44,43 +44,43 @@ pub struct Simulation {
     sampled_until: Option<Instant>,
     flow_samples: FlowSamples,
     direction_samples: DirectionSamples,
-    listeners: Listeners,
+    sinks: TraceSinks,
     finished: bool,
-    stretch_calls: u64,
+    slice_calls: u64,
     memory: Memory,
 }
 
-/// What a run takes, and may take.
+/// The memory count of a run and its limit.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
-    /// Before anything happens.
+    /// Memory at the start.
     fixed_bytes: u64,
-    /// A row of samples.
+    /// Size of a row of samples.
     flow_row_bytes: u64,
     direction_row_bytes: u64,
     limit_bytes: Option<u64>,
-    /// The most that was counted between two stretches.
+    /// The maximum counted between two slices.
     bytes_max: u64,
-    /// Whether that was over the limit.
+    /// Whether the count exceeded the limit.
     exhausted: bool,
 }
 
 /// The trace sinks of a run.
 #[derive(Default)]
-struct Listeners {
+struct TraceSinks {
     events: Option<EventLog>,
     capture: Option<Capture>,
 }
 
-impl Listeners {
-    /// The log and the capture, if there is either: an untraced run is faster.
+impl TraceSinks {
+    /// The log and the capture; `None` if there is neither, because an untraced run is faster.
     fn trace(&mut self) -> Option<&mut (dyn Trace + 'static)> {
-        let anybody = self.events.is_some() || self.capture.is_some();
-        anybody.then_some(self as &mut (dyn Trace + 'static))
+        let is_traced = self.events.is_some() || self.capture.is_some();
+        is_traced.then_some(self as &mut (dyn Trace + 'static))
     }
 }
 
-impl Trace for Listeners {
+impl Trace for TraceSinks {
     fn record(&mut self, event: &Event) {
         self.events.iter_mut().for_each(|events| events.record(event));
     }
@@ -94,19 +94,19 @@ impl Trace for Listeners {
 /// What a run returns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Whether traffic ended by itself before the run's end.
+    /// Whether all traffic ended before the end of the run.
     pub completed: bool,
-    /// The moment of the last event, or where the run was stopped.
+    /// The time of the last event, or when the run was stopped.
     pub end: Instant,
-    /// Whether the run was stopped because it took more memory than its limit.
+    /// Whether the run was stopped because it exceeded its memory limit.
     pub memory_exhausted: bool,
-    /// The most memory that the run counted: see [`Simulation::with_memory_limit`].
+    /// The maximum memory that the run counted: see [`Simulation::with_memory_limit`].
     pub memory_bytes_max: u64,
-    /// Packets served by a direction's queue and transmitter, added up.
+    /// The packets that each direction transmitted, summed over directions.
     pub packet_hops: u64,
     /// Calls of engines.
     pub engine_calls: u64,
-    /// The facts.
+    /// The result tables.
     pub tables: Vec<Table>,
     /// The names of the statistics in the table `function_statistics`.
     pub statistics: Vec<&'static str>,
@@ -120,7 +120,7 @@ impl Outcome {
     }
 }
 
-/// The run violated an invariant of the simulator: a bug here, not in the plan.
+/// The run violated an invariant of the simulator. This is a bug in the simulator, not in the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunError(pub String);
 
@@ -133,7 +133,7 @@ impl fmt::Display for RunError {
 impl std::error::Error for RunError {}
 
 impl Simulation {
-    /// Builds a run of a checked plan.
+    /// Builds a run of a valid plan.
     #[must_use]
     pub fn new(plan: &Plan, seed: u64) -> Self {
         let (graph, layout) = build(plan, seed);
@@ -149,12 +149,9 @@ impl Simulation {
             sampled_until: None,
             flow_samples: FlowSamples::new(),
             direction_samples: DirectionSamples::new(),
-            listeners: Listeners {
-                events: plan.packet_events.then(EventLog::default),
-                capture: None,
-            },
+            sinks: TraceSinks { events: plan.packet_events.then(EventLog::default), capture: None },
             finished: false,
-            stretch_calls: STRETCH_CALLS.max(STRETCH_CALLS_PER_FLOW * plan.flows.len() as u64),
+            slice_calls: SLICE_CALLS.max(SLICE_CALLS_PER_FLOW * plan.flows.len() as u64),
             memory: Memory {
                 fixed_bytes: fixed_bytes(plan),
                 flow_row_bytes: flow_sample_bytes(),
@@ -166,34 +163,33 @@ impl Simulation {
         }
     }
 
-    /// The same run, stopped once it takes more than so many bytes. The run counts them itself: its
-    /// engines, packets and recorded rows, with the copies of these that are made later. So the same
-    /// plan, seed and limit stop at the same event.
+    /// Limits the memory of the run. The run counts its engines, packets and recorded rows, with the later
+    /// copies of rows, and stops when the count exceeds `bytes`. The same plan, seed and limit stop at the
+    /// same event.
     #[must_use]
     pub fn with_memory_limit(mut self, bytes: u64) -> Self {
         self.memory.limit_bytes = Some(bytes);
         self
     }
 
-    /// The same run, with its packets captured: see [`Simulation::take_captured`]. The plan is the one
-    /// that the run was built from.
+    /// Captures packets: see [`Simulation::take_captured`]. `plan` must be the plan of the run.
     #[must_use]
-    pub fn capturing(mut self, plan: &Plan) -> Self {
-        self.listeners.capture = Some(Capture::new(plan));
+    pub fn with_capture(mut self, plan: &Plan) -> Self {
+        self.sinks.capture = Some(Capture::new(plan));
         self
     }
 
-    /// The capture since the last time, as far as the run is: whole blocks of a pcapng file, in the
-    /// order of time. To be asked for after each [`Simulation::advance`], the last one too.
+    /// The capture since the last call: whole blocks of a pcapng file, in order of time. Call it after
+    /// each [`Simulation::advance`], including the last one.
     #[must_use]
     pub fn take_captured(&mut self) -> Vec<u8> {
-        self.listeners.capture.as_mut().map(Capture::take).unwrap_or_default()
+        self.sinks.capture.as_mut().map(Capture::take).unwrap_or_default()
     }
 
-    /// Counts the memory that the run takes. Whether that is more than it may take.
+    /// Counts the memory of the run, and returns whether it exceeds the limit.
     fn is_out_of_memory(&mut self) -> bool {
         let exchanges: usize = self.clients.iter().map(|&client| self.exchanges_of(client)).sum();
-        let Listeners { events, capture } = &self.listeners;
+        let TraceSinks { events, capture } = &self.sinks;
         let bytes = self.memory.fixed_bytes
             + PACKET_BYTES * self.graph.packets_allocated()
             + EXCHANGE_BYTES * exchanges as u64
@@ -209,11 +205,11 @@ impl Simulation {
     fn exchanges_of(&self, client: NodeId) -> usize {
         match self.graph.engine(client) {
             Node::Client(client) => client.exchanges().len(),
-            _ => unreachable!("the list has clients"),
+            _ => unreachable!("all nodes in the list are clients"),
         }
     }
 
-    /// Runs a stretch. Whether there is more to do.
+    /// Runs a slice. Returns whether there is more to do.
     pub fn advance(&mut self) -> bool {
         if self.finished || self.memory.exhausted {
             return false;
@@ -223,52 +219,53 @@ impl Simulation {
             self.write_captured();
             return false;
         };
-        let stretch = if self.listeners.capture.is_some() { CAPTURE_STRETCH } else { STRETCH };
-        let mut limit = next.max(self.graph.now() + stretch).min(self.stop);
+        let slice = if self.sinks.capture.is_some() { CAPTURE_SLICE } else { SLICE };
+        let mut limit = next.max(self.graph.now() + slice).min(self.stop);
         if let Some(interval) = self.sample_interval {
-            // Nothing changes before the next event, so the samples in between are due.
+            // No state changes before the next event, so samples until then can be taken now.
             while self.next_sample < next {
                 let now = self.next_sample;
                 self.sample(now);
                 self.next_sample += interval;
                 if self.is_out_of_memory() {
-                    self.graph.run_until(now, self.listeners.trace());
+                    self.graph.run_until(now, self.sinks.trace());
                     self.write_captured();
                     return false;
                 }
             }
             limit = limit.min(self.next_sample);
         }
-        self.graph.run_paused(limit, self.stretch_calls, self.listeners.trace());
+        self.graph.run_paused(limit, self.slice_calls, self.sinks.trace());
         self.write_captured();
         !self.is_out_of_memory()
     }
 
     fn write_captured(&mut self) {
-        if self.listeners.capture.is_some() {
+        if self.sinks.capture.is_some() {
             let now = self.reached();
-            self.listeners.capture.iter_mut().for_each(|capture| capture.write_until(now));
+            self.sinks.capture.iter_mut().for_each(|capture| capture.write_until(now));
         }
     }
 
-    /// How far the run has come; once it is finished, where it ended.
+    /// The current time of the run, or its end if it has finished.
     fn reached(&mut self) -> Instant {
         match (self.finished, self.graph.next_event()) {
-            // The clock went on to the end of the last stretch, but nothing happened there.
+            // The clock is at the end of the last slice, after the last event.
             (true, None) => self.graph.last_event(),
             (true, Some(_)) => self.stop,
             (false, _) => self.graph.now(),
         }
     }
 
-    /// Wakes every engine, due or not, which changes nothing: for checks of that invariant.
+    /// Wakes every engine, due or not. Tests check that this changes nothing.
     pub fn wake_all(&mut self) {
-        self.graph.wake_all(self.listeners.trace());
+        self.graph.wake_all(self.sinks.trace());
     }
 
-    /// How far the run is, from 0 to 1: the farther of virtual time and the slowest flow.
+    /// The progress of the run, from 0 to 1: that of virtual time or of the slowest flow, whichever is
+    /// larger.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a share for a progress bar")]
+    #[expect(clippy::cast_precision_loss, reason = "a fraction for a progress bar")]
     pub fn fraction(&self) -> f64 {
         let now = self.graph.now();
         let by_time = now.as_nanos() as f64 / self.stop.as_nanos() as f64;
@@ -278,19 +275,19 @@ impl Simulation {
             Node::Participant(participant) => participant.source().fraction(now),
             Node::Server(_) => match self.graph.engine(ends.receiver) {
                 Node::Client(client) => client.fraction(now),
-                _ => unreachable!("a flow's two ends are of one workload"),
+                _ => unreachable!("both ends of a flow have the same workload"),
             },
             _ => 1.0,
         });
         flows.fold(1.0, f64::min).max(by_time).clamp(0.0, 1.0)
     }
 
-    /// Ends the run, complete or not, checks conservation and returns the facts.
+    /// Ends the run, complete or not, checks the invariants and returns the tables.
     ///
     /// # Errors
-    /// The balance that does not hold.
+    /// The invariant that does not hold.
     pub fn finish(mut self) -> Result<Outcome, RunError> {
-        let quiet = self.graph.next_event().is_none();
+        let is_idle = self.graph.next_event().is_none();
         let now = self.reached();
         if self.sample_interval.is_some() && self.sampled_until.is_none_or(|last| last < now) {
             self.sample(now);
@@ -304,7 +301,7 @@ impl Simulation {
             functions.map(|&node| (node.0.into(), self.graph.engine(node).statistics())),
         );
         Ok(Outcome {
-            completed: self.finished && quiet,
+            completed: self.finished && is_idle,
             end: now,
             memory_exhausted: self.memory.exhausted,
             memory_bytes_max: self.memory.bytes_max,
@@ -332,7 +329,7 @@ impl Simulation {
             self.flow_samples.table(),
             self.direction_samples.table(),
         ];
-        tables.extend(self.listeners.events.map(EventLog::table));
+        tables.extend(self.sinks.events.map(EventLog::table));
         tables
     }
 
@@ -350,11 +347,11 @@ impl Simulation {
             .collect()
     }
 
-    /// The counters of a direction, its branches included: what is on a branch is in flight.
+    /// The counters of a direction, including its branches: packets on a branch are in flight.
     fn settle(&mut self, number: usize, now: Instant) -> Counters {
         let mut counters = match self.graph.engine_mut(self.layout.directions[number]) {
             Node::Direction(direction) => direction.counters_at(now),
-            _ => unreachable!("the layout names directions"),
+            _ => unreachable!("all nodes in the list are directions"),
         };
         for Ledger { dropped, held, .. } in self.branch_ledgers(number) {
             let lost = dropped[DropCause::BitError as usize];

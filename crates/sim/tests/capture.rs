@@ -81,7 +81,7 @@ fn read(file: &[u8]) -> Capture {
 
 /// Runs so many stretches, and returns the capture beside the outcome.
 fn run(plan: &Plan, seed: u64, stretches: usize) -> (Outcome, Capture) {
-    let mut simulation = Simulation::new(plan, seed).capturing(plan);
+    let mut simulation = Simulation::new(plan, seed).with_capture(plan);
     let mut file = simulation.take_captured();
     for _ in 0..stretches {
         let goes_on = simulation.advance();

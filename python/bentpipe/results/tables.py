@@ -39,6 +39,6 @@ class Table:
 DROP_CAUSES: Final[Mapping[str, str]] = _core.drop_causes()
 
 TABLES: Final[Mapping[str, Table]] = {
-    table["name"]: Table(table["row"], tuple(Column(**column) for column in table["columns"]))
-    for table in _core.table_schema()
+    name: Table(row, tuple(Column(*column) for column in columns))
+    for name, row, columns in _core.table_schema()
 }

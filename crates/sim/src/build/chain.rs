@@ -1,13 +1,13 @@
-//! Hops in series whose hosts are outside: what a loop in real time runs, with packets from outside.
+//! Hops in series with hosts outside the graph, for an event loop in real time.
 //!
 //! ```text
 //! world  -> hub's functions      -> forward -> terminal's functions -> next hop ... -> island
 //! island -> terminal's functions -> return  -> hub's functions      -> hop before ... -> world
 //! ```
 //!
-//! Distant hosts of the world are behind the first hop's hub, those of the island behind the last hop's
-//! terminals, of which there may be several. Gateways can be hosts, too: then packets leave the graph
-//! there and come in again, so that programs can work on them.
+//! Distant hosts of the world are behind the hub of the first hop, those of the island behind the
+//! terminals of the last hop. Only the last hop may have several terminals. If gateways are hosts,
+//! packets leave the graph there and enter it again, so that programs can process them.
 
 use std::ops::Range;
 
@@ -17,11 +17,11 @@ use bentpipe_core::packet::{Address, FlowId, Port};
 use bentpipe_core::time::Duration;
 use bentpipe_core::trace::NodeId;
 
-use super::{Layout, Next, Routes, Socket, Station, Wiring, places};
+use super::{EnginePort, Layout, Next, Routes, Station, Wiring, add_network};
 use crate::node::Node;
 use crate::plan::{Function, HUB, Plan, PlanError};
 
-/// A side of the link: where hosts are.
+/// A side of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Side {
@@ -32,10 +32,10 @@ pub enum Side {
 }
 
 impl Side {
-    /// Both, the world first.
+    /// Both sides, the world first.
     pub const ALL: [Self; 2] = [Self::World, Self::Island];
 
-    /// The name used in the command line, in columns and docs.
+    /// The name on the command line, in columns and in docs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Side {
         }
     }
 
-    /// Where packets from here go.
+    /// The opposite side.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -55,29 +55,29 @@ impl Side {
 }
 
 impl From<Side> for Address {
-    /// That of the host right at the gateway: the hub's, or the first terminal's.
+    /// The address of the host at the hub's or the first terminal's gateway.
     fn from(side: Side) -> Self {
         Self(side as u32)
     }
 }
 
-/// A host outside the graph. Its address is its place in the list of them.
+/// A host outside the graph. Its address is its index in [`Network::hosts`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// `world`, `island` (with several terminals `island-1` and so on), or its name in the plan.
     pub name: String,
-    /// Where it is.
+    /// The side of the link that it is on.
     pub side: Side,
-    /// Its gateway, in the plan of the hop that it is next to.
+    /// Its gateway, in the plan of its hop.
     pub gateway: u32,
-    /// Whether it is this gateway.
+    /// Whether the host is this gateway.
     pub is_gateway: bool,
-    /// The way to it, if it is at some distance.
+    /// Its access line, if it is distant.
     access: Option<u32>,
 }
 
-/// An interface of a host, where packets leave the graph and come in. Each host has one that has its
-/// address as its number; those of gateways to their hosts come after these.
+/// An interface of a host, where packets enter and leave the graph. The first interfaces have the
+/// numbers of their hosts' addresses; the interfaces of gateways to their hosts follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfaceId(pub u32);
 
@@ -87,77 +87,77 @@ impl<T: Into<Address>> From<T> for InterfaceId {
     }
 }
 
-/// Where a packet goes that comes in at an interface.
+/// The next hop of a packet that arrives at an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHop {
-    /// To a port of an engine.
+    /// A port of an engine.
     Engine(NodeId, Port),
-    /// Out at once, at another interface.
+    /// Another interface: the packet leaves at once.
     Interface(InterfaceId),
-    /// Nobody there is its destination.
+    /// None: the destination is unknown.
     Unreachable,
 }
 
-/// Which interface a packet has reached that left the graph by an engine.
+/// The interface that a packet reaches when it leaves the graph, by the engine that it leaves.
 #[derive(Clone, Copy, Debug)]
 enum EgressTo {
-    /// That of its destination.
+    /// The interface of its destination.
     Destination,
-    /// That of a gateway to the link.
+    /// The interface of a gateway to the link.
     Gateway(u32),
-    /// That of the gateway before its destination to the link.
+    /// The interface of the destination's gateway to the link.
     GatewayOfDestination,
-    /// From the way to a host: that of the host, or of a gateway to its hosts.
+    /// From an access line: the interface of the host, or of a gateway to its hosts.
     Access(u32),
 }
 
-/// One or more hops in series: a graph whose hosts are outside.
+/// One or more hops in series, with hosts outside the graph.
 pub struct Chain {
-    /// The engines. Packets go in by [`Graph::inject`] and come out by [`Graph::drain_egress`], for the
-    /// host that is their destination.
+    /// The engines. Packets enter by [`Graph::inject`] and leave by [`Graph::drain_egress`].
     pub graph: Graph<Node>,
-    /// What the engines are called, by their number: as [`Plan::place_names`], and with several hops
-    /// `2.forward` and so on.
+    /// The names of the engines, by number: those of [`Plan::place_names`]; from the second hop on with
+    /// a prefix, as in `2.forward`.
     pub names: Vec<String>,
-    /// Of each hop, the directions in the plan's order: forward, then the terminals' returns.
+    /// The directions of each hop, in the plan's order.
     pub directions: Vec<Vec<NodeId>>,
-    /// Of each hop, the functions of each gateway.
+    /// The functions of each gateway, of each hop.
     pub functions: Vec<Vec<Vec<NodeId>>>,
-    /// What is outside, and how packets get there.
+    /// The hosts outside, and the routes from and to them.
     pub network: Network,
 }
 
-/// The hosts outside a graph, and where packets come in and leave.
+/// The hosts outside a graph, and where their packets enter and leave.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// The hosts by address: that of the hub, those of the terminals, the distant ones, and the gateways
-    /// if they are hosts.
+    /// The hosts by address: the host of the hub, the hosts of the terminals, the distant hosts, and the
+    /// gateways if they are hosts.
     pub hosts: Vec<Host>,
-    /// The gateways' interfaces to their hosts: each is that of the gateway with this address.
+    /// The interfaces of gateways to their hosts, as the addresses of the gateways.
     pub inner: Vec<Address>,
-    /// How many classes of packets the queues and functions tell apart.
+    /// The number of packet classes that queues and functions distinguish.
     pub classes: u8,
-    /// The shortest time that a packet takes that does not go over the link: between hosts of one gateway,
-    /// or to a gateway that is a host.
-    pub shortest_aside: Duration,
-    /// By the interface where a packet comes in, and by its destination.
-    entrances: Vec<Vec<NextHop>>,
+    /// The minimum delay of a packet that does not cross the link: between hosts of one gateway, or to a
+    /// gateway that is a host.
+    pub min_local_delay: Duration,
+    /// By ingress interface and destination.
+    ingress: Vec<Vec<NextHop>>,
     /// By engine.
-    exits: Vec<EgressTo>,
+    egress: Vec<EgressTo>,
 }
 
 impl Chain {
-    /// The most hosts: each is a namespace of its own.
+    /// The maximum number of hosts: each has its own network namespace.
     pub const HOSTS_MAX: usize = 250;
-    /// The most classes of packets.
+    /// The maximum number of packet classes.
     pub const CLASSES_MAX: u8 = 8;
 
-    /// Builds the hops of checked plans, the first next to the world. What the plans say of traffic
-    /// has no part in it. The first hop's streams of chance are those of a simulation with that seed.
-    /// Frames between gateways are of the flows from `first_tunnel` on.
+    /// Builds the hops of valid plans, the first one at the world. The traffic of the plans is ignored.
+    /// The first hop has the random streams of a simulation with the same seed. Frames between gateways
+    /// belong to the flows from `first_tunnel` on.
     ///
     /// # Errors
-    /// If there is no plan, or there are hosts or terminals where another hop follows, or too many.
+    /// If there is no plan, if there are hosts or several terminals between two hops, or too many hosts
+    /// or classes.
     pub fn new(
         plans: &[Plan],
         seed: u64,
@@ -176,31 +176,30 @@ impl Chain {
             let terminals: Vec<_> = hosts.iter().map(gateway).collect();
             let link = format!("{prefix}link");
             let mut add = |node| graph.add(node);
-            layouts.push(places(plan, &link, seed, (&terminals, first_tunnel), &mut add));
+            layouts.push(add_network(plan, &link, seed, (&terminals, first_tunnel), &mut add));
         }
         let gateways = (0..).map(Address).zip(&hosts).filter(|(_, host)| host.is_gateway);
         let inner: Vec<_> = gateways.map(|(address, _)| address).collect();
         let hops = Hops { plans, layouts: &layouts, hosts: &hosts, inner: &inner };
-        let mut entrances =
-            vec![vec![NextHop::Unreachable; hosts.len()]; hosts.len() + inner.len()];
+        let mut ingress = vec![vec![NextHop::Unreachable; hosts.len()]; hosts.len() + inner.len()];
         for hop in 0..plans.len() {
-            hops.wire(hop, &mut graph, &mut entrances);
+            hops.wire(hop, &mut graph, &mut ingress);
         }
-        let exits = hops.exits(names.len());
+        let egress = hops.egress(names.len());
         let of_hop = |layout: Layout| (layout.directions, layout.functions);
         let (directions, functions) = layouts.into_iter().map(of_hop).unzip();
         let classes = classes(plans)?;
-        let shortest_aside = if with_gateways {
+        let min_local_delay = if with_gateways {
             Duration::ZERO
         } else {
             let distant = plans.iter().flat_map(|plan| &plan.hosts).map(|host| host.delay_ns).min();
             Duration::from_nanos(distant.unwrap_or(u64::MAX))
         };
-        let network = Network { hosts, inner, classes, shortest_aside, entrances, exits };
+        let network = Network { hosts, inner, classes, min_local_delay, ingress, egress };
         Ok(Self { graph, names, directions, functions, network })
     }
 
-    /// The directions of a hop that lead away from a side, by number.
+    /// The numbers of a hop's directions that lead away from a side.
     #[must_use]
     pub fn directions_from(&self, hop: usize, side: Side) -> Range<usize> {
         match side {
@@ -211,18 +210,18 @@ impl Chain {
 }
 
 impl Network {
-    /// Where a packet goes that comes in at an interface.
+    /// The next hop of a packet that arrives at an interface.
     #[must_use]
-    pub fn entrance(&self, from: InterfaceId, to: Address) -> NextHop {
-        let entrance = self.entrances.get(from.0 as usize).and_then(|by| by.get(to.0 as usize));
-        entrance.copied().unwrap_or(NextHop::Unreachable)
+    pub fn ingress(&self, from: InterfaceId, to: Address) -> NextHop {
+        let next_hops = self.ingress.get(from.0 as usize).and_then(|by| by.get(to.0 as usize));
+        next_hops.copied().unwrap_or(NextHop::Unreachable)
     }
 
-    /// The interface that a packet has reached which left the graph by a port of an engine.
+    /// The interface that a packet reaches when it leaves the graph by a port of an engine.
     #[must_use]
-    pub fn exit(&self, node: NodeId, port: Port, to: Address) -> InterfaceId {
+    pub fn egress(&self, node: NodeId, port: Port, to: Address) -> InterfaceId {
         let gateway = |number: u32| InterfaceId(self.inner[number as usize].0);
-        match self.exits[node.0 as usize] {
+        match self.egress[node.0 as usize] {
             EgressTo::Destination => to.into(),
             EgressTo::Gateway(number) => gateway(number),
             EgressTo::GatewayOfDestination => gateway(self.hosts[to.0 as usize].gateway),
@@ -231,23 +230,23 @@ impl Network {
         }
     }
 
-    /// Who leads on what a host sends to strangers: the world's, which knows the outside, does so for the
-    /// others.
+    /// The next host for packets to unknown destinations: the world's host, which has the uplink, for all
+    /// other hosts.
     #[must_use]
-    pub fn beyond(&self, host: Address) -> Address {
+    pub fn default_route(&self, host: Address) -> Address {
         let Host { gateway, is_gateway, .. } = self.hosts[host.0 as usize];
         let is_of_world = host == Side::World.into() || (is_gateway && gateway == HUB);
         if is_of_world { Side::Island.into() } else { Side::World.into() }
     }
 
-    /// The host right at a gateway, for which it leads on what is for strangers.
+    /// The host at a gateway.
     #[must_use]
-    pub fn nearest(&self, gateway: Address) -> Address {
-        // The first hosts are those at gateways, in the order of these.
+    pub fn host_at(&self, gateway: Address) -> Address {
+        // The first hosts are those at gateways, in the order of the gateways.
         Address(self.hosts[gateway.0 as usize].gateway)
     }
 
-    /// The host that an interface belongs to, and whether it is a gateway's to its hosts.
+    /// The host of an interface, and whether the interface is that of a gateway to its hosts.
     #[must_use]
     pub fn owner(&self, interface: InterfaceId) -> (Address, bool) {
         match (interface.0 as usize).checked_sub(self.hosts.len()) {
@@ -258,7 +257,7 @@ impl Network {
 }
 
 impl Host {
-    /// The gateway of a hop that leads to it: of a hop before the last, the one terminal's.
+    /// The gateway of a hop that leads to the host. Hops before the last have one terminal.
     fn gateway_at(&self, is_last: bool) -> u32 {
         match self.side {
             Side::World => HUB,
@@ -277,8 +276,8 @@ struct Hops<'a> {
 }
 
 impl Hops<'_> {
-    /// Wires one hop, to its neighbours too, and says where packets of its hosts go in.
-    fn wire(&self, hop: usize, graph: &mut Graph<Node>, entrances: &mut [Vec<NextHop>]) {
+    /// Connects one hop, also to its neighbours, and sets the next hops of packets from its hosts.
+    fn wire(&self, hop: usize, graph: &mut Graph<Node>, ingress: &mut [Vec<NextHop>]) {
         let is_last = hop + 1 == self.plans.len();
         let stations: Vec<_> = self.hosts.iter().map(|host| self.station(hop, host)).collect();
         let (plan, layout) = (&self.plans[hop], &self.layouts[hop]);
@@ -293,23 +292,23 @@ impl Hops<'_> {
         let engine = |(node, port)| NextHop::Engine(node, port);
         let is_here = |host: &Host| if host.side == Side::World { hop == 0 } else { is_last };
         for (number, host) in self.hosts.iter().enumerate().filter(|(_, host)| is_here(host)) {
-            let entrance = &mut entrances[number];
+            let next_hops = &mut ingress[number];
             if host.is_gateway {
-                entrance.fill(engine(layout.entry_for_hosts(host.gateway)));
+                next_hops.fill(engine(layout.entry_for_hosts(host.gateway)));
             } else if let Some(access) = host.access {
-                entrance.fill(engine((layout.accesses[access as usize], Access::HOST)));
+                next_hops.fill(engine((layout.accesses[access as usize], Access::HOST)));
             } else if has_gateways {
-                entrance.fill(NextHop::Interface(self.inner_interface(host.gateway)));
+                next_hops.fill(NextHop::Interface(self.inner_interface(host.gateway)));
             } else {
                 let local = local(&wiring, host.gateway);
-                let next = |socket: &Option<Socket>| match *socket {
-                    Some(socket) if socket != EGRESS => engine(socket),
+                let next = |port: &Option<EnginePort>| match *port {
+                    Some(port) if port != EGRESS => engine(port),
                     _ => NextHop::Unreachable,
                 };
-                *entrance = local.iter().map(next).collect();
+                *next_hops = local.iter().map(next).collect();
             }
             if has_gateways && !host.is_gateway {
-                let from_gateway = &mut entrances[self.inner_interface(host.gateway).0 as usize];
+                let from_gateway = &mut ingress[self.inner_interface(host.gateway).0 as usize];
                 let far = |access: u32| engine((layout.accesses[access as usize], Access::NET));
                 let near = NextHop::Interface(InterfaceId(number as u32));
                 from_gateway[number] = host.access.map_or(near, far);
@@ -322,8 +321,8 @@ impl Hops<'_> {
         InterfaceId(self.hosts.len() as u32 + gateway)
     }
 
-    /// A host as a hop knows it: what is beyond the next hop, or a gateway that is a host, is where that
-    /// one begins.
+    /// A host in the view of a hop. A host beyond the next hop, or beyond a gateway that is a host, is
+    /// reached where that begins.
     fn station(&self, hop: usize, host: &Host) -> Station {
         let is_last = hop + 1 == self.plans.len();
         let gateway = host.gateway_at(is_last);
@@ -334,35 +333,35 @@ impl Hops<'_> {
         let beyond = |(hop, gateway): (usize, u32)| self.layouts[hop].entry_for_hosts(gateway);
         let is_direct = neighbour.is_none() && self.inner.is_empty();
         let host_here = if is_direct { host.access } else { None };
-        Station { socket: neighbour.map_or(EGRESS, beyond), gateway, host: host_here }
+        Station { port: neighbour.map_or(EGRESS, beyond), gateway, host: host_here }
     }
 
-    /// By engine, of which there are so many.
-    fn exits(&self, engines: usize) -> Vec<EgressTo> {
-        let mut exits = vec![EgressTo::Destination; engines];
+    /// The interfaces that packets reach when they leave, by engine.
+    fn egress(&self, engines: usize) -> Vec<EgressTo> {
+        let mut egress = vec![EgressTo::Destination; engines];
         if self.inner.is_empty() {
-            return exits;
+            return egress;
         }
-        exits.fill(EgressTo::GatewayOfDestination);
+        egress.fill(EgressTo::GatewayOfDestination);
         for (plan, layout) in self.plans.iter().zip(self.layouts) {
             for node in &layout.directions[1..] {
-                exits[node.0 as usize] = EgressTo::Gateway(HUB);
+                egress[node.0 as usize] = EgressTo::Gateway(HUB);
             }
             for (nodes, gateway) in layout.functions.iter().zip(0..) {
-                nodes.iter().for_each(|node| exits[node.0 as usize] = EgressTo::Gateway(gateway));
+                nodes.iter().for_each(|node| egress[node.0 as usize] = EgressTo::Gateway(gateway));
             }
             for &(_, gateway, node) in &layout.branches {
-                exits[node.0 as usize] = EgressTo::Gateway(gateway);
+                egress[node.0 as usize] = EgressTo::Gateway(gateway);
             }
             for (host, node) in plan.hosts.iter().zip(&layout.accesses) {
-                exits[node.0 as usize] = EgressTo::Access(host.gateway);
+                egress[node.0 as usize] = EgressTo::Access(host.gateway);
             }
         }
-        exits
+        egress
     }
 }
 
-/// Where packets go that a gateway has from its hosts: to another of them, or over the link.
+/// The next port, at a gateway, of packets from its hosts: another of its hosts, or the link.
 fn local(wiring: &Wiring<'_, Node>, gateway: u32) -> Routes {
     let away = wiring.layout.entry_for_hosts(gateway);
     let next = |station: &Station| {
@@ -371,10 +370,10 @@ fn local(wiring: &Wiring<'_, Node>, gateway: u32) -> Routes {
     wiring.stations.iter().map(next).map(Some).collect()
 }
 
-/// All hosts, those right at gateways first and the gateways last.
+/// All hosts: first the hosts at gateways, last the gateways.
 fn hosts(plans: &[Plan], with_gateways: bool) -> Result<Vec<Host>, PlanError> {
     let (Some(first), Some(last)) = (plans.first(), plans.last()) else {
-        return Err(problem("link", "there must be one at least"));
+        return Err(problem("link", "must have at least one hop"));
     };
     let near = |name: String, side, gateway| {
         let (is_gateway, access) = (false, None);
@@ -406,7 +405,7 @@ fn hosts(plans: &[Plan], with_gateways: bool) -> Result<Vec<Host>, PlanError> {
     }
     if hosts.len() > Chain::HOSTS_MAX {
         let problem_text = format!(
-            "there would be {}, with one right at each gateway; at most {} run in real time",
+            "are {}, including one at each gateway; must be at most {} in real time",
             hosts.len(),
             Chain::HOSTS_MAX
         );
@@ -416,15 +415,15 @@ fn hosts(plans: &[Plan], with_gateways: bool) -> Result<Vec<Host>, PlanError> {
         let is_known = |other: &Host| other.name == host.name || host.name == Side::Island.name();
         let is_named = host.access.is_some() || host.is_gateway;
         if is_named && hosts[..number].iter().any(is_known) {
-            let text = format!("\"{}\" is the name of another host in real time", host.name);
+            let text =
+                format!("must not use \"{}\": in real time another host has that name", host.name);
             return Err(problem("hosts", &text));
         }
     }
     Ok(hosts)
 }
 
-/// How many classes there are: the precedence of a real packet has three bits, so that at most eight can
-/// be told apart.
+/// The number of packet classes. The IP precedence of a real packet has three bits, for eight classes.
 fn classes(plans: &[Plan]) -> Result<u8, PlanError> {
     let directions = plans.iter().flat_map(|plan| &plan.directions);
     let of_queues = directions.filter_map(|direction| direction.queue.classes());
@@ -433,13 +432,13 @@ fn classes(plans: &[Plan]) -> Result<u8, PlanError> {
         gateways.flat_map(|gateway| &gateway.functions).filter_map(Function::classes);
     let classes = of_queues.chain(of_functions).max().unwrap_or(1);
     if classes > Chain::CLASSES_MAX {
-        let text = "tell apart more classes than the 8 precedences that real packets have";
+        let text = "must have at most 8 classes: IP precedence has 8 values";
         return Err(problem("link", text));
     }
     Ok(classes)
 }
 
-/// What the names of a hop's engines begin with; hops count from 1.
+/// The prefix of a hop's engine names; hops are numbered from 1.
 pub(crate) fn hop_prefix(number: usize) -> String {
     if number == 1 { String::new() } else { format!("{number}.") }
 }
@@ -452,7 +451,7 @@ fn check(plans: &[Plan]) -> Result<(), PlanError> {
         }
         let is_between = |gateway: u32| if gateway == HUB { !is_first } else { !is_last };
         if plan.hosts.iter().any(|host| is_between(host.gateway)) {
-            return Err(problem("hosts", "have no place between two links"));
+            return Err(problem("hosts", "must not be between two links"));
         }
     }
     Ok(())

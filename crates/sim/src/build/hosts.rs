@@ -1,4 +1,4 @@
-//! The two ends of each flow.
+//! Builds the two ends of each flow.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,19 @@ use super::{Ends, NET, Station};
 use crate::node::Node;
 use crate::plan::{Amount, Flow, HUB, Heading, HostChoice, Plan, Tcp, Workload};
 use crate::workload::{
-    BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Draws, Exchanges, Host,
-    Participant, Party, Reflector, Schedule, Server, Until,
+    BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Draws, ExchangeConfig, Host,
+    Member, Participant, Reflector, Schedule, Server, Until,
 };
 
-/// Makes the hosts of a plan, flow by flow.
+/// Builds the ends of flows, one flow after the other.
 pub(super) struct Hosts<'a> {
     plan: &'a Plan,
     seed: u64,
     /// The ends of flows, by address.
     stations: Vec<Station>,
-    /// Where the hosts of each gateway begin in the plan, and how many it has.
+    /// The first host of each gateway in the plan, and the number of its hosts.
     hosts_behind: Vec<(u32, u32)>,
-    /// The reflector of each conference that has begun.
+    /// The reflector of each conference of the flows so far.
     reflectors: BTreeMap<u32, NodeId>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Hosts<'a> {
         Self { plan, seed, stations: Vec::new(), hosts_behind, reflectors: BTreeMap::new() }
     }
 
-    /// The ends of all flows that were added, by address.
+    /// The ends of all added flows, by address.
     pub(super) fn into_stations(self) -> Vec<Station> {
         self.stations
     }
@@ -89,7 +89,7 @@ impl<'a> Hosts<'a> {
         };
         let mut rng = Rng::stream(self.seed, &format!("flow.{}", flow.name));
         let mut endpoint = |tcp: &Tcp, origin, part| {
-            // RFC 9293, 3.4.1: a host starts anywhere; so the wrap is met in ordinary runs.
+            // Random initial sequence numbers (RFC 9293, section 3.4.1) make ordinary runs cover the wrap.
             let initial = u32::try_from(rng.next_u64() >> 32).expect("32 bits");
             let chance = self.stream(flow, &format!("{part}.cycle"));
             let endpoint = Endpoint::new(tcp.config(), id, origin, SeqNumber(initial));
@@ -101,7 +101,7 @@ impl<'a> Hosts<'a> {
         [sending.into(), receiving.into()]
     }
 
-    /// A stream of draws for one purpose of a flow.
+    /// A random stream for one purpose of a flow.
     fn stream(&self, flow: &Flow, part: &str) -> Rng {
         Rng::stream(self.seed, &format!("flow.{}.{part}", flow.name))
     }
@@ -117,7 +117,7 @@ impl<'a> Hosts<'a> {
             client,
         } = &flow.workload
         else {
-            unreachable!("the caller looked at the kind");
+            unreachable!("the caller checked the kind");
         };
         let stream = |part: &str| self.stream(flow, part);
         let host = |tcp: &Tcp, part: &str, origin: Origin| Host {
@@ -128,7 +128,7 @@ impl<'a> Hosts<'a> {
             cycles: stream(&format!("{part}.cycle")),
             flow: id,
         };
-        let what = Exchanges {
+        let config = ExchangeConfig {
             request_bytes: *request_bytes,
             response_bytes: Draws::new(*response_bytes, stream("responses")),
             keep_connection: *keep_connection,
@@ -139,12 +139,12 @@ impl<'a> Hosts<'a> {
             think_ns: Draws::new(*think_ns, stream("think")),
             count: *exchanges,
         };
-        let server = Server::new(host(server, "server", Origin::Sender), what.clone());
-        let client = Client::new(host(client, "client", Origin::Receiver), what, schedule);
+        let server = Server::new(host(server, "server", Origin::Sender), config.clone());
+        let client = Client::new(host(client, "client", Origin::Receiver), config, schedule);
         [server.into(), client.into()]
     }
 
-    /// The place of an end whose packets go in a direction.
+    /// The station of the end that sends in a direction.
     fn station(&self, flow: &Flow, heading: Heading, node: NodeId) -> Station {
         let (gateway, choice, side) = match heading {
             Heading::Forward => (HUB, flow.world_host, "world_host"),
@@ -157,10 +157,10 @@ impl<'a> Hosts<'a> {
                 first + self.stream(flow, side).below(count.into()) as u32
             }
         });
-        Station { socket: (node, NET), gateway, host }
+        Station { port: (node, NET), gateway, host }
     }
 
-    /// The reflector of a conference, which all its participants share.
+    /// The reflector of a conference, shared by its participants.
     fn reflector(&mut self, number: u32, mut add: impl FnMut(Node) -> NodeId) -> NodeId {
         *self.reflectors.entry(number).or_insert_with(|| {
             let flows = (0..).map(FlowId).zip(&self.plan.flows);
@@ -170,7 +170,7 @@ impl<'a> Hosts<'a> {
                 | Workload::ConstantRate { .. }
                 | Workload::RequestResponse { .. } => false,
             });
-            let participants = of_it.map(|(id, flow)| Party {
+            let participants = of_it.map(|(id, flow)| Member {
                 flow: id,
                 address: peer(id, Origin::Receiver),
                 class: Class(flow.priority),
@@ -180,8 +180,8 @@ impl<'a> Hosts<'a> {
     }
 }
 
-/// The address of the end of a flow with which the `own` one talks: a flow's ends are numbered one
-/// after the other, and one engine may have several numbers.
+/// The address of the other end of a flow. The two ends have consecutive addresses; one engine can have
+/// several.
 fn peer(flow: FlowId, own: Origin) -> Address {
     match own {
         Origin::Sender => Address(2 * flow.0 + 1),

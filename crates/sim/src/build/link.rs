@@ -1,4 +1,4 @@
-//! The engines between hosts.
+//! Builds the engines of the link and of access lines.
 
 use bentpipe_core::link::{
     self, Access, AccessConfig, CoDel, CoDelConfig, Direction, DirectionConfig, DropAtDequeue,
@@ -12,7 +12,7 @@ use bentpipe_core::units::{BitRate, Probability};
 
 use crate::plan::{self, Channel, ChannelState, Limit, Plan, Queue, RedUnit};
 
-/// The directions in the plan's order. `link` names the hop to the random streams.
+/// The directions, in the plan's order. `link` is the prefix of the random streams' names.
 pub(super) fn directions<'a>(
     plan: &'a Plan,
     link: &'a str,
@@ -41,7 +41,7 @@ pub(super) fn branches<'a>(
     })
 }
 
-/// The way between a host and its gateway.
+/// The access line between a host and its gateway.
 pub(super) fn access(host: &plan::Host, seed: u64) -> Access {
     let stream = |way: &str| Rng::stream(seed, &format!("host.{}.jitter.{way}", host.name));
     let config = AccessConfig {
@@ -57,8 +57,8 @@ fn direction(plan: &plan::Direction, name: &str, seed: u64) -> Direction {
     let channel = channel(&plan.channel, stream);
     let rate = plan.rate_bps.profile(BitRate).expect("checked with the plan");
     let framing = plan.framing.framing();
-    let around = Surroundings { framing, rng: stream("queue") };
-    let queue = queue(&plan.queue, around);
+    let context = QueueContext { framing, rng: stream("queue") };
+    let queue = queue(&plan.queue, context);
     let delay = plan.delay_ns.profile(Duration::from_nanos).expect("checked with the plan");
     Direction::new(DirectionConfig { rate, delay, framing, queue, channel })
         .expect("checked with the plan")
@@ -93,14 +93,13 @@ fn channel(plan: &Channel, stream: impl Fn(&str) -> Rng) -> link::Channel {
     }
 }
 
-/// What a queue may need to know beside its own settings.
-struct Surroundings {
+/// What a queue needs in addition to its settings.
+struct QueueContext {
     framing: Framing,
-    /// The priority of each flow, by flow number.
     rng: Rng,
 }
 
-fn queue(plan: &Queue, around: Surroundings) -> link::Queue {
+fn queue(plan: &Queue, context: QueueContext) -> link::Queue {
     let share = |value| Probability::new(value).expect("checked with the plan");
     let ratio = |value| Ratio::new(value).expect("checked with the plan");
     let nanos = Duration::from_nanos;
@@ -132,9 +131,9 @@ fn queue(plan: &Queue, around: Surroundings) -> link::Queue {
                 gentle,
                 ecn,
                 mean_packet_bytes,
-                mean_frame: around.framing.frame(mean_packet_bytes),
+                mean_frame: context.framing.frame(mean_packet_bytes),
             };
-            tail(DropAtEnqueue::Red(Red::new(config, around.rng)))
+            tail(DropAtEnqueue::Red(Red::new(config, context.rng)))
         }
         Queue::PerFlowDropTail { limit, per_flow_limit } => {
             tail(DropAtEnqueue::PerFlow(PerFlow::new(limit.into(), per_flow_limit.into())))
@@ -156,7 +155,7 @@ fn queue(plan: &Queue, around: Surroundings) -> link::Queue {
             let (target, interval) = (nanos(target_ns), nanos(interval_ns));
             let limit = limit.into();
             let config = FqCoDelConfig { limit, target, interval, quantum_bytes, queues, ecn };
-            let mut rng = around.rng;
+            let mut rng = context.rng;
             head(DropAtDequeue::FqCoDel(FqCoDel::new(config, rng.next_u64())))
         }
         Queue::StrictPriority { limit, classes } => {

@@ -1,11 +1,11 @@
-//! Plan to graph. Nodes and wires are data; there is one rule for each kind of wire:
+//! Builds the graph of a plan. Each kind of wire has one rule:
 //!
 //! ```text
-//! flow end - [way to its host] - gateway: function ... function - direction - [branch] - next gateway
+//! flow end - [access line] - gateway: function ... function - direction - [terminal path] - next gateway
 //! ```
 //!
-//! What leaves a gateway for its hosts, and what leaves a direction that several gateways share, is
-//! routed by the destination of each packet.
+//! Packets from a gateway to its hosts, and from a direction that several gateways share, are routed by
+//! destination.
 
 mod chain;
 mod hosts;
@@ -20,33 +20,32 @@ use bentpipe_core::packet::{FlowId, Port};
 use bentpipe_core::time::Instant;
 use bentpipe_core::trace::NodeId;
 
-use crate::node::{INNER, Node, OUTER, Place};
+use crate::node::{GatewayContext, INNER, Node, OUTER};
 use crate::plan::{self, HUB, Plan};
 pub(crate) use chain::hop_prefix;
 pub use chain::{Chain, Host, InterfaceId, Network, NextHop, Side};
 use hosts::Hosts;
 
-/// Where the engines of a built plan are.
+/// The engines of a built plan.
 #[derive(Debug)]
 pub struct Layout {
     /// The directions, in the plan's order.
     pub directions: Vec<NodeId>,
     /// The functions of each gateway, in the plan's order.
     pub functions: Vec<Vec<NodeId>>,
-    /// The branches that differ from their directions: the direction's number, the gateway's, and the
-    /// engine.
+    /// The branches with an engine: the number of the direction, that of the gateway, and the engine.
     pub branches: Vec<(u32, u32, NodeId)>,
-    /// The ways to hosts at some distance, in the plan's order.
+    /// The access lines of distant hosts, in the plan's order.
     pub accesses: Vec<NodeId>,
     /// Both ends of each flow, in the plan's order.
     pub flows: Vec<Ends>,
 }
 
 impl Layout {
-    /// Where what hosts send goes into their gateway.
-    fn entry_for_hosts(&self, gateway: u32) -> Socket {
+    /// The port by which packets from hosts enter their gateway.
+    fn entry_for_hosts(&self, gateway: u32) -> EnginePort {
         let first = self.functions[gateway as usize].first();
-        // Each gateway has one direction that leads away, with its own number.
+        // Each gateway has one outgoing direction, with the gateway's number.
         let away = (self.directions[gateway as usize], Direction::IN);
         first.map_or(away, |&function| (function, INNER))
     }
@@ -55,37 +54,36 @@ impl Layout {
 /// The two ends of a flow, and when it starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
-    /// The terminal that the flow goes by.
+    /// The terminal that the flow passes.
     pub terminal: u32,
-    /// The end from which the flow's data goes.
+    /// The end that sends the flow's data.
     pub sender: NodeId,
-    /// The end to which it goes.
+    /// The end that receives it.
     pub receiver: NodeId,
     /// When the flow starts.
     pub start: Instant,
 }
 
 /// An engine and one of its ports.
-type Socket = (NodeId, Port);
+type EnginePort = (NodeId, Port);
 
-/// An end of a flow, or a host whose packets come from outside: its address is its place in the list of
-/// them.
+/// An end of a flow, or a host outside the graph. Its address is its index in the list of stations.
 #[derive(Clone, Copy, Debug)]
 struct Station {
-    socket: Socket,
+    port: EnginePort,
     gateway: u32,
-    /// The host that it runs on, if that is at some distance.
+    /// Its host, if that is distant.
     host: Option<u32>,
 }
 
-/// Flow ends have one port; engines agree on its number.
+/// The only port of a flow end.
 const NET: Port = Port(0);
 
 pub(crate) fn build(plan: &Plan, seed: u64) -> (Graph<Node>, Layout) {
     build_with(plan, seed, |node| node)
 }
 
-/// Builds a checked plan with every engine wrapped, so that a check can listen to it.
+/// Builds a valid plan with every engine wrapped, for tests that record calls.
 pub fn build_with<E: Engine>(
     plan: &Plan,
     seed: u64,
@@ -93,10 +91,10 @@ pub fn build_with<E: Engine>(
 ) -> (Graph<E>, Layout) {
     let mut graph = Graph::default();
     let mut add = |node: Node| graph.add(wrap(node));
-    // A flow's ends have two addresses, one after the other.
+    // The two ends of a flow have consecutive addresses.
     let terminals: Vec<_> = plan.flows.iter().flat_map(|flow| [1 + flow.terminal; 2]).collect();
     let first_tunnel = FlowId(plan.flows.len() as u32);
-    let mut layout = places(plan, "link", seed, (&terminals, first_tunnel), &mut add);
+    let mut layout = add_network(plan, "link", seed, (&terminals, first_tunnel), &mut add);
     let mut hosts = Hosts::new(plan, seed);
     let flows = plan.flows.iter().zip(0..);
     layout.flows = flows.map(|(flow, id)| hosts.add(flow, FlowId(id), &mut add)).collect();
@@ -108,9 +106,10 @@ pub fn build_with<E: Engine>(
     (graph, layout)
 }
 
-/// Adds the engines between hosts, in the order of [`Plan::place_names`]: the first one's are numbered as
-/// their places. `link` names the hop to the random streams; see [`Place`] for the tunnels.
-fn places(
+/// Adds the engines between hosts, in the order of [`Plan::place_names`]. In the first hop, engines have
+/// the numbers of their places. `link` is the prefix of the random streams' names. See
+/// [`GatewayContext`] for `terminals` and `first_tunnel`.
+fn add_network(
     plan: &Plan,
     link: &str,
     seed: u64,
@@ -120,7 +119,7 @@ fn places(
     let directions = link::directions(plan, link, seed).map(|direction| add(direction.into()));
     let directions = directions.collect();
     let functions = (0..).zip(&plan.gateways).map(|(gateway, of_plan)| {
-        let place = Place { gateway, terminals, first_tunnel };
+        let place = GatewayContext { gateway, terminals, first_tunnel };
         of_plan.functions.iter().map(|function| add(Node::function(function, &place))).collect()
     });
     let functions = functions.collect();
@@ -131,16 +130,16 @@ fn places(
     Layout { directions, functions, branches, accesses, flows: Vec::new() }
 }
 
-/// Where packets go, by destination.
-type Routes = Arc<[Option<Socket>]>;
-/// Where packets go that leave a gateway for its hosts: the hub's, and any terminal's.
-type Nearby = [Routes; 2];
+/// The next port, by destination.
+type Routes = Arc<[Option<EnginePort>]>;
+/// The routes from a gateway to its hosts: those of the hub, and those of any terminal.
+type LocalRoutes = [Routes; 2];
 
-fn of(nearby: &Nearby, gateway: u32) -> Routes {
-    Arc::clone(&nearby[usize::from(gateway != HUB)])
+fn of(local: &LocalRoutes, gateway: u32) -> Routes {
+    Arc::clone(&local[usize::from(gateway != HUB)])
 }
 
-/// What the wires are made from.
+/// Connects the engines of a plan.
 struct Wiring<'a, E> {
     graph: &'a mut Graph<E>,
     plan: &'a Plan,
@@ -149,35 +148,35 @@ struct Wiring<'a, E> {
 }
 
 impl<E: Engine> Wiring<'_, E> {
-    /// Wires the functions and the directions. What comes over the link to the hub for another terminal
-    /// goes to `turn`.
-    fn connect(&mut self, turn: Socket) {
-        let nearby = |station| Some(self.last_hop(station));
-        let nearby: Routes = self.stations.iter().map(nearby).collect();
+    /// Connects functions and directions. Packets from one terminal to another turn at the hub, through
+    /// the port `hairpin`.
+    fn connect(&mut self, hairpin: EnginePort) {
+        let local = |station| Some(self.last_hop(station));
+        let local: Routes = self.stations.iter().map(local).collect();
         let at_hub = |station: &Station| match station.gateway {
             HUB => self.last_hop(station),
-            _ => turn,
+            _ => hairpin,
         };
         let at_hub: Routes = self.stations.iter().map(at_hub).map(Some).collect();
-        let nearby = [at_hub, nearby];
+        let local = [at_hub, local];
         for gateway in 0..self.plan.gateways.len() as u32 {
-            self.connect_functions(gateway, &nearby);
+            self.connect_functions(gateway, &local);
         }
         for (number, direction) in (0..).zip(&self.plan.directions) {
-            self.connect_direction(number, direction, &nearby);
+            self.connect_direction(number, direction, &local);
         }
     }
 
-    /// Where a packet goes from its destination's gateway.
-    fn last_hop(&self, station: &Station) -> Socket {
+    /// The port after the destination's gateway.
+    fn last_hop(&self, station: &Station) -> EnginePort {
         let far = |host: u32| (self.layout.accesses[host as usize], Access::NET);
-        station.host.map_or(station.socket, far)
+        station.host.map_or(station.port, far)
     }
 
-    fn connect_functions(&mut self, gateway: u32, nearby: &Nearby) {
+    fn connect_functions(&mut self, gateway: u32, local: &LocalRoutes) {
         let functions = &self.layout.functions[gateway as usize];
         let (Some(&first), Some(&last)) = (functions.first(), functions.last()) else { return };
-        self.graph.connect_by_destination((first, INNER), of(nearby, gateway));
+        self.graph.connect_by_destination((first, INNER), of(local, gateway));
         for pair in functions.windows(2) {
             self.graph.connect((pair[0], OUTER), (pair[1], INNER));
             self.graph.connect((pair[1], INNER), (pair[0], OUTER));
@@ -186,19 +185,19 @@ impl<E: Engine> Wiring<'_, E> {
         self.graph.connect((last, OUTER), (away, Direction::IN));
     }
 
-    /// Where what comes over the link for a station goes into its gateway.
-    fn entry_for_link(&self, station: &Station) -> Socket {
+    /// The port by which packets from the link enter the station's gateway.
+    fn entry_for_link(&self, station: &Station) -> EnginePort {
         let last = self.layout.functions[station.gateway as usize].last();
         last.map_or_else(|| self.last_hop(station), |&function| (function, OUTER))
     }
 
-    fn connect_direction(&mut self, number: u32, direction: &plan::Direction, nearby: &Nearby) {
+    fn connect_direction(&mut self, number: u32, direction: &plan::Direction, local: &LocalRoutes) {
         let out = (self.layout.directions[number as usize], Direction::OUT);
         let is_branched = self.layout.branches.iter().any(|branch| branch.0 == number);
         if let ([only], false) = (&direction.to[..], is_branched) {
             match self.layout.functions[only.gateway as usize].last() {
                 Some(&function) => self.graph.connect(out, (function, OUTER)),
-                None => self.graph.connect_by_destination(out, of(nearby, only.gateway)),
+                None => self.graph.connect_by_destination(out, of(local, only.gateway)),
             }
             return;
         }
@@ -208,8 +207,8 @@ impl<E: Engine> Wiring<'_, E> {
             match self.layout.functions[gateway as usize].last() {
                 Some(&function) => self.graph.connect((node, TerminalPath::OUT), (function, OUTER)),
                 None => {
-                    let nearby = of(nearby, gateway);
-                    self.graph.connect_by_destination((node, TerminalPath::OUT), nearby);
+                    let local = of(local, gateway);
+                    self.graph.connect_by_destination((node, TerminalPath::OUT), local);
                 }
             }
         }
@@ -224,12 +223,13 @@ impl<E: Engine> Wiring<'_, E> {
         self.graph.connect_by_destination(out, routes);
     }
 
-    /// Wires the ways to distant hosts: `local` is where what such a host sends goes from its gateway.
+    /// Connects the access lines. `local` gives the next hop, at a gateway, of packets from its distant
+    /// hosts.
     fn connect_accesses(&mut self, mut local: impl FnMut(&Self, u32) -> Next) {
-        let here: Routes = self.stations.iter().map(|station| Some(station.socket)).collect();
+        let here: Routes = self.stations.iter().map(|station| Some(station.port)).collect();
         for (host, &access) in self.plan.hosts.iter().zip(&self.layout.accesses) {
             match local(self, host.gateway) {
-                Next::One(socket) => self.graph.connect((access, Access::NET), socket),
+                Next::One(port) => self.graph.connect((access, Access::NET), port),
                 Next::ByDestination(routes) => {
                     self.graph.connect_by_destination((access, Access::NET), routes);
                 }
@@ -243,15 +243,15 @@ impl<E: Engine> Wiring<'_, E> {
             let far = |host: u32| (self.layout.accesses[host as usize], Access::HOST);
             let next =
                 station.host.map_or_else(|| self.layout.entry_for_hosts(station.gateway), far);
-            self.graph.connect(station.socket, next);
+            self.graph.connect(station.port, next);
         }
     }
 }
 
-/// Where packets go that come to a gateway from a distant host of its own.
+/// The next hop, at a gateway, of packets from its distant hosts.
 enum Next {
-    /// All to one place.
-    One(Socket),
-    /// Also to other hosts of the same gateway.
+    /// The same for all packets.
+    One(EnginePort),
+    /// By destination: hosts of the same gateway are reached directly.
     ByDestination(Routes),
 }

@@ -6,25 +6,25 @@ use serde::{Deserialize, Serialize};
 
 use super::{Check, HUB, Host, Plan, RATE_BPS_MAX, TIME_NS_MAX, Tcp};
 
-/// One conversation.
+/// A flow between two hosts.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flow {
     /// Unique; names the flow's random streams.
     pub name: String,
-    /// The terminal that it goes by: terminal `t` is gateway `1 + t`.
+    /// The terminal that it passes: terminal `t` is gateway `1 + t`.
     pub terminal: u32,
-    /// Which way its data goes.
+    /// The direction of its data.
     pub direction: Heading,
-    /// Its host behind the hub; `null` for one right at the gateway.
+    /// Its host behind the hub; `null` for a host at the gateway.
     pub world_host: Option<HostChoice>,
-    /// Its host behind the terminal, likewise.
+    /// Its host behind the terminal; `null` for a host at the gateway.
     pub island_host: Option<HostChoice>,
     /// When it starts.
     pub start_ns: u64,
-    /// Its class where a queue serves by priority; 0 is served first.
+    /// Its class in strict priority queues; 0 is served first.
     pub priority: u8,
-    /// What it does.
+    /// The traffic that its ends generate.
     pub workload: Workload,
 }
 
@@ -32,16 +32,16 @@ pub struct Flow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum HostChoice {
-    /// That one.
+    /// A specific host.
     Named {
         /// An index into `hosts`.
         host: u32,
     },
-    /// One of those behind its gateway, drawn once a run.
+    /// A host behind its gateway, drawn once per run.
     Random,
 }
 
-/// Which way data goes.
+/// The direction of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Heading {
@@ -51,13 +51,13 @@ pub enum Heading {
     Return,
 }
 
-/// What a flow does.
+/// The traffic of a flow.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Workload {
-    /// One TCP transfer as fast as it goes.
+    /// One TCP transfer at full speed.
     Bulk {
-        /// How much, or for how long.
+        /// The size or the duration.
         amount: Amount,
         /// The TCP that sends.
         sender: Box<Tcp>,
@@ -73,8 +73,7 @@ pub enum Workload {
         /// How long.
         duration_ns: u64,
     },
-    /// Requests that are answered, one after the other. The flow's direction is that of the
-    /// responses.
+    /// Requests and responses, one after the other. The flow's direction is that of the responses.
     RequestResponse {
         /// Bytes of a request.
         request_bytes: u64,
@@ -82,19 +81,19 @@ pub enum Workload {
         response_bytes: Draw,
         /// Nanoseconds from the end of a response to the next request.
         think_ns: Draw,
-        /// How many; `null` for as many as the run has time for.
+        /// The number of exchanges; `null` for no limit.
         exchanges: Option<u64>,
-        /// Whether one connection serves all exchanges, instead of one each.
+        /// Whether all exchanges use one connection, instead of one each.
         keep_connection: bool,
-        /// The TCP that answers.
+        /// The TCP of the server.
         server: Box<Tcp>,
-        /// The TCP that asks.
+        /// The TCP of the client.
         client: Box<Tcp>,
     },
     /// One participant of a conference: datagrams at a constant rate to a reflector at the hub,
-    /// which sends each to every other participant. The flow's direction is "return".
+    /// which sends a copy of each to every other participant. The flow's direction is "return".
     Conference {
-        /// Which conference.
+        /// The number of the conference.
         conference: u32,
         /// Payload bits per second.
         rate_bps: u64,
@@ -115,7 +114,7 @@ pub enum Amount {
     DurationNs(u64),
 }
 
-/// A distribution that numbers are drawn from.
+/// A probability distribution of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Draw {
@@ -138,9 +137,9 @@ pub enum Draw {
         /// The largest number.
         max: u64,
     },
-    /// A normal logarithm; what lies above `max` becomes `max`.
+    /// A log-normal distribution, censored at `max`.
     Lognormal {
-        /// Half of the numbers are below.
+        /// The median.
         median: u64,
         /// Standard deviation of the natural logarithm.
         sigma: f64,
@@ -151,7 +150,7 @@ pub enum Draw {
 
 const BYTES_MAX: u64 = 1 << 50;
 const DATAGRAM_PAYLOAD_BYTES_MAX: u32 = 65_507;
-/// Beyond this a distribution has no spread, or no tail, that a double could tell.
+/// Outside these bounds the spread or the tail of a distribution is lost in the precision of `f64`.
 const SHAPE_MAX: f64 = 100.0;
 const SHAPE_MIN: f64 = 0.01;
 const SIGMA_MAX: f64 = 10.0;
@@ -161,13 +160,13 @@ impl Flow {
         check.that(
             self.start_ns < plan.stop_ns,
             || at("start_ns"),
-            "must lie before the end of the run",
+            "must be before the end of the run",
         );
         let terminals = plan.terminals();
         check.that(
             (self.terminal as usize) < terminals,
             || at("terminal"),
-            "is no terminal, which count from 0",
+            "must be the number of a terminal, from 0",
         );
         self.check_host(check, plan, self.world_host, HUB, &|| at("world_host"));
         let terminal = self.terminal.saturating_add(1);
@@ -178,15 +177,15 @@ impl Flow {
             check.that(
                 self.priority < classes,
                 || at("priority"),
-                "must be below the classes of every queue on the way, which count from 0",
+                "must be below the number of classes of every queue on the path",
             );
         }
         self.workload.check(check, self.direction, &|field| at(&format!("workload.{field}")));
-        let meets = matches!(self.workload, Workload::Conference { .. });
+        let is_conference = matches!(self.workload, Workload::Conference { .. });
         check.that(
-            !meets || self.world_host.is_none(),
+            !is_conference || self.world_host.is_none(),
             || at("world_host"),
-            "the reflector of a conference is right at the hub",
+            "must be null: the reflector of a conference is at the hub",
         );
     }
 
@@ -204,12 +203,12 @@ impl Flow {
             Some(HostChoice::Named { host }) => check.that(
                 plan.hosts.get(host as usize).is_some_and(behind),
                 at,
-                "is no index of a host behind that gateway",
+                "must be the index of a host behind that gateway",
             ),
             Some(HostChoice::Random) => check.that(
                 plan.hosts.iter().any(behind),
                 at,
-                "has no host behind that gateway to draw from",
+                "must not be drawn: there is no host behind that gateway",
             ),
         }
     }
@@ -223,7 +222,7 @@ impl Workload {
                 check.that(
                     (1..=BYTES_MAX).contains(size),
                     || at("amount"),
-                    "must be from 1 byte or ns to 2^50",
+                    "must be from 1 to 2^50 bytes or ns",
                 );
                 sender.check(check, &|field| at(&format!("sender.{field}")));
                 receiver.check(check, &|field| at(&format!("receiver.{field}")));
@@ -237,7 +236,7 @@ impl Workload {
                 check.that(
                     *exchanges != Some(0),
                     || at("exchanges"),
-                    "must be at least 1, or null for as many as the run has time for",
+                    "must be at least 1, or null for no limit",
                 );
                 server.check(check, &|field| at(&format!("server.{field}")));
                 client.check(check, &|field| at(&format!("client.{field}")));
@@ -247,7 +246,7 @@ impl Workload {
                 check.that(
                     heading == Heading::Return,
                     || at("kind"),
-                    "a participant of a conference sends in direction \"return\"",
+                    "must have direction \"return\": participants of a conference send to the hub",
                 );
             }
         }
@@ -280,7 +279,7 @@ fn check_datagrams(
     check.that(
         u64::from(payload_bytes).saturating_mul(8_000_000_000) >= rate_bps,
         || at("rate_bps"),
-        "would send more than one datagram a nanosecond",
+        "must be at most one datagram per nanosecond",
     );
     check.that(
         (1..=TIME_NS_MAX).contains(&duration_ns),
@@ -290,7 +289,7 @@ fn check_datagrams(
 }
 
 impl Draw {
-    /// A constant may be anything in `allowed`; what a distribution is scaled by is at least 1.
+    /// A constant must be in `allowed`; the scale of a distribution must also be at least 1.
     fn check(&self, check: &mut Check, allowed: RangeInclusive<u64>, at: &dyn Fn(&str) -> String) {
         let bound = *allowed.end();
         match *self {

@@ -1,27 +1,27 @@
-//! Gateways and hosts in a plan: what packets pass beside the link.
+//! Gateways and distant hosts in a plan.
 
 use bentpipe_core::aggregation::FRAME_HEADER_BYTES;
 use serde::{Deserialize, Serialize};
 
 use super::{Check, RATE_BPS_MAX, TIME_NS_MAX};
 
-/// The box between hosts and the link.
+/// A gateway between hosts and the link.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gateway {
     /// Unique: `hub`, `terminal-1` and so on.
     pub name: String,
-    /// What it does to packets, from the hosts' side to the link's.
+    /// Its functions, in order from the hosts to the link.
     pub functions: Vec<Function>,
 }
 
-/// One thing that a gateway does to packets. A gateway has at most one of each kind.
+/// A gateway function. A gateway has at most one of each kind.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Function {
-    /// Small packets share frames over the link.
+    /// Aggregates small packets into frames.
     Aggregator(Aggregator),
-    /// One CPU handles the packets of both directions, one at a time.
+    /// Processes the packets of both directions on one CPU, one at a time.
     Processor(Processor),
 }
 
@@ -35,7 +35,7 @@ impl Function {
         }
     }
 
-    /// Whether it changes packets so that only the same function at the other end can undo it.
+    /// Whether the gateway at the other end needs the same function to restore the packets.
     #[must_use]
     pub const fn needs_peer(&self) -> bool {
         match self {
@@ -44,7 +44,7 @@ impl Function {
         }
     }
 
-    /// Whether it reports what happens to packets.
+    /// Whether it traces packet events.
     #[must_use]
     pub const fn is_traced(&self) -> bool {
         match self {
@@ -53,8 +53,7 @@ impl Function {
         }
     }
 
-    /// How many classes of packets it tells apart, so that it knows those that it is for; `None` if it
-    /// looks at none.
+    /// The number of packet classes that it distinguishes; `None` if it ignores classes.
     #[must_use]
     pub fn classes(&self) -> Option<u8> {
         match self {
@@ -73,33 +72,33 @@ impl Function {
     }
 }
 
-/// What packets share a frame, and for how long they wait for each other.
+/// Which packets are aggregated, and how long they wait.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Aggregator {
     /// The largest frame, IP header included.
     pub frame_size_bytes: u32,
-    /// The largest packet that joins a frame.
+    /// The largest packet that is aggregated.
     pub packet_size_bytes: u32,
-    /// The longest time that a packet waits for others.
+    /// The longest time that a packet waits for more packets.
     pub hold_time_ns: u64,
-    /// The classes whose packets join frames; `null` for all.
+    /// The classes whose packets are aggregated; `null` for all.
     pub classes: Option<Vec<u8>>,
 }
 
-/// What a packet costs an interface processor, and what it holds.
+/// The processing time and the buffer of a packet processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Processor {
-    /// Packets of no length that it forwards in a second.
+    /// The rate at which it forwards packets of length zero.
     pub packets_per_second: u64,
-    /// Time for each IP byte.
+    /// Additional time per IP byte.
     pub per_byte_ns: u64,
-    /// Packets that may wait for it from each side.
+    /// Buffer for the packets of each side.
     pub buffer_packets: u64,
 }
 
-/// A host at some distance from its gateway.
+/// A host at a distance from its gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
@@ -109,24 +108,24 @@ pub struct Host {
     pub gateway: u32,
     /// One-way delay between it and the gateway.
     pub delay_ns: u64,
-    /// The most that a packet is delayed on top; drawn uniformly from zero.
+    /// Maximum additional delay; drawn uniformly from zero.
     pub jitter_ns: u64,
-    /// The rate of its line in IP bits per second; `null` if packets take no time on it.
+    /// The rate of its access line in IP bits per second; `null` for no transmission time.
     pub rate_bps: Option<u64>,
 }
 
-/// A byte that takes longer than a second would be no processor's.
+/// One second per byte.
 const PER_BYTE_NS_MAX: u64 = 1_000_000_000;
 const PACKETS_PER_SECOND_MAX: u64 = 1_000_000_000;
 const BUFFER_PACKETS_MAX: u64 = 1 << 32;
 
 /// The largest IPv4 packet.
 const FRAME_BYTES_MAX: u64 = 65_535;
-/// A frame with two IPv4 headers and their separators; smaller ones could carry nothing.
+/// A frame with two IPv4 headers and their separators.
 const FRAME_BYTES_MIN: u64 = FRAME_HEADER_BYTES as u64 + (2 + 20) + (1 + 20);
 
 impl Gateway {
-    /// The functions that need their peer, in order.
+    /// The functions that need a peer, in order.
     pub(super) fn peers(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.functions.iter().filter(|function| function.needs_peer()).map(Function::name)
     }
@@ -139,7 +138,7 @@ impl Gateway {
             check.that(
                 before.iter().all(|earlier| earlier.name() != function.name()),
                 || at("kind"),
-                "a gateway has each function once",
+                "must be different from the gateway's other functions",
             );
         }
     }
@@ -168,7 +167,7 @@ impl Host {
         check.that(
             (self.gateway as usize) < gateways,
             || at("gateway"),
-            "is no index into gateways, which count from 0",
+            "must be an index into gateways, from 0",
         );
         check.within(self.delay_ns, 0..=TIME_NS_MAX, || at("delay_ns"));
         check.within(self.jitter_ns, 0..=TIME_NS_MAX, || at("jitter_ns"));

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Check, Queue, RATE_BPS_MAX, TIME_NS_MAX};
 
-/// One direction of the link: a wire from one gateway to one or several others, which share its
-/// transmitter.
+/// One direction of the link, from one gateway to one or more others that share its transmitter.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Direction {
@@ -22,28 +21,28 @@ pub struct Direction {
     pub rate_bps: Series,
     /// One-way propagation delay.
     pub delay_ns: Series,
-    /// How large a packet is on the link.
+    /// The size of a packet on the link.
     pub framing: Framing,
-    /// What waits in front of the transmitter.
+    /// The queue before the transmitter.
     pub queue: Queue,
-    /// What happens in space.
+    /// The channel errors.
     pub channel: Channel,
 }
 
-/// A gateway that a direction reaches, and what is special about the way there.
+/// A gateway that a direction reaches, with the delay and the channel of that branch.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Branch {
     /// An index into `gateways`.
     pub gateway: u32,
-    /// One-way delay beyond that of the direction, in nanoseconds.
+    /// One-way delay in addition to that of the direction, in nanoseconds.
     pub delay_ns: u64,
-    /// What the channel does beyond that of the direction.
+    /// Errors in addition to those of the direction.
     pub channel: Channel,
 }
 
 impl Branch {
-    /// Whether the way is that of the direction and nothing else.
+    /// Whether the branch adds nothing to its direction.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         self.delay_ns == 0 && self.channel == Channel::Clear
@@ -54,41 +53,41 @@ impl Branch {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Series {
-    /// Always the same.
+    /// A constant.
     Constant {
         /// The number.
         value: u64,
     },
-    /// Each number holds from its nanosecond until the next.
+    /// Steps: each number holds until the next step.
     Steps {
         /// (nanosecond, number), the first at zero.
         steps: Vec<(u64, u64)>,
     },
 }
 
-/// A link layer's numbers; see `bentpipe_core::link::Framing`.
+/// The overhead of a link layer; see `bentpipe_core::link::Framing`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Framing {
-    /// Bytes that header and trailer add.
+    /// Header and trailer.
     pub header_bytes: u32,
-    /// The minimum size, header included.
+    /// The minimum frame size, header included.
     pub min_bytes: u32,
-    /// Cells, if frames are cut into cells.
+    /// Cells, if frames are segmented into cells.
     pub cells: Option<Cells>,
-    /// Growth: numerator and denominator.
+    /// Expansion ratio: numerator and denominator.
     pub expansion: (u64, u64),
     /// Bytes between frames.
     pub inter_frame_bytes: u32,
 }
 
-/// Cells of one size.
+/// Cells of a fixed size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cells {
-    /// Bytes of the frame in a cell.
+    /// Payload of a cell.
     pub payload_bytes: u32,
-    /// Bytes of a cell on the line.
+    /// Size of a cell, header included.
     pub cell_bytes: u32,
 }
 
@@ -96,23 +95,23 @@ pub struct Cells {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Channel {
-    /// No damage.
+    /// No errors.
     Clear,
     /// A binary symmetric channel.
     BitErrors {
-        /// Probability that a bit is wrong.
+        /// Probability of a bit error.
         bit_error_rate: f64,
     },
-    /// Two states in turns, each for an exponential time.
+    /// Two alternating states, each of an exponential duration.
     GilbertElliott {
         /// The state with few errors.
         good: ChannelState,
         /// The state with many errors.
         bad: ChannelState,
     },
-    /// Errors that are given over time.
+    /// Error rates as a function of time.
     ErrorSeries {
-        /// What holds from each moment on, the first at zero.
+        /// The steps, the first at zero.
         steps: Vec<ErrorStep>,
     },
 }
@@ -121,27 +120,27 @@ pub enum Channel {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelState {
-    /// Probability that a bit is wrong.
+    /// Probability of a bit error.
     pub bit_error_rate: f64,
-    /// Probability that a frame is lost that starts in this state.
+    /// Loss probability of a frame that starts in this state.
     pub loss_rate: f64,
-    /// Mean of the exponential times in this state.
+    /// Mean duration of the state.
     pub mean_duration_ns: u64,
 }
 
-/// The errors from a moment on.
+/// The error rates from a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorStep {
-    /// The moment.
+    /// The time from which they hold.
     pub at_ns: u64,
-    /// Probability that a bit is wrong.
+    /// Probability of a bit error.
     pub bit_error_rate: f64,
-    /// Probability that a frame is lost that starts from here on.
+    /// Loss probability of a frame that starts in this step.
     pub loss_rate: f64,
 }
 
-const STEPS_RULE: &str = "steps must begin at 0 ns and rise in time";
+const STEPS_RULE: &str = "must have steps that start at 0 ns and increase in time";
 
 impl Direction {
     pub(super) fn check(&self, check: &mut Check, path: &str) {
@@ -156,7 +155,7 @@ impl Direction {
         check.that(
             rates.last().is_some_and(|&rate| rate > 0),
             || at("rate_bps"),
-            "must end above zero, or what is queued would never leave",
+            "must end above zero, or queued packets would never leave",
         );
         let (delays, rises) = self.delay_ns.numbers();
         check.that(rises, || at("delay_ns"), STEPS_RULE);
@@ -171,13 +170,13 @@ impl Direction {
     }
 }
 
-/// A link that changes more often has bit errors without memory, and takes long to simulate.
+/// With shorter states, errors are practically independent and the simulation is slow.
 const MEAN_DURATION_NS_MIN: u64 = 10_000;
 
 impl Channel {
     fn check(&self, check: &mut Check, at: &dyn Fn(&str) -> String) {
         let mut rate = |value: f64, field: &dyn Fn() -> String| {
-            check.that((0.0..=1.0).contains(&value), field, "must lie from 0 to 1");
+            check.that((0.0..=1.0).contains(&value), field, "must be from 0 to 1");
         };
         match self {
             Self::Clear => {}
@@ -215,7 +214,7 @@ impl Branch {
 }
 
 impl Series {
-    /// The numbers in order, and whether the steps are in order.
+    /// The numbers, and whether the steps are in order.
     fn numbers(&self) -> (Vec<u64>, bool) {
         match self {
             Self::Constant { value } => (vec![*value], true),
@@ -226,7 +225,7 @@ impl Series {
         }
     }
 
-    /// The profile that engines read; `None` if the steps are out of order.
+    /// The profile for engines; `None` if the steps are out of order.
     pub fn profile<T: Copy>(&self, unit: impl Fn(u64) -> T) -> Option<Profile<T>> {
         match self {
             Self::Constant { value } => Some(Profile::Constant(unit(*value))),
@@ -238,12 +237,12 @@ impl Series {
     }
 }
 
-/// No header, cell or gap is larger than the largest IP packet.
+/// The largest IP packet; no header, cell or gap is larger.
 const FRAMING_BYTES_MAX: u64 = 65_535;
-/// With these a frame's bits and their product fit 128 bits.
+/// Within this limit the product of a frame's bits and a term fits in 128 bits.
 const EXPANSION_TERM_MAX: u64 = 1_000_000_000;
 const EXPANSION_MAX: u64 = 100;
-/// Directions keep the size of a frame in 32 bits.
+/// Directions store the size of a frame in 32 bits.
 const FRAME_BITS_MAX: u64 = 0xFFFF_FFFF;
 const IP_BYTES_MAX: u32 = 65_535;
 
@@ -278,7 +277,7 @@ impl Framing {
         check.that(
             check.0.is_err() || self.framing().frame(IP_BYTES_MAX).0 <= FRAME_BITS_MAX,
             || at("expansion"),
-            "makes a frame of the largest IP packet larger than 2^32 bits",
+            "must keep the frame of the largest IP packet below 2^32 bits",
         );
     }
 

@@ -1,5 +1,5 @@
-//! The plan: a scenario resolved into complete integers. There are no defaults here, and unknown
-//! fields are refused; what a field may hold is checked once, by [`Plan::parse`].
+//! The plan: a scenario resolved into integers. It has no defaults, and unknown fields are rejected.
+//! [`Plan::parse`] validates all values.
 
 mod flow;
 mod gateway;
@@ -24,7 +24,7 @@ use topology::{HOSTS_MAX, TERMINALS_MAX};
 
 pub use tcp::{Congestion, Counting, MinBounds, Tcp};
 
-/// The format this version reads and writes.
+/// The version of the plan format.
 pub const FORMAT_VERSION: u32 = 3;
 
 /// The gateway at the hub; terminal `t` has gateway `1 + t`.
@@ -36,26 +36,26 @@ pub const HUB: u32 = 0;
 pub struct Plan {
     /// Always [`FORMAT_VERSION`].
     pub format_version: u32,
-    /// When the run ends, if traffic has not ended before.
+    /// When the run ends, unless traffic ends earlier.
     pub stop_ns: u64,
-    /// How often time series are sampled; `null` for never.
+    /// Interval of the time series; `null` for none.
     pub sample_interval_ns: Option<u64>,
-    /// Whether every packet's way is recorded.
+    /// Whether the events of every packet are recorded.
     pub packet_events: bool,
-    /// The boxes at the ends of the link: the hub's first, then that of each terminal.
+    /// The gateways at the ends of the link: the hub first, then the terminals.
     pub gateways: Vec<Gateway>,
-    /// The wires between gateways: from the hub to all terminals first, then back from each.
+    /// The directions between gateways: first from the hub to all terminals, then from each terminal.
     pub directions: Vec<Direction>,
-    /// Hosts at some distance from their gateway.
+    /// Hosts at a distance from their gateway.
     pub hosts: Vec<Host>,
     /// The traffic.
     pub flows: Vec<Flow>,
 }
 
-/// What is wrong with a plan: the field and the reason.
+/// An invalid plan: the field and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError {
-    /// Dotted path of the field, empty when the text itself could not be read.
+    /// Dotted path of the field; empty if the text could not be parsed.
     pub field: String,
     /// What was found and what is allowed.
     pub problem: String,
@@ -72,7 +72,7 @@ impl fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-/// Collects the first problem found under a dotted path.
+/// The result of validation: the first problem found.
 struct Check(Result<(), PlanError>);
 
 impl Check {
@@ -91,27 +91,27 @@ impl Check {
     }
 }
 
-/// A run of 100 days and a link of 100 Tbit/s are beyond what anyone asks and within 64 bits.
+/// With runs of up to 100 days and links of up to 100 Tbit/s, times and sizes fit in 64 bits.
 const TIME_NS_MAX: u64 = 100 * 86_400 * 1_000_000_000;
 const RATE_BPS_MAX: u64 = 100_000_000_000_000;
 const FLOWS_MAX: usize = 100_000;
-/// A gateway has each kind of function once.
+/// A gateway has at most one function of each kind.
 const FUNCTIONS_MAX: usize = 16;
-/// Flows and gateways are told apart in packets' identities. Both ends of flows, a reflector for each,
-/// the ways to hosts, and the direction, branch and functions of each gateway are numbered in the graph.
+/// Packet identities hold the number of a flow or gateway. The engines of a graph are both ends and a
+/// reflector of each flow, the access lines, and the direction, branch and functions of each gateway.
 const _: () = {
     let gateways = 1 + TERMINALS_MAX;
     assert!(FLOWS_MAX + gateways <= PacketId::FLOWS_MAX as usize);
     assert!(3 * FLOWS_MAX + HOSTS_MAX + (2 + FUNCTIONS_MAX) * gateways <= ENGINES_MAX);
 };
-/// Some 3 GB of columns.
+/// About 3 GB of columns.
 const SAMPLE_ROWS_MAX: u64 = 50_000_000;
 
 impl Plan {
-    /// Reads a plan from JSON and checks it.
+    /// Parses a plan from JSON and validates it.
     ///
     /// # Errors
-    /// The first field that is missing, unknown, of the wrong type or out of bounds.
+    /// The first field that is missing, unknown, of the wrong type or out of range.
     pub fn parse(json: &str) -> Result<Self, PlanError> {
         let plan: Self = serde_json::from_str(json)
             .map_err(|error| PlanError { field: String::new(), problem: error.to_string() })?;
@@ -119,20 +119,20 @@ impl Plan {
         Ok(plan)
     }
 
-    /// How many terminals there are.
+    /// The number of terminals.
     #[must_use]
     pub fn terminals(&self) -> usize {
         self.gateways.len().saturating_sub(1)
     }
 
-    /// The directions by their number in columns.
+    /// The names of the directions, by their number in columns.
     #[must_use]
     pub fn direction_names(&self) -> Vec<String> {
         self.directions.iter().map(|direction| direction.name.clone()).collect()
     }
 
-    /// Where something can happen to a packet, by its number in columns: the directions, the functions
-    /// of gateways, the branches of directions, and the ways to hosts.
+    /// The names of the places where packets are observed, by their number in columns: directions,
+    /// gateway functions, branches of directions, and access lines of hosts.
     #[must_use]
     pub fn place_names(&self) -> Vec<String> {
         let mut names = self.direction_names();
@@ -148,7 +148,7 @@ impl Plan {
         names
     }
 
-    /// The branches that differ from their directions.
+    /// The branches that add a delay or a channel to their direction.
     pub fn branches(&self) -> impl Iterator<Item = (&Direction, &Branch)> {
         let all = self
             .directions
@@ -174,7 +174,7 @@ impl Plan {
         check.that(
             self.format_version == FORMAT_VERSION,
             || at("format_version"),
-            "this version reads plans of format 3",
+            "must be 3, the format of this version",
         );
         check.that(
             (1..=TIME_NS_MAX).contains(&self.stop_ns),
@@ -191,19 +191,19 @@ impl Plan {
         check.that(
             samples.saturating_mul(rows) <= SAMPLE_ROWS_MAX,
             || at("sample_interval_ns"),
-            "is so short that the run could give more than 50 million samples",
+            "must be longer: the run could record more than 50 million samples",
         );
         check.that(
             (1..=FLOWS_MAX).contains(&self.flows.len()),
             || at("flows"),
-            "there must be from 1 to 100,000 flows",
+            "must have from 1 to 100,000 flows",
         );
     }
 
     fn check_names(&self) -> Result<(), PlanError> {
         let flows = self.flows.iter().map(|flow| flow.name.clone()).collect();
         unique("flows", flows)?;
-        // Directions, functions and hosts are told apart in results by these.
+        // Results identify directions, functions and hosts by these names.
         unique("places", self.place_names())
     }
 
@@ -217,7 +217,7 @@ impl Plan {
         for (conference, mut terminals) in terminals {
             terminals.sort_unstable();
             let problem = if terminals.len() < 2 {
-                "has one participant, and needs two"
+                "needs at least two participants"
             } else if terminals.windows(2).any(|pair| pair[0] == pair[1]) {
                 "has two participants on one terminal"
             } else {

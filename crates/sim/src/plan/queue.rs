@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Check, TIME_NS_MAX};
 
-/// A queue and its discipline; see `bentpipe_core::link` for what each does.
+/// A queue discipline and its settings; see `bentpipe_core::link`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "discipline", rename_all = "snake_case", deny_unknown_fields)]
 #[expect(missing_docs, reason = "each field is described at the discipline's own settings")]
 pub enum Queue {
-    /// First in, first out; what does not fit is dropped.
+    /// First in, first out; drops arriving packets when full.
     DropTail { limit: Limit },
     /// Random early detection.
     Red {
@@ -23,9 +23,9 @@ pub enum Queue {
         mean_packet_bytes: u32,
         ecn: bool,
     },
-    /// Controlled delay.
+    /// Controlled delay (RFC 8289).
     Codel { limit: Limit, target_ns: u64, interval_ns: u64, ecn: bool },
-    /// Fair queues, each with controlled delay.
+    /// Flow queues, each with controlled delay (RFC 8290).
     FqCodel {
         limit: Limit,
         target_ns: u64,
@@ -34,17 +34,17 @@ pub enum Queue {
         queues: u32,
         ecn: bool,
     },
-    /// First in, first out, with a limit for each flow too.
+    /// First in, first out, with an additional limit per flow.
     PerFlowDropTail { limit: Limit, per_flow_limit: Limit },
-    /// Whole packets are refused over a threshold.
+    /// Drops arriving packets while the queue exceeds a threshold.
     EarlyPacketDiscard { limit: Limit, threshold: f64 },
-    /// Over a threshold, only flows over their share are refused.
+    /// While the queue exceeds a threshold, drops arriving packets of flows that exceed their share.
     SelectiveDrop { limit: Limit, threshold: f64, load_ratio: f64 },
-    /// A queue for each class; the lowest number first.
+    /// A queue per class; the lowest class number is served first.
     StrictPriority { limit: Limit, classes: u8 },
 }
 
-/// What random early detection counts.
+/// The unit of random early detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RedUnit {
@@ -54,7 +54,7 @@ pub enum RedUnit {
     Bytes,
 }
 
-/// How much may wait in a queue.
+/// The limit of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "unit", content = "value", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Limit {
@@ -64,19 +64,19 @@ pub enum Limit {
     LinkBytes(u64),
     /// Packets.
     Packets(u64),
-    /// Nanoseconds of waiting.
+    /// Waiting time in nanoseconds.
     TimeNs(u64),
     /// No limit.
     Unlimited,
 }
 
-/// An average over fewer than 2^40 packets or bytes stays exact in a double.
+/// An average below 2^40 packets or bytes is exact in `f64`.
 const THRESHOLD_MAX: u64 = 1 << 40;
 /// The largest IP packet.
 const PACKET_BYTES_MAX: u64 = 65_535;
 const QUANTUM_BYTES_MAX: u64 = 1 << 24;
 const QUEUES_MAX: u64 = 65_536;
-/// A flow that may hold a hundred times its share is not limited by it.
+/// A limit of 100 times the share is practically no limit.
 const LOAD_RATIO_MAX: f64 = 100.0;
 
 impl Queue {
@@ -99,7 +99,7 @@ impl Queue {
                 );
                 check_share(check, *max_probability, &|| at("max_probability"));
                 check_share(check, *weight, &|| at("weight"));
-                check.that(*weight > 0.0, || at("weight"), "of 0 would never see the queue");
+                check.that(*weight > 0.0, || at("weight"), "must be above 0");
                 let mean = u64::from(*mean_packet_bytes);
                 check.within(mean, 1..=PACKET_BYTES_MAX, || at("mean_packet_bytes"));
             }
@@ -132,7 +132,7 @@ impl Queue {
         }
     }
 
-    /// How many priorities the queue tells apart; `None` if it looks at none.
+    /// The number of classes that the queue distinguishes; `None` if it ignores classes.
     #[must_use]
     pub fn classes(&self) -> Option<u8> {
         match self {
@@ -149,7 +149,7 @@ impl Queue {
 }
 
 fn check_share(check: &mut Check, share: f64, at: &dyn Fn() -> String) {
-    check.that((0.0..=1.0).contains(&share), at, "must lie from 0 to 1");
+    check.that((0.0..=1.0).contains(&share), at, "must be from 0 to 1");
 }
 
 fn check_codel(
@@ -164,20 +164,20 @@ fn check_codel(
     check.within(interval_ns, 1..=TIME_NS_MAX, || at("interval_ns"));
 }
 
-/// Which packet leaves next, and when, is settled only as it does.
+/// These disciplines choose the next packet at dequeue, so the waiting time is unknown at enqueue.
 fn check_not_time(check: &mut Check, limit: Limit, at: &dyn Fn(&str) -> String) {
     check.that(
         !matches!(limit, Limit::TimeNs(_)),
         || at("limit"),
-        "must not be a time: this discipline does not know how long a packet will wait",
+        "must not be a time: this discipline cannot predict how long a packet waits",
     );
 }
 
-/// A threshold is a share of the limit.
+/// A threshold is a fraction of the limit.
 fn check_countable(check: &mut Check, limit: Limit, at: &dyn Fn(&str) -> String) {
     check.that(
         matches!(limit, Limit::Bytes(_) | Limit::LinkBytes(_) | Limit::Packets(_)),
         || at("limit"),
-        "must be in bytes, link_bytes or packets, as the threshold is a share of it",
+        "must be in bytes, link_bytes or packets, because the threshold is a fraction of it",
     );
 }

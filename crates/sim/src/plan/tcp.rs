@@ -1,4 +1,4 @@
-//! A host's TCP in a plan.
+//! TCP settings in a plan.
 
 use bentpipe_core::tcp;
 use bentpipe_core::tcp::config::{
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::{Check, TIME_NS_MAX};
 
 const BUFFER_BYTES_MAX: u64 = 1 << 30;
-/// RFC 9293, 3.7.1: 65,535 less the headers; RFC 879's least is 536, but small ones are in use.
+/// From Linux's `TCP_MIN_MSS` to 65,535 less the headers (RFC 9293, section 3.7.1).
 const MSS_BYTES: core::ops::RangeInclusive<u16> = 88..=65_495;
 
-/// A host's TCP; see [`tcp::Config`] for what each field means.
+/// The TCP settings of a host; see [`tcp::Config`] for the meaning of each field.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "each field is described at the engine's own settings")]
@@ -30,7 +30,7 @@ pub struct Tcp {
     pub receive_buffer_bytes: u64,
     pub receive_buffer_initial_bytes: u64,
     /// What the receive buffer holds: the window, or the memory of packets as in Linux.
-    pub receive_buffer_counts: BufferOf,
+    pub receive_buffer_counts: BufferUnit,
     pub delayed_ack_segments: u32,
     pub delayed_ack_timeout_ns: u64,
     pub quick_ack_segments: u32,
@@ -46,11 +46,11 @@ pub struct Tcp {
     pub prr: bool,
     pub hystart: bool,
     pub ecn: bool,
-    /// Which rules the host uses where Linux differs from the RFCs.
+    /// What the host does where Linux differs from the RFCs.
     pub follows: StackVariant,
 }
 
-/// The congestion controls by name.
+/// A congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "described at `CongestionName`")]
@@ -75,18 +75,18 @@ pub enum StackVariant {
     Linux,
 }
 
-/// What the sizes of a receive buffer count.
+/// The unit of the receive buffer sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum BufferOf {
-    /// The bytes that are offered.
+pub enum BufferUnit {
+    /// The advertised window.
     #[default]
     Window,
-    /// Memory, of which the window is a share.
+    /// Memory; the window is a fraction of it.
     Memory,
 }
 
-/// What congestion avoidance counts.
+/// The unit of growth in congestion avoidance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "described at `AvoidanceCounting`")]
@@ -95,7 +95,7 @@ pub enum Counting {
     Acks,
 }
 
-/// What the least time-out bounds.
+/// What the minimum retransmission timeout applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "described at `RtoMinBounds`")]
@@ -155,8 +155,8 @@ impl Tcp {
             receive_buffer: self.receive_buffer_bytes,
             receive_buffer_initial: self.receive_buffer_initial_bytes,
             receive_buffer_counts: match self.receive_buffer_counts {
-                BufferOf::Window => BufferCounts::Window,
-                BufferOf::Memory => BufferCounts::Memory,
+                BufferUnit::Window => BufferCounts::Window,
+                BufferUnit::Memory => BufferCounts::Memory,
             },
             acks: AckPolicy {
                 delayed_segments: self.delayed_ack_segments,

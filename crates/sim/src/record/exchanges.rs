@@ -1,4 +1,4 @@
-//! The `exchanges` table: one row an exchange begun, in order of start.
+//! The `exchanges` table: one row per exchange, in order of their starts.
 
 use bentpipe_core::graph::Graph;
 use bentpipe_core::time::Instant;
@@ -8,8 +8,8 @@ use crate::build::Ends;
 use crate::node::Node;
 use crate::workload::Exchange;
 
-/// What a row of the table takes. While a client's list grows, its old and its new place, which is
-/// twice as large; then the list, all rows in order of start, and the row in the table, of 55 bytes.
+/// Memory of an exchange: while a client's list grows, its old allocation and the new one, of twice the
+/// size; then the list, the sorted rows, and the table with rows of 55 bytes.
 pub(crate) const EXCHANGE_BYTES: u64 =
     2 * size_of::<Exchange>() as u64 + size_of::<(u64, u64, Exchange)>() as u64 + 2 * 55;
 
@@ -21,7 +21,7 @@ pub(crate) fn exchanges_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
             rows.extend(exchanges.map(|(number, exchange)| (flow, number, *exchange)));
         }
     }
-    // The sort is stable: at one instant, the order of the flows.
+    // The sort is stable: simultaneous exchanges are in the order of their flows.
     rows.sort_by_key(|row| row.2.start);
     let mut table = Table::new(exchanges_schema());
     for (flow, number, exchange) in rows {

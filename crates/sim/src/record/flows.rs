@@ -1,4 +1,4 @@
-//! The tables of flows: one row a flow, whatever its workload, and what TCP did over time.
+//! The tables `flows` and `flow_samples`.
 
 use bentpipe_core::graph::Graph;
 use bentpipe_core::tcp::Sender;
@@ -12,7 +12,7 @@ use crate::workload::{ConstantRate, DatagramSink, Totals};
 
 type Column = ColumnSchema;
 
-/// One row; what a workload does not have stays at its default.
+/// A row of `flows`; values that a workload does not have keep their defaults.
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
     established: Option<Instant>,
@@ -39,12 +39,12 @@ struct Row {
     exchanges: u64,
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a mean for people")]
+#[expect(clippy::cast_precision_loss, reason = "a mean")]
 fn mean_ns(sum: Duration, count: u64) -> Option<f64> {
     (count > 0).then(|| sum.as_nanos() as f64 / count as f64)
 }
 
-/// A flow over TCP: what its two ends did, and when it was done.
+/// The row of a TCP flow.
 fn tcp(sender: &Totals, receiver: &Totals, finished: Option<Instant>) -> Row {
     let received = receiver.data_segments_received;
     Row {
@@ -107,7 +107,7 @@ pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
                 datagrams(participant.source(), participant.sink())
             }
             (Node::ConstantRate(source), Node::DatagramSink(sink)) => datagrams(source, sink),
-            _ => unreachable!("a flow's two ends are of one workload"),
+            _ => unreachable!("both ends of a flow have the same workload"),
         };
         let at = |instant: Option<Instant>| instant.map(Instant::as_nanos);
         let long = |duration: Option<Duration>| duration.map(Duration::as_nanos);
@@ -244,8 +244,8 @@ impl FlowSamples {
         Self(Table::new(flow_samples_schema()))
     }
 
-    /// A row for each flow over TCP. Its window is that of its newest connection, or 0 if that one is
-    /// over or was never opened.
+    /// Adds a row for each TCP flow. The congestion window is that of the newest connection, or 0 if that
+    /// is closed.
     pub(crate) fn push(&mut self, now: Instant, graph: &Graph<Node>, flows: &[Ends]) {
         for (flow, ends) in (0u64..).zip(flows) {
             let (sender, acked, delivered) =
@@ -285,7 +285,7 @@ impl FlowSamples {
     }
 }
 
-/// What a row of samples takes.
+/// Memory of a row of samples.
 pub(crate) fn flow_sample_bytes() -> u64 {
     FlowSamples::new().0.row_bytes()
 }

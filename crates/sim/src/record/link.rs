@@ -1,4 +1,4 @@
-//! The tables of the hop: its directions, and the processors at its ends.
+//! The tables of directions and of gateway functions.
 
 use bentpipe_core::engine::Count;
 use bentpipe_core::link::{Counters, ProcessorCounters};
@@ -89,12 +89,12 @@ impl DirectionSamples {
     }
 }
 
-/// What a row of samples takes.
+/// Memory of a row of samples.
 pub(crate) fn direction_sample_bytes() -> u64 {
     DirectionSamples::new().0.row_bytes()
 }
 
-/// What a direction did: what came in, what is held, and its counters.
+/// The statistics of a direction over the whole run.
 pub(crate) struct DirectionFacts {
     pub(crate) received: Count,
     pub(crate) held: Count,

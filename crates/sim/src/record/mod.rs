@@ -1,4 +1,4 @@
-//! Facts as columns: typed, contiguous, ready to be handed over as buffers.
+//! Result tables: typed, contiguous columns.
 
 mod events;
 mod exchanges;
@@ -24,7 +24,7 @@ pub use schema::{ColumnSchema, Dtype, TableSchema, table_schema};
 pub enum Values {
     /// Small enumerations.
     U8(Vec<u8>),
-    /// Identities.
+    /// Indices.
     U32(Vec<u32>),
     /// Times, sizes, counts.
     U64(Vec<u64>),
@@ -32,14 +32,14 @@ pub enum Values {
     F64(Vec<f64>),
 }
 
-/// A named column. Where a value may be missing, `present` has a byte a row: 0 is missing.
+/// A column of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// The name ends in the unit.
+    /// The column's name.
     pub name: Cow<'static, str>,
-    /// The values; a missing one is 0.
+    /// The values; 0 for a missing value.
     pub values: Values,
-    /// Which values are there; `None` when all are.
+    /// Validity of a nullable column: one byte per row, 0 for a missing value.
     pub present: Option<Vec<u8>>,
 }
 
@@ -86,17 +86,17 @@ impl Table {
     /// Adds a row.
     ///
     /// # Panics
-    /// If a cell does not fit its column: the row and the table's head disagree.
+    /// If the row does not match the schema.
     fn push(&mut self, row: impl IntoIterator<Item = Cell>) {
         let mut cells = row.into_iter();
         for column in &mut self.columns {
             column.push(cells.next().expect("a cell for each column"));
         }
-        assert!(cells.next().is_none(), "table {} has fewer columns", self.name);
+        assert!(cells.next().is_none(), "the row has more cells than table {}", self.name);
     }
 
-    /// What a row of it takes: while a column grows, its old and its new place, which is twice as
-    /// large; later the table, its copy for Python and the one in the frame.
+    /// Memory of a row: while a column grows, its old allocation and the new one, of twice the size;
+    /// later the table, its copy for Python and the copy in the data frame.
     pub(crate) fn row_bytes(&self) -> u64 {
         const COPIES: u64 = 3;
         let width = |column: &Column| {
@@ -110,7 +110,7 @@ impl Table {
         COPIES * self.columns.iter().map(width).sum::<u64>()
     }
 
-    /// Rows.
+    /// The number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.columns.first().map_or(0, |column| match &column.values {
@@ -146,7 +146,7 @@ impl Column {
     }
 
     fn push(&mut self, cell: Cell) {
-        let (integer, real, there) = match cell {
+        let (integer, real, is_present) = match cell {
             Cell::Integer(value) => (value, 0.0, true),
             Cell::MaybeInteger(value) => (value.unwrap_or(0), 0.0, value.is_some()),
             Cell::MaybeReal(value) => (0, value.unwrap_or(0.0), value.is_some()),
@@ -158,12 +158,12 @@ impl Column {
             Values::F64(values) => values.push(real),
         }
         match &mut self.present {
-            Some(present) => present.push(there.into()),
-            None => assert!(there, "column {} has no missing values", self.name),
+            Some(present) => present.push(is_present.into()),
+            None => assert!(is_present, "column {} is not nullable", self.name),
         }
     }
 
-    /// The integer in a row, if it is there and the column holds integers.
+    /// The integer in a row; `None` if it is missing or the column holds floats.
     #[must_use]
     pub fn integer(&self, row: usize) -> Option<u64> {
         if self.present.as_ref().is_some_and(|present| present.get(row) == Some(&0)) {

@@ -1,4 +1,4 @@
-//! One transfer over TCP as fast as it goes, by size or by duration.
+//! A TCP transfer at full speed, of a given size or duration.
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::packet::{Packet, Port};
@@ -8,16 +8,16 @@ use bentpipe_core::time::Instant;
 /// When the application stops writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// After so many bytes.
+    /// After this many bytes.
     Bytes(u64),
-    /// At this moment.
+    /// At this time.
     Time(Instant),
 }
 
-/// The application never runs out before the moment it stops at.
+/// More than a transfer of a given duration can send.
 const ENDLESS_BYTES: u64 = 1 << 60;
 
-/// The end that opens the connection, sends, and closes.
+/// The end that opens the connection, sends and closes.
 #[derive(Debug)]
 pub struct BulkSender {
     endpoint: Endpoint,
@@ -27,7 +27,7 @@ pub struct BulkSender {
 }
 
 impl BulkSender {
-    /// A transfer that opens at `start`.
+    /// Creates a sender that opens the connection at `start`.
     #[must_use]
     pub fn new(mut endpoint: Endpoint, start: Instant, until: Until) -> Self {
         endpoint.set_app_timer(Some(start));
@@ -40,7 +40,7 @@ impl BulkSender {
         &self.endpoint
     }
 
-    /// Whether all that was to be sent has been acknowledged, and when that was.
+    /// When all data was acknowledged; `None` before.
     #[must_use]
     pub fn finished(&self) -> Option<Instant> {
         let sender = self.endpoint.sender();
@@ -51,9 +51,9 @@ impl BulkSender {
         if done { self.endpoint.stats().last_ack } else { None }
     }
 
-    /// How far the transfer is, from 0 to 1, at `now`.
+    /// The progress of the transfer at `now`, from 0 to 1.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a share for a progress bar")]
+    #[expect(clippy::cast_precision_loss, reason = "a fraction for a progress bar")]
     pub fn fraction(&self, now: Instant) -> f64 {
         match self.until {
             Until::Bytes(bytes) => self.endpoint.sender().acked_bytes() as f64 / bytes as f64,
@@ -61,10 +61,10 @@ impl BulkSender {
         }
     }
 
-    /// It is time to start, and later to stop.
+    /// Starts the transfer at the first call, and stops it at the second.
     #[cold]
     #[inline(never)]
-    fn act(&mut self, cx: &mut Cx<'_>) {
+    fn on_app_timer(&mut self, cx: &mut Cx<'_>) {
         self.endpoint.set_app_timer(None);
         if self.started {
             self.stopped = true;
@@ -94,7 +94,7 @@ impl Engine for BulkSender {
     fn wake(&mut self, cx: &mut Cx<'_>) {
         self.endpoint.wake(cx);
         if self.endpoint.app_timer().is_some_and(|at| at <= cx.now()) {
-            self.act(cx);
+            self.on_app_timer(cx);
         }
     }
 
@@ -107,7 +107,7 @@ impl Engine for BulkSender {
     }
 }
 
-/// The end that accepts the connection, reads all at once, and closes when its peer has.
+/// The end that accepts the connection, reads at once, and closes after its peer.
 #[derive(Debug)]
 pub struct BulkReceiver {
     endpoint: Endpoint,
@@ -115,7 +115,7 @@ pub struct BulkReceiver {
 }
 
 impl BulkReceiver {
-    /// An end that waits for its peer.
+    /// Creates a receiver that listens.
     #[must_use]
     pub fn new(endpoint: Endpoint) -> Self {
         Self { endpoint, closed: false }
@@ -131,7 +131,7 @@ impl BulkReceiver {
 impl Engine for BulkReceiver {
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         self.endpoint.input(cx, port, packet);
-        // Asked the other way round, each packet would touch one line of the cache more.
+        // In this order; the other one touches one more cache line per packet.
         if self.endpoint.receiver().finished() && !self.closed {
             self.closed = true;
             self.endpoint.close(cx);

@@ -1,5 +1,5 @@
-//! A conference: each participant sends at a constant rate to a reflector, which sends every
-//! datagram on to all others (as a media relay does, without mixing).
+//! A conference: each participant sends at a constant rate to a reflector, which forwards every datagram
+//! to all other participants (as a media relay without mixing).
 
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
 use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Port};
@@ -7,7 +7,7 @@ use bentpipe_core::time::Instant;
 
 use super::{ConstantRate, DatagramSink};
 
-/// A host that sends its own stream and takes in those of the others.
+/// A host that sends its own stream and receives those of the others.
 #[derive(Debug)]
 pub struct Participant {
     source: ConstantRate,
@@ -15,19 +15,19 @@ pub struct Participant {
 }
 
 impl Participant {
-    /// A participant that sends what `source` does.
+    /// Creates a participant that sends the stream of `source`.
     #[must_use]
     pub fn new(source: ConstantRate) -> Self {
         Self { source, sink: DatagramSink::default() }
     }
 
-    /// What it sends.
+    /// The source of its stream.
     #[must_use]
     pub fn source(&self) -> &ConstantRate {
         &self.source
     }
 
-    /// What it gets from the others.
+    /// The sink of the other streams.
     #[must_use]
     pub fn sink(&self) -> &DatagramSink {
         &self.sink
@@ -53,24 +53,23 @@ impl Engine for Participant {
     }
 }
 
-/// A participant as its reflector knows it.
+/// A participant, for the reflector.
 #[derive(Clone, Copy, Debug)]
-pub struct Party {
+pub struct Member {
     /// Its flow.
     pub flow: FlowId,
     /// Its host.
     pub address: Address,
-    /// The class of what it is sent.
+    /// The class of packets to it.
     pub class: Class,
 }
 
-/// Sends each datagram to all participants but the one that sent it. A copy is a packet of the flow
-/// of the participant it goes to; it keeps the moment at which the original was made, so that its
-/// delay is that from host to host.
+/// Forwards each datagram to all participants except its sender. A copy belongs to the flow of its
+/// receiver. It keeps the creation time of the original, so that its delay is that from host to host.
 #[derive(Debug)]
 pub struct Reflector {
-    /// The participants, and how many packets were made for each.
-    participants: Vec<(Party, u64)>,
+    /// The participants, and the number of copies sent to each.
+    participants: Vec<(Member, u64)>,
     received: Count,
     sent: Count,
 }
@@ -79,10 +78,10 @@ impl Reflector {
     /// The port to the network.
     pub const NET: Port = Port(0);
 
-    /// A reflector between these participants.
+    /// Creates the reflector of these participants.
     #[must_use]
-    pub fn new(participants: impl IntoIterator<Item = Party>) -> Self {
-        let participants = participants.into_iter().map(|party| (party, 0)).collect();
+    pub fn new(participants: impl IntoIterator<Item = Member>) -> Self {
+        let participants = participants.into_iter().map(|member| (member, 0)).collect();
         Self { participants, received: Count::default(), sent: Count::default() }
     }
 }
@@ -91,8 +90,8 @@ impl Engine for Reflector {
     fn input(&mut self, cx: &mut Cx<'_>, _port: Port, packet: Box<Packet>) {
         self.received.add(packet.bytes);
         let from = packet.flow;
-        for (party, serial) in self.participants.iter_mut().filter(|to| to.0.flow != from) {
-            let &mut Party { flow, address: destination, class } = party;
+        for (member, serial) in self.participants.iter_mut().filter(|to| to.0.flow != from) {
+            let &mut Member { flow, address: destination, class } = member;
             let id = PacketId::new(flow, Origin::Receiver, *serial);
             *serial += 1;
             self.sent.add(packet.bytes);

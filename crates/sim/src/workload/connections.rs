@@ -1,9 +1,9 @@
-//! The connections of one host within one flow, one after the other, and what they did together.
+//! The successive connections of one host in one flow, with their totals.
 //!
-//! A connection is forgotten when both halves are closed and acknowledged, so that memory does not
-//! grow with their number. TIME-WAIT needs no record: all it has to do is to repeat the last ACK for
-//! a repeated FIN, and the numbers of that ACK are those of the FIN. A real host forgets after
-//! 2 MSL, and then answers with a reset, which is as small and ends the peer's connection as well.
+//! A connection is removed when both directions are closed and acknowledged, so that memory does not grow
+//! with the number of connections. TIME-WAIT needs no state: its only task is to acknowledge a
+//! retransmitted FIN, and the ACK's numbers follow from the FIN. A real host removes the state after 2 MSL
+//! and then responds with a reset, which has the same size and also ends the peer's connection.
 
 use super::request_response::Host;
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
@@ -13,7 +13,7 @@ use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Pa
 use bentpipe_core::tcp::{Endpoint, SenderCounters};
 use bentpipe_core::time::{Duration, Instant};
 
-/// What TCP did at one end, over one connection or several.
+/// TCP statistics of one end, over one or more connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// When the first handshake was complete.
@@ -30,26 +30,26 @@ pub struct Totals {
     pub acked_bytes: u64,
     /// Application bytes that arrived in order.
     pub delivered_bytes: u64,
-    /// What was sent.
+    /// Counters of the sender.
     pub counters: SenderCounters,
     /// Segments without data, SYN or FIN that were sent.
     pub acks_sent: u64,
     /// Segments with data that arrived.
     pub data_segments_received: u64,
-    /// Their one-way delays, added up.
+    /// Sum of their one-way delays.
     pub one_way_delay_sum: Duration,
-    /// The largest of these.
+    /// Maximum of their one-way delays.
     pub one_way_delay_max: Duration,
-    /// The least round trip.
+    /// Minimum of the round-trip samples.
     pub rtt_min: Option<Duration>,
-    /// Round trips, added up.
+    /// Sum of the round-trip samples.
     pub rtt_sum: Duration,
-    /// How many.
+    /// Number of round-trip samples.
     pub rtt_samples: u64,
 }
 
 impl Totals {
-    /// Those of a single connection.
+    /// The totals of one connection.
     #[must_use]
     pub fn of(endpoint: &Endpoint) -> Self {
         let mut totals = Self::default();
@@ -86,7 +86,7 @@ impl Totals {
     }
 }
 
-/// A connection that is not over.
+/// An open connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     number: u16,
@@ -95,7 +95,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// The application has nothing more to send.
+    /// Closes the sending direction.
     pub(super) fn close(&mut self, cx: &mut Cx<'_>) {
         if !self.closed {
             self.closed = true;
@@ -103,28 +103,28 @@ impl Connection {
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.closed && self.endpoint.sender().finished() && self.endpoint.receiver().finished()
     }
 }
 
-/// See the module's description.
+/// The connections of one host in one flow; see the module documentation.
 #[derive(Debug)]
 pub(super) struct Connections {
     flow: FlowId,
     peer: Address,
     class: Class,
     origin: Origin,
-    /// Whether this host is the first to close a connection, and stays in TIME-WAIT.
+    /// Whether this host closes connections first, and enters TIME-WAIT.
     closes_first: bool,
-    /// Those that are not over, the newest last.
-    live: Vec<Connection>,
+    /// Open connections, the newest last.
+    open: Vec<Connection>,
     opened: u64,
-    past: Totals,
-    past_sent: Count,
+    closed_totals: Totals,
+    closed_sent: Count,
     received: Count,
-    /// Last ACKs that were repeated.
-    repeated: Count,
+    /// ACKs of retransmitted FINs, sent for closed connections.
+    repeated_acks: Count,
 }
 
 impl Connections {
@@ -135,12 +135,12 @@ impl Connections {
             class: host.class,
             origin,
             closes_first,
-            live: Vec::new(),
+            open: Vec::new(),
             opened: 0,
-            past: Totals::default(),
-            past_sent: Count::default(),
+            closed_totals: Totals::default(),
+            closed_sent: Count::default(),
             received: Count::default(),
-            repeated: Count::default(),
+            repeated_acks: Count::default(),
         }
     }
 
@@ -156,12 +156,12 @@ impl Connections {
         self.opened += 1;
         let Count { packets, .. } = self.sent();
         let endpoint = Box::new(endpoint.of_connection(number, packets));
-        self.live.push(Connection { number, endpoint, closed: false });
-        self.live.last_mut().expect("just added")
+        self.open.push(Connection { number, endpoint, closed: false });
+        self.open.last_mut().expect("just added")
     }
 
-    /// Whether a packet is the SYN of the next connection. A client opens one after the other, so that
-    /// any other SYN is an old one.
+    /// Whether a packet is the SYN of the next connection. A client opens connections in order, so any
+    /// other SYN is a duplicate.
     pub(super) fn is_opened_by(&self, packet: &Packet) -> bool {
         let opens =
             |segment: &Segment| segment.flags.syn() && segment.connection == self.next_number();
@@ -171,30 +171,30 @@ impl Connections {
     /// The newest connection, if it is not over.
     pub(super) fn newest(&self) -> Option<&Connection> {
         let newest = self.next_number().wrapping_sub(1);
-        self.live.last().filter(|connection| connection.number == newest)
+        self.open.last().filter(|connection| connection.number == newest)
     }
 
     /// The newest connection, if it is not over.
     pub(super) fn newest_mut(&mut self) -> Option<&mut Connection> {
         let newest = self.next_number().wrapping_sub(1);
-        self.live.last_mut().filter(|connection| connection.number == newest)
+        self.open.last_mut().filter(|connection| connection.number == newest)
     }
 
-    /// Gives a packet to its connection, and returns that one.
+    /// Passes a packet to its connection, and returns the connection.
     pub(super) fn input(&mut self, cx: &mut Cx<'_>, packet: &Packet) -> Option<&mut Connection> {
         self.received.add(packet.bytes);
         let segment = packet.segment()?;
-        let place = self.live.iter().rposition(|live| live.number == segment.connection);
-        let Some(place) = place else {
+        let index = self.open.iter().rposition(|each| each.number == segment.connection);
+        let Some(index) = index else {
             self.repeat_last_ack(cx, segment);
             return None;
         };
-        let connection = &mut self.live[place];
+        let connection = &mut self.open[index];
         connection.endpoint.on_packet(cx, packet);
         Some(connection)
     }
 
-    /// Answers for a connection that is over. The only segment that waits for an answer is a FIN.
+    /// Acknowledges a retransmitted FIN of a closed connection; ignores all other segments.
     fn repeat_last_ack(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
         let Some(seq) = segment.ack.filter(|_| self.closes_first && segment.flags.fin()) else {
             return;
@@ -208,10 +208,10 @@ impl Connections {
             window: segment.window,
             ..Segment::default()
         };
-        // From the end of the flow's serials, which its connections count from the start.
-        let id = PacketId::new(self.flow, self.origin, u64::MAX - self.repeated.packets);
+        // Serials of these ACKs count down from the maximum; those of connections count up from 0.
+        let id = PacketId::new(self.flow, self.origin, u64::MAX - self.repeated_acks.packets);
         let (bytes, payload) = (ack.ip_bytes(), Payload::Tcp(ack));
-        self.repeated.add(bytes);
+        self.repeated_acks.add(bytes);
         cx.send(
             Endpoint::NET,
             Packet {
@@ -227,53 +227,53 @@ impl Connections {
         );
     }
 
-    /// How many are not over.
+    /// The number of open connections.
     #[cfg(test)]
-    pub(super) fn live_connections(&self) -> usize {
-        self.live.len()
+    pub(super) fn open_connections(&self) -> usize {
+        self.open.len()
     }
 
-    /// Forgets connections that are over.
+    /// Removes closed connections.
     #[inline]
-    pub(super) fn settle(&mut self) {
-        if self.live.iter().any(Connection::is_over) {
-            self.forget();
+    pub(super) fn remove_closed(&mut self) {
+        if self.open.iter().any(Connection::is_closed) {
+            self.remove_all_closed();
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn forget(&mut self) {
-        while let Some(place) = self.live.iter().position(Connection::is_over) {
-            let Connection { endpoint, .. } = self.live.remove(place);
-            self.past.add(&endpoint);
-            self.past_sent = self.past_sent.plus(endpoint.ledger().sent);
+    fn remove_all_closed(&mut self) {
+        while let Some(index) = self.open.iter().position(Connection::is_closed) {
+            let Connection { endpoint, .. } = self.open.remove(index);
+            self.closed_totals.add(&endpoint);
+            self.closed_sent = self.closed_sent.plus(endpoint.ledger().sent);
         }
     }
 
     pub(super) fn wake(&mut self, cx: &mut Cx<'_>) {
-        for Connection { endpoint, .. } in &mut self.live {
+        for Connection { endpoint, .. } in &mut self.open {
             endpoint.wake(cx);
         }
     }
 
     pub(super) fn next_wake(&self) -> Option<Instant> {
-        self.live.iter().filter_map(|live| live.endpoint.next_wake()).min()
+        self.open.iter().filter_map(|each| each.endpoint.next_wake()).min()
     }
 
-    /// Over all connections.
+    /// The totals of all connections.
     pub(super) fn totals(&self) -> Totals {
-        let mut totals = self.past;
-        for Connection { endpoint, .. } in &self.live {
+        let mut totals = self.closed_totals;
+        for Connection { endpoint, .. } in &self.open {
             totals.add(endpoint);
         }
         totals
     }
 
-    /// What all connections sent.
+    /// Packets sent by all connections.
     fn sent(&self) -> Count {
-        let live = self.live.iter().map(|live| live.endpoint.ledger().sent);
-        live.fold(self.past_sent.plus(self.repeated), Count::plus)
+        let open = self.open.iter().map(|each| each.endpoint.ledger().sent);
+        open.fold(self.closed_sent.plus(self.repeated_acks), Count::plus)
     }
 
     pub(super) fn ledger(&self) -> Ledger {
@@ -292,7 +292,7 @@ mod tests {
     use super::super::request_response::tests::host;
     use super::*;
 
-    /// The serial of the SYN of a connection that is added now.
+    /// The serial of the SYN of a new connection.
     fn first_serial(connections: &mut Connections) -> u64 {
         let endpoint = Endpoint::new(host("a").config, FlowId(0), Origin::Sender, SeqNumber(0));
         let mut outbox = Outbox::new();
@@ -303,15 +303,15 @@ mod tests {
         syn.id.0 & ((1 << 40) - 1)
     }
 
-    /// Given a connection that made 2^25 packets, expect the next one to number its own behind them:
-    /// connection 1 in the fourth block of 2^24, as the first three were used.
+    /// Given connections that sent 2^25 packets, expect the next connection to start at the next free
+    /// block of 2^24 serials.
     #[test]
-    fn a_long_connection_shares_no_identity_with_the_next() {
+    fn connections_have_different_packet_serials() {
         let mut connections = Connections::new(&host("a"), Origin::Sender, true);
         assert_eq!(first_serial(&mut connections), 0);
         assert_eq!(first_serial(&mut connections), 1 << 24);
-        connections.past_sent = Count { packets: 1 << 25, bytes: 40 << 25 };
-        assert!(first_serial(&mut connections) >= 1 << 25, "behind all that were used");
+        connections.closed_sent = Count { packets: 1 << 25, bytes: 40 << 25 };
+        assert!(first_serial(&mut connections) >= 1 << 25, "after all used serials");
         assert_eq!(first_serial(&mut connections), 5 << 24);
     }
 }

@@ -8,7 +8,7 @@ use bentpipe_core::units::{BitRate, Bytes, Carry};
 /// IPv4 and UDP headers.
 const HEADER_BYTES: u32 = 28;
 
-/// A source: one datagram each payload / rate, the first at its start, none from its end on.
+/// A source that sends one datagram every payload / rate, from its start until before its end.
 #[derive(Debug)]
 pub struct ConstantRate {
     flow: FlowId,
@@ -28,7 +28,7 @@ impl ConstantRate {
     /// The port to the network.
     pub const NET: Port = Port(0);
 
-    /// A source of `payload` bytes a datagram at `rate` payload bits per second.
+    /// Creates a source of datagrams with `payload` bytes, at `rate` payload bits per second.
     #[must_use]
     pub fn new(flow: FlowId, rate: BitRate, payload: u32, start: Instant, end: Instant) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl ConstantRate {
         }
     }
 
-    /// The same source, whose packets are for the host `destination` and of this class.
+    /// Sets the destination and the class of the packets.
     #[must_use]
     pub fn toward(mut self, destination: Address, class: Class) -> Self {
         self.destination = destination;
@@ -72,15 +72,15 @@ impl ConstantRate {
         self.payload
     }
 
-    /// When the last datagram was sent, once no more will be.
+    /// When the last datagram was sent; `None` while the source is active.
     #[must_use]
     pub fn finished(&self) -> Option<Instant> {
         if self.next_at < self.end { None } else { self.last_sent }
     }
 
-    /// How far the source is, from 0 to 1, at `now`.
+    /// The progress of the source at `now`, from 0 to 1.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a share for a progress bar")]
+    #[expect(clippy::cast_precision_loss, reason = "a fraction for a progress bar")]
     pub fn fraction(&self, now: Instant) -> f64 {
         (now.as_nanos() as f64 / self.end.as_nanos() as f64).min(1.0)
     }
@@ -88,7 +88,7 @@ impl ConstantRate {
 
 impl Engine for ConstantRate {
     fn input(&mut self, _cx: &mut Cx<'_>, _port: Port, _packet: Box<Packet>) {
-        unreachable!("a source is wired to send only");
+        unreachable!("a source receives no packets");
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
@@ -156,7 +156,7 @@ impl DatagramSink {
         (self.first, self.last)
     }
 
-    /// One-way delays added up, and the largest.
+    /// The sum and the maximum of one-way delays.
     #[must_use]
     pub fn delays(&self) -> (Duration, Duration) {
         (self.delay_sum, self.delay_max)

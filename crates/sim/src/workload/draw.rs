@@ -1,10 +1,10 @@
-//! Random sizes and times: pure functions of a distribution and a stream.
+//! Random sizes and times, from a distribution and a random stream.
 
 use bentpipe_core::rng::Rng;
 
 use crate::plan::Draw;
 
-/// Numbers of one distribution from one stream.
+/// Random numbers of a distribution.
 #[derive(Clone, Debug)]
 pub struct Draws {
     distribution: Draw,
@@ -12,13 +12,13 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// Draws by `distribution` from `rng`.
+    /// Creates a generator that uses `rng`.
     #[must_use]
     pub fn new(distribution: Draw, rng: Rng) -> Self {
         Self { distribution, rng }
     }
 
-    /// The next number, to the nearest integer.
+    /// Draws the next number, rounded to the nearest integer.
     pub fn draw(&mut self) -> u64 {
         let rng = &mut self.rng;
         match self.distribution {
@@ -38,16 +38,13 @@ impl Draws {
     }
 }
 
-/// The first of the two numbers that Box and Muller (1958) make of two uniform ones.
+/// The first of the two normal numbers of Box and Muller's method (1958).
 fn standard_normal(rng: &mut Rng) -> f64 {
     let radius = libm::sqrt(-2.0 * libm::log(rng.open_unit()));
     radius * libm::cos(core::f64::consts::TAU * rng.open_unit())
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "the distribution is drawn from a double's 53 bits anyway"
-)]
+#[expect(clippy::cast_precision_loss, reason = "a draw has only the 53 bits of a double")]
 fn real(number: u64) -> f64 {
     number as f64
 }
@@ -55,7 +52,7 @@ fn real(number: u64) -> f64 {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "no distribution here goes below zero, and a float-to-integer cast saturates"
+    reason = "no distribution is negative, and a float-to-integer cast saturates"
 )]
 fn rounded(number: f64) -> u64 {
     libm::round(number) as u64
@@ -67,7 +64,7 @@ mod tests {
 
     const DRAWS: u32 = 200_000;
 
-    /// Mean, least and largest of many draws.
+    /// Mean, minimum and maximum of many draws.
     fn many(distribution: Draw) -> (f64, u64, u64) {
         let mut draws = Draws::new(distribution, Rng::stream(11, "draws"));
         let numbers: Vec<u64> = (0..DRAWS).map(|_| draws.draw()).collect();
@@ -85,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_costs_no_draw() {
+    fn a_constant_uses_no_random_number() {
         assert_eq!(many(Draw::Constant { value: 7 }), (7.0, 7, 7));
         let mut draws = Draws::new(Draw::Constant { value: 7 }, Rng::stream(1, "a"));
         draws.draw();
@@ -122,8 +119,8 @@ mod tests {
         assert_eq!((steep.1, steep.2), (1, 1));
     }
 
-    /// E[x] = m exp(s^2 / 2), and var[x] = E[x]^2 (exp(s^2) - 1), for a median m. The bound is far
-    /// out: beyond eleven deviations of the logarithm.
+    /// E[x] = m exp(s^2 / 2), and var[x] = E[x]^2 (exp(s^2) - 1), for a median m. The bound is more than
+    /// eleven standard deviations of the logarithm above the median.
     #[test]
     fn a_lognormal_distribution_has_its_mean_and_its_bound() {
         let mean = 10_000.0 * libm::exp(0.5);

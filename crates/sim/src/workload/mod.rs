@@ -1,4 +1,4 @@
-//! Traffic: engines that make packets and take them in.
+//! Workloads: the engines that generate and consume traffic.
 
 mod bulk;
 mod conference;
@@ -8,8 +8,8 @@ mod draw;
 mod request_response;
 
 pub use bulk::{BulkReceiver, BulkSender, Until};
-pub use conference::{Participant, Party, Reflector};
+pub use conference::{Member, Participant, Reflector};
 pub use connections::Totals;
 pub use constant_rate::{ConstantRate, DatagramSink};
 pub use draw::Draws;
-pub use request_response::{Client, Exchange, Exchanges, Host, Schedule, Server};
+pub use request_response::{Client, Exchange, ExchangeConfig, Host, Schedule, Server};

@@ -1,8 +1,7 @@
-//! Requests that are answered, one after the other: over one connection that stays open, or over a
-//! connection for each, which the server closes behind its response (a file fetch).
+//! Requests and responses, one after the other: over one persistent connection, or over one connection
+//! each, which the server closes after its response (a file fetch).
 //!
-//! Both ends know the sizes of the responses: each has its own copy of the stream they are drawn
-//! from, and exchanges happen in order.
+//! Both ends draw the sizes of the responses from copies of the same random stream, in the same order.
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::packet::seq::SeqNumber;
@@ -15,14 +14,14 @@ use bentpipe_core::time::{Duration, Instant};
 use super::Draws;
 use super::connections::{Connections, Totals};
 
-/// One end's TCP.
+/// The TCP host of one end.
 #[derive(Debug)]
 pub struct Host {
     /// Its settings.
     pub config: Config,
-    /// Numbers its SYNs.
+    /// The source of initial sequence numbers.
     pub initials: Rng,
-    /// Draws of each connection's own, from which its congestion control's follow.
+    /// The source of seeds for the congestion control of each connection.
     pub cycles: Rng,
     /// The flow of all its packets.
     pub flow: FlowId,
@@ -35,7 +34,7 @@ pub struct Host {
 impl Host {
     #[inline]
     fn endpoint(&mut self, origin: Origin) -> Endpoint {
-        // RFC 9293, 3.4.1: a host starts anywhere; so the wrap is met in ordinary runs.
+        // Random initial sequence numbers (RFC 9293, section 3.4.1) make ordinary runs cover the wrap.
         let initial = u32::try_from(self.initials.next_u64() >> 32).expect("32 bits");
         let endpoint = Endpoint::new(self.config, self.flow, origin, SeqNumber(initial));
         let endpoint = endpoint.toward(self.peer, self.class);
@@ -46,46 +45,46 @@ impl Host {
     }
 }
 
-/// What both ends know of the exchanges.
+/// The settings of exchanges that both ends share.
 #[derive(Clone, Debug)]
-pub struct Exchanges {
+pub struct ExchangeConfig {
     /// Bytes of a request.
     pub request_bytes: u64,
-    /// Bytes of the responses; a response has one at least.
+    /// Bytes of the responses, raised to at least 1.
     pub response_bytes: Draws,
-    /// Whether one connection serves all.
+    /// Whether all exchanges use one connection.
     pub keep_connection: bool,
 }
 
-impl Exchanges {
+impl ExchangeConfig {
     fn next_response(&mut self) -> u64 {
         self.response_bytes.draw().max(1)
     }
 }
 
-/// When the client asks.
+/// When the client sends requests.
 #[derive(Debug)]
 pub struct Schedule {
-    /// The first time.
+    /// The start of the first exchange.
     pub start: Instant,
-    /// Nothing starts at or after this moment.
+    /// No exchange starts at or after this time.
     pub end: Instant,
-    /// From the end of a response to the next request, in nanoseconds.
+    /// Think time from the end of a response to the next request, in nanoseconds.
     pub think_ns: Draws,
-    /// How many times; `None` for as many as there is time for.
+    /// The number of exchanges; `None` for no limit.
     pub count: Option<u64>,
 }
 
-/// One exchange as its client saw it.
+/// One exchange, as observed by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// When the client opened a connection for it, or wrote the request on one that was open.
+    /// When the client opened a connection for it, or wrote the request on an open one.
     pub start: Instant,
     /// When the handshake was complete, if a connection was opened for it.
     pub established: Option<Instant>,
     /// When the first byte of the response arrived.
     pub first_byte: Option<Instant>,
-    /// When the whole response had arrived.
+    /// When the last byte of the response arrived.
     pub finished: Option<Instant>,
     /// Bytes of the request.
     pub request_bytes: u64,
@@ -93,54 +92,53 @@ pub struct Exchange {
     pub response_bytes: u64,
 }
 
-/// The end that asks.
+/// The end that sends requests.
 #[derive(Debug)]
 pub struct Client {
     host: Host,
-    what: Exchanges,
+    config: ExchangeConfig,
     schedule: Schedule,
     connections: Connections,
-    /// When the next exchange starts, if none runs and another will.
+    /// When the next exchange starts; `None` during an exchange and after the last one.
     next_start: Option<Instant>,
-    /// Bytes that the newest connection had delivered when the exchange that runs began.
+    /// Bytes that the newest connection had delivered before the current exchange.
     delivered_before: u64,
     exchanges: Vec<Exchange>,
 }
 
 impl Client {
-    /// A client that follows `schedule`.
+    /// Creates a client.
     #[must_use]
-    pub fn new(host: Host, what: Exchanges, schedule: Schedule) -> Self {
-        // A client reads to the end of a connection that its server closes, and closes one that it
-        // has no more use for.
-        let connections = Connections::new(&host, Origin::Receiver, what.keep_connection);
+    pub fn new(host: Host, config: ExchangeConfig, schedule: Schedule) -> Self {
+        // The client closes a persistent connection first; the server closes all others first.
+        let connections = Connections::new(&host, Origin::Receiver, config.keep_connection);
         let next_start = Some(schedule.start);
         let exchanges = Vec::new();
-        Self { host, what, schedule, connections, next_start, delivered_before: 0, exchanges }
+        Self { host, config, schedule, connections, next_start, delivered_before: 0, exchanges }
     }
 
-    /// The exchanges begun, in order.
+    /// The exchanges that have started, in order.
     #[must_use]
     pub fn exchanges(&self) -> &[Exchange] {
         &self.exchanges
     }
 
-    /// How many exchanges are finished.
+    /// The number of finished exchanges.
     #[must_use]
     pub fn finished_exchanges(&self) -> u64 {
         let running = self.exchanges.last().is_some_and(|last| last.finished.is_none());
         self.exchanges.len() as u64 - u64::from(running)
     }
 
-    /// When the last exchange was finished, once there will be no more.
+    /// When the last exchange was finished; `None` if more will follow.
     #[must_use]
     pub fn finished(&self) -> Option<Instant> {
         self.exchanges.last().filter(|_| self.next_start.is_none())?.finished
     }
 
-    /// How far the client is, from 0 to 1, at `now`.
+    /// The progress of the client at `now`, from 0 to 1.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a share for a progress bar")]
+    #[expect(clippy::cast_precision_loss, reason = "a fraction for a progress bar")]
     pub fn fraction(&self, now: Instant) -> f64 {
         match self.schedule.count {
             Some(count) => self.finished_exchanges() as f64 / count as f64,
@@ -148,24 +146,24 @@ impl Client {
         }
     }
 
-    /// What TCP did at this end.
+    /// TCP statistics of this end.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.connections.totals()
     }
 
-    fn begin(&mut self, cx: &mut Cx<'_>) {
-        let request_bytes = self.what.request_bytes;
+    fn start_exchange(&mut self, cx: &mut Cx<'_>) {
+        let request_bytes = self.config.request_bytes;
         self.exchanges.push(Exchange {
             start: cx.now(),
             established: None,
             first_byte: None,
             finished: None,
             request_bytes,
-            response_bytes: self.what.next_response(),
+            response_bytes: self.config.next_response(),
         });
         self.delivered_before = 0;
-        if self.what.keep_connection
+        if self.config.keep_connection
             && let Some(connection) = self.connections.newest_mut()
         {
             self.delivered_before = connection.endpoint.receiver().delivered();
@@ -178,8 +176,8 @@ impl Client {
         connection.endpoint.open(cx);
     }
 
-    /// Notes what arrived for the exchange that runs.
-    fn follow(&mut self, cx: &mut Cx<'_>) {
+    /// Updates the current exchange after a packet has arrived.
+    fn update_exchange(&mut self, cx: &mut Cx<'_>) {
         let (Some(exchange), Some(connection)) =
             (self.exchanges.last_mut(), self.connections.newest())
         else {
@@ -196,17 +194,17 @@ impl Client {
         }
         if arrived >= exchange.response_bytes {
             exchange.finished = Some(cx.now());
-            self.plan_next(cx);
+            self.schedule_next(cx);
         }
     }
 
-    fn plan_next(&mut self, cx: &mut Cx<'_>) {
+    fn schedule_next(&mut self, cx: &mut Cx<'_>) {
         let think = Duration::from_nanos(self.schedule.think_ns.draw());
         let next = Some(cx.now() + think).filter(|&next| next < self.schedule.end);
         let done = self.exchanges.len() as u64;
         self.next_start = next.filter(|_| self.schedule.count.is_none_or(|count| done < count));
         if self.next_start.is_none()
-            && self.what.keep_connection
+            && self.config.keep_connection
             && let Some(connection) = self.connections.newest_mut()
         {
             connection.close(cx);
@@ -220,15 +218,15 @@ impl Engine for Client {
             if connection.endpoint.receiver().finished() {
                 connection.close(cx);
             }
-            self.follow(cx);
-            self.connections.settle();
+            self.update_exchange(cx);
+            self.connections.remove_closed();
         }
         cx.discard(packet);
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
         if self.next_start.take_if(|start| *start <= cx.now()).is_some() {
-            self.begin(cx);
+            self.start_exchange(cx);
         }
         self.connections.wake(cx);
     }
@@ -242,45 +240,45 @@ impl Engine for Client {
     }
 }
 
-/// The end that answers.
+/// The end that sends responses.
 #[derive(Debug)]
 pub struct Server {
     host: Host,
-    what: Exchanges,
+    config: ExchangeConfig,
     connections: Connections,
-    /// Requests answered on the newest connection.
-    answered: u64,
+    /// Responses sent on the newest connection.
+    responses: u64,
 }
 
 impl Server {
-    /// A server that waits.
+    /// Creates a server that listens.
     #[must_use]
-    pub fn new(host: Host, what: Exchanges) -> Self {
-        let connections = Connections::new(&host, Origin::Sender, !what.keep_connection);
-        Self { host, what, connections, answered: 0 }
+    pub fn new(host: Host, config: ExchangeConfig) -> Self {
+        let connections = Connections::new(&host, Origin::Sender, !config.keep_connection);
+        Self { host, config, connections, responses: 0 }
     }
 
-    /// What TCP did at this end.
+    /// TCP statistics of this end.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.connections.totals()
     }
 
-    /// The sending half of the newest connection, if that one is not over.
+    /// The sender of the newest connection, if that is open.
     #[must_use]
     pub fn sender(&self) -> Option<&Sender> {
         self.connections.newest().map(|connection| connection.endpoint.sender())
     }
 
-    fn answer(&mut self, cx: &mut Cx<'_>) {
+    fn respond(&mut self, cx: &mut Cx<'_>) {
         let Some(connection) = self.connections.newest_mut() else { return };
-        let asked_bytes = connection.endpoint.receiver().delivered();
-        while asked_bytes >= (self.answered + 1) * self.what.request_bytes {
-            self.answered += 1;
-            let response_bytes = self.what.next_response();
+        let requested_bytes = connection.endpoint.receiver().delivered();
+        while requested_bytes >= (self.responses + 1) * self.config.request_bytes {
+            self.responses += 1;
+            let response_bytes = self.config.next_response();
             connection.endpoint.write(cx, response_bytes);
         }
-        let closes = !self.what.keep_connection && self.answered > 0;
+        let closes = !self.config.keep_connection && self.responses > 0;
         if closes || connection.endpoint.receiver().finished() {
             connection.close(cx);
         }
@@ -292,11 +290,11 @@ impl Engine for Server {
         if self.connections.is_opened_by(&packet) {
             let endpoint = self.host.endpoint(Origin::Sender);
             self.connections.add(endpoint);
-            self.answered = 0;
+            self.responses = 0;
         }
         if self.connections.input(cx, &packet).is_some() {
-            self.answer(cx);
-            self.connections.settle();
+            self.respond(cx);
+            self.connections.remove_closed();
         }
         cx.discard(packet);
     }
