@@ -1,4 +1,4 @@
-# Everything happens in .venv and target/: nothing outside this folder is changed.
+# All output is in .venv and target/; nothing outside this folder is changed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,21 +15,21 @@ BENCH_no := target/release/bentpipe-bench
 .PHONY: help demo test check docs bench wheel instructions coverage schema clean
 
 help:
-	@echo "make demo      set up and re-run the JPL experiment; the report is target/demo/jpl/report.html"
-	@echo "make test      set up and pass all tests"
-	@echo "make check     formatting, lints, types"
+	@echo "make demo      re-run the JPL experiment; the report is target/demo/jpl/report.html"
+	@echo "make test      run all tests"
+	@echo "make check     check formatting, lints and types"
 	@echo "make docs      build the documentation site in target/site; a broken link fails it"
-	@echo "make bench     packet-hops per CPU second, into target/bench.json; labs and mahimahi, into bench-live.json"
-	@echo "make wheel     a wheel for this machine, optimised with a profile, into target/wheels"
-	@echo "make instructions  instructions a packet-hop, against benches/instructions.json (valgrind)"
-	@echo "make coverage  line coverage of crates/core"
-	@echo "make schema    write the JSON Schema of scenarios and the plans of presets anew"
+	@echo "make bench     measure simulations (target/bench.json) and labs (target/bench-live.json)"
+	@echo "make wheel     build a profile-guided wheel for this machine in target/wheels"
+	@echo "make instructions  compare instructions per packet-hop with benches/instructions.json (valgrind)"
+	@echo "make coverage  measure line coverage of crates/core"
+	@echo "make schema    regenerate the JSON Schema of scenarios and the plans of presets"
 
 demo: $(VENV)/.installed
 	$(BIN)/bentpipe study jpl --out target/demo/jpl
 	@echo "The report is target/demo/jpl/report.html"
 
-# Where labs must work: make test PYTEST_OPTIONS=--require-labs BENTPIPE_REQUIRE_LABS=1
+# To fail where labs do not work: make test PYTEST_OPTIONS=--require-labs BENTPIPE_REQUIRE_LABS=1
 test: $(VENV)/.installed
 	cargo test --workspace --quiet
 	$(BIN)/python -m pytest -q $(PYTEST_OPTIONS)
@@ -45,12 +45,12 @@ docs: $(VENV)/.installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "The site is target/site/index.html"
 
-# Built as the wheel is: compiled, run on the examples, and compiled again with what was counted
-# (decision 9). PROFILED=no builds once. With a profile, level 2 is the faster one.
+# Profile-guided, as the wheel: build, run the examples with branch counters, build again (decision
+# 9). PROFILED=no builds once. With a profile, optimisation level 2 is faster than 3.
 PROFILED ?= yes
 $(BENCH_yes) wheel: export CARGO_PROFILE_RELEASE_OPT_LEVEL := 2
-# Labs are measured as `make test` builds them: the examples of the profile are simulations, and to a
-# compiler what they never call is not worth any speed (decision 10).
+# Labs are measured as `make test` builds them: the profile has simulations only, so it slows labs down
+# (decision 10).
 bench: $(BENCH_$(PROFILED)) $(BENCH_no)
 	$< target/bench.json $$($(BIN)/python benches/plans.py target/bench)
 	PATH="$(CURDIR)/$(BIN):$$PATH" target/release/bentpipe-bench-live target/bench-live.json
@@ -74,7 +74,7 @@ $(PROFDATA):
 wheel: $(VENV)/.installed $(PROFDATA)
 	$(BIN)/maturin build --release --pgo --out target/wheels
 
-# Times depend on what else a machine does, instructions do not: this is what guards the inner loop.
+# Instruction counts, unlike times, do not depend on the load: they guard the inner loop.
 instructions: $(VENV)/.installed
 	cargo build --release --quiet -p bentpipe-bench
 	$(BIN)/python benches/instructions.py target/release/bentpipe-bench target/bench/instructions
@@ -99,7 +99,7 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-# The package is installed in place, so that only a change of Rust needs a new build.
+# The package is installed in place, so only a change of Rust needs a new build.
 $(VENV)/.installed: $(VENV)/.created pyproject.toml $(RUST)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
 	touch $@

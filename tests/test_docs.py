@@ -139,3 +139,21 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_source_files_named_in_the_docs_exist() -> None:
+    """Given `driver.rs` or `crates/core/src/graph.rs` on a page, expect such a file in the tree."""
+    folders = ("crates", "python", "tests", "benches", "docs")
+    files = [
+        f"/{path.relative_to(ROOT)}" for each in folders for path in (ROOT / each).rglob("*.*")
+    ]
+    # A decision is a record of its date.
+    pages = [page for page in PAGES if page.parent.name != "decisions"]
+    named = [
+        (page.name, name)
+        for page in pages
+        for name in re.findall(r"`([\w./-]+\.(?:rs|py))`", BLOCK.sub("", page.read_text()))
+    ]
+    assert len(named) > 50
+    lost = [name for name in named if not any(file.endswith(f"/{name[1]}") for file in files)]
+    assert lost == []
