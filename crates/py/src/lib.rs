@@ -1,4 +1,4 @@
-//! The extension module `bentpipe._core`: a plan goes in as one string, columns come out as bytes.
+//! The extension module `bentpipe._core`: takes a plan as a string and returns columns as bytes.
 
 mod live;
 
@@ -20,7 +20,7 @@ pyo3::create_exception!(
     bentpipe._core,
     PlanError,
     PyValueError,
-    "The plan cannot be run; the message names the field."
+    "The plan is invalid; the message names the field."
 );
 pyo3::create_exception!(
     bentpipe._core,
@@ -33,10 +33,10 @@ pyo3::create_exception!(
     bentpipe._core,
     MemoryLimitError,
     PyRuntimeError,
-    "The plan's hosts and links alone take more memory than the limit; the argument says how many bytes."
+    "The plan's hosts and links alone need more memory than the limit; the argument is the number of bytes."
 );
 
-/// Watches a run from another thread, and stops it.
+/// Monitors a run from another thread, and cancels it.
 #[pyclass(frozen)]
 #[derive(Default)]
 struct Monitor(Arc<Shared>);
@@ -55,12 +55,12 @@ impl Monitor {
         Self::default()
     }
 
-    /// Asks the run to stop; it returns what it has.
+    /// Cancels the run, which returns its partial results.
     fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// How far the run is, from 0 to 1.
+    /// The progress of the run, from 0 to 1.
     #[getter]
     fn fraction(&self) -> f64 {
         f64::from_bits(self.0.fraction.load(Ordering::Relaxed))
@@ -73,7 +73,7 @@ fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// The enumerations that columns and plans refer to, whatever the plan.
+/// The enumerations that columns and plans use.
 #[pyfunction]
 fn names(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let names = PyDict::new(py);
@@ -121,7 +121,7 @@ fn validate(plan_json: &str) -> PyResult<()> {
     parse(plan_json).map(drop)
 }
 
-/// The memory that a run of a plan is expected to take, in bytes by what takes it.
+/// The estimated memory of a run, in bytes by purpose.
 #[pyfunction]
 fn memory_estimate<'py>(py: Python<'py>, plan_json: &str) -> PyResult<Bound<'py, PyDict>> {
     let MemoryEstimate { fixed, packets, samples, events, exchanges } =
@@ -135,8 +135,8 @@ fn memory_estimate<'py>(py: Python<'py>, plan_json: &str) -> PyResult<Bound<'py,
     Ok(estimate)
 }
 
-/// Runs a plan once. The interpreter is free for other threads meanwhile. Packets are captured into a
-/// file if one is named. A run that takes more memory than its limit ends early.
+/// Runs a plan once, without the GIL. Packets are captured to the file `capture`, if given. A run
+/// that exceeds its memory limit ends early.
 #[pyfunction]
 #[pyo3(signature = (plan_json, seed, monitor = None, capture = None, memory_limit = None))]
 fn run<'py>(
@@ -170,7 +170,7 @@ fn parse(plan_json: &str) -> PyResult<Plan> {
     Plan::parse(plan_json).map_err(|error| PlanError::new_err(error.to_string()))
 }
 
-/// Whether it was interrupted stands beside what came out. The outer error is the capture's.
+/// Returns the outcome and whether the run was cancelled. The outer error is the capture's.
 fn run_watched(
     plan: &Plan,
     seed: u64,
@@ -187,11 +187,11 @@ fn run_watched(
     }
     let mut interrupted = false;
     loop {
-        let goes_on = simulation.advance();
+        let more = simulation.advance();
         if let Some(file) = &mut capture {
             file.write_all(&simulation.take_captured())?;
         }
-        if !goes_on {
+        if !more {
             break;
         }
         shared.fraction.store(simulation.fraction().to_bits(), Ordering::Relaxed);
@@ -213,7 +213,7 @@ fn result(py: Python<'_>, outcome: Outcome, interrupted: bool) -> PyResult<Bound
     result.set_item("memory_exhausted", outcome.memory_exhausted)?;
     result.set_item("memory_bytes_max", outcome.memory_bytes_max)?;
     let tables = PyDict::new(py);
-    // Each is freed once it is copied.
+    // Each table is freed after it was copied.
     for table in outcome.tables {
         tables.set_item(table.name, columns(py, &table)?)?;
     }
@@ -236,7 +236,7 @@ fn columns<'py>(py: Python<'py>, table: &Table) -> PyResult<Bound<'py, PyDict>> 
     Ok(columns)
 }
 
-/// Little endian, packed.
+/// Packs values in little-endian order.
 fn bytes<'py, T: Copy, const N: usize>(
     py: Python<'py>,
     values: &[T],
