@@ -1,11 +1,12 @@
-"""Count the instructions of a packet-hop, and fail if there are more than the last time.
+"""Count the instructions per packet-hop, and fail if there are more than the limit.
 
-Usage: `python benches/instructions.py BENCH_PROGRAM FOLDER`. Instructions do not depend on what
-else a machine does, so they guard the inner loop where times cannot. Each scenario runs under
-callgrind for two durations; the difference leaves out the start and the end of a run.
+Usage: `python benches/instructions.py BENCH_PROGRAM FOLDER`. Instruction
+counts, unlike times, do not depend on the load of the machine, so they can guard the inner loop.
+Each scenario runs under callgrind for two durations; the difference excludes the start and the end
+of a run.
 
-The limits in `instructions.json` are some 5 percent above what was counted when they were set: that
-much may come from another compiler. A change that lowers the count lowers its limit too.
+The limits in `instructions.json` were set some 5 percent above the counts, as a margin for other
+compilers. A change that lowers a count lowers its limit too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SCENARIOS: Final = {
 
 
 def main(program: str, folder: Path) -> int:
-    """Count, print, and return the exit code."""
+    """Count the instructions, print them, and return the exit code."""
     if shutil.which("valgrind") is None:
         print("make instructions needs valgrind: apt-get install valgrind", file=sys.stderr)
         return 3
@@ -43,8 +44,8 @@ def main(program: str, folder: Path) -> int:
         per_hop = (instructions - first_instructions) / (hops - first_hops)
         over = per_hop > limits[name]
         failed |= over
-        verdict = "MORE THAN ALLOWED" if over else "ok"
-        print(f"{name}: {per_hop:.0f} instructions a packet-hop, at most {limits[name]}: {verdict}")
+        verdict = "ABOVE THE LIMIT" if over else "ok"
+        print(f"{name}: {per_hop:.0f} instructions per packet-hop, limit {limits[name]}: {verdict}")
     return 1 if failed else 0
 
 
@@ -53,7 +54,7 @@ def _run(program: str, folder: Path, name: str, file: str, seconds: int) -> tupl
     data = bentpipe.load(_HERE.parent / "scenarios" / file).to_dict()
     data |= {"duration": f"{seconds} s"}
     for flow in data["traffic"]:
-        # What would go on after the end stops with it.
+        # No flow may outlast the run.
         if "duration" in flow:
             flow["duration"] = f"{seconds} s"
     plan = folder / f"{name}-{seconds}.json"

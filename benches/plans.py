@@ -1,7 +1,7 @@
-"""Write the plans of the benchmark scenarios, as `NAME=PATH` arguments for `bentpipe-bench`.
+"""Write the plans of the benchmark scenarios and print `NAME=PATH` arguments for `bentpipe-bench`.
 
-Usage: `python benches/plans.py FOLDER`. The scenarios are the ones in `scenarios/`, resolved by the
-same code that `bentpipe run` uses, so that the benchmark times what users run.
+Usage: `python benches/plans.py FOLDER`. The scenarios in `scenarios/` are resolved by
+the same code as in `bentpipe run`, so that the benchmark times what users run.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ SCENARIOS: Final = {
     "osu_leo_100": "osu-leo-100.yaml",
     "channels_50": "channels-50.yaml",
 }
-# Other numbers of flows: on the same link, where each flow has less to do the more they are, and on
-# one that grows with them, where each does the same. What a hop costs should not depend on them.
+# Scaling with the number of flows: on the same link, where each flow gets a smaller share, and on a
+# link in proportion to it, where each share is constant. The cost of a hop should not change.
 FLOWS_SCENARIO: Final = "osu-leo-100.yaml"
 FLOWS: Final = (1, 10, 1000)
 PROPORTIONAL_FLOWS: Final = (1, 10, 100, 1000)
 RATE_PER_FLOW_MBPS: Final = 1.5552
 QUEUE_PER_FLOW_CELLS: Final = 55.02
-# Beyond some flows a shorter time is as much work.
+# Flows times seconds: with more flows a shorter run is as much work.
 FLOW_SECONDS: Final = 2_000
 
 
 def proportional(count: int) -> tuple[str, ...]:
-    """Return the settings of so many flows on a link with as much for each as in `osu_leo_100`."""
+    """Return the settings of `count` flows with the share of the link per flow of `osu_leo_100`."""
     rate_mbps = f"{RATE_PER_FLOW_MBPS * count:g} Mbit/s"
     duration = f"{min(100, max(20, FLOW_SECONDS // count))} s"
     return (
@@ -48,7 +48,7 @@ def proportional(count: int) -> tuple[str, ...]:
 
 
 def main(folder: Path) -> None:
-    """Write one plan a scenario into `folder` and print the arguments."""
+    """Write one plan per scenario to `folder` and print the arguments."""
     folder.mkdir(parents=True, exist_ok=True)
     scenarios = Path(__file__).parent.parent / "scenarios"
     loads = {name: (file, ()) for name, file in SCENARIOS.items()}

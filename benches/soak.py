@@ -1,9 +1,10 @@
-"""A lab that stays for long and changes all the time: does it keep its memory, and clean up?
+"""Soak test of a lab: many changes for a long time, with checks for leaks and of the clean-up.
 
-Usage: `python benches/soak.py [--minutes 30]`, as whoever may make labs. Brings a lab up, carries
-traffic (iperf3, or ping where there is none), changes the link every second, and looks at the
-lab's process: resident memory, threads and descriptors. Exit code 1 if memory grows, a thread or a
-descriptor stays, a window of time has no verdict, or anything is left when the lab is down.
+Usage: `python benches/soak.py [--minutes 30]`, as a user who may run labs. Brings a lab up, carries
+traffic (iperf3, or ping if iperf3 is not installed), changes the link every second, and samples
+the lab daemon: resident memory, threads and file descriptors. Exit code 1 if memory grows, a thread
+or a file descriptor leaks, a window of time has no verdict, or anything remains when the lab is
+down.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from bentpipe.lab import sockets as _labs
 
 NAME: Final = "soak"
 BENTPIPE: Final = [sys.executable, "-m", "bentpipe"]
-# One change a second, again and again.
+# One change per second, in a cycle.
 CHANGES: Final = (
     ["link.forward.rate=8Mbit/s"],
     ["link.forward.delay=40ms", "link.return.delay=40ms"],
@@ -37,18 +38,18 @@ CHANGES: Final = (
 TRAFFIC_SECONDS: Final = 20
 SAMPLE_SECONDS: Final = 5
 PRINT_SECONDS: Final = 60
-# What is allocated once is there after this; what memory may grow by from there on.
-SETTLED: Final = 0.2
+# The share of the run for one-time allocations, and the limits of memory growth after it.
+WARM_UP_SHARE: Final = 0.2
 GROWTH_SHARE: Final = 0.05
 GROWTH_KIB: Final = 2_048
-# Less is not what the programs send.
+# The least that the programs send.
 PACKETS_PER_SECOND: Final = 20
 DOWN_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """The lab's process at a moment, and what the lab says of itself."""
+    """The lab daemon's resources at one time, and the report of the lab."""
 
     at_s: float
     resident_kib: int
@@ -76,7 +77,7 @@ HEADING: Final = (
 
 
 def main() -> int:
-    """Run the soak; return the exit code."""
+    """Run the soak test; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--minutes", type=float, default=30.0)
     seconds = parser.parse_args().minutes * 60
@@ -87,16 +88,16 @@ def main() -> int:
         try:
             samples = list(_soak(process, seconds))
         finally:
-            below = _descendants(process)
+            descendants = _descendants(process)
             subprocess.run([*BENTPIPE, "lab", "down", NAME], check=True)
-        failures = [*_failures(samples), *_left([process, *below], Path(runtime))]
+        failures = [*_failures(samples), *_leftovers([process, *descendants], Path(runtime))]
     print("\n".join([f"FAILED: {failure}" for failure in failures] or ["passed"]))
     return 1 if failures else 0
 
 
-def _ask(what: str, **request: object) -> dict[str, Any]:
+def _ask(verb: str, **request: object) -> dict[str, Any]:
     with _labs.connect(NAME) as connection:
-        answer, _ = _labs.ask(connection, {"do": what, **request})
+        answer, _ = _labs.ask(connection, {"do": verb, **request})
     return answer
 
 
@@ -118,7 +119,7 @@ def _soak(process: int, seconds: float) -> Iterator[Sample]:
                 traffic = _traffic()
     finally:
         traffic.wait()
-    # Without programs in it, as at the start.
+    # No program is running, as at the start.
     sample = _sample(process, time.monotonic() - start)
     print(sample.line())
     yield sample
@@ -153,49 +154,49 @@ def _sample(process: int, at_s: float) -> Sample:
 
 
 def _failures(samples: Sequence[Sample]) -> Iterator[str]:
-    """Say what grew since the lab had settled."""
-    settled = samples[int(len(samples) * SETTLED) :]
-    first, last = settled[0], settled[-1]
+    """Describe what grew after the warm-up."""
+    steady = samples[int(len(samples) * WARM_UP_SHARE) :]
+    first, last = steady[0], steady[-1]
     limit = first.resident_kib + max(GROWTH_SHARE * first.resident_kib, GROWTH_KIB)
-    largest = max(sample.resident_kib for sample in settled)
-    if largest > limit:
-        yield f"memory grew from {first.resident_kib:,} to {largest:,} KiB"
-    # While a request is answered there is one descriptor more: the least count is compared.
-    half = len(settled) // 2
+    peak = max(sample.resident_kib for sample in steady)
+    if peak > limit:
+        yield f"memory grew from {first.resident_kib:,} to {peak:,} KiB"
+    # A request in progress takes one more file descriptor, so the minima are compared.
+    half = len(steady) // 2
     for name in ("threads", "descriptors"):
         before, after = (
             min(getattr(sample, name) for sample in part)
-            for part in (settled[:half], settled[half:])
+            for part in (steady[:half], steady[half:])
         )
         if after > before:
             yield f"{name} grew from {before} to {after}"
     if last.packets - first.packets < PACKETS_PER_SECOND * (last.at_s - first.at_s):
         yield f"only {last.packets - first.packets:,} packets were delivered"
     if last.windows == 0 or any(sample.has_gap for sample in samples):
-        yield "some time has no verdict"
+        yield "a period has no verdict"
 
 
-def _left(processes: Sequence[int], runtime: Path) -> Iterator[str]:
-    """Say what is left of a lab that is down."""
+def _leftovers(processes: Sequence[int], runtime: Path) -> Iterator[str]:
+    """Describe what remains of a lab that is down."""
     until = time.monotonic() + DOWN_SECONDS
-    while (left := [one for one in processes if Path(f"/proc/{one}").exists()]) and (
+    while (remaining := [pid for pid in processes if Path(f"/proc/{pid}").exists()]) and (
         time.monotonic() < until
     ):
         time.sleep(0.05)
-    if left:
-        yield f"processes are left: {left}"
+    if remaining:
+        yield f"processes remain: {remaining}"
     sockets = [path.name for path in runtime.rglob("*") if path.is_socket()]
     if sockets:
-        yield f"sockets are left: {sockets}"
+        yield f"sockets remain: {sockets}"
 
 
 def _descendants(process: int) -> list[int]:
-    """Return the processes below one, by proc_pid_task_children(5)."""
-    below = []
+    """Return the descendants of a process (proc_pid_task_children(5))."""
+    descendants = []
     for path in Path(f"/proc/{process}/task").glob("*/children"):
         for child in path.read_text(encoding="utf-8").split():
-            below += [int(child), *_descendants(int(child))]
-    return below
+            descendants += [int(child), *_descendants(int(child))]
+    return descendants
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Run or write what the compiler learns from when it builds the simulator a second time.
+"""Run the training workload for profile-guided optimization, or write its plans.
 
-`make wheel` has every scenario in `scenarios/` run by `python benches/train.py`; `make bench` has
-their plans written by `python benches/train.py FOLDER`, which prints the paths. What is learnt is
-which way branches mostly go: every kind of traffic and queue should be among the scenarios.
+`make wheel` calls `python benches/train.py` to run every scenario in `scenarios/`; `make bench`
+calls `python benches/train.py FOLDER` to write their plans and print the paths. The profile counts
+how often each branch is taken, so the scenarios should include every kind of traffic and queue.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SEED: Final = 7
 
 
 def write_plans(folder: Path) -> None:
-    """Write one plan a scenario into `folder` and print the paths."""
+    """Write one plan per scenario to `folder` and print the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     for scenario in SCENARIOS:
         path = folder / f"{scenario.stem}.json"

@@ -1,13 +1,12 @@
-//! Measures packet-hops per CPU second over the plans it is given and writes `bench.json`.
+//! Measures packet-hops per CPU second of plans and writes `bench.json`.
 //!
-//! Usage: `bentpipe-bench OUT.json NAME=PLAN.json...`. With `--once PLAN.json...` plans run once and their
-//! packet-hops are printed: for a counter of instructions around this program, or for a compiler that
-//! counts how often each branch is taken. Each plan runs in several batches; the best
-//! batch counts, because other programs on the machine only ever slow a run down. CPU time and peak
-//! memory are the kernel's own accounts of this process. Each plan is measured in a process of its
-//! own, so that one plan's memory does not count for the next.
+//! Usage: `bentpipe-bench OUT.json NAME=PLAN.json...`. With `--once PLAN.json...` it runs plans
+//! once and prints their packet-hops, for callgrind or for profile-guided optimization. Each plan
+//! runs in several batches. The best one counts, because other programs can only slow a batch down.
+//! CPU time and peak memory are from the kernel's accounting of this process. Each plan is measured
+//! in a process of its own, so that the memory of one plan does not count for the next.
 
-#![expect(clippy::print_stdout, reason = "the figures are this program's output")]
+#![expect(clippy::print_stdout, reason = "the results are this program's output")]
 
 use std::fs;
 use std::process::{Command, ExitCode};
@@ -15,12 +14,11 @@ use std::process::{Command, ExitCode};
 use bentpipe_sim::{Plan, Simulation};
 use serde_json::{Map, Value, json};
 
-/// Batches measured; the best counts.
+/// The number of batches.
 const BATCHES: u32 = 7;
-/// The kernel accounts CPU time at its ticks (1-4 ms), so a batch must last much longer than one.
+/// The kernel accounts CPU time in ticks (1-4 ms), so a batch must be much longer.
 const BATCH_SECONDS: f64 = 0.3;
-/// Starts timed together, and for how long at least: one alone is shorter than a tick of the
-/// kernel's account.
+/// How many starts are timed together, and for how long at least: one start is shorter than a tick.
 const STARTS: u32 = 50;
 const START_SECONDS: f64 = 0.1;
 const SEED: u64 = 1;
@@ -42,7 +40,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures every plan in a process of its own and writes the collection.
+/// Measures each plan in a process of its own and writes all results.
 fn all(out: &str, plans: &[String]) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut results = Map::new();
@@ -76,7 +74,7 @@ fn once(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// CPU time from the text of a plan to a run that is ready to advance: the mean of many.
+/// The mean CPU time from the text of a plan to a simulation that is ready to run.
 fn start_seconds(path: &str, text: &str) -> Result<f64, String> {
     let before = cpu_seconds()?;
     let mut starts = 0;
@@ -89,7 +87,7 @@ fn start_seconds(path: &str, text: &str) -> Result<f64, String> {
     Ok((cpu_seconds()? - before) / f64::from(starts))
 }
 
-/// Measures one plan and prints what it found.
+/// Measures one plan and prints the result.
 fn one(path: &str) -> Result<(), String> {
     let text = read(path)?;
     let plan = parse(path, &text)?;
@@ -108,7 +106,7 @@ fn one(path: &str) -> Result<(), String> {
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a rate for people, rounded to whole hops"
+        reason = "a rate for display, rounded to whole hops"
     )]
     let rate = (hops as f64 / best).round() as u64;
     println!(
@@ -125,21 +123,21 @@ fn one(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the plan once: its packet-hops.
+/// Runs the plan once and returns its packet-hops.
 fn run(plan: &Plan) -> Result<u64, String> {
     let mut simulation = Simulation::new(plan, SEED);
     while simulation.advance() {}
     Ok(simulation.finish().map_err(|error| error.to_string())?.packet_hops)
 }
 
-/// CPU time of this process so far, from the scheduler's account in nanoseconds.
+/// The CPU time of this process in seconds, from `/proc/self/schedstat` in nanoseconds.
 fn cpu_seconds() -> Result<f64, String> {
     let text = fs::read_to_string("/proc/self/schedstat").map_err(|error| error.to_string())?;
     let nanos = text.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
     nanos.map(|nanos| nanos / 1e9).ok_or_else(|| "cannot read /proc/self/schedstat".to_owned())
 }
 
-/// The most memory this process ever held.
+/// The peak resident memory of this process.
 fn peak_memory_bytes() -> Result<u64, String> {
     let text = fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));

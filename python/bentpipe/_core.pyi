@@ -1,4 +1,4 @@
-"""The extension module, built from crates/py: a plan goes in as JSON, columns come out as bytes."""
+"""The extension module, built from crates/py: takes a plan as JSON, returns columns as bytes."""
 
 from os import PathLike
 from typing import Any, Self, TypedDict, final, type_check_only
@@ -14,40 +14,40 @@ __all__ = [
     "SharedPidNamespace",
     "become_root_of_user_namespace",
     "drop_causes",
-    "join",
     "join_user_namespace",
     "measure",
     "memory_estimate",
     "names",
     "run",
+    "spawn_in",
     "table_schema",
     "validate",
     "version",
 ]
 
 class PlanError(ValueError):
-    """The plan is not valid; the message names the field."""
+    """The plan is invalid; the message names the field."""
 
 class RunError(RuntimeError):
     """A run violated an invariant: packets were not conserved, or the loop did not advance."""
 
 @final
 class Monitor:
-    """A handle on a run from another thread."""
+    """Monitor a run from another thread, and cancel it."""
 
     def __init__(self) -> None: ...
     def cancel(self) -> None:
-        """Ask the run to stop; it returns what it recorded so far."""
+        """Cancel the run, which returns its partial results."""
 
     @property
     def fraction(self) -> float:
-        """How far the run is, 0 to 1."""
+        """The progress of the run, from 0 to 1."""
 
 @type_check_only
 class RawRun(TypedDict):
     """What `run` returns; a column is dtype, packed little-endian data, validity (a byte a row).
 
-    The names are those that depend on the plan: of directions and of places.
+    ``names`` has the names that depend on the plan: of directions and of places.
     """
 
     completed: bool
@@ -64,7 +64,7 @@ def version() -> str:
     """Return the version of bentpipe."""
 
 def names() -> dict[str, list[str]]:
-    """Return the names that number columns refer to in every plan: the index is the number."""
+    """Return the enumerations that columns and plans use; a column holds the index."""
 
 def table_schema() -> list[tuple[str, str, list[tuple[str, str, str, str, bool]]]]:
     """Return the result tables in the order in which a run writes them.
@@ -81,7 +81,7 @@ def validate(plan_json: str) -> None:
 
 @type_check_only
 class MemoryEstimate(TypedDict):
-    """The memory that a run is expected to take, in bytes by what takes it."""
+    """The estimated memory of a run, in bytes by purpose."""
 
     fixed: int
     packets: int
@@ -90,10 +90,10 @@ class MemoryEstimate(TypedDict):
     exchanges: int
 
 def memory_estimate(plan_json: str) -> MemoryEstimate:
-    """Return what a run of a plan is expected to take; all but ``fixed`` are estimates."""
+    """Return the memory of a run of a plan; all but ``fixed`` are estimates."""
 
 class MemoryLimitError(RuntimeError):
-    """The plan's hosts and links alone take more than the limit; the argument is their bytes."""
+    """The plan's hosts and links alone need more than the limit; the argument is the bytes."""
 
 def run(
     plan_json: str,
@@ -104,19 +104,19 @@ def run(
 ) -> RawRun:
     """Run a plan, with the interpreter lock released.
 
-    Packets are captured into the file ``capture`` (pcapng); OSError if it cannot be written. A run
-    that counts more bytes of memory than ``memory_limit`` ends early.
+    Packets are captured to the file ``capture`` (pcapng); OSError if it cannot be written. A run
+    that exceeds ``memory_limit`` bytes ends early.
     """
 
 class MachineError(OSError):
-    """The machine lacks something, or does not allow it; the message says what helps."""
+    """The machine lacks a feature or denies a permission; the message has the fix."""
 
 class ProgramError(OSError):
     """A program could not be started."""
 
 @final
 class Lab:
-    """A world, an island and a link between them; gone with the object, or with the process."""
+    """A world and an island with a link between them; ends with the object or the process."""
 
     def __new__(
         cls,
@@ -147,62 +147,64 @@ class Lab:
         environment: list[tuple[str, str]] = ...,
         output: int | None = None,
     ) -> int:
-        """Start a program on a host; return the process to wait for."""
+        """Start a program on a host; return its PID, which the caller must wait for."""
 
     def serve(self, host: str) -> None:
-        """Serve HTTP on port 80 of a host: `/bytes/N` has N bytes."""
+        """Serve HTTP on port 80 of a host: `/bytes/N` is N bytes."""
 
     def is_listening(self, host: str, port: int) -> bool:
-        """Tell whether a TCP server listens on a port of a host."""
+        """Tell whether a TCP server is listening on a port of a host."""
 
     def setting(self, host: str, name: str) -> str:
-        """Return the value of a kernel setting of a host."""
+        """Return the value of a sysctl on a host."""
 
     def connections(self, host: str) -> list[dict[str, Any]]:
-        """Return what the kernel of a host knows of its TCP connections, by its own names.
+        """Return the TCP connections of a host, with the field names of the kernel.
 
-        Empty where it does not tell. ``total_rto`` is None where the kernel does not count.
+        Empty where the kernel does not report them; ``total_rto`` is None where it lacks that.
         """
 
     def address(self, host: str) -> str:
         """Return the IPv4 address of a host."""
 
     def now_ns(self) -> int:
-        """Return the time since the lab was set up, in ns."""
+        """Return the time since the lab was brought up, in ns."""
 
-    def order(self, orders: list[dict[str, Any]]) -> int:
-        """Change the running link, by all orders at one moment or none; return when, in ns.
+    def apply_changes(self, changes: list[dict[str, Any]]) -> int:
+        """Apply changes to the running link, all at the same time or none; return that time in ns.
 
-        Keys of an order: ``hop`` from 0, ``direction``, ``rate_bps``, ``delay_ns``,
-        ``bit_error_rate``, ``outage_ns``; None for what is to stay.
+        Keys of a change: ``hop`` from 0, ``direction``, ``rate_bps``, ``delay_ns``,
+        ``bit_error_rate``, ``outage_ns``; None leaves a value unchanged.
         """
 
-    def entrance(self, host: str, pids: SharedPidNamespace) -> list[int]:
-        """Return new descriptors by which another process can `join` a host."""
+    def namespace_fds(self, host: str, pids: SharedPidNamespace) -> list[int]:
+        """Return new file descriptors of a host's namespaces, for `spawn_in` in another process."""
 
-    def lead_outside(self) -> int:
-        """Prepare the lab for a NAT; return a new descriptor of the world's network."""
+    def enable_internet(self) -> int:
+        """Prepare the lab for a NAT; return a new file descriptor of the world's network."""
 
     def report(self) -> dict[str, Any]:
-        """Return what was measured, a tenth of a second ago at most."""
+        """Return the latest report, at most a tenth of a second old."""
 
 @final
 class SharedPidNamespace:
-    """A process namespace for programs that other processes start in a lab; ends with them."""
+    """A PID namespace for programs of other processes in a lab; kills them when it ends."""
 
     def __new__(cls) -> Self: ...
 
-def join(entrance: list[int], arguments: list[str], environment: list[tuple[str, str]]) -> int:
-    """Start a program in a lab that another process keeps; return the process to wait for."""
+def spawn_in(
+    namespace_fds: list[int], arguments: list[str], environment: list[tuple[str, str]]
+) -> int:
+    """Start a program in a lab of another process; return its PID, to be waited for."""
 
 def join_user_namespace(descriptor: int) -> None:
-    """Make the process a member of a user namespace; it must have one thread yet."""
+    """Move the process, which must be single-threaded, into a user namespace."""
 
 def become_root_of_user_namespace() -> None:
-    """Make the process root of a user namespace of its own; it must have one thread yet."""
+    """Create a user namespace with the process as its root; it must be single-threaded."""
 
 def measure(seconds: float) -> dict[str, Any]:
-    """Measure what this machine can do, for about five times `seconds` and five lab starts.
+    """Measure this machine, for about five times `seconds` and five lab starts.
 
     Keys: ``tcp_bits_per_second``, ``tcp_super_packets_bits_per_second``,
     ``small_packets_per_second``, and for loads ``sparse`` (10,000 packets a second) and ``full``

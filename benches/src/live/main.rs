@@ -1,8 +1,8 @@
-//! Measures the link in real time, beside mahimahi where that is installed: prints tables and writes
-//! JSON.
+//! Measures the link in real time, compared with mahimahi where that is installed; prints tables
+//! and writes JSON.
 //!
-//! Usage: `bentpipe-bench-live OUT.json [SECONDS]`, as root: for how long each load is measured at a
-//! time. `bentpipe` is the one on the PATH.
+//! Usage: `bentpipe-bench-live OUT.json [SECONDS]`, as root. SECONDS is the duration of each
+//! measurement. It starts the `bentpipe` on the PATH.
 
 mod peer;
 mod rows;
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use bentpipe_core::time::Duration;
 use bentpipe_live::LabError;
-use bentpipe_live::measure::{DelayErrors, Load, tcp_bits_per_second, wide};
+use bentpipe_live::measure::{DelayErrors, Load, tcp_bits_per_second, unlimited_link};
 use bentpipe_sim::Side;
 use bentpipe_sys::SystemError;
 use serde_json::{Map, Value, json};
@@ -22,9 +22,9 @@ use rows::Row;
 
 const DELAY: Duration = Duration::from_millis(20);
 const MAHIMAHI: &str = "mahimahi";
-/// The peer for a link that only delays.
+/// The peer's shell for a link with a delay only.
 const MM_DELAY: &[&str] = &["mm-delay", "20"];
-/// 20 Mbit/s as mm-link reads it: the millisecond of each packet of 1,500 bytes, again and again.
+/// A trace of 20 Mbit/s for mm-link: the millisecond of each packet of 1,500 bytes, repeated.
 const TRACE_20_MBPS: &str = "1\n1\n2\n2\n3\n";
 
 fn main() -> ExitCode {
@@ -88,10 +88,10 @@ impl Bench {
         }
         let row = rows::small_packets(self.time, self.peer(&[&["mm-delay", "0"]]))?;
         self.figure("packets of 64 bytes a second", &row, 1.0, "");
-        self.beside_bare()
+        self.compare_with_forwarder()
     }
 
-    /// At 20 Mbit/s and 20 ms: what moving the packets takes of one processor.
+    /// The share of one processor that moving packets takes, at 20 Mbit/s and 20 ms.
     fn cpu(&mut self) -> Result<(), LabError> {
         let trace = std::env::temp_dir().join(format!("bentpipe-bench-{}", std::process::id()));
         let failed = |error| failure("writing a trace", error);
@@ -112,13 +112,13 @@ impl Bench {
         Ok(())
     }
 
-    /// What gets through, beside a loop that only copies.
-    fn beside_bare(&mut self) -> Result<(), LabError> {
-        print(&format!("\n{}", table::figures_heading("copying")));
+    /// The throughput compared with a loop that only copies.
+    fn compare_with_forwarder(&mut self) -> Result<(), LabError> {
+        print(&format!("\n{}", table::figures_heading("copy loop")));
         for (name, super_packets) in
             [("one TCP flow, Mbit/s", false), ("one TCP flow, super-packets, Mbit/s", true)]
         {
-            let row = rows::beside_bare(&wide(super_packets), |path| {
+            let row = rows::compare_with_forwarder(&unlimited_link(super_packets), |path| {
                 tcp_bits_per_second(path, Side::World, self.time)
             })?;
             self.figure(name, &row, 1e6, "");
@@ -126,7 +126,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Prints and keeps a figure of both emulators.
+    /// Prints and stores a figure of both emulators.
     fn figure(&mut self, name: &str, row: &Row<f64>, unit: f64, goal: &str) {
         let figures = [Some(row.ours.best), row.peer.as_ref().map(|peer| peer.best)];
         let digits = usize::from(row.ours.best < 1e3 * unit);
@@ -136,12 +136,12 @@ impl Bench {
 
     fn delay_errors(&mut self) -> Result<(), LabError> {
         print(&format!("\n{}", table::errors_heading()));
-        let rare = |hops| Load { hops, ..often(10_000, 100) };
+        let sparse = |hops| Load { hops, ..packet_rate(10_000, 100) };
         let rows = [
-            ("10,000 packets/s of 100 bytes", rare(1), true, "99.9 % <= 300"),
-            ("the same, three hops", rare(3), false, ""),
-            ("200,000 packets/s of 64 bytes", often(200_000, 64), true, ""),
-            ("300,000 packets/s of 64 bytes", often(300_000, 64), true, "valid, 99 % <= 300"),
+            ("10,000 packets/s of 100 bytes", sparse(1), true, "99.9 % <= 300"),
+            ("the same, three hops", sparse(3), false, ""),
+            ("200,000 packets/s of 64 bytes", packet_rate(200_000, 64), true, ""),
+            ("300,000 packets/s of 64 bytes", packet_rate(300_000, 64), true, "valid, 99 % <= 300"),
             ("1 Mbit/s, full", Load::full(1_000_000, DELAY), false, ""),
             ("20 Mbit/s, full", Load::full(20_000_000, DELAY), false, ""),
             ("100 Mbit/s, full", Load::full(100_000_000, DELAY), false, ""),
@@ -160,18 +160,23 @@ impl Bench {
     }
 }
 
-/// So many packets a second over a link that is much faster.
-fn often(packets_per_second: u64, packet_bytes: usize) -> Load {
+/// A packet rate over a link that is much faster.
+fn packet_rate(packets_per_second: u64, packet_bytes: usize) -> Load {
     let interval = Duration::from_nanos(1_000_000_000 / packets_per_second);
     Load { rate_bps: 10_000_000_000, delay: DELAY, hops: 1, packet_bytes, interval }
 }
 
-/// What the machine does not do for the benchmark.
+/// An error of the machine, with the fix.
 fn failure(doing: &str, error: io::Error) -> LabError {
-    SystemError::machine(doing, error, "run it as root, and its programs by hand").into()
+    SystemError::machine(
+        doing,
+        error,
+        "run it as root, and try the programs that it starts by hand",
+    )
+    .into()
 }
 
-#[expect(clippy::print_stdout, reason = "what the program is for")]
+#[expect(clippy::print_stdout, reason = "the results are this program's output")]
 fn print(text: &str) {
     println!("{text}");
 }

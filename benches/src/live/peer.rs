@@ -1,8 +1,8 @@
-//! The peer: mahimahi (Netravali et al., USENIX ATC 2015), run as its users run it.
+//! The peer: mahimahi (Netravali et al., USENIX ATC 2015), started as its users start it.
 //!
-//! Its shells start in a network namespace made for them, so that their addresses and NAT rules are no
-//! business of the machine's own network. The benchmark's sockets enter its namespaces, so both
-//! emulators carry the same load and are measured by the same stamps.
+//! Its shells run in a network namespace of their own, so that their addresses and NAT rules do not
+//! affect the machine's network. The benchmark's sockets enter its namespaces, so both emulators
+//! carry the same load and are measured by the same timestamps.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -20,24 +20,27 @@ use bentpipe_sys::netns::{self, Namespace};
 
 use crate::failure;
 
-/// Its programs refuse to be started by root, and are installed setuid root: nobody and nogroup.
+/// Its programs are installed setuid root and refuse to be started by root, so they run as nobody
+/// and nogroup.
 const USER: u32 = 65_534;
-/// How a shell tells what runs in it at which address the outermost one's outside is.
+/// The environment variable by which a shell passes the outer address of the outermost shell to its
+/// programs.
 const BASE: &str = "MAHIMAHI_BASE";
-/// What runs inside: it says that address and which process it is, and ends with its input.
+/// The command in each shell: it prints that address and its PID, and exits at the end of its
+/// input.
 const INSIDE: &str = "echo $MAHIMAHI_BASE $$; read end || true";
 
-/// Shells of mahimahi, each within the one before. The island is inside, the world outside: what is
-/// sent from the inside is translated by NAT, so streams begin there.
+/// Nested shells of mahimahi. The island is inside, the world outside. Packets from the inside pass
+/// a NAT, so streams start there.
 pub(crate) struct Peer {
-    /// The innermost first, as they are to end.
+    /// The innermost first, which must exit first.
     shells: Vec<Shell>,
     namespaces: [Arc<Namespace>; 2],
     addresses: [Ipv4Addr; 2],
     stopped: (Mutex<bool>, Condvar),
 }
 
-/// Ends with its object: its input ends, so what runs inside does, and then the shell.
+/// A running shell. On drop its input is closed, so the command inside exits, and then the shell.
 struct Shell(Child);
 
 impl Drop for Shell {
@@ -51,7 +54,7 @@ impl Peer {
     /// Starts shells, such as `mm-delay 20`, the outermost first, and waits until they are up.
     ///
     /// # Errors
-    /// If one does not start, or not as mahimahi does.
+    /// If one does not start, or its output is unexpected.
     pub(crate) fn up(commands: &[&[&str]]) -> Result<Self, LabError> {
         let world = Arc::new(outside(|| Ok(()))?.0);
         let mut island = Arc::clone(&world);
@@ -68,7 +71,7 @@ impl Peer {
             base = Some(address);
         }
         let failed = |error| failure("starting the peer", error);
-        let base = base.ok_or_else(|| failed(io::Error::other("there is nothing to start")))?;
+        let base = base.ok_or_else(|| failed(io::Error::other("no command")))?;
         let inside = island.run(|| own_address(base).map_err(failed))?;
         Ok(Self {
             shells,
@@ -79,8 +82,8 @@ impl Peer {
     }
 }
 
-/// Starts a shell in the calling thread's namespaces, within one whose outside is at `base`. Returns
-/// it, the address of the outside, and what is inside.
+/// Starts a shell in the calling thread's namespaces, nested in one whose outer address is `base`.
+/// Returns the shell, its outer address, and the namespaces inside.
 fn start(words: &[&str], base: Option<Ipv4Addr>) -> io::Result<(Shell, Ipv4Addr, Namespace)> {
     let words: Vec<_> = words.iter().chain(&["sh", "-c", INSIDE]).copied().collect();
     let mut command = command(&words);
@@ -97,12 +100,12 @@ fn start(words: &[&str], base: Option<Ipv4Addr>) -> io::Result<(Shell, Ipv4Addr,
         .trim()
         .split_once(' ')
         .and_then(|(address, process)| Some((address.parse().ok()?, process)))
-        .ok_or_else(|| io::Error::other(format!("{} said {line:?}", words.join(" "))))?;
+        .ok_or_else(|| io::Error::other(format!("{} printed {line:?}", words.join(" "))))?;
     let open = |name| File::open(format!("/proc/{process}/ns/{name}"));
-    Ok((shell, address, Namespace::of([open("net")?.into(), open("mnt")?.into()])))
+    Ok((shell, address, Namespace::from_fds([open("net")?.into(), open("mnt")?.into()])))
 }
 
-/// A network namespace in which its shells can start, and what `setup` did in it.
+/// A network namespace in which its shells can start, and the result of `setup` in it.
 pub(crate) fn outside<T: Send>(
     setup: impl FnOnce() -> Result<T, LabError> + Send,
 ) -> Result<(Namespace, T), LabError> {
@@ -113,20 +116,20 @@ pub(crate) fn outside<T: Send>(
     })
 }
 
-/// One of its programs, started as it wants to be.
+/// A command for one of its programs, as an unprivileged user.
 pub(crate) fn command(words: &[&str]) -> Command {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).uid(USER).gid(USER).process_group(0);
     command
 }
 
-/// The address from which the calling thread's network namespace would send to another.
+/// The address from which the calling thread's network namespace sends to another.
 fn own_address(to: Ipv4Addr) -> io::Result<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect((to, 9))?;
     match socket.local_addr()?.ip() {
         std::net::IpAddr::V4(address) => Ok(address),
-        std::net::IpAddr::V6(_) => Err(io::Error::other("IPv4 has become IPv6")),
+        std::net::IpAddr::V6(_) => Err(io::Error::other("expected an IPv4 address")),
     }
 }
 
@@ -157,7 +160,7 @@ impl Path for Peer {
         self.addresses[side as usize]
     }
 
-    /// All of its processes count: those of a shell are one process group.
+    /// All processes of the shells count; each shell is a process group.
     fn cpu_time(&self) -> Duration {
         let Ok(processes) = fs::read_dir("/proc") else { return Duration::ZERO };
         let paths = processes.filter_map(|entry| entry.ok().map(|entry| entry.path()));
@@ -179,7 +182,8 @@ fn on_cpu_ns(process: &path::Path) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// What the interfaces of the calling thread's network namespace received: its own loopback aside.
+/// The packets received by the interfaces of the calling thread's network namespace, except
+/// loopback.
 fn received_packets() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     let interfaces = text.lines().filter_map(|line| line.split_once(':'));
@@ -192,7 +196,7 @@ pub(crate) fn is_installed() -> bool {
     ["mm-delay", "mm-link"].iter().all(|program| find(program).is_some())
 }
 
-/// Where a program is, as the shell would find it.
+/// The path of a program on the PATH.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH")?;
     std::env::split_paths(&paths).map(|path| path.join(program)).find(|path| path.is_file())

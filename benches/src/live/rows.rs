@@ -1,5 +1,5 @@
-//! What is measured of both emulators, in turns: other programs on the machine only ever slow them
-//! down, so the best turn of each counts.
+//! Measurements of both emulators in alternating rounds. Other programs can only slow a round down,
+//! so the best round of each counts.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_live::LabError;
 use bentpipe_live::lab::{Config, Lab};
 use bentpipe_live::measure::{
-    Bare, DelayErrors, Load, Path, delay_errors_of, plain_link, small_packets_per_second,
+    DelayErrors, Forwarder, Load, Path, delay_errors_of, plain_link, small_packets_per_second,
     tcp_bits_per_second,
 };
 use bentpipe_sim::Side;
@@ -17,35 +17,35 @@ use bentpipe_sys::clock::Clock;
 use crate::failure;
 use crate::peer::{self, Peer};
 
-/// How often each emulator is measured.
-const TURNS: usize = 3;
-/// How often each is started.
+/// The number of rounds.
+const ROUNDS: usize = 3;
+/// The number of starts to time.
 const STARTS: usize = 10;
-/// Faster than anything here, so that it does not limit.
+/// Faster than any machine here, so that it is not the bottleneck.
 const WIDE_BPS: u64 = 100_000_000_000;
 
-/// What one emulator reached.
-pub(crate) struct Turns<T> {
-    /// The best turn.
+/// The result of one emulator.
+pub(crate) struct Rounds<T> {
+    /// The best round.
     pub(crate) best: T,
-    /// Of how many.
+    /// The number of rounds.
     pub(crate) count: usize,
-    /// In how many of them the emulator did not call the run invalid.
+    /// The number of rounds that the emulator did not consider invalid.
     pub(crate) valid: usize,
     /// Why one of them is invalid.
     pub(crate) invalid: Option<String>,
 }
 
-/// Ours, and the peer's where there is one.
+/// bentpipe's result, and the peer's if it is installed.
 pub(crate) struct Row<T> {
-    pub(crate) ours: Turns<T>,
-    pub(crate) peer: Option<Turns<T>>,
+    pub(crate) ours: Rounds<T>,
+    pub(crate) peer: Option<Rounds<T>>,
 }
 
 impl<T> Row<T> {
-    /// The row of a figure that is derived from what was measured.
+    /// Derives another figure from a row.
     pub(crate) fn map<U>(self, figure: impl Fn(T) -> U) -> Row<U> {
-        let map = |Turns { best, count, valid, invalid }| Turns {
+        let map = |Rounds { best, count, valid, invalid }| Rounds {
             best: figure(best),
             count,
             valid,
@@ -58,35 +58,35 @@ impl<T> Row<T> {
 /// A figure, and why its run is invalid, if it is.
 type Measured<T> = Result<(T, Option<String>), LabError>;
 
-/// Measures in turns. `rank` is less the better a turn is.
-fn in_turns<T>(
+/// Measures in alternating rounds. A lower `rank` is better.
+fn in_rounds<T>(
     ours: impl Fn() -> Measured<T>,
     peer: Option<&dyn Fn() -> Measured<T>>,
     rank: impl Fn(&T) -> f64,
 ) -> Result<Row<T>, LabError> {
     let (mut of_ours, mut of_peer) = (Vec::new(), Vec::new());
-    for _ in 0..TURNS {
+    for _ in 0..ROUNDS {
         of_ours.push(ours()?);
         if let Some(peer) = peer {
             of_peer.push(peer()?);
         }
     }
-    let best = |turns: Vec<(T, Option<String>)>| {
-        let valid = turns.iter().filter(|(_, invalid)| invalid.is_none()).count();
-        let invalid = turns.iter().find_map(|(_, invalid)| invalid.clone());
-        // A valid turn is better than any that is not.
-        let key = |(turn, invalid): &(T, Option<String>)| (invalid.is_some(), rank(turn));
+    let best = |rounds: Vec<(T, Option<String>)>| {
+        let valid = rounds.iter().filter(|(_, invalid)| invalid.is_none()).count();
+        let invalid = rounds.iter().find_map(|(_, invalid)| invalid.clone());
+        // A valid round is better than an invalid one.
+        let key = |(round, invalid): &(T, Option<String>)| (invalid.is_some(), rank(round));
         let order = |a: &_, b: &_| {
             let ((invalid, rank), (other_invalid, other)) = (key(a), key(b));
             invalid.cmp(&other_invalid).then(rank.total_cmp(&other))
         };
-        let best = turns.into_iter().min_by(order)?.0;
-        Some(Turns { best, count: TURNS, valid, invalid })
+        let best = rounds.into_iter().min_by(order)?.0;
+        Some(Rounds { best, count: ROUNDS, valid, invalid })
     };
-    Ok(Row { ours: best(of_ours).expect("there were turns"), peer: best(of_peer) })
+    Ok(Row { ours: best(of_ours).expect("three rounds"), peer: best(of_peer) })
 }
 
-/// How exact the delay of a load's link is. `peer` is what to start for the same link.
+/// The accuracy of the delay of a load's link. `peer` is the peer's command for the same link.
 pub(crate) fn delay_errors(
     load: Load,
     time: Duration,
@@ -101,10 +101,10 @@ pub(crate) fn delay_errors(
     let plans = vec![plain_link(load.rate_bps, load.delay, 0.0); load.hops];
     let ours = || of(&Lab::up(Config::of(plans.clone()))?);
     let peer = peer.map(|command| move || of(&Peer::up(command)?));
-    in_turns(ours, peer.as_ref().map(|peer| peer as &dyn Fn() -> _), rank)
+    in_rounds(ours, peer.as_ref().map(|peer| peer as &dyn Fn() -> _), rank)
 }
 
-/// The rate of one TCP flow over a link that limits nothing but the delay.
+/// The goodput of one TCP flow over a link whose only limit is the delay.
 pub(crate) fn tcp(
     delay: Duration,
     super_packets: bool,
@@ -117,33 +117,33 @@ pub(crate) fn tcp(
     };
     let ours = || of(&Lab::up(Config { super_packets, ..Config::plain(WIDE_BPS, delay) })?);
     let peer = peer.map(|command| move || of(&Peer::up(command)?));
-    in_turns(ours, peer.as_ref().map(|peer| peer as &dyn Fn() -> _), |rate| -rate)
+    in_rounds(ours, peer.as_ref().map(|peer| peer as &dyn Fn() -> _), |rate| -rate)
 }
 
-/// How many packets of 64 bytes come through in a second when more are sent.
+/// The packets of 64 bytes that pass in a second when more are sent.
 pub(crate) fn small_packets(
     time: Duration,
     peer: Option<&[&[&str]]>,
 ) -> Result<Row<f64>, LabError> {
-    // More is sent on purpose, so the verdict says nothing.
+    // The overload is intended, so the verdict does not matter.
     let of = |path: &dyn Path| Ok((small_packets_per_second(path, Side::Island, time)?, None));
     let ours = || of(&Lab::up(Config::plain(WIDE_BPS, Duration::ZERO))?);
     let peer = peer.map(|command| move || of(&Peer::up(command)?));
-    in_turns(ours, peer.as_ref().map(|peer| peer as &dyn Fn() -> _), |rate| -rate)
+    in_rounds(ours, peer.as_ref().map(|peer| peer as &dyn Fn() -> _), |rate| -rate)
 }
 
-/// A figure of a lab beside that of a loop that only copies.
-pub(crate) fn beside_bare(
+/// A figure of a lab compared with that of a copy loop.
+pub(crate) fn compare_with_forwarder(
     config: &Config,
     figure: impl Fn(&dyn Path) -> Result<f64, LabError>,
 ) -> Result<Row<f64>, LabError> {
     let lab = || Ok((figure(&Lab::up(config.clone())?)?, None));
-    let bare = || Ok((figure(&Bare::up(config)?)?, None));
-    in_turns(lab, Some(&bare), |rate| -rate)
+    let bare = || Ok((figure(&Forwarder::up(config)?)?, None));
+    in_rounds(lab, Some(&bare), |rate| -rate)
 }
 
-/// How long a program that does nothing takes behind a link, from its start to its end, in seconds:
-/// the median of each emulator, if it is installed.
+/// The time from start to end of a program that does nothing behind a link, in seconds: the median
+/// for each emulator that is installed.
 pub(crate) fn set_up(peer: bool) -> Result<[Option<f64>; 2], LabError> {
     let ours = peer::find("bentpipe");
     let mut times = [Vec::new(), Vec::new()];
@@ -168,8 +168,8 @@ fn seconds_of(command: &mut Command) -> Result<f64, LabError> {
     if output.status.success() {
         return Ok(time);
     }
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    Err(failed(io::Error::other(said)))
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(failed(io::Error::other(stderr)))
 }
 
 fn median(mut times: Vec<f64>) -> Option<f64> {

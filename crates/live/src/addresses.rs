@@ -1,40 +1,40 @@
-//! The addresses of a lab's hosts, and what a packet's header says of its way and its class.
+//! Addresses of hosts; the destination and the class of a packet.
 
 use std::net::Ipv4Addr;
 
 use bentpipe_core::packet::{Address, Class};
-/// The network of all hosts: to each of them the others are one hop away at the IP layer.
+/// The network of all hosts, which are one hop apart at the IP layer.
 const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 0);
-/// How many bits of it all hosts share.
+/// The prefix length of the network.
 pub const PREFIX: u8 = 24;
 
-/// The IPv4 address of a host: the first is that of the world's.
+/// The IPv4 address of a host. The world has the first one.
 #[must_use]
 pub fn ipv4(host: impl Into<Address>) -> Ipv4Addr {
     Ipv4Addr::from_bits(NETWORK.to_bits() + 1 + host.into().0)
 }
 
-/// The host that a packet is for, of `hosts`. What is for nobody in the lab goes to `otherwise`, which may
-/// lead it on. `None` for an address of the lab's network that no host has.
-pub(crate) fn destination(packet: &[u8], otherwise: Address, hosts: usize) -> Option<Address> {
+/// The destination host of a packet, out of `hosts`. Packets to other networks go to `fallback`,
+/// which may forward them. `None` for an address of the lab's network that no host has.
+pub(crate) fn destination(packet: &[u8], fallback: Address, hosts: usize) -> Option<Address> {
     let bytes = match packet {
         [first, ..] if first >> 4 == 4 => packet.get(16..20),
         _ => None,
     };
-    let Some(bytes) = bytes.and_then(|bytes| bytes.try_into().ok()) else { return Some(otherwise) };
+    let Some(bytes) = bytes.and_then(|bytes| bytes.try_into().ok()) else { return Some(fallback) };
     let address = u32::from_be_bytes(bytes);
     if address >> (u32::BITS - u32::from(PREFIX))
         != NETWORK.to_bits() >> (u32::BITS - u32::from(PREFIX))
     {
-        return Some(otherwise);
+        return Some(fallback);
     }
     let number = address.checked_sub(NETWORK.to_bits() + 1)?;
     Some(Address(number)).filter(|address| (address.0 as usize) < hosts)
 }
 
-/// The class of a packet among so many, of which the first is served first: its precedence, the three
-/// highest bits of its traffic class (RFC 2474, section 4.2.2), scaled. With two classes, precedences from 4 on
-/// are the first: CS4, AF41, EF and above.
+/// The class of a packet among `classes`, of which class 0 is served first: its precedence, the
+/// three highest bits of the traffic class (RFC 2474, section 4.2.2), scaled. With two classes,
+/// precedences from 4 on are class 0: CS4, AF41, EF and above.
 pub(crate) fn class(packet: &[u8], classes: u8) -> Class {
     if classes <= 1 {
         return Class(0);
@@ -44,7 +44,7 @@ pub(crate) fn class(packet: &[u8], classes: u8) -> Class {
         [first, ..] if first >> 4 == 6 => (first & 0xf) >> 1,
         _ => 0,
     };
-    // To the nearest; 3.5 of 7 is none of the products.
+    // Rounded to the nearest; no product is halfway.
     Class(
         ((classes - 1) * (PRECEDENCE_MAX - precedence) * 2 + PRECEDENCE_MAX) / (2 * PRECEDENCE_MAX),
     )
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_others_goes_where_it_may_be_led_on() {
+    fn packets_to_other_networks_go_to_the_fallback() {
         for other in [[10, 83, 255, 255], [10, 84, 1, 0], [1, 1, 1, 1], [224, 0, 0, 1]] {
             assert_eq!(destination(&packet(0, other.into()), Address(3), 8), Some(Address(3)));
         }
@@ -81,11 +81,11 @@ mod tests {
         }
     }
 
-    /// Two gateways would lead it to each other until its time to live is over.
+    /// Two gateways would forward it to each other until its TTL expires.
     #[test]
-    fn what_is_for_nobody_in_the_lab_goes_nowhere() {
-        for nobody in [[10, 84, 0, 0], [10, 84, 0, 9], [10, 84, 0, 255]] {
-            assert_eq!(destination(&packet(0, nobody.into()), Address(3), 8), None);
+    fn packets_to_unassigned_addresses_of_the_lab_are_dropped() {
+        for unassigned in [[10, 84, 0, 0], [10, 84, 0, 9], [10, 84, 0, 255]] {
+            assert_eq!(destination(&packet(0, unassigned.into()), Address(3), 8), None);
         }
     }
 

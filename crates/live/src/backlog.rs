@@ -1,51 +1,52 @@
-//! Since when a packet can have waited in a device, if nothing says when it came.
+//! The earliest arrival time of a packet without a timestamp.
 //!
-//! It was not there when the device was last seen empty. And a device holds so many packets and no more:
-//! when one came, all but the last of those before it had been read, as many as it holds. So it came after the
-//! moment at which the packet was read that is as far before it as the device is large.
+//! The packet arrived after the device was last found empty. Also, a device holds only so many
+//! packets: when one arrived, all but the last N of those before it had been read, for a device of
+//! N packets. So it arrived after the read of the packet N before it.
 
 use std::collections::VecDeque;
 
 use bentpipe_core::time::Instant;
 
-/// Moments are kept of one in so many packets at most.
+/// The time is kept of at most one in this many reads.
 const STEP: u64 = 16;
 
-/// What is known of the packets that wait in a device, from when it was read.
+/// Bounds of the arrival times of packets in a device, from the times of reads.
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    /// How many packets the device holds.
+    /// The queue length of the device, in packets.
     capacity: u64,
-    /// How many packets were read.
+    /// The number of packets read.
     read: u64,
-    /// No packet came before this that was not read by then.
+    /// All packets that arrived before this had been read by then.
     none_before: Instant,
-    /// Packets, by number, and moments before which they were still in the device. Since the device was
-    /// seen empty, and no more than are needed: at most one for each [`STEP`] packets that it holds.
+    /// Packet numbers and times before which those packets were still in the device: since it was
+    /// last found empty, and at most one for each [`STEP`] packets that it holds.
     marks: VecDeque<(u64, Instant)>,
 }
 
 impl Backlog {
-    /// Of a device that holds so many packets.
+    /// For a device of this queue length.
     pub(crate) fn new(capacity: u32) -> Self {
         let (capacity, none_before) = (capacity.into(), Instant::START);
         Self { capacity, read: 0, none_before, marks: VecDeque::new() }
     }
 
-    /// No packet waits that came before `at`: the device was seen empty, or nobody could have read it.
+    /// No packet in the device arrived before `at`: it was found empty, or a packet would have been
+    /// read.
     pub(crate) fn none_before(&mut self, at: Instant) {
         self.none_before = self.none_before.max(at);
         self.marks.clear();
     }
 
-    /// The next packet will be read after `at`.
+    /// The next packet is read after `at`.
     pub(crate) fn reads_after(&mut self, at: Instant) {
         if self.marks.back().is_none_or(|&(number, _)| number + STEP <= self.read) {
             self.marks.push_back((self.read, at));
         }
     }
 
-    /// A packet was read. It came after the moment that is returned.
+    /// Records a read. Returns a time before which the packet cannot have arrived.
     pub(crate) fn read(&mut self) -> Instant {
         let number = self.read;
         self.read += 1;
@@ -68,11 +69,11 @@ mod tests {
         Instant::START + Duration::from_micros(count)
     }
 
-    /// Given a device for 500 packets that is never seen empty, read at one packet in 28 us for 10 s, as
-    /// under overload, expect each packet after the first 500 to have come at most 500 + 16 packets
-    /// before it was read, 14.448 ms, and not the seconds since the device was last seen empty.
+    /// Given a device of 500 packets that is never empty and is read once every 28 us for 10 s, as
+    /// under overload, expect each packet after the first 500 to have a bound at most 500 + 16
+    /// packets or 14.448 ms before its read, not the seconds since the device was last found empty.
     #[test]
-    fn a_packet_waits_no_longer_than_a_full_device_does() {
+    fn a_packet_waits_no_longer_than_a_full_queue() {
         let mut backlog = Backlog::new(500);
         backlog.none_before(micros(0));
         for number in 0..350_000 {
@@ -88,20 +89,20 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        Come,
+        Arrive,
         Read(usize),
-        Look,
+        CheckEmpty,
     }
 
     proptest! {
-        /// Given packets that come and are dropped where the device is full, and are read, with looks that
-        /// find the device empty or not, expect none to have come before the moment that is said.
+        /// Given packets that arrive, are dropped while the device is full, and are read, and
+        /// checks for an empty device, expect no packet to have arrived before its bound.
         #[test]
-        fn none_came_earlier_than_is_said(
+        fn no_packet_arrived_before_its_bound(
             capacity in 1_u32..40,
             steps in proptest::collection::vec(
                 (0_u64..50, prop_oneof![
-                    6 => Just(Step::Come), 3 => (1_usize..40).prop_map(Step::Read), 1 => Just(Step::Look)
+                    6 => Just(Step::Arrive), 3 => (1_usize..40).prop_map(Step::Read), 1 => Just(Step::CheckEmpty)
                 ]),
                 1..2_000,
             ),
@@ -111,18 +112,18 @@ mod tests {
             for (gap, step) in steps {
                 now += gap;
                 match step {
-                    Step::Come if device.len() < capacity as usize => device.push_back(micros(now)),
-                    Step::Come => {}
+                    Step::Arrive if device.len() < capacity as usize => device.push_back(micros(now)),
+                    Step::Arrive => {}
                     Step::Read(count) => {
                         backlog.reads_after(micros(now));
                         for _ in 0..count {
-                            let Some(came) = device.pop_front() else { break };
+                            let Some(arrived) = device.pop_front() else { break };
                             now += 1;
-                            prop_assert!(backlog.read() <= came);
+                            prop_assert!(backlog.read() <= arrived);
                         }
                     }
-                    Step::Look if device.is_empty() => backlog.none_before(micros(now)),
-                    Step::Look => {}
+                    Step::CheckEmpty if device.is_empty() => backlog.none_before(micros(now)),
+                    Step::CheckEmpty => {}
                 }
             }
         }

@@ -1,13 +1,14 @@
-//! A run in real time as a capture file: every packet at every point, with its real bytes.
+//! Packet capture of a run in real time: every packet at every point, with its bytes, as pcapng.
 //!
-//! The loop that moves packets must not wait for a disk. It copies what it sees into chunks of a fixed
-//! number and size, and hands full ones to a thread that writes; that thread looks for them by itself,
-//! since waking it would cost the loop more than a packet does. If no chunk is free, what would have
-//! gone into it is counted and missing in the file: packets go their way as they do without a capture.
+//! The event loop must not wait for a disk. It copies packets and events into a fixed number of
+//! chunks and passes full ones to a writer thread. That thread polls for them, because waking it
+//! would cost the loop more than a packet does. If no chunk is free, packets are counted as missing
+//! in the file; they cross the link as they would without a capture.
 //!
-//! A packet's bytes are handed over once, when it comes; the thread keeps them until it has left. It
-//! also sorts by time: a queue that decides at arrival tells at once when a packet will be sent.
-//! The points are those of [`bentpipe_sim::points`], the times those of the events in the link.
+//! The bytes of a packet are passed once, on arrival; the writer stores them until the packet
+//! departs. It also sorts by time, because a queue that decides at enqueue reports the start of a
+//! transmission in advance. The points are those of [`bentpipe_sim::points`]; the times are those
+//! of the events in the link.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,30 +26,32 @@ use bentpipe_core::wire::{ecn, pcapng};
 use bentpipe_sim::{Plan, points};
 use rustix::io::Errno;
 
-use crate::emulator::place_of;
+use crate::emulator::slot_of;
 use crate::error::LabError;
 
-/// A packet may be 65,535 bytes long.
+/// One packet of 65,535 bytes must fit.
 const CHUNK_BYTES: usize = 1 << 16;
-/// A packet makes five of them on a hop, so that either limit is met with packets of some 300 bytes.
-const CHUNK_NOTES: usize = 1_024;
-/// Together 57 MB, a sixth of a second of 1.6 Gbit/s: as long as a disk may pause.
+/// A packet makes five messages per hop, so both limits are reached together with packets of some
+/// 300 bytes.
+const CHUNK_MESSAGES: usize = 1_024;
+/// 57 MB in total: a sixth of a second at 1.6 Gbit/s, about as long as a disk may stall.
 const CHUNKS: usize = 512;
-/// How long the thread sleeps when there is nothing to write.
-const PAUSE: Duration = Duration::from_millis(5);
-/// So many bytes of packets on their way are kept at most; what comes beyond is missing in the file.
-const KEPT_BYTES_MAX: usize = 256 << 20;
-/// The file gets this much at a time.
+/// How long the writer sleeps when no chunk is full.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// The memory limit of the writer for packets in transit; packets beyond it are missing in the
+/// file.
+const STORED_BYTES_MAX: usize = 256 << 20;
+/// The size of a write to the file.
 const WRITE_BYTES: usize = 1 << 18;
 
-/// How a capture fares.
+/// The state of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Captured {
-    /// What is in the file: packets, each as often as it was seen at a point.
+    /// Packets in the file, each counted at every point.
     pub packets: u64,
-    /// What should be and is not, since the file could not be written fast enough.
+    /// Packets missing in the file because it could not be written fast enough.
     pub missing: u64,
-    /// The system's number of the error that ended the writing, if one did.
+    /// The `errno` that ended the writing, if any.
     pub error_number: Option<i32>,
 }
 
@@ -58,32 +61,32 @@ struct Counts {
     missing: AtomicU64,
 }
 
-/// What the loop tells the thread.
+/// Messages from the event loop to the writer.
 #[derive(Clone, Copy, Debug)]
-enum Note {
-    /// A packet has come, with so many bytes.
-    Came(PacketId, u32),
-    /// Something happened to it.
+enum Message {
+    /// A packet arrived, with its length.
+    Arrived(PacketId, u32),
+    /// A packet event.
     Event(Event),
-    /// It has left.
-    Gone(PacketId),
+    /// A packet departed.
+    Departed(PacketId),
 }
 
 #[derive(Debug, Default)]
 struct Chunk {
-    notes: Vec<Note>,
-    /// Of the packets that have come, one after the other.
+    messages: Vec<Message>,
+    /// The bytes of arrived packets, concatenated.
     bytes: Vec<u8>,
-    /// Nothing that is told later happened before this.
+    /// No later message has an earlier time.
     reached: Instant,
 }
 
 impl Chunk {
-    /// Its memory is there from the start: the loop is not to wait for the kernel to find some, least
-    /// of all while a file fills the memory of the machine.
+    /// Its memory is touched in advance: the loop must not wait for page faults, least of all while
+    /// a file fills the page cache.
     fn new() -> Self {
         let mut chunk = Self {
-            notes: vec![Note::Gone(PacketId(1)); CHUNK_NOTES],
+            messages: vec![Message::Departed(PacketId(1)); CHUNK_MESSAGES],
             bytes: vec![1; CHUNK_BYTES],
             reached: Instant::START,
         };
@@ -92,21 +95,21 @@ impl Chunk {
     }
 
     fn has_room(&self, bytes: usize) -> bool {
-        self.notes.len() < CHUNK_NOTES && self.bytes.len() + bytes <= CHUNK_BYTES
+        self.messages.len() < CHUNK_MESSAGES && self.bytes.len() + bytes <= CHUNK_BYTES
     }
 
     fn clear(&mut self) {
-        self.notes.clear();
+        self.messages.clear();
         self.bytes.clear();
     }
 }
 
-/// The loop's side of a capture: takes notes, and never waits. What it is told by is not inlined, so
-/// that a loop without a capture is not the larger for it.
+/// The event loop's end of a capture, which never waits. Its hooks are not inlined, to keep the
+/// loop without a capture small.
 #[derive(Debug)]
 pub struct Recorder {
     chunk: Chunk,
-    /// Those that are free. The last one used comes first, since it is in a cache.
+    /// The free chunks. The most recently used comes first, because it is in the cache.
     free: Vec<Chunk>,
     /// `None` once the capture has ended.
     filled: Option<SyncSender<Chunk>>,
@@ -118,10 +121,10 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins a capture of the hops of these plans, the first next to the world.
+    /// Starts a capture of the hops of these plans; the first is next to the world.
     ///
     /// # Errors
-    /// If the process may have no more threads.
+    /// If no thread can be started.
     pub fn start(out: impl Write + Send + 'static, plans: &[Plan]) -> Result<Self, LabError> {
         Self::with_chunks(CHUNKS, out, plans)
     }
@@ -131,18 +134,18 @@ impl Recorder {
         out: impl Write + Send + 'static,
         plans: &[Plan],
     ) -> Result<Self, LabError> {
-        // As many as there are, so that neither side ever waits for the other.
+        // The capacity for all chunks, so that neither end ever waits.
         let (filled, to_write) = sync_channel(count);
-        let (give_back, returned) = sync_channel(count);
+        let (return_chunk, returned) = sync_channel(count);
         let counts = Arc::new(Counts::default());
         let mut writer = Writer::new(out, plans, Arc::clone(&counts));
         let thread = thread::Builder::new()
             .name("bentpipe-capture".to_owned())
-            .spawn(move || writer.run(&to_write, &give_back))
+            .spawn(move || writer.run(&to_write, &return_chunk))
             .map_err(|error| LabError::machine("starting a thread", error, "allow more threads"))?;
         let mut free: Vec<_> = std::iter::repeat_with(Chunk::new).take(count).collect();
         Ok(Self {
-            chunk: free.pop().expect("there is one at least"),
+            chunk: free.pop().expect("at least one chunk"),
             free,
             filled: Some(filled),
             returned,
@@ -153,50 +156,50 @@ impl Recorder {
         })
     }
 
-    /// A packet is about to be told to a link that has reached a moment.
+    /// Records a packet that is about to enter a link that has reached a time.
     #[inline(never)]
-    pub(crate) fn came(&mut self, packet: PacketId, content: &[u8], reached: Instant) {
+    pub(crate) fn on_arrival(&mut self, packet: PacketId, content: &[u8], reached: Instant) {
         self.reached = reached;
-        // If there is no room, its events are found to lack it.
-        if self.makes_room(content.len()) {
-            self.chunk.notes.push(Note::Came(packet, content.len() as u32));
+        // Without a free chunk, its events are counted as missing later.
+        if self.ensure_room(content.len()) {
+            self.chunk.messages.push(Message::Arrived(packet, content.len() as u32));
             self.chunk.bytes.extend_from_slice(content);
         }
     }
 
     #[inline(never)]
-    pub(crate) fn event(&mut self, event: &Event) {
-        if self.makes_room(0) {
-            self.chunk.notes.push(Note::Event(*event));
+    pub(crate) fn on_event(&mut self, event: &Event) {
+        if self.ensure_room(0) {
+            self.chunk.messages.push(Message::Event(*event));
         } else {
             self.counts.missing.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     #[inline(never)]
-    pub(crate) fn gone(&mut self, packet: PacketId) {
-        // If there is no room, its bytes are kept until another packet is in its place.
-        if self.makes_room(0) {
-            self.chunk.notes.push(Note::Gone(packet));
+    pub(crate) fn on_departure(&mut self, packet: PacketId) {
+        // Without a free chunk, its bytes stay stored until another packet uses the slot.
+        if self.ensure_room(0) {
+            self.chunk.messages.push(Message::Departed(packet));
         }
     }
 
-    /// Hands over what there is, of a link that has reached a moment.
-    pub(crate) fn hand_over(&mut self, reached: Instant) {
+    /// Passes the messages so far to the writer, for a link that has reached a time.
+    pub(crate) fn flush(&mut self, reached: Instant) {
         self.reached = reached;
         self.next_chunk();
     }
 
-    /// Hands over the rest, what happens until `at`, and waits until it is written.
+    /// Passes the rest, with events until `at`, to the writer and waits until it is written.
     pub(crate) fn end(&mut self, at: Instant) {
         let (Some(filled), Some(thread)) = (self.filled.take(), self.thread.take()) else { return };
         self.chunk.reached = at;
         let rest = std::mem::take(&mut self.chunk);
-        // It fails if the thread has, which then says why.
+        // It fails only after the writer has failed, which reports its error below.
         let _ = filled.try_send(rest);
         drop(filled);
-        let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")));
-        // What has no number of its own is told as an input/output error.
+        let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("the writer panicked")));
+        // An error without an `errno` is reported as EIO.
         self.error_number =
             ended.err().map(|error| error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
     }
@@ -210,11 +213,11 @@ impl Recorder {
         }
     }
 
-    fn makes_room(&mut self, bytes: usize) -> bool {
+    fn ensure_room(&mut self, bytes: usize) -> bool {
         self.chunk.has_room(bytes) || (self.next_chunk() && self.chunk.has_room(bytes))
     }
 
-    /// Changes the chunk for a free one. Whether there was one.
+    /// Replaces the chunk with a free one. Returns whether there was one.
     #[cold]
     fn next_chunk(&mut self) -> bool {
         let Some(filled) = &self.filled else { return false };
@@ -222,69 +225,69 @@ impl Recorder {
         let Some(empty) = self.free.pop() else { return false };
         self.chunk.reached = self.reached;
         let full = std::mem::replace(&mut self.chunk, empty);
-        // There is room for all chunks, so it fails only if the thread has ended by an error: the
-        // chunks run out then.
+        // The channel holds all chunks, so this fails only after the writer has failed; then the
+        // chunks run out.
         let _ = filled.try_send(full);
         true
     }
 }
 
-/// A packet that is on its way.
+/// A packet in transit.
 #[derive(Debug)]
-struct Kept {
+struct StoredPacket {
     packet: PacketId,
     content: Arc<[u8]>,
-    /// The engine that has let it in and not sent it yet.
-    waits_at: Option<NodeId>,
+    /// The engine that has enqueued it and not transmitted it yet.
+    queued_at: Option<NodeId>,
 }
 
-/// A packet at a point.
+/// A packet observed at a point.
 #[derive(Debug)]
-struct Seen {
+struct Observation {
     at: Instant,
-    /// Its turn among others of the same moment.
-    turn: u64,
+    /// Its order among observations at the same time.
+    sequence: u64,
     interface: u32,
     comment: Option<&'static str>,
     content: Arc<[u8]>,
 }
 
-impl Seen {
+impl Observation {
     fn key(&self) -> (Instant, u64) {
-        (self.at, self.turn)
+        (self.at, self.sequence)
     }
 }
 
-impl PartialEq for Seen {
+impl PartialEq for Observation {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl Eq for Seen {}
+impl Eq for Observation {}
 
-impl PartialOrd for Seen {
+impl PartialOrd for Observation {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Seen {
+impl Ord for Observation {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.key().cmp(&other.key())
     }
 }
 
-/// The thread's side of a capture.
+/// The writer thread's end of a capture.
 struct Writer<W> {
     out: W,
     counts: Arc<Counts>,
-    /// By the place of the packet in the store of the link.
-    kept: Vec<Option<Kept>>,
-    kept_bytes: usize,
-    /// What is not encoded yet, such as what is known to happen later.
-    due: BinaryHeap<Reverse<Seen>>,
-    told: u64,
+    /// By slot.
+    stored: Vec<Option<StoredPacket>>,
+    stored_bytes: usize,
+    /// Observations not encoded yet, such as future ones.
+    due: BinaryHeap<Reverse<Observation>>,
+    next_sequence: u64,
     encoded: Vec<u8>,
     encoded_packets: u64,
 }
@@ -296,10 +299,10 @@ impl<W: Write> Writer<W> {
         Self {
             out,
             counts,
-            kept: Vec::new(),
-            kept_bytes: 0,
+            stored: Vec::new(),
+            stored_bytes: 0,
             due: BinaryHeap::new(),
-            told: 0,
+            next_sequence: 0,
             encoded,
             encoded_packets: 0,
         }
@@ -309,85 +312,94 @@ impl<W: Write> Writer<W> {
         loop {
             match filled.try_recv() {
                 Ok(mut chunk) => {
-                    self.take(&chunk)?;
+                    self.process(&chunk)?;
                     chunk.clear();
-                    // It fails if the loop is gone: then nobody needs it.
+                    // It fails if the recorder was dropped; then the chunk is not needed.
                     let _ = returned.try_send(chunk);
                 }
                 Err(TryRecvError::Empty) => {
                     self.write()?;
-                    thread::sleep(PAUSE);
+                    thread::sleep(POLL_INTERVAL);
                 }
                 Err(TryRecvError::Disconnected) => return self.write(),
             }
         }
     }
 
-    fn take(&mut self, chunk: &Chunk) -> io::Result<()> {
+    fn process(&mut self, chunk: &Chunk) -> io::Result<()> {
         let mut rest = &chunk.bytes[..];
-        for note in &chunk.notes {
-            match *note {
-                Note::Came(packet, bytes) => {
+        for message in &chunk.messages {
+            match *message {
+                Message::Arrived(packet, bytes) => {
                     let (content, others) = rest.split_at(bytes as usize);
                     rest = others;
-                    self.keep(packet, content);
+                    self.store(packet, content);
                 }
-                Note::Event(event) => self.see(&event),
-                Note::Gone(packet) => self.forget(packet),
+                Message::Event(event) => self.on_event(&event),
+                Message::Departed(packet) => self.remove(packet),
             }
         }
         self.encode_until(chunk.reached)
     }
 
-    fn keep(&mut self, packet: PacketId, content: &[u8]) {
-        let place = place_of(packet).0 as usize;
-        if place >= self.kept.len() {
-            self.kept.resize_with(place + 1, || None);
+    fn store(&mut self, packet: PacketId, content: &[u8]) {
+        let slot = slot_of(packet).0 as usize;
+        if slot >= self.stored.len() {
+            self.stored.resize_with(slot + 1, || None);
         }
-        // Whoever was there has left, even if nobody told.
-        let before = self.kept[place].take();
-        self.kept_bytes -= before.map_or(0, |kept| kept.content.len());
-        if self.kept_bytes + content.len() <= KEPT_BYTES_MAX {
-            self.kept_bytes += content.len();
-            self.kept[place] = Some(Kept { packet, content: content.into(), waits_at: None });
-        }
-    }
-
-    fn forget(&mut self, packet: PacketId) {
-        let kept = self.kept.get_mut(place_of(packet).0 as usize);
-        if let Some(kept) = kept.and_then(|kept| kept.take_if(|kept| kept.packet == packet)) {
-            self.kept_bytes -= kept.content.len();
+        // A previous packet in the slot has departed, even if its message is missing.
+        let before = self.stored[slot].take();
+        self.stored_bytes -= before.map_or(0, |stored| stored.content.len());
+        if self.stored_bytes + content.len() <= STORED_BYTES_MAX {
+            self.stored_bytes += content.len();
+            self.stored[slot] =
+                Some(StoredPacket { packet, content: content.into(), queued_at: None });
         }
     }
 
-    fn see(&mut self, event: &Event) {
+    fn remove(&mut self, packet: PacketId) {
+        let stored = self.stored.get_mut(slot_of(packet).0 as usize);
+        if let Some(stored) =
+            stored.and_then(|stored| stored.take_if(|stored| stored.packet == packet))
+        {
+            self.stored_bytes -= stored.content.len();
+        }
+    }
+
+    fn on_event(&mut self, event: &Event) {
         let Event { at, node, kind, packet, .. } = *event;
-        let kept = self.kept.get_mut(place_of(packet).0 as usize).and_then(Option::as_mut);
-        let Some(kept) = kept.filter(|kept| kept.packet == packet) else {
+        let stored = self.stored.get_mut(slot_of(packet).0 as usize).and_then(Option::as_mut);
+        let Some(stored) = stored.filter(|stored| stored.packet == packet) else {
             self.counts.missing.fetch_add(1, Ordering::Relaxed);
             return;
         };
         if kind == EventKind::Marked {
-            let mut marked = kept.content.to_vec();
+            let mut marked = stored.content.to_vec();
             ecn::mark(&mut marked);
-            kept.content = marked.into();
+            stored.content = marked.into();
             return;
         }
-        let has_waited = kept.waits_at == Some(node);
-        kept.waits_at = (kind == EventKind::Enqueued).then_some(node);
-        let Some(interface) = points::interface(node, kind, has_waited) else { return };
+        let was_queued = stored.queued_at == Some(node);
+        stored.queued_at = (kind == EventKind::Enqueued).then_some(node);
+        let Some(interface) = points::interface(node, kind, was_queued) else { return };
         let comment = points::comment(kind);
-        let content = Arc::clone(&kept.content);
-        self.due.push(Reverse(Seen { at, turn: self.told, interface, comment, content }));
-        self.told += 1;
+        let content = Arc::clone(&stored.content);
+        self.due.push(Reverse(Observation {
+            at,
+            sequence: self.next_sequence,
+            interface,
+            comment,
+            content,
+        }));
+        self.next_sequence += 1;
     }
 
     fn encode_until(&mut self, reached: Instant) -> io::Result<()> {
         while let Some(Reverse(first)) = self.due.peek()
             && first.at <= reached
-            && let Some(Reverse(seen)) = self.due.pop()
+            && let Some(Reverse(observation)) = self.due.pop()
         {
-            let Seen { at, interface, comment, content, .. } = seen;
+            let Observation { at, interface, comment, content, .. } = observation;
             let (at_ns, original_bytes) = (at.as_nanos(), content.len() as u32);
             let bytes = &content[..];
             let packet = pcapng::Packet { interface, at_ns, bytes, original_bytes, comment };
@@ -400,7 +412,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Whole blocks.
+    /// Writes the encoded blocks.
     fn write(&mut self) -> io::Result<()> {
         self.out.write_all(&self.encoded)?;
         self.encoded.clear();

@@ -1,4 +1,4 @@
-//! The file of a capture: it has whole blocks only, and leaves room on the disk for what is written
+//! The capture file: it contains complete blocks only, and leaves disk space for files written
 //! after it.
 
 use std::fs::File;
@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-/// So much more is reserved than is written, and given back at the end: results are to fit on a disk
-/// that the capture has filled.
+/// How much more than written is reserved with fallocate(2), and released at the end: result files
+/// must fit on a disk that the capture has filled.
 const RESERVED_BYTES: u64 = 1 << 20;
 
-/// Writes to a file. If that fails, the file ends with what was written whole before.
+/// Writes to a file. After a failed write the file ends with the last complete one.
 #[derive(Debug)]
 pub(crate) struct CaptureFile {
     file: Arc<File>,
@@ -20,12 +20,12 @@ pub(crate) struct CaptureFile {
 }
 
 impl CaptureFile {
-    /// On an empty file.
+    /// Takes an empty file.
     pub(crate) fn new(file: Arc<File>) -> Self {
         Self { file, written_bytes: 0, reserved_bytes: 0 }
     }
 
-    fn write_whole(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write_complete(&mut self, bytes: &[u8]) -> io::Result<()> {
         let end = self.written_bytes + bytes.len() as u64;
         if end + RESERVED_BYTES / 2 > self.reserved_bytes {
             let flags = FallocateFlags::KEEP_SIZE;
@@ -39,7 +39,7 @@ impl CaptureFile {
                 Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) => {
                     return Err(error.into());
                 }
-                // Not every file system can.
+                // Not every file system supports fallocate(2).
                 Err(_) => {}
             }
         }
@@ -48,9 +48,9 @@ impl CaptureFile {
         Ok(())
     }
 
-    /// Gives back what was reserved, and takes back a part that was written.
-    fn cut(&self) {
-        // Of a pipe, which has no length, nothing can be taken back.
+    /// Releases the reservation and truncates an incomplete write.
+    fn truncate(&self) {
+        // A pipe cannot be truncated.
         let _ = self.file.set_len(self.written_bytes);
     }
 }
@@ -61,9 +61,9 @@ impl Write for CaptureFile {
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let written = self.write_whole(bytes);
+        let written = self.write_complete(bytes);
         if written.is_err() {
-            self.cut();
+            self.truncate();
         }
         written
     }
@@ -75,6 +75,6 @@ impl Write for CaptureFile {
 
 impl Drop for CaptureFile {
     fn drop(&mut self) {
-        self.cut();
+        self.truncate();
     }
 }

@@ -1,5 +1,6 @@
-//! The link with real packets: their bytes wait in a store while their headers go through the graph.
-//! No clock and no I/O: what a driver reads and when is an argument, so a test needs neither.
+//! The link with real packets: their bytes are in a store while their headers pass through the
+//! graph. There is no clock and no I/O: the driver passes packets and times as arguments, so tests
+//! need neither.
 
 use bentpipe_core::engine::Engine;
 use bentpipe_core::link::Counters;
@@ -14,93 +15,93 @@ use bentpipe_sim::{Chain, InterfaceId, Network, NextHop};
 
 use crate::addresses;
 use crate::capture::{Captured, Recorder};
+use crate::changes::{LinkChange, RateSchedules};
 use crate::flows::{FLOWS_MAX, Flows};
-use crate::orders::{Courses, Order};
 use crate::ports::Ports;
-use crate::store::{Place, Store};
+use crate::store::{Slot, Store};
 
-/// What came in, when and from where: all that a run depends on besides its plan and seed.
+/// The arrival of a packet. Arrivals, changes, plan and seed determine a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When it came, as far as that is known, or else was read.
+    /// The arrival time, or the time of the read if that is unknown.
     pub at: Instant,
-    /// The interface that it came from.
+    /// The interface that it arrived on.
     pub from: InterfaceId,
-    /// The host that it is for.
+    /// The destination host.
     pub to: Address,
-    /// Its conversation.
+    /// Its flow.
     pub flow: FlowId,
-    /// What queues that serve by priority know it by.
+    /// Its class, for queues with priorities.
     pub class: Class,
     /// Its size at the IP layer.
     pub bytes: u32,
-    /// Its ECN field: whether a queue may mark it.
+    /// Its ECN field.
     pub ecn: Ecn,
 }
 
-/// An order, and when it was followed.
+/// A change and when it was applied.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Followed {
-    /// When.
+pub struct AppliedChange {
+    /// When it was applied.
     pub at: Instant,
-    /// How many packets had come by then.
+    /// How many packets had arrived before.
     pub arrivals: u64,
-    /// What was ordered.
-    pub order: Order,
+    /// The change.
+    pub change: LinkChange,
 }
 
-/// All that a run depends on besides its plans and seed.
+/// What determines a run, besides plans and seed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     /// Whether packets left the graph at gateways; see [`Options::gateways`].
     pub gateways: bool,
-    /// What arrived, in order.
+    /// All arrivals, in order.
     pub arrivals: Vec<Arrival>,
-    /// What was ordered, in order.
-    pub orders: Vec<Followed>,
+    /// All changes, in order.
+    pub changes: Vec<AppliedChange>,
 }
 
 /// A packet that is due at an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// When its last bit arrives there.
+    /// When its last bit arrives at the interface.
     pub due: Instant,
-    /// The interface that it goes to.
+    /// The interface that it leaves by.
     pub to: InterfaceId,
-    /// Where its bytes are.
-    pub place: Place,
-    /// How many they are.
+    /// The slot of its bytes.
+    pub slot: Slot,
+    /// Its length in bytes.
     pub bytes: u32,
-    /// Whether it was on the link; what is only passed on counts nowhere.
+    /// Whether it crossed the link. Packets that bypassed the link are not counted.
     pub on_link: bool,
 }
 
-/// What a function of a gateway counted.
+/// The counters of a gateway function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Function {
-    /// What it is called: its gateway's name and its own.
+    /// Its full name: the gateway's name and its own.
     pub name: String,
-    /// Its gateway: 0 is the hub's.
+    /// The index of its gateway; 0 is the hub's.
     pub gateway: u32,
-    /// Of a processor, by the names of its columns in results.
+    /// The counters of a processor, by the names of their columns in results.
     pub processor: Option<Vec<(String, u64)>>,
-    /// What else it counts, by name.
+    /// Its other counters, by name.
     pub statistics: Vec<(&'static str, u64)>,
 }
 
-/// What an emulator may keep, and what it is to note.
+/// Settings of an emulator.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The longest packet, in bytes at the IP layer.
+    /// The MTU: the longest IP packet, in bytes.
     pub packet_bytes_max: usize,
-    /// How many bytes of packets may be on their way.
+    /// The memory limit of the packet store, in bytes.
     pub store_bytes_max: usize,
-    /// Whether to keep every arrival, and a hash of every event, for a replay.
+    /// Whether to record all arrivals and changes, and a hash of all events, for a replay.
     pub tap: bool,
-    /// First and last server port of measuring programs: the first TCP conversation with each goes
-    /// past the link; see [`Ports`].
+    /// The first and the last server port of measuring programs. The first TCP connection to each
+    /// bypasses the link; see [`Ports`].
     pub control_ports: Option<(u16, u16)>,
-    /// Whether packets leave the graph at gateways and come in again; see [`Chain`].
+    /// Whether packets leave the graph at gateways and re-enter it; see [`Chain`].
     pub gateways: bool,
 }
 
@@ -116,83 +117,83 @@ impl Default for Options {
     }
 }
 
-/// Control conversations of measuring programs go past the link, and are not to wait for long.
+/// Control connections of measuring programs bypass the link and must not wait for long.
 const CONTROL_DELAY: Duration = Duration::from_micros(200);
 
-/// The hops, and the packets on their way.
+/// The hops, and the packets in transit.
 pub struct Emulator {
     chain: Chain,
     store: Store,
     flows: Flows,
     ports: Ports,
-    watch: Watch,
-    courses: Courses,
+    trace: EmulatorTrace,
+    rate_schedules: RateSchedules,
     record: Option<Record>,
     departures: Vec<Departure>,
     serial: u64,
     refused: u64,
 }
 
-/// Gives the places of lost packets back, and notes what happens.
+/// Collects lost packets, whose slots are then freed, and records events.
 #[derive(Debug, Default)]
-struct Watch {
+struct EmulatorTrace {
     lost: Vec<PacketId>,
     hash: Option<HashTrace>,
     capture: Option<Box<Recorder>>,
 }
 
-impl Trace for Watch {
+impl Trace for EmulatorTrace {
     fn record(&mut self, _: &Event) {
-        unreachable!("engines show the packet, too");
+        unreachable!("engines call record_packet");
     }
 
     fn record_packet(&mut self, event: &Event, packet: &Packet) {
         if let EventKind::Dropped(_) = event.kind {
-            self.lose(packet);
+            self.on_drop(packet);
         }
         if let Some(capture) = &mut self.capture {
-            // A frame between gateways has no bytes of its own: the first packet in it stands for it.
+            // A frame between gateways has no bytes of its own; its first packet represents it.
             let shown = packet.nested().first().unwrap_or(packet);
-            capture.event(&Event { packet: shown.id, ..*event });
+            capture.on_event(&Event { packet: shown.id, ..*event });
         }
         if let Some(hash) = &mut self.hash {
-            // Where bytes lie in the store is chance; the serial is not.
-            let packet = PacketId(event.packet.0 >> Store::NUMBER_BITS);
+            // The slot depends on the timing of reads; the serial number does not.
+            let packet = PacketId(event.packet.0 >> Store::INDEX_BITS);
             hash.record(&Event { packet, ..*event });
         }
     }
 }
 
-impl Watch {
-    /// A packet was lost, with all that is in it.
-    fn lose(&mut self, packet: &Packet) {
+impl EmulatorTrace {
+    /// Records that a packet was dropped, with all packets in it.
+    fn on_drop(&mut self, packet: &Packet) {
         match packet.nested() {
             [] => self.lost.push(packet.id),
-            nested => nested.iter().for_each(|inner| self.lose(inner)),
+            nested => nested.iter().for_each(|inner| self.on_drop(inner)),
         }
     }
 
-    /// A packet has left the link.
+    /// Records that a packet left the link.
     #[inline]
-    fn gone(&mut self, packet: PacketId) {
+    fn on_departure(&mut self, packet: PacketId) {
         if let Some(capture) = &mut self.capture {
-            capture.gone(packet);
+            capture.on_departure(packet);
         }
     }
 }
 
-/// A packet's identity: its serial, and the place of its bytes.
-fn identity(serial: u64, place: Place) -> PacketId {
-    PacketId(serial << Store::NUMBER_BITS | u64::from(place.0))
+/// The ID of a packet: its serial number, and its slot.
+fn packet_id(serial: u64, slot: Slot) -> PacketId {
+    PacketId(serial << Store::INDEX_BITS | u64::from(slot.0))
 }
 
-pub(crate) fn place_of(packet: PacketId) -> Place {
-    Place((packet.0 & ((1 << Store::NUMBER_BITS) - 1)) as u32)
+pub(crate) fn slot_of(packet: PacketId) -> Slot {
+    Slot((packet.0 & ((1 << Store::INDEX_BITS) - 1)) as u32)
 }
 
-fn header(arrival: &Arrival, serial: u64, place: Place) -> Packet {
+fn header(arrival: &Arrival, serial: u64, slot: Slot) -> Packet {
     Packet {
-        id: identity(serial, place),
+        id: packet_id(serial, slot),
         created_at: arrival.at,
         flow: arrival.flow,
         destination: arrival.to,
@@ -204,10 +205,10 @@ fn header(arrival: &Arrival, serial: u64, place: Place) -> Packet {
 }
 
 impl Emulator {
-    /// The hops of checked plans, the first next to the world.
+    /// Builds the hops of checked plans; the first is next to the world.
     ///
     /// # Errors
-    /// If the plans cannot be run in real time; see [`Chain::new`].
+    /// If the plans cannot run in real time; see [`Chain::new`].
     pub fn new(plans: &[Plan], seed: u64, options: Options) -> Result<Self, PlanError> {
         Ok(Self {
             chain: Chain::new(plans, seed, FlowId(FLOWS_MAX), options.gateways)?,
@@ -216,8 +217,11 @@ impl Emulator {
             ports: options
                 .control_ports
                 .map_or_else(Ports::default, |(first, last)| Ports::new(first, last)),
-            watch: Watch { hash: options.tap.then(HashTrace::default), ..Watch::default() },
-            courses: Courses::new(plans, seed),
+            trace: EmulatorTrace {
+                hash: options.tap.then(HashTrace::default),
+                ..EmulatorTrace::default()
+            },
+            rate_schedules: RateSchedules::new(plans, seed),
             record: options.tap.then(|| Record { gateways: options.gateways, ..Record::default() }),
             departures: Vec::new(),
             serial: 0,
@@ -225,89 +229,82 @@ impl Emulator {
         })
     }
 
-    /// From here on, whatever happens to packets on the link is recorded.
+    /// Captures all packet events on the link from now on.
     pub fn capture(&mut self, recorder: Recorder) {
-        self.watch.capture = Some(Box::new(recorder));
+        self.trace.capture = Some(Box::new(recorder));
     }
 
-    /// How the capture fares, if there is one. What was recorded is on its way to the file.
+    /// The state of the capture, if there is one. Hands the recorded events to the writer.
     pub fn captured(&mut self) -> Option<Captured> {
-        let capture = self.watch.capture.as_mut()?;
-        capture.hand_over(self.chain.graph.now());
+        let capture = self.trace.capture.as_mut()?;
+        capture.flush(self.chain.graph.now());
         Some(capture.captured())
     }
 
-    /// Ends the capture, if there is one, with what happened until `at`, and waits for the file.
+    /// Ends the capture, if there is one, with the events until `at`, and waits for the file.
     pub fn end_capture(&mut self, at: Instant) {
-        if let Some(capture) = &mut self.watch.capture {
+        if let Some(capture) = &mut self.trace.capture {
             capture.end(at);
         }
     }
 
-    /// Room for the bytes of one packet, which [`Emulator::arrive`] or [`Emulator::free`] takes, or
-    /// none if as much is on its way as may be.
-    pub fn room(&mut self) -> Option<Place> {
-        self.store.take()
+    /// Allocates a slot for one packet, to be passed to [`Emulator::arrive`] or [`Emulator::free`].
+    /// `None` if the store is full.
+    pub fn alloc(&mut self) -> Option<Slot> {
+        self.store.alloc()
     }
 
-    /// A packet has come for which there was no room.
-    pub fn refuse(&mut self) {
+    /// Counts a packet that arrived while the store was full.
+    pub fn count_refused(&mut self) {
         self.refused += 1;
     }
 
-    /// How many bytes a packet may have.
+    /// The MTU in bytes.
     #[must_use]
     pub fn packet_bytes_max(&self) -> usize {
         self.store.packet_bytes()
     }
 
-    /// The bytes of a place, to be written to: more than a packet may have, so that a longer one is seen.
-    pub fn bytes_mut(&mut self, place: Place) -> &mut [u8] {
-        self.store.bytes_mut(place)
+    /// The buffer of a slot. It is longer than the MTU, so that longer packets are detected.
+    pub fn bytes_mut(&mut self, slot: Slot) -> &mut [u8] {
+        self.store.bytes_mut(slot)
     }
 
     /// The bytes of a packet that is due.
     #[must_use]
     pub fn bytes(&self, departure: &Departure) -> &[u8] {
-        self.store.bytes(departure.place, departure.bytes as usize)
+        self.store.bytes(departure.slot, departure.bytes as usize)
     }
 
-    /// Gives a place back.
-    pub fn free(&mut self, place: Place) {
-        self.store.free(place);
+    /// Frees a slot.
+    pub fn free(&mut self, slot: Slot) {
+        self.store.free(slot);
     }
 
-    /// A packet has come from an interface, whose bytes were written to `place`. A moment before the last
-    /// one counts as the last one.
-    pub fn arrive(
-        &mut self,
-        at: Instant,
-        from: impl Into<InterfaceId>,
-        place: Place,
-        bytes: usize,
-    ) {
+    /// Processes a packet that arrived on an interface and was written to `slot`. A time before
+    /// that of the previous call counts as that time.
+    pub fn arrive(&mut self, at: Instant, from: impl Into<InterfaceId>, slot: Slot, bytes: usize) {
         let (at, from) = (at.max(self.chain.graph.now()), from.into());
-        let packet = self.store.bytes(place, bytes);
+        let packet = self.store.bytes(slot, bytes);
         let network = &self.chain.network;
         let (owner, is_inner) = network.owner(from);
         let side = network.hosts[owner.0 as usize].side;
-        let strangers =
-            if is_inner { network.host_at(owner) } else { network.default_route(owner) };
-        let Some(to) = addresses::destination(packet, strangers, network.hosts.len()) else {
-            self.store.free(place);
+        let fallback = if is_inner { network.host_at(owner) } else { network.default_route(owner) };
+        let Some(to) = addresses::destination(packet, fallback, network.hosts.len()) else {
+            self.store.free(slot);
             return;
         };
-        let entrance = network.ingress(from, to);
+        let next_hop = network.ingress(from, to);
         let is_control = self.ports.is_control(at, side, packet);
-        let flow = if is_control { FlowId(0) } else { self.flows.number(side, packet) };
+        let flow = if is_control { FlowId(0) } else { self.flows.id_of(side, packet) };
         let bytes = u32::try_from(bytes).expect("a packet is shorter than 64 KiB");
-        let past = match entrance {
+        let bypass = match next_hop {
             NextHop::Interface(to) => Some(to),
             _ if is_control => Some(to.into()),
             _ => None,
         };
-        if let Some(to) = past {
-            self.departures.push(Departure { due: at, to, place, bytes, on_link: false });
+        if let Some(to) = bypass {
+            self.departures.push(Departure { due: at, to, slot, bytes, on_link: false });
             return;
         }
         let class = addresses::class(packet, self.chain.network.classes);
@@ -315,86 +312,89 @@ impl Emulator {
         if let Some(record) = &mut self.record {
             record.arrivals.push(arrival);
         }
-        let packet = header(&arrival, self.serial, place);
+        let packet = header(&arrival, self.serial, slot);
         self.serial += 1;
-        if let Some(capture) = &mut self.watch.capture {
-            let content = self.store.bytes(place, bytes as usize);
-            capture.came(packet.id, content, self.chain.graph.now());
+        if let Some(capture) = &mut self.trace.capture {
+            let content = self.store.bytes(slot, bytes as usize);
+            capture.on_arrival(packet.id, content, self.chain.graph.now());
         }
-        match entrance {
+        match next_hop {
             NextHop::Engine(node, port) => {
-                self.chain.graph.inject(at, (node, port), packet, Some(&mut self.watch));
+                self.chain.graph.inject(at, (node, port), packet, Some(&mut self.trace));
             }
-            // For nobody there: what a host sends to itself never leaves its kernel.
-            NextHop::Interface(_) | NextHop::Unreachable => self.watch.lose(&packet),
+            // The destination does not exist. (A packet of a host to itself stays in its kernel.)
+            NextHop::Interface(_) | NextHop::Unreachable => self.trace.on_drop(&packet),
         }
         self.collect();
     }
 
-    /// Changes the link, and returns when it was: a moment before the last one counts as the last one.
+    /// Applies changes to the link and returns when they took effect. A time before that of the
+    /// previous call counts as that time.
     ///
     /// # Errors
-    /// If one of the orders cannot be followed; then none is.
-    pub fn order(&mut self, at: Instant, orders: &[Order]) -> Result<Instant, PlanError> {
-        for order in orders {
-            self.courses.check(order)?;
+    /// If one of the changes is impossible; then none is applied.
+    pub fn apply(&mut self, at: Instant, changes: &[LinkChange]) -> Result<Instant, PlanError> {
+        for change in changes {
+            self.rate_schedules.check(change)?;
         }
         let at = at.max(self.chain.graph.now());
-        for order in orders {
-            follow(&mut self.chain, &mut self.courses, &mut self.watch, at, order);
+        for change in changes {
+            apply(&mut self.chain, &mut self.rate_schedules, &mut self.trace, at, change);
             if let Some(record) = &mut self.record {
-                record.orders.push(Followed { at, arrivals: self.serial, order: *order });
+                record.changes.push(AppliedChange { at, arrivals: self.serial, change: *change });
             }
         }
         self.collect();
         Ok(at)
     }
 
-    /// Moves the link on to `now`.
+    /// Runs the link until `now`.
     pub fn run_until(&mut self, now: Instant) {
-        self.chain.graph.run_until(now, Some(&mut self.watch));
+        self.chain.graph.run_until(now, Some(&mut self.trace));
         self.collect();
     }
 
-    /// The moment that the link has reached.
+    /// The time that the link has reached.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.chain.graph.now()
     }
 
-    /// A packet that comes from now on is due after so long at the earliest.
+    /// The shortest delay of a packet that arrives from now on.
     #[must_use]
     pub fn shortest_delay(&self) -> Duration {
-        let over_links = self.courses.shortest_delay().min(self.chain.network.min_local_delay);
+        let over_links =
+            self.rate_schedules.shortest_delay().min(self.chain.network.min_local_delay);
         if self.ports.is_empty() { over_links } else { over_links.min(CONTROL_DELAY) }
     }
 
-    /// When something will happen next, if ever.
+    /// The time of the next event, if any.
     pub fn next_event(&mut self) -> Option<Instant> {
         self.chain.graph.next_event()
     }
 
-    /// Takes what is due, in order of time; each is to be freed once it is written. `last` is kept
-    /// and given back by the next call, so that nothing is allocated.
+    /// Takes the packets that are due, in order of time. Free each after writing it. Pass the same
+    /// buffer to each call to reuse its memory.
     pub fn take_departures(&mut self, last: &mut Vec<Departure>) {
         last.clear();
         std::mem::swap(last, &mut self.departures);
     }
 
-    /// The hosts, and their interfaces.
+    /// The hosts and their interfaces.
     #[must_use]
     pub fn network(&self) -> &Network {
         &self.chain.network
     }
 
-    /// What the engines are called, by number.
+    /// The names of the engines, by node ID.
     #[must_use]
     pub fn names(&self) -> &[String] {
         &self.chain.names
     }
 
-    /// What each direction counted until the moment that the link has reached, with its name. Not later:
-    /// packets that are still to come may have come before, and would find the queue of a later time.
+    /// The counters of each direction, with its name, at the time that the link has reached. Not at
+    /// a later time: packets not read yet may have arrived before it, and would find a queue that
+    /// had already advanced.
     pub fn counters(&mut self) -> Vec<(String, Counters)> {
         let directions = self.chain.directions.concat();
         let now = self.chain.graph.now();
@@ -407,7 +407,7 @@ impl Emulator {
         names.into_iter().zip(directions.into_iter().map(settle)).collect()
     }
 
-    /// What the functions of gateways counted.
+    /// The counters of the gateway functions.
     #[must_use]
     pub fn functions(&self) -> Vec<Function> {
         let hops = self.chain.functions.iter();
@@ -426,69 +426,74 @@ impl Emulator {
         nodes.map(function).collect()
     }
 
-    /// What the conversations with the ports of [`Options::control_ports`] carried.
+    /// The traffic of the ports of [`Options::control_ports`].
     #[must_use]
     pub fn ports(&self) -> &Ports {
         &self.ports
     }
 
-    /// Packets that found no room in the store: the link would have carried or dropped them, so a
-    /// run with any does not count.
+    /// The number of packets that arrived while the store was full. The link would have carried or
+    /// dropped them, so the run is invalid if there are any.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// How many packets' bytes are in the store.
+    /// The number of packets in the store.
     #[must_use]
     pub fn stored(&self) -> usize {
         self.store.used()
     }
 
-    /// What arrived and was ordered, and the hash of what happened, if they were to be kept.
+    /// The record and the hash of all events, if [`Options::tap`] is set.
     #[must_use]
-    pub fn tapped(self) -> Option<(Record, HashTrace)> {
-        self.record.zip(self.watch.hash)
+    pub fn into_record(self) -> Option<(Record, HashTrace)> {
+        self.record.zip(self.trace.hash)
     }
 
     fn collect(&mut self) {
-        while let Some(packet) = self.watch.lost.pop() {
-            self.store.free(place_of(packet));
-            self.watch.gone(packet);
+        while let Some(packet) = self.trace.lost.pop() {
+            self.store.free(slot_of(packet));
+            self.trace.on_departure(packet);
         }
         let network = &self.chain.network;
         for (due, node, port, packet) in self.chain.graph.drain_egress() {
-            let (place, bytes) = (place_of(packet.id), packet.bytes);
+            let (slot, bytes) = (slot_of(packet.id), packet.bytes);
             let to = network.egress(node, port, packet.destination);
             let side = network.hosts[packet.destination.0 as usize].side;
             if packet.ecn == Ecn::Ce {
-                ecn::mark(self.store.bytes_mut(place));
+                ecn::mark(self.store.bytes_mut(slot));
             }
-            let content = self.store.bytes(place, bytes as usize);
+            let content = self.store.bytes(slot, bytes as usize);
             self.ports.delivered(packet.created_at, due, side.other(), content);
-            self.departures.push(Departure { due, to, place, bytes, on_link: true });
-            self.watch.gone(packet.id);
+            self.departures.push(Departure { due, to, slot, bytes, on_link: true });
+            self.trace.on_departure(packet.id);
         }
     }
 }
 
-fn follow(chain: &mut Chain, courses: &mut Courses, watch: &mut Watch, at: Instant, order: &Order) {
-    for direction in chain.directions_from(order.hop, order.from) {
-        let node = chain.directions[order.hop][direction];
-        let change = courses.follow(at, order, (direction, &chain.names[node.0 as usize]));
-        let changed = chain.graph.alter(at, node, Some(watch), |node| match node {
-            Node::Direction(direction) => direction.change(at, change),
+fn apply(
+    chain: &mut Chain,
+    rate_schedules: &mut RateSchedules,
+    trace: &mut EmulatorTrace,
+    at: Instant,
+    change: &LinkChange,
+) {
+    for direction in chain.directions_from(change.hop, change.from) {
+        let node = chain.directions[change.hop][direction];
+        let profiles = rate_schedules.apply(at, change, (direction, &chain.names[node.0 as usize]));
+        let changed = chain.graph.alter(at, node, Some(trace), |node| match node {
+            Node::Direction(direction) => direction.change(at, profiles),
             _ => unreachable!("the chain names directions"),
         });
-        changed.expect("what is allowed ends above zero");
+        changed.expect("the last rate of a checked schedule is above zero");
     }
 }
 
-/// Runs what was recorded again in virtual time, until `end`: the hash equals that of the run that it
-/// is the record of.
+/// Repeats a recorded run in virtual time, until `end`. The hash equals that of the recorded run.
 ///
 /// # Errors
-/// As [`Emulator::new`], and if the record holds orders that no emulator of these plans follows.
+/// The errors of [`Emulator::new`], or that a recorded change is impossible for these plans.
 pub fn replay(
     plans: &[Plan],
     seed: u64,
@@ -496,24 +501,24 @@ pub fn replay(
     end: Instant,
 ) -> Result<HashTrace, PlanError> {
     let mut chain = Chain::new(plans, seed, FlowId(FLOWS_MAX), record.gateways)?;
-    let mut courses = Courses::new(plans, seed);
-    let mut watch = Watch { hash: Some(HashTrace::default()), ..Watch::default() };
-    let mut orders = record.orders.iter().peekable();
+    let mut rate_schedules = RateSchedules::new(plans, seed);
+    let mut trace = EmulatorTrace { hash: Some(HashTrace::default()), ..EmulatorTrace::default() };
+    let mut changes = record.changes.iter().peekable();
     for serial in 0..=record.arrivals.len() as u64 {
-        while let Some(Followed { at, order, .. }) =
-            orders.next_if(|followed| followed.arrivals <= serial)
+        while let Some(AppliedChange { at, change, .. }) =
+            changes.next_if(|applied| applied.arrivals <= serial)
         {
-            courses.check(order)?;
-            follow(&mut chain, &mut courses, &mut watch, *at, order);
+            rate_schedules.check(change)?;
+            apply(&mut chain, &mut rate_schedules, &mut trace, *at, change);
         }
         let Some(arrival) = record.arrivals.get(serial as usize) else { break };
-        let packet = header(arrival, serial, Place(0));
+        let packet = header(arrival, serial, Slot(0));
         if let NextHop::Engine(node, port) = chain.network.ingress(arrival.from, arrival.to) {
-            chain.graph.inject(arrival.at, (node, port), packet, Some(&mut watch));
+            chain.graph.inject(arrival.at, (node, port), packet, Some(&mut trace));
         }
         chain.graph.drain_egress();
-        watch.lost.clear();
+        trace.lost.clear();
     }
-    chain.graph.run_until(end, Some(&mut watch));
-    Ok(watch.hash.expect("it was asked for"))
+    chain.graph.run_until(end, Some(&mut trace));
+    Ok(trace.hash.expect("set above"))
 }

@@ -1,16 +1,16 @@
-//! What can go wrong with a lab.
+//! Errors of labs.
 
 use std::{fmt, io};
 
 use bentpipe_sim::PlanError;
 use bentpipe_sys::SystemError;
 
-/// Why a lab cannot be set up or go on.
+/// Why a lab cannot be brought up or has failed.
 #[derive(Debug)]
 pub enum LabError {
-    /// The plan is not for real time.
+    /// The plan cannot run in real time.
     Plan(PlanError),
-    /// The machine lacks something, or a program could not be started.
+    /// The machine lacks a feature or denies a permission, or a program could not be started.
     System(SystemError),
 }
 

@@ -1,4 +1,4 @@
-//! Conversations by number, as queues that treat flows apart know them.
+//! Flow identification, for queues with per-flow state.
 
 use std::net::IpAddr;
 
@@ -6,17 +6,17 @@ use bentpipe_core::packet::FlowId;
 use bentpipe_core::wire::FiveTuple;
 use bentpipe_sim::Side;
 
-/// Numbers the conversations that come by, from zero; both directions of one have one number.
+/// Assigns flow IDs from zero; both directions of a connection have the same ID.
 ///
-/// After [`FLOWS_MAX`] conversations a new one shares the number of an old one, as it would share a
-/// bucket in a router: the table never forgets and never grows.
+/// After [`FLOWS_MAX`] flows a new one shares the ID of an old one, like a hash bucket in a router.
+/// The table has a constant size and never evicts.
 #[derive(Debug)]
 pub struct Flows {
     slots: Vec<Option<(FiveTuple, FlowId)>>,
     known: u32,
 }
 
-/// How many conversations are told apart.
+/// The number of distinct flow IDs.
 pub const FLOWS_MAX: u32 = 1 << 16;
 
 const SLOTS: usize = 2 * FLOWS_MAX as usize;
@@ -28,9 +28,8 @@ impl Default for Flows {
 }
 
 impl Flows {
-    /// The number of the conversation of a packet that comes from `side`. What is not IP, or too
-    /// short to tell, is of flow zero.
-    pub fn number(&mut self, side: Side, packet: &[u8]) -> FlowId {
+    /// The flow ID of a packet from `side`. Packets that are not IP or are truncated have ID zero.
+    pub fn id_of(&mut self, side: Side, packet: &[u8]) -> FlowId {
         let Some(tuple) = FiveTuple::of(packet) else { return FlowId(0) };
         let tuple = match side {
             Side::World => tuple,
@@ -53,7 +52,8 @@ impl Flows {
     }
 }
 
-/// Spreads by multiplying and folding, a step a field: a byte at a time took as long as the graph.
+/// Hashes one field at a time by multiply and fold. Hashing a byte at a time took as long as the
+/// graph.
 fn hash(tuple: &FiveTuple) -> u64 {
     let address = |address| match address {
         IpAddr::V4(address) => u64::from(address.to_bits()),
@@ -67,7 +67,7 @@ fn hash(tuple: &FiveTuple) -> u64 {
     fold(fold(fold(address(tuple.source)) ^ address(tuple.destination)) ^ rest)
 }
 
-/// Both halves of a product with an odd number without a pattern: 2^64 over the golden ratio.
+/// The XOR of both halves of a product with 2^64 over the golden ratio.
 fn fold(word: u64) -> u64 {
     let product = u128::from(word ^ 0xD1B5_4A32_D192_ED03) * 0x9E37_79B9_7F4A_7C15;
     product as u64 ^ (product >> 64) as u64
@@ -77,7 +77,7 @@ fn fold(word: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// An IPv4 header without options and the ports of UDP.
+    /// An IPv4 header without options, and UDP ports.
     fn packet(source: [u8; 4], destination: [u8; 4], ports: [u16; 2]) -> Vec<u8> {
         let mut packet = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0];
         packet.extend(source.iter().chain(&destination));
@@ -90,28 +90,27 @@ mod tests {
     const ISLAND: [u8; 4] = [10, 0, 0, 2];
 
     #[test]
-    fn both_directions_of_a_conversation_have_one_number() {
+    fn both_directions_of_a_flow_have_the_same_id() {
         let mut flows = Flows::default();
         let there = packet(WORLD, ISLAND, [80, 5_000]);
         let back = packet(ISLAND, WORLD, [5_000, 80]);
         let other = packet(ISLAND, WORLD, [5_001, 80]);
-        assert_eq!(flows.number(Side::World, &there), FlowId(0));
-        assert_eq!(flows.number(Side::Island, &other), FlowId(1));
-        assert_eq!(flows.number(Side::Island, &back), FlowId(0));
-        assert_eq!(flows.number(Side::Island, &other), FlowId(1));
-        assert_eq!(flows.number(Side::Island, b"no packet"), FlowId(0));
+        assert_eq!(flows.id_of(Side::World, &there), FlowId(0));
+        assert_eq!(flows.id_of(Side::Island, &other), FlowId(1));
+        assert_eq!(flows.id_of(Side::Island, &back), FlowId(0));
+        assert_eq!(flows.id_of(Side::Island, &other), FlowId(1));
+        assert_eq!(flows.id_of(Side::Island, b"no packet"), FlowId(0));
     }
 
-    /// Given more conversations than there are numbers, expect numbers below the most, and the old
-    /// conversations to keep theirs.
+    /// Given more flows than IDs, expect IDs below the limit, and unchanged IDs for the old flows.
     #[test]
     fn the_table_is_bounded() {
         let mut flows = Flows::default();
         let nth = |number: u32| packet(WORLD, number.to_be_bytes(), [1, 2]);
         for number in 0..FLOWS_MAX + 1_000 {
-            let flow = flows.number(Side::World, &nth(number));
+            let flow = flows.id_of(Side::World, &nth(number));
             assert!(flow.0 == number || (number >= FLOWS_MAX && flow.0 < FLOWS_MAX));
         }
-        assert_eq!(flows.number(Side::World, &nth(7)), FlowId(7));
+        assert_eq!(flows.id_of(Side::World, &nth(7)), FlowId(7));
     }
 }

@@ -1,4 +1,4 @@
-//! A lab: the world, the island, and the link between them.
+//! A lab: hosts in network namespaces, and the link between them.
 
 use std::fs::File;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
@@ -15,70 +15,71 @@ use rustix::io::Errno;
 use crate::addresses::{self, ipv4};
 use crate::capture::{Captured, Recorder};
 use crate::capture_file::CaptureFile;
+use crate::changes::LinkChange;
 use crate::driver::{Driver, Punctuality, Stop};
 use crate::emulator::{Emulator, Function, Options};
 use crate::error::LabError;
 use crate::lateness::Limits;
 use crate::measure::plain_link;
-use crate::orders::Order;
 use crate::ports::Ports;
-use crate::verdict::{Faults, KernelWatch, Window, Windows};
+use crate::verdict::{Faults, InterfaceMonitor, Window, Windows};
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::diag::{Connection, Diag};
 use bentpipe_sys::interface::{Interface, InterfaceState};
 use bentpipe_sys::netns::{self, Namespace};
 use bentpipe_sys::route;
-use bentpipe_sys::stamps::Stamps;
+use bentpipe_sys::timestamps::Timestamps;
 use bentpipe_sys::tun::{self, Tun};
 
-/// The interface that leads to the link, in every host.
+/// The interface to the link, in every host.
 pub const INTERFACE: &str = "link";
-/// A stall of 10 ms at a million packets a second must not look like a queue that is full; of many hosts
-/// none sends so fast, and each packet that may wait takes memory.
+/// The queue length of a device: a stall of 10 ms at a million packets per second must not fill it.
+/// With many hosts none sends as fast, and each queued packet takes memory.
 const QUEUE_PACKETS: u32 = 10_000;
 const QUEUE_PACKETS_OF_MANY: u32 = 1_000;
 const MANY_HOSTS: usize = 8;
-/// How often the kernel is asked for its counters, and for how long it may owe an answer.
-const LOOK: time::Duration = time::Duration::from_millis(100);
-const UNCHECKED_MAX: Duration = Duration::from_secs(1);
-/// That of a gateway which leads to its hosts.
+/// How often the kernel's interface counters are read, and their maximum age for a valid run.
+const COUNTER_INTERVAL: time::Duration = time::Duration::from_millis(100);
+const COUNTER_AGE_MAX: Duration = Duration::from_secs(1);
+/// The interface of a gateway to its hosts.
 const INNER: &str = "hosts";
-/// Programs are told that something has changed at most so often.
-const SLICE: Duration = Duration::from_millis(100);
+/// How often the report is updated.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a lab is made from.
+/// The configuration of a lab.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The hops, the first next to the world.
+    /// The hops; the first is next to the world.
     pub plans: Vec<Plan>,
-    /// Of the links' chance.
+    /// The random seed.
     pub seed: u64,
-    /// The longest packet, in bytes at the IP layer.
+    /// The MTU: the longest IP packet, in bytes.
     pub mtu: u16,
-    /// Whether arrivals are kept for a replay.
+    /// Whether to record arrivals and changes for a replay.
     pub tap: bool,
-    /// Kernel settings of each side, the world's first: names as sysctl(8) has them, and values.
+    /// Sysctls of the hosts of each side, the world's first: names as in sysctl(8), and values.
     pub settings: [Vec<(String, String)>; 2],
     /// Server ports of measuring programs; see [`Options::control_ports`].
     pub control_ports: Option<(u16, u16)>,
-    /// From where on a run does not count.
+    /// The limits of lateness for a valid run.
     pub limits: Limits,
-    /// Where packets are captured to, if they are: pcapng.
+    /// The file to capture packets to, in pcapng.
     pub capture: Option<Arc<File>>,
-    /// Whether the kernels of both sides leave segments to be cut and joined here.
+    /// Whether segmentation is offloaded to the lab: kernels exchange super-packets with it.
     pub super_packets: bool,
-    /// Whether gateways are hosts, between their hosts and the link, for programs that work there.
+    /// Whether gateways are hosts themselves, between their hosts and the link, for programs that
+    /// run there.
     pub gateways: bool,
 }
 
 impl Config {
-    /// A lab with one link of this rate and delay both ways, and a queue without a limit.
+    /// A lab with one hop of this rate and delay in both directions, and unlimited queues.
     #[must_use]
     pub fn plain(rate_bps: u64, delay: Duration) -> Self {
         Self::of(vec![plain_link(rate_bps, delay, 0.0)])
     }
 
-    /// A lab with these hops, and all else as usual.
+    /// A lab with these hops and default settings.
     #[must_use]
     pub fn of(plans: Vec<Plan>) -> Self {
         Self {
@@ -96,9 +97,9 @@ impl Config {
     }
 }
 
-/// A lab that is up. All of it is gone when this is dropped, and its programs end.
+/// A lab that is up. Dropping it removes the namespaces and kills the programs.
 pub struct Lab {
-    /// By address, as all that is of hosts.
+    /// By address, like all vectors with an entry per host.
     hosts: Vec<Host>,
     namespaces: Vec<Arc<Namespace>>,
     driver: Mutex<Driver>,
@@ -106,67 +107,67 @@ pub struct Lab {
     stop: Stop,
     kernel: Vec<Interface>,
     diags: Vec<Mutex<Option<Diag>>>,
-    /// What the kernel said last of the interfaces, and when, if it was not looked at yet.
+    /// The last state of the interfaces and when it was read, until a report has used it.
     states: Mutex<Option<(Instant, Vec<std::io::Result<InterfaceState>>)>>,
-    looks: Mutex<Looks>,
+    checks: Mutex<Checks>,
     report: Mutex<Report>,
-    orders: Mutex<Vec<Orders>>,
+    pending: Mutex<Vec<PendingChanges>>,
 }
 
-/// Orders that belong together, and who waits to hear when they were followed.
-struct Orders {
-    orders: Vec<Order>,
-    answer: SyncSender<Result<Instant, LabError>>,
+/// Changes to be applied together, and the channel for the result.
+struct PendingChanges {
+    changes: Vec<LinkChange>,
+    reply: SyncSender<Result<Instant, LabError>>,
 }
 
-/// A link that runs follows orders within its slice.
-const ORDERS_WAIT: time::Duration = time::Duration::from_secs(5);
+/// A running link applies changes within a report interval.
+const CHANGES_TIMEOUT: time::Duration = time::Duration::from_secs(5);
 
-/// What a lab measured until `at`.
+/// The measurements of a lab until `at`.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// When, since the lab was set up.
+    /// The time since the lab was brought up.
     pub at: Instant,
-    /// What each direction counted, with its name.
+    /// The counters of each direction, with its name.
     pub directions: Vec<(String, Counters)>,
-    /// What each function of a gateway counted.
+    /// The counters of each gateway function.
     pub functions: Vec<Function>,
-    /// What the conversations of measuring programs carried.
+    /// The traffic of measuring programs.
     pub ports: Ports,
-    /// How punctual packets were.
+    /// The punctuality of packets.
     pub punctuality: Punctuality,
-    /// Packets that the kernel dropped before the link, since the driver did not read them in time.
-    /// `None` if it does not say.
+    /// Packets that the kernel dropped before the link because the driver did not read them in
+    /// time. `None` if unknown.
     pub kernel_dropped: Option<u64>,
-    /// Packets for which there was no memory.
+    /// Packets that arrived while the packet store was full.
     pub refused: u64,
-    /// What was captured, if anything was to be.
+    /// The state of the capture, if there is one.
     pub captured: Option<Captured>,
-    /// The last windows of time, the oldest first; the last one is still open.
+    /// The latest windows, the oldest first; the last one is still open.
     pub windows: Vec<Window>,
-    /// How many windows there were.
+    /// The number of windows so far.
     pub window_count: u64,
-    /// How many of them do not count.
+    /// The number of invalid windows.
     pub invalid_windows: u64,
-    /// Why the figures do not count, if they do not.
+    /// Why the run is invalid, if it is.
     pub invalid: Option<String>,
 }
 
-/// What is known from look to look.
-struct Looks {
-    kernel: Vec<KernelWatch>,
-    /// When the kernel was looked at last.
-    looked_at: Instant,
-    /// Why what it said does not do, if so.
+/// The state of the checks between updates of the report.
+struct Checks {
+    kernel: Vec<InterfaceMonitor>,
+    /// When the interface counters were last read.
+    counters_read_at: Instant,
+    /// Why the counters cannot be trusted, if so.
     unchecked: Option<String>,
     windows: Windows,
 }
 
 impl Lab {
-    /// Sets a lab up; nothing moves until [`Lab::run`].
+    /// Brings a lab up. Packets move only during [`Lab::run`].
     ///
     /// # Errors
-    /// If the plans are not for real time, or the machine lacks something.
+    /// If the plans cannot run in real time, or the machine lacks something.
     pub fn up(config: Config) -> Result<Self, LabError> {
         let options = Options {
             packet_bytes_max: config.mtu.into(),
@@ -184,12 +185,12 @@ impl Lab {
         let stop = Stop::new()?;
         let clock = Clock::start();
         let (mut namespaces, mut devices, mut inner) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut kernel, mut watches, mut diags) = (Vec::new(), Vec::new(), Vec::new());
-        let stamps = stamps(&made);
+        let (mut kernel, mut monitors, mut diags) = (Vec::new(), Vec::new(), Vec::new());
+        let timestamps = open_timestamps(&made);
         for ((host, [at_link, at_inner]), Host { name, .. }) in
-            made.into_iter().zip(stamps).zip(&network.hosts)
+            made.into_iter().zip(timestamps).zip(&network.hosts)
         {
-            watches.extend(host.kernel.iter().map(|_| KernelWatch::new(name)));
+            monitors.extend(host.kernel.iter().map(|_| InterfaceMonitor::new(name)));
             devices.push((host.device, at_link));
             inner.extend(host.inner.map(|device| (device, at_inner)));
             namespaces.push(Arc::new(host.namespace));
@@ -199,7 +200,7 @@ impl Lab {
         devices.append(&mut inner);
         let mut driver = Driver::new(emulator, devices, clock, stop.clone());
         if config.super_packets {
-            driver.take_super_packets();
+            driver.enable_super_packets();
         }
         Ok(Self {
             hosts: network.hosts,
@@ -210,14 +211,14 @@ impl Lab {
             kernel,
             diags,
             states: Mutex::default(),
-            looks: Mutex::new(Looks {
-                kernel: watches,
-                looked_at: Instant::START,
+            checks: Mutex::new(Checks {
+                kernel: monitors,
+                counters_read_at: Instant::START,
                 unchecked: None,
                 windows: Windows::new(config.limits),
             }),
             report: Mutex::default(),
-            orders: Mutex::default(),
+            pending: Mutex::default(),
         })
     }
 
@@ -233,7 +234,7 @@ impl Lab {
         &self.namespaces[host.into().0 as usize]
     }
 
-    /// The TCP connections of a host as its kernel knows them; none where it does not tell.
+    /// The TCP connections of a host; none if its kernel does not report them.
     #[must_use]
     pub fn connections(&self, host: impl Into<Address>) -> Vec<Connection> {
         let mut diag =
@@ -246,55 +247,60 @@ impl Lab {
     /// # Errors
     /// If a device fails.
     pub fn run(&self) -> Result<(), LabError> {
-        let (is_over, over) = channel();
+        let (run_guard, ended) = channel();
         let result = thread::scope(|scope| {
             thread::Builder::new()
                 .name("bentpipe-counters".to_owned())
-                .spawn_scoped(scope, move || self.look_at_kernel_until(&over))
-                .map_err(no_threads)?;
+                .spawn_scoped(scope, move || self.read_counters_until(&ended))
+                .map_err(spawn_failed)?;
             let result = self.move_packets();
-            drop(is_over);
+            drop(run_guard);
             result
         });
-        self.look_at_kernel();
+        self.read_counters();
         let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
         let at = driver.now();
-        self.note(&mut driver, at);
+        self.update_report(&mut driver, at);
         result
     }
 
-    /// Asks for the interfaces' counters again and again: not the thread that moves packets, since the
-    /// kernel answers only when nobody else sets an interface up or down (its rtnl lock).
-    fn look_at_kernel_until(&self, over: &Receiver<()>) {
-        while matches!(over.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout)) {
-            self.look_at_kernel();
+    /// Reads the interface counters periodically, in a thread of its own: the kernel's reply waits
+    /// while another process configures an interface (rtnl lock), and the thread that moves packets
+    /// must not.
+    fn read_counters_until(&self, ended: &Receiver<()>) {
+        while matches!(ended.recv_timeout(COUNTER_INTERVAL), Err(RecvTimeoutError::Timeout)) {
+            self.read_counters();
         }
     }
 
-    fn look_at_kernel(&self) {
+    fn read_counters(&self) {
         let states = self.kernel.iter().map(Interface::state).collect();
         *self.states.lock().unwrap_or_else(PoisonError::into_inner) = Some((self.now(), states));
     }
 
     fn move_packets(&self) -> Result<(), LabError> {
         let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
-        driver.settle_in();
+        driver.prepare_thread();
         loop {
-            let until = driver.now() + SLICE;
-            let go_on = driver.run_until(until);
-            self.follow_orders(&mut driver);
+            let until = driver.now() + REPORT_INTERVAL;
+            let result = driver.run_until(until);
+            self.apply_pending(&mut driver);
             let at = driver.now();
-            if !matches!(go_on, Ok(true)) {
+            if !matches!(result, Ok(true)) {
                 driver.emulator_mut().end_capture(at);
             }
-            self.note(&mut driver, at);
-            match go_on {
+            self.update_report(&mut driver, at);
+            match result {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
-                // What the kernel says of a deleted device: drivers/net/tun.c, tun_get.
+                // The error of a deleted device: `tun_get` in drivers/net/tun.c.
                 Err(error) if error.raw_os_error() == Some(Errno::BADFD.raw_os_error()) => {
                     let doing = format!("the device {INTERFACE} was deleted inside the lab");
-                    return Err(LabError::machine(&doing, error, "set it up again, and let it be"));
+                    return Err(LabError::machine(
+                        &doing,
+                        error,
+                        "bring the lab up again, and keep the device",
+                    ));
                 }
                 Err(error) => {
                     return Err(LabError::machine("moving packets", error, "see dmesg"));
@@ -308,67 +314,67 @@ impl Lab {
         self.stop.stop();
     }
 
-    /// Changes the link while it runs, by all of the orders at one moment or by none, and returns the
-    /// moment.
+    /// Applies changes to the running link, all at the same time or none, and returns that time.
     ///
     /// # Errors
-    /// If one of the orders cannot be followed, or the link does not run.
-    pub fn order(&self, orders: Vec<Order>) -> Result<Instant, LabError> {
-        let (answer, answered) = sync_channel(1);
-        let waiting = || self.orders.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting().push(Orders { orders, answer });
+    /// If one of the changes is impossible, or the link is not running.
+    pub fn apply(&self, changes: Vec<LinkChange>) -> Result<Instant, LabError> {
+        let (reply, replied) = sync_channel(1);
+        let waiting = || self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting().push(PendingChanges { changes, reply });
         self.stop.interrupt();
-        answered.recv_timeout(ORDERS_WAIT).unwrap_or_else(|error| {
+        replied.recv_timeout(CHANGES_TIMEOUT).unwrap_or_else(|error| {
             waiting().clear();
             let error = std::io::Error::new(std::io::ErrorKind::TimedOut, error);
             Err(LabError::machine("changing the link", error, "run the link"))
         })
     }
 
-    fn follow_orders(&self, driver: &mut Driver) {
+    fn apply_pending(&self, driver: &mut Driver) {
         let waiting =
-            std::mem::take(&mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner));
-        for Orders { orders, answer } in waiting {
+            std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner));
+        for PendingChanges { changes, reply } in waiting {
             let now = driver.now();
-            let followed = driver.emulator_mut().order(now, &orders).map_err(LabError::from);
-            // Who asked may have given up.
-            let _ = answer.send(followed);
+            let applied = driver.emulator_mut().apply(now, &changes).map_err(LabError::from);
+            // The receiver may have timed out.
+            let _ = reply.send(applied);
         }
     }
 
-    /// Now, since the lab was set up.
+    /// The time since the lab was brought up.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// What was measured, a tenth of a second ago at most while the link runs.
+    /// The latest report, at most a tenth of a second old while the link runs.
     #[must_use]
     pub fn report(&self) -> Report {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The link, once it no longer runs.
+    /// Returns the link, which must not be running.
     #[must_use]
     pub fn into_emulator(self) -> Emulator {
         self.driver.into_inner().unwrap_or_else(PoisonError::into_inner).into_emulator()
     }
 
-    fn note(&self, driver: &mut Driver, at: Instant) {
-        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-        let Looks { kernel, looked_at, unchecked, windows } = &mut *looks;
+    fn update_report(&self, driver: &mut Driver, at: Instant) {
+        let mut checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
+        let Checks { kernel, counters_read_at, unchecked, windows } = &mut *checks;
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((moment, states)) = states {
-            *looked_at = moment;
-            let reasons = kernel.iter_mut().zip(states).map(|(watch, state)| watch.take(state));
+        if let Some((read_at, states)) = states {
+            *counters_read_at = read_at;
+            let reasons =
+                kernel.iter_mut().zip(states).map(|(monitor, state)| monitor.check(state));
             *unchecked = reasons.fold(None, |first, reason| first.or(reason));
-        } else if at.saturating_since(*looked_at) > UNCHECKED_MAX {
-            let text = "the kernel has not told the counters of interfaces for a second, so it is not known \
-                        what it dropped; to fix it: end what sets up interfaces all the time";
+        } else if at.saturating_since(*counters_read_at) > COUNTER_AGE_MAX {
+            let text = "the kernel has not reported interface counters for a second, so packets that it dropped \
+                        are not counted; to fix it: stop programs that configure interfaces continually";
             unchecked.get_or_insert_with(|| text.to_owned());
         }
         let unchecked = unchecked.clone();
-        let kernel_dropped = kernel.iter().map(KernelWatch::dropped).sum();
+        let kernel_dropped = kernel.iter().map(InterfaceMonitor::dropped).sum();
         let refused = driver.emulator_mut().refused();
         let punctuality = driver.punctuality();
         let faults = Faults {
@@ -381,7 +387,7 @@ impl Lab {
             not_taken: punctuality.not_taken,
         };
         let kernel_dropped = unchecked.is_none().then_some(kernel_dropped);
-        let verdict = windows.look(at, &mut punctuality.lateness, faults, unchecked);
+        let verdict = windows.observe(at, &mut punctuality.lateness, faults, unchecked);
         let punctuality = Punctuality { lateness: verdict.lateness, ..punctuality.clone() };
         let emulator = driver.emulator_mut();
         let report = Report {
@@ -402,40 +408,40 @@ impl Lab {
     }
 }
 
-/// Who listens at each host's device, and at that inside a gateway, where the kernel allows it. All
-/// hosts at once: each listener waits for an RCU grace period.
-fn stamps(hosts: &[HostUp]) -> Vec<[Option<Stamps>; 2]> {
-    let listen = |host: &HostUp| {
-        let on = |interface, device: &Tun| Stamps::listen(interface, device.queue_packets()).ok();
+/// Opens the packet socket of each host's devices, where the kernel allows it. All hosts in
+/// parallel: each socket waits for an RCU grace period.
+fn open_timestamps(hosts: &[HostUp]) -> Vec<[Option<Timestamps>; 2]> {
+    let open = |host: &HostUp| {
+        let on = |interface, device: &Tun| Timestamps::open(interface, device.queue_packets()).ok();
         let inner = || host.inner.as_ref().and_then(|device| on(INNER, device));
         let both = || Ok::<_, LabError>([on(INTERFACE, &host.device), inner()]);
         host.namespace.run(both).unwrap_or_default()
     };
     thread::scope(|scope| {
-        let start = |host| thread::Builder::new().spawn_scoped(scope, move || listen(host)).ok();
+        let start = |host| thread::Builder::new().spawn_scoped(scope, move || open(host)).ok();
         let started: Vec<_> = hosts.iter().map(start).collect();
         let join = |started: Option<thread::ScopedJoinHandle<'_, _>>| started?.join().ok();
         started.into_iter().map(|started| join(started).unwrap_or_default()).collect()
     })
 }
 
-/// A host that is up, with nothing at the other end of its device yet.
+/// A host that is up and not connected to a link yet.
 pub(crate) struct HostUp {
     pub(crate) namespace: Namespace,
     pub(crate) device: Tun,
-    /// A gateway's to its hosts.
+    /// The device of a gateway to its hosts.
     inner: Option<Tun>,
     kernel: Vec<Interface>,
     diag: Option<Diag>,
 }
 
-/// Sets all hosts up at once: each waits for its kernel.
+/// Brings all hosts up in parallel, because each waits for the kernel.
 pub(crate) fn hosts_up(hosts: &[Host], config: &Config) -> Result<Vec<HostUp>, LabError> {
-    let names = names(hosts);
+    let names = etc_hosts(hosts);
     let up = |number: usize| host_up(Address(number as u32), hosts, &names, config);
     thread::scope(|scope| {
         let start = |number| {
-            thread::Builder::new().spawn_scoped(scope, move || up(number)).map_err(no_threads)
+            thread::Builder::new().spawn_scoped(scope, move || up(number)).map_err(spawn_failed)
         };
         let started: Vec<_> = (0..hosts.len()).map(start).collect();
         let made = started.into_iter().map(|host| match host?.join() {
@@ -446,13 +452,13 @@ pub(crate) fn hosts_up(hosts: &[Host], config: &Config) -> Result<Vec<HostUp>, L
     })
 }
 
-fn no_threads(error: std::io::Error) -> LabError {
+fn spawn_failed(error: std::io::Error) -> LabError {
     LabError::machine("starting a thread", error, "allow more threads (ulimit -u, pids.max)")
 }
 
-/// The content of `/etc/hosts` in every host. With several terminals the first one's host has the name
-/// that it would have alone, too.
-fn names(hosts: &[Host]) -> String {
+/// The content of `/etc/hosts` in every host. With several terminals, the host of the first one is
+/// also called `island`.
+fn etc_hosts(hosts: &[Host]) -> String {
     let mut names = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
     for (number, host) in (0..).zip(hosts) {
         let also = if number == Side::Island as u32 && host.name != Side::Island.name() {
@@ -473,29 +479,30 @@ fn host_up(
 ) -> Result<HostUp, LabError> {
     let host = &hosts[address.0 as usize];
     let (namespace, (device, inner, kernel, diag)) = Namespace::new(names, || {
-        // The kernel looks for IPv6 routers by packets of its own, which nobody asked the link to
-        // carry. Where there is no IPv6 there is nothing to switch off.
+        // Without this the kernel sends IPv6 router solicitations over the link. The sysctl is
+        // missing where there is no IPv6.
         let _ = netns::set_sysctl("net.ipv6.conf.default.disable_ipv6", "1");
-        // It may be that of the machine, which may be a router; hosts are none.
-        netns::set_sysctl("net.ipv4.ip_forward", "0")
-            .map_err(|error| LabError::machine("setting a host up", error, "mount /proc"))?;
+        // A new namespace may inherit the machine's value, and the machine may be a router.
+        netns::set_sysctl("net.ipv4.ip_forward", "0").map_err(|error| {
+            LabError::machine("disabling IP forwarding on a host", error, "mount /proc")
+        })?;
         for (name, value) in &config.settings[host.side as usize] {
             netns::set_sysctl(name, value).map_err(|error| {
                 let doing = format!("setting {name} to {value:?} on {}", host.name);
-                LabError::machine(&doing, error, "leave the setting out")
+                LabError::machine(&doing, error, "remove the setting")
             })?;
         }
         let queue_packets =
             if hosts.len() > MANY_HOSTS { QUEUE_PACKETS_OF_MANY } else { QUEUE_PACKETS };
         let up = |name, prefix| device_up(name, (address, prefix), queue_packets, config);
         let device = up(INTERFACE, addresses::PREFIX)?;
-        let mut kernel = vec![counters(INTERFACE)?];
+        let mut kernel = vec![open_counters(INTERFACE)?];
         let mut inner = None;
         if host.is_gateway {
             inner = Some(up(INNER, u32::BITS as u8)?);
-            kernel.push(counters(INNER)?);
-            forward(host, hosts)
-                .map_err(|error| LabError::privileged("setting routes up", error))?;
+            kernel.push(open_counters(INNER)?);
+            set_up_router(host, hosts)
+                .map_err(|error| LabError::privileged("setting up routes", error))?;
         }
         Ok::<_, LabError>((device, inner, kernel, Diag::open().ok()))
     })?;
@@ -510,20 +517,20 @@ fn device_up(
 ) -> Result<Tun, LabError> {
     let (address, Config { mtu, super_packets, .. }) = (ipv4(host), config);
     let (mtu, super_packets) = (*mtu, *super_packets);
-    Ok(Tun::up(tun::Config { name, address, prefix, mtu, super_packets, queue_packets })?)
+    Ok(Tun::create(tun::Config { name, address, prefix, mtu, super_packets, queue_packets })?)
 }
 
-fn counters(interface: &str) -> Result<Interface, LabError> {
+fn open_counters(interface: &str) -> Result<Interface, LabError> {
     Interface::open(interface).map_err(|error| {
-        LabError::machine("asking for counters", error, "use a kernel with rtnetlink")
+        LabError::machine("reading interface counters", error, "use a kernel with rtnetlink")
     })
 }
 
-/// Makes the calling thread's namespace a router: to its own hosts by one interface, to all others by the
-/// other. What is for nobody in the lab goes towards the world.
-fn forward(gateway: &Host, hosts: &[Host]) -> std::io::Result<()> {
+/// Makes the calling thread's namespace a router: through one interface to its own hosts, through
+/// the other to all others. Packets to unknown destinations go towards the world.
+fn set_up_router(gateway: &Host, hosts: &[Host]) -> std::io::Result<()> {
     netns::set_sysctl("net.ipv4.ip_forward", "1")?;
-    // Hosts have one way only: there is no better one to be told of.
+    // Hosts have a single route, so ICMP redirects would be of no use.
     for which in ["all", "link", "hosts"] {
         netns::set_sysctl(&format!("net.ipv4.conf.{which}.send_redirects"), "0")?;
     }

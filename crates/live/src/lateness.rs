@@ -1,25 +1,25 @@
-//! How late packets were: a distribution, and what may be said of a run because of it.
+//! The distribution of packet lateness, and the limits for a valid run.
 
 use bentpipe_core::time::Duration;
 
-/// Counts of durations in classes of 1/16 of an octave: quantiles within 6.25 % at any size, in a
-/// fixed room and without a decision per packet.
+/// A histogram of durations with 16 buckets per octave: quantiles are within 6.25 % at any scale,
+/// in constant memory and without a branch per packet.
 #[derive(Clone, Debug)]
 pub struct Lateness {
-    classes: Vec<u64>,
+    buckets: Vec<u64>,
     count: u64,
     max_ns: u64,
 }
 
-const CLASSES_PER_OCTAVE: u64 = 16;
-const CLASSES: usize = 64 * CLASSES_PER_OCTAVE as usize;
+const BUCKETS_PER_OCTAVE: u64 = 16;
+const BUCKETS: usize = 64 * BUCKETS_PER_OCTAVE as usize;
 
-/// What a run may not exceed for its figures to count.
+/// The limits of lateness for a valid run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For 99 of 100 packets.
+    /// Of the 99th percentile.
     pub p99: Duration,
-    /// For every packet.
+    /// Of the maximum.
     pub max: Duration,
 }
 
@@ -31,7 +31,7 @@ impl Default for Limits {
 
 impl Default for Lateness {
     fn default() -> Self {
-        Self { classes: vec![0; CLASSES], count: 0, max_ns: 0 }
+        Self { buckets: vec![0; BUCKETS], count: 0, max_ns: 0 }
     }
 }
 
@@ -40,64 +40,65 @@ impl Lateness {
     #[inline]
     pub fn add(&mut self, late: Duration) {
         let nanos = late.as_nanos();
-        self.classes[class_of(nanos)] += 1;
+        self.buckets[bucket_of(nanos)] += 1;
         self.count += 1;
         self.max_ns = self.max_ns.max(nanos);
     }
 
-    /// How many were counted.
+    /// The number of packets.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The latest.
+    /// The maximum.
     #[must_use]
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.max_ns)
     }
 
-    /// What a share of the packets, from 0 to 1, did not exceed: the upper end of a class, so at most
-    /// 6.25 % too much. Zero if nothing was counted.
+    /// The quantile of a share from 0 to 1: the upper bound of a bucket, so at most 6.25 % too
+    /// large. Zero without packets.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "2^53 packets are more than a year of them")]
     pub fn quantile(&self, share: f64) -> Duration {
         let wanted = share * self.count as f64;
         let mut below = 0;
-        for (class, &count) in self.classes.iter().enumerate() {
+        for (bucket, &count) in self.buckets.iter().enumerate() {
             below += count;
             if count > 0 && below as f64 >= wanted {
-                return Duration::from_nanos(upper_end(class as u64).min(self.max_ns));
+                return Duration::from_nanos(upper_end(bucket as u64).min(self.max_ns));
             }
         }
         self.max()
     }
 
-    /// What no more than 1 of 100 packets exceeded, or one packet where there are fewer than 100.
+    /// The lateness that at most one in 100 packets exceeds, or one packet if there are fewer than
+    /// 100.
     #[must_use]
     pub fn p99(&self) -> Duration {
         let within = self.count - self.count.div_ceil(100);
         let mut below = 0;
-        for (class, &count) in self.classes.iter().enumerate() {
+        for (bucket, &count) in self.buckets.iter().enumerate() {
             below += count;
             if below >= within {
-                let end = if within == 0 { 0 } else { upper_end(class as u64) };
+                let end = if within == 0 { 0 } else { upper_end(bucket as u64) };
                 return Duration::from_nanos(end.min(self.max_ns));
             }
         }
         self.max()
     }
 
-    /// Adds what another counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
-        for (sum, count) in self.classes.iter_mut().zip(&other.classes) {
+        for (sum, count) in self.buckets.iter_mut().zip(&other.buckets) {
             *sum += count;
         }
         self.count += other.count;
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// Why the figures of packets that were so late do not count, if they do not.
+    /// Why this distribution makes a run invalid, if it does.
     #[must_use]
     pub fn verdict(&self, limits: Limits) -> Option<String> {
         limits.reason(self.quantile(0.99), self.max())
@@ -105,12 +106,12 @@ impl Lateness {
 }
 
 impl Limits {
-    /// Why lateness with this 99th percentile and maximum is too much, if it is.
+    /// Why this 99th percentile and maximum make a run invalid, if they do.
     #[must_use]
     pub fn reason(self, p99: Duration, max: Duration) -> Option<String> {
         let text = |name, found, limit| {
             Some(format!(
-                "lateness {name} is {found} but must not exceed {limit}; to fix it: end other programs, \
+                "lateness {name} is {found} but must not exceed {limit}; to fix it: stop other programs, \
                  or send less"
             ))
         };
@@ -121,22 +122,23 @@ impl Limits {
     }
 }
 
-/// Below 16 ns a class each; above, the four bits after the first.
-fn class_of(nanos: u64) -> usize {
-    if nanos < CLASSES_PER_OCTAVE {
+/// Below 16 ns there is a bucket per nanosecond; above, the four bits after the most significant
+/// one select the bucket.
+fn bucket_of(nanos: u64) -> usize {
+    if nanos < BUCKETS_PER_OCTAVE {
         return nanos as usize;
     }
     let octave = u64::from(nanos.ilog2());
-    let part = (nanos >> (octave - 4)) & (CLASSES_PER_OCTAVE - 1);
-    ((octave - 3) * CLASSES_PER_OCTAVE + part) as usize
+    let part = (nanos >> (octave - 4)) & (BUCKETS_PER_OCTAVE - 1);
+    ((octave - 3) * BUCKETS_PER_OCTAVE + part) as usize
 }
 
-/// The largest value of a class.
-fn upper_end(class: u64) -> u64 {
-    if class < CLASSES_PER_OCTAVE {
-        return class;
+/// The largest value of a bucket.
+fn upper_end(bucket: u64) -> u64 {
+    if bucket < BUCKETS_PER_OCTAVE {
+        return bucket;
     }
-    let (octave, part) = (class / CLASSES_PER_OCTAVE + 3, class % CLASSES_PER_OCTAVE);
+    let (octave, part) = (bucket / BUCKETS_PER_OCTAVE + 3, bucket % BUCKETS_PER_OCTAVE);
     ((1 << octave) - 1) + ((part + 1) << (octave - 4))
 }
 
@@ -149,9 +151,10 @@ mod tests {
         Duration::from_micros(count)
     }
 
-    /// Given 1 to 1,000 microseconds once each, expect every quantile within a sixteenth above.
+    /// Given 1 to 1,000 microseconds once each, expect every quantile to be at most a sixteenth
+    /// above the exact one.
     #[test]
-    fn quantiles_are_those_of_what_was_counted() {
+    fn quantiles_are_within_a_bucket_of_the_exact_ones() {
         let mut lateness = Lateness::default();
         (1..=1_000).for_each(|count| lateness.add(micros(count)));
         assert_eq!((lateness.count(), lateness.max()), (1_000, micros(1_000)));
@@ -162,10 +165,10 @@ mod tests {
         }
     }
 
-    /// Given 1 to 1,000 microseconds once each, expect 10 above the 99th percentile of a window; given
-    /// one packet, or two, expect one above it.
+    /// Given 1 to 1,000 microseconds once each, expect 10 above the 99th percentile; given one
+    /// packet, or two, expect one above it.
     #[test]
-    fn one_in_a_hundred_or_one_is_above_the_percentile() {
+    fn at_least_one_packet_may_exceed_the_percentile() {
         let mut lateness = Lateness::default();
         assert_eq!(lateness.p99(), Duration::ZERO);
         lateness.add(micros(500));
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_apart_is_added_up() {
+    fn merged_histograms_have_the_sum_of_the_counts() {
         let (mut one, mut other, mut both) = <(Lateness, Lateness, Lateness)>::default();
         for count in 1..=1_000 {
             let part = if count % 3 == 0 { &mut one } else { &mut other };
@@ -187,11 +190,11 @@ mod tests {
         }
         one.merge(&other);
         assert_eq!((one.count(), one.max()), (both.count(), both.max()));
-        assert_eq!((one.classes, one.max_ns), (both.classes, both.max_ns));
+        assert_eq!((one.buckets, one.max_ns), (both.buckets, both.max_ns));
     }
 
     #[test]
-    fn a_run_counts_up_to_its_limits() {
+    fn a_run_is_valid_up_to_its_limits() {
         let mut lateness = Lateness::default();
         assert_eq!(lateness.verdict(Limits::default()), None);
         (0..10_000).for_each(|_| lateness.add(micros(40)));
@@ -207,11 +210,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_lies_in_its_class(nanos: u64) {
-            let class = class_of(nanos) as u64;
-            let lower = if class == 0 { 0 } else { upper_end(class - 1) + 1 };
-            prop_assert!((lower..=upper_end(class)).contains(&nanos));
-            prop_assert!((class as usize) < CLASSES);
+        fn a_value_is_within_its_bucket(nanos: u64) {
+            let bucket = bucket_of(nanos) as u64;
+            let lower = if bucket == 0 { 0 } else { upper_end(bucket - 1) + 1 };
+            prop_assert!((lower..=upper_end(bucket)).contains(&nanos));
+            prop_assert!((bucket as usize) < BUCKETS);
         }
     }
 }

@@ -1,29 +1,29 @@
-//! The link in real time: real programs, the kernel's own TCP, and the engines of the simulator.
+//! The link in real time: real programs, the kernel's TCP, and the engines of the simulator.
 //!
-//! [`emulator::Emulator`] is the link with real packets, without a clock; [`driver::Driver`] runs it to
-//! the clock between TUN devices; [`lab::Lab`] has the namespaces with the devices and the programs.
-//! Everything belongs to one process: when that ends, however it ends, nothing is left.
+//! [`emulator::Emulator`] is the link with real packets, without a clock. [`driver::Driver`] runs
+//! it in real time between TUN devices. [`lab::Lab`] owns the namespaces with the devices and the
+//! programs. All of it ends with the process, even with one that is killed.
 //!
-//! What Linux gives for this is in `bentpipe-sys`.
+//! `bentpipe-sys` wraps the system calls.
 
 pub mod addresses;
 mod backlog;
 pub mod capture;
 mod capture_file;
+pub mod changes;
 pub mod driver;
+mod egress;
 pub mod emulator;
-mod entrance;
 pub mod error;
-mod exit;
 pub mod flows;
+mod ingress;
 pub mod lab;
 pub mod lateness;
 pub mod measure;
-pub mod orders;
-pub mod outside;
 pub mod ports;
 pub mod serve;
 pub mod store;
+pub mod uplink;
 pub mod verdict;
 
 pub use error::LabError;

@@ -1,60 +1,60 @@
-//! Conversations of measuring programs, by the port of their server.
+//! Traffic of measuring programs, by server port.
 //!
-//! iperf3 and its like talk over two connections to one port: the first says what is to be measured,
-//! the others are what is measured. The first must not be on the link: its packets would count, and
-//! the link's delay and losses would be in the program's timing.
+//! iperf3 and similar programs open several connections to one port: the first is the control
+//! connection, the others carry the measured traffic. The control connection must bypass the link:
+//! its packets would be counted, and the link's delay and losses would affect the program's timing.
 
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::wire::{FiveTuple, Headers, TCP, UDP};
 use bentpipe_sim::Side;
 
-/// iperf3 opens a UDP stream with a datagram of so many bytes each way, which is no traffic.
-const HELLO_BYTES: usize = 4;
+/// iperf3 opens a UDP stream with a datagram of this size in each direction, which is not counted.
+const CONNECT_BYTES: usize = 4;
 
-/// The conversations with a range of server ports.
+/// The traffic of a range of server ports.
 #[derive(Clone, Debug, Default)]
 pub struct Ports {
     first: u16,
-    conversations: Vec<Conversations>,
+    flows: Vec<PortFlows>,
 }
 
-/// Those with one server port, but for the first TCP conversation.
+/// The traffic of one server port, without the control connection.
 #[derive(Clone, Debug, Default)]
-pub struct Conversations {
+pub struct PortFlows {
     control: Option<FiveTuple>,
-    /// What the world sent, and what the island sent.
-    pub carried: [Carried; 2],
+    /// Traffic sent by the world, and by the island.
+    pub traffic: [SideTraffic; 2],
 }
 
-/// What packets from one side carried.
+/// Traffic sent by one side.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Carried {
-    /// As they came to the link.
+pub struct SideTraffic {
+    /// Packets as they enter the link.
     pub offered: Tally,
-    /// As they came out at its other end.
+    /// Packets as they leave the link.
     pub delivered: Tally,
-    /// The time on the link, of all that had a payload.
+    /// The sum of the delays of packets with a payload.
     pub delay_sum: Duration,
-    /// The longest of these times.
+    /// The largest of these delays.
     pub delay_max: Duration,
 }
 
-/// Packets at one place.
+/// Counters at one end of the link.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// All of them.
+    /// Packets.
     pub packets: u64,
-    /// Those with a payload.
+    /// Packets with a payload.
     pub segments: u64,
-    /// Bytes of these payloads, those that were retransmitted included.
+    /// Payload bytes, including retransmissions.
     pub payload_bytes: u64,
-    /// When the first packet came.
+    /// The time of the first packet.
     pub first_at: Option<Instant>,
-    /// When the last packet came.
+    /// The time of the last packet.
     pub last_at: Option<Instant>,
-    /// When the first payload came.
+    /// The time of the first packet with a payload.
     pub first_payload_at: Option<Instant>,
-    /// When the last payload came.
+    /// The time of the last packet with a payload.
     pub last_payload_at: Option<Instant>,
 }
 
@@ -72,15 +72,15 @@ impl Tally {
     }
 }
 
-/// A packet of a conversation with one of the ports.
-struct Found {
+/// A packet to or from one of the ports.
+struct Match {
     tuple: FiveTuple,
     index: usize,
     payload_bytes: usize,
 }
 
-impl Conversations {
-    /// The client's port of the conversation that goes past the link; `port` is the server's.
+impl PortFlows {
+    /// The client's port of the control connection; `port` is the server's.
     #[must_use]
     pub fn control_port(&self, port: u16) -> Option<u16> {
         let FiveTuple { source_port, destination_port, .. } = self.control?;
@@ -93,51 +93,54 @@ impl Ports {
     #[must_use]
     pub fn new(first: u16, last: u16) -> Self {
         let count = usize::from(last.saturating_sub(first)) + 1;
-        Self { first, conversations: vec![Conversations::default(); count] }
+        Self { first, flows: vec![PortFlows::default(); count] }
     }
 
-    /// Whether no port is looked at.
+    /// Whether there are no ports.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.conversations.is_empty()
+        self.flows.is_empty()
     }
 
-    /// What was carried, by port.
-    pub fn iter(&self) -> impl Iterator<Item = (u16, &Conversations)> {
-        (self.first..=u16::MAX).zip(&self.conversations)
+    /// The traffic by port.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, &PortFlows)> {
+        (self.first..=u16::MAX).zip(&self.flows)
     }
 
-    /// Whether a packet that comes from `side` belongs to the first TCP conversation with its port;
-    /// if not, it is counted.
+    /// Whether a packet from `side` belongs to the control connection, the first TCP connection to
+    /// its port. Other packets are counted.
     pub fn is_control(&mut self, at: Instant, side: Side, packet: &[u8]) -> bool {
         let Some(found) = self.find(side, packet) else { return false };
-        let conversations = &mut self.conversations[found.index];
+        let flows = &mut self.flows[found.index];
         if found.tuple.protocol == TCP {
-            let control = conversations.control.get_or_insert(found.tuple);
+            let control = flows.control.get_or_insert(found.tuple);
             if *control == found.tuple {
                 return true;
             }
         }
-        if !is_hello(&found) {
-            conversations.carried[side as usize].offered.add(at, found.payload_bytes);
+        if !is_connect_datagram(&found) {
+            flows.traffic[side as usize].offered.add(at, found.payload_bytes);
         }
         false
     }
 
-    /// A packet from `side` that was handed to the link at `created_at` came out at `due`.
+    /// Counts a packet from `side` that entered the link at `created_at` and left it at `due`.
     pub fn delivered(&mut self, created_at: Instant, due: Instant, side: Side, packet: &[u8]) {
-        let Some(found) = self.find(side, packet).filter(|found| !is_hello(found)) else { return };
-        let carried = &mut self.conversations[found.index].carried[side as usize];
-        carried.delivered.add(due, found.payload_bytes);
+        let Some(found) = self.find(side, packet).filter(|found| !is_connect_datagram(found))
+        else {
+            return;
+        };
+        let traffic = &mut self.flows[found.index].traffic[side as usize];
+        traffic.delivered.add(due, found.payload_bytes);
         if found.payload_bytes > 0 {
             let delay = due.saturating_since(created_at);
-            carried.delay_sum += delay;
-            carried.delay_max = carried.delay_max.max(delay);
+            traffic.delay_sum += delay;
+            traffic.delay_max = traffic.delay_max.max(delay);
         }
     }
 
-    fn find(&self, side: Side, packet: &[u8]) -> Option<Found> {
-        if self.conversations.is_empty() {
+    fn find(&self, side: Side, packet: &[u8]) -> Option<Match> {
+        if self.flows.is_empty() {
             return None;
         }
         let headers = Headers::of(packet)?;
@@ -149,7 +152,7 @@ impl Ports {
             .into_iter()
             .filter_map(|port| port.checked_sub(self.first))
             .map(usize::from)
-            .find(|&index| index < self.conversations.len())?;
+            .find(|&index| index < self.flows.len())?;
         let header_bytes = match tuple.protocol {
             // The data offset, in words (RFC 9293, section 3.1).
             TCP => usize::from(packet.get(headers.transport_offset + 12)? >> 4) * 4,
@@ -158,12 +161,12 @@ impl Ports {
         };
         let payload_bytes =
             headers.total_bytes.saturating_sub(headers.transport_offset + header_bytes);
-        Some(Found { tuple, index, payload_bytes })
+        Some(Match { tuple, index, payload_bytes })
     }
 }
 
-fn is_hello(found: &Found) -> bool {
-    found.tuple.protocol == UDP && found.payload_bytes == HELLO_BYTES
+fn is_connect_datagram(found: &Match) -> bool {
+    found.tuple.protocol == UDP && found.payload_bytes == CONNECT_BYTES
 }
 
 #[cfg(test)]
@@ -176,7 +179,7 @@ mod tests {
     const CLIENT: [u8; 4] = [10, 84, 0, 1];
     const SERVER: [u8; 4] = [10, 84, 0, 2];
 
-    /// One packet from the client's port to the server's, with a payload of so many bytes.
+    /// A packet from the client's port to the server's, with a payload of so many bytes.
     fn packet(protocol: u8, ports: [u16; 2], payload_bytes: usize) -> Vec<u8> {
         let header_bytes = if protocol == TCP { 20 } else { 8 };
         let total_bytes = (20 + header_bytes + payload_bytes) as u16;
@@ -192,7 +195,7 @@ mod tests {
         packet
     }
 
-    fn answer(mut packet: Vec<u8>) -> Vec<u8> {
+    fn reply(mut packet: Vec<u8>) -> Vec<u8> {
         packet[12..20].rotate_left(4);
         packet[20..24].rotate_left(2);
         packet
@@ -230,7 +233,7 @@ mod tests {
         Emulator::new(&[plan], 1, options).expect("one terminal")
     }
 
-    /// What comes out until `until` after a packet has come.
+    /// Sends a packet through the link and returns the departures until `until`.
     fn pass(
         emulator: &mut Emulator,
         at: u64,
@@ -238,44 +241,48 @@ mod tests {
         packet: &[u8],
         until: u64,
     ) -> Vec<Departure> {
-        let place = emulator.room().expect("there is room");
-        emulator.bytes_mut(place)[..packet.len()].copy_from_slice(packet);
-        emulator.arrive(millis(at), side, place, packet.len());
+        let slot = emulator.alloc().expect("there is room");
+        emulator.bytes_mut(slot)[..packet.len()].copy_from_slice(packet);
+        emulator.arrive(millis(at), side, slot, packet.len());
         emulator.run_until(millis(until));
         let mut departures = Vec::new();
         emulator.take_departures(&mut departures);
-        departures.iter().for_each(|departure| emulator.free(departure.place));
+        departures.iter().for_each(|departure| emulator.free(departure.slot));
         departures
     }
 
-    /// Given the first conversation with a port, expect it on the other side at once and nowhere
-    /// counted; given the next one, expect it there after a byte a microsecond and 100 ms.
+    /// Given the first connection to a port, expect its packets on the other side at once and
+    /// counted nowhere; given the next connection, expect its packets after 1 us per byte plus 100
+    /// ms.
     #[test]
-    fn the_first_conversation_with_a_port_goes_past_the_link() {
+    fn the_first_connection_to_a_port_bypasses_the_link() {
         let mut emulator = emulator();
         let control = packet(TCP, [40_000, 5_201], 10);
-        let passed = pass(&mut emulator, 1, Side::World, &control, 1);
+        let departures = pass(&mut emulator, 1, Side::World, &control, 1);
         assert_eq!(
-            (passed.len(), passed[0].due, passed[0].to),
+            (departures.len(), departures[0].due, departures[0].to),
             (1, millis(1), Side::Island.into())
         );
-        assert!(!passed[0].on_link);
-        let passed = pass(&mut emulator, 2, Side::Island, &answer(control.clone()), 2);
-        assert_eq!((passed[0].due, passed[0].to), (millis(2), Side::World.into()));
+        assert!(!departures[0].on_link);
+        let departures = pass(&mut emulator, 2, Side::Island, &reply(control.clone()), 2);
+        assert_eq!((departures[0].due, departures[0].to), (millis(2), Side::World.into()));
 
         let data = packet(TCP, [40_001, 5_201], 460);
-        let passed = pass(&mut emulator, 3, Side::World, &data, 900);
+        let departures = pass(&mut emulator, 3, Side::World, &data, 900);
         let due = millis(103) + Duration::from_micros(500);
         assert_eq!(
-            (passed[0].due, passed[0].to, passed[0].on_link),
+            (departures[0].due, departures[0].to, departures[0].on_link),
             (due, Side::Island.into(), true)
         );
-        assert!(!pass(&mut emulator, 901, Side::World, &control, 901)[0].on_link, "it stays so");
+        assert!(
+            !pass(&mut emulator, 901, Side::World, &control, 901)[0].on_link,
+            "it stays a control connection"
+        );
 
         let counters = emulator.counters();
         assert_eq!((counters[0].1.sent_packets, counters[1].1.sent_packets), (1, 0));
-        let (port, conversations) = emulator.ports().iter().next().expect("two ports");
-        let [world, island] = &conversations.carried;
+        let (port, flows) = emulator.ports().iter().next().expect("two ports");
+        let [world, island] = &flows.traffic;
         assert_eq!((port, island.offered.packets), (5_201, 0));
         assert_eq!((world.offered.segments, world.delivered.payload_bytes), (1, 460));
         assert_eq!(world.offered.first_payload_at, Some(millis(3)));
@@ -283,10 +290,11 @@ mod tests {
         assert_eq!(emulator.stored(), 0);
     }
 
-    /// Given the other port, one out of range, and datagrams: only the first TCP conversation with a
-    /// port of the range is control, and the hello of a stream of datagrams is no traffic.
+    /// Given the other port, ports out of range, and datagrams, expect only the first TCP
+    /// connection to each port in the range to be a control connection, and iperf3's UDP connect
+    /// datagram not to be counted.
     #[test]
-    fn each_port_has_one_control_conversation() {
+    fn each_port_has_one_control_connection() {
         let mut emulator = emulator();
         let mut at = 0;
         let mut on_link = |protocol, port, bytes| {
@@ -296,15 +304,15 @@ mod tests {
         };
         assert!(!on_link(TCP, 5_202, 0));
         assert!(on_link(TCP, 5_203, 0) && on_link(TCP, 5_200, 0));
-        assert!(on_link(UDP, 5_201, HELLO_BYTES) && on_link(UDP, 5_201, 160));
-        let conversations = emulator.ports().iter().next().expect("two ports").1;
-        let world = &conversations.carried[Side::World as usize];
+        assert!(on_link(UDP, 5_201, CONNECT_BYTES) && on_link(UDP, 5_201, 160));
+        let flows = emulator.ports().iter().next().expect("two ports").1;
+        let world = &flows.traffic[Side::World as usize];
         assert_eq!((world.offered.packets, world.offered.payload_bytes), (1, 160));
     }
 
     proptest! {
         #[test]
-        fn no_bytes_are_too_strange(mut packet: Vec<u8>, first: u16, last: u16) {
+        fn arbitrary_bytes_do_not_panic(mut packet: Vec<u8>, first: u16, last: u16) {
             let mut ports = Ports::new(first, last);
             ports.is_control(millis(1), Side::World, &packet);
             if let Some(byte) = packet.first_mut() {

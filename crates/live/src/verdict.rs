@@ -1,7 +1,7 @@
-//! Whether a run counts: what went wrong in it, in windows of time.
+//! The verdict on a run: faults and lateness, by windows of time.
 //!
-//! A run counts if all of its windows do, so that a lab that stays up can tell when it was good and when
-//! not. A check that cannot be made counts as failed.
+//! A run is valid if all of its windows are. With windows, a lab that runs for long can tell when
+//! it was valid. A check that cannot be made counts as failed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,13 +11,13 @@ use bentpipe_sys::interface::InterfaceState;
 
 use crate::lateness::{Lateness, Limits};
 
-/// How long a window is: long enough for a percentile at 10 packets a second.
+/// The length of a window: enough for a percentile at 10 packets per second.
 pub const WINDOW: Duration = Duration::from_secs(10);
 
-/// So many windows are kept; of older ones there is only a count.
+/// How many windows are kept; older ones are only counted.
 pub const WINDOWS_KEPT: usize = 60;
 
-/// What makes a window invalid, whatever the lateness: how often, since the lab was set up.
+/// Counters of faults that make a window invalid, since the lab was brought up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Steps of the real-time clock.
@@ -26,13 +26,13 @@ pub struct Faults {
     pub future_stamps: u64,
     /// Packets that the kernel dropped before the link.
     pub kernel_dropped: u64,
-    /// Packets for which there was no memory.
+    /// Packets that arrived while the packet store was full.
     pub refused: u64,
     /// Packets longer than the MTU.
     pub too_long: u64,
-    /// Super-packets that could not be split.
+    /// Super-packets that could not be segmented.
     pub not_split: u64,
-    /// Packets that the receiving kernel did not take.
+    /// Packets that the receiving kernel refused.
     pub not_taken: u64,
 }
 
@@ -50,149 +50,176 @@ impl Faults {
         }
     }
 
-    /// The first of them, why it matters, and what helps.
+    /// Describes the first fault: what, why it matters, and the fix.
     fn reason(self) -> Option<String> {
         let packets = |count: u64| match count {
             1 => "1 packet".to_owned(),
             _ => format!("{count} packets"),
         };
         let found = [
-            (self.clock_steps, "the machine's clock was set during the run, so the time-stamps of packets \
-                are of two clocks; to fix it: let nothing set the clock meanwhile (a time service may slew it)"
-                .to_owned()),
-            (self.future_stamps, format!(
-                "{} had a time-stamp later than when the link read it, so it is not known when they came; \
-                 to fix it: let nothing set the machine's clock meanwhile",
-                packets(self.future_stamps))),
-            (self.kernel_dropped, format!(
-                "the kernel dropped {} before the link, since the link did not read them in time; to fix \
-                 it: send less, end other programs, or use --super-packets",
-                packets(self.kernel_dropped))),
-            (self.refused, format!(
-                "{} found no memory in the link, which holds 1 GiB of packets on their way; to fix it: \
-                 limit the queue, or take a lower rate or delay",
-                packets(self.refused))),
-            (self.too_long, format!(
-                "{} of more bytes than the MTU came to the link, which did not carry them; to fix it: \
-                 leave the MTU of the interfaces to the link as it is",
-                packets(self.too_long))),
-            (self.not_split, format!(
-                "{} super-packets from a kernel could not be split; to fix it: leave --super-packets off",
-                self.not_split)),
-            (self.not_taken, format!(
-                "the receiving kernel refused {} from the link; to fix it: leave the interfaces to the \
+            (
+                self.clock_steps,
+                "the machine's clock was set during the run, so packet timestamps are from two \
+                different clocks; to fix it: do not set the clock during a run (NTP may slew it)"
+                    .to_owned(),
+            ),
+            (
+                self.future_stamps,
+                format!(
+                    "{} had a timestamp later than the time of the read, so the arrival time is unknown; \
+                 to fix it: do not set the machine's clock during a run",
+                    packets(self.future_stamps)
+                ),
+            ),
+            (
+                self.kernel_dropped,
+                format!(
+                    "the kernel dropped {} before the link, because the link did not read them in time; to fix \
+                 it: send less, stop other programs, or use --super-packets",
+                    packets(self.kernel_dropped)
+                ),
+            ),
+            (
+                self.refused,
+                format!(
+                    "{} arrived while the link's packet store of 1 GiB was full; to fix it: \
+                 limit the queue, or reduce the rate or the delay",
+                    packets(self.refused)
+                ),
+            ),
+            (
+                self.too_long,
+                format!(
+                    "{} longer than the MTU arrived at the link, which dropped them; to fix it: \
+                 do not change the MTU of the interfaces to the link",
+                    packets(self.too_long)
+                ),
+            ),
+            (
+                self.not_split,
+                format!(
+                    "{} super-packets from a kernel could not be segmented; to fix it: do not use --super-packets",
+                    self.not_split
+                ),
+            ),
+            (
+                self.not_taken,
+                format!(
+                    "the receiving kernel refused {} from the link; to fix it: keep the interfaces to the \
                  link up, and send IP packets only",
-                packets(self.not_taken))),
+                    packets(self.not_taken)
+                ),
+            ),
         ];
         found.into_iter().find_map(|(count, text)| (count > 0).then_some(text))
     }
 }
 
-/// What the kernel says of the interface to the link on one side, from look to look.
+/// Monitors the kernel's state of a host's interface to the link.
 #[derive(Debug)]
-pub struct KernelWatch {
-    place: String,
+pub struct InterfaceMonitor {
+    host: String,
     dropped: u64,
     queue_len: Option<u32>,
 }
 
-impl KernelWatch {
-    /// Of the interface at a place, which texts name.
+impl InterfaceMonitor {
+    /// Takes the host's name, for messages.
     #[must_use]
-    pub fn new(place: &str) -> Self {
-        Self { place: place.to_owned(), dropped: 0, queue_len: None }
+    pub fn new(host: &str) -> Self {
+        Self { host: host.to_owned(), dropped: 0, queue_len: None }
     }
 
-    /// Packets that the kernel dropped before the link, as far as it said.
+    /// Packets that the kernel dropped before the link, as far as reported.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Takes what the kernel said at a look. Why it does not do, if so.
-    pub fn take(&mut self, state: io::Result<InterfaceState>) -> Option<String> {
-        let place = &self.place;
+    /// Checks the state of the interface. Returns why the check failed, if it did.
+    pub fn check(&mut self, state: io::Result<InterfaceState>) -> Option<String> {
+        let host = &self.host;
         let state = match state {
             Ok(state) => state,
             Err(error) => {
                 return Some(format!(
-                    "the packet counters of the interface to the link in the {place} could not be read \
-                     ({error}), so it is not known what the kernel dropped; to fix it: leave the \
-                     interface as the lab made it"
+                    "the packet counters of the interface to the link in the {host} could not be read \
+                     ({error}), so packets that the kernel dropped are not counted; to fix it: do not \
+                     change the interface"
                 ));
             }
         };
         if state.tx_dropped < self.dropped {
             return Some(format!(
-                "the packet counters of the interface to the link in the {place} went back, so it is not \
-                 known what the kernel dropped; to fix it: leave the interface as the lab made it"
+                "the packet counters of the interface to the link in the {host} decreased, so packets that \
+                 the kernel dropped are not counted; to fix it: do not change the interface"
             ));
         }
         self.dropped = state.tx_dropped;
         let queue_len = *self.queue_len.get_or_insert(state.tx_queue_len);
         (queue_len != state.tx_queue_len).then(|| {
             format!(
-                "the queue of the interface to the link in the {place} was changed from {queue_len} \
-                 packets to {}, so it is not known how long packets waited there; to fix it: leave \
-                 txqueuelen as it is",
+                "the queue length of the interface to the link in the {host} was changed from {queue_len} \
+                 packets to {}, so the time that packets waited there is unknown; to fix it: do not \
+                 change txqueuelen",
                 state.tx_queue_len
             )
         })
     }
 }
 
-/// A part of a run.
+/// A window of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// When it began, since the lab was set up.
+    /// Its start, since the lab was brought up.
     pub start: Instant,
-    /// When it ended, or until when it was looked at.
+    /// Its end, or the time of the last observation.
     pub end: Instant,
-    /// Packets that came out of the link.
+    /// Packets that left the link.
     pub packets: u64,
-    /// The lateness that half of them did not exceed.
+    /// The median lateness.
     pub p50: Duration,
-    /// The lateness that no more than 1 in 100 exceeded, or one if there are fewer.
+    /// The lateness that at most one in 100 exceeded, or one packet if there are fewer than 100.
     pub p99: Duration,
-    /// The latest.
+    /// The maximum lateness.
     pub max: Duration,
-    /// Why it does not count, if so.
+    /// Why it is invalid, if it is.
     pub invalid: Option<String>,
 }
 
-/// What is said of a run so far.
+/// The verdict on a run so far.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// The last windows, the oldest first; the last one is still open.
+    /// The latest windows, the oldest first; the last one is still open.
     pub windows: Vec<Window>,
-    /// How many windows there were, with those that are no longer kept.
+    /// The number of windows, including those no longer kept.
     pub window_count: u64,
-    /// How many of them do not count.
+    /// The number of invalid windows.
     pub invalid_windows: u64,
     /// The lateness of all packets.
     pub lateness: Lateness,
-    /// Why the run does not count, if so.
+    /// Why the run is invalid, if it is.
     pub invalid: Option<String>,
 }
 
-/// Gathers windows as a run goes on.
+/// Collects the windows of a run.
 #[derive(Debug)]
 pub struct Windows {
     limits: Limits,
-    /// Of windows that are over.
+    /// The windows that are closed.
     closed: VecDeque<Window>,
     closed_count: u64,
     invalid_count: u64,
     first_invalid: Option<Window>,
     lateness: Lateness,
-    /// Of the open window.
+    /// The start of the open window.
     start: Instant,
     faults_before: Faults,
     unchecked: Option<String>,
 }
 
 impl Windows {
-    /// For a run that begins now.
+    /// For a run that starts now.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -208,9 +235,10 @@ impl Windows {
         }
     }
 
-    /// Takes what was seen until `at`: the `lateness` of packets since the last window was closed, which
-    /// is emptied if this look closes one; the faults so far; and why this look is not complete, if so.
-    pub fn look(
+    /// Takes the observations until `at`: the `lateness` of packets since the last window was
+    /// closed, which is reset if this call closes one; the faults so far; and why the checks are
+    /// incomplete, if they are.
+    pub fn observe(
         &mut self,
         at: Instant,
         lateness: &mut Lateness,
@@ -289,7 +317,7 @@ mod tests {
         Ok(InterfaceState { tx_dropped, tx_queue_len })
     }
 
-    /// A run with a look each second, and packets that are 40 us late.
+    /// A run with an observation each second, and packets that are 40 us late.
     struct Run {
         windows: Windows,
         lateness: Lateness,
@@ -303,75 +331,79 @@ mod tests {
             Self { windows, lateness, faults: Faults::default(), at: 0 }
         }
 
-        fn look(&mut self, unchecked: Option<&str>) -> Verdict {
+        fn observe(&mut self, unchecked: Option<&str>) -> Verdict {
             self.at += 1;
             (0..100).for_each(|_| self.lateness.add(Duration::from_micros(40)));
             let unchecked = unchecked.map(str::to_owned);
-            self.windows.look(seconds(self.at), &mut self.lateness, self.faults, unchecked)
+            self.windows.observe(seconds(self.at), &mut self.lateness, self.faults, unchecked)
         }
 
         fn go_on(&mut self, seconds: u64) -> Verdict {
-            (1..seconds).for_each(|_| drop(self.look(None)));
-            self.look(None)
+            (1..seconds).for_each(|_| drop(self.observe(None)));
+            self.observe(None)
         }
     }
 
-    /// Given one of each fault, expect the run invalid, with the count and what helps.
+    /// Given one of each fault, expect an invalid run, with the count and a fix.
     #[test]
     fn each_fault_makes_a_run_invalid() {
         let none = Faults::default();
-        for (faults, said) in [
+        for (faults, text) in [
             (Faults { clock_steps: 1, ..none }, "clock was set during the run"),
-            (Faults { future_stamps: 3, ..none }, "3 packets had a time-stamp later than"),
+            (Faults { future_stamps: 3, ..none }, "3 packets had a timestamp later than"),
             (Faults { kernel_dropped: 1, ..none }, "the kernel dropped 1 packet before the link"),
-            (Faults { refused: 4, ..none }, "4 packets found no memory"),
-            (Faults { too_long: 5, ..none }, "5 packets of more bytes than the MTU"),
-            (Faults { not_split: 6, ..none }, "6 super-packets from a kernel could not be split"),
+            (Faults { refused: 4, ..none }, "4 packets arrived while the link's packet store"),
+            (Faults { too_long: 5, ..none }, "5 packets longer than the MTU"),
+            (
+                Faults { not_split: 6, ..none },
+                "6 super-packets from a kernel could not be segmented",
+            ),
             (Faults { not_taken: 7, ..none }, "the receiving kernel refused 7 packets"),
         ] {
             let mut run = Run::new();
-            assert_eq!(run.look(None).invalid, None);
+            assert_eq!(run.observe(None).invalid, None);
             run.faults = faults;
-            let reason = run.look(None).invalid.expect(said);
-            assert!(reason.contains(said) && reason.contains("; to fix it: "), "{reason}");
+            let reason = run.observe(None).invalid.expect(text);
+            assert!(reason.contains(text) && reason.contains("; to fix it: "), "{reason}");
         }
     }
 
-    /// Given an interface that is gone, whose counters went back, or whose queue has another length,
-    /// expect a reason that names its host; else none.
+    /// Given an interface that was deleted, counters that decreased, or another queue length,
+    /// expect a reason that names the host; otherwise none.
     #[test]
-    fn counters_that_do_not_say_all_are_no_check() {
-        let mut watch = KernelWatch::new("world");
-        assert_eq!(watch.take(state(0, 500)), None);
-        assert_eq!((watch.take(state(3, 500)), watch.dropped()), (None, 3));
-        let gone = watch.take(Err(io::Error::from_raw_os_error(19))).expect("it is gone");
-        assert!(gone.contains("in the world could not be read (No such device"), "{gone}");
-        assert!(watch.take(state(2, 500)).expect("it went back").contains("went back"));
-        let longer = watch.take(state(3, 9_000)).expect("a longer queue");
+    fn unreliable_interface_counters_fail_the_check() {
+        let mut monitor = InterfaceMonitor::new("world");
+        assert_eq!(monitor.check(state(0, 500)), None);
+        assert_eq!((monitor.check(state(3, 500)), monitor.dropped()), (None, 3));
+        let deleted =
+            monitor.check(Err(io::Error::from_raw_os_error(19))).expect("a deleted interface");
+        assert!(deleted.contains("in the world could not be read (No such device"), "{deleted}");
+        assert!(monitor.check(state(2, 500)).expect("a lower count").contains("decreased"));
+        let longer = monitor.check(state(3, 9_000)).expect("a longer queue");
         assert!(longer.contains("from 500 packets to 9000"), "{longer}");
     }
 
-    /// Given a look at 3 s that could not be made, expect the window invalid to its end, before any other
-    /// reason, and the next one valid.
+    /// Given counters that are unreadable at 3 s, expect this window to be invalid to its end, for
+    /// this reason first, and the next one valid.
     #[test]
     fn a_check_that_cannot_be_made_counts_as_failed() {
         let mut run = Run::new();
         run.go_on(2);
         run.faults.not_taken = 1;
-        assert_eq!(run.look(Some("unreadable")).invalid.as_deref(), Some("unreadable"));
+        assert_eq!(run.observe(Some("unreadable")).invalid.as_deref(), Some("unreadable"));
         let verdict = run.go_on(7);
         assert_eq!(verdict.windows.len(), 1);
         assert_eq!(verdict.invalid.as_deref(), Some("unreadable"));
-        let verdict = run.look(None);
+        let verdict = run.observe(None);
         let reasons: Vec<_> =
             verdict.windows.iter().map(|window| window.invalid.as_deref()).collect();
         assert_eq!(reasons, [Some("unreadable"), None]);
     }
 
-    /// Given a packet that is 20 ms late at 15 s, expect the window from 10 s to 20 s invalid and no
-    /// other, and the whole run invalid, with the window named.
+    /// Given a packet that is 20 ms late at 15 s, expect the window from 10 s to 20 s to be invalid
+    /// and no other, and the whole run to be invalid with this window named.
     #[test]
-    fn a_lab_recovers_window_by_window() {
+    fn a_fault_invalidates_its_window_only() {
         let mut run = Run::new();
         run.go_on(14);
         run.lateness.add(Duration::from_millis(20));
@@ -384,33 +416,33 @@ mod tests {
         assert_eq!((late.start, late.end, late.packets), (seconds(10), seconds(20), 1_001));
         assert_eq!((late.max, verdict.lateness.max()), (Duration::from_millis(20), late.max));
         assert_eq!(verdict.lateness.count(), 3_501);
-        let reason = verdict.invalid.expect("one is too late");
+        let reason = verdict.invalid.expect("one packet is too late");
         assert!(reason.starts_with("from 10.0 s to 20.0 s: lateness maximum is 0.02"), "{reason}");
         assert!(reason.ends_with("(1 of 4 windows of time are invalid)"), "{reason}");
     }
 
-    /// Given 10 packets in a window of which one is 2 ms late, expect it valid, as one in 100 would be;
-    /// given a second one, not.
+    /// Given 10 packets in a window of which one is 2 ms late, expect it to be valid; given a
+    /// second late one, invalid.
     #[test]
     fn one_packet_in_a_window_may_be_late() {
         let mut run = Run::new();
-        // Of 990 on time at first, so that the whole run is within a percent.
+        // After 1,000 packets on time, so that the whole run is within a percent.
         run.go_on(10);
-        let look = |run: &mut Run, at: u64| {
-            run.windows.look(seconds(at), &mut run.lateness, Faults::default(), None)
+        let observe = |run: &mut Run, at: u64| {
+            run.windows.observe(seconds(at), &mut run.lateness, Faults::default(), None)
         };
         (0..9).for_each(|_| run.lateness.add(Duration::from_micros(40)));
         run.lateness.add(Duration::from_millis(2));
-        let verdict = look(&mut run, 12);
+        let verdict = observe(&mut run, 12);
         assert_eq!((verdict.windows[1].packets, verdict.invalid), (10, None));
         run.lateness.add(Duration::from_millis(2));
-        assert_eq!(look(&mut run, 13).invalid_windows, 1);
+        assert_eq!(observe(&mut run, 13).invalid_windows, 1);
     }
 
-    /// Given a day, of which the first window is invalid, expect 60 windows kept, all counted, and the
-    /// reason still known.
+    /// Given a day with an invalid first window, expect 60 windows kept, all counted, and the first
+    /// reason reported.
     #[test]
-    fn memory_stays_flat_and_nothing_is_forgotten() {
+    fn memory_is_bounded_and_the_first_reason_is_kept() {
         let mut run = Run::new();
         run.faults.refused = 1;
         let verdict = run.go_on(24 * 3_600);

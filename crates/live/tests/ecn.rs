@@ -1,4 +1,4 @@
-//! Real packets are marked on the link, without a clock.
+//! ECN marking of real packets, without a clock.
 
 use core::net::Ipv4Addr;
 
@@ -31,9 +31,9 @@ fn write_header(out: &mut [u8], traffic_class: u8, identification: u16) {
     out[..header.len()].copy_from_slice(&header);
 }
 
-/// 100 packets of 10 ms each come at once to a queue with CoDel, every second one ECN-capable: these all
-/// come out, some of them marked and with the right checksum, and only others are dropped. A replay of
-/// what was recorded is the run.
+/// Given 100 packets of 10 ms each that arrive at once at a CoDel queue, every second one
+/// ECN-capable, expect all capable ones to be delivered, some of them marked with a valid checksum,
+/// and only others to be dropped; and a replay of the record to give the same events.
 #[test]
 fn capable_packets_are_marked_and_others_dropped() {
     let mut plan = plain_link(1_000_000, Duration::from_millis(5), 0.0);
@@ -45,9 +45,9 @@ fn capable_packets_are_marked_and_others_dropped() {
     let mut emulator = Emulator::new(&plans, 1, options).expect("a plain link");
     for number in 0..100u16 {
         let class = if number % 2 == 0 { Ecn::Ect0 } else { Ecn::NotEct };
-        let place = emulator.room().expect("there is room");
-        write_header(emulator.bytes_mut(place), class as u8, number);
-        emulator.arrive(Instant::START, Side::World, place, BYTES);
+        let slot = emulator.alloc().expect("a free slot");
+        write_header(emulator.bytes_mut(slot), class as u8, number);
+        emulator.arrive(Instant::START, Side::World, slot, BYTES);
     }
     let end = Instant::START + Duration::from_secs(2);
     emulator.run_until(end);
@@ -63,12 +63,12 @@ fn capable_packets_are_marked_and_others_dropped() {
         assert_eq!(found.is_capable(), packet[5].is_multiple_of(2), "by the identification");
         capable += u64::from(found.is_capable());
         marked += u64::from(found == Ecn::Ce);
-        emulator.free(departure.place);
+        emulator.free(departure.slot);
     }
     let (_, counters) = emulator.counters().swap_remove(0);
     let dropped: u64 = counters.dropped.iter().map(|count| count.packets).sum();
     assert_eq!((capable, marked), (50, counters.marked.packets));
     assert!(marked > 3 && dropped > 3, "{marked} marked, {dropped} dropped");
-    let (record, hash) = emulator.tapped().expect("it was to be kept");
+    let (record, hash) = emulator.into_record().expect("a record");
     assert_eq!(replay(&plans, 1, &record, end).expect("the same plans"), hash);
 }

@@ -1,11 +1,12 @@
-//! A link with several hosts, terminals and gateway functions, and real packets: without a clock.
+//! Links with several hosts, terminals and gateway functions, with real packets and without a
+//! clock.
 
 use bentpipe_core::packet::Address;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_live::addresses::ipv4;
+use bentpipe_live::changes::LinkChange;
 use bentpipe_live::emulator::{Emulator, Options, replay};
 use bentpipe_live::measure::plain_link;
-use bentpipe_live::orders::Order;
 use bentpipe_sim::plan::{Aggregator, Branch, Channel, Function, Host, Limit, Plan, Queue};
 use bentpipe_sim::{Chain, InterfaceId, Side};
 use proptest::prelude::*;
@@ -57,7 +58,7 @@ fn aggregating(mut plan: Plan) -> Plan {
     plan
 }
 
-/// An IPv4 packet with a traffic class, and a number behind its header.
+/// An IPv4 packet with a traffic class, and a number after its header.
 fn packet(to: Address, number: u32, traffic_class: u8, bytes: usize) -> Vec<u8> {
     let mut packet = vec![0; bytes];
     (packet[0], packet[1]) = (0x45, traffic_class);
@@ -90,23 +91,23 @@ impl Link {
         self.send_packet(at, from, &packet(to, number, 0, BYTES));
     }
 
-    /// What a gateway sends to its hosts.
+    /// Sends a packet from a gateway to its hosts.
     fn send_inside(&mut self, at: Instant, from: &str, to: &str, number: u32) {
         let (gateway, to) = (self.host(from), self.host(to));
         let network = self.0.network();
-        let place = network.inner.iter().position(|&inner| inner == gateway);
-        let interface = network.hosts.len() + place.expect("a gateway");
+        let index = network.inner.iter().position(|&inner| inner == gateway);
+        let interface = network.hosts.len() + index.expect("a gateway");
         let packet = packet(to, number, 0, BYTES);
         self.send_packet(at, InterfaceId(interface as u32), &packet);
     }
 
     fn send_packet(&mut self, at: Instant, from: impl Into<InterfaceId>, packet: &[u8]) {
-        let place = self.0.room().expect("there is room");
-        self.0.bytes_mut(place)[..packet.len()].copy_from_slice(packet);
-        self.0.arrive(at, from, place, packet.len());
+        let slot = self.0.alloc().expect("a free slot");
+        self.0.bytes_mut(slot)[..packet.len()].copy_from_slice(packet);
+        self.0.arrive(at, from, slot, packet.len());
     }
 
-    /// When, where and with what number packets came until a moment.
+    /// The time, the host and the number of each packet delivered until a time.
     fn received(&mut self, until: Instant) -> Vec<(Instant, String, u32)> {
         self.0.run_until(until);
         let mut departures = Vec::new();
@@ -119,45 +120,48 @@ impl Link {
             (departure.due, format!("{name}{}", if is_inner { " inside" } else { "" }), number)
         };
         let seen = departures.iter().map(seen).collect();
-        departures.iter().for_each(|departure| self.0.free(departure.place));
+        departures.iter().for_each(|departure| self.0.free(departure.slot));
         seen
     }
 }
 
-fn came(at_ms: u64, host: &str, number: u32) -> (Instant, String, u32) {
+fn delivered(at_ms: u64, host: &str, number: u32) -> (Instant, String, u32) {
     (millis(at_ms), host.to_owned(), number)
 }
 
-/// Given servers at 0 and 195 ms one way, expect a packet each way to take 101 ms over the link, and
-/// 195 ms more for the distant one.
+/// Given servers with access delays of 0 and 195 ms, expect a packet in each direction to take 101
+/// ms over the link, and 195 ms more for the distant server.
 #[test]
-fn a_host_has_its_own_distance() {
+fn a_host_has_its_own_access_delay() {
     let mut plan = link();
     plan.hosts = vec![distant("far", 0, 195)];
     let mut link = Link::new(&plan);
     link.send(millis(0), "world", "island", 1);
     link.send(millis(0), "far", "island", 2);
-    assert_eq!(link.received(millis(400)), [came(101, "island", 1), came(296, "island", 2)]);
+    assert_eq!(
+        link.received(millis(400)),
+        [delivered(101, "island", 1), delivered(296, "island", 2)]
+    );
     link.send(millis(400), "island", "far", 3);
     link.send(millis(401), "island", "world", 4);
-    assert_eq!(link.received(millis(999)), [came(502, "world", 4), came(696, "far", 3)]);
+    assert_eq!(link.received(millis(999)), [delivered(502, "world", 4), delivered(696, "far", 3)]);
 }
 
-/// Hosts of one gateway reach each other without the link.
+/// Packets between hosts of one gateway do not cross the link.
 #[test]
-fn neighbours_do_not_use_the_link() {
+fn local_packets_do_not_cross_the_link() {
     let mut plan = link();
     plan.hosts = vec![distant("far", 0, 30), distant("near", 1, 2), distant("cabin", 1, 5)];
     let mut link = Link::new(&plan);
     link.send(millis(0), "near", "cabin", 1);
     link.send(millis(0), "near", "island", 2);
     link.send(millis(0), "world", "far", 3);
-    let expected = [came(2, "island", 2), came(7, "cabin", 1), came(30, "far", 3)];
+    let expected = [delivered(2, "island", 2), delivered(7, "cabin", 1), delivered(30, "far", 3)];
     assert_eq!(link.received(millis(99)), expected);
 }
 
-/// Given four terminals and a packet for each at one moment, expect them one after the other, a
-/// millisecond apart; their answers do not wait for each other. From terminal to terminal it is two hops.
+/// Given four terminals and a packet to each at the same time, expect deliveries a millisecond
+/// apart; the replies do not wait for each other. From terminal to terminal there are two hops.
 #[test]
 fn four_terminals_share_the_forward_link() {
     let mut link = Link::new(&shared(4));
@@ -165,31 +169,39 @@ fn four_terminals_share_the_forward_link() {
     for (island, number) in islands.iter().zip(1..) {
         link.send(millis(0), "world", island, number);
     }
-    let expected: Vec<_> =
-        islands.iter().zip(1..).map(|(island, at)| came(100 + u64::from(at), island, at)).collect();
+    let expected: Vec<_> = islands
+        .iter()
+        .zip(1..)
+        .map(|(island, at)| delivered(100 + u64::from(at), island, at))
+        .collect();
     assert_eq!(link.received(millis(200)), expected);
     for (island, number) in islands.iter().zip(1..) {
         link.send(millis(200), island, "world", number);
     }
-    assert_eq!(link.received(millis(400)), [1, 2, 3, 4].map(|number| came(301, "world", number)));
+    assert_eq!(
+        link.received(millis(400)),
+        [1, 2, 3, 4].map(|number| delivered(301, "world", number))
+    );
     link.send(millis(400), "island-2", "island-3", 9);
-    assert_eq!(link.received(millis(999)), [came(602, "island-3", 9)]);
+    assert_eq!(link.received(millis(999)), [delivered(602, "island-3", 9)]);
 }
 
-/// An order for the return link is one for every terminal's.
+/// Given three terminals and a change of the return delay, expect it to apply to the return
+/// direction of each.
 #[test]
-fn an_order_is_followed_by_every_terminal() {
+fn a_change_of_the_return_link_applies_to_every_terminal() {
     let mut link = Link::new(&shared(3));
-    let order = Order { delay: Some(Duration::from_millis(7)), ..Order::to(0, Side::Island) };
-    link.0.order(millis(0), &[order]).expect("it can be followed");
+    let change =
+        LinkChange { delay: Some(Duration::from_millis(7)), ..LinkChange::none(0, Side::Island) };
+    link.0.apply(millis(0), &[change]).expect("a possible change");
     for number in 1..=3 {
         link.send(millis(0), &format!("island-{number}"), "world", number);
     }
-    assert_eq!(link.received(millis(99)), [1, 2, 3].map(|number| came(8, "world", number)));
+    assert_eq!(link.received(millis(99)), [1, 2, 3].map(|number| delivered(8, "world", number)));
 }
 
-/// Given a queue of two classes and three packets that came while one is sent, expect the one with
-/// DSCP 46 (EF) before the two that came earlier.
+/// Given a queue of two classes and three packets that arrive during a transmission, expect the one
+/// with DSCP 46 (EF) before the two earlier ones.
 #[test]
 fn precedence_is_served_first() {
     let mut plan = link();
@@ -204,8 +216,8 @@ fn precedence_is_served_first() {
     assert_eq!(order, [1, 4, 2, 3]);
 }
 
-/// Given packets of 100 bytes that come within the hold time, expect them together at the other side,
-/// with their own bytes; the frame of three is 20 + 102 + 101 + 101 bytes and leaves after 5 ms.
+/// Given packets of 100 bytes that arrive within the hold time, expect them in one frame of 20 +
+/// 102 + 102 + 102 bytes that leaves after 5 ms, with their own bytes.
 #[test]
 fn small_packets_share_a_frame() {
     let mut link = Link::new(&aggregating(link()));
@@ -224,9 +236,9 @@ fn small_packets_share_a_frame() {
     assert_eq!(link.0.stored(), 0);
 }
 
-/// A frame that is lost takes its packets along, and their room is given back.
+/// Given a lost frame, expect all its packets to be lost and their slots to be freed.
 #[test]
-fn a_lost_frame_gives_room_back() {
+fn a_lost_frame_frees_the_slots_of_its_packets() {
     let mut plan = aggregating(link());
     plan.directions[0].channel = Channel::BitErrors { bit_error_rate: 1.0 };
     let mut link = Link::new(&plan);
@@ -239,36 +251,46 @@ fn a_lost_frame_gives_room_back() {
     assert_eq!(link.0.stored(), 0);
 }
 
-/// Given gateways that are hosts, expect packets to leave the graph there: from a host to the inside of its
-/// gateway, by its own distance, and from the link to the outside; and to go on from there.
+/// Given gateways that are hosts, expect packets to leave the graph there and to continue from
+/// there: from a host to the inner interface of its gateway, after its access delay, and from the
+/// link to the outer interface.
 #[test]
-fn packets_pass_gateways_that_are_hosts() {
+fn packets_leave_the_graph_at_gateways_that_are_hosts() {
     let mut plan = shared(2);
     plan.hosts = vec![distant("far", 0, 30), distant("cabin", 2, 5)];
     let mut link = Link::with_gateways(&plan, true);
     link.send(millis(0), "far", "cabin", 1);
     link.send(millis(0), "world", "cabin", 2);
-    assert_eq!(link.received(millis(99)), [came(0, "hub inside", 2), came(30, "hub inside", 1)]);
+    assert_eq!(
+        link.received(millis(99)),
+        [delivered(0, "hub inside", 2), delivered(30, "hub inside", 1)]
+    );
     link.send(millis(100), "hub", "cabin", 1);
-    assert_eq!(link.received(millis(299)), [came(201, "terminal-2", 1)]);
+    assert_eq!(link.received(millis(299)), [delivered(201, "terminal-2", 1)]);
     link.send_inside(millis(300), "terminal-2", "cabin", 1);
     link.send_inside(millis(300), "terminal-2", "island-2", 2);
-    assert_eq!(link.received(millis(399)), [came(300, "island-2", 2), came(305, "cabin", 1)]);
+    assert_eq!(
+        link.received(millis(399)),
+        [delivered(300, "island-2", 2), delivered(305, "cabin", 1)]
+    );
     link.send(millis(400), "terminal-1", "island-2", 3);
-    assert_eq!(link.received(millis(599)), [came(501, "hub", 3)], "the hub leads it on");
+    assert_eq!(link.received(millis(599)), [delivered(501, "hub", 3)], "the hub forwards it");
     link.send(millis(600), "terminal-1", "hub", 4);
     link.send(millis(600), "hub", "terminal-2", 5);
-    assert_eq!(link.received(millis(999)), [came(701, "hub", 4), came(701, "terminal-2", 5)]);
+    assert_eq!(
+        link.received(millis(999)),
+        [delivered(701, "hub", 4), delivered(701, "terminal-2", 5)]
+    );
     link.send_inside(millis(1_000), "hub", "cabin", 6);
-    assert_eq!(link.received(millis(1_999)), [], "nobody there has that address");
+    assert_eq!(link.received(millis(1_999)), [], "no host of the hub has that address");
     assert_eq!(link.0.stored(), 0);
 }
 
 #[test]
-fn what_has_no_place_in_real_time_is_named() {
+fn plans_that_cannot_run_in_real_time_are_rejected() {
     let problem = |plans: &[Plan]| {
         let chain = Chain::new(plans, 1, bentpipe_core::packet::FlowId(0), false);
-        chain.err().expect("it is refused").to_string()
+        chain.err().expect("an error").to_string()
     };
     let mut far = link();
     far.hosts = vec![distant("far", 1, 3)];
@@ -286,8 +308,9 @@ fn what_has_no_place_in_real_time_is_named() {
 }
 
 proptest! {
-    /// Given any packets between any interfaces of a link with distant hosts, terminals, aggregators, classes
-    /// and losses, expect a replay of the record to give the same events, and no room to be lost.
+    /// Given any packets between any interfaces of a link with distant hosts, terminals,
+    /// aggregators, classes and losses, expect a replay of the record to give the same events, and
+    /// all slots to be free.
     #[test]
     fn any_traffic_can_be_replayed(
         steps in prop::collection::vec((0_u64..3_000_000, 0_u32..15, 0_u32..13, any::<u8>(), 24_usize..1_500), 1..200),
@@ -309,7 +332,7 @@ proptest! {
         let end = at + Duration::from_secs(10);
         link.received(end);
         prop_assert_eq!(link.0.stored(), 0);
-        let (record, hash) = link.0.tapped().expect("it was asked for");
+        let (record, hash) = link.0.into_record().expect("a record");
         prop_assert_eq!(replay(&[plan], 1, &record, end).expect("a replay"), hash);
     }
 }

@@ -1,4 +1,4 @@
-//! Reading the counters of a link never changes what the link does.
+//! Reading the counters of a link never changes its behaviour.
 
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_live::emulator::{Emulator, Options, replay};
@@ -7,14 +7,14 @@ use bentpipe_sim::plan::{Limit, Queue, RedUnit};
 use bentpipe_sim::{Plan, Side};
 use proptest::prelude::*;
 
-/// What happens to an emulator, `gap` after what happened before.
+/// A step of a run.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A packet comes from a side.
+    /// A packet arrives from a side.
     Packet(Side, usize),
-    /// The link is moved on.
+    /// The link runs up to the present.
     Run,
-    /// The counters are read, which says nothing of the time.
+    /// The counters are read, without a time.
     Read,
 }
 
@@ -65,11 +65,11 @@ fn link(queue: &Queue) -> Plan {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..ProptestConfig::default() })]
 
-    /// Given packets to a link of 400 Mbit/s with room for three, and looks at its counters in between,
-    /// some of them long after the moment that the link has reached, expect the record to replay as
-    /// the run.
+    /// Given packets to a link of 400 Mbit/s with queues of three packets, and reads of its
+    /// counters in between, some long after the time that the link has reached, expect a replay of
+    /// the record to give the same events.
     #[test]
-    fn a_run_whose_counters_were_read_replays(
+    fn a_run_with_counter_reads_can_be_replayed(
         queue in queues(), steps in proptest::collection::vec(steps(), 1..100), seed in any::<u64>(),
     ) {
         let plans = [link(&queue)];
@@ -80,8 +80,8 @@ proptest! {
             now += Duration::from_nanos(gap);
             match step {
                 Step::Packet(side, bytes) => {
-                    let place = emulator.room().expect("there is room");
-                    emulator.arrive(now, side, place, bytes);
+                    let slot = emulator.alloc().expect("a free slot");
+                    emulator.arrive(now, side, slot, bytes);
                 }
                 Step::Run => emulator.run_until(now),
                 Step::Read => drop(emulator.counters()),
@@ -89,7 +89,7 @@ proptest! {
         }
         let end = now + Duration::from_secs(1);
         emulator.run_until(end);
-        let (record, hash) = emulator.tapped().expect("it was asked for");
+        let (record, hash) = emulator.into_record().expect("a record");
         prop_assert_eq!(replay(&plans, seed, &record, end).expect("a replay"), hash);
     }
 }

@@ -1,5 +1,5 @@
-//! Super-packets through real kernels: what programs get is what was sent, and the link saw packets that
-//! it could carry. Skipped with a message where there can be no lab.
+//! Super-packets with real kernels: programs receive what was sent, and the link gets packets that
+//! it can carry. Skipped with a message where labs cannot run.
 
 mod support;
 
@@ -15,7 +15,7 @@ use bentpipe_live::addresses::ipv4;
 use bentpipe_live::lab::{Config, INTERFACE, Lab};
 use bentpipe_live::measure::{plain_link, while_running};
 use bentpipe_sim::{Plan, Side};
-use bentpipe_sys::sockets::cut_datagrams;
+use bentpipe_sys::sockets::set_udp_segment;
 use support::allowed;
 
 fn lab(link: Plan) -> Option<Lab> {
@@ -26,7 +26,7 @@ fn failed(error: std::io::Error) -> LabError {
     panic!("{error}")
 }
 
-/// Bytes without a period that a place could be mistaken by.
+/// Bytes without a period, so that each position is unique.
 fn bytes(count: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let next = |_| {
@@ -36,17 +36,17 @@ fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(next).collect()
 }
 
-/// What a side's kernel received from its device and sent to it, in packets of its own.
+/// The packets that a side's kernel received from its device and sent to it, in its own units.
 fn kernel_packets(lab: &Lab, side: Side) -> (u64, u64) {
     let read = || std::fs::read_to_string("/proc/thread-self/net/dev").map_err(failed);
-    let text = lab.namespace(side).run(read).expect("there is a table");
+    let text = lab.namespace(side).run(read).expect("/proc/net/dev");
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix(INTERFACE));
-    let words: Vec<_> = line.expect("it is there").trim_matches(':').split_whitespace().collect();
+    let words: Vec<_> = line.expect("the interface").trim_matches(':').split_whitespace().collect();
     (words[1].parse().expect("a number"), words[9].parse().expect("a number"))
 }
 
-/// Sends bytes from the world to the island by TCP; what came.
-fn sent_over(lab: &Lab, bytes: &[u8]) -> Vec<u8> {
+/// Sends bytes from the world to the island by TCP, and returns those received.
+fn transfer(lab: &Lab, bytes: &[u8]) -> Vec<u8> {
     let to = SocketAddr::from((ipv4(Side::Island), 9_000));
     while_running(lab, || {
         let island = lab.namespace(Side::Island);
@@ -55,10 +55,10 @@ fn sent_over(lab: &Lab, bytes: &[u8]) -> Vec<u8> {
         let mut sender = lab.namespace(Side::World).run(connect)?;
         let (mut receiver, _) = listener.accept().map_err(failed)?;
         thread::scope(|scope| {
-            scope.spawn(move || sender.write_all(bytes).expect("it is read"));
+            scope.spawn(move || sender.write_all(bytes).expect("a receiver"));
             let mut received = Vec::new();
             receiver.read_to_end(&mut received).map_err(failed)?;
-            // What it counts is told a tenth of a second ago at most.
+            // The report is up to a tenth of a second old.
             thread::sleep(time::Duration::from_millis(250));
             Ok(received)
         })
@@ -66,34 +66,36 @@ fn sent_over(lab: &Lab, bytes: &[u8]) -> Vec<u8> {
     .expect("a transfer")
 }
 
-/// Given 30 MB by TCP over 2 Gbit/s with bit errors, which lose 1 - (1 - 1e-8)^12000 of the packets,
-/// expect them as they were sent; packets on the link of 1,500 bytes at most, and single ones lost; and
-/// kernels that saw fewer than the link did, since they left the cutting, and took what was joined.
+/// Given 30 MB by TCP over 2 Gbit/s with bit errors, which lose 1 - (1 - 1e-8)^12000 of the
+/// packets, expect the bytes that were sent, packets of at most 1,500 bytes on the link, single
+/// packets lost, and fewer packets in the kernels than on the link, since the lab segments and
+/// coalesces.
 #[test]
-fn a_stream_comes_as_it_was_sent_and_the_link_sees_packets() {
+fn a_stream_is_intact_and_the_link_carries_packets() {
     const BYTES: usize = 30_000_000;
     let Some(lab) = lab(plain_link(2_000_000_000, Duration::from_millis(1), 1e-8)) else { return };
     let sent = bytes(BYTES);
-    assert!(sent_over(&lab, &sent) == sent, "other bytes came");
+    assert!(transfer(&lab, &sent) == sent, "other bytes arrived");
     let report = lab.report();
     let (_, forward) = &report.directions[0];
-    let least = BYTES as u64 / 1_460;
-    assert!(forward.delivered.packets > least, "{}", forward.delivered.packets);
-    // 20,548 packets, each lost with a chance of 1.2e-4: none with one of 0.085.
+    let packets_min = BYTES as u64 / 1_460;
+    assert!(forward.delivered.packets > packets_min, "{}", forward.delivered.packets);
+    // 20,548 packets with a loss rate of 1.2e-4: none is lost with a probability of 0.085.
     let lost = forward.dropped[DropCause::BitError as usize].packets;
     assert!(lost < 30, "{lost}");
-    let handed_over = kernel_packets(&lab, Side::World).1;
-    let taken = kernel_packets(&lab, Side::Island).0;
-    assert!(handed_over < least / 2, "{handed_over} handed over");
-    assert!(taken < forward.delivered.packets, "{taken} taken");
+    let sent_by_kernel = kernel_packets(&lab, Side::World).1;
+    let received_by_kernel = kernel_packets(&lab, Side::Island).0;
+    assert!(sent_by_kernel < packets_min / 2, "{sent_by_kernel} sent");
+    assert!(received_by_kernel < forward.delivered.packets, "{received_by_kernel} received");
     assert_eq!((report.punctuality.not_split, report.punctuality.not_taken), (0, 0));
-    let (record, _) = lab.into_emulator().tapped().expect("it was asked for");
+    let (record, _) = lab.into_emulator().into_record().expect("a record");
     assert!(record.arrivals.iter().all(|arrival| arrival.bytes <= 1_500));
 }
 
-/// Given ten datagrams of 1,000 bytes that were handed over as one (`UDP_SEGMENT`, udp(7)), expect ten.
+/// Given ten datagrams of 1,000 bytes sent in one call (`UDP_SEGMENT`, udp(7)), expect ten
+/// datagrams.
 #[test]
-fn datagrams_come_one_by_one() {
+fn segmented_datagrams_arrive_separately() {
     let Some(lab) = lab(plain_link(100_000_000, Duration::from_millis(1), 0.0)) else { return };
     let to = SocketAddr::from((ipv4(Side::Island), 9_000));
     let sent = bytes(10_000);
@@ -102,7 +104,7 @@ fn datagrams_come_one_by_one() {
         let receiver = lab.namespace(Side::Island).run(bind(to))?;
         let sender = SocketAddr::from((ipv4(Side::World), 0));
         let sender = lab.namespace(Side::World).run(bind(sender))?;
-        cut_datagrams(&sender, 1_000).map_err(failed)?;
+        set_udp_segment(&sender, 1_000).map_err(failed)?;
         sender.send_to(&sent, to).map_err(failed)?;
         receiver.set_read_timeout(Some(time::Duration::from_secs(5))).map_err(failed)?;
         let mut received = Vec::new();
@@ -116,5 +118,5 @@ fn datagrams_come_one_by_one() {
     .expect("a transfer");
     let expected: Vec<_> = sent.chunks(1_000).collect();
     assert_eq!(received, expected);
-    assert_eq!(kernel_packets(&lab, Side::World).1, 1, "the kernel cut them itself");
+    assert_eq!(kernel_packets(&lab, Side::World).1, 1, "the kernel segmented them itself");
 }

@@ -1,6 +1,6 @@
-//! Ways in which a real lab goes wrong and must say so. Each is certain, however fast the machine is: limits
-//! of lateness are set out of reach. They need the right to make namespaces, and are skipped with a
-//! message without it.
+//! Faults of a real lab that must make a run invalid. Each is certain, however fast the machine is,
+//! because the limits of lateness are out of reach. Skipped with a message where namespaces are not
+//! permitted.
 
 mod support;
 
@@ -17,7 +17,7 @@ use bentpipe_live::measure::{plain_link, while_running};
 use bentpipe_sim::Side;
 use support::allowed;
 
-/// A lab with a link of 1 Gbit/s without delay, or none where the machine does not allow one.
+/// A lab with a link of 1 Gbit/s without delay, or `None` where the machine does not allow one.
 fn lab(super_packets: bool) -> Option<Lab> {
     let never = Duration::from_secs(1_000_000);
     let limits = Limits { p99: never, max: never };
@@ -30,7 +30,7 @@ where
     T: Send,
 {
     let done = lab.namespace(side).run(|| Ok::<_, LabError>(work()));
-    done.expect("a thread in the namespace").expect("it works")
+    done.expect("a thread in the namespace").expect("no error")
 }
 
 /// Runs ip(8) on a side.
@@ -45,14 +45,15 @@ fn send(lab: &Lab, count: usize, payload_bytes: usize) {
         let socket = UdpSocket::bind("0.0.0.0:0")?;
         socket.connect((ipv4(Side::Island), 9))?;
         for _ in 0..count {
-            // The island's answer that no server is listening is an error of the next call.
+            // The next call reports the island's ICMP error that no server is listening.
             let _ = socket.send(&vec![0; payload_bytes]);
         }
         Ok(())
     });
 }
 
-/// The report of a run as soon as it is invalid, or that of 20 s: a deadline against hanging alone.
+/// The report of a run as soon as it is invalid, or after 20 s, which is a deadline against hanging
+/// alone.
 fn reported(lab: &Lab) -> Report {
     while_running(lab, || {
         for _ in 0..400 {
@@ -66,7 +67,7 @@ fn reported(lab: &Lab) -> Report {
     .expect("it runs")
 }
 
-/// Given an island that takes its interface down, and 10 packets for it, expect the run invalid.
+/// Given an island with its interface down and 10 packets to it, expect an invalid run.
 #[test]
 fn packets_that_the_receiving_kernel_refuses() {
     let Some(lab) = lab(false) else { return };
@@ -78,8 +79,8 @@ fn packets_that_the_receiving_kernel_refuses() {
     assert!(reason.starts_with("the receiving kernel refused 10 packets"), "{reason}");
 }
 
-/// Given an interface with another name, and more packets than its queue holds before the link reads any,
-/// expect those that the kernel drops counted, and the run invalid.
+/// Given a renamed interface and more packets than its queue holds before the link reads any,
+/// expect the kernel's drops to be counted and an invalid run.
 #[test]
 fn packets_dropped_at_a_renamed_interface() {
     let Some(lab) = lab(false) else { return };
@@ -88,15 +89,15 @@ fn packets_dropped_at_a_renamed_interface() {
     ip(&lab, Side::World, "link set dev other up");
     send(&lab, 12_000, 10);
     let report = reported(&lab);
-    let dropped = report.kernel_dropped.expect("the kernel says it");
+    let dropped = report.kernel_dropped.expect("the kernel's counters");
     assert!(dropped >= 2_000, "{dropped}: its queue holds 10,000");
     let reason = report.invalid.expect("packets were dropped");
     assert!(reason.starts_with("the kernel dropped"), "{reason}");
 }
 
-/// Given a host that raises the MTU of its interface from 1,500 to 9,000, and packets of 1,500, 1,501 and
-/// 4,028 bytes, expect the first one carried and the others counted and not carried, and the run
-/// invalid, with super-packets too.
+/// Given a host that raises its MTU from 1,500 to 9,000, and packets of 1,500, 1,501 and 4,028
+/// bytes, expect the first one to be carried, the others to be counted and dropped, and an invalid
+/// run, with super-packets too.
 #[test]
 fn packets_longer_than_the_mtu() {
     for super_packets in [false, true] {
@@ -105,15 +106,15 @@ fn packets_longer_than_the_mtu() {
         [1_472, 1_473, 4_000].into_iter().for_each(|payload_bytes| send(&lab, 1, payload_bytes));
         let report = reported(&lab);
         assert_eq!(report.punctuality.too_long, 2);
-        let carried = &report.directions[0].1;
-        assert_eq!(carried.delivered.bytes, 1_500);
+        let forward = &report.directions[0].1;
+        assert_eq!(forward.delivered.bytes, 1_500);
         let reason = report.invalid.expect("two were too long");
-        assert!(reason.starts_with("2 packets of more bytes than the MTU"), "{reason}");
+        assert!(reason.starts_with("2 packets longer than the MTU"), "{reason}");
     }
 }
 
-/// Given a queue of the interface that is made longer between two runs of the link, expect the first valid
-/// and the second not: packets may wait in it for longer than the link thinks.
+/// Given a queue length that is increased between two runs of the link, expect the first run to be
+/// valid and the second invalid: packets may wait in the queue for longer than the link assumes.
 #[test]
 fn a_longer_queue_before_the_link() {
     let Some(lab) = lab(false) else { return };
@@ -123,7 +124,7 @@ fn a_longer_queue_before_the_link() {
         }
         Ok(lab.report())
     });
-    assert_eq!(first.expect("it runs").invalid, None);
+    assert_eq!(first.expect("a run").invalid, None);
     ip(&lab, Side::Island, "link set dev link txqueuelen 20000");
     let reason = reported(&lab).invalid.expect("its queue is longer");
     assert!(reason.contains("in the island was changed"), "{reason}");

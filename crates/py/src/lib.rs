@@ -1,4 +1,4 @@
-//! The extension module `bentpipe._core`: a plan goes in as one string, columns come out as bytes.
+//! The extension module `bentpipe._core`: takes a plan as a string and returns columns as bytes.
 
 mod live;
 
@@ -21,7 +21,7 @@ pyo3::create_exception!(
     bentpipe._core,
     PlanError,
     PyValueError,
-    "The plan cannot be run; the message names the field."
+    "The plan is invalid; the message names the field."
 );
 pyo3::create_exception!(
     bentpipe._core,

@@ -1,4 +1,4 @@
-//! Python bindings of labs: the link in real time, its programs and its report.
+//! Labs for Python.
 
 use std::fs::File;
 use std::os::fd::{AsFd, IntoRawFd};
@@ -11,20 +11,20 @@ use bentpipe_core::trace::DropCause;
 use bentpipe_core::units::{BitRate, Probability};
 use bentpipe_live::LabError;
 use bentpipe_live::addresses::ipv4;
+use bentpipe_live::changes::LinkChange;
 use bentpipe_live::emulator::Function;
 use bentpipe_live::lab::{self, Config, Report};
 use bentpipe_live::lateness::Lateness;
-use bentpipe_live::orders::Order;
-use bentpipe_live::ports::Carried;
+use bentpipe_live::ports::SideTraffic;
 use bentpipe_live::verdict::Window;
-use bentpipe_live::{measure, outside, serve};
+use bentpipe_live::{measure, serve, uplink};
 use bentpipe_sim::Side;
 use bentpipe_sys::SystemError;
 use bentpipe_sys::diag::Connection;
 use bentpipe_sys::netns;
 use bentpipe_sys::netns::Namespace;
 use bentpipe_sys::program::{self, Invocation};
-use bentpipe_sys::shared_pid_namespace::{self, Entrance};
+use bentpipe_sys::shared_pid_namespace::{self, NamespaceFds};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
@@ -35,7 +35,7 @@ pyo3::create_exception!(
     bentpipe._core,
     MachineError,
     pyo3::exceptions::PyOSError,
-    "The machine lacks something or denies it; the message names the fix."
+    "The machine lacks a feature or denies a permission; the message has the fix."
 );
 pyo3::create_exception!(
     bentpipe._core,
@@ -44,16 +44,17 @@ pyo3::create_exception!(
     "A program could not be started."
 );
 
-/// A world and an island with a link between them. It is removed with the object or the process.
+/// A lab: a world and an island with a link between them. It ends with the object or the process.
 #[pyclass(frozen)]
 struct Lab(lab::Lab);
 
 #[pymethods]
 impl Lab {
-    /// Creates a lab. `plans` are the hops from the world to the island, as JSON. `settings` are the
-    /// kernel settings of the world and of the island. `control_ports` are the first and the last port
-    /// of measurement servers; the first TCP connection to each bypasses the link. `capture` is the
-    /// capture file. `super_packets` enables segmentation offload. With `gateways`, gateways are hosts.
+    /// Brings a lab up. `plans` are the hops from the world to the island, as JSON; `settings` the
+    /// sysctls of the world and of the island; `control_ports` the first and the last port of
+    /// measuring servers, whose first TCP connection bypasses the link; `capture` the file to
+    /// capture packets to; `super_packets` whether segmentation is offloaded to the lab; `gateways`
+    /// whether gateways are hosts.
     #[new]
     #[pyo3(signature = (
         plans, seed, *, mtu = 1_500, settings = None, control_ports = None, capture = None,
@@ -74,12 +75,12 @@ impl Lab {
         let plans = plans.iter().map(|plan| parse(plan)).collect::<PyResult<_>>()?;
         let settings = settings.unwrap_or_default();
         let capture = capture.map(File::create_new).transpose()?.map(Arc::new);
-        let config = Config { seed, mtu, settings, control_ports, ..Config::of(plans) };
-        let config = Config { capture, super_packets, gateways, ..config };
+        let common = Config { seed, mtu, settings, control_ports, ..Config::of(plans) };
+        let config = Config { capture, super_packets, gateways, ..common };
         py.detach(|| lab::Lab::up(config)).map(Self).map_err(raise)
     }
 
-    /// Forwards packets until `stop` is called, with the interpreter lock released.
+    /// Moves packets until `stop` is called. Other Python threads run meanwhile.
     fn run(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.run()).map_err(raise)
     }
@@ -89,13 +90,14 @@ impl Lab {
         self.0.stop();
     }
 
-    /// The names of the hosts, by address: the world, the terminals' hosts, the distant hosts.
+    /// The names of the hosts, by address: the world, the hosts of the terminals, the distant
+    /// hosts.
     fn hosts(&self) -> Vec<&str> {
         self.0.hosts().iter().map(|host| host.name.as_str()).collect()
     }
 
-    /// Starts a program on a host and returns its process id. If `output` is a descriptor, the
-    /// program writes there and has no input.
+    /// Starts a program on a host and returns its PID. `output` is a file descriptor for standard
+    /// output and standard error; with it, standard input is /dev/null.
     #[pyo3(signature = (host, arguments, *, environment = Vec::new(), output = None))]
     fn spawn(
         &self,
@@ -111,12 +113,12 @@ impl Lab {
         py.detach(|| program::spawn(&namespace, invocation)).map_err(raise)
     }
 
-    /// Serves HTTP on port 80 of a host: `/bytes/N` has N bytes.
+    /// Serves HTTP on port 80 of a host: `/bytes/N` is N bytes.
     fn serve(&self, host: &str) -> PyResult<()> {
         serve::start(self.0.namespace(self.address_of(host)?)).map_err(raise)
     }
 
-    /// Whether a TCP server listens on a port of a host.
+    /// Whether a TCP server is listening on a port of a host.
     fn is_listening(&self, host: &str, port: u16) -> PyResult<bool> {
         let namespace = self.0.namespace(self.address_of(host)?);
         let found =
@@ -124,7 +126,7 @@ impl Lab {
         Ok(found?)
     }
 
-    /// The value of a kernel setting on a host.
+    /// The value of a sysctl on a host.
     fn setting(&self, host: &str, name: &str) -> PyResult<String> {
         let namespace = self.0.namespace(self.address_of(host)?);
         let value = namespace.run(|| Ok::<_, LabError>(netns::sysctl(name))).map_err(raise)?;
@@ -136,59 +138,60 @@ impl Lab {
         Ok(ipv4(self.address_of(host)?).to_string())
     }
 
-    /// The TCP connections of a host, from its kernel; empty if the kernel does not report them.
+    /// The TCP connections of a host; none if its kernel does not report them.
     fn connections<'py>(&self, py: Python<'py>, host: &str) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let found = self.0.connections(self.address_of(host)?);
         found.iter().map(|each| connection(py, each)).collect()
     }
 
-    /// The time since the lab was created, in ns.
+    /// The time in ns since the lab was brought up.
     fn now_ns(&self) -> u64 {
         self.0.now().as_nanos()
     }
 
-    /// Changes the running link: all orders at one time, or none. Returns that time, in ns.
-    fn order(&self, py: Python<'_>, orders: Vec<Wish>) -> PyResult<u64> {
-        let orders = orders.iter().map(Wish::order).collect::<PyResult<_>>()?;
-        py.detach(|| self.0.order(orders)).map(Instant::as_nanos).map_err(raise)
+    /// Applies changes to the running link, all at the same time or none; returns that time in ns.
+    fn apply_changes(&self, py: Python<'_>, changes: Vec<Change>) -> PyResult<u64> {
+        let changes = changes.iter().map(Change::to_link_change).collect::<PyResult<_>>()?;
+        py.detach(|| self.0.apply(changes)).map(Instant::as_nanos).map_err(raise)
     }
 
-    /// Descriptors with which another process can `join` a host; the caller owns them.
-    fn entrance(&self, host: &str, pids: &SharedPidNamespace) -> PyResult<[i32; 3]> {
+    /// File descriptors of a host's namespaces, with which another process can call `spawn_in`. The
+    /// caller must close them.
+    fn namespace_fds(&self, host: &str, pids: &SharedPidNamespace) -> PyResult<[i32; 3]> {
         let namespace = self.0.namespace(self.address_of(host)?);
-        let Entrance { namespace: [net, mounts], pids } = Entrance::of(namespace, &pids.0)?;
+        let NamespaceFds { namespace: [net, mounts], pids } = NamespaceFds::of(namespace, &pids.0)?;
         Ok([net, mounts, pids].map(IntoRawFd::into_raw_fd))
     }
 
-    /// Prepares the lab for NAT. Returns a descriptor of the world's network namespace, which the caller
-    /// owns.
-    fn lead_outside(&self, py: Python<'_>) -> PyResult<i32> {
-        py.detach(|| outside::lead_outside(&self.0)).map_err(raise)?;
-        let [net, _] = self.0.namespace(Side::World).descriptors()?;
+    /// Prepares the lab for a NAT that connects it to the Internet; returns a file descriptor of
+    /// the world's network namespace, which the caller must close.
+    fn enable_internet(&self, py: Python<'_>) -> PyResult<i32> {
+        py.detach(|| uplink::enable_internet(&self.0)).map_err(raise)?;
+        let [net, _] = self.0.namespace(Side::World).try_clone_fds()?;
         Ok(net.into_raw_fd())
     }
 
-    /// The measurements; at most 0.1 s old.
+    /// The latest report, at most a tenth of a second old.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         report(py, &self.0.report())
     }
 }
 
 impl Lab {
-    /// The address of a host by its name. `island` also names the host of the first terminal.
+    /// The address of a host by its name. `island` is the host of the first terminal.
     fn address_of(&self, name: &str) -> PyResult<Address> {
         let hosts = self.0.hosts();
         let number = hosts.iter().position(|host| host.name == name);
         let island = (name == Side::Island.name()).then_some(Side::Island as usize);
         let found = number.or(island).map(|number| Address(number as u32));
-        found.ok_or_else(|| PyValueError::new_err(format!("{name} is no host of the lab")))
+        found.ok_or_else(|| PyValueError::new_err(format!("the lab has no host {name}")))
     }
 }
 
-/// An order from Python: a mapping with all of these keys. None leaves a value unchanged.
+/// A change from Python: a mapping with all of these keys; None leaves a value unchanged.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Wish {
+struct Change {
     hop: usize,
     direction: String,
     rate_bps: Option<u64>,
@@ -197,25 +200,25 @@ struct Wish {
     outage_ns: Option<u64>,
 }
 
-impl Wish {
-    fn order(&self) -> PyResult<Order> {
+impl Change {
+    fn to_link_change(&self) -> PyResult<LinkChange> {
         let sides = [("forward", Side::World), ("return", Side::Island)];
         let named = sides.into_iter().find(|(name, _)| *name == self.direction);
-        let bad = |what: &str| PyValueError::new_err(format!("{what} is not right"));
-        let (_, from) = named.ok_or_else(|| bad("direction"))?;
-        let probability = |value| Probability::new(value).ok_or_else(|| bad("bit_error_rate"));
-        Ok(Order {
+        let invalid = |field: &str| PyValueError::new_err(format!("{field} is invalid"));
+        let (_, from) = named.ok_or_else(|| invalid("direction"))?;
+        let probability = |value| Probability::new(value).ok_or_else(|| invalid("bit_error_rate"));
+        Ok(LinkChange {
             rate: self.rate_bps.map(BitRate),
             delay: self.delay_ns.map(Duration::from_nanos),
             bit_error_rate: self.bit_error_rate.map(probability).transpose()?,
             outage: self.outage_ns.map(Duration::from_nanos),
-            ..Order::to(self.hop, from)
+            ..LinkChange::none(self.hop, from)
         })
     }
 }
 
-/// A PID namespace for programs that other processes start in a lab. The programs end with the object
-/// or the process.
+/// A PID namespace for programs that other processes start in a lab. They are killed when the
+/// object or the process ends.
 #[pyclass(frozen)]
 struct SharedPidNamespace(shared_pid_namespace::SharedPidNamespace);
 
@@ -227,34 +230,35 @@ impl SharedPidNamespace {
     }
 }
 
-/// Starts a program in a lab of another process, with the descriptors of `Lab.entrance`. Returns the
-/// process id.
+/// Starts a program in a lab of another process, by the file descriptors of its
+/// `Lab.namespace_fds`, and returns its PID.
 #[pyfunction]
-fn join(
+fn spawn_in(
     py: Python<'_>,
-    entrance: [i32; 3],
+    namespace_fds: [i32; 3],
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
 ) -> PyResult<i32> {
-    let [net, mounts, pids] = entrance.map(program::duplicate);
-    let (namespace, pids) = (Namespace::of([net?, mounts?]), pids?);
+    let [net, mounts, pids] = namespace_fds.map(program::duplicate);
+    let (namespace, pids) = (Namespace::from_fds([net?, mounts?]), pids?);
     let invocation = Invocation { arguments, environment, output: None };
-    py.detach(|| shared_pid_namespace::join(namespace, pids, invocation)).map_err(raise)
+    py.detach(|| shared_pid_namespace::spawn_in(namespace, pids, invocation)).map_err(raise)
 }
 
-/// Moves the process into a user namespace. The process must be single-threaded.
+/// Moves the process into a user namespace, given by a file descriptor. The process must be
+/// single-threaded.
 #[pyfunction]
 fn join_user_namespace(descriptor: i32) -> PyResult<()> {
     netns::join_user_namespace(program::duplicate(descriptor)?.as_fd()).map_err(raise)
 }
 
-/// Measures what this machine can do, for about five times `seconds`: one TCP flow, without and with
-/// segmentation offload, small packets, and the errors of delay and rate.
+/// Measures this machine for about five times `seconds`: the goodput of one TCP flow, also with
+/// super-packets, the rate of small packets, and the accuracy of delay and rate.
 #[pyfunction]
 #[pyo3(name = "measure")]
 fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> {
     let time = Duration::from_nanos((seconds.clamp(0.1, 1e3) * 1e9) as u64);
-    let wide = |super_packets| lab::Lab::up(measure::wide(super_packets));
+    let wide = |super_packets| lab::Lab::up(measure::unlimited_link(super_packets));
     let delay = Duration::from_millis(20);
     let sparse = measure::Load {
         rate_bps: 100_000_000,
@@ -263,19 +267,24 @@ fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> 
         packet_bytes: 100,
         interval: Duration::from_micros(100),
     };
-    let (tcp, joined, small, delays) = py
+    let (tcp, super_packets, small, delays) = py
         .detach(|| {
             let tcp = measure::tcp_bits_per_second(&wide(false)?, Side::World, time)?;
-            let joined = measure::tcp_bits_per_second(&wide(true)?, Side::World, time)?;
+            let super_packets = measure::tcp_bits_per_second(&wide(true)?, Side::World, time)?;
             let small = measure::small_packets_per_second(&wide(false)?, Side::World, time)?;
-            let loads = [sparse, measure::Load::full(20_000_000, delay)].into_iter();
+            let loads = [sparse, measure::Load::full(20_000_000, delay)];
             let delays = loads.map(|load| measure::delay_errors(load, time));
-            Ok::<_, LabError>((tcp, joined, small, delays.collect::<Result<Vec<_>, _>>()?))
+            Ok::<_, LabError>((
+                tcp,
+                super_packets,
+                small,
+                delays.into_iter().collect::<Result<Vec<_>, _>>()?,
+            ))
         })
         .map_err(raise)?;
     let result = PyDict::new(py);
     result.set_item("tcp_bits_per_second", tcp)?;
-    result.set_item("tcp_super_packets_bits_per_second", joined)?;
+    result.set_item("tcp_super_packets_bits_per_second", super_packets)?;
     result.set_item("small_packets_per_second", small)?;
     for (name, errors) in ["sparse", "full"].into_iter().zip(delays) {
         let row = PyDict::new(py);
@@ -290,7 +299,7 @@ fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> 
     Ok(result)
 }
 
-/// Moves the process into a new user namespace, as its root. The process must be single-threaded.
+/// Creates a user namespace with the process as its root. The process must be single-threaded.
 #[pyfunction]
 fn become_root_of_user_namespace() -> PyResult<()> {
     netns::become_root_of_user_namespace().map_err(raise)
@@ -339,12 +348,12 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
     result.set_item("directions", directions)?;
     result.set_item("functions", functions(py, &report.functions)?)?;
     let (ports, control_ports) = (PyDict::new(py), PyDict::new(py));
-    for (port, conversations) in report.ports.iter() {
-        let [world, island] = &conversations.carried;
+    for (port, flows) in report.ports.iter() {
+        let [world, island] = &flows.traffic;
         let sides = PyDict::new(py);
-        sides.set_item("world", carried(py, world)?)?;
-        sides.set_item("island", carried(py, island)?)?;
-        control_ports.set_item(port, conversations.control_port(port))?;
+        sides.set_item("world", traffic(py, world)?)?;
+        sides.set_item("island", traffic(py, island)?)?;
+        control_ports.set_item(port, flows.control_port(port))?;
         ports.set_item(port, sides)?;
     }
     result.set_item("ports", ports)?;
@@ -401,14 +410,14 @@ fn functions<'py>(py: Python<'py>, found: &[Function]) -> PyResult<Bound<'py, Py
 }
 
 fn connection<'py>(py: Python<'py>, found: &Connection) -> PyResult<Bound<'py, PyDict>> {
-    let result = found.named().into_py_dict(py)?;
+    let result = found.fields().into_py_dict(py)?;
     result.set_item("total_rto", found.total_rto)?;
     Ok(result)
 }
 
-fn carried<'py>(py: Python<'py>, carried: &Carried) -> PyResult<Bound<'py, PyDict>> {
+fn traffic<'py>(py: Python<'py>, traffic: &SideTraffic) -> PyResult<Bound<'py, PyDict>> {
     let result = PyDict::new(py);
-    for (name, tally) in [("offered", &carried.offered), ("delivered", &carried.delivered)] {
+    for (name, tally) in [("offered", &traffic.offered), ("delivered", &traffic.delivered)] {
         let part = PyDict::new(py);
         part.set_item("packets", tally.packets)?;
         part.set_item("segments", tally.segments)?;
@@ -423,8 +432,8 @@ fn carried<'py>(py: Python<'py>, carried: &Carried) -> PyResult<Bound<'py, PyDic
         }
         result.set_item(name, part)?;
     }
-    result.set_item("delay_sum_ns", carried.delay_sum.as_nanos())?;
-    result.set_item("delay_max_ns", carried.delay_max.as_nanos())?;
+    result.set_item("delay_sum_ns", traffic.delay_sum.as_nanos())?;
+    result.set_item("delay_max_ns", traffic.delay_max.as_nanos())?;
     Ok(result)
 }
 
@@ -446,6 +455,6 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(measured, module)?)?;
     module.add_function(wrap_pyfunction!(become_root_of_user_namespace, module)?)?;
     module.add_function(wrap_pyfunction!(join_user_namespace, module)?)?;
-    module.add_function(wrap_pyfunction!(join, module)?)?;
+    module.add_function(wrap_pyfunction!(spawn_in, module)?)?;
     Ok(())
 }

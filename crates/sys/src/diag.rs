@@ -1,7 +1,8 @@
-//! What the kernel knows of its TCP connections: `tcp_info` by `sock_diag(7)`, as ss(8) reads it.
+//! TCP connections of a network namespace with their `tcp_info`, read by `sock_diag(7)` as ss(8)
+//! does.
 //!
-//! A netlink socket belongs to the network namespace that it was made in, whoever asks by it later. So
-//! each side has one, and no thread has to enter a namespace to look.
+//! A netlink socket stays in the network namespace in which it was created. With one socket per
+//! namespace, no thread has to enter a namespace to query it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,18 +14,18 @@ use rustix::net::{
 
 use crate::netlink::{half, word};
 
-/// Numbers of linux/netlink.h, linux/sock_diag.h and linux/inet_diag.h.
+/// From linux/netlink.h, linux/sock_diag.h and linux/inet_diag.h.
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST_DUMP: u16 = 0x301;
 const INET_DIAG_INFO: u16 = 2;
-/// AF_INET and AF_INET6: a server may speak IPv4 by a socket of either.
+/// AF_INET and AF_INET6. A dual-stack server accepts IPv4 on an AF_INET6 socket.
 const FAMILIES: [u8; 2] = [2, 10];
 const IPPROTO_TCP: u8 = 6;
-/// All but those that listen, wait in TIME-WAIT, are closed or not yet accepted: bit n is state n.
+/// Bit n is TCP state n: all but LISTEN, TIME-WAIT, CLOSE and NEW_SYN_RECV.
 const STATES: u32 = 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 8 | 1 << 9 | 1 << 11;
-/// TCP_LISTEN. Asked for these alone the kernel looks into the table of listeners only
+/// TCP_LISTEN. For this mask alone the kernel searches only its table of listeners
 /// (`inet_diag_dump_icsk`).
 const LISTENERS: u32 = 1 << 10;
 
@@ -32,15 +33,15 @@ const MESSAGE_HEADER: usize = 16;
 const REQUEST: usize = 56;
 const CONNECTION_HEADER: usize = 72;
 const ATTRIBUTE_HEADER: usize = 4;
-/// The kernel fills pages; an answer is never longer than what was asked for.
-const ANSWER_BYTES: usize = 32 * 1024;
-/// So many answers are more connections than a side has.
-const ANSWERS_MAX: usize = 1_000;
-/// The kernel answers before the request returns; this is for a kernel that does not.
-const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
+/// The kernel sends pages; no reply is longer than the buffer it was asked to fill.
+const REPLY_BYTES: usize = 32 * 1024;
+/// More replies than any namespace of a lab needs.
+const REPLIES_MAX: usize = 1_000;
+/// The kernel replies before send(2) returns. The timeout covers a kernel that does not.
+const TIMEOUT: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// A TCP connection as one end knows it. Names and units are those of `tcp_info` in linux/tcp.h; what
-/// an older kernel does not tell is zero, or `None`.
+/// One end of a TCP connection. Names and units are those of `tcp_info` in linux/tcp.h. A field
+/// that an older kernel does not report is zero, or `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the kernel's")]
 pub struct Connection {
@@ -63,9 +64,9 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// All that every kernel tells, by name.
+    /// The fields that every kernel reports, by name.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 15] {
+    pub fn fields(&self) -> [(&'static str, u64); 15] {
         [
             ("local_port", self.local_port.into()),
             ("remote_port", self.remote_port.into()),
@@ -86,12 +87,12 @@ impl Connection {
     }
 }
 
-/// A way to ask the kernel about the connections of one network namespace.
+/// A `sock_diag` socket of one network namespace.
 #[derive(Debug)]
 pub struct Diag(OwnedFd);
 
 impl Diag {
-    /// For the network namespace of the calling thread; it can be asked from any.
+    /// Opens a socket in the calling thread's network namespace. Any thread may use it.
     ///
     /// # Errors
     /// If the kernel has no `sock_diag`.
@@ -102,19 +103,19 @@ impl Diag {
             SocketFlags::CLOEXEC,
             Some(netlink::SOCK_DIAG),
         )?;
-        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
         Ok(Self(socket))
     }
 
-    /// Its TCP connections.
+    /// The TCP connections of the namespace.
     ///
     /// # Errors
-    /// What the kernel says, such as that it has no `inet_diag`.
+    /// The kernel's error, for example if it lacks `inet_diag`.
     pub fn connections(&mut self) -> io::Result<Vec<Connection>> {
         self.dump(STATES)
     }
 
-    /// Whether a TCP server listens on a port.
+    /// Whether a TCP server is listening on a port.
     ///
     /// # Errors
     /// As [`Diag::connections`].
@@ -124,12 +125,12 @@ impl Diag {
 
     fn dump(&mut self, states: u32) -> io::Result<Vec<Connection>> {
         let mut found = Vec::new();
-        let mut answer = vec![0; ANSWER_BYTES];
+        let mut reply = vec![0; REPLY_BYTES];
         for family in FAMILIES {
             send(&self.0, &request(family, states), SendFlags::empty())?;
-            for _ in 0..ANSWERS_MAX {
-                let (bytes, _) = recv(&self.0, &mut answer[..], RecvFlags::empty())?;
-                if bytes == 0 || take(&answer[..bytes], &mut found)? {
+            for _ in 0..REPLIES_MAX {
+                let (bytes, _) = recv(&self.0, &mut reply[..], RecvFlags::empty())?;
+                if bytes == 0 || parse_dump(&reply[..bytes], &mut found)? {
                     break;
                 }
             }
@@ -151,9 +152,9 @@ fn request(family: u8, states: u32) -> [u8; MESSAGE_HEADER + REQUEST] {
     bytes
 }
 
-/// Takes the connections of one answer. Whether it was the last.
-fn take(answer: &[u8], found: &mut Vec<Connection>) -> io::Result<bool> {
-    let mut rest = answer;
+/// Parses one reply. Returns whether it ends the dump.
+fn parse_dump(reply: &[u8], found: &mut Vec<Connection>) -> io::Result<bool> {
+    let mut rest = reply;
     while let (Some(length), Some(kind)) = (word(rest, 0), half(rest, 4)) {
         let length = length as usize;
         let Some(body) = rest.get(MESSAGE_HEADER..length) else { break };
@@ -163,7 +164,7 @@ fn take(answer: &[u8], found: &mut Vec<Connection>) -> io::Result<bool> {
                 let code = word(body, 0).map_or(0, u32::cast_signed);
                 return Err(io::Error::from_raw_os_error(code.saturating_neg()));
             }
-            SOCK_DIAG_BY_FAMILY => found.extend(connection(body)),
+            SOCK_DIAG_BY_FAMILY => found.extend(parse_connection(body)),
             _ => {}
         }
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -171,8 +172,8 @@ fn take(answer: &[u8], found: &mut Vec<Connection>) -> io::Result<bool> {
     Ok(false)
 }
 
-/// `struct inet_diag_msg` and the attributes behind it.
-fn connection(body: &[u8]) -> Option<Connection> {
+/// `struct inet_diag_msg` and its attributes.
+fn parse_connection(body: &[u8]) -> Option<Connection> {
     let port = |at| body.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]));
     let (local_port, remote_port) = (port(4)?, port(6)?);
     let mut rest = body.get(CONNECTION_HEADER..)?;
@@ -187,7 +188,7 @@ fn connection(body: &[u8]) -> Option<Connection> {
     None
 }
 
-/// `struct tcp_info`, of which newer kernels tell more.
+/// `struct tcp_info`; newer kernels append fields.
 fn tcp_info(value: &[u8]) -> Connection {
     let word = |at| word(value, at).unwrap_or(0);
     let long = |at| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
@@ -223,24 +224,24 @@ mod tests {
     use super::*;
     use crate::netns::is_listening_by_proc as is_listening;
 
-    /// Given a connection over the loopback on which 5,000 bytes went, expect both its ends, with
-    /// that much acknowledged at one and received at the other, and windows of at least a segment.
-    /// Where the kernel has no `inet_diag` there is nothing to see.
+    /// Given a loopback connection that carried 5,000 bytes, expect both ends, with 5,000 bytes
+    /// acknowledged at one and received at the other, and a window of at least a segment. Skipped
+    /// where the kernel has no `inet_diag`.
     #[test]
-    fn both_ends_of_a_connection_are_seen() {
+    fn both_ends_of_a_connection_are_reported() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut client =
             TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
         let (mut server, _) = listener.accept().expect("a connection");
-        client.write_all(&[7; 5_000]).expect("room");
-        server.read_exact(&mut [0; 5_000]).expect("what was written");
+        client.write_all(&[7; 5_000]).expect("space in the send buffer");
+        server.read_exact(&mut [0; 5_000]).expect("5,000 bytes");
         let ports = [&client, &server].map(|end| end.local_addr().expect("an address").port());
         let Ok(all) = Diag::open().and_then(|mut diag| diag.connections()) else { return };
         let [sent, received] =
             [[ports[0], ports[1]], [ports[1], ports[0]]].map(|[local, remote]| {
-                let is_it =
+                let matches =
                     |end: &&Connection| end.local_port == local && end.remote_port == remote;
-                *all.iter().find(is_it).expect("it is open")
+                *all.iter().find(matches).expect("an open connection")
             });
         assert_eq!(received.bytes_received, 5_000);
         // The SYN counts as a byte.
@@ -249,32 +250,32 @@ mod tests {
         assert_eq!((sent.total_retrans, sent.notsent_bytes), (0, 0));
     }
 
-    /// Given a listener on a port, expect it to be seen there while it is open, and not on the port of
-    /// the connection's other end; expect `/proc` to say the same.
+    /// Given a listening socket, expect it to be reported while it is open, and not for the port of
+    /// the connection's other end; expect `/proc` to agree.
     #[test]
-    fn a_listener_is_seen_while_it_is_open() {
+    fn a_listening_socket_is_reported_until_it_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let client = TcpStream::connect(address).expect("a connection");
         let other = client.local_addr().expect("an address").port();
         let Ok(mut diag) = Diag::open() else { return };
-        let mut seen = |port| diag.is_listening(port).ok();
-        let Some(found) = seen(address.port()) else { return };
+        let mut listening = |port| diag.is_listening(port).ok();
+        let Some(found) = listening(address.port()) else { return };
         assert!(found && is_listening(address.port()).expect("a list"));
-        assert_eq!(seen(other), Some(false));
+        assert_eq!(listening(other), Some(false));
         drop((client, listener));
-        // A process that another test has just forked may still have a copy of it.
+        // A process that another test has just forked may still hold a copy.
         let mut is_gone = || {
             std::thread::sleep(std::time::Duration::from_millis(1));
-            seen(address.port()) == Some(false)
+            listening(address.port()) == Some(false)
         };
         assert!((0..10_000).any(|_| is_gone()));
         assert!(!is_listening(address.port()).expect("a list"));
     }
 
-    /// Given an answer of two messages cut anywhere, expect the whole ones.
+    /// Given a reply of two messages truncated at any byte, expect the complete ones.
     #[test]
-    fn what_is_cut_off_is_left_out() {
+    fn truncated_messages_are_ignored() {
         let mut one = vec![0; MESSAGE_HEADER + CONNECTION_HEADER + ATTRIBUTE_HEADER + 104];
         let length = one.len() as u32;
         one[0..4].copy_from_slice(&length.to_ne_bytes());
@@ -286,11 +287,11 @@ mod tests {
         let both = [one.clone(), one.clone()].concat();
         for end in 0..both.len() {
             let mut found = Vec::new();
-            assert!(!take(&both[..end], &mut found).expect("no error"));
+            assert!(!parse_dump(&both[..end], &mut found).expect("no error"));
             assert_eq!(found.len(), end / one.len());
         }
         let mut found = Vec::new();
-        take(&both, &mut found).expect("no error");
+        parse_dump(&both, &mut found).expect("no error");
         let expected = Connection {
             local_port: 5_201,
             remote_port: 32_768,
@@ -302,7 +303,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn random_bytes_are_survived(
+        fn arbitrary_replies_do_not_panic(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..400),
             length in 0_u32..400,
             kind in prop_oneof![Just(SOCK_DIAG_BY_FAMILY), Just(NLMSG_ERROR), any::<u16>()],
@@ -312,7 +313,7 @@ mod tests {
                 bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
             }
             let mut found = Vec::new();
-            let _ = take(&bytes, &mut found);
+            let _ = parse_dump(&bytes, &mut found);
             prop_assert!(found.len() <= bytes.len() / MESSAGE_HEADER);
         }
     }

@@ -1,35 +1,35 @@
-//! What can go wrong outside.
+//! Errors of the operating system.
 
 use std::{fmt, io};
 
-/// Why the machine does not do what it is asked for.
+/// Why a system call or a program failed.
 #[derive(Debug)]
 pub enum SystemError {
-    /// The machine lacks something, or does not allow it.
+    /// The machine lacks a feature, or denies a permission.
     Machine {
-        /// What was tried.
+        /// The operation that failed, as a participle: "opening /dev/net/tun".
         doing: String,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
-        /// What the user can do.
+        /// How the user can fix it.
         fix: &'static str,
     },
     /// A program could not be started.
     Program {
-        /// Its name.
+        /// The program's name.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
 }
 
 impl SystemError {
-    /// For a step that only root, or root of a user namespace, may take.
+    /// An operation that needs root privileges, possibly of a user namespace.
     pub fn privileged(doing: &str, error: impl Into<io::Error>) -> Self {
         Self::machine(doing, error, "run it as root, or where user namespaces are allowed")
     }
 
-    /// For a step that fails for want of what `fix` names.
+    /// An operation that `fix` makes possible.
     pub fn machine(doing: &str, error: impl Into<io::Error>, fix: &'static str) -> Self {
         Self::Machine { doing: doing.to_owned(), error: error.into(), fix }
     }

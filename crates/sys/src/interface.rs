@@ -1,8 +1,7 @@
-//! What the kernel says of a network interface: the packets that it dropped there, and how many may
-//! wait (rtnetlink(7), `RTM_GETLINK`).
+//! State of a network interface: dropped packets and queue length (rtnetlink(7), `RTM_GETLINK`).
 //!
-//! By the number of the interface, since its name may change, and by a netlink socket, which belongs to
-//! the namespace that it was made in, whoever asks by it later.
+//! Interfaces are identified by index, because their names can change. A netlink socket stays in
+//! the network namespace in which it was created, whichever thread uses it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,38 +14,38 @@ use rustix::net::{
 
 use crate::netlink::{half, word};
 
-/// Numbers of linux/netlink.h, linux/rtnetlink.h and linux/if_link.h.
+/// From linux/netlink.h, linux/rtnetlink.h and linux/if_link.h.
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 1;
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const IFLA_TXQLEN: u16 = 13;
 const IFLA_STATS64: u16 = 23;
-/// `tx_dropped` is the eighth number of `struct rtnl_link_stats64`.
+/// `tx_dropped` is the eighth field of `struct rtnl_link_stats64`.
 const TX_DROPPED: usize = 7 * 8;
 
 const MESSAGE_HEADER: usize = 16;
 /// `struct ifinfomsg`.
 const LINK_HEADER: usize = 16;
 const ATTRIBUTE_HEADER: usize = 4;
-/// An answer for one interface takes some 2 kB.
-const ANSWER_BYTES: usize = 16 * 1024;
-/// The kernel answers before the request returns; this is for a kernel that does not.
+/// A reply for one interface takes some 2 kB.
+const REPLY_BYTES: usize = 16 * 1024;
+/// The kernel replies before send(2) returns. The timeout covers a kernel that does not.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_millis(100);
-/// An answer that came after its time-out is passed over.
-const LATE_ANSWERS_MAX: usize = 16;
+/// Replies to requests that timed out are skipped.
+const LATE_REPLIES_MAX: usize = 16;
 
-/// What the kernel says of an interface.
+/// The state of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceState {
-    /// Packets for the interface that the kernel dropped since it is there. Of a TUN device: because
-    /// its queue was full, or nobody had it open.
+    /// Packets that the kernel has dropped on transmit since the interface was created. A TUN
+    /// device drops a packet when its queue is full or no process has it open.
     pub tx_dropped: u64,
-    /// How many packets its queue holds.
+    /// The transmit queue length, in packets.
     pub tx_queue_len: u32,
 }
 
-/// A way to ask the kernel about one interface.
+/// An interface to query.
 #[derive(Debug)]
 pub struct Interface {
     socket: OwnedFd,
@@ -55,7 +54,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// An interface of the calling thread's network namespace; it can be asked about from any.
+    /// Looks an interface up in the calling thread's network namespace. Any thread may query it.
     ///
     /// # Errors
     /// If there is no such interface.
@@ -68,21 +67,21 @@ impl Interface {
         Ok(Self { socket, index, sequence: AtomicU32::new(0) })
     }
 
-    /// What the kernel says now.
+    /// The present state.
     ///
     /// # Errors
-    /// What the kernel says instead, such as that there is no such interface any more.
+    /// The kernel's error, for example if the interface was deleted.
     pub fn state(&self) -> io::Result<InterfaceState> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         send(&self.socket, &request(self.index, sequence), SendFlags::empty())?;
-        let mut answer = [0; ANSWER_BYTES];
-        for _ in 0..LATE_ANSWERS_MAX {
-            let (bytes, _) = recv(&self.socket, &mut answer[..], RecvFlags::empty())?;
-            if let Some(state) = read_answer(&answer[..bytes], sequence)? {
+        let mut reply = [0; REPLY_BYTES];
+        for _ in 0..LATE_REPLIES_MAX {
+            let (bytes, _) = recv(&self.socket, &mut reply[..], RecvFlags::empty())?;
+            if let Some(state) = parse_reply(&reply[..bytes], sequence)? {
                 return Ok(state);
             }
         }
-        Err(io::Error::new(io::ErrorKind::TimedOut, "the kernel answers other requests only"))
+        Err(io::Error::new(io::ErrorKind::TimedOut, "no reply from the kernel to this request"))
     }
 }
 
@@ -97,13 +96,13 @@ fn request(index: u32, sequence: u32) -> [u8; MESSAGE_HEADER + LINK_HEADER] {
     bytes
 }
 
-/// What an answer says, if it is one to this request.
-fn read_answer(answer: &[u8], sequence: u32) -> io::Result<Option<InterfaceState>> {
-    let incomplete = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is cut");
-    let length = word(answer, 0).ok_or_else(incomplete)? as usize;
-    let kind = half(answer, 4).ok_or_else(incomplete)?;
-    let body = answer.get(MESSAGE_HEADER..length).ok_or_else(incomplete)?;
-    if word(answer, 8) != Some(sequence) {
+/// Parses a reply. `None` if it is to another request.
+fn parse_reply(reply: &[u8], sequence: u32) -> io::Result<Option<InterfaceState>> {
+    let incomplete = || io::Error::new(io::ErrorKind::InvalidData, "truncated netlink reply");
+    let length = word(reply, 0).ok_or_else(incomplete)? as usize;
+    let kind = half(reply, 4).ok_or_else(incomplete)?;
+    let body = reply.get(MESSAGE_HEADER..length).ok_or_else(incomplete)?;
+    if word(reply, 8) != Some(sequence) {
         return Ok(None);
     }
     match kind {
@@ -111,13 +110,13 @@ fn read_answer(answer: &[u8], sequence: u32) -> io::Result<Option<InterfaceState
             let code = word(body, 0).ok_or_else(incomplete)?.cast_signed();
             Err(io::Error::from_raw_os_error(code.saturating_neg()))
         }
-        RTM_NEWLINK => read_link(body).map(Some).ok_or_else(incomplete),
+        RTM_NEWLINK => parse_link(body).map(Some).ok_or_else(incomplete),
         _ => Ok(None),
     }
 }
 
-/// The attributes behind `struct ifinfomsg`.
-fn read_link(body: &[u8]) -> Option<InterfaceState> {
+/// The attributes after `struct ifinfomsg`.
+fn parse_link(body: &[u8]) -> Option<InterfaceState> {
     let mut rest = body.get(LINK_HEADER..)?;
     let (mut tx_dropped, mut tx_queue_len) = (None, None);
     while let (Some(length), Some(kind)) = (half(rest, 0), half(rest, 2)) {
@@ -159,34 +158,35 @@ mod tests {
         bytes
     }
 
-    /// Given an interface with a name of five bytes, a queue of 500 and statistics whose eighth number
-    /// is 7, expect these two; without the statistics, an error and not zero.
+    /// Given a reply with a 5-byte name, a queue length of 500 and statistics with 7 in the eighth
+    /// field, expect these two values; without the statistics, an error instead of zero.
     #[test]
-    fn an_answer_that_says_nothing_of_drops_is_an_error() {
+    fn a_reply_without_statistics_is_an_error() {
         let statistics: Vec<u8> =
             (0..25_u64).flat_map(|number| u64::to_ne_bytes(number % 8)).collect();
         let mut body = vec![0; LINK_HEADER];
         body.extend(attribute(3, b"link\0"));
         body.extend(attribute(IFLA_TXQLEN, &500_u32.to_ne_bytes()));
-        assert!(read_answer(&message(RTM_NEWLINK, 1, &body), 1).is_err());
+        assert!(parse_reply(&message(RTM_NEWLINK, 1, &body), 1).is_err());
         body.extend(attribute(IFLA_STATS64, &statistics));
-        let answer = message(RTM_NEWLINK, 1, &body);
+        let reply = message(RTM_NEWLINK, 1, &body);
         let state = InterfaceState { tx_dropped: 7, tx_queue_len: 500 };
-        assert_eq!(read_answer(&answer, 1).expect("it is whole"), Some(state));
-        assert_eq!(read_answer(&answer, 2).expect("it is another's"), None);
+        assert_eq!(parse_reply(&reply, 1).expect("a complete reply"), Some(state));
+        assert_eq!(parse_reply(&reply, 2).expect("a reply to another request"), None);
     }
 
-    /// Given the error ENODEV, 19, expect it said.
+    /// Given the netlink error ENODEV, 19, expect it to be returned.
     #[test]
-    fn an_interface_that_is_gone_is_an_error() {
+    fn the_error_of_a_deleted_interface_is_returned() {
         let error = message(NLMSG_ERROR, 1, &(-19_i32).to_ne_bytes());
-        let error = read_answer(&error, 1).expect_err("it is gone");
+        let error = parse_reply(&error, 1).expect_err("ENODEV");
         assert_eq!(error.raw_os_error(), Some(19));
     }
 
-    /// Every machine has a loopback interface, and nobody's name is as long as this one.
+    /// Every machine has a loopback interface. Interface names have at most 15 bytes, so the other
+    /// one cannot exist.
     #[test]
-    fn the_kernel_answers() {
+    fn the_kernel_reports_the_loopback_interface() {
         let state = Interface::open("lo").and_then(|interface| interface.state());
         assert_eq!(state.expect("a loopback interface").tx_dropped, 0);
         assert!(Interface::open("no-such-interface").is_err());
@@ -194,10 +194,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_is_too_strange(answer: Vec<u8>, body: Vec<u8>, sequence: u32) {
-            let _ = read_answer(&answer, sequence);
-            let _ = read_answer(&message(RTM_NEWLINK, sequence, &body), sequence);
-            let _ = read_link(&body);
+        fn arbitrary_replies_do_not_panic(reply: Vec<u8>, body: Vec<u8>, sequence: u32) {
+            let _ = parse_reply(&reply, sequence);
+            let _ = parse_reply(&message(RTM_NEWLINK, sequence, &body), sequence);
+            let _ = parse_link(&body);
         }
     }
 }

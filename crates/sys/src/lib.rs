@@ -1,23 +1,23 @@
-//! What Linux gives to labs and gateways: the clock, TUN devices, namespaces, programs that end with
-//! their maker, time stamps and offloads.
+//! Linux facilities for labs and gateways: clock, TUN devices, namespaces, child processes, packet
+//! timestamps, offloads.
 //!
-//! All system calls without a safe form are here, and with them all unsafe code of bentpipe outside
-//! SIMD kernels. Nothing here knows of plans, links or labs.
+//! This crate contains all system calls without a safe wrapper, and all unsafe code of bentpipe
+//! outside SIMD kernels. It knows nothing of plans, links or labs.
 
 pub mod clock;
 pub mod diag;
 pub mod error;
 pub mod interface;
-mod maker;
 mod netlink;
 pub mod netns;
 pub mod offload;
+mod parent;
 pub mod program;
 pub mod route;
 pub mod schedule;
 pub mod shared_pid_namespace;
 pub mod sockets;
-pub mod stamps;
+pub mod timestamps;
 pub mod tun;
 
 pub use error::SystemError;

@@ -1,8 +1,7 @@
-//! Namespaces: a network of its own for the hosts of one side of the link.
+//! Network and mount namespaces of hosts.
 //!
-//! A namespace has no name and no place in the file system. It lasts as long as something is in it
-//! or holds it: this process, its devices and its programs. So nothing is left when the process ends,
-//! by whatever signal.
+//! A namespace has no name and no file. It lasts as long as a process is in it or a file descriptor
+//! refers to it, so nothing remains when this process ends, even by a signal.
 
 use std::fs::File;
 use std::io;
@@ -15,79 +14,82 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use crate::diag::Diag;
 use crate::error::SystemError;
 
-/// The network and the mounts of one side.
+/// The network namespace and the mount namespace of one host.
 #[derive(Debug)]
 pub struct Namespace {
     net: OwnedFd,
     mounts: OwnedFd,
 }
 
-/// Where a file is made that is seen in its other place only, and gone with its namespace.
+/// A tmpfs is mounted here while a file is created, bind-mounted to its destination and detached.
 const SCRATCH: &str = "/tmp";
 
 impl Namespace {
-    /// A namespace with a loopback interface, in which `/etc/hosts` says `hosts`; `setup` does the
-    /// rest from inside.
+    /// Creates namespaces with a loopback interface that is up and `hosts` as `/etc/hosts`, then
+    /// runs `setup` inside.
     ///
     /// # Errors
-    /// What the kernel does not allow, or that of `setup`.
+    /// The kernel's error, or that of `setup`.
     pub fn new<T: Send, E: From<SystemError> + Send>(
         hosts: &str,
         setup: impl FnOnce() -> Result<T, E> + Send,
     ) -> Result<(Self, T), E> {
-        inside(|| {
+        run_in_thread(|| {
             unshare(UnshareFlags::NEWNET | UnshareFlags::NEWNS)
                 .map_err(|error| SystemError::privileged("making a network namespace", error))?;
             let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
             rustix::mount::mount_change("/", private)
-                .map_err(|error| SystemError::privileged("making mounts private", error))?;
+                .map_err(|error| SystemError::privileged("making the mounts private", error))?;
             bind_mount_text("/etc/hosts", hosts)
-                .map_err(|error| SystemError::privileged("naming hosts", error))?;
-            loopback_up().map_err(|error| SystemError::privileged("taking lo up", error))?;
-            let made = setup()?;
+                .map_err(|error| SystemError::privileged("writing /etc/hosts", error))?;
+            loopback_up().map_err(|error| SystemError::privileged("bringing lo up", error))?;
+            let output = setup()?;
             let open = |name| {
                 File::open(format!("/proc/thread-self/ns/{name}")).map(OwnedFd::from).map_err(
-                    |error| SystemError::machine("holding a namespace", error, "mount /proc"),
+                    |error| SystemError::machine("opening a namespace", error, "mount /proc"),
                 )
             };
-            Ok((Self { net: open("net")?, mounts: open("mnt")? }, made))
+            Ok((Self { net: open("net")?, mounts: open("mnt")? }, output))
         })
     }
 
-    /// One that another process has made, by the descriptors of its network and its mounts.
+    /// Takes the file descriptors of a network namespace and a mount namespace that another process
+    /// created.
     #[must_use]
-    pub fn of([net, mounts]: [OwnedFd; 2]) -> Self {
+    pub fn from_fds([net, mounts]: [OwnedFd; 2]) -> Self {
         Self { net, mounts }
     }
 
-    /// Copies of the descriptors of its network and its mounts, for another process.
+    /// Duplicates the file descriptors of the network namespace and the mount namespace, for
+    /// another process.
     ///
     /// # Errors
-    /// If the process has no descriptors left.
-    pub fn descriptors(&self) -> io::Result<[OwnedFd; 2]> {
+    /// If the process has no file descriptors left.
+    pub fn try_clone_fds(&self) -> io::Result<[OwnedFd; 2]> {
         Ok([self.net.try_clone()?, self.mounts.try_clone()?])
     }
 
-    /// Does something in a thread of its own, inside.
+    /// Runs `body` inside, in a thread of its own.
     ///
     /// # Errors
-    /// What the kernel does not allow, or that of `body`.
+    /// The kernel's error, or that of `body`.
     pub fn run<T: Send, E: From<SystemError> + Send>(
         &self,
         body: impl FnOnce() -> Result<T, E> + Send,
     ) -> Result<T, E> {
-        inside(|| {
+        run_in_thread(|| {
             self.enter()?;
             body()
         })
     }
 
-    /// Moves the calling thread inside. It cannot come back: it is to be one made for this.
+    /// Moves the calling thread inside, for good: it must be a thread created for this.
     ///
     /// # Errors
-    /// What the kernel does not allow.
+    /// The kernel's error, such as EPERM.
     pub(crate) fn enter(&self) -> Result<(), SystemError> {
-        // A thread that shares its root folder with others may not change it alone.
+        // setns(2): a thread that shares its root directory with others cannot change its mount
+        // namespace.
         let entered = unshare(UnshareFlags::FS)
             .and_then(|()| rustix::thread::move_into_link_name_space(self.mounts.as_fd(), None))
             .and_then(|()| rustix::thread::move_into_link_name_space(self.net.as_fd(), None));
@@ -95,8 +97,8 @@ impl Namespace {
     }
 }
 
-/// Makes the process root of a user namespace of its own, in which it may make the others. To be
-/// called while it has one thread.
+/// Creates a user namespace with the process as its root, in which it may create other namespaces.
+/// The process must be single-threaded.
 ///
 /// # Errors
 /// If the kernel does not allow user namespaces, or the process has several threads.
@@ -107,7 +109,7 @@ pub fn become_root_of_user_namespace() -> Result<(), SystemError> {
         SystemError::machine("making a user namespace", error, fix)
     };
     unshare(UnshareFlags::NEWUSER).map_err(|error| denied(error.into()))?;
-    // Groups can be mapped only by who has given up changing them: user_namespaces(7).
+    // gid_map can be written only after setgroups(2) is disabled: user_namespaces(7).
     for (file, text) in [
         ("setgroups", "deny".to_owned()),
         ("uid_map", format!("0 {} 1", user.as_raw())),
@@ -118,8 +120,7 @@ pub fn become_root_of_user_namespace() -> Result<(), SystemError> {
     Ok(())
 }
 
-/// What is to be changed on a machine that does not allow a user namespace: user_namespaces(7), and
-/// settings of Debian and Ubuntu.
+/// How to allow user namespaces: user_namespaces(7), and settings of Debian and Ubuntu.
 fn how_to_allow_user_namespaces(error: &io::Error) -> &'static str {
     let is_set_to = |setting, value| sysctl(setting).is_ok_and(|found| found == value);
     if error.raw_os_error() == Some(libc::ENOSPC) {
@@ -130,33 +131,33 @@ fn how_to_allow_user_namespaces(error: &io::Error) -> &'static str {
         "run it as root, or allow user namespaces: \
          sysctl kernel.apparmor_restrict_unprivileged_userns=0"
     } else {
-        "run it as root, or where user namespaces are allowed (a container may forbid them; kernels \
-         need CONFIG_USER_NS)"
+        "run it as root, or where user namespaces are allowed (a container may deny them; the kernel \
+         needs CONFIG_USER_NS)"
     }
 }
 
-/// Makes the process a member of a user namespace that another process of the same user has made. To be
-/// called while it has one thread.
+/// Moves the process into a user namespace that another process of the same user created. The
+/// process must be single-threaded.
 ///
 /// # Errors
-/// If the kernel does not allow it, or the process has several threads.
+/// The kernel's error, such as EPERM or, for a multithreaded process, EINVAL.
 pub fn join_user_namespace(namespace: BorrowedFd<'_>) -> Result<(), SystemError> {
     rustix::thread::move_into_link_name_space(namespace, Some(LinkNameSpaceType::User))
         .map_err(|error| SystemError::privileged("joining a user namespace", error))
 }
 
-/// Writes a kernel setting of the calling thread's network namespace.
+/// Writes a sysctl of the calling thread's network namespace.
 ///
 /// # Errors
-/// If there is no such setting, or it cannot be written here.
+/// If there is no such sysctl, or it is not writable here.
 pub fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
     std::fs::write(sysctl_path(name), value)
 }
 
-/// Reads a kernel setting of the calling thread's network namespace.
+/// Reads a sysctl of the calling thread's network namespace.
 ///
 /// # Errors
-/// If there is no such setting.
+/// If there is no such sysctl.
 pub fn sysctl(name: &str) -> io::Result<String> {
     std::fs::read_to_string(sysctl_path(name)).map(|text| text.trim().to_owned())
 }
@@ -165,12 +166,13 @@ fn sysctl_path(name: &str) -> String {
     format!("/proc/sys/{}", name.replace('.', "/"))
 }
 
-/// Whether a TCP server listens on a port of the calling thread's network namespace.
+/// Whether a TCP server is listening on a port in the calling thread's network namespace.
 ///
 /// # Errors
-/// If the kernel does not say.
+/// If the kernel does not report its sockets.
 pub fn is_listening(port: u16) -> io::Result<bool> {
-    // A look into /proc goes through the machine's whole table of connections, some 16 ms of CPU time.
+    // The fallback, /proc/net/tcp, walks the connection table of the whole machine: some 16 ms of
+    // CPU time.
     Diag::open()
         .and_then(|mut diag| diag.is_listening(port))
         .or_else(|_| is_listening_by_proc(port))
@@ -190,8 +192,8 @@ pub(crate) fn is_listening_by_proc(port: u16) -> io::Result<bool> {
     Ok(listens("tcp")? || listens("tcp6").unwrap_or(false))
 }
 
-/// A namespace is a thread's, so what is to happen in one has a thread.
-fn inside<T: Send, E: From<SystemError> + Send>(
+/// Namespaces belong to threads, so each operation inside one gets a thread.
+fn run_in_thread<T: Send, E: From<SystemError> + Send>(
     body: impl FnOnce() -> Result<T, E> + Send,
 ) -> Result<T, E> {
     let failed = |error| SystemError::machine("starting a thread", error, "allow more threads");
@@ -205,15 +207,15 @@ fn inside<T: Send, E: From<SystemError> + Send>(
 }
 
 pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
-    assert!(!flags.contains(UnshareFlags::FILES), "descriptors are shared");
-    // SAFETY: the descriptor table stays shared, which is all that is asked for.
+    assert!(!flags.contains(UnshareFlags::FILES), "other threads share the file descriptor table");
+    // SAFETY: the file descriptor table stays shared, which is the function's one condition.
     #[allow(unsafe_code, reason = "the function's one condition is checked above")]
     unsafe {
         rustix::thread::unshare_unsafe(flags)
     }
 }
 
-/// Gives a file another content in the calling thread's mounts alone.
+/// Replaces the content of a file in the calling thread's mount namespace alone.
 pub fn bind_mount_text(path: &str, content: &str) -> io::Result<()> {
     let file = format!("{SCRATCH}/content");
     rustix::mount::mount("tmpfs", SCRATCH, "tmpfs", MountFlags::empty(), None)?;
@@ -223,15 +225,15 @@ pub fn bind_mount_text(path: &str, content: &str) -> io::Result<()> {
     written
 }
 
-/// The one interface that a new network namespace has is down at first.
-#[allow(unsafe_code, reason = "interfaces are taken up by ioctl (netdevice(7))")]
+/// Brings `lo` up: the only interface of a new network namespace is down.
+#[allow(unsafe_code, reason = "netdevice(7) brings interfaces up by ioctl")]
 fn loopback_up() -> io::Result<()> {
-    // SAFETY: plain numbers go in, a descriptor comes out, and it is closed below.
+    // SAFETY: the arguments are integers; the file descriptor returned is closed below.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if socket < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: all bytes zero is a valid request; the call reads and writes it alone.
+    // SAFETY: zero is a valid request; the call accesses nothing else.
     let done = unsafe {
         let mut request: libc::ifreq = std::mem::zeroed();
         request.ifr_name[..2].copy_from_slice(&[b'l' as libc::c_char, b'o' as libc::c_char]);
@@ -239,7 +241,7 @@ fn loopback_up() -> io::Result<()> {
         libc::ioctl(socket, libc::SIOCSIFFLAGS, &request)
     };
     let result = if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-    // SAFETY: it was opened here, and nobody else knows of it.
+    // SAFETY: it was opened here, and nothing else refers to it.
     unsafe { libc::close(socket) };
     result
 }

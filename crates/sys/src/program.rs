@@ -1,8 +1,8 @@
-//! Programs in a namespace, and the certainty that they end with us.
+//! Programs in namespaces, which end with this process.
 //!
-//! A program is the child of an `init` of a process namespace of its own, and the kernel ends all that
-//! is in such a namespace, grandchildren included, when its `init` ends. The `init` asks to be killed
-//! when the thread that made it ends, which it does with the process.
+//! A program is the child of the `init` of a PID namespace of its own. When an `init` exits, the
+//! kernel kills all processes in its namespace, descendants included. The `init` has a parent-death
+//! signal, sent when the thread that forked it exits, which it does at the latest with the process.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,33 +17,34 @@ use rustix::mount::MountFlags;
 use rustix::thread::UnshareFlags;
 
 use crate::error::SystemError;
-use crate::maker::{Maker, Signals, close_all_but, is_orphan};
 use crate::netns::{Namespace, unshare};
+use crate::parent::{InitSignals, ParentPidfd, close_all_except, set_parent_death_signal};
 
-/// What to run.
+/// A program to run.
 #[derive(Debug, Default)]
 pub struct Invocation {
     /// The program and its arguments.
     pub arguments: Vec<String>,
-    /// Names and values that are set beside those that it inherits.
+    /// Environment variables to set beside the inherited ones.
     pub environment: Vec<(String, String)>,
-    /// Where its output goes, both kinds; that of this process if nothing is said. With output of
-    /// its own it has no input.
+    /// Where standard output and standard error go; inherited if `None`. If it is set, standard
+    /// input is /dev/null.
     pub output: Option<OwnedFd>,
 }
 
-/// Starts a program in a namespace. Returns the process that ends as it ends, with its exit code or
-/// with 128 and the number of the signal that ended it; signals sent there reach the program, and
-/// killing it ends the program with all its descendants. The caller is to wait for it.
+/// Starts a program in a namespace. Returns the PID of its `init`, which exits with the program's
+/// exit code, or with 128 plus the number of the signal that ended it. The `init` forwards signals
+/// to the program; killing it kills the program and all its descendants. The caller must wait for
+/// it.
 ///
 /// # Errors
-/// If there is no such program, or the kernel allows no process namespace.
+/// If there is no such program, or the kernel denies a PID namespace.
 pub fn spawn(namespace: &Arc<Namespace>, invocation: Invocation) -> Result<i32, SystemError> {
     let (report, started) = mpsc::sync_channel(1);
     let namespace = Arc::clone(namespace);
-    // Entering the mounts of a namespace leads to their root.
+    // setns(2) into a mount namespace changes the working directory to its root.
     let folder = std::env::current_dir().ok();
-    // The thread lasts as long as the program: when it ends, the program is killed.
+    // The thread lives as long as the program: its exit triggers the parent-death signal.
     thread::Builder::new()
         .name("bentpipe-program".to_owned())
         .spawn(move || {
@@ -51,7 +52,7 @@ pub fn spawn(namespace: &Arc<Namespace>, invocation: Invocation) -> Result<i32, 
             let id = process.as_ref().ok().copied();
             let _ = report.send(process);
             if let Some(id) = id {
-                wait_for_end(id);
+                wait_for_exit(id);
             }
         })
         .map_err(|error| SystemError::machine("starting a thread", error, "allow more threads"))?;
@@ -62,22 +63,22 @@ fn start(invocation: Invocation, folder: Option<PathBuf>) -> Result<i32, SystemE
     let name = invocation.arguments.first().cloned().unwrap_or_default();
     let failed = |error| SystemError::Program { name: name.clone(), error };
     unshare(UnshareFlags::NEWPID)
-        .map_err(|error| SystemError::privileged("making a process namespace", error))?;
-    let maker = Maker::of_children()?;
-    let mut command = command_of(invocation, folder)?;
-    let watched = maker.descriptor();
-    // SAFETY: between fork and exec the child makes system calls and touches its stack alone.
-    #[allow(unsafe_code, reason = "an init is made between fork and exec")]
+        .map_err(|error| SystemError::privileged("making a PID namespace", error))?;
+    let parent = ParentPidfd::open()?;
+    let mut command = build_command(invocation, folder)?;
+    let parent_fd = parent.raw_fd();
+    // SAFETY: between fork and exec the child makes system calls and accesses its stack alone.
+    #[allow(unsafe_code, reason = "the child becomes an init between fork and exec")]
     unsafe {
-        command.pre_exec(move || become_init(watched));
+        command.pre_exec(move || become_init(parent_fd));
     }
     let child = command.spawn().map_err(failed)?;
-    drop(maker);
+    drop(parent);
     Ok(child.id().cast_signed())
 }
 
-/// The command of an invocation, in a folder.
-pub(crate) fn command_of(
+/// The command for an invocation, in a working directory.
+pub(crate) fn build_command(
     invocation: Invocation,
     folder: Option<PathBuf>,
 ) -> Result<Command, SystemError> {
@@ -95,13 +96,13 @@ pub(crate) fn command_of(
     Ok(command)
 }
 
-/// A descriptor of ours for an open file that somebody else has a descriptor for.
+/// Duplicates a file descriptor that other code owns.
 ///
 /// # Errors
-/// If nothing is open under that number.
+/// If the number is not an open file descriptor.
 pub fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
-    #[allow(unsafe_code, reason = "numbers from other languages are no owned descriptors")]
-    // SAFETY: the kernel checks the number, and what it returns belongs to nobody yet.
+    #[allow(unsafe_code, reason = "a number from Python is not an owned file descriptor")]
+    // SAFETY: the kernel checks the number, and nothing else owns what it returns.
     let copy = unsafe {
         let copy = libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3);
         if copy < 0 {
@@ -112,36 +113,37 @@ pub fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
     Ok(copy)
 }
 
-/// In the first process of the namespace: forks, returns in the child, and is its `init` from then on.
-#[allow(unsafe_code, reason = "fork, and signals of a process that never returns to Rust")]
-fn become_init(maker: RawFd) -> io::Result<()> {
-    // SAFETY: system calls on numbers and on the stack.
+/// Runs in the first process of the namespace: forks, returns in the child, and continues as its
+/// `init`.
+#[allow(unsafe_code, reason = "fork, and signal handling of a process that never returns to Rust")]
+fn become_init(parent: RawFd) -> io::Result<()> {
+    // SAFETY: system calls on integers and stack memory.
     unsafe {
-        if is_orphan(maker) {
+        if set_parent_death_signal(parent) {
             libc::_exit(0);
         }
-        own_views();
+        mount_private_proc_and_sys();
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         let mut none = MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigfillset(all.as_mut_ptr());
         libc::sigemptyset(none.as_mut_ptr());
-        // None is to end the `init` before it waits for them.
+        // A signal must not end the `init` before it waits for signals.
         libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
         match libc::fork() {
             -1 => Err(io::Error::last_os_error()),
             0 => {
-                // Whatever we wait for ourselves, the program is to hear.
+                // The program must not inherit the blocked signals.
                 libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
                 Ok(())
             }
-            child => init(child, maker),
+            child => run_init(child, parent),
         }
     }
 }
 
-/// `/proc` and `/sys` as seen from the new namespaces. Where the kernel does not allow it, programs
-/// see those of the machine, which hurts few.
-pub(crate) fn own_views() {
+/// Mounts `/proc` and `/sys` for the new namespaces. If the kernel denies it, programs see those of
+/// the machine, which matters to few.
+pub(crate) fn mount_private_proc_and_sys() {
     if unshare(UnshareFlags::NEWNS).is_ok() {
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         let _ = rustix::mount::mount(c"proc", c"/proc", c"proc", flags, None);
@@ -149,19 +151,19 @@ pub(crate) fn own_views() {
     }
 }
 
-/// Passes signals on, buries orphans, and ends as the child ends.
+/// Forwards signals to the child, reaps orphans, and exits as the child exits.
 #[allow(unsafe_code, reason = "system calls of an init")]
-unsafe fn init(child: libc::pid_t, maker: RawFd) -> ! {
-    // SAFETY: system calls on numbers and on the stack.
+unsafe fn run_init(child: libc::pid_t, parent: RawFd) -> ! {
+    // SAFETY: system calls on integers and stack memory.
     unsafe {
-        close_all_but(maker);
-        let signals = Signals::block_all(maker);
+        close_all_except(parent);
+        let signals = InitSignals::block_all(parent);
         loop {
             let (signal, code) = signals.next();
             if signal == libc::SIGCHLD {
-                bury(child);
+                reap(child);
             } else if code <= 0 {
-                // From a process, not from the terminal, which tells the child by itself.
+                // Sent by a process. The terminal signals the child itself.
                 libc::kill(child, signal);
             }
         }
@@ -169,8 +171,8 @@ unsafe fn init(child: libc::pid_t, maker: RawFd) -> ! {
 }
 
 #[allow(unsafe_code, reason = "system calls of an init")]
-unsafe fn bury(child: libc::pid_t) {
-    // SAFETY: system calls on numbers and on the stack.
+unsafe fn reap(child: libc::pid_t) {
+    // SAFETY: system calls on integers and stack memory.
     unsafe {
         loop {
             let mut status = 0;
@@ -189,8 +191,8 @@ unsafe fn bury(child: libc::pid_t) {
     }
 }
 
-/// Waits until a process has ended, and leaves it to be waited for.
-pub(crate) fn wait_for_end(process: i32) {
+/// Waits for the exit of a process without reaping it.
+pub(crate) fn wait_for_exit(process: i32) {
     use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
     let Some(pid) = Pid::from_raw(process) else { return };
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;

@@ -1,9 +1,9 @@
-//! A process namespace that the programs of a lab share which other processes start.
+//! A PID namespace for the programs that other processes start in a lab.
 //!
-//! Who keeps a lab is a process without a terminal, and programs want the terminal, the folder and the
-//! session of the one who starts them: so they are started there, as children of that process, and join
-//! the namespaces of the lab. That they end with the lab is the kernel's doing: the `init` of the
-//! namespace is the keeper's child, is killed with it, and takes all that is in the namespace along.
+//! The lab daemon has no terminal, while programs need the terminal, the working directory and the
+//! session of the process that starts them. So that process forks them and they join the lab's
+//! namespaces. The `init` of the PID namespace is a child of the lab daemon and has a parent-death
+//! signal; when it exits, the kernel kills all processes in the namespace.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,12 +17,12 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::error::SystemError;
-use crate::maker::{Maker, Signals, close_all_but, is_orphan};
 use crate::netns::{Namespace, unshare};
-use crate::program::{Invocation, command_of, own_views, wait_for_end};
+use crate::parent::{InitSignals, ParentPidfd, close_all_except, set_parent_death_signal};
+use crate::program::{Invocation, build_command, mount_private_proc_and_sys, wait_for_exit};
 
-/// A process namespace with nothing but an `init`; what joins it is killed when this is dropped or its
-/// process ends.
+/// A PID namespace with only an `init`. Processes that join it are killed when this value is
+/// dropped or its process exits.
 #[derive(Debug)]
 pub struct SharedPidNamespace {
     namespace: OwnedFd,
@@ -30,13 +30,13 @@ pub struct SharedPidNamespace {
 }
 
 impl SharedPidNamespace {
-    /// A namespace of its own for the programs of a lab.
+    /// Creates the namespace.
     ///
     /// # Errors
-    /// If the kernel does not allow it.
+    /// If the kernel denies it.
     pub fn new() -> Result<Self, SystemError> {
         let (report, made) = mpsc::sync_channel(1);
-        // The `init` is killed when the thread ends that made it.
+        // The parent-death signal is sent when the thread that forked the `init` exits.
         thread::Builder::new()
             .name("bentpipe-pids".to_owned())
             .spawn(move || {
@@ -44,7 +44,7 @@ impl SharedPidNamespace {
                 let init = pids.as_ref().ok().map(|pids| pids.init);
                 let _ = report.send(pids);
                 if let Some(init) = init {
-                    wait_for_end(init);
+                    wait_for_exit(init);
                 }
             })
             .map_err(|error| {
@@ -54,21 +54,21 @@ impl SharedPidNamespace {
     }
 
     fn make() -> Result<Self, SystemError> {
-        let failed = |error| SystemError::privileged("making a process namespace", error);
+        let failed = |error| SystemError::privileged("making a PID namespace", error);
         unshare(UnshareFlags::NEWPID).map_err(|error| failed(error.into()))?;
-        let maker = Maker::of_children()?;
-        let watched = maker.descriptor();
-        // It becomes the `init` before it would be this program, and stays that.
+        let parent = ParentPidfd::open()?;
+        let parent_fd = parent.raw_fd();
+        // The child becomes the `init` before exec and never gets there.
         let mut command = Command::new("/");
-        // SAFETY: between fork and exec the child makes system calls and touches its stack alone.
-        #[allow(unsafe_code, reason = "an init is made between fork and exec")]
+        // SAFETY: between fork and exec the child makes system calls and accesses its stack alone.
+        #[allow(unsafe_code, reason = "the child becomes an init between fork and exec")]
         unsafe {
-            command.pre_exec(move || keep(watched));
+            command.pre_exec(move || run_reaper(parent_fd));
         }
         let init = command.spawn().map_err(failed)?.id().cast_signed();
-        drop(maker);
+        drop(parent);
         let namespace = std::fs::File::open("/proc/thread-self/ns/pid_for_children")
-            .map_err(|error| SystemError::machine("holding a namespace", error, "mount /proc"))?;
+            .map_err(|error| SystemError::machine("opening a namespace", error, "mount /proc"))?;
         Ok(Self { namespace: namespace.into(), init })
     }
 }
@@ -88,16 +88,16 @@ impl Drop for SharedPidNamespace {
     }
 }
 
-/// The `init`: buries orphans, until it is killed.
-#[allow(unsafe_code, reason = "signals of a process that never returns to Rust")]
-fn keep(maker: RawFd) -> io::Result<()> {
-    // SAFETY: system calls on numbers and on the stack.
+/// Runs the `init`: reaps orphans until it is killed.
+#[allow(unsafe_code, reason = "signal handling of a process that never returns to Rust")]
+fn run_reaper(parent: RawFd) -> io::Result<()> {
+    // SAFETY: system calls on integers and stack memory.
     unsafe {
-        if is_orphan(maker) {
+        if set_parent_death_signal(parent) {
             libc::_exit(0);
         }
-        close_all_but(maker);
-        let signals = Signals::block_all(maker);
+        close_all_except(parent);
+        let signals = InitSignals::block_all(parent);
         loop {
             signals.next();
             while libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) > 0 {}
@@ -105,13 +105,14 @@ fn keep(maker: RawFd) -> io::Result<()> {
     }
 }
 
-/// Starts a program in the namespaces of a lab that another process keeps, as a child of this one:
-/// with its terminal, its folder and its session. The program ends with the lab and with this process;
-/// what it leaves behind ends with the lab. The caller is to wait for it.
+/// Starts a program in a host's namespaces, given by file descriptors of the process that created
+/// them. The program is a child of this process, with its terminal, its working directory and its
+/// session. It is killed when the PID namespace ends or this process exits; its descendants are
+/// killed when the PID namespace ends. The caller must wait for it.
 ///
 /// # Errors
-/// If there is no such program, the lab has ended, or the kernel does not allow it.
-pub fn join(
+/// If there is no such program, the PID namespace has ended, or the kernel denies it.
+pub fn spawn_in(
     namespace: Namespace,
     pids: OwnedFd,
     invocation: Invocation,
@@ -123,11 +124,11 @@ pub fn join(
         .spawn(move || {
             let process = start(namespace, &pids, invocation, folder);
             let id = process.as_ref().ok().copied();
-            // Who stands by is not to keep what has ended.
+            // The waiting thread must not keep the namespace alive.
             drop(pids);
             let _ = report.send(process);
             if let Some(id) = id {
-                wait_for_end(id);
+                wait_for_exit(id);
             }
         })
         .map_err(|error| SystemError::machine("starting a thread", error, "allow more threads"))?;
@@ -143,37 +144,37 @@ fn start(
     namespace.enter()?;
     drop(namespace);
     move_into_link_name_space(pids.as_fd(), Some(LinkNameSpaceType::ProcessID))
-        .map_err(|error| SystemError::privileged("joining the programs of a lab", error))?;
+        .map_err(|error| SystemError::privileged("joining a PID namespace", error))?;
     let name = invocation.arguments.first().cloned().unwrap_or_default();
-    let mut command = command_of(invocation, folder)?;
+    let mut command = build_command(invocation, folder)?;
     let failed = |error: io::Error| SystemError::Program { name: name.clone(), error };
-    let maker = Maker::of_children()?;
-    let watched = maker.descriptor();
-    // SAFETY: between fork and exec the child makes system calls and touches its stack alone.
-    #[allow(unsafe_code, reason = "a process settles in between fork and exec")]
+    let parent = ParentPidfd::open()?;
+    let parent_fd = parent.raw_fd();
+    // SAFETY: between fork and exec the child makes system calls and accesses its stack alone.
+    #[allow(unsafe_code, reason = "the child is set up between fork and exec")]
     unsafe {
-        command.pre_exec(move || settle_in(watched));
+        command.pre_exec(move || prepare_child(parent_fd));
     }
     match command.spawn() {
         Ok(child) => Ok(child.id().cast_signed()),
-        // fork(2) in a process namespace whose init has ended.
+        // fork(2): ENOMEM means that the `init` of the PID namespace has exited.
         Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => Err(SystemError::machine(
             "joining the lab",
             error,
-            "the lab has ended; set it up again",
+            "the lab has ended; bring it up again",
         )),
         Err(error) => Err(failed(error)),
     }
 }
 
 #[allow(unsafe_code, reason = "system calls between fork and exec")]
-fn settle_in(maker: RawFd) -> io::Result<()> {
-    // SAFETY: system calls on numbers and on the stack.
+fn prepare_child(parent: RawFd) -> io::Result<()> {
+    // SAFETY: system calls on integers and stack memory.
     unsafe {
-        if is_orphan(maker) {
+        if set_parent_death_signal(parent) {
             libc::_exit(0);
         }
-        own_views();
+        mount_private_proc_and_sys();
         let mut none = MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(none.as_mut_ptr());
         libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
@@ -181,21 +182,21 @@ fn settle_in(maker: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// What another process needs to [`join`] a side of a lab.
+/// File descriptors of a host's namespaces, with which another process can call [`spawn_in`].
 #[derive(Debug)]
-pub struct Entrance {
-    /// The network and the mounts of the side.
+pub struct NamespaceFds {
+    /// The network namespace and the mount namespace.
     pub namespace: [OwnedFd; 2],
-    /// The processes of the lab.
+    /// The PID namespace.
     pub pids: OwnedFd,
 }
 
-impl Entrance {
-    /// That of a side.
+impl NamespaceFds {
+    /// Duplicates those of a host.
     ///
     /// # Errors
-    /// If the process has no descriptors left.
+    /// If the process has no file descriptors left.
     pub fn of(namespace: &Arc<Namespace>, pids: &SharedPidNamespace) -> io::Result<Self> {
-        Ok(Self { namespace: namespace.descriptors()?, pids: pids.namespace.try_clone()? })
+        Ok(Self { namespace: namespace.try_clone_fds()?, pids: pids.namespace.try_clone()? })
     }
 }

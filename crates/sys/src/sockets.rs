@@ -1,37 +1,37 @@
-//! Options of UDP sockets that the standard library has no names for, and stamps of what comes.
+//! UDP socket options that the standard library lacks, and timestamped receive.
 
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 
-/// Has the kernel stamp each packet that comes (`SO_TIMESTAMPNS`, socket(7)).
+/// Enables receive timestamps (`SO_TIMESTAMPNS`, socket(7)).
 ///
 /// # Errors
-/// What the kernel says.
-pub fn stamp_received(socket: &UdpSocket) -> io::Result<()> {
+/// The kernel's error.
+pub fn enable_timestamps(socket: &UdpSocket) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
 }
 
-/// Sets how much may wait to be received. Root may pass the machine's limit; others get up to it.
+/// Sets the receive buffer size. Root may exceed `net.core.rmem_max` (`SO_RCVBUFFORCE`, socket(7)).
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn set_receive_buffer(socket: &UdpSocket, bytes: i32) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
         .or_else(|_| set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes))
 }
 
-/// Has the kernel cut what is sent into datagrams of so many bytes (`UDP_SEGMENT`, udp(7)).
+/// Sets the segment size of UDP segmentation offload (`UDP_SEGMENT`, udp(7)).
 ///
 /// # Errors
-/// What the kernel says.
-pub fn cut_datagrams(socket: &UdpSocket, bytes: i32) -> io::Result<()> {
+/// The kernel's error.
+pub fn set_udp_segment(socket: &UdpSocket, bytes: i32) -> io::Result<()> {
     set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, bytes)
 }
 
 #[allow(unsafe_code, reason = "the standard library has no names for these options")]
 fn set(socket: &UdpSocket, level: i32, option: i32, value: libc::c_int) -> io::Result<()> {
-    // SAFETY: the kernel reads one int, which lives during the call.
+    // SAFETY: the kernel reads one int, which outlives the call.
     let done = unsafe {
         let value = (&raw const value).cast();
         let bytes = size_of::<libc::c_int>() as libc::socklen_t;
@@ -40,17 +40,17 @@ fn set(socket: &UdpSocket, level: i32, option: i32, value: libc::c_int) -> io::R
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Receives the first bytes of a datagram: how many, and its stamp in seconds and nanoseconds of the
-/// machine's real-time clock. To be called after [`stamp_received`].
+/// Receives the head of a datagram. Returns its length and its `CLOCK_REALTIME` timestamp in
+/// seconds and nanoseconds. Requires [`enable_timestamps`].
 ///
 /// # Errors
-/// What the kernel says, or that it stamps nothing.
-#[allow(unsafe_code, reason = "recvmsg gives the kernel's stamp, and nobody else does")]
-pub fn receive_stamped(socket: &UdpSocket, head: &mut [u8]) -> io::Result<(usize, i64, i64)> {
+/// The kernel's error.
+#[allow(unsafe_code, reason = "only recvmsg returns the kernel's timestamp")]
+pub fn recv_timestamped(socket: &UdpSocket, head: &mut [u8]) -> io::Result<(usize, i64, i64)> {
     let mut control = [0_u64; 16];
-    // SAFETY: every pointer is to memory of the length that is given with it; the control message is
-    // read only if the kernel says that it is a timespec.
-    let (bytes, stamp) = unsafe {
+    // SAFETY: every pointer is to memory of the length passed with it. The control message is read
+    // only if its type says that it is a timespec.
+    let (bytes, timestamp) = unsafe {
         let mut part = libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() };
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &raw mut part;
@@ -62,11 +62,11 @@ pub fn receive_stamped(socket: &UdpSocket, head: &mut [u8]) -> io::Result<(usize
             return Err(io::Error::last_os_error());
         }
         let header = libc::CMSG_FIRSTHDR(&raw const message);
-        let stamped = !header.is_null() && (*header).cmsg_type == libc::SCM_TIMESTAMPNS;
-        let stamp =
-            stamped.then(|| libc::CMSG_DATA(header).cast::<libc::timespec>().read_unaligned());
-        (bytes.cast_unsigned(), stamp)
+        let timestamped = !header.is_null() && (*header).cmsg_type == libc::SCM_TIMESTAMPNS;
+        let timestamp =
+            timestamped.then(|| libc::CMSG_DATA(header).cast::<libc::timespec>().read_unaligned());
+        (bytes.cast_unsigned(), timestamp)
     };
-    let stamp = stamp.ok_or_else(|| io::Error::other("the kernel stamps no packets"))?;
-    Ok((bytes, stamp.tv_sec, stamp.tv_nsec))
+    let timestamp = timestamp.ok_or_else(|| io::Error::other("the datagram has no timestamp"))?;
+    Ok((bytes, timestamp.tv_sec, timestamp.tv_nsec))
 }

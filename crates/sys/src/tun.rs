@@ -1,4 +1,4 @@
-//! A TUN device: what the kernel of a namespace sends to the link, and what it gets from it.
+//! TUN devices: the kernel's packets for the link, and the link's packets for the kernel.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -10,44 +10,44 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 
 use crate::error::SystemError;
 
-/// The end of the link in a namespace. The interface is gone with its namespace.
+/// A TUN device. The interface is removed with its network namespace.
 pub struct Tun {
     device: SyncDevice,
     queue_packets: u32,
 }
 
-/// How a device is set up.
+/// The configuration of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Config<'a> {
-    /// The name of the interface.
+    /// The interface name.
     pub name: &'a str,
-    /// Its address.
+    /// The interface address.
     pub address: Ipv4Addr,
-    /// How many bits of the address all hosts on the link share.
+    /// The prefix length of the address.
     pub prefix: u8,
-    /// The longest packet, in bytes.
+    /// The MTU, in bytes.
     pub mtu: u16,
-    /// Whether segments are left to be cut: each packet then has an [`crate::offload::Offload`] in
-    /// front, both ways.
+    /// Whether segmentation is offloaded to the reader: each packet then has an
+    /// [`crate::offload::Offload`] header in front, in both directions.
     pub super_packets: bool,
-    /// How many packets wait here for who reads; the kernel drops what is more.
+    /// The queue length in packets. The kernel drops what exceeds it.
     pub queue_packets: u32,
 }
 
 const NODE: &str = "/dev/net/tun";
-/// As the kernel's `Documentation/networking/tuntap.rst` has it.
+/// `Documentation/networking/tuntap.rst` in the Linux source.
 const NODE_NUMBER: u64 = libc::makedev(10, 200);
 
 impl Tun {
-    /// Makes a device in the calling thread's network namespace, and takes it up. Unless it is asked
-    /// otherwise the kernel cuts segments before they reach it, so that the link sees the packets that
-    /// it would carry.
+    /// Creates a device in the calling thread's network namespace and brings it up. Without
+    /// `super_packets` the kernel segments before the device, so the link sees packets as it would
+    /// carry them.
     ///
     /// # Errors
-    /// If there is no `/dev/net/tun`, it may not be opened, or the thread may not make devices.
-    pub fn up(config: Config<'_>) -> Result<Self, SystemError> {
-        // The library would make what is missing, on the machine, and for good.
-        look_at_node()?;
+    /// If `/dev/net/tun` is missing or cannot be opened, or the thread lacks CAP_NET_ADMIN.
+    pub fn create(config: Config<'_>) -> Result<Self, SystemError> {
+        // tun-rs would create a missing device node on the machine, permanently.
+        check_device_node()?;
         Self::make(config).map_err(|error| {
             let fix = match error.raw_os_error() {
                 Some(libc::EPERM) => {
@@ -67,30 +67,31 @@ impl Tun {
             .offload(config.super_packets)
             .packet_information(false)
             .build_sync()?;
-        // Only root of the machine may do this. Others keep the kernel's 500 packets, and what is
-        // dropped there is counted.
+        // Needs CAP_NET_ADMIN in the initial user namespace. Otherwise the kernel's 500 packets
+        // stay, and drops there are counted.
         let _ = device.set_tx_queue_len(config.queue_packets);
         let queue_packets = device.tx_queue_len()?;
         device.set_nonblocking(true)?;
-        // Otherwise closing it waits for the interface to be unregistered, some 17 ms (an RCU grace
-        // period). The kernel's worker that ends the namespace does that when nobody waits.
+        // Closing a device that is not persistent waits for the interface to be unregistered, some
+        // 17 ms (an RCU grace period). A persistent one is unregistered with its network namespace,
+        // by a kernel worker.
         device.persist()?;
         Ok(Self { device, queue_packets })
     }
 
-    /// How many packets wait here for the driver at most: a TUN device holds as many as the interface's
-    /// queue is long (`tun_attach` and `tun_queue_resize` of Linux's `drivers/net/tun.c`), and never
-    /// stops that queue, so that none waits before it.
+    /// The queue length in packets. A TUN device holds as many packets as its interface's
+    /// `tx_queue_len` (`tun_attach` and `tun_queue_resize` in Linux's `drivers/net/tun.c`), and
+    /// never stops that queue, so no packet waits in front of it.
     #[must_use]
     pub fn queue_packets(&self) -> u32 {
         self.queue_packets
     }
 
-    /// Reads one packet. `None` if there is none. A packet that is longer than the buffer fills it, and
-    /// nothing says that it was cut: whoever needs to know gives a byte more than a packet may have.
+    /// Reads one packet. `None` if there is none. A longer packet is truncated to the buffer
+    /// without notice; to detect that, pass a buffer of one byte more than the longest packet.
     ///
     /// # Errors
-    /// What the kernel says, but for "none is there".
+    /// The kernel's error, except EAGAIN.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match self.device.recv(buffer) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -99,7 +100,7 @@ impl Tun {
         }
     }
 
-    /// Hands one packet to the kernel. False if it does not take it: it is no IP packet, or the
+    /// Writes one packet to the kernel. False if the kernel refuses it: it is not an IP packet, the
     /// interface is down, or there is no memory.
     pub fn send(&self, packet: &[u8]) -> bool {
         self.device.send(packet).is_ok()
@@ -107,16 +108,16 @@ impl Tun {
 }
 
 impl Tun {
-    /// As [`Tun::send`], for a packet in parts.
+    /// Like [`Tun::send`], for a packet in several buffers.
     pub fn send_parts(&self, parts: &[IoSlice<'_>]) -> bool {
         rustix::io::writev(&self.device, parts).is_ok()
     }
 }
 
-/// Looks whether the kernel's TUN driver is there and this process may use it.
-fn look_at_node() -> Result<(), SystemError> {
-    let looked = File::options().read(true).write(true).open(NODE).and_then(|node| node.metadata());
-    let error = match looked {
+/// Checks that the kernel's TUN driver is present and this process may use it.
+fn check_device_node() -> Result<(), SystemError> {
+    let opened = File::options().read(true).write(true).open(NODE).and_then(|node| node.metadata());
+    let error = match opened {
         Ok(found) if found.file_type().is_char_device() && found.rdev() == NODE_NUMBER => {
             return Ok(());
         }
@@ -125,8 +126,8 @@ fn look_at_node() -> Result<(), SystemError> {
     };
     let fix = match error.raw_os_error() {
         Some(libc::EACCES) => "as root: chmod 666 /dev/net/tun",
-        // Of containers: who may open which device is a matter of their control group.
-        Some(libc::EPERM) => "allow the container the device /dev/net/tun",
+        // The device controller of the container's cgroup decides which devices it may open.
+        Some(libc::EPERM) => "allow the container to use the device /dev/net/tun",
         _ => {
             "as root: modprobe tun; if it is missing then: mkdir -p /dev/net && \
              mknod -m 666 /dev/net/tun c 10 200; in a container: add the device /dev/net/tun"

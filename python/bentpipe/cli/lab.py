@@ -198,12 +198,12 @@ def exec_(
 def _start(descriptors: list[int], command: list[str], host: str) -> int:
     """Start a program by the descriptors that a keeper gave; return its process."""
     try:
-        *entrance, user = descriptors
+        *namespace_fds, user = descriptors
         own = Path("/proc/self/ns/user").stat()
         if not os.path.samestat(own, os.fstat(user)):
             _core.join_user_namespace(user)
         signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON | {signal.SIGCHLD})
-        return _core.join(entrance, command, [("BENTPIPE_HOST", host)])
+        return _core.spawn_in(namespace_fds, command, [("BENTPIPE_HOST", host)])
     except _core.ProgramError as error:
         raise UsageError(str(error)) from None
     except _core.MachineError as error:

@@ -99,7 +99,7 @@ class Lab:
     def _open_outside(self) -> Outside:
         from bentpipe.lab.uplink import open_outside
 
-        network = self._core.lead_outside()
+        network = self._core.enable_internet()
         try:
             return open_outside(network)
         finally:
@@ -203,7 +203,7 @@ class Lab:
             MachineError: the link does not run.
         """
         try:
-            return self._core.order(list(orders))
+            return self._core.apply_changes(list(orders))
         except _core.PlanError as error:
             raise UsageError(str(error)) from None
         except _core.MachineError as error:
@@ -211,7 +211,7 @@ class Lab:
 
     def entrance(self, host: str, pids: SharedPidNamespace) -> list[int]:
         """Return new descriptors by which another process can start programs on a host."""
-        return self._core.entrance(host, pids)
+        return self._core.namespace_fds(host, pids)
 
     @property
     def failure(self) -> str | None:

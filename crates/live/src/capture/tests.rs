@@ -12,7 +12,7 @@ use crate::measure::plain_link;
 
 const MS: Span = Span::from_millis(1);
 
-/// A file that stalls for as long as somebody holds its lock, and is full at some size.
+/// A file that stalls while its lock is held, and fails with ENOSPC at a size.
 #[derive(Clone)]
 struct Disk {
     content: Arc<Mutex<Vec<u8>>>,
@@ -44,20 +44,20 @@ impl Write for Disk {
     }
 }
 
-/// A packet that comes: when, from where, how long it is.
+/// An arrival: time, side, length.
 type Arrival = (Instant, Side, usize);
 
-/// What became of arrivals: when each packet came out, on which side, with which bytes; and what each
-/// direction lost.
+/// The outcome of a run: for each packet its departure time, interface and bytes, and the counters
+/// of each direction.
 #[derive(Debug, PartialEq)]
-struct Course {
+struct Outcome {
     departures: Vec<(Instant, InterfaceId, Vec<u8>)>,
     delivered: BTreeMap<String, u64>,
     dropped: BTreeMap<String, u64>,
 }
 
-/// Bytes that are those of one packet alone. The first one is zero: no IP header, which could be
-/// marked on its way.
+/// The unique content of a packet. The first byte is zero, so it is not an IP header, whose ECN
+/// field could be marked.
 fn content(serial: usize, bytes: usize) -> Vec<u8> {
     let mut content = vec![serial as u8; bytes];
     content[..8].copy_from_slice(&(serial as u64).to_be_bytes());
@@ -68,17 +68,17 @@ fn run(
     plans: &[Plan],
     arrivals: &[Arrival],
     recorder: Option<Recorder>,
-) -> (Course, Option<Captured>) {
-    run_and_tell(plans, arrivals, recorder, || {})
+) -> (Outcome, Option<Captured>) {
+    run_and_notify(plans, arrivals, recorder, || {})
 }
 
-/// Runs arrivals through a link, until all have left, tells it, and ends the capture.
-fn run_and_tell(
+/// Runs arrivals through a link until all have departed, calls `notify`, and ends the capture.
+fn run_and_notify(
     plans: &[Plan],
     arrivals: &[Arrival],
     recorder: Option<Recorder>,
-    tell: impl FnOnce(),
-) -> (Course, Option<Captured>) {
+    notify: impl FnOnce(),
+) -> (Outcome, Option<Captured>) {
     let mut emulator = Emulator::new(plans, 1, Options::default()).expect("a link");
     if let Some(recorder) = recorder {
         emulator.capture(recorder);
@@ -89,13 +89,13 @@ fn run_and_tell(
         for departure in &last {
             let bytes = emulator.bytes(departure).to_vec();
             departures.push((departure.due, departure.to, bytes));
-            emulator.free(departure.place);
+            emulator.free(departure.slot);
         }
     };
     for (serial, &(at, side, bytes)) in arrivals.iter().enumerate() {
-        let place = emulator.room().expect("there is room");
-        emulator.bytes_mut(place)[..bytes].copy_from_slice(&content(serial, bytes));
-        emulator.arrive(at, side, place, bytes);
+        let slot = emulator.alloc().expect("there is room");
+        emulator.bytes_mut(slot)[..bytes].copy_from_slice(&content(serial, bytes));
+        emulator.arrive(at, side, slot, bytes);
         take(&mut emulator);
     }
     let mut end = Instant::START;
@@ -104,7 +104,7 @@ fn run_and_tell(
         end = end.max(at);
         take(&mut emulator);
     }
-    tell();
+    notify();
     emulator.end_capture(end);
     let captured = emulator.captured();
     let (mut delivered, mut dropped) = (BTreeMap::new(), BTreeMap::new());
@@ -113,10 +113,10 @@ fn run_and_tell(
         delivered.insert(name.clone(), counters.delivered.packets);
         dropped.insert(name, lost);
     }
-    (Course { departures, delivered, dropped }, captured)
+    (Outcome { departures, delivered, dropped }, captured)
 }
 
-/// A packet in a file.
+/// A packet in a capture file.
 #[derive(Debug)]
 struct Block {
     at_ns: u64,
@@ -125,7 +125,7 @@ struct Block {
     is_dropped: bool,
 }
 
-/// Reads a file, which must be whole.
+/// Parses a file, which must be complete.
 fn read(mut file: &[u8]) -> Vec<Block> {
     fn number(bytes: &[u8], at: usize) -> usize {
         u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes")) as usize
@@ -159,7 +159,7 @@ fn read(mut file: &[u8]) -> Vec<Block> {
     blocks
 }
 
-/// Every packet in a file has the bytes of the one that came, and none is before the one above it.
+/// Every packet has the bytes of the one that arrived, and times do not decrease.
 fn check_packets(blocks: &[Block], arrivals: &[Arrival]) {
     for block in blocks {
         let serial = u64::from_be_bytes(block.bytes[..8].try_into().expect("eight bytes"));
@@ -176,8 +176,8 @@ fn from_world(packets: u64, interval: Span) -> Vec<Arrival> {
         .collect()
 }
 
-/// Given two packets of 1,500 bytes at once over 12 Mbit/s and 20 ms, expect the second one sent 1 ms
-/// after it came, and both to arrive 20 ms after their last bits were sent.
+/// Given two packets of 1,500 bytes at the same time over 12 Mbit/s and 20 ms, expect the second
+/// transmission 1 ms after the first, and both deliveries 20 ms after the end of the transmission.
 #[test]
 fn times_are_those_of_the_link() {
     let disk = Disk::of(1 << 20);
@@ -185,7 +185,7 @@ fn times_are_those_of_the_link() {
     let recorder = Recorder::start(disk.clone(), &plans).expect("a thread");
     let arrivals = from_world(2, Span::ZERO);
     let (_, captured) = run(&plans, &arrivals, Some(recorder));
-    let captured = captured.expect("it was asked for");
+    let captured = captured.expect("a capture");
     assert_eq!(captured, Captured { packets: 6, missing: 0, error_number: None });
     let seen: Vec<_> = read(&disk.read())
         .into_iter()
@@ -203,10 +203,10 @@ fn times_are_those_of_the_link() {
     assert_eq!(seen, expected);
 }
 
-/// Given room for 43 packets in each of 4 chunks and 5,000 packets while the disk stalls, expect most
-/// of them missing in the file and counted, and every packet to leave as it does without a capture.
+/// Given 4 chunks of 43 packets and 5,000 packets while the disk stalls, expect most of them
+/// missing in the file and counted, and the outcome of a run without a capture.
 #[test]
-fn a_disk_that_stalls_costs_the_capture_and_no_packet() {
+fn a_stalled_disk_affects_the_capture_but_no_packet() {
     let plans = [plain_link(100_000_000, MS, 0.0)];
     let arrivals = from_world(5_000, Span::from_micros(100));
     let (expected, _) = run(&plans, &arrivals, None);
@@ -214,18 +214,18 @@ fn a_disk_that_stalls_costs_the_capture_and_no_packet() {
     let disk = Disk::of(1 << 30);
     let recorder = Recorder::with_chunks(4, disk.clone(), &plans).expect("a thread");
     let stalled = Arc::clone(&disk.content);
-    let (go, gone) = std::sync::mpsc::channel();
-    let (course, captured) = thread::scope(|scope| {
+    let (all_departed, departed) = std::sync::mpsc::channel();
+    let (outcome, captured) = thread::scope(|scope| {
         let lock = stalled.lock().unwrap_or_else(PoisonError::into_inner);
-        let tell = move || go.send(()).expect("somebody listens");
-        let running = scope.spawn(|| run_and_tell(&plans, &arrivals, Some(recorder), tell));
-        // The end of a capture waits for the disk, nothing before it does.
-        gone.recv().expect("all packets leave while the disk stalls");
+        let notify = move || all_departed.send(()).expect("the receiver exists");
+        let running = scope.spawn(|| run_and_notify(&plans, &arrivals, Some(recorder), notify));
+        // Only the end of a capture waits for the disk.
+        departed.recv().expect("all packets leave while the disk stalls");
         drop(lock);
         running.join().expect("it does not panic")
     });
-    let captured = captured.expect("it was asked for");
-    assert_eq!(course, expected);
+    let captured = captured.expect("a capture");
+    assert_eq!(outcome, expected);
     assert_eq!(captured.packets + captured.missing, 3 * 5_000);
     assert!(captured.missing > 3 * 4_000, "{captured:?}");
     let blocks = read(&disk.read());
@@ -233,16 +233,16 @@ fn a_disk_that_stalls_costs_the_capture_and_no_packet() {
     check_packets(&blocks, &arrivals);
 }
 
-/// Given room for 100 kB on the disk, expect the capture to end with the system's error, and every
-/// packet to leave as it does without one.
+/// Given a disk of 100 kB, expect the capture to end with ENOSPC, and the outcome of a run without
+/// a capture.
 #[test]
-fn a_disk_that_is_full_costs_the_capture_and_no_packet() {
+fn a_full_disk_affects_the_capture_but_no_packet() {
     let plans = [plain_link(100_000_000, MS, 0.0)];
     let arrivals = from_world(5_000, Span::from_micros(100));
     let (expected, _) = run(&plans, &arrivals, None);
     let recorder = Recorder::with_chunks(4, Disk::of(100_000), &plans).expect("a thread");
-    let (course, captured) = run(&plans, &arrivals, Some(recorder));
-    assert_eq!(course, expected);
+    let (outcome, captured) = run(&plans, &arrivals, Some(recorder));
+    assert_eq!(outcome, expected);
     assert_eq!(
         captured.and_then(|captured| captured.error_number),
         Some(Errno::NOSPC.raw_os_error())
@@ -291,50 +291,51 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
 
 fn count(blocks: &[Block], direction: &str, point: &str, is_dropped: bool) -> u64 {
     let name = format!("{direction}.{point}");
-    let is_it = |block: &&Block| block.interface == name && block.is_dropped == is_dropped;
-    blocks.iter().filter(is_it).count() as u64
+    let matches = |block: &&Block| block.interface == name && block.is_dropped == is_dropped;
+    blocks.iter().filter(matches).count() as u64
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever comes, packets leave as without a capture, and the file has what the counters have:
-    /// what is let in is sent or lost, what is sent is delivered or lost.
+    /// Given any arrivals, expect the outcome of a run without a capture, and a file that agrees
+    /// with the counters: packets enqueued are transmitted or lost, packets transmitted are
+    /// delivered or lost.
     #[test]
-    fn a_file_has_what_the_counters_have(
+    fn a_file_agrees_with_the_counters(
         plans in prop::collection::vec(links(), 1..3), arrivals in arrivals(),
     ) {
         let disk = Disk::of(1 << 30);
         let recorder = Recorder::start(disk.clone(), &plans).expect("a thread");
         let (expected, _) = run(&plans, &arrivals, None);
-        let (course, captured) = run(&plans, &arrivals, Some(recorder));
-        prop_assert_eq!(&course, &expected);
+        let (outcome, captured) = run(&plans, &arrivals, Some(recorder));
+        prop_assert_eq!(&outcome, &expected);
         let blocks = read(&disk.read());
-        let captured = captured.expect("it was asked for");
+        let captured = captured.expect("a capture");
         let packets = blocks.len() as u64;
         prop_assert_eq!(captured, Captured { packets, missing: 0, error_number: None });
         check_packets(&blocks, &arrivals);
-        for (name, delivered) in &course.delivered {
+        for (name, delivered) in &outcome.delivered {
             let count = |point, is_dropped| count(&blocks, name, point, is_dropped);
             prop_assert_eq!(count("delivered", false), *delivered);
             let (refused, lost) = (count("queue", true), count("lost", true));
-            prop_assert_eq!(refused + lost, course.dropped[name]);
+            prop_assert_eq!(refused + lost, outcome.dropped[name]);
             prop_assert_eq!(count("queue", false), delivered + lost);
             prop_assert!(count("transmitter", false) <= delivered + lost);
             prop_assert_eq!(count("lost", false) + count("transmitter", true), 0);
         }
     }
 
-    /// However little room there is, what is not in the file is counted.
+    /// Given any number of chunks, expect packets missing in the file to be counted.
     #[test]
-    fn nothing_is_lost_in_silence(
+    fn missing_packets_are_counted(
         chunks in 1..4_usize, link in links(), arrivals in arrivals(),
     ) {
         let (all, some) = (Disk::of(1 << 30), Disk::of(1 << 30));
         let plans = [link];
         let with = |chunks, disk: &Disk| {
             let recorder = Recorder::with_chunks(chunks, disk.clone(), &plans).expect("a thread");
-            run(&plans, &arrivals, Some(recorder)).1.expect("it was asked for")
+            run(&plans, &arrivals, Some(recorder)).1.expect("a capture")
         };
         let (whole, part) = (with(CHUNKS, &all), with(chunks, &some));
         prop_assert_eq!(part.packets + part.missing, whole.packets);

@@ -1,4 +1,4 @@
-//! How exact delay and rate are.
+//! The accuracy of delay and rate.
 
 use bentpipe_core::time::Duration;
 use bentpipe_sim::Side;
@@ -8,23 +8,23 @@ use crate::error::LabError;
 use crate::lab::{Config, Lab};
 use bentpipe_sys::clock::Clock;
 
-/// A link and what is sent over it, from the island to the world.
+/// A link and its load, sent from the island to the world.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Of each hop.
     pub rate_bps: u64,
     /// Of each hop.
     pub delay: Duration,
-    /// Hops in series, in one process.
+    /// The number of hops in series, in one process.
     pub hops: usize,
-    /// At the IP layer.
+    /// The packet size at the IP layer.
     pub packet_bytes: usize,
-    /// From one packet to the next.
+    /// The time between packets.
     pub interval: Duration,
 }
 
 impl Load {
-    /// Packets of 1,500 bytes, by a twentieth more than the link carries: it is never idle.
+    /// Packets of 1,500 bytes at a rate 5 % above that of the link, so that it is never idle.
     #[must_use]
     pub fn full(rate_bps: u64, delay: Duration) -> Self {
         const PACKET_BYTES: usize = 1_500;
@@ -34,47 +34,47 @@ impl Load {
     }
 }
 
-/// By how much one-way delays differ from those of the model, in nanoseconds: negative is early.
+/// The difference of one-way delays from the model, in nanoseconds; negative is early.
 #[derive(Clone, Debug)]
 pub struct DelayErrors {
-    /// How many packets were sent.
+    /// The packets sent.
     pub packets: u64,
-    /// How many of them did not come.
+    /// The packets lost.
     pub lost: u64,
-    /// The earliest.
+    /// The minimum.
     pub min_ns: i64,
     /// The median.
     pub p50_ns: i64,
-    /// What 99 of 100 did not exceed.
+    /// The 99th percentile.
     pub p99_ns: i64,
-    /// What 999 of 1,000 did not exceed.
+    /// The 99.9th percentile.
     pub p999_ns: i64,
-    /// The latest.
+    /// The maximum.
     pub max_ns: i64,
-    /// At which rate packets came, over the link's, less one; it means something at full load.
+    /// The relative error of the received rate; meaningful at full load.
     pub rate_error: f64,
-    /// How many packets a second were sent: fewer than wanted if the sender could not keep up.
+    /// The packets sent per second: fewer than requested if the sender could not keep up.
     pub packets_per_second: f64,
-    /// What share of one processor moving the packets took, user and system.
+    /// The share of one processor that moving packets took, user and system.
     pub cpu_share: f64,
-    /// Why the path says that the run is invalid, if it does.
+    /// Why the path considers the run invalid, if it does.
     pub invalid: Option<String>,
 }
 
-/// Sends a load over a lab for some time and compares with the model.
+/// Sends a load over a lab and compares the delays with the model.
 ///
 /// # Errors
-/// If there can be no lab, or nothing comes.
+/// If no lab can be brought up, or no packet arrives.
 pub fn delay_errors(load: Load, time: Duration) -> Result<DelayErrors, LabError> {
     let plans = vec![plain_link(load.rate_bps, load.delay, 0.0); load.hops];
     delay_errors_of(&Lab::up(Config::of(plans))?, load, time)
 }
 
-/// Sends a load over a path for some time and compares with the model of the load's link.
+/// Sends a load over a path and compares the delays with the model of the load's link.
 ///
 /// # Errors
-/// If the path fails, or nothing comes.
-#[expect(clippy::cast_precision_loss, reason = "shares and rates for people")]
+/// If the path fails, or no packet arrives.
+#[expect(clippy::cast_precision_loss, reason = "shares and rates for display")]
 pub fn delay_errors_of(
     path: &dyn Path,
     load: Load,
@@ -83,23 +83,23 @@ pub fn delay_errors_of(
     let Load { packet_bytes, interval, rate_bps, .. } = load;
     let packets = (time.as_nanos() / interval.as_nanos()).max(100);
     let stream = Stream { from: Side::Island, packet_bytes, interval, packets };
-    let (seen, cpu_time) = with_cpu_time(path, || measure(path, stream, Clock::start()))?;
-    let [first, .., last] = &seen[..] else {
-        let error = std::io::Error::other("no packets came");
+    let (samples, cpu_time) = with_cpu_time(path, || measure(path, stream, Clock::start()))?;
+    let [first, .., last] = &samples[..] else {
+        let error = std::io::Error::other("no packets arrived");
         return Err(LabError::machine("measuring", error, "try again"));
     };
     let frame_bits = packet_bytes as u64 * 8;
-    let mut errors = errors_ns(&seen, frame_bits, &vec![(rate_bps, load.delay); load.hops]);
+    let mut errors = errors_ns(&samples, frame_bits, &vec![(rate_bps, load.delay); load.hops]);
     errors.sort_unstable();
     let quantile = |share: f64| errors[((errors.len() - 1) as f64 * share) as usize];
-    // The queue is there after a tenth of the time.
-    let settled = &seen[seen.len() / 10];
-    let bits = (last.sequence - settled.sequence) * frame_bits;
-    let received_bps = bits as f64 / last.received.saturating_since(settled.received).as_secs_f64();
+    // The queue has built up after a tenth of the time.
+    let steady = &samples[samples.len() / 10];
+    let bits = (last.sequence - steady.sequence) * frame_bits;
+    let received_bps = bits as f64 / last.received.saturating_since(steady.received).as_secs_f64();
     let sending = last.sent.saturating_since(first.sent).as_secs_f64();
     Ok(DelayErrors {
         packets,
-        lost: packets - seen.len() as u64,
+        lost: packets - samples.len() as u64,
         min_ns: quantile(0.0),
         p50_ns: quantile(0.5),
         p99_ns: quantile(0.99),

@@ -1,9 +1,9 @@
-//! What this machine can do: a lab whose hosts stamp what they send and what they get, and how much a
-//! lab carries beside a loop that only copies.
+//! Measurements of this machine: the accuracy of a lab whose hosts timestamp what they send and
+//! receive, and the throughput of a lab compared with a copy loop.
 
-mod bare;
-mod ceiling;
 mod delay;
+mod forwarder;
+mod throughput;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -21,11 +21,11 @@ use crate::addresses::ipv4;
 use crate::error::LabError;
 use crate::lab::Lab;
 
-pub use bare::Bare;
-pub use ceiling::{small_packets_per_second, tcp_bits_per_second, wide};
 pub use delay::{DelayErrors, Load, delay_errors, delay_errors_of};
+pub use forwarder::Forwarder;
+pub use throughput::{small_packets_per_second, tcp_bits_per_second, unlimited_link};
 
-/// Two sides with something between them that moves packets.
+/// Two sides and a forwarder of packets between them.
 pub trait Path: Sync {
     /// The namespace of a side.
     fn namespace(&self, side: Side) -> &Arc<Namespace>;
@@ -36,21 +36,21 @@ pub trait Path: Sync {
     fn run(&self) -> Result<(), LabError>;
     /// Ends [`Path::run`], from any thread.
     fn stop(&self);
-    /// How many packets have reached a side, a tenth of a second ago at most.
+    /// The packets delivered to a side, at most a tenth of a second ago.
     fn delivered(&self, side: Side) -> u64;
-    /// The address at which a side is reached from the other one.
+    /// The address of a side as seen from the other one.
     fn address(&self, side: Side) -> Ipv4Addr {
         ipv4(side)
     }
-    /// The CPU time, user and system, that moving packets has taken so far. It is asked for by the
-    /// thread that runs the path.
+    /// The CPU time, user and system, spent on moving packets so far. Called by the thread that
+    /// runs the path.
     fn cpu_time(&self) -> Duration {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         Duration::from_nanos(
             time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs(),
         )
     }
-    /// Why the path itself says that the run is invalid, if it does.
+    /// Why the path considers the run invalid, if it does.
     fn invalid(&self) -> Option<String> {
         None
     }
@@ -71,8 +71,8 @@ impl Path for Lab {
 
     fn delivered(&self, side: Side) -> u64 {
         let report = self.report();
-        // Forward and return of each hop: the last forward ends on the island, the first return in
-        // the world.
+        // Each hop has a forward and a return direction: the last forward one ends on the island,
+        // the first return one in the world.
         let last = match side {
             Side::World => report.directions.get(1),
             Side::Island => report.directions.iter().rev().nth(1),
@@ -89,46 +89,46 @@ const PORT: u16 = 9_000;
 /// IPv4 and UDP headers without options.
 pub const HEADER_BYTES: usize = 28;
 /// How long the last packets may take after they were sent.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
-/// A datagram that has not come within the sender's last and this is lost.
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
+/// Packets that arrive while the receiver waits for a processor must fit.
 const RECEIVE_BUFFER_BYTES: i32 = 64 << 20;
 
-/// A packet on its way, as its two hosts saw it.
+/// A packet as its two hosts saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// Its place in the sender's sequence.
+pub struct Sample {
+    /// Its sequence number.
     pub sequence: u64,
-    /// Just before the sender gave it to its kernel.
+    /// The time just before the send call.
     pub sent: Instant,
-    /// When the receiver's kernel had it (`SO_TIMESTAMPNS`, socket(7)).
+    /// The receiving kernel's timestamp (`SO_TIMESTAMPNS`, socket(7)).
     pub received: Instant,
-    /// Whether the sender's kernel took it at once. If not, nobody knows when the link saw it.
-    pub is_certain: bool,
+    /// Whether the send call returned at once. If not, the time at which the link got the packet is
+    /// unknown.
+    pub sent_at_once: bool,
 }
 
-/// What is sent: datagrams of one size at equal distances.
+/// A stream of datagrams of one size at equal intervals.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
-    /// The side that sends.
+    /// The sending side.
     pub from: Side,
-    /// Their size at the IP layer.
+    /// The packet size at the IP layer.
     pub packet_bytes: usize,
-    /// From one to the next.
+    /// The time between packets.
     pub interval: Duration,
-    /// How many.
+    /// The number of packets.
     pub packets: u64,
 }
 
-/// Sends a stream over a path, which must be running, and returns what came of it, in the order in
-/// which it arrived.
+/// Sends a stream over a running path, and returns the received packets in order of arrival.
 ///
 /// # Errors
 /// If a socket fails.
 ///
 /// # Panics
-/// If packets have no room for a sequence number and a time.
-pub fn measure(path: &dyn Path, stream: Stream, clock: Clock) -> Result<Vec<Seen>, LabError> {
-    assert!(stream.packet_bytes >= HEADER_BYTES + 16, "a packet holds two numbers");
+/// If packets are too short for a sequence number and a time.
+pub fn measure(path: &dyn Path, stream: Stream, clock: Clock) -> Result<Vec<Sample>, LabError> {
+    assert!(stream.packet_bytes >= HEADER_BYTES + 16, "a packet must hold two numbers");
     let failed = |error| LabError::machine("measuring", error, "try again");
     let bind = |side: Side, port| {
         let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
@@ -141,18 +141,19 @@ pub fn measure(path: &dyn Path, stream: Stream, clock: Clock) -> Result<Vec<Seen
     thread::scope(|scope| {
         let receiving = scope.spawn(|| receive(&receiver, stream, clock));
         let slow = send(&sender, stream, clock).map_err(failed)?;
-        let mut seen = receiving.join().expect("it does not panic").map_err(failed)?;
-        for packet in &mut seen {
-            packet.is_certain = slow.binary_search(&packet.sequence).is_err();
+        let mut samples = receiving.join().expect("it does not panic").map_err(failed)?;
+        for packet in &mut samples {
+            packet.sent_at_once = slow.binary_search(&packet.sequence).is_err();
         }
-        Ok(seen)
+        Ok(samples)
     })
 }
 
-/// A packet that took longer to send was held up between its stamp and the link.
+/// The longest send call of a packet that counts: beyond it the packet was delayed between its send
+/// time and the link.
 const SEND_TIME_MAX: Duration = Duration::from_micros(100);
 
-/// Returns the numbers of the packets that took too long to send, in order.
+/// Returns the sequence numbers of packets with too long a send call, in order.
 fn send(socket: &UdpSocket, stream: Stream, clock: Clock) -> io::Result<Vec<u64>> {
     let mut packet = vec![0; stream.packet_bytes - HEADER_BYTES];
     let mut slow = Vec::new();
@@ -172,20 +173,20 @@ fn send(socket: &UdpSocket, stream: Stream, clock: Clock) -> io::Result<Vec<u64>
     Ok(slow)
 }
 
-/// Streams with less between packets are received in batches: the stamps are the kernel's, and waking
-/// the receiver for each packet would be charged to the path.
+/// Streams with shorter intervals are received in batches: timestamps are the kernel's, and waking
+/// the receiver for each packet would cost the path CPU time.
 const BATCH_BELOW: Duration = Duration::from_micros(20);
 const BATCH: Duration = Duration::from_millis(1);
 
-fn receive(socket: &UdpSocket, stream: Stream, clock: Clock) -> io::Result<Vec<Seen>> {
-    let mut seen = Vec::with_capacity(stream.packets as usize);
+fn receive(socket: &UdpSocket, stream: Stream, clock: Clock) -> io::Result<Vec<Sample>> {
+    let mut samples = Vec::with_capacity(stream.packets as usize);
     let mut pause_at = Instant::START;
-    // The first may be on its way for long; after it the next is near.
-    while (seen.len() as u64) < stream.packets {
+    // The read timeout covers the delay of the first packet; the others follow at once.
+    while (samples.len() as u64) < stream.packets {
         match receive_one(socket, clock) {
             Ok(packet) => {
-                seen.push(packet);
-                // What came before the last pause was waiting.
+                samples.push(packet);
+                // Packets that arrived before the last pause were waiting.
                 if stream.interval < BATCH_BELOW && packet.received > pause_at {
                     thread::sleep(std::time::Duration::from_nanos(BATCH.as_nanos()));
                     pause_at = clock.now();
@@ -195,36 +196,36 @@ fn receive(socket: &UdpSocket, stream: Stream, clock: Clock) -> io::Result<Vec<S
             Err(error) => return Err(error),
         }
     }
-    Ok(seen)
+    Ok(samples)
 }
 
-/// Stamps by the kernel, room for what comes while this process waits for a processor, and an end.
+/// Enables kernel timestamps, a large receive buffer and a read timeout.
 fn prepare(socket: &UdpSocket) -> io::Result<()> {
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     sockets::set_receive_buffer(socket, RECEIVE_BUFFER_BYTES)?;
-    sockets::stamp_received(socket)
+    sockets::enable_timestamps(socket)
 }
 
-fn receive_one(socket: &UdpSocket, clock: Clock) -> io::Result<Seen> {
+fn receive_one(socket: &UdpSocket, clock: Clock) -> io::Result<Sample> {
     let mut head = [0; 16];
-    let (_, seconds, nanos) = sockets::receive_stamped(socket, &mut head)?;
+    let (_, seconds, nanos) = sockets::recv_timestamped(socket, &mut head)?;
     let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-    Ok(Seen {
+    Ok(Sample {
         sequence: number(&head[..8]),
         sent: Instant::from_nanos(number(&head[8..])),
-        received: clock.at_real_time(seconds, nanos),
-        is_certain: true,
+        received: clock.from_real_time(seconds, nanos),
+        sent_at_once: true,
     })
 }
 
-/// How much later each packet came than the link's model says: those of one size that come in order
-/// over a link of `rate_bps` and `delay` without loss. The model is Lindley's recursion on when they
-/// were sent, and knows nothing of the emulator. Negative is early. Packets that were held up before
-/// the link are left out.
+/// The difference of each packet's arrival from the link's model: packets of one size, in order,
+/// over hops of a rate and a delay, without loss. The model is Lindley's recursion on the send
+/// times, independent of the emulator. Negative is early. Packets delayed before the link are left
+/// out.
 #[must_use]
-pub fn errors_ns(seen: &[Seen], frame_bits: u64, hops: &[(u64, Duration)]) -> Vec<i64> {
+pub fn errors_ns(samples: &[Sample], frame_bits: u64, hops: &[(u64, Duration)]) -> Vec<i64> {
     let mut free_at = vec![0_u64; hops.len()];
-    let expected = |packet: &Seen| {
+    let expected = |packet: &Sample| {
         let mut at = packet.sent.as_nanos();
         for (&(rate_bps, delay), free_at) in hops.iter().zip(&mut free_at) {
             let time = frame_bits * 1_000_000_000 / rate_bps;
@@ -233,15 +234,15 @@ pub fn errors_ns(seen: &[Seen], frame_bits: u64, hops: &[(u64, Duration)]) -> Ve
         }
         at
     };
-    let expected: Vec<_> = seen.iter().map(expected).collect();
-    let errors = seen.iter().zip(expected).filter(|(packet, _)| packet.is_certain);
+    let expected: Vec<_> = samples.iter().map(expected).collect();
+    let errors = samples.iter().zip(expected).filter(|(packet, _)| packet.sent_at_once);
     errors.map(|(packet, at)| packet.received.as_nanos().cast_signed() - at.cast_signed()).collect()
 }
 
-/// Moves packets in a thread while `body` does something.
+/// Runs a path in a thread during `body`.
 ///
 /// # Errors
-/// That of the path, or of `body`.
+/// The error of the path, or of `body`.
 pub fn while_running<T>(
     path: &dyn Path,
     body: impl FnOnce() -> Result<T, LabError>,
@@ -249,7 +250,7 @@ pub fn while_running<T>(
     with_cpu_time(path, body).map(|(result, _)| result)
 }
 
-/// As [`while_running`]; the CPU time that moving the packets took comes with the result.
+/// Like [`while_running`], and returns the CPU time spent on moving packets.
 fn with_cpu_time<T>(
     path: &dyn Path,
     body: impl FnOnce() -> Result<T, LabError>,
@@ -266,11 +267,11 @@ fn with_cpu_time<T>(
     })
 }
 
-/// A link of the same rate and delay both ways, without a limit to its queue. A plan has traffic,
-/// which has no part in a lab.
+/// A link with the same rate and delay in both directions and unlimited queues. A plan must have
+/// traffic, which a lab ignores.
 ///
 /// # Panics
-/// If a plan may not hold these numbers.
+/// If the values are not valid in a plan.
 #[must_use]
 pub fn plain_link(rate_bps: u64, delay: Duration, bit_error_rate: f64) -> Plan {
     let channel = if bit_error_rate == 0.0 {
@@ -287,14 +288,14 @@ pub fn plain_link(rate_bps: u64, delay: Duration, bit_error_rate: f64) -> Plan {
             "channel":{channel}"#,
         delay.as_nanos()
     );
-    let nothing_more = r#""delay_ns":0,"channel":{"kind":"clear"}"#;
+    let no_extra_delay = r#""delay_ns":0,"channel":{"kind":"clear"}"#;
     let text = format!(
         r#"{{"format_version":3,"stop_ns":1000000000,"sample_interval_ns":null,
             "packet_events":false,"hosts":[],
             "gateways":[{{"name":"hub","functions":[]}},{{"name":"terminal","functions":[]}}],
             "directions":[
-                {{"name":"forward","from":0,"to":[{{"gateway":1,{nothing_more}}}],{direction}}},
-                {{"name":"return","from":1,"to":[{{"gateway":0,{nothing_more}}}],{direction}}}],
+                {{"name":"forward","from":0,"to":[{{"gateway":1,{no_extra_delay}}}],{direction}}},
+                {{"name":"return","from":1,"to":[{{"gateway":0,{no_extra_delay}}}],{direction}}}],
             "flows":[{{"name":"none","terminal":0,"direction":"forward","start_ns":0,"priority":0,
                        "workload":{{"kind":"constant_rate","rate_bps":8000,"payload_bytes":1000,
                                     "duration_ns":1000000000}}}}]}}"#

@@ -1,10 +1,10 @@
-//! What tests with real kernels share.
+//! Helpers of tests with real kernels.
 
 use bentpipe_live::LabError;
 use bentpipe_sys::SystemError;
 
-/// What was made, or none, with a message, where the machine does not allow it. Where labs are required
-/// that is a failure.
+/// The value, or `None` with a message where the machine does not allow it. An error if labs are
+/// required.
 pub(crate) fn allowed<T>(made: Result<T, LabError>) -> Option<T> {
     match made {
         Ok(made) => Some(made),

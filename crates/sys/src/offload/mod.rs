@@ -1,23 +1,25 @@
-//! Super-packets: what a kernel hands to a device that cuts segments itself, and takes from it.
+//! Super-packets: packets of several segments that a kernel exchanges with a device that offloads
+//! segmentation (GSO and GRO in Linux).
 //!
-//! [`split()`] makes the packets of it that a link would carry; [`join`] makes a super-packet of packets
-//! that follow each other. Both are functions of bytes. The header in front says what is left to do
-//! (`struct virtio_net_hdr`; Virtual I/O Device 1.3, section 5.1.6).
+//! [`segment`] turns a super-packet into the packets that a link would carry, and [`coalesce`]
+//! turns consecutive packets into a super-packet. Both are functions of bytes. The header in front
+//! of a packet says what remains to be done (`struct virtio_net_hdr`; Virtual I/O Device 1.3,
+//! section 5.1.6).
 
-pub mod join;
-pub mod split;
+pub mod coalesce;
+pub mod segment;
 #[cfg(test)]
 mod tests;
 
 use bentpipe_core::wire::checksum::Checksum;
 use bentpipe_core::wire::{Headers, TCP, UDP, ipv6, tcp, udp};
 
-pub use join::Join;
-pub use split::Split;
+pub use coalesce::Coalescer;
+pub use segment::Segmenter;
 
-/// Bytes of the header in front of each packet.
+/// The size of the header in front of each packet.
 pub const BYTES: usize = 10;
-/// The longest packet without that header: IP's length is two bytes.
+/// The longest packet without that header: the IP length field has two bytes.
 pub const PACKET_BYTES_MAX: usize = 65_535;
 
 const NEEDS_CHECKSUM: u8 = 1;
@@ -25,40 +27,39 @@ const GSO_NONE: u8 = 0;
 const GSO_TCP_V4: u8 = 1;
 const GSO_TCP_V6: u8 = 4;
 const GSO_UDP: u8 = 5;
-/// A bit beside the type: the packet has CWR set.
+/// A flag of the type: the packet has CWR set.
 const GSO_ECN: u8 = 0x80;
 
-/// Where TCP has its checksum, and UDP.
+/// The offsets of the checksums in the TCP and UDP headers.
 const TCP_CHECKSUM: usize = 16;
 const UDP_CHECKSUM: usize = 6;
 const TCP_FLAGS: usize = 13;
 const TCP_SEQUENCE: usize = 4;
-/// PSH and FIN mean the last byte.
+/// PSH and FIN belong to the last segment.
 const TCP_LAST: u8 = 1 | TCP_PUSH;
 const TCP_PUSH: u8 = 1 << 3;
-/// CWR is said once.
+/// CWR belongs to the first segment (RFC 3168, section 6.1.2).
 const TCP_CWR: u8 = 1 << 7;
 
-/// The header in front of a packet: what the hardware is to do that is not there. The numbers are in the
-/// order of the machine.
+/// The header in front of a packet: the work left to the device. Integers are in host byte order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// Bit 0: from `checksum_start` on, the sum is still to be made.
+    /// Bit 0: the checksum is still to be computed, from `checksum_start` on.
     pub flags: u8,
-    /// Of which kind the super-packet is, if it is one.
+    /// The kind of super-packet, or `GSO_NONE`.
     pub gso_type: u8,
-    /// How many bytes of headers, as a hint.
+    /// The length of all headers, as a hint.
     pub header_bytes: u16,
-    /// How many bytes of payload each packet is to have, but for the last.
+    /// The payload of each segment except the last.
     pub segment_bytes: u16,
-    /// From where on bytes are summed.
+    /// The offset of the first byte to checksum.
     pub checksum_start: u16,
-    /// Where the sum goes, from there.
+    /// The offset of the checksum field from `checksum_start`.
     pub checksum_offset: u16,
 }
 
 impl Offload {
-    /// Reads the header.
+    /// Parses the header.
     #[must_use]
     pub fn parse(bytes: &[u8; BYTES]) -> Self {
         let field = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
@@ -72,38 +73,39 @@ impl Offload {
         }
     }
 
-    /// Writes the header.
+    /// Emits the header.
     #[must_use]
     pub fn emit(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[..2].copy_from_slice(&[self.flags, self.gso_type]);
         let fields =
             [self.header_bytes, self.segment_bytes, self.checksum_start, self.checksum_offset];
-        for (place, field) in bytes[2..].chunks_exact_mut(2).zip(fields) {
-            place.copy_from_slice(&field.to_ne_bytes());
+        for (out, field) in bytes[2..].chunks_exact_mut(2).zip(fields) {
+            out.copy_from_slice(&field.to_ne_bytes());
         }
         bytes
     }
 }
 
-/// Where the parts of a packet are that is whole and no fragment.
+/// The offsets of the parts of a complete packet that is not a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layout {
     headers: Headers,
-    /// Where the transport header begins.
+    /// Where the transport header starts.
     transport: usize,
-    /// Where the payload begins.
+    /// Where the payload starts.
     payload: usize,
-    /// Where the checksum of TCP or UDP is.
+    /// Where the TCP or UDP checksum is.
     checksum: usize,
 }
 
 impl Layout {
-    /// `None` if the packet is neither TCP nor UDP, or its headers contradict its length.
+    /// `None` if the packet is neither TCP nor UDP, is a fragment, or its headers contradict its
+    /// length.
     fn of(packet: &[u8]) -> Option<Self> {
         let headers = Headers::of(packet)?;
         let is_v4 = packet[0] >> 4 == 4;
-        // Bits 1 and 2: whether fragments follow, and where this one begins.
+        // All but the first two bits: MF and the fragment offset (RFC 791, section 3.1).
         let is_fragment = headers.is_later_fragment || (is_v4 && half(packet, 6) & 0x3fff != 0);
         let transport = headers.transport_offset;
         let header = packet.get(transport..)?;
@@ -112,8 +114,9 @@ impl Layout {
             UDP => (udp::HEADER_BYTES, UDP_CHECKSUM),
             _ => return None,
         };
-        let least = if checksum == TCP_CHECKSUM { tcp::HEADER_BYTES } else { udp::HEADER_BYTES };
-        let fits = bytes >= least && transport + bytes <= packet.len();
+        let header_bytes_min =
+            if checksum == TCP_CHECKSUM { tcp::HEADER_BYTES } else { udp::HEADER_BYTES };
+        let fits = bytes >= header_bytes_min && transport + bytes <= packet.len();
         let is_whole = headers.total_bytes == packet.len() && packet.len() <= PACKET_BYTES_MAX;
         (fits && is_whole && !is_fragment).then_some(Self {
             headers,
@@ -123,7 +126,7 @@ impl Layout {
         })
     }
 
-    /// The sum over what a transport header says of addresses, for so many bytes from it on.
+    /// The checksum of the pseudo-header for so many bytes of transport header and payload.
     fn pseudo_header(&self, transport_bytes: usize) -> Checksum {
         let tuple = &self.headers.tuple;
         let bytes = transport_bytes as u32;
@@ -131,7 +134,7 @@ impl Layout {
     }
 }
 
-/// A number of two bytes in a header.
+/// A 16-bit field in network byte order.
 fn half(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
@@ -144,7 +147,7 @@ fn sequence(transport: &[u8]) -> u32 {
     u32::from(half(transport, TCP_SEQUENCE)) << 16 | u32::from(half(transport, TCP_SEQUENCE + 2))
 }
 
-/// Sets what an IP header says of lengths, its identification if it has one, and its checksum.
+/// Sets the length of an IP header, its checksum, and in IPv4 its identification.
 fn set_ip(header: &mut [u8], transport_offset: usize, total_bytes: usize, identification: u16) {
     if header[0] >> 4 == 6 {
         set_half(header, 4, (total_bytes - ipv6::HEADER_BYTES) as u16);

@@ -1,11 +1,11 @@
-//! Splitting and joining, against what is written here byte by byte.
+//! Segmentation and coalescing, compared with packets written byte by byte.
 
 use super::*;
 use proptest::prelude::*;
 
-/// A packet with any headers that a join may have, and its checksums.
+/// A packet with any headers that coalescing supports, and valid checksums.
 #[derive(Clone, Debug)]
-struct Made {
+struct TestPacket {
     is_v4: bool,
     protocol: u8,
     flags: u8,
@@ -15,7 +15,7 @@ struct Made {
     payload: Vec<u8>,
 }
 
-impl Made {
+impl TestPacket {
     fn bytes(&self) -> Vec<u8> {
         let transport_bytes = match self.protocol {
             TCP => 20 + self.options,
@@ -54,8 +54,9 @@ impl Made {
         packet
     }
 
-    /// As a kernel hands it over: the checksum holds the sum of the pseudo header alone.
-    fn handed_over(&self, segment_bytes: u16) -> (Offload, Vec<u8>) {
+    /// The packet as a kernel sends it to an offloading device: the checksum field holds the sum of
+    /// the pseudo-header alone.
+    fn offloaded(&self, segment_bytes: u16) -> (Offload, Vec<u8>) {
         let mut packet = self.bytes();
         let transport = if self.is_v4 { 20 } else { 40 };
         let checksum_offset = if self.protocol == TCP { 16 } else { 6 };
@@ -80,7 +81,7 @@ impl Made {
     }
 }
 
-/// RFC 1071, section 1, a word at a time.
+/// RFC 1071, section 1, one word at a time.
 fn slow_sum(bytes: &[u8]) -> u16 {
     bytes.chunks(2).fold(0, |sum: u16, word| {
         let (sum, carry) =
@@ -107,43 +108,43 @@ fn slow_transport_sum(packet: &[u8], transport: usize) -> u16 {
     slow_sum(&bytes)
 }
 
-fn split(offload: Offload, packet: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let mut split = Split::new(offload, packet)?;
+fn segment(offload: Offload, packet: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut segmenter = Segmenter::new(offload, packet)?;
     let mut out = vec![0; 1 << 16];
-    let next = || split.write_next(&mut out).map(|bytes| out[..bytes].to_vec());
+    let next = || segmenter.write_next(&mut out).map(|bytes| out[..bytes].to_vec());
     Some(std::iter::from_fn(next).collect())
 }
 
-/// Joins what may be joined, and returns each with its header in front.
-fn join(packets: &[Vec<u8>]) -> Vec<(Offload, Vec<u8>)> {
-    let mut joined = Vec::new();
+/// Coalesces what can be coalesced, and returns each packet with its header.
+fn coalesce(packets: &[Vec<u8>]) -> Vec<(Offload, Vec<u8>)> {
+    let mut coalesced = Vec::new();
     let mut rest = packets;
     while let Some((first, after)) = rest.split_first() {
         rest = after;
-        let Some(mut join) = Join::begin(first) else {
-            joined.push((Offload::default(), first.clone()));
+        let Some(mut coalescer) = Coalescer::start(first) else {
+            coalesced.push((Offload::default(), first.clone()));
             continue;
         };
-        let start = join.payload_start();
+        let start = coalescer.payload_start();
         let mut payload = first[start..].to_vec();
         while let Some((next, after)) = rest.split_first()
-            && join.add(next)
+            && coalescer.push(next)
         {
             payload.extend(&next[start..]);
             rest = after;
         }
-        let finished = join.finish();
-        joined.push((finished.offload, [finished.headers(), &payload].concat()));
+        let finished = coalescer.finish();
+        coalesced.push((finished.offload, [finished.headers(), &payload].concat()));
     }
-    joined
+    coalesced
 }
 
-fn made(protocol: u8) -> impl Strategy<Value = Made> {
+fn packets_of(protocol: u8) -> impl Strategy<Value = TestPacket> {
     let flags = prop::sample::select(vec![0x10, 0x18, 0x11, 0x19, 0x10, 0x18]);
     let payload = prop::collection::vec(any::<u8>(), 1..5_000);
     let options = (0..=10_usize).prop_map(|words| words * 4);
     (any::<bool>(), flags, any::<u32>(), any::<u16>(), options, payload).prop_map(
-        move |(is_v4, flags, sequence, identification, options, payload)| Made {
+        move |(is_v4, flags, sequence, identification, options, payload)| TestPacket {
             is_v4,
             protocol,
             flags,
@@ -155,11 +156,12 @@ fn made(protocol: u8) -> impl Strategy<Value = Made> {
     )
 }
 
-/// Given 2,500 bytes of TCP that end the stream, in pieces of 1,000, expect three packets: numbers that
-/// go on, FIN and PSH on the last, CWR on the first, and each as if it had been made alone.
+/// Given 2,500 bytes of TCP with FIN and a segment size of 1,000, expect three packets with
+/// consecutive sequence numbers, FIN and PSH on the last, CWR on the first, and each identical to
+/// one built alone.
 #[test]
-fn a_super_packet_is_split_as_a_link_would_carry_it() {
-    let whole = Made {
+fn a_super_packet_is_segmented_as_a_link_would_carry_it() {
+    let whole = TestPacket {
         is_v4: true,
         protocol: TCP,
         flags: 0x99,
@@ -168,7 +170,7 @@ fn a_super_packet_is_split_as_a_link_would_carry_it() {
         options: 12,
         payload: (0..2_500).map(|number| number as u8).collect(),
     };
-    let (offload, packet) = whole.handed_over(1_000);
+    let (offload, packet) = whole.offloaded(1_000);
     let expected = [(0x90, 0..1_000), (0x10, 1_000..2_000), (0x19, 2_000..2_500)];
     let expected: Vec<_> = expected
         .into_iter()
@@ -177,16 +179,16 @@ fn a_super_packet_is_split_as_a_link_would_carry_it() {
             let sequence = whole.sequence.wrapping_add(1_000 * u32::from(number));
             let identification = whole.identification.wrapping_add(number);
             let payload = whole.payload[range].to_vec();
-            Made { flags, sequence, identification, payload, ..whole }.bytes()
+            TestPacket { flags, sequence, identification, payload, ..whole }.bytes()
         })
         .collect();
-    assert_eq!(split(offload, &packet).expect("it is one"), expected);
+    assert_eq!(segment(offload, &packet).expect("a valid super-packet"), expected);
 }
 
-/// What is no plain part of a stream is left alone: SYN, RST, URG, CWR, no payload, UDP.
+/// Packets that coalescing does not support are left alone: SYN, RST, URG, CWR, no payload, UDP.
 #[test]
-fn only_plain_parts_of_a_stream_are_joined() {
-    let plain = Made {
+fn only_consecutive_plain_segments_are_coalesced() {
+    let plain = TestPacket {
         is_v4: true,
         protocol: TCP,
         flags: 0x10,
@@ -195,73 +197,80 @@ fn only_plain_parts_of_a_stream_are_joined() {
         options: 0,
         payload: vec![1; 100],
     };
-    assert!(Join::begin(&plain.bytes()).is_some());
+    assert!(Coalescer::start(&plain.bytes()).is_some());
     for flags in [0x12, 0x14, 0x30, 0x90, 0x00] {
-        assert!(Join::begin(&Made { flags, ..plain.clone() }.bytes()).is_none(), "{flags:x}");
+        assert!(
+            Coalescer::start(&TestPacket { flags, ..plain.clone() }.bytes()).is_none(),
+            "{flags:x}"
+        );
     }
-    assert!(Join::begin(&Made { payload: Vec::new(), ..plain.clone() }.bytes()).is_none());
-    assert!(Join::begin(&Made { protocol: UDP, ..plain.clone() }.bytes()).is_none());
+    assert!(
+        Coalescer::start(&TestPacket { payload: Vec::new(), ..plain.clone() }.bytes()).is_none()
+    );
+    assert!(Coalescer::start(&TestPacket { protocol: UDP, ..plain.clone() }.bytes()).is_none());
 
-    let mut join = Join::begin(&plain.bytes()).expect("plain");
-    let next = Made { sequence: 107, identification: 8, ..plain.clone() };
+    let mut coalescer = Coalescer::start(&plain.bytes()).expect("plain");
+    let next = TestPacket { sequence: 107, identification: 8, ..plain.clone() };
     for other in [
-        Made { sequence: 108, ..next.clone() },
-        Made { identification: 9, ..next.clone() },
-        Made { options: 4, ..next.clone() },
-        Made { payload: vec![1; 101], ..next.clone() },
-        Made { flags: 0x12, ..next.clone() },
+        TestPacket { sequence: 108, ..next.clone() },
+        TestPacket { identification: 9, ..next.clone() },
+        TestPacket { options: 4, ..next.clone() },
+        TestPacket { payload: vec![1; 101], ..next.clone() },
+        TestPacket { flags: 0x12, ..next.clone() },
     ] {
-        assert!(!join.add(&other.bytes()), "{other:?}");
+        assert!(!coalescer.push(&other.bytes()), "{other:?}");
     }
     let mut fragment = next.bytes();
     fragment[6] = 0x20;
-    assert!(!join.add(&fragment));
-    assert!(join.add(&next.bytes()));
-    let short = Made { sequence: 207, identification: 9, payload: vec![1; 99], ..plain.clone() };
-    assert!(join.add(&short.bytes()));
-    let after = Made { sequence: 306, identification: 10, ..plain };
-    assert!(!join.add(&after.bytes()), "a short one is the last");
+    assert!(!coalescer.push(&fragment));
+    assert!(coalescer.push(&next.bytes()));
+    let short =
+        TestPacket { sequence: 207, identification: 9, payload: vec![1; 99], ..plain.clone() };
+    assert!(coalescer.push(&short.bytes()));
+    let after = TestPacket { sequence: 306, identification: 10, ..plain };
+    assert!(!coalescer.push(&after.bytes()), "a short packet is the last");
 }
 
 proptest! {
-    /// Given a super-packet, expect packets no larger than asked for, each with right checksums, which
-    /// joined are the super-packet again.
+    /// Given a super-packet, expect packets no longer than the segment size with valid checksums,
+    /// which coalesce into the super-packet again.
     #[test]
-    fn joining_undoes_splitting(made in made(TCP), segment_bytes in 80_u16..1_461) {
-        let (offload, packet) = made.handed_over(segment_bytes);
-        let packets = split(offload, &packet).expect("it is one");
+    fn coalescing_reverses_segmentation(source in packets_of(TCP), segment_bytes in 80_u16..1_461) {
+        let (offload, packet) = source.offloaded(segment_bytes);
+        let packets = segment(offload, &packet).expect("a valid super-packet");
         let transport = usize::from(offload.checksum_start);
-        let most = usize::from(offload.header_bytes + segment_bytes);
+        let packet_bytes_max = usize::from(offload.header_bytes + segment_bytes);
         for packet in &packets {
-            prop_assert!(packet.len() <= most);
+            prop_assert!(packet.len() <= packet_bytes_max);
             prop_assert_eq!(slow_transport_sum(packet, transport), 0xffff);
-            if made.is_v4 {
+            if source.is_v4 {
                 prop_assert_eq!(slow_sum(&packet[..20]), 0xffff);
             }
         }
-        let joined = join(&packets);
-        prop_assert_eq!(joined.len(), 1);
+        let coalesced = coalesce(&packets);
+        prop_assert_eq!(coalesced.len(), 1);
         if packets.len() == 1 {
-            prop_assert_eq!(&joined[0], &(Offload::default(), made.bytes()));
+            prop_assert_eq!(&coalesced[0], &(Offload::default(), source.bytes()));
         } else {
-            prop_assert_eq!(&joined[0], &(offload, packet));
+            prop_assert_eq!(&coalesced[0], &(offload, packet));
         }
     }
 
-    /// Given packets of one stream, some missing, expect what is joined to split into the same.
+    /// Given packets of one stream, some missing, expect the coalesced super-packets to segment
+    /// into the same packets.
     #[test]
-    fn splitting_undoes_joining(
-        made in made(TCP),
+    fn segmentation_reverses_coalescing(
+        source in packets_of(TCP),
         segment_bytes in 80_u16..1_461,
         missing: [bool; 64],
         last: [bool; 64],
     ) {
-        let (offload, packet) = made.handed_over(segment_bytes);
-        let mut packets = split(offload, &packet).expect("it is one");
+        let (offload, packet) = source.offloaded(segment_bytes);
+        let mut packets = segment(offload, &packet).expect("a valid super-packet");
         let mut number = 0;
         packets.retain_mut(|packet| {
             number += 1;
-            // PSH in the midst, as where an application wrote the end of a message.
+            // PSH inside the stream, where an application ended a write.
             if last[number % 64] && !missing[(number + 1) % 64] {
                 let transport = usize::from(offload.checksum_start);
                 packet[transport + 13] |= 8;
@@ -272,68 +281,68 @@ proptest! {
             }
             !missing[number % 64]
         });
-        let joined = join(&packets);
-        let again: Vec<_> = joined
+        let coalesced = coalesce(&packets);
+        let again: Vec<_> = coalesced
             .iter()
-            .flat_map(|(offload, packet)| split(*offload, packet).expect("it is one"))
+            .flat_map(|(offload, packet)| segment(*offload, packet).expect("a valid super-packet"))
             .collect();
         prop_assert_eq!(again, packets);
     }
 
-    /// Given datagrams handed over as one, expect each as if it had been sent alone, checksum
-    /// included, and the payload in order.
+    /// Given datagrams in one super-packet, expect each as if it had been sent alone, checksum
+    /// included, with the payloads in order.
     #[test]
-    fn datagrams_are_split(made in made(UDP), segment_bytes in 80_u16..1_461) {
-        let (offload, packet) = made.handed_over(segment_bytes);
-        let packets = split(offload, &packet).expect("it is one");
-        let expected = made.payload.chunks(segment_bytes.into()).zip(0..).map(|(payload, number)| {
-            let identification = made.identification.wrapping_add(number);
-            Made { identification, payload: payload.to_vec(), ..made.clone() }.bytes()
+    fn datagrams_are_segmented(source in packets_of(UDP), segment_bytes in 80_u16..1_461) {
+        let (offload, packet) = source.offloaded(segment_bytes);
+        let packets = segment(offload, &packet).expect("a valid super-packet");
+        let expected = source.payload.chunks(segment_bytes.into()).zip(0..).map(|(payload, number)| {
+            let identification = source.identification.wrapping_add(number);
+            TestPacket { identification, payload: payload.to_vec(), ..source.clone() }.bytes()
         });
         prop_assert_eq!(packets, expected.collect::<Vec<_>>());
     }
 
-    /// Given a packet alone whose checksum is left to be made, expect it made.
+    /// Given a single packet with an offloaded checksum, expect the checksum to be computed.
     #[test]
-    fn a_checksum_that_is_left_is_made(made in made(TCP)) {
-        let (offload, packet) = made.handed_over(0);
-        let packets = split(Offload { gso_type: 0, ..offload }, &packet).expect("it is one");
-        prop_assert_eq!(packets, [made.bytes()]);
+    fn an_offloaded_checksum_is_computed(source in packets_of(TCP)) {
+        let (offload, packet) = source.offloaded(0);
+        let packets = segment(Offload { gso_type: 0, ..offload }, &packet).expect("a valid super-packet");
+        prop_assert_eq!(packets, [source.bytes()]);
     }
 
-    /// Given any bytes and headers near right ones, expect an end, packets that fit or say that they do
-    /// not, no more of them than there are bytes, and nothing that panics.
+    /// Given arbitrary bytes and nearly valid headers, expect termination, packets that fit or
+    /// report that they do not, no more packets than bytes, and no panic.
     #[test]
-    fn no_bytes_are_too_strange(
-        made in made(TCP),
+    fn arbitrary_bytes_do_not_panic(
+        source in packets_of(TCP),
         changes: Vec<(prop::sample::Index, u8)>,
         header: [u8; BYTES],
         is_near: bool,
         room in 0_usize..3_000,
         raw: Vec<u8>,
     ) {
-        let (offload, mut packet) = made.handed_over(500);
-        for (place, byte) in changes {
-            let place = place.index(packet.len().min(90));
-            packet[place] = byte;
+        let (offload, mut packet) = source.offloaded(500);
+        for (index, byte) in changes {
+            let index = index.index(packet.len().min(90));
+            packet[index] = byte;
         }
         let offload = if is_near { offload } else { Offload::parse(&header) };
         for packet in [&packet, &raw] {
             let mut out = vec![0; room];
-            if let Some(mut split) = Split::new(offload, packet) {
-                let count = std::iter::from_fn(|| split.write_next(&mut out)).count();
+            if let Some(mut segmenter) = Segmenter::new(offload, packet) {
+                let count = std::iter::from_fn(|| segmenter.write_next(&mut out)).count();
                 prop_assert!(count <= packet.len().max(1));
             }
-            join(&[packet.clone(), packet.clone(), raw.clone()]);
-            let mut plain = Join::begin(&made.bytes());
-            if let Some(join) = &mut plain {
-                let _ = join.add(packet);
+            coalesce(&[packet.clone(), packet.clone(), raw.clone()]);
+            let mut plain = Coalescer::start(&source.bytes());
+            if let Some(coalescer) = &mut plain {
+                let _ = coalescer.push(packet);
             }
         }
     }
 
     #[test]
-    fn a_header_is_read_as_it_was_written(bytes: [u8; BYTES]) {
+    fn a_header_round_trips(bytes: [u8; BYTES]) {
         prop_assert_eq!(Offload::parse(&bytes).emit(), bytes);
     }
 }

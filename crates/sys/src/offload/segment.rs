@@ -1,4 +1,4 @@
-//! A super-packet as the packets that a link would carry.
+//! Segmentation of super-packets into the packets that a link would carry.
 
 use super::{
     GSO_ECN, GSO_NONE, GSO_TCP_V4, GSO_TCP_V6, GSO_UDP, Layout, NEEDS_CHECKSUM, Offload, TCP_CWR,
@@ -7,21 +7,21 @@ use super::{
 use bentpipe_core::wire::checksum::Checksum;
 use bentpipe_core::wire::{TCP, UDP};
 
-/// What a kernel handed over, packet by packet.
+/// Iterates over the segments of a packet from the kernel.
 #[derive(Clone, Debug)]
-pub struct Split<'a> {
+pub struct Segmenter<'a> {
     packet: &'a [u8],
     offload: Offload,
-    /// Of a super-packet.
+    /// `None` unless it is a super-packet.
     layout: Option<Layout>,
-    /// How much of the payload is done.
+    /// Payload bytes already written.
     done_bytes: usize,
     number: u16,
-    is_over: bool,
+    is_done: bool,
 }
 
-impl<'a> Split<'a> {
-    /// Reads what was handed over. `None` if it contradicts itself.
+impl<'a> Segmenter<'a> {
+    /// `None` if the header contradicts the packet.
     #[must_use]
     pub fn new(offload: Offload, packet: &'a [u8]) -> Option<Self> {
         let protocol = match offload.gso_type & !GSO_ECN {
@@ -41,32 +41,33 @@ impl<'a> Split<'a> {
             }
             Some(protocol) => {
                 let layout = Layout::of(packet)?;
-                let is_it = layout.headers.tuple.protocol == protocol;
-                Some(layout).filter(|_| is_it && offload.segment_bytes > 0)?.into()
+                let matches = layout.headers.tuple.protocol == protocol;
+                Some(layout).filter(|_| matches && offload.segment_bytes > 0)?.into()
             }
         };
-        Some(Self { packet, offload, layout, done_bytes: 0, number: 0, is_over: false })
+        Some(Self { packet, offload, layout, done_bytes: 0, number: 0, is_done: false })
     }
 
-    /// Whether its checksum was left to be made, and so is right now: of others nobody knows.
+    /// Whether the checksum was offloaded and is therefore valid. The validity of others is
+    /// unknown.
     #[must_use]
-    pub fn is_sound(&self) -> bool {
+    pub fn checksum_valid(&self) -> bool {
         self.offload.needs_checksum()
     }
 
-    /// Writes the next packet to the beginning of `out`, and returns its length: more than there is room
-    /// for if it was not written. `None` after the last.
+    /// Writes the next packet to the start of `out` and returns its length, which exceeds that of
+    /// `out` if the packet did not fit and was not written. `None` after the last.
     pub fn write_next(&mut self, out: &mut [u8]) -> Option<usize> {
-        if self.is_over {
+        if self.is_done {
             return None;
         }
         let Some(layout) = self.layout else {
-            self.is_over = true;
+            self.is_done = true;
             return Some(self.write_whole(out));
         };
         let left = self.packet.len() - layout.payload - self.done_bytes;
         let bytes = left.min(self.offload.segment_bytes.into());
-        self.is_over = bytes == left;
+        self.is_done = bytes == left;
         let from = layout.payload + self.done_bytes;
         let total_bytes = layout.payload + bytes;
         if let Some(out) = out.get_mut(..total_bytes) {
@@ -84,7 +85,7 @@ impl<'a> Split<'a> {
         let Some(out) = out.get_mut(..self.packet.len()) else { return self.packet.len() };
         out.copy_from_slice(self.packet);
         if self.offload.needs_checksum() {
-            // The field holds the sum of the pseudo header.
+            // The field holds the sum of the pseudo-header.
             let start = usize::from(self.offload.checksum_start);
             let mut sum = Checksum::default();
             sum.add(&out[start..]);
@@ -94,7 +95,8 @@ impl<'a> Split<'a> {
         out.len()
     }
 
-    /// What differs from packet to packet (as Linux has it in `tcp_gso_segment`, `inet_gso_segment`).
+    /// Sets the fields that differ between segments (Linux's `tcp_gso_segment` and
+    /// `inet_gso_segment`).
     fn set_headers(&self, out: &mut [u8], layout: &Layout) {
         let number = identification(self.packet).wrapping_add(self.number);
         set_ip(out, layout.transport, out.len(), number);
@@ -104,7 +106,7 @@ impl<'a> Split<'a> {
             let done = self.done_bytes as u32;
             let number = sequence(transport).wrapping_add(done);
             transport[TCP_SEQUENCE..TCP_SEQUENCE + 4].copy_from_slice(&number.to_be_bytes());
-            if !self.is_over {
+            if !self.is_done {
                 transport[TCP_FLAGS] &= !TCP_LAST;
             }
             if self.number > 0 {
@@ -113,7 +115,7 @@ impl<'a> Split<'a> {
         } else {
             set_half(transport, 4, transport.len() as u16);
             if half(transport, super::UDP_CHECKSUM) == 0 && !self.offload.needs_checksum() {
-                // The sender wants none.
+                // The sender sends no checksum.
                 return;
             }
         }
@@ -130,8 +132,8 @@ impl Offload {
     }
 }
 
-/// Zero says in UDP that there is none; its other representation is as good everywhere, and what Linux
-/// writes in a checksum that it makes itself.
+/// In UDP zero means that there is no checksum. 0xffff is equivalent in ones' complement, in TCP
+/// too, and is what Linux writes (`CSUM_MANGLED_0`).
 fn never_zero(sum: Checksum) -> u16 {
     match sum.finish() {
         0 => 0xffff,

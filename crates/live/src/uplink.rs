@@ -1,5 +1,6 @@
-//! The way from a lab to the outside: from the island over the link into the world, and from there to a
-//! user-space NAT, which is another program's and makes the interface that it needs in the world.
+//! The uplink of a lab: from the island over the link to the world, and from there through a
+//! user-space NAT to the Internet. The NAT is another program, which creates its interface in the
+//! world.
 
 use std::net::Ipv4Addr;
 
@@ -11,23 +12,23 @@ use bentpipe_sys::route;
 use crate::error::LabError;
 use crate::lab::{INTERFACE, Lab};
 
-/// Where the NAT answers questions for names; slirp4netns(1).
+/// The NAT's DNS forwarder; slirp4netns(1).
 const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
 
-/// Prepares a lab for a NAT whose interface is then made in the world: the world forwards, and answers
-/// for the other hosts on all interfaces that are yet to be made; their way to everywhere leads to it; all
-/// ask the NAT for names.
+/// Prepares a lab for a NAT that creates its interface in the world. The world forwards packets and
+/// answers ARP requests for the other hosts (`proxy_arp`) on interfaces created from now on; the
+/// other hosts get a default route to the link, and all hosts use the NAT's name server.
 ///
 /// # Errors
-/// What the kernel does not allow.
-pub fn lead_outside(lab: &Lab) -> Result<(), LabError> {
+/// The kernel's error, with a fix.
+pub fn enable_internet(lab: &Lab) -> Result<(), LabError> {
     let resolver = format!("nameserver {RESOLVER}\n");
-    let failed = |error| LabError::privileged("leading outside", error);
+    let failed = |error| LabError::privileged("setting up the uplink", error);
     let world = Address::from(Side::World);
     for (number, host) in (0..).map(Address).zip(lab.hosts()) {
         lab.namespace(number).run(|| {
             bind_mount_text("/etc/resolv.conf", &resolver).map_err(failed)?;
-            // A gateway leads packets towards the world as it is.
+            // A gateway has a default route towards the world already.
             if number == world || host.is_gateway {
                 return Ok(());
             }

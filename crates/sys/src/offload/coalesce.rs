@@ -1,4 +1,4 @@
-//! Packets of one TCP conversation that follow each other, as one super-packet.
+//! Consecutive packets of a TCP connection as one super-packet.
 
 use super::{
     GSO_TCP_V4, GSO_TCP_V6, Layout, NEEDS_CHECKSUM, Offload, PACKET_BYTES_MAX, TCP_CHECKSUM,
@@ -6,28 +6,29 @@ use super::{
 };
 use bentpipe_core::wire::{TCP, ipv6, tcp};
 
-/// Two headers of 60 bytes.
+/// The longest IPv4 and TCP headers.
 const HEADERS_BYTES_MAX: usize = 120;
-/// The most packets in one.
+/// The most packets in a super-packet.
 pub const PACKETS_MAX: usize = 64;
 
-/// A super-packet that grows. It knows the headers; who has the packets keeps the payloads.
+/// A super-packet under construction. It holds the headers; the caller keeps the payloads.
 #[derive(Clone, Debug)]
-pub struct Join {
+pub struct Coalescer {
     headers: [u8; HEADERS_BYTES_MAX],
     layout: Layout,
     segment_bytes: usize,
     payload_bytes: usize,
     packets: usize,
-    /// What ends a super-packet has come: a short packet, or one that says that it is the last.
+    /// No packet may follow: the last one was short, or had PSH or FIN set.
     is_closed: bool,
 }
 
-impl Join {
-    /// Begins with a packet, if others could follow it: one of TCP with a payload and nothing special
-    /// about it. Its checksum must be right: a super-packet has none to show that it was not.
+impl Coalescer {
+    /// Starts with a packet, if others can follow it: TCP with a payload, no IP options or
+    /// extension headers, and no flags but ACK, PSH and FIN. Its checksum must be valid, since a
+    /// super-packet cannot show an invalid one.
     #[must_use]
-    pub fn begin(packet: &[u8]) -> Option<Self> {
+    pub fn start(packet: &[u8]) -> Option<Self> {
         let layout = Layout::of(packet)?;
         let is_plain_ip = packet[0] >> 4 == 4 || layout.transport == ipv6::HEADER_BYTES;
         if layout.headers.tuple.protocol != TCP || !is_plain_ip {
@@ -45,10 +46,10 @@ impl Join {
         Some(Self { headers, layout, segment_bytes, payload_bytes, packets: 1, is_closed })
     }
 
-    /// Adds the packet that follows. False if it does not: then nothing has changed. Its checksum must
-    /// be right.
+    /// Appends the next packet. False if it does not continue the super-packet, which is then
+    /// unchanged. Its checksum must be valid.
     #[must_use]
-    pub fn add(&mut self, packet: &[u8]) -> bool {
+    pub fn push(&mut self, packet: &[u8]) -> bool {
         let (start, transport) = (self.layout.payload, self.layout.transport);
         let payload_bytes = packet.len().saturating_sub(start);
         let fits = (1..=self.segment_bytes).contains(&payload_bytes)
@@ -57,7 +58,7 @@ impl Join {
             return false;
         }
         let last = packet[transport + TCP_FLAGS] & TCP_LAST;
-        if self.follower(packet)[..start] != packet[..start] {
+        if self.expected_headers(packet)[..start] != packet[..start] {
             return false;
         }
         self.headers[transport + TCP_FLAGS] |= last;
@@ -67,9 +68,9 @@ impl Join {
         true
     }
 
-    /// The headers that a packet must have to follow, if it has their length: checksums, PSH and FIN are
-    /// as it has them, and the rest is as it was.
-    fn follower(&self, packet: &[u8]) -> [u8; HEADERS_BYTES_MAX] {
+    /// The headers that the next packet must have, given their length: checksums, PSH and FIN are
+    /// the packet's own, and all other fields continue the super-packet.
+    fn expected_headers(&self, packet: &[u8]) -> [u8; HEADERS_BYTES_MAX] {
         let mut headers = self.headers;
         let transport = self.layout.transport;
         if headers[0] >> 4 == 4 {
@@ -89,24 +90,25 @@ impl Join {
         headers
     }
 
-    /// Where the payload of each of its packets begins.
+    /// Where the payload starts in each of its packets.
     #[must_use]
     pub fn payload_start(&self) -> usize {
         self.layout.payload
     }
 
-    /// What goes in front of the payloads, in order: what is left to do, and the headers. A packet alone
-    /// goes as it is.
+    /// Returns the header and the packet headers that precede the payloads. A single packet is
+    /// unchanged.
     #[must_use]
-    pub fn finish(mut self) -> Finished {
+    pub fn finish(mut self) -> Coalesced {
         if self.packets == 1 {
-            return Finished { join: self, offload: Offload::default() };
+            return Coalesced { coalescer: self, offload: Offload::default() };
         }
         let Layout { transport, payload, .. } = self.layout;
         let total_bytes = payload + self.payload_bytes;
         let number = identification(&self.headers);
         set_ip(&mut self.headers, transport, total_bytes, number);
-        // The sum of the pseudo header, for whoever adds the rest: it is not inverted yet.
+        // The device completes the checksum from the sum of the pseudo-header, which is not
+        // inverted yet.
         let sum = self.layout.pseudo_header(total_bytes - transport).finish();
         set_half(&mut self.headers, self.layout.checksum, !sum);
         let is_v4 = self.headers[0] >> 4 == 4;
@@ -118,22 +120,22 @@ impl Join {
             checksum_start: transport as u16,
             checksum_offset: TCP_CHECKSUM as u16,
         };
-        Finished { join: self, offload }
+        Coalesced { coalescer: self, offload }
     }
 }
 
-/// A super-packet, but for the payloads.
+/// A complete super-packet without its payloads.
 #[derive(Clone, Debug)]
-pub struct Finished {
-    join: Join,
-    /// What is left to do.
+pub struct Coalesced {
+    coalescer: Coalescer,
+    /// The work left to the device.
     pub offload: Offload,
 }
 
-impl Finished {
-    /// Its headers; of a packet alone, that packet's.
+impl Coalesced {
+    /// The headers of the super-packet, or of the single packet.
     #[must_use]
     pub fn headers(&self) -> &[u8] {
-        &self.join.headers[..self.join.layout.payload]
+        &self.coalescer.headers[..self.coalescer.layout.payload]
     }
 }

@@ -1,4 +1,4 @@
-//! How much a path carries at most: one TCP flow, and small packets.
+//! The maximum throughput of a path: one TCP flow, and small packets.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -15,18 +15,18 @@ use bentpipe_sys::clock::Clock;
 
 const PORT: u16 = 9_001;
 const ANY: (Ipv4Addr, u16) = (Ipv4Addr::UNSPECIFIED, PORT);
-/// A connection grows to its full rate within this.
+/// A connection reaches its full rate within this time.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// An IP packet of 64 bytes is what packet rates are told in.
+/// Packet rates are quoted for IP packets of 64 bytes.
 const SMALL_PACKET_BYTES: usize = 64;
 
-/// A lab whose link is faster than anything here, so that it does not limit.
+/// A lab with a link that is faster than any machine here, so that it is not the bottleneck.
 #[must_use]
-pub fn wide(super_packets: bool) -> Config {
+pub fn unlimited_link(super_packets: bool) -> Config {
     Config { super_packets, ..Config::plain(100_000_000_000, Duration::ZERO) }
 }
 
-/// The goodput of one TCP flow over a path, in bits a second, after half a second of warming up.
+/// The goodput of one TCP flow over a path, in bit/s, after half a second of warm-up.
 ///
 /// # Errors
 /// If the path or a socket fails.
@@ -41,9 +41,9 @@ pub fn tcp_bits_per_second(path: &dyn Path, from: Side, time: Duration) -> Resul
         let (receiver, _) = listener.accept().map_err(failed)?;
         let received = AtomicU64::new(0);
         thread::scope(|scope| {
-            // Both end when the connection is shut down below.
-            scope.spawn(|| pour(&sender));
-            scope.spawn(|| drain(&receiver, &received));
+            // Both threads end when the connection is shut down below.
+            scope.spawn(|| send_zeros(&sender));
+            scope.spawn(|| discard(&receiver, &received));
             let rate = rate(time, || received.load(Ordering::Relaxed));
             sender.shutdown(std::net::Shutdown::Both).map_err(failed)?;
             receiver.shutdown(std::net::Shutdown::Both).map_err(failed)?;
@@ -52,20 +52,20 @@ pub fn tcp_bits_per_second(path: &dyn Path, from: Side, time: Duration) -> Resul
     })
 }
 
-fn pour(mut to: &TcpStream) {
+fn send_zeros(mut to: &TcpStream) {
     let zeros = vec![0; 128 << 10];
     while to.write_all(&zeros).is_ok() {}
 }
 
-fn drain(mut from: &TcpStream, received: &AtomicU64) {
+fn discard(mut from: &TcpStream, received: &AtomicU64) {
     let mut buffer = vec![0; 256 << 10];
     while let Ok(bytes @ 1..) = from.read(&mut buffer) {
         received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
-/// How many IP packets of 64 bytes reach the other side in a second, when more are sent. They are
-/// counted where the path hands them over: no program is to read so many.
+/// How many IP packets of 64 bytes per second reach the other side when more are sent. They are
+/// counted where the path delivers them, because no program can read so many.
 ///
 /// # Errors
 /// If the path or a socket fails.
@@ -77,28 +77,28 @@ pub fn small_packets_per_second(
     let failed = |error: io::Error| LabError::machine("measuring", error, "try again");
     let to = SocketAddr::from((path.address(from.other()), PORT));
     while_running(path, || {
-        // Without a socket there, the kernel would answer each packet.
+        // Without a socket the kernel would answer each packet with an ICMP error.
         let _sink = path.namespace(from.other()).run(|| UdpSocket::bind(ANY).map_err(failed))?;
         let source = (Ipv4Addr::UNSPECIFIED, 0);
         let sender = path.namespace(from).run(|| UdpSocket::bind(source).map_err(failed))?;
-        let over = AtomicBool::new(false);
+        let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
                 let payload = [0; SMALL_PACKET_BYTES - HEADER_BYTES];
-                while !over.load(Ordering::Relaxed) {
-                    // A full queue of the kernel is no error here.
+                while !stop.load(Ordering::Relaxed) {
+                    // A full kernel queue is not an error here.
                     let _ = sender.send_to(&payload, to);
                 }
             });
             let rate = rate(time, || path.delivered(from.other()));
-            over.store(true, Ordering::Relaxed);
+            stop.store(true, Ordering::Relaxed);
             Ok(rate)
         })
     })
 }
 
-/// By how much a count grows in a second, after the warm-up.
-#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+/// The growth of a count per second, after the warm-up.
+#[expect(clippy::cast_precision_loss, reason = "a rate for display")]
 fn rate(time: Duration, count: impl Fn() -> u64) -> f64 {
     let clock = Clock::start();
     clock.wait_until(Instant::START + WARM_UP);

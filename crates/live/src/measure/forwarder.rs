@@ -1,4 +1,4 @@
-//! A forwarder between two TUN devices without any model: what a lab costs is told by comparison.
+//! A forwarder between two TUN devices without a model, as the baseline for the cost of a lab.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,33 +11,32 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::Path;
 use crate::driver::Stop;
-use crate::entrance::BATCH;
 use crate::error::LabError;
+use crate::ingress::BATCH;
 use crate::lab::{Config, hosts_up};
 use bentpipe_sys::netns::Namespace;
 use bentpipe_sys::offload;
-use bentpipe_sys::schedule::prefer_this_thread;
+use bentpipe_sys::schedule::request_real_time_scheduling;
 use bentpipe_sys::tun::Tun;
 
-/// The two sides of a lab, joined by a copy loop.
-pub struct Bare {
+/// The two sides of a lab, connected by a copy loop.
+pub struct Forwarder {
     namespaces: [Arc<Namespace>; 2],
     devices: Mutex<[Tun; 2]>,
     stop: Stop,
-    /// Packets that reached each side.
+    /// Packets delivered to each side.
     delivered: [AtomicU64; 2],
 }
 
-impl Bare {
-    /// Sets the sides up as a lab's are; the plans have no part in it.
+impl Forwarder {
+    /// Brings the sides up as in a lab. Of the plans only the hosts matter.
     ///
     /// # Errors
     /// As [`crate::lab::Lab::up`].
     pub fn up(config: &Config) -> Result<Self, LabError> {
         let hosts = Chain::new(&config.plans, config.seed, FlowId(0), false)?.network.hosts;
-        let [world, island] = hosts_up(&hosts[..2], config)?
-            .try_into()
-            .unwrap_or_else(|_| unreachable!("two were asked for"));
+        let [world, island] =
+            hosts_up(&hosts[..2], config)?.try_into().unwrap_or_else(|_| unreachable!("two hosts"));
         Ok(Self {
             namespaces: [world.namespace, island.namespace].map(Arc::new),
             devices: Mutex::new([world.device, island.device]),
@@ -49,7 +48,7 @@ impl Bare {
     fn forward(&self) -> io::Result<()> {
         let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         let mut buffer = vec![0; offload::BYTES + offload::PACKET_BYTES_MAX];
-        prefer_this_thread();
+        request_real_time_scheduling();
         loop {
             let mut moved = false;
             for side in Side::ALL {
@@ -75,7 +74,7 @@ impl Bare {
     }
 }
 
-impl Path for Bare {
+impl Path for Forwarder {
     fn namespace(&self, side: Side) -> &Arc<Namespace> {
         &self.namespaces[side as usize]
     }

@@ -1,7 +1,7 @@
-//! How a process between fork and exec knows whether its maker has ended, and what it keeps open of it.
+//! Parent-death handling and file descriptor cleanup for child processes between fork(2) and exec.
 //!
-//! Everything here but [`Maker::of_children`] is made of system calls on numbers and on the stack, as
-//! between fork and exec it has to be.
+//! Except for [`ParentPidfd::open`], everything here makes system calls on integers and stack
+//! memory alone: between fork and exec nothing else is async-signal-safe.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -10,75 +10,77 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::error::SystemError;
 
-/// This process as those that it forks know it: by a descriptor that tells when it has ended. A pipe
-/// does not tell: a child that is forked at the same time inherits its other end.
+/// A pidfd of this process, by which its children notice that it has exited. A pipe would not do: a
+/// child forked at the same time inherits the write end.
 #[derive(Debug)]
-pub(crate) struct Maker(OwnedFd);
+pub(crate) struct ParentPidfd(OwnedFd);
 
-impl Maker {
-    /// That of children that are forked while it is there.
-    pub(crate) fn of_children() -> Result<Self, SystemError> {
+impl ParentPidfd {
+    /// Opens the pidfd. Keep it open until the children have been forked.
+    pub(crate) fn open() -> Result<Self, SystemError> {
         pidfd_open(getpid(), PidfdFlags::empty()).map(Self).map_err(|error| {
             let fix = "run it on Linux 5.3 or newer, and allow the system call pidfd_open";
-            SystemError::machine("watching this process", error, fix)
+            SystemError::machine("opening a pidfd of this process", error, fix)
         })
     }
 
-    /// Its number, in the children too.
-    pub(crate) fn descriptor(&self) -> RawFd {
+    /// The file descriptor number, valid in children too.
+    pub(crate) fn raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 }
 
-/// Asks to be killed when the thread ends that made this process. Whether the maker has ended already,
-/// without which nobody would be told.
+/// Sets the parent-death signal to SIGKILL (prctl(2), PR_SET_PDEATHSIG): it is sent when the thread
+/// that forked this process exits. Returns whether the parent has exited already, in which case no
+/// signal will be sent.
 #[allow(unsafe_code, reason = "system calls between fork and exec")]
-pub(crate) unsafe fn is_orphan(maker: RawFd) -> bool {
-    // SAFETY: system calls on numbers and on the stack.
+pub(crate) unsafe fn set_parent_death_signal(parent: RawFd) -> bool {
+    // SAFETY: system calls on integers and stack memory.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        let mut poll = libc::pollfd { fd: maker, events: libc::POLLIN, revents: 0 };
-        // A maker that cannot be watched counts as ended.
+        let mut poll = libc::pollfd { fd: parent, events: libc::POLLIN, revents: 0 };
+        // A parent that cannot be polled counts as exited.
         libc::poll(&raw mut poll, 1, 0) != 0
     }
 }
 
-/// The signals that wait for an `init`, all of which it has blocked, and the end of its maker.
-pub(crate) struct Signals {
-    maker: RawFd,
-    descriptor: RawFd,
+/// A signalfd(2) and the pidfd of the parent, polled together by an `init` that has blocked all
+/// signals.
+pub(crate) struct InitSignals {
+    parent: RawFd,
+    signalfd: RawFd,
 }
 
-impl Signals {
-    /// Blocks all signals. To be called once no more descriptors are closed.
+impl InitSignals {
+    /// Blocks all signals. Call this after the last file descriptor was closed.
     #[allow(unsafe_code, reason = "system calls of an init")]
-    pub(crate) unsafe fn block_all(maker: RawFd) -> Self {
-        // SAFETY: system calls on numbers and on the stack.
+    pub(crate) unsafe fn block_all(parent: RawFd) -> Self {
+        // SAFETY: system calls on integers and stack memory.
         unsafe {
             let mut all = MaybeUninit::<libc::sigset_t>::uninit();
             libc::sigfillset(all.as_mut_ptr());
             libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
-            Self { maker, descriptor: libc::signalfd(-1, all.as_ptr(), libc::SFD_CLOEXEC) }
+            Self { parent, signalfd: libc::signalfd(-1, all.as_ptr(), libc::SFD_CLOEXEC) }
         }
     }
 
-    /// Waits for a signal; its number and its code, as sigaction(2) has them. Ends the process, and
-    /// with it the namespace that it is the `init` of, when the maker ends: the signal that was asked
-    /// for is not sent if the maker was ending just then.
+    /// Waits for a signal and returns its number and its `si_code` (sigaction(2)). If the parent
+    /// exits, ends the process and thereby its PID namespace: the parent-death signal is not sent
+    /// if the parent exits while it is being set.
     #[allow(unsafe_code, reason = "system calls of an init")]
     pub(crate) unsafe fn next(&self) -> (libc::c_int, libc::c_int) {
         let bytes = size_of::<libc::signalfd_siginfo>();
-        // SAFETY: system calls on numbers and on the stack.
+        // SAFETY: system calls on integers and stack memory.
         unsafe {
             loop {
-                let waiting = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-                let mut polled = [waiting(self.maker), waiting(self.descriptor)];
+                let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+                let mut polled = [readable(self.parent), readable(self.signalfd)];
                 libc::poll(polled.as_mut_ptr(), 2, -1);
                 if polled[0].revents != 0 || polled[1].revents & !libc::POLLIN != 0 {
                     libc::_exit(128 + libc::SIGKILL);
                 }
                 let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
-                let read = libc::read(self.descriptor, info.as_mut_ptr().cast(), bytes);
+                let read = libc::read(self.signalfd, info.as_mut_ptr().cast(), bytes);
                 if read == bytes.cast_signed() {
                     let info = info.assume_init_ref();
                     return (info.ssi_signo.cast_signed(), info.ssi_code);
@@ -88,36 +90,36 @@ impl Signals {
     }
 }
 
-/// Closes all descriptors but the standard ones and one more.
+/// Closes all file descriptors but the standard ones and `kept`.
 ///
-/// An `init` that kept copies would keep devices and pipes open; and whoever starts a program waits for
+/// An inherited copy in an `init` would keep devices and pipes open, and `Command::spawn` waits for
 /// one of these pipes to be closed.
 #[allow(unsafe_code, reason = "system calls between fork and exec")]
-pub(crate) unsafe fn close_all_but(kept: RawFd) {
-    // SAFETY: system calls on numbers and on the stack.
+pub(crate) unsafe fn close_all_except(kept: RawFd) {
+    // SAFETY: system calls on integers and stack memory.
     unsafe {
         let closed = (kept <= 3 || close_range(3, kept.cast_unsigned() - 1))
             && close_range(kept.max(2).cast_unsigned() + 1, libc::c_uint::MAX);
-        // Before Linux 5.9 there is no close_range(2), and a container may not allow it.
-        if !closed && !close_those_listed(kept) {
-            close_possible(kept);
+        // close_range(2) needs Linux 5.9, and a container may deny it.
+        if !closed && !close_listed_in_proc(kept) {
+            close_up_to_limit(kept);
         }
     }
 }
 
 #[allow(unsafe_code, reason = "system calls between fork and exec")]
 unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) -> bool {
-    // SAFETY: numbers go in.
+    // SAFETY: the arguments are integers.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) == 0 }
 }
 
-/// Closes what `/proc` lists. False if there is no list.
+/// Closes the file descriptors that `/proc/self/fd` lists. False if it cannot be read.
 #[allow(unsafe_code, reason = "system calls between fork and exec")]
-unsafe fn close_those_listed(kept: RawFd) -> bool {
-    // Of linux_dirent64: getdents(2).
+unsafe fn close_listed_in_proc(kept: RawFd) -> bool {
+    // Offsets in `struct linux_dirent64`: getdents(2).
     const LENGTH_AT: usize = 16;
     const NAME_AT: usize = 19;
-    // SAFETY: system calls on numbers and on the stack.
+    // SAFETY: system calls on integers and stack memory.
     unsafe {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
         let list = libc::open(c"/proc/self/fd".as_ptr(), flags);
@@ -132,7 +134,7 @@ unsafe fn close_those_listed(kept: RawFd) -> bool {
             while let Some(&[low, high]) = rest.get(LENGTH_AT..LENGTH_AT + 2) {
                 let (entry, others) =
                     rest.split_at(usize::from(u16::from_ne_bytes([low, high])).min(rest.len()));
-                if let Some(descriptor) = number(&entry[NAME_AT.min(entry.len())..])
+                if let Some(descriptor) = parse_fd(&entry[NAME_AT.min(entry.len())..])
                     && descriptor > 2
                     && descriptor != kept
                     && descriptor != list
@@ -147,8 +149,8 @@ unsafe fn close_those_listed(kept: RawFd) -> bool {
     }
 }
 
-/// The number that a name ending in zero bytes is, if it is one.
-fn number(name: &[u8]) -> Option<RawFd> {
+/// Parses a zero-terminated decimal number.
+fn parse_fd(name: &[u8]) -> Option<RawFd> {
     let mut digits = name.iter().take_while(|&&byte| byte != 0).peekable();
     digits.peek()?;
     digits.try_fold(0, |number: RawFd, byte| {
@@ -157,12 +159,12 @@ fn number(name: &[u8]) -> Option<RawFd> {
     })
 }
 
-/// Closes whatever number a descriptor may have.
+/// Closes every number that a file descriptor can have.
 #[allow(unsafe_code, reason = "system calls between fork and exec")]
-unsafe fn close_possible(kept: RawFd) {
-    // As many as a process may be allowed to have; some containers allow a thousand times that.
+unsafe fn close_up_to_limit(kept: RawFd) {
+    // The kernel's default maximum (`fs.nr_open`); some containers allow a thousand times as many.
     const DESCRIPTORS_MAX: libc::rlim_t = 1 << 20;
-    // SAFETY: system calls on numbers and on the stack.
+    // SAFETY: system calls on integers and stack memory.
     unsafe {
         let mut limit = libc::rlimit { rlim_cur: DESCRIPTORS_MAX, rlim_max: DESCRIPTORS_MAX };
         libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
@@ -181,92 +183,94 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
 
-    /// Given a process with many descriptors, each way to close them leaves the standard ones and the
-    /// one that is kept.
+    /// Given a process with many file descriptors, expect each method to leave the standard ones
+    /// and the kept one open.
     #[test]
-    #[allow(unsafe_code, reason = "descriptors are closed between fork and exec")]
-    fn each_way_to_close_descriptors_closes_all_but_those_kept() {
+    #[allow(unsafe_code, reason = "file descriptors are closed between fork and exec")]
+    fn each_method_closes_all_file_descriptors_but_the_kept_one() {
         let many: Vec<_> = (0..100).map(|_| std::fs::File::open("/dev/null")).collect();
-        let kept = many[50].as_ref().expect("it opens").as_raw_fd();
-        let ways: [unsafe fn(RawFd) -> bool; 3] = [
+        let kept = many[50].as_ref().expect("/dev/null").as_raw_fd();
+        let methods: [unsafe fn(RawFd) -> bool; 3] = [
             |kept| unsafe {
-                close_all_but(kept);
+                close_all_except(kept);
                 true
             },
-            |kept| unsafe { close_those_listed(kept) },
+            |kept| unsafe { close_listed_in_proc(kept) },
             |kept| unsafe {
-                close_possible(kept);
+                close_up_to_limit(kept);
                 true
             },
         ];
-        for (way, close) in ways.into_iter().enumerate() {
+        for (method, close) in methods.into_iter().enumerate() {
             let mut command = Command::new("ls");
             command.arg("/proc/self/fd").stdout(Stdio::piped());
             // SAFETY: system calls between fork and exec.
             unsafe {
                 command.pre_exec(move || {
                     let closed = close(kept);
-                    // It was opened to be closed at exec.
+                    // It was opened with O_CLOEXEC.
                     libc::fcntl(kept, libc::F_SETFD, 0);
                     closed.then_some(()).ok_or(std::io::ErrorKind::Other.into())
                 });
             }
             let output = command.output().expect("ls");
             let text = String::from_utf8_lossy(&output.stdout);
-            // Its own of the folder has the least free number.
+            // ls opens the directory at the lowest free number.
             let listed = if kept == 3 { [0, 1, 2, 3, 4] } else { [0, 1, 2, 3, kept] };
             let mut found: Vec<RawFd> = text.lines().filter_map(|line| line.parse().ok()).collect();
             found.sort_unstable();
-            assert_eq!(found, listed, "way {way}");
+            assert_eq!(found, listed, "method {method}");
         }
     }
 
-    /// Given a maker that ends while a sibling has copies of all that it had open, a child that looks
-    /// after that knows that it is an orphan, and not before.
+    /// Given a parent that exits while a sibling holds copies of all its file descriptors, expect a
+    /// child to notice the exit, and not before.
     #[test]
     #[allow(unsafe_code, reason = "processes are forked")]
-    fn a_child_knows_that_its_maker_has_ended_whatever_its_siblings_hold() {
+    fn a_child_notices_the_exit_of_its_parent_whatever_its_siblings_hold_open() {
         let (mut answers, writer) = std::io::pipe().expect("a pipe");
         let (hold, holder) = std::io::pipe().expect("a pipe");
         let (answer, held, holds) = (writer.as_raw_fd(), hold.as_raw_fd(), holder.as_raw_fd());
-        // SAFETY: the children make system calls and touch their stack alone.
-        let maker = unsafe {
-            let maker = libc::fork();
-            if maker == 0 {
+        // SAFETY: the children make system calls and access their stacks alone.
+        let parent = unsafe {
+            let parent = libc::fork();
+            if parent == 0 {
                 libc::close(holds);
-                let Ok(watched) = pidfd_open(getpid(), PidfdFlags::empty()) else { libc::_exit(1) };
-                let fd = watched.as_raw_fd();
+                let Ok(parent_fd) = pidfd_open(getpid(), PidfdFlags::empty()) else {
+                    libc::_exit(1)
+                };
+                let fd = parent_fd.as_raw_fd();
                 if libc::fork() == 0 {
-                    // The sibling, until the test ends.
+                    // The sibling lives until the test ends.
                     libc::close(answer);
                     libc::read(held, [0_u8].as_mut_ptr().cast(), 1);
                     libc::_exit(0);
                 }
                 let before = libc::getpid();
                 if libc::fork() == 0 {
-                    let first = is_orphan(fd);
-                    // Not to be killed by what it asked for.
+                    let first = set_parent_death_signal(fd);
+                    // Cancel the parent-death signal, which would kill this process.
                     libc::prctl(libc::PR_SET_PDEATHSIG, 0);
                     libc::write(answer, [b'0' + u8::from(first)].as_ptr().cast(), 1);
                     while libc::getppid() == before {
                         libc::usleep(1_000);
                     }
-                    let then = is_orphan(fd);
+                    let then = set_parent_death_signal(fd);
                     libc::write(answer, [b'0' + u8::from(then)].as_ptr().cast(), 1);
                     libc::_exit(0);
                 }
                 libc::pause();
             }
-            maker
+            parent
         };
         drop(writer);
         let mut first = [0];
         answers.read_exact(&mut first).expect("an answer");
         assert_eq!(first, [b'0']);
-        // SAFETY: it is a child that nobody has waited for.
+        // SAFETY: it is a child that has not been waited for.
         unsafe {
-            libc::kill(maker, libc::SIGKILL);
-            libc::waitpid(maker, std::ptr::null_mut(), 0);
+            libc::kill(parent, libc::SIGKILL);
+            libc::waitpid(parent, std::ptr::null_mut(), 0);
         }
         let mut then = String::new();
         answers.read_to_string(&mut then).expect("it is text");
@@ -275,10 +279,10 @@ mod tests {
     }
 
     #[test]
-    fn only_digits_are_a_number() {
-        assert_eq!(number(b"17\0\0"), Some(17));
+    fn only_decimal_digits_are_parsed() {
+        assert_eq!(parse_fd(b"17\0\0"), Some(17));
         for other in [&b"."[..], b"..\0", b"", b"1x", b"99999999999"] {
-            assert_eq!(number(other), None, "{other:?}");
+            assert_eq!(parse_fd(other), None, "{other:?}");
         }
     }
 }

@@ -1,0 +1,256 @@
+//! Changes to a running link, and the profiles that they give the engine of a direction.
+//!
+//! The rate of a direction is that of the plan or of the last change, and zero during an outage.
+//! The plan's own outages stay in place when the rate changes. The engine gets rate and outages as
+//! one profile.
+
+use bentpipe_core::link::{Change, Channel};
+use bentpipe_core::profile::Profile;
+use bentpipe_core::rng::Rng;
+use bentpipe_core::time::{Duration, Instant};
+use bentpipe_core::units::{BitRate, Probability};
+use bentpipe_sim::Side;
+use bentpipe_sim::plan::{self, Plan, PlanError};
+
+/// A change to the directions of one hop that start at one side. `None` leaves a value unchanged.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkChange {
+    /// The index of the hop; 0 is next to the world.
+    pub hop: usize,
+    /// The side at which the direction starts: for the island, the return directions of all
+    /// terminals.
+    pub from: Side,
+    /// The new rate, greater than zero.
+    pub rate: Option<BitRate>,
+    /// The new propagation delay, for frames sent from now on.
+    pub delay: Option<Duration>,
+    /// The new bit error rate, for frames whose transmission starts from now on.
+    pub bit_error_rate: Option<Probability>,
+    /// The length of an outage that starts now and replaces any other, at most [`OUTAGE_MAX`]. Zero
+    /// ends an outage.
+    pub outage: Option<Duration>,
+}
+
+/// An outage of no fixed end: 146 years, after which the clock can still represent as long a time.
+pub const OUTAGE_MAX: Duration = Duration::from_nanos(1 << 62);
+
+/// The limit of a plan: 100 days.
+const DELAY_MAX: Duration = Duration::from_secs(100 * 86_400);
+
+impl LinkChange {
+    /// A change that leaves all values as they are.
+    #[must_use]
+    pub const fn none(hop: usize, from: Side) -> Self {
+        Self { hop, from, rate: None, delay: None, bit_error_rate: None, outage: None }
+    }
+}
+
+/// The rate and outage schedules of all directions, with the changes applied.
+#[derive(Debug)]
+pub(crate) struct RateSchedules {
+    /// The directions of each hop, in the plan's order.
+    hops: Vec<Vec<RateSchedule>>,
+    seed: u64,
+    /// How many changes were applied. Each change of a channel has a random stream of its own.
+    changes: u64,
+}
+
+impl RateSchedules {
+    pub(crate) fn new(plans: &[Plan], seed: u64) -> Self {
+        let schedule = |direction: &plan::Direction| RateSchedule {
+            rate: direction.rate_bps.profile(BitRate).expect("checked with the plan"),
+            outage: None,
+            shortest_delay: shortest(&direction.delay_ns),
+        };
+        let of_plan = |plan: &Plan| plan.directions.iter().map(schedule).collect();
+        Self { hops: plans.iter().map(of_plan).collect(), seed, changes: 0 }
+    }
+
+    /// The shortest delay that a packet has over all hops, in either direction, from now on.
+    pub(crate) fn shortest_delay(&self) -> Duration {
+        let over_hops = |directions: &dyn Fn(&[RateSchedule]) -> Option<Duration>| {
+            let of_hops = self.hops.iter().filter_map(|hop| directions(hop));
+            of_hops.fold(Duration::ZERO, |sum, delay| sum + delay)
+        };
+        let forward = over_hops(&|hop| hop.first().map(|schedule| schedule.shortest_delay));
+        let back =
+            over_hops(&|hop| hop.iter().skip(1).map(|schedule| schedule.shortest_delay).min());
+        forward.min(back)
+    }
+
+    /// Checks that a change is possible.
+    pub(crate) fn check(&self, change: &LinkChange) -> Result<(), PlanError> {
+        let (field, problem) = match change {
+            LinkChange { hop, .. } if *hop >= self.hops.len() => ("hop", "there is no such hop"),
+            LinkChange { rate: Some(BitRate(0)), .. } => {
+                ("rate", "must be greater than zero; to stop the link, set an outage")
+            }
+            LinkChange { delay: Some(delay), .. } if *delay > DELAY_MAX => ("delay", "is too long"),
+            _ => return Ok(()),
+        };
+        Err(PlanError { field: field.to_owned(), problem: problem.to_owned() })
+    }
+
+    /// Applies a checked change at `now` to one direction, given by its index and its name. Returns
+    /// the change for its engine.
+    pub(crate) fn apply(
+        &mut self,
+        now: Instant,
+        change: &LinkChange,
+        (direction, name): (usize, &str),
+    ) -> Change {
+        self.changes += 1;
+        let schedule = &mut self.hops[change.hop][direction];
+        let mut engine_change = Change::default();
+        if let Some(rate) = change.rate {
+            schedule.set_rate(rate);
+        }
+        if let Some(time) = change.outage {
+            schedule.set_outage(now, time);
+        }
+        if change.rate.is_some() || change.outage.is_some() {
+            engine_change.rate = Some(schedule.profile());
+        }
+        if let Some(delay) = change.delay {
+            schedule.shortest_delay = delay;
+            engine_change.delay = Some(Profile::Constant(delay));
+        }
+        engine_change.channel = change.bit_error_rate.map(|rate| {
+            let stream = format!("link.{name}.channel.{}", self.changes);
+            Channel::bit_errors(rate, Rng::stream(self.seed, &stream))
+        });
+        engine_change
+    }
+}
+
+#[derive(Clone, Debug)]
+struct RateSchedule {
+    /// The rate without the outage that was set: the plan's outages are part of it.
+    rate: Profile<BitRate>,
+    /// The start and the end of the outage that was set.
+    outage: Option<(Instant, Instant)>,
+    /// The shortest present or future delay.
+    shortest_delay: Duration,
+}
+
+fn shortest(delay_ns: &plan::Series) -> Duration {
+    let delays = delay_ns.profile(Duration::from_nanos).expect("checked with the plan");
+    delays.values().min().unwrap_or(Duration::ZERO)
+}
+
+impl RateSchedule {
+    fn steps(&self) -> Vec<(Instant, BitRate)> {
+        match &self.rate {
+            Profile::Constant(rate) => vec![(Instant::START, *rate)],
+            Profile::Steps(steps) => steps.clone(),
+        }
+    }
+
+    fn set_rate(&mut self, rate: BitRate) {
+        let mut steps = self.steps();
+        steps.iter_mut().filter(|step| step.1.0 > 0).for_each(|step| step.1 = rate);
+        self.rate = profile(steps);
+    }
+
+    fn set_outage(&mut self, now: Instant, time: Duration) {
+        self.outage = None;
+        if time > Duration::ZERO {
+            self.outage = Some((now, now + time.min(OUTAGE_MAX)));
+            return;
+        }
+        // This also ends an outage of the plan; the rate after it applies from now on.
+        let mut steps = self.steps();
+        let present = steps.partition_point(|step| step.0 <= now) - 1;
+        let after = steps[present..].iter().map(|step| step.1).find(|rate| rate.0 > 0);
+        let ends = steps[present..].iter_mut().take_while(|step| step.1.0 == 0);
+        ends.for_each(|step| step.1 = after.expect("the last rate is above zero"));
+        self.rate = profile(steps);
+    }
+
+    /// The rate, zero during the outage.
+    fn profile(&self) -> Profile<BitRate> {
+        let Some((from, until)) = self.outage else { return self.rate.clone() };
+        let (mut steps, rest) = (self.steps(), self.steps());
+        steps.retain(|step| step.0 < from);
+        steps.extend([(from, BitRate(0)), (until, self.rate.at(until))]);
+        steps.extend(rest.into_iter().filter(|step| step.0 > until));
+        profile(steps)
+    }
+}
+
+fn profile(steps: Vec<(Instant, BitRate)>) -> Profile<BitRate> {
+    match *steps {
+        [(_, rate)] => Profile::Constant(rate),
+        _ => Profile::steps(steps).expect("times increase from the start"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    fn schedule(steps: &[(u64, u64)]) -> RateSchedule {
+        let steps = steps.iter().map(|&(ms, rate)| (at(ms), BitRate(rate)));
+        RateSchedule {
+            rate: profile(steps.collect()),
+            outage: None,
+            shortest_delay: Duration::ZERO,
+        }
+    }
+
+    fn steps(schedule: &RateSchedule) -> Vec<(u64, u64)> {
+        let whole = RateSchedule { rate: schedule.profile(), ..schedule.clone() }.steps();
+        whole.into_iter().map(|(at, rate)| (at.as_nanos() / MS, rate.0)).collect()
+    }
+
+    /// Given a plan with an outage from 10 to 20 ms, expect it to stay when the rate is set.
+    #[test]
+    fn a_rate_change_keeps_the_outages_of_the_plan() {
+        let mut schedule = schedule(&[(0, 8), (10, 0), (20, 5)]);
+        schedule.set_rate(BitRate(3));
+        assert_eq!(steps(&schedule), [(0, 3), (10, 0), (20, 3)]);
+    }
+
+    #[test]
+    fn an_outage_suspends_the_rate_and_restores_it() {
+        let mut schedule = schedule(&[(0, 8), (10, 6), (20, 5)]);
+        schedule.set_outage(at(5), Duration::from_millis(10));
+        assert_eq!(steps(&schedule), [(0, 8), (5, 0), (15, 6), (20, 5)]);
+        // The last outage applies, shorter or longer.
+        schedule.set_outage(at(7), Duration::from_millis(1));
+        assert_eq!(steps(&schedule), [(0, 8), (7, 0), (8, 8), (10, 6), (20, 5)]);
+        schedule.set_rate(BitRate(9));
+        assert_eq!(steps(&schedule), [(0, 9), (7, 0), (8, 9), (10, 9), (20, 9)]);
+        schedule.set_outage(at(9), Duration::from_millis(11));
+        assert_eq!(steps(&schedule), [(0, 9), (9, 0), (20, 9)]);
+        schedule.set_outage(at(9), Duration::ZERO);
+        assert_eq!(steps(&schedule), [(0, 9), (10, 9), (20, 9)]);
+    }
+
+    #[test]
+    fn an_outage_can_begin_at_the_start() {
+        let mut schedule = schedule(&[(0, 8)]);
+        schedule.set_outage(Instant::START, Duration::from_millis(3));
+        assert_eq!(steps(&schedule), [(0, 0), (3, 8)]);
+    }
+
+    #[test]
+    fn a_change_can_end_an_outage_of_the_plan() {
+        let mut schedule = schedule(&[(0, 8), (10, 0), (20, 5), (30, 0), (40, 4)]);
+        schedule.set_outage(at(12), Duration::ZERO);
+        assert_eq!(steps(&schedule), [(0, 8), (10, 5), (20, 5), (30, 0), (40, 4)]);
+    }
+
+    #[test]
+    fn the_longest_outage_leaves_time_after_it() {
+        let mut schedule = schedule(&[(0, 8)]);
+        schedule.set_outage(at(1), Duration::from_nanos(u64::MAX));
+        assert_eq!(steps(&schedule)[2].1, 8);
+    }
+}
