@@ -8,7 +8,7 @@ from bentpipe.plan.errors import PlanningError
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.hosts import IN_TURN, MAX_HOSTS, RANDOM, Host, Side
 from bentpipe.scenario.schema import Scenario
-from bentpipe.units import parse_duration, parse_rate
+from bentpipe.units import value_of
 
 _SIDES: Final[tuple[Side, ...]] = ("world", "island")
 
@@ -83,7 +83,7 @@ def _plan(host: Host, gateway: int, suffix: str) -> dict[str, Any]:
     return {
         "name": host.name + suffix,
         "gateway": gateway,
-        "delay_ns": parse_duration(host.delay),
-        "jitter_ns": parse_duration(host.jitter),
-        "rate_bps": None if host.rate is None else parse_rate(host.rate),
+        "delay_ns": value_of(host.delay),
+        "jitter_ns": value_of(host.jitter),
+        "rate_bps": None if host.rate is None else value_of(host.rate),
     }

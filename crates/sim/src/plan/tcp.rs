@@ -45,8 +45,8 @@ pub struct Tcp {
     pub prr: bool,
     pub hystart: bool,
     pub ecn: bool,
-    /// What the host does where Linux differs from the RFCs.
-    pub follows: Whom,
+    /// Which rules the host uses where Linux differs from the RFCs.
+    pub stack: StackVariant,
 }
 
 /// The congestion controls by name.
@@ -63,10 +63,10 @@ pub enum Congestion {
     Westwood,
 }
 
-/// What decides where Linux differs from the RFCs.
+/// Which rules a host uses where Linux differs from the RFCs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Whom {
+pub enum StackVariant {
     /// The RFCs.
     #[default]
     Rfc,
@@ -182,9 +182,9 @@ impl Tcp {
             prr: self.prr,
             hystart: self.hystart,
             ecn: self.ecn,
-            follows: match self.follows {
-                Whom::Rfc => Follows::Rfc,
-                Whom::Linux => Follows::Linux,
+            follows: match self.stack {
+                StackVariant::Rfc => Follows::Rfc,
+                StackVariant::Linux => Follows::Linux,
             },
         }
     }
