@@ -134,9 +134,9 @@ Parser = Callable[[object], object]
         # Out of range.
         (parse_rate, "-1 Mbit/s", ["must not be negative"]),
         (parse_duration, "-1 s", ["must not be negative"]),
-        (parse_duration, "0.5 ns", ["not a whole number"]),
-        (parse_size, "1.5 B", ["not a whole number"]),
-        (parse_queue_limit, "1.5 packets", ["not a whole number"]),
+        (parse_duration, "0.5 ns", ["not an integer"]),
+        (parse_size, "1.5 B", ["not an integer"]),
+        (parse_queue_limit, "1.5 packets", ["not an integer"]),
         (parse_duration, "1e12 s", ["beyond 64 bits"]),
         (parse_duration, "1e999999999 s", ["exponent"]),
     ],

@@ -297,7 +297,7 @@ def _parse(text: object, kind: _Kind) -> tuple[int, str]:
         raise UnitError(f"read {_quoted(text)}: must not be negative")
     if value.denominator != 1:
         finest = "millionth of a bdp" if unit == "bdp" else kind.base
-        raise UnitError(f"read {_quoted(text)}: not a whole number of its finest unit ({finest})")
+        raise UnitError(f"read {_quoted(text)}: not an integer in its finest unit ({finest})")
     if value > LARGEST:
         raise UnitError(
             f"read {_quoted(text)}: beyond 64 bits; the largest is {LARGEST} {kind.base}"

@@ -73,8 +73,8 @@ class HostPlans:
             place_on_side = names.index(written)
         else:
             known = ", ".join(names[:5])
-            message = f'read "{written}"; a host of hosts.{side} ({known}), "{RANDOM}" or'
-            raise PlanningError(field, f'{message} "{IN_TURN}" belongs here')
+            message = f'read "{written}"; expected a host of hosts.{side} ({known}), "{RANDOM}" or'
+            raise PlanningError(field, f'{message} "{IN_TURN}"')
         first = self._first[side, 0 if side == "world" else 1 + terminal]
         return {"kind": "named", "host": first + place_on_side}
 

@@ -31,7 +31,7 @@ def branches(link: Link, forward: _Plan) -> list[_Plan]:
             message = f"read {path.terminal}; link.terminals is {link.terminals}"
             raise PlanningError(where, message)
         if path.terminal in special:
-            raise PlanningError(where, f"read {path.terminal} a second time")
+            raise PlanningError(where, f"read {path.terminal} twice")
         special[path.terminal] = path
     delays = _own_delays(link, forward, special)
     rates = {n: path.bit_error_rate for n, path in special.items()}

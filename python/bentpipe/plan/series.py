@@ -103,7 +103,7 @@ def channel_plan(
     """
     errors = written.errors
     if errors is not None and written.bit_error_rate is not None:
-        raise PlanningError((*path, "errors"), "stands beside bit_error_rate; write one of them")
+        raise PlanningError((*path, "errors"), "excludes bit_error_rate; write one of them")
     if errors is None and written.bit_error_rate is None:
         errors = base.errors
     path = (*path, "errors")

@@ -19,6 +19,7 @@ from bentpipe.scenario.record import (
     PositiveSize,
     Record,
     Threshold,
+    known_kind,
 )
 from bentpipe.units import LimitUnit, Quantity, QueueLimit
 
@@ -206,18 +207,6 @@ def _discipline_of(value: object) -> str:
     return str(getattr(value, "discipline", None) or "drop_tail")
 
 
-Queue = Annotated[
-    Annotated[DropTail, Tag("drop_tail")]
-    | Annotated[Red, Tag("red")]
-    | Annotated[CoDel, Tag("codel")]
-    | Annotated[FqCoDel, Tag("fq_codel")]
-    | Annotated[PerFlowDropTail, Tag("per_flow_drop_tail")]
-    | Annotated[EarlyPacketDiscard, Tag("early_packet_discard")]
-    | Annotated[SelectiveDrop, Tag("selective_drop")]
-    | Annotated[StrictPriority, Tag("strict_priority")],
-    Discriminator(_discipline_of),
-]
-
 QUEUES: Final[Mapping[str, type[_Queue]]] = {
     "drop_tail": DropTail,
     "red": Red,
@@ -228,3 +217,16 @@ QUEUES: Final[Mapping[str, type[_Queue]]] = {
     "selective_drop": SelectiveDrop,
     "strict_priority": StrictPriority,
 }
+
+Queue = Annotated[
+    Annotated[DropTail, Tag("drop_tail")]
+    | Annotated[Red, Tag("red")]
+    | Annotated[CoDel, Tag("codel")]
+    | Annotated[FqCoDel, Tag("fq_codel")]
+    | Annotated[PerFlowDropTail, Tag("per_flow_drop_tail")]
+    | Annotated[EarlyPacketDiscard, Tag("early_packet_discard")]
+    | Annotated[SelectiveDrop, Tag("selective_drop")]
+    | Annotated[StrictPriority, Tag("strict_priority")],
+    Discriminator(_discipline_of),
+    known_kind("discipline", QUEUES, optional=True),
+]

@@ -5,21 +5,25 @@ A quantity is parsed once, by the validator of its field. It keeps the text that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Final, Self
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainValidator,
+    ValidationError,
     WithJsonSchema,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from bentpipe import units
-from bentpipe.errors import UnitError
+from bentpipe.errors import ScenarioError, UnitError
+from bentpipe.scenario.document import Document
+from bentpipe.scenario.problems import problems_of
 from bentpipe.units import Quantity
 
 LARGEST_COUNT: Final = 2**63 - 1
@@ -70,8 +74,27 @@ Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 PositiveShare = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
 
+def known_kind(field: str, kinds: Iterable[str], *, optional: bool = False) -> BeforeValidator:
+    """Refuse a mapping whose ``field`` is none of ``kinds``; pydantic's own error lacks them."""
+    allowed = tuple(kinds)
+
+    def check(value: object) -> object:
+        if isinstance(value, Mapping):
+            kind = value.get(field)
+            if kind not in allowed and not (optional and kind is None):
+                context = {"field": field, "read": kind, "allowed": allowed}
+                raise PydanticCustomError("unknown_kind", "unknown kind", context)
+        return value
+
+    return BeforeValidator(check)
+
+
 class Record(BaseModel):
-    """A part of a scenario: frozen, strict about types, with no unknown fields."""
+    """A part of a scenario: frozen, strict about types, with no unknown fields.
+
+    Raises:
+        ScenarioError: naming the field, what was read and what is allowed.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -81,6 +104,16 @@ class Record(BaseModel):
         validate_by_alias=True,
         use_attribute_docstrings=True,
     )
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            document = Document(data=data, source=type(self).__name__)
+            raise ScenarioError(*problems_of(error, document)) from None
+
+    # Without this mark, pydantic would call `__init__` for each record inside another.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @model_validator(mode="before")
     @classmethod

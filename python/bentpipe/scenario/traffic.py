@@ -25,6 +25,7 @@ from bentpipe.scenario.record import (
     Rate,
     Record,
     Segments,
+    known_kind,
     refusal,
 )
 from bentpipe.text import shown
@@ -44,8 +45,8 @@ def _terminal(value: object) -> object:
     numbered = isinstance(value, int) and not isinstance(value, bool)
     if value != "all" and not (numbered and 1 <= value <= MAX_TERMINALS):  # type: ignore[operator]
         raise refusal(
-            f'read {shown(value)}; the number of a terminal, 1 to {MAX_TERMINALS}, or "all" '
-            "belongs here"
+            f"read {shown(value)}; expected the number of a terminal, 1 to {MAX_TERMINALS}, "
+            'or "all"'
         )
     return value
 
@@ -139,7 +140,7 @@ class _Draw(Record):
         written = [name for name in names if getattr(self, name) is not None]
         if len(written) != 1:
             found = " and ".join(written) or "no distribution"
-            raise refusal(f"read {found}; exactly one belongs here: {', '.join(names)}")
+            raise refusal(f"read {found}; expected exactly one of: {', '.join(names)}")
         return self
 
 
@@ -315,7 +316,7 @@ class RequestResponse(_TcpFlow):
     """Application bytes of each request."""
     response: SizeOrDraw
     """Application bytes of each response: a size, or a distribution to draw it from."""
-    think: TimeOrDraw = "0 s"
+    think: TimeOrDraw = units.duration("0 s")
     """From the end of a response to the next request: a time, or a distribution to draw it from."""
     exchanges: Count | None = None
     """How many requests; by default as many as the run has time for."""
@@ -333,7 +334,7 @@ class Fetch(_TcpFlow):
     """Application bytes of each request."""
     size: SizeOrDraw
     """Application bytes of each file: a size, or a distribution to draw it from."""
-    think: TimeOrDraw = "0 s"
+    think: TimeOrDraw = units.duration("0 s")
     """From the end of a file to the next request: a time, or a distribution to draw it from."""
     files: Count | None = None
     """How many files; by default as many as the run has time for."""
@@ -358,8 +359,6 @@ class Conference(_Entry):
     """How long it lasts; by default to the end of the run."""
 
 
-Flow = Annotated[Bulk | ConstantRate | RequestResponse | Fetch | Conference, Discriminator("kind")]
-
 FLOWS: Final[Mapping[str, type[_Entry]]] = {
     "bulk": Bulk,
     "constant_rate": ConstantRate,
@@ -367,3 +366,9 @@ FLOWS: Final[Mapping[str, type[_Entry]]] = {
     "fetch": Fetch,
     "conference": Conference,
 }
+
+Flow = Annotated[
+    Bulk | ConstantRate | RequestResponse | Fetch | Conference,
+    Discriminator("kind"),
+    known_kind("kind", FLOWS),
+]
