@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Program
+
+from bentpipe import Bulk, Direction, Link, Scenario, ScenarioError, Tcp, from_dict
+from bentpipe.scenario.record import Record
 
 GOOD = """\
 name: good
@@ -69,7 +73,7 @@ CASES = [
     changed("KB", "1 MB", "120 KB", 8, 'read "120 KB"', '"120 kB" or "120 KiB"'),
     changed("unit of another quantity", "275 ms", "275 kB", 4, "link.forward.delay", "not a unit of time"),
     changed("not a quantity", "275 ms", "long", 4, 'read "long"', '"275 ms"'),
-    changed("part of a byte", "1 MB", "0.5 B", 8, "traffic.0.size", "not a whole number"),
+    changed("part of a byte", "1 MB", "0.5 B", 8, "traffic.0.size", "not an integer"),
     changed("thousands separator", "1 MB", '"1,000 kB"', 8, "without separators"),
     # Ranges.
     changed("negative rate", "16 Mbit/s", "-16 Mbit/s", 4, "link.forward.rate", "must not be negative"),
@@ -103,9 +107,9 @@ CASES = [
     changed("nothing but outage", "rate: 16 Mbit/s", "rate: [{at: 0 s, value: 0 bit/s}]", 4, "link.forward.rate", "0 bit/s in every step"),
     changed("endless outage", "rate: 16 Mbit/s", "rate: [{at: 0 s, value: 1 MB/s}, {at: 1 s, value: 0 bit/s}]", 4, "link.forward.rate", "end above zero"),
     # Types.
-    changed("text for a number", FORWARD, "  forward: {bit_error_rate: low}\n", 4, 'read "low"', "a number belongs here"),
+    changed("text for a number", FORWARD, "  forward: {bit_error_rate: low}\n", 4, 'read "low"', "expected a number"),
     changed("text for a truth", GOOD, GOOD + "packet_events: yes\n", 10, 'read "yes"', "true or false"),
-    changed("fraction for a count", SIZE, SIZE + "    count: 1.5\n", 9, "read 1.5", "a whole number"),
+    changed("fraction for a count", SIZE, SIZE + "    count: 1.5\n", 9, "read 1.5", "expected an integer"),
     changed("list for a mapping", FORWARD, "  forward: [16 Mbit/s]\n", 4, "link.forward: read a list", "a mapping"),
     changed("mapping for a list", "  - kind", "    kind", 5, "traffic: read a mapping", "a list"),
     changed("scalar for a flow", "  - kind: bulk\n    direction: forward\n" + SIZE, "  - bulk\n", 6, 'traffic.0: read "bulk"', "a mapping"),
@@ -130,7 +134,7 @@ CASES = [
     changed("a flow's share as a time", FORWARD, "  forward: {queue: {discipline: per_flow_drop_tail, per_flow_limit: 5 ms}}\n", 4, "link.forward.queue.per_flow_limit", 'read "5 ms"', "a limit of a flow's share is one of"),
     changed("a flow's share below a packet", FORWARD, "  forward: {queue: {discipline: per_flow_drop_tail, per_flow_limit: 1 kB}}\n", 4, "link.forward.queue.per_flow_limit", "1500 IP bytes"),
     changed("cells fewer than a packet's", FORWARD, "  forward: {framing: aal5, queue: {limit: 31 cells}}\n", 4, 'read "31 cells"', "1696 link bytes"),
-    changed("part of a cell", FORWARD, "  forward: {queue: {limit: 0.3 cells}}\n", 4, 'read "0.3 cells"', "not a whole number"),
+    changed("part of a cell", FORWARD, "  forward: {queue: {limit: 0.3 cells}}\n", 4, 'read "0.3 cells"', "not an integer"),
     changed("RED thresholds the wrong way", FORWARD, "  forward: {queue: {discipline: red, max_threshold: 4 packets}}\n", 4, "link.forward.queue.max_threshold", 'read "4 packets"', 'above min_threshold, "5 packets"'),
     changed("RED mean packet size", FORWARD, "  forward: {queue: {discipline: red, mean_packet_size: 70 kB}}\n", 4, "link.forward.queue.mean_packet_size", 'read "70 kB"', "65535 B"),
     changed("RED thresholds in two units", FORWARD, "  forward: {queue: {discipline: red, max_threshold: 90 kB}}\n", 4, "link.forward.queue.max_threshold", "in the unit of min_threshold"),
@@ -289,3 +293,62 @@ def test_a_bad_file_as_json(bentpipe: Program, tmp_path: Path) -> None:
     assert [(p["source"], p["line"], p["field"]) for p in answer["problems"]] == [
         (str(file), 4, "link.forward.delay")
     ]
+
+
+GOOD_DATA = {
+    "link": {"preset": "geo", "forward": {"rate": "16 Mbit/s", "delay": "275 ms"}},
+    "traffic": [{"kind": "bulk", "direction": "forward", "size": "1 MB"}],
+    "duration": "60 s",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "part", "arguments"),
+    [
+        ({"link": {"forward": {"rate": "4 mbps"}}}, Direction, {"rate": "4 mbps"}),
+        ({"link": {"forward": {"rate": "0 bit/s"}}}, Direction, {"rate": "0 bit/s"}),
+        ({"link": {"forward": {"dealy": "1 s"}}}, Direction, {"dealy": "1 s"}),
+        ({"link": {"return": {"framing": "aal6"}}}, Direction, {"framing": "aal6"}),
+        ({"link": {"forward": {"queue": {"discipline": "rod"}}}}, None, {}),
+        ({"link": {"preset": "gea"}}, Link, {"preset": "gea"}),
+        ({"link": {"terminals": 1.5}}, Link, {"terminals": 1.5}),
+        ({"traffic": [{"kind": "bulky"}]}, None, {}),
+        ({"traffic": [{"kind": "bulk", "size": "1 MB"}]}, Bulk, {"size": "1 MB"}),
+        (
+            {"traffic": [{"kind": "bulk", "direction": "forward", "tcp": {"mss": "1 packet"}}]},
+            Tcp,
+            {"mss": "1 packet"},
+        ),
+        ({"traffic": [{"kind": "bulk", "direction": "forward"}]}, Bulk, {"direction": "forward"}),
+        ({"gateways": {"hub": {"functions": ["aggregator"]}}}, None, {}),
+        ({"duration": "1 fortnight"}, None, {}),
+        ({"seed": -1}, None, {}),
+        ({"traffic": []}, None, {}),
+    ],
+)
+def test_construction_in_python_raises_the_errors_of_files(
+    changes: dict[str, Any], part: type[Record] | None, arguments: dict[str, Any]
+) -> None:
+    """Given a mistake, expect one problem from plain data, the scenario's class and its part."""
+    data = {**GOOD_DATA, **changes}
+    with pytest.raises(ScenarioError) as from_data:
+        from_dict(data)
+    with pytest.raises(ScenarioError) as from_class:
+        Scenario(**data)
+    found = [(each.field, each.message) for each in from_data.value.problems]
+    assert [(each.field, each.message) for each in from_class.value.problems] == found
+    assert {each.source for each in from_class.value.problems} == {"Scenario"}
+    if part is not None:
+        with pytest.raises(ScenarioError) as from_part:
+            part(**arguments)
+        (problem,) = from_part.value.problems
+        ((whole, message),) = [each for each in found if each[0].endswith(problem.field)]
+        assert message == problem.message
+        assert problem.source == part.__name__
+        assert whole != problem.field
+
+
+def test_python_names_the_fields_of_files() -> None:
+    written: dict[str, Any] = {"return_": {"rate": "16"}}
+    with pytest.raises(ScenarioError, match=r"^Link: return\.rate: read "):
+        Link(**written)

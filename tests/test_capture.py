@@ -251,7 +251,7 @@ def test_tshark_finds_the_retransmissions_that_are_counted(tmp_path: Path) -> No
     Given a slow start that overshoots by a window, as the RFCs' does there.
     """
     path, world = tmp_path / "geo.pcapng", tmp_path / "world.pcapng"
-    overshooting = load(GEO, settings=("traffic.0.tcp.follows=rfc",))
+    overshooting = load(GEO, settings=("traffic.0.tcp.stack=rfc",))
     result = simulate(overshooting, capture=path)
     only = at_points("forward.queue", "return.delivered")
     tshark(path, "-Y", only, "-w", str(world))

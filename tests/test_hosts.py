@@ -84,7 +84,11 @@ def test_each_terminal_has_the_hosts_of_the_island() -> None:
 @pytest.mark.parametrize(
     ("change", "field", "message"),
     [
-        ({"world_host": "fra"}, "traffic.0.world_host", 'read "fra"; a host of hosts.world'),
+        (
+            {"world_host": "fra"},
+            "traffic.0.world_host",
+            'read "fra"; expected a host of ',
+        ),
         ({"island_host": "random"}, "traffic.0.island_host", "hosts.island lists no host"),
     ],
 )

@@ -1,10 +1,12 @@
-"""What the simulator refuses about a plan is said in the words of the scenario."""
+"""What the simulator refuses about a plan becomes an error of the scenario's field."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from bentpipe import from_dict
+from bentpipe import _core, from_dict, resolve
 from bentpipe.plan.refusals import in_scenario
 
 SCENARIO = from_dict(
@@ -98,14 +100,27 @@ SCENARIO = from_dict(
 def test_a_field_of_the_plan_is_named_as_in_the_scenario(
     field: str, path: str, read: str | None
 ) -> None:
-    refusal = in_scenario(f"{field}: must be another", SCENARIO)
+    refusal = in_scenario(field.split("."), "must be another", SCENARIO)
     assert ".".join(str(part) for part in refusal.path) == path
     assert refusal.message.endswith(f"must be another ({field.rsplit('.', maxsplit=1)[-1]})")
     if read is not None:
         assert refusal.message.startswith(f'read "{read}"; ')
 
 
+def test_the_simulator_gives_path_and_reason_apart() -> None:
+    plan = resolve(SCENARIO)
+    plan["directions"][0]["framing"]["expansion"] = [0, 1]
+    with pytest.raises(_core.PlanError) as caught:
+        _core.validate(json.dumps(plan))
+    assert caught.value.path == ("directions", "0", "framing", "expansion")
+    assert str(caught.value) == f"directions.0.framing.expansion: {caught.value.reason}"
+    with pytest.raises(_core.PlanError) as caught:
+        _core.validate("{")
+    assert caught.value.path == ()
+    assert caught.value.reason == str(caught.value)
+
+
 def test_a_refusal_without_a_field_is_passed_on() -> None:
-    refusal = in_scenario("expected value at line 1", SCENARIO)
+    refusal = in_scenario((), "expected value at line 1", SCENARIO)
     assert refusal.path == ()
     assert refusal.message == "the plan is refused: expected value at line 1"

@@ -339,7 +339,7 @@ def test_tcp_settings_are_laid_over_the_profile() -> None:
     }
     assert bulk(tcp={"congestion_control": "reno", "hystart": True})["hystart"]
     assert (bulk(tcp={})["ecn"], bulk(tcp={"ecn": True})["ecn"]) == (False, True)
-    assert bulk(tcp={"congestion_control": "reno", "follows": "rfc"})["hystart"]
+    assert bulk(tcp={"congestion_control": "reno", "stack": "rfc"})["hystart"]
 
 
 def test_a_lowered_receive_buffer_lowers_the_first_window_too() -> None:

@@ -15,8 +15,10 @@ from bentpipe.scenario.framings import FRAMINGS
 from bentpipe.scenario.link import DEFAULT_DIRECTION
 from bentpipe.scenario.profiles import PROFILES
 from bentpipe.scenario.queues import QUEUES
+from bentpipe.scenario.record import Record
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import FLOWS
+from bentpipe.units import Quantity
 
 
 def test_the_published_schema_is_current() -> None:
@@ -106,3 +108,16 @@ def test_the_schema_lists_framings_with_their_options() -> None:
     assert listed["ppp"]["fcs"]["enum"] == [16, 32]
     assert listed["ppp"]["fcs"]["default"] == 16
     assert list(listed["aal5"]) == ["kind"]
+
+
+def test_defaults_of_quantities_are_parsed() -> None:
+    """Given every record, expect each default with a unit to hold its value, as plans need it."""
+    records = [Record]
+    for record in records:
+        records.extend(record.__subclasses__())
+    defaults = [field.default for record in records for field in record.model_fields.values()]
+    written = [
+        default for default in defaults if isinstance(default, str) and default[:1].isdigit()
+    ]
+    assert len(written) > 15
+    assert all(isinstance(default, Quantity) for default in written)

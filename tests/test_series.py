@@ -108,13 +108,13 @@ def test_a_run_carries_what_a_trace_delivers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (["1", "two", "3"], (':2: read "two"', "whole number of milliseconds, such as 12")),
-        (["1", "", "3"], (':2: read ""', "whole number")),
-        (["1.5"], (':1: read "1.5"', "whole number")),
-        (["-1"], (':1: read "-1"', "whole number")),
+        (["1", "two", "3"], (':2: read "two"', "expected an integer (milliseconds)")),
+        (["1", "", "3"], (':2: read ""', "expected an integer")),
+        (["1.5"], (':1: read "1.5"', "expected an integer")),
+        (["-1"], (':1: read "-1"', "expected an integer")),
         (["1", "5", "4"], (':3: read "4"', "must not be before 5")),
         (["9" * 15], (":1: read", "at most 100 days")),
-        (["9" * 30], (":1: read", "whole number")),
+        (["9" * 30], (":1: read", "expected an integer")),
         (["0", "0"], ("ends at 0 ms",)),
         ([], ("is empty",)),
     ],

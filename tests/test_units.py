@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 from collections.abc import Callable
 
@@ -10,7 +12,9 @@ import pytest
 from bentpipe import UnitError
 from bentpipe.text import nearest
 from bentpipe.units import (
+    Quantity,
     QueueLimit,
+    duration,
     format_duration,
     format_rate,
     format_size,
@@ -18,6 +22,7 @@ from bentpipe.units import (
     parse_queue_limit,
     parse_rate,
     parse_size,
+    queue_limit,
 )
 
 
@@ -129,9 +134,9 @@ Parser = Callable[[object], object]
         # Out of range.
         (parse_rate, "-1 Mbit/s", ["must not be negative"]),
         (parse_duration, "-1 s", ["must not be negative"]),
-        (parse_duration, "0.5 ns", ["not a whole number"]),
-        (parse_size, "1.5 B", ["not a whole number"]),
-        (parse_queue_limit, "1.5 packets", ["not a whole number"]),
+        (parse_duration, "0.5 ns", ["not an integer"]),
+        (parse_size, "1.5 B", ["not an integer"]),
+        (parse_queue_limit, "1.5 packets", ["not an integer"]),
         (parse_duration, "1e12 s", ["beyond 64 bits"]),
         (parse_duration, "1e999999999 s", ["exponent"]),
     ],
@@ -192,3 +197,16 @@ def test_the_nearest_spelling_ignores_case_and_gives_up_on_the_unlike() -> None:
     assert nearest("LINUS", ("bsd-1997", "linux")) == "linux"
     assert nearest("bwd-1997", ("bsd-1997", "linux")) == "bsd-1997"
     assert nearest("solaris", ("bsd-1997", "linux")) is None
+
+
+def test_a_quantity_is_its_text_and_its_value() -> None:
+    """Given a text with a value, expect both of it, and of its copies."""
+    delay = duration(" 275 ms")
+    assert delay == " 275 ms"
+    assert delay.value == 275_000_000
+    for same in (copy.deepcopy(delay), pickle.loads(pickle.dumps(delay))):
+        assert isinstance(same, Quantity)
+        assert (same, same.value) == (delay, delay.value)
+    assert queue_limit("0.5 bdp").value == QueueLimit("bdp_millionths", 500_000)
+    with pytest.raises(UnitError, match='"parsec"'):
+        duration("3 parsec")

@@ -26,7 +26,12 @@ __all__ = [
 ]
 
 class PlanError(ValueError):
-    """The plan is invalid; the message names the field."""
+    """The plan is invalid."""
+
+    path: tuple[str, ...]
+    """The names that lead to the field, empty if the text cannot be read as a plan."""
+    reason: str
+    """What was found and what is allowed."""
 
 class RunError(RuntimeError):
     """A run violated an invariant: packets were not conserved, or the loop did not advance."""

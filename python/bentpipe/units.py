@@ -5,17 +5,17 @@ are powers of 1000; Ki, Mi and Gi are powers of 1024. ``B`` is a byte and ``bit`
 counts. Spellings that people read in two ways (``KB``, ``mbps``, ``Mb/s``, ``16 M``, a bare number)
 are refused with a suggestion, never guessed.
 
-Numbers are read exactly, as decimal fractions: a quantity that is not a whole number of its base
-unit (nanosecond, byte, bit/s) is refused too.
+Numbers are read exactly, as decimal fractions: a quantity that is not an integer in its base unit
+(nanosecond, byte, bit/s) is refused too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final, Literal
+from typing import Any, Final, Generic, Literal, Self, TypeVar
 
 from bentpipe.errors import UnitError
 from bentpipe.text import nearest
@@ -63,7 +63,7 @@ _BDP_PER: Final[dict[str, int]] = {"bdp": BDP_SCALE}
 
 @dataclass(frozen=True)
 class _Kind:
-    """What one sort of quantity is called, which units it takes, and which to show first."""
+    """The name of one sort of quantity, its units, and those to show first."""
 
     noun: str
     base: str
@@ -129,11 +129,83 @@ class QueueLimit:
     value: int | None
 
 
+V = TypeVar("V", int, QueueLimit)
+
+
+class Quantity(str, Generic[V]):
+    """A quantity as it was written, and its value in the base unit of its sort.
+
+    It equals and prints as its text.
+    """
+
+    __slots__ = ("value",)
+    value: V
+
+    def __new__(cls, text: str, value: V) -> Self:
+        """Keep a text with the value that was read from it."""
+        made = super().__new__(cls, text)
+        made.value = value
+        return made
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, handler: Callable[[type], Any]) -> Any:
+        """Tell pydantic that this is text, which defaults in the JSON Schema are written by."""
+        return handler(str)
+
+    def __getnewargs__(self) -> tuple[str, V]:  # type: ignore[override]
+        return str(self), self.value
+
+
+def value_of(quantity: str | None) -> int:
+    """Return the value of a checked rate, time, size or packet count, in its base unit."""
+    assert isinstance(quantity, Quantity), f"{quantity} was not checked"
+    assert isinstance(quantity.value, int), f"{quantity} is a queue limit"
+    return quantity.value
+
+
+def limit_of(quantity: str) -> QueueLimit:
+    """Return the value of a checked queue limit or threshold."""
+    assert isinstance(quantity, Quantity), f"{quantity} was not checked"
+    assert isinstance(quantity.value, QueueLimit), f"{quantity} is no queue limit"
+    return quantity.value
+
+
+def rate(text: object) -> Quantity[int]:
+    """Read a rate and keep its text; see `parse_rate`."""
+    return Quantity(str(text), parse_rate(text))
+
+
+def duration(text: object) -> Quantity[int]:
+    """Read a time and keep its text; see `parse_duration`."""
+    return Quantity(str(text), parse_duration(text))
+
+
+def size(text: object) -> Quantity[int]:
+    """Read a size and keep its text; see `parse_size`."""
+    return Quantity(str(text), parse_size(text))
+
+
+def packets(text: object) -> Quantity[int]:
+    """Read a number of packets and keep its text; see `parse_packets`."""
+    return Quantity(str(text), parse_packets(text))
+
+
+def queue_limit(text: object) -> Quantity[QueueLimit]:
+    """Read a queue limit and keep its text; see `parse_queue_limit`."""
+    return Quantity(str(text), parse_queue_limit(text))
+
+
+def threshold(text: object) -> Quantity[QueueLimit]:
+    """Read a threshold and keep its text; see `parse_threshold`."""
+    return Quantity(str(text), parse_threshold(text))
+
+
 def parse_rate(text: object) -> int:
     """Read a rate in bit/s: ``"16 Mbit/s"`` gives 16000000, ``"1 MB/s"`` gives 8000000.
 
     Raises:
-        UnitError: not a text of a number and a unit of rate, negative, not whole, or over 2^63-1.
+        UnitError: no number with a unit of rate, negative, not an integer in its base unit, or over
+            2^63-1.
     """
     return _parse(text, _RATE)[0]
 
@@ -142,7 +214,8 @@ def parse_duration(text: object) -> int:
     """Read a time in nanoseconds: ``"275 ms"`` gives 275000000.
 
     Raises:
-        UnitError: not a text of a number and a unit of time, negative, not whole, or over 2^63-1.
+        UnitError: no number with a unit of time, negative, not an integer in its base unit, or over
+            2^63-1.
     """
     return _parse(text, _DURATION)[0]
 
@@ -151,7 +224,8 @@ def parse_size(text: object) -> int:
     """Read a size in bytes: ``"120 kB"`` gives 120000, ``"64 KiB"`` gives 65536.
 
     Raises:
-        UnitError: not a text of a number and a unit of size, negative, not whole, or over 2^63-1.
+        UnitError: no number with a unit of size, negative, not an integer in its base unit, or over
+            2^63-1.
     """
     return _parse(text, _SIZE)[0]
 
@@ -160,7 +234,7 @@ def parse_queue_limit(text: object) -> QueueLimit:
     """Read a queue limit: a size, packets, cells, a time, ``"0.5 bdp"`` or ``"unlimited"``.
 
     Raises:
-        UnitError: none of these, or negative, not whole, or over 2^63-1.
+        UnitError: none of these, or negative, not an integer in its base unit, or over 2^63-1.
     """
     if text == "unlimited":
         return QueueLimit("unlimited", None)
@@ -180,7 +254,7 @@ def parse_threshold(text: object) -> QueueLimit:
     """Read a threshold of a queue: ``"5 packets"``, or a size in bytes.
 
     Raises:
-        UnitError: neither of these, or negative, not whole, or over 2^63-1.
+        UnitError: neither of these, or negative, not an integer in its base unit, or over 2^63-1.
     """
     value, unit = _parse(text, _THRESHOLD)
     return QueueLimit("packets" if unit in _PACKETS_PER else "bytes", value)
@@ -190,7 +264,8 @@ def parse_packets(text: object) -> int:
     """Read a number of packets: ``"50 packets"`` gives 50.
 
     Raises:
-        UnitError: not a text of a number and ``packets``, negative, not whole, or over 2^63-1.
+        UnitError: no number and ``packets``, negative, not an integer in its base unit, or over
+            2^63-1.
     """
     return _parse(text, _PACKETS)[0]
 
@@ -211,7 +286,7 @@ def format_size(size_bytes: float) -> str:
 
 
 def _parse(text: object, kind: _Kind) -> tuple[int, str]:
-    """Return the value in base units and the unit that was written."""
+    """Return the value in the base unit, and the unit that was written."""
     number, exponent, unit = _split(text, kind)
     if unit not in kind.units:
         raise UnitError(f"read {_quoted(text)}: {_unit_advice(number, unit, kind)}")
@@ -222,7 +297,7 @@ def _parse(text: object, kind: _Kind) -> tuple[int, str]:
         raise UnitError(f"read {_quoted(text)}: must not be negative")
     if value.denominator != 1:
         finest = "millionth of a bdp" if unit == "bdp" else kind.base
-        raise UnitError(f"read {_quoted(text)}: not a whole number of its finest unit ({finest})")
+        raise UnitError(f"read {_quoted(text)}: not an integer in its finest unit ({finest})")
     if value > LARGEST:
         raise UnitError(
             f"read {_quoted(text)}: beyond 64 bits; the largest is {LARGEST} {kind.base}"

@@ -15,13 +15,13 @@ use bentpipe_sim::record::{self, Column, ColumnSchema, Table, TableSchema, Value
 use bentpipe_sim::{MemoryEstimate, Outcome, Plan, Simulation};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict as _, PyBytes, PyDict};
+use pyo3::types::{IntoPyDict as _, PyBytes, PyDict, PyTuple};
 
 pyo3::create_exception!(
     bentpipe._core,
     PlanError,
     PyValueError,
-    "The plan is invalid; the message names the field."
+    "The plan is invalid: `path` leads to the field, `reason` says what is wrong."
 );
 pyo3::create_exception!(
     bentpipe._core,
@@ -148,7 +148,20 @@ fn run<'py>(
 }
 
 fn parse(plan_json: &str) -> PyResult<Plan> {
-    Plan::parse(plan_json).map_err(|error| PlanError::new_err(error.to_string()))
+    Plan::parse(plan_json).map_err(|error| plan_error(&error))
+}
+
+/// Gives Python the field and the reason apart.
+fn plan_error(error: &bentpipe_sim::PlanError) -> PyErr {
+    let path: Vec<_> = error.field.split('.').filter(|part| !part.is_empty()).collect();
+    Python::attach(|py| {
+        let raised = PlanError::new_err(error.to_string());
+        let value = raised.value(py);
+        PyTuple::new(py, path)
+            .and_then(|path| value.setattr("path", path))
+            .and_then(|()| value.setattr("reason", &error.problem))
+            .map_or_else(|failed| failed, |()| raised)
+    })
 }
 
 /// Returns the outcome, and whether the run was cancelled. The outer error is that of the capture file.

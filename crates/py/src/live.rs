@@ -29,7 +29,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 
-use crate::{PlanError, parse};
+use crate::{parse, plan_error};
 
 pyo3::create_exception!(
     bentpipe._core,
@@ -309,7 +309,7 @@ fn raise(error: impl Into<LabError>) -> PyErr {
     let error = error.into();
     let text = error.to_string();
     match error {
-        LabError::Plan(_) => PlanError::new_err(text),
+        LabError::Plan(error) => plan_error(&error),
         LabError::System(SystemError::Machine { .. }) => MachineError::new_err(text),
         LabError::System(SystemError::Program { .. }) => ProgramError::new_err(text),
     }

@@ -12,7 +12,7 @@ from bentpipe.scenario.gateways import (
     Processor,
 )
 from bentpipe.scenario.schema import Scenario
-from bentpipe.units import parse_duration, parse_packets, parse_size
+from bentpipe.units import value_of
 
 
 def gateway_plans(scenario: Scenario) -> list[dict[str, Any]]:
@@ -26,7 +26,7 @@ def largest_packet_bytes(gateway: Gateway) -> int:
     """Return the size of the largest packet that the gateway itself makes; 0 if none."""
     return max(
         (
-            parse_size(function.frame_size)
+            value_of(function.frame_size)
             for _, function in gateway.in_order()
             if isinstance(function, Aggregator)
         ),
@@ -42,18 +42,18 @@ def _gateway(gateway: Gateway, name: str) -> dict[str, Any]:
 def _settings(function: GatewayFunction) -> dict[str, Any]:
     match function:
         case Aggregator():
-            frame_bytes = parse_size(function.frame_size)
+            frame_bytes = value_of(function.frame_size)
             return {
                 "frame_size_bytes": frame_bytes,
-                "packet_size_bytes": min(parse_size(function.packet_size), frame_bytes),
-                "hold_time_ns": parse_duration(function.hold_time),
+                "packet_size_bytes": min(value_of(function.packet_size), frame_bytes),
+                "hold_time_ns": value_of(function.hold_time),
                 "classes": None if function.classes is None else sorted(set(function.classes)),
             }
         case Processor():
             rate = function.packets_per_second
             return {
                 "packets_per_second": PROCESSOR_RATES[function.mode] if rate is None else rate,
-                "per_byte_ns": parse_duration(function.per_byte),
-                "buffer_packets": parse_packets(function.buffer),
+                "per_byte_ns": value_of(function.per_byte),
+                "buffer_packets": value_of(function.buffer),
             }
     raise AssertionError(f"{type(function).__name__} has no plan")

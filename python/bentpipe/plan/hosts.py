@@ -8,7 +8,7 @@ from bentpipe.plan.errors import PlanningError
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.hosts import IN_TURN, MAX_HOSTS, RANDOM, Host, Side
 from bentpipe.scenario.schema import Scenario
-from bentpipe.units import parse_duration, parse_rate
+from bentpipe.units import value_of
 
 _SIDES: Final[tuple[Side, ...]] = ("world", "island")
 
@@ -73,8 +73,8 @@ class HostPlans:
             place_on_side = names.index(written)
         else:
             known = ", ".join(names[:5])
-            message = f'read "{written}"; a host of hosts.{side} ({known}), "{RANDOM}" or'
-            raise PlanningError(field, f'{message} "{IN_TURN}" belongs here')
+            message = f'read "{written}"; expected a host of hosts.{side} ({known}), "{RANDOM}" or'
+            raise PlanningError(field, f'{message} "{IN_TURN}"')
         first = self._first[side, 0 if side == "world" else 1 + terminal]
         return {"kind": "named", "host": first + place_on_side}
 
@@ -83,7 +83,7 @@ def _plan(host: Host, gateway: int, suffix: str) -> dict[str, Any]:
     return {
         "name": host.name + suffix,
         "gateway": gateway,
-        "delay_ns": parse_duration(host.delay),
-        "jitter_ns": parse_duration(host.jitter),
-        "rate_bps": None if host.rate is None else parse_rate(host.rate),
+        "delay_ns": value_of(host.delay),
+        "jitter_ns": value_of(host.jitter),
+        "rate_bps": None if host.rate is None else value_of(host.rate),
     }

@@ -31,16 +31,7 @@ from bentpipe.scenario.queues import (
     StrictPriority,
 )
 from bentpipe.scenario.schema import Scenario
-from bentpipe.units import (
-    BDP_SCALE,
-    LARGEST,
-    LimitUnit,
-    format_duration,
-    parse_duration,
-    parse_queue_limit,
-    parse_size,
-    parse_threshold,
-)
+from bentpipe.units import BDP_SCALE, LARGEST, LimitUnit, format_duration, limit_of, value_of
 
 _Plan = dict[str, Any]
 
@@ -87,7 +78,7 @@ def directions_plan(scenario: Scenario, flows: list[dict[str, Any]]) -> list[dic
     written: dict[DirectionName, Direction] = {"forward": link.forward, "return": link.return_}
     base = _preset(link)
     complete = {name: written[name].over(base[name]) for name in _DIRECTIONS}
-    stop_ns = parse_duration(scenario.duration)
+    stop_ns = value_of(scenario.duration)
     rates = {name: rate_plan(complete[name], ("link", name), stop_ns) for name in _DIRECTIONS}
     delays = {name: delay_plan(complete[name], ("link", name)) for name in _DIRECTIONS}
     round_trip_ns = sum(delay.highest for delay in delays.values())
@@ -149,7 +140,7 @@ def _framing(framing: Framing) -> dict[str, Any]:
         return plan_framing(framing.kind, framing.options)
     if framing in FRAMINGS:
         return plan_framing(framing, {})
-    return plan_framing("none", {}) | {"header_bytes": parse_size(framing)}
+    return plan_framing("none", {}) | {"header_bytes": value_of(framing)}
 
 
 # --- queues -------------------------------------------------------------------------------------
@@ -173,7 +164,7 @@ def _options(queue: Queue, load: _Load, path: FieldPath) -> dict[str, Any]:
         case CoDel():
             options = _codel(queue)
         case FqCoDel():
-            quantum_bytes = parse_size(queue.quantum)
+            quantum_bytes = value_of(queue.quantum)
             options = {**_codel(queue), "quantum_bytes": quantum_bytes, "queues": queue.queues}
         case PerFlowDropTail():
             allowed = _Allowed("a flow's share", queue.share_units)
@@ -189,12 +180,12 @@ def _options(queue: Queue, load: _Load, path: FieldPath) -> dict[str, Any]:
 
 
 def _red(queue: Red, path: FieldPath) -> dict[str, Any]:
-    low = parse_threshold(queue.min_threshold)
+    low = limit_of(queue.min_threshold)
     value = low.value or 0
     # Floyd, 1997: max_th at three times min_th.
     high = 3 * value
     if queue.max_threshold is not None:
-        max_threshold = parse_threshold(queue.max_threshold)
+        max_threshold = limit_of(queue.max_threshold)
         if max_threshold.unit != low.unit:
             raise PlanningError(
                 (*path, "max_threshold"),
@@ -208,7 +199,7 @@ def _red(queue: Red, path: FieldPath) -> dict[str, Any]:
                 f'read "{queue.max_threshold}"; must be above min_threshold, '
                 f'"{queue.min_threshold}"',
             )
-    mean_packet_bytes = parse_size(queue.mean_packet_size)
+    mean_packet_bytes = value_of(queue.mean_packet_size)
     if mean_packet_bytes > _LARGEST_IP_PACKET:
         raise PlanningError(
             (*path, "mean_packet_size"),
@@ -229,14 +220,14 @@ def _red(queue: Red, path: FieldPath) -> dict[str, Any]:
 
 def _codel(queue: CoDel | FqCoDel) -> dict[str, Any]:
     return {
-        "target_ns": parse_duration(queue.target),
-        "interval_ns": parse_duration(queue.interval),
+        "target_ns": value_of(queue.target),
+        "interval_ns": value_of(queue.interval),
         "ecn": queue.ecn,
     }
 
 
 def _limit(written: str, allowed: _Allowed, load: _Load, path: FieldPath) -> dict[str, Any]:
-    limit = parse_queue_limit(written)
+    limit = limit_of(written)
     unit, value = limit.unit, limit.value
     read = f'read "{written}"'
     if unit == "bdp_millionths":

@@ -7,7 +7,7 @@ from typing import Any
 from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.series import bit_errors
 from bentpipe.scenario.link import Link, TerminalPath
-from bentpipe.units import parse_duration
+from bentpipe.units import value_of
 
 _Plan = dict[str, Any]
 
@@ -31,7 +31,7 @@ def branches(link: Link, forward: _Plan) -> list[_Plan]:
             message = f"read {path.terminal}; link.terminals is {link.terminals}"
             raise PlanningError(where, message)
         if path.terminal in special:
-            raise PlanningError(where, f"read {path.terminal} a second time")
+            raise PlanningError(where, f"read {path.terminal} twice")
         special[path.terminal] = path
     delays = _own_delays(link, forward, special)
     rates = {n: path.bit_error_rate for n, path in special.items()}
@@ -46,7 +46,7 @@ def branches(link: Link, forward: _Plan) -> list[_Plan]:
 
 def _own_delays(link: Link, forward: _Plan, special: dict[int, TerminalPath]) -> dict[int, int]:
     """Return by how much each terminal is farther away than the nearest, which sets the delay."""
-    written = {n: parse_duration(p.delay) for n, p in special.items() if p.delay is not None}
+    written = {n: value_of(p.delay) for n, p in special.items() if p.delay is not None}
     if not written:
         return {}
     series = forward["delay_ns"]

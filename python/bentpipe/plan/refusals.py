@@ -1,9 +1,9 @@
-"""What is wrong with a plan, in the words of the scenario that it came from."""
+"""What the simulator refuses about a plan, as an error of the scenario's field."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final, Literal
 
@@ -21,22 +21,24 @@ _RENAMED: Final = {
     "buffer_packets": "buffer",
 }
 _UNIT: Final = re.compile(r"_(ns|bps|bytes|segments)$")
-# Fields of TCP whose unit is part of their name in a scenario too.
+# A scenario writes the TCP settings of both ends once.
 _TCP_SIDES: Final = ("sender", "receiver", "server", "client")
-# Parts of a plan that a scenario writes as one field.
+# Fields of a direction whose parts a scenario does not name.
 _ONE_FIELD: Final = ("limit", "per_flow_limit", "rate_bps", "delay_ns", "framing")
 
 
-def in_scenario(refusal: str, scenario: Scenario) -> PlanningError:
-    """Say what the simulator refuses about a plan in the words of the scenario."""
-    field, found, reason = refusal.partition(": ")
-    if not found or " " in field:
-        return PlanningError((), f"the plan is refused: {refusal}")
-    path = tuple(_path(field.split("."), scenario))
-    return PlanningError(path, f"{_as_written(path, scenario)}{reason} ({field.split('.')[-1]})")
+def in_scenario(refused: Sequence[str], reason: str, scenario: Scenario) -> PlanningError:
+    """Return the error of the field that a refused field of the plan was resolved from.
+
+    ``refused`` is the path of that field in the plan, empty if the whole plan is refused.
+    """
+    if not refused:
+        return PlanningError((), f"the plan is refused: {reason}")
+    path = tuple(_path(refused, scenario))
+    return PlanningError(path, f"{_as_written(path, scenario)}{reason} ({refused[-1]})")
 
 
-def _path(parts: list[str], scenario: Scenario) -> Iterator[int | str]:
+def _path(parts: Sequence[str], scenario: Scenario) -> Iterator[int | str]:
     first, *rest = parts
     if first == "flows" and rest:
         entry = _entry_of_flow(int(rest[0]), scenario)
@@ -60,7 +62,7 @@ def _entry_of_flow(flow: int, scenario: Scenario) -> int:
     return next(i for i, end in enumerate(ends) if flow < end)
 
 
-def _flow_path(parts: list[str], flow: Flow) -> Iterator[str]:
+def _flow_path(parts: Sequence[str], flow: Flow) -> Iterator[str]:
     """Return the path below an entry of ``traffic``."""
     parts = [part for part in parts if part != "workload"]
     if not parts:
@@ -82,7 +84,7 @@ def _flow_path(parts: list[str], flow: Flow) -> Iterator[str]:
         yield scenario_name(first)
 
 
-def _draw_path(field: str, rest: list[str], flow: Flow) -> Iterator[str]:
+def _draw_path(field: str, rest: Sequence[str], flow: Flow) -> Iterator[str]:
     yield field
     distribution = getattr(flow, field)
     if isinstance(distribution, str) or not rest:
@@ -93,7 +95,7 @@ def _draw_path(field: str, rest: list[str], flow: Flow) -> Iterator[str]:
         yield scenario_name(rest[0])
 
 
-def _gateway_path(parts: list[str], scenario: Scenario) -> Iterator[str]:
+def _gateway_path(parts: Sequence[str], scenario: Scenario) -> Iterator[str]:
     """Return the path below ``gateways``: terminals are alike and written once."""
     name: Literal["hub", "terminal"] = "hub" if parts[0] == "0" else "terminal"
     yield name
@@ -103,7 +105,7 @@ def _gateway_path(parts: list[str], scenario: Scenario) -> Iterator[str]:
             yield from (scenario_name(part) for part in rest)
 
 
-def _direction_path(parts: list[str]) -> Iterator[str]:
+def _direction_path(parts: Sequence[str]) -> Iterator[str]:
     """Return the path below a direction of the link."""
     for position, part in enumerate(parts):
         if part in ("from", "to", "name"):
@@ -116,8 +118,8 @@ def _direction_path(parts: list[str]) -> Iterator[str]:
             return
 
 
-def _channel_path(parts: list[str]) -> Iterator[str]:
-    """Return the path of what a scenario writes of a channel."""
+def _channel_path(parts: Sequence[str]) -> Iterator[str]:
+    """Return the path of a channel's field, below the direction."""
     match parts:
         case ["good" | "bad" as state, *rest]:
             yield from ("errors", state, *map(scenario_name, rest))
@@ -128,7 +130,7 @@ def _channel_path(parts: list[str]) -> Iterator[str]:
 
 
 def scenario_name(part: str) -> str:
-    """Return what a scenario calls a field of the plan."""
+    """Return the scenario's name of a field of the plan."""
     return _RENAMED.get(part, _UNIT.sub("", part))
 
 

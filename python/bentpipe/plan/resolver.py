@@ -22,7 +22,7 @@ from bentpipe.plan.refusals import in_scenario
 from bentpipe.plan.traffic import flow_plans
 from bentpipe.scenario.document import Document, read_file, with_settings
 from bentpipe.scenario.schema import Scenario, parse
-from bentpipe.units import parse_duration
+from bentpipe.units import value_of
 
 PLAN_FORMAT_VERSION: Final = 3
 
@@ -77,7 +77,7 @@ def _resolve(scenario: Scenario, document: Document) -> dict[str, Any]:
 
 
 def _plan(scenario: Scenario) -> dict[str, Any]:
-    stop_ns = parse_duration(scenario.duration)
+    stop_ns = value_of(scenario.duration)
     hosts = HostPlans(scenario)
     flows = flow_plans(scenario, hosts, stop_ns)
     plan = {
@@ -93,14 +93,14 @@ def _plan(scenario: Scenario) -> dict[str, Any]:
     try:
         _core.validate(json.dumps(plan))
     except _core.PlanError as error:
-        raise in_scenario(str(error), scenario) from None
+        raise in_scenario(error.path, error.reason, scenario) from None
     return plan
 
 
 def _sample_interval(scenario: Scenario, stop_ns: int, flows: int) -> int | None:
     if scenario.sample_interval is None:
         return None
-    interval_ns = parse_duration(scenario.sample_interval)
+    interval_ns = value_of(scenario.sample_interval)
     directions = 1 + scenario.link.terminals
     rows = (stop_ns // interval_ns + 1) * (flows + directions)
     if rows > _MAX_SAMPLE_ROWS:

@@ -24,7 +24,7 @@ from bentpipe.scenario.link import (
     RateStep,
     TimeSeries,
 )
-from bentpipe.units import parse_duration, parse_rate
+from bentpipe.units import value_of
 
 # Each terminal's return has its own; some 25 MB of plan.
 _MAX_STEPS_OF_ALL: Final = 1_000_000
@@ -57,9 +57,9 @@ def rate_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Profile:
             path, 'missing; write one ("16 Mbit/s") or name a preset in link.preset'
         )
     if isinstance(rate, str):
-        return _constant(parse_rate(rate))
+        return _constant(value_of(rate))
     if isinstance(rate, DeliveryTrace):
-        bin_ns = parse_duration(rate.bin)
+        bin_ns = value_of(rate.bin)
         if bin_ns < _SHORTEST_BIN_NS:
             raise PlanningError((*path, "bin"), f'read "{rate.bin}"; must be at least 1 ms')
         trace = rate.trace
@@ -70,7 +70,7 @@ def rate_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Profile:
         series = rate
         profile = _profile(_read(lambda: rate_steps(series.csv, series.column), path, "csv"))
     else:
-        profile = _written(rate, parse_rate)
+        profile = _written(rate)
     if profile.highest == 0:
         raise PlanningError(path, "is 0 bit/s in every step; nothing could be sent")
     return profile
@@ -86,11 +86,11 @@ def delay_plan(direction: Direction, path: FieldPath) -> Profile:
     if delay is None:
         raise PlanningError(path, 'missing; write one ("275 ms") or name a preset in link.preset')
     if isinstance(delay, str):
-        return _constant(parse_duration(delay))
+        return _constant(value_of(delay))
     if isinstance(delay, TimeSeries):
         series = delay
         return _profile(_read(lambda: delay_steps(series.csv, series.column), path, "csv"))
-    return _written(delay, parse_duration)
+    return _written(delay)
 
 
 def channel_plan(
@@ -103,7 +103,7 @@ def channel_plan(
     """
     errors = written.errors
     if errors is not None and written.bit_error_rate is not None:
-        raise PlanningError((*path, "errors"), "stands beside bit_error_rate; write one of them")
+        raise PlanningError((*path, "errors"), "excludes bit_error_rate; write one of them")
     if errors is None and written.bit_error_rate is None:
         errors = base.errors
     path = (*path, "errors")
@@ -140,7 +140,7 @@ def _state(state: ChannelState) -> dict[str, Any]:
     return {
         "bit_error_rate": state.bit_error_rate,
         "loss_rate": state.loss_rate,
-        "mean_duration_ns": parse_duration(state.mean_duration),
+        "mean_duration_ns": value_of(state.mean_duration),
     }
 
 
@@ -164,10 +164,8 @@ def _constant(value: int) -> Profile:
     return Profile({"kind": "constant", "value": value}, value)
 
 
-def _written(
-    steps: tuple[RateStep, ...] | tuple[DelayStep, ...], parse: Callable[[object], int]
-) -> Profile:
-    return _profile([(parse_duration(step.at), parse(step.value)) for step in steps])
+def _written(steps: tuple[RateStep, ...] | tuple[DelayStep, ...]) -> Profile:
+    return _profile([(value_of(step.at), value_of(step.value)) for step in steps])
 
 
 def _profile(steps: list[tuple[int, int]]) -> Profile:

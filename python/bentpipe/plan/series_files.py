@@ -141,7 +141,7 @@ def _deliveries(path: str, bin_ns: int) -> tuple[dict[int, int], int]:
     last_ms = 0
     for line, text in enumerate(_lines(path), 1):
         if not _TIMESTAMP.fullmatch(text):
-            raise _refuse(path, line, text, "a line is a whole number of milliseconds, such as 12")
+            raise _refuse(path, line, text, "expected an integer (milliseconds), such as 12")
         stamp_ms = int(text)
         if stamp_ms * _NS_PER_MS > _LONGEST_NS:
             raise _refuse(path, line, text, "must be at most 100 days")
@@ -204,7 +204,7 @@ class _Table:
             if text.strip() and not text.lstrip().startswith("#")
         ]
         if not rows[1:]:
-            raise SeriesError(f"{path}: has no rows; a header and at least one row belong there")
+            raise SeriesError(f"{path}: has no rows; expected a header and at least one row")
         (self.line, self.header), *self.rows = rows
         times = [name for name in self.header if name == "time" or _is_time(name)]
         if len(times) != 1:

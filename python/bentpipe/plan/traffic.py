@@ -28,7 +28,7 @@ from bentpipe.scenario.traffic import (
     Tcp,
     TimeDraw,
 )
-from bentpipe.units import format_duration, parse_duration, parse_rate, parse_size
+from bentpipe.units import format_duration, value_of
 
 # IPv4 and TCP headers without options; the MSS is what remains of the packet (RFC 9293 3.7.1).
 _TCP_IP_HEADER_BYTES: Final = 40
@@ -156,8 +156,8 @@ def _check_terminals(flow: Flow, terminals: int, path: FieldPath) -> None:
 
 
 def _starts(flow: Flow, copies: list[_Copy], stop_ns: int, path: FieldPath) -> list[int]:
-    start_ns = parse_duration(flow.start)
-    spacing_ns = 0 if flow.kind == "conference" else parse_duration(flow.start_spacing)
+    start_ns = value_of(flow.start)
+    spacing_ns = 0 if flow.kind == "conference" else value_of(flow.start_spacing)
     if start_ns >= stop_ns:
         message = (
             f'read "{flow.start}"; must be before the end of the run, {format_duration(stop_ns)}'
@@ -196,9 +196,9 @@ def _workload(flow: Flow, conferences: int, path: FieldPath) -> _Workload:
 def _bulk(flow: Bulk, path: FieldPath) -> _Workload:
     tcp = tcp_plan(flow, path)
     if flow.size is not None:
-        amount = {"unit": "bytes", "value": parse_size(flow.size)}
+        amount = {"unit": "bytes", "value": value_of(flow.size)}
     else:
-        amount = {"unit": "duration_ns", "value": parse_duration(flow.duration)}
+        amount = {"unit": "duration_ns", "value": value_of(flow.duration)}
     return lambda _: {
         "kind": "bulk",
         "amount": amount,
@@ -210,12 +210,12 @@ def _bulk(flow: Bulk, path: FieldPath) -> _Workload:
 def _datagrams(
     flow: ConstantRate | Conference, which: dict[str, Any], path: FieldPath
 ) -> _Workload:
-    payload_bytes = parse_size(flow.payload)
+    payload_bytes = value_of(flow.payload)
     if payload_bytes > LARGEST_PAYLOAD:
         message = f'read "{flow.payload}"; must be at most {LARGEST_PAYLOAD} B (one UDP datagram)'
         raise PlanningError((*path, "payload"), message)
-    rate_bps = parse_rate(flow.rate)
-    written_ns = None if flow.duration is None else parse_duration(flow.duration)
+    rate_bps = value_of(flow.rate)
+    written_ns = None if flow.duration is None else value_of(flow.duration)
     return lambda remaining_ns: {
         **which,
         "rate_bps": rate_bps,
@@ -236,32 +236,30 @@ def _exchanges(
     size_field = "response" if keep_connection else "size"
     fixed = {
         "kind": "request_response",
-        "request_bytes": parse_size(flow.request),
-        "response_bytes": _draw(response, parse_size, (*path, size_field)),
-        "think_ns": _draw(flow.think, parse_duration, (*path, "think")),
+        "request_bytes": value_of(flow.request),
+        "response_bytes": _draw(response, (*path, size_field)),
+        "think_ns": _draw(flow.think, (*path, "think")),
         "exchanges": exchanges,
         "keep_connection": keep_connection,
     }
     return lambda _: {**fixed, "server": dict(tcp), "client": dict(tcp)}
 
 
-def _draw(
-    value: str | SizeDraw | TimeDraw, parse: Callable[[object], int], path: FieldPath
-) -> dict[str, Any]:
+def _draw(value: str | SizeDraw | TimeDraw, path: FieldPath) -> dict[str, Any]:
     if isinstance(value, str):
-        return {"kind": "constant", "value": parse(value)}
+        return {"kind": "constant", "value": value_of(value)}
     if value.exponential is not None:
-        return {"kind": "exponential", "mean": parse(value.exponential)}
+        return {"kind": "exponential", "mean": value_of(value.exponential)}
     if value.pareto is not None:
         pareto = value.pareto
-        low, high = parse(pareto.min), parse(pareto.max)
+        low, high = value_of(pareto.min), value_of(pareto.max)
         if high < low:
             message = f'read "{pareto.max}"; must be at least "{pareto.min}", the minimum'
             raise PlanningError((*path, "pareto", "max"), message)
         return {"kind": "pareto", "min": low, "shape": pareto.shape, "max": high}
     lognormal = value.lognormal
     assert lognormal is not None, "a draw has exactly one distribution"
-    median, high = parse(lognormal.median), parse(lognormal.max)
+    median, high = value_of(lognormal.median), value_of(lognormal.max)
     if high < median:
         message = f'read "{lognormal.max}"; must be at least "{lognormal.median}", the median'
         raise PlanningError((*path, "lognormal", "max"), message)
@@ -276,7 +274,7 @@ def tcp_plan(flow: Bulk | RequestResponse | Fetch, path: FieldPath) -> dict[str,
     """
     profile = PROFILES[flow.profile]
     tcp = flow.tcp.over(profile)
-    mss_bytes = parse_size(tcp.mss)
+    mss_bytes = value_of(tcp.mss)
     if mss_bytes > LARGEST_MSS:
         message = f'read "{tcp.mss}"; must be at most {LARGEST_MSS} B (one IP packet)'
         raise PlanningError((*path, "tcp", "mss"), message)
@@ -288,18 +286,18 @@ def tcp_plan(flow: Bulk | RequestResponse | Fetch, path: FieldPath) -> dict[str,
         "sack": tcp.sack,
         "timestamps": tcp.timestamps,
         "window_scaling": tcp.window_scaling,
-        "send_buffer_bytes": parse_size(tcp.send_buffer),
+        "send_buffer_bytes": value_of(tcp.send_buffer),
         "receive_buffer_bytes": receive_bytes,
         "receive_buffer_initial_bytes": initial_bytes,
         "receive_buffer_counts": tcp.receive_buffer_counts,
         "delayed_ack_segments": tcp.delayed_ack_segments,
-        "delayed_ack_timeout_ns": parse_duration(tcp.delayed_ack_timeout),
+        "delayed_ack_timeout_ns": value_of(tcp.delayed_ack_timeout),
         "quick_ack_segments": tcp.quick_ack_segments,
-        "rto_initial_ns": parse_duration(tcp.rto_initial),
-        "rto_min_ns": parse_duration(tcp.rto_min),
+        "rto_initial_ns": value_of(tcp.rto_initial),
+        "rto_min_ns": value_of(tcp.rto_min),
         "rto_min_bounds": tcp.rto_min_bounds,
-        "rto_max_ns": parse_duration(tcp.rto_max),
-        "clock_granularity_ns": parse_duration(tcp.clock_granularity),
+        "rto_max_ns": value_of(tcp.rto_max),
+        "clock_granularity_ns": value_of(tcp.clock_granularity),
         "slow_start_segments_per_ack": tcp.slow_start_segments_per_ack,
         "avoidance_counting": tcp.avoidance_counting,
         "limited_transmit": tcp.limited_transmit,
@@ -307,23 +305,23 @@ def tcp_plan(flow: Bulk | RequestResponse | Fetch, path: FieldPath) -> dict[str,
         "prr": tcp.prr,
         "hystart": _hystart(flow, tcp),
         "ecn": tcp.ecn,
-        "follows": tcp.follows,
+        "stack": tcp.stack,
     }
 
 
 def _hystart(flow: Bulk | RequestResponse | Fetch, tcp: Tcp) -> bool:
     """Return whether slow start ends early. In Linux that is CUBIC's; what is written holds."""
-    if flow.tcp.hystart is None and tcp.follows == "linux":
+    if flow.tcp.hystart is None and tcp.stack == "linux":
         return tcp.congestion_control == "cubic"
     return bool(tcp.hystart)
 
 
 def _receive_buffers(written: Tcp, tcp: Tcp) -> tuple[int, int]:
     """Return the largest and the first size of the receive buffer, in bytes."""
-    receive_bytes = parse_size(tcp.receive_buffer)
+    receive_bytes = value_of(tcp.receive_buffer)
     if tcp.receive_buffer_initial is None:
         return receive_bytes, receive_bytes
-    initial_bytes = parse_size(tcp.receive_buffer_initial)
+    initial_bytes = value_of(tcp.receive_buffer_initial)
     if written.receive_buffer_initial is None:
         # A cap that the scenario lowered holds for the profile's first size too.
         initial_bytes = min(initial_bytes, receive_bytes)

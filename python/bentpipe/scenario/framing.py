@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import (
-    BeforeValidator,
     ConfigDict,
     Discriminator,
+    PlainValidator,
     Tag,
     WithJsonSchema,
     model_validator,
@@ -18,7 +18,7 @@ from bentpipe.errors import UnitError
 from bentpipe.scenario.framings import FRAMINGS, FramingPreset, plan_framing
 from bentpipe.scenario.record import Record, refusal
 from bentpipe.text import choice
-from bentpipe.units import SIZE_PATTERN, parse_size
+from bentpipe.units import SIZE_PATTERN, size
 
 
 class FramingOptions(Record):
@@ -53,16 +53,16 @@ class FramingOptions(Record):
         return self
 
 
-def _check_written(value: object) -> object:
+def _check_written(value: object) -> str:
+    """Return a framing's name, or the size of its header."""
     if isinstance(value, str) and value[:1].isalpha():
         if value not in FRAMINGS:
             raise refusal(f'{choice(value, tuple(FRAMINGS))}; or a size, such as "8 B"')
         return value
     try:
-        parse_size(value)
+        return size(value)
     except UnitError as error:
         raise refusal(str(error)) from None
-    return value
 
 
 def _written_or_mapping(value: object) -> str:
@@ -98,7 +98,7 @@ _text = WithJsonSchema(
 _mapping = WithJsonSchema({"anyOf": [_schema_of(preset) for preset in FRAMINGS.values()]})
 
 Framing = Annotated[
-    Annotated[str, BeforeValidator(_check_written), _text, Tag("written")]
+    Annotated[str, PlainValidator(_check_written), _text, Tag("written")]
     | Annotated[FramingOptions, _mapping, Tag("mapping")],
     Discriminator(_written_or_mapping),
 ]

@@ -11,7 +11,8 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bentpipe.scenario.record import Duration, Packets, Record, SizeAboveZero, refusal
+from bentpipe import units
+from bentpipe.scenario.record import Duration, Packets, PositiveSize, Record, refusal
 
 ProcessorMode = Literal["bridge", "pass-thru", "route"]
 QueueClass = Annotated[int, Field(ge=0, le=255)]
@@ -40,12 +41,12 @@ class Aggregator(GatewayFunction):
 
     needs_peer = True
 
-    frame_size: SizeAboveZero = "1500 B"
+    frame_size: PositiveSize = units.size("1500 B")
     """The largest frame, with its own IP header."""
-    packet_size: SizeAboveZero = "700 B"
+    packet_size: PositiveSize = units.size("700 B")
     """The largest packet that joins a frame; larger ones leave as they are. By default two of them
     share a frame of 1500 bytes."""
-    hold_time: Duration = "5 ms"
+    hold_time: Duration = units.duration("5 ms")
     """The longest time that a packet waits for others."""
     classes: Annotated[tuple[QueueClass, ...], Field(strict=False, min_length=1)] | None = None
     """The priorities of the flows whose packets join frames; by default all. Packets of different
@@ -61,9 +62,9 @@ class Processor(GatewayFunction):
     packets_per_second: Annotated[int, Field(ge=1, le=10**9)] | None = None
     """How many packets it handles a second, both directions together; by default what the mode
     manages: 6000 when it routes, else 5400."""
-    per_byte: Duration = "0 ns"
+    per_byte: Duration = units.duration("0 ns")
     """What each byte of an IP packet costs on top."""
-    buffer: Packets = "50 packets"
+    buffer: Packets = units.packets("50 packets")
     """How many packets of each direction may wait for it."""
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from bentpipe import units
 from bentpipe.scenario.record import Duration, Rate, Record
 
 MAX_HOSTS: Final = 10_000
@@ -21,9 +22,9 @@ class Host(Record):
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     """What flows call it."""
-    delay: Duration = "0 ms"
+    delay: Duration = units.duration("0 ms")
     """One-way delay between it and the gateway: half of the round trip."""
-    jitter: Duration = "0 ms"
+    jitter: Duration = units.duration("0 ms")
     """The most that a packet is delayed on top, each way; drawn for each packet, uniformly from
     zero. Packets keep their order."""
     rate: Rate | None = None

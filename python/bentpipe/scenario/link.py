@@ -7,11 +7,12 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Discriminator, Field, Tag
 
+from bentpipe import units
 from bentpipe.scenario.framing import Framing
 from bentpipe.scenario.queues import DropTail, Queue
 from bentpipe.scenario.record import (
     Duration,
-    LengthOfTime,
+    PositiveDuration,
     Probability,
     Rate,
     RateOrOutage,
@@ -61,7 +62,7 @@ class DeliveryTrace(_Whole):
     trace: FileName
     """The file, from the folder of the scenario: the milliseconds at which 1500 bytes can be
     delivered, one a line. At its end it starts again."""
-    bin: LengthOfTime = "100 ms"
+    bin: PositiveDuration = units.duration("100 ms")
     """The time over which deliveries are counted: each bin is a step of the rate."""
 
 
@@ -84,7 +85,7 @@ class ChannelState(Record):
     """The chance, 0 to 1, that a bit sent in this state is wrong."""
     loss_rate: Probability = 0.0
     """The chance, 0 to 1, that a packet is lost whose first bit is sent in this state."""
-    mean_duration: LengthOfTime
+    mean_duration: PositiveDuration
     """The mean of the times in this state, which are exponential."""
 
 

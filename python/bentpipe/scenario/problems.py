@@ -1,4 +1,4 @@
-"""pydantic's validation errors as problems of a scenario: place, what was read, what is allowed."""
+"""The validation errors of pydantic as problems of a scenario."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from pydantic_core import ErrorDetails
 
 from bentpipe.errors import Problem
 from bentpipe.scenario.document import Document, FieldPath
-from bentpipe.scenario.queues import QUEUES
-from bentpipe.scenario.traffic import FLOWS
 from bentpipe.text import choice, nearest, shown
 
-# A file that is no scenario at all should not fill the screen.
+# A file of another format would give hundreds.
 _MAX_PROBLEMS: Final = 10
 
 
@@ -36,7 +34,7 @@ def problems_of(error: ValidationError, document: Document) -> list[Problem]:
 
 
 def _problem(detail: ErrorDetails, document: Document) -> Problem:
-    path = _path(detail["loc"], document.data)
+    path = _path(detail["loc"], document.data, missing=detail["type"] == "missing")
     context = dict(detail.get("ctx", {}))
     if detail["type"] == "unknown_field":
         allowed = tuple(context["allowed"])
@@ -44,34 +42,31 @@ def _problem(detail: ErrorDetails, document: Document) -> Problem:
         hint = f'; did you mean "{near}"?' if near else ""
         message = f"unknown field{hint} (fields here: {', '.join(allowed)})"
         return document.problem((*path, context["name"]), message)
-    if detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        return _kind_problem(detail, path, document)
+    if detail["type"] == "unknown_kind":
+        return document.problem((*path, context["field"]), _kind_message(context))
     explain = _EXPLANATIONS.get(detail["type"])
     message = explain(detail["input"], context) if explain else detail["msg"]
     return document.problem(path, message)
 
 
-def _kind_problem(detail: ErrorDetails, path: FieldPath, document: Document) -> Problem:
-    """Explain a part that comes in kinds when its kind is missing or unknown, or it has none."""
-    entry = detail["input"]
-    if not isinstance(entry, Mapping):
-        return document.problem(path, _needs("a mapping (name: value)")(entry, {}))
-    field, kinds = ("discipline", QUEUES) if path[-1] == "queue" else ("kind", FLOWS)
-    if field not in entry:
-        return document.problem((*path, field), f"missing; allowed: {', '.join(kinds)}")
-    return document.problem((*path, field), choice(entry[field], tuple(kinds)))
+def _kind_message(context: Mapping[str, Any]) -> str:
+    """Describe a kind that is missing or unknown."""
+    if context["read"] is None:
+        return f"missing; allowed: {', '.join(context['allowed'])}"
+    return choice(context["read"], context["allowed"])
 
 
-def _path(location: tuple[int | str, ...], data: object) -> FieldPath:
-    """Return the path as the file has it: without the names that pydantic adds for unions."""
+def _path(location: tuple[int | str, ...], data: object, *, missing: bool) -> FieldPath:
+    """Return the path as it was written: without the names that pydantic adds for unions."""
     path: list[int | str] = []
     for position, part in enumerate(location):
-        last = position == len(location) - 1
         inside = _member(data, part)
-        if inside is _ABSENT and (not last or part in _UNION_NAMES):
+        # Only the name of a missing field is not in the data; others are alternatives of a union.
+        if inside is _ABSENT and not (missing and position == len(location) - 1):
             continue
         data = inside
-        path.append(part)
+        # "return" is a keyword in Python, so that the field is "return_" there.
+        path.append(part.removesuffix("_") if isinstance(part, str) else part)
     return tuple(path)
 
 
@@ -84,18 +79,12 @@ def _member(data: object, part: int | str) -> object:
 
 
 _ABSENT: Final = object()
-# The names that the records give to the alternatives of a field, none of them a field's name.
-_UNION_NAMES: Final = (
-    *FLOWS,
-    *QUEUES,
-    *("constant", "steps", "of_model", "series_file", "fixed", "drawn", "written", "mapping"),
-)
 
 _Explanation = Callable[[Any, Mapping[str, Any]], str]
 
 
 def _needs(what: str) -> _Explanation:
-    return lambda value, _: f"read {shown(value)}; {what} belongs here"
+    return lambda value, _: f"read {shown(value)}; expected {what}"
 
 
 def _bound(word: str, key: str) -> _Explanation:
@@ -104,15 +93,13 @@ def _bound(word: str, key: str) -> _Explanation:
 
 def _integer(value: object, _: Mapping[str, Any]) -> str:
     beyond = isinstance(value, int) and abs(value) >= 2**63
-    return f"read {shown(value)}; " + (
-        "beyond 64 bits" if beyond else "a whole number belongs here"
-    )
+    return f"read {shown(value)}; " + ("beyond 64 bits" if beyond else "expected an integer")
 
 
 def _number(value: object, _: Mapping[str, Any]) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f"read {shown(value)}; must be a finite number"
-    return f"read {shown(value)}; a number belongs here, such as 0.9 or 1e-7"
+    return f"read {shown(value)}; expected a number, such as 0.9 or 1e-7"
 
 
 def _literal(value: object, context: Mapping[str, Any]) -> str:
@@ -130,8 +117,8 @@ _EXPLANATIONS: Final[Mapping[str, _Explanation]] = {
     "int_type": _integer,
     "float_type": _number,
     "finite_number": _number,
-    "too_short": lambda _value, _context: "is empty; at least one entry belongs here",
-    "string_too_short": lambda _value, _context: "is empty; text belongs here",
+    "too_short": lambda _value, _context: "is empty; expected at least one entry",
+    "string_too_short": lambda _value, _context: "is empty; expected text",
     "string_too_long": lambda value, context: (
         f"read {len(value)} characters; at most {context['max_length']} are allowed"
     ),

@@ -35,7 +35,7 @@ PROFILES: Final[Mapping[ProfileName, Tcp]] = {
         prr=False,
         hystart=False,
         ecn=False,
-        follows="rfc",
+        stack="rfc",
     ),
     # Linux defaults: tcp_wmem's cap of 4 MiB, tcp_rmem's 128 KiB and 6 MiB of memory, IW 10 (RFC
     # 6928), TCP_RTO_MIN 200 ms, TCP_RTO_MAX 120 s, delayed ACKs after TCP_DELACK_MIN.
@@ -65,6 +65,6 @@ PROFILES: Final[Mapping[ProfileName, Tcp]] = {
         prr=True,
         hystart=True,
         ecn=False,
-        follows="linux",
+        stack="linux",
     ),
 }

@@ -11,15 +11,17 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from bentpipe import units
 from bentpipe.scenario.record import (
-    LengthOfTime,
     Limit,
+    PositiveDuration,
+    PositiveShare,
+    PositiveSize,
     Record,
-    ShareAboveZero,
-    SizeAboveZero,
     Threshold,
+    known_kind,
 )
-from bentpipe.units import LimitUnit
+from bentpipe.units import LimitUnit, Quantity, QueueLimit
 
 _SPACE: Final[tuple[LimitUnit, ...]] = ("bytes", "link_bytes", "packets")
 
@@ -31,7 +33,7 @@ class _Queue(Record):
     """What all disciplines have."""
 
     # A hundred packets, the transmit queue of many a router for decades.
-    default_limit: ClassVar[str] = "100 packets"
+    default_limit: ClassVar[Quantity[QueueLimit]] = units.queue_limit("100 packets")
     # Which kinds of limit the discipline can keep; a bdp is one in link bytes.
     limit_units: ClassVar[tuple[LimitUnit, ...]] = (*_SPACE, "time_ns", "unlimited")
 
@@ -79,19 +81,19 @@ class Red(_Queue):
 
     discipline: Literal["red"] = "red"
     """``red``."""
-    min_threshold: Threshold = "5 packets"
+    min_threshold: Threshold = units.threshold("5 packets")
     """The average queue below which nothing is dropped: packets, or a size in IP bytes."""
     max_threshold: Threshold | None = None
     """The average queue from which the chance is ``max_probability``, in the unit of
     ``min_threshold``; three times that by default."""
-    max_probability: ShareAboveZero = 0.1
+    max_probability: PositiveShare = 0.1
     """The chance of a drop when the average queue is at ``max_threshold``."""
-    weight: ShareAboveZero = 0.002
+    weight: PositiveShare = 0.002
     """The weight of each new queue length in the average."""
     gentle: bool = True
     """Whether the chance rises from ``max_probability`` to 1 between ``max_threshold`` and twice
     that; without it every packet above ``max_threshold`` is dropped."""
-    mean_packet_size: SizeAboveZero = "1000 B"  # what tc-red(8) recommends for avpkt
+    mean_packet_size: PositiveSize = units.size("1000 B")  # what tc-red(8) recommends for avpkt
     """The mean packet size, in IP bytes, 1 to 65535 (``avpkt`` in tc-red(8), ``mean_pktsize_`` in
     ns-2). While the queue is empty the average falls by one step for each such packet that could
     have been sent; with thresholds in bytes, a packet's chance is scaled by its size over this."""
@@ -104,14 +106,14 @@ class CoDel(_Queue):
     """Controlled delay (RFC 8289): drop at the head when packets have waited too long for long."""
 
     # What the queueing discipline of this name in Linux has.
-    default_limit: ClassVar[str] = "1000 packets"
+    default_limit: ClassVar[Quantity[QueueLimit]] = units.queue_limit("1000 packets")
     limit_units: ClassVar[tuple[LimitUnit, ...]] = (*_SPACE, "unlimited")
 
     discipline: Literal["codel"] = "codel"
     """``codel``."""
-    target: LengthOfTime = "5 ms"  # RFC 8289, 4.4
+    target: PositiveDuration = units.duration("5 ms")  # RFC 8289, 4.4
     """The wait that is acceptable to stay above only briefly."""
-    interval: LengthOfTime = "100 ms"  # RFC 8289, 4.3
+    interval: PositiveDuration = units.duration("100 ms")  # RFC 8289, 4.3
     """How long the wait must stay above ``target``: about the longest usual round trip. Over a
     satellite write that one's."""
     ecn: bool = False  # as tc-codel(8)
@@ -122,16 +124,16 @@ class FqCoDel(_Queue):
     """Flow queueing with CoDel (RFC 8290): flows by turns, each with a CoDel of its own."""
 
     # RFC 8290, 5.2.3.
-    default_limit: ClassVar[str] = "10240 packets"
+    default_limit: ClassVar[Quantity[QueueLimit]] = units.queue_limit("10240 packets")
     limit_units: ClassVar[tuple[LimitUnit, ...]] = (*_SPACE, "unlimited")
 
     discipline: Literal["fq_codel"] = "fq_codel"
     """``fq_codel``."""
-    target: LengthOfTime = "5 ms"  # RFC 8290, 5.2.2, which takes it from CoDel
+    target: PositiveDuration = units.duration("5 ms")  # RFC 8290, 5.2.2, which takes it from CoDel
     """The wait in each queue that is acceptable to stay above only briefly."""
-    interval: LengthOfTime = "100 ms"  # RFC 8290, 5.2.1
+    interval: PositiveDuration = units.duration("100 ms")  # RFC 8290, 5.2.1
     """How long the wait must stay above ``target``: about the longest usual round trip."""
-    quantum: SizeAboveZero = "1514 B"  # RFC 8290, 5.2.4: an Ethernet frame
+    quantum: PositiveSize = units.size("1514 B")  # RFC 8290, 5.2.4: an Ethernet frame
     """How much each flow sends in its turn, in IP bytes."""
     queues: Queues = 1024  # RFC 8290, 5.2.5
     """The number of queues that flows are spread over."""
@@ -143,13 +145,13 @@ class PerFlowDropTail(_Queue):
     """One queue with an account for each flow: a flow that has its share waiting is dropped."""
 
     # Both limits: the defaults of the discipline "fq" of Linux, the usual one with a limit a flow.
-    default_limit: ClassVar[str] = "10000 packets"
+    default_limit: ClassVar[Quantity[QueueLimit]] = units.queue_limit("10000 packets")
     # All flows wait for one transmitter, so a time is no share of it.
     share_units: ClassVar[tuple[LimitUnit, ...]] = (*_SPACE, "unlimited")
 
     discipline: Literal["per_flow_drop_tail"] = "per_flow_drop_tail"
     """``per_flow_drop_tail``."""
-    per_flow_limit: Limit = "100 packets"
+    per_flow_limit: Limit = units.queue_limit("100 packets")
     """How much of one flow may wait, written like ``limit``, but not as a time."""
 
 
@@ -163,7 +165,7 @@ class EarlyPacketDiscard(_Queue):
 
     discipline: Literal["early_packet_discard"] = "early_packet_discard"
     """``early_packet_discard``."""
-    threshold: ShareAboveZero = 0.9  # as the R of selective drop, so that the two can be compared
+    threshold: PositiveShare = 0.9  # as the R of selective drop, so that the two can be compared
     """The share of the limit above which packets are dropped, 0 to 1."""
 
 
@@ -178,7 +180,7 @@ class SelectiveDrop(_Queue):
 
     discipline: Literal["selective_drop"] = "selective_drop"
     """``selective_drop``."""
-    threshold: ShareAboveZero = 0.9  # R of Goyal and others
+    threshold: PositiveShare = 0.9  # R of Goyal and others
     """The share of the limit above which flows are judged, 0 to 1; R in the source."""
     load_ratio: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = (
         0.8  # Z of Goyal and others
@@ -205,18 +207,6 @@ def _discipline_of(value: object) -> str:
     return str(getattr(value, "discipline", None) or "drop_tail")
 
 
-Queue = Annotated[
-    Annotated[DropTail, Tag("drop_tail")]
-    | Annotated[Red, Tag("red")]
-    | Annotated[CoDel, Tag("codel")]
-    | Annotated[FqCoDel, Tag("fq_codel")]
-    | Annotated[PerFlowDropTail, Tag("per_flow_drop_tail")]
-    | Annotated[EarlyPacketDiscard, Tag("early_packet_discard")]
-    | Annotated[SelectiveDrop, Tag("selective_drop")]
-    | Annotated[StrictPriority, Tag("strict_priority")],
-    Discriminator(_discipline_of),
-]
-
 QUEUES: Final[Mapping[str, type[_Queue]]] = {
     "drop_tail": DropTail,
     "red": Red,
@@ -227,3 +217,16 @@ QUEUES: Final[Mapping[str, type[_Queue]]] = {
     "selective_drop": SelectiveDrop,
     "strict_priority": StrictPriority,
 }
+
+Queue = Annotated[
+    Annotated[DropTail, Tag("drop_tail")]
+    | Annotated[Red, Tag("red")]
+    | Annotated[CoDel, Tag("codel")]
+    | Annotated[FqCoDel, Tag("fq_codel")]
+    | Annotated[PerFlowDropTail, Tag("per_flow_drop_tail")]
+    | Annotated[EarlyPacketDiscard, Tag("early_packet_discard")]
+    | Annotated[SelectiveDrop, Tag("selective_drop")]
+    | Annotated[StrictPriority, Tag("strict_priority")],
+    Discriminator(_discipline_of),
+    known_kind("discipline", QUEUES, optional=True),
+]

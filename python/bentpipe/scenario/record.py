@@ -1,19 +1,30 @@
 """What every part of a scenario has in common: a frozen record, and fields that hold quantities.
 
-A quantity stays the text that was written; its validator only makes sure that `bentpipe.units` can
-read it.
+A quantity is parsed once, by the validator of its field. It keeps the text that was written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from bentpipe import units
-from bentpipe.errors import UnitError
+from bentpipe.errors import ScenarioError, UnitError
+from bentpipe.scenario.document import Document
+from bentpipe.scenario.problems import problems_of
+from bentpipe.units import Quantity
 
 LARGEST_COUNT: Final = 2**63 - 1
 
@@ -23,17 +34,17 @@ def refusal(reason: str) -> PydanticCustomError:
     return PydanticCustomError("reason", "{reason}", {"reason": reason})
 
 
-def _quantity(parse: Callable[[object], object], *, above_zero: bool = False) -> BeforeValidator:
-    def check(text: object) -> object:
+def _quantity(read: Callable[[object], Quantity[Any]], *, above_zero: bool = False) -> Any:
+    def check(text: object) -> Quantity[Any]:
         try:
-            value = parse(text)
+            quantity = read(text)
         except UnitError as error:
             raise refusal(str(error)) from None
-        if above_zero and value == 0:
+        if above_zero and quantity.value == 0:
             raise refusal(f'read "{text}": must be above zero')
-        return text
+        return quantity
 
-    return BeforeValidator(check)
+    return PlainValidator(check)
 
 
 def _text(pattern: str, example: str) -> WithJsonSchema:
@@ -47,23 +58,43 @@ _limit_text = _text(units.QUEUE_LIMIT_PATTERN, "50 packets")
 _threshold_text = _text(units.THRESHOLD_PATTERN, "5 packets")
 _packets_text = _text(units.PACKETS_PATTERN, "50 packets")
 
-Rate = Annotated[str, _quantity(units.parse_rate, above_zero=True), _rate_text]
-RateOrOutage = Annotated[str, _quantity(units.parse_rate), _rate_text]
-Duration = Annotated[str, _quantity(units.parse_duration), _duration_text]
-LengthOfTime = Annotated[str, _quantity(units.parse_duration, above_zero=True), _duration_text]
-Size = Annotated[str, _quantity(units.parse_size), _size_text]
-SizeAboveZero = Annotated[str, _quantity(units.parse_size, above_zero=True), _size_text]
-Limit = Annotated[str, _quantity(units.parse_queue_limit), _limit_text]
-Threshold = Annotated[str, _quantity(units.parse_threshold), _threshold_text]
-Packets = Annotated[str, _quantity(units.parse_packets, above_zero=True), _packets_text]
+# Text to whoever makes a record in Python; a `Quantity` once the record has checked it. Defaults
+# are written as quantities, since pydantic does not check them.
+Rate = Annotated[str, _quantity(units.rate, above_zero=True), _rate_text]
+RateOrOutage = Annotated[str, _quantity(units.rate), _rate_text]
+Duration = Annotated[str, _quantity(units.duration), _duration_text]
+PositiveDuration = Annotated[str, _quantity(units.duration, above_zero=True), _duration_text]
+PositiveSize = Annotated[str, _quantity(units.size, above_zero=True), _size_text]
+Limit = Annotated[str, _quantity(units.queue_limit), _limit_text]
+Threshold = Annotated[str, _quantity(units.threshold), _threshold_text]
+Packets = Annotated[str, _quantity(units.packets, above_zero=True), _packets_text]
 Segments = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-ShareAboveZero = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+PositiveShare = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+
+
+def known_kind(field: str, kinds: Iterable[str], *, optional: bool = False) -> BeforeValidator:
+    """Refuse a mapping whose ``field`` is none of ``kinds``; pydantic's own error lacks them."""
+    allowed = tuple(kinds)
+
+    def check(value: object) -> object:
+        if isinstance(value, Mapping):
+            kind = value.get(field)
+            if kind not in allowed and not (optional and kind is None):
+                context = {"field": field, "read": kind, "allowed": allowed}
+                raise PydanticCustomError("unknown_kind", "unknown kind", context)
+        return value
+
+    return BeforeValidator(check)
 
 
 class Record(BaseModel):
-    """A part of a scenario: frozen, strict about types, with no unknown fields."""
+    """A part of a scenario: frozen, strict about types, with no unknown fields.
+
+    Raises:
+        ScenarioError: naming the field, what was read and what is allowed.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -73,6 +104,16 @@ class Record(BaseModel):
         validate_by_alias=True,
         use_attribute_docstrings=True,
     )
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            document = Document(data=data, source=type(self).__name__)
+            raise ScenarioError(*problems_of(error, document)) from None
+
+    # Without this mark, pydantic would call `__init__` for each record inside another.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @model_validator(mode="before")
     @classmethod

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError
 
+from bentpipe import units
 from bentpipe.errors import ScenarioError
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.gateways import Gateways
@@ -23,7 +24,7 @@ from bentpipe.scenario.hosts import Hosts
 from bentpipe.scenario.link import DEFAULT_DIRECTION, Link
 from bentpipe.scenario.problems import problems_of
 from bentpipe.scenario.queues import QUEUES, DropTail
-from bentpipe.scenario.record import LengthOfTime, Record
+from bentpipe.scenario.record import PositiveDuration, Record
 from bentpipe.scenario.traffic import FLOWS, Flow
 
 LARGEST_SEED: Final = 2**64 - 1
@@ -42,9 +43,9 @@ class Scenario(Record):
     """Hosts at some distance from their gateway."""
     traffic: Annotated[tuple[Flow, ...], Field(strict=False, min_length=1)]
     """The flows, at least one."""
-    duration: LengthOfTime
+    duration: PositiveDuration
     """When the run stops, at the latest."""
-    sample_interval: LengthOfTime | None = "100 ms"
+    sample_interval: PositiveDuration | None = units.duration("100 ms")
     """Time between the rows of the time series; null records none."""
     packet_events: bool = False
     """Whether to record each packet's every step (about 40 bytes an event)."""

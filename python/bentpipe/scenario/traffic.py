@@ -15,15 +15,17 @@ from pydantic import (
     model_validator,
 )
 
+from bentpipe import units
 from bentpipe.scenario.link import MAX_TERMINALS, DirectionName
 from bentpipe.scenario.record import (
     Count,
     Duration,
-    LengthOfTime,
+    PositiveDuration,
+    PositiveSize,
     Rate,
     Record,
     Segments,
-    SizeAboveZero,
+    known_kind,
     refusal,
 )
 from bentpipe.text import shown
@@ -43,8 +45,8 @@ def _terminal(value: object) -> object:
     numbered = isinstance(value, int) and not isinstance(value, bool)
     if value != "all" and not (numbered and 1 <= value <= MAX_TERMINALS):  # type: ignore[operator]
         raise refusal(
-            f'read {shown(value)}; the number of a terminal, 1 to {MAX_TERMINALS}, or "all" '
-            "belongs here"
+            f"read {shown(value)}; expected the number of a terminal, 1 to {MAX_TERMINALS}, "
+            'or "all"'
         )
     return value
 
@@ -58,7 +60,7 @@ Terminal = Annotated[int | Literal["all"], BeforeValidator(_terminal), _terminal
 class Tcp(Record):
     """Settings of a TCP host, laid over those of its profile."""
 
-    mss: SizeAboveZero | None = None
+    mss: PositiveSize | None = None
     """The MSS option, 88 to 65495 bytes; timestamps take 12 bytes of it from each segment."""
     initial_window: Segments | None = None
     """The first congestion window, in segments."""
@@ -74,12 +76,12 @@ class Tcp(Record):
     window_scaling: bool | None = None
     """The window scale option (RFC 7323). Without it the window is at most 65,535 bytes, whatever
     the receive buffer."""
-    send_buffer: SizeAboveZero | None = None
+    send_buffer: PositiveSize | None = None
     """The maximum number of bytes that the sender holds unacknowledged."""
-    receive_buffer: SizeAboveZero | None = None
+    receive_buffer: PositiveSize | None = None
     """The largest receive buffer: the window itself, or memory of which the window is a share; see
     ``receive_buffer_counts`` and ``window_scaling``."""
-    receive_buffer_initial: SizeAboveZero | None = None
+    receive_buffer_initial: PositiveSize | None = None
     """The receive buffer at first; the receiver tunes it up to ``receive_buffer`` as data arrive.
     When neither the profile nor the scenario gives it, it is ``receive_buffer`` at once."""
     receive_buffer_counts: Literal["window", "memory"] | None = None
@@ -92,16 +94,16 @@ class Tcp(Record):
     """How long the receiver keeps back an acknowledgement."""
     quick_ack_segments: Segments | None = None
     """The first so many segments of a connection are acknowledged at once."""
-    rto_initial: LengthOfTime | None = None
+    rto_initial: PositiveDuration | None = None
     """The retransmission timeout before the first RTT sample (RFC 6298)."""
-    rto_min: LengthOfTime | None = None
+    rto_min: PositiveDuration | None = None
     """The smallest retransmission timeout."""
     rto_min_bounds: Literal["timeout", "variance"] | None = None
     """What ``rto_min`` bounds: the whole ``timeout`` (RFC 6298), or its ``variance`` term alone, so
     that the timeout is at least the smoothed RTT and ``rto_min`` (Linux)."""
-    rto_max: LengthOfTime | None = None
+    rto_max: PositiveDuration | None = None
     """The largest retransmission timeout, after backing off."""
-    clock_granularity: LengthOfTime | None = None
+    clock_granularity: PositiveDuration | None = None
     """The tick of the host's retransmission timer."""
     slow_start_segments_per_ack: Segments | None = None
     """The limit of growth per ACK in slow start, in segments (the L of RFC 3465)."""
@@ -115,15 +117,16 @@ class Tcp(Record):
     prr: bool | None = None
     """Proportional rate reduction in recovery (RFC 6937)."""
     hystart: bool | None = None
-    """Leave slow start when the RTT grows: HyStart++ (RFC 9406), or Linux's HyStart if ``follows``
-    says so. Of hosts that follow Linux, only those with ``cubic`` do it unless told."""
+    """Leave slow start when the RTT grows: HyStart++ (RFC 9406), or Linux's HyStart with ``stack:
+    linux``. With ``stack: linux`` the default is true for ``cubic`` only."""
     ecn: bool | None = None
     """Explicit congestion notification (RFC 3168), both ends: data are ECN-capable, so that a queue
     with ``ecn`` marks them instead of dropping them, and the sender reduces its window for a mark
     as for a loss. ``bbr`` does not react."""
-    follows: Literal["rfc", "linux"] | None = None
-    """What a host does where Linux differs from the RFCs: CUBIC's growth, HyStart, what a reduction
-    starts from, what recovery sends, and when the retransmission timer starts anew."""
+    stack: Literal["rfc", "linux"] | None = None
+    """Which rules apply where Linux differs from the RFCs: CUBIC's growth, HyStart, the window that
+    a reduction starts from, what is sent in recovery, and when the retransmission timer
+    restarts."""
 
 
 class _Draw(Record):
@@ -137,37 +140,37 @@ class _Draw(Record):
         written = [name for name in names if getattr(self, name) is not None]
         if len(written) != 1:
             found = " and ".join(written) or "no distribution"
-            raise refusal(f"read {found}; exactly one belongs here: {', '.join(names)}")
+            raise refusal(f"read {found}; expected exactly one of: {', '.join(names)}")
         return self
 
 
 class ParetoSize(Record):
     """Sizes with a heavy tail, from ``min`` to ``max`` (bounded Pareto distribution)."""
 
-    min: SizeAboveZero
+    min: PositiveSize
     """The smallest."""
     shape: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
     """How steep the tail is: without its end, ``x`` is passed with chance
     ``(min / x) ** shape``."""
-    max: SizeAboveZero
+    max: PositiveSize
     """The largest."""
 
 
 class LognormalSize(Record):
     """Sizes whose logarithm is normal, up to ``max``."""
 
-    median: SizeAboveZero
+    median: PositiveSize
     """Half of them are smaller."""
     sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
     """The standard deviation of the natural logarithm."""
-    max: SizeAboveZero
+    max: PositiveSize
     """The largest: what is above counts as this."""
 
 
 class SizeDraw(_Draw):
     """A size drawn anew for each exchange."""
 
-    exponential: SizeAboveZero | None = None
+    exponential: PositiveSize | None = None
     """Exponential, with this mean."""
     pareto: ParetoSize | None = None
     """Pareto."""
@@ -178,30 +181,30 @@ class SizeDraw(_Draw):
 class ParetoTime(Record):
     """Times with a heavy tail, from ``min`` to ``max`` (bounded Pareto distribution)."""
 
-    min: LengthOfTime
+    min: PositiveDuration
     """The shortest."""
     shape: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
     """How steep the tail is: without its end, ``x`` is passed with chance
     ``(min / x) ** shape``."""
-    max: LengthOfTime
+    max: PositiveDuration
     """The longest."""
 
 
 class LognormalTime(Record):
     """Times whose logarithm is normal, up to ``max``."""
 
-    median: LengthOfTime
+    median: PositiveDuration
     """Half of them are shorter."""
     sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
     """The standard deviation of the natural logarithm."""
-    max: LengthOfTime
+    max: PositiveDuration
     """The longest: what is above counts as this."""
 
 
 class TimeDraw(_Draw):
     """A time drawn anew for each exchange."""
 
-    exponential: LengthOfTime | None = None
+    exponential: PositiveDuration | None = None
     """Exponential, with this mean."""
     pareto: ParetoTime | None = None
     """Pareto."""
@@ -214,7 +217,7 @@ def _fixed_or_drawn(value: object) -> str:
 
 
 SizeOrDraw = Annotated[
-    Annotated[SizeAboveZero, Tag("fixed")] | Annotated[SizeDraw, Tag("drawn")],
+    Annotated[PositiveSize, Tag("fixed")] | Annotated[SizeDraw, Tag("drawn")],
     Discriminator(_fixed_or_drawn),
 ]
 TimeOrDraw = Annotated[
@@ -229,7 +232,7 @@ class _Entry(Record):
     name: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     """The name in results, by default the kind and a number. When the entry is several flows, each
     has its terminal, its number or its direction after the name."""
-    start: Duration = "0 s"
+    start: Duration = units.duration("0 s")
     """When the first of these flows starts, from the start of the run."""
     priority: Annotated[int, Field(ge=0, le=255)] = 0
     """The class of its packets in a ``strict_priority`` queue; 0 is served first."""
@@ -251,7 +254,7 @@ class _Flow(_Entry):
     """The terminal at its one end: a number from 1, or ``all`` for a copy at each."""
     count: Annotated[int, Field(ge=1, le=MAX_FLOWS)] = 1
     """How many flows like this one there are (at each terminal)."""
-    start_spacing: Duration = "0 s"
+    start_spacing: Duration = units.duration("0 s")
     """How long after each of these flows the next one starts."""
     world_host: str | None = None
     """The host of ``hosts.world`` that it runs on: a name, ``random`` (drawn for each flow, by the
@@ -274,9 +277,9 @@ class Bulk(_TcpFlow):
     """``bulk``."""
     direction: DirectionName
     """Where the data go; acknowledgements go the other way."""
-    size: SizeAboveZero | None = None
+    size: PositiveSize | None = None
     """How many application bytes to send; excludes ``duration``."""
-    duration: LengthOfTime | None = None
+    duration: PositiveDuration | None = None
     """How long to send, from the start of the flow; excludes ``size``."""
 
     @model_validator(mode="after")
@@ -296,9 +299,9 @@ class ConstantRate(_Flow):
     """Where the datagrams go; ``both`` is a flow each way at once, as with ``iperf -d``."""
     rate: Rate
     """UDP payload bits per second, as ``iperf -b`` counts them."""
-    payload: SizeAboveZero
+    payload: PositiveSize
     """Payload bytes of each datagram, at most 65507; the IP packet has 28 bytes more."""
-    duration: LengthOfTime | None = None
+    duration: PositiveDuration | None = None
     """How long to send, from the start of the flow; by default to the end of the run."""
 
 
@@ -309,11 +312,11 @@ class RequestResponse(_TcpFlow):
     """``request_response``."""
     direction: DirectionName
     """Where the responses go; requests go the other way."""
-    request: SizeAboveZero
+    request: PositiveSize
     """Application bytes of each request."""
     response: SizeOrDraw
     """Application bytes of each response: a size, or a distribution to draw it from."""
-    think: TimeOrDraw = "0 s"
+    think: TimeOrDraw = units.duration("0 s")
     """From the end of a response to the next request: a time, or a distribution to draw it from."""
     exchanges: Count | None = None
     """How many requests; by default as many as the run has time for."""
@@ -327,11 +330,11 @@ class Fetch(_TcpFlow):
     direction: DirectionName
     """Where the files go; requests go the other way."""
     # A GET with a handful of headers fits in one segment; the round figure is ours.
-    request: SizeAboveZero = "350 B"
+    request: PositiveSize = units.size("350 B")
     """Application bytes of each request."""
     size: SizeOrDraw
     """Application bytes of each file: a size, or a distribution to draw it from."""
-    think: TimeOrDraw = "0 s"
+    think: TimeOrDraw = units.duration("0 s")
     """From the end of a file to the next request: a time, or a distribution to draw it from."""
     files: Count | None = None
     """How many files; by default as many as the run has time for."""
@@ -350,13 +353,11 @@ class Conference(_Entry):
     """How many take part, each at a terminal of its own."""
     rate: Rate
     """UDP payload bits per second that each participant sends."""
-    payload: SizeAboveZero
+    payload: PositiveSize
     """Payload bytes of each datagram, at most 65507; the IP packet has 28 bytes more."""
-    duration: LengthOfTime | None = None
+    duration: PositiveDuration | None = None
     """How long it lasts; by default to the end of the run."""
 
-
-Flow = Annotated[Bulk | ConstantRate | RequestResponse | Fetch | Conference, Discriminator("kind")]
 
 FLOWS: Final[Mapping[str, type[_Entry]]] = {
     "bulk": Bulk,
@@ -365,3 +366,9 @@ FLOWS: Final[Mapping[str, type[_Entry]]] = {
     "fetch": Fetch,
     "conference": Conference,
 }
+
+Flow = Annotated[
+    Bulk | ConstantRate | RequestResponse | Fetch | Conference,
+    Discriminator("kind"),
+    known_kind("kind", FLOWS),
+]

@@ -47,7 +47,7 @@ pub struct Tcp {
     pub hystart: bool,
     pub ecn: bool,
     /// What the host does where Linux differs from the RFCs.
-    pub follows: StackVariant,
+    pub stack: StackVariant,
 }
 
 /// A congestion control.
@@ -183,7 +183,7 @@ impl Tcp {
             prr: self.prr,
             hystart: self.hystart,
             ecn: self.ecn,
-            stack: match self.follows {
+            stack: match self.stack {
                 StackVariant::Rfc => config::StackVariant::Rfc,
                 StackVariant::Linux => config::StackVariant::Linux,
             },

@@ -72,7 +72,7 @@ fn a_buffer_of_memory_gives_its_window_over_rtt() {
         "initial_window_segments": 200,
     }));
     tcp["receive_buffer_counts"] = "memory".into();
-    tcp["follows"] = "linux".into();
+    tcp["stack"] = "linux".into();
     let outcome = run(&plan(path, &tcp, 1), 1);
     let expected = to_f64(259_200 / 1_460 * 1_460) / 0.1;
     assert_near("259,200 bytes", steady_rate(&outcome, 0, path, 0.8), expected, 0.01);

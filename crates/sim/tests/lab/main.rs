@@ -33,7 +33,7 @@ fn tcp(change: Value) -> Value {
         "send_buffer_bytes": 1 << 28, "receive_buffer_bytes": 1 << 28,
         "receive_buffer_initial_bytes": 1 << 28,
         "delayed_ack_segments": 1, "delayed_ack_timeout_ns": 1_000_000, "quick_ack_segments": 0,
-        "receive_buffer_counts": "window", "follows": "rfc",
+        "receive_buffer_counts": "window", "stack": "rfc",
         "rto_initial_ns": SECOND, "rto_min_ns": SECOND, "rto_min_bounds": "timeout",
         "rto_max_ns": 60 * SECOND, "clock_granularity_ns": 1_000_000,
         "slow_start_segments_per_ack": 1, "avoidance_counting": "bytes",

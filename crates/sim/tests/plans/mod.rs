@@ -183,7 +183,7 @@ pub(crate) fn tcp() -> impl Strategy<Value = Value> {
                 "slow_start_segments_per_ack": if hystart { 65_535 } else { 1 },
                 "avoidance_counting": if coarse { "acks" } else { "bytes" },
                 "limited_transmit": limited, "rack_tlp": rack, "prr": prr, "hystart": hystart,
-                "ecn": ecn, "follows": if linux { "linux" } else { "rfc" },
+                "ecn": ecn, "stack": if linux { "linux" } else { "rfc" },
             })
         },
     )

@@ -40,7 +40,7 @@ SMALL_WINDOW: Final = {
 }
 # What each profile has in the place of the scenario's profile and tcp; None keeps those.
 # Its details are the RFCs': the figures are of the algorithms, not of one kernel's.
-_LINUX: Final[dict[str, Any]] = {"profile": "linux", "tcp": {"follows": "rfc"}}
+_LINUX: Final[dict[str, Any]] = {"profile": "linux", "tcp": {"stack": "rfc"}}
 # The linux profile tunes its window from 64 KiB up, one byte more than the small window's cap.
 _LINUX_SMALL: Final = {**SMALL_WINDOW, "receive_buffer_initial": "65535 B"}
 
