@@ -11,6 +11,7 @@ from bentpipe import _core
 from bentpipe.emulation.pool import RealJob, RealRun, emulate_all
 from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe.plan.resolver import 
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, run_many
 from bentpipe.simulation.search import no_drop_rate
