@@ -17,7 +17,7 @@ from bentpipe.studies.base.samples import Interval, Samples, estimate
 
 POINTS = Tolerance(1.0, "points", "for the test")
 PERCENT = Tolerance(10.0, "%", "for the test")
-PORTED = ("jpl",)
+PORTED = ("jpl", "snip")
 
 
 def row(

@@ -14,7 +14,7 @@ from bentpipe.plan.resolver import resolve
 from bentpipe.studies.jpl import real_time as jpl
 from bentpipe.studies.jpl.cells import Cell, base_scenario, cells
 from bentpipe.studies.snip import real_time as snip
-from bentpipe.studies.snip._measure import SIZES
+from bentpipe.studies.snip.scenarios import DEFAULTS
 
 EXIT_USAGE = 2
 
@@ -41,7 +41,7 @@ def test_cells_that_are_not_there_are_refused(name: str) -> None:
 
 
 def test_rows_of_the_note_are_named_by_size() -> None:
-    assert snip.rows_named(None) == (SIZES, True)
+    assert snip.rows_named(None) == (DEFAULTS.sizes, True)
     assert snip.rows_named("1400, 58") == ((58, 1400), False)
     assert snip.rows_named("tcp") == ((), True)
     with pytest.raises(UsageError, match='cells: read "59"'):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Literal
 
@@ -57,12 +57,13 @@ class Row:
     ``labels`` tell the row from the others. ``bound`` says what the published value is: the value
     itself, or the most (``at_most``) or the least (``at_least``) that it may be. ``how`` says what
     was measured, ``reason`` why the row may be outside. A row that is not ``judged`` compares with
-    a figure that was published for other settings: it has a difference, and no agreement.
+    a figure that was published for other settings: it has a difference, and no agreement. ``more``
+    are further figures of the cell by name; one without a published value (None) is listed only.
     """
 
     labels: Mapping[str, Label]
     unit: str
-    published: float
+    published: float | None
     simulated: Samples
     provenance: Provenance
     tolerance: Tolerance
@@ -70,6 +71,7 @@ class Row:
     how: str = ""
     reason: str = ""
     judged: bool = True
+    more: Mapping[str, Samples | Label | None] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -80,7 +82,7 @@ class Row:
     def error(self) -> float | None:
         """Simulated less published, in points or in percent of the published value."""
         mean = self.simulated.mean
-        return None if mean is None else float(self._error_of(np.float64(mean)))
+        return None if mean is None else self._error_of(mean)
 
     @property
     def error_interval(self) -> Interval | None:
@@ -88,8 +90,8 @@ class Row:
         interval = self.simulated.interval
         if interval is None:
             return None
-        ends = (float(self._error_of(np.float64(end))) for end in (interval.low, interval.high))
-        return Interval(*sorted(ends))
+        low, high = self._error_of(interval.low), self._error_of(interval.high)
+        return None if low is None or high is None else Interval(low, high)
 
     @property
     def agreement(self) -> Agreement | None:
@@ -113,6 +115,9 @@ class Row:
     def to_json(self) -> dict[str, Any]:
         """Return the row as plain data; a row of cells.csv has the same names."""
         interval, agreement = self.error_interval, self.agreement
+        more: dict[str, Any] = {}
+        for name, value in self.more.items():
+            more |= value.to_json(name) if isinstance(value, Samples) else {name: value}
         return {
             **self.labels,
             "unit": self.unit,
@@ -127,9 +132,12 @@ class Row:
             "agreement": None if agreement is None else agreement.value,
             "how": self.how or None,
             "reason": (self.reason or None) if self.is_outside else None,
+            **more,
         }
 
-    def _error_of(self, simulated: Any) -> Any:
+    def _error_of(self, simulated: float) -> float | None:
+        if self.published is None:
+            return None
         if self.tolerance.unit == "points":
             return simulated - self.published
         return _PERCENT * (simulated / self.published - 1)

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from bentpipe.report.html import environment
 from bentpipe.results.folder import REPORT, csv_text, json_text, write_folder
 from bentpipe.studies.base import tables
-from bentpipe.studies.base.comparison import Comparison, Row, errors_of, mean_error
+from bentpipe.studies.base.comparison import Comparison, errors_of, mean_error
 from bentpipe.studies.base.provenance import COUNTED, MEANINGS, Input
 
 _BASE: Path = Path(__file__).parent
@@ -68,7 +68,7 @@ class StudyOutcome:
     def headline(self) -> list[str]:
         """Return the mean errors by provenance, a sentence for each."""
         return [
-            f"{provenance.value.capitalize()} rows: {errors_text(rows)}"
+            f"{provenance.value.capitalize()} rows: {tables.errors_text(rows)}"
             for provenance in COUNTED
             if (rows := self.main.of(provenance))
         ]
@@ -110,9 +110,9 @@ class StudyOutcome:
             tables=tables,
             number=tables.number,
             errors_of=errors_of,
-            errors_text=errors_text,
+            errors_text=tables.errors_text,
             mean_error=mean_error,
-            row_text=row_text,
+            row_text=tables.row_text,
             **self.context(),
         )
 
@@ -164,29 +164,3 @@ class StudyOutcome:
             names[columns]: csv_text(columns, [tuple(row.values()) for row in rows])
             for columns, rows in files.items()
         }
-
-
-def errors_text(rows: tuple[Row, ...]) -> str:
-    """Return mean error, largest error and agreement of rows as a sentence."""
-    found = errors_of(rows)
-    if not found["simulated"]:
-        return f"none of {found['rows']} was simulated."
-    unit = found["error_unit"]
-    agreement = ", ".join(
-        f"{found[each]} {each.replace('_', ' ')}"
-        for each in ("within_interval", "within_tolerance", "outside")
-        if each in found
-    )
-    return (
-        f"mean absolute error {tables.estimate_text(mean_error(rows))} {unit} over "
-        f"{found['simulated']} rows, largest {tables.number(found['max_absolute_error'])}"
-        + (f"; {agreement}." if agreement else ".")
-    )
-
-
-def row_text(row: Row) -> str:
-    """Return published and simulated value, interval and error of a row in words."""
-    text = f"published {row.published:g} {row.unit}, simulated {tables.number(row.simulated.mean)}"
-    if row.simulated.interval is not None:
-        text += f" [{tables.interval_text(row.simulated.interval)}]"
-    return f"{text}, error {tables.number(row.error, sign=True)} {row.tolerance.unit}"

@@ -13,6 +13,7 @@ from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.samples import Samples
 from bentpipe.studies.base.tables import (
     PROVENANCE,
+    UNIT,
     Column,
     interval_text,
     number,
@@ -152,7 +153,7 @@ class RealOutcome(StudyOutcome):
             Column(heading="95 % interval", text=kernel_spread),
             Column(heading="emulated", unit="one run", text=emulated),
             Column(heading="difference", unit="%", text=difference),
-            Column(heading="unit", text=lambda row: row.unit, is_text=True),
+            UNIT,
             PROVENANCE,
         )
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.table import Table
 
-from bentpipe.studies.base.comparison import Row
+from bentpipe.studies.base.comparison import Agreement, Comparison, Row, errors_of, mean_error
 from bentpipe.studies.base.samples import Estimate, Interval, Samples
 
 
@@ -60,18 +60,37 @@ def label(name: str, heading: str, unit: str = "") -> Column:
     return Column(heading=heading, unit=unit, text=lambda row: str(row.labels[name]), is_text=True)
 
 
-def figures(digits: int = 2, *, unit: str = "", error_unit: str = "") -> tuple[Column, ...]:
-    """Return published, simulated with its interval, and error."""
+def of_comparison(column: Column, comparison: Comparison) -> Column:
+    """Return a column that shows the row with the same labels of another comparison."""
+    rows = {row.name: row for row in comparison.rows}
+    return replace(
+        column,
+        text=lambda row: column.text(rows[row.name]),
+        bold=lambda row: column.bold(rows[row.name]),
+    )
+
+
+def figures(
+    digits: int = 2,
+    *,
+    unit: str = "",
+    error_unit: str = "",
+    error_digits: int | None = None,
+    interval: bool = True,
+) -> tuple[Column, ...]:
+    """Return published, simulated with its interval if there are any, and error."""
+    error_digits = digits if error_digits is None else error_digits
+    intervals = Column(
+        heading="95 % interval", unit=unit, text=lambda row: spread_text(row.simulated, digits)
+    )
     return (
         Column(heading="published", unit=unit, text=lambda row: number(row.published, digits)),
         Column(heading="simulated", unit=unit, text=lambda row: number(row.simulated.mean, digits)),
-        Column(
-            heading="95 % interval", unit=unit, text=lambda row: spread_text(row.simulated, digits)
-        ),
+        *((intervals,) if interval else ()),
         Column(
             heading="error",
             unit=error_unit,
-            text=lambda row: number(row.error, digits, sign=True),
+            text=lambda row: number(row.error, error_digits, sign=True),
             bold=lambda row: row.is_outside,
         ),
     )
@@ -83,6 +102,7 @@ AGREEMENT = Column(
     is_text=True,
 )
 PROVENANCE = Column(heading="provenance", text=lambda row: row.provenance.value, is_text=True)
+UNIT = Column(heading="unit", text=lambda row: row.unit, is_text=True)
 RUNS = Column(heading="runs", text=lambda row: str(len(row.simulated.values)))
 
 
@@ -95,3 +115,25 @@ def terminal_table(title: str, columns: Sequence[Column], rows: Sequence[Row]) -
     for row in rows:
         table.add_row(*(column.text(row) for column in columns))
     return table
+
+
+def errors_text(rows: Sequence[Row]) -> str:
+    """Return mean error, largest error and agreement of rows as a sentence."""
+    found = errors_of(rows)
+    if not found["simulated"]:
+        return f"none of {found['rows']} was simulated."
+    unit = found["error_unit"]
+    agreement = ", ".join(f"{found[each]} {each.words}" for each in Agreement if found.get(each))
+    return (
+        f"mean absolute error {estimate_text(mean_error(rows))} {unit} over "
+        f"{found['simulated']} rows, largest {number(found['max_absolute_error'])} {unit}"
+        + (f"; {agreement}." if agreement else ".")
+    )
+
+
+def row_text(row: Row) -> str:
+    """Return published and simulated value, interval and error of a row in words."""
+    text = f"published {row.published:g} {row.unit}, simulated {number(row.simulated.mean)}"
+    if row.simulated.interval is not None:
+        text += f" [{interval_text(row.simulated.interval)}]"
+    return f"{text}, error {number(row.error, sign=True)} {row.tolerance.unit}"

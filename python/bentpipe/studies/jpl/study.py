@@ -20,7 +20,7 @@ from bentpipe.simulation.many import Job, Outcome
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison, Row, Tolerance, errors_of, mean_error
 from bentpipe.studies.base.files import read_rows
-from bentpipe.studies.base.outcome import StudyOutcome, errors_text
+from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.provenance import COUNTED, Input, Provenance, read_inputs
 from bentpipe.studies.base.samples import Samples
 from bentpipe.studies.base.work import Work
@@ -143,7 +143,7 @@ class JplOutcome(StudyOutcome):
             )
         yield (
             "Hosts of the linux profile, which the source never ran (difference): "
-            + errors_text(self.comparisons[LINUX].rows)
+            + tables.errors_text(self.comparisons[LINUX].rows)
         )
 
 
@@ -301,14 +301,14 @@ def disorder(main: Comparison) -> list[str]:
             f"{first.labels['one_way_delay_ms']} ms and {second.published:g} % at "
             f"{second.labels['one_way_delay_ms']} ms."
             for first, second in pairwise(curve)
-            if second.published > first.published
+            if (second.published or 0.0) > (first.published or 0.0)
         ]
     clean = {
         (row.labels["one_way_delay_ms"], row.labels["large_windows"]): row.published
         for row in main.where(bit_error_rate="0").rows
     }
     excess = [
-        row.published - clean[place]
+        (row.published or 0.0) - (clean[place] or 0.0)
         for row in main.rows
         if (place := (row.labels["one_way_delay_ms"], row.labels["large_windows"])) in clean
     ]

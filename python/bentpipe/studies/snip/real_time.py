@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from bentpipe import _core
-from bentpipe.emulation.pool import RealJob, RealRun, emulate_all
+from bentpipe.emulation.pool import RealJob, RealRun
 from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import from_dict, resolve
-from bentpipe.plan.resolver import 
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job, run_many
+from bentpipe.simulation.many import Job
 from bentpipe.simulation.search import no_drop_rate
-from bentpipe.studies._real_time import RealCell, RealOutcome, late
-from bentpipe.studies.snip._facts import FITTED_WINDOWS
-from bentpipe.studies.snip._measure import (
-    RESOLUTION,
-    SIZES,
-    TCP_DURATION,
+from bentpipe.studies.base import tables
+from bentpipe.studies.base.comparison import Comparison, Row
+from bentpipe.studies.base.provenance import Provenance
+from bentpipe.studies.base.real_time import RealFigure, RealOutcome, kernel_of
+from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.work import RealWork, Work
+from bentpipe.studies.snip.compare import (
+    RATES,
+    TOLERANCE,
+    read_published_facts,
+    read_published_table,
+)
+from bentpipe.studies.snip.facts import FITTED_WINDOWS
+from bentpipe.studies.snip.measure import RESOLUTION
+from bentpipe.studies.snip.scenarios import (
+    DEFAULTS,
     base_scenario,
+    iperf_scenario,
     table_scenario,
     tcp_scenario,
 )
-from bentpipe.studies.snip.study import read_published_facts, read_published_table
-from bentpipe.units import parse_duration
+from bentpipe.studies.snip.study import inputs
 
 TCP: Final = "tcp"
 # The first rates that are tried stand so far below and above the simulator's, and the steps beyond
@@ -34,17 +42,27 @@ TCP: Final = "tcp"
 _STEP_DOWN: Final = 0.08
 _STEP_UP: Final = 0.05
 REAL_RESOLUTION: Final = 0.01
-# A rate that is never found ends the search.
+# Rounds that a search usually takes, and at which one that finds no rate ends.
+_USUAL_ROUNDS: Final = 6
 _MAX_ROUNDS: Final = 12
 _NS_PER_S: Final = 1e9
+KERNEL_TCP: Final[dict[str, Any]] = {
+    "congestion_control": "reno",
+    "sack": False,
+    "timestamps": False,
+    "rack_tlp": False,
+    "window_scaling": False,
+    "receive_buffer_counts": "window",
+    "initial_window": 1,
+}
 _NOTES: Final = (
     "Emulated rows: iperf3 sends ten seconds of datagrams through processor and link; the largest "
     "rate without a loss is bisected to 1 %, beginning about the simulator's. Losses are counted "
     "at the link, since iperf3's receiver loses some itself.",
     "iperf3 sends in bursts of a millisecond, which the buffer of 50 packets takes.",
-    "TCP: goodput over the hop with the windows that the study chose to fit the note; the "
-    "kernel's Reno without SACK and timestamps. The kernel's hosts: the simulator with the "
-    "settings that the kernel has.",
+    "TCP: goodput over the hop with the windows that are fitted to the note; the kernel's Reno "
+    "without SACK and timestamps. The kernel's hosts: the simulator with the settings that the "
+    "kernel has.",
     "Asked for 17,520 and 57,344 bytes of window, Linux 6.18 carried as much as larger ones would: "
     "it derives the window from its memory. That is a miss of the settings, not of the model.",
 )
@@ -93,32 +111,43 @@ def run_real_time(
         MachineError: the machine lacks something.
     """
     sizes, with_tcp = rows_named(chosen)
+    windows = FITTED_WINDOWS if with_tcp else {}
     base = base_scenario()
-    counter = _Counter(progress, rounds=6, sizes=len(sizes), with_tcp=with_tcp)
+    work = RealWork(
+        parallel=parallel, progress=progress, total=_USUAL_ROUNDS * len(sizes) + len(windows)
+    )
     simulated = _simulated_rates(base, sizes, seed)
-    found, last_runs = _search(base, simulated, seed, parallel, counter)
-    tcp_runs = _run_tcp(base, seed, parallel, counter) if with_tcp and not counter.stopped else {}
-    hosts = _simulate_tcp(base, seed) if with_tcp else {}
-    # Every run is over: what was published may be read.
+    found, last_runs = _search(base, simulated, seed, work)
+    tcp_runs = work.run({w: _job(kernel_tcp_scenario(base, w), seed) for w in windows.values()})
+    tcp = _simulate_tcp(base, list(windows.values()), seed)
+    # Every run is over: the published figures may be read.
+    rates, tcp_rows = _rate_rows(sizes, simulated), _tcp_rows(windows, tcp)
+    figures = {
+        row.name: RealFigure.of(last_runs.get(size), _found_mbps(found.get(size)), Samples())
+        for size, row in rates.items()
+    }
+    for window, row in tcp_rows.items():
+        run = tcp_runs.get(window)
+        figures[row.name] = RealFigure.of(run, _goodput_kbps(run), tcp[window, True])
     return RealOutcome(
         study="snip",
         title="SnIP in real time: UDP rate without loss, and TCP over a satellite hop",
-        label_names=("row",),
-        cells=(
-            *_rows(sizes, simulated, found, last_runs),
-            *(_tcp_rows(hosts, tcp_runs) if with_tcp else ()),
-        ),
+        inputs=inputs(base),
+        comparisons={RATES: Comparison((*rates.values(), *tcp_rows.values()))},
+        figures=figures,
+        label_columns=(tables.label("row", "row"),),
         notes=_NOTES,
         configuration={
             "bentpipe_version": _core.version(),
             "seed": seed,
             "parallel": parallel,
+            "kernel": kernel_of({**last_runs, **tcp_runs}),
             "resolution": REAL_RESOLUTION,
             "tcp": KERNEL_TCP,
-            "tcp_duration": TCP_DURATION,
+            "tcp_duration": DEFAULTS.tcp_duration,
             "scenario": base,
         },
-        interrupted=counter.stopped,
+        interrupted=work.interrupted,
     )
 
 
@@ -129,52 +158,31 @@ def rows_named(chosen: str | None) -> tuple[tuple[int, ...], bool]:
         UsageError: there is no such row.
     """
     if chosen is None:
-        return SIZES, True
+        return DEFAULTS.sizes, True
     names = [name.strip() for name in chosen.split(",")]
-    known = [str(size) for size in SIZES]
+    known = [str(size) for size in DEFAULTS.sizes]
     for name in names:
         if name != TCP and name not in known:
             raise UsageError(
                 f'cells: read "{name}"; write packet sizes ({", ".join(known)}) or tcp, with '
                 "commas between them"
             )
-    return tuple(size for size in SIZES if str(size) in names), TCP in names
+    return tuple(size for size in DEFAULTS.sizes if str(size) in names), TCP in names
 
 
-class _Counter:
-    """Turns rounds of runs into one progress; knows whether Ctrl-C was pressed."""
-
-    def __init__(
-        self,
-        progress: Callable[[float], None],
-        *,
-        rounds: int,
-        sizes: int,
-        with_tcp: bool,
-    ) -> None:
-        self.stopped = False
-        self._progress = progress
-        self._total = rounds * sizes + with_tcp * len(FITTED_WINDOWS)
-        self._done = 0
-
-    def run(self, scenarios: Sequence[Scenario], seed: int, parallel: int) -> list[RealRun | None]:
-        def share(of_these: float) -> None:
-            self._progress(min(1.0, (self._done + of_these * len(scenarios)) / self._total))
-
-        runs = emulate_all(
-            [_job(each, seed) for each in scenarios], parallel=parallel, progress=share
-        )
-        self._done += len(scenarios)
-        self.stopped = None in runs
-        return runs
+def kernel_tcp_scenario(base: Mapping[str, Any], window_bytes: int) -> Scenario:
+    """Return the scenario of one transfer with a window, with hosts that the kernel can be."""
+    data = tcp_scenario(base, window_bytes, DEFAULTS.tcp_duration).to_dict()
+    (flow,) = data["traffic"]
+    flow["profile"] = "linux"
+    buffer = f"{window_bytes} B"
+    flow["tcp"] = KERNEL_TCP | {"receive_buffer": buffer, "receive_buffer_initial": buffer}
+    return from_dict(data)
 
 
 def _job(scenario: Scenario, seed: int) -> RealJob:
     whole_s = resolve(scenario)["stop_ns"] / _NS_PER_S
     return RealJob(scenario.to_dict(), seed, longest_s=whole_s, usual_s=whole_s)
-
-
-# --- the table ----------------------------------------------------------------------------------
 
 
 def _simulated_rates(base: Mapping[str, Any], sizes: Sequence[int], seed: int) -> dict[int, float]:
@@ -186,11 +194,7 @@ def _simulated_rates(base: Mapping[str, Any], sizes: Sequence[int], seed: int) -
 
 
 def _search(
-    base: Mapping[str, Any],
-    simulated: Mapping[int, float],
-    seed: int,
-    parallel: int,
-    counter: _Counter,
+    base: Mapping[str, Any], simulated: Mapping[int, float], seed: int, work: RealWork
 ) -> tuple[dict[int, Bracket], dict[int, RealRun]]:
     """Bisect all sizes in step; return the brackets and the last run of each size.
 
@@ -204,19 +208,19 @@ def _search(
             for size, bracket in brackets.items()
             if not _is_late(last_runs.get(size)) and (rate := bracket.next_rate()) is not None
         }
-        if not rates:
+        if not rates or work.interrupted:
             break
-        scenarios = [_trial(base, size, rate) for size, rate in rates.items()]
-        for (size, rate), run in zip(
-            rates.items(), counter.run(scenarios, seed, parallel), strict=True
-        ):
-            if run is None:
-                continue
-            last_runs[size] = run
-            if not _is_late(run):
-                brackets[size].tried(rate, lost=_lost(run))
-        if counter.stopped:
-            break
+        trials = {
+            size: iperf_scenario(table_scenario(base), size, round(rate))
+            for size, rate in rates.items()
+        }
+        for size, run in work.run(
+            {size: _job(each, seed) for size, each in trials.items()}
+        ).items():
+            if run is not None:
+                last_runs[size] = run
+                if not _is_late(run):
+                    brackets[size].tried(rates[size], lost=_lost(run))
     return brackets, last_runs
 
 
@@ -224,113 +228,78 @@ def _is_late(run: RealRun | None) -> bool:
     return run is not None and run.invalid is not None
 
 
-def _trial(base: Mapping[str, Any], size: int, rate_bps: float) -> Scenario:
-    data = table_scenario(base).to_dict()
-    data["name"] = f"{data['name']}, {size} bytes"
-    data["traffic"][0] |= {"payload": f"{size} B", "rate": f"{round(rate_bps)} bit/s"}
-    return from_dict(data)
-
-
 def _lost(run: RealRun) -> bool:
     flow = run.result.tables["flows"].row(0, named=True)
     return bool(flow["received_segments"] < flow["sent_segments"])
 
 
-def _rows(
-    sizes: Sequence[int],
-    simulated: Mapping[int, float],
-    found: Mapping[int, Bracket],
-    last_runs: Mapping[int, RealRun],
-) -> list[RealCell]:
-    table = read_published_table()
-    cells = []
-    for size in sizes:
-        bracket = found.get(size, Bracket(0.0))
-        converged = bracket.low is not None and bracket.next_rate() is None
-        emulated = (bracket.low or 0.0) / 1e6 if converged else None
-        published, rate_bps = table[size], simulated.get(size)
-        cells.append(
-            RealCell(
-                labels={"row": f"{size} bytes"},
-                unit="Mbit/s",
-                published=published.rate_mbps,
-                simulated=None if rate_bps is None else rate_bps / 1e6,
-                simulated_kernel_hosts=None,
-                emulated=emulated,
-                **late(last_runs.get(size)),
-            )
+def _found_mbps(bracket: Bracket | None) -> float | None:
+    if bracket is None or bracket.low is None or bracket.next_rate() is not None:
+        return None
+    return bracket.low / 1e6
+
+
+def _rate_rows(sizes: Sequence[int], simulated: Mapping[int, float]) -> dict[int, Row]:
+    published = read_published_table()
+    rates_mbps = {size: rate / 1e6 for size, rate in simulated.items()}
+    return {
+        size: Row(
+            labels={"row": f"{size} bytes"},
+            unit="Mbit/s",
+            published=published[size].rate_mbps,
+            simulated=Samples.of([rates_mbps.get(size)], exact=True),
+            provenance=Provenance.CALIBRATED,
+            tolerance=TOLERANCE,
         )
-    return cells
+        for size in sizes
+    }
 
 
-# --- TCP ----------------------------------------------------------------------------------------
-
-KERNEL_TCP: Final[dict[str, Any]] = {
-    "congestion_control": "reno",
-    "sack": False,
-    "timestamps": False,
-    "rack_tlp": False,
-    "window_scaling": False,
-    "receive_buffer_counts": "window",
-    "initial_window": 1,
-}
-
-
-def kernel_tcp_scenario(base: Mapping[str, Any], window_bytes: int) -> Scenario:
-    """Return the scenario of one transfer with a window, with hosts that the kernel can be."""
-    data = copy.deepcopy(tcp_scenario(base, window_bytes).to_dict())
-    (flow,) = data["traffic"]
-    flow["profile"] = "linux"
-    buffer = f"{window_bytes} B"
-    flow["tcp"] = KERNEL_TCP | {"receive_buffer": buffer, "receive_buffer_initial": buffer}
-    return from_dict(data)
-
-
-def _run_tcp(
-    base: Mapping[str, Any], seed: int, parallel: int, counter: _Counter
-) -> dict[int, RealRun | None]:
-    windows = list(FITTED_WINDOWS.values())
-    scenarios = [kernel_tcp_scenario(base, window) for window in windows]
-    return dict(zip(windows, counter.run(scenarios, seed, parallel), strict=True))
-
-
-def _simulate_tcp(base: Mapping[str, Any], seed: int) -> dict[int, tuple[float, float]]:
+def _simulate_tcp(
+    base: Mapping[str, Any], windows: Sequence[int], seed: int
+) -> dict[tuple[int, bool], Samples]:
     """Return the goodput by window, in kbit/s, of the study's hosts and of the kernel's."""
-    windows = list(FITTED_WINDOWS.values())
-    scenarios = [
-        each for w in windows for each in (tcp_scenario(base, w), kernel_tcp_scenario(base, w))
-    ]
-    rates: dict[int, float] = {}
-    for outcome in run_many([Job(plan=resolve(each), seed=seed) for each in scenarios]):
-        rates[outcome.index] = _goodput_kbps(int(outcome.column("flows", "delivered_bytes")[0]))
-    return {window: (rates[2 * i], rates[2 * i + 1]) for i, window in enumerate(windows)}
+    jobs = {}
+    for window in windows:
+        study = tcp_scenario(base, window, DEFAULTS.tcp_duration)
+        for kernel, scenario in ((False, study), (True, kernel_tcp_scenario(base, window))):
+            jobs[window, kernel] = [Job(plan=resolve(scenario), seed=seed)]
+    found = Work(threads=None, progress=None, total=0).run(jobs)
+    return {
+        key: Samples.of(
+            (
+                _kbps(run.column("flows", "delivered_bytes")[0], run.job.plan["stop_ns"])
+                for run in outcomes
+            ),
+            exact=True,
+        )
+        for key, outcomes in found.items()
+    }
 
 
 def _tcp_rows(
-    hosts: Mapping[int, tuple[float, float]], runs: Mapping[int, RealRun | None]
-) -> list[RealCell]:
+    windows: Mapping[str, int], simulated: Mapping[tuple[int, bool], Samples]
+) -> dict[int, Row]:
     published = read_published_facts()
-    cells = []
-    for quantity, window in FITTED_WINDOWS.items():
-        figure, unit = published[quantity]
-        old, new = hosts[window]
-        run = runs.get(window)
-        emulated = None
-        if run is not None:
-            emulated = _goodput_kbps(int(run.result.tables["flows"]["delivered_bytes"][0]))
-        cells.append(
-            RealCell(
-                labels={"row": quantity},
-                unit=unit,
-                published=figure,
-                simulated=old,
-                simulated_kernel_hosts=new,
-                emulated=emulated,
-                **late(run),
-            )
+    return {
+        window: Row(
+            labels={"row": quantity},
+            unit=published[quantity][1],
+            published=published[quantity][0],
+            simulated=simulated[window, False],
+            provenance=Provenance.FITTED,
+            tolerance=TOLERANCE,
         )
-    return cells
+        for quantity, window in windows.items()
+    }
 
 
-def _goodput_kbps(delivered_bytes: int) -> float:
-    return 8 * delivered_bytes / (parse_duration(TCP_DURATION) / _NS_PER_S) / 1e3
+def _goodput_kbps(run: RealRun | None) -> float | None:
+    if run is None:
+        return None
+    result = run.result
+    return _kbps(int(result.tables["flows"]["delivered_bytes"][0]), result.plan["stop_ns"])
+
+
+def _kbps(delivered_bytes: int, elapsed_ns: int) -> float:
+    return 8 * float(delivered_bytes) / (elapsed_ns / _NS_PER_S) / 1e3
