@@ -165,8 +165,7 @@ def _failures(samples: Sequence[Sample]) -> Iterator[str]:
     half = len(steady) // 2
     for name in ("threads", "descriptors"):
         before, after = (
-            min(getattr(sample, name) for sample in part)
-            for part in (steady[:half], steady[half:])
+            min(getattr(sample, name) for sample in part) for part in (steady[:half], steady[half:])
         )
         if after > before:
             yield f"{name} grew from {before} to {after}"

@@ -86,7 +86,7 @@ def test_the_report_has_the_numbers_of_the_run(small_result: Result, tmp_path: P
     assert "<small>link bytes</small>" in text
     assert "<summary>The scenario</summary>" in text
     assert "8 Mbit/s" in text
-    assert "&quot;rate_bps&quot;" in text
+    assert "&#34;rate_bps&#34;" in text
 
 
 def test_the_report_is_self_contained_with_a_figure_for_each_quantity(

@@ -11,7 +11,9 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Program
@@ -23,12 +25,24 @@ from bentpipe.results.folder import prepare_output_folder
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, run_many
 from bentpipe.studies import STUDIES
+from bentpipe.studies.base.comparison import Agreement, Comparison, Row
+from bentpipe.studies.base.provenance import Provenance
+from bentpipe.studies.base.samples import Samples
 from bentpipe.studies.jpl import study
-from bentpipe.studies.jpl._report import study_report
-from bentpipe.studies.jpl.study import Cell, Comparison, JplOutcome, Measurement
+from bentpipe.studies.jpl.cells import (
+    BIT_ERROR_RATES,
+    Cell,
+    base_scenario,
+    cells,
+    scenario_of,
+    small_window_cells,
+)
+from bentpipe.studies.jpl.study import BSD, BSD_SMALL, LINUX, JplOutcome
 from bentpipe.units import parse_rate
 
 ROWS = ["1e-7", "1e-8", "1e-9", "0"]
+# 4.4BSD's IFQ_MAXLEN.
+BSD_QUEUE = "50 packets"
 
 
 @pytest.fixture(scope="module")
@@ -55,21 +69,20 @@ def test_the_published_table_is_the_source_s() -> None:
 
 
 def test_there_are_44_cells_and_each_is_published() -> None:
-    cells = study.cells()
-    assert len(set(cells)) == 44
-    assert set(cells) == set(study.read_published())
-    assert Counter(cell.large_windows for cell in cells) == {"both": 12, "yes": 16, "no": 16}
+    assert len(set(cells())) == 44
+    assert set(cells()) == set(study.read_published())
+    assert Counter(cell.large_windows for cell in cells()) == {"both": 12, "yes": 16, "no": 16}
 
 
 def test_one_configuration_for_all_cells() -> None:
     """Plans differ in delay, bit errors and the small window; in nothing else."""
     plans: dict[str, set[str]] = {}
-    for cell in study.cells():
-        plan = resolve(study.scenario_of(cell))
+    for cell in cells():
+        plan = resolve(scenario_of(cell, base_scenario()))
         for way in plan["directions"]:
             assert way.pop("delay_ns")["value"] == cell.one_way_delay_ms * 1_000_000
             channel = way.pop("channel")
-            assert channel.get("bit_error_rate", 0.0) == study.BIT_ERROR_RATES[cell.row]
+            assert channel.get("bit_error_rate", 0.0) == BIT_ERROR_RATES[cell.row]
         plan["flows"][0].pop("name")
         plans.setdefault(cell.large_windows, set()).add(json.dumps(plan, sort_keys=True))
     assert {windows: len(found) for windows, found in plans.items()} == {
@@ -91,48 +104,116 @@ def test_one_configuration_for_all_cells() -> None:
 
 
 def test_the_model_reads_no_published_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all published figures 50 the measured ones are the same."""
+    """With all published figures 50 the simulated ones are the same."""
     honest = study.run(runs=1)
-    monkeypatch.setattr(study, "read_published", lambda: dict.fromkeys(study.cells(), 50.0))
+    monkeypatch.setattr(study, "read_published", lambda: dict.fromkeys(cells(), 50.0))
     bent = study.run(runs=1)
-    assert [m.measured for m in bent.bsd.measurements] == [
-        m.measured for m in honest.bsd.measurements
-    ]
-    assert bent.bsd.mean_absolute_error != honest.bsd.mean_absolute_error
+    for name, comparison in honest.comparisons.items():
+        assert [row.simulated for row in bent.comparisons[name].rows] == [
+            row.simulated for row in comparison.rows
+        ]
+    assert bent.main.summary() != honest.main.summary()
+
+
+# --- provenance ---------------------------------------------------------------------------------
+
+
+def test_the_cells_by_provenance() -> None:
+    """The framing is computed from one cell; 64 KB windows with few errors are predictions."""
+    assert Counter(cell.provenance for cell in cells()) == {
+        "derived": 1,
+        "calibrated": 35,
+        "predicted": 8,
+    }
+    assert Cell("0", 0, "both").provenance is Provenance.DERIVED
+    predicted = {
+        (cell.row, cell.large_windows) for cell in cells() if cell.provenance == "predicted"
+    }
+    assert predicted == {("1e-9", "no"), ("0", "no")}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tcp": {"avoidance_counting": "acks"}},
+        {"tcp": {"congestion_control": "newreno"}},
+        {"tcp": {"quick_ack_segments": 0}},
+        {"queue": {"limit": BSD_QUEUE}},
+    ],
+    ids=str,
+)
+def test_predicted_cells_do_not_depend_on_what_was_calibrated(
+    change: dict[str, dict[str, Any]], full: JplOutcome
+) -> None:
+    """Given another value of a calibrated setting, expect a change below half a point."""
+    for cell in cells():
+        if cell.provenance is Provenance.PREDICTED:
+            (row,) = full.main.where(**cell.labels).rows
+            assert row.simulated.mean is not None
+            assert abs(mean_utilization(changed(cell, change)) - row.simulated.mean) < 0.5
+
+
+def test_calibrated_cells_do(full: JplOutcome) -> None:
+    """A queue of 1997 drops what large windows send; growth for each ACK is too slow."""
+    for cell, change in (
+        (Cell("0", 50, "both"), {"queue": {"limit": BSD_QUEUE}}),
+        (Cell("1e-9", 300, "yes"), {"queue": {"limit": BSD_QUEUE}}),
+        (Cell("1e-7", 300, "no"), {"tcp": {"avoidance_counting": "acks"}}),
+        (Cell("1e-8", 300, "no"), {"tcp": {"avoidance_counting": "acks"}}),
+    ):
+        assert cell.provenance is Provenance.CALIBRATED
+        (row,) = full.main.where(**cell.labels).rows
+        assert row.simulated.mean is not None
+        assert row.simulated.mean - mean_utilization(changed(cell, change)) > 0.5
+
+
+def changed(cell: Cell, change: dict[str, dict[str, Any]]) -> Scenario:
+    data = scenario_of(cell, base_scenario()).to_dict()
+    data["traffic"][0]["tcp"] |= change.get("tcp", {})
+    for direction in data["link"].values():
+        direction["queue"] |= change.get("queue", {})
+    return from_dict(data)
 
 
 # --- the figures --------------------------------------------------------------------------------
 
 
 def test_the_errors_are_within_what_the_study_promises(full: JplOutcome) -> None:
-    result = full.to_json()
-    rows = result["mean_absolute_error_by_row"]
-    assert result["mean_absolute_error"] <= 1.5
-    assert rows["0"] <= 0.3
-    assert rows["1e-9"] <= 0.5
+    summary = full.to_json()["summary"]["by_provenance"]
+    assert summary["predicted"]["mean_absolute_error"] <= 0.3
+    assert summary["predicted"]["outside"] == 0
+    assert summary["calibrated"]["mean_absolute_error"] <= 1.8
+    assert summary["derived"] == {"rows": 1}
+    by_rate = full.to_json()["by_bit_error_rate"]
+    assert by_rate["0"]["calibrated"]["mean_absolute_error"] <= 0.3
+    assert by_rate["1e-9"]["calibrated"]["mean_absolute_error"] <= 0.5
 
 
 def test_json_has_every_cell_with_its_runs(full: JplOutcome) -> None:
     result = full.to_json()
     assert result["study"] == "jpl"
-    assert list(result["mean_absolute_error_by_row"]) == ROWS
+    assert list(result["by_bit_error_rate"]) == ROWS
     for table in (result, result["linux"]):
         assert len(table["cells"]) == 44
         for cell in table["cells"]:
-            assert list(cell) == [
-                "bit_error_rate",
-                "one_way_delay_ms",
-                "large_windows",
-                "published",
-                "measured",
-                "stdev",
-                "runs",
-            ]
-            assert cell["runs"] == (30 if cell["bit_error_rate"] > 0 else 1)
+            exact = cell["bit_error_rate"] == "0"
+            assert cell["simulated_exact"] == exact
+            assert cell["simulated_runs"] == (1 if exact else 30)
+            assert (cell["simulated_low"] is None) == exact
             # The ceiling: 1460 of 1508 bytes.
-            assert 0 < cell["measured"] <= 100 * 1460 / 1508
-    errors = [abs(cell["measured"] - cell["published"]) for cell in result["cells"]]
-    assert result["mean_absolute_error"] == pytest.approx(sum(errors) / 44)
+            assert 0 < cell["simulated"] <= 100 * 1460 / 1508
+            assert cell["error"] == pytest.approx(cell["simulated"] - cell["published"])
+            assert cell["error_unit"] == "points"
+    for provenance, found in result["summary"]["by_provenance"].items():
+        errors = [abs(c["error"]) for c in result["cells"] if c["provenance"] == provenance]
+        assert found["rows"] == len(errors)
+        if provenance != "derived":
+            assert found["mean_absolute_error"] == pytest.approx(sum(errors) / len(errors))
+            low, high = found["mean_absolute_error_low"], found["mean_absolute_error_high"]
+            assert low < found["mean_absolute_error"] < high
+    # What the testbed never ran is not judged.
+    assert {cell["agreement"] for cell in result["linux"]["cells"]} == {None}
+    assert "by_provenance" not in result["linux"]["summary"]
 
 
 def test_a_cell_without_errors_by_hand(full: JplOutcome) -> None:
@@ -143,11 +224,11 @@ def test_a_cell_without_errors_by_hand(full: JplOutcome) -> None:
     42.40 % of 2 Mbit/s. The start costs: windows of 1, 2, 3, 5, 8, 12, 18, 27, 41 segments need
     nine rounds for 117 of 7183 segments, some six of 163 rounds for nothing: 3.7 %; 3 to 5 pass.
     """
-    (cell,) = (m for m in full.bsd.measurements if m.cell == Cell("0", 300, "no"))
-    assert cell.measured is not None
+    (cell,) = full.main.where(**Cell("0", 300, "no").labels).rows
+    assert cell.simulated.mean is not None
     steady = [100 * 44 * 1460 * 8 / parse_rate("2 Mbit/s") / seconds for seconds in (0.612, 0.606)]
     assert steady == pytest.approx([41.99, 42.40], abs=0.01)
-    assert 0.95 * steady[0] < cell.measured < 0.97 * steady[1]
+    assert 0.95 * steady[0] < cell.simulated.mean < 0.97 * steady[1]
 
 
 def test_one_published_figure_is_simulated_with_both_windows(full: JplOutcome) -> None:
@@ -156,19 +237,16 @@ def test_one_published_figure_is_simulated_with_both_windows(full: JplOutcome) -
     A round takes at most 200 ms and 6.2 ms for a segment and its ACK; 44 frames of 1508 bytes take
     265 ms. With errors a window that shrinks from less than the queue holds is a little slower.
     """
-    large = [m for m in full.bsd.measurements if m.cell.large_windows == "both"]
-    places = [(m.cell.row, m.cell.one_way_delay_ms, m.published) for m in large]
-    small = full.small_windows
-    assert [(m.cell.row, m.cell.one_way_delay_ms, m.published) for m in small] == places
+    large = full.main.where(large_windows="both").rows
+    small = full.comparisons[BSD_SMALL].rows
+    assert [row.labels for row in small] == [cell.labels for cell in small_window_cells()]
     for one, other in zip(large, small, strict=True):
-        assert other.cell.large_windows == "no"
-        assert other.runs == one.runs
-        if one.cell.row == "0":
-            assert other.measured == one.measured
-    assert full.to_json()["both_with_64_kb_windows"] == [m.to_json() for m in small]
-    changed = {m.cell: m.measured for m in small if m.cell.row == "1e-7"}
-    text = study_report(full)
-    assert f"<td>{changed[Cell('1e-7', 100, 'no')]:.2f}</td>" in text
+        assert other.published == one.published
+        assert len(other.simulated.values) == len(one.simulated.values)
+        if one.labels["bit_error_rate"] == "0":
+            assert other.simulated == one.simulated
+    (changed_row,) = full.comparisons[BSD_SMALL].where(**Cell("1e-7", 100, "no").labels).rows
+    assert f"<td>{changed_row.simulated.mean:.2f}</td>" in full.report()
 
 
 @pytest.mark.parametrize("windows", ["yes", "no"])
@@ -177,12 +255,12 @@ def test_most_of_what_linux_gains_at_1e_7_is_cubic(windows: str) -> None:
     cell = Cell("1e-7", 250, windows)
     with_newreno = []
     for sack in (True, False):
-        scenario = study.scenario_of(cell, linux=True).to_dict()
+        scenario = scenario_of(cell, base_scenario(), linux=True).to_dict()
         settings = {"congestion_control": "newreno", "sack": sack, "rack_tlp": sack}
         scenario["traffic"][0]["tcp"] |= settings
         with_newreno.append(mean_utilization(from_dict(scenario)))
-    bsd = mean_utilization(study.scenario_of(cell))
-    linux = mean_utilization(study.scenario_of(cell, linux=True))
+    bsd = mean_utilization(scenario_of(cell, base_scenario()))
+    linux = mean_utilization(scenario_of(cell, base_scenario(), linux=True))
     for newreno in with_newreno:
         assert newreno - bsd < 0.5 * (linux - bsd)
 
@@ -196,20 +274,20 @@ def mean_utilization(scenario: Scenario) -> float:
 def test_threads_do_not_change_the_figures(short: JplOutcome) -> None:
     together = study.run(runs=2, seed=7, threads=2)
     assert json.dumps(together.to_json()) == json.dumps(short.to_json())
-    assert study_report(together) == study_report(short)
+    assert together.report() == short.report()
 
 
 def test_seeds_count_up_from_the_first(short: JplOutcome) -> None:
     """The mean of the seeds 7 and 8 is the mean of two studies of one run each."""
     seventh, eighth = (study.run(runs=1, seed=seed) for seed in (7, 8))
-    pairs = zip(seventh.bsd.measurements, eighth.bsd.measurements, strict=True)
-    for both, (one, other) in zip(short.bsd.measurements, pairs, strict=True):
-        assert one.measured is not None
-        assert other.measured is not None
-        assert both.measured == pytest.approx((one.measured + other.measured) / 2)
-    # One run says nothing of the spread, unless there is no chance in it.
-    assert {m.stdev for m in seventh.bsd.measurements if m.cell.row != "0"} == {None}
-    assert {m.stdev for m in seventh.bsd.measurements if m.cell.row == "0"} == {0.0}
+    pairs = zip(seventh.main.rows, eighth.main.rows, strict=True)
+    for both, (one, other) in zip(short.main.rows, pairs, strict=True):
+        values = (*one.simulated.values, *other.simulated.values)
+        assert both.simulated.values == (values[:1] if both.simulated.exact else values)
+    # One run has no interval, and only a deterministic cell needs none.
+    for row in seventh.main.rows:
+        assert row.simulated.interval is None
+        assert row.simulated.exact == (row.labels["bit_error_rate"] == "0")
 
 
 def test_ctrl_c_leaves_the_figures_of_the_runs_that_were_done(tmp_path: Path) -> None:
@@ -221,9 +299,10 @@ def test_ctrl_c_leaves_the_figures_of_the_runs_that_were_done(tmp_path: Path) ->
     assert outcome.interrupted
     result = outcome.to_json()
     assert len(result["cells"]) == 44
-    assert result["cells"][0]["runs"] == 2
-    assert result["cells"][-1]["measured"] is None
-    assert result["linux"]["mean_absolute_error"] is None
+    assert result["cells"][0]["simulated_runs"] == 2
+    assert result["cells"][-1]["simulated"] is None
+    assert result["cells"][-1]["agreement"] is None
+    assert result["linux"]["summary"]["difference"]["mean_absolute_error"] is None
     # Strict JSON: no NaN anywhere.
     json.dumps(result, allow_nan=False)
     text = (outcome.write(tmp_path / "cut") / "report.html").read_text(encoding="utf-8")
@@ -237,6 +316,7 @@ def test_the_folder_has_report_data_and_manifest(short: JplOutcome, tmp_path: Pa
     folder = short.write(tmp_path / "jpl")
     assert sorted(path.name for path in folder.iterdir()) == [
         "cells.csv",
+        "inputs.csv",
         "manifest.json",
         "report.html",
         "result.json",
@@ -246,8 +326,14 @@ def test_the_folder_has_report_data_and_manifest(short: JplOutcome, tmp_path: Pa
     assert (manifest["kind"], manifest["study"]) == ("study", "jpl")
     with (folder / "cells.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert Counter(row["profile"] for row in rows) == {"bsd-1997": 44, "linux": 44}
-    assert float(rows[0]["measured_percent"]) == short.bsd.measurements[0].measured
+    assert Counter(row["comparison"] for row in rows) == {BSD: 44, BSD_SMALL: 12, LINUX: 44}
+    assert float(rows[0]["simulated"]) == short.main.rows[0].simulated.mean
+    assert rows[0]["provenance"] == "calibrated"
+    with (folder / "inputs.csv").open(encoding="utf-8", newline="") as file:
+        inputs = {row["name"]: row for row in csv.DictReader(file)}
+    assert inputs["link.*.framing"]["provenance"] == "derived"
+    assert (inputs["link.*.rate"]["value"], inputs["link.*.rate"]["unit"]) == ("2", "Mbit/s")
+    assert inputs["traffic.0.tcp.avoidance_counting"]["provenance"] == "calibrated"
     # The study may replace it.
     prepare_output_folder(folder, kind="study")
     before = (folder / "report.html").read_bytes()
@@ -255,62 +341,62 @@ def test_the_folder_has_report_data_and_manifest(short: JplOutcome, tmp_path: Pa
 
 
 def test_the_report_is_self_contained_and_has_the_numbers(full: JplOutcome) -> None:
-    text = study_report(full)
+    text = full.report()
     page = assert_self_contained(text)
     assert page.tags.count("svg") == 2
-    for each in (*full.bsd.measurements, *full.linux.measurements):
-        assert f"<td>{each.published:.2f}</td><td>{each.measured:.2f}</td>" in text
-    assert f"44 cells: {full.bsd.mean_absolute_error:.2f} percentage points" in text
-    for words in ("Chosen to fit", "Fixed beforehand", "leaves unsaid", "is not monotone"):
+    for each in (*full.main.rows, *full.comparisons[LINUX].rows):
+        assert f"<td>{each.published:.2f}</td><td>{each.simulated.mean:.2f}</td>" in text
+    for sentence in full.headline():
+        assert sentence in text
+    for words in ("calibrated", "leaves unsaid", "is not monotone", "95 % interval", "exact"):
         assert words in text
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
-def test_two_runs_a_cell_make_a_report_that_doubts_its_deviations(seed: int) -> None:
-    """Two runs that agree by luck have next to no deviation, and every error is huge beside it."""
-    text = study_report(study.run(runs=2, seed=seed))
-    assert "the standard deviations are rough" in text
-    assert "lean one way, on average" not in text
+def test_few_runs_have_wide_intervals_and_no_bootstrap(short: JplOutcome) -> None:
+    """Two runs that agree by luck: Student's t has 12.7 instead of 2 standard errors."""
+    for row in short.main.where(bit_error_rate="1e-7").rows:
+        one, other = row.simulated.values
+        interval = row.simulated.interval
+        assert interval is not None
+        assert interval.high - interval.low == pytest.approx(12.706 * abs(one - other), rel=1e-3)
+    summary = short.to_json()["summary"]["by_provenance"]
+    assert summary["calibrated"]["mean_absolute_error_low"] is None
 
 
-def test_cells_that_lean_one_way_together_are_named(full: JplOutcome) -> None:
-    """With 64 KB windows at 1e-7 all four published cells are a deviation or more above."""
-    text = study_report(full)
-    assert "the standard deviations are rough" not in text
-    assert "1e-7, 64 KB windows: the 4 cells lean one way" in text
+def test_groups_that_are_biased_have_an_interval_without_zero(full: JplOutcome) -> None:
+    """With 64 KB windows at 1e-7 all four published cells are above."""
+    table = {row[0]: row[1:] for row in full.signed_errors()}
+    assert table["1e-7"][2].startswith("-4.75 [-5.")
+    for text in table["1e-7"]:
+        assert f"<td>{text}</td>" in full.report()
 
 
-def test_what_stands_out_is_listed_and_what_does_not_is_not() -> None:
+def test_what_is_outside_is_listed_and_what_is_not_is_not(full: JplOutcome) -> None:
     """Four cells made by hand: far off, far off but noisy, close, and without a run."""
-    cells = [Cell("1e-8", delay_ms, "both") for delay_ms in (0, 50, 100)]
-    cells.append(Cell("1e-8", 150, "yes"))
-    made = [(91.0, 0.5), (91.0, 5.0), (90.5, 0.1), (None, None)]
-    measurements = tuple(
-        Measurement(cell=cell, published=90.0 - 3 * (i < 2), measured=mean, stdev=stdev, runs=30)
-        for i, (cell, (mean, stdev)) in enumerate(zip(cells, made, strict=True))
-    )
-    assert [m.stands_out for m in measurements] == [True, False, False, False]
-    assert measurements[0].standard_error == pytest.approx(0.5 / 30**0.5)
-    comparison = Comparison(measurements)
-    assert comparison.mean_absolute_error == pytest.approx((4 + 4 + 0.5) / 3)
-    configuration = {
-        "bentpipe_version": "0",
-        "first_seed": 1,
-        "runs_of_a_cell_with_bit_errors": 30,
-    }
-    text = study_report(
-        JplOutcome(
-            bsd=comparison,
-            small_windows=(),
-            linux=comparison,
-            configuration=configuration,
-            interrupted=False,
-        )
-    )
+    rows = full.main.where(bit_error_rate="1e-8").rows[:4]
+    made = [
+        (87.0, (90.9, 91.1)),
+        (87.0, (80.0, 100.0)),
+        (90.0, (90.4, 90.5, 90.5, 90.6)),
+        (90.0, ()),
+    ]
+    built: list[Row] = [
+        replace(row, published=published, simulated=Samples(values))
+        for row, (published, values) in zip(rows, made, strict=True)
+    ]
+    assert [row.agreement for row in built] == [
+        Agreement.OUTSIDE,
+        Agreement.WITHIN_INTERVAL,
+        Agreement.WITHIN_TOLERANCE,
+        None,
+    ]
+    outcome = replace(full, comparisons={**full.comparisons, BSD: Comparison(tuple(built))})
+    text = outcome.report()
     assert "<b>+4.00</b>" in text
-    listed = text[text.index("Cells off by") : text.index("Off by more than one point")]
-    assert "1e-8, 0 ms: published 87.00 %, measured 91.00 %" in listed
-    assert "1e-8, 50 ms" not in listed
+    listed = text[text.index("Outside the tolerance") : text.index("How many transfers")]
+    assert "1e-8, 0, both: published 87 %, simulated 91.00" in listed
+    assert "1e-8, 50, both" not in listed
+    assert outcome.to_json()["summary"]["outside"] == ["1e-8, 0, both"]
 
 
 # --- the command --------------------------------------------------------------------------------
@@ -326,7 +412,7 @@ def test_the_command_prints_json_and_writes_a_folder(bentpipe: Program, tmp_path
 def test_the_command_prints_the_table(bentpipe: Program) -> None:
     called = bentpipe("study", "jpl", "--runs", "1")
     assert (called.code, called.err) == (0, "")
-    assert "mean absolute error" in called.out
+    assert "Predicted rows: mean absolute error" in called.out
     assert sum(line.startswith(("1e-", "0 ")) for line in called.out.splitlines()) == 44
 
 

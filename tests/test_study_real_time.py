@@ -11,10 +11,10 @@ from conftest import needs, why_no_lab
 
 from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import resolve
-from bentpipe.studies.jpl import _real_time as jpl
-from bentpipe.studies.jpl.study import Cell, cells
-from bentpipe.studies.snip import _real_time as snip
-from bentpipe.studies.snip._measure import SIZES
+from bentpipe.studies.jpl import real_time as jpl
+from bentpipe.studies.jpl.cells import Cell, base_scenario, cells
+from bentpipe.studies.snip import real_time as snip
+from bentpipe.studies.snip.scenarios import DEFAULTS
 
 EXIT_USAGE = 2
 
@@ -41,7 +41,7 @@ def test_cells_that_are_not_there_are_refused(name: str) -> None:
 
 
 def test_rows_of_the_note_are_named_by_size() -> None:
-    assert snip.rows_named(None) == (SIZES, True)
+    assert snip.rows_named(None) == (DEFAULTS.sizes, True)
     assert snip.rows_named("1400, 58") == ((58, 1400), False)
     assert snip.rows_named("tcp") == ((), True)
     with pytest.raises(UsageError, match='cells: read "59"'):
@@ -51,7 +51,7 @@ def test_rows_of_the_note_are_named_by_size() -> None:
 @pytest.mark.parametrize("cell", cells(), ids=str)
 def test_every_cell_is_one_that_the_kernel_can_be_asked_for(cell: Cell) -> None:
     """Given the hosts of a cell, expect Reno without options and the window of the cell."""
-    scenario = jpl.kernel_scenario_of(cell)
+    scenario = jpl.kernel_scenario_of(cell, base_scenario())
     tcp = resolve(scenario)["flows"][0]["workload"]["receiver"]
     assert (tcp["congestion_control"], tcp["sack"], tcp["timestamps"]) == ("reno", False, False)
     assert tcp["receive_buffer_bytes"] == (65_535 if cell.large_windows == "no" else 256 * 1024)

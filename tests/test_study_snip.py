@@ -19,15 +19,37 @@ from test_plots_report import assert_self_contained
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.simulation.many import Job, run_many
 from bentpipe.simulation.search import max_trials
-from bentpipe.studies.snip import _aggregation, _measure, study
-from bentpipe.studies.snip._facts import FITTED_WINDOWS, TCP_LOW, findings
-from bentpipe.studies.snip._report import study_report
-from bentpipe.studies.snip.study import Cell, Fact, PublishedRow, SnipOutcome
+from bentpipe.studies.base.comparison import Row
+from bentpipe.studies.base.provenance import Provenance
+from bentpipe.studies.base.work import Work
+from bentpipe.studies.snip import compare, study
+from bentpipe.studies.snip.compare import FACT_ROWS, PACKETS, RATES, ROUND, PublishedRow
+from bentpipe.studies.snip.facts import FITTED_WINDOWS, TCP_LOW
+from bentpipe.studies.snip.measure import RESOLUTION
+from bentpipe.studies.snip.scenarios import (
+    DEFAULTS,
+    Settings,
+    base_scenario,
+    table_scenario,
+    tcp_scenario,
+)
+from bentpipe.studies.snip.study import SnipOutcome
 
 MODEM_BPS = 29_520_000
 PACKETS_PER_SECOND = 6222
 # UDP 8, IP 20, PPP 8 with a check of 32 bits, and the flag.
 OVERHEAD_BYTES = 37
+REDUCED = Settings(
+    sizes=(58, 500, 1400),
+    offered_pps=(1000, 5000),
+    windows_bytes=(17_520, 65_535),
+    tcp_duration="5 s",
+    terminals=(1,),
+    coarse_sizes=(40, 50),
+    aggregated_sizes=(58, 500),
+    aggregated_duration="1 s",
+    loads_pps=(30, 450),
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,40 +61,30 @@ def full() -> SnipOutcome:
 @pytest.fixture
 def reduced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three sizes, two loads, two windows and one terminal, for a second of iperf and TCP."""
-    base = _measure.base_scenario()
+    base = base_scenario()
     base["traffic"][0]["duration"] = "1 s"
     base["duration"] = "2 s"
-    monkeypatch.setattr("bentpipe.studies.snip.study.base_scenario", lambda: copy.deepcopy(base))
-    monkeypatch.setattr(study, "SIZES", (58, 500, 1400))
-    monkeypatch.setattr(_measure, "SIZES", (58, 500, 1400))
-    monkeypatch.setattr(_measure, "OFFERED", (1000, 5000))
-    monkeypatch.setattr(_measure, "WINDOWS", (17_520, 65_535))
-    monkeypatch.setattr(_measure, "TCP_DURATION", "5 s")
-    monkeypatch.setattr(_measure, "TERMINALS", (1,))
-    monkeypatch.setattr(_measure, "_COARSE_SIZES", (40, 50))
-    monkeypatch.setattr(_measure, "AGGREGATED_SIZES", (58, 500))
-    monkeypatch.setattr(_aggregation, "AGGREGATED_SIZES", (58, 500))
-    monkeypatch.setattr(_aggregation, "AGGREGATED_DURATION", "1 s")
-    monkeypatch.setattr(_aggregation, "LOADS", (30, 450))
+    monkeypatch.setattr(study, "base_scenario", lambda: copy.deepcopy(base))
+    monkeypatch.setattr(study, "DEFAULTS", REDUCED)
 
 
 # --- what is published, and what is run ---------------------------------------------------------
 
 
 def test_the_published_table_is_the_source_s() -> None:
-    table = study.read_published_table()
-    assert tuple(table) == _measure.SIZES
+    table = compare.read_published_table()
+    assert tuple(table) == DEFAULTS.sizes
     assert sum(row.rate_mbps for row in table.values()) == pytest.approx(224.2)
     assert [size for size, row in table.items() if row.limit == "channel"] == [700, 800, 1000, 1400]
-    assert len(study.read_published_facts()) == 9
+    assert len(compare.read_published_facts()) == 9
 
 
 def test_the_constant_is_the_mean_that_the_scenario_says() -> None:
     """One constant, from the rows that the source calls limited by packet rate."""
-    rows = [r for r in study.read_published_table().values() if r.limit == "packet rate"]
+    rows = [r for r in compare.read_published_table().values() if r.limit == "packet rate"]
     mean = sum(row.packets_per_second for row in rows) / len(rows)
     assert mean == pytest.approx(6222.5, abs=0.05)
-    plan = resolve(from_dict(_measure.base_scenario()))
+    plan = resolve(from_dict(base_scenario()))
     for gateway in plan["gateways"]:
         (processor,) = gateway["functions"]
         assert processor["packets_per_second"] == int(mean) == PACKETS_PER_SECOND
@@ -81,11 +93,11 @@ def test_the_constant_is_the_mean_that_the_scenario_says() -> None:
 
 
 def test_the_rounds_of_the_search_are_as_many_as_the_bar_counts() -> None:
-    scenario = _measure.table_scenario(_measure.base_scenario())
+    scenario = table_scenario(base_scenario())
     seen: list[tuple[int, int]] = []
-    work = _measure._Work(1, None, lambda *count: seen.append(count), total=100)  # noqa: SLF001
-    work.search(scenario, (1400,))
-    assert seen[-1] == (max_trials(scenario, (1400,), _measure.RESOLUTION), 100)
+    work = Work(threads=None, progress=lambda *count: seen.append(count), total=100)
+    work.search(scenario, (1400,), resolution=RESOLUTION, seed=1)
+    assert seen[-1] == (max_trials(scenario, (1400,), RESOLUTION), 100)
 
 
 @pytest.mark.usefixtures("reduced")
@@ -94,78 +106,104 @@ def test_no_run_reads_a_published_figure(monkeypatch: pytest.MonkeyPatch) -> Non
     honest = study.run()
     row = PublishedRow(rate_mbps=1, packets_per_second=1, limit="?")
     wrong = dict.fromkeys((58, 500, 1400), row)
-    facts = dict.fromkeys(study.read_published_facts(), (1.0, "?"))
-    monkeypatch.setattr(study, "read_published_table", lambda: wrong)
-    monkeypatch.setattr(study, "read_published_facts", lambda: facts)
+    facts = dict.fromkeys(compare.read_published_facts(), (1.0, "?"))
+    monkeypatch.setattr(compare, "read_published_table", lambda: wrong)
+    monkeypatch.setattr(compare, "read_published_facts", lambda: facts)
     bent = study.run()
-    assert [c.measured_mbps for c in bent.cells] == [c.measured_mbps for c in honest.cells]
     assert bent.measured == honest.measured
-    assert [f.finding for f in bent.facts] == [f.finding for f in honest.facts]
-    assert bent.summary() != honest.summary()
+    for name, comparison in honest.comparisons.items():
+        ours = [(row.simulated, row.provenance) for row in comparison.rows]
+        assert [(row.simulated, row.provenance) for row in bent.comparisons[name].rows] == ours
+        assert bent.comparisons[name].summary() != comparison.summary()
+
+
+# --- provenance ---------------------------------------------------------------------------------
+
+
+def test_no_row_of_the_table_is_a_prediction(full: SnipOutcome) -> None:
+    """One constant and the framing come from its rows; with the note's own rate eleven are free."""
+    assert {row.provenance for row in full.comparisons[RATES].rows} == {Provenance.CALIBRATED}
+    rounded = full.comparisons[ROUND]
+    assert [row.labels["packet_bytes"] for row in rounded.of(Provenance.CALIBRATED)] == [
+        *(700, 800, 1000, 1400)
+    ]
+    assert len(rounded.of(Provenance.PREDICTED)) == 11
+    # 6,000 packets a second of 138 bytes for 6,802: the one row outside.
+    assert [row.name for row in rounded.outside] == ["138"]
+
+
+def test_the_other_figures_by_provenance(full: SnipOutcome) -> None:
+    found = full.to_json()["facts"]["summary"]["by_provenance"]
+    assert {name: each["rows"] for name, each in found.items()} == {
+        "stated": 2,
+        "calibrated": 1,
+        "fitted": 5,
+        "predicted": 1,
+    }
+    assert found["fitted"] == {"rows": 5}
+    for quantity in FITTED_WINDOWS:
+        (row,) = full.comparisons[FACT_ROWS].where(quantity=quantity).rows
+        assert row.provenance is Provenance.FITTED
 
 
 # --- the table ----------------------------------------------------------------------------------
 
 
 def test_the_errors_are_within_what_the_study_promises(full: SnipOutcome) -> None:
-    summary = full.to_json()["summary"]
-    assert summary["mean_error_percent"] <= 4
-    assert summary["max_error_percent"] <= 10
-    assert summary["misses"] == []
+    result = full.to_json()
+    found = result["summary"]["by_provenance"]
+    assert list(found) == ["calibrated"]
+    assert found["calibrated"]["max_absolute_error"] <= 10
+    assert result["summary"]["outside"] == []
     # Golden: what the model gives, the constant being what it is.
-    assert summary["mean_error_percent"] == pytest.approx(1.89, abs=0.05)
+    assert found["calibrated"]["mean_absolute_error"] == pytest.approx(1.89, abs=0.05)
+    rounded = result[ROUND]["summary"]["by_provenance"]["predicted"]
+    assert rounded["mean_absolute_error"] == pytest.approx(4.16, abs=0.05)
 
 
 def test_every_row_by_hand(full: SnipOutcome) -> None:
     """The lesser of processor and channel; 50 packets of buffer hide up to 0.2 % in ten seconds."""
-    for cell in full.cells:
-        by_processor = PACKETS_PER_SECOND * 8 * cell.packet_bytes
-        by_channel = MODEM_BPS * cell.packet_bytes / (cell.packet_bytes + OVERHEAD_BYTES)
-        assert cell.measured_mbps is not None
-        share = 1e6 * cell.measured_mbps / min(by_processor, by_channel)
-        assert 1 - _measure.RESOLUTION <= share <= 1.0025
-        assert cell.measured_limit == ("packet rate" if by_processor < by_channel else "channel")
-        assert cell.measured_limit == cell.published.limit
-        assert cell.measured_pps == pytest.approx(1e6 * cell.measured_mbps / 8 / cell.packet_bytes)
+    pairs = zip(full.comparisons[RATES].rows, full.comparisons[PACKETS].rows, strict=True)
+    for row, packets in pairs:
+        size = int(row.labels["packet_bytes"])
+        by_processor = PACKETS_PER_SECOND * 8 * size
+        by_channel = MODEM_BPS * size / (size + OVERHEAD_BYTES)
+        assert row.simulated.mean is not None
+        share = 1e6 * row.simulated.mean / min(by_processor, by_channel)
+        assert 1 - RESOLUTION <= share <= 1.0025
+        limit = "packet rate" if by_processor < by_channel else "channel"
+        assert row.more == {"published_limit": limit, "simulated_limit": limit}
+        assert packets.simulated.mean == pytest.approx(1e6 * row.simulated.mean / 8 / size)
 
 
 def test_no_constant_could_bring_every_row_closer_than_eight_percent(full: SnipOutcome) -> None:
     """6,802 and 5,780 packets a second of neighbouring rows are 8.1 % from their middle."""
-    worst = full.to_json()["summary"]["max_pps_error_percent"]
-    assert 100 * (6802 - 5780) / (6802 + 5780) <= worst <= 8.6
+    found = full.comparisons[PACKETS].summary()["by_provenance"]["calibrated"]
+    assert 100 * (6802 - 5780) / (6802 + 5780) <= found["max_absolute_error"] <= 8.6
 
 
 # --- the other figures --------------------------------------------------------------------------
 
 
-def fact(outcome: SnipOutcome, words: str) -> Fact:
-    (found,) = (each for each in outcome.facts if words in each.quantity)
+def fact(outcome: SnipOutcome, words: str) -> Row:
+    (found,) = (row for row in outcome.comparisons[FACT_ROWS].rows if words in row.name)
     return found
 
 
 def value(outcome: SnipOutcome, words: str) -> float:
-    measured = fact(outcome, words).finding.measured
-    assert measured is not None
-    return measured
+    simulated = fact(outcome, words).simulated
+    assert simulated.exact
+    assert simulated.mean is not None
+    return simulated.mean
 
 
-def test_every_figure_is_within_ten_percent_or_a_miss_with_a_reason(full: SnipOutcome) -> None:
-    facts = full.to_json()["facts"]
+def test_every_figure_is_within_ten_percent_and_says_how(full: SnipOutcome) -> None:
+    facts = full.to_json()["facts"]["cells"]
     assert len(facts) == 9
     for each in facts:
-        assert list(each) == [
-            "quantity",
-            "published",
-            "measured",
-            "unit",
-            "error_percent",
-            "miss",
-            "basis",
-            "reason",
-        ]
-        assert each["miss"] == (abs(each["error_percent"]) > 10)
-        assert each["reason"]
-    assert sum(each["miss"] for each in facts) == 0
+        assert (each["agreement"] == "outside") == (abs(each["error"]) > 10)
+        assert each["how"]
+    assert sum(each["agreement"] == "outside" for each in facts) == 0
 
 
 def test_the_figures_by_hand(full: SnipOutcome) -> None:
@@ -187,12 +225,12 @@ def test_the_figures_by_hand(full: SnipOutcome) -> None:
 
 def test_a_window_carries_its_whole_segments_a_round_trip(full: SnipOutcome) -> None:
     """The start costs up to ten round trips of 120; bursts without a pair wait for delayed ACKs."""
-    base = _measure.base_scenario()
+    base = base_scenario()
     jobs = []
     for window, bps in full.measured.tcp_bps.items():
         ceiling_bps = window // 1460 * 1460 * 8 / 0.5
         assert 0.8 * ceiling_bps < bps < ceiling_bps
-        data = _measure.tcp_scenario(base, window).to_dict()
+        data = tcp_scenario(base, window, DEFAULTS.tcp_duration).to_dict()
         data["traffic"][0]["tcp"] |= {"delayed_ack_segments": 1}
         jobs.append(Job(plan=resolve(from_dict(data)), seed=1))
     # What the report says: with an ACK for each segment nothing waits.
@@ -203,8 +241,9 @@ def test_a_window_carries_its_whole_segments_a_round_trip(full: SnipOutcome) -> 
 
 def test_the_windows_chosen_are_the_nearest_of_those_tried(full: SnipOutcome) -> None:
     for quantity, window in FITTED_WINDOWS.items():
-        (found,) = (each for each in full.facts if each.quantity == quantity)
-        published_bps = 1e3 * found.published
+        (row,) = full.comparisons[FACT_ROWS].where(quantity=quantity).rows
+        assert row.published is not None
+        published_bps = 1e3 * row.published
         tcp_bps = full.measured.tcp_bps
         assert min(tcp_bps, key=lambda each: abs(tcp_bps[each] - published_bps)) == window
 
@@ -213,8 +252,8 @@ def test_both_directions_share_and_so_do_terminals(full: SnipOutcome) -> None:
     half = PACKETS_PER_SECOND / 2
     for each in full.measured.duplex:
         # The buffers are emptied after the end: 50 packets of each side in ten seconds, two boxes.
-        assert min(each.offered, half) <= each.forward <= min(each.offered, half + 10)
-        assert each.forward == pytest.approx(each.backward, abs=1)
+        assert min(each.offered_pps, half) <= each.forward_pps <= min(each.offered_pps, half + 10)
+        assert each.forward_pps == pytest.approx(each.return_pps, abs=1)
     for terminals, found in full.measured.sharing.items():
         (rate,) = found.rates
         assert rate.flows == terminals
@@ -242,7 +281,7 @@ def test_aggregation_multiplies_the_rate_of_small_packets_as_on_paper(full: Snip
 def test_threads_do_not_change_the_figures() -> None:
     alone, together = study.run(threads=1), study.run(threads=4)
     assert json.dumps(alone.to_json()) == json.dumps(together.to_json())
-    assert study_report(alone) == study_report(together)
+    assert alone.report() == together.report()
 
 
 @pytest.mark.usefixtures("reduced")
@@ -261,28 +300,24 @@ def test_ctrl_c_leaves_what_was_found(calls: int, tmp_path: Path) -> None:
     result = outcome.to_json()
     json.dumps(result, allow_nan=False)
     assert len(result["cells"]) == 3
-    assert len(result["facts"]) == 9
-    assert (result["cells"][0]["measured"] is None) == (calls == 1)
+    assert len(result["facts"]["cells"]) == 9
+    assert (result["cells"][0]["simulated"] is None) == (calls == 1)
     text = (outcome.write(tmp_path / "cut") / "report.html").read_text(encoding="utf-8")
     assert "The study was interrupted" in text
 
 
-def test_what_is_off_is_named(full: SnipOutcome) -> None:
-    """Given a row and a figure that are far off, expect both as misses with reasons."""
-    cell = replace(full.cells[0], measured_mbps=1.0)
-    far = findings(replace(full.measured, tcp_bps={17_520: 100_000.0}))[TCP_LOW]
-    facts = tuple(
-        replace(each, finding=far) if each.quantity == TCP_LOW else each for each in full.facts
-    )
-    outcome = replace(full, cells=(cell, *full.cells[1:]), facts=facts)
+def test_what_is_outside_is_named(full: SnipOutcome) -> None:
+    """Given a row and a figure that are far off, expect both outside, with reasons."""
+    far = replace(full.measured, tcp_bps={**full.measured.tcp_bps, 17_520: 1e8}, table=None)
+    base = base_scenario()
+    outcome = replace(full, measured=far, comparisons=compare.compare(base, DEFAULTS, far))
     result = outcome.to_json()
-    assert result["summary"]["misses"] == ["58 bytes", TCP_LOW]
-    assert result["cells"][0]["miss"]
-    assert result["cells"][0]["reason"]
-    assert [each["miss"] for each in result["facts"] if each["quantity"] == TCP_LOW] == [True]
-    text = study_report(outcome)
-    assert f"58 bytes, {TCP_LOW}." in text
-    assert "Miss. Goodput of 60 s" in text
+    assert result["facts"]["summary"]["outside"] == [TCP_LOW]
+    assert result["cells"][0]["simulated"] is None
+    text = outcome.report()
+    assert f"{TCP_LOW}: published 250 kbit/s, simulated 100,000.00" in text
+    (row,) = full.comparisons[ROUND].where(packet_bytes=138).rows
+    assert row.to_json()["reason"]
 
 
 # --- what it writes -----------------------------------------------------------------------------
@@ -290,31 +325,34 @@ def test_what_is_off_is_named(full: SnipOutcome) -> None:
 
 def test_the_folder_has_report_data_and_manifest(full: SnipOutcome, tmp_path: Path) -> None:
     folder = full.write(tmp_path / "snip")
-    names = {"cells.csv", "facts.csv", "manifest.json", "report.html", "result.json"}
+    names = {"cells.csv", "facts.csv", "inputs.csv", "manifest.json", "report.html", "result.json"}
     assert {path.name for path in folder.iterdir()} == names
     assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == full.to_json()
     with (folder / "cells.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [float(row["measured"]) for row in rows] == [c.measured_mbps for c in full.cells]
+    assert {row["comparison"] for row in rows} == {RATES, PACKETS, ROUND}
+    assert [float(row["simulated"]) for row in rows[:15]] == [
+        row.simulated.mean for row in full.main.rows
+    ]
     text = (folder / "report.html").read_text(encoding="utf-8")
     page = assert_self_contained(text)
     assert page.tags.count("svg") == 5
-    for words in ("Chosen to fit", "leaves unsaid", "What a basis means", "cannot pass at all"):
+    for words in ("was calibrated", "leaves unsaid", "What the words mean", "cannot pass at all"):
         assert words in text
-    for cell in full.cells:
-        assert f"<td>{cell.published.rate_mbps:g}</td><td>{shown(cell)}</td>" in text
-
-
-def shown(cell: Cell) -> str:
-    assert cell.measured_mbps is not None
-    return f"{cell.measured_mbps:.2f}"
+    for row in full.main.rows:
+        assert f"<td>{row.published:.2f}</td><td>{row.simulated.mean:.2f}</td>" in text
 
 
 @pytest.mark.usefixtures("reduced")
 def test_the_command_prints_tables_and_json(bentpipe: Program) -> None:
     called = bentpipe("study", "snip")
     assert (called.code, called.err) == (0, "")
-    for words in ("Mean error", "packet rate, packet rate", "calibrated", "Further off than 10 %"):
+    for words in (
+        "mean absolute error",
+        "packet rate, packet rate",
+        "calibrated",
+        "Outside the tolerance",
+    ):
         assert words in called.out
     printed: dict[str, Any] = json.loads(bentpipe("study", "snip", "--json").out)
     assert printed["study"] == "snip"

@@ -7,7 +7,9 @@ import pytest
 from bentpipe.plan.resolver import resolve
 from bentpipe.simulation.many import run_many
 from bentpipe.simulation.search import no_drop_rate
-from bentpipe.studies.snip import _aggregation, _measure
+from bentpipe.studies.snip.aggregation import begins_at, load_jobs, loads_of, on_paper
+from bentpipe.studies.snip.measure import RESOLUTION
+from bentpipe.studies.snip.scenarios import DEFAULTS, Settings, aggregated_scenario, base_scenario
 
 MODEM_BPS = 29_520_000
 PACKETS_PER_SECOND = 6222
@@ -19,28 +21,28 @@ def test_frames_on_paper_by_hand() -> None:
     A frame of 1,459 bytes takes 11,744 bits: 2,513.6 frames a second, which is less than what the
     processor handles. With 86 bytes (a separator of one) 1 + 1,383 // 87 = 16 fit.
     """
-    plan = resolve(_aggregation.aggregated_scenario(_measure.base_scenario()))
-    paper = _aggregation.on_paper(plan, 100)
+    plan = resolve(aggregated_scenario(base_scenario(), DEFAULTS.aggregated_duration))
+    paper = on_paper(plan, 100)
     assert paper.packets_per_frame == 11
     assert paper.packets_per_second == pytest.approx(11 * MODEM_BPS / (8 * 1468))
     assert paper.limit == "channel"
-    assert _aggregation.on_paper(plan, 58).packets_per_frame == 16
+    assert on_paper(plan, 58).packets_per_frame == 16
     for gateway in plan["gateways"]:
         gateway["functions"][1]["packets_per_second"] = 1000
-    slow = _aggregation.on_paper(plan, 100)
+    slow = on_paper(plan, 100)
     assert (slow.packets_per_second, slow.limit) == (11_000, "packet rate")
 
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_at_100_bytes_the_no_drop_rate_rises_fourfold_as_on_paper(slow: bool) -> None:
     """Limited by the channel, or by a processor of 1,000 frames a second."""
-    data = _measure.base_scenario()
+    data = base_scenario()
     if slow:
         for gateway in data["gateways"].values():
             gateway["processor"]["packets_per_second"] = 1000
-    scenario = _aggregation.aggregated_scenario(data)
-    (found,) = no_drop_rate(scenario, [100], resolution=_measure.RESOLUTION).rates
-    paper = _aggregation.on_paper(resolve(scenario), 100)
+    scenario = aggregated_scenario(data, DEFAULTS.aggregated_duration)
+    (found,) = no_drop_rate(scenario, [100], resolution=RESOLUTION).rates
+    paper = on_paper(resolve(scenario), 100)
     rate = found.packets_per_second
     assert rate is not None
     assert rate == pytest.approx(paper.packets_per_second, rel=0.05)
@@ -49,19 +51,16 @@ def test_at_100_bytes_the_no_drop_rate_rises_fourfold_as_on_paper(slow: bool) ->
     assert found.first_loss.limit == paper.limit
 
 
-def test_it_pays_from_the_second_packet_within_the_hold_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_it_pays_from_the_second_packet_within_the_hold_time() -> None:
     """Packets 1 / 45 s = 22.2 ms apart share a frame of 25 ms, by twos; 1 / 30 s apart none does.
 
     Alone a packet waits for 25 ms; of two, one waits for 25 ms and the other for 2.8.
     """
-    monkeypatch.setattr(_aggregation, "LOADS", (30, 45))
-    jobs = _aggregation.load_jobs(_measure.base_scenario(), 1)
+    jobs = load_jobs(base_scenario(), Settings(loads_pps=(30, 45)), 1)
     outcomes = dict(zip(jobs, run_many(list(jobs.values())), strict=True))
-    shared = _aggregation.aggregation(_measure.base_scenario(), None, outcomes)
-    assert (shared.begins_at(5), shared.begins_at(25)) == (None, 45)
-    by_load = {(each.hold_ms, each.offered): each for each in shared.loads}
+    loads = loads_of(outcomes)
+    assert (begins_at(loads, 5), begins_at(loads, 25)) == (None, 45)
+    by_load = {(each.hold_ms, each.offered_pps): each for each in loads}
     assert by_load[5, 45].packets_per_frame == 1
     assert by_load[5, 45].added_delay_ms == pytest.approx(5, abs=0.001)
     assert by_load[25, 30].added_delay_ms == pytest.approx(25, abs=0.001)

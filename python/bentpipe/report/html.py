@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from html import escape
 from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from bentpipe.report.style import GRID, INK, MUTED, PALETTE, STYLE
 
@@ -94,25 +99,26 @@ _FONT: Final = re.compile(r" font-family: [^;\"]*;")
 _SIZE: Final = re.compile(r'(<svg[^>]*?) width="[^"]*"| height="[^"]*pt"')
 
 
+@cache
+def environment(*folders: Path) -> Environment:
+    """Return the templates of some folders and of this package; they escape what they are given."""
+    env = Environment(
+        loader=FileSystemLoader([*folders, Path(__file__).parent / "templates"]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    env.globals["css"] = _safe(_CSS)
+    env.globals["svg"] = svg
+    return env
+
+
 def page(title: str, facts: str, *parts: str) -> str:
     """Return a whole page; ``facts`` is a line under the title, ``parts`` are HTML."""
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            '<head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title>",
-            f"<style>{_CSS}</style></head>",
-            "<body>",
-            f"<h1>{escape(title)}</h1>",
-            f'<p class="facts">{escape(facts)}</p>',
-            *parts,
-            "</body>",
-            "</html>",
-            "",
-        ]
-    )
+    template = environment().get_template("page.html.j2")
+    return template.render(title=title, facts=facts, content=_safe("\n".join(parts)))
 
 
 def heading(text: str) -> str:
@@ -122,17 +128,17 @@ def heading(text: str) -> str:
 
 def paragraph(text: str, *, notice: bool = False) -> str:
     """Return a paragraph; a notice stands out."""
-    return f'<p class="notice">{escape(text)}</p>' if notice else f"<p>{escape(text)}</p>"
-
-
-def bullets(texts: Iterable[str]) -> str:
-    """Return a list."""
-    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
+    return _element("notice", text) if notice else f"<p>{escape(text)}</p>"
 
 
 def details(title: str, text: str) -> str:
     """Return preformatted text, folded away under its title."""
-    return f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>"
+    return _element("details", title, text)
+
+
+def bullets(texts: Iterable[str]) -> str:
+    """Return a list."""
+    return _element("bullets", texts)
 
 
 def table(
@@ -146,29 +152,23 @@ def table(
     """Return a table; a column is a name and its unit or layer.
 
     The first ``text_columns`` are text and the others numbers. Rows whose index is in
-    ``group_starts`` have a rule above them. A number that begins with ``*`` is emphasized.
+    ``group_starts`` have a rule above them. A text that begins with ``*`` is emphasized.
     """
-    starts = frozenset(group_starts)
-    lines = [f'<div class="wide"><table><caption>{escape(caption)}</caption>', "<thead><tr>"]
-    for i, (name, unit) in enumerate(columns):
-        small = f"<small>{escape(unit)}</small>" if unit else ""
-        lines.append(f"<th{_alignment(i, text_columns)}>{escape(name)}{small}</th>")
-    lines.append("</tr></thead><tbody>")
-    for number, row in enumerate(rows):
-        cells = "".join(
-            f"<td{_alignment(i, text_columns)}>{_cell(text)}</td>" for i, text in enumerate(row)
-        )
-        lines.append(f'<tr class="first">{cells}</tr>' if number in starts else f"<tr>{cells}</tr>")
-    lines.append("</tbody></table></div>")
-    return "\n".join(lines)
+    return _element("table", caption, columns, rows, text_columns, frozenset(group_starts))
 
 
 def figure(drawing: Figure, *, name: str, caption: str) -> str:
     """Return a figure as inline SVG; ``name`` (unique on the page) makes its ids its own."""
-    return f"<figure>{_svg(drawing, name)}<figcaption>{escape(caption)}</figcaption></figure>"
+    return _element("figure", drawing, name, caption)
 
 
-def _svg(drawing: Figure, name: str) -> str:
+def _element(name: str, *arguments: object) -> str:
+    macro = getattr(environment().get_template("elements.html.j2").module, name)
+    return str(macro(*arguments)).strip()
+
+
+def svg(drawing: Figure, name: str) -> Markup:
+    """Return a figure as SVG, its colours as variables of the page."""
     import matplotlib as mpl
 
     buffer = StringIO()
@@ -184,12 +184,8 @@ def _svg(drawing: Figure, name: str) -> str:
     text = _FONT.sub("", text)
     for variable in ("ink", "muted", "grid", *(f"c{i}" for i in range(len(PALETTE)))):
         text = text.replace(_LIGHT[variable], f"var(--{variable})")
-    return text.strip()
+    return _safe(text.strip())
 
 
-def _alignment(column: int, text_columns: int) -> str:
-    return ' class="text"' if column < text_columns else ""
-
-
-def _cell(text: str) -> str:
-    return f"<b>{escape(text[1:])}</b>" if text.startswith("*") else escape(text)
+def _safe(text: str) -> Markup:
+    return Markup(text)

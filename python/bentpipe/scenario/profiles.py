@@ -8,8 +8,9 @@ from typing import Final
 from bentpipe.scenario.traffic import ProfileName, Tcp
 
 PROFILES: Final[Mapping[ProfileName, Tcp]] = {
-    # A 4.4BSD host: 500 ms timer ticks, delayed ACKs every 200 ms, and RFC 2581's L = 1. The large
-    # send buffer and the scaled window are what a tester of satellite links set by hand.
+    # A 4.4BSD host: 500 ms timer ticks, delayed ACKs every 200 ms, RFC 2581's L = 1, and growth of
+    # mss*mss/cwnd for each ACK in congestion avoidance (RFC 2001, section 1). The large send buffer
+    # and the scaled window are what a tester of satellite links set by hand.
     "bsd-1997": Tcp(
         mss="1460 B",
         initial_window=1,
@@ -29,7 +30,7 @@ PROFILES: Final[Mapping[ProfileName, Tcp]] = {
         rto_max="64 s",
         clock_granularity="500 ms",
         slow_start_segments_per_ack=1,
-        avoidance_counting="bytes",
+        avoidance_counting="acks",
         limited_transmit=False,
         rack_tlp=False,
         prr=False,

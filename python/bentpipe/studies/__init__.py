@@ -119,7 +119,7 @@ def _study(
         progress: Callable[[float], None],
     ) -> StudyOutcome:
         _check(1, seed)
-        module = import_module(f"bentpipe.studies.{name}._real_time")
+        module = import_module(f"bentpipe.studies.{name}.real_time")
         real: RunRealTime = module.run_real_time
         return real(chosen=chosen, seed=seed, parallel=parallel, progress=progress)
 

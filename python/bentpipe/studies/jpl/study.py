@@ -6,189 +6,165 @@ no run can depend on them.
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from bentpipe import _core
-from bentpipe.plan.resolver import from_dict, load, resolve
+from bentpipe.plan.resolver import resolve
 from bentpipe.results.metrics import channel_utilization
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job, Outcome, run_many
-from bentpipe.studies._common import read_rows
+from bentpipe.simulation.many import Job, Outcome
+from bentpipe.studies.base import tables
+from bentpipe.studies.base.comparison import Comparison, Row, Tolerance, errors_of, mean_error
+from bentpipe.studies.base.files import read_rows
+from bentpipe.studies.base.outcome import StudyOutcome
+from bentpipe.studies.base.provenance import COUNTED, Input, Provenance, read_inputs
+from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.work import Work
+from bentpipe.studies.jpl.cells import (
+    BIT_ERROR_RATES,
+    LINUX_HOSTS,
+    LINUX_SMALL_WINDOW,
+    LONG_DELAYS_MS,
+    SHORT_DELAYS_MS,
+    SMALL_WINDOW,
+    WINDOWS,
+    Cell,
+    base_scenario,
+    cells,
+    either_window,
+    scenario_of,
+    small_window_cells,
+)
+from bentpipe.studies.jpl.plots import curves
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 DEFAULT_RUNS: Final = 30
-# The rows of the table by their names in the source, and the seven delays in ms.
-BIT_ERROR_RATES: Final = {"1e-7": 1e-7, "1e-8": 1e-8, "1e-9": 1e-9, "0": 0.0}
-SHORT_DELAYS_MS: Final = (0, 50, 100)
-LONG_DELAYS_MS: Final = (150, 200, 250, 300)
+TOLERANCE: Final = Tolerance(
+    1.0,
+    "points",
+    "published cells with bit errors exceed the cell without errors at the same delay by up to 0.3 "
+    "points, and the row 1e-7 is not monotone: the table is uncertain by some tenths at its best.",
+)
+
+BSD, BSD_SMALL, LINUX = "bsd-1997", "both_with_64_kb_windows", "linux"
 
 _HERE: Final = Path(__file__).parent
-# Without the window scale option 65,535 bytes is the most that TCP can advertise.
-SMALL_WINDOW: Final = {
-    "window_scaling": False,
-    "receive_buffer": "65535 B",
-    "receive_buffer_counts": "window",
-}
-# What each profile has in the place of the scenario's profile and tcp; None keeps those.
-# Its details are the RFCs': the figures are of the algorithms, not of one kernel's.
-_LINUX: Final[dict[str, Any]] = {"profile": "linux", "tcp": {"stack": "rfc"}}
-# The linux profile tunes its window from 64 KiB up, one byte more than the small window's cap.
-_LINUX_SMALL: Final = {**SMALL_WINDOW, "receive_buffer_initial": "65535 B"}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell: its row, the delay one way, and the windows: ``yes`` (large), ``no`` or ``both``.
-
-    Where the source has one figure for ``both``, the large windows count; 64 KB windows are
-    simulated beside them (`small_window_cells`).
-    """
-
-    row: str
-    one_way_delay_ms: int
-    large_windows: str
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What the runs of one cell gave, in percent: mean and standard deviation of ``runs`` runs.
-
-    Both are None without a run; the deviation is also None after one run of a cell with errors.
-    """
-
-    cell: Cell
-    published: float
-    measured: float | None
-    stdev: float | None
-    runs: int
-
-    @property
-    def error(self) -> float | None:
-        """Measured less published, in percentage points."""
-        return None if self.measured is None else self.measured - self.published
-
-    @property
-    def standard_error(self) -> float | None:
-        """The standard deviation of the mean."""
-        return None if self.stdev is None else self.stdev / math.sqrt(self.runs)
-
-    @property
-    def stands_out(self) -> bool:
-        """Whether one published transfer would hardly be this far off: 1 point and 2 deviations."""
-        return self.error is not None and abs(self.error) > max(1.0, 2 * (self.stdev or 0.0))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the cell as plain data, in percent."""
-        return {
-            "bit_error_rate": BIT_ERROR_RATES[self.cell.row],
-            "one_way_delay_ms": self.cell.one_way_delay_ms,
-            "large_windows": self.cell.large_windows,
-            "published": self.published,
-            "measured": self.measured,
-            "stdev": self.stdev,
-            "runs": self.runs,
-        }
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """All cells for one host profile."""
-
-    measurements: tuple[Measurement, ...]
-
-    def row(self, row: str) -> tuple[Measurement, ...]:
-        """Return the cells with this bit error rate."""
-        return tuple(each for each in self.measurements if each.cell.row == row)
-
-    @property
-    def mean_absolute_error(self) -> float | None:
-        """The mean over all measured cells of abs(measured - published), in points."""
-        return _mean_absolute_error(self.measurements)
-
-    @property
-    def mean_absolute_error_by_row(self) -> dict[str, float | None]:
-        """The same for each bit error rate."""
-        return {row: _mean_absolute_error(self.row(row)) for row in BIT_ERROR_RATES}
-
-    def to_json(self) -> dict[str, Any]:
-        """Return cells and errors as plain data."""
-        return {
-            "cells": [each.to_json() for each in self.measurements],
-            "mean_absolute_error": self.mean_absolute_error,
-            "mean_absolute_error_by_row": self.mean_absolute_error_by_row,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
-class JplOutcome:
-    """The table for the profile of the testbed's time, and for one that it never saw.
+class JplOutcome(StudyOutcome):
+    """The table for the profile of the testbed's time, and for one that it never saw."""
 
-    ``small_windows`` are the cells with one published figure for both windows, with 64 KB ones.
-    """
+    folder: ClassVar[Path] = _HERE
 
-    bsd: Comparison
-    small_windows: tuple[Measurement, ...]
-    linux: Comparison
-    configuration: dict[str, Any]
-    interrupted: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the figures as plain data; all in percent or percentage points."""
+    def extras(self) -> dict[str, Any]:
+        """Return the errors by bit error rate and provenance, in points."""
         return {
-            "study": "jpl",
-            "interrupted": self.interrupted,
-            **self.bsd.to_json(),
-            "both_with_64_kb_windows": [each.to_json() for each in self.small_windows],
-            "linux": self.linux.to_json(),
-            "configuration": self.configuration,
+            "by_bit_error_rate": {
+                row: {
+                    provenance.value: errors_of(rows)
+                    for provenance in COUNTED
+                    if (rows := self.main.where(bit_error_rate=row).of(provenance))
+                }
+                for row in BIT_ERROR_RATES
+            }
         }
 
-    def table(self) -> RenderableType:
-        """Return the table and its errors for a terminal."""
-        from bentpipe.studies.jpl._tables import terminal_table
+    def context(self) -> dict[str, Any]:
+        """Return figures, columns and what the published table says of itself."""
+        small = self.comparisons[BSD_SMALL]
+        linux = self.comparisons[LINUX]
+        return {
+            "columns": columns(),
+            "difference_columns": [each for each in columns() if each is not tables.AGREEMENT],
+            "tolerance": TOLERANCE,
+            "small": small,
+            "linux": linux,
+            "either_window": either_window(self.main, small),
+            "counted": COUNTED,
+            "disorder": disorder(self.main),
+            "curves": curves(self.main, small),
+            "linux_curves": curves(linux),
+        }
 
-        return terminal_table(self)
+    @property
+    def facts(self) -> str:
+        """The line under the report's title."""
+        return (
+            f"bentpipe {self.configuration['bentpipe_version']}; first seed "
+            f"{self.configuration['first_seed']}; "
+            f"{self.configuration['runs_of_a_cell_with_bit_errors']} runs of each cell with bit "
+            "errors, one of each cell without, which is deterministic"
+        )
 
-    def write(self, out_dir: Path) -> Path:
-        """Write report.html, cells.csv, result.json and manifest.json; return the folder.
+    def errors_by_rate(self) -> list[list[str]]:
+        """Return the mean absolute errors by bit error rate and provenance, as texts."""
+        table = []
+        for rate in BIT_ERROR_RATES:
+            texts = [rate]
+            for provenance in COUNTED:
+                rows = self.main.where(bit_error_rate=rate).of(provenance)
+                texts += [tables.estimate_text(mean_error(rows)), str(len(rows))]
+            table.append(texts)
+        return table
 
-        Raises:
-            UsageError: the folder has other things in it, or cannot be written.
-        """
-        from bentpipe.studies.jpl._tables import write_outcome
+    def signed_errors(self) -> list[list[str]]:
+        """Return the mean errors with their sign by bit error rate and windows, as texts."""
+        table = []
+        for rate in BIT_ERROR_RATES:
+            groups = (
+                self.main.where(bit_error_rate=rate, large_windows=each).rows for each in WINDOWS
+            )
+            errors = (mean_error(rows, absolute=False) for rows in groups)
+            table.append([rate, *(tables.estimate_text(each, sign=True) for each in errors)])
+        return table
 
-        return write_outcome(self, out_dir)
+    def terminal(self) -> Iterator[RenderableType]:
+        """Yield the table and its errors."""
+        yield tables.terminal_table(
+            "TCP channel utilization in percent, profile bsd-1997 (error: percentage points)",
+            columns(),
+            self.main.rows,
+        )
+        yield ""
+        yield from self.headline()
+        for provenance in COUNTED:
+            errors = (
+                (row, self.main.where(bit_error_rate=row).of(provenance)) for row in BIT_ERROR_RATES
+            )
+            yield f"{provenance.value.capitalize()}, by bit error rate: " + ", ".join(
+                f"{row}: {tables.estimate_text(mean_error(rows))}" for row, rows in errors if rows
+            )
+        yield (
+            "Hosts of the linux profile, which the source never ran (difference): "
+            + tables.errors_text(self.comparisons[LINUX].rows)
+        )
 
 
-def cells() -> tuple[Cell, ...]:
-    """Return the 44 cells in the order of the source."""
-    grid = []
-    for row in BIT_ERROR_RATES:
-        grid += [Cell(row, delay_ms, "both") for delay_ms in SHORT_DELAYS_MS]
-        for delay_ms in LONG_DELAYS_MS:
-            grid += [Cell(row, delay_ms, windows) for windows in ("yes", "no")]
-    return tuple(grid)
-
-
-def small_window_cells() -> tuple[Cell, ...]:
-    """Return the cells that have one published figure for both windows, with 64 KB windows."""
-    return tuple(
-        replace(cell, large_windows="no") for cell in cells() if cell.large_windows == "both"
+def label_columns() -> tuple[tables.Column, ...]:
+    """Return the columns that tell the cells apart."""
+    return (
+        tables.label("bit_error_rate", "bit error rate"),
+        tables.label("one_way_delay_ms", "one-way delay", "ms"),
+        tables.label("large_windows", "large windows"),
     )
 
 
-def scenario_of(cell: Cell, *, linux: bool = False) -> Scenario:
-    """Return the complete scenario of one cell, as `run` simulates it."""
-    return _scenario_of(cell, load(_HERE / "scenario.yaml").to_dict(), linux=linux)
+def columns() -> tuple[tables.Column, ...]:
+    """Return the columns of the table."""
+    return (
+        *label_columns(),
+        *tables.figures(),
+        tables.AGREEMENT,
+        tables.PROVENANCE,
+        tables.RUNS,
+    )
 
 
 def run(
@@ -201,38 +177,46 @@ def run(
     """Simulate all cells for both profiles, then read the published table and compare.
 
     ``runs`` (default 30) is the number of runs of a cell with bit errors, with the seeds ``seed``,
-    ``seed`` + 1, ...; a cell without errors draws no chance and runs once.
+    ``seed`` + 1, ...; a cell without errors is deterministic and runs once.
     """
     count = DEFAULT_RUNS if runs is None else runs
-    base = load(_HERE / "scenario.yaml").to_dict()
-    keys = [(False, cell) for cell in (*cells(), *small_window_cells())]
-    keys += [(True, cell) for cell in cells()]
-    jobs: list[Job] = []
-    owners: list[tuple[bool, Cell]] = []
-    for linux, cell in keys:
-        plan = resolve(_scenario_of(cell, base, linux=linux))
-        seeds = range(seed, seed + (count if BIT_ERROR_RATES[cell.row] > 0 else 1))
-        jobs += [Job(plan=plan, seed=each) for each in seeds]
-        owners += [(linux, cell)] * len(seeds)
-    outcomes = run_many(jobs, threads=threads, progress=progress)
-
-    complete = [outcome for outcome in outcomes if not outcome.interrupted]
-    found: dict[tuple[bool, Cell], list[float]] = {key: [] for key in keys}
-    for outcome in complete:
-        found[owners[outcome.index]].append(utilization(outcome))
+    base = base_scenario()
+    jobs: dict[tuple[bool, Cell], list[Job]] = {}
+    for linux, cell in (
+        *((False, cell) for cell in (*cells(), *small_window_cells())),
+        *((True, cell) for cell in cells()),
+    ):
+        jobs[linux, cell] = jobs_of(cell, scenario_of(cell, base, linux=linux), seed, count)
+    work = Work(threads=threads, progress=progress, total=sum(map(len, jobs.values())))
+    samples = {key: samples_of(key[1], outcomes) for key, outcomes in work.run(jobs).items()}
+    # Every run is over: the published figures may be read.
     published = read_published()
-    bsd, linux_table = (
-        Comparison(tuple(_measure(cell, published[cell], found[linux, cell]) for cell in cells()))
-        for linux in (False, True)
-    )
-    small_windows = tuple(
-        _measure(cell, published[replace(cell, large_windows="both")], found[False, cell])
-        for cell in small_window_cells()
-    )
+    small = [replace(cell, large_windows="both") for cell in small_window_cells()]
     return JplOutcome(
-        bsd=bsd,
-        small_windows=small_windows,
-        linux=linux_table,
+        study="jpl",
+        title="JPL testbed: TCP channel utilization over satellite delay and bit error rate",
+        inputs=inputs(base),
+        comparisons={
+            BSD: Comparison(
+                tuple(row_of(cell, published[cell], samples[False, cell]) for cell in cells())
+            ),
+            BSD_SMALL: Comparison(
+                tuple(
+                    row_of(cell, published[both], samples[False, cell])
+                    for cell, both in zip(small_window_cells(), small, strict=True)
+                )
+            ),
+            LINUX: Comparison(
+                tuple(
+                    replace(
+                        row_of(cell, published[cell], samples[True, cell]),
+                        provenance=Provenance.PREDICTED,
+                        judged=False,
+                    )
+                    for cell in cells()
+                )
+            ),
+        },
         configuration={
             "bentpipe_version": _core.version(),
             "first_seed": seed,
@@ -240,10 +224,33 @@ def run(
             "runs_of_a_cell_without": 1,
             "scenario": base,
             "tcp_with_64_kb_windows": SMALL_WINDOW,
-            "linux": _LINUX,
-            "linux_tcp_with_64_kb_windows": _LINUX_SMALL,
+            "linux": LINUX_HOSTS,
+            "linux_tcp_with_64_kb_windows": LINUX_SMALL_WINDOW,
         },
-        interrupted=len(complete) < len(jobs),
+        interrupted=work.interrupted,
+    )
+
+
+def jobs_of(cell: Cell, scenario: Scenario, seed: int, runs: int) -> list[Job]:
+    """Return the runs of a cell: as many as asked if bit errors are drawn, else one."""
+    plan = resolve(scenario)
+    return [Job(plan=plan, seed=seed + i) for i in range(runs if cell.is_stochastic else 1)]
+
+
+def samples_of(cell: Cell, outcomes: Sequence[Outcome]) -> Samples:
+    """Return the utilization of the runs of a cell."""
+    return Samples.of(map(utilization, outcomes), exact=not cell.is_stochastic)
+
+
+def row_of(cell: Cell, published: float, simulated: Samples) -> Row:
+    """Return a cell compared with the published figure."""
+    return Row(
+        labels=cell.labels,
+        unit="%",
+        published=published,
+        simulated=simulated,
+        provenance=cell.provenance,
+        tolerance=TOLERANCE,
     )
 
 
@@ -270,35 +277,45 @@ def read_published() -> dict[Cell, float]:
     }
 
 
-def _scenario_of(cell: Cell, base: dict[str, Any], *, linux: bool) -> Scenario:
-    data = copy.deepcopy(base)
-    data["name"] = f"{data['name']}: {cell.row}, {cell.one_way_delay_ms} ms, {cell.large_windows}"
-    for direction in ("forward", "return"):
-        data["link"][direction]["delay"] = f"{cell.one_way_delay_ms} ms"
-        data["link"][direction]["bit_error_rate"] = BIT_ERROR_RATES[cell.row]
-    (flow,) = data["traffic"]
-    if linux:
-        flow.update(copy.deepcopy(_LINUX))
-    if cell.large_windows == "no":
-        flow["tcp"] |= _LINUX_SMALL if linux else SMALL_WINDOW
-    return from_dict(data)
+def inputs(base: Mapping[str, Any]) -> tuple[Input, ...]:
+    """Return the inputs with their provenance."""
+    values = {
+        "link.*.delay": f"{SHORT_DELAYS_MS[0]} to {LONG_DELAYS_MS[-1]} ms",
+        "link.*.bit_error_rate": ", ".join(BIT_ERROR_RATES),
+        "64 KB window": SMALL_WINDOW["receive_buffer"],
+    }
+    return read_inputs(_HERE / "inputs.csv", base, values)
 
 
-def _measure(cell: Cell, published: float, found: Sequence[float]) -> Measurement:
-    stdev = None
-    if len(found) > 1:
-        stdev = float(np.std(found, ddof=1))
-    elif found and BIT_ERROR_RATES[cell.row] == 0:
-        stdev = 0.0
-    return Measurement(
-        cell=cell,
-        published=published,
-        measured=float(np.mean(found)) if found else None,
-        stdev=stdev,
-        runs=len(found),
-    )
-
-
-def _mean_absolute_error(measurements: Sequence[Measurement]) -> float | None:
-    errors = [abs(each.error) for each in measurements if each.error is not None]
-    return float(np.mean(errors)) if errors else None
+def disorder(main: Comparison) -> list[str]:
+    """Return where the published figures break an order that they should have."""
+    texts = []
+    for name, windows in (("large windows", "yes"), ("64 KB windows", "no")):
+        curve = [
+            row
+            for row in main.where(bit_error_rate="1e-7").rows
+            if row.labels["large_windows"] in {"both", windows}
+        ]
+        texts += [
+            f"The published row 1e-7 is not monotone: with {name}, {first.published:g} % at "
+            f"{first.labels['one_way_delay_ms']} ms and {second.published:g} % at "
+            f"{second.labels['one_way_delay_ms']} ms."
+            for first, second in pairwise(curve)
+            if (second.published or 0.0) > (first.published or 0.0)
+        ]
+    clean = {
+        (row.labels["one_way_delay_ms"], row.labels["large_windows"]): row.published
+        for row in main.where(bit_error_rate="0").rows
+    }
+    excess = [
+        (row.published or 0.0) - (clean[place] or 0.0)
+        for row in main.rows
+        if (place := (row.labels["one_way_delay_ms"], row.labels["large_windows"])) in clean
+    ]
+    above = [each for each in excess if each > 0]
+    if above:
+        texts.append(
+            f"{len(above)} published cells with bit errors exceed the cell without errors at the "
+            f"same delay, by up to {tables.number(max(above))} points."
+        )
+    return texts

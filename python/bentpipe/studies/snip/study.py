@@ -1,195 +1,79 @@
-"""The study: the note's table and its other figures, measured first and compared afterwards.
+"""The study: the note's table and its other figures, simulated first and compared afterwards.
 
-The sizes and all scenarios come from code and one scenario file (`_measure`). The published figures
-are read after the last run, so that no run can depend on them.
+The sizes and all scenarios come from code and one scenario file. The published figures are read
+after the last run, so that no run can depend on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from bentpipe import _core
-from bentpipe.simulation.no_drop import NoDropSearch
-from bentpipe.studies._common import read_rows
-from bentpipe.studies.snip._facts import Finding, findings
-from bentpipe.studies.snip._measure import (
-    RESOLUTION,
-    SIZES,
-    TCP_DURATION,
-    Measured,
+from bentpipe.scenario.framings import frame_bits, plan_framing
+from bentpipe.studies.base import tables
+from bentpipe.studies.base.comparison import Row
+from bentpipe.studies.base.outcome import StudyOutcome
+from bentpipe.studies.base.provenance import COUNTED, Input, Provenance, read_inputs
+from bentpipe.studies.snip.aggregation import PUBLISHED_LOAD_PPS, begins_at
+from bentpipe.studies.snip.compare import FACT_ROWS, PACKETS, RATES, ROUND, TOLERANCE, compare
+from bentpipe.studies.snip.facts import FITTED_WINDOWS
+from bentpipe.studies.snip.measure import RESOLUTION, Measured, measure
+from bentpipe.studies.snip.plots import duplex_figure, load_figure, table_figure, window_figure
+from bentpipe.studies.snip.scenarios import (
+    DEFAULTS,
+    UDP_IP_HEADER_BYTES,
+    Settings,
     base_scenario,
-    measure,
 )
+from bentpipe.units import parse_rate
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# Beyond this share of the published figure a figure is called a miss.
-TOLERANCE_PERCENT: Final = 10.0
-_MISSED_ROW: Final = (
-    "One packet rate and one framing hold for all rows; the published rows scatter about both."
-)
 _HERE: Final = Path(__file__).parent
+# Nothing is stochastic, so no column of intervals.
+_EXACT: Final[Any] = {"interval": False, "error_digits": 1, "error_unit": "%"}
+_CANDIDATES: Final[tuple[tuple[str, dict[str, object]], ...]] = (
+    ("ppp", {"fcs": 16, "payload": "iperf"}),
+    ("ppp", {"fcs": 32, "payload": "iperf"}),
+    ("ppp", {"fcs": 32, "payload": "random"}),
+    ("ethernet", {}),
+    ("gse", {}),
+    ("mpe", {}),
+    ("aal5", {}),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedRow:
-    """One row of the table: Mbit/s of payload, packets a second, what the source says limits."""
-
-    rate_mbps: float
-    packets_per_second: float
-    limit: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One row, published beside measured; ``round_figure_mbps`` is without calibration."""
-
-    packet_bytes: int
-    published: PublishedRow
-    measured_mbps: float | None
-    measured_pps: float | None
-    measured_limit: str | None
-    round_figure_mbps: float | None
-
-    @property
-    def error_percent(self) -> float | None:
-        """The rate's error in percent of the published rate."""
-        return _error_percent(self.measured_mbps, self.published.rate_mbps)
-
-    @property
-    def pps_error_percent(self) -> float | None:
-        """The error of the packets a second, in percent of the published ones."""
-        return _error_percent(self.measured_pps, self.published.packets_per_second)
-
-    @property
-    def round_figure_error_percent(self) -> float | None:
-        """The rate's error without calibration."""
-        return _error_percent(self.round_figure_mbps, self.published.rate_mbps)
-
-    @property
-    def miss(self) -> bool:
-        """Whether the rate is measured and further off than the tolerance."""
-        return _is_miss(self.error_percent)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the row as plain data; rates in Mbit/s of UDP payload."""
-        return {
-            "packet_bytes": self.packet_bytes,
-            "published": self.published.rate_mbps,
-            "measured": self.measured_mbps,
-            "error_percent": self.error_percent,
-            "published_pps": self.published.packets_per_second,
-            "measured_pps": self.measured_pps,
-            "pps_error_percent": self.pps_error_percent,
-            "published_limit": self.published.limit,
-            "measured_limit": self.measured_limit,
-            "measured_at_round_figure": self.round_figure_mbps,
-            "miss": self.miss,
-            "reason": _MISSED_ROW if self.miss else None,
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fact:
-    """Another figure of the note, published beside measured, and what its measurement is worth."""
-
-    quantity: str
-    unit: str
-    published: float
-    finding: Finding
-
-    @property
-    def error_percent(self) -> float | None:
-        """The error in percent of the published figure."""
-        return _error_percent(self.finding.measured, self.published)
-
-    @property
-    def miss(self) -> bool:
-        """Whether it is measured and further off than the tolerance."""
-        return _is_miss(self.error_percent)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the figure as plain data."""
-        return {
-            "quantity": self.quantity,
-            "published": self.published,
-            "measured": self.finding.measured,
-            "unit": self.unit,
-            "error_percent": self.error_percent,
-            "miss": self.miss,
-            "basis": self.finding.basis,
-            "reason": self.finding.reason,
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class SnipOutcome:
+class SnipOutcome(StudyOutcome):
     """The table, the facts, and all that was measured."""
 
-    cells: tuple[Cell, ...]
-    facts: tuple[Fact, ...]
+    folder: ClassVar[Path] = _HERE
+
     measured: Measured
-    configuration: dict[str, Any]
+    settings: Settings
 
     @property
-    def interrupted(self) -> bool:
-        """Whether figures are missing because the study was stopped."""
-        return self.measured.interrupted
+    def facts(self) -> str:
+        """The line under the report's title."""
+        return f"{super().facts}; every figure is deterministic: one run each, no intervals"
 
-    def summary(self) -> dict[str, Any]:
-        """Return the errors of table and facts as plain data, in percent."""
-        rates = _known(cell.error_percent for cell in self.cells)
-        packets = _known(cell.pps_error_percent for cell in self.cells)
-        uncalibrated = _known(cell.round_figure_error_percent for cell in self.cells)
+    def extras(self) -> dict[str, Any]:
+        """Return the figures that have no published value."""
+        measured = self.measured
         return {
-            "mean_error_percent": _mean(rates),
-            "max_error_percent": max(rates, default=None),
-            "mean_pps_error_percent": _mean(packets),
-            "max_pps_error_percent": max(packets, default=None),
-            "mean_error_percent_at_round_figure": _mean(uncalibrated),
-            "max_error_percent_at_round_figure": max(uncalibrated, default=None),
-            "tolerance_percent": TOLERANCE_PERCENT,
-            "misses": [
-                *(f"{cell.packet_bytes} bytes" for cell in self.cells if cell.miss),
-                *(fact.quantity for fact in self.facts if fact.miss),
-            ],
-        }
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the figures as plain data."""
-        measured, crossover = self.measured, self.measured.crossover
-        return {
-            "study": "snip",
-            "interrupted": self.interrupted,
-            "cells": [cell.to_json() for cell in self.cells],
-            "summary": self.summary(),
-            "facts": [fact.to_json() for fact in self.facts],
             "packet_rate_limits": dict(measured.limits),
             "tcp_goodput_kbps_by_window_bytes": {
                 str(window): bps / 1e3 for window, bps in measured.tcp_bps.items()
             },
             "duplex": [
-                {
-                    "offered_pps": each.offered,
-                    "forward_pps": each.forward,
-                    "return_pps": each.backward,
-                    "forward_percent": each.split_percent,
-                }
+                {**asdict(each), "forward_percent": each.forward_percent}
                 for each in measured.duplex
             ],
-            "crossover": None
-            if crossover is None
-            else {
-                "payload_bytes": crossover.payload_bytes,
-                "ip_bytes": crossover.ip_bytes,
-                "link_bytes": crossover.link_bytes,
-            },
+            "crossover": None if measured.crossover is None else asdict(measured.crossover),
             "shared_hub": [
                 {
                     "terminals": terminals,
@@ -198,116 +82,205 @@ class SnipOutcome:
                 }
                 for terminals, found in measured.sharing.items()
             ],
-            "aggregation": measured.aggregation.to_json(measured.table),
-            "configuration": self.configuration,
+            "aggregation": {
+                "sizes": [asdict(each) for each in measured.aggregated_sizes],
+                "loads": [asdict(each) for each in measured.loads],
+                "begins_at_pps_by_hold_ms": {
+                    str(hold_ms): begins_at(measured.loads, hold_ms)
+                    for hold_ms in self.settings.hold_times_ms
+                },
+            },
         }
 
-    def table(self) -> RenderableType:
-        """Return table and facts for a terminal."""
-        from bentpipe.studies.snip._tables import terminal_table
+    def headline(self) -> list[str]:
+        """Return the errors of the rates, and of those at the note's own packet rate."""
+        rates, rounded = self.comparisons[RATES], self.comparisons[ROUND]
+        outside = {
+            name: ", ".join(row.name for row in self.comparisons[name].outside) or "none"
+            for name in (RATES, ROUND, FACT_ROWS)
+        }
+        return [
+            "Calibrated rows, one packet rate for all: "
+            + tables.errors_text(rates.of(Provenance.CALIBRATED)),
+            "Predicted rows, at the note's round figure of 6,000 packets a second: "
+            + tables.errors_text(rounded.of(Provenance.PREDICTED)),
+            "Packets a second, calibrated: " + tables.errors_text(self.comparisons[PACKETS].rows),
+            *(
+                f"The note's other figures, {provenance.value}: {tables.errors_text(rows)}"
+                for provenance in COUNTED
+                if (rows := self.comparisons[FACT_ROWS].of(provenance))
+            ),
+            f"Outside the tolerance of {TOLERANCE}: rates {outside[RATES]}; rates at 6,000 "
+            f"packets a second {outside[ROUND]}; other figures {outside[FACT_ROWS]}.",
+        ]
 
-        return terminal_table(self)
+    def terminal(self) -> Iterator[RenderableType]:
+        """Yield table, other figures, and the errors of both."""
+        yield tables.terminal_table(
+            "Largest rate without a loss, in Mbit/s of UDP payload", self.columns(), self.main.rows
+        )
+        yield from self.headline()
+        yield ""
+        facts = self.comparisons[FACT_ROWS]
+        yield tables.terminal_table("The note's other figures", fact_columns(), facts.rows)
+        for row in facts.outside:
+            yield f"Outside: {row.name}. {row.how}"
+        yield ""
+        yield "With packet aggregation at both gateways:"
+        yield from self.aggregation_lines()
 
-    def write(self, out_dir: Path) -> Path:
-        """Write report, cells.csv, facts.csv, result.json and manifest.json; return the folder.
+    def columns(self, *, wide: bool = False) -> tuple[tables.Column, ...]:
+        """Return the columns of the table; ``wide`` has also the rates at 6,000 packets/s."""
+        packets = tables.figures(0, unit="1/s", **_EXACT)
+        rounded = tables.figures(unit="at 6,000/s", **_EXACT)[1:] if wide else ()
+        return (
+            tables.label("packet_bytes", "payload", "bytes"),
+            *tables.figures(unit="Mbit/s", **_EXACT),
+            *(tables.of_comparison(each, self.comparisons[PACKETS]) for each in packets),
+            *(tables.of_comparison(each, self.comparisons[ROUND]) for each in rounded),
+            tables.Column(heading="limit", unit="published, simulated", text=_limits, is_text=True),
+            tables.AGREEMENT,
+            tables.PROVENANCE,
+        )
 
-        Raises:
-            UsageError: the folder has other things in it, or cannot be written.
-        """
-        from bentpipe.studies.snip._tables import write_outcome
+    def aggregation_lines(self) -> list[str]:
+        """Return what aggregation gives, in a few sentences."""
+        number = tables.number
+        lines = [
+            f"{each.payload_bytes} bytes: {number(each.without_pps, 0)} packets a second without "
+            f"aggregation, {number(each.with_pps, 0)} with it, {number(each.gain)} times as many; "
+            f"on paper {number(each.paper_pps, 0)}, limited by {each.paper_limit} (error "
+            f"{number(each.error_percent, sign=True)} %)."
+            for each in self.measured.aggregated_sizes
+        ]
+        return lines + self.begin_lines()
 
-        return write_outcome(self, out_dir)
+    def begin_lines(self) -> list[str]:
+        """Return from which load on aggregation pays, a sentence for each hold time."""
+        return [
+            f"Hold time {hold_ms} ms: of the loads tried, frames are fewer than packets from "
+            f"{tables.number(begins_at(self.measured.loads, hold_ms), 0)} packets a second on; on "
+            f"paper above {1000 // hold_ms}."
+            for hold_ms in self.settings.hold_times_ms
+        ]
+
+    def context(self) -> dict[str, Any]:
+        """Return columns, figures, and what the template computes with."""
+        scenario = self.configuration["scenario"]
+        facts = self.comparisons[FACT_ROWS]
+        channel = [row for row in self.main.rows if row.more["published_limit"] == "channel"]
+        bound = [
+            row.published or 0.0
+            for row in self.comparisons[PACKETS].rows
+            if row.more["published_limit"] == "packet rate"
+        ]
+        return {
+            "columns": self.columns(wide=True),
+            "fact_columns": fact_columns(how=True),
+            "fact_rows": facts.rows,
+            "fact_outside": facts.outside,
+            "measured": self.measured,
+            "tolerance": TOLERANCE,
+            "fitted_windows": FITTED_WINDOWS,
+            "published": {row.name: row.published for row in facts.rows},
+            "link_mbps": parse_rate(scenario["link"]["forward"]["rate"]) / 1e6,
+            "constant": scenario["gateways"]["hub"]["processor"]["packets_per_second"],
+            "bound_pps": (min(bound), max(bound)),
+            "channel": channel,
+            "packets": {row.name: row for row in self.comparisons[PACKETS].rows},
+            "framings": framing_rows(channel, parse_rate(scenario["link"]["forward"]["rate"])),
+            "header_bytes": UDP_IP_HEADER_BYTES,
+            "published_load_pps": PUBLISHED_LOAD_PPS,
+            "rate_figure": table_figure(self.main, "Payload [Mbit/s]"),
+            "packet_figure": table_figure(self.comparisons[PACKETS], "Packets [1/s]"),
+            "duplex_figure": duplex_figure(self.measured.duplex),
+            "window_figure": window_figure(self.measured.tcp_bps, facts, FITTED_WINDOWS),
+            "load_figure": load_figure(self.measured.loads, self.settings.hold_times_ms),
+        }
+
+
+def fact_columns(*, how: bool = False) -> tuple[tables.Column, ...]:
+    """Return the columns of the note's other figures; ``how`` has the remarks, too."""
+    remarks = (tables.Column(heading="remark", text=lambda row: row.how, is_text=True),)
+    return (
+        tables.label("quantity", "quantity"),
+        *tables.figures(1, interval=False, error_unit="%"),
+        tables.UNIT,
+        tables.AGREEMENT,
+        tables.PROVENANCE,
+        *(remarks if how else ()),
+    )
 
 
 def run(
     *,
-    runs: int | None = None,  # noqa: ARG001 - every study is called alike; nothing here draws chance
+    runs: int | None = None,  # noqa: ARG001 - every study is called alike; nothing here is stochastic
     seed: int = 1,
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    settings: Settings | None = None,
 ) -> SnipOutcome:
     """Measure everything, then read the published figures and compare.
 
-    Nothing in the study draws chance, so ``runs`` changes nothing and the seed only stands in the
+    Nothing in the study is stochastic, so ``runs`` changes nothing and the seed only stands in the
     configuration.
     """
+    settings = DEFAULTS if settings is None else settings
     base = base_scenario()
-    measured = measure(base, seed=seed, threads=threads, progress=progress)
-    table = read_published_table()
-    found = findings(measured)
+    measured = measure(base, settings, seed=seed, threads=threads, progress=progress)
     return SnipOutcome(
-        cells=tuple(_cell(size, table[size], measured) for size in SIZES),
-        facts=tuple(
-            Fact(quantity=quantity, unit=unit, published=published, finding=found[quantity])
-            for quantity, (published, unit) in read_published_facts().items()
-        ),
-        measured=measured,
+        study="snip",
+        title="SnIP: UDP rate without loss over packet size, and TCP over a satellite hop",
+        inputs=inputs(base),
+        comparisons=compare(base, settings, measured),
         configuration={
             "bentpipe_version": _core.version(),
             "seed": seed,
             "resolution": RESOLUTION,
-            "tcp_duration": TCP_DURATION,
+            "tcp_duration": settings.tcp_duration,
             "scenario": base,
+        },
+        interrupted=measured.interrupted,
+        measured=measured,
+        settings=settings,
+    )
+
+
+def inputs(base: Mapping[str, Any]) -> tuple[Input, ...]:
+    """Return the inputs with their provenance."""
+    values = {
+        f"TCP window, {name.rpartition('; ')[2]}": f"{window} B"
+        for name, window in FITTED_WINDOWS.items()
+    }
+    return read_inputs(
+        _HERE / "inputs.csv",
+        base,
+        {
+            **values,
+            "TCP hosts": "bsd-1997",
+            "TCP duration": DEFAULTS.tcp_duration,
+            "packet rate, round figure": "6000 packet/s",
         },
     )
 
 
-def read_published_table() -> dict[int, PublishedRow]:
-    """Return the published table by packet size."""
-    return {
-        int(row["packet_bytes"]): PublishedRow(
-            rate_mbps=float(row["max_rate_mbps"]),
-            packets_per_second=float(row["packets_per_second"]),
-            limit=row["limit"],
-        )
-        for row in read_rows(_HERE / "published.csv")
-    }
+def _limits(row: Row) -> str:
+    return f"{row.more['published_limit']}, {row.more['simulated_limit'] or '-'}"
 
 
-def read_published_facts() -> dict[str, tuple[float, str]]:
-    """Return the note's other figures by quantity, each with its unit."""
-    return {
-        row["quantity"]: (float(row["value"]), row["unit"])
-        for row in read_rows(_HERE / "published_facts.csv")
-    }
-
-
-def _cell(size: int, published: PublishedRow, measured: Measured) -> Cell:
-    rate_mbps, packets_per_second, limit = _settled(measured.table, size)
-    round_figure_mbps, _, _ = _settled(measured.round_figure, size)
-    return Cell(
-        packet_bytes=size,
-        published=published,
-        measured_mbps=rate_mbps,
-        measured_pps=packets_per_second,
-        measured_limit=limit,
-        round_figure_mbps=round_figure_mbps,
-    )
-
-
-def _settled(
-    found: NoDropSearch | None, size: int
-) -> tuple[float | None, float | None, str | None]:
-    """Return rate in Mbit/s, packets a second and limit of one size, if the search came so far."""
-    if found is None:
-        return None, None, None
-    each = found.rate(size)
-    if not each.converged or each.rate_bps is None or each.first_loss is None:
-        return None, None, None
-    return each.rate_bps / 1e6, each.packets_per_second, each.first_loss.limit
-
-
-def _error_percent(measured: float | None, published: float) -> float | None:
-    return None if measured is None else 100 * (measured / published - 1)
-
-
-def _is_miss(error_percent: float | None) -> bool:
-    return error_percent is not None and abs(error_percent) > TOLERANCE_PERCENT
-
-
-def _known(errors: Iterator[float | None]) -> list[float]:
-    return [abs(error) for error in errors if error is not None]
-
-
-def _mean(errors: list[float]) -> float | None:
-    return float(np.mean(errors)) if errors else None
+def framing_rows(channel: list[Row], link_bps: int) -> list[list[str]]:
+    """Compare what framings allow on a full channel with the published rows that it limits."""
+    rows = []
+    for kind, options in _CANDIDATES:
+        framing = plan_framing(kind, options)
+        errors = []
+        for row in channel:
+            size = int(row.labels["packet_bytes"])
+            bits = frame_bits(framing, size + UDP_IP_HEADER_BYTES)
+            rate_mbps = link_bps / 1e6 * 8 * size / bits
+            errors.append(100 * (rate_mbps / (row.published or 1.0) - 1))
+        named = ", ".join(f"{name} {value}" for name, value in options.items())
+        mean = sum(map(abs, errors)) / len(errors)
+        texts = [tables.number(error, sign=True) for error in errors]
+        rows.append([f"{kind} ({named})" if named else kind, tables.number(mean), *texts])
+    return rows

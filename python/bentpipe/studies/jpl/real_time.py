@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from bentpipe import _core
-from bentpipe.emulation.pool import RealJob, RealRun, emulate_all
+from bentpipe.emulation.pool import RealJob
 from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.metrics import channel_utilization
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job, run_many
-from bentpipe.studies._real_time import RealCell, RealOutcome, late
+from bentpipe.simulation.many import Job
+from bentpipe.studies.base.comparison import Comparison
+from bentpipe.studies.base.real_time import RealFigure, RealOutcome, kernel_of
+from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.base.work import RealWork, Work
+from bentpipe.studies.jpl.cells import BIT_ERROR_RATES, Cell, base_scenario, cells, scenario_of
 from bentpipe.studies.jpl.study import (
-    BIT_ERROR_RATES,
-    Cell,
-    cells,
+    BSD,
+    inputs,
+    jobs_of,
+    label_columns,
     read_published,
-    scenario_of,
-    utilization,
+    row_of,
+    samples_of,
 )
 
 if TYPE_CHECKING:
@@ -44,10 +49,10 @@ _SMALL: Final = {
     "receive_buffer_initial": "65535 B",
 }
 _TRANSFER_BYTES: Final = 10 << 20
-# Runs of the simulator for a cell that draws chance.
+# Runs of the simulator for a stochastic cell.
 _SIMULATED_RUNS: Final = 20
 _NOTES: Final = (
-    "One transfer in real time a cell: with bit errors one draw, as what was published may be.",
+    "Emulated: one transfer in real time for each cell, so without an interval.",
     "Emulated: the kernel's TCP with Reno, without SACK and timestamps, from a window of one "
     "segment, 256 KiB or 65,535 bytes of receive window. What cannot be set is the kernel's: "
     "timers in milliseconds, early and delayed ACKs, PRR.",
@@ -71,41 +76,41 @@ def run_real_time(
         MachineError: the machine lacks something.
     """
     table = cells() if chosen is None else cells_named(chosen)
-    runs = emulate_all([_job(cell, seed) for cell in table], parallel=parallel, progress=progress)
-    interrupted = None in runs
-    simulated = {} if interrupted else _simulated(table, seed)
+    base = base_scenario()
+    real = RealWork(parallel=parallel, progress=progress, total=len(table))
+    runs = real.run({cell: _job(cell, base, seed) for cell in table})
+    simulated = {} if real.interrupted else _simulated(table, base, seed)
+    # Every run is over: the published figures may be read.
     published = read_published()
+    nothing = Samples()
+    rows = {
+        cell: row_of(cell, published[cell], simulated.get((cell, False), nothing)) for cell in table
+    }
     return RealOutcome(
         study="jpl",
         title="JPL testbed in real time: TCP channel utilization",
-        label_names=("bit error rate", "one-way delay", "large windows"),
-        cells=tuple(
-            RealCell(
-                labels={
-                    "bit_error_rate": cell.row,
-                    "one_way_delay_ms": cell.one_way_delay_ms,
-                    "large_windows": cell.large_windows,
-                },
-                unit="%",
-                published=published[cell],
-                simulated=simulated.get((cell, False)),
-                simulated_kernel_hosts=simulated.get((cell, True)),
-                emulated=None if real is None else utilization_in_real_time(real.result),
-                **late(real),
+        inputs=inputs(base),
+        comparisons={BSD: Comparison(tuple(rows.values()))},
+        figures={
+            rows[cell].name: RealFigure.of(
+                run,
+                None if run is None else utilization_in_real_time(run.result),
+                simulated.get((cell, True), nothing),
             )
-            for cell, real in zip(table, runs, strict=True)
-        ),
+            for cell, run in runs.items()
+        },
+        label_columns=label_columns(),
         notes=_NOTES,
         configuration={
             "bentpipe_version": _core.version(),
             "seed": seed,
             "parallel": parallel,
             "simulated_runs_of_a_cell_with_bit_errors": _SIMULATED_RUNS,
-            "kernel": _kernel(runs),
+            "kernel": kernel_of(runs),
             "tcp": KERNEL_TCP,
             "tcp_with_64_kb_windows": KERNEL_TCP | _SMALL,
         },
-        interrupted=interrupted,
+        interrupted=real.interrupted,
     )
 
 
@@ -121,9 +126,7 @@ def cells_named(chosen: str) -> tuple[Cell, ...]:
     for name in chosen.split(","):
         wanted = name.strip().split(":")
         matching = [
-            cell
-            for cell in cells()
-            if wanted == [cell.row, str(cell.one_way_delay_ms), cell.large_windows][: len(wanted)]
+            cell for cell in cells() if wanted == [*map(str, cell.labels.values())][: len(wanted)]
         ]
         if not matching:
             rows = ", ".join(BIT_ERROR_RATES)
@@ -136,20 +139,13 @@ def cells_named(chosen: str) -> tuple[Cell, ...]:
     return tuple(found)
 
 
-def kernel_scenario_of(cell: Cell) -> Scenario:
+def kernel_scenario_of(cell: Cell, base: Mapping[str, Any]) -> Scenario:
     """Return the scenario of a cell with hosts that the kernel can be."""
-    data = scenario_of(cell).to_dict()
+    data = scenario_of(cell, base).to_dict()
     (flow,) = data["traffic"]
     flow["profile"] = "linux"
     flow["tcp"] = KERNEL_TCP | (_SMALL if cell.large_windows == "no" else {})
     return from_dict(data)
-
-
-def _job(cell: Cell, seed: int) -> RealJob:
-    scenario = kernel_scenario_of(cell)
-    plan = resolve(scenario)
-    min_s = 8 * _TRANSFER_BYTES / plan["directions"][0]["rate_bps"]["value"]
-    return RealJob(scenario.to_dict(), seed, longest_s=plan["stop_ns"] / 1e9, usual_s=2 * min_s)
 
 
 def utilization_in_real_time(result: Result) -> float | None:
@@ -167,24 +163,21 @@ def utilization_in_real_time(result: Result) -> float | None:
     return float(channel_utilization(np.array([row["delivered_bytes"]]), rate_bps, elapsed_ns)[0])
 
 
-def _simulated(table: tuple[Cell, ...], seed: int) -> dict[tuple[Cell, bool], float]:
-    """Return the mean utilization of each cell, with the study's hosts and with the kernel's."""
-    keys, jobs = [], []
+def _job(cell: Cell, base: Mapping[str, Any], seed: int) -> RealJob:
+    scenario = kernel_scenario_of(cell, base)
+    plan = resolve(scenario)
+    least_s = 8 * _TRANSFER_BYTES / plan["directions"][0]["rate_bps"]["value"]
+    return RealJob(scenario.to_dict(), seed, longest_s=plan["stop_ns"] / 1e9, usual_s=2 * least_s)
+
+
+def _simulated(
+    table: Sequence[Cell], base: Mapping[str, Any], seed: int
+) -> dict[tuple[Cell, bool], Samples]:
+    """Return the utilization of each cell, with the study's hosts and with the kernel's."""
+    jobs: dict[tuple[Cell, bool], list[Job]] = {}
     for cell in table:
-        count = _SIMULATED_RUNS if BIT_ERROR_RATES[cell.row] > 0 else 1
         for kernel in (False, True):
-            plan = resolve(kernel_scenario_of(cell) if kernel else scenario_of(cell))
-            keys += [(cell, kernel)] * count
-            jobs += [Job(plan=plan, seed=each) for each in range(seed, seed + count)]
-    found: dict[tuple[Cell, bool], list[float]] = {}
-    for outcome in run_many(jobs):
-        if not outcome.interrupted:
-            found.setdefault(keys[outcome.index], []).append(utilization(outcome))
-    return {key: float(np.mean(values)) for key, values in found.items()}
-
-
-def _kernel(runs: list[RealRun | None]) -> str | None:
-    for each in runs:
-        if each is not None:
-            return str(each.result.manifest["emulation"]["kernel"])
-    return None
+            scenario = (kernel_scenario_of if kernel else scenario_of)(cell, base)
+            jobs[cell, kernel] = jobs_of(cell, scenario, seed, _SIMULATED_RUNS)
+    work = Work(threads=None, progress=None, total=0)
+    return {key: samples_of(key[0], found) for key, found in work.run(jobs).items()}

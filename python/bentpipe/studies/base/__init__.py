@@ -1,0 +1,1 @@
+"""The framework that every study is built on."""

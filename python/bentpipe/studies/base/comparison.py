@@ -1,0 +1,221 @@
+"""Published figures vs. what the simulator gives: rows, errors, agreement, summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from bentpipe.studies.base.provenance import COUNTED, Provenance
+from bentpipe.studies.base.samples import Array, Estimate, Interval, Samples, estimate
+
+_PERCENT: Final = 100.0
+
+Label = str | int | float
+
+
+class Agreement(StrEnum):
+    """How a row compares; the same three words in all studies."""
+
+    WITHIN_INTERVAL = "within_interval"
+    """The published value lies in the 95 % interval of the simulated mean."""
+    WITHIN_TOLERANCE = "within_tolerance"
+    """It does not, but the error is no larger than the study's tolerance, or the bound is kept."""
+    OUTSIDE = "outside"
+    """The error is larger than the tolerance."""
+
+    @property
+    def words(self) -> str:
+        """The name as tables and reports print it."""
+        return self.value.replace("_", " ")
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The largest error that counts as agreement, and why that much.
+
+    The unit says how errors are counted: in ``points`` of the row's own unit, or in ``%`` of the
+    published value.
+    """
+
+    value: float
+    unit: Literal["points", "%"]
+    reason: str
+
+    def __str__(self) -> str:
+        """Return the value with its unit."""
+        return f"{self.value:g} {self.unit}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A published value vs. the simulated samples of its cell.
+
+    ``labels`` tell the row from the others. ``bound`` says what the published value is: the value
+    itself, or the most (``at_most``) or the least (``at_least``) that it may be. ``how`` says what
+    was measured, ``reason`` why the row may be outside. A row that is not ``judged`` compares with
+    a figure that was published for other settings: it has a difference, and no agreement. ``more``
+    are further figures of the cell by name; one without a published value (None) is listed only.
+    """
+
+    labels: Mapping[str, Label]
+    unit: str
+    published: float | None
+    simulated: Samples
+    provenance: Provenance
+    tolerance: Tolerance
+    bound: Literal["equal", "at_most", "at_least"] = "equal"
+    how: str = ""
+    reason: str = ""
+    judged: bool = True
+    more: Mapping[str, Samples | Label | None] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The labels in words."""
+        return ", ".join(map(str, self.labels.values()))
+
+    @property
+    def error(self) -> float | None:
+        """Simulated less published, in points or in percent of the published value."""
+        mean = self.simulated.mean
+        return None if mean is None else self._error_of(mean)
+
+    @property
+    def error_interval(self) -> Interval | None:
+        """The interval of the error."""
+        interval = self.simulated.interval
+        if interval is None:
+            return None
+        low, high = self._error_of(interval.low), self._error_of(interval.high)
+        return None if low is None or high is None else Interval(low, high)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """How the row compares; None if it was not run or is not judged."""
+        error, interval = self.error, self.error_interval
+        if error is None or not self.judged:
+            return None
+        excesses = {"equal": abs(error), "at_most": max(error, 0), "at_least": max(-error, 0)}
+        excess = excesses[self.bound]
+        is_kept = self.bound != "equal" and excess == 0
+        if interval is not None and interval.contains(0) and not is_kept:
+            return Agreement.WITHIN_INTERVAL
+        is_close = excess <= self.tolerance.value
+        return Agreement.WITHIN_TOLERANCE if is_close else Agreement.OUTSIDE
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether the error is larger than the tolerance."""
+        return self.agreement is Agreement.OUTSIDE
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row as plain data; a row of cells.csv has the same names."""
+        interval, agreement = self.error_interval, self.agreement
+        more: dict[str, Any] = {}
+        for name, value in self.more.items():
+            more |= value.to_json(name) if isinstance(value, Samples) else {name: value}
+        return {
+            **self.labels,
+            "unit": self.unit,
+            "published": self.published,
+            **self.simulated.to_json("simulated"),
+            "error": self.error,
+            "error_low": None if interval is None else interval.low,
+            "error_high": None if interval is None else interval.high,
+            "error_unit": self.tolerance.unit,
+            "bound": self.bound,
+            "provenance": self.provenance.value,
+            "agreement": None if agreement is None else agreement.value,
+            "how": self.how or None,
+            "reason": (self.reason or None) if self.is_outside else None,
+            **more,
+        }
+
+    def _error_of(self, simulated: float) -> float | None:
+        if self.published is None:
+            return None
+        if self.tolerance.unit == "points":
+            return simulated - self.published
+        return _PERCENT * (simulated / self.published - 1)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The rows of one table of the source."""
+
+    rows: tuple[Row, ...]
+
+    def of(self, *provenances: Provenance) -> tuple[Row, ...]:
+        """Return the rows of these provenances."""
+        return tuple(each for each in self.rows if each.provenance in provenances)
+
+    def where(self, **labels: Label) -> Comparison:
+        """Return the rows that have these labels."""
+        wanted = labels.items()
+        return Comparison(tuple(row for row in self.rows if wanted <= row.labels.items()))
+
+    @property
+    def outside(self) -> tuple[Row, ...]:
+        """The rows whose error is larger than the tolerance."""
+        return tuple(each for each in self.rows if each.is_outside)
+
+    def summary(self) -> dict[str, Any]:
+        """Return counts and errors by provenance as plain data.
+
+        Only predicted and calibrated rows have errors here, each kind by itself. Rows that are not
+        judged are summarised as differences, all together.
+        """
+        judged = [each for each in self.rows if each.judged]
+        others = [each for each in self.rows if not each.judged]
+        found: dict[str, Any] = {"rows": len(self.rows)}
+        if judged:
+            found["by_provenance"] = {
+                provenance.value: errors_of([row for row in judged if row.provenance is provenance])
+                if provenance in COUNTED
+                else {"rows": len(self.of(provenance))}
+                for provenance in Provenance
+                if self.of(provenance)
+            }
+            found["outside"] = [each.name for each in self.outside]
+            found["tolerances"] = {str(each.tolerance): each.tolerance.reason for each in judged}
+        if others:
+            found["difference"] = errors_of(others)
+        return found
+
+
+def errors_of(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the mean and the largest absolute error of rows, and how many agree."""
+    known = [each for each in rows if each.error is not None]
+    mean = mean_error(rows)
+    interval = None if mean is None else mean.interval
+    found: dict[str, Any] = {
+        "rows": len(rows),
+        "simulated": len(known),
+        "mean_absolute_error": None if mean is None else mean.value,
+        "mean_absolute_error_low": None if interval is None else interval.low,
+        "mean_absolute_error_high": None if interval is None else interval.high,
+        "max_absolute_error": max((abs(each.error or 0.0) for each in known), default=None),
+        "error_unit": rows[0].tolerance.unit if rows else None,
+    }
+    if any(each.judged for each in rows):
+        for agreement in Agreement:
+            found[agreement.value] = sum(each.agreement is agreement for each in known)
+    return found
+
+
+def mean_error(rows: Sequence[Row], *, absolute: bool = True) -> Estimate | None:
+    """Return the mean (absolute) error of the rows that were run, with its bootstrap interval."""
+    known = [each for each in rows if each.error is not None]
+    published = np.array([each.published for each in known])
+    relative = np.array([each.tolerance.unit == "%" for each in known], dtype=bool)
+
+    def mean(simulated: Array) -> Array:
+        differences = simulated - published
+        errors = np.where(relative, _PERCENT * differences / published, differences)
+        return np.asarray((np.abs(errors) if absolute else errors).mean(axis=-1))
+
+    return estimate([each.simulated for each in known], mean)

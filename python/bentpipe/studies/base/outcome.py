@@ -1,0 +1,166 @@
+"""What a study found: as plain data, as a table for a terminal, and as a folder with a report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rich.console import Group, RenderableType
+
+from bentpipe.report.html import environment
+from bentpipe.results.folder import REPORT, csv_text, json_text, write_folder
+from bentpipe.studies.base import tables
+from bentpipe.studies.base.comparison import Comparison, errors_of, mean_error
+from bentpipe.studies.base.provenance import COUNTED, MEANINGS, Input
+
+_BASE: Path = Path(__file__).parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOutcome:
+    """The compared rows of a study with its inputs.
+
+    ``comparisons`` are by name; the first one is the study's table, whose rows are the ``cells`` of
+    the JSON. A study derives a class with its figures, its terminal table and its template,
+    ``report.html.j2`` in its own folder.
+    """
+
+    folder: ClassVar[Path]
+    engine: ClassVar[str] = "simulate"
+    template: ClassVar[str] = "report.html.j2"
+
+    study: str
+    title: str
+    inputs: tuple[Input, ...]
+    comparisons: Mapping[str, Comparison]
+    configuration: dict[str, Any]
+    interrupted: bool
+
+    @property
+    def main(self) -> Comparison:
+        """The study's table."""
+        return next(iter(self.comparisons.values()))
+
+    @property
+    def facts(self) -> str:
+        """The line under the report's title."""
+        return f"bentpipe {self.configuration['bentpipe_version']}"
+
+    # --- what a study adds -----------------------------------------------------------------------
+
+    def extras(self) -> dict[str, Any]:
+        """Return further figures for the JSON, by name."""
+        return {}
+
+    def context(self) -> dict[str, Any]:
+        """Return what the template of the report needs besides the outcome."""
+        return {}
+
+    def terminal(self) -> Iterator[RenderableType]:
+        """Yield what a terminal shows."""
+        yield from self.headline()
+
+    # --- what every study does -------------------------------------------------------------------
+
+    def headline(self) -> list[str]:
+        """Return the mean errors by provenance, a sentence for each."""
+        return [
+            f"{provenance.value.capitalize()} rows: {tables.errors_text(rows)}"
+            for provenance in COUNTED
+            if (rows := self.main.of(provenance))
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as plain data."""
+        (_, main), *others = self.comparisons.items()
+        return {
+            "study": self.study,
+            "engine": self.engine,
+            "interrupted": self.interrupted,
+            "inputs": [each.to_json() for each in self.inputs],
+            "cells": [row.to_json() for row in main.rows],
+            "summary": main.summary(),
+            **{
+                name: {"cells": [row.to_json() for row in each.rows], "summary": each.summary()}
+                for name, each in others
+            },
+            **self.extras(),
+            "configuration": self.configuration,
+        }
+
+    def table(self) -> RenderableType:
+        """Return the figures for a terminal."""
+        return Group(*self.terminal())
+
+    def report(self) -> str:
+        """Return the report as HTML; the same outcome gives the same bytes."""
+        template = environment(self.folder, _BASE).get_template(self.template)
+        return template.render(
+            title=self.title,
+            facts=self.facts,
+            outcome=self,
+            configuration=self.configuration,
+            pretty_configuration=json.dumps(self.configuration, indent=2),
+            main=self.main,
+            inputs=self.inputs,
+            meanings=MEANINGS,
+            tables=tables,
+            number=tables.number,
+            errors_of=errors_of,
+            errors_text=tables.errors_text,
+            mean_error=mean_error,
+            row_text=tables.row_text,
+            **self.context(),
+        )
+
+    def write(self, out_dir: Path) -> Path:
+        """Write report.html, cells.csv, inputs.csv, result.json and manifest.json.
+
+        A study that is there is replaced. Returns the folder, which is made if need be.
+
+        Raises:
+            UsageError: the folder has other things in it, or cannot be written.
+        """
+        inputs = [each.to_json() for each in self.inputs]
+        return write_folder(
+            out_dir,
+            kind="study",
+            manifest={
+                "bentpipe_version": self.configuration["bentpipe_version"],
+                "study": self.study,
+                "interrupted": self.interrupted,
+                "configuration": self.configuration,
+            },
+            texts={
+                REPORT: self.report(),
+                **self.csv_files(),
+                "inputs.csv": csv_text(list(inputs[0]), [list(each.values()) for each in inputs]),
+                "result.json": json_text(self.to_json()),
+            },
+        )
+
+    def rows_json(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of a comparison as the CSV has them."""
+        rows = self.comparisons[name].rows
+        return [{"comparison": name, **row.to_json()} for row in rows]
+
+    def csv_files(self) -> dict[str, str]:
+        """Return the rows of all comparisons as CSV: a file for each set of labels.
+
+        ``cells.csv`` has the study's table, with those that have the same labels.
+        """
+        files: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        names: dict[tuple[str, ...], str] = {}
+        for name in self.comparisons:
+            rows = self.rows_json(name)
+            if rows:
+                columns = tuple(rows[0])
+                names.setdefault(columns, f"{name}.csv" if files else "cells.csv")
+                files.setdefault(columns, []).extend(rows)
+        return {
+            names[columns]: csv_text(columns, [tuple(row.values()) for row in rows])
+            for columns, rows in files.items()
+        }

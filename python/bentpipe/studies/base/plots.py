@@ -1,0 +1,46 @@
+"""Published and simulated values of rows in a plot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bentpipe.studies.base.comparison import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def plot_means(
+    axes: Axes, x: Sequence[float], rows: Sequence[Row], label: str, colour: str
+) -> None:
+    """Draw the simulated means of rows as a line, and their 95 % intervals as a band."""
+    means = [math.nan if row.simulated.mean is None else row.simulated.mean for row in rows]
+    pairs = [(mean, row.simulated.interval) for mean, row in zip(means, rows, strict=True)]
+    axes.fill_between(
+        x,
+        [mean if each is None else each.low for mean, each in pairs],
+        [mean if each is None else each.high for mean, each in pairs],
+        color=colour,
+        alpha=0.2,
+        linewidth=0,
+    )
+    axes.plot(x, means, color=colour, label=label)
+
+
+def plot_published(
+    axes: Axes, x: Sequence[float], rows: Sequence[Row], colour: str, label: str | None = None
+) -> None:
+    """Draw the published values of rows as circles."""
+    axes.plot(
+        x,
+        [math.nan if row.published is None else row.published for row in rows],
+        linestyle="none",
+        marker="o",
+        markersize=5,
+        markerfacecolor="none",
+        markeredgecolor=colour,
+        markeredgewidth=1.3,
+        label=label,
+    )

@@ -1,0 +1,141 @@
+"""The provenance of a study's inputs and of its compared rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+from bentpipe.scenario.profiles import PROFILES
+from bentpipe.studies.base.files import read_rows
+
+
+class Provenance(StrEnum):
+    """Where an input comes from, or what the agreement of a compared row is worth."""
+
+    STATED = "stated"
+    DERIVED = "derived"
+    ASSUMED = "assumed"
+    CALIBRATED = "calibrated"
+    FITTED = "fitted"
+    PREDICTED = "predicted"
+
+
+MEANINGS: Final[Mapping[Provenance, str]] = {
+    Provenance.STATED: "stated in the source; as a row, the source's own number was an input",
+    Provenance.DERIVED: "computed from values that the source states; as a row, an input was "
+    "computed from it",
+    Provenance.ASSUMED: "not in the source; set by hosts and products of the time, without regard "
+    "to the published figures",
+    Provenance.CALIBRATED: "chosen because it fits the published figures, once for all rows; as a "
+    "row, its value depends on such a choice",
+    Provenance.FITTED: "chosen for this row",
+    Provenance.PREDICTED: "computed without regard to any published figure",
+}
+# The rows that headlines and mean errors count, each kind by itself.
+COUNTED: Final = (Provenance.PREDICTED, Provenance.CALIBRATED)
+
+# What a scenario says besides values: names, kinds, and how it is sampled.
+_NO_INPUTS: Final = (
+    "name",
+    "sample_interval",
+    "traffic.*.name",
+    "traffic.*.kind",
+    "traffic.*.direction",
+)
+_QUANTITY: Final = re.compile(r"([0-9][0-9.,e+-]*) (\S+)")
+_TCP: Final = re.compile(r"traffic\.(\d+)\.tcp\.(\w+)")
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of a study.
+
+    ``name`` is a path in the scenario, or the name of a value that the study's code sets.
+    """
+
+    name: str
+    value: str
+    unit: str
+    provenance: Provenance
+    source: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return the input as plain data."""
+        return {
+            "name": self.name,
+            "value": self.value,
+            "unit": self.unit,
+            "provenance": self.provenance.value,
+            "source": self.source,
+        }
+
+
+def read_inputs(
+    path: Path, scenario: Mapping[str, Any], values: Mapping[str, Any] | None = None
+) -> tuple[Input, ...]:
+    """Read a study's inputs.csv: names, their provenance and their sources.
+
+    The value of a name is that of ``values``, or what the scenario has at that path: ``*`` stands
+    for any part of it, and a setting of TCP that the scenario leaves to the host profile is the
+    profile's.
+
+    Raises:
+        KeyError: there is no such value.
+    """
+    known = dict(_leaves(scenario))
+    inputs = []
+    for row in read_rows(path):
+        name = row["input"]
+        value = (values or {}).get(name)
+        text = _text(known, scenario, name) if value is None else str(value)
+        quantity = _QUANTITY.fullmatch(text)
+        number, unit = quantity.groups() if quantity else (text, "")
+        inputs.append(Input(name, number, unit, Provenance(row["provenance"]), row["source"]))
+    return tuple(inputs)
+
+
+def unlisted(scenario: Mapping[str, Any], inputs: Sequence[Input]) -> list[str]:
+    """Return the paths of the scenario's values that no input stands for."""
+    names = (*_NO_INPUTS, *(each.name for each in inputs))
+    return [path for path, _ in _leaves(scenario) if not any(_covers(each, path) for each in names)]
+
+
+def _covers(pattern: str, path: str) -> bool:
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    parts = value.items() if isinstance(value, Mapping) else enumerate(value)
+    for name, part in parts:
+        inner = f"{path}.{name}" if path else str(name)
+        if isinstance(part, Mapping | list):
+            yield from _leaves(part, inner)
+        else:
+            yield inner, part
+
+
+def _text(known: Mapping[str, Any], scenario: Mapping[str, Any], name: str) -> str:
+    found = {path: value for path, value in known.items() if _covers(name, path)}
+    if found:
+        prefix = name.count(".") + 1
+        texts = []
+        for path, value in found.items():
+            inner = ".".join(path.split(".")[prefix:])
+            texts.append(f"{inner} {_plain(value)}" if inner else _plain(value))
+        return ", ".join(dict.fromkeys(texts))
+    setting = _TCP.fullmatch(name)
+    if setting is None:
+        raise KeyError(name)
+    profile = PROFILES[scenario["traffic"][int(setting[1])]["profile"]]
+    return _plain(getattr(profile, setting[2]))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

@@ -1,0 +1,108 @@
+"""The values of a figure over the runs of a cell, and the 95 % interval of their mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+CONFIDENCE: Final = 0.95
+# With fewer values a bootstrap has too few distinct resamples, and its intervals are too narrow.
+MIN_BOOTSTRAP_VALUES: Final = 5
+_RESAMPLES: Final = 2000
+_TAILS: Final = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A 95 % confidence interval."""
+
+    low: float
+    high: float
+
+    def contains(self, value: float) -> bool:
+        """Whether a value lies in it."""
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What the runs of a cell gave, a value for each run.
+
+    ``exact`` says that the cell is deterministic: every run gives the same, so one is enough and
+    its mean has no interval.
+    """
+
+    values: tuple[float, ...] = ()
+    exact: bool = False
+
+    @classmethod
+    def of(cls, values: Iterable[float | None], *, exact: bool) -> Samples:
+        """Return the values that there are."""
+        return cls(tuple(float(each) for each in values if each is not None), exact)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean; None without a run."""
+        return float(np.mean(self.values)) if self.values else None
+
+    @property
+    def interval(self) -> Interval | None:
+        """The interval of the mean by Student's t; None if it is exact or there is one run."""
+        mean, count = self.mean, len(self.values)
+        if mean is None or self.exact or count < 2:  # noqa: PLR2004 - one value has no spread
+            return None
+        half = stats.t.ppf(_TAILS[1], count - 1) * np.std(self.values, ddof=1) / math.sqrt(count)
+        return Interval(mean - float(half), mean + float(half))
+
+    def scaled(self, by: float) -> Samples:
+        """Return the same in a unit that is so many times smaller."""
+        return Samples(tuple(by * each for each in self.values), self.exact)
+
+    def to_json(self, name: str) -> dict[str, Any]:
+        """Return mean, interval and number of runs, as columns that begin with ``name``."""
+        interval = self.interval
+        return {
+            name: self.mean,
+            f"{name}_low": None if interval is None else interval.low,
+            f"{name}_high": None if interval is None else interval.high,
+            f"{name}_runs": len(self.values),
+            f"{name}_exact": self.exact,
+        }
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A statistic of several cells, and its interval where there is one."""
+
+    value: float
+    interval: Interval | None
+
+
+def estimate(samples: Sequence[Samples], statistic: Callable[[Array], Array]) -> Estimate | None:
+    """Return a statistic of the means of several cells, with its interval by bootstrap.
+
+    ``statistic`` reduces the last axis, which has the cells. The bootstrap resamples the runs of
+    each cell (Efron and Tibshirani 1993, percentile method); None without cells.
+    """
+    if not samples:
+        return None
+    means = np.array([each.mean for each in samples], dtype=np.float64)
+    value = float(statistic(means))
+    random = [each for each in samples if not each.exact]
+    if not random or min(len(each.values) for each in random) < MIN_BOOTSTRAP_VALUES:
+        return Estimate(value, None)
+    rng = np.random.default_rng(0)
+    resampled = np.empty((_RESAMPLES, len(samples)))
+    for column, each in zip(resampled.T, samples, strict=True):
+        values = np.array(each.values)
+        column[:] = rng.choice(values, size=(_RESAMPLES, values.size)).mean(axis=1)
+    low, high = np.quantile(statistic(resampled), _TAILS)
+    return Estimate(value, Interval(float(low), float(high)))

@@ -1,0 +1,139 @@
+"""Columns of compared rows, the same for terminals and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from rich.table import Table
+
+from bentpipe.studies.base.comparison import Agreement, Comparison, Row, errors_of, mean_error
+from bentpipe.studies.base.samples import Estimate, Interval, Samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column: heading, unit (or layer), and the text of a row."""
+
+    heading: str
+    unit: str = ""
+    text: Callable[[Row], str]
+    is_text: bool = False
+    bold: Callable[[Row], bool] = lambda _: False
+
+
+def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
+    """Return a figure with so many digits after the point; a dash where there is none."""
+    if value is None:
+        return "-"
+    # The z takes the sign from what rounds to zero.
+    return f"{value:{'+' if sign else ''}z,.{digits}f}"
+
+
+def interval_text(interval: Interval | None, digits: int = 2, *, sign: bool = False) -> str:
+    """Return an interval as ``low to high``; a dash where there is none."""
+    if interval is None:
+        return "-"
+    ends = (number(end, digits, sign=sign) for end in (interval.low, interval.high))
+    return " to ".join(ends)
+
+
+def spread_text(samples: Samples, digits: int = 2) -> str:
+    """Return the 95 % interval of a mean, ``exact`` for a deterministic cell."""
+    if samples.exact and samples.values:
+        return "exact"
+    return interval_text(samples.interval, digits)
+
+
+def estimate_text(estimate: Estimate | None, digits: int = 2, *, sign: bool = False) -> str:
+    """Return an estimate with its 95 % interval in brackets, if it has one."""
+    if estimate is None:
+        return "-"
+    text = number(estimate.value, digits, sign=sign)
+    if estimate.interval is None:
+        return text
+    return f"{text} [{interval_text(estimate.interval, digits, sign=sign)}]"
+
+
+def label(name: str, heading: str, unit: str = "") -> Column:
+    """Return the column of a label."""
+    return Column(heading=heading, unit=unit, text=lambda row: str(row.labels[name]), is_text=True)
+
+
+def of_comparison(column: Column, comparison: Comparison) -> Column:
+    """Return a column that shows the row with the same labels of another comparison."""
+    rows = {row.name: row for row in comparison.rows}
+    return replace(
+        column,
+        text=lambda row: column.text(rows[row.name]),
+        bold=lambda row: column.bold(rows[row.name]),
+    )
+
+
+def figures(
+    digits: int = 2,
+    *,
+    unit: str = "",
+    error_unit: str = "",
+    error_digits: int | None = None,
+    interval: bool = True,
+) -> tuple[Column, ...]:
+    """Return published, simulated with its interval if there are any, and error."""
+    error_digits = digits if error_digits is None else error_digits
+    intervals = Column(
+        heading="95 % interval", unit=unit, text=lambda row: spread_text(row.simulated, digits)
+    )
+    return (
+        Column(heading="published", unit=unit, text=lambda row: number(row.published, digits)),
+        Column(heading="simulated", unit=unit, text=lambda row: number(row.simulated.mean, digits)),
+        *((intervals,) if interval else ()),
+        Column(
+            heading="error",
+            unit=error_unit,
+            text=lambda row: number(row.error, error_digits, sign=True),
+            bold=lambda row: row.is_outside,
+        ),
+    )
+
+
+AGREEMENT = Column(
+    heading="agreement",
+    text=lambda row: "-" if row.agreement is None else row.agreement.words,
+    is_text=True,
+)
+PROVENANCE = Column(heading="provenance", text=lambda row: row.provenance.value, is_text=True)
+UNIT = Column(heading="unit", text=lambda row: row.unit, is_text=True)
+RUNS = Column(heading="runs", text=lambda row: str(len(row.simulated.values)))
+
+
+def terminal_table(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> Table:
+    """Return compared rows as a table for a terminal."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        heading = f"{column.heading} [{column.unit}]" if column.unit else column.heading
+        table.add_column(heading, justify="left" if column.is_text else "right")
+    for row in rows:
+        table.add_row(*(column.text(row) for column in columns))
+    return table
+
+
+def errors_text(rows: Sequence[Row]) -> str:
+    """Return mean error, largest error and agreement of rows as a sentence."""
+    found = errors_of(rows)
+    if not found["simulated"]:
+        return f"none of {found['rows']} was simulated."
+    unit = found["error_unit"]
+    agreement = ", ".join(f"{found[each]} {each.words}" for each in Agreement if found.get(each))
+    return (
+        f"mean absolute error {estimate_text(mean_error(rows))} {unit} over "
+        f"{found['simulated']} rows, largest {number(found['max_absolute_error'])} {unit}"
+        + (f"; {agreement}." if agreement else ".")
+    )
+
+
+def row_text(row: Row) -> str:
+    """Return published and simulated value, interval and error of a row in words."""
+    text = f"published {row.published:g} {row.unit}, simulated {number(row.simulated.mean)}"
+    if row.simulated.interval is not None:
+        text += f" [{interval_text(row.simulated.interval)}]"
+    return f"{text}, error {number(row.error, sign=True)} {row.tolerance.unit}"

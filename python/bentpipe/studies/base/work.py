@@ -1,0 +1,98 @@
+"""The runs of a study: jobs by cell and searches, with one progress bar and one Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeVar
+
+from bentpipe.emulation.pool import RealJob, RealRun, emulate_all
+from bentpipe.scenario.schema import Scenario
+from bentpipe.simulation.many import Job, Outcome, run_many
+from bentpipe.simulation.no_drop import NoDropSearch
+from bentpipe.simulation.search import max_trials, no_drop_rate
+
+Cell = TypeVar("Cell", bound=Hashable)
+
+
+class Work:
+    """Runs jobs and searches, one batch after the other.
+
+    ``total`` is the number of runs that ``progress(done, total)`` counts up to. After Ctrl-C
+    ``interrupted`` is true and no further batch runs.
+    """
+
+    def __init__(
+        self,
+        *,
+        threads: int | None,
+        progress: Callable[[int, int], None] | None,
+        total: int,
+    ) -> None:
+        self.interrupted = False
+        self._threads = threads
+        self._progress = progress
+        self._total = total
+        self._done = 0
+
+    def run(self, jobs: Mapping[Cell, Sequence[Job]]) -> dict[Cell, tuple[Outcome, ...]]:
+        """Run the jobs of cells; return the complete outcomes of each, in the order of its jobs."""
+        cells = [cell for cell, of_cell in jobs.items() for _ in of_cell]
+        found: dict[Cell, list[Outcome]] = {cell: [] for cell in jobs}
+        if not self.interrupted:
+            every = [job for of_cell in jobs.values() for job in of_cell]
+            outcomes = run_many(every, threads=self._threads, progress=self._count)
+            complete = [outcome for outcome in outcomes if not outcome.interrupted]
+            for outcome in complete:
+                found[cells[outcome.index]].append(outcome)
+            self._done += len(every)
+            self.interrupted = len(complete) < len(every)
+        return {cell: tuple(outcomes) for cell, outcomes in found.items()}
+
+    def search(
+        self, scenario: Scenario, sizes: Sequence[int], *, resolution: float, seed: int
+    ) -> NoDropSearch | None:
+        """Search the largest rate without a loss; None after Ctrl-C."""
+        if self.interrupted:
+            return None
+        found = no_drop_rate(
+            scenario,
+            sizes,
+            resolution=resolution,
+            seed=seed,
+            threads=self._threads,
+            progress=self._count,
+        )
+        self._done += max_trials(scenario, sizes, resolution)
+        self.interrupted = found.interrupted
+        return found
+
+    def _count(self, done: int, _total: int) -> None:
+        if self._progress is not None:
+            self._progress(self._done + done, self._total)
+
+
+class RealWork:
+    """Runs jobs in real time, ``parallel`` at once, one batch after the other.
+
+    ``total`` is the number of runs expected; ``progress`` takes the share that is done.
+    """
+
+    def __init__(self, *, parallel: int, progress: Callable[[float], None], total: int) -> None:
+        self.interrupted = False
+        self._parallel = parallel
+        self._progress = progress
+        self._total = total
+        self._done = 0
+
+    def run(self, jobs: Mapping[Cell, RealJob]) -> dict[Cell, RealRun | None]:
+        """Run the jobs of cells; None for what Ctrl-C left out."""
+        if self.interrupted:
+            return dict.fromkeys(jobs)
+
+        def count(share: float) -> None:
+            self._progress(min(1.0, (self._done + share * len(jobs)) / self._total))
+
+        runs = emulate_all(list(jobs.values()), parallel=self._parallel, progress=count)
+        self._done += len(jobs)
+        self.interrupted = None in runs
+        return dict(zip(jobs, runs, strict=True))

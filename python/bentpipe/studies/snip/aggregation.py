@@ -1,0 +1,165 @@
+"""Packet aggregation at the gateways: what it gives, what it costs, and from which load on.
+
+Nothing here knows a published figure. The figures on paper follow from the equations of
+docs/model/aggregation.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bentpipe.plan.resolver import resolve
+from bentpipe.scenario.framings import frame_bits
+from bentpipe.simulation.many import Job, Outcome
+from bentpipe.simulation.no_drop import NoDropSearch
+from bentpipe.studies.snip.scenarios import (
+    LOAD_PAYLOAD,
+    UDP_IP_HEADER_BYTES,
+    Settings,
+    aggregated_scenario,
+    iperf_scenario,
+)
+
+# "above about 40 times the packet size": bytes a second, so as many packets a second.
+PUBLISHED_LOAD_PPS: Final = 40
+
+_SHORT_PACKET_BYTES: Final = 127
+_SHORT_FIRST_PACKET_BYTES: Final = 63
+_LONG_PACKET_BYTES: Final = 8191
+_FRAME_HEADER_BYTES: Final = 28
+_NS_PER_MS: Final = 1e6
+# A run's last packet may leave alone: that is no difference.
+_PAYS_BELOW: Final = 0.99
+
+# Hold time in ms (0: no aggregation) and packets a second.
+LoadKey = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """What the equations give for one payload, with aggregation."""
+
+    packets_per_frame: int
+    packets_per_second: float
+    limit: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What one load gave with one hold time: rates a second, and the delay that it adds."""
+
+    hold_ms: int
+    offered_pps: int
+    frames_per_second: float
+    packets_per_frame: float
+    added_delay_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """The largest rate without a loss of one payload: without, with, and on paper."""
+
+    payload_bytes: int
+    without_pps: float | None
+    with_pps: float | None
+    gain: float | None
+    packets_per_frame: int
+    paper_pps: float
+    paper_limit: str
+    error_percent: float | None
+
+
+def load_jobs(base: Mapping[str, Any], settings: Settings, seed: int) -> dict[LoadKey, Job]:
+    """Return the runs of all loads, without aggregation and with each hold time."""
+    jobs = {}
+    for hold_ms in (0, *settings.hold_times_ms):
+        scenario = aggregated_scenario(base, settings.aggregated_duration, hold_ms)
+        for pps in settings.loads_pps:
+            loaded = iperf_scenario(scenario, LOAD_PAYLOAD, 8 * LOAD_PAYLOAD * pps)
+            jobs[hold_ms, pps] = Job(plan=resolve(loaded), seed=seed)
+    return jobs
+
+
+def loads_of(outcomes: Mapping[LoadKey, Outcome]) -> tuple[Load, ...]:
+    """Return what the loads gave, each beside the same load without aggregation."""
+    found = []
+    for (hold_ms, offered_pps), run in outcomes.items():
+        alone = outcomes.get((0, offered_pps))
+        if alone is None:
+            continue
+        packets = float(alone.column("directions", "received_packets")[0])
+        frames = offered_pps * float(run.column("directions", "received_packets")[0]) / packets
+        found.append(
+            Load(
+                hold_ms=hold_ms,
+                offered_pps=offered_pps,
+                frames_per_second=frames,
+                packets_per_frame=offered_pps / frames,
+                added_delay_ms=_delay_ms(run) - _delay_ms(alone),
+            )
+        )
+    return tuple(found)
+
+
+def begins_at(loads: tuple[Load, ...], hold_ms: int) -> int | None:
+    """Return the smallest load of those tried at which fewer frames than packets are sent."""
+    paying = (
+        each.offered_pps
+        for each in loads
+        if each.hold_ms == hold_ms and each.frames_per_second < _PAYS_BELOW * each.offered_pps
+    )
+    return min(paying, default=None)
+
+
+def size_of(
+    plan: Mapping[str, Any],
+    payload_bytes: int,
+    without: NoDropSearch | None,
+    aggregated: NoDropSearch | None,
+) -> Size:
+    """Return one payload with and without aggregation, beside what the equations give."""
+    paper = on_paper(plan, payload_bytes)
+    alone, shared = converged_pps(without, payload_bytes), converged_pps(aggregated, payload_bytes)
+    return Size(
+        payload_bytes=payload_bytes,
+        without_pps=alone,
+        with_pps=shared,
+        gain=None if alone is None or shared is None else shared / alone,
+        packets_per_frame=paper.packets_per_frame,
+        paper_pps=paper.packets_per_second,
+        paper_limit=paper.limit,
+        error_percent=None if shared is None else 100 * (shared / paper.packets_per_second - 1),
+    )
+
+
+def on_paper(plan: Mapping[str, Any], payload_bytes: int) -> Paper:
+    """Return what processor and forward link can carry, in frames as full as can be."""
+    functions = {each["kind"]: each for each in plan["gateways"][0]["functions"]}
+    direction = plan["directions"][0]
+    packet = payload_bytes + UDP_IP_HEADER_BYTES
+    first = packet + 2 + (packet > _SHORT_FIRST_PACKET_BYTES) + (packet > _LONG_PACKET_BYTES)
+    later = packet + 1 + (packet > _SHORT_PACKET_BYTES)
+    room = functions["aggregator"]["frame_size_bytes"] - _FRAME_HEADER_BYTES - first
+    more = room // later
+    frame = _FRAME_HEADER_BYTES + first + more * later
+    by_processor = functions["processor"]["packets_per_second"]
+    by_link = direction["rate_bps"]["value"] / frame_bits(direction["framing"], frame)
+    return Paper(
+        packets_per_frame=1 + more,
+        packets_per_second=(1 + more) * min(by_processor, by_link),
+        limit="packet rate" if by_processor < by_link else "channel",
+    )
+
+
+def converged_pps(found: NoDropSearch | None, payload_bytes: int) -> float | None:
+    """Return the packets a second of one payload, if the search came so far."""
+    for each in () if found is None else found.rates:
+        if each.payload_bytes == payload_bytes and each.converged:
+            return each.packets_per_second
+    return None
+
+
+def _delay_ms(run: Outcome) -> float:
+    return float(run.column("flows", "one_way_delay_ns_mean")[0]) / _NS_PER_MS

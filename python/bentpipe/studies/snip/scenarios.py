@@ -1,0 +1,151 @@
+"""The scenarios of the study, all made from one file."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from bentpipe.plan.resolver import from_dict, load
+from bentpipe.scenario.framings import frame_bits
+from bentpipe.scenario.schema import Scenario
+
+# The modes' own rates (bentpipe.scenario.PROCESSOR_RATES) instead of the calibrated one.
+MODES: Final = ("bridge", "pass-thru")
+NARROW_RATE: Final = "4 Mbit/s"
+UDP_IP_HEADER_BYTES: Final = 28
+DUPLEX_PAYLOAD: Final = 200
+LOAD_PAYLOAD: Final = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the study runs: sizes, loads, windows, durations."""
+
+    # The payloads of the table.
+    sizes: tuple[int, ...] = (
+        *(58, 68, 82, 100, 138, 178, 200, 218, 300, 400, 500),
+        *(700, 800, 1000, 1400),
+    )
+    # Packets a second that each direction is offered with iperf -d, 200 bytes each.
+    offered_pps: tuple[int, ...] = (1000, 2000, 3000, 4000, 5000, 6000, 7000)
+    # Receive windows between 8 and 64 KB, as hosts had them without being tuned: six and twelve
+    # full segments, multiples of 8 KiB, and 65,535 bytes, the most without the window scale option.
+    windows_bytes: tuple[int, ...] = (
+        *(8_760, 16_384, 17_520, 24_576, 32_768, 49_152, 57_344),
+        65_535,
+    )
+    # Long against the start, which takes up to ten round trips of half a second.
+    tcp_duration: str = "60 s"
+    terminals: tuple[int, ...] = (1, 2, 4, 8)
+    coarse_sizes: tuple[int, ...] = tuple(range(20, 101, 10))
+    # Some payloads of the table that share frames.
+    aggregated_sizes: tuple[int, ...] = (58, 100, 200, 300, 500)
+    # At 100 bytes 110,000 packets; 50 frames of buffer hide up to 0.5 % (at 2,514 frames a second).
+    aggregated_duration: str = "4 s"
+    # Packets a second. None is a multiple of 1 / hold time, where a packet comes just when a frame
+    # leaves.
+    loads_pps: tuple[int, ...] = (10, 20, 30, 45, 90, 180, 220, 450, 900, 1800, 4500)
+    # What the loads are tried with besides no aggregation.
+    hold_times_ms: tuple[int, ...] = (5, 25)
+
+
+DEFAULTS: Final = Settings()
+
+
+def base_scenario() -> dict[str, Any]:
+    """Return the scenario of the table as plain data."""
+    return load(Path(__file__).parent / "scenario.yaml").to_dict()
+
+
+def table_scenario(base: Mapping[str, Any], *, calibrated: bool = True) -> Scenario:
+    """Return the scenario of the table, or the same with the round packet rate of the mode."""
+    data = _copy(base)
+    if not calibrated:
+        _set_mode(data, "route")
+    return from_dict(data)
+
+
+def iperf_scenario(scenario: Scenario, payload_bytes: int, rate_bps: int) -> Scenario:
+    """Return a scenario in which iperf sends such packets at such a rate."""
+    data = scenario.to_dict()
+    data["traffic"][0] |= {"payload": f"{payload_bytes} B", "rate": f"{rate_bps} bit/s"}
+    return from_dict(data)
+
+
+def duplex_scenario(base: Mapping[str, Any], mode: str | None = None) -> Scenario:
+    """Return the scenario with iperf both ways, with the processor of the table or of a mode."""
+    data = _copy(base)
+    data["traffic"][0]["direction"] = "both"
+    if mode is not None:
+        _set_mode(data, mode)
+    return from_dict(data)
+
+
+def narrow_scenario(base: Mapping[str, Any]) -> Scenario:
+    """Return the scenario with a modem of 4 Mbit/s."""
+    data = _copy(base)
+    for direction in ("forward", "return"):
+        data["link"][direction]["rate"] = NARROW_RATE
+    return from_dict(data)
+
+
+def shared_scenario(base: Mapping[str, Any], terminals: int) -> Scenario:
+    """Return the scenario with one flow to each of so many terminals, all through one hub."""
+    data = _copy(base)
+    data["link"]["terminals"] = terminals
+    data["traffic"][0]["terminal"] = "all"
+    return from_dict(data)
+
+
+def tcp_scenario(
+    base: Mapping[str, Any], window_bytes: int, duration: str, delay: str | None = None
+) -> Scenario:
+    """Return the scenario with one TCP transfer of a bsd-1997 host, over the hop or a delay."""
+    data = _copy(base)
+    if delay is not None:
+        for direction in ("forward", "return"):
+            data["link"][direction]["delay"] = delay
+    data["duration"] = duration
+    data["traffic"] = [
+        {
+            "kind": "bulk",
+            "direction": "forward",
+            "duration": duration,
+            "profile": "bsd-1997",
+            "tcp": {"receive_buffer": f"{window_bytes} B", "window_scaling": False},
+        }
+    ]
+    return from_dict(data)
+
+
+def aggregated_scenario(
+    base: Mapping[str, Any], duration: str, hold_ms: int | None = None
+) -> Scenario:
+    """Return the scenario with an aggregator at both ends; 0 ms: without, None: the default."""
+    data = _copy(base)
+    data["traffic"][0]["duration"] = duration
+    if hold_ms != 0:
+        for gateway in data["gateways"].values():
+            gateway["aggregator"] = {} if hold_ms is None else {"hold_time": f"{hold_ms} ms"}
+    return from_dict(data)
+
+
+def is_channel_limited(plan: Mapping[str, Any], payload_bytes: int) -> bool:
+    """Whether the channel carries fewer packets of a size a second than the processor handles."""
+    (processor,) = plan["gateways"][0]["functions"]
+    direction = plan["directions"][0]
+    bits = frame_bits(direction["framing"], payload_bytes + UDP_IP_HEADER_BYTES)
+    return bool(direction["rate_bps"]["value"] / bits < processor["packets_per_second"])
+
+
+def _copy(base: Mapping[str, Any]) -> dict[str, Any]:
+    return copy.deepcopy(dict(base))
+
+
+def _set_mode(data: dict[str, Any], mode: str) -> None:
+    for gateway in data["gateways"].values():
+        del gateway["processor"]["packets_per_second"]
+        gateway["processor"]["mode"] = mode
