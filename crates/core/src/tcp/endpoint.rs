@@ -79,7 +79,7 @@ pub struct Endpoint {
     /// The host at the other end.
     peer: Address,
     /// TS.Recent (RFC 7323, section 4.3): the value to echo.
-    timestamp_recent: u32,
+    ts_recent: u32,
     connection: u16,
     negotiated: Negotiated,
     handshake: Handshake,
@@ -125,7 +125,7 @@ impl Endpoint {
             sack: false,
             sender: Sender::new(&config),
             receiver: Receiver::new(&config),
-            timestamp_recent: 0,
+            ts_recent: 0,
             app_timer: None,
             first_id: PacketId::new(flow, origin, 0),
             next_id: PacketId::new(flow, origin, 0),
@@ -272,8 +272,8 @@ impl Endpoint {
         if segment.connection != self.connection {
             return;
         }
-        let has_no_flags = segment.flags == Flags::default() && packet.ecn != Ecn::Ce;
-        if !has_no_flags || self.handshake != Handshake::Established || !self.may_take_fast_path() {
+        let is_plain = segment.flags == Flags::default() && packet.ecn != Ecn::Ce;
+        if !is_plain || self.handshake != Handshake::Established || !self.may_take_fast_path() {
             self.on_segment(cx, packet, segment);
         } else if segment.payload > 0 {
             self.on_data(cx, packet, segment);
@@ -303,7 +303,7 @@ impl Endpoint {
             self.receiver.on_in_order_data(now, payload);
             self.receiver.record_data(now, now.saturating_since(packet.created_at), true);
             if let Some(timestamps) = segment.timestamps {
-                self.note_timestamp(timestamps, next);
+                self.update_ts_recent(timestamps, next);
             }
             if self.receiver.window_may_grow() {
                 self.receiver.tune(cx.now(), self.sender.rtt().srtt());
@@ -317,7 +317,7 @@ impl Endpoint {
     fn on_unexpected_data(&mut self, now: Instant, packet: &Packet, segment: &Segment) {
         let position = segment.seq.to_position(self.peer_initial, self.receiver.next());
         if let Some(timestamps) = segment.timestamps {
-            self.note_timestamp(timestamps, position);
+            self.update_ts_recent(timestamps, position);
         }
         self.receive(now, position, packet, segment);
     }
@@ -353,15 +353,15 @@ impl Endpoint {
         }
         if let Some(timestamps) = segment.timestamps {
             let next = self.receiver.next();
-            self.note_timestamp(timestamps, segment.seq.to_position(self.peer_initial, next));
+            self.update_ts_recent(timestamps, segment.seq.to_position(self.peer_initial, next));
         }
         self.respond(cx);
     }
 
     /// RFC 7323, 4.3: updates TS.Recent if the segment covers Last.ACK.sent.
-    fn note_timestamp(&mut self, timestamps: Timestamps, position: Position) {
+    fn update_ts_recent(&mut self, timestamps: Timestamps, position: Position) {
         if position <= self.receiver.acked_to() && self.is_recent(timestamps.value) {
-            self.timestamp_recent = timestamps.value;
+            self.ts_recent = timestamps.value;
         }
     }
 
@@ -381,14 +381,14 @@ impl Endpoint {
         let una = self.sender.una();
         let ack = segment.ack.map(|ack| ack.to_position(self.initial, una));
         if unexpected_syn || ack.is_some_and(|ack| ack > self.sender.max()) {
-            self.receiver.acknowledge_at_once();
+            self.receiver.acknowledge_now();
             self.flush(cx);
             return;
         }
         let position = segment.seq.to_position(peer_initial, self.receiver.next());
         match segment.timestamps {
-            Some(first) if segment.flags.syn() => self.timestamp_recent = first.value,
-            Some(timestamps) => self.note_timestamp(timestamps, position),
+            Some(first) if segment.flags.syn() => self.ts_recent = first.value,
+            Some(timestamps) => self.update_ts_recent(timestamps, position),
             None => {}
         }
         if self.ecn == Ecn::Ect0 && !segment.flags.syn() {
@@ -415,11 +415,11 @@ impl Endpoint {
     fn process_ecn(&mut self, ecn: Ecn, segment: &Segment, ack: Option<Position>) {
         if segment.payload > 0 && segment.flags.contains(Flags::CWR) {
             self.ecn_flags = self.ecn_flags.without(Flags::ECE);
-            self.receiver.acknowledge_at_once();
+            self.receiver.acknowledge_now();
         }
         if ecn == Ecn::Ce && segment.payload > 0 && !self.ecn_flags.contains(Flags::ECE) {
             self.ecn_flags |= Flags::ECE;
-            self.receiver.acknowledge_at_once();
+            self.receiver.acknowledge_now();
         }
         if segment.flags.contains(Flags::ECE) && ack.is_some_and(|ack| self.sender.on_ecn_echo(ack))
         {
@@ -434,7 +434,7 @@ impl Endpoint {
 
     /// RFC 7323, 4.3: a value older than TS.Recent comes from a reordered segment.
     fn is_recent(&self, value: u32) -> bool {
-        value.wrapping_sub(self.timestamp_recent) <= u32::MAX / 2
+        value.wrapping_sub(self.ts_recent) <= u32::MAX / 2
     }
 
     /// The peer's first SYN determines the negotiated options.

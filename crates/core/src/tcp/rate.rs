@@ -213,8 +213,8 @@ impl RateSampler {
         if bytes > 0 {
             self.delivered_at = now;
         }
-        let arrived = self.records.partition_point(|record| record.end <= una);
-        self.records.drop_front(arrived);
+        let acked = self.records.partition_point(|record| record.end <= una);
+        self.records.drop_front(acked);
         let newest = newest?;
         self.first_sent_at = newest.sent_at;
         let sending = newest.sent_at.saturating_since(newest.first_sent_at);
@@ -287,8 +287,7 @@ mod tests {
         let mut rate = RateSampler::default();
         for number in 0..10u64 {
             let now = number * 10;
-            let sample =
-                number.checked_sub(2).and_then(|arrived| ack(&mut rate, now, arrived + 1, 1));
+            let sample = number.checked_sub(2).and_then(|acked| ack(&mut rate, now, acked + 1, 1));
             send(&mut rate, now, number, number == 0);
             if number >= 4 {
                 let sample = sample.expect("a sample");

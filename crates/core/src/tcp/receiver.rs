@@ -313,7 +313,7 @@ impl Receiver {
     }
 
     /// Requests an immediate ACK.
-    pub fn acknowledge_at_once(&mut self) {
+    pub fn acknowledge_now(&mut self) {
         self.advertised.is_current = false;
         self.ack_now = true;
     }

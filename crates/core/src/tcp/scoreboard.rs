@@ -134,7 +134,7 @@ impl Scoreboard {
 
     /// Advances SND.UNA to `una` and reports newly acknowledged segments.
     pub(super) fn advance(&mut self, una: Position, mut on_delivered: impl FnMut(Delivered)) {
-        let mut arrived = 0;
+        let mut acked = 0;
         for segment in &mut *self.segments {
             if segment.end > una {
                 // The peer may acknowledge part of a segment. The rest keeps its state.
@@ -153,7 +153,7 @@ impl Scoreboard {
                 }
                 break;
             }
-            arrived += 1;
+            acked += 1;
             let bytes = segment.end - segment.start;
             if segment.in_flight {
                 self.pipe -= bytes;
@@ -164,12 +164,12 @@ impl Scoreboard {
                 on_delivered((*segment).into());
             }
         }
-        self.drop_front(arrived);
-        self.sack_cursor = self.sack_cursor.saturating_sub(arrived);
+        self.drop_front(acked);
+        self.sack_cursor = self.sack_cursor.saturating_sub(acked);
         let known = self.pending_retransmits.partition_point(|&start| start < una);
         self.pending_retransmits.drop_front(known);
-        let arrived = self.sacked.partition_point(|range| range.1 <= una);
-        self.sacked.drop_front(arrived);
+        let acked = self.sacked.partition_point(|range| range.1 <= una);
+        self.sacked.drop_front(acked);
         if let Some(range) = self.sacked.first_mut() {
             range.0 = range.0.max(una);
         }
@@ -199,14 +199,14 @@ impl Scoreboard {
         mut on_delivered: impl FnMut(Delivered),
     ) -> Option<Instant> {
         self.pipe -= una.saturating_sub(self.segments.first()?.start);
-        let (mut arrived, mut newest, mut last) = (0, None, None);
+        let (mut acked, mut newest, mut last) = (0, None, None);
         for segment in &mut *self.segments {
             if segment.end > una {
                 // The peer may acknowledge part of a segment.
                 segment.start = segment.start.max(una);
                 break;
             }
-            arrived += 1;
+            acked += 1;
             if segment.retransmitted {
                 last.take().into_iter().for_each(&mut on_delivered);
                 on_delivered((*segment).into());
@@ -216,7 +216,7 @@ impl Scoreboard {
             }
         }
         last.into_iter().for_each(on_delivered);
-        self.drop_front(arrived);
+        self.drop_front(acked);
         newest
     }
 

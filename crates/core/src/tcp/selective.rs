@@ -171,9 +171,9 @@ impl Selective {
     /// Bytes of new data that cwnd allows to be sent as a run: only if there is nothing to be
     /// retransmitted, and without rate sampling, which implies pacing.
     pub(super) fn bulk_allowance(&self, cwnd: u64) -> Option<u64> {
-        let at_once =
+        let may_send_run =
             self.fast_path_ok || !(self.rate_sampling || self.board.has_pending_retransmits());
-        at_once.then(|| cwnd.saturating_sub(self.board.pipe()))
+        may_send_run.then(|| cwnd.saturating_sub(self.board.pipe()))
     }
 
     /// Whether lost segments are to be retransmitted.
@@ -184,7 +184,7 @@ impl Selective {
     #[inline]
     pub(super) fn sent_new(&mut self, now: Instant, start: Position, end: Position) {
         self.board.sent(now, start, end);
-        self.note_sent(end - start);
+        self.count_prr_sent(end - start);
     }
 
     /// Records a run of as many segments of `segment` bytes as fit between `start` and `limit`.
@@ -204,12 +204,12 @@ impl Selective {
             count += 1;
         }
         if !self.fast_path_ok {
-            self.note_sent(end - start);
+            self.count_prr_sent(end - start);
         }
         count
     }
 
-    fn note_sent(&mut self, bytes: u64) {
+    fn count_prr_sent(&mut self, bytes: u64) {
         if let Some(prr) = &mut self.prr {
             prr.sent(bytes);
         }
@@ -223,7 +223,7 @@ impl Selective {
         if let Some(rack) = &mut self.rack {
             rack.retransmitted(now, sent.start);
         }
-        self.note_sent(sent.end - sent.start);
+        self.count_prr_sent(sent.end - sent.start);
         self.update_fast_path_ok();
     }
 
@@ -317,7 +317,7 @@ impl Selective {
         let mut in_order_count = 0;
         {
             let rack = &mut self.rack;
-            let mut note = |delivered: Delivered| {
+            let mut on_delivered = |delivered: Delivered| {
                 delivered_count.set(delivered_count.get() + 1);
                 if RATE_SAMPLING {
                     last_sent = last_sent.max(Some((delivered.sent_at, delivered.end)));
@@ -334,11 +334,11 @@ impl Selective {
                 }
             };
             if una > una_before {
-                self.board.advance(una, &mut note);
+                self.board.advance(una, &mut on_delivered);
                 in_order_count = delivered_count.get();
             }
             for &(start, end) in sack {
-                self.board.sack(start, end, &mut note);
+                self.board.sack(start, end, &mut on_delivered);
             }
         }
         outcome.rearm_rto = self.linux
@@ -354,14 +354,14 @@ impl Selective {
 
         let sacked = delivered_count.get() > in_order_count;
         let newly_acked = NewlyAcked { original: original.get(), sacked };
-        let (grows, detects) =
+        let (may_grow, detects) =
             self.update_phase::<RATE_SAMPLING>(info, newly_acked, control, &mut outcome);
         if detects {
             self.detect(now, rtt);
         }
         outcome.recovery_began = self.enter_recovery(nxt, una, control);
         let safe_ack = una > una_before && self.board.lost_bytes() == lost_before;
-        if !self.update_prr(delivered, safe_ack, control) && grows && !outcome.recovery_began {
+        if !self.update_prr(delivered, safe_ack, control) && may_grow && !outcome.recovery_began {
             // Data SACKed before does not count (after a timeout, that may be most of a window).
             outcome.growth_bytes = (una - una_before).min(delivered);
         }
@@ -387,12 +387,12 @@ impl Selective {
             outcome.undone = undone;
             detects &= may_detect;
         }
-        let grows = self.try_end_recovery::<RATE_SAMPLING>(info.una, info.nxt, control);
+        let may_grow = self.try_end_recovery::<RATE_SAMPLING>(info.una, info.nxt, control);
         if let Some(rack) = &mut self.rack {
             let ended = !was_open && self.phase == Phase::Open;
             rack.update_reo_wnd(info.una, info.nxt, dsack, ended);
         }
-        (grows, detects)
+        (may_grow, detects)
     }
 
     /// Whether in-order ACKs may take the fast path.
@@ -424,7 +424,7 @@ impl Selective {
             None => self.board.advance_in_order(una, |_| {}),
             Some(rack) => {
                 let min_rtt = rtt.min();
-                self.board.advance_in_order(una, |info| rack.delivered(now, info, min_rtt))
+                self.board.advance_in_order(una, |segment| rack.delivered(now, segment, min_rtt))
             }
         };
         newest.map(|sent_at| now.saturating_since(sent_at))

@@ -518,7 +518,7 @@ impl Sender {
                     }
                 }
                 if outcome.tlp_ended && acked == 0 {
-                    self.tlp_at = (self.una < self.max).then(|| self.tlp_timeout(now));
+                    self.tlp_at = (self.una < self.max).then(|| self.tlp_expiry(now));
                 }
                 // An ACK of only retransmitted data gives a sample only by its timestamp.
                 if let Some(sample) = outcome.rtt.or(ack.timestamp_rtt.filter(|_| acked_data > 0)) {

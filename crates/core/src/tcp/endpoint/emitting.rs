@@ -134,7 +134,7 @@ impl Endpoint {
             let max_blocks = SackBlocks::fitting(room).min(self.blocks_max());
             // A retransmission keeps its length. If the blocks do not fit, a pure ACK follows.
             if ack_is_due && max_blocks < self.receiver.block_count().min(self.blocks_max()) {
-                self.receiver.acknowledge_at_once();
+                self.receiver.acknowledge_now();
             }
             self.report_blocks(&mut packet, max_blocks);
         }
@@ -221,7 +221,7 @@ impl Endpoint {
     }
 
     fn timestamps(&self, now: Instant) -> Timestamps {
-        Timestamps { value: tick(now), echo: self.timestamp_recent }
+        Timestamps { value: tick(now), echo: self.ts_recent }
     }
 
     /// Sends a SYN or a SYN-ACK.

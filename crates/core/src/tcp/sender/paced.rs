@@ -21,11 +21,11 @@ impl Sender {
 
     /// Bytes in flight. Without SACK, less what duplicate ACKs account for.
     pub(super) fn flight(&self) -> u64 {
-        let announced = match &self.recovery {
+        let dup_acked = match &self.recovery {
             Recovery::Cumulative(_) => self.rate().map_or(0, RateSampler::duplicates),
             Recovery::Selective(_) => 0,
         };
-        self.in_flight().saturating_sub(announced)
+        self.in_flight().saturating_sub(dup_acked)
     }
 
     fn loss_state(&self) -> LossState {

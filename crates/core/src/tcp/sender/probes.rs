@@ -8,8 +8,8 @@ use crate::time::{Duration, Instant};
 
 /// RFC 8985, section 7.2: WCDelAckT, added for a single segment, whose ACK the peer may delay; and
 /// the timeout before there is an RTT sample.
-const PROBE_ACK_DELAY_MAX: Duration = Duration::from_millis(200);
-const PROBE_WITHOUT_SAMPLE: Duration = Duration::from_secs(1);
+const WC_DEL_ACK_T: Duration = Duration::from_millis(200);
+const PTO_WITHOUT_SAMPLE: Duration = Duration::from_secs(1);
 
 impl Sender {
     /// Sends a tail loss probe (RFC 8985, section 7.3): new data if the peer's window allows it,
@@ -45,10 +45,10 @@ impl Sender {
     }
 
     /// RFC 8985, section 7.2: the probe timeout, two RTTs after the last new data or progress.
-    pub(super) fn tlp_timeout(&self, now: Instant) -> Instant {
-        let timeout = self.rtt.srtt().map_or(PROBE_WITHOUT_SAMPLE, |srtt| {
+    pub(super) fn tlp_expiry(&self, now: Instant) -> Instant {
+        let timeout = self.rtt.srtt().map_or(PTO_WITHOUT_SAMPLE, |srtt| {
             let is_single = self.max - self.una <= self.segment;
-            srtt.saturating_mul(2) + if is_single { PROBE_ACK_DELAY_MAX } else { Duration::ZERO }
+            srtt.saturating_mul(2) + if is_single { WC_DEL_ACK_T } else { Duration::ZERO }
         });
         now + timeout
     }
@@ -78,7 +78,7 @@ impl Sender {
             return false;
         };
         // The last new data or progress; only new data leaves the retransmission timer alone.
-        let since = self.tlp_timeout(now).saturating_since(tlp_at);
+        let since = self.tlp_expiry(now).saturating_since(tlp_at);
         let sent_at = Instant::from_nanos(now.as_nanos().saturating_sub(since.as_nanos()));
         selective.is_linux()
             && self.last_sent == CoarseInstant::new(sent_at)

@@ -55,7 +55,7 @@ impl Sender {
         if matches!(self.recovery, Recovery::Cumulative(_)) && self.timed.is_none() {
             self.timed = Some((first_end, now));
         }
-        self.tlp_at = self.rack_tlp.then(|| self.tlp_timeout(now));
+        self.tlp_at = self.rack_tlp.then(|| self.tlp_expiry(now));
         self.last_activity = now;
         self.last_sent = CoarseInstant::new(now);
         self.start_timer(now);
@@ -206,7 +206,7 @@ impl Sender {
         }
         if end > self.max {
             self.max = end;
-            self.tlp_at = self.rack_tlp.then(|| self.tlp_timeout(now));
+            self.tlp_at = self.rack_tlp.then(|| self.tlp_expiry(now));
         }
         self.last_activity = now;
         self.last_sent = CoarseInstant::new(now);

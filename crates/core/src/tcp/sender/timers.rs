@@ -16,7 +16,7 @@ impl Sender {
     pub(super) fn restart_timers(&mut self, now: Instant) {
         let outstanding = self.una < self.max;
         self.timeout_at = outstanding.then(|| self.rtt.deadline(now));
-        self.tlp_at = (outstanding && self.rack_tlp).then(|| self.tlp_timeout(now));
+        self.tlp_at = (outstanding && self.rack_tlp).then(|| self.tlp_expiry(now));
     }
 
     /// When to call [`Sender::on_timer`] if no ACK arrives.

@@ -69,7 +69,7 @@ fn random_hosts(rng: &mut Rng) -> [Config; 2] {
 }
 
 /// Random writes and reads of the applications at both ends.
-fn harness(seed: u64) {
+fn exchange(seed: u64) {
     let mut rng = Rng::stream(seed, "tcp fast path");
     let (hosts, impairments) = (random_hosts(&mut rng), random_impairments(&mut rng));
     let mut network = Network::new(hosts, impairments, Rng::stream(seed, "network"));
@@ -116,8 +116,8 @@ fn harness(seed: u64) {
 #[test]
 fn fast_paths_change_nothing() {
     for seed in 0..30_000 {
-        let on_panic = SeedOnPanic("conversation", seed);
-        harness(seed);
+        let on_panic = SeedOnPanic("exchange", seed);
+        exchange(seed);
         drop(on_panic);
     }
 }

@@ -83,7 +83,7 @@ fn a_lost_retransmission_is_detected() {
     // The first of those is delivered 101 ms later, the retransmission is not.
     let again = host.receives(302, "1:1 ack 1 sack 1001-11001");
     assert!(again.starts_with("1:1001 "), "{again}");
-    host.compare("time-outs", 0, |endpoint| endpoint.sender().counters().timeouts);
+    host.compare("timeouts", 0, |endpoint| endpoint.sender().counters().timeouts);
 }
 
 /// Section 7.2: given no progress for two RTTs, expect the last segment as a probe (7.3), whose
@@ -128,7 +128,7 @@ fn a_single_segment_is_probed_later() {
     host.window(10_000);
     host.timer(700, &segments(1, 1));
     host.window(1_000);
-    host.compare("time-outs", 1, |endpoint| endpoint.sender().counters().timeouts);
+    host.compare("timeouts", 1, |endpoint| endpoint.sender().counters().timeouts);
 }
 
 /// Section 7.4.2: given a probe that repaired a loss, which only a later ACK shows, expect a
