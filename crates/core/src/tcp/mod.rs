@@ -1,11 +1,14 @@
 //! The TCP of a host: a connection has two [`Endpoint`]s, each with a [`Sender`] and a
 //! [`Receiver`].
 //!
-//! Internally, bytes have 64-bit [`seq::Position`]s that never wrap; [`Segment`]s carry 32-bit
+//! Internally, bytes have 64-bit [`Position`]s that never wrap; [`Segment`]s carry 32-bit
 //! sequence numbers. Loss recovery uses cumulative ACKs (Reno, NewReno) or SACK (RFC 6675 or
 //! RACK-TLP, optionally with proportional rate reduction; with undo in
 //! [`config::StackVariant::Linux`]). Congestion control is Reno, CUBIC (with or without HyStart++),
 //! Hybla, Vegas, Westwood+, or BBR with pacing.
+//!
+//! [`Position`]: crate::packet::seq::Position
+//! [`Segment`]: crate::packet::segment::Segment
 
 pub mod config;
 pub mod congestion;

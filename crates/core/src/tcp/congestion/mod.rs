@@ -2,7 +2,7 @@
 //!
 //! [`Control`] takes events (ACK, congestion, timeout) and provides cwnd. Slow start, with or
 //! without HyStart++, is shared by most algorithms; [`Avoidance`] is what differs, and
-//! [`Algorithm`] is the closed list of implementations. With BBR, each ACK sets cwnd and the pacing
+//! `Algorithm` is the closed list of implementations. With BBR, each ACK sets cwnd and the pacing
 //! rate instead.
 
 pub(in crate::tcp) mod bbr;
