@@ -448,16 +448,16 @@ impl Endpoint {
         self.handshake = Handshake::SynReceived;
         self.peer_initial = segment.seq;
         let no_options = SynOptions { mss: MSS_WITHOUT_OPTION, ..SynOptions::default() };
-        let offer = segment.syn_options.unwrap_or(no_options);
-        let scaling = self.config.window_scaling && offer.window_shift.is_some();
+        let offered = segment.syn_options.unwrap_or(no_options);
+        let scaling = self.config.window_scaling && offered.window_shift.is_some();
         self.negotiated = Negotiated {
             timestamps: self.config.timestamps && segment.timestamps.is_some(),
-            peer_shift: offer.window_shift.filter(|_| scaling).unwrap_or(0).min(WINDOW_SHIFT_MAX),
+            peer_shift: offered.window_shift.filter(|_| scaling).unwrap_or(0).min(WINDOW_SHIFT_MAX),
         };
         let options =
             if self.negotiated.timestamps { u64::from(TIMESTAMP_OPTION_BYTES) } else { 0 };
-        let payload = u64::from(self.config.mss.min(offer.mss.max(MSS_MIN))) - options;
-        self.sack = self.config.sack && offer.sack;
+        let payload = u64::from(self.config.mss.min(offered.mss.max(MSS_MIN))) - options;
+        self.sack = self.config.sack && offered.sack;
         self.sender.negotiated(payload, self.sack, self.negotiated.timestamps, &self.config);
         self.receiver.negotiated(scaling, payload, self.sack);
     }
@@ -476,7 +476,7 @@ impl Endpoint {
         let mut count = 0;
         if self.sack && !segment.sack.is_empty() {
             for (block, (start, end)) in blocks.iter_mut().zip(segment.sack.iter()) {
-                let at = |wire: SeqNumber| wire.to_position(self.initial, anchor);
+                let at = |number: SeqNumber| number.to_position(self.initial, anchor);
                 *block = (at(start), at(end));
                 count += 1;
             }

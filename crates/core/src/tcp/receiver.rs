@@ -211,9 +211,9 @@ impl Receiver {
         }
         self.auto_read = enabled;
         self.advertised.is_current = false;
-        let offered = self.edge.saturating_sub(self.next);
+        let window = self.edge.saturating_sub(self.next);
         // RFC 9293, 3.8.6.2.2: send a window update once the window has opened by a segment.
-        if enabled && self.available_window() >= offered + self.segment_bytes {
+        if enabled && self.available_window() >= window + self.segment_bytes {
             self.ack_now = true;
         }
     }
@@ -451,11 +451,11 @@ impl Receiver {
         max_blocks: usize,
         peer_initial: SeqNumber,
     ) {
-        let wire = |position| SeqNumber::from_position(position, peer_initial);
+        let number = |position| SeqNumber::from_position(position, peer_initial);
         self.compression.acknowledged();
         let dsack = self.dsack.take();
         for (start, end) in dsack.into_iter().chain(self.reassembly.newest()).take(max_blocks) {
-            blocks.push(wire(start), wire(end));
+            blocks.push(number(start), number(end));
         }
         self.has_blocks = !self.reassembly.is_empty();
     }

@@ -205,7 +205,7 @@ impl Endpoint {
         packet.ecn = template.ecn;
         packet.bytes = template.bytes + u32::from(payload);
         let segment = packet.segment_mut();
-        // `offer` lies in another cache line.
+        // `syn_options` lies in another cache line.
         if segment.flags.syn() {
             segment.syn_options = None;
         }
@@ -245,7 +245,7 @@ impl Endpoint {
             seq: self.initial,
             flags,
             window: self.receiver.unscaled_window(),
-            syn_options: Some(self.offer()),
+            syn_options: Some(self.syn_options()),
             timestamps: timestamped.then(|| self.timestamps(now)),
             ..Segment::default()
         };
@@ -267,7 +267,7 @@ impl Endpoint {
 
     /// A SYN offers all supported options, a SYN-ACK those that both ends support (RFC 7323,
     /// section 2.2).
-    fn offer(&self) -> SynOptions {
+    fn syn_options(&self) -> SynOptions {
         SynOptions {
             mss: self.config.mss,
             window_shift: self.receiver.scales().then_some(self.receiver.shift()),

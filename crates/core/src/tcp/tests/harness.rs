@@ -40,10 +40,10 @@ impl Host {
     /// options.
     pub(super) fn connected(config: Config) -> Self {
         let mut host = Self::new(config);
-        let offer = host.full_offer(&config);
+        let options = host.all_options(&config);
         host.call(0, "opens", Endpoint::open);
         let answer = if config.timestamps { " ts 0/0" } else { "" };
-        host.receives(100, &format!("S 0:1 ack 1 {offer}{answer}"));
+        host.receives(100, &format!("S 0:1 ack 1 {options}{answer}"));
         host.endpoint_is_open();
         host
     }
@@ -51,15 +51,15 @@ impl Host {
     /// An endpoint that received a SYN at 0 and the ACK of its SYN-ACK at 100 ms.
     pub(super) fn accepted(config: Config) -> Self {
         let mut host = Self::new(config);
-        let offer = host.full_offer(&config);
+        let options = host.all_options(&config);
         let stamp = if config.timestamps { " ts 0/0" } else { "" };
-        host.receives(0, &format!("S 0:1 {offer}{stamp}"));
+        host.receives(0, &format!("S 0:1 {options}{stamp}"));
         host.receives(100, &format!("1:1 ack 1{stamp}"));
         host.endpoint_is_open();
         host
     }
 
-    fn full_offer(&self, config: &Config) -> String {
+    fn all_options(&self, config: &Config) -> String {
         let scale = if config.window_scaling { " ws 7" } else { "" };
         let sack = if config.sack { " sackok" } else { "" };
         format!("mss {}{scale}{sack}", config.mss)
@@ -252,8 +252,8 @@ impl Host {
     fn write(&self, packet: &Packet) -> String {
         let Payload::Tcp(segment) = &packet.payload else { panic!("a host sends segments") };
         assert_eq!(packet.bytes, segment.ip_bytes());
-        let local = |wire: SeqNumber| wire.0.wrapping_sub(LOCAL.0);
-        let remote = |wire: SeqNumber| wire.0.wrapping_sub(REMOTE.0);
+        let local = |number: SeqNumber| number.0.wrapping_sub(LOCAL.0);
+        let remote = |number: SeqNumber| number.0.wrapping_sub(REMOTE.0);
         let mut text = String::new();
         let names =
             [("S ", Flags::SYN), ("F ", Flags::FIN), ("E ", Flags::ECE), ("W ", Flags::CWR)];
@@ -277,12 +277,12 @@ impl Host {
         if let Some(Timestamps { value, echo }) = segment.timestamps {
             let _ = write!(text, " ts {value}/{echo}");
         }
-        let Some(offer) = segment.syn_options else { return text };
-        let _ = write!(text, " mss {}", offer.mss);
-        if let Some(shift) = offer.window_shift {
+        let Some(options) = segment.syn_options else { return text };
+        let _ = write!(text, " mss {}", options.mss);
+        if let Some(shift) = options.window_shift {
             let _ = write!(text, " ws {shift}");
         }
-        text.push_str(if offer.sack { " sackok" } else { "" });
+        text.push_str(if options.sack { " sackok" } else { "" });
         text
     }
 
@@ -310,12 +310,14 @@ impl Host {
                     let (first, end) = value().split_once('-').expect("first-end");
                     segment.sack.push(local(first), local(end));
                 }
-                "mss" => offer(&mut segment).mss = number(value()).try_into().expect("16 bits"),
+                "mss" => {
+                    syn_options(&mut segment).mss = number(value()).try_into().expect("16 bits")
+                }
                 "ws" => {
                     let shift = number(value()).try_into().expect("8 bits");
-                    offer(&mut segment).window_shift = Some(shift);
+                    syn_options(&mut segment).window_shift = Some(shift);
                 }
-                "sackok" => offer(&mut segment).sack = true,
+                "sackok" => syn_options(&mut segment).sack = true,
                 range => {
                     let (start, end) = range.split_once(':').expect("start:end");
                     segment.seq = remote(start);
@@ -329,7 +331,7 @@ impl Host {
     }
 }
 
-fn offer(segment: &mut Segment) -> &mut SynOptions {
+fn syn_options(segment: &mut Segment) -> &mut SynOptions {
     segment.syn_options.get_or_insert_default()
 }
 

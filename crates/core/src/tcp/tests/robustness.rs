@@ -87,7 +87,7 @@ fn a_second_fin_does_not_move_the_end() {
 }
 
 /// A number near one of `anchors`, or a random one.
-fn wire(rng: &mut Rng, anchors: [u32; 2]) -> SeqNumber {
+fn sequence_number(rng: &mut Rng, anchors: [u32; 2]) -> SeqNumber {
     let near = u32::try_from(rng.below(6_000)).expect("small").wrapping_sub(1_000);
     match rng.below(8) {
         0 => SeqNumber(u32::try_from(rng.next_u64() >> 32).expect("32 bits")),
@@ -104,16 +104,16 @@ fn garbage(rng: &mut Rng, endpoint: &Endpoint, initial: u32, peer: u32) -> Segme
     let next = peer.wrapping_add(low(endpoint.receiver().next()));
     let mut sack = SackBlocks::default();
     for _ in 0..rng.below(5) {
-        sack.push(wire(rng, [una, max]), wire(rng, [max, una]));
+        sack.push(sequence_number(rng, [una, max]), sequence_number(rng, [max, una]));
     }
     let syn = rng.below(20) == 0;
     let bits = |rng: &mut Rng| u32::try_from(rng.next_u64() >> 32).expect("32 bits");
     Segment {
         connection: 0,
-        seq: wire(rng, [next, peer]),
+        seq: sequence_number(rng, [next, peer]),
         flags: Flags::SYN.when(syn) | Flags::FIN.when(rng.below(60) == 0),
         payload: u16::try_from(rng.below(3) * rng.below(2_000)).expect("small"),
-        ack: (rng.below(10) > 0).then(|| wire(rng, [una, max])),
+        ack: (rng.below(10) > 0).then(|| sequence_number(rng, [una, max])),
         window: u16::try_from(bits(rng) >> 16).expect("16 bits") >> rng.below(17).min(15),
         syn_options: (syn && rng.below(2) == 0).then(|| SynOptions {
             mss: u16::try_from(bits(rng) >> 16).expect("16 bits"),

@@ -257,7 +257,7 @@ fn a_scaled_window_never_shrinks() {
         let end = start + 97;
         host.no_reply(200 + step * 300, &format!("{start}:{end} ack 1"));
         let wake = 400 + step * 300;
-        let field = offered(&mut host, wake);
+        let field = advertised_window(&mut host, wake);
         let right_edge = end + field * 512;
         assert!(right_edge >= edge, "{right_edge} is below {edge}");
         (edge, start) = (right_edge, end);
@@ -265,7 +265,7 @@ fn a_scaled_window_never_shrinks() {
 }
 
 /// The window field of the delayed ACK at `at_ms`.
-fn offered(host: &mut Host, at_ms: u64) -> u64 {
+fn advertised_window(host: &mut Host, at_ms: u64) -> u64 {
     use crate::engine::{Cx, Engine, Outbox};
     use crate::packet::Payload;
     let mut outbox = Outbox::new();
@@ -287,7 +287,7 @@ fn auto_tuning_grows_the_window_to_its_maximum() {
         ..plain()
     };
     let mut host = Host::accepted(config).showing_windows();
-    let (mut start, mut edge, mut offers) = (1u64, 20_001, vec![20_000]);
+    let (mut start, mut edge, mut windows) = (1u64, 20_001, vec![20_000]);
     for round in 1..8u64 {
         let round_end = edge;
         while start + 1_000 <= round_end {
@@ -298,11 +298,11 @@ fn auto_tuning_grows_the_window_to_its_maximum() {
                 let window = field.parse::<u64>().expect("a number") << 1;
                 assert!(start + window >= edge && window <= 100_000, "{start} {window} {edge}");
                 edge = start + window;
-                offers.push(window);
+                windows.push(window);
             }
         }
     }
-    assert!(offers.is_sorted() && offers.last() == Some(&100_000), "{offers:?}");
+    assert!(windows.is_sorted() && windows.last() == Some(&100_000), "{windows:?}");
 }
 
 /// Linux, `tcp_win_from_space` and `tcp_measure_rcv_mss`: given 1 MiB of memory, expect half of it
