@@ -1,5 +1,5 @@
-//! Laws of captures, over random small plans: the packets of each interface are those of the result's
-//! counters, in the order of time, and listening changes nothing.
+//! Properties of captures, over random small plans: the packets of each interface match the counters of
+//! the run and are in order of time, and a capture does not change the run.
 
 mod network;
 mod plans;
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use proptest::test_runner::Config;
 use serde_json::Value;
 
-/// A packet as it stands in the file.
+/// A packet in the file.
 #[derive(Debug)]
 struct Seen {
     at_ns: u64,
@@ -23,14 +23,14 @@ struct Seen {
     comment: Option<String>,
 }
 
-/// The packets of each interface, by name; of all interfaces that the file describes.
+/// The packets of each interface in the file, by the interface's name.
 type Capture = BTreeMap<String, Vec<Seen>>;
 
 fn number(bytes: &[u8], from: usize) -> u32 {
     u32::from_le_bytes(bytes[from..from + 4].try_into().expect("four bytes"))
 }
 
-/// The value of the first option of a kind in what follows a block's fixed part.
+/// The value of the first option of a kind, in the options of a block.
 fn option(mut rest: &[u8], wanted: u8) -> Option<String> {
     while let [code, 0, low, high, ..] = *rest {
         let length = usize::from(u16::from_le_bytes([low, high]));
@@ -45,7 +45,7 @@ fn option(mut rest: &[u8], wanted: u8) -> Option<String> {
     None
 }
 
-/// Reads a file, all of which must be whole blocks; packets must be in the order of time.
+/// Reads a file; expects whole blocks, and packets in order of time.
 fn read(file: &[u8]) -> Capture {
     let (mut names, mut capture, mut rest, mut now) = (Vec::new(), Capture::new(), file, 0);
     while !rest.is_empty() {
@@ -79,11 +79,11 @@ fn read(file: &[u8]) -> Capture {
     capture
 }
 
-/// Runs so many stretches, and returns the capture beside the outcome.
-fn run(plan: &Plan, seed: u64, stretches: usize) -> (Outcome, Capture) {
+/// Runs up to `slices` slices, and returns the outcome and the capture.
+fn run(plan: &Plan, seed: u64, slices: usize) -> (Outcome, Capture) {
     let mut simulation = Simulation::new(plan, seed).with_capture(plan);
     let mut file = simulation.take_captured();
-    for _ in 0..stretches {
+    for _ in 0..slices {
         let goes_on = simulation.advance();
         file.extend(simulation.take_captured());
         if !goes_on {
@@ -102,7 +102,7 @@ fn count(capture: &Capture, interface: &str) -> u64 {
     capture[interface].len() as u64
 }
 
-/// The comments of a place, with how many packets have each.
+/// The comments of a place, with the number of packets of each.
 fn comments(capture: &Capture, place: &str) -> BTreeMap<String, u64> {
     let mut comments = BTreeMap::new();
     for interface in ["queue", "lost"] {
@@ -113,7 +113,7 @@ fn comments(capture: &Capture, place: &str) -> BTreeMap<String, u64> {
     comments
 }
 
-/// The ways to single terminals that belong to a direction.
+/// The branches of a direction.
 fn branches_of(plan: &Plan, direction: &str) -> Vec<String> {
     let own = plan.branches().filter(|(of, _)| of.name == direction);
     own.map(|(of, branch)| format!("{}-{}", of.name, plan.gateways[branch.gateway as usize].name))
@@ -132,9 +132,12 @@ fn check_directions(plan: &Plan, outcome: &Outcome, capture: &Capture) {
         });
         let delivered = packets("delivered") - not_arrived.sum::<u64>();
         assert_eq!(delivered, value(table, "delivered_packets", row), "{name}");
-        // One may have begun and not ended.
-        let begun = packets("transmitter") - value(table, "sent_packets", row);
-        assert!(begun <= u64::from(!outcome.completed), "{name}: {begun} being sent");
+        // One transmission can be incomplete.
+        let incomplete = packets("transmitter") - value(table, "sent_packets", row);
+        assert!(
+            incomplete <= u64::from(!outcome.completed),
+            "{name}: {incomplete} being transmitted"
+        );
         let dropped = DropCause::ALL.into_iter().filter_map(|cause| {
             let column = table.column(&format!("dropped_packets_{}", cause.name()))?;
             let packets = column.integer(row).filter(|&packets| packets > 0)?;
@@ -161,13 +164,13 @@ fn check_processors(plan: &Plan, outcome: &Outcome, capture: &Capture) {
         let packets = |point: &str| count(capture, &format!("{name}.{point}"));
         assert_eq!(packets("queue"), both("received"), "{name}");
         assert_eq!(packets("forwarded"), both("forwarded"), "{name}");
-        let refused: u64 = comments(capture, name).values().sum();
-        assert_eq!(refused, both("dropped"), "{name}");
+        let dropped_at_queue: u64 = comments(capture, name).values().sum();
+        assert_eq!(dropped_at_queue, both("dropped"), "{name}");
     }
 }
 
-/// Every packet has whole headers which say its length, between hosts of the plan of addresses; and the
-/// points of a place see the same packets.
+/// Expects complete headers with the packet's length and with addresses on opposite sides, and the packets
+/// of later points of a place to be among those that were enqueued.
 fn check_packets(capture: &Capture) {
     for (name, packets) in capture {
         for Seen { bytes, original_bytes, comment, .. } in packets {
@@ -176,7 +179,7 @@ fn check_packets(capture: &Capture) {
             let FiveTuple { source, destination, protocol, source_port, .. } = headers.tuple;
             let is_world = |address: &str| address.starts_with("10.0.");
             let ends = [source, destination].map(|address| is_world(&address.to_string()));
-            assert_ne!(ends[0], ends[1], "from one side to the other");
+            assert_ne!(ends[0], ends[1], "on opposite sides");
             assert!(source_port != 0);
             if protocol == TCP {
                 let header = tcp::Header::parse(&bytes[20..]).expect("whole");
@@ -189,17 +192,17 @@ fn check_packets(capture: &Capture) {
     }
     for (name, packets) in capture {
         let Some(place) = name.strip_suffix(".queue") else { continue };
-        let let_in = packets.iter().filter(|seen| seen.comment.is_none());
-        let let_in: BTreeSet<_> = let_in.map(unmarked).collect();
+        let enqueued = packets.iter().filter(|seen| seen.comment.is_none());
+        let enqueued: BTreeSet<_> = enqueued.map(unmarked).collect();
         for later in ["transmitter", "delivered", "cpu", "forwarded", "lost"] {
             for seen in capture.get(&format!("{place}.{later}")).into_iter().flatten() {
-                assert!(let_in.contains(&unmarked(seen)), "{place}.{later}");
+                assert!(enqueued.contains(&unmarked(seen)), "{place}.{later}");
             }
         }
     }
 }
 
-/// A packet without its ECN field, which a queue may mark, and the checksum of its IP header.
+/// A packet without its ECN field, which a queue can mark, and its IP checksum.
 fn unmarked(seen: &Seen) -> (Vec<u8>, u32) {
     let mut bytes = seen.bytes.clone();
     bytes[1] &= !0b11;
@@ -207,9 +210,9 @@ fn unmarked(seen: &Seen) -> (Vec<u8>, u32) {
     (bytes, seen.original_bytes)
 }
 
-fn check(plan: &Value, seed: u64, stretches: usize) {
+fn check(plan: &Value, seed: u64, slices: usize) {
     let plan = &Plan::parse(&plan.to_string()).expect("the strategy makes valid plans");
-    let (outcome, capture) = run(plan, seed, stretches);
+    let (outcome, capture) = run(plan, seed, slices);
     check_directions(plan, &outcome, &capture);
     check_processors(plan, &outcome, &capture);
     check_packets(&capture);
@@ -225,25 +228,25 @@ proptest! {
         check(&plan, seed, usize::MAX);
     }
 
-    /// Likewise when the run is stopped early, with packets on their way.
+    /// Given a run that is stopped early, with packets in flight, expect the same.
     #[test]
-    fn so_does_one_that_was_interrupted(
+    fn a_capture_of_an_interrupted_run_agrees_with_the_counters(
         plan in plans::plan(),
         seed in any::<u64>(),
-        stretches in 0..400usize,
+        slices in 0..400usize,
     ) {
-        check(&plan, seed, stretches);
+        check(&plan, seed, slices);
     }
 
     #[test]
-    fn listening_changes_nothing(plan in plans::plan(), seed in any::<u64>()) {
+    fn a_capture_does_not_change_the_run(plan in plans::plan(), seed in any::<u64>()) {
         let plan = Plan::parse(&plan.to_string()).expect("the strategy makes valid plans");
         let mut alone = Simulation::new(&plan, seed);
         while alone.advance() {
             prop_assert!(alone.take_captured().is_empty());
         }
         let (listened, _) = run(&plan, seed, usize::MAX);
-        // What is captured takes memory as well.
+        // The capture counts as memory.
         let memory_bytes_max = listened.memory_bytes_max;
         let alone = alone.finish().expect("conservation holds");
         prop_assert_eq!(Outcome { memory_bytes_max, ..alone }, listened);

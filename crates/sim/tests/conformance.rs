@@ -1,5 +1,5 @@
-//! Every engine of a simulation passes the conformance kit, over 2,000 random small plans: a plan is
-//! run with a recorder around each engine, then each is built anew and fed what it heard.
+//! The conformance kit on every engine of 2,000 random small plans. A plan runs with a recorder around
+//! each engine; then each engine is built again and gets its recorded input.
 
 mod network;
 mod plans;
@@ -15,14 +15,14 @@ use bentpipe_sim::node::Node;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
-/// A source of datagrams has no input, so all it sends counts as draining.
+/// A datagram source has no input, so everything it sends counts as draining.
 const DATAGRAMS_MAX: u64 = 1_000_000;
 const DAY: Instant = Instant::from_millis(86_400_000);
 
-/// Stands where an engine was taken from.
-struct Nobody;
+/// Replaces an engine that was taken from the graph.
+struct Placeholder;
 
-impl Engine for Nobody {
+impl Engine for Placeholder {
     fn input(&mut self, _: &mut Cx<'_>, _: Port, _: Box<Packet>) {}
 
     fn wake(&mut self, _: &mut Cx<'_>) {}
@@ -41,7 +41,7 @@ fn engine(plan: &Plan, seed: u64, number: usize) -> Node {
     let mut engines = Vec::new();
     build_with(plan, seed, |node| {
         engines.push(node);
-        Nobody
+        Placeholder
     });
     engines.swap_remove(number)
 }
@@ -51,11 +51,11 @@ proptest! {
 
     /// Proptest prints the plan and the seed that failed.
     #[test]
-    fn every_engine_of_every_plan_obeys_the_contract(plan in plans::plan(), seed in any::<u64>()) {
+    fn every_engine_of_every_plan_keeps_the_contract(plan in plans::plan(), seed in any::<u64>()) {
         let plan = Plan::parse(&plan.to_string()).expect("the strategy makes valid plans");
         let (mut graph, _) = build_with(&plan, seed, Recorder::new);
-        // To the end of every conversation: an endpoint cut off in the middle of one repeats what it
-        // misses for ever, since no host here gives up.
+        // The recording must include the end of every connection: without it, an endpoint retransmits
+        // forever, because hosts do not abort connections.
         graph.run_until(DAY, None);
         prop_assert_eq!(graph.next_event(), None, "all traffic ends within a day");
         let guarantees = Guarantees { drain_wakes_max: DATAGRAMS_MAX, ..Guarantees::default() };

@@ -1,4 +1,4 @@
-//! Reading a plan never panics, whatever the bytes, and what it accepts can be built.
+//! Parsing never panics, and every plan that it accepts can be built.
 
 mod network;
 mod plans;
@@ -10,7 +10,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
-/// Numbers at the edges of their types, and things that are no numbers.
+/// Limits of number types, and values of other types.
 fn odd_value() -> impl Strategy<Value = Value> {
     let edges =
         [0, 1, u64::from(u16::MAX), u64::from(u32::MAX), 1 << 50, i64::MAX as u64, u64::MAX];
@@ -43,8 +43,8 @@ fn replace_leaf(tree: &mut Value, at: &mut usize, with: &Value) {
     }
 }
 
-/// A plan with two terminals and a flow of each kind that has fields to be wrong.
-fn sound_plan() -> Value {
+/// A valid plan with two terminals and a flow of each kind.
+fn valid_plan() -> Value {
     let direction = json!({
         "rate_bps": {"kind": "constant", "value": 1_000_000},
         "delay_ns": {"kind": "constant", "value": 250_000_000},
@@ -97,10 +97,10 @@ fn sound_plan() -> Value {
     put(plan, network(&functions, &forward, vec![terminal(1), terminal(2)]))
 }
 
-/// Given one wrong value, expect the name of its field.
+/// Given one invalid value, expect an error that names its field.
 #[test]
-fn what_is_wrong_is_named() {
-    assert!(Plan::parse(&sound_plan().to_string()).is_ok());
+fn an_error_names_the_field() {
+    assert!(Plan::parse(&valid_plan().to_string()).is_ok());
     let codel = json!({
         "discipline": "codel", "limit": {"unit": "time_ns", "value": 1}, "target_ns": 1,
         "interval_ns": 1, "ecn": false,
@@ -140,20 +140,20 @@ fn what_is_wrong_is_named() {
         (format!("{returns}/framing/cells/cell_bytes"), json!(47), "cells.cell_bytes"),
         (format!("{returns}/framing/expansion"), json!([1, 0]), "framing.expansion"),
         (format!("{returns}/framing/expansion"), json!([1, 2]), "framing.expansion"),
-        // 1,366 cells of 100 times 48 bytes, a hundred times: 5.2 Gbit of a packet of 65,535 bytes.
+        // A packet of 65,535 bytes in 1,366 cells of 100 times 48 bytes, expanded by 100: 5.2 Gbit.
         (format!("{returns}/framing"), huge, "framing.expansion"),
     ];
     for (path, value, field) in cases {
-        let mut plan = sound_plan();
+        let mut plan = valid_plan();
         *plan.pointer_mut(&path).expect("the field exists") = value;
         let error = Plan::parse(&plan.to_string()).expect_err(&path);
         assert!(error.field.contains(field), "{path}: {error}");
     }
 }
 
-/// Given a distribution without spread, sizes or a maximum, expect it refused.
+/// Given a distribution with parameters out of range, expect an error.
 #[test]
-fn a_law_that_cannot_be_drawn_from_is_refused() {
+fn an_invalid_distribution_is_rejected() {
     let tcp = plans::tcp().new_tree(&mut TestRunner::deterministic()).expect("any host").current();
     for distribution in [
         json!({"kind": "constant", "value": 0}),
@@ -163,14 +163,14 @@ fn a_law_that_cannot_be_drawn_from_is_refused() {
         json!({"kind": "lognormal", "median": 9, "sigma": -1, "max": 10}),
         json!({"kind": "lognormal", "median": 11, "sigma": 1, "max": 10}),
     ] {
-        let mut plan = sound_plan();
+        let mut plan = valid_plan();
         plan["flows"][0]["direction"] = json!("forward");
         plan["flows"][0]["workload"] = json!({
             "kind": "request_response", "request_bytes": 1, "response_bytes": distribution,
             "think_ns": {"kind": "constant", "value": 0}, "exchanges": 1, "keep_connection": true,
             "server": tcp, "client": tcp,
         });
-        let error = Plan::parse(&plan.to_string()).expect_err("no such distribution");
+        let error = Plan::parse(&plan.to_string()).expect_err("invalid distribution");
         assert!(
             error.field.starts_with("flows.0.workload.response_bytes."),
             "{distribution}: {error}"
@@ -182,12 +182,12 @@ proptest! {
     #![proptest_config(Config { cases: 3_000, failure_persistence: None, ..Config::default() })]
 
     #[test]
-    fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
+    fn any_text_is_parsed_or_rejected(text in "\\PC{0,200}") {
         prop_assert!(Plan::parse(&text).is_err());
     }
 
     #[test]
-    fn a_plan_with_one_odd_value_is_refused_by_name_or_built(
+    fn a_plan_with_one_odd_value_is_rejected_by_name_or_built(
         plan in plans::plan(), leaf in 0..300usize, with in odd_value(), seed in any::<u64>(),
     ) {
         let mut plan = plan;
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn a_plan_cut_short_is_refused(plan in plans::plan(), keep in 0.0..1.0f64) {
+    fn a_truncated_plan_is_rejected(plan in plans::plan(), keep in 0.0..1.0f64) {
         let text = plan.to_string();
         let characters = text.chars().count() as f64;
         let cut: String = text.chars().take((characters * keep) as usize).collect();
@@ -210,13 +210,13 @@ proptest! {
     }
 }
 
-/// Given an aggregator in so many of the hub and two terminals, the plan: a frame needs its peer.
+/// A plan with aggregators in some of the hub and two terminals.
 fn with_aggregators(gateways: [bool; 3]) -> Value {
     let aggregator = json!({
         "kind": "aggregator", "frame_size_bytes": 1_500, "packet_size_bytes": 700,
         "hold_time_ns": 5_000_000, "classes": null,
     });
-    let mut plan = sound_plan();
+    let mut plan = valid_plan();
     for (gateway, has_one) in gateways.into_iter().enumerate() {
         let functions = plan["gateways"][gateway]["functions"].as_array_mut().expect("a list");
         functions.extend(has_one.then(|| aggregator.clone()));
@@ -225,12 +225,12 @@ fn with_aggregators(gateways: [bool; 3]) -> Value {
 }
 
 #[test]
-fn a_function_without_its_peer_is_refused() {
+fn a_function_without_its_peer_is_rejected() {
     let problem = |gateways| Plan::parse(&with_aggregators(gateways).to_string()).map(|_| ());
     assert_eq!(problem([true; 3]), Ok(()));
     for alone in [[true, false, true], [false, true, false]] {
         let error = problem(alone).expect_err("a terminal differs from the hub");
-        assert!(error.problem.contains("need their peer"), "{error}");
+        assert!(error.problem.contains("need a peer"), "{error}");
         assert!(error.field.starts_with("gateways."), "{error}");
     }
 }

@@ -179,6 +179,6 @@ fn another_seed_gives_other_columns_and_another_flow_changes_no_channel() {
         |outcome: &Outcome| column(outcome.table("flows").expect("there"), "delivered_bytes")[0];
     let alone = plan(vec![flow("a", "forward")]);
     assert_ne!(delivered(&run(&alone, 1)), delivered(&run(&alone, 2)));
-    let beside = plan(vec![flow("a", "forward"), flow("b", "return")]);
-    assert_eq!(delivered(&run(&alone, 1)), delivered(&run(&beside, 1)));
+    let together = plan(vec![flow("a", "forward"), flow("b", "return")]);
+    assert_eq!(delivered(&run(&alone, 1)), delivered(&run(&together, 1)));
 }

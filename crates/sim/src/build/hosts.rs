@@ -91,9 +91,9 @@ impl<'a> Hosts<'a> {
         let mut endpoint = |tcp: &Tcp, origin, part| {
             // Random initial sequence numbers (RFC 9293, section 3.4.1) make ordinary runs cover the wrap.
             let initial = u32::try_from(rng.next_u64() >> 32).expect("32 bits");
-            let chance = self.stream(flow, &format!("{part}.cycle"));
+            let cycle_rng = self.stream(flow, &format!("{part}.cycle"));
             let endpoint = Endpoint::new(tcp.config(), id, origin, SeqNumber(initial));
-            endpoint.with_rng(chance).toward(peer(id, origin), Class(flow.priority))
+            endpoint.with_rng(cycle_rng).toward(peer(id, origin), Class(flow.priority))
         };
         let [sender, receiver] = tcp;
         let sending = BulkSender::new(endpoint(sender, Origin::Sender, "sender"), start, until);

@@ -22,7 +22,7 @@ pub(super) fn directions<'a>(
     plan.directions.iter().map(of)
 }
 
-/// The branches that differ from their directions: the direction's number, the gateway's, the engine.
+/// The branches with an engine: the number of the direction, that of the gateway, and the engine.
 pub(super) fn branches<'a>(
     plan: &'a Plan,
     link: &'a str,
@@ -43,7 +43,8 @@ pub(super) fn branches<'a>(
 
 /// The access line between a host and its gateway.
 pub(super) fn access(host: &plan::Host, seed: u64) -> Access {
-    let stream = |way: &str| Rng::stream(seed, &format!("host.{}.jitter.{way}", host.name));
+    let stream =
+        |direction: &str| Rng::stream(seed, &format!("host.{}.jitter.{direction}", host.name));
     let config = AccessConfig {
         delay: Duration::from_nanos(host.delay_ns),
         jitter: Duration::from_nanos(host.jitter_ns),

@@ -30,7 +30,7 @@ pub const FORMAT_VERSION: u32 = 3;
 /// The gateway at the hub; terminal `t` has gateway `1 + t`.
 pub const HUB: u32 = 0;
 
-/// Everything a run needs besides its seed.
+/// The input of a run, except its seed.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {

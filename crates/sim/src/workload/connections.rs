@@ -168,13 +168,13 @@ impl Connections {
         packet.segment().is_some_and(opens)
     }
 
-    /// The newest connection, if it is not over.
+    /// The newest connection, if it is open.
     pub(super) fn newest(&self) -> Option<&Connection> {
         let newest = self.next_number().wrapping_sub(1);
         self.open.last().filter(|connection| connection.number == newest)
     }
 
-    /// The newest connection, if it is not over.
+    /// The newest connection, if it is open.
     pub(super) fn newest_mut(&mut self) -> Option<&mut Connection> {
         let newest = self.next_number().wrapping_sub(1);
         self.open.last_mut().filter(|connection| connection.number == newest)

@@ -1,4 +1,4 @@
-//! BBR and Hybla over whole links: what they are for, and what they cost.
+//! BBR and Hybla over whole links: goodput, queue and losses.
 //!
 //! 10 Mbit/s and 100 ms hold 125,000 bytes; of a frame of 1500 bytes 1460 are payload.
 
@@ -35,13 +35,12 @@ pub(super) fn mean_queue(outcome: &Outcome) -> f64 {
     to_f64(late.iter().sum()) / to_f64(late.len() as u64)
 }
 
-/// BBR alone, on paper: its pace is 99 % of the bandwidth over the cycle but for the 2 % of a visit
-/// to PROBE_RTT each 10 s (200 ms and a round, in which next to nothing is sent, so 3 to 4 %), less
-/// what the phase of 3/4 leaves idle when the queue is empty before: above 90 %. The queue is a
-/// quarter of the BDP at the end of one phase of eight and falls in the next: a sixteenth of that
-/// on the mean, 0.03 BDP, and the bursts. CUBIC fills three quarters of the queue and more.
+/// Given one BBR flow, expect more than 90 % of the link: it paces at 99 % of the bandwidth, PROBE_RTT
+/// takes 3 to 4 % (200 ms and a round every 10 s), and the link can be idle in the phase of gain 3/4.
+/// The queue reaches a quarter of the BDP at the end of one phase in eight and drains in the next: 0.03
+/// BDP on average, plus bursts. CUBIC fills at least three quarters of the queue.
 #[test]
-fn bbr_fills_the_link_and_not_the_queue() {
+fn bbr_fills_the_link_but_not_the_queue() {
     let outcome = run(&plan(LINK, &host("bbr"), 1), 1);
     let (share, queue) = (share_of_link(&outcome, LINK), mean_queue(&outcome) / to_f64(BDP));
     assert!(share >= 0.9, "{share}");
@@ -51,10 +50,10 @@ fn bbr_fills_the_link_and_not_the_queue() {
     assert!(of_cubic >= 0.3 && of_cubic > 4.0 * queue, "{of_cubic}");
 }
 
-/// One packet in a hundred lost at random, on paper: BBR resends it and its model does not change,
-/// so it has 99 % of what it had: above 85 %. NewReno's window is 1.31 / sqrt(0.01) = 13 segments
-/// at the most (Mathis and others 1997) of the 86 that the link holds: 16 %. CUBIC's 1.054 (0.1 /
-/// 0.01)^0.75 = 5.9 are below Reno's, which it follows.
+/// Given random loss of 1 %, expect BBR to retransmit without a change of its model, so to keep 99 % of
+/// its goodput: above 85 %. NewReno's window is at most 1.31 / sqrt(0.01) = 13 of the link's 86 segments
+/// (Mathis et al., 1997): 16 %. CUBIC's 1.054 (0.1 / 0.01)^0.75 = 5.9 segments are below Reno's window,
+/// which it therefore uses.
 #[test]
 fn one_percent_of_random_loss_does_not_slow_bbr() {
     let path = Path { loss: 0.01, ..LINK };
@@ -65,21 +64,21 @@ fn one_percent_of_random_loss_does_not_slow_bbr() {
     }
 }
 
-/// The same over a geostationary path, 600 ms: a round in PROBE_RTT takes 0.6 s of 10, so 90 % and
-/// the losses are left.
+/// Given the same loss over a geostationary path of 600 ms, expect about 90 % less the losses: a round in
+/// PROBE_RTT takes 0.6 of 10 s.
 #[test]
-fn a_geostationary_path_costs_bbr_its_probe_of_the_round_trip() {
+fn probe_rtt_costs_bbr_goodput_on_a_geostationary_path() {
     let path = Path { rtt_ms: 600, loss: 0.01, queue_bytes: Some(6 * BDP), seconds: 120, ..LINK };
     let outcome = run(&plan(path, &host("bbr"), 1), 1);
     let share = steady_rate(&outcome, 0, path, 0.75) / FULL;
     assert!((0.8..=0.95).contains(&share), "{share}");
 }
 
-/// Two flows of BBR find their share by the phases in which both have drained the queue (PROBE_RTT,
-/// in step): Jain's index is at least 0.9 over five minutes, and together they fill the link. Their
-/// queue is up to one BDP: each has up to two of its own share in flight.
+/// Given two BBR flows, expect them to converge to equal shares by synchronised PROBE_RTT phases: Jain's
+/// index is at least 0.9 over five minutes, and they fill the link. Their queue is at most one BDP,
+/// because each has up to twice the BDP of its share in flight.
 #[test]
-fn two_flows_of_bbr_share() {
+fn two_bbr_flows_share_the_link() {
     let path = Path { seconds: 300, ..LINK };
     for seed in 1..4 {
         let outcome = run(&plan(path, &host("bbr"), 2), seed);
@@ -92,29 +91,28 @@ fn two_flows_of_bbr_share() {
     }
 }
 
-/// A queue of a fifth of the BDP (17 of 86 segments), on paper: STARTUP has up to 2.89 BDP in
-/// flight, of which 1.2 find room, so for three rounds up to 1.7 BDP are lost (437 segments). Then
-/// the phase of 5/4 wants 1.25 BDP and the allowance of three bursts of two and two more in flight,
-/// 30 segments above BDP: 13 find no room, in each of some 60 cycles of eight round trips and the
-/// queue (0.87 s) and visits to PROBE_RTT; bursts and delayed ACKs add some. Losses do not slow it.
+/// Given a queue of a fifth of the BDP (17 of 86 segments), expect losses but full goodput. STARTUP has
+/// up to 2.89 BDP in flight, of which 1.2 fit: for three rounds up to 1.7 BDP are lost (437 segments).
+/// Then the phase of gain 5/4 has up to 30 segments above the BDP in flight (1.25 BDP, three bursts of
+/// two, and two more), of which 13 do not fit, in each of some 60 cycles (0.87 s: eight round trips and
+/// the queue; and PROBE_RTT). Bursts and delayed ACKs add some.
 #[test]
-fn a_short_queue_costs_losses_and_not_goodput() {
+fn a_short_queue_costs_losses_but_no_goodput() {
     let path = Path { queue_bytes: Some(BDP / 5), ..LINK };
     let outcome = run(&plan(path, &host("bbr"), 1), 1);
     let share = share_of_link(&outcome, path);
     assert!(share >= 0.9, "{share}");
-    let again = column(outcome.table("flows").expect("there"), "retransmitted_segments")[0];
-    assert!((60 * 11..437 + 66 * 16).contains(&again), "{again}");
+    let retransmitted = column(outcome.table("flows").expect("there"), "retransmitted_segments")[0];
+    assert!((60 * 11..437 + 66 * 16).contains(&retransmitted), "{retransmitted}");
 }
 
-/// Hybla is to make a long path as fast as one of 25 ms: rho^2 segments more a round trip and half
-/// of the window less for each of 1/p segments make rho 1.22 / sqrt(p), rho times Reno's (Mathis
-/// and others 1997). 500 ms have rho 20. The round in which a loss is repaired adds nothing: of
-/// Reno's cycle of W/2 = 20 rounds that is one, of Hybla's, which is as many packets in 1/rho of
-/// the rounds, one of two at most: a factor of sqrt(1/2) at the worst. So 0.7 to 1 of rho times
-/// Reno's, and 10 % for chance.
+/// Given random loss and a round trip of 500 ms, expect Hybla's window to be rho = 500 / 25 = 20 times
+/// Reno's: it grows by rho^2 segments per round trip, so its mean is rho 1.22 / sqrt(p) (Mathis et al.,
+/// 1997). A round in recovery adds no growth: one of the W/2 = 20 rounds of Reno's cycle, but at most one
+/// of two of Hybla's, whose cycle has as many packets in 1/rho of the rounds. That is a factor of at least
+/// sqrt(1/2), so 0.7 to 1 times rho, with a tolerance of 10 % for random losses.
 #[test]
-fn hybla_has_the_window_of_a_short_path_times_rho() {
+fn the_window_of_hybla_is_rho_times_that_of_reno() {
     let path = Path { rtt_ms: 500, loss: 1e-3, rate_bps: 1_000_000_000, seconds: 600, ..CLEAR };
     let each = tcp(json!({"congestion_control": "hybla", "prr": true, "rack_tlp": true}));
     let outcome = run(&plan(path, &each, 1), 7);

@@ -1,11 +1,11 @@
-//! Throughput against bounds.
+//! Throughput compared with its bounds.
 
 use bentpipe_sim::Outcome;
 use serde_json::{Value, json};
 
 use super::{CLEAR, MSS, Path, SECOND, flow, run, tcp, to_f64};
 
-/// Bulk flows that never end, without a record of each packet.
+/// Endless bulk flows, without packet events.
 pub(super) fn plan(path: Path, tcp: &Value, flows: u64) -> Value {
     let workload = json!({
         "kind": "bulk", "sender": tcp, "receiver": tcp,
@@ -29,7 +29,7 @@ fn delivered(outcome: &Outcome, flow: u64, at_ns: u64) -> f64 {
     own.next().map_or(0.0, |row| to_f64(value("delivered_bytes", row)))
 }
 
-/// Bytes a second in the run's last `part`, when its beginning does not matter any more.
+/// Bytes per second in the last `part` of the run, in steady state.
 pub(super) fn steady_rate(outcome: &Outcome, flow: u64, path: Path, part: f64) -> f64 {
     let end = path.seconds * SECOND;
     let start = end - path.rtt_ms * 1_000_000 * ((part * to_f64(end) / 1e6) as u64 / path.rtt_ms);
@@ -42,8 +42,8 @@ fn assert_near(what: &str, measured: f64, expected: f64, tolerance: f64) {
     assert!(off.abs() <= tolerance, "{what}: {measured:.1}, expected {expected:.1} ({off:+.3})");
 }
 
-/// A window of W lets W bytes out a round trip, in whole segments (RFC 9293, 3.8.6.2.1: a rest of
-/// the window is not used). Sending the segments themselves takes microseconds here.
+/// Given a window of W, expect W bytes per round trip, in whole segments (RFC 9293, section 3.8.6.2.1:
+/// sender-side silly window avoidance). The transmission takes microseconds here.
 #[test]
 fn a_small_window_gives_window_over_rtt() {
     for rtt_ms in [20, 100, 300, 600] {
@@ -62,8 +62,8 @@ fn a_small_window_gives_window_over_rtt() {
     }
 }
 
-/// A receive buffer of Linux is memory (`tcp_win_from_space`): a segment of 1,460 bytes takes 2,304 of it,
-/// which is 162 of 256 parts, so that 409,600 bytes are a window of 259,200.
+/// Given a receive buffer that counts memory, expect the window of Linux (`tcp_win_from_space`): a segment
+/// of 1,460 bytes takes 2,304 bytes of memory, a ratio of 162/256, so 409,600 bytes give 259,200.
 #[test]
 fn a_buffer_of_memory_gives_its_window_over_rtt() {
     let path = Path { rtt_ms: 100, ..CLEAR };
@@ -78,13 +78,14 @@ fn a_buffer_of_memory_gives_its_window_over_rtt() {
     assert_near("259,200 bytes", steady_rate(&outcome, 0, path, 0.8), expected, 0.01);
 }
 
-/// Bytes delivered after so many rounds of data; the handshake takes one before.
+/// Bytes delivered after `rounds` rounds of data, which follow one round trip for the handshake.
 fn after_rounds(outcome: &Outcome, path: Path, rounds: u64) -> f64 {
-    // Round n leaves n round trips after the handshake and arrives half of one later.
+    // Round n is sent n round trips after the handshake and arrives half a round trip later.
     delivered(outcome, 0, path.rtt_ms * 1_000_000 * (1 + rounds) + path.rtt_ms * 250_000)
 }
 
-/// RFC 5681, 3.1: with an ACK for each segment, n rounds from a window of w send w (2^n - 1).
+/// Given an ACK for each segment, expect n rounds from a window of w to send w (2^n - 1) segments (RFC
+/// 5681, section 3.1).
 #[test]
 fn slow_start_doubles_each_round() {
     let path = Path { rtt_ms: 400, seconds: 10, ..CLEAR };
@@ -98,9 +99,8 @@ fn slow_start_doubles_each_round() {
     }
 }
 
-/// With an ACK for every second segment each round sends half as many ACKs, rounded up, as the
-/// round before had segments: L = 1 (RFC 3465) adds a segment for each, so rounds grow by 3/2;
-/// without that limit by 2.
+/// Given an ACK for every second segment, expect rounds to grow by 3/2 with L = 1 (RFC 3465), and by 2
+/// without that limit. The number of ACKs per round is rounded up.
 #[test]
 fn slow_start_with_delayed_acks_grows_by_half() {
     let path = Path { rtt_ms: 400, seconds: 10, ..CLEAR };
@@ -119,16 +119,17 @@ fn slow_start_with_delayed_acks_grows_by_half() {
             round += if limit == 1 { round.div_ceil(2) } else { round };
         }
         let ratio = if limit == 1 { 1.5 } else { 2.0 };
-        // Rounding up adds half a segment a round at most: s + 1 grows by the ratio at the fastest.
+        // Rounding adds at most half a segment per round, so s + 1 grows at most by the ratio.
         let rounds = (f64::powi(ratio, 8) - 1.0) / (ratio - 1.0);
         assert!(to_f64(total) >= to_f64(window) * rounds);
         assert!(to_f64(total) <= to_f64(window + 1) * rounds);
     }
 }
 
-/// A full link carries payload in the proportion payload : payload + 40 bytes of TCP/IP + framing.
+/// Given a full link, expect goodput to be its rate times payload / (payload + 40 bytes of TCP/IP +
+/// framing).
 #[test]
-fn a_full_link_loses_only_its_headers() {
+fn goodput_of_a_full_link_is_its_rate_less_headers() {
     for (framing_bytes, timestamps) in [(0, false), (8, false), (8, true), (38, true)] {
         let path = Path {
             rate_bps: 2_000_000,
@@ -150,20 +151,19 @@ fn a_full_link_loses_only_its_headers() {
     }
 }
 
-/// A run under random loss: measured segments a round trip.
-fn segments_a_round(path: Path, tcp: &Value) -> f64 {
+/// Segments per round trip in a run with random loss.
+fn segments_per_round(path: Path, tcp: &Value) -> f64 {
     let outcome = run(&plan(path, tcp, 1), 7);
     steady_rate(&outcome, 0, path, 0.95) * to_f64(path.rtt_ms) / 1e3 / MSS
 }
 
-/// Mathis, Semke, Mahdavi and Ott (1997): a window that gains a segment a round and is halved once
-/// for 1/p segments averages sqrt(3/2 / p) = 1.22 / sqrt(p) if losses are regular, and 1.31 / sqrt(p)
-/// if they are independent; growth counts bytes, so delayed ACKs change nothing. The round in which
-/// a loss is repaired adds nothing to the window, which costs up to one in W/2 rounds: 12 % at 1 %
-/// of loss. A run has 60 losses and more, and a rate's relative error about
-/// 0.4 / sqrt(losses), 5 %. So 15 % around 1.25.
+/// Given random loss, expect a mean window of 1.25 / sqrt(p) within 15 %. Mathis, Semke, Mahdavi and Ott
+/// (1997): a window that grows by a segment per round and is halved every 1/p segments averages
+/// sqrt(3/2 / p) = 1.22 / sqrt(p) for regular losses, and 1.31 / sqrt(p) for independent ones. Growth
+/// counts bytes, so delayed ACKs do not matter. A round in recovery adds no growth: up to one in W/2
+/// rounds, 12 % at 1 % loss. With at least 60 losses the relative error is about 0.4 / sqrt(losses), 5 %.
 #[test]
-fn random_loss_gives_the_square_root_law() {
+fn random_loss_gives_the_square_root_formula() {
     for (loss, rtt_ms, seconds) in [
         (1e-4, 100, 600),
         (3e-4, 300, 1_500),
@@ -178,15 +178,15 @@ fn random_loss_gives_the_square_root_law() {
             json!({"sack": false}),
         ] {
             let path = Path { rtt_ms, loss, seconds, rate_bps: 1_000_000_000, ..CLEAR };
-            let measured = segments_a_round(path, &tcp(change.clone()));
+            let measured = segments_per_round(path, &tcp(change.clone()));
             let what = format!("loss {loss}, {rtt_ms} ms, {change}");
             assert_near(&what, measured, 1.25 / loss.sqrt(), 0.15);
         }
     }
 }
 
-/// RFC 5681's equation 3 with an ACK for every second segment gains half a segment a round: the
-/// window shrinks by sqrt(2) (Mathis et al., with b = 2).
+/// Given growth that counts ACKs (RFC 5681, equation 3) and an ACK for every second segment, expect growth
+/// of half a segment per round, so a window smaller by sqrt(2) (Mathis et al., with b = 2).
 #[test]
 fn counting_acks_costs_a_factor_of_root_two() {
     let change = json!({
@@ -194,12 +194,12 @@ fn counting_acks_costs_a_factor_of_root_two() {
         "avoidance_counting": "acks",
     });
     let path = Path { loss: 1e-3, seconds: 900, rate_bps: 1_000_000_000, ..CLEAR };
-    let measured = segments_a_round(path, &tcp(change));
+    let measured = segments_per_round(path, &tcp(change));
     assert_near("loss 1e-3", measured, 1.25 / (2.0 * path.loss).sqrt(), 0.20);
 }
 
-/// Padhye, Firoiu, Towsley and Kurose (1998), equation 32 without the window's limit, in segments a
-/// round trip. `b` segments an ACK, `timeout` in round trips.
+/// Padhye, Firoiu, Towsley and Kurose (1998), equation 32 without the window limit, in segments per round
+/// trip, with `b` segments per ACK and `timeout` in round trips.
 fn pftk(p: f64, b: f64, timeout: f64) -> f64 {
     let offset = (2.0 + b) / (3.0 * b);
     let window = offset + (8.0 * (1.0 - p) / (3.0 * b * p) + offset * offset).sqrt();
@@ -213,19 +213,20 @@ fn pftk(p: f64, b: f64, timeout: f64) -> f64 {
     sent / rounds
 }
 
-/// PFTK lets a loss take the rest of its round with it, so that under independent losses it counts
-/// too many time-outs; Mathis counts none and no repair. Truth lies in between, with 10 % for chance,
-/// and 4 % for a threshold that is no whole number of segments: half a segment of 12 is not used.
-/// Reno may fall below: of two losses in a window, one in nine at 1 %, it halves at each.
+/// Given heavy loss, expect a rate between PFTK and the square root formula. PFTK assumes that a loss
+/// takes the rest of its round, so it counts too many timeouts for independent losses; the square root
+/// formula counts no timeouts and no recovery. The tolerance is 10 % for random losses and 4 % for a
+/// threshold that is not a multiple of the segment size (half a segment of 12 is unused). Reno can be lower: it
+/// halves its window for each of two losses in a window, which is one in nine at 1 %.
 #[test]
-fn heavy_loss_lies_between_pftk_and_the_square_root_law() {
+fn heavy_loss_is_between_pftk_and_the_square_root_formula() {
     for (loss, rtt_ms) in [(1e-2, 100), (1e-2, 600), (2e-2, 300), (3e-2, 100), (3e-2, 600)] {
         for (control, sack, min) in
             [("newreno", true, 0.86), ("newreno", false, 0.86), ("reno", false, 0.77)]
         {
             let path = Path { rtt_ms, loss, seconds: 9 * rtt_ms, rate_bps: 1_000_000_000, ..CLEAR };
             let host = tcp(json!({"sack": sack, "congestion_control": control}));
-            let measured = segments_a_round(path, &host);
+            let measured = segments_per_round(path, &host);
             let low = min * pftk(loss, 1.0, 1_000.0 / to_f64(rtt_ms));
             let high = 1.1 * 1.31 / loss.sqrt();
             let what = format!("loss {loss}, {rtt_ms} ms, {control}, SACK {sack}");
@@ -234,21 +235,22 @@ fn heavy_loss_lies_between_pftk_and_the_square_root_law() {
     }
 }
 
-/// RFC 9438, 5.1: with beta = 0.7 and C = 0.4, 1.054 RTT^0.75 / p^0.75 segments for regular losses,
-/// where the cubic function and not Reno's leads (Reno would have 122). Independent losses move the
-/// mean of a concave curve less than its own spread; some 60 losses leave 10 % to chance.
+/// Given random loss, expect CUBIC's response function (RFC 9438, section 5.1): with beta = 0.7 and C =
+/// 0.4, 1.054 RTT^0.75 / p^0.75 segments for regular losses, above the 122 segments of its Reno-friendly
+/// region. Independent losses change the mean of a concave function by less than its spread; 60 losses
+/// leave an error of 10 %.
 #[test]
 fn cubic_follows_its_response_function() {
     let path = Path { rtt_ms: 500, loss: 1e-4, seconds: 500, rate_bps: 1_000_000_000, ..CLEAR };
     let change = json!({"congestion_control": "cubic", "prr": true, "rack_tlp": true});
-    let measured = segments_a_round(path, &tcp(change));
+    let measured = segments_per_round(path, &tcp(change));
     let three_quarters = |x: f64| x.sqrt() * x.sqrt().sqrt();
     let expected = 1.054 * three_quarters(0.5 / path.loss);
     assert_near("cubic", measured, expected, 0.25);
 }
 
-/// Two equal flows share a bottleneck with a queue of one bandwidth-delay product: together they
-/// fill it, and Jain's index is at least 0.9 (1 is equal, 0.5 is all for one).
+/// Given two equal flows and a queue of one bandwidth-delay product, expect them to fill the link, and
+/// Jain's index to be at least 0.9 (1: equal shares; 0.5: one flow has everything).
 #[test]
 fn equal_flows_share_equally() {
     for control in ["newreno", "cubic"] {
@@ -269,8 +271,8 @@ fn equal_flows_share_equally() {
     }
 }
 
-/// Every packet of a clear transfer counts once: SYN, SYN-ACK, each segment and its ACK (the last
-/// segment carries the FIN), the receiver's FIN and its ACK.
+/// Given a transfer without loss, expect every packet to count once: SYN, SYN-ACK, each segment and its
+/// ACK (the last segment carries the FIN), the receiver's FIN and its ACK.
 #[test]
 fn hops_count_every_packet_once() {
     for segments in [1u64, 2, 100] {

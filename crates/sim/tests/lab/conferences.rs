@@ -1,10 +1,10 @@
-//! Conferences: who hears whom, and how often.
+//! Conferences: which participants receive which streams.
 
 use serde_json::{Value, json};
 
 use super::{CLEAR, MILLI, Path, column, flow, plan, run};
 
-/// A participant that sends 50 datagrams of 160 bytes a second.
+/// A participant that sends 50 datagrams of 160 bytes per second.
 fn voice(conference: u32, seconds: u64) -> Value {
     json!({
         "kind": "conference", "conference": conference, "rate_bps": 64_000, "payload_bytes": 160,
@@ -12,10 +12,11 @@ fn voice(conference: u32, seconds: u64) -> Value {
     })
 }
 
-/// N participants who talk for as long hear N - 1 streams each; a datagram takes the return once and
-/// the forward direction N - 1 times. From host to host it crosses the hop twice.
+/// Given N participants that send for the same time, expect each to receive N - 1 streams. A datagram
+/// crosses its return direction once and the forward direction N - 1 times; from host to host it crosses
+/// the hop twice.
 #[test]
-fn each_participant_hears_all_others() {
+fn each_participant_receives_all_other_streams() {
     for participants in [2u64, 3, 7] {
         let flows = (0..participants)
             .map(|n| {
@@ -37,9 +38,10 @@ fn each_participant_hears_all_others() {
     }
 }
 
-/// Two conferences at once do not hear each other, and who leaves early is heard for less long.
+/// Given two conferences at once with streams of different durations, expect each participant to receive
+/// the datagrams of its own conference only.
 #[test]
-fn conferences_are_apart() {
+fn conferences_are_isolated() {
     let flows = [(1, 10), (2, 10), (1, 4), (2, 6), (1, 10)];
     let flows = flows.iter().enumerate().map(|(n, &(conference, seconds))| {
         flow(&format!("voice-{n}"), n, "return", 0, &voice(conference, seconds))
@@ -49,10 +51,10 @@ fn conferences_are_apart() {
     assert_eq!(received, [14, 6, 20, 10, 14].map(|seconds| 50 * seconds));
 }
 
-/// All of 7,100 participants speak once, at one instant: the reflector makes 7,100 times 7,099 copies at
-/// another, of which the queue has room for few. That is a burst and no loop of engines.
+/// Given 7,100 participants that send one datagram at the same time, expect 7,100 times 7,099 copies at
+/// one instant, most of which the queue drops. The graph must not mistake this burst for a loop.
 #[test]
-fn all_participants_may_speak_at_once() {
+fn all_participants_can_send_at_once() {
     let participants = 7_100u64;
     let mut once = voice(1, 0);
     once["duration_ns"] = (20 * MILLI).into();

@@ -1,4 +1,4 @@
-//! Vegas and Westwood+ over whole links: what they are for.
+//! Vegas and Westwood+ over whole links.
 //!
 //! 10 Mbit/s and 100 ms hold 125,000 bytes, 83 frames of 1500.
 
@@ -6,9 +6,9 @@ use super::bbr::{BDP, LINK, host, mean_queue, share_of_link};
 use super::bounds::plan;
 use super::{Path, column, run, to_f64};
 
-/// Vegas keeps two to four segments in the queue, so that the link is never idle and nothing is lost;
-/// an ACK for two segments adds one to what is in the queue on the mean, and the frame that is being
-/// sent is not in it: one to five frames. CUBIC fills most of the queue.
+/// Given one Vegas flow, expect a full link and a mean queue of one to five frames: Vegas keeps two to
+/// four segments queued, an ACK for two segments adds one on average, and the frame being transmitted
+/// does not count. CUBIC fills most of the queue.
 #[test]
 fn vegas_keeps_a_few_segments_in_the_queue() {
     let outcome = run(&plan(LINK, &host("vegas"), 1), 1);
@@ -19,11 +19,10 @@ fn vegas_keeps_a_few_segments_in_the_queue() {
     assert!(cubic > 5.0 * frames, "{cubic}");
 }
 
-/// One packet in a thousand lost at random, on paper: Reno's mean window is 1.22 / sqrt(0.001) = 39
-/// segments of the 83 that the link holds (Mathis and others 1997), 46 %. Westwood+ falls to its rate
-/// times the smallest round trip, which is what it had in flight as long as there is no queue, so that
-/// its window is that of the link. Once in 1000 / 83 = 12 round trips it halves for the length of
-/// a recovery, which takes up to two: 1/24 to 2/24 are lost, above 85 % left.
+/// Given random loss of 0.1 %, expect Reno's mean window to be 1.22 / sqrt(0.001) = 39 of the link's 83
+/// segments (Mathis et al., 1997): 46 %. Westwood+ reduces its window to its rate times the minimum round
+/// trip, which without a queue is what it had in flight. Every 1000 / 83 = 12 round trips it sends at
+/// half the rate for a recovery of up to two round trips: 1/24 to 2/24 are lost, so above 85 % remain.
 #[test]
 fn random_loss_does_not_slow_westwood() {
     let path = Path { loss: 1e-3, seconds: 120, ..LINK };
@@ -34,10 +33,10 @@ fn random_loss_does_not_slow_westwood() {
     }
 }
 
-/// Without loss but by the queue (one BDP), Westwood+ falls to the BDP where Reno falls to half of two
-/// BDP, the same: both keep the link full.
+/// Given a queue of one BDP and no other losses, expect Westwood+ to reduce its window from two BDP to
+/// one, as Reno does, and to keep the link full.
 #[test]
-fn a_full_queue_leaves_westwood_what_the_path_holds() {
+fn westwood_keeps_the_link_full_after_a_queue_overflow() {
     let outcome = run(&plan(LINK, &host("westwood"), 1), 1);
     let share = share_of_link(&outcome, LINK);
     assert!(share >= 0.95, "{share}");

@@ -8,7 +8,7 @@ use super::{CLEAR, Path, column, run, tcp, to_f64};
 /// 10 Mbit/s and 100 ms: 83 segments fit.
 const PATH: Path = Path { rate_bps: 10_000_000, rtt_ms: 100, seconds: 60, ..CLEAR };
 
-/// What one flow made of a queue: utilization in the second half, marked packets and what was lost.
+/// One flow through a queue: utilization in the second half, marked packets and retransmissions.
 fn outcome(queue: &Value, congestion_control: &str, ecn: bool) -> (f64, u64, u64) {
     let tcp = tcp(json!({
         "congestion_control": congestion_control, "prr": true, "rack_tlp": true, "ecn": ecn,
@@ -20,17 +20,18 @@ fn outcome(queue: &Value, congestion_control: &str, ecn: bool) -> (f64, u64, u64
     let of = |name: &str| column(directions, name)[0];
     let dropped =
         ["queue_full", "red", "codel"].map(|cause| of(&format!("dropped_packets_{cause}")));
-    let again = column(outcome.table("flows").expect("always there"), "retransmitted_segments")[0];
+    let retransmitted =
+        column(outcome.table("flows").expect("always there"), "retransmitted_segments")[0];
     let rate = steady_rate(&outcome, 0, PATH, 0.5);
     let used = rate * 8.0 * 1_500.0 / 1_460.0 / to_f64(PATH.rate_bps);
-    (used, of("marked_packets"), dropped.iter().sum::<u64>() + again)
+    (used, of("marked_packets"), dropped.iter().sum::<u64>() + retransmitted)
 }
 
-/// A mark of `CoDel`, alone or for each flow, tells of a queue, so of a window of at least what fits
-/// the path. A reduction leaves half of that with Reno, and the window grows by a segment a round
-/// trip: 3/4 of the rate on average, at least. CUBIC keeps 0.7 of it at any time. RED's average is
-/// one over 500 packets, six windows, so that a second mark may follow when the queue is gone: a
-/// quarter is left, 5/8 on average, and with CUBIC 0.49. Without ECN the same queues drop.
+/// Given queues that mark, expect marks and no losses; given the same queues without ECN, expect losses.
+/// `CoDel` and FQ-CoDel mark when there is a queue, so at a window of at least one BDP. Reno halves it and
+/// then grows by a segment per round trip: at least 3/4 of the rate on average. CUBIC keeps at least 0.7.
+/// RED averages over 500 packets, six windows, so a second mark can follow when the queue is empty: a
+/// quarter is left, 5/8 on average, and with CUBIC 0.49.
 #[test]
 fn marks_replace_drops() {
     let limit = json!({"unit": "packets", "value": 1_000});
@@ -46,8 +47,8 @@ fn marks_replace_drops() {
             "interval_ns": 200_000_000, "quantum_bytes": 1_514, "queues": 16, "ecn": ecn,
         })
     };
-    // The average follows a burst of slow start, at most two windows, by 160 (1 - 0.998^160) = 44
-    // packets: never to where every packet is dropped, 80.
+    // A slow start burst of at most two windows raises the average to 160 (1 - 0.998^160) = 44 packets,
+    // below the 80 packets at which RED drops every packet.
     let red = |ecn| {
         json!({
             "discipline": "red", "limit": limit, "unit": "packets", "min_threshold": 5,

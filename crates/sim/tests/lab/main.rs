@@ -1,7 +1,7 @@
-//! A lab notebook: whole runs against figures that can be derived on paper.
+//! Lab notebook: whole runs compared with figures derived on paper.
 //!
-//! Unless a test says otherwise, the link is fast and clear, so that only the mechanism under test
-//! matters; a host acknowledges every segment, and a frame is an IP packet without framing.
+//! Unless a test says otherwise, the link is fast and without errors, so that only the mechanism under
+//! test matters; hosts acknowledge every segment, and frames have no overhead.
 
 mod bbr;
 mod bounds;
@@ -25,7 +25,7 @@ const FRAME_BITS: f64 = 1_500.0 * 8.0;
 const SECOND: u64 = 1_000_000_000;
 const MILLI: u64 = 1_000_000;
 
-/// A host whose buffers never limit, with `change` applied to it.
+/// A host with unlimited buffers, with `change` applied.
 fn tcp(change: Value) -> Value {
     let mut tcp = json!({
         "mss_bytes": 1_460, "initial_window_segments": 10, "congestion_control": "newreno",
@@ -52,14 +52,14 @@ fn merge(base: &mut Value, change: Value) {
     }
 }
 
-/// The link, and how long a run takes.
+/// The link and the duration of a run.
 #[derive(Clone, Copy)]
 struct Path {
     rate_bps: u64,
     rtt_ms: u64,
     framing_bytes: u64,
     queue_bytes: Option<u64>,
-    /// Probability that a frame with a full segment is lost on the way forward.
+    /// Loss probability of a frame with a full segment in the forward direction.
     loss: f64,
     seconds: u64,
 }
@@ -73,7 +73,7 @@ const CLEAR: Path = Path {
     seconds: 60,
 };
 
-/// One direction of the hop, on which a frame with a full segment is lost with this probability.
+/// One direction of the hop, with the loss probability of a frame with a full segment.
 fn direction(path: Path, loss: f64) -> Value {
     let limit = match path.queue_bytes {
         None => json!({"unit": "unlimited"}),
@@ -94,7 +94,7 @@ fn direction(path: Path, loss: f64) -> Value {
     })
 }
 
-/// A flow of a terminal, from `start_ns` on.
+/// A flow of a terminal that starts at `start_ns`.
 fn flow(name: &str, terminal: usize, heading: &str, start_ns: u64, workload: &Value) -> Value {
     json!({
         "name": name, "terminal": terminal, "direction": heading, "start_ns": start_ns,
@@ -102,7 +102,7 @@ fn flow(name: &str, terminal: usize, heading: &str, start_ns: u64, workload: &Va
     })
 }
 
-/// A plan with so many terminals, sampled every quarter of a round trip.
+/// A plan with `terminals` terminals, sampled every quarter of a round trip.
 fn plan(path: Path, terminals: usize, flows: Vec<Value>) -> Value {
     let plan = json!({
         "format_version": 3, "stop_ns": path.seconds * SECOND, "packet_events": true,
@@ -124,7 +124,7 @@ fn to_f64(count: u64) -> f64 {
     count as f64
 }
 
-/// A column of integers that are all there.
+/// A column of integers without missing values.
 fn column(table: &Table, name: &str) -> Vec<u64> {
     let column = table.column(name).expect("the column exists");
     (0..table.len()).map(|row| column.integer(row).expect("never missing")).collect()

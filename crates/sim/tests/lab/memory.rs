@@ -1,4 +1,4 @@
-//! The memory limit: where a run that holds or records without end stops, and what is kept.
+//! The memory limit: when a run with unbounded memory stops, and what it returns.
 
 use bentpipe_core::time::Instant;
 use bentpipe_sim::memory::PACKET_BYTES;
@@ -7,29 +7,29 @@ use serde_json::{Value, json};
 
 use super::{CLEAR, MILLI, Path, SECOND, column, flow, plan, tcp};
 
-/// Small, so that the tests are fast; the limits of people are a thousand times as large.
+/// Small, so that the tests are fast; real limits are a thousand times as large.
 const LIMIT: u64 = 20_000_000;
-/// A stretch ends after 65,536 calls, each of which makes one packet, or three rows of events, at most.
-const STRETCH_BYTES: u64 = 65_536 * 3 * 200;
+/// A slice ends after 65,536 calls of engines, each of which adds at most one packet or three events.
+const SLICE_BYTES: u64 = 65_536 * 3 * 200;
 
 fn limited(plan: &Value, limit: u64) -> Outcome {
     let plan = Plan::parse(&plan.to_string()).expect("a valid plan");
     let mut simulation = Simulation::new(&plan, 1).with_memory_limit(limit);
     while simulation.advance() {}
-    simulation.finish().expect("conservation holds wherever a run stops")
+    simulation.finish().expect("conservation holds")
 }
 
 fn estimate(plan: &Value) -> MemoryEstimate {
     MemoryEstimate::of(&Plan::parse(&plan.to_string()).expect("a valid plan"))
 }
 
-/// The run stopped at the limit, soon after it was reached, and again at the same event.
+/// Expects a run to stop within a slice of reaching the limit, and at the same event in a second run.
 fn stops_at_the_limit(plan: &Value) -> Outcome {
     let outcome = limited(plan, LIMIT);
     assert!(outcome.memory_exhausted);
     assert!(!outcome.completed);
     let max = outcome.memory_bytes_max;
-    assert!((LIMIT..LIMIT + STRETCH_BYTES).contains(&max), "{max}");
+    assert!((LIMIT..LIMIT + SLICE_BYTES).contains(&max), "{max}");
     assert!(outcome.end > Instant::START);
     assert_eq!(limited(plan, LIMIT), outcome, "the same plan, seed and limit");
     outcome
@@ -42,7 +42,7 @@ fn datagrams(rate_bps: u64) -> Value {
     })
 }
 
-/// A plan that lasts a day and is not sampled, with `change` made.
+/// A plan of one day without samples, with `change` applied.
 fn long(path: Path, workload: &Value, change: impl FnOnce(&mut Value)) -> Value {
     let mut plan =
         plan(Path { seconds: 86_400, ..path }, 1, vec![flow("a", 0, "forward", 0, workload)]);
@@ -52,8 +52,8 @@ fn long(path: Path, workload: &Value, change: impl FnOnce(&mut Value)) -> Value 
     plan
 }
 
-/// Given 2 Mbit/s of 1,000-byte packets on a link of 1 Mbit/s with an unlimited queue, 125 packets a
-/// second stay: so many seconds after the start as the limit holds packets, the run stops.
+/// Given 2 Mbit/s of 1,000-byte packets on a link of 1 Mbit/s with an unlimited queue, expect the queue to
+/// grow by 125 packets per second, and the run to stop when its packets reach the limit.
 #[test]
 fn an_unlimited_queue_under_overload() {
     let plan = long(Path { rate_bps: 1_000_000, ..CLEAR }, &datagrams(1_944_000), |_| ());
@@ -62,13 +62,13 @@ fn an_unlimited_queue_under_overload() {
     let end = outcome.end.as_nanos() / SECOND;
     assert!((seconds - 2..seconds + 300).contains(&end), "{end} s, not {seconds}");
     let held = column(outcome.table("directions").expect("there"), "held_packets")[0];
-    assert!(held * PACKET_BYTES > LIMIT * 9 / 10, "packets are what the memory is for: {held}");
-    assert!(estimate(&plan).packets > LIMIT, "and that was expected");
+    assert!(held * PACKET_BYTES > LIMIT * 9 / 10, "packets take most of the memory: {held}");
+    assert!(estimate(&plan).packets > LIMIT, "and the estimate says so");
 }
 
-/// Given 1 Gbit/s and ten days of delay, every packet sent is still on its way.
+/// Given 1 Gbit/s and a delay of ten days, expect every transmitted packet to be in flight.
 #[test]
-fn a_gigabit_a_second_with_ten_days_of_delay() {
+fn one_gigabit_per_second_with_ten_days_of_delay() {
     let delay = 10 * 86_400 * SECOND;
     let path = Path { rate_bps: 1_000_000_000, ..CLEAR };
     let plan = long(path, &datagrams(900_000_000), |plan| {
@@ -77,13 +77,13 @@ fn a_gigabit_a_second_with_ten_days_of_delay() {
     let outcome = stops_at_the_limit(&plan);
     let flows = outcome.table("flows").expect("there");
     assert_eq!(column(flows, "received_segments"), [0]);
-    // A day's worth of packets, as the run lasts no longer: 900 Mbit/s of 1,000-byte packets.
+    // The run lasts a day: 900 Mbit/s of 1,000-byte packets.
     let packets = estimate(&plan).packets / PACKET_BYTES;
     let day = 900_000_000 / (8 * 972) * 86_400;
     assert!((day * 99 / 100..day * 101 / 100).contains(&packets), "{packets}, not {day}");
 }
 
-/// Given every packet's way recorded, rows are what grows: three a packet.
+/// Given packet events, expect three rows per packet to reach the limit.
 #[test]
 fn packet_events() {
     let plan = long(CLEAR, &datagrams(1_000_000), |plan| plan["packet_events"] = true.into());
@@ -94,7 +94,7 @@ fn packet_events() {
     assert!(estimate(&plan).events > LIMIT);
 }
 
-/// Given requests that are answered at once, exchanges follow each other without end.
+/// Given exchanges without think time, expect their rows to reach the limit.
 #[test]
 fn exchanges() {
     let host = tcp(json!({}));
@@ -112,7 +112,7 @@ fn exchanges() {
     assert!(estimate(&plan).exchanges > LIMIT);
 }
 
-/// Given nothing but samples between two datagrams that are an hour apart, the run stops at one.
+/// Given an hour of samples between two datagrams, expect the run to stop at a sample.
 #[test]
 fn samples() {
     let mut rare = datagrams(1);
@@ -125,7 +125,7 @@ fn samples() {
     assert!(estimate(&plan).samples > LIMIT);
 }
 
-/// A limit that is not reached changes nothing.
+/// Given a limit that is not reached, expect the outcome of a run without a limit.
 #[test]
 fn a_limit_that_is_not_reached_changes_nothing() {
     let plan = plan(CLEAR, 1, vec![flow("a", 0, "forward", 0, &datagrams(1_000_000))]);
@@ -134,7 +134,7 @@ fn a_limit_that_is_not_reached_changes_nothing() {
     assert_eq!(with, super::run(&plan, 1));
 }
 
-/// What a queue of a thousand packets and a path of 0.5 s at 10 Mbit/s hold is known before.
+/// Given a queue of 1,000 packets and a path of 0.5 s at 10 Mbit/s, expect the estimate to be their sum.
 #[test]
 fn an_estimate_of_a_plain_path() {
     let path = Path { rate_bps: 10_000_000, rtt_ms: 1_000, queue_bytes: Some(1_000_000), ..CLEAR };

@@ -1,16 +1,16 @@
-//! RED over a whole link: what the plan says of the size of packets counts.
+//! RED over a whole link: the effect of the mean packet size.
 
 use serde_json::{Value, json};
 
 use super::bbr::mean_queue;
 use super::{CLEAR, Path, SECOND, flow, plan, run};
 
-/// Packets of 1,000 bytes come at 16 Mbit/s and leave at 8: half of them are dropped. The gap between drops
-/// is 1/(2 p) + 1/2 packets on average, thus p = 1/3. With weight 1 and thresholds of 0 and 300 kB, p is
-/// q / 300 kB times the packet's size over the mean size: the queue q is 100 packets for a mean size of
-/// 1,000 bytes, half as long for 500 and twice as long for 2,000.
+/// Given packets of 1,000 bytes that arrive at 16 Mbit/s and leave at 8 Mbit/s, expect RED to drop half.
+/// The mean gap between drops is 1/(2 p) + 1/2 packets, so p = 1/3. With weight 1 and thresholds of 0 and
+/// 300 kB, p is q / 300 kB times the packet size over the mean packet size: the queue q is 100 packets
+/// for a mean size of 1,000 bytes, half for 500 and twice for 2,000.
 #[test]
-fn the_queue_of_red_goes_with_the_mean_packet_size() {
+fn the_queue_of_red_is_proportional_to_the_mean_packet_size() {
     let datagrams = json!({
         "kind": "constant_rate", "rate_bps": 15_552_000, "payload_bytes": 972,
         "duration_ns": 60 * SECOND,

@@ -1,4 +1,4 @@
-//! Requests and responses: every time from the number of round trips.
+//! Requests and responses: times derived from the number of round trips.
 
 use bentpipe_sim::Outcome;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::{CLEAR, MILLI, Path, SECOND, column, flow, plan, run, tcp};
 
 const HALF_SECOND: Path = Path { rtt_ms: 500, ..CLEAR };
 
-/// Requests of 300 bytes, answered by so many full segments, 100 ms apart.
+/// Requests of 300 bytes with responses of `segments` full segments, 100 ms apart.
 fn requests(segments: u64, exchanges: u64, keep_connection: bool) -> Value {
     json!({
         "kind": "request_response", "request_bytes": 300,
@@ -23,15 +23,15 @@ fn run_one(heading: &str, workload: &Value) -> Outcome {
     outcome
 }
 
-/// The column of the exchanges in milliseconds. At 10 Gbit/s, 70 segments take 84 microseconds.
+/// A column of the exchanges in milliseconds. At 10 Gbit/s, 70 segments take 84 microseconds.
 fn millis(outcome: &Outcome, name: &str) -> Vec<u64> {
     let times = column(outcome.table("exchanges").expect("there"), name);
     times.into_iter().map(|nanos| nanos / MILLI).collect()
 }
 
-/// A round trip for the handshake, and the request goes with its last ACK; then the response comes in
-/// rounds of 10, 20 and 40 segments: three and a half round trips after that half of one. The next
-/// fetch does all that again. Whichever end is at the hub.
+/// Given fetches of 70 segments in either direction, expect one round trip for the handshake, half of one
+/// for the request, and three rounds of 10, 20 and 40 segments, of which the last one arrives two and a
+/// half round trips later.
 #[test]
 fn a_fetch_takes_a_handshake_and_the_rounds_of_slow_start() {
     for heading in ["forward", "return"] {
@@ -47,22 +47,22 @@ fn a_fetch_takes_a_handshake_and_the_rounds_of_slow_start() {
     }
 }
 
-/// On a connection that stays open, the second request needs no handshake. The last round of the first
-/// response was of 40 segments; a window grows only while it is below twice what is in flight, so by
-/// 14: what it lets out at once is more than 40 and less than 70. So two rounds instead of three.
+/// Given a persistent connection, expect the second exchange to have no handshake and two rounds instead
+/// of three. The last round of the first response was 40 segments; a window grows only while it is below
+/// twice the data in flight, so it is above 40 and below 70 segments.
 #[test]
-fn a_kept_connection_saves_the_handshake_and_keeps_its_window() {
+fn a_persistent_connection_saves_the_handshake_and_keeps_its_window() {
     let outcome = run_one("forward", &requests(70, 2, true));
     assert_eq!(millis(&outcome, "start_ns"), [1_000, 3_100]);
     assert_eq!(millis(&outcome, "first_byte_ns"), [2_000, 3_600]);
     assert_eq!(millis(&outcome, "finished_ns"), [3_000, 4_100]);
     let exchanges = outcome.table("exchanges").expect("there");
     let established = exchanges.column("established_ns").expect("there");
-    assert_eq!(established.integer(1), None, "nothing was opened for the second");
+    assert_eq!(established.integer(1), None, "the second exchange opened no connection");
 }
 
-/// A fetch: SYN, SYN-ACK, request, its ACK, response, its ACK, and a FIN and an ACK each way. On one
-/// connection, the four of handshake and close but two count once.
+/// Given exchanges of one segment, expect 10 packets per connection: SYN, SYN-ACK, request, response, an
+/// ACK of each, and a FIN and an ACK in each direction; on one connection, 4 per exchange and 6 once.
 #[test]
 fn every_packet_of_an_exchange_is_counted() {
     for exchanges in [1, 3, 40] {
@@ -72,22 +72,22 @@ fn every_packet_of_an_exchange_is_counted() {
     }
 }
 
-/// Without a number of exchanges, they go on to the end of the run: one in 1.1 s (a fetch takes a
-/// second) from 1 s to 60 s.
+/// Given no number of exchanges, expect one every 1.1 s (a fetch takes a second) from 1 s to the end of
+/// the run at 60 s.
 #[test]
-fn exchanges_without_a_number_end_with_the_run() {
+fn unlimited_exchanges_end_with_the_run() {
     let mut workload = requests(1, 1, false);
     workload["exchanges"] = Value::Null;
     let outcome = run(&plan(HALF_SECOND, 1, vec![flow("web", 0, "forward", SECOND, &workload)]), 1);
-    // 1 s + 53 * 1.1 s = 59.3 s is the start of the last, which does not finish.
+    // The last one starts at 1 s + 53 * 1.1 s = 59.3 s and does not finish.
     assert_eq!(outcome.table("exchanges").expect("there").len(), 54);
     assert_eq!(column(outcome.table("flows").expect("there"), "exchanges"), [53]);
 }
 
-/// Think times and sizes are the same whatever the path, because each has a stream of its own: a
-/// lossy path changes when things happen, not what is asked for.
+/// Given the same flow over paths with and without loss, expect the same sizes: they have their own random
+/// stream.
 #[test]
-fn what_is_asked_for_does_not_depend_on_the_path() {
+fn response_sizes_do_not_depend_on_the_path() {
     let mut workload = requests(1, 30, false);
     workload["response_bytes"] = json!({
         "kind": "pareto", "min": 2_000, "shape": 1.2, "max": 200_000,

@@ -1,4 +1,4 @@
-//! What flows share, and what they do not: terminals, processors, priorities.
+//! Sharing between flows: terminals, processors, priorities.
 
 use bentpipe_sim::Outcome;
 use serde_json::{Value, json};
@@ -19,11 +19,11 @@ fn received(outcome: &Outcome) -> Vec<u64> {
 
 const SLOW: Path = Path { rate_bps: 800_000, rtt_ms: 500, queue_bytes: Some(20_000), ..CLEAR };
 
-/// 100 datagrams a second fill a link of 800 kbit/s. Each terminal has a return of its own, but they
-/// share the forward direction: of the 2,000 sent to two of them, it starts one each 10 ms until 9.99 s,
-/// when 20 more wait, and loses the rest.
+/// Given two terminals with 100 datagrams per second each, which fill a link of 800 kbit/s, expect each
+/// return direction to carry all of its own. The forward direction is shared: of 2,000 datagrams it starts
+/// one every 10 ms until 9.99 s, when 20 are queued, and drops the rest.
 #[test]
-fn terminals_share_forward_and_nothing_else() {
+fn terminals_share_only_the_forward_direction() {
     let run_both = |heading| {
         let flows = (0..2).map(|terminal| {
             flow(&format!("cbr-{terminal}"), terminal, heading, 0, &datagrams(100))
@@ -37,10 +37,11 @@ fn terminals_share_forward_and_nothing_else() {
     assert_eq!(column(directions, "dropped_packets_queue_full"), [1_000 - 20, 0, 0]);
 }
 
-/// Of 100 datagrams a second a processor of 60 a second forwards 60, and at the end its buffer of 5
-/// and the one in service; the rest is lost there. The other terminal's traffic does not pass it.
+/// Given 100 datagrams per second through a processor of 60 per second, expect it to forward 60 per
+/// second, and at the end its buffer of 5 and the one in service, and to drop the rest. The traffic of the
+/// other terminal does not pass it.
 #[test]
-fn a_slow_processor_loses_what_it_cannot_forward() {
+fn a_slow_processor_drops_what_it_cannot_forward() {
     let flows =
         (0..2).map(|n| flow(&format!("cbr-{n}"), n, "forward", 0, &datagrams(100))).collect();
     let mut plan = plan(CLEAR, 2, flows);
@@ -61,9 +62,9 @@ fn a_slow_processor_loses_what_it_cannot_forward() {
     assert_eq!(causes, [0, 0, 0]);
 }
 
-/// 60 datagrams a second of the first class take what they need of a link for 100 and wait for one
-/// frame of the second class at most (10 ms, and 10 ms for their own); the second class gets the 40
-/// that are left, and at the end those that wait.
+/// Given a link for 100 datagrams per second and 60 per second in each of two classes, expect the first
+/// class to lose none and to wait for at most one frame of the second class (10 ms, and 10 ms for its
+/// own). The second class gets the other 40, and at the end those in the queue.
 #[test]
 fn the_first_class_is_served_before_the_second() {
     let mut flows = vec![
@@ -81,5 +82,5 @@ fn the_first_class_is_served_before_the_second() {
     assert!((400..=421).contains(&second), "{second}");
     let delays = column(outcome.table("flows").expect("there"), "one_way_delay_ns_max");
     assert!(delays[1] <= 270 * MILLI, "{delays:?}");
-    assert!(delays[0] >= 700 * MILLI, "twenty wait for 40 a second: {delays:?}");
+    assert!(delays[0] >= 700 * MILLI, "20 packets are queued, at 40 per second: {delays:?}");
 }

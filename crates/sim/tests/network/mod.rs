@@ -1,14 +1,14 @@
-//! The gateways and wires of a plan from their parts.
+//! Builds the gateways and directions of a plan.
 
 use serde_json::{Value, json};
 
-/// The way from the hub to a terminal, or back, with nothing special about it.
+/// A plain branch to a gateway.
 pub(crate) fn plain(gateway: usize) -> Value {
     json!({"gateway": gateway, "delay_ns": 0, "channel": {"kind": "clear"}})
 }
 
-/// `gateways` and `directions` of a plan: the hub's functions and direction, and of each terminal the
-/// way there, its functions and its direction back.
+/// `gateways` and `directions` of a plan, from the hub's functions and direction, and the branch, the
+/// functions and the return direction of each terminal.
 pub(crate) fn network(hub: &Value, forward: &Value, terminals: Vec<[Value; 3]>) -> Value {
     let named = |part: &Value, name: &str, from: usize, to: Value| {
         let mut part = part.clone();
@@ -17,7 +17,7 @@ pub(crate) fn network(hub: &Value, forward: &Value, terminals: Vec<[Value; 3]>) 
         part["to"] = to;
         part
     };
-    let reached: Vec<_> = terminals.iter().map(|[way, ..]| way.clone()).collect();
+    let reached: Vec<_> = terminals.iter().map(|[branch, ..]| branch.clone()).collect();
     let several = terminals.len() > 1;
     let mut gateways = vec![json!({"name": "hub", "functions": hub})];
     let mut directions = vec![named(forward, "forward", 0, json!(reached))];
@@ -29,7 +29,7 @@ pub(crate) fn network(hub: &Value, forward: &Value, terminals: Vec<[Value; 3]>) 
     json!({"gateways": gateways, "directions": directions})
 }
 
-/// Puts the fields of a network into a plan.
+/// Adds the fields of a network to a plan.
 pub(crate) fn put(mut plan: Value, network: Value) -> Value {
     let Value::Object(network) = network else { panic!("a network is an object") };
     network.into_iter().for_each(|(field, value)| plan[field] = value);

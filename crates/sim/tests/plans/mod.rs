@@ -1,4 +1,4 @@
-//! Random small plans, for the tests that hold for every plan.
+//! Random small plans, for properties of every plan.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -18,11 +18,11 @@ fn series(values: std::ops::Range<u64>) -> impl Strategy<Value = Value> {
     })
 }
 
-/// A limit that can be counted, and one that cannot.
+/// A limit in packets or bytes, and any limit.
 fn limits() -> impl Strategy<Value = (Value, Value)> {
     let counted = prop_oneof![
         (1_500..100_000u64).prop_map(|n| json!({"unit": "bytes", "value": n})),
-        // The largest packet fits: of 1500 bytes, in cells of 30 bytes with 20 more each (`framing`).
+        // The largest packet fits: 1,500 bytes in cells with 30 bytes of payload and 20 of overhead.
         (2_800..100_000u64).prop_map(|n| json!({"unit": "link_bytes", "value": n})),
         (1..60u64).prop_map(|n| json!({"unit": "packets", "value": n})),
     ];
@@ -33,7 +33,7 @@ fn limits() -> impl Strategy<Value = (Value, Value)> {
     (counted, other)
 }
 
-/// Of each strict priority queue, and so of all flows.
+/// The classes of each strict priority queue, and of flows.
 const CLASSES: u8 = 3;
 
 fn queue() -> impl Strategy<Value = Value> {
@@ -80,7 +80,7 @@ fn framing() -> impl Strategy<Value = Value> {
     let overhead = json!({
         "header_bytes": 8, "min_bytes": 0, "cells": null, "expansion": [1, 1], "inter_frame_bytes": 0,
     });
-    // Not so small that a frame of cells hardly ever gets through the worst channel.
+    // Large enough that most frames of cells pass the worst channel.
     let cells = (0..40u32, 30..100u32, 0..20u32, 0..10u32);
     prop_oneof![
         Just(overhead),
@@ -102,7 +102,7 @@ fn framing() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// None, or one that is fast enough not to lose every SYN for a day.
+/// No function, or a processor that is fast enough to pass a SYN within a day.
 fn gateway() -> impl Strategy<Value = Value> {
     let processor = (100..20_000u64, 0..1_000u64, 1..60u64);
     prop::option::weighted(0.3, processor).prop_map(|processor| {
@@ -116,7 +116,7 @@ fn gateway() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Errors that no TCP connection gives up at.
+/// Error rates low enough that TCP connections complete.
 fn error_rates() -> impl Strategy<Value = (f64, f64)> {
     let bits = prop::sample::select(vec![0.0, 1e-6, 3e-5]);
     (bits, prop::sample::select(vec![0.0, 0.01, 0.3]))
@@ -160,7 +160,7 @@ fn direction() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Any host, with each congestion control, following the RFCs or Linux.
+/// Any TCP host: each congestion control, in the variant of the RFCs or of Linux.
 pub(crate) fn tcp() -> impl Strategy<Value = Value> {
     let controls = vec!["reno", "newreno", "cubic", "bbr", "hybla", "vegas", "westwood"];
     let control = prop::sample::select(controls);
@@ -249,8 +249,8 @@ fn workload() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// What the way from the hub to a terminal adds: nothing, or a delay and errors.
-fn way() -> impl Strategy<Value = Value> {
+/// A branch from the hub to a terminal: plain, or with a delay and errors.
+fn branch() -> impl Strategy<Value = Value> {
     let special = (0..50_000_000u64, channel());
     prop::option::weighted(0.3, special).prop_map(|special| {
         let (delay, channel) = special.unwrap_or((0, json!({"kind": "clear"})));
@@ -258,7 +258,7 @@ fn way() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Hosts at some distance, each behind some gateway.
+/// Distant hosts, each behind a random gateway.
 fn hosts() -> impl Strategy<Value = Vec<(prop::sample::Index, Value)>> {
     let rate = prop::option::of(100_000..10_000_000u64);
     let host = (any::<prop::sample::Index>(), 0..200_000_000u64, 0..5_000_000u64, rate);
@@ -274,7 +274,7 @@ fn hosts() -> impl Strategy<Value = Vec<(prop::sample::Index, Value)>> {
     })
 }
 
-/// The aggregators of all gateways, or of none: a frame needs its peer.
+/// The aggregators of all gateways, or of none: an aggregator needs its peer.
 fn aggregators() -> impl Strategy<Value = Vec<Value>> {
     let numbers = (200..1_500u32, 28..1_500u32, 0..30_000_000u64);
     let classes = prop::option::of(prop::collection::btree_set(0..CLASSES, 1..3));
@@ -288,7 +288,7 @@ fn aggregators() -> impl Strategy<Value = Vec<Value>> {
         .prop_map(Option::unwrap_or_default)
 }
 
-/// The functions of a gateway with the aggregator that it may have, in front of the others or behind.
+/// The functions of a gateway, with its aggregator, if any, as the first or the last one.
 fn with_aggregator(mut functions: Value, number: usize, all: &[Value], is_last: bool) -> Value {
     if let (Some(aggregator), Some(functions)) = (all.get(number), functions.as_array_mut()) {
         let place = if is_last { functions.len() } else { 0 };
@@ -308,7 +308,7 @@ fn placed(hosts: Vec<(prop::sample::Index, Value)>, gateways: usize) -> Vec<Valu
     hosts
 }
 
-/// A choice among the hosts behind a gateway: none, the first, or a random one.
+/// The host of a flow behind a gateway: none, the first, or a random one.
 fn choice(hosts: &[Value], gateway: usize, draw: usize) -> Value {
     match (hosts.iter().position(|host| host["gateway"] == json!(gateway)), draw % 3) {
         (Some(first), 1) => json!({"kind": "named", "host": first}),
@@ -317,15 +317,14 @@ fn choice(hosts: &[Value], gateway: usize, draw: usize) -> Value {
     }
 }
 
-/// A small plan: a few flows of any kind over any link, with one terminal or several, for some
-/// seconds.
+/// A small plan: a few flows of any kind for a few seconds, over any link with one or more terminals.
 pub(crate) fn plan() -> impl Strategy<Value = Value> {
     let heading = prop::sample::select(vec!["forward", "return"]);
     let place = (heading, any::<prop::sample::Index>(), 0..CLASSES);
     let flow = (place, 0..1_000_000_000u64, workload());
     let flows = prop::collection::vec(flow, 1..5);
-    let terminals = prop::collection::vec((way(), gateway(), direction()), 1..4);
-    // One for each gateway that there may be.
+    let terminals = prop::collection::vec((branch(), gateway(), direction()), 1..4);
+    // One for each possible gateway.
     let aggregators = (aggregators(), any::<bool>());
     let run = (prop::option::of(20_000_000..700_000_000u64), any::<bool>(), 1..20u64);
     let meeting =
@@ -352,10 +351,10 @@ pub(crate) fn plan() -> impl Strategy<Value = Value> {
                 flows.extend(conference(terminals.len(), rate, payload, duration));
             }
             let terminals =
-                (1usize..).zip(terminals).map(|(gateway, (mut way, functions, back))| {
-                    way["gateway"] = json!(gateway);
+                (1usize..).zip(terminals).map(|(gateway, (mut branch, functions, back))| {
+                    branch["gateway"] = json!(gateway);
                     let functions = with_aggregator(functions, gateway, &aggregators, is_last);
-                    [way, functions, back]
+                    [branch, functions, back]
                 });
             let plan = json!({
                 "format_version": 3, "stop_ns": seconds * 1_000_000_000 + 1,

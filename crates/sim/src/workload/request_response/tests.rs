@@ -175,7 +175,7 @@ fn the_server_closes_first() {
 /// Given the loss of the last ACK, expect the client to retransmit its FIN after its timeout of one
 /// second, the server to acknowledge it for the closed connection, and both ends to become idle.
 #[test]
-fn a_lost_last_ack_is_sent_again() {
+fn a_retransmitted_fin_is_acknowledged_again() {
     for (lost, fins) in [(vec![4], 2), (vec![4, 5], 3), (vec![4, 5, 6], 4)] {
         let graph = run(1, false, [&lost, &[]]);
         assert_eq!(seen(&graph, FROM_SERVER).len(), 5 + lost.len());
