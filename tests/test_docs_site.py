@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -147,3 +148,31 @@ def test_broken_links_fail_the_build(tmp_path: Path) -> None:
     assert done.returncode == 1
     for target in ("no-page.md", "model/link.md#no-anchor", "no-file.yaml"):
         assert f"'{target}'" in done.stderr, done.stderr
+
+
+def notebook(*outputs: dict[str, object]) -> dict[str, object]:
+    cell = {"cell_type": "code", "source": ["1 + 1\n", "2 + 2"], "outputs": list(outputs)}
+    return {"cells": [{"cell_type": "markdown", "source": ["# Sums"]}, cell]}
+
+
+def test_a_notebook_is_a_page_with_its_outputs() -> None:
+    """Given stored outputs, expect the richest form of each that needs no script."""
+    page = runpy.run_path(str(ROOT / "docs/hooks.py"))["notebook_page"]
+    shown = page(
+        notebook(
+            {"output_type": "stream", "name": "stdout", "text": ["two\n"]},
+            {"output_type": "execute_result", "data": {"text/plain": ["4"]}},
+            {"output_type": "display_data", "data": {"text/html": ["<b>\n\n8</b>"]}},
+            {"output_type": "display_data", "data": {"image/png": "AAAA\n", "text/plain": ["x"]}},
+        )
+    )
+    assert shown.split("\n\n") == [
+        "# Sums",
+        "````python\n1 + 1\n2 + 2\n````",
+        "````text\ntwo\n````",
+        "````text\n4\n````",
+        "<div><b>\n8</b></div>",
+        '<img alt="output of the cell" src="data:image/png;base64,AAAA">',
+    ]
+    with pytest.raises(ValueError, match="ZeroDivisionError: by zero"):
+        page(notebook({"output_type": "error", "ename": "ZeroDivisionError", "evalue": "by zero"}))
