@@ -8,12 +8,17 @@ import re
 from collections.abc import Iterable
 from fractions import Fraction
 from itertools import chain
-from typing import Any
 
 import pytest
 from conftest import ROOT
 
-from bentpipe.scenario.framings import FRAMINGS, frame_bits, plan_framing, stuffing_expansion
+from bentpipe.scenario.framings import (
+    FRAMINGS,
+    FramingPlan,
+    frame_bits,
+    plan_framing,
+    stuffing_expansion,
+)
 
 
 def bits(kind: str, ip_bytes: int, **options: object) -> int:
@@ -132,7 +137,7 @@ def test_every_choice_of_options_is_a_framing_of_the_plan(kind: str) -> None:
     check_plan(plan_framing(kind, {}))
 
 
-def check_plan(framing: dict[str, Any]) -> None:
+def check_plan(framing: FramingPlan) -> None:
     fields = "header_bytes min_bytes cells expansion inter_frame_bytes"
     assert list(framing) == fields.split()
     numbers = [framing["header_bytes"], framing["min_bytes"], framing["inter_frame_bytes"]]

@@ -41,9 +41,9 @@ def scenario(*traffic: dict[str, Any], terminals: int = 1) -> Scenario:
     return from_dict({"link": link, "traffic": list(traffic), "duration": "20 s"})
 
 
-def flows(*traffic: dict[str, Any], terminals: int = 1) -> list[dict[str, Any]]:
+def flows(*traffic: dict[str, Any], terminals: int = 1) -> list[Any]:
     """Return the flows of the plan with this traffic."""
-    planned: list[dict[str, Any]] = resolve(scenario(*traffic, terminals=terminals))["flows"]
+    planned: list[Any] = resolve(scenario(*traffic, terminals=terminals))["flows"]
     return planned
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -134,7 +134,7 @@ def _refused_flows(scenario: Scenario, plan: dict[str, Any]) -> Iterator[tuple[s
 
 def _refused_tcp(tcp: dict[str, Any], first: dict[str, Any]) -> Iterator[tuple[str, str]]:
     same = Tcp(congestion_control=tcp["congestion_control"])
-    kernel = tcp_plan(Bulk(direction="forward", size="1 B", tcp=same), ())
+    kernel: Mapping[str, Any] = tcp_plan(Bulk(direction="forward", size="1 B", tcp=same), ())
     for field, value in tcp.items():
         name = field if field in Tcp.model_fields else scenario_name(field)
         if field in _OF_THE_FLOW:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from bentpipe.plan.types import FunctionPlan, GatewayPlan
 from bentpipe.scenario.gateways import (
     PROCESSOR_RATES,
     Aggregator,
@@ -15,7 +14,7 @@ from bentpipe.scenario.schema import Scenario
 from bentpipe.units import value_of
 
 
-def gateway_plans(scenario: Scenario) -> list[dict[str, Any]]:
+def gateway_plans(scenario: Scenario) -> list[GatewayPlan]:
     """Return the plans of all gateways: the hub's, then each terminal's."""
     hub, terminal = scenario.gateways.hub, scenario.gateways.terminal
     names = (f"terminal-{number + 1}" for number in range(scenario.link.terminals))
@@ -34,16 +33,16 @@ def largest_packet_bytes(gateway: Gateway) -> int:
     )
 
 
-def _gateway(gateway: Gateway, name: str) -> dict[str, Any]:
-    functions = [{"kind": kind, **_settings(function)} for kind, function in gateway.in_order()]
-    return {"name": name, "functions": functions}
+def _gateway(gateway: Gateway, name: str) -> GatewayPlan:
+    return {"name": name, "functions": [_plan(function) for _, function in gateway.in_order()]}
 
 
-def _settings(function: GatewayFunction) -> dict[str, Any]:
+def _plan(function: GatewayFunction) -> FunctionPlan:
     match function:
         case Aggregator():
             frame_bytes = value_of(function.frame_size)
             return {
+                "kind": "aggregator",
                 "frame_size_bytes": frame_bytes,
                 "packet_size_bytes": min(value_of(function.packet_size), frame_bytes),
                 "hold_time_ns": value_of(function.hold_time),
@@ -52,6 +51,7 @@ def _settings(function: GatewayFunction) -> dict[str, Any]:
         case Processor():
             rate = function.packets_per_second
             return {
+                "kind": "processor",
                 "packets_per_second": PROCESSOR_RATES[function.mode] if rate is None else rate,
                 "per_byte_ns": value_of(function.per_byte),
                 "buffer_packets": value_of(function.buffer),

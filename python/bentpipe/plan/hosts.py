@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.types import HostChoice, HostPlan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.hosts import IN_TURN, MAX_HOSTS, RANDOM, Host, Side
 from bentpipe.scenario.schema import Scenario
@@ -22,7 +23,7 @@ class HostPlans:
         Raises:
             PlanningError: two hosts have one name, or there are too many.
         """
-        self.plans: list[dict[str, Any]] = []
+        self.plans: list[HostPlan] = []
         self._first: dict[tuple[Side, int], int] = {}
         self._names: dict[Side, list[str]] = {}
         terminals = scenario.link.terminals
@@ -51,7 +52,7 @@ class HostPlans:
 
     def chosen(
         self, side: Side, written: str | None, place: tuple[int, int], path: FieldPath
-    ) -> dict[str, Any] | None:
+    ) -> HostChoice | None:
         """Return the plan's choice of a host for the ``place``: a flow's number and terminal.
 
         Raises:
@@ -79,7 +80,7 @@ class HostPlans:
         return {"kind": "named", "host": first + place_on_side}
 
 
-def _plan(host: Host, gateway: int, suffix: str) -> dict[str, Any]:
+def _plan(host: Host, gateway: int, suffix: str) -> HostPlan:
     return {
         "name": host.name + suffix,
         "gateway": gateway,

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.gateways import largest_packet_bytes
 from bentpipe.plan.paths import branch, branches
 from bentpipe.plan.series import channel_plan, delay_plan, rate_plan, refuse_many_steps
 from bentpipe.plan.traffic import largest_packets
+from bentpipe.plan.types import DirectionPlan, FlowPlan, LimitPlan, QueuePlan, RedPlan, WirePlan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framing import Framing, FramingOptions
-from bentpipe.scenario.framings import FRAMINGS, frame_bits, plan_framing
+from bentpipe.scenario.framings import FRAMINGS, FramingPlan, frame_bits, plan_framing
 from bentpipe.scenario.gateways import BRIDGED_HEADER_BYTES, Gateway
 from bentpipe.scenario.link import DEFAULT_DIRECTION, Direction, DirectionName, Link
 from bentpipe.scenario.presets import PRESETS
@@ -32,8 +33,6 @@ from bentpipe.scenario.queues import (
 )
 from bentpipe.scenario.schema import Scenario
 from bentpipe.units import BDP_SCALE, LARGEST, LimitUnit, format_duration, limit_of, value_of
-
-_Plan = dict[str, Any]
 
 _BIT_NS_PER_BYTE_S: Final = 8 * 10**9
 _NS_PER_S: Final = 10**9
@@ -59,6 +58,12 @@ class _Load:
     link_packet_bits: int
 
 
+class _CoDelOptions(TypedDict):
+    target_ns: int
+    interval_ns: int
+    ecn: bool
+
+
 @dataclass(frozen=True)
 class _Allowed:
     """Which units a limit may have, and what to call what it limits."""
@@ -67,7 +72,7 @@ class _Allowed:
     units: tuple[LimitUnit, ...]
 
 
-def directions_plan(scenario: Scenario, flows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def directions_plan(scenario: Scenario, flows: list[FlowPlan]) -> list[DirectionPlan]:
     """Return the directions that carry these flows: forward, then each terminal's return.
 
     Raises:
@@ -83,7 +88,7 @@ def directions_plan(scenario: Scenario, flows: list[dict[str, Any]]) -> list[dic
     delays = {name: delay_plan(complete[name], ("link", name)) for name in _DIRECTIONS}
     round_trip_ns = sum(delay.highest for delay in delays.values())
     bridged_bytes = _bridged_header_bytes(scenario)
-    resolved: dict[str, Any] = {}
+    resolved: dict[DirectionName, WirePlan] = {}
     for name in _DIRECTIONS:
         rate = rates[name]
         framing = _framing(complete[name].framing or "none")
@@ -105,11 +110,12 @@ def directions_plan(scenario: Scenario, flows: list[dict[str, Any]]) -> list[dic
     forward, back = resolved["forward"], resolved["return"]
     reached = branches(link, forward)
     alone = link.terminals == 1
-    returns = (
+    first: DirectionPlan = {"name": "forward", "from": 0, "to": reached, **forward}
+    returns: list[DirectionPlan] = [
         {"name": "return" if alone else f"return-{n}", "from": n, "to": [branch(0)], **back}
         for n in range(1, 1 + link.terminals)
-    )
-    return [{"name": "forward", "from": 0, "to": reached, **forward}, *returns]
+    ]
+    return [first, *returns]
 
 
 def _with_functions(
@@ -134,7 +140,7 @@ def _preset(link: Link) -> dict[DirectionName, Direction]:
     }
 
 
-def _framing(framing: Framing) -> dict[str, Any]:
+def _framing(framing: Framing) -> FramingPlan:
     """Return the plan of a framing."""
     if isinstance(framing, FramingOptions):
         return plan_framing(framing.kind, framing.options)
@@ -146,40 +152,47 @@ def _framing(framing: Framing) -> dict[str, Any]:
 # --- queues -------------------------------------------------------------------------------------
 
 
-def _queue(queue: Queue, load: _Load, path: FieldPath) -> dict[str, Any]:
+def _queue(  # noqa: PLR0911 - one return a discipline
+    queue: Queue, load: _Load, path: FieldPath
+) -> QueuePlan:
     discipline = queue.discipline or "drop_tail"
     written = QUEUES[discipline].default_limit if queue.limit is None else queue.limit
     units = QUEUES[discipline].limit_units
     limit = _limit(written, _Allowed(discipline, units), load, (*path, "limit"))
-    return {"discipline": discipline, "limit": limit, **_options(queue, load, path)}
-
-
-def _options(queue: Queue, load: _Load, path: FieldPath) -> dict[str, Any]:
-    options: dict[str, Any] = {}
     match queue:
-        case DropTail():
-            pass
         case Red():
-            options = _red(queue, path)
+            return _red(queue, limit, path)
         case CoDel():
-            options = _codel(queue)
+            return {"discipline": "codel", "limit": limit, **_codel(queue)}
         case FqCoDel():
-            quantum_bytes = value_of(queue.quantum)
-            options = {**_codel(queue), "quantum_bytes": quantum_bytes, "queues": queue.queues}
+            return {
+                "discipline": "fq_codel",
+                "limit": limit,
+                **_codel(queue),
+                "quantum_bytes": value_of(queue.quantum),
+                "queues": queue.queues,
+            }
         case PerFlowDropTail():
             allowed = _Allowed("a flow's share", queue.share_units)
             share = _limit(queue.per_flow_limit, allowed, load, (*path, "per_flow_limit"))
-            options = {"per_flow_limit": share}
+            return {"discipline": "per_flow_drop_tail", "limit": limit, "per_flow_limit": share}
         case EarlyPacketDiscard():
-            options = {"threshold": queue.threshold}
+            threshold = queue.threshold
+            return {"discipline": "early_packet_discard", "limit": limit, "threshold": threshold}
         case SelectiveDrop():
-            options = {"threshold": queue.threshold, "load_ratio": queue.load_ratio}
+            return {
+                "discipline": "selective_drop",
+                "limit": limit,
+                "threshold": queue.threshold,
+                "load_ratio": queue.load_ratio,
+            }
         case StrictPriority():
-            options = {"classes": queue.classes}
-    return options
+            return {"discipline": "strict_priority", "limit": limit, "classes": queue.classes}
+        case DropTail():
+            return {"discipline": "drop_tail", "limit": limit}
 
 
-def _red(queue: Red, path: FieldPath) -> dict[str, Any]:
+def _red(queue: Red, limit: LimitPlan, path: FieldPath) -> RedPlan:
     low = limit_of(queue.min_threshold)
     value = low.value or 0
     # Floyd, 1997: max_th at three times min_th.
@@ -207,7 +220,9 @@ def _red(queue: Red, path: FieldPath) -> dict[str, Any]:
             "IP packet",
         )
     return {
-        "unit": low.unit,
+        "discipline": "red",
+        "limit": limit,
+        "unit": "packets" if low.unit == "packets" else "bytes",
         "min_threshold": value,
         "max_threshold": high,
         "max_probability": queue.max_probability,
@@ -218,7 +233,7 @@ def _red(queue: Red, path: FieldPath) -> dict[str, Any]:
     }
 
 
-def _codel(queue: CoDel | FqCoDel) -> dict[str, Any]:
+def _codel(queue: CoDel | FqCoDel) -> _CoDelOptions:
     return {
         "target_ns": value_of(queue.target),
         "interval_ns": value_of(queue.interval),
@@ -226,7 +241,7 @@ def _codel(queue: CoDel | FqCoDel) -> dict[str, Any]:
     }
 
 
-def _limit(written: str, allowed: _Allowed, load: _Load, path: FieldPath) -> dict[str, Any]:
+def _limit(written: str, allowed: _Allowed, load: _Load, path: FieldPath) -> LimitPlan:
     limit = limit_of(written)
     unit, value = limit.unit, limit.value
     read = f'read "{written}"'

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.series import bit_errors
+from bentpipe.plan.types import BranchPlan, ChannelPlan, WirePlan
 from bentpipe.scenario.link import Link, TerminalPath
 from bentpipe.units import value_of
 
-_Plan = dict[str, Any]
 
-
-def branch(gateway: int, delay_ns: int = 0, channel: _Plan | None = None) -> _Plan:
+def branch(gateway: int, delay_ns: int = 0, channel: ChannelPlan | None = None) -> BranchPlan:
     """Return the plan of the way to a gateway; by default nothing is special about it."""
     return {"gateway": gateway, "delay_ns": delay_ns, "channel": channel or {"kind": "clear"}}
 
 
-def branches(link: Link, forward: _Plan) -> list[_Plan]:
+def branches(link: Link, forward: WirePlan) -> list[BranchPlan]:
     """Return the way to each terminal. What differs between them leaves the direction itself.
 
     Raises:
@@ -35,7 +32,7 @@ def branches(link: Link, forward: _Plan) -> list[_Plan]:
         special[path.terminal] = path
     delays = _own_delays(link, forward, special)
     rates = {n: path.bit_error_rate for n, path in special.items()}
-    channels: dict[int, dict[str, Any]] = {}
+    channels: dict[int, ChannelPlan] = {}
     if any(rate is not None for rate in rates.values()):
         common, forward["channel"] = forward["channel"], {"kind": "clear"}
         for number in terminals:
@@ -44,7 +41,7 @@ def branches(link: Link, forward: _Plan) -> list[_Plan]:
     return [branch(n, delays.get(n, 0), channels.get(n)) for n in terminals]
 
 
-def _own_delays(link: Link, forward: _Plan, special: dict[int, TerminalPath]) -> dict[int, int]:
+def _own_delays(link: Link, forward: WirePlan, special: dict[int, TerminalPath]) -> dict[int, int]:
     """Return by how much each terminal is farther away than the nearest, which sets the delay."""
     written = {n: value_of(p.delay) for n, p in special.items() if p.delay is not None}
     if not written:

@@ -20,6 +20,7 @@ from bentpipe.plan.hosts import HostPlans
 from bentpipe.plan.link import directions_plan
 from bentpipe.plan.refusals import in_scenario
 from bentpipe.plan.traffic import flow_plans
+from bentpipe.plan.types import Plan
 from bentpipe.scenario.document import Document, read_file, with_settings
 from bentpipe.scenario.schema import Scenario, parse
 from bentpipe.units import value_of
@@ -36,7 +37,7 @@ def resolve(scenario: Scenario) -> dict[str, Any]:
     Raises:
         ScenarioError: the parts do not fit together (a queue smaller than a packet, for example).
     """
-    return _resolve(scenario, Document(data={}, source="scenario"))
+    return dict(_resolve(scenario, Document(data={}, source="scenario")))
 
 
 def load(path: str | Path, *, settings: tuple[str, ...] = ()) -> Scenario:
@@ -68,7 +69,7 @@ def checked(document: Document) -> Scenario:
     return scenario
 
 
-def _resolve(scenario: Scenario, document: Document) -> dict[str, Any]:
+def _resolve(scenario: Scenario, document: Document) -> Plan:
     """Return the plan of a scenario; errors point into ``document``."""
     try:
         return _plan(scenario)
@@ -76,11 +77,11 @@ def _resolve(scenario: Scenario, document: Document) -> dict[str, Any]:
         raise ScenarioError(document.problem(error.path, error.message)) from None
 
 
-def _plan(scenario: Scenario) -> dict[str, Any]:
+def _plan(scenario: Scenario) -> Plan:
     stop_ns = value_of(scenario.duration)
     hosts = HostPlans(scenario)
     flows = flow_plans(scenario, hosts, stop_ns)
-    plan = {
+    plan: Plan = {
         "format_version": PLAN_FORMAT_VERSION,
         "stop_ns": stop_ns,
         "sample_interval_ns": _sample_interval(scenario, stop_ns, len(flows)),

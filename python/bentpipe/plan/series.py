@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.series_files import (
@@ -13,6 +13,14 @@ from bentpipe.plan.series_files import (
     delivery_steps,
     error_steps,
     rate_steps,
+)
+from bentpipe.plan.types import (
+    ChannelPlan,
+    ChannelStatePlan,
+    ErrorStep,
+    GilbertElliottPlan,
+    Series,
+    WirePlan,
 )
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.link import (
@@ -39,9 +47,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Profile:
-    """A value over time as the plan has it, and its largest value."""
+    """A value over time in the plan, and its largest value."""
 
-    plan: dict[str, Any]
+    plan: Series
     highest: int
 
 
@@ -93,9 +101,7 @@ def delay_plan(direction: Direction, path: FieldPath) -> Profile:
     return _written(delay)
 
 
-def channel_plan(
-    written: Direction, base: Direction, path: FieldPath, stop_ns: int
-) -> dict[str, Any]:
+def channel_plan(written: Direction, base: Direction, path: FieldPath, stop_ns: int) -> ChannelPlan:
     """Return the channel of a direction, which is written in one of two ways.
 
     Raises:
@@ -112,19 +118,17 @@ def channel_plan(
     if isinstance(errors, TimeSeries):
         series = errors
         steps, field = _read(lambda: error_steps(series.csv, series.column), path, "csv")
-        nothing = {"bit_error_rate": 0.0, "loss_rate": 0.0}
-        rows = [{"at_ns": at_ns, **nothing, field: value} for at_ns, value in steps]
-        return {"kind": "error_series", "steps": rows}
+        return {"kind": "error_series", "steps": [_error_step(*step, field) for step in steps]}
     rate = base.bit_error_rate if written.bit_error_rate is None else written.bit_error_rate
     return bit_errors(rate)
 
 
-def bit_errors(rate: float | None) -> dict[str, Any]:
+def bit_errors(rate: float | None) -> ChannelPlan:
     """Return the channel of a bit error rate that never changes."""
     return {"kind": "bit_errors", "bit_error_rate": rate} if rate else {"kind": "clear"}
 
 
-def _gilbert_elliott(errors: GilbertElliott, path: FieldPath, stop_ns: int) -> dict[str, Any]:
+def _gilbert_elliott(errors: GilbertElliott, path: FieldPath, stop_ns: int) -> GilbertElliottPlan:
     good, bad = _state(errors.good), _state(errors.bad)
     cycle_ns = good["mean_duration_ns"] + bad["mean_duration_ns"]
     if 2 * stop_ns > _MAX_STATE_CHANGES * cycle_ns:
@@ -136,7 +140,7 @@ def _gilbert_elliott(errors: GilbertElliott, path: FieldPath, stop_ns: int) -> d
     return {"kind": "gilbert_elliott", "good": good, "bad": bad}
 
 
-def _state(state: ChannelState) -> dict[str, Any]:
+def _state(state: ChannelState) -> ChannelStatePlan:
     return {
         "bit_error_rate": state.bit_error_rate,
         "loss_rate": state.loss_rate,
@@ -144,20 +148,30 @@ def _state(state: ChannelState) -> dict[str, Any]:
     }
 
 
-def refuse_many_steps(direction: dict[str, Any], copies: int, path: FieldPath) -> None:
+def refuse_many_steps(direction: WirePlan, copies: int, path: FieldPath) -> None:
     """Check that the steps of so many directions alike fit a plan.
 
     Raises:
         PlanningError: they do not.
     """
-    series = (direction["rate_bps"], direction["delay_ns"], direction["channel"])
-    steps = copies * sum(len(each.get("steps", ())) for each in series)
+    rate, delay, channel = direction["rate_bps"], direction["delay_ns"], direction["channel"]
+    steps = sum(len(each["steps"]) for each in (rate, delay) if each["kind"] == "steps")
+    if channel["kind"] == "error_series":
+        steps += len(channel["steps"])
+    steps *= copies
     if steps > _MAX_STEPS_OF_ALL:
         raise PlanningError(
             path,
             f"has {steps} steps of rate, delay and errors in all terminals; at most "
             f"{_MAX_STEPS_OF_ALL} are allowed",
         )
+
+
+def _error_step(at_ns: int, value: float, field: str) -> ErrorStep:
+    """Return one step of a series whose values are of one ``field``."""
+    if field == "bit_error_rate":
+        return {"at_ns": at_ns, "bit_error_rate": value, "loss_rate": 0.0}
+    return {"at_ns": at_ns, "bit_error_rate": 0.0, "loss_rate": value}
 
 
 def _constant(value: int) -> Profile:

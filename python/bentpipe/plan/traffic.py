@@ -6,10 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.hosts import HostPlans
+from bentpipe.plan.types import (
+    Amount,
+    DatagramsPlan,
+    DrawPlan,
+    FlowPlan,
+    TcpPlan,
+    WorkloadPlan,
+)
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.link import DirectionName
 from bentpipe.scenario.profiles import PROFILES
@@ -36,6 +44,8 @@ _TCP_IP_HEADER_BYTES: Final = 40
 _LARGEST_ACK_BYTES: Final = 80
 _UDP_IP_HEADER_BYTES: Final = 28
 
+V = TypeVar("V")
+
 
 @dataclass(frozen=True)
 class _Copy:
@@ -50,7 +60,7 @@ class _Copy:
     suffix: str
 
 
-def flow_plans(scenario: Scenario, hosts: HostPlans, stop_ns: int) -> list[dict[str, Any]]:
+def flow_plans(scenario: Scenario, hosts: HostPlans, stop_ns: int) -> list[FlowPlan]:
     """Return the flows of the plan, in the order of the entries.
 
     Raises:
@@ -62,7 +72,7 @@ def flow_plans(scenario: Scenario, hosts: HostPlans, stop_ns: int) -> list[dict[
     total = sum(flows_of_entry(flow, terminals) for flow in scenario.traffic)
     if total > MAX_FLOWS:
         raise PlanningError(("traffic",), f"has {total} flows; at most {MAX_FLOWS} are allowed")
-    plans: list[dict[str, Any]] = []
+    plans: list[FlowPlan] = []
     unnamed: Counter[str] = Counter()
     conferences = 0
     priorities = {path.terminal: path.priority for path in scenario.link.terminal_paths}
@@ -176,7 +186,7 @@ def _starts(flow: Flow, copies: list[_Copy], stop_ns: int, path: FieldPath) -> l
 # --- workloads ----------------------------------------------------------------------------------
 
 # What a flow does when so many nanoseconds of the run remain.
-_Workload = Callable[[int], dict[str, Any]]
+_Workload = Callable[[int], WorkloadPlan]
 
 
 def _workload(flow: Flow, conferences: int, path: FieldPath) -> _Workload:
@@ -184,17 +194,18 @@ def _workload(flow: Flow, conferences: int, path: FieldPath) -> _Workload:
         case Bulk():
             return _bulk(flow, path)
         case ConstantRate():
-            return _datagrams(flow, {"kind": flow.kind}, path)
+            return _constant_rate(flow, path)
         case RequestResponse():
-            return _exchanges(flow, flow.response, flow.exchanges, keep_connection=True, path=path)
+            return _request_response(flow, path)
         case Fetch():
-            return _exchanges(flow, flow.size, flow.files, keep_connection=False, path=path)
+            return _fetch(flow, path)
         case Conference():
-            return _datagrams(flow, {"kind": flow.kind, "conference": conferences}, path)
+            return _conference(flow, conferences, path)
 
 
 def _bulk(flow: Bulk, path: FieldPath) -> _Workload:
     tcp = tcp_plan(flow, path)
+    amount: Amount
     if flow.size is not None:
         amount = {"unit": "bytes", "value": value_of(flow.size)}
     else:
@@ -202,14 +213,26 @@ def _bulk(flow: Bulk, path: FieldPath) -> _Workload:
     return lambda _: {
         "kind": "bulk",
         "amount": amount,
-        "sender": dict(tcp),
-        "receiver": dict(tcp),
+        "sender": tcp.copy(),
+        "receiver": tcp.copy(),
     }
 
 
-def _datagrams(
-    flow: ConstantRate | Conference, which: dict[str, Any], path: FieldPath
-) -> _Workload:
+def _constant_rate(flow: ConstantRate, path: FieldPath) -> _Workload:
+    datagrams = _datagrams(flow, path)
+    return lambda remaining_ns: {"kind": "constant_rate", **datagrams(remaining_ns)}
+
+
+def _conference(flow: Conference, number: int, path: FieldPath) -> _Workload:
+    datagrams = _datagrams(flow, path)
+    return lambda remaining_ns: {
+        "kind": "conference",
+        "conference": number,
+        **datagrams(remaining_ns),
+    }
+
+
+def _datagrams(flow: ConstantRate | Conference, path: FieldPath) -> Callable[[int], DatagramsPlan]:
     payload_bytes = value_of(flow.payload)
     if payload_bytes > LARGEST_PAYLOAD:
         message = f'read "{flow.payload}"; must be at most {LARGEST_PAYLOAD} B (one UDP datagram)'
@@ -217,35 +240,45 @@ def _datagrams(
     rate_bps = value_of(flow.rate)
     written_ns = None if flow.duration is None else value_of(flow.duration)
     return lambda remaining_ns: {
-        **which,
         "rate_bps": rate_bps,
         "payload_bytes": payload_bytes,
         "duration_ns": remaining_ns if written_ns is None else written_ns,
     }
 
 
-def _exchanges(
-    flow: RequestResponse | Fetch,
-    response: str | SizeDraw,
-    exchanges: int | None,
-    *,
-    keep_connection: bool,
-    path: FieldPath,
-) -> _Workload:
+def _request_response(flow: RequestResponse, path: FieldPath) -> _Workload:
     tcp = tcp_plan(flow, path)
-    size_field = "response" if keep_connection else "size"
-    fixed = {
+    response = _draw(flow.response, (*path, "response"))
+    think = _draw(flow.think, (*path, "think"))
+    return lambda _: {
         "kind": "request_response",
         "request_bytes": value_of(flow.request),
-        "response_bytes": _draw(response, (*path, size_field)),
-        "think_ns": _draw(flow.think, (*path, "think")),
-        "exchanges": exchanges,
-        "keep_connection": keep_connection,
+        "response_bytes": response,
+        "think_ns": think,
+        "exchanges": flow.exchanges,
+        "keep_connection": True,
+        "server": tcp.copy(),
+        "client": tcp.copy(),
     }
-    return lambda _: {**fixed, "server": dict(tcp), "client": dict(tcp)}
 
 
-def _draw(value: str | SizeDraw | TimeDraw, path: FieldPath) -> dict[str, Any]:
+def _fetch(flow: Fetch, path: FieldPath) -> _Workload:
+    tcp = tcp_plan(flow, path)
+    response = _draw(flow.size, (*path, "size"))
+    think = _draw(flow.think, (*path, "think"))
+    return lambda _: {
+        "kind": "request_response",
+        "request_bytes": value_of(flow.request),
+        "response_bytes": response,
+        "think_ns": think,
+        "exchanges": flow.files,
+        "keep_connection": False,
+        "server": tcp.copy(),
+        "client": tcp.copy(),
+    }
+
+
+def _draw(value: str | SizeDraw | TimeDraw, path: FieldPath) -> DrawPlan:
     if isinstance(value, str):
         return {"kind": "constant", "value": value_of(value)}
     if value.exponential is not None:
@@ -266,7 +299,7 @@ def _draw(value: str | SizeDraw | TimeDraw, path: FieldPath) -> dict[str, Any]:
     return {"kind": "lognormal", "median": median, "sigma": lognormal.sigma, "max": high}
 
 
-def tcp_plan(flow: Bulk | RequestResponse | Fetch, path: FieldPath) -> dict[str, Any]:
+def tcp_plan(flow: Bulk | RequestResponse | Fetch, path: FieldPath) -> TcpPlan:
     """Return the plan of a flow's TCP at either end.
 
     Raises:
@@ -281,32 +314,38 @@ def tcp_plan(flow: Bulk | RequestResponse | Fetch, path: FieldPath) -> dict[str,
     receive_bytes, initial_bytes = _receive_buffers(flow.tcp, tcp)
     return {
         "mss_bytes": mss_bytes,
-        "initial_window_segments": tcp.initial_window,
-        "congestion_control": tcp.congestion_control,
-        "sack": tcp.sack,
-        "timestamps": tcp.timestamps,
-        "window_scaling": tcp.window_scaling,
+        "initial_window_segments": _given(tcp.initial_window),
+        "congestion_control": _given(tcp.congestion_control),
+        "sack": _given(tcp.sack),
+        "timestamps": _given(tcp.timestamps),
+        "window_scaling": _given(tcp.window_scaling),
         "send_buffer_bytes": value_of(tcp.send_buffer),
         "receive_buffer_bytes": receive_bytes,
         "receive_buffer_initial_bytes": initial_bytes,
-        "receive_buffer_counts": tcp.receive_buffer_counts,
-        "delayed_ack_segments": tcp.delayed_ack_segments,
+        "receive_buffer_counts": _given(tcp.receive_buffer_counts),
+        "delayed_ack_segments": _given(tcp.delayed_ack_segments),
         "delayed_ack_timeout_ns": value_of(tcp.delayed_ack_timeout),
-        "quick_ack_segments": tcp.quick_ack_segments,
+        "quick_ack_segments": _given(tcp.quick_ack_segments),
         "rto_initial_ns": value_of(tcp.rto_initial),
         "rto_min_ns": value_of(tcp.rto_min),
-        "rto_min_bounds": tcp.rto_min_bounds,
+        "rto_min_bounds": _given(tcp.rto_min_bounds),
         "rto_max_ns": value_of(tcp.rto_max),
         "clock_granularity_ns": value_of(tcp.clock_granularity),
-        "slow_start_segments_per_ack": tcp.slow_start_segments_per_ack,
-        "avoidance_counting": tcp.avoidance_counting,
-        "limited_transmit": tcp.limited_transmit,
-        "rack_tlp": tcp.rack_tlp,
-        "prr": tcp.prr,
+        "slow_start_segments_per_ack": _given(tcp.slow_start_segments_per_ack),
+        "avoidance_counting": _given(tcp.avoidance_counting),
+        "limited_transmit": _given(tcp.limited_transmit),
+        "rack_tlp": _given(tcp.rack_tlp),
+        "prr": _given(tcp.prr),
         "hystart": _hystart(flow, tcp),
-        "ecn": tcp.ecn,
-        "stack": tcp.stack,
+        "ecn": _given(tcp.ecn),
+        "stack": _given(tcp.stack),
     }
+
+
+def _given(value: V | None) -> V:
+    """Return a setting, which the profile gives if the scenario does not."""
+    assert value is not None, "a profile gives every setting"
+    return value
 
 
 def _hystart(flow: Bulk | RequestResponse | Fetch, tcp: Tcp) -> bool:
@@ -328,7 +367,7 @@ def _receive_buffers(written: Tcp, tcp: Tcp) -> tuple[int, int]:
     return receive_bytes, initial_bytes
 
 
-def largest_packets(flows: list[dict[str, Any]]) -> dict[DirectionName, int]:
+def largest_packets(flows: list[FlowPlan]) -> dict[DirectionName, int]:
     """Return the largest IP packet that the flows put into each direction, in bytes."""
     largest: dict[DirectionName, int] = {"forward": 0, "return": 0}
     for flow in flows:
@@ -340,7 +379,7 @@ def largest_packets(flows: list[dict[str, Any]]) -> dict[DirectionName, int]:
     return largest
 
 
-def _packets_of(workload: dict[str, Any]) -> tuple[int, int]:
+def _packets_of(workload: WorkloadPlan) -> tuple[int, int]:
     """Return the largest IP packet of a workload in its direction, and in the other, in bytes."""
     if workload["kind"] == "bulk":
         return workload["sender"]["mss_bytes"] + _TCP_IP_HEADER_BYTES, _LARGEST_ACK_BYTES

@@ -14,11 +14,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypedDict
 
 from bentpipe.text import nearest
 
 _Choice: TypeAlias = bool | int | str
+
+
+class CellPlan(TypedDict):
+    """Cells of fixed size, the last one padded."""
+
+    payload_bytes: int
+    cell_bytes: int
+
+
+class FramingPlan(TypedDict):
+    """A framing in a plan; ``expansion`` is a fraction."""
+
+    header_bytes: int
+    min_bytes: int
+    cells: CellPlan | None
+    expansion: list[int]
+    inter_frame_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +54,11 @@ class FramingPreset:
     name: str
     title: str
     source: str
-    plan: Callable[[Mapping[str, Any]], dict[str, Any]]
+    plan: Callable[[Mapping[str, Any]], FramingPlan]
     options: Mapping[str, FramingOption] = field(default_factory=dict)
 
 
-def plan_framing(kind: str, options: Mapping[str, object]) -> dict[str, Any]:
+def plan_framing(kind: str, options: Mapping[str, object]) -> FramingPlan:
     """Return the plan's integers of a framing; options that are not given have their defaults.
 
     Raises:
@@ -65,15 +82,15 @@ def plan_framing(kind: str, options: Mapping[str, object]) -> dict[str, Any]:
     return preset.plan(defaults | dict(options))
 
 
-def frame_bits(framing: Mapping[str, Any], ip_bytes: int) -> int:
+def frame_bits(framing: FramingPlan, ip_bytes: int) -> int:
     """Return the bits that an IP packet takes on a link with this framing of a plan."""
     size = max(ip_bytes + framing["header_bytes"], framing["min_bytes"])
     cells = framing["cells"]
     if cells is not None:
         size = -(-size // cells["payload_bytes"]) * cells["cell_bytes"]
     numerator, denominator = framing["expansion"]
-    rounded: int = (2 * 8 * size * numerator + denominator) // (2 * denominator)
-    return rounded + 8 * int(framing["inter_frame_bytes"])
+    rounded = (2 * 8 * size * numerator + denominator) // (2 * denominator)
+    return rounded + 8 * framing["inter_frame_bytes"]
 
 
 def stuffing_expansion(payload: str) -> Fraction:
@@ -125,8 +142,8 @@ _PATTERNS: Final = {
     "iperf": b"0123456789",
 }
 
-_CELL: Final = {"payload_bytes": 48, "cell_bytes": 53}
-_TS_PACKET: Final = {"payload_bytes": 184, "cell_bytes": 188}
+_CELL: Final[CellPlan] = {"payload_bytes": 48, "cell_bytes": 53}
+_TS_PACKET: Final[CellPlan] = {"payload_bytes": 184, "cell_bytes": 188}
 # One byte in each TS packet in which a section or SNDU starts says where.
 _POINTER: Final = 1
 
@@ -151,25 +168,25 @@ def _numbers(
     header_bytes: int,
     *,
     min_bytes: int = 0,
-    cells: Mapping[str, int] | None = None,
+    cells: CellPlan | None = None,
     expansion: Fraction = Fraction(1),
     inter_frame_bytes: int = 0,
-) -> dict[str, Any]:
+) -> FramingPlan:
     return {
         "header_bytes": header_bytes,
         "min_bytes": min_bytes,
-        "cells": None if cells is None else dict(cells),
+        "cells": None if cells is None else cells.copy(),
         "expansion": [expansion.numerator, expansion.denominator],
         "inter_frame_bytes": inter_frame_bytes,
     }
 
 
-def _ethernet(inter_frame_bytes: int) -> dict[str, Any]:
+def _ethernet(inter_frame_bytes: int) -> FramingPlan:
     addresses_and_type, fcs = 14, 4
     return _numbers(addresses_and_type + fcs, min_bytes=64, inter_frame_bytes=inter_frame_bytes)
 
 
-def _ppp(options: Mapping[str, Any]) -> dict[str, Any]:
+def _ppp(options: Mapping[str, Any]) -> FramingPlan:
     address, control, protocol = 1, 1, 2
     return _numbers(
         address + control + protocol + options["fcs"] // 8,
@@ -178,29 +195,29 @@ def _ppp(options: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def _aal5(expansion: Fraction) -> dict[str, Any]:
+def _aal5(expansion: Fraction) -> FramingPlan:
     llc_snap, trailer = 8, 8
     return _numbers(llc_snap + trailer, cells=_CELL, expansion=expansion)
 
 
-def _transport_stream(header_bytes: int, *, packing: bool) -> dict[str, Any]:
+def _transport_stream(header_bytes: int, *, packing: bool) -> FramingPlan:
     if not packing:
         return _numbers(header_bytes + _POINTER, cells=_TS_PACKET)
     growth = Fraction(_TS_PACKET["cell_bytes"], _TS_PACKET["payload_bytes"])
     return _numbers(header_bytes + _POINTER, expansion=growth)
 
 
-def _mpe(options: Mapping[str, Any]) -> dict[str, Any]:
+def _mpe(options: Mapping[str, Any]) -> FramingPlan:
     section_header, llc_snap, crc = 12, 8 if options["llc_snap"] else 0, 4
     return _transport_stream(section_header + llc_snap + crc, packing=options["packing"])
 
 
-def _ule(options: Mapping[str, Any]) -> dict[str, Any]:
+def _ule(options: Mapping[str, Any]) -> FramingPlan:
     base_header, address, crc = 4, 6 if options["address"] else 0, 4
     return _transport_stream(base_header + address + crc, packing=options["packing"])
 
 
-def _gse(options: Mapping[str, Any]) -> dict[str, Any]:
+def _gse(options: Mapping[str, Any]) -> FramingPlan:
     fixed_header, protocol = 2, 2
     frame = _KBCH[options["code_rate"]]
     return _numbers(
