@@ -5,7 +5,7 @@
 //! 2. At each instant the loop wakes the engine that is due, then delivers everything it sent, breadth
 //!    first, until no packet is left to deliver.
 //! 3. After each call the loop asks that engine, and no other, for its next wake-up.
-//! 4. A deadline in the past or a zero-delay loop is a bug and panics: see [`crate::call_counter`].
+//! 4. A deadline in the past or a zero-delay loop is a bug and panics: see `call_counter.rs`.
 //! 5. Time never goes back.
 
 use std::sync::Arc;

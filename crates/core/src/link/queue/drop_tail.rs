@@ -18,13 +18,13 @@ impl DropTail {
         Self { limit, waiting: Occupancy::default() }
     }
 
-    /// See [`super::DropAtEnqueue::admit`].
+    /// See `DropAtEnqueue::admit`.
     #[inline]
     pub fn admit(&mut self, size: PacketSize, wait: Duration) -> Result<(), DropCause> {
         self.limit.admit(&self.waiting, size, wait)
     }
 
-    /// See [`super::DropAtEnqueue::headroom`].
+    /// See `DropAtEnqueue::headroom`.
     pub(super) fn headroom(&self) -> Headroom {
         let seen = Headroom::of_bytes(self.waiting.bytes_max);
         match self.limit {

@@ -36,7 +36,7 @@ impl EarlyPacketDiscard {
         }
     }
 
-    /// See [`super::DropAtEnqueue::admit`].
+    /// See `DropAtEnqueue::admit`.
     pub fn admit(&mut self, size: PacketSize, wait: Duration) -> Result<(), DropCause> {
         if self.unit.count(&self.waiting) > self.threshold {
             return Err(DropCause::EarlyPacketDiscard);

@@ -22,7 +22,7 @@ impl PerFlow {
         Self { limit, per_flow_limit, waiting: Occupancy::default(), flows: FlowTable::default() }
     }
 
-    /// See [`super::DropAtEnqueue::admit`].
+    /// See `DropAtEnqueue::admit`.
     pub fn admit(&mut self, size: PacketSize, wait: Duration) -> Result<(), DropCause> {
         self.limit.admit(&self.waiting, size, wait)?;
         self.per_flow_limit.admit(&self.flows.of(size.flow), size, wait)

@@ -103,7 +103,7 @@ impl Red {
         }
     }
 
-    /// See [`super::DropAtEnqueue::admit`].
+    /// See `DropAtEnqueue::admit`.
     pub fn admit(&mut self, now: Instant, size: PacketSize, ecn: Ecn, wait: Duration) -> Verdict {
         self.sample(now);
         let is_marked = match self.drop_kind(size) {

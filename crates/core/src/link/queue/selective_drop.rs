@@ -66,7 +66,7 @@ impl SelectiveDrop {
         Self { unit, limit, threshold, load_ratio, waiting, shares, shared: 0 }
     }
 
-    /// See [`super::DropAtEnqueue::admit`]; only for a packet that has to wait.
+    /// See `DropAtEnqueue::admit`; only for a packet that has to wait.
     pub(super) fn admit(
         &mut self,
         size: PacketSize,
@@ -87,13 +87,13 @@ impl SelectiveDrop {
         self.waiting.on_enqueue(size);
     }
 
-    /// See [`super::DropAtEnqueue::headroom`]. Below the threshold no packet is dropped.
+    /// See `DropAtEnqueue::headroom`. Below the threshold no packet is dropped.
     pub(super) fn headroom(&self) -> Headroom {
         let limit = self.threshold.min(self.limit);
         Headroom::of_bytes(self.waiting.bytes_max).within(self.unit, limit)
     }
 
-    /// See [`super::DropAtEnqueue::needs_dequeue_events`].
+    /// See `DropAtEnqueue::needs_dequeue_events`.
     pub(super) fn needs_dequeue_events(&self) -> bool {
         self.shared > 0
     }
@@ -113,7 +113,7 @@ impl SelectiveDrop {
         self.load_ratio.is_exceeded(scaled, all)
     }
 
-    /// See [`super::DropAtEnqueue::on_dequeue`].
+    /// See `DropAtEnqueue::on_dequeue`.
     pub(super) fn on_dequeue(&mut self, started: impl Iterator<Item = PacketSize>) {
         for size in started.take(self.shared as usize) {
             self.shared -= 1;
