@@ -12,7 +12,7 @@ PGO := $(CURDIR)/target/pgo
 BENCH_yes := $(PGO)/$(HOST)/release/bentpipe-bench
 BENCH_no := target/release/bentpipe-bench
 
-.PHONY: help demo test check docs bench wheel instructions coverage schema clean
+.PHONY: help demo test check docs bench wheel instructions coverage schema picture clean
 
 help:
 	@echo "make demo      re-run the JPL experiment; the report is target/demo/jpl/report.html"
@@ -24,6 +24,7 @@ help:
 	@echo "make instructions  compare instructions per packet-hop with benches/instructions.json (valgrind)"
 	@echo "make coverage  measure line coverage of crates/core"
 	@echo "make schema    regenerate the JSON Schema of scenarios and the plans of presets"
+	@echo "make picture   redraw the picture of the README"
 
 demo: $(VENV)/.installed
 	$(BIN)/bentpipe study jpl --out target/demo/jpl
@@ -87,6 +88,10 @@ schema: $(VENV)/.installed
 	$(BIN)/bentpipe schema > python/bentpipe/scenario/schema.json
 	$(BIN)/python -m bentpipe.plan.links > target/preset_plans.json
 	mv target/preset_plans.json python/bentpipe/plan/preset_plans.json
+
+# The picture of the README.
+picture: $(VENV)/.installed
+	$(BIN)/python docs/images/jpl.py docs/images/jpl.svg
 
 clean:
 	rm -rf target $(VENV) python/bentpipe/*.so

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import matplotlib as mpl
 
 from bentpipe.report.style import STYLE
-from bentpipe.studies.base.comparison import Comparison
 from bentpipe.studies.jpl.plots import curves
-from bentpipe.studies.jpl.study import run
+from bentpipe.studies.jpl.study import BSD, BSD_SMALL, run
 
 
 def draw(path: Path, runs: int | None = None) -> None:
-    """Run the JPL study and write its plot."""
-    outcome = run(runs=runs)
-    main, small = outcome.comparisons[0], outcome.comparisons[1]
-    assert isinstance(main, Comparison)
+    """Run the JPL study and draw its table: channel utilization over delay and bit error rate."""
+    compared = run(runs=runs).comparisons
     with mpl.rc_context({**STYLE, "svg.hashsalt": "bentpipe jpl"}):
-        curves(main, small).savefig(path, format="svg", facecolor="white", metadata={"Date": None})
+        figure = curves(compared[BSD], compared[BSD_SMALL])
+        figure.savefig(path, format="svg", facecolor="white", metadata={"Date": None})
 
 
 if __name__ == "__main__":
-    draw(Path(__file__).with_suffix(".svg"))
+    draw(Path(sys.argv[1]))
