@@ -245,9 +245,9 @@ fn transfer(seed: u64) {
             network.check();
         }
         if steps.is_multiple_of(8) {
-            let short_ways = &mut Rng::stream(seed, &format!("short ways {steps}"));
+            let rng = &mut Rng::stream(seed, &format!("short ways {steps}"));
             for end in &network.ends {
-                fast_path_state::check(end, network.now, short_ways);
+                fast_path_state::check(end, network.now, rng);
             }
         }
         assert!(steps < 2_000_000, "the transfer does not end: {setup}");
