@@ -92,7 +92,7 @@ def test_packets_share_frames_by_hand() -> None:
     # 3 ms of hold time in the mean, 679 bytes at 10 Mbit/s, and the link's delay.
     flow = result.flows.to_dicts()[0]
     assert flow["received_segments"] == 1000
-    assert flow["one_way_delay_ns_mean"] == pytest.approx(3e6 + 679 * 800 + 100e6, abs=1)
+    assert flow["one_way_delay_mean_ns"] == pytest.approx(3e6 + 679 * 800 + 100e6, abs=1)
 
 
 @needs_tshark
@@ -114,7 +114,7 @@ def test_large_packets_pass_and_other_classes_do_not_join() -> None:
         both = {"aggregator": settings}
         result = simulate(with_functions(both, both))
         assert statistics(result, "hub-aggregator")["sent_frames"] == 0
-        assert result.flows["one_way_delay_ns_mean"][0] == plain.flows["one_way_delay_ns_mean"][0]
+        assert result.flows["one_way_delay_mean_ns"][0] == plain.flows["one_way_delay_mean_ns"][0]
 
 
 def test_a_lost_frame_loses_all_that_is_in_it() -> None:
@@ -122,7 +122,7 @@ def test_a_lost_frame_loses_all_that_is_in_it() -> None:
     scenario = copy.deepcopy(CALLS)
     scenario["link"]["forward"] |= {"rate": "500 kbit/s", "queue": {"limit": "1 packets"}}
     result = simulate(scenario)
-    lost = int(result.directions["dropped_packets_queue_full"][0])
+    lost = int(result.directions["dropped_queue_full_packets"][0])
     assert lost > 0
     assert result.flows["received_segments"][0] == 1000 - 5 * lost
 
@@ -151,7 +151,7 @@ def test_the_order_is_the_one_that_is_written() -> None:
     for functions, handled in ((None, 200), (["processor", "aggregator"], 1000)):
         hub: dict[str, Any] = {"aggregator": {}, "processor": {}}
         result = simulate(with_functions(hub | {"functions": functions}, {"aggregator": {}}))
-        assert result.processors["received_packets_lan"].to_list() == [handled]
+        assert result.processors["received_lan_packets"].to_list() == [handled]
 
 
 def test_what_is_wrong_is_said_in_words() -> None:

@@ -175,7 +175,7 @@ def test_drops_have_comments_with_their_cause(captured: Captured) -> None:
                 expected[name, f"dropped: {cause}"] += packets
     for processor in result.processors.to_dicts():
         name = processor["processor"]
-        dropped = processor["dropped_packets_lan"] + processor["dropped_packets_link"]
+        dropped = processor["dropped_lan_packets"] + processor["dropped_link_packets"]
         expected[name, "dropped: processor_overload"] += dropped
     # The sign leaves out causes that did not occur.
     assert found == +expected
@@ -192,7 +192,7 @@ def test_the_runs_above_have_drops_of_many_causes(capture_of: Callable[[str], Ca
         }
     assert {"queue_full", "bit_error", "red", "codel"} <= causes
     every, _ = capture_of("every")
-    assert every.processors["dropped_packets_lan"].sum() > 0
+    assert every.processors["dropped_lan_packets"].sum() > 0
 
 
 @needs_tshark

@@ -99,7 +99,7 @@ def test_set_changes_what_is_run(bentpipe: Program) -> None:
     (flow,) = json.loads(called.out)["flows"]
     assert flow["delivered_bytes"] == 1_000_000
     # 150 ms there and 271 ms back, read from timestamps that tick in milliseconds.
-    assert 421e6 <= flow["rtt_ns_min"] <= 423e6
+    assert 421e6 <= flow["rtt_min_ns"] <= 423e6
 
 
 def test_out_writes_a_result_with_its_report(bentpipe: Program, tmp_path: Path) -> None:

@@ -401,7 +401,7 @@ def test_an_emulated_scenario_is_captured(tmp_path: Path) -> None:
     for row in result.directions.to_dicts():
         name = row["direction"]
         assert packets[f"{name}.delivered", ""] == row["delivered_packets"]
-        assert packets[f"{name}.lost", "dropped: bit_error"] == row["dropped_packets_bit_error"]
+        assert packets[f"{name}.lost", "dropped: bit_error"] == row["dropped_bit_error_packets"]
     assert packets["return.delivered", ""] > 200
     assert {each.content[9] for each in seen} == {17}, "all is UDP"
 

@@ -58,8 +58,8 @@ def test_packets_are_conserved(small_result: Result, every_result: Result) -> No
             held = row[f"held_{unit}"]
             assert row[f"received_{unit}"] == row[f"delivered_{unit}"] + dropped + held
     # Otherwise the equations could hold of nothing.
-    assert small_result.directions["dropped_packets_bit_error"].sum() > 0
-    assert every_result.directions["dropped_packets_red"].sum() > 0
+    assert small_result.directions["dropped_bit_error_packets"].sum() > 0
+    assert every_result.directions["dropped_red_packets"].sum() > 0
 
 
 def test_processors_conserve_packets_too(every_result: Result) -> None:
@@ -73,13 +73,13 @@ def test_processors_conserve_packets_too(every_result: Result) -> None:
             assert received == forwarded + dropped + row[f"held_{unit}"]
     hub = every_result.processors.row(0, named=True)
     # What the hub sends on from its network is what the forward direction is given.
-    assert hub["forwarded_packets_lan"] == every_result.directions["received_packets"][0]
+    assert hub["forwarded_lan_packets"] == every_result.directions["received_packets"][0]
 
 
 def test_events_tell_the_same_story_as_the_totals(small_result: Result) -> None:
     counted = small_result.events.group_by("place", "kind", "cause").len()
     lost = counted.filter(kind="dropped", cause="bit_error")["len"].sum()
-    assert lost == small_result.directions["dropped_packets_bit_error"].sum() > 0
+    assert lost == small_result.directions["dropped_bit_error_packets"].sum() > 0
     delivered = counted.filter(kind="delivered")["len"].sum()
     assert delivered == small_result.directions["delivered_packets"].sum()
 
@@ -108,7 +108,7 @@ def test_events_name_directions_and_processors(every_result: Result) -> None:
     assert set(every_result.events["place"].unique()) <= set(places)
     overload = every_result.events.filter(cause="processor_overload")
     dropped = every_result.processors.select(
-        pl.col("dropped_packets_lan") + pl.col("dropped_packets_link")
+        pl.col("dropped_lan_packets") + pl.col("dropped_link_packets")
     ).to_series()
     assert len(overload) == dropped.sum() > 0
     assert overload["place"].unique().to_list() == ["hub-processor"]
@@ -159,7 +159,7 @@ def test_processors_carry_names_and_utilization(every_result: Result) -> None:
         "terminal-2-processor",
     ]
     hub = processors.row(0, named=True)
-    handled = hub["forwarded_packets_lan"] + hub["forwarded_packets_link"]
+    handled = hub["forwarded_lan_packets"] + hub["forwarded_link_packets"]
     # 1.25 ms a packet at 800 packets a second.
     assert hub["busy_ns"] == handled * 1_250_000
     assert hub["utilization"] == pytest.approx(hub["busy_ns"] / every_result.manifest["end_ns"])
@@ -177,7 +177,7 @@ def test_exchanges_carry_names_and_times(every_result: Result) -> None:
     flows = every_result.flows
     assert flows["exchanges"].to_list() == [0, 0, 6]
     assert flows["delivered_bytes"][2] == exchanges["response_bytes"].sum()
-    assert flows["exchange_time_ns_median"].to_list() == [
+    assert flows["exchange_time_median_ns"].to_list() == [
         None,
         None,
         pytest.approx(exchanges["time_ns"].median()),
@@ -266,7 +266,7 @@ def test_a_reader_refuses_a_format_it_does_not_know(small_result: Result, tmp_pa
     for version in (0, 1, 3, "2", None):
         text = json.dumps({**manifest, "format_version": version})
         (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
-        with pytest.raises(UsageError, match=r"format_version is .* this bentpipe reads 2"):
+        with pytest.raises(UsageError, match=r"format_version is .* this bentpipe reads 3"):
             Result.load(tmp_path)
 
 

@@ -80,7 +80,7 @@ def test_the_plan_has_every_field_in_base_units() -> None:
     }
     limits = ({"unit": "bytes", "value": 120_000}, {"unit": "packets", "value": 100})
     assert resolve(from_dict(scenario)) == {
-        "format_version": 3,
+        "format_version": 4,
         "stop_ns": 60_000_000_000,
         "sample_interval_ns": 100_000_000,
         "packet_events": False,

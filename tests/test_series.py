@@ -339,7 +339,7 @@ def test_losses_of_a_run_are_those_of_the_states() -> None:
     }
     first, again = simulate(scenario), simulate(scenario)
     row = first.directions.filter(pl.col("direction") == "forward").row(0, named=True)
-    assert row["dropped_packets_bit_error"] / 60_000 == pytest.approx(0.05, abs=0.0049)
+    assert row["dropped_bit_error_packets"] / 60_000 == pytest.approx(0.05, abs=0.0049)
     assert first.directions.equals(again.directions)
 
 
@@ -357,4 +357,4 @@ def test_an_interval_of_loss_loses_what_is_sent_in_it(tmp_path: Path) -> None:
     link = {"forward": {**hop, "errors": {"csv": path}}, "return": hop}
     result = simulate({"link": link, "traffic": [datagrams], "duration": "11 s"})
     row = result.directions.filter(pl.col("direction") == "forward").row(0, named=True)
-    assert row["dropped_packets_bit_error"] == pytest.approx(250, abs=1)
+    assert row["dropped_bit_error_packets"] == pytest.approx(250, abs=1)

@@ -94,7 +94,7 @@ proptest! {
             let [codel, drop_tail] = [(&mut codel, 0), (&mut drop_tail, 1)].map(|(graph, number)| {
                 graph.run_until(moment, Some(&mut traces[number]));
                 let counters = graph.engine_mut(NodeId(0)).counters_at(moment);
-                (Counters { queue_bytes_max: 0, ..counters }, graph.engine(NodeId(0)).ledger())
+                (Counters { queue_max_bytes: 0, ..counters }, graph.engine(NodeId(0)).ledger())
             });
             prop_assert_eq!(codel, drop_tail, "at {}", moment);
         }
@@ -535,7 +535,7 @@ fn counters(setup: &Setup, all: &[Times], now: Instant) -> Counters {
         busy: busy.fold(Duration::ZERO, |sum, link| sum + (link.departure - link.start)),
         queue_bytes,
         queue_packets,
-        queue_bytes_max: max.max().unwrap_or(0),
+        queue_max_bytes: max.max().unwrap_or(0),
         sending_bytes: count(all, |times, link| {
             times.arrived <= now && link.start <= now && now < link.departure
         })

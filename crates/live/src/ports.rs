@@ -218,7 +218,7 @@ mod tests {
         };
         let (there, back) = (to(1), to(0));
         let plan = format!(
-            r#"{{"format_version": 3, "stop_ns": 1000000000, "sample_interval_ns": null,
+            r#"{{"format_version": 4, "stop_ns": 1000000000, "sample_interval_ns": null,
             "packet_events": false,
             "gateways": [{{"name": "hub", "functions": []}}, {{"name": "terminal", "functions": []}}],
             "directions": [{{"name": "forward", "from": 0, "to": [{there}], {direction}}},

@@ -328,7 +328,7 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
         direction.set_item("busy_ns", counters.busy.as_nanos())?;
         direction.set_item("queue_packets", counters.queue_packets)?;
         direction.set_item("queue_bytes", counters.queue_bytes)?;
-        direction.set_item("queue_bytes_max", counters.queue_bytes_max)?;
+        direction.set_item("queue_max_bytes", counters.queue_max_bytes)?;
         let (dropped, dropped_bytes) = (PyDict::new(py), PyDict::new(py));
         for cause in DropCause::ALL {
             let count = counters.dropped[cause as usize];

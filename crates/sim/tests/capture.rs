@@ -139,7 +139,7 @@ fn check_directions(plan: &Plan, outcome: &Outcome, capture: &Capture) {
             "{name}: {incomplete} being transmitted"
         );
         let dropped = DropCause::ALL.into_iter().filter_map(|cause| {
-            let column = table.column(&format!("dropped_packets_{}", cause.name()))?;
+            let column = table.column(&format!("dropped_{}_packets", cause.name()))?;
             let packets = column.integer(row).filter(|&packets| packets > 0)?;
             Some((format!("dropped: {}", cause.name()), packets))
         });

@@ -89,7 +89,7 @@ fn valid_plan() -> Value {
         "name": "far", "gateway": 2, "delay_ns": 5, "jitter_ns": 0, "rate_bps": null,
     });
     let plan = json!({
-        "format_version": 3, "stop_ns": 1_000_000, "sample_interval_ns": null,
+        "format_version": 4, "stop_ns": 1_000_000, "sample_interval_ns": null,
         "packet_events": false, "hosts": [host],
         "flows": [participant("a", 0), participant("b", 1)],
     });

@@ -169,7 +169,7 @@ fn another_seed_gives_other_columns_and_another_flow_changes_no_channel() {
     };
     let plan = |flows: Vec<Value>| {
         let plan = json!({
-            "format_version": 3, "stop_ns": 60_000_000_000u64, "sample_interval_ns": null,
+            "format_version": 4, "stop_ns": 60_000_000_000u64, "sample_interval_ns": null,
             "packet_events": true, "hosts": [], "flows": flows,
         });
         let terminal = [plain(1), json!([]), direction.clone()];

@@ -107,8 +107,8 @@ def _flow(flow: Flow, course: Course) -> dict[str, Any]:
         "received_segments": came["segments"],
         "first_delivery_ns": from_start(came["first_payload_ns"]),
         "last_delivery_ns": from_start(came["last_payload_ns"]),
-        "one_way_delay_ns_mean": _mean(there["delay_sum_ns"], came["segments"]),
-        "one_way_delay_ns_max": there["delay_max_ns"] if came["segments"] else None,
+        "one_way_delay_mean_ns": _mean(there["delay_sum_ns"], came["segments"]),
+        "one_way_delay_max_ns": there["delay_max_ns"] if came["segments"] else None,
         "exchanges": 0,
     }
     if not flow.is_tcp:
@@ -169,8 +169,8 @@ def _tcp(flow: Flow, course: Course, row: dict[str, Any]) -> dict[str, Any]:
         kernel = stream.get("sender", {})
         found["retransmitted_segments"] = kernel.get("retransmits")
         if kernel.get("max_rtt"):
-            found["rtt_ns_min"] = kernel["min_rtt"] * _NS_PER_US
-            found["rtt_ns_mean"] = float(kernel["mean_rtt"] * _NS_PER_US)
+            found["rtt_min_ns"] = kernel["min_rtt"] * _NS_PER_US
+            found["rtt_mean_ns"] = float(kernel["mean_rtt"] * _NS_PER_US)
     return found | _watched(flow, watched, written)
 
 
@@ -197,10 +197,10 @@ def _watched(flow: Flow, watched: Watched, written: int) -> dict[str, Any]:
         if watched.unsent_bytes and written:
             found["acked_bytes"] = min(found["acked_bytes"], written)
     if sender["min_rtt_us"] < _UNKNOWN_RTT_US:
-        found["rtt_ns_min"] = sender["min_rtt_us"] * _NS_PER_US
+        found["rtt_min_ns"] = sender["min_rtt_us"] * _NS_PER_US
     round_trips_ns = [row["srtt_ns"] for row in watched.rows if row["srtt_ns"]]
     if round_trips_ns:
-        found["rtt_ns_mean"] = float(np.mean(round_trips_ns))
+        found["rtt_mean_ns"] = float(np.mean(round_trips_ns))
     return found
 
 
@@ -343,12 +343,12 @@ def _direction(number: int, counters: dict[str, Any]) -> dict[str, Any]:
         "delivered_bytes": counters["delivered_bytes"],
         "marked_packets": counters["marked_packets"],
         "marked_bytes": counters["marked_bytes"],
-        **{f"dropped_packets_{cause}": packets.get(cause, 0) for cause in DROP_CAUSES},
-        **{f"dropped_bytes_{cause}": sizes.get(cause, 0) for cause in DROP_CAUSES},
+        **{f"dropped_{cause}_packets": packets.get(cause, 0) for cause in DROP_CAUSES},
+        **{f"dropped_{cause}_bytes": sizes.get(cause, 0) for cause in DROP_CAUSES},
         "held_packets": held_packets,
         "held_bytes": held_bytes,
         "busy_ns": counters["busy_ns"],
-        "queue_bytes_max": counters["queue_bytes_max"],
+        "queue_max_bytes": counters["queue_max_bytes"],
     }
 
 
@@ -365,5 +365,5 @@ def _direction_sample(time_ns: int, number: int, report: Report, name: str) -> d
         "sent_packets": counters["sent_packets"],
         "delivered_bytes": counters["delivered_bytes"],
         "marked_packets": counters["marked_packets"],
-        **{f"dropped_packets_{cause}": dropped.get(cause, 0) for cause in DROP_CAUSES},
+        **{f"dropped_{cause}_packets": dropped.get(cause, 0) for cause in DROP_CAUSES},
     }

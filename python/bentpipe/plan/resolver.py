@@ -25,7 +25,7 @@ from bentpipe.scenario.document import Document, read_file, with_settings
 from bentpipe.scenario.schema import Scenario, parse
 from bentpipe.units import value_of
 
-PLAN_FORMAT_VERSION: Final = 3
+PLAN_FORMAT_VERSION: Final = 4
 
 # 10 million rows of samples are about 500 MB; more is a slip of the interval.
 _MAX_SAMPLE_ROWS: Final = 10_000_000

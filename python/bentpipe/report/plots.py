@@ -70,7 +70,7 @@ def has_drops(result: Result) -> bool:
 def drop_causes(result: Result) -> list[str]:
     """Return the causes of drops that happened in some direction, by their names in columns."""
     table = result.tables["directions"]
-    return [cause for cause in DROP_CAUSES if table[f"dropped_packets_{cause}"].sum() > 0]
+    return [cause for cause in DROP_CAUSES if table[f"dropped_{cause}_packets"].sum() > 0]
 
 
 def congestion_window(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -138,7 +138,7 @@ def drops(result: Result, *, ax: Axes | None = None) -> Axes:
         _Series(f"{name}: {cause.replace('_', ' ')}", rows["time_ns"] / _NS_PER_S, rows[column])
         for name, rows in _directions(result)
         for cause in drop_causes(result)
-        if rows[column := f"dropped_packets_{cause}"][-1] > 0
+        if rows[column := f"dropped_{cause}_packets"][-1] > 0
     ]
     return _draw(ax, series, "Dropped [packets]", noun="directions and causes", steps=True)
 

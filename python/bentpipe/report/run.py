@@ -174,11 +174,11 @@ def _flow_row(flow: dict[str, Any]) -> list[str]:
         of_tcp("retransmitted_segments"),
         of_tcp("timeouts"),
         of_tcp("fast_recoveries"),
-        _pair(flow["rtt_ns_min"], flow["rtt_ns_mean"]),
-        _pair(flow["one_way_delay_ns_mean"], flow["one_way_delay_ns_max"]),
+        _pair(flow["rtt_min_ns"], flow["rtt_mean_ns"]),
+        _pair(flow["one_way_delay_mean_ns"], flow["one_way_delay_max_ns"]),
         "-" if flow["finished_ns"] is None else format_duration(flow["finished_ns"]),
         f"{flow['exchanges']:,}" if flow["kind"] == "request_response" else "-",
-        _pair(flow["exchange_time_ns_median"], flow["exchange_time_ns_p95"]),
+        _pair(flow["exchange_time_median_ns"], flow["exchange_time_p95_ns"]),
     ]
 
 
@@ -196,8 +196,8 @@ def _directions(result: Result) -> list[str]:
             f"{row['delivered_packets']:,}",
             format_size(row["delivered_bytes"]),
             f"{row['held_packets']:,}",
-            format_size(row["queue_bytes_max"]),
-            *(f"{row[f'dropped_packets_{cause}']:,}" for cause in causes),
+            format_size(row["queue_max_bytes"]),
+            *(f"{row[f'dropped_{cause}_packets']:,}" for cause in causes),
         ]
         for row in result.directions.head(_MAX_ROWS).to_dicts()
     ]
@@ -214,10 +214,10 @@ def _processors(result: Result) -> list[str]:
         [
             row["processor"],
             f"{row['utilization']:.1%}",
-            f"{row['received_packets_lan']:,}",
-            f"{row['dropped_packets_lan']:,}",
-            f"{row['received_packets_link']:,}",
-            f"{row['dropped_packets_link']:,}",
+            f"{row['received_lan_packets']:,}",
+            f"{row['dropped_lan_packets']:,}",
+            f"{row['received_link_packets']:,}",
+            f"{row['dropped_link_packets']:,}",
             f"{row['held_packets']:,}",
         ]
         for row in result.processors.head(_MAX_ROWS).to_dicts()

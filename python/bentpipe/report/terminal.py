@@ -107,8 +107,8 @@ def _flows(flows: list[dict[str, Any]]) -> Table:
             format_size(flow["delivered_bytes"]),
             f"{_known(flow['retransmitted_segments'])} of {flow['sent_segments']}",
             _known(flow["timeouts"]),
-            _pair(flow["rtt_ns_min"], flow["rtt_ns_mean"]),
-            _pair(flow["one_way_delay_ns_mean"], flow["one_way_delay_ns_max"]),
+            _pair(flow["rtt_min_ns"], flow["rtt_mean_ns"]),
+            _pair(flow["one_way_delay_mean_ns"], flow["one_way_delay_max_ns"]),
             "-" if flow["finished_ns"] is None else format_duration(flow["finished_ns"]),
         )
     return table
@@ -119,7 +119,7 @@ def _exchanges(flows: list[dict[str, Any]]) -> Table:
     for heading in ("finished", "time median", "time 95 %"):
         table.add_column(heading, justify="right")
     for flow in flows:
-        median_ns, high_ns = flow["exchange_time_ns_median"], flow["exchange_time_ns_p95"]
+        median_ns, high_ns = flow["exchange_time_median_ns"], flow["exchange_time_p95_ns"]
         table.add_row(
             flow["name"],
             f"{flow['exchanges']:,}",
@@ -153,7 +153,7 @@ def _directions(directions: list[dict[str, Any]]) -> Table:
     others = [
         cause
         for cause in DROP_CAUSES
-        if cause not in usual and any(row[f"dropped_packets_{cause}"] for row in directions)
+        if cause not in usual and any(row[f"dropped_{cause}_packets"] for row in directions)
     ]
     for cause in others:
         table.add_column(f"packets dropped: {cause.replace('_', ' ')}", justify="right")
@@ -163,9 +163,9 @@ def _directions(directions: list[dict[str, Any]]) -> Table:
             f"{row['utilization']:.1%}",
             format_size(row["sent_bytes"]),
             f"{row['sent_packets']:,}",
-            *(f"{row[f'dropped_packets_{cause}']:,}" for cause in usual),
-            format_size(row["queue_bytes_max"]),
-            *(f"{row[f'dropped_packets_{cause}']:,}" for cause in others),
+            *(f"{row[f'dropped_{cause}_packets']:,}" for cause in usual),
+            format_size(row["queue_max_bytes"]),
+            *(f"{row[f'dropped_{cause}_packets']:,}" for cause in others),
         )
     return table
 
@@ -184,10 +184,10 @@ def _processors(processors: list[dict[str, Any]]) -> Table:
         table.add_row(
             row["processor"],
             f"{row['utilization']:.1%}",
-            f"{row['received_packets_lan']:,}",
-            f"{row['dropped_packets_lan']:,}",
-            f"{row['received_packets_link']:,}",
-            f"{row['dropped_packets_link']:,}",
+            f"{row['received_lan_packets']:,}",
+            f"{row['dropped_lan_packets']:,}",
+            f"{row['received_link_packets']:,}",
+            f"{row['dropped_link_packets']:,}",
         )
     return table
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from bentpipe.errors import UsageError
 
-RESULT_FORMAT_VERSION: Final = 2
+RESULT_FORMAT_VERSION: Final = 3
 MANIFEST: Final = "manifest.json"
 REPORT: Final = "report.html"
 

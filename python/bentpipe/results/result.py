@@ -138,8 +138,8 @@ class Result:
             pl.Series("direction", self.flow_directions, dtype=pl.String),
             pl.all(),
             pl.Series("goodput_bps", self.goodput_bps),
-            pl.Series("exchange_time_ns_median", median_ns, dtype=pl.Float64),
-            pl.Series("exchange_time_ns_p95", high_ns, dtype=pl.Float64),
+            pl.Series("exchange_time_median_ns", median_ns, dtype=pl.Float64),
+            pl.Series("exchange_time_p95_ns", high_ns, dtype=pl.Float64),
         )
 
     @property

@@ -266,11 +266,11 @@ def _losses(outcome: Outcome) -> tuple[Loss, ...]:
     found = [
         Loss(place=directions[row], cause=cause, packets=int(dropped[row]))
         for cause in DROP_CAUSES
-        for dropped in [outcome.column("directions", f"dropped_packets_{cause}")]
+        for dropped in [outcome.column("directions", f"dropped_{cause}_packets")]
         for row in np.flatnonzero(dropped)
     ]
-    overload = outcome.column("processors", "dropped_packets_lan") + outcome.column(
-        "processors", "dropped_packets_link"
+    overload = outcome.column("processors", "dropped_lan_packets") + outcome.column(
+        "processors", "dropped_link_packets"
     )
     found += [
         Loss(place=places[len(directions) + row], cause=OVERLOAD, packets=int(overload[row]))

@@ -79,7 +79,7 @@ pub struct Counters {
     /// Packets in the queue.
     pub queue_packets: u64,
     /// The most IP bytes that were ever in the queue.
-    pub queue_bytes_max: u64,
+    pub queue_max_bytes: u64,
     /// IP bytes of the packet being sent.
     pub sending_bytes: u64,
     /// IP bytes that left the transmitter and have not arrived.
@@ -191,7 +191,7 @@ impl Direction {
             busy: self.transmitter.busy_until(idle_from),
             queue_bytes: waiting.bytes,
             queue_packets: waiting.packets,
-            queue_bytes_max: waiting.bytes_max,
+            queue_max_bytes: waiting.bytes_max,
             sending_bytes: sending.bytes,
             in_flight_bytes: started.bytes - sending.bytes - arrived.bytes,
         }

@@ -290,7 +290,7 @@ pub fn plain_link(rate_bps: u64, delay: Duration, bit_error_rate: f64) -> Plan {
     );
     let no_extra_delay = r#""delay_ns":0,"channel":{"kind":"clear"}"#;
     let text = format!(
-        r#"{{"format_version":3,"stop_ns":1000000000,"sample_interval_ns":null,
+        r#"{{"format_version":4,"stop_ns":1000000000,"sample_interval_ns":null,
             "packet_events":false,"hosts":[],
             "gateways":[{{"name":"hub","functions":[]}},{{"name":"terminal","functions":[]}}],
             "directions":[

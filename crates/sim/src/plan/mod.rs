@@ -25,7 +25,7 @@ use topology::{HOSTS_MAX, TERMINALS_MAX};
 pub use tcp::{Congestion, Counting, MinBounds, Tcp};
 
 /// The version of the plan format.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 
 /// The gateway at the hub; terminal `t` has gateway `1 + t`.
 pub const HUB: u32 = 0;

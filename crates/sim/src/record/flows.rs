@@ -195,16 +195,16 @@ fn segments_and_delays() -> Vec<ColumnSchema> {
             "segments",
             "Data segments or datagrams that arrived at the receiver.",
         ),
-        Column::u64("rtt_ns_min", "ns", "Minimum of the sender's round-trip samples.").nullable(),
-        Column::f64("rtt_ns_mean", "ns", "Mean of the sender's round-trip samples.").nullable(),
+        Column::u64("rtt_min_ns", "ns", "Minimum of the sender's round-trip samples.").nullable(),
+        Column::f64("rtt_mean_ns", "ns", "Mean of the sender's round-trip samples.").nullable(),
         Column::f64(
-            "one_way_delay_ns_mean",
+            "one_way_delay_mean_ns",
             "ns",
             "Mean delay of data packets from sender to receiver.",
         )
         .nullable(),
         Column::u64(
-            "one_way_delay_ns_max",
+            "one_way_delay_max_ns",
             "ns",
             "Maximum delay of data packets from sender to receiver.",
         )

@@ -26,12 +26,12 @@ pub fn drop_causes() -> impl Iterator<Item = (DropCause, &'static str)> {
 }
 
 fn dropped_packets((cause, meaning): (DropCause, &str), when: &str) -> Column {
-    let name = format!("dropped_packets_{}", cause.name());
+    let name = format!("dropped_{}_packets", cause.name());
     Column::u64(name, "packets", format!("Dropped{when}: {meaning}."))
 }
 
 fn dropped_bytes((cause, meaning): (DropCause, &str)) -> Column {
-    let name = format!("dropped_bytes_{}", cause.name());
+    let name = format!("dropped_{}_bytes", cause.name());
     Column::u64(name, "IP bytes", format!("Dropped: {meaning}."))
 }
 
@@ -120,7 +120,7 @@ pub(super) fn directions_schema() -> TableSchema {
         Column::u64("held_packets", "packets", held),
         Column::u64("held_bytes", "IP bytes", held),
         Column::u64("busy_ns", "ns", "Time for which the transmitter was sending."),
-        Column::u64("queue_bytes_max", "IP bytes", "Largest queue."),
+        Column::u64("queue_max_bytes", "IP bytes", "Largest queue."),
     ]);
     TableSchema { name: "directions", row: "one direction of the link over the whole run", columns }
 }
@@ -145,7 +145,7 @@ pub(crate) fn directions_table(directions: &[DirectionFacts]) -> Table {
             held.packets.into(),
             held.bytes.into(),
             counters.busy.as_nanos().into(),
-            counters.queue_bytes_max.into(),
+            counters.queue_max_bytes.into(),
         ];
         table.push(row.into_iter().chain(dropped).chain(rest));
     }
@@ -176,8 +176,8 @@ fn processor_columns() -> Vec<Column> {
     ] {
         for (side, from) in [("lan", "from the hosts"), ("link", "from the link")] {
             let text = format!("Received {from}{then}.");
-            columns.push(Column::u64(format!("{what}_packets_{side}"), "packets", text.clone()));
-            columns.push(Column::u64(format!("{what}_bytes_{side}"), "IP bytes", text));
+            columns.push(Column::u64(format!("{what}_{side}_packets"), "packets", text.clone()));
+            columns.push(Column::u64(format!("{what}_{side}_bytes"), "IP bytes", text));
         }
     }
     let held = "Waiting or being processed at the end.";

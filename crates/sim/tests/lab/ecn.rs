@@ -19,7 +19,7 @@ fn outcome(queue: &Value, congestion_control: &str, ecn: bool) -> (f64, u64, u64
     let directions = outcome.table("directions").expect("always there");
     let of = |name: &str| column(directions, name)[0];
     let dropped =
-        ["queue_full", "red", "codel"].map(|cause| of(&format!("dropped_packets_{cause}")));
+        ["queue_full", "red", "codel"].map(|cause| of(&format!("dropped_{cause}_packets")));
     let retransmitted =
         column(outcome.table("flows").expect("always there"), "retransmitted_segments")[0];
     let rate = steady_rate(&outcome, 0, PATH, 0.5);

@@ -105,7 +105,7 @@ fn flow(name: &str, terminal: usize, heading: &str, start_ns: u64, workload: &Va
 /// A plan with `terminals` terminals, sampled every quarter of a round trip.
 fn plan(path: Path, terminals: usize, flows: Vec<Value>) -> Value {
     let plan = json!({
-        "format_version": 3, "stop_ns": path.seconds * SECOND, "packet_events": true,
+        "format_version": 4, "stop_ns": path.seconds * SECOND, "packet_events": true,
         "sample_interval_ns": path.rtt_ms * 250_000, "hosts": [], "flows": flows,
     });
     let terminals = (1..=terminals).map(|n| [plain(n), json!([]), direction(path, 0.0)]);

@@ -34,7 +34,7 @@ fn terminals_share_only_the_forward_direction() {
     let forward = run_both("forward");
     assert_eq!(received(&forward).iter().sum::<u64>(), 1_000 + 20);
     let directions = forward.table("directions").expect("there");
-    assert_eq!(column(directions, "dropped_packets_queue_full"), [1_000 - 20, 0, 0]);
+    assert_eq!(column(directions, "dropped_queue_full_packets"), [1_000 - 20, 0, 0]);
 }
 
 /// Given 100 datagrams per second through a processor of 60 per second, expect it to forward 60 per
@@ -54,11 +54,11 @@ fn a_slow_processor_drops_what_it_cannot_forward() {
     assert!((600..=606).contains(&slow), "{slow}");
     let processors = outcome.table("processors").expect("there");
     assert_eq!(column(processors, "processor"), [2]);
-    assert_eq!(column(processors, "received_packets_link"), [1_000]);
-    assert_eq!(column(processors, "forwarded_packets_link"), [slow]);
-    assert_eq!(column(processors, "dropped_packets_link"), [1_000 - slow]);
-    assert_eq!(column(processors, "received_packets_lan"), [0]);
-    let causes = column(outcome.table("directions").expect("there"), "dropped_packets_queue_full");
+    assert_eq!(column(processors, "received_link_packets"), [1_000]);
+    assert_eq!(column(processors, "forwarded_link_packets"), [slow]);
+    assert_eq!(column(processors, "dropped_link_packets"), [1_000 - slow]);
+    assert_eq!(column(processors, "received_lan_packets"), [0]);
+    let causes = column(outcome.table("directions").expect("there"), "dropped_queue_full_packets");
     assert_eq!(causes, [0, 0, 0]);
 }
 
@@ -80,7 +80,7 @@ fn the_first_class_is_served_before_the_second() {
     let [second, first] = received(&outcome)[..] else { panic!("two flows") };
     assert_eq!(first, 600);
     assert!((400..=421).contains(&second), "{second}");
-    let delays = column(outcome.table("flows").expect("there"), "one_way_delay_ns_max");
+    let delays = column(outcome.table("flows").expect("there"), "one_way_delay_max_ns");
     assert!(delays[1] <= 270 * MILLI, "{delays:?}");
     assert!(delays[0] >= 700 * MILLI, "20 packets are queued, at 40 per second: {delays:?}");
 }

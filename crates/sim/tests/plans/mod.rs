@@ -357,7 +357,7 @@ pub(crate) fn plan() -> impl Strategy<Value = Value> {
                     [branch, functions, back]
                 });
             let plan = json!({
-                "format_version": 3, "stop_ns": seconds * 1_000_000_000 + 1,
+                "format_version": 4, "stop_ns": seconds * 1_000_000_000 + 1,
                 "sample_interval_ns": sampling, "packet_events": events, "hosts": hosts,
                 "flows": flows,
             });

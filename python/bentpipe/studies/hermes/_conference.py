@@ -143,7 +143,7 @@ class UpstreamCase:
         return {
             "received_bps": received / sent * self.rate_kbps * 1e3,
             "loss_percent": lost_percent(sent, received),
-            "delay_ms_max": float(outcome.column("flows", "one_way_delay_ns_max")[0]) / 1e6,
+            "delay_ms_max": float(outcome.column("flows", "one_way_delay_max_ns")[0]) / 1e6,
         }
 
 

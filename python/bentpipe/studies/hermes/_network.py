@@ -154,7 +154,7 @@ def path_figures(outcome: Outcome, time_s: float) -> dict[str, float]:
     samples = outcome.column("direction_samples", "direction") == 1
     waiting = outcome.column("direction_samples", "queue_packets")[samples]
     acks = direction(outcome, "received_packets", 1)
-    lost = direction(outcome, "dropped_packets_queue_full", 1)
+    lost = direction(outcome, "dropped_queue_full_packets", 1)
     return {
         "forward_busy_percent": 100 * direction(outcome, "busy_ns", 0) / NS_PER_S / time_s,
         "isdn_busy_percent": 100 * direction(outcome, "busy_ns", 1) / NS_PER_S / time_s,
@@ -163,6 +163,6 @@ def path_figures(outcome: Outcome, time_s: float) -> dict[str, float]:
         "forward_loss_percent": lost_percent(
             direction(outcome, "received_packets", 0),
             direction(outcome, "received_packets", 0)
-            - direction(outcome, "dropped_packets_queue_full", 0),
+            - direction(outcome, "dropped_queue_full_packets", 0),
         ),
     }

@@ -108,7 +108,7 @@ class SessionsCase:
             **figures,
             "others_bps": float(others.sum()) * 8 / _TIME_S,
             "rtt_ms_mean": float(
-                np.mean(outcome.column("flows", "rtt_ns_mean")[: self.sessions]) * 1e3 / NS_PER_S
+                np.mean(outcome.column("flows", "rtt_mean_ns")[: self.sessions]) * 1e3 / NS_PER_S
             ),
             "timeouts": float(outcome.column("flows", "timeouts")[: self.sessions].sum()),
             **path_figures(outcome, _TIME_S),

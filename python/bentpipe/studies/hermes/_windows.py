@@ -98,7 +98,7 @@ class WindowCase:
             until_s = (_WARM_UP_ROUNDS + _COUNTED_ROUNDS) * self.round_trip_ms / 1e3
         figures = {
             "goodput_bps": steady_bps(outcome, [0], start_s, until_s),
-            "rtt_ms_mean": float(outcome.column("flows", "rtt_ns_mean")[0]) * 1e3 / NS_PER_S,
+            "rtt_ms_mean": float(outcome.column("flows", "rtt_mean_ns")[0]) * 1e3 / NS_PER_S,
         }
         return figures if self.round_trip_ms else {**figures, **path_figures(outcome, until_s)}
 

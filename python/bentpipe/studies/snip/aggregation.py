@@ -162,4 +162,4 @@ def converged_pps(found: NoDropSearch | None, payload_bytes: int) -> float | Non
 
 
 def _delay_ms(run: Outcome) -> float:
-    return float(run.column("flows", "one_way_delay_ns_mean")[0]) / _NS_PER_MS
+    return float(run.column("flows", "one_way_delay_mean_ns")[0]) / _NS_PER_MS

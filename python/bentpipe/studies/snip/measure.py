@@ -217,4 +217,4 @@ def _efficiency_percent(run: Outcome) -> float:
 
 
 def _delay_ms(run: Outcome) -> float:
-    return float(run.column("flows", "one_way_delay_ns_mean")[0]) / _NS_PER_MS
+    return float(run.column("flows", "one_way_delay_mean_ns")[0]) / _NS_PER_MS
