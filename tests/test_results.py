@@ -263,7 +263,7 @@ def test_a_result_does_not_go_where_other_things_are(small_result: Result, tmp_p
 def test_a_reader_refuses_a_format_it_does_not_know(small_result: Result, tmp_path: Path) -> None:
     small_result.save(tmp_path)
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
-    for version in (0, 1, 3, "2", None):
+    for version in (0, 2, 4, "3", None):
         text = json.dumps({**manifest, "format_version": version})
         (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
         with pytest.raises(UsageError, match=r"format_version is .* this bentpipe reads 3"):

@@ -1,6 +1,7 @@
-"""The report of a run: one HTML file that needs nothing else.
+"""The report of a run: one self-contained HTML file, from ``templates/run.html.j2``.
 
-Same plan, seed and version: the same bytes. So it names no time and no machine; the manifest does.
+The same plan, seed and version give identical bytes. So the report names neither the time nor the
+machine of a run; the manifest does.
 """
 
 from __future__ import annotations
@@ -9,18 +10,20 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe.report import html as _html
 from bentpipe.report import plots
+from bentpipe.report.html import environment
 from bentpipe.report.style import figure_of
 from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, jain
 from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from bentpipe.results.result import Result
 
 _TIMES: Final = {"simulate": "simulated", "emulate": "real"}
-# A report is for people, and stays below 2 MB; the Parquet files have every flow and direction.
+# Keeps a report below 2 MB; the Parquet files have every flow and direction.
 _MAX_ROWS: Final = 200
 _MAX_PLANNED: Final = 16
 
@@ -34,13 +37,13 @@ _FLOW_COLUMNS: Final = (
     ("retransmitted", "segments"),
     ("timeouts", "events"),
     ("fast recoveries", "events"),
-    ("RTT least / mean", "at the sender"),
-    ("one-way delay mean / largest", "of data packets"),
+    ("RTT min / mean", "at the sender"),
+    ("one-way delay mean / max", "of data packets"),
     ("finished", "time of the run"),
     ("exchanges", "finished"),
     ("exchange time median / 95 %", "at the client"),
 )
-# Where there are no exchanges, their columns would only be dashes.
+# The last columns of a flow, left out if there are no exchanges.
 _EXCHANGE_COLUMNS: Final = 2
 _DIRECTION_COLUMNS: Final = (
     ("direction", ""),
@@ -49,10 +52,10 @@ _DIRECTION_COLUMNS: Final = (
     ("sent", "packets"),
     ("delivered", "packets"),
     ("delivered", "IP bytes"),
-    ("still held at the end", "packets"),
+    ("held at the end", "packets"),
     ("largest queue", "IP bytes"),
 )
-# Shown even where they dropped nothing; the others only where they did.
+# Shown also if they dropped nothing; other causes only if they did.
 _USUAL_CAUSES: Final = ("queue_full", "bit_error")
 _SHARES: Final = ("p50", "p90", "p99", "p999", "max")
 _PROCESSOR_COLUMNS: Final = (
@@ -62,14 +65,14 @@ _PROCESSOR_COLUMNS: Final = (
     ("dropped of these", "packets"),
     ("received from the link", "packets"),
     ("dropped of these", "packets"),
-    ("still held at the end", "packets"),
+    ("held at the end", "packets"),
 )
 _AGGREGATOR_COLUMNS: Final = (
     ("aggregator", ""),
     ("sent", "frames"),
     ("in frames", "packets"),
     ("sent alone", "packets"),
-    ("hold time mean / largest", "of packets that waited"),
+    ("hold time mean / max", "of packets that waited"),
 )
 
 
@@ -89,77 +92,79 @@ def run_report(result: Result) -> str:
     manifest = result.manifest
     state = "interrupted at" if result.interrupted else "ended at"
     state = "stopped at" if result.memory_limit_reached else state
-    facts = (
-        f"bentpipe {manifest['bentpipe_version']}, seed {manifest['seed']}, {state} "
-        f"{format_duration(manifest['end_ns'])} of {_TIMES[result.engine]} time, "
-        f"{manifest['packet_hops']:,} packet-hops"
+    template = environment().get_template("run.html.j2")
+    return template.render(
+        title=manifest["scenario"].get("name") or "Scenario",
+        facts=(
+            f"bentpipe {manifest['bentpipe_version']}, seed {manifest['seed']}, {state} "
+            f"{format_duration(manifest['end_ns'])} of {_TIMES[result.engine]} time, "
+            f"{manifest['packet_hops']:,} packet-hops"
+        ),
+        interrupted=result.interrupted,
+        stop_reason=result.stop_reason,
+        invalid=result.invalid,
+        emulation=_emulation(result),
+        flows=_flows(result),
+        competing=_competing(result),
+        directions=_directions(result),
+        processors={"columns": _PROCESSOR_COLUMNS, "rows": _processor_rows(result)},
+        aggregators={"columns": _AGGREGATOR_COLUMNS, "rows": _aggregator_rows(result)},
+        sample_interval=_sample_interval(result),
+        plots=_plots(result),
+        exchange_times=_exchange_times(result),
+        has_drops=plots.has_drops(result),
+        seed=manifest["seed"],
+        version=manifest["bentpipe_version"],
+        scenario=_scenario(result),
+        plan=_plan(result),
     )
-    parts = []
-    if result.interrupted:
-        text = "The run was interrupted: every figure is of what was recorded until then."
-        parts.append(_html.paragraph(text, notice=True))
-    if result.stop_reason is not None:
-        text = f"The run {result.stop_reason}: every figure is of what was recorded until then."
-        parts.append(_html.paragraph(text, notice=True))
-    parts += _real_time(result)
-    parts += [_html.heading("Flows"), *_flows(result)]
-    parts += [_html.heading("Link"), *_directions(result), *_processors(result)]
-    parts += _aggregators(result)
-    parts += [_html.heading("Over time"), *_figures(result)]
-    parts += [_html.heading("What was run"), *_what_was_run(result)]
-    return _html.page(manifest["scenario"].get("name") or "Scenario", facts, *parts)
 
 
-def _real_time(result: Result) -> list[str]:
-    """Return what ran in real time, how late its packets were, and the verdict."""
+def _emulation(result: Result) -> dict[str, Any] | None:
+    """Return what ran in real time, the lateness of its packets, and its warnings."""
     if result.engine == "simulate":
-        return []
+        return None
     about = result.manifest["emulation"]
-    text = (
-        f"Run in real time by {about['iperf3']} with the TCP of Linux {about['kernel']}: timeouts, "
-        "acknowledged bytes and data in flight are not known."
-    )
     rows = [
         [
             what,
             f"{about[name]['packets']:,}",
             *(format_duration(about[name][f"{share}_ns"]) for share in _SHARES),
         ]
-        for name, what in (("lateness", "at the exit"), ("wait", "before it was read, at most"))
+        for name, what in (("lateness", "at egress"), ("wait", "before it was read, at most"))
     ]
     columns = (("lateness of packets", ""), ("packets", ""), *((share, "") for share in _SHARES))
-    caption = "How late the link was: beyond its limits the figures do not count."
-    parts = [_html.paragraph(text), _html.table(caption, columns, rows)]
-    if result.invalid is not None:
-        verdict = f"INVALID: {result.invalid}; the figures do not count."
-        parts.insert(0, _html.paragraph(verdict, notice=True))
-    return parts + [_html.paragraph(warning, notice=True) for warning in about["warnings"]]
+    return {**about, "columns": columns, "rows": rows}
 
 
-def _flows(result: Result) -> list[str]:
-    flows = result.flows.to_dicts()
-    caption = "Goodput: application data delivered in order, over the time the flow took."
+def _flows(result: Result) -> dict[str, Any]:
+    flows = result.flows.head(_MAX_ROWS).to_dicts()
     with_exchanges = bool(result.tables["exchanges"].height)
     columns = _FLOW_COLUMNS if with_exchanges else _FLOW_COLUMNS[:-_EXCHANGE_COLUMNS]
-    rows = [_flow_row(flow)[: len(columns)] for flow in flows[:_MAX_ROWS]]
-    parts = [_html.table(caption, columns, rows, text_columns=3)]
-    if len(flows) > _MAX_ROWS:
-        more = f"The first {_MAX_ROWS} of {len(flows):,} flows; flows.parquet has them all."
-        parts.append(_html.paragraph(more))
+    return {
+        "columns": columns,
+        "rows": [_flow_row(flow)[: len(columns)] for flow in flows],
+        "shown": len(flows),
+        "total": result.tables["flows"].height,
+    }
+
+
+def _competing(result: Result) -> list[dict[str, Any]]:
+    """Return aggregate goodput and fairness of the bulk flows that share a direction."""
     goodputs = result.goodput_bps
-    for direction, group in list(competing_flows(result).items())[:_MAX_ROWS]:
-        joint = format_rate(aggregate_goodput_bps(result, group))
-        parts.append(
-            _html.paragraph(
-                f"{direction}: {len(group)} bulk flows, together {joint} of goodput, fairness "
-                f"(Jain's index, 1 is equal) {jain(goodputs[group]):.3f}."
-            )
-        )
-    return parts
+    return [
+        {
+            "direction": direction,
+            "flows": len(flows),
+            "goodput": format_rate(aggregate_goodput_bps(result, flows)),
+            "fairness": jain(goodputs[flows]),
+        }
+        for direction, flows in list(competing_flows(result).items())[:_MAX_ROWS]
+    ]
 
 
 def _flow_row(flow: dict[str, Any]) -> list[str]:
-    # A datagram is never retransmitted: a dash says so better than a zero.
+    # A datagram is never retransmitted, which a dash shows better than a zero.
     def of_tcp(name: str) -> str:
         known = flow["kind"] in ("bulk", "request_response") and flow[name] is not None
         return f"{flow[name]:,}" if known else "-"
@@ -182,8 +187,7 @@ def _flow_row(flow: dict[str, Any]) -> list[str]:
     ]
 
 
-def _directions(result: Result) -> list[str]:
-    caption = "Link bytes include framing; IP bytes do not."
+def _directions(result: Result) -> dict[str, Any]:
     found = plots.drop_causes(result)
     causes = [cause for cause in DROP_CAUSES if cause in found or cause in _USUAL_CAUSES]
     dropped = [(f"dropped: {cause.replace('_', ' ')}", "packets") for cause in causes]
@@ -201,16 +205,16 @@ def _directions(result: Result) -> list[str]:
         ]
         for row in result.directions.head(_MAX_ROWS).to_dicts()
     ]
-    parts = [_html.table(caption, (*_DIRECTION_COLUMNS, *dropped), rows)]
-    directions = result.tables["directions"].height
-    if directions > _MAX_ROWS:
-        more = f"The first {_MAX_ROWS} of {directions:,} directions; directions.parquet has all."
-        parts.append(_html.paragraph(more))
-    return parts
+    return {
+        "columns": (*_DIRECTION_COLUMNS, *dropped),
+        "rows": rows,
+        "shown": len(rows),
+        "total": result.tables["directions"].height,
+    }
 
 
-def _processors(result: Result) -> list[str]:
-    rows = [
+def _processor_rows(result: Result) -> list[list[str]]:
+    return [
         [
             row["processor"],
             f"{row['utilization']:.1%}",
@@ -222,14 +226,10 @@ def _processors(result: Result) -> list[str]:
         ]
         for row in result.processors.head(_MAX_ROWS).to_dicts()
     ]
-    if not rows:
-        return []
-    caption = "Each processor handles the packets of both its sides, one at a time."
-    return [_html.table(caption, _PROCESSOR_COLUMNS, rows)]
 
 
-def _aggregators(result: Result) -> list[str]:
-    rows = [
+def _aggregator_rows(result: Result) -> list[list[str]]:
+    return [
         [
             row["function"],
             f"{row['sent_frames']:,}",
@@ -239,23 +239,21 @@ def _aggregators(result: Result) -> list[str]:
         ]
         for row in result.functions[:_MAX_ROWS]
     ]
-    if not rows:
-        return []
-    caption = "Each aggregator packs the packets that go to the link into frames."
-    return [_html.table(caption, _AGGREGATOR_COLUMNS, rows)]
 
 
-def _figures(result: Result) -> list[str]:
+def _sample_interval(result: Result) -> str | None:
     if not plots.has_time_series(result):
-        text = (
-            "No time series were recorded (sample_interval is null), so there is nothing to plot. "
-            "Set sample_interval, such as 100 ms, and run again."
-        )
-        return [_html.paragraph(text, notice=True), *_exchange_times(result)]
-    interval = format_duration(result.plan["sample_interval_ns"])
-    figures = []
+        return None
+    return format_duration(result.plan["sample_interval_ns"] or 0)
+
+
+def _plots(result: Result) -> list[dict[str, Any]]:
+    """Return the plots over time, each with a name that is unique in the report."""
+    if not plots.has_time_series(result):
+        return []
+    drawn = []
     if plots.has_tcp_flows(result):
-        figures += [
+        drawn += [
             (
                 "congestion windows",
                 plots.congestion_window(result),
@@ -274,67 +272,46 @@ def _figures(result: Result) -> list[str]:
             (
                 "goodput",
                 plots.goodput(result),
-                "Application data delivered in order, by TCP flow (datagrams have no time series).",
+                "Application data delivered in order, by TCP flow. Datagrams have no time series.",
             ),
         ]
-    queue_text = "IP bytes that wait in front of each transmitter."
-    figures.append(("queues", plots.queues(result), queue_text))
+    drawn.append(("queues", plots.queues(result), "IP bytes in the queue of each transmitter."))
     if plots.has_drops(result):
-        drop_text = "Packets dropped since the start, by direction and cause."
-        figures.append(("drops", plots.drops(result), drop_text))
-    parts = [
-        _html.figure(figure_of(axes), name=name, caption=f"{caption} Sampled every {interval}.")
-        for name, axes, caption in figures
-    ]
-    parts += _exchange_times(result)
-    if not plots.has_drops(result):
-        parts.append(_html.paragraph("The link dropped no packet."))
-    return parts
-
-
-def _exchange_times(result: Result) -> list[str]:
-    if not plots.has_exchanges(result):
-        return []
-    caption = (
-        "Share of a flow's exchanges that took at most so long, from the client's start to the "
-        "last byte of the response; with each flow the number of its finished exchanges."
-    )
-    drawing = figure_of(plots.exchange_times(result))
-    return [_html.figure(drawing, name="exchange times", caption=caption)]
-
-
-def _what_was_run(result: Result) -> list[str]:
-    scenario, plan = dict(result.manifest["scenario"]), dict(result.plan)
-    plan_title = "The complete plan (ns, bytes, bit/s)"
-    if len(plan["flows"]) > _MAX_PLANNED:
-        plan_title += f"; the first {_MAX_PLANNED} of {len(plan['flows']):,} flows"
-        plan["flows"] = plan["flows"][:_MAX_PLANNED]
-    terminals = len(plan["gateways"]) - 1
-    if terminals > 1:
-        plan_title += f"; the first of {terminals:,} terminals, which are alike"
-        plan["gateways"] = plan["gateways"][:2]
-        plan["directions"] = plan["directions"][:2]
-    scenario_title = "The scenario"
-    if len(scenario["traffic"]) > _MAX_PLANNED:
-        scenario_title += f"; the first {_MAX_PLANNED} of {len(scenario['traffic']):,} entries"
-        scenario["traffic"] = scenario["traffic"][:_MAX_PLANNED]
-    again = (
-        "The same plan, seed and version of bentpipe give the same result, to the byte: "
-        f"seed {result.manifest['seed']}, version {result.manifest['bentpipe_version']}."
-    )
-    if result.engine == "emulate":
-        again = (
-            "Another run in real time gives other figures: hosts and kernel have their own time."
-        )
+        caption = "Packets dropped since the start, by direction and cause."
+        drawn.append(("drops", plots.drops(result), caption))
     return [
-        _html.paragraph(again),
-        _html.details(scenario_title, _pretty(scenario)),
-        _html.details(plan_title, _pretty(plan)),
+        {"name": name, "figure": figure_of(axes), "caption": caption}
+        for name, axes, caption in drawn
     ]
+
+
+def _exchange_times(result: Result) -> Figure | None:
+    return figure_of(plots.exchange_times(result)) if plots.has_exchanges(result) else None
+
+
+def _scenario(result: Result) -> dict[str, str]:
+    scenario, title = dict(result.manifest["scenario"]), "The scenario"
+    if len(scenario["traffic"]) > _MAX_PLANNED:
+        title += f"; the first {_MAX_PLANNED} of {len(scenario['traffic']):,} entries"
+        scenario["traffic"] = scenario["traffic"][:_MAX_PLANNED]
+    return {"title": title, "text": _pretty(scenario)}
+
+
+def _plan(result: Result) -> dict[str, str]:
+    plan, title = dict(result.plan), "The complete plan (ns, bytes, bit/s)"
+    if len(result.plan["flows"]) > _MAX_PLANNED:
+        title += f"; the first {_MAX_PLANNED} of {len(result.plan['flows']):,} flows"
+        plan["flows"] = result.plan["flows"][:_MAX_PLANNED]
+    terminals = len(result.plan["gateways"]) - 1
+    if terminals > 1:
+        title += f"; the first of {terminals:,} terminals, which are alike"
+        plan["gateways"] = result.plan["gateways"][:2]
+        plan["directions"] = result.plan["directions"][:2]
+    return {"title": title, "text": _pretty(plan)}
 
 
 def _pretty(data: Any) -> str:
-    # Sorted, as the manifest is: a result from a folder gives the same report.
+    # Sorted as in the manifest, so that a result from a folder gives the same report.
     return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False)
 
 

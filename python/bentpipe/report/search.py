@@ -1,4 +1,4 @@
-"""What a search found: for a terminal, as a report, and as files."""
+"""The result of a no-drop search: for a terminal, as a report, and as files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bentpipe import _core
-from bentpipe.report import html as _html
+from bentpipe.report.html import environment
 from bentpipe.report.style import PALETTE, from_zero, new_figure
 from bentpipe.report.terminal import plain_table
 from bentpipe.results.folder import REPORT, csv_text, json_text, write_folder
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _NS_PER_S: Final = 10**9
-# As many as fit a line.
+# As many as fit in a line.
 _MAX_NAMES: Final = 4
 _CSV_COLUMNS: Final = (
     "payload_bytes",
@@ -40,20 +40,21 @@ _COLUMNS: Final = (
     ("where", ""),
 )
 NOTE: Final = (
-    "A rate just above the limit passes when the buffers hold what is too much until the run ends: "
-    "with b packets of buffer, a limit of c packets a second and t seconds, up to a share b / (c t)"
+    "A rate slightly above the limit passes if the buffers hold the excess until the run ends: up "
+    "to a share b / (c t) above, with buffers of b packets, a limit of c packets per second and t "
+    "seconds"
 )
 
 
 def search_tables(found: NoDropSearch) -> list[RenderableType]:
     """Return the table of the sizes for a terminal, with a line on the search above it."""
-    headings = ("payload", "rate", "packets/s", "packets/s of all", "limited by", "where")
+    headings = ("payload", "rate", "packets/s", "packets/s in all", "limited by", "where")
     table = plain_table(headings, [tuple(_row(each)) for each in found.rates])
     for column in table.columns[:4]:
         column.justify = "right"
     return [
         _head(found),
-        "Rate: UDP payload of each flow, as iperf -b. In a short run buffers hide an excess.",
+        "Rate: UDP payload of each flow, as iperf -b. In a short run, buffers hide an excess.",
         table,
     ]
 
@@ -86,26 +87,22 @@ def write_search(found: NoDropSearch, out_dir: Path) -> Path:
 
 
 def search_report(found: NoDropSearch) -> str:
-    """Return the report as HTML; the same search gives the same bytes."""
-    parts = [_html.paragraph(_head(found))]
-    if found.interrupted:
-        text = "The search was interrupted: rates are those that had passed by then."
-        parts.append(_html.paragraph(text, notice=True))
-    parts += [
-        _html.figure(
-            rate_figure(found),
-            name="no-drop rate",
-            caption="Largest rate at which nothing was lost, and the packets a second it means.",
-        ),
-        _html.table(
-            "Each rate passed; one above it by the resolution or less did not.",
-            _COLUMNS,
-            [[row[0].removesuffix(" B"), _mbps(each), *row[2:]] for row, each in _rows(found)],
-        ),
-        _html.paragraph(f"{NOTE}. Here the flows send for {_sending(found)}."),
-    ]
-    title = f"{found.scenario or 'Scenario'}: the largest rate without a loss"
-    return _html.page(title, f"bentpipe {_core.version()}; seed {found.seed}", *parts)
+    """Return the report as HTML; the same search gives identical bytes."""
+    template = environment().get_template("search.html.j2")
+    return template.render(
+        title=f"{found.scenario or 'Scenario'}: largest rate without loss",
+        facts=f"bentpipe {_core.version()}; seed {found.seed}",
+        head=_head(found),
+        interrupted=found.interrupted,
+        figure=rate_figure(found),
+        columns=_COLUMNS,
+        rows=[
+            [row[0].removesuffix(" B"), _mbps(each), *row[2:]]
+            for row, each in ((_row(each), each) for each in found.rates)
+        ],
+        note=NOTE,
+        sending=_sending(found),
+    )
 
 
 def rate_figure(found: NoDropSearch) -> Figure:
@@ -129,7 +126,7 @@ def _head(found: NoDropSearch) -> str:
     if len(flows) > _MAX_NAMES:
         shown += f" and {len(flows) - _MAX_NAMES} more"
     return (
-        f"{found.scenario or 'Scenario'}: largest rate without a loss, flows: {shown}; to "
+        f"{found.scenario or 'Scenario'}: largest rate without loss, flows: {shown}; to "
         f"{100 * found.resolution:.3g} % of the rate, seed {found.seed}, "
         f"sending for {_sending(found)}"
     )
@@ -139,13 +136,9 @@ def _sending(found: NoDropSearch) -> str:
     return format_duration(found.sending_s * _NS_PER_S)
 
 
-def _rows(found: NoDropSearch) -> list[tuple[list[str], NoDropRate]]:
-    return [(_row(each), each) for each in found.rates]
-
-
 def _row(each: NoDropRate) -> list[str]:
     loss = each.first_loss
-    limit, where = "none found up to the link's rate", "-"
+    limit, where = "none up to the link rate", "-"
     if loss is not None:
         limit, where = loss.limit, loss.place
     elif not each.converged:
