@@ -148,8 +148,8 @@ impl Bench {
             ("500 Mbit/s, full", Load::full(500_000_000, DELAY), false, ""),
         ];
         let mut all = Vec::new();
-        for (name, load, beside, goal) in rows {
-            let peer = self.peer(&[MM_DELAY]).filter(|_| beside);
+        for (name, load, has_peer, goal) in rows {
+            let peer = self.peer(&[MM_DELAY]).filter(|_| has_peer);
             let row = rows::delay_errors(load, self.time, peer, |errors| errors.p99_ns as f64)?;
             print(&table::errors(name, MAHIMAHI, &row, goal));
             all.push(table::errors_json(name, "bentpipe", &row.ours));

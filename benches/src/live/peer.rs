@@ -56,7 +56,7 @@ impl Peer {
     /// # Errors
     /// If one does not start, or its output is unexpected.
     pub(crate) fn up(commands: &[&[&str]]) -> Result<Self, LabError> {
-        let world = Arc::new(outside(|| Ok(()))?.0);
+        let world = Arc::new(new_namespace(|| Ok(()))?.0);
         let mut island = Arc::clone(&world);
         let mut shells = Vec::new();
         let mut base = None;
@@ -106,7 +106,7 @@ fn start(words: &[&str], base: Option<Ipv4Addr>) -> io::Result<(Shell, Ipv4Addr,
 }
 
 /// A network namespace in which its shells can start, and the result of `setup` in it.
-pub(crate) fn outside<T: Send>(
+pub(crate) fn new_namespace<T: Send>(
     setup: impl FnOnce() -> Result<T, LabError> + Send,
 ) -> Result<(Namespace, T), LabError> {
     Namespace::new("127.0.0.1 localhost\n", || {

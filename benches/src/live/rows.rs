@@ -154,7 +154,7 @@ pub(crate) fn set_up(peer: bool) -> Result<[Option<f64>; 2], LabError> {
         }
         if peer {
             let timed = || seconds_of(&mut peer::command(&["mm-delay", "275", "true"]));
-            times[1].push(peer::outside(timed)?.1);
+            times[1].push(peer::new_namespace(timed)?.1);
         }
     }
     Ok(times.map(median))
