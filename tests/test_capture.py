@@ -170,8 +170,8 @@ def test_drops_have_comments_with_their_cause(captured: Captured) -> None:
     for direction in result.directions.to_dicts():
         name = direction["direction"]
         for column, packets in direction.items():
-            if column.startswith("dropped_packets_"):
-                cause = column.removeprefix("dropped_packets_")
+            if column.startswith("dropped_") and column.endswith("_packets"):
+                cause = column.removeprefix("dropped_").removesuffix("_packets")
                 expected[name, f"dropped: {cause}"] += packets
     for processor in result.processors.to_dicts():
         name = processor["processor"]
@@ -186,9 +186,11 @@ def test_the_runs_above_have_drops_of_many_causes(capture_of: Callable[[str], Ca
     for name in RUNS:
         result, _ = capture_of(name)
         causes |= {
-            column.removeprefix("dropped_packets_")
+            column.removeprefix("dropped_").removesuffix("_packets")
             for column in result.directions.columns
-            if column.startswith("dropped_packets_") and result.directions[column].sum() > 0
+            if column.startswith("dropped_")
+            and column.endswith("_packets")
+            and result.directions[column].sum() > 0
         }
     assert {"queue_full", "bit_error", "red", "codel"} <= causes
     every, _ = capture_of("every")

@@ -106,7 +106,7 @@ def test_a_bulk_flow_is_as_fast_as_in_the_simulator(tmp_path: Path) -> None:
     assert run.result.manifest["emulation"]["kernel_dropped_packets"] == 0
     for row in run.result.directions.to_dicts():
         for unit in ("packets", "bytes"):
-            dropped = sum(row[f"dropped_{unit}_{cause}"] for cause in DROP_CAUSES)
+            dropped = sum(row[f"dropped_{cause}_{unit}"] for cause in DROP_CAUSES)
             left = row[f"delivered_{unit}"] + dropped + row[f"held_{unit}"]
             assert row[f"received_{unit}"] == left
     for name in set(TABLES) - {"events"}:

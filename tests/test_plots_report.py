@@ -170,7 +170,7 @@ def test_a_long_run_with_many_flows_stays_small() -> None:
     assert "The first 200 of 300 flows" in text
     assert "the first 16 of 300 flows" in text
     assert "range of 300 flows" in text
-    assert "fairness (Jain" in text
+    assert "(Jain's index; 1 is equal)" in text
 
 
 @pytest.mark.parametrize("name", ["geo-voip-and-bulk", "isdn-return", "leo-two-flows"])

@@ -54,7 +54,7 @@ def test_packets_are_conserved(small_result: Result, every_result: Result) -> No
     """In = out + dropped by cause + held, in packets and bytes, in each direction."""
     for row in [*small_result.directions.to_dicts(), *every_result.directions.to_dicts()]:
         for unit in ("packets", "bytes"):
-            dropped = sum(row[f"dropped_{unit}_{cause}"] for cause in DROP_CAUSES)
+            dropped = sum(row[f"dropped_{cause}_{unit}"] for cause in DROP_CAUSES)
             held = row[f"held_{unit}"]
             assert row[f"received_{unit}"] == row[f"delivered_{unit}"] + dropped + held
     # Otherwise the equations could hold of nothing.
@@ -67,7 +67,7 @@ def test_processors_conserve_packets_too(every_result: Result) -> None:
     for row in every_result.processors.to_dicts():
         for unit in ("packets", "bytes"):
             received, forwarded, dropped = (
-                row[f"{what}_{unit}_lan"] + row[f"{what}_{unit}_link"]
+                row[f"{what}_lan_{unit}"] + row[f"{what}_link_{unit}"]
                 for what in ("received", "forwarded", "dropped")
             )
             assert received == forwarded + dropped + row[f"held_{unit}"]
