@@ -161,9 +161,15 @@ def test_what_is_wrong_is_said_in_words() -> None:
         return str(error.value)
 
     alone = refused({"aggregator": {}}, {})
-    assert "read aggregator at the hub and none at the terminal; each needs its peer" in alone
+    assert (
+        "read aggregator at the hub and none at the terminal; both ends of the link need one"
+        in alone
+    )
     alone = refused({}, {"functions": ["aggregator"]})
-    assert "read aggregator at the terminal and none at the hub; each needs its peer" in alone
+    assert (
+        "read aggregator at the terminal and none at the hub; both ends of the link need one"
+        in alone
+    )
     tiny = with_functions(*[{"aggregator": {"frame_size": "70 B"}}] * 2)
     with pytest.raises(ScenarioError, match=r"aggregator\.frame_size: .*from 71 to 65535"):
         simulate(tiny)

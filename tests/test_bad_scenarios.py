@@ -103,7 +103,7 @@ CASES = [
     changed("neither size nor duration", SIZE, "", 6, "neither size nor duration"),
     changed("no traffic", "  - kind: bulk\n    direction: forward\n" + SIZE, "  []\n", 5, "traffic: is empty"),
     changed("two flows of one name", "  - kind: bulk\n", "  - {name: a, kind: bulk, direction: forward, size: 1 MB}\n  - kind: bulk\n    name: a\n", 5, 'two flows are called "a"'),
-    changed("late first step", "rate: 16 Mbit/s", "rate: [{at: 1 s, value: 1 Mbit/s}]", 4, "link.forward.rate", "begin at 0"),
+    changed("late first step", "rate: 16 Mbit/s", "rate: [{at: 1 s, value: 1 Mbit/s}]", 4, "link.forward.rate", "start at 0"),
     changed("nothing but outage", "rate: 16 Mbit/s", "rate: [{at: 0 s, value: 0 bit/s}]", 4, "link.forward.rate", "0 bit/s in every step"),
     changed("endless outage", "rate: 16 Mbit/s", "rate: [{at: 0 s, value: 1 MB/s}, {at: 1 s, value: 0 bit/s}]", 4, "link.forward.rate", "end above zero"),
     # Types.

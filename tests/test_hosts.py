@@ -51,7 +51,7 @@ def test_a_line_of_a_host_limits_its_flow() -> None:
 def test_hosts_are_named_drawn_or_taken_in_turn() -> None:
     flows = [
         {**FETCH, "world_host": "far"},
-        {**FETCH, "world_host": "in-turn", "count": 3},
+        {**FETCH, "world_host": "round-robin", "count": 3},
         {**FETCH, "world_host": "random", "count": 2},
         FETCH,
     ]

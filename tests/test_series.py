@@ -176,7 +176,10 @@ def test_a_column_is_chosen_by_name(tmp_path: Path) -> None:
     steps = plan(rate={"csv": path, "column": "up_kbps"})["rate_bps"]["steps"]
     assert steps == [[0, 512_000], [10 * MS, 3_000]]
     message = refusal(rate={"csv": path})
-    assert f"{path}:1: has several; name the column (there are: down_mbps, up_kbps)" in message
+    assert (
+        f"{path}:1: has several such columns; name the column (there are: down_mbps, up_kbps)"
+        in message
+    )
     message = refusal(rate={"csv": path, "column": "up_kbs"})
     assert "link.forward.rate.column" in message
     assert 'did you mean "up_kbps"?' in message
