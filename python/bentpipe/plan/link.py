@@ -11,7 +11,7 @@ from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.gateways import largest_packet_bytes
 from bentpipe.plan.paths import branch, branches
 from bentpipe.plan.series import channel_plan, delay_plan, rate_plan, refuse_many_steps
-from bentpipe.plan.traffic import largest_packets
+from bentpipe.plan.traffic import largest_flow_packet_bytes
 from bentpipe.plan.types import DirectionPlan, FlowPlan, LimitPlan, QueuePlan, RedPlan, WirePlan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framing import Framing, FramingOptions
@@ -79,7 +79,7 @@ def directions_plan(scenario: Scenario, flows: list[FlowPlan]) -> list[Direction
         PlanningError: a rate or a delay is missing, or a queue cannot hold a packet.
     """
     link = scenario.link
-    largest = _with_functions(largest_packets(flows), scenario)
+    largest = _with_functions(largest_flow_packet_bytes(flows), scenario)
     written: dict[DirectionName, Direction] = {"forward": link.forward, "return": link.return_}
     base = _preset(link)
     complete = {name: written[name].over(base[name]) for name in _DIRECTIONS}

@@ -232,7 +232,7 @@ class _Table:
         if len(candidates) == 1:
             return candidates[0]
         names = ", ".join(self.values) or "none"
-        problem = "has several such columns" if candidates else "has no such column by name"
+        problem = "several columns match" if candidates else "no column name matches"
         message = f"{self.path}:{self.line}: {problem}; name the column (there are: {names})"
         raise SeriesError(message)
 

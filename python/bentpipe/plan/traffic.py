@@ -23,9 +23,9 @@ from bentpipe.scenario.link import DirectionName
 from bentpipe.scenario.profiles import PROFILES
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import (
-    LARGEST_MSS,
-    LARGEST_PAYLOAD,
     MAX_FLOWS,
+    MAX_MSS_BYTES,
+    MAX_PAYLOAD_BYTES,
     Bulk,
     Conference,
     ConstantRate,
@@ -234,8 +234,8 @@ def _conference(flow: Conference, number: int, path: FieldPath) -> _Workload:
 
 def _datagrams(flow: ConstantRate | Conference, path: FieldPath) -> Callable[[int], DatagramsPlan]:
     payload_bytes = value_of(flow.payload)
-    if payload_bytes > LARGEST_PAYLOAD:
-        message = f'read "{flow.payload}"; must be at most {LARGEST_PAYLOAD} B (one UDP datagram)'
+    if payload_bytes > MAX_PAYLOAD_BYTES:
+        message = f'read "{flow.payload}"; must be at most {MAX_PAYLOAD_BYTES} B (one UDP datagram)'
         raise PlanningError((*path, "payload"), message)
     rate_bps = value_of(flow.rate)
     written_ns = None if flow.duration is None else value_of(flow.duration)
@@ -308,8 +308,8 @@ def tcp_plan(flow: Bulk | RequestResponse | Fetch, path: FieldPath) -> TcpPlan:
     profile = PROFILES[flow.profile]
     tcp = flow.tcp.over(profile)
     mss_bytes = value_of(tcp.mss)
-    if mss_bytes > LARGEST_MSS:
-        message = f'read "{tcp.mss}"; must be at most {LARGEST_MSS} B (one IP packet)'
+    if mss_bytes > MAX_MSS_BYTES:
+        message = f'read "{tcp.mss}"; must be at most {MAX_MSS_BYTES} B (one IP packet)'
         raise PlanningError((*path, "tcp", "mss"), message)
     receive_bytes, initial_bytes = _receive_buffers(flow.tcp, tcp)
     return {
@@ -367,7 +367,7 @@ def _receive_buffers(written: Tcp, tcp: Tcp) -> tuple[int, int]:
     return receive_bytes, initial_bytes
 
 
-def largest_packets(flows: list[FlowPlan]) -> dict[DirectionName, int]:
+def largest_flow_packet_bytes(flows: list[FlowPlan]) -> dict[DirectionName, int]:
     """Return the largest IP packet of the flows in each direction, in bytes."""
     largest: dict[DirectionName, int] = {"forward": 0, "return": 0}
     for flow in flows:

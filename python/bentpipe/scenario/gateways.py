@@ -20,7 +20,7 @@ FunctionName = Literal["aggregator", "processor"]
 
 # SnIP technical note: routing manages about 6,000 packets a second, both directions together;
 # bridging and pass-thru 5,400.
-PROCESSOR_RATES: Final[Mapping[ProcessorMode, int]] = {
+PROCESSOR_PPS: Final[Mapping[ProcessorMode, int]] = {
     "bridge": 5_400,
     "pass-thru": 5_400,
     "route": 6_000,

@@ -33,9 +33,9 @@ from bentpipe.text import shown
 # The state of a flow takes a few kB; ten thousand flows fit any machine.
 MAX_FLOWS: Final = 10_000
 # 65,535 bytes of IP packet less 20 of IPv4 and 20 of TCP header.
-LARGEST_MSS: Final = 65_495
+MAX_MSS_BYTES: Final = 65_495
 # 65,535 bytes of IP packet less 20 of IPv4 and 8 of UDP header.
-LARGEST_PAYLOAD: Final = 65_507
+MAX_PAYLOAD_BYTES: Final = 65_507
 
 ProfileName = Literal["bsd-1997", "linux"]
 CongestionControl = Literal["reno", "newreno", "cubic", "bbr", "hybla", "vegas", "westwood"]
