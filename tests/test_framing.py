@@ -180,9 +180,7 @@ def check_plan(framing: FramingPlan) -> None:
         ),
     ],
 )
-def test_bad_options_are_refused(
-    kind: str, options: dict[str, object], message: str
-) -> None:
+def test_bad_options_are_refused(kind: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         plan_framing(kind, options)
 

@@ -27,8 +27,10 @@ from bentpipe import (
 )
 from bentpipe.plan.resolver import resolve
 from bentpipe.results.tables import DROP_CAUSES
+from bentpipe.scenario.document import read_file
 from bentpipe.scenario.link import PresetName
 from bentpipe.scenario.profiles import PROFILES
+from bentpipe.scenario.schema import parse
 from bentpipe.scenario.traffic import (
     MAX_MSS_BYTES,
     MAX_PAYLOAD_BYTES,
@@ -411,6 +413,24 @@ def test_a_refusal_of_the_simulator_names_the_entry_of_the_scenario() -> None:
     assert problem.field == "traffic.1.tcp.rto_min"
     assert 'read "300 s"' in problem.message
     assert "rto_min_ns" in problem.message
+
+
+def test_the_schema_is_checked_before_the_plan(tmp_path: Path) -> None:
+    """Given a queue below one packet, expect the schema to accept it, and the plan to refuse it."""
+    file = tmp_path / "scenario.yaml"
+    file.write_text(
+        "link:\n"
+        "  preset: geo\n"
+        "  forward: {queue: {limit: 100 B}}\n"
+        "traffic: [{kind: bulk, direction: forward, size: 1 MB}]\n"
+        "duration: 9 s\n"
+    )
+    parsed = parse(read_file(file))
+    assert parsed.duration == "9 s"
+    with pytest.raises(ScenarioError, match=r"^scenario: link\.forward\.queue\.limit: read "):
+        resolve(parsed)
+    with pytest.raises(ScenarioError, match=rf"^{file}:3: link\.forward\.queue\.limit: read "):
+        load(file)
 
 
 # --- settings that override a file --------------------------------------------------------------

@@ -186,8 +186,12 @@ def size(text: object) -> Quantity[int]:
 
 
 def packets(text: object) -> Quantity[int]:
-    """Read a number of packets and keep its text; see `parse_packets`."""
-    return Quantity(str(text), parse_packets(text))
+    """Read a number of packets, such as ``"50 packets"``, and keep its text.
+
+    Raises:
+        UnitError: no number of packets, negative, not an integer, or over 2^63-1.
+    """
+    return Quantity(str(text), _parse(text, _PACKETS)[0])
 
 
 def queue_limit(text: object) -> Quantity[QueueLimit]:
@@ -204,8 +208,7 @@ def parse_rate(text: object) -> int:
     """Read a rate in bit/s: ``"16 Mbit/s"`` gives 16000000, ``"1 MB/s"`` gives 8000000.
 
     Raises:
-        UnitError: no number with a unit of rate, negative, not an integer in its base unit, or over
-            2^63-1.
+        UnitError: not a rate, negative, not an integer in its base unit, or over 2^63-1.
     """
     return _parse(text, _RATE)[0]
 
@@ -214,8 +217,7 @@ def parse_duration(text: object) -> int:
     """Read a time in nanoseconds: ``"275 ms"`` gives 275000000.
 
     Raises:
-        UnitError: no number with a unit of time, negative, not an integer in its base unit, or over
-            2^63-1.
+        UnitError: not a time, negative, not an integer in its base unit, or over 2^63-1.
     """
     return _parse(text, _DURATION)[0]
 
@@ -224,8 +226,7 @@ def parse_size(text: object) -> int:
     """Read a size in bytes: ``"120 kB"`` gives 120000, ``"64 KiB"`` gives 65536.
 
     Raises:
-        UnitError: no number with a unit of size, negative, not an integer in its base unit, or over
-            2^63-1.
+        UnitError: not a size, negative, not an integer in its base unit, or over 2^63-1.
     """
     return _parse(text, _SIZE)[0]
 
@@ -258,16 +259,6 @@ def parse_threshold(text: object) -> QueueLimit:
     """
     value, unit = _parse(text, _THRESHOLD)
     return QueueLimit("packets" if unit in _PACKETS_PER else "bytes", value)
-
-
-def parse_packets(text: object) -> int:
-    """Read a number of packets: ``"50 packets"`` gives 50.
-
-    Raises:
-        UnitError: no number and ``packets``, negative, not an integer in its base unit, or over
-            2^63-1.
-    """
-    return _parse(text, _PACKETS)[0]
 
 
 def format_rate(rate_bps: float) -> str:
