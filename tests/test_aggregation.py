@@ -1,4 +1,4 @@
-"""Packet aggregation in scenarios: what it gives, and what is refused."""
+"""Packet aggregation in scenarios: results and refusals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def statistics(result: Result, place: str) -> dict[str, int]:
     return dict(zip(rows["statistic"], rows["value"], strict=True))
 
 
-def test_the_program_prints_what_aggregators_did(bentpipe: Program, tmp_path: Path) -> None:
+def test_the_command_prints_aggregator_statistics(bentpipe: Program, tmp_path: Path) -> None:
     """200 frames of five packets each, which waited (5 + 4 + 3 + 2 + 1) / 5 = 3 ms on average."""
     file, out = tmp_path / "calls.json", tmp_path / "calls"
     file.write_text(json.dumps(CALLS))
@@ -62,7 +62,7 @@ def test_the_program_prints_what_aggregators_did(bentpipe: Program, tmp_path: Pa
     )
 
 
-def test_packets_share_frames_by_hand() -> None:
+def test_frames_match_hand_calculations() -> None:
     """A packet every ms and 5 ms of hold time: the packet that comes at 5 ms is in the next frame.
 
     So 200 frames of five packets, of 28 + 3 + 128 + 4 (2 + 128) = 679 bytes, in which the packets
@@ -108,7 +108,7 @@ def test_a_capture_shows_frames_as_datagrams_of_the_first_packet_s_hosts(
     assert counted == {(point, "10.0.0.1", "679", "659"): 200 for point in points}
 
 
-def test_large_packets_pass_and_other_classes_do_not_join() -> None:
+def test_large_packets_and_other_classes_are_not_aggregated() -> None:
     plain = simulate(with_functions({}, {}))
     for settings in ({"packet_size": "127 B"}, {"classes": [1, 2]}):
         both = {"aggregator": settings}
@@ -117,8 +117,8 @@ def test_large_packets_pass_and_other_classes_do_not_join() -> None:
         assert result.flows["one_way_delay_mean_ns"][0] == plain.flows["one_way_delay_mean_ns"][0]
 
 
-def test_a_lost_frame_loses_all_that_is_in_it() -> None:
-    """A queue that holds one packet and a slow link: frames are dropped by fives."""
+def test_a_lost_frame_loses_its_packets() -> None:
+    """Given a queue of one packet and a slow link, expect packets to be dropped by fives."""
     scenario = copy.deepcopy(CALLS)
     scenario["link"]["forward"] |= {"rate": "500 kbit/s", "queue": {"limit": "1 packets"}}
     result = simulate(scenario)
@@ -146,24 +146,30 @@ def test_frames_pass_every_queue(queue: str) -> None:
     assert simulate(scenario).flows["received_segments"].to_list() == [1000]
 
 
-def test_the_order_is_the_one_that_is_written() -> None:
-    """By default the aggregator stands in front of the processor, which then handles frames."""
+def test_functions_keep_the_written_order() -> None:
+    """By default the aggregator precedes the processor, which then processes frames."""
     for functions, handled in ((None, 200), (["processor", "aggregator"], 1000)):
         hub: dict[str, Any] = {"aggregator": {}, "processor": {}}
         result = simulate(with_functions(hub | {"functions": functions}, {"aggregator": {}}))
         assert result.processors["received_lan_packets"].to_list() == [handled]
 
 
-def test_what_is_wrong_is_said_in_words() -> None:
+def test_a_missing_peer_is_refused() -> None:
     def refused(hub: dict[str, Any], terminal: dict[str, Any]) -> str:
         with pytest.raises(ScenarioError) as error:
             resolve(from_dict(with_functions(hub, terminal)))
         return str(error.value)
 
     alone = refused({"aggregator": {}}, {})
-    assert "read aggregator at the hub and none at the terminal; each needs its peer" in alone
+    assert (
+        "read aggregator at the hub and none at the terminal; both ends of the link need one"
+        in alone
+    )
     alone = refused({}, {"functions": ["aggregator"]})
-    assert "read aggregator at the terminal and none at the hub; each needs its peer" in alone
+    assert (
+        "read aggregator at the terminal and none at the hub; both ends of the link need one"
+        in alone
+    )
     tiny = with_functions(*[{"aggregator": {"frame_size": "70 B"}}] * 2)
     with pytest.raises(ScenarioError, match=r"aggregator\.frame_size: .*from 71 to 65535"):
         simulate(tiny)

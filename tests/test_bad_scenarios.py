@@ -103,7 +103,7 @@ CASES = [
     changed("neither size nor duration", SIZE, "", 6, "neither size nor duration"),
     changed("no traffic", "  - kind: bulk\n    direction: forward\n" + SIZE, "  []\n", 5, "traffic: is empty"),
     changed("two flows of one name", "  - kind: bulk\n", "  - {name: a, kind: bulk, direction: forward, size: 1 MB}\n  - kind: bulk\n    name: a\n", 5, 'two flows are called "a"'),
-    changed("late first step", "rate: 16 Mbit/s", "rate: [{at: 1 s, value: 1 Mbit/s}]", 4, "link.forward.rate", "begin at 0"),
+    changed("late first step", "rate: 16 Mbit/s", "rate: [{at: 1 s, value: 1 Mbit/s}]", 4, "link.forward.rate", "start at 0"),
     changed("nothing but outage", "rate: 16 Mbit/s", "rate: [{at: 0 s, value: 0 bit/s}]", 4, "link.forward.rate", "0 bit/s in every step"),
     changed("endless outage", "rate: 16 Mbit/s", "rate: [{at: 0 s, value: 1 MB/s}, {at: 1 s, value: 0 bit/s}]", 4, "link.forward.rate", "end above zero"),
     # Types.
@@ -203,22 +203,24 @@ CASES = [
 ]  # fmt: skip
 
 
-def test_the_good_scenario_is_good(bentpipe: Program, tmp_path: Path) -> None:
-    """Otherwise every case below could fail for another reason than its own."""
+def test_the_unchanged_scenario_runs(bentpipe: Program, tmp_path: Path) -> None:
+    """Otherwise a case could fail for another reason than its own."""
     file = tmp_path / "scenario.yaml"
     file.write_text(GOOD, encoding="utf-8")
     called = bentpipe("validate", file)
     assert (called.code, called.err) == (0, "")
 
 
-def test_there_are_enough_kinds() -> None:
+def test_cases_have_distinct_names() -> None:
     kinds = {bad.kind for bad in CASES}
     assert len(kinds) == len(CASES)
     assert len(kinds) >= 130
 
 
 @pytest.mark.parametrize("bad", CASES, ids=lambda bad: bad.kind)
-def test_a_bad_file_says_where_and_what(bad: Bad, bentpipe: Program, tmp_path: Path) -> None:
+def test_a_bad_file_is_refused_with_place_and_reason(
+    bad: Bad, bentpipe: Program, tmp_path: Path
+) -> None:
     assert GOOD.count(bad.old) == 1
     file = tmp_path / "scenario.yaml"
     file.write_text(GOOD.replace(bad.old, bad.new), encoding="utf-8")
@@ -249,7 +251,7 @@ def test_a_bad_file_says_where_and_what(bad: Bad, bentpipe: Program, tmp_path: P
         ("name=!secret x", ['"!secret"']),
     ],
 )
-def test_a_bad_setting_says_which(
+def test_a_bad_setting_is_named(
     setting: str, words: list[str], bentpipe: Program, tmp_path: Path
 ) -> None:
     file = tmp_path / "scenario.yaml"
@@ -273,7 +275,7 @@ def test_each_of_several_problems_has_a_line(bentpipe: Program, tmp_path: Path) 
     ]
 
 
-def test_a_file_that_is_not_there(bentpipe: Program, tmp_path: Path) -> None:
+def test_a_missing_file_is_named(bentpipe: Program, tmp_path: Path) -> None:
     missing = bentpipe("run", tmp_path / "none.yaml")
     folder = bentpipe("run", tmp_path)
     assert (missing.code, folder.code) == (2, 2)
@@ -281,7 +283,7 @@ def test_a_file_that_is_not_there(bentpipe: Program, tmp_path: Path) -> None:
     assert "is a directory" in folder.err
 
 
-def test_a_bad_file_as_json(bentpipe: Program, tmp_path: Path) -> None:
+def test_problems_are_printed_as_json(bentpipe: Program, tmp_path: Path) -> None:
     import json
 
     file = tmp_path / "scenario.yaml"

@@ -1,4 +1,4 @@
-"""Link layers by name: sizes by hand from the standards, stuffing and packing by brute force."""
+"""Link layers by name: sizes from the standards; stuffing and packing by brute force."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def bits(kind: str, ip_bytes: int, **options: object) -> int:
         ("ppp", {}, 614, 631),
     ],
 )
-def test_sizes_by_hand(
+def test_link_sizes_match_hand_calculations(
     kind: str, options: dict[str, object], ip_bytes: int, on_the_link: int
 ) -> None:
     assert bits(kind, ip_bytes, **options) == 8 * on_the_link
@@ -115,7 +115,7 @@ def test_a_longer_packet_is_never_shorter_on_the_link(kind: str) -> None:
     assert all(size >= 8 * ip_bytes for ip_bytes, size in enumerate(sizes, start=1))
 
 
-def test_what_others_rely_on() -> None:
+def test_names_and_sources_of_framings() -> None:
     expected = "none ethernet ethernet-line ppp aal5 aal5-sonet mpe ule gse"
     assert list(FRAMINGS) == expected.split()
     for name, preset in FRAMINGS.items():
@@ -180,7 +180,7 @@ def check_plan(framing: FramingPlan) -> None:
         ),
     ],
 )
-def test_what_is_refused_and_why(kind: str, options: dict[str, object], message: str) -> None:
+def test_bad_options_are_refused(kind: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         plan_framing(kind, options)
 
@@ -238,7 +238,7 @@ def test_address_and_control_always_gain_two_bits() -> None:
 
 @pytest.mark.parametrize(("kind", "added"), [("mpe", 16), ("ule", 14)])
 def test_packed_transport_streams(kind: str, added: int) -> None:
-    """With 183 bytes or more each packet has a pointer of its own, and the formula is right.
+    """With 183 bytes or more each packet has its own pointer, and the formula is right.
 
     One in 184 packets ends where a single byte is left, which holds no start and is lost: 0.05
     bits a packet. The last TS packet may be part empty: at most 0.08 bits for each of 20,000.

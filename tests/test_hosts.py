@@ -1,4 +1,4 @@
-"""Hosts at some distance from their gateway, in scenarios and in results."""
+"""Hosts with a delay to their gateway, in scenarios and results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_round_trips_are_those_of_the_hosts_to_the_microsecond() -> None:
     assert took_ns[0] == pytest.approx(2_000_000 + 2 * 64 * 8 * 100, abs=1_000)
 
 
-def test_a_line_of_a_host_limits_its_flow() -> None:
+def test_the_line_rate_of_a_host_limits_its_flow() -> None:
     """At 1 Mbit/s of IP, 1448 of 1500 bytes are data."""
     hosts = {"world": [{"name": "slow", "rate": "1 Mbit/s"}]}
     bulk = {"kind": "bulk", "direction": "forward", "duration": "15 s", "world_host": "slow"}
@@ -48,10 +48,10 @@ def test_a_line_of_a_host_limits_its_flow() -> None:
     assert goodput == pytest.approx(1e6 * 1448 / 1500, rel=0.03)
 
 
-def test_hosts_are_named_drawn_or_taken_in_turn() -> None:
+def test_hosts_are_named_random_or_round_robin() -> None:
     flows = [
         {**FETCH, "world_host": "far"},
-        {**FETCH, "world_host": "in-turn", "count": 3},
+        {**FETCH, "world_host": "round-robin", "count": 3},
         {**FETCH, "world_host": "random", "count": 2},
         FETCH,
     ]
@@ -61,7 +61,7 @@ def test_hosts_are_named_drawn_or_taken_in_turn() -> None:
 
 
 def test_random_hosts_follow_the_seed() -> None:
-    """Twenty flows among two hosts: both are drawn, and another seed draws otherwise."""
+    """Given twenty flows and two hosts, expect both, and other draws from another seed."""
     flow = {**FETCH, "world_host": "random", "count": 20}
     drawn = []
     for seed in (1, 1, 2):
@@ -98,7 +98,7 @@ def test_an_unknown_host_is_refused(change: dict[str, str], field: str, message:
     assert field in str(refused.value)
 
 
-def test_names_of_hosts_are_unique_and_no_choices() -> None:
+def test_host_names_are_unique_and_not_reserved() -> None:
     for names, message in (("aa", "another host"), (("random",), "for a choice")):
         hosts = {"world": [{"name": name} for name in names]}
         with pytest.raises(ScenarioError, match=message):

@@ -1,4 +1,4 @@
-"""The stored plans of the presets: current, and those that a lab gets."""
+"""The stored plans of presets are current, and labs use them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ def test_the_stored_plans_are_current() -> None:
     assert {name: stored_plan(name) for name in PRESETS} == resolved_plans()
 
 
-def test_a_value_that_is_set_is_in_the_plan_of_the_link() -> None:
+def test_settings_change_the_plan_of_a_preset() -> None:
     plan = link_plan("geo", ["link.forward.rate=4Mbit/s"])
     assert plan["directions"][0]["rate_bps"] == {"kind": "constant", "value": 4_000_000}
     assert link_plan("geo")["directions"][0]["rate_bps"] != plan["directions"][0]["rate_bps"]
 
 
-def test_what_is_no_preset_has_no_stored_plan() -> None:
+def test_an_unknown_preset_has_no_stored_plan() -> None:
     assert stored_plan("scenarios/geo-bulk.yaml") is None

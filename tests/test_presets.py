@@ -1,4 +1,4 @@
-"""Presets: each names a public source, and its delay follows from the geometry in that source."""
+"""Presets: public sources, and delays that match their geometry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOPS = {"geo": (35_786, 10), "meo": (8_062, 10), "leo": (600, 10), "isdn-return"
 
 
 def one_way_ms(altitude_km: float, elevation_degrees: float) -> float:
-    """Return the time to the satellite and down again, both ends at this elevation."""
+    """Return the delay through the satellite with both ends at this elevation."""
     rise_km = EARTH_RADIUS_KM * math.sin(math.radians(elevation_degrees))
     slant_km = math.sqrt(rise_km**2 + altitude_km**2 + 2 * EARTH_RADIUS_KM * altitude_km) - rise_km
     return 2 * slant_km / LIGHT_KM_PER_S * 1_000
@@ -33,7 +33,7 @@ def test_the_geometry_gives_the_published_delays() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(HOPS))
-def test_a_preset_has_the_delay_of_its_hop_and_says_so(name: str) -> None:
+def test_a_preset_has_and_documents_the_delay_of_its_hop(name: str) -> None:
     preset = PRESETS[name]
     delay_ms = one_way_ms(*HOPS[name])
     assert parse_duration(preset.link["forward"]["delay"]) == round(delay_ms) * 1_000_000
@@ -43,7 +43,7 @@ def test_a_preset_has_the_delay_of_its_hop_and_says_so(name: str) -> None:
     assert f"{delay_ms:.1f} ms" in preset.source
 
 
-def test_every_preset_is_checked_above_and_is_a_link() -> None:
+def test_every_preset_is_checked_and_resolves() -> None:
     assert set(PRESETS) == set(HOPS)
     for name, preset in PRESETS.items():
         assert preset.name == name
@@ -60,7 +60,7 @@ def test_the_isdn_preset_has_the_round_trip_of_its_source() -> None:
     assert 380e6 < round_trip_ns < 400e6
 
 
-def test_the_program_lists_presets_and_their_sources(bentpipe: Program) -> None:
+def test_the_command_lists_presets_and_their_sources(bentpipe: Program) -> None:
     listed = bentpipe("presets")
     assert listed.code == 0
     assert all(name in listed.out for name in PRESETS)

@@ -62,7 +62,7 @@ def scenario(flows: int, buffer_packets: int) -> dict[str, Any]:
                 "duration": f"{SECONDS} s",
                 "count": flows,
                 "start_spacing": f"{10_000 / flows:g} ms",
-                "world_host": "in-turn",
+                "world_host": "round-robin",
                 "tcp": {"congestion_control": "reno", "send_buffer": "8 MiB"},
             }
         ],

@@ -1,4 +1,4 @@
-"""Scenarios: what is written, what it resolves into, and where each default comes from."""
+"""Scenarios, the plans that they resolve into, and the source of each default."""
 
 from __future__ import annotations
 
@@ -27,9 +27,16 @@ from bentpipe import (
 )
 from bentpipe.plan.resolver import resolve
 from bentpipe.results.tables import DROP_CAUSES
+from bentpipe.scenario.document import read_file
 from bentpipe.scenario.link import PresetName
 from bentpipe.scenario.profiles import PROFILES
-from bentpipe.scenario.traffic import LARGEST_MSS, LARGEST_PAYLOAD, CongestionControl, ProfileName
+from bentpipe.scenario.schema import parse
+from bentpipe.scenario.traffic import (
+    MAX_MSS_BYTES,
+    MAX_PAYLOAD_BYTES,
+    CongestionControl,
+    ProfileName,
+)
 
 
 def planned(**changes: Any) -> dict[str, Any]:
@@ -137,7 +144,7 @@ def test_every_example_is_a_scenario(example: Path) -> None:
     assert resolve(scenario)["flows"]
 
 
-def test_there_are_the_examples_that_the_documentation_names() -> None:
+def test_the_documented_examples_exist() -> None:
     assert [path.stem for path in EXAMPLES] == [
         "channels-50",
         "conference",
@@ -158,11 +165,11 @@ def test_there_are_the_examples_that_the_documentation_names() -> None:
     ]
 
 
-def test_what_was_written_comes_back_as_it_was_written() -> None:
+def test_a_scenario_round_trips_through_plain_data() -> None:
     assert from_dict(SMALL).to_dict() == SMALL
 
 
-def test_a_scenario_written_in_python_is_the_one_written_in_yaml() -> None:
+def test_python_and_yaml_give_equal_scenarios() -> None:
     scenario = Scenario(
         name="small",
         link=Link(
@@ -186,7 +193,7 @@ def test_a_scenario_written_in_python_is_the_one_written_in_yaml() -> None:
     assert scenario.to_dict() == SMALL
 
 
-def test_a_scenario_cannot_be_changed() -> None:
+def test_a_scenario_is_immutable() -> None:
     scenario = from_dict(SMALL)
     with pytest.raises(pydantic.ValidationError, match="frozen"):
         scenario.duration = "1 s"
@@ -195,7 +202,7 @@ def test_a_scenario_cannot_be_changed() -> None:
 # --- link ---------------------------------------------------------------------------------------
 
 
-def test_written_fields_go_before_the_preset_and_the_preset_before_the_default() -> None:
+def test_written_fields_override_presets_and_presets_override_defaults() -> None:
     forward, back = planned(link={"preset": "geo", "forward": {"rate": "5 Mbit/s"}})["directions"]
     assert forward["rate_bps"]["value"] == 5_000_000
     assert forward["delay_ns"]["value"] == 271_000_000
@@ -319,7 +326,7 @@ def test_flows_are_counted_named_and_spaced() -> None:
 def test_profiles_are_complete_and_hold_at_both_ends() -> None:
     for name, profile in PROFILES.items():
         missing = {field for field in Tcp.model_fields if getattr(profile, field) is None}
-        # A host of 1997 offers its whole buffer at once.
+        # A host of 1997 advertises its whole buffer from the start.
         assert missing == ({"receive_buffer_initial"} if name == "bsd-1997" else set())
     flow = {"kind": "bulk", "direction": "forward", "size": "1 MB", "profile": "bsd-1997"}
     workload = planned(traffic=[flow])["flows"][0]["workload"]
@@ -328,8 +335,8 @@ def test_profiles_are_complete_and_hold_at_both_ends() -> None:
     assert workload["sender"]["receive_buffer_initial_bytes"] == 262_144
 
 
-def test_tcp_settings_are_laid_over_the_profile() -> None:
-    """HyStart goes with CUBIC, as in Linux, unless it is asked for or the RFCs are."""
+def test_tcp_settings_override_the_profile() -> None:
+    """HyStart is on with CUBIC only, as in Linux, unless it is set, or ``stack`` is ``rfc``."""
     plain, changed = bulk(), bulk(tcp={"sack": False, "congestion_control": "newreno"})
     assert plain["sack"] is True
     assert {name for name in plain if plain[name] != changed[name]} == {
@@ -342,7 +349,7 @@ def test_tcp_settings_are_laid_over_the_profile() -> None:
     assert bulk(tcp={"congestion_control": "reno", "stack": "rfc"})["hystart"]
 
 
-def test_a_lowered_receive_buffer_lowers_the_first_window_too() -> None:
+def test_the_receive_buffer_bounds_the_initial_window() -> None:
     tcp = bulk(tcp={"receive_buffer": "16 KiB"})
     assert (tcp["receive_buffer_bytes"], tcp["receive_buffer_initial_bytes"]) == (16_384, 16_384)
     tcp = bulk(tcp={"receive_buffer": "1 MiB"})
@@ -350,7 +357,7 @@ def test_a_lowered_receive_buffer_lowers_the_first_window_too() -> None:
     assert buffers == (1_048_576, 131_072)
 
 
-# --- what Python and the simulator both say -----------------------------------------------------
+# --- bounds that Python and the simulator share -------------------------------------------------
 
 
 def test_enumerations_are_those_of_the_simulator() -> None:
@@ -366,14 +373,14 @@ def test_enumerations_are_those_of_the_simulator() -> None:
     ("flow", "path", "largest"),
     [
         (
-            {"kind": "bulk", "size": "1 MB", "tcp": {"mss": f"{LARGEST_MSS} B"}},
+            {"kind": "bulk", "size": "1 MB", "tcp": {"mss": f"{MAX_MSS_BYTES} B"}},
             ("sender", "mss_bytes"),
-            LARGEST_MSS,
+            MAX_MSS_BYTES,
         ),
         (
-            {"kind": "constant_rate", "rate": "1 Mbit/s", "payload": f"{LARGEST_PAYLOAD} B"},
+            {"kind": "constant_rate", "rate": "1 Mbit/s", "payload": f"{MAX_PAYLOAD_BYTES} B"},
             ("payload_bytes",),
-            LARGEST_PAYLOAD,
+            MAX_PAYLOAD_BYTES,
         ),
     ],
     ids=["mss", "payload"],
@@ -381,7 +388,7 @@ def test_enumerations_are_those_of_the_simulator() -> None:
 def test_bounds_are_those_of_the_simulator(
     flow: dict[str, Any], path: tuple[str, ...], largest: int
 ) -> None:
-    """The largest value passes here and there; one more is refused by the simulator as well."""
+    """Given the largest value, expect both to accept it; given one more, expect both to refuse."""
     import json
 
     link = {"preset": "leo", "forward": {"queue": {"limit": "unlimited"}}}
@@ -396,7 +403,7 @@ def test_bounds_are_those_of_the_simulator(
         _core.validate(json.dumps(plan))
 
 
-def test_a_refusal_of_the_simulator_names_the_entry_that_was_written() -> None:
+def test_a_refusal_of_the_simulator_names_the_entry_of_the_scenario() -> None:
     """The fourth flow of the plan is the second entry of the scenario."""
     fine = {"kind": "bulk", "direction": "forward", "size": "1 MB", "count": 3}
     wrong = {"kind": "bulk", "direction": "return", "size": "1 MB", "tcp": {"rto_min": "300 s"}}
@@ -408,10 +415,28 @@ def test_a_refusal_of_the_simulator_names_the_entry_that_was_written() -> None:
     assert "rto_min_ns" in problem.message
 
 
-# --- settings over a file -----------------------------------------------------------------------
+def test_the_schema_is_checked_before_the_plan(tmp_path: Path) -> None:
+    """Given a queue below one packet, expect the schema to accept it, and the plan to refuse it."""
+    file = tmp_path / "scenario.yaml"
+    file.write_text(
+        "link:\n"
+        "  preset: geo\n"
+        "  forward: {queue: {limit: 100 B}}\n"
+        "traffic: [{kind: bulk, direction: forward, size: 1 MB}]\n"
+        "duration: 9 s\n"
+    )
+    parsed = parse(read_file(file))
+    assert parsed.duration == "9 s"
+    with pytest.raises(ScenarioError, match=r"^scenario: link\.forward\.queue\.limit: read "):
+        resolve(parsed)
+    with pytest.raises(ScenarioError, match=rf"^{file}:3: link\.forward\.queue\.limit: read "):
+        load(file)
 
 
-def test_settings_are_laid_over_a_file_in_order(tmp_path: Path) -> None:
+# --- settings that override a file --------------------------------------------------------------
+
+
+def test_settings_override_a_file_in_order(tmp_path: Path) -> None:
     file = tmp_path / "scenario.yaml"
     file.write_text(
         "link: {preset: geo}\n"
@@ -438,7 +463,7 @@ def test_settings_are_laid_over_a_file_in_order(tmp_path: Path) -> None:
     assert plan["sample_interval_ns"] is None
 
 
-def test_an_alias_may_be_used_as_yaml_means_it(tmp_path: Path) -> None:
+def test_yaml_aliases_are_expanded(tmp_path: Path) -> None:
     file = tmp_path / "scenario.yaml"
     file.write_text(
         "link: {forward: &hop {rate: 1 Mbit/s, delay: 5 ms}, return: *hop}\n"
@@ -446,7 +471,7 @@ def test_an_alias_may_be_used_as_yaml_means_it(tmp_path: Path) -> None:
         "duration: 60 s\n",
         encoding="utf-8",
     )
-    # A setting changes the forward direction alone, although the file says it once.
+    # A setting changes only the forward direction, although both share an alias in the file.
     forward, back = resolve(load(file, settings=("link.forward.rate=2 Mbit/s",)))["directions"]
     assert forward["rate_bps"]["value"] == 2_000_000
     assert back["rate_bps"]["value"] == 1_000_000

@@ -1,4 +1,4 @@
-"""The link of a scenario: framings, queue disciplines, terminals and gateways, as they resolve."""
+"""The link of a scenario: how framings, queues, terminals and gateways resolve."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bentpipe import (
 )
 from bentpipe.plan.resolver import resolve
 from bentpipe.scenario.framings import plan_framing
-from bentpipe.scenario.gateways import PROCESSOR_RATES
+from bentpipe.scenario.gateways import PROCESSOR_PPS
 from bentpipe.scenario.link import DEFAULT_DIRECTION
 from bentpipe.scenario.queues import QUEUES
 from bentpipe.scenario.schema import Scenario
@@ -34,7 +34,7 @@ BULK = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
 def scenario(
     forward: dict[str, Any] | None = None, *, traffic: list[Any] | None = None, **fields: Any
 ) -> Scenario:
-    """Return a scenario of 8 Mbit/s and 50 ms each way with something about it changed."""
+    """Return a scenario of 8 Mbit/s and 50 ms each way with changes."""
     hop = {"rate": "8 Mbit/s", "delay": "50 ms"}
     link = {"forward": {**hop, **(forward or {})}, "return": hop, **fields.pop("link", {})}
     return from_dict({"link": link, "traffic": traffic or [BULK], "duration": "20 s", **fields})
@@ -72,7 +72,7 @@ def test_a_framing_is_a_size() -> None:
     assert framing == {**plan_framing("none", {}), "header_bytes": 8}
 
 
-def test_the_options_of_one_framing_are_not_laid_over_another() -> None:
+def test_framing_options_are_not_inherited_by_another_framing() -> None:
     ppp = FramingOptions.model_validate({"kind": "ppp", "fcs": 32})
     gse = FramingOptions.model_validate({"kind": "gse", "label_bytes": 3})
     assert Direction(framing=gse).over(Direction(framing=ppp)).framing == gse
@@ -156,7 +156,7 @@ def test_options_of_a_discipline_resolve() -> None:
     )
 
 
-def test_a_queue_with_shares_may_have_a_limit_in_time() -> None:
+def test_a_queue_with_per_flow_limits_accepts_a_limit_in_time() -> None:
     queue = queue_of({"discipline": "per_flow_drop_tail", "limit": "50 ms"})
     assert queue["limit"] == {"unit": "time_ns", "value": 50_000_000}
 
@@ -166,7 +166,7 @@ def test_thresholds_of_red_are_three_to_one_by_default() -> None:
     assert (red["min_threshold"], red["max_threshold"]) == (12, 36)
 
 
-def test_a_share_of_the_bdp_is_measured_on_the_link() -> None:
+def test_a_share_of_the_bdp_depends_on_the_link() -> None:
     """8 Mbit/s x 100 ms / 8 = 100000 bytes, framing included, also for a flow's share."""
     queue = queue_of(
         {"discipline": "per_flow_drop_tail", "limit": "1 bdp", "per_flow_limit": "0.25 bdp"},
@@ -206,12 +206,12 @@ def test_a_limit_alone_keeps_the_discipline_of_the_preset() -> None:
     assert named == DropTail(discipline="drop_tail", limit="1 bdp")
 
 
-def test_defaults_are_limits_that_their_discipline_can_keep() -> None:
+def test_default_limits_are_supported_by_their_discipline() -> None:
     for queue in QUEUES.values():
         assert parse_queue_limit(queue.default_limit).unit in queue.limit_units
 
 
-def test_queues_written_in_python_are_those_written_in_yaml() -> None:
+def test_python_and_yaml_give_equal_queues() -> None:
     made = scenario({"queue": {"discipline": "selective_drop", "limit": "2000 cells"}})
     queue = made.link.forward.queue
     assert queue == SelectiveDrop(limit="2000 cells")
@@ -239,8 +239,8 @@ def test_each_terminal_has_a_return_and_a_gateway_of_its_own() -> None:
     assert plan["gateways"] == [{"name": name, "functions": []} for name in names]
 
 
-def test_a_path_to_a_terminal_replaces_delay_errors_and_class() -> None:
-    """The nearest terminal sets the delay of the direction; errors move to the ways of each."""
+def test_a_terminal_path_overrides_delay_errors_and_class() -> None:
+    """The nearest terminal sets the delay of the direction; errors move to the branches."""
     paths = [
         {"terminal": 2, "delay": "260 ms", "bit_error_rate": 1e-6},
         {"terminal": 3, "priority": 1},
@@ -261,7 +261,7 @@ def test_a_path_to_a_terminal_replaces_delay_errors_and_class() -> None:
     assert [flow["priority"] for flow in plan["flows"]] == [0, 0, 1, 0]
 
 
-def test_a_nearer_terminal_shortens_the_direction_and_not_the_others() -> None:
+def test_a_nearer_terminal_keeps_the_delay_of_the_others() -> None:
     path = {"terminal": 1, "delay": "240 ms"}
     link = {"terminals": 2, "terminal_paths": [path]}
     forward = resolve(scenario({"delay": "250 ms"}, link=link))["directions"][0]
@@ -281,7 +281,7 @@ def test_functions_of_a_gateway_keep_their_order_and_defaults() -> None:
 
 def test_the_mode_of_a_processor_sets_its_rate() -> None:
     """SnIP: 6,000 packets a second when it routes, 5,400 otherwise."""
-    assert PROCESSOR_RATES == {"bridge": 5_400, "pass-thru": 5_400, "route": 6_000}
+    assert PROCESSOR_PPS == {"bridge": 5_400, "pass-thru": 5_400, "route": 6_000}
     gateways = {"hub": {"processor": {}}, "terminal": {"processor": {"mode": "pass-thru"}}}
     plan = resolve(scenario(link={"terminals": 2}, gateways=gateways))["gateways"]
     defaults = {"per_byte_ns": 0, "buffer_packets": 50}
@@ -290,7 +290,7 @@ def test_the_mode_of_a_processor_sets_its_rate() -> None:
     assert terminals == [[{"kind": "processor", "packets_per_second": 5_400, **defaults}]] * 2
 
 
-def test_a_processor_is_what_was_written() -> None:
+def test_processor_settings_resolve() -> None:
     processor = {"packets_per_second": 900, "per_byte": "8 ns", "buffer": "7 packets"}
     plan = resolve(scenario(gateways={"terminal": {"processor": processor}}))["gateways"]
     assert plan[0] == {"name": "hub", "functions": []}
@@ -307,7 +307,7 @@ def test_a_processor_is_what_was_written() -> None:
     ) == {"terminal": {"processor": processor}}
 
 
-def test_a_bridge_takes_the_ethernet_header_over_the_link() -> None:
+def test_a_bridge_carries_the_ethernet_header_over_the_link() -> None:
     """14 bytes in both directions, on top of the link's own framing."""
     bridge = {"processor": {"mode": "bridge"}}
     gateways = {"hub": bridge, "terminal": bridge}

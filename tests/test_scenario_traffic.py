@@ -1,4 +1,4 @@
-"""The traffic of a scenario: on which terminals it is, what it does, and how it is named."""
+"""The traffic of a scenario: terminals, names, starts and workloads of flows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from bentpipe import (
     simulate,
 )
 from bentpipe.plan.resolver import resolve
-from bentpipe.plan.traffic import largest_packets  # the rule that queues are checked against
+from bentpipe.plan.traffic import (
+    largest_flow_packet_bytes,  # queues must hold these
+)
 
 HOP = {"rate": "8 Mbit/s", "delay": "20 ms"}
 BULK = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
@@ -61,7 +63,7 @@ def test_a_flow_is_on_the_terminal_that_it_names() -> None:
     assert [flow["terminal"] for flow in placed] == [0, 2]
 
 
-def test_a_flow_on_all_terminals_has_a_copy_at_each() -> None:
+def test_a_flow_on_all_terminals_becomes_one_at_each() -> None:
     copies = flows({**BULK, "name": "web", "terminal": "all"}, BULK, terminals=3)
     assert [(flow["name"], flow["terminal"]) for flow in copies] == [
         ("web-1", 0),
@@ -73,7 +75,7 @@ def test_a_flow_on_all_terminals_has_a_copy_at_each() -> None:
     assert [(flow["name"], flow["terminal"]) for flow in alone] == [("web", 0)]
 
 
-def test_copies_are_counted_at_each_terminal_and_start_one_after_the_other() -> None:
+def test_flows_of_an_entry_are_numbered_and_spaced() -> None:
     entry = {**BULK, "name": "web", "terminal": "all", "count": 2, "start_spacing": "1 s"}
     assert [(flow["name"], flow["start_ns"] / 1e9) for flow in flows(entry, terminals=2)] == [
         ("web-1-1", 0),
@@ -90,7 +92,7 @@ def test_copies_are_counted_at_each_terminal_and_start_one_after_the_other() -> 
     ]
 
 
-def test_the_last_copy_must_start_before_the_end() -> None:
+def test_the_last_flow_must_start_before_the_end() -> None:
     entry = {**BULK, "terminal": "all", "start_spacing": "10 s"}
     assert flows(entry, terminals=2)
     with pytest.raises(ScenarioError, match="the last of 3 flows would start at 20 s"):
@@ -148,7 +150,7 @@ def test_each_congestion_control_is_planned_and_carries_data(name: str) -> None:
 
 
 def test_only_a_linux_host_counts_the_memory_of_its_receive_buffer() -> None:
-    """tcp_rmem is 128 KiB at first and 6 MiB at most of memory, of which a part is window."""
+    """tcp_rmem is 128 KiB of memory initially and 6 MiB at most; a share of it is window."""
     sizes = ("receive_buffer_initial_bytes", "receive_buffer_bytes", "receive_buffer_counts")
     planned = {
         profile: tuple(workload(**BULK, profile=profile)["receiver"][size] for size in sizes)
@@ -158,7 +160,7 @@ def test_only_a_linux_host_counts_the_memory_of_its_receive_buffer() -> None:
     assert planned["bsd-1997"] == (262_144, 262_144, "window")
 
 
-def test_files_are_fetched_over_a_connection_each() -> None:
+def test_each_file_has_its_own_connection() -> None:
     made = workload(**WEB, profile="bsd-1997", tcp={"mss": "512 B"})
     assert made["server"]["mss_bytes"] == made["client"]["mss_bytes"] == 512
     assert made["server"]["initial_window_segments"] == 1
@@ -190,7 +192,7 @@ def test_sizes_are_constant_or_drawn(size: Any, drawn: dict[str, Any]) -> None:
     assert workload(**{**PING, "response": size})["response_bytes"] == drawn
 
 
-def test_times_to_think_are_drawn_alike() -> None:
+def test_think_times_are_constant_or_drawn() -> None:
     pareto = {"pareto": {"min": "1 s", "shape": 1.5, "max": "60 s"}}
     assert workload(**WEB, think=pareto)["think_ns"] == {
         "kind": "pareto",
@@ -202,7 +204,7 @@ def test_times_to_think_are_drawn_alike() -> None:
     assert workload(**WEB, think=lognormal)["think_ns"]["median"] == 10**9
 
 
-def test_sessions_are_counted_like_other_flows() -> None:
+def test_fetches_are_numbered_like_other_flows() -> None:
     sessions = flows({**WEB, "name": "web", "count": 3, "start_spacing": "100 ms"})
     assert [flow["name"] for flow in sessions] == ["web-1", "web-2", "web-3"]
     assert [flow["start_ns"] for flow in sessions] == [0, 100_000_000, 200_000_000]
@@ -236,7 +238,7 @@ def test_participants_are_at_the_first_terminals() -> None:
     }
 
 
-# --- what queues must hold ----------------------------------------------------------------------
+# --- largest packets ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -254,13 +256,16 @@ def test_participants_are_at_the_first_terminals() -> None:
     ],
 )
 def test_the_largest_packets_of_each_kind(entry: dict[str, Any], forward: int, back: int) -> None:
-    assert largest_packets(flows(entry, terminals=2)) == {"forward": forward, "return": back}
+    assert largest_flow_packet_bytes(flows(entry, terminals=2)) == {
+        "forward": forward,
+        "return": back,
+    }
 
 
 # --- Python -------------------------------------------------------------------------------------
 
 
-def test_traffic_written_in_python_is_that_written_in_yaml() -> None:
+def test_python_and_yaml_give_equal_traffic() -> None:
     in_yaml = scenario(
         {**WEB, "size": {"pareto": {"min": "4 kB", "shape": 1.2, "max": "1 MB"}}, "files": 9},
         {**PING, "think": {"lognormal": {"median": "1 s", "sigma": 1.0, "max": "9 s"}}},

@@ -1,4 +1,4 @@
-"""The published JSON Schema: current, complete, and of one mind with the loader."""
+"""The published JSON Schema: current, complete and consistent with the loader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_published_schema_is_current() -> None:
     assert json.loads(published.read_text(encoding="utf-8")) == json_schema()
 
 
-def test_the_program_prints_it(bentpipe: Program) -> None:
+def test_the_command_prints_the_schema(bentpipe: Program) -> None:
     called = bentpipe("schema")
     assert (called.code, called.err) == (0, "")
     assert json.loads(called.out) == json_schema()
@@ -40,7 +40,7 @@ def records() -> Iterator[tuple[str, dict[str, Any]]]:
     yield from schema["$defs"].items()
 
 
-def test_every_record_refuses_unknown_fields_and_explains_its_own() -> None:
+def test_every_record_refuses_unknown_fields_and_describes_its_own() -> None:
     names = [name for name, _ in records()]
     assert len(names) == 36
     for name, record in records():
@@ -71,7 +71,7 @@ def test_patterns_accept_examples_and_defaults_and_nothing_ambiguous() -> None:
             assert not pattern.search(wrong)
 
 
-def test_patterns_accept_what_profiles_hold() -> None:
+def test_patterns_accept_the_quantities_of_profiles() -> None:
     fields = json_schema()["$defs"]["Tcp"]["properties"]
     checked = 0
     for profile in PROFILES.values():
@@ -82,7 +82,7 @@ def test_patterns_accept_what_profiles_hold() -> None:
     assert checked > 10
 
 
-def test_defaults_stand_in_the_schema() -> None:
+def test_the_schema_contains_defaults() -> None:
     definitions = json_schema()["$defs"]
     assert definitions["Direction"]["properties"]["framing"]["default"] == DEFAULT_DIRECTION.framing
     for discipline, queue in QUEUES.items():

@@ -1,4 +1,4 @@
-"""Rates, delays and errors that vary with time: from files, and between two states."""
+"""Time-varying rates, delays and errors, from files and two-state channels."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def plan(duration: str = "1 s", **forward: Any) -> dict[str, Any]:
 
 
 def refusal(**forward: Any) -> str:
-    """Return why a forward direction is refused."""
+    """Return the error of a forward direction."""
     with pytest.raises(ScenarioError) as refused:
         plan(**forward)
     return str(refused.value)
 
 
 def written(folder: Path, name: str, *lines: str) -> str:
-    """Write a file of so many lines and return its path."""
+    """Write a file with these lines and return its path."""
     path = folder / name
     path.write_text("".join(f"{line}\n" for line in lines))
     return str(path)
@@ -75,14 +75,14 @@ def test_bins_without_deliveries_are_outages_and_the_trace_repeats(tmp_path: Pat
     ]
 
 
-def test_a_trace_is_read_to_its_end_at_least(tmp_path: Path) -> None:
-    """A lab goes on after the duration of its scenario, with the last rate."""
+def test_steps_include_the_whole_trace(tmp_path: Path) -> None:
+    """A lab continues after the duration of its scenario, with the last rate."""
     trace = written(tmp_path, "long", "1", "2", "5000")
     steps = plan(rate={"trace": trace, "bin": "1 s"}, duration="1 ms")["rate_bps"]["steps"]
     assert steps == [[0, 24_000], [1 * S, 0], [4 * S, 12_000], [5 * S, 24_000]]
 
 
-def test_a_run_carries_what_a_trace_delivers(tmp_path: Path) -> None:
+def test_a_run_delivers_the_packets_of_its_trace(tmp_path: Path) -> None:
     """Given 11 deliveries in each second and datagrams of 1500 bytes that overload the link.
 
     Expect 11 of them a second: 110 in 10 s, but for the one that is being sent.
@@ -176,17 +176,20 @@ def test_a_column_is_chosen_by_name(tmp_path: Path) -> None:
     steps = plan(rate={"csv": path, "column": "up_kbps"})["rate_bps"]["steps"]
     assert steps == [[0, 512_000], [10 * MS, 3_000]]
     message = refusal(rate={"csv": path})
-    assert f"{path}:1: has several; name the column (there are: down_mbps, up_kbps)" in message
+    assert (
+        f"{path}:1: several columns match; name the column (there are: down_mbps, up_kbps)"
+        in message
+    )
     message = refusal(rate={"csv": path, "column": "up_kbs"})
     assert "link.forward.rate.column" in message
     assert 'did you mean "up_kbps"?' in message
-    assert "has no column that says what is meant" in refusal(delay={"csv": path})
+    assert "no column name matches" in refusal(delay={"csv": path})
     # 0.4 bit/s is rounded to an integer, and a rate must not end at zero.
     message = refusal(rate={"csv": path, "column": "down_mbps"})
     assert "must end above zero" in message
 
 
-def test_losses_are_shares_percentages_or_of_bits(tmp_path: Path) -> None:
+def test_losses_are_shares_percentages_or_bit_error_rates(tmp_path: Path) -> None:
     path = written(
         tmp_path, "loss.csv", "time_s,loss,loss_percent,bit_error_rate", "0,0,2.5,1e-7", "3,1,0,0"
     )
@@ -244,7 +247,7 @@ def test_a_loss_is_a_share(tmp_path: Path) -> None:
     assert 'read "101"; must be at most 100' in refusal(errors={"csv": path})
 
 
-# --- where files are ----------------------------------------------------------------------------
+# --- file names ---------------------------------------------------------------------------------
 
 SCENARIO = """\
 link:
@@ -257,7 +260,7 @@ duration: 10 s
 """
 
 
-def test_files_are_found_from_the_folder_of_the_scenario(tmp_path: Path) -> None:
+def test_file_names_are_relative_to_the_scenario(tmp_path: Path) -> None:
     (tmp_path / "series").mkdir()
     written(tmp_path / "series", "rate.csv", "time_s,rate_mbps", "0,4")
     file = tmp_path / "scenario.yaml"
@@ -269,7 +272,7 @@ def test_files_are_found_from_the_folder_of_the_scenario(tmp_path: Path) -> None
     assert resolve(again)["directions"][0]["rate_bps"]["steps"] == expected
 
 
-def test_the_program_names_both_files_and_runs_nothing(tmp_path: Path, bentpipe: Program) -> None:
+def test_the_command_names_both_files_and_runs_nothing(tmp_path: Path, bentpipe: Program) -> None:
     (tmp_path / "series").mkdir()
     written(tmp_path / "series", "rate.csv", "time_s,rate_mbps", "0,4", "1,four")
     file = tmp_path / "scenario.yaml"
@@ -296,7 +299,7 @@ def test_two_states_resolve() -> None:
     }
 
 
-def test_what_is_wrong_with_two_states_is_told() -> None:
+def test_bad_states_are_refused_with_a_reason() -> None:
     model = {"model": "gilbert_elliott", "good": GOOD, "bad": BAD}
     assert 'did you mean "gilbert_elliott"?' in refusal(errors={**model, "model": "gilbert"})
     assert "link.forward.errors.model: missing" in refusal(errors={"good": GOOD, "bad": BAD})
@@ -312,7 +315,7 @@ def test_what_is_wrong_with_two_states_is_told() -> None:
     assert "changes its state more than" in many
 
 
-def test_losses_of_a_run_are_those_of_the_states() -> None:
+def test_a_run_loses_packets_as_the_states_say() -> None:
     """Given states of 90 ms and 10 ms in the mean, of which the bad one loses half of all.
 
     Expect a loss of 5 % of 60,000 datagrams in 600 s.
@@ -343,7 +346,7 @@ def test_losses_of_a_run_are_those_of_the_states() -> None:
     assert first.directions.equals(again.directions)
 
 
-def test_an_interval_of_loss_loses_what_is_sent_in_it(tmp_path: Path) -> None:
+def test_packets_in_an_interval_of_full_loss_are_lost(tmp_path: Path) -> None:
     """Given 100 datagrams a second and all lost from 2 s until 4.5 s, expect 250 lost."""
     path = written(tmp_path, "blocked.csv", "time_s,loss", "0,0", "2,1", "4.5,0")
     hop = {"rate": "8 Mbit/s", "delay": "50 ms"}

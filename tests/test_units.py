@@ -1,4 +1,4 @@
-"""Quantities: what is read, exactly; what is refused, and with which advice."""
+"""Quantities: exact values, refused spellings, and suggestions."""
 
 from __future__ import annotations
 
@@ -141,15 +141,15 @@ Parser = Callable[[object], object]
         (parse_duration, "1e999999999 s", ["exponent"]),
     ],
 )
-def test_what_is_refused_comes_with_advice(parse: Parser, text: object, advice: list[str]) -> None:
+def test_a_refusal_suggests_spellings(parse: Parser, text: object, advice: list[str]) -> None:
     with pytest.raises(UnitError) as refusal:
         parse(text)
     for words in advice:
         assert words in str(refusal.value)
 
 
-def test_advice_can_be_followed() -> None:
-    """Each spelling that a refusal offers is itself accepted."""
+def test_suggested_spellings_are_accepted() -> None:
+    """Given the suggestions of refusals, expect each to be accepted."""
     followed = 0
     for parse, text in (
         (parse_rate, "16 mbps"),
@@ -167,7 +167,7 @@ def test_advice_can_be_followed() -> None:
     assert followed == 8
 
 
-def test_people_read_four_digits_and_a_unit() -> None:
+def test_formatted_quantities_have_four_digits_and_a_unit() -> None:
     assert format_rate(16_000_000) == "16 Mbit/s"
     assert format_rate(155_520_000) == "155.5 Mbit/s"
     assert format_rate(999_999.9) == "1 Mbit/s"
@@ -179,11 +179,11 @@ def test_people_read_four_digits_and_a_unit() -> None:
     assert format_size(1_500) == "1.5 kB"
 
 
-def test_what_is_written_for_people_reads_back_to_four_digits() -> None:
+def test_formatted_quantities_parse_to_four_digits() -> None:
     seed = 20
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(1_000):
-        value = chance.randrange(1, 10 ** chance.randrange(2, 13))
+        value = rng.randrange(1, 10 ** rng.randrange(2, 13))
         for write, read in (
             (format_rate, parse_rate),
             (format_duration, parse_duration),
@@ -193,7 +193,7 @@ def test_what_is_written_for_people_reads_back_to_four_digits() -> None:
             assert back == pytest.approx(value, rel=5.1e-4), f"seed {seed}, value {value}"
 
 
-def test_the_nearest_spelling_ignores_case_and_gives_up_on_the_unlike() -> None:
+def test_the_nearest_spelling_ignores_case_and_rejects_distant_words() -> None:
     assert nearest("LINUS", ("bsd-1997", "linux")) == "linux"
     assert nearest("bwd-1997", ("bsd-1997", "linux")) == "bsd-1997"
     assert nearest("solaris", ("bsd-1997", "linux")) is None

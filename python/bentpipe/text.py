@@ -1,4 +1,4 @@
-"""Wording that all messages share: how a value is shown, and which spelling was probably meant."""
+"""Wording shared by all messages: values that were read, and spelling suggestions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _SHOWN_CHARACTERS_MAX: Final = 60
 
 
 def nearest(word: str, allowed: tuple[str, ...]) -> str | None:
-    """Return the allowed spelling nearest to ``word``, or None when nothing is near.
+    """Return the allowed spelling nearest to ``word``, or None if none is near.
 
-    Case is ignored in the comparison; the spelling returned is exact.
+    The comparison ignores case; the result is the exact spelling.
     """
     by_lower = {candidate.lower(): candidate for candidate in allowed}
     matches = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
@@ -20,7 +20,7 @@ def nearest(word: str, allowed: tuple[str, ...]) -> str | None:
 
 
 def shown(value: object) -> str:
-    """Write a value as it stood in the file, shortened."""
+    """Return a value as it was written, shortened."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -35,7 +35,7 @@ def shown(value: object) -> str:
 
 
 def choice(value: object, allowed: tuple[str, ...]) -> str:
-    """Say what was read, what is allowed, and the nearest allowed spelling."""
+    """Return what was read, what is allowed, and the nearest allowed spelling."""
     near = nearest(value, allowed) if isinstance(value, str) else None
     hint = f'; did you mean "{near}"?' if near else ""
     return f"read {shown(value)}; allowed: {', '.join(allowed)}{hint}"

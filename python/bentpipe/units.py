@@ -1,9 +1,9 @@
-"""Quantities as people write them, and the integers that the plan holds.
+"""Quantities as they are written, and the integers of the plan.
 
 A quantity is a number and a unit: ``16 Mbit/s``, ``275 ms``, ``120 kB``. The prefixes k, M, G and T
 are powers of 1000; Ki, Mi and Gi are powers of 1024. ``B`` is a byte and ``bit`` is a bit. Case
-counts. Spellings that people read in two ways (``KB``, ``mbps``, ``Mb/s``, ``16 M``, a bare number)
-are refused with a suggestion, never guessed.
+counts. Ambiguous spellings (``KB``, ``mbps``, ``Mb/s``, ``16 M``, a bare number) are refused with a
+suggestion.
 
 Numbers are read exactly, as decimal fractions: a quantity that is not an integer in its base unit
 (nanosecond, byte, bit/s) is refused too.
@@ -23,8 +23,8 @@ from bentpipe.text import nearest
 # The plan holds unsigned 64-bit integers; half of their range keeps a sum of two of them in range.
 LARGEST: Final = 2**63 - 1
 
-# Ten digits of mantissa and a small exponent say any quantity of a link; the bound keeps
-# "1e999999999 s" from becoming a number with a billion digits.
+# Ten digits and a small exponent write any quantity of a link; the bounds prevent a number with a
+# billion digits, such as "1e999999999 s".
 _LONGEST_TEXT: Final = 64
 _LARGEST_EXPONENT: Final = 30
 
@@ -56,14 +56,14 @@ _BPS_PER: Final[dict[str, int]] = (
 _PACKETS_PER: Final[dict[str, int]] = {"packet": 1, "packets": 1, "pkt": 1}
 # A cell as ATM counts it: 5 bytes of header and 48 of payload (ITU-T I.361).
 _LINK_BYTES_PER: Final[dict[str, int]] = {"cell": 53, "cells": 53}
-# A share of the bandwidth-delay product is kept in millionths until the link is known.
+# A share of the bandwidth-delay product is in millionths until the link is known.
 BDP_SCALE: Final = 10**6
 _BDP_PER: Final[dict[str, int]] = {"bdp": BDP_SCALE}
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """The name of one sort of quantity, its units, and those to show first."""
+    """The name of a kind of quantity, its units, and those to show first."""
 
     noun: str
     base: str
@@ -103,7 +103,7 @@ _PACKETS: Final = _Kind(
 
 
 def _pattern(kind: _Kind) -> str:
-    """Return a regular expression that texts of this kind match, for the JSON Schema."""
+    """Return the regular expression of quantities of this kind, for the JSON Schema."""
     written = "|".join(re.escape(unit) for unit in kind.units)
     return rf"^\s*(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*({written})\s*$"
 
@@ -120,9 +120,9 @@ LimitUnit = Literal["bytes", "link_bytes", "packets", "time_ns", "bdp_millionths
 
 @dataclass(frozen=True)
 class QueueLimit:
-    """A queue limit as read: ``value`` counts ``unit`` and is None for ``unlimited``.
+    """A queue limit: ``value`` counts ``unit`` and is None for ``unlimited``.
 
-    ``bdp_millionths`` is a share of the bandwidth-delay product, which only a link can resolve.
+    ``bdp_millionths`` is a share of the bandwidth-delay product, which depends on the link.
     """
 
     unit: LimitUnit
@@ -133,7 +133,7 @@ V = TypeVar("V", int, QueueLimit)
 
 
 class Quantity(str, Generic[V]):
-    """A quantity as it was written, and its value in the base unit of its sort.
+    """A quantity as it was written, and its value in the base unit of its kind.
 
     It equals and prints as its text.
     """
@@ -149,7 +149,7 @@ class Quantity(str, Generic[V]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, handler: Callable[[type], Any]) -> Any:
-        """Tell pydantic that this is text, which defaults in the JSON Schema are written by."""
+        """Let pydantic write defaults into the JSON Schema as text."""
         return handler(str)
 
     def __getnewargs__(self) -> tuple[str, V]:  # type: ignore[override]
@@ -186,8 +186,12 @@ def size(text: object) -> Quantity[int]:
 
 
 def packets(text: object) -> Quantity[int]:
-    """Read a number of packets and keep its text; see `parse_packets`."""
-    return Quantity(str(text), parse_packets(text))
+    """Read a number of packets, such as ``"50 packets"``, and keep its text.
+
+    Raises:
+        UnitError: no number of packets, negative, not an integer, or over 2^63-1.
+    """
+    return Quantity(str(text), _parse(text, _PACKETS)[0])
 
 
 def queue_limit(text: object) -> Quantity[QueueLimit]:
@@ -204,8 +208,7 @@ def parse_rate(text: object) -> int:
     """Read a rate in bit/s: ``"16 Mbit/s"`` gives 16000000, ``"1 MB/s"`` gives 8000000.
 
     Raises:
-        UnitError: no number with a unit of rate, negative, not an integer in its base unit, or over
-            2^63-1.
+        UnitError: not a rate, negative, not an integer in its base unit, or over 2^63-1.
     """
     return _parse(text, _RATE)[0]
 
@@ -214,8 +217,7 @@ def parse_duration(text: object) -> int:
     """Read a time in nanoseconds: ``"275 ms"`` gives 275000000.
 
     Raises:
-        UnitError: no number with a unit of time, negative, not an integer in its base unit, or over
-            2^63-1.
+        UnitError: not a time, negative, not an integer in its base unit, or over 2^63-1.
     """
     return _parse(text, _DURATION)[0]
 
@@ -224,8 +226,7 @@ def parse_size(text: object) -> int:
     """Read a size in bytes: ``"120 kB"`` gives 120000, ``"64 KiB"`` gives 65536.
 
     Raises:
-        UnitError: no number with a unit of size, negative, not an integer in its base unit, or over
-            2^63-1.
+        UnitError: not a size, negative, not an integer in its base unit, or over 2^63-1.
     """
     return _parse(text, _SIZE)[0]
 
@@ -260,28 +261,18 @@ def parse_threshold(text: object) -> QueueLimit:
     return QueueLimit("packets" if unit in _PACKETS_PER else "bytes", value)
 
 
-def parse_packets(text: object) -> int:
-    """Read a number of packets: ``"50 packets"`` gives 50.
-
-    Raises:
-        UnitError: no number and ``packets``, negative, not an integer in its base unit, or over
-            2^63-1.
-    """
-    return _parse(text, _PACKETS)[0]
-
-
 def format_rate(rate_bps: float) -> str:
-    """Write a rate in bit/s for people, to four digits: 16000000 gives ``"16 Mbit/s"``."""
+    """Format a rate in bit/s with four digits: 16000000 gives ``"16 Mbit/s"``."""
     return _format(rate_bps, (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0)))
 
 
 def format_duration(time_ns: float) -> str:
-    """Write a time in nanoseconds for people, to four digits: 275000000 gives ``"275 ms"``."""
+    """Format a time in nanoseconds with four digits: 275000000 gives ``"275 ms"``."""
     return _format(time_ns, (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1.0)))
 
 
 def format_size(size_bytes: float) -> str:
-    """Write a size in bytes for people, to four digits and in powers of 1000: ``"120 kB"``."""
+    """Format a size in bytes with four digits, in powers of 1000: 120000 gives ``"120 kB"``."""
     return _format(size_bytes, (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)))
 
 
@@ -306,7 +297,7 @@ def _parse(text: object, kind: _Kind) -> tuple[int, str]:
 
 
 def _split(text: object, kind: _Kind) -> tuple[str, int, str]:
-    """Return number, size of its exponent, and unit, as written."""
+    """Return the number, the magnitude of its exponent, and the unit, as written."""
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         name = "nothing" if text is None else type(text).__name__
         raise UnitError(f"read {name}: {_what(kind)}")
@@ -339,7 +330,7 @@ def _unit_advice(number: str, unit: str, kind: _Kind) -> str:
 
 
 def _readings(unit: str, kind: _Kind) -> tuple[str, ...]:
-    """Return the allowed units that a refused spelling may have meant, best first."""
+    """Return the allowed units that may be meant by a refused spelling, best first."""
     folded = unit.replace(" ", "").lower()
     listed = _FOLDED.get(folded, ())
     meant = tuple(candidate for candidate in listed if candidate in kind.units)
@@ -353,7 +344,7 @@ def _readings(unit: str, kind: _Kind) -> tuple[str, ...]:
 
 
 def _folded_spellings() -> dict[str, tuple[str, ...]]:
-    """Map spellings that are refused, in lower case and without spaces, to what they may mean."""
+    """Map refused spellings, in lower case and without spaces, to their possible units."""
     readings: dict[str, tuple[str, ...]] = {
         "b": ("B",),
         "b/s": ("bit/s", "B/s"),
@@ -397,7 +388,7 @@ def _quoted(text: object) -> str:
 
 def _format(value: float, scales: tuple[tuple[str, float], ...]) -> str:
     for unit, scale in scales[:-1]:
-        # Rounding to four digits first keeps 999999.9 bit/s from being written "1000 kbit/s".
+        # Round to four digits first: 999999.9 bit/s is "1 Mbit/s", not "1000 kbit/s".
         if abs(float(f"{value:.4g}")) >= scale:
             return f"{_digits(value / scale)} {unit}"
     unit, scale = scales[-1]

@@ -9,7 +9,7 @@ from bentpipe.scenario.document import FieldPath
 
 @dataclass
 class PlanningError(Exception):
-    """The scenario's parts do not fit together; ``path`` is the field to change."""
+    """The parts of a scenario do not fit together; ``path`` is the field to change."""
 
     path: FieldPath
     message: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bentpipe.plan.types import FunctionPlan, GatewayPlan
 from bentpipe.scenario.gateways import (
-    PROCESSOR_RATES,
+    PROCESSOR_PPS,
     Aggregator,
     Gateway,
     GatewayFunction,
@@ -52,7 +52,7 @@ def _plan(function: GatewayFunction) -> FunctionPlan:
             rate = function.packets_per_second
             return {
                 "kind": "processor",
-                "packets_per_second": PROCESSOR_RATES[function.mode] if rate is None else rate,
+                "packets_per_second": PROCESSOR_PPS[function.mode] if rate is None else rate,
                 "per_byte_ns": value_of(function.per_byte),
                 "buffer_packets": value_of(function.buffer),
             }

@@ -7,7 +7,7 @@ from typing import Final
 from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.types import HostChoice, HostPlan
 from bentpipe.scenario.document import FieldPath
-from bentpipe.scenario.hosts import IN_TURN, MAX_HOSTS, RANDOM, Host, Side
+from bentpipe.scenario.hosts import MAX_HOSTS, RANDOM, ROUND_ROBIN, Host, Side
 from bentpipe.scenario.schema import Scenario
 from bentpipe.units import value_of
 
@@ -15,10 +15,10 @@ _SIDES: Final[tuple[Side, ...]] = ("world", "island")
 
 
 class HostPlans:
-    """The hosts of a plan, and where the flows of a scenario find theirs."""
+    """The hosts of a plan, and the host of each flow of a scenario."""
 
     def __init__(self, scenario: Scenario) -> None:
-        """Lay out the hosts of all gateways.
+        """Number the hosts of all gateways.
 
         Raises:
             PlanningError: two hosts have one name, or there are too many.
@@ -45,18 +45,18 @@ class HostPlans:
         other = set(self._names.get("world", ())) if side == "island" else set()
         for number, name in enumerate(names):
             path = ("hosts", side, number, "name")
-            if name in (RANDOM, IN_TURN):
-                raise PlanningError(path, f'read "{name}"; flows use that word for a choice')
+            if name in (RANDOM, ROUND_ROBIN):
+                raise PlanningError(path, f'read "{name}"; flows use this word for a choice')
             if name in names[:number] or name in other:
                 raise PlanningError(path, f'read "{name}"; another host has that name')
 
     def chosen(
         self, side: Side, written: str | None, place: tuple[int, int], path: FieldPath
     ) -> HostChoice | None:
-        """Return the plan's choice of a host for the ``place``: a flow's number and terminal.
+        """Return the host of a flow; ``place`` is the number and the terminal of the flow.
 
         Raises:
-            PlanningError: no host of that side has the name, or there is none to choose from.
+            PlanningError: no host of that side has the name, or that side has no host.
         """
         if written is None:
             return None
@@ -68,14 +68,14 @@ class HostPlans:
             raise PlanningError(field, message)
         if written == RANDOM:
             return {"kind": "random"}
-        if written == IN_TURN:
+        if written == ROUND_ROBIN:
             place_on_side = number % len(names)
         elif written in names:
             place_on_side = names.index(written)
         else:
             known = ", ".join(names[:5])
             message = f'read "{written}"; expected a host of hosts.{side} ({known}), "{RANDOM}" or'
-            raise PlanningError(field, f'{message} "{IN_TURN}"')
+            raise PlanningError(field, f'{message} "{ROUND_ROBIN}"')
         first = self._first[side, 0 if side == "world" else 1 + terminal]
         return {"kind": "named", "host": first + place_on_side}
 

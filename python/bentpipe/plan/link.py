@@ -11,7 +11,7 @@ from bentpipe.plan.errors import PlanningError
 from bentpipe.plan.gateways import largest_packet_bytes
 from bentpipe.plan.paths import branch, branches
 from bentpipe.plan.series import channel_plan, delay_plan, rate_plan, refuse_many_steps
-from bentpipe.plan.traffic import largest_packets
+from bentpipe.plan.traffic import largest_flow_packet_bytes
 from bentpipe.plan.types import DirectionPlan, FlowPlan, LimitPlan, QueuePlan, RedPlan, WirePlan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framing import Framing, FramingOptions
@@ -49,8 +49,8 @@ _LIMIT_NAMES: Final = {
 
 
 @dataclass(frozen=True)
-class _Load:
-    """What the queue limit of a direction is measured against."""
+class _Reference:
+    """The sizes and rates that the queue limit of a direction depends on."""
 
     bdp_bytes: Fraction
     rate_bps: int
@@ -66,7 +66,7 @@ class _CoDelOptions(TypedDict):
 
 @dataclass(frozen=True)
 class _Allowed:
-    """Which units a limit may have, and what to call what it limits."""
+    """The units that a limit can have, and the name of what it limits."""
 
     what: str
     units: tuple[LimitUnit, ...]
@@ -79,7 +79,7 @@ def directions_plan(scenario: Scenario, flows: list[FlowPlan]) -> list[Direction
         PlanningError: a rate or a delay is missing, or a queue cannot hold a packet.
     """
     link = scenario.link
-    largest = _with_functions(largest_packets(flows), scenario)
+    largest = _with_functions(largest_flow_packet_bytes(flows), scenario)
     written: dict[DirectionName, Direction] = {"forward": link.forward, "return": link.return_}
     base = _preset(link)
     complete = {name: written[name].over(base[name]) for name in _DIRECTIONS}
@@ -93,7 +93,7 @@ def directions_plan(scenario: Scenario, flows: list[FlowPlan]) -> list[Direction
         rate = rates[name]
         framing = _framing(complete[name].framing or "none")
         framing["header_bytes"] += bridged_bytes
-        load = _Load(
+        reference = _Reference(
             bdp_bytes=Fraction(rate.highest * round_trip_ns, _BIT_NS_PER_BYTE_S),
             rate_bps=rate.highest,
             ip_packet_bytes=largest[name],
@@ -103,7 +103,7 @@ def directions_plan(scenario: Scenario, flows: list[FlowPlan]) -> list[Direction
             "rate_bps": rate.plan,
             "delay_ns": delays[name].plan,
             "framing": framing,
-            "queue": _queue(complete[name].queue or DropTail(), load, ("link", name, "queue")),
+            "queue": _queue(complete[name].queue or DropTail(), reference, ("link", name, "queue")),
             "channel": channel_plan(written[name], base[name], ("link", name), stop_ns),
         }
         refuse_many_steps(resolved[name], link.terminals if name == "return" else 1, ("link", name))
@@ -121,7 +121,7 @@ def directions_plan(scenario: Scenario, flows: list[FlowPlan]) -> list[Direction
 def _with_functions(
     largest: dict[DirectionName, int], scenario: Scenario
 ) -> dict[DirectionName, int]:
-    """Return the largest packets, those that gateways make among them."""
+    """Return the largest packets, including those that gateways make."""
     ends: dict[DirectionName, Gateway] = {
         "forward": scenario.gateways.hub,
         "return": scenario.gateways.terminal,
@@ -130,7 +130,7 @@ def _with_functions(
 
 
 def _preset(link: Link) -> dict[DirectionName, Direction]:
-    """Return what holds for the fields that the scenario leaves out."""
+    """Return the values of the fields that the scenario leaves out."""
     if link.preset is None:
         return dict.fromkeys(_DIRECTIONS, DEFAULT_DIRECTION)
     preset = Link.model_validate(PRESETS[link.preset].link)
@@ -153,12 +153,12 @@ def _framing(framing: Framing) -> FramingPlan:
 
 
 def _queue(  # noqa: PLR0911 - one return a discipline
-    queue: Queue, load: _Load, path: FieldPath
+    queue: Queue, reference: _Reference, path: FieldPath
 ) -> QueuePlan:
     discipline = queue.discipline or "drop_tail"
     written = QUEUES[discipline].default_limit if queue.limit is None else queue.limit
     units = QUEUES[discipline].limit_units
-    limit = _limit(written, _Allowed(discipline, units), load, (*path, "limit"))
+    limit = _limit(written, _Allowed(discipline, units), reference, (*path, "limit"))
     match queue:
         case Red():
             return _red(queue, limit, path)
@@ -174,7 +174,7 @@ def _queue(  # noqa: PLR0911 - one return a discipline
             }
         case PerFlowDropTail():
             allowed = _Allowed("a flow's share", queue.share_units)
-            share = _limit(queue.per_flow_limit, allowed, load, (*path, "per_flow_limit"))
+            share = _limit(queue.per_flow_limit, allowed, reference, (*path, "per_flow_limit"))
             return {"discipline": "per_flow_drop_tail", "limit": limit, "per_flow_limit": share}
         case EarlyPacketDiscard():
             threshold = queue.threshold
@@ -241,23 +241,23 @@ def _codel(queue: CoDel | FqCoDel) -> _CoDelOptions:
     }
 
 
-def _limit(written: str, allowed: _Allowed, load: _Load, path: FieldPath) -> LimitPlan:
+def _limit(written: str, allowed: _Allowed, reference: _Reference, path: FieldPath) -> LimitPlan:
     limit = limit_of(written)
     unit, value = limit.unit, limit.value
     read = f'read "{written}"'
     if unit == "bdp_millionths":
-        unit, value = "link_bytes", floor(load.bdp_bytes * (value or 0) / BDP_SCALE)
+        unit, value = "link_bytes", floor(reference.bdp_bytes * (value or 0) / BDP_SCALE)
         read = f"{read} ({value} link bytes here)"
     if unit not in allowed.units:
         names = ", ".join(_LIMIT_NAMES[each] for each in allowed.units)
         raise PlanningError(path, f"{read}; a limit of {allowed.what} is one of: {names}")
     if value is None:
         return {"unit": unit}
-    # Sending a packet takes the time of its framing too.
-    sending_ns = ceil(Fraction(load.link_packet_bits * _NS_PER_S, load.rate_bps))
-    link_bytes = ceil(Fraction(load.link_packet_bits, 8))
+    # The transmission time of a packet includes its framing.
+    sending_ns = ceil(Fraction(reference.link_packet_bits * _NS_PER_S, reference.rate_bps))
+    link_bytes = ceil(Fraction(reference.link_packet_bits, 8))
     smallest, packet = {
-        "bytes": (load.ip_packet_bytes, f"{load.ip_packet_bytes} IP bytes"),
+        "bytes": (reference.ip_packet_bytes, f"{reference.ip_packet_bytes} IP bytes"),
         "link_bytes": (link_bytes, f"{link_bytes} link bytes"),
         "packets": (1, "1 packet"),
         "time_ns": (sending_ns, f"{format_duration(sending_ns)} to send"),
@@ -270,7 +270,7 @@ def _limit(written: str, allowed: _Allowed, load: _Load, path: FieldPath) -> Lim
 
 
 def _bridged_header_bytes(scenario: Scenario) -> int:
-    """Return what the frames of the local networks add to each packet on the link.
+    """Return the bytes that bridged frames add to each packet on the link.
 
     Raises:
         PlanningError: one end bridges and the other does not.
@@ -283,6 +283,6 @@ def _bridged_header_bytes(scenario: Scenario) -> int:
         (other,) = modes - {"bridge"}
         path = ("gateways", "terminal", "processor", "mode")
         raise PlanningError(
-            path, f'one end has the mode "bridge" and the other "{other}"; frames need it at both'
+            path, f'one end has the mode "bridge" and the other "{other}"; both ends need "bridge"'
         )
     return BRIDGED_HEADER_BYTES

@@ -1,4 +1,4 @@
-"""The ways from the hub to single terminals: what differs, as branches of the direction."""
+"""The paths from the hub to each terminal, as branches of the forward direction."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from bentpipe.units import value_of
 
 
 def branch(gateway: int, delay_ns: int = 0, channel: ChannelPlan | None = None) -> BranchPlan:
-    """Return the plan of the way to a gateway; by default nothing is special about it."""
+    """Return the path to a gateway; by default it adds neither delay nor errors."""
     return {"gateway": gateway, "delay_ns": delay_ns, "channel": channel or {"kind": "clear"}}
 
 
 def branches(link: Link, forward: WirePlan) -> list[BranchPlan]:
-    """Return the way to each terminal. What differs between them leaves the direction itself.
+    """Return the path to each terminal; properties that differ move from the direction to them.
 
     Raises:
-        PlanningError: a terminal is unknown or written twice, or delays cannot be compared.
+        PlanningError: a terminal is unknown or written twice, or the delay of the link varies.
     """
     terminals = range(1, 1 + link.terminals)
     special: dict[int, TerminalPath] = {}
@@ -42,7 +42,7 @@ def branches(link: Link, forward: WirePlan) -> list[BranchPlan]:
 
 
 def _own_delays(link: Link, forward: WirePlan, special: dict[int, TerminalPath]) -> dict[int, int]:
-    """Return by how much each terminal is farther away than the nearest, which sets the delay."""
+    """Return the additional delay of each terminal over the smallest, which the direction gets."""
     written = {n: value_of(p.delay) for n, p in special.items() if p.delay is not None}
     if not written:
         return {}

@@ -27,7 +27,7 @@ from bentpipe.units import value_of
 
 PLAN_FORMAT_VERSION: Final = 4
 
-# 10 million rows of samples are about 500 MB; more is a slip of the interval.
+# 10 million rows of samples are about 500 MB.
 _MAX_SAMPLE_ROWS: Final = 10_000_000
 
 
@@ -59,7 +59,7 @@ def from_dict(data: Mapping[str, Any]) -> Scenario:
 
 
 def checked(document: Document) -> Scenario:
-    """Return the scenario of a document whose schema and plan are both right.
+    """Return the scenario of a document, after a check of its schema and its plan.
 
     Raises:
         ScenarioError: naming file, line, field, what was read and what is allowed.
@@ -108,7 +108,7 @@ def _sample_interval(scenario: Scenario, stop_ns: int, flows: int) -> int | None
         raise PlanningError(
             ("sample_interval",),
             f'read "{scenario.sample_interval}"; over {scenario.duration}, {flows} flows and '
-            f"{directions} directions that is {rows} rows of samples; at most {_MAX_SAMPLE_ROWS} "
+            f"{directions} directions make {rows} rows of samples; at most {_MAX_SAMPLE_ROWS} "
             "are allowed",
         )
     return interval_ns

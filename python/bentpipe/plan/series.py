@@ -1,4 +1,4 @@
-"""What of a link varies with time, resolved into its parts of the plan: rate, delay and errors."""
+"""The rate, delay and errors of a link, which can vary with time, resolved into the plan."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from bentpipe.scenario.link import (
 )
 from bentpipe.units import value_of
 
-# Each terminal's return has its own; some 25 MB of plan.
+# Each terminal's return has its own steps; the plan has some 25 MB.
 _MAX_STEPS_OF_ALL: Final = 1_000_000
-# Each change costs two draws: some ten seconds of work.
+# Each change takes two random draws; together some ten seconds.
 _MAX_STATE_CHANGES: Final = 10**8
 
-# A trace counts whole milliseconds.
+# A trace counts milliseconds.
 _SHORTEST_BIN_NS: Final = 10**6
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ def rate_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Profile:
     else:
         profile = _written(rate)
     if profile.highest == 0:
-        raise PlanningError(path, "is 0 bit/s in every step; nothing could be sent")
+        raise PlanningError(path, "is 0 bit/s in every step; no packet could be sent")
     return profile
 
 
@@ -102,10 +102,10 @@ def delay_plan(direction: Direction, path: FieldPath) -> Profile:
 
 
 def channel_plan(written: Direction, base: Direction, path: FieldPath, stop_ns: int) -> ChannelPlan:
-    """Return the channel of a direction, which is written in one of two ways.
+    """Return the channel of a direction, from ``bit_error_rate`` or ``errors``.
 
     Raises:
-        PlanningError: both are written, the file is wrong, or the states change too often.
+        PlanningError: both are written, the file is wrong, or the state changes too often.
     """
     errors = written.errors
     if errors is not None and written.bit_error_rate is not None:
@@ -124,7 +124,7 @@ def channel_plan(written: Direction, base: Direction, path: FieldPath, stop_ns: 
 
 
 def bit_errors(rate: float | None) -> ChannelPlan:
-    """Return the channel of a bit error rate that never changes."""
+    """Return the channel of a constant bit error rate."""
     return {"kind": "bit_errors", "bit_error_rate": rate} if rate else {"kind": "clear"}
 
 
@@ -149,10 +149,10 @@ def _state(state: ChannelState) -> ChannelStatePlan:
 
 
 def refuse_many_steps(direction: WirePlan, copies: int, path: FieldPath) -> None:
-    """Check that the steps of so many directions alike fit a plan.
+    """Check that the steps of ``copies`` equal directions fit into a plan.
 
     Raises:
-        PlanningError: they do not.
+        PlanningError: there are too many.
     """
     rate, delay, channel = direction["rate_bps"], direction["delay_ns"], direction["channel"]
     steps = sum(len(each["steps"]) for each in (rate, delay) if each["kind"] == "steps")

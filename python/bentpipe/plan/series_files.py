@@ -1,7 +1,7 @@
 """Values over time from files: delivery traces of mahimahi, and CSV time series.
 
-Both become steps, (nanosecond, value), which the plan holds: a result does not depend on the file
-any more. What is wrong with a file is told with its line, what was read and what is allowed.
+Both become steps (nanosecond, value) in the plan, so that a result does not depend on the file.
+Errors name the file and the line, what was read and what is allowed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bentpipe.units import format_duration, parse_duration, parse_rate
 LARGEST_FILE_BYTES: Final = 16 * 1024 * 1024
 # Some 2.5 MB of plan.
 MAX_STEPS: Final = 100_000
-# mm-link(1): each line is the ability to deliver 1500 bytes.
+# mm-link(1): each line is an opportunity to deliver 1500 bytes.
 DELIVERY_BITS: Final = 8 * 1_500
 
 _NS_PER_MS: Final = 10**6
@@ -42,29 +42,29 @@ Steps = list[tuple[int, V]]
 
 @dataclass
 class SeriesError(Exception):
-    """What is wrong with a file, with its name and line; ``field`` is the one to change."""
+    """A file is wrong; the message has its name and line, and ``field`` is the one to change."""
 
     message: str
     field: str = ""
 
 
 @dataclass(frozen=True)
-class Quantity(Generic[V]):
-    """What a column of a CSV file may hold, and how its header says so."""
+class ColumnKind(Generic[V]):
+    """The values that a column of a CSV file can hold, and the names of such columns."""
 
     noun: str
-    """What it is called in messages."""
+    """Its name in messages."""
     suffixes: dict[str, int]
-    """The ends of headers whose cells are plain numbers, and what they count."""
+    """The suffixes of columns with plain numbers, and the unit of each."""
     whole: Callable[[Fraction], V]
-    """From a plain number, in the unit of the plan."""
+    """Converts a plain number in the unit of the plan."""
     written: Callable[[str], V] | None
-    """From a cell with its unit, where the header has none."""
+    """Reads a cell with a unit, where the column has none."""
     largest: V
     largest_shown: str
 
 
-RATE: Final = Quantity[int](
+RATE: Final = ColumnKind[int](
     "a rate",
     {"_bps": 1, "_kbps": 10**3, "_mbps": 10**6, "_gbps": 10**9},
     round,
@@ -72,7 +72,7 @@ RATE: Final = Quantity[int](
     _HIGHEST_BPS,
     "100 Tbit/s",
 )
-DURATION: Final = Quantity[int](
+DURATION: Final = ColumnKind[int](
     "a time",
     {"_ns": 1, "_us": 10**3, "_ms": 10**6, "_s": 10**9},
     round,
@@ -80,12 +80,12 @@ DURATION: Final = Quantity[int](
     _LONGEST_NS,
     "100 days",
 )
-_SHARE: Final = Quantity[float]("a share from 0 to 1", {"": 1}, float, None, 1.0, "1")
-_PERCENT: Final = Quantity[float](
+_SHARE: Final = ColumnKind[float]("a share from 0 to 1", {"": 1}, float, None, 1.0, "1")
+_PERCENT: Final = ColumnKind[float](
     "a percentage", {"": 1}, lambda value: float(value / 100), None, 1.0, "100"
 )
-# The columns of a file of errors: what they are, and the field of the plan that they fill.
-ERROR_COLUMNS: Final[dict[str, tuple[Quantity[float], str]]] = {
+# The columns of errors by name, with the field of the plan for each.
+ERROR_COLUMNS: Final[dict[str, tuple[ColumnKind[float], str]]] = {
     "loss": (_SHARE, "loss_rate"),
     "loss_rate": (_SHARE, "loss_rate"),
     "loss_percent": (_PERCENT, "loss_rate"),
@@ -94,10 +94,10 @@ ERROR_COLUMNS: Final[dict[str, tuple[Quantity[float], str]]] = {
 
 
 def delivery_steps(path: str, bin_ns: int, until_ns: int) -> Steps[int]:
-    """Return the rate steps of a mahimahi delivery trace, repeated until a moment.
+    """Return the rate steps of a mahimahi delivery trace, repeated until a time.
 
-    The steps go on to the end of the trace at least, and then to the first bin with deliveries:
-    what waits at the end of the run could leave.
+    The steps include the whole trace, and end with a bin that has deliveries, so that packets
+    queued at the end of the run can leave.
 
     Raises:
         SeriesError: the file cannot be read as a trace, or gives too many steps.
@@ -121,7 +121,7 @@ def delivery_steps(path: str, bin_ns: int, until_ns: int) -> Steps[int]:
 
 
 def _repeated(counts: dict[int, int], length_ns: int, bin_ns: int) -> Iterator[tuple[int, int]]:
-    """Yield the start and the rate of each bin with deliveries, and of each gap behind one."""
+    """Yield the start and the rate of each bin with deliveries, and of each gap between them."""
     base_ns = 0
     while True:
         end_ns = 0
@@ -136,7 +136,7 @@ def _repeated(counts: dict[int, int], length_ns: int, bin_ns: int) -> Iterator[t
 
 
 def _deliveries(path: str, bin_ns: int) -> tuple[dict[int, int], int]:
-    """Return how many deliveries each bin has, by its number, and the length of the trace in ms."""
+    """Return the deliveries of each bin, by its number, and the length of the trace in ms."""
     counts: dict[int, int] = {}
     last_ms = 0
     for line, text in enumerate(_lines(path), 1):
@@ -148,7 +148,7 @@ def _deliveries(path: str, bin_ns: int) -> tuple[dict[int, int], int]:
         if stamp_ms < last_ms:
             raise _refuse(path, line, text, f"must not be before {last_ms}, the line above")
         last_ms = stamp_ms
-        # A bin holds its end, as the trace does: what is delivered at its last moment is of it.
+        # A bin includes its end, as the trace does.
         number = max(stamp_ms * _NS_PER_MS - 1, 0) // bin_ns
         counts[number] = counts.get(number, 0) + 1
     if not counts:
@@ -177,7 +177,7 @@ def delay_steps(path: str, column: str | None) -> Steps[int]:
 
 
 def error_steps(path: str, column: str | None) -> tuple[Steps[float], str]:
-    """Return the steps of errors in a CSV file, and whether they are loss or bit error rates.
+    """Return the steps of errors in a CSV file, and their field: loss or bit error rate.
 
     Raises:
         SeriesError: the file cannot be read as a time series of errors.
@@ -194,7 +194,7 @@ def error_steps(path: str, column: str | None) -> tuple[Steps[float], str]:
 
 
 class _Table:
-    """A CSV file: a header, then a row for each step."""
+    """A CSV file: a header, then one row per step."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -218,8 +218,8 @@ class _Table:
         if len(self.rows) > MAX_STEPS:
             raise SeriesError(f"{path}: has {len(self.rows)} rows; at most {MAX_STEPS} are allowed")
 
-    def steps(self, quantity: Quantity[int], column: str | None) -> Steps[int]:
-        """Return the steps of a column, or of the only one that may be meant."""
+    def steps(self, quantity: ColumnKind[int], column: str | None) -> Steps[int]:
+        """Return the steps of a column, or of the only possible one."""
         if column is None:
             plain = {RATE.noun: "rate", DURATION.noun: "delay"}[quantity.noun]
             column = self.only(
@@ -232,7 +232,7 @@ class _Table:
         if len(candidates) == 1:
             return candidates[0]
         names = ", ".join(self.values) or "none"
-        problem = "has no column that says what is meant" if not candidates else "has several"
+        problem = "several columns match" if candidates else "no column name matches"
         message = f"{self.path}:{self.line}: {problem}; name the column (there are: {names})"
         raise SeriesError(message)
 
@@ -241,7 +241,7 @@ class _Table:
             message = f"{self.path}:{self.line}: column: {choice(column, tuple(self.values))}"
             raise SeriesError(message, "column")
 
-    def read(self, quantity: Quantity[V], column: str, factor: int | None) -> Steps[V]:
+    def read(self, quantity: ColumnKind[V], column: str, factor: int | None) -> Steps[V]:
         where, when = self.header.index(column), self.header.index(self.time)
         time_factor = _factor(DURATION, self.time)
         steps: Steps[V] = []
@@ -262,14 +262,14 @@ def _is_time(name: str) -> bool:
     return name.startswith("time_") and name.removeprefix("time") in DURATION.suffixes
 
 
-def _factor(quantity: Quantity[V], name: str) -> int | None:
-    """Return what the numbers of a column count, None if each has a unit of its own."""
+def _factor(quantity: ColumnKind[V], name: str) -> int | None:
+    """Return the unit of a column's numbers, or None if each cell has its own unit."""
     _, underscore, suffix = name.rpartition("_")
     return quantity.suffixes.get(f"{underscore}{suffix}") if underscore else None
 
 
 def _cell(
-    path: str, line: int, text: str, quantity: Quantity[V], column: str, factor: int | None
+    path: str, line: int, text: str, quantity: ColumnKind[V], column: str, factor: int | None
 ) -> V:
     if factor is None:
         assert quantity.written is not None
@@ -278,7 +278,7 @@ def _cell(
         except UnitError as error:
             units = ", ".join(f"{column}{suffix}" for suffix in quantity.suffixes)
             message = f'{path}:{line}: column "{column}": {error}'
-            raise SeriesError(f"{message} (plain numbers: call the column {units})") from None
+            raise SeriesError(f"{message} (for plain numbers, name the column {units})") from None
     else:
         found = _NUMBER.fullmatch(text)
         if found is None or len(text) > _LONGEST_NUMBER:
@@ -302,7 +302,7 @@ def _lines(path: str) -> list[str]:
     file = Path(path)
     try:
         if not file.exists():
-            raise SeriesError(f"{path}: no such file (paths count from the scenario's folder)")
+            raise SeriesError(f"{path}: no such file (paths are relative to the scenario)")
         if not file.is_file():
             raise SeriesError(f"{path}: is not a file")
         with file.open("rb") as opened:
@@ -318,6 +318,6 @@ def _lines(path: str) -> list[str]:
         text = "\0"
     if "\0" in text:
         raise SeriesError(f"{path}: is not a text file")
-    # Not splitlines, which also splits at form feeds and the like.
+    # splitlines would also split at form feeds and similar characters.
     lines = text.replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines[-1] == "" else lines

@@ -23,9 +23,9 @@ from bentpipe.scenario.link import DirectionName
 from bentpipe.scenario.profiles import PROFILES
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import (
-    LARGEST_MSS,
-    LARGEST_PAYLOAD,
     MAX_FLOWS,
+    MAX_MSS_BYTES,
+    MAX_PAYLOAD_BYTES,
     Bulk,
     Conference,
     ConstantRate,
@@ -49,9 +49,9 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class _Copy:
-    """One flow of an entry: what tells it from the entry's others.
+    """One flow of an entry.
 
-    ``number`` counts the entry's starts; the two ways of a flow in both directions share theirs.
+    ``number`` counts the flows of the entry; the two directions of one flow share a number.
     """
 
     number: int
@@ -64,7 +64,7 @@ def flow_plans(scenario: Scenario, hosts: HostPlans, stop_ns: int) -> list[FlowP
     """Return the flows of the plan, in the order of the entries.
 
     Raises:
-        PlanningError: too many flows, one that starts after the end, or on no terminal there is.
+        PlanningError: too many flows, a start after the end of the run, or an unknown terminal.
     """
     terminals = scenario.link.terminals
     for i, flow in enumerate(scenario.traffic):
@@ -110,7 +110,7 @@ def _priority(flow: Flow, of_terminal: int | None) -> int:
 
 
 def flows_of_entry(flow: Flow, terminals: int) -> int:
-    """Return how many flows of the plan an entry of ``traffic`` is."""
+    """Return the number of flows in the plan for an entry of ``traffic``."""
     if flow.kind == "conference":
         return flow.participants
     at = terminals if flow.terminal == "all" else 1
@@ -121,7 +121,7 @@ def flows_of_entry(flow: Flow, terminals: int) -> int:
 def _copies(flow: Flow, terminals: int) -> Iterator[_Copy]:
     if flow.kind == "conference":
         for participant in range(flow.participants):
-            # The direction of a participant is that of what it sends.
+            # A participant's direction is that of the packets that it sends.
             yield _Copy(0, participant, "return", f"-{participant + 1}")
         return
     at = range(terminals) if flow.terminal == "all" else [flow.terminal - 1]
@@ -137,7 +137,7 @@ def _copies(flow: Flow, terminals: int) -> Iterator[_Copy]:
 
 
 def _names(flow: Flow, copies: list[_Copy], unnamed: Counter[str]) -> list[str]:
-    """Return the names of an entry's flows; ``unnamed`` counts those without one by kind."""
+    """Return the names of an entry's flows; ``unnamed`` counts flows without a name by kind."""
     if flow.name is not None:
         return [f"{flow.name}{copy.suffix}" for copy in copies]
     first = unnamed[flow.kind] + 1
@@ -156,7 +156,7 @@ def _check_terminals(flow: Flow, terminals: int, path: FieldPath) -> None:
         if flow.participants > terminals:
             raise PlanningError(
                 (*path, "participants"),
-                f"read {flow.participants}; each has a terminal of its own, and link.terminals is "
+                f"read {flow.participants}; each needs its own terminal, and link.terminals is "
                 f"{terminals}",
             )
     elif flow.terminal != "all" and flow.terminal > terminals:
@@ -185,7 +185,7 @@ def _starts(flow: Flow, copies: list[_Copy], stop_ns: int, path: FieldPath) -> l
 
 # --- workloads ----------------------------------------------------------------------------------
 
-# What a flow does when so many nanoseconds of the run remain.
+# Returns the workload of a flow that starts this many nanoseconds before the end of the run.
 _Workload = Callable[[int], WorkloadPlan]
 
 
@@ -234,8 +234,8 @@ def _conference(flow: Conference, number: int, path: FieldPath) -> _Workload:
 
 def _datagrams(flow: ConstantRate | Conference, path: FieldPath) -> Callable[[int], DatagramsPlan]:
     payload_bytes = value_of(flow.payload)
-    if payload_bytes > LARGEST_PAYLOAD:
-        message = f'read "{flow.payload}"; must be at most {LARGEST_PAYLOAD} B (one UDP datagram)'
+    if payload_bytes > MAX_PAYLOAD_BYTES:
+        message = f'read "{flow.payload}"; must be at most {MAX_PAYLOAD_BYTES} B (one UDP datagram)'
         raise PlanningError((*path, "payload"), message)
     rate_bps = value_of(flow.rate)
     written_ns = None if flow.duration is None else value_of(flow.duration)
@@ -308,8 +308,8 @@ def tcp_plan(flow: Bulk | RequestResponse | Fetch, path: FieldPath) -> TcpPlan:
     profile = PROFILES[flow.profile]
     tcp = flow.tcp.over(profile)
     mss_bytes = value_of(tcp.mss)
-    if mss_bytes > LARGEST_MSS:
-        message = f'read "{tcp.mss}"; must be at most {LARGEST_MSS} B (one IP packet)'
+    if mss_bytes > MAX_MSS_BYTES:
+        message = f'read "{tcp.mss}"; must be at most {MAX_MSS_BYTES} B (one IP packet)'
         raise PlanningError((*path, "tcp", "mss"), message)
     receive_bytes, initial_bytes = _receive_buffers(flow.tcp, tcp)
     return {
@@ -349,26 +349,26 @@ def _given(value: V | None) -> V:
 
 
 def _hystart(flow: Bulk | RequestResponse | Fetch, tcp: Tcp) -> bool:
-    """Return whether slow start ends early. In Linux that is CUBIC's; what is written holds."""
+    """Return whether HyStart is on: as written, or as in Linux with CUBIC only."""
     if flow.tcp.hystart is None and tcp.stack == "linux":
         return tcp.congestion_control == "cubic"
     return bool(tcp.hystart)
 
 
 def _receive_buffers(written: Tcp, tcp: Tcp) -> tuple[int, int]:
-    """Return the largest and the first size of the receive buffer, in bytes."""
+    """Return the maximum and the initial receive buffer, in bytes."""
     receive_bytes = value_of(tcp.receive_buffer)
     if tcp.receive_buffer_initial is None:
         return receive_bytes, receive_bytes
     initial_bytes = value_of(tcp.receive_buffer_initial)
     if written.receive_buffer_initial is None:
-        # A cap that the scenario lowered holds for the profile's first size too.
+        # A maximum from the scenario also bounds the initial size from the profile.
         initial_bytes = min(initial_bytes, receive_bytes)
     return receive_bytes, initial_bytes
 
 
-def largest_packets(flows: list[FlowPlan]) -> dict[DirectionName, int]:
-    """Return the largest IP packet that the flows put into each direction, in bytes."""
+def largest_flow_packet_bytes(flows: list[FlowPlan]) -> dict[DirectionName, int]:
+    """Return the largest IP packet of the flows in each direction, in bytes."""
     largest: dict[DirectionName, int] = {"forward": 0, "return": 0}
     for flow in flows:
         there: DirectionName = flow["direction"]
@@ -380,12 +380,12 @@ def largest_packets(flows: list[FlowPlan]) -> dict[DirectionName, int]:
 
 
 def _packets_of(workload: WorkloadPlan) -> tuple[int, int]:
-    """Return the largest IP packet of a workload in its direction, and in the other, in bytes."""
+    """Return the largest IP packet of a workload, in its direction and in the other, in bytes."""
     if workload["kind"] == "bulk":
         return workload["sender"]["mss_bytes"] + _TCP_IP_HEADER_BYTES, _LARGEST_ACK_BYTES
     if workload["kind"] == "request_response":
         largest = workload["server"]["mss_bytes"] + _TCP_IP_HEADER_BYTES
         return largest, min(largest, workload["request_bytes"] + _LARGEST_ACK_BYTES)
     datagram_bytes = workload["payload_bytes"] + _UDP_IP_HEADER_BYTES
-    # A conference's reflector sends the same datagrams back to the other participants.
+    # The reflector of a conference forwards the same datagrams to the other participants.
     return datagram_bytes, datagram_bytes if workload["kind"] == "conference" else 0

@@ -13,9 +13,6 @@ DirectionName: TypeAlias = Literal["forward", "return"]
 LimitUnit: TypeAlias = Literal["bytes", "link_bytes", "packets", "time_ns", "unlimited"]
 
 
-# --- values over time, and errors ---------------------------------------------------------------
-
-
 class Constant(TypedDict):
     """One value."""
 
@@ -78,9 +75,6 @@ class ErrorSeries(TypedDict):
 
 
 ChannelPlan: TypeAlias = Clear | BitErrors | GilbertElliottPlan | ErrorSeries
-
-
-# --- queues -------------------------------------------------------------------------------------
 
 
 class LimitPlan(TypedDict):
@@ -179,9 +173,6 @@ QueuePlan: TypeAlias = (
 )
 
 
-# --- directions, gateways and hosts -------------------------------------------------------------
-
-
 class BranchPlan(TypedDict):
     """The path from a direction to one gateway."""
 
@@ -261,9 +252,6 @@ class NamedHost(TypedDict):
 
 
 HostChoice: TypeAlias = RandomHost | NamedHost
-
-
-# --- flows --------------------------------------------------------------------------------------
 
 
 class TcpPlan(TypedDict):

@@ -1,7 +1,7 @@
-"""YAML text to plain data, with the line of every value, so that an error can point at it.
+"""YAML text as plain data, with the line of each value for error messages.
 
-YAML 1.2 through ruamel.yaml's composer; the data are built here, from its nodes. Refused, because
-each has hidden a mistake or attacked a parser: duplicate keys, tags other than those of the core
+ruamel.yaml composes the nodes (YAML 1.2); this module builds the data from them. It refuses
+constructs that hide mistakes or attack parsers: duplicate keys, tags other than those of the core
 schema, keys that are not text, several documents, aliases that expand beyond `MAX_VALUES` or
 contain themselves, and files over `LARGEST_FILE_BYTES`.
 """
@@ -22,7 +22,7 @@ from bentpipe.errors import Problem, ScenarioError
 
 # The longest example is 2 kB; the pure-Python scanner reads about 200 kB a second.
 LARGEST_FILE_BYTES: Final = 256 * 1024
-# More values than a scenario with the most flows needs; an alias bomb has billions.
+# A scenario with the maximum number of flows has fewer; an alias bomb has billions.
 MAX_VALUES: Final = 100_000
 
 _CORE: Final = "tag:yaml.org,2002:"
@@ -39,7 +39,7 @@ FieldPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value was written: a file and a line, or a ``--set`` option without a line."""
+    """The place of a value: a file and a line, or a ``--set`` option without a line."""
 
     source: str
     line: int | None = None
@@ -54,7 +54,7 @@ class Document:
     places: dict[FieldPath, Place] = field(default_factory=dict)
 
     def place(self, path: FieldPath) -> Place:
-        """Return where ``path`` was written, or where the nearest value around it was."""
+        """Return the place of ``path``, or of the nearest value that contains it."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.places:
                 return self.places[path[:length]]
@@ -67,12 +67,12 @@ class Document:
 
 
 def dotted(path: FieldPath) -> str:
-    """Write a path as a person types it: ``("traffic", 0, "size")`` gives ``"traffic.0.size"``."""
+    """Return a path as text: ``("traffic", 0, "size")`` gives ``"traffic.0.size"``."""
     return ".".join(str(part) for part in path)
 
 
 def read_file(path: Path) -> Document:
-    """Read one YAML file whose top is a mapping.
+    """Read a YAML file that holds a mapping.
 
     Raises:
         ScenarioError: the file cannot be read, is not text, is not YAML, or is not a mapping.
@@ -99,7 +99,7 @@ def read_file(path: Path) -> Document:
 
 
 def read_text(text: str, source: str) -> Document:
-    """Read YAML text whose top is a mapping; ``source`` names it in errors.
+    """Read YAML text that holds a mapping; ``source`` names it in errors.
 
     Raises:
         ScenarioError: the text is not YAML as this module reads it, or not a mapping.
@@ -114,11 +114,10 @@ def read_text(text: str, source: str) -> Document:
 
 
 def with_settings(document: Document, settings: list[str]) -> Document:
-    """Return a document with each ``path=value`` laid over it, in order.
+    """Return a document with values overridden by ``path=value`` settings, in order.
 
     The path is dotted, with numbers for the entries of lists (``traffic.0.size=1 MB``); the value
-    is YAML. Mappings on the way that the document does not have are added: whether their names
-    exist is for the scenario to say.
+    is YAML. Missing mappings along the path are added; the schema checks their names later.
 
     Raises:
         ScenarioError: no ``=``, an empty path, a value that is not YAML, or a path that leads
@@ -160,7 +159,7 @@ def _apply(document: Document, setting: str) -> None:
 
 
 def _key(container: Any, part: str, path: FieldPath, source: str) -> str | int:
-    """Return ``part`` as a key of ``container``, refusing one that cannot lead anywhere."""
+    """Return ``part`` as a key of ``container``, and refuse one that has no place there."""
     if isinstance(container, dict):
         return part
     if not isinstance(container, list):
@@ -193,7 +192,7 @@ def _compose(text: str, source: str) -> Node | None:
 
 
 class _Builder:
-    """Builds plain data from nodes, counting the values and noting their places."""
+    """Builds plain data from nodes, counts the values and notes their places."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -204,11 +203,11 @@ class _Builder:
         if node is None:
             return None
         line = node.start_mark.line + 1
-        # An alias is built again at each use, so that this counts what it expands to.
+        # An alias is built at each use, so that its expansion is counted.
         self._values += 1
         if self._values > MAX_VALUES:
             raise _refusal(self.source, f"has more than {MAX_VALUES} values (aliases expanded)")
-        # The line of its key, noted before, is the better place for a mapping that starts below it.
+        # A mapping below its key has the line of the key, which is set already.
         self.places.setdefault(path, Place(self.source, line))
         tag = str(node.tag)
         if isinstance(node, MappingNode) and tag == f"{_CORE}map":
@@ -229,7 +228,7 @@ class _Builder:
                 raise self._refuse(f'read the key "{shown}"; field names are text', path, line)
             key = str(key_node.value)
             if key in built:
-                message = f'duplicate field "{key}"; it was given on line {lines[key]} already'
+                message = f'duplicate field "{key}"; line {lines[key]} has it already'
                 raise self._refuse(message, path, line)
             lines[key] = line
             self.places[(*path, key)] = Place(self.source, line)
@@ -248,7 +247,7 @@ class _Builder:
                 return _float(text)
         except (ValueError, KeyError):
             shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
-            raise self._refuse(f'read "{shown}"; it cannot be read as {kind}', path, line) from None
+            raise self._refuse(f'read "{shown}"; cannot be read as {kind}', path, line) from None
         return text
 
     def _refuse(self, message: str, path: FieldPath, line: int) -> ScenarioError:

@@ -1,4 +1,4 @@
-"""The framing of a direction as it is written: a size, a name, or a mapping of kind and options."""
+"""The framing of a direction: a header size, a name, or a mapping of kind and options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bentpipe.units import SIZE_PATTERN, size
 
 
 class FramingOptions(Record):
-    """A framing by its name, and its options, which `framings.FRAMINGS` lists."""
+    """A framing by its name, with options; `framings.FRAMINGS` lists both."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -32,7 +32,7 @@ class FramingOptions(Record):
     @model_validator(mode="before")
     @classmethod
     def _know_every_field(cls, data: object) -> object:
-        """Let every field pass: `plan_framing` knows which options the kind has."""
+        """Accept every field: `plan_framing` checks the options of the kind."""
         return data
 
     @model_validator(mode="after")
@@ -45,11 +45,11 @@ class FramingOptions(Record):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What was chosen, by the name of the option."""
+        """The options that are written, by name."""
         return dict(self.__pydantic_extra__ or {})
 
-    def over(self, base: Record) -> Self:  # noqa: ARG002 - see below
-        """Return this framing: the options of another kind would mean nothing to it."""
+    def over(self, base: Record) -> Self:  # noqa: ARG002 - it is replaced as a whole
+        """Return this framing: options of another kind do not apply to it."""
         return self
 
 

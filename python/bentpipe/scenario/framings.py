@@ -1,12 +1,12 @@
 """Link layers by name: how many bits an IP packet of a given size takes on the link.
 
-Every link layer is one formula with other numbers (`docs/model/framing.md` derives them)::
+All link layers share one formula with different parameters (`docs/model/framing.md` derives them)::
 
     bytes = max(ip + header_bytes, min_bytes), cut into cells if there are any
     bits  = 8 * bytes * expansion, rounded to the nearest + 8 * inter_frame_bytes
 
-This module is the only home of the numbers. A plan holds them, the core computes with them, and
-`frame_bits` is the same formula for whoever draws, explains or checks.
+Only this module holds the parameters. A plan contains them, and the core computes with them;
+`frame_bits` is the same formula in Python.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FramingPlan(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class FramingOption:
-    """One thing that can be chosen about a link layer."""
+    """An option of a link layer."""
 
     meaning: str
     allowed: tuple[_Choice, ...]
@@ -49,7 +49,7 @@ class FramingOption:
 
 @dataclass(frozen=True, kw_only=True)
 class FramingPreset:
-    """A named link layer: ``plan`` gives the plan's integers for a choice of every option."""
+    """A named link layer; ``plan`` returns the plan of a framing with these options."""
 
     name: str
     title: str
@@ -59,7 +59,7 @@ class FramingPreset:
 
 
 def plan_framing(kind: str, options: Mapping[str, object]) -> FramingPlan:
-    """Return the plan's integers of a framing; options that are not given have their defaults.
+    """Return the plan of a framing; options that are not given have their defaults.
 
     Raises:
         ValueError: no such framing, no such option of it, or a value that it does not allow.
@@ -72,7 +72,7 @@ def plan_framing(kind: str, options: Mapping[str, object]) -> FramingPlan:
         if option is None:
             advice = _advice(name, preset.options, "its options")
             raise ValueError(f'framing "{kind}" has no option "{name}"{advice}')
-        # In Python True equals 1; a plan must not come to depend on that.
+        # True == 1 in Python, but the plan of one is not that of the other.
         if not any(type(value) is type(choice) and value == choice for choice in option.allowed):
             allowed = ", ".join(_written(choice) for choice in option.allowed)
             raise ValueError(
@@ -83,7 +83,7 @@ def plan_framing(kind: str, options: Mapping[str, object]) -> FramingPlan:
 
 
 def frame_bits(framing: FramingPlan, ip_bytes: int) -> int:
-    """Return the bits that an IP packet takes on a link with this framing of a plan."""
+    """Return the link bits of an IP packet with this framing."""
     size = max(ip_bytes + framing["header_bytes"], framing["min_bytes"])
     cells = framing["cells"]
     if cells is not None:
@@ -94,10 +94,10 @@ def frame_bits(framing: FramingPlan, ip_bytes: int) -> int:
 
 
 def stuffing_expansion(payload: str) -> Fraction:
-    """Return how HDLC's bit stuffing (a zero after five ones) lengthens a kind of payload.
+    """Return the expansion of a payload by HDLC bit stuffing (a zero after five ones).
 
-    Random bits: a run of five ones takes 2 + 4 + 8 + 16 + 32 = 62 bits on average, counted anew
-    after each stuffed zero, so 62 bits become 63. A repeated pattern is counted exactly.
+    Random bits: the mean time to a run of five ones is 2 + 4 + 8 + 16 + 32 = 62 bits, and the run
+    restarts at each stuffed zero, so 62 bits become 63. A repeated pattern is counted exactly.
     """
     if payload == "random":
         return Fraction(63, 62)
@@ -106,7 +106,7 @@ def stuffing_expansion(payload: str) -> Fraction:
     bits = [byte >> place & 1 for byte in data for place in range(8)]
     run, stuffed_before = 0, {}
     stuffed = periods = 0
-    # Only the run of ones at its start tells one period from another, so they repeat soon.
+    # A period depends only on the run of ones before it, so the periods soon repeat.
     while run not in stuffed_before:
         stuffed_before[run] = (periods, stuffed)
         for bit in bits:
@@ -144,7 +144,7 @@ _PATTERNS: Final = {
 
 _CELL: Final[CellPlan] = {"payload_bytes": 48, "cell_bytes": 53}
 _TS_PACKET: Final[CellPlan] = {"payload_bytes": 184, "cell_bytes": 188}
-# One byte in each TS packet in which a section or SNDU starts says where.
+# The pointer field of a TS packet in which a section or SNDU starts.
 _POINTER: Final = 1
 
 # Kbch of the normal FECFRAME (64,800 bits), in bits: EN 302 307-1, table 5a.
@@ -227,7 +227,7 @@ def _gse(options: Mapping[str, Any]) -> FramingPlan:
 
 
 _PACKING: Final = FramingOption(
-    meaning="a packet starts in the TS packet in which the one before ends; else in a new one",
+    meaning="a packet starts in the TS packet in which the previous one ends, not in a new one",
     allowed=(True, False),
     default=True,
 )
@@ -235,7 +235,7 @@ _PACKING: Final = FramingOption(
 _ALL: Final = (
     FramingPreset(
         name="none",
-        title="IP packets and nothing else",
+        title="IP packets without framing",
         source="a link whose rate is stated in IP bits",
         plan=lambda _: _numbers(0),
     ),
@@ -250,7 +250,7 @@ _ALL: Final = (
     ),
     FramingPreset(
         name="ethernet-line",
-        title="Ethernet frames with what stands between them on the line",
+        title="Ethernet frames with preamble and inter-packet gap",
         source=(
             "IEEE 802.3: as for ethernet, and outside the frame a preamble of 7 bytes (3.2.1), a "
             "start delimiter of 1 (3.2.2) and the least gap of 96 bits (4.4.2)"
@@ -270,7 +270,7 @@ _ALL: Final = (
                 meaning="bits of the frame check sequence", allowed=(16, 32), default=16
             ),
             "payload": FramingOption(
-                meaning="what the packets carry, which decides how many bits are stuffed",
+                meaning="the payload of packets, on which bit stuffing depends",
                 allowed=("random", *_PATTERNS),
                 default="random",
             ),

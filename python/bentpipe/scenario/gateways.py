@@ -1,4 +1,4 @@
-"""The gateways at the ends of the link: what each does to packets, in order.
+"""The gateways at the ends of the link, and their functions.
 
 A function is one class here, with its settings, and one field of `Gateway`. `plan.gateways`
 makes its part of the plan.
@@ -20,7 +20,7 @@ FunctionName = Literal["aggregator", "processor"]
 
 # SnIP technical note: routing manages about 6,000 packets a second, both directions together;
 # bridging and pass-thru 5,400.
-PROCESSOR_RATES: Final[Mapping[ProcessorMode, int]] = {
+PROCESSOR_PPS: Final[Mapping[ProcessorMode, int]] = {
     "bridge": 5_400,
     "pass-thru": 5_400,
     "route": 6_000,
@@ -30,46 +30,45 @@ BRIDGED_HEADER_BYTES: Final = 14
 
 
 class GatewayFunction(Record):
-    """What every function of a gateway has."""
+    """The fields of every function of a gateway."""
 
     needs_peer: ClassVar[bool] = False
-    """Whether only the same function at the other end can undo what it does to packets."""
+    """Whether the other end needs the same function, to reverse this one."""
 
 
 class Aggregator(GatewayFunction):
-    """Packet aggregation: small packets that go the same way share a frame over the link."""
+    """Packet aggregation: small packets in the same direction share a frame over the link."""
 
     needs_peer = True
 
     frame_size: PositiveSize = units.size("1500 B")
-    """The largest frame, with its own IP header."""
+    """The maximum size of a frame, its own IP header included."""
     packet_size: PositiveSize = units.size("700 B")
-    """The largest packet that joins a frame; larger ones leave as they are. By default two of them
-    share a frame of 1500 bytes."""
+    """The maximum size of a packet that is aggregated; larger ones pass unchanged. By default two
+    of them share a frame of 1500 bytes."""
     hold_time: Duration = units.duration("5 ms")
-    """The longest time that a packet waits for others."""
+    """The maximum time that a packet waits for others."""
     classes: Annotated[tuple[QueueClass, ...], Field(strict=False, min_length=1)] | None = None
-    """The priorities of the flows whose packets join frames; by default all. Packets of different
-    priorities never share a frame."""
+    """The priorities of the flows whose packets are aggregated; by default all. Packets of
+    different priorities never share a frame."""
 
 
 class Processor(GatewayFunction):
-    """The packet processor of a gateway: one that serves both directions, a packet at a time."""
+    """The packet processor of a gateway, a single server for both directions."""
 
     mode: ProcessorMode = "route"
-    """``route``, ``pass-thru`` or ``bridge``: it sets the rate, and with ``bridge`` the 14 bytes of
-    the Ethernet header cross the link as well."""
+    """``route``, ``pass-thru`` or ``bridge``. It sets the default rate; with ``bridge`` the link
+    also carries the 14 bytes of the Ethernet header."""
     packets_per_second: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    """How many packets it handles a second, both directions together; by default what the mode
-    manages: 6000 when it routes, else 5400."""
+    """The packets per second that it processes, both directions together; by default 6000 for
+    ``route`` and 5400 for the other modes."""
     per_byte: Duration = units.duration("0 ns")
-    """What each byte of an IP packet costs on top."""
+    """The additional processing time for each byte of an IP packet."""
     buffer: Packets = units.packets("50 packets")
-    """How many packets of each direction may wait for it."""
+    """The queue of each direction, in packets."""
 
 
-# Each function with its settings, in the order from the hosts to the link that holds unless
-# `functions` says otherwise.
+# Each function with its settings, in the default order from the hosts to the link.
 FUNCTIONS: Final[Mapping[FunctionName, type[GatewayFunction]]] = {
     "aggregator": Aggregator,
     "processor": Processor,
@@ -77,15 +76,15 @@ FUNCTIONS: Final[Mapping[FunctionName, type[GatewayFunction]]] = {
 
 
 class Gateway(Record):
-    """What stands between a local network and the link."""
+    """The gateway between a local network and the link."""
 
     functions: Annotated[tuple[FunctionName, ...], Field(strict=False)] | None = None
-    """What it does to packets, in order from the hosts to the link. By default every function
-    whose settings are written. A function that is listed without settings takes its defaults."""
+    """Its functions, in order from the hosts to the link; by default those that have settings. A
+    listed function without settings has its defaults."""
     aggregator: Aggregator | None = None
     """Its packet aggregator; both ends of the link need one."""
     processor: Processor | None = None
-    """Its packet processor; without one it takes no time and loses nothing."""
+    """Its packet processor; without one, processing takes no time and drops no packet."""
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -93,9 +92,9 @@ class Gateway(Record):
             return self
         for name in FUNCTIONS:
             if self.functions.count(name) > 1:
-                raise refusal(f"read {name} twice in functions; each may be there once")
+                raise refusal(f"read {name} twice in functions; each is allowed once")
             if getattr(self, name) is not None and name not in self.functions:
-                raise refusal(f"read settings of {name}, which functions does not list")
+                raise refusal(f"read settings of {name}, which is not in functions")
         return self
 
     def in_order(self) -> list[tuple[FunctionName, GatewayFunction]]:
@@ -112,12 +111,12 @@ class Gateway(Record):
 
 
 class Gateways(Record):
-    """The equipment at the ends of the link."""
+    """The gateways at the ends of the link."""
 
     hub: Gateway = Field(default_factory=Gateway)
-    """The one at the hub."""
+    """The gateway of the hub."""
     terminal: Gateway = Field(default_factory=Gateway)
-    """The one at each user terminal."""
+    """The gateway of each user terminal."""
 
     @model_validator(mode="after")
     def _have_peers(self) -> Self:
@@ -130,8 +129,8 @@ class Gateways(Record):
                 if name not in there:
                     other = "terminal" if end == "hub" else "hub"
                     message = f"read {name} at the {end} and none at the {other}"
-                    raise refusal(f"{message}; each needs its peer at the other end of the link")
+                    raise refusal(f"{message}; both ends of the link need one")
         if hub != terminal:
             read = f"read {', '.join(hub)} at the hub and {', '.join(terminal)} at the terminal"
-            raise refusal(f"{read}; functions that need their peer stand in the same order")
+            raise refusal(f"{read}; functions that both ends need must be in the same order")
         return self

@@ -12,32 +12,32 @@ from bentpipe.scenario.record import Duration, Rate, Record
 MAX_HOSTS: Final = 10_000
 
 Side = Literal["world", "island"]
-# What a flow may write instead of a name.
+# The choices that a flow can write instead of a name.
 RANDOM: Final = "random"
-IN_TURN: Final = "in-turn"
+ROUND_ROBIN: Final = "round-robin"
 
 
 class Host(Record):
     """A host at some distance from its gateway."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
-    """What flows call it."""
+    """The name that flows refer to."""
     delay: Duration = units.duration("0 ms")
     """One-way delay between it and the gateway: half of the round trip."""
     jitter: Duration = units.duration("0 ms")
-    """The most that a packet is delayed on top, each way; drawn for each packet, uniformly from
-    zero. Packets keep their order."""
+    """The largest additional delay of a packet, each way; drawn for each packet, uniformly from
+    zero. Packets are not reordered."""
     rate: Rate | None = None
-    """The rate of its line, in IP bits a second; without one packets take no time on it."""
+    """The rate of its line, in IP bits per second; without one, sending takes no time."""
 
 
 _Hosts = Annotated[tuple[Host, ...], Field(strict=False, max_length=MAX_HOSTS)]
 
 
 class Hosts(Record):
-    """Hosts with a distance of their own. Flows that name none run right at the gateway."""
+    """Hosts with a delay of their own. Flows that name none run at the gateway, without delay."""
 
     world: _Hosts = ()
-    """Behind the hub: servers on the Internet, say."""
+    """Hosts behind the hub, such as servers on the Internet."""
     island: _Hosts = ()
-    """Behind each terminal."""
+    """Hosts behind each terminal."""

@@ -31,77 +31,77 @@ FileName = Annotated[str, Field(min_length=1, max_length=4_095)]
 
 
 class RateStep(Record):
-    """The rate from a moment on."""
+    """A rate from a time on."""
 
     at: Duration
-    """When the step happens, from the start of the run; the first is at ``0 s``."""
+    """The time of the step, from the start of the run; the first is at ``0 s``."""
     value: RateOrOutage
     """The rate from then on; ``0 bit/s`` is an outage: packets wait in the queue."""
 
 
 class DelayStep(Record):
-    """The propagation delay from a moment on."""
+    """A propagation delay from a time on."""
 
     at: Duration
-    """When the step happens, from the start of the run; the first is at ``0 s``."""
+    """The time of the step, from the start of the run; the first is at ``0 s``."""
     value: Duration
-    """The delay of packets sent from then on."""
+    """The delay of packets that are sent from then on."""
 
 
 class _Whole(Record):
     """A record that replaces another as a whole."""
 
-    def over(self, base: Self) -> Self:  # noqa: ARG002 - nothing of it is kept
-        """Return this record: the options of one file or model are not those of another."""
+    def over(self, base: Self) -> Self:  # noqa: ARG002 - it is replaced as a whole
+        """Return this record: options of another file or model do not apply to it."""
         return self
 
 
 class DeliveryTrace(_Whole):
-    """The rate of a mahimahi trace: a line for each delivery of 1500 bytes."""
+    """The rate of a mahimahi trace: one line per delivery of 1500 bytes."""
 
     trace: FileName
-    """The file, from the folder of the scenario: the milliseconds at which 1500 bytes can be
-    delivered, one a line. At its end it starts again."""
+    """The file, relative to the scenario: the times in milliseconds at which 1500 bytes can be
+    delivered, one per line. It repeats."""
     bin: PositiveDuration = units.duration("100 ms")
-    """The time over which deliveries are counted: each bin is a step of the rate."""
+    """The interval over which deliveries are counted; each bin is one step of the rate."""
 
 
 class TimeSeries(_Whole):
-    """A column of a CSV file, a row for each step."""
+    """A column of a CSV file, one row per step."""
 
     csv: FileName
-    """The file, from the folder of the scenario: a header with ``time`` (or ``time_s``,
-    ``time_ms``) and the columns, then rows whose times rise from 0. Each value holds until the
-    next row's."""
+    """The file, relative to the scenario: a header with ``time`` (or ``time_s``, ``time_ms``) and
+    the columns, then rows with increasing times from 0 on. A value applies until the next
+    row."""
     column: str | None = None
-    """The column, if several may be meant. A header that ends with its unit (``_mbps``, ``_ms``)
-    has plain numbers below it; else each cell has its unit."""
+    """The column, if several are possible. A column whose name ends in a unit (``_mbps``, ``_ms``)
+    holds plain numbers; in others each cell has a unit."""
 
 
 class ChannelState(Record):
     """One state of a channel."""
 
     bit_error_rate: Probability = 0.0
-    """The chance, 0 to 1, that a bit sent in this state is wrong."""
+    """The probability, 0 to 1, of an error in a bit that is sent in this state."""
     loss_rate: Probability = 0.0
-    """The chance, 0 to 1, that a packet is lost whose first bit is sent in this state."""
+    """The probability, 0 to 1, of losing a packet that starts in this state."""
     mean_duration: PositiveDuration
-    """The mean of the times in this state, which are exponential."""
+    """The mean time in this state; times are exponentially distributed."""
 
 
 class GilbertElliott(_Whole):
-    """A channel that is good and bad in turns (Gilbert 1960, Elliott 1963)."""
+    """A channel that alternates between a good and a bad state (Gilbert 1960, Elliott 1963)."""
 
     model: Literal["gilbert_elliott"]
     """``gilbert_elliott``."""
     good: ChannelState
     """The state with few errors."""
     bad: ChannelState
-    """The state with many."""
+    """The state with many errors."""
 
 
 def _mapping_form(value: object) -> str | None:
-    """Return which record reads a value that is a mapping or a record, None if it is neither."""
+    """Return the tag of the record that reads a mapping or record, or None for other values."""
     if isinstance(value, TimeSeries) or (isinstance(value, Mapping) and "csv" in value):
         return "series_file"
     if isinstance(value, Mapping | Record):
@@ -123,7 +123,7 @@ def _errors_form(value: object) -> str:
     return _mapping_form(value) or "of_model"
 
 
-# JSON and YAML have lists, not tuples; the records hold tuples so that they stay frozen.
+# JSON and YAML have lists; the records hold tuples, so that they are immutable.
 _RateSteps = Annotated[tuple[RateStep, ...], Field(strict=False, min_length=1)]
 _DelaySteps = Annotated[tuple[DelayStep, ...], Field(strict=False, min_length=1)]
 RateOrSteps = Annotated[
@@ -146,23 +146,23 @@ Errors = Annotated[
 
 
 class Direction(Record):
-    """One direction of a link. ``rate`` and ``delay`` must come from here or from a preset."""
+    """One direction of a link; it or its preset must give ``rate`` and ``delay``."""
 
     rate: RateOrSteps | None = None
-    """Link bits per second, framing included: ``16 Mbit/s``, a list of steps, or steps from a file:
-    a mahimahi ``trace`` or a ``csv`` time series."""
+    """Link bits per second, framing included: ``16 Mbit/s``, a list of steps, or the steps of a
+    file (a mahimahi ``trace`` or a ``csv`` time series)."""
     delay: DelayOrSteps | None = None
-    """Propagation delay one way: ``275 ms``, a list of steps, or a ``csv`` time series."""
+    """One-way propagation delay: ``275 ms``, a list of steps, or a ``csv`` time series."""
     framing: Framing | None = None
-    """What the link adds to each IP packet: a size in bytes, the name of a framing
+    """The framing of IP packets on the link: the size of a header, the name of a framing
     (``bentpipe framings`` lists them), or a mapping of its ``kind`` and options."""
     queue: Queue | None = None
     """The queue in front of the transmitter."""
     bit_error_rate: Probability | None = None
-    """The chance, 0 to 1, that a bit of a sent packet (framing included) is wrong; errors are
-    independent, and a packet with one wrong bit is lost."""
+    """The probability, 0 to 1, of an error in each bit (framing included). Errors are independent,
+    and a packet with an error is lost."""
     errors: Errors | None = None
-    """Errors that change with time, in place of ``bit_error_rate``: the ``model``
+    """Errors that vary with time, instead of ``bit_error_rate``: the ``model``
     ``gilbert_elliott``, or a ``csv`` time series of ``loss``, ``loss_percent`` or
     ``bit_error_rate``."""
 
@@ -175,26 +175,26 @@ DEFAULT_DIRECTION: Final = Direction(
 
 
 class TerminalPath(Record):
-    """How the way from the hub to one terminal differs from that to the others."""
+    """The properties of the path from the hub to one terminal, where they differ."""
 
     terminal: Annotated[int, Field(ge=1, le=MAX_TERMINALS)]
-    """Which terminal."""
+    """The number of the terminal."""
     delay: Duration | None = None
-    """Its propagation delay one way, in place of that of ``link.forward``."""
+    """Its one-way propagation delay, instead of that of ``link.forward``."""
     bit_error_rate: Probability | None = None
-    """Its bit error rate, in place of that of ``link.forward``."""
+    """Its bit error rate, instead of that of ``link.forward``."""
     priority: Annotated[int, Field(ge=0, le=255)] | None = None
-    """The class of its flows in ``strict_priority`` queues, unless they write their own."""
+    """The class of its flows in ``strict_priority`` queues, unless a flow has its own."""
 
 
 class Link(Record):
     """One satellite hop: ``forward`` is hub to user, ``return`` is user to hub."""
 
     preset: PresetName | None = None
-    """A named link whose values hold for all that is not written here."""
+    """A named link, whose values apply to the fields that are not written here."""
     terminals: Annotated[int, Field(ge=1, le=MAX_TERMINALS)] = 1
-    """How many user terminals there are. All share the forward direction; each has a return
-    direction of its own, and all of these are alike."""
+    """The number of user terminals. All share the forward direction; each has its own return
+    direction, all with the same properties."""
     forward: Direction = Field(default_factory=Direction)
     """Hub to user."""
     return_: Direction = Field(
@@ -202,4 +202,4 @@ class Link(Record):
     )
     """User to hub (``return_`` in Python, where ``return`` is a keyword)."""
     terminal_paths: Annotated[tuple[TerminalPath, ...], Field(strict=False)] = ()
-    """Terminals whose way from the hub is special; all share the transmitter and its queue."""
+    """Terminals with a different path from the hub; all share the transmitter and its queue."""

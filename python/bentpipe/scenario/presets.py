@@ -1,9 +1,9 @@
-"""Named links, each with the public source of its numbers.
+"""Named links, each with a public source of its parameters.
 
 Delays are propagation times through the satellite and down again (bent pipe), both ground stations
 at the same elevation. With the Earth's radius R = 6371 km, altitude h and elevation e, the slant
 range is d = sqrt((R sin e)^2 + h^2 + 2 R h) - R sin e, and the one-way delay is 2 d / c with
-c = 299,792.458 km/s. Rates and queues are round figures of ours, unless the source says them.
+c = 299,792.458 km/s. Rates and queues are our own round figures, unless the source states them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """A named link: ``link`` is plain data, as a scenario file would have it."""
+    """A named link; ``link`` is plain data, as in a scenario file."""
 
     name: str
     title: str
@@ -24,7 +24,7 @@ class Preset:
 
 
 def _direction(rate: str, delay: str) -> dict[str, Any]:
-    # One bandwidth-delay product is the textbook buffer: it keeps one loss-based flow busy.
+    # With a buffer of one bandwidth-delay product, a loss-based flow fills the link.
     return {"rate": rate, "delay": delay, "queue": {"limit": "1 bdp"}}
 
 
@@ -37,7 +37,7 @@ _ALL: Final = (
             "transparent GEO payload, at 10 degrees of elevation, is 541.46 ms. Arithmetic: "
             "h = 35,786 km and e = 10 degrees give d = 40,581 km and 2 d / c = 270.7 ms, here "
             "271 ms one way. RFC 2488, section 2, gives the range: 239.6 ms with the satellite "
-            "overhead to 279.0 ms at the edge of view. Rates: ours."
+            "overhead to 279.0 ms at the edge of view. Rates: our own."
         ),
         link={
             "forward": _direction("16 Mbit/s", "271 ms"),
@@ -50,7 +50,7 @@ _ALL: Final = (
         source=(
             "The O3b constellation, 8,062 km above the equator (Aviation Week on the launch of "
             "25 June 2013). Arithmetic: h = 8,062 km and e = 10 degrees give d = 11,892 km and "
-            "2 d / c = 79.3 ms, here 79 ms one way; overhead it is 53.8 ms. Rates: ours."
+            "2 d / c = 79.3 ms, here 79 ms one way; overhead it is 53.8 ms. Rates: our own."
         ),
         link={
             "forward": _direction("50 Mbit/s", "79 ms"),
@@ -65,7 +65,7 @@ _ALL: Final = (
             "transparent LEO payload at 600 km, at 10 degrees of elevation, is 25.77 ms. "
             "Arithmetic: h = 600 km and e = 10 degrees give d = 1,932 km and 2 d / c = 12.9 ms, "
             "here 13 ms one way; overhead it is 4.0 ms. The delay is constant: the satellite's "
-            "pass is not modelled. Rates: ours."
+            "pass is not modelled. Rates: our own."
         ),
         link={
             "forward": _direction("100 Mbit/s", "13 ms"),
@@ -78,7 +78,7 @@ _ALL: Final = (
         source=(
             "Crudele and Cinque, HERMES / IperSpace measurements, 1999: forward a shared 4 Mbit/s "
             "DVB carrier over a GEO satellite, return over bonded ISDN at 128 kbit/s, round trip a "
-            "little under 400 ms. The split of the round trip is ours: 252 ms for the satellite "
+            "little under 400 ms. The split of the round trip is our own: 252 ms for the satellite "
             "hop (h = 35,786 km and e = 40 degrees give d = 37,778 km and 2 d / c = 252.0 ms) and "
             "138 ms for ISDN and the terrestrial network, 390 ms in all."
         ),

@@ -1,4 +1,4 @@
-"""What every part of a scenario has in common: a frozen record, and fields that hold quantities.
+"""The base of every part of a scenario: a frozen record, and fields that hold quantities.
 
 A quantity is parsed once, by the validator of its field. It keeps the text that was written.
 """
@@ -30,7 +30,7 @@ LARGEST_COUNT: Final = 2**63 - 1
 
 
 def refusal(reason: str) -> PydanticCustomError:
-    """Return the error of a value that is wrong for ``reason``."""
+    """Return the error of a wrong value."""
     return PydanticCustomError("reason", "{reason}", {"reason": reason})
 
 
@@ -58,8 +58,8 @@ _limit_text = _text(units.QUEUE_LIMIT_PATTERN, "50 packets")
 _threshold_text = _text(units.THRESHOLD_PATTERN, "5 packets")
 _packets_text = _text(units.PACKETS_PATTERN, "50 packets")
 
-# Text to whoever makes a record in Python; a `Quantity` once the record has checked it. Defaults
-# are written as quantities, since pydantic does not check them.
+# A record is made from text and holds a `Quantity`. Defaults are quantities, since pydantic does
+# not validate them.
 Rate = Annotated[str, _quantity(units.rate, above_zero=True), _rate_text]
 RateOrOutage = Annotated[str, _quantity(units.rate), _rate_text]
 Duration = Annotated[str, _quantity(units.duration), _duration_text]
@@ -118,7 +118,7 @@ class Record(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _know_every_field(cls, data: object) -> object:
-        """Refuse unknown fields before all else: a misspelt one would also read as missing."""
+        """Refuse unknown fields first: a misspelt field would also be reported as missing."""
         if not isinstance(data, Mapping):
             return data
         fields = cls.model_fields
@@ -130,7 +130,7 @@ class Record(BaseModel):
         return data
 
     def over(self, base: Self) -> Self:
-        """Return ``base`` with every field that this record has laid over it."""
+        """Return ``base`` with its fields overridden by those of this record."""
         merged: dict[str, Any] = {}
         for name in type(self).model_fields:
             mine, theirs = getattr(self, name), getattr(base, name)

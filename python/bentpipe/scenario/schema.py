@@ -1,11 +1,10 @@
-"""A whole scenario: what a person writes, in YAML or in Python, with units.
+"""A whole scenario, in YAML or in Python, with units.
 
-A `Scenario` holds its quantities as text, exactly as they were written ("16 Mbit/s", "275 ms"), and
-checks each when it is made. Whether its parts fit together is for `bentpipe.plan` to check.
+A `Scenario` keeps its quantities as they were written ("16 Mbit/s", "275 ms"), and checks each
+field when it is made. `bentpipe.plan` checks that the parts fit together.
 
-Defaults have one home: the classes of this package, `link.DEFAULT_DIRECTION` and
-`profiles.PROFILES`. A field that is left out (or null) takes the value of the preset or the host
-profile that was named, and after that the default.
+Only this package defines defaults: its classes, `link.DEFAULT_DIRECTION` and `profiles.PROFILES`. A
+field that is left out (or null) has the value of the preset or host profile, or the default.
 """
 
 from __future__ import annotations
@@ -31,26 +30,26 @@ LARGEST_SEED: Final = 2**64 - 1
 
 
 class Scenario(Record):
-    """A link, the traffic on it, and how long to watch."""
+    """A link, its traffic, and the duration of a run."""
 
     name: str = ""
-    """What this scenario is about, for titles."""
+    """A title."""
     link: Link
     """The satellite hop."""
     gateways: Gateways = Field(default_factory=Gateways)
-    """What stands between the local networks and the link."""
+    """The gateways between the local networks and the link."""
     hosts: Hosts = Field(default_factory=Hosts)
-    """Hosts at some distance from their gateway."""
+    """Hosts with a delay to their gateway."""
     traffic: Annotated[tuple[Flow, ...], Field(strict=False, min_length=1)]
     """The flows, at least one."""
     duration: PositiveDuration
-    """When the run stops, at the latest."""
+    """The maximum duration of the run."""
     sample_interval: PositiveDuration | None = units.duration("100 ms")
-    """Time between the rows of the time series; null records none."""
+    """The interval of the time series; null disables them."""
     packet_events: bool = False
-    """Whether to record each packet's every step (about 40 bytes an event)."""
+    """Record every event of each packet (about 40 bytes per event)."""
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 1
-    """The seed of every random draw. Same plan, seed and version: the same result, to the byte."""
+    """The random seed. The same plan, seed and version give the same result, byte for byte."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scenario as it was written: plain data, without presets and defaults."""
@@ -88,7 +87,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _with_paths(document: Document) -> dict[str, Any]:
-    """Return the data, with the files that its link names found from the folder of the document."""
+    """Return the data with file names of the link relative to the folder of the document."""
     folder, link = Path(document.source).parent, document.data.get("link")
     if folder == Path() or not isinstance(link, Mapping):
         return document.data
@@ -100,7 +99,7 @@ def _with_paths(document: Document) -> dict[str, Any]:
 
 
 def _from_folder(folder: Path, value: object) -> object:
-    """Return a field of a direction, with its file from a folder if it is one that names a file."""
+    """Return a field of a direction, with its file name, if any, relative to a folder."""
     if not isinstance(value, Mapping):
         return value
     files = {

@@ -24,7 +24,7 @@ from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.scenario.schema import LARGEST_SEED, Scenario
-from bentpipe.scenario.traffic import LARGEST_PAYLOAD, ConstantRate
+from bentpipe.scenario.traffic import MAX_PAYLOAD_BYTES, ConstantRate
 from bentpipe.simulation.many import Job, Outcome, run_many
 from bentpipe.simulation.no_drop import OVERLOAD, Loss, NoDropRate, NoDropSearch, Trial
 from bentpipe.text import choice
@@ -126,9 +126,9 @@ def _checked_sizes(sizes: Sequence[int]) -> list[int]:
     if not sizes:
         raise UsageError("sizes: none; name at least one size in bytes of UDP payload")
     for size in sizes:
-        if not 1 <= size <= LARGEST_PAYLOAD:
+        if not 1 <= size <= MAX_PAYLOAD_BYTES:
             raise UsageError(
-                f"sizes: read {size}; must be 1 to {LARGEST_PAYLOAD} bytes of UDP payload"
+                f"sizes: read {size}; must be 1 to {MAX_PAYLOAD_BYTES} bytes of UDP payload"
             )
     return sorted(set(sizes))
 
