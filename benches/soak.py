@@ -42,7 +42,7 @@ PRINT_SECONDS: Final = 60
 WARM_UP_SHARE: Final = 0.2
 GROWTH_SHARE: Final = 0.05
 GROWTH_KIB: Final = 2_048
-# The least that the programs send.
+# The minimum that the programs send.
 PACKETS_PER_SECOND: Final = 20
 DOWN_SECONDS: Final = 5.0
 

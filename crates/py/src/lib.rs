@@ -13,29 +13,27 @@ use bentpipe_core::tcp::config::CongestionName;
 use bentpipe_core::trace::{DropCause, EventKind};
 use bentpipe_sim::record::{self, Column, ColumnSchema, Table, TableSchema, Values};
 use bentpipe_sim::{MemoryEstimate, Outcome, Plan, Simulation};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyBytes, PyDict, PyTuple};
 
-pyo3::create_exception!(
-    bentpipe._core,
-    PlanError,
-    PyValueError,
-    "The plan is invalid: `path` leads to the field, `reason` says what is wrong."
-);
-pyo3::create_exception!(
-    bentpipe._core,
-    RunError,
-    PyRuntimeError,
-    "The run violated an invariant of the simulator."
-);
+/// Defines exceptions by name, base class and documentation.
+macro_rules! exceptions {
+    ($($name:ident($base:ty): $doc:literal;)*) => {
+        $(pyo3::create_exception!(bentpipe._core, $name, $base, $doc);)*
+    };
+}
 
-pyo3::create_exception!(
-    bentpipe._core,
-    MemoryLimitError,
-    PyRuntimeError,
-    "The plan's hosts and links alone exceed the memory limit; the argument is their size in bytes."
-);
+exceptions! {
+    PlanError(PyValueError):
+        "The plan is invalid: `path` leads to the field, `reason` says what is wrong.";
+    RunError(PyRuntimeError): "The run violated an invariant of the simulator.";
+    MemoryLimitError(PyRuntimeError):
+        "The plan's hosts and links alone exceed the memory limit; the argument is their bytes.";
+    MachineError(PyOSError):
+        "The machine lacks a feature or denies a permission; the message has the fix.";
+    ProgramError(PyOSError): "A program could not be started.";
+}
 
 /// Reads the progress of a run from another thread, and cancels it.
 #[pyclass(frozen)]
@@ -164,7 +162,7 @@ fn plan_error(error: &bentpipe_sim::PlanError) -> PyErr {
     })
 }
 
-/// Returns the outcome, and whether the run was cancelled. The outer error is that of the capture file.
+/// Returns the outcome, and whether the run was cancelled. The outer error is the capture file's.
 fn run_watched(
     plan: &Plan,
     seed: u64,

@@ -29,20 +29,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 
-use crate::{parse, plan_error};
-
-pyo3::create_exception!(
-    bentpipe._core,
-    MachineError,
-    pyo3::exceptions::PyOSError,
-    "The machine lacks a feature or denies a permission; the message has the fix."
-);
-pyo3::create_exception!(
-    bentpipe._core,
-    ProgramError,
-    pyo3::exceptions::PyOSError,
-    "A program could not be started."
-);
+use crate::{MachineError, ProgramError, parse, plan_error};
 
 /// A lab: a world and an island with a link between them. It ends with the object or the process.
 #[pyclass(frozen)]
@@ -272,14 +259,9 @@ fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> 
             let tcp = measure::tcp_bits_per_second(&wide(false)?, Side::World, time)?;
             let super_packets = measure::tcp_bits_per_second(&wide(true)?, Side::World, time)?;
             let small = measure::small_packets_per_second(&wide(false)?, Side::World, time)?;
-            let loads = [sparse, measure::Load::full(20_000_000, delay)];
+            let loads = [sparse, measure::Load::full(20_000_000, delay)].into_iter();
             let delays = loads.map(|load| measure::delay_errors(load, time));
-            Ok::<_, LabError>((
-                tcp,
-                super_packets,
-                small,
-                delays.into_iter().collect::<Result<Vec<_>, _>>()?,
-            ))
+            Ok::<_, LabError>((tcp, super_packets, small, delays.collect::<Result<Vec<_>, _>>()?))
         })
         .map_err(raise)?;
     let result = PyDict::new(py);

@@ -1,8 +1,9 @@
-//! Writes a run as a capture file: every packet at every point where it was observed, in order of time.
-//! [`points`] lists the points.
+//! Writes a run as a capture file: every packet at every point where it was observed, in order of
+//! time. [`points`] lists the points.
 //!
 //! Headers are made from the simulated packets. Payload is not simulated, so it is truncated, and
-//! checksums are computed over zeros. Addresses are private (RFC 1918): the world's host of flow f is
+//! checksums are computed over zeros. Addresses are private (RFC 1918): the world's host of flow f
+//! is
 //! 10.0.0.1 + f; the island's host is in 10.(64 + t / 256).(t mod 256).0/24 of its terminal t.
 //! Connections of a flow differ in the port of the end that opens them.
 
@@ -23,10 +24,11 @@ const SNAP_LENGTH: u32 = 80;
 const WORLD_HOSTS: u32 = (1 << 16) - 2;
 /// The hosts of a terminal's /24, likewise.
 const ISLAND_HOSTS: u32 = (1 << 8) - 2;
-/// The port of the end that accepts. If there are more flows than hosts of the world, flows share a host
-/// and use consecutive ports: 100,000 flows need two.
+/// The port of the end that accepts. If there are more flows than hosts of the world, flows share a
+/// host and use consecutive ports: 100,000 flows need two.
 const SERVICE_PORT: u16 = 5_201;
-/// The first port of ends that open (RFC 6335, section 6). Ports are reused after [`DYNAMIC_PORTS`].
+/// The first port of ends that open (RFC 6335, section 6). Ports are reused after
+/// [`DYNAMIC_PORTS`].
 const DYNAMIC_PORT: u16 = 49_152;
 const DYNAMIC_PORTS: u16 = 1 << 14;
 /// Linux's `ip_default_ttl`.
@@ -96,7 +98,8 @@ struct Observation {
 #[derive(Debug)]
 pub(crate) struct Capture {
     routes: Vec<Route>,
-    /// By place: the packets in a queue that drops both at enqueue and at dequeue for the same cause.
+    /// By place: the packets in a queue that drops both at enqueue and at dequeue for the same
+    /// cause.
     waiting: Vec<Option<BTreeSet<PacketId>>>,
     /// Observations that are not yet written: those of the current slice, and later ones.
     observed: Vec<Observation>,
@@ -146,7 +149,8 @@ impl Capture {
     /// Memory of the packets that are not yet written.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let waiting: usize = self.waiting.iter().flatten().map(BTreeSet::len).sum();
-        // A growing `Vec` doubles; the nodes of a `BTreeSet`, of 11 entries, are at least half full.
+        // A growing `Vec` doubles; the nodes of a `BTreeSet`, of 11 entries, are at least half
+        // full.
         3 * (self.observed.len() * size_of::<Observation>()) as u64
             + 3 * (waiting * size_of::<PacketId>()) as u64
             + 2 * self.written.len() as u64
@@ -223,8 +227,8 @@ mod tests {
     use bentpipe_core::trace::NodeId;
     use bentpipe_core::wire::Headers;
 
-    /// Given headers of 52 bytes in packets of 30, 52 and 1,500 bytes, expect the packet's length in the
-    /// block and in the IP header, and at most 52 captured bytes.
+    /// Given headers of 52 bytes in packets of 30, 52 and 1,500 bytes, expect the packet's length
+    /// in the block and in the IP header, and at most 52 captured bytes.
     #[test]
     fn the_length_is_that_of_the_packet() {
         for (bytes, captured) in [(30u32, 30), (52, 52), (1_500, 52)] {

@@ -1,5 +1,5 @@
-//! The invariants of every run, checked at its end: engines and wires conserve packets and bytes, and
-//! TCP acknowledges no more bytes than it delivered, and delivers no more than it sent.
+//! The invariants of every run, checked at its end: engines and wires conserve packets and bytes,
+//! and TCP acknowledges no more bytes than it delivered, and delivers no more than it sent.
 
 use bentpipe_core::engine::{Count, Engine, Nested};
 use bentpipe_core::graph::Graph;

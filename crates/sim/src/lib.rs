@@ -1,8 +1,9 @@
 //! Simulates a plan packet by packet in virtual time.
 //!
-//! A [`plan::Plan`] is complete: every number is an integer in SI units. [`run::Simulation`] builds the
-//! graph, runs it and returns [`record::Table`]s. Tables hold what happened; the caller derives and
-//! plots figures. This crate uses no clock and no threads; the caller runs simulations in parallel.
+//! A [`plan::Plan`] is complete: every number is an integer in SI units. [`run::Simulation`] builds
+//! the graph, runs it and returns [`record::Table`]s. Tables hold what happened; the caller derives
+//! and plots figures. This crate uses no clock and no threads; the caller runs simulations in
+//! parallel.
 
 pub mod build;
 mod capture;

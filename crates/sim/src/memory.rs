@@ -1,9 +1,9 @@
 //! The memory of a run: counted during the run, and estimated from the plan beforehand.
 //!
-//! The count does not query the operating system, so that a limit ends the same plan at the same event on
-//! every machine. It adds up what grows during a run: packets and recorded rows. The size of an item
-//! includes its type, the spare capacity of growing containers, and the copies of a row until it is in a
-//! file.
+//! The count does not query the operating system, so that a limit ends the same plan at the same
+//! event on every machine. It adds up what grows during a run: packets and recorded rows. The size
+//! of an item includes its type, the spare capacity of growing containers, and the copies of a row
+//! until it is in a file.
 
 use bentpipe_core::link::{Access, Direction as DirectionEngine, Processor, TerminalPath};
 use bentpipe_core::packet::Packet;
@@ -34,8 +34,8 @@ const HASH_VALUE_BYTES: u64 = size_of::<Option<usize>>() as u64;
 const DATAGRAM_HEADER_BYTES: u64 = 28;
 const SEGMENT_HEADER_BYTES: u64 = 40;
 
-/// The expected memory of a run, in bytes. All fields but `fixed` are estimates, for traffic without
-/// losses and of maximum duration, with typical response sizes and think times.
+/// The expected memory of a run, in bytes. All fields but `fixed` are estimates, for traffic
+/// without losses and of maximum duration, with typical response sizes and think times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryEstimate {
     /// Memory at the start: engines, queues, flows.
@@ -290,7 +290,8 @@ impl Offered {
         }
     }
 
-    /// Packets over the whole run: all offered datagrams, and as many segments as the link can send.
+    /// Packets over the whole run: all offered datagrams, and as many segments as the link can
+    /// send.
     fn packets(&self, direction: &Direction, stop_ns: u64) -> u64 {
         if self.packet_bytes == 0 {
             return 0;

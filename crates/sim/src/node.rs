@@ -1,5 +1,6 @@
-//! The engines of a simulation: a closed list, so that the inner loop calls them by static dispatch. A
-//! new engine adds a line here; a gateway function adds another one in [`Node::function`].
+//! The engines of a simulation: a closed list, so that the inner loop calls them by static
+//! dispatch. A new engine adds a line here; a gateway function adds another one in
+//! [`Node::function`].
 
 use bentpipe_core::aggregation::{Aggregator, AggregatorConfig};
 use bentpipe_core::engine::{Cx, Engine, Ledger};
@@ -73,20 +74,20 @@ pub(crate) struct GatewayContext<'a> {
     pub(crate) gateway: u32,
     /// The terminal gateway that packets from and to each address pass.
     pub(crate) terminals: &'a [u32],
-    /// The flow of tunnel packets between the hub and the first terminal; those of the other terminals
-    /// follow in order.
+    /// The flow of tunnel packets between the hub and the first terminal; those of the other
+    /// terminals follow in order.
     pub(crate) first_tunnel: FlowId,
 }
 
-/// The port of a gateway function to the hosts. Packets that enter one of the two ports leave by the
-/// other, unless they are held or dropped.
+/// The port of a gateway function to the hosts. Packets that enter one of the two ports leave by
+/// the other, unless they are held or dropped.
 pub const INNER: Port = Processor::LAN;
 /// The port of a gateway function to the link; see [`INNER`].
 pub const OUTER: Port = Processor::LINK;
 
 impl GatewayContext<'_> {
-    /// The tunnel flow between the gateway and its peer, for each destination, and the gateway's end of
-    /// it.
+    /// The tunnel flow between the gateway and its peer, for each destination, and the gateway's
+    /// end of it.
     fn tunnels(&self) -> (Vec<FlowId>, Origin) {
         let of_terminal = |gateway: u32| FlowId(self.first_tunnel.0 + gateway - 1);
         if self.gateway != HUB {
@@ -124,8 +125,9 @@ impl Node {
         }
     }
 
-    /// [`Engine::input_and_next_wake`] of all engines but directions. It is not inlined, so that the hot
-    /// path of directions keeps its values in registers and skips the `match` over the other engines.
+    /// [`Engine::input_and_next_wake`] of all engines but directions. It is not inlined, so that
+    /// the hot path of directions keeps its values in registers and skips the `match` over the
+    /// other engines.
     #[inline(never)]
     fn input_of_others(
         &mut self,

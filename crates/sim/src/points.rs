@@ -35,9 +35,9 @@ const COMMENTS: [(DropCause, &str); DropCause::ALL.len()] = [
     (DropCause::NoRoute, "dropped: no_route"),
 ];
 
-/// Appends the section header and the interfaces of all places. `plans` are the hops, the first one at
-/// the world; a simulation has one. `snap_length` is the maximum number of captured bytes of a packet,
-/// or 0 for no limit.
+/// Appends the section header and the interfaces of all places. `plans` are the hops, the first one
+/// at the world; a simulation has one. `snap_length` is the maximum number of captured bytes of a
+/// packet, or 0 for no limit.
 pub fn begin(out: &mut Vec<u8>, plans: &[Plan], snap_length: u32) {
     pcapng::section(out, APPLICATION);
     for (plan, number) in plans.iter().zip(1..) {
@@ -55,10 +55,10 @@ pub fn begin(out: &mut Vec<u8>, plans: &[Plan], snap_length: u32) {
     }
 }
 
-/// The number of the interface of an event; places have the numbers of their engines. `None` for a mark,
-/// which is visible in the packet's header afterwards. `has_waited` is whether the packet was enqueued
-/// there and has not left. It distinguishes drops at enqueue from later ones, for causes that can be
-/// either.
+/// The number of the interface of an event; places have the numbers of their engines. `None` for a
+/// mark, which is visible in the packet's header afterwards. `has_waited` is whether the packet was
+/// enqueued there and has not left. It distinguishes drops at enqueue from later ones, for causes
+/// that can be either.
 #[must_use]
 pub fn interface(NodeId(place): NodeId, kind: EventKind, has_waited: bool) -> Option<u32> {
     let point = match kind {
@@ -107,8 +107,8 @@ mod tests {
         }
     }
 
-    /// Given a full queue, expect a drop at enqueue at `queue` and a later one at `lost`; given a bit
-    /// error, expect `lost`.
+    /// Given a full queue, expect a drop at enqueue at `queue` and a later one at `lost`; given a
+    /// bit error, expect `lost`.
     #[test]
     fn drops_are_shown_where_they_happen() {
         let second = |kind, has_waited| interface(NodeId(1), kind, has_waited);

@@ -23,12 +23,12 @@ use crate::record::{
 
 /// Virtual time of a slice. Between two slices a run can be stopped.
 const SLICE: Duration = Duration::from_millis(250);
-/// The same during a capture, which buffers the packets of a slice: at 1 Gbit/s, 850 full packets at
-/// three points each.
+/// The same during a capture, which buffers the packets of a slice: at 1 Gbit/s, 850 full packets
+/// at three points each.
 const CAPTURE_SLICE: Duration = Duration::from_millis(10);
-/// A slice ends earlier after this many calls of engines, or more if there are many flows, because the
-/// work between slices is proportional to the number of flows. The number of packets and rows per call
-/// is bounded, and so is the memory that a slice adds.
+/// A slice ends earlier after this many calls of engines, or more if there are many flows, because
+/// the work between slices is proportional to the number of flows. The number of packets and rows
+/// per call is bounded, and so is the memory that a slice adds.
 const SLICE_CALLS: u64 = 1 << 16;
 const SLICE_CALLS_PER_FLOW: u64 = 16;
 
@@ -163,9 +163,9 @@ impl Simulation {
         }
     }
 
-    /// Limits the memory of the run. The run counts its engines, packets and recorded rows, with the later
-    /// copies of rows, and stops when the count exceeds `bytes`. The same plan, seed and limit stop at the
-    /// same event.
+    /// Limits the memory of the run. The run counts its engines, packets and recorded rows, with
+    /// the later copies of rows, and stops when the count exceeds `bytes`. The same plan, seed and
+    /// limit stop at the same event.
     #[must_use]
     pub fn with_memory_limit(mut self, bytes: u64) -> Self {
         self.memory.limit_bytes = Some(bytes);
@@ -179,8 +179,8 @@ impl Simulation {
         self
     }
 
-    /// The capture since the last call: whole blocks of a pcapng file, in order of time. Call it after
-    /// each [`Simulation::advance`], including the last one.
+    /// The capture since the last call: whole blocks of a pcapng file, in order of time. Call it
+    /// after each [`Simulation::advance`], including the last one.
     #[must_use]
     pub fn take_captured(&mut self) -> Vec<u8> {
         self.sinks.capture.as_mut().map(Capture::take).unwrap_or_default()
@@ -262,8 +262,8 @@ impl Simulation {
         self.graph.wake_all(self.sinks.trace());
     }
 
-    /// The progress of the run, from 0 to 1: that of virtual time or of the slowest flow, whichever is
-    /// larger.
+    /// The progress of the run, from 0 to 1: that of virtual time or of the slowest flow, whichever
+    /// is larger.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a fraction for a progress bar")]
     pub fn fraction(&self) -> f64 {

@@ -1,5 +1,5 @@
-//! Properties of captures, over random small plans: the packets of each interface match the counters of
-//! the run and are in order of time, and a capture does not change the run.
+//! Properties of captures, over random small plans: the packets of each interface match the
+//! counters of the run and are in order of time, and a capture does not change the run.
 
 mod network;
 mod plans;
@@ -169,8 +169,8 @@ fn check_processors(plan: &Plan, outcome: &Outcome, capture: &Capture) {
     }
 }
 
-/// Expects complete headers with the packet's length and with addresses on opposite sides, and the packets
-/// of later points of a place to be among those that were enqueued.
+/// Expects complete headers with the packet's length and with addresses on opposite sides, and the
+/// packets of later points of a place to be among those that were enqueued.
 fn check_packets(capture: &Capture) {
     for (name, packets) in capture {
         for Seen { bytes, original_bytes, comment, .. } in packets {

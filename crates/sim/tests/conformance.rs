@@ -1,5 +1,5 @@
-//! The conformance kit on every engine of 2,000 random small plans. A plan runs with a recorder around
-//! each engine; then each engine is built again and gets its recorded input.
+//! The conformance kit on every engine of 2,000 random small plans. A plan runs with a recorder
+//! around each engine; then each engine is built again and gets its recorded input.
 
 mod network;
 mod plans;
@@ -54,8 +54,8 @@ proptest! {
     fn every_engine_of_every_plan_keeps_the_contract(plan in plans::plan(), seed in any::<u64>()) {
         let plan = Plan::parse(&plan.to_string()).expect("the strategy makes valid plans");
         let (mut graph, _) = build_with(&plan, seed, Recorder::new);
-        // The recording must include the end of every connection: without it, an endpoint retransmits
-        // forever, because hosts do not abort connections.
+        // The recording must include the end of every connection: without it, an endpoint
+        // retransmits forever, because hosts do not abort connections.
         graph.run_until(DAY, None);
         prop_assert_eq!(graph.next_event(), None, "all traffic ends within a day");
         let guarantees = Guarantees { drain_wakes_max: DATAGRAMS_MAX, ..Guarantees::default() };

@@ -115,8 +115,8 @@ enum EgressTo {
 pub struct Chain {
     /// The engines. Packets enter by [`Graph::inject`] and leave by [`Graph::drain_egress`].
     pub graph: Graph<Node>,
-    /// The names of the engines, by number: those of [`Plan::place_names`]; from the second hop on with
-    /// a prefix, as in `2.forward`.
+    /// The names of the engines, by number: those of [`Plan::place_names`]; from the second hop on
+    /// with a prefix, as in `2.forward`.
     pub names: Vec<String>,
     /// The directions of each hop, in the plan's order.
     pub directions: Vec<Vec<NodeId>>,
@@ -129,15 +129,15 @@ pub struct Chain {
 /// The hosts outside a graph, and where their packets enter and leave.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// The hosts by address: the host of the hub, the hosts of the terminals, the distant hosts, and the
-    /// gateways if they are hosts.
+    /// The hosts by address: the host of the hub, the hosts of the terminals, the distant hosts,
+    /// and the gateways if they are hosts.
     pub hosts: Vec<Host>,
     /// The interfaces of gateways to their hosts, as the addresses of the gateways.
     pub inner: Vec<Address>,
     /// The number of packet classes that queues and functions distinguish.
     pub classes: u8,
-    /// The minimum delay of a packet that does not cross the link: between hosts of one gateway, or to a
-    /// gateway that is a host.
+    /// The minimum delay of a packet that does not cross the link: between hosts of one gateway, or
+    /// to a gateway that is a host.
     pub min_local_delay: Duration,
     /// By ingress interface and destination.
     ingress: Vec<Vec<NextHop>>,
@@ -151,13 +151,13 @@ impl Chain {
     /// The maximum number of packet classes.
     pub const CLASSES_MAX: u8 = 8;
 
-    /// Builds the hops of valid plans, the first one at the world. The traffic of the plans is ignored.
-    /// The first hop has the random streams of a simulation with the same seed. Frames between gateways
-    /// belong to the flows from `first_tunnel` on.
+    /// Builds the hops of valid plans, the first one at the world. The traffic of the plans is
+    /// ignored. The first hop has the random streams of a simulation with the same seed. Frames
+    /// between gateways belong to the flows from `first_tunnel` on.
     ///
     /// # Errors
-    /// If there is no plan, if there are hosts or several terminals between two hops, or too many hosts
-    /// or classes.
+    /// If there is no plan, if there are hosts or several terminals between two hops, or too many
+    /// hosts or classes.
     pub fn new(
         plans: &[Plan],
         seed: u64,
@@ -230,8 +230,8 @@ impl Network {
         }
     }
 
-    /// The next host for packets to unknown destinations: the world's host, which has the uplink, for all
-    /// other hosts.
+    /// The next host for packets to unknown destinations: the world's host, which has the uplink,
+    /// for all other hosts.
     #[must_use]
     pub fn default_route(&self, host: Address) -> Address {
         let Host { gateway, is_gateway, .. } = self.hosts[host.0 as usize];
@@ -321,8 +321,8 @@ impl Hops<'_> {
         InterfaceId(self.hosts.len() as u32 + gateway)
     }
 
-    /// A host in the view of a hop. A host beyond the next hop, or beyond a gateway that is a host, is
-    /// reached where that begins.
+    /// A host in the view of a hop. A host beyond the next hop, or beyond a gateway that is a host,
+    /// is reached where that begins.
     fn station(&self, hop: usize, host: &Host) -> Station {
         let is_last = hop + 1 == self.plans.len();
         let gateway = host.gateway_at(is_last);
@@ -423,7 +423,8 @@ fn hosts(plans: &[Plan], with_gateways: bool) -> Result<Vec<Host>, PlanError> {
     Ok(hosts)
 }
 
-/// The number of packet classes. The IP precedence of a real packet has three bits, for eight classes.
+/// The number of packet classes. The IP precedence of a real packet has three bits, for eight
+/// classes.
 fn classes(plans: &[Plan]) -> Result<u8, PlanError> {
     let directions = plans.iter().flat_map(|plan| &plan.directions);
     let of_queues = directions.filter_map(|direction| direction.queue.classes());

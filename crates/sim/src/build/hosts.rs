@@ -89,7 +89,8 @@ impl<'a> Hosts<'a> {
         };
         let mut rng = Rng::stream(self.seed, &format!("flow.{}", flow.name));
         let mut endpoint = |tcp: &Tcp, origin, part| {
-            // Random initial sequence numbers (RFC 9293, section 3.4.1) make ordinary runs cover the wrap.
+            // Random initial sequence numbers (RFC 9293, section 3.4.1) make ordinary runs cover
+            // the wrap.
             let initial = u32::try_from(rng.next_u64() >> 32).expect("32 bits");
             let cycle_rng = self.stream(flow, &format!("{part}.cycle"));
             let endpoint = Endpoint::new(tcp.config(), id, origin, SeqNumber(initial));
@@ -180,8 +181,8 @@ impl<'a> Hosts<'a> {
     }
 }
 
-/// The address of the other end of a flow. The two ends have consecutive addresses; one engine can have
-/// several.
+/// The address of the other end of a flow. The two ends have consecutive addresses; one engine can
+/// have several.
 fn peer(flow: FlowId, own: Origin) -> Address {
     match own {
         Origin::Sender => Address(2 * flow.0 + 1),

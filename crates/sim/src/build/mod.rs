@@ -4,8 +4,8 @@
 //! flow end - [access line] - gateway: function ... function - direction - [terminal path] - next gateway
 //! ```
 //!
-//! Packets from a gateway to its hosts, and from a direction that several gateways share, are routed by
-//! destination.
+//! Packets from a gateway to its hosts, and from a direction that several gateways share, are
+//! routed by destination.
 
 mod chain;
 mod hosts;
@@ -33,7 +33,8 @@ pub struct Layout {
     pub directions: Vec<NodeId>,
     /// The functions of each gateway, in the plan's order.
     pub functions: Vec<Vec<NodeId>>,
-    /// The branches with an engine: the number of the direction, that of the gateway, and the engine.
+    /// The branches with an engine: the number of the direction, that of the gateway, and the
+    /// engine.
     pub branches: Vec<(u32, u32, NodeId)>,
     /// The access lines of distant hosts, in the plan's order.
     pub accesses: Vec<NodeId>,
@@ -106,8 +107,8 @@ pub fn build_with<E: Engine>(
     (graph, layout)
 }
 
-/// Adds the engines between hosts, in the order of [`Plan::place_names`]. In the first hop, engines have
-/// the numbers of their places. `link` is the prefix of the random streams' names. See
+/// Adds the engines between hosts, in the order of [`Plan::place_names`]. In the first hop, engines
+/// have the numbers of their places. `link` is the prefix of the random streams' names. See
 /// [`GatewayContext`] for `terminals` and `first_tunnel`.
 fn add_network(
     plan: &Plan,
@@ -148,8 +149,8 @@ struct Wiring<'a, E> {
 }
 
 impl<E: Engine> Wiring<'_, E> {
-    /// Connects functions and directions. Packets from one terminal to another turn at the hub, through
-    /// the port `hairpin`.
+    /// Connects functions and directions. Packets from one terminal to another turn at the hub,
+    /// through the port `hairpin`.
     fn connect(&mut self, hairpin: EnginePort) {
         let local = |station| Some(self.last_hop(station));
         let local: Routes = self.stations.iter().map(local).collect();
@@ -223,8 +224,8 @@ impl<E: Engine> Wiring<'_, E> {
         self.graph.connect_by_destination(out, routes);
     }
 
-    /// Connects the access lines. `local` gives the next hop, at a gateway, of packets from its distant
-    /// hosts.
+    /// Connects the access lines. `local` gives the next hop, at a gateway, of packets from its
+    /// distant hosts.
     fn connect_accesses(&mut self, mut local: impl FnMut(&Self, u32) -> Next) {
         let here: Routes = self.stations.iter().map(|station| Some(station.port)).collect();
         for (host, &access) in self.plan.hosts.iter().zip(&self.layout.accesses) {

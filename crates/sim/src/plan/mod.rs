@@ -1,5 +1,5 @@
-//! The plan: a scenario resolved into integers. It has no defaults, and unknown fields are rejected.
-//! [`Plan::parse`] validates all values.
+//! The plan: a scenario resolved into integers. It has no defaults, and unknown fields are
+//! rejected. [`Plan::parse`] validates all values.
 
 mod flow;
 mod gateway;
@@ -44,7 +44,8 @@ pub struct Plan {
     pub packet_events: bool,
     /// The gateways at the ends of the link: the hub first, then the terminals.
     pub gateways: Vec<Gateway>,
-    /// The directions between gateways: first from the hub to all terminals, then from each terminal.
+    /// The directions between gateways: first from the hub to all terminals, then from each
+    /// terminal.
     pub directions: Vec<Direction>,
     /// Hosts at a distance from their gateway.
     pub hosts: Vec<Host>,
@@ -97,8 +98,9 @@ const RATE_BPS_MAX: u64 = 100_000_000_000_000;
 const FLOWS_MAX: usize = 100_000;
 /// A gateway has at most one function of each kind.
 const FUNCTIONS_MAX: usize = 16;
-/// Packet identities hold the number of a flow or gateway. The engines of a graph are both ends and a
-/// reflector of each flow, the access lines, and the direction, branch and functions of each gateway.
+/// Packet identities hold the number of a flow or gateway. The engines of a graph are both ends and
+/// a reflector of each flow, the access lines, and the direction, branch and functions of each
+/// gateway.
 const _: () = {
     let gateways = 1 + TERMINALS_MAX;
     assert!(FLOWS_MAX + gateways <= PacketId::FLOWS_MAX as usize);

@@ -38,7 +38,8 @@ pub enum Queue {
     PerFlowDropTail { limit: Limit, per_flow_limit: Limit },
     /// Drops arriving packets while the queue exceeds a threshold.
     EarlyPacketDiscard { limit: Limit, threshold: f64 },
-    /// While the queue exceeds a threshold, drops arriving packets of flows that exceed their share.
+    /// While the queue exceeds a threshold, drops arriving packets of flows that exceed their
+    /// share.
     SelectiveDrop { limit: Limit, threshold: f64, load_ratio: f64 },
     /// A queue per class; the lowest class number is served first.
     StrictPriority { limit: Limit, classes: u8 },

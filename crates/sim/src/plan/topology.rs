@@ -3,7 +3,8 @@
 use super::{Check, HUB, Plan};
 
 pub(super) const TERMINALS_MAX: usize = 10_000;
-/// With both ends of all flows and the other engines, a graph stays below its limit of 2^24 engines.
+/// With both ends of all flows and the other engines, a graph stays below its limit of 2^24
+/// engines.
 pub(super) const HOSTS_MAX: usize = 100_000;
 
 impl Plan {
@@ -37,8 +38,8 @@ impl Plan {
         }
     }
 
-    /// The first direction leads from the hub to all terminals; each other one leads from a terminal to
-    /// the hub.
+    /// The first direction leads from the hub to all terminals; each other one leads from a
+    /// terminal to the hub.
     fn check_directions(&self, check: &mut Check) {
         check.that(
             self.directions.len() == self.gateways.len(),

@@ -4,8 +4,9 @@ use bentpipe_core::trace::{Event, EventKind, Trace};
 
 use super::{Cell, ColumnSchema, Table, TableSchema};
 
-/// Memory of an event: while the log grows, its old allocation and the new one, of twice the size; then
-/// the log and the table, whose columns also double, with rows of 35 bytes; then the table and its copies.
+/// Memory of an event: while the log grows, its old allocation and the new one, of twice the size;
+/// then the log and the table, whose columns also double, with rows of 35 bytes; then the table and
+/// its copies.
 pub(crate) const EVENT_BYTES: u64 = 2 * size_of::<Event>() as u64 + 2 * 35;
 
 /// A trace sink that records packet events. Places have the numbers of their engines.
@@ -41,8 +42,8 @@ impl EventLog {
         EVENT_BYTES * self.0.len() as u64
     }
 
-    /// The table in order of time. Events are recorded out of order: a direction reports the start of a
-    /// transmission in advance.
+    /// The table in order of time. Events are recorded out of order: a direction reports the start
+    /// of a transmission in advance.
     pub(crate) fn table(mut self) -> Table {
         self.0.sort_by_key(|event| event.at);
         let mut table = Table::new(events_schema());

@@ -8,8 +8,8 @@ use crate::build::Ends;
 use crate::node::Node;
 use crate::workload::Exchange;
 
-/// Memory of an exchange: while a client's list grows, its old allocation and the new one, of twice the
-/// size; then the list, the sorted rows, and the table with rows of 55 bytes.
+/// Memory of an exchange: while a client's list grows, its old allocation and the new one, of twice
+/// the size; then the list, the sorted rows, and the table with rows of 55 bytes.
 pub(crate) const EXCHANGE_BYTES: u64 =
     2 * size_of::<Exchange>() as u64 + size_of::<(u64, u64, Exchange)>() as u64 + 2 * 55;
 

@@ -244,8 +244,8 @@ impl FlowSamples {
         Self(Table::new(flow_samples_schema()))
     }
 
-    /// Adds a row for each TCP flow. The congestion window is that of the newest connection, or 0 if that
-    /// is closed.
+    /// Adds a row for each TCP flow. The congestion window is that of the newest connection, or 0
+    /// if that is closed.
     pub(crate) fn push(&mut self, now: Instant, graph: &Graph<Node>, flows: &[Ends]) {
         for (flow, ends) in (0u64..).zip(flows) {
             let (sender, acked, delivered) =

@@ -221,7 +221,8 @@ pub(super) fn statistics_schema() -> TableSchema {
     }
 }
 
-/// The counters of gateway functions beyond those of the other tables, and the names of these counters.
+/// The counters of gateway functions beyond those of the other tables, and the names of these
+/// counters.
 pub(crate) fn statistics_table(
     engines: impl Iterator<Item = (u64, Vec<(&'static str, u64)>)>,
 ) -> (Table, Vec<&'static str>) {

@@ -95,8 +95,8 @@ impl Table {
         assert!(cells.next().is_none(), "the row has more cells than table {}", self.name);
     }
 
-    /// Memory of a row: while a column grows, its old allocation and the new one, of twice the size;
-    /// later the table, its copy for Python and the copy in the data frame.
+    /// Memory of a row: while a column grows, its old allocation and the new one, of twice the
+    /// size; later the table, its copy for Python and the copy in the data frame.
     pub(crate) fn row_bytes(&self) -> u64 {
         const COPIES: u64 = 3;
         let width = |column: &Column| {

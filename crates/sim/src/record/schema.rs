@@ -121,8 +121,8 @@ impl ColumnSchema {
 mod tests {
     use super::*;
 
-    /// Given the columns of all tables, expect one line of meaning each, that ends in a full stop, and
-    /// the unit that the name says.
+    /// Given the columns of all tables, expect one line of meaning each, that ends in a full stop,
+    /// and the unit that the name says.
     #[test]
     fn columns_are_described() {
         for table in table_schema() {

@@ -1,5 +1,5 @@
-//! A conference: each participant sends at a constant rate to a reflector, which forwards every datagram
-//! to all other participants (as a media relay without mixing).
+//! A conference: each participant sends at a constant rate to a reflector, which forwards every
+//! datagram to all other participants (as a media relay without mixing).
 
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
 use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Port};
@@ -65,7 +65,8 @@ pub struct Member {
 }
 
 /// Forwards each datagram to all participants except its sender. A copy belongs to the flow of its
-/// receiver. It keeps the creation time of the original, so that its delay is that from host to host.
+/// receiver. It keeps the creation time of the original, so that its delay is that from host to
+/// host.
 #[derive(Debug)]
 pub struct Reflector {
     /// The participants, and the number of copies sent to each.

@@ -1,9 +1,10 @@
 //! The successive connections of one host in one flow, with their totals.
 //!
-//! A connection is removed when both directions are closed and acknowledged, so that memory does not grow
-//! with the number of connections. TIME-WAIT needs no state: its only task is to acknowledge a
-//! retransmitted FIN, and the ACK's numbers follow from the FIN. A real host removes the state after 2 MSL
-//! and then responds with a reset, which has the same size and also ends the peer's connection.
+//! A connection is removed when both directions are closed and acknowledged, so that memory does
+//! not grow with the number of connections. TIME-WAIT needs no state: its only task is to
+//! acknowledge a retransmitted FIN, and the ACK's numbers follow from the FIN. A real host removes
+//! the state after 2 MSL and then responds with a reset, which has the same size and also ends the
+//! peer's connection.
 
 use super::request_response::Host;
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
@@ -160,8 +161,8 @@ impl Connections {
         self.open.last_mut().expect("just added")
     }
 
-    /// Whether a packet is the SYN of the next connection. A client opens connections in order, so any
-    /// other SYN is a duplicate.
+    /// Whether a packet is the SYN of the next connection. A client opens connections in order, so
+    /// any other SYN is a duplicate.
     pub(super) fn is_opened_by(&self, packet: &Packet) -> bool {
         let opens =
             |segment: &Segment| segment.flags.syn() && segment.connection == self.next_number();
@@ -303,8 +304,8 @@ mod tests {
         syn.id.0 & ((1 << 40) - 1)
     }
 
-    /// Given connections that sent 2^25 packets, expect the next connection to start at the next free
-    /// block of 2^24 serials.
+    /// Given connections that sent 2^25 packets, expect the next connection to start at the next
+    /// free block of 2^24 serials.
     #[test]
     fn connections_have_different_packet_serials() {
         let mut connections = Connections::new(&host("a"), Origin::Sender, true);

@@ -95,8 +95,8 @@ mod tests {
         assert_mean(Draw::Exponential { mean: 20_000 }, 20_000.0, 20_000.0);
     }
 
-    /// E[x^k] = a L^k / (1 - (L/H)^a) * (1 - (L/H)^(a-k)) / (a - k) for a distribution from L to H with
-    /// exponent a.
+    /// E[x^k] = a L^k / (1 - (L/H)^a) * (1 - (L/H)^(a-k)) / (a - k) for a distribution from L to H
+    /// with exponent a.
     #[test]
     fn a_bounded_pareto_distribution_has_its_mean_and_its_bounds() {
         for shape in [0.5, 1.2, 2.5] {
@@ -119,8 +119,8 @@ mod tests {
         assert_eq!((steep.1, steep.2), (1, 1));
     }
 
-    /// E[x] = m exp(s^2 / 2), and var[x] = E[x]^2 (exp(s^2) - 1), for a median m. The bound is more than
-    /// eleven standard deviations of the logarithm above the median.
+    /// E[x] = m exp(s^2 / 2), and var[x] = E[x]^2 (exp(s^2) - 1), for a median m. The bound is more
+    /// than eleven standard deviations of the logarithm above the median.
     #[test]
     fn a_lognormal_distribution_has_its_mean_and_its_bound() {
         let mean = 10_000.0 * libm::exp(0.5);

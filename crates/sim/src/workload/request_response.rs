@@ -1,7 +1,8 @@
-//! Requests and responses, one after the other: over one persistent connection, or over one connection
-//! each, which the server closes after its response (a file fetch).
+//! Requests and responses, one after the other: over one persistent connection, or over one
+//! connection each, which the server closes after its response (a file fetch).
 //!
-//! Both ends draw the sizes of the responses from copies of the same random stream, in the same order.
+//! Both ends draw the sizes of the responses from copies of the same random stream, in the same
+//! order.
 
 use bentpipe_core::engine::{Cx, Engine, Ledger};
 use bentpipe_core::packet::seq::SeqNumber;
@@ -34,7 +35,8 @@ pub struct Host {
 impl Host {
     #[inline]
     fn endpoint(&mut self, origin: Origin) -> Endpoint {
-        // Random initial sequence numbers (RFC 9293, section 3.4.1) make ordinary runs cover the wrap.
+        // Random initial sequence numbers (RFC 9293, section 3.4.1) make ordinary runs cover the
+        // wrap.
         let initial = u32::try_from(self.initials.next_u64() >> 32).expect("32 bits");
         let endpoint = Endpoint::new(self.config, self.flow, origin, SeqNumber(initial));
         let endpoint = endpoint.toward(self.peer, self.class);

@@ -35,10 +35,10 @@ pub(super) fn mean_queue(outcome: &Outcome) -> f64 {
     to_f64(late.iter().sum()) / to_f64(late.len() as u64)
 }
 
-/// Given one BBR flow, expect more than 90 % of the link: it paces at 99 % of the bandwidth, PROBE_RTT
-/// takes 3 to 4 % (200 ms and a round every 10 s), and the link can be idle in the phase of gain 3/4.
-/// The queue reaches a quarter of the BDP at the end of one phase in eight and drains in the next: 0.03
-/// BDP on average, plus bursts. CUBIC fills at least three quarters of the queue.
+/// Given one BBR flow, expect more than 90 % of the link: it paces at 99 % of the bandwidth,
+/// PROBE_RTT takes 3 to 4 % (200 ms and a round every 10 s), and the link can be idle in the phase
+/// of gain 3/4. The queue reaches a quarter of the BDP at the end of one phase in eight and drains
+/// in the next: 0.03 BDP on average, plus bursts. CUBIC fills at least three quarters of the queue.
 #[test]
 fn bbr_fills_the_link_but_not_the_queue() {
     let outcome = run(&plan(LINK, &host("bbr"), 1), 1);
@@ -50,10 +50,10 @@ fn bbr_fills_the_link_but_not_the_queue() {
     assert!(of_cubic >= 0.3 && of_cubic > 4.0 * queue, "{of_cubic}");
 }
 
-/// Given random loss of 1 %, expect BBR to retransmit without a change of its model, so to keep 99 % of
-/// its goodput: above 85 %. NewReno's window is at most 1.31 / sqrt(0.01) = 13 of the link's 86 segments
-/// (Mathis et al., 1997): 16 %. CUBIC's 1.054 (0.1 / 0.01)^0.75 = 5.9 segments are below Reno's window,
-/// which it therefore uses.
+/// Given random loss of 1 %, expect BBR to retransmit without a change of its model, so to keep 99
+/// % of its goodput: above 85 %. NewReno's window is at most 1.31 / sqrt(0.01) = 13 of the link's
+/// 86 segments (Mathis et al., 1997): 16 %. CUBIC's 1.054 (0.1 / 0.01)^0.75 = 5.9 segments are
+/// below Reno's window, which it therefore uses.
 #[test]
 fn one_percent_of_random_loss_does_not_slow_bbr() {
     let path = Path { loss: 0.01, ..LINK };
@@ -64,8 +64,8 @@ fn one_percent_of_random_loss_does_not_slow_bbr() {
     }
 }
 
-/// Given the same loss over a geostationary path of 600 ms, expect about 90 % less the losses: a round in
-/// PROBE_RTT takes 0.6 of 10 s.
+/// Given the same loss over a geostationary path of 600 ms, expect about 90 % less the losses: a
+/// round in PROBE_RTT takes 0.6 of 10 s.
 #[test]
 fn probe_rtt_costs_bbr_goodput_on_a_geostationary_path() {
     let path = Path { rtt_ms: 600, loss: 0.01, queue_bytes: Some(6 * BDP), seconds: 120, ..LINK };
@@ -74,9 +74,9 @@ fn probe_rtt_costs_bbr_goodput_on_a_geostationary_path() {
     assert!((0.8..=0.95).contains(&share), "{share}");
 }
 
-/// Given two BBR flows, expect them to converge to equal shares by synchronised PROBE_RTT phases: Jain's
-/// index is at least 0.9 over five minutes, and they fill the link. Their queue is at most one BDP,
-/// because each has up to twice the BDP of its share in flight.
+/// Given two BBR flows, expect them to converge to equal shares by synchronised PROBE_RTT phases:
+/// Jain's index is at least 0.9 over five minutes, and they fill the link. Their queue is at most
+/// one BDP, because each has up to twice the BDP of its share in flight.
 #[test]
 fn two_bbr_flows_share_the_link() {
     let path = Path { seconds: 300, ..LINK };
@@ -91,11 +91,11 @@ fn two_bbr_flows_share_the_link() {
     }
 }
 
-/// Given a queue of a fifth of the BDP (17 of 86 segments), expect losses but full goodput. STARTUP has
-/// up to 2.89 BDP in flight, of which 1.2 fit: for three rounds up to 1.7 BDP are lost (437 segments).
-/// Then the phase of gain 5/4 has up to 30 segments above the BDP in flight (1.25 BDP, three bursts of
-/// two, and two more), of which 13 do not fit, in each of some 60 cycles (0.87 s: eight round trips and
-/// the queue; and PROBE_RTT). Bursts and delayed ACKs add some.
+/// Given a queue of a fifth of the BDP (17 of 86 segments), expect losses but full goodput. STARTUP
+/// has up to 2.89 BDP in flight, of which 1.2 fit: for three rounds up to 1.7 BDP are lost (437
+/// segments). Then the phase of gain 5/4 has up to 30 segments above the BDP in flight (1.25 BDP,
+/// three bursts of two, and two more), of which 13 do not fit, in each of some 60 cycles (0.87 s:
+/// eight round trips and the queue; and PROBE_RTT). Bursts and delayed ACKs add some.
 #[test]
 fn a_short_queue_costs_losses_but_no_goodput() {
     let path = Path { queue_bytes: Some(BDP / 5), ..LINK };
@@ -106,11 +106,12 @@ fn a_short_queue_costs_losses_but_no_goodput() {
     assert!((60 * 11..437 + 66 * 16).contains(&retransmitted), "{retransmitted}");
 }
 
-/// Given random loss and a round trip of 500 ms, expect Hybla's window to be rho = 500 / 25 = 20 times
-/// Reno's: it grows by rho^2 segments per round trip, so its mean is rho 1.22 / sqrt(p) (Mathis et al.,
-/// 1997). A round in recovery adds no growth: one of the W/2 = 20 rounds of Reno's cycle, but at most one
-/// of two of Hybla's, whose cycle has as many packets in 1/rho of the rounds. That is a factor of at least
-/// sqrt(1/2), so 0.7 to 1 times rho, with a tolerance of 10 % for random losses.
+/// Given random loss and a round trip of 500 ms, expect Hybla's window to be rho = 500 / 25 = 20
+/// times Reno's: it grows by rho^2 segments per round trip, so its mean is rho 1.22 / sqrt(p)
+/// (Mathis et al., 1997). A round in recovery adds no growth: one of the W/2 = 20 rounds of Reno's
+/// cycle, but at most one of two of Hybla's, whose cycle has as many packets in 1/rho of the
+/// rounds. That is a factor of at least sqrt(1/2), so 0.7 to 1 times rho, with a tolerance of 10 %
+/// for random losses.
 #[test]
 fn the_window_of_hybla_is_rho_times_that_of_reno() {
     let path = Path { rtt_ms: 500, loss: 1e-3, rate_bps: 1_000_000_000, seconds: 600, ..CLEAR };

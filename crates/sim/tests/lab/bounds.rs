@@ -42,8 +42,8 @@ fn assert_near(what: &str, measured: f64, expected: f64, tolerance: f64) {
     assert!(off.abs() <= tolerance, "{what}: {measured:.1}, expected {expected:.1} ({off:+.3})");
 }
 
-/// Given a window of W, expect W bytes per round trip, in whole segments (RFC 9293, section 3.8.6.2.1:
-/// sender-side silly window avoidance). The transmission takes microseconds here.
+/// Given a window of W, expect W bytes per round trip, in whole segments (RFC 9293, section
+/// 3.8.6.2.1: sender-side silly window avoidance). The transmission takes microseconds here.
 #[test]
 fn a_small_window_gives_window_over_rtt() {
     for rtt_ms in [20, 100, 300, 600] {
@@ -62,8 +62,9 @@ fn a_small_window_gives_window_over_rtt() {
     }
 }
 
-/// Given a receive buffer that counts memory, expect the window of Linux (`tcp_win_from_space`): a segment
-/// of 1,460 bytes takes 2,304 bytes of memory, a ratio of 162/256, so 409,600 bytes give 259,200.
+/// Given a receive buffer that counts memory, expect the window of Linux (`tcp_win_from_space`): a
+/// segment of 1,460 bytes takes 2,304 bytes of memory, a ratio of 162/256, so 409,600 bytes give
+/// 259,200.
 #[test]
 fn a_buffer_of_memory_gives_its_window_over_rtt() {
     let path = Path { rtt_ms: 100, ..CLEAR };
@@ -84,8 +85,8 @@ fn after_rounds(outcome: &Outcome, path: Path, rounds: u64) -> f64 {
     delivered(outcome, 0, path.rtt_ms * 1_000_000 * (1 + rounds) + path.rtt_ms * 250_000)
 }
 
-/// Given an ACK for each segment, expect n rounds from a window of w to send w (2^n - 1) segments (RFC
-/// 5681, section 3.1).
+/// Given an ACK for each segment, expect n rounds from a window of w to send w (2^n - 1) segments
+/// (RFC 5681, section 3.1).
 #[test]
 fn slow_start_doubles_each_round() {
     let path = Path { rtt_ms: 400, seconds: 10, ..CLEAR };
@@ -99,8 +100,8 @@ fn slow_start_doubles_each_round() {
     }
 }
 
-/// Given an ACK for every second segment, expect rounds to grow by 3/2 with L = 1 (RFC 3465), and by 2
-/// without that limit. The number of ACKs per round is rounded up.
+/// Given an ACK for every second segment, expect rounds to grow by 3/2 with L = 1 (RFC 3465), and
+/// by 2 without that limit. The number of ACKs per round is rounded up.
 #[test]
 fn slow_start_with_delayed_acks_grows_by_half() {
     let path = Path { rtt_ms: 400, seconds: 10, ..CLEAR };
@@ -157,11 +158,12 @@ fn segments_per_round(path: Path, tcp: &Value) -> f64 {
     steady_rate(&outcome, 0, path, 0.95) * to_f64(path.rtt_ms) / 1e3 / MSS
 }
 
-/// Given random loss, expect a mean window of 1.25 / sqrt(p) within 15 %. Mathis, Semke, Mahdavi and Ott
-/// (1997): a window that grows by a segment per round and is halved every 1/p segments averages
-/// sqrt(3/2 / p) = 1.22 / sqrt(p) for regular losses, and 1.31 / sqrt(p) for independent ones. Growth
-/// counts bytes, so delayed ACKs do not matter. A round in recovery adds no growth: up to one in W/2
-/// rounds, 12 % at 1 % loss. With at least 60 losses the relative error is about 0.4 / sqrt(losses), 5 %.
+/// Given random loss, expect a mean window of 1.25 / sqrt(p) within 15 %. Mathis, Semke, Mahdavi
+/// and Ott (1997): a window that grows by a segment per round and is halved every 1/p segments
+/// averages sqrt(3/2 / p) = 1.22 / sqrt(p) for regular losses, and 1.31 / sqrt(p) for independent
+/// ones. Growth counts bytes, so delayed ACKs do not matter. A round in recovery adds no growth: up
+/// to one in W/2 rounds, 12 % at 1 % loss. With at least 60 losses the relative error is about 0.4
+/// / sqrt(losses), 5 %.
 #[test]
 fn random_loss_gives_the_square_root_formula() {
     for (loss, rtt_ms, seconds) in [
@@ -185,8 +187,8 @@ fn random_loss_gives_the_square_root_formula() {
     }
 }
 
-/// Given growth that counts ACKs (RFC 5681, equation 3) and an ACK for every second segment, expect growth
-/// of half a segment per round, so a window smaller by sqrt(2) (Mathis et al., with b = 2).
+/// Given growth that counts ACKs (RFC 5681, equation 3) and an ACK for every second segment, expect
+/// growth of half a segment per round, so a window smaller by sqrt(2) (Mathis et al., with b = 2).
 #[test]
 fn counting_acks_costs_a_factor_of_root_two() {
     let change = json!({
@@ -198,8 +200,8 @@ fn counting_acks_costs_a_factor_of_root_two() {
     assert_near("loss 1e-3", measured, 1.25 / (2.0 * path.loss).sqrt(), 0.20);
 }
 
-/// Padhye, Firoiu, Towsley and Kurose (1998), equation 32 without the window limit, in segments per round
-/// trip, with `b` segments per ACK and `timeout` in round trips.
+/// Padhye, Firoiu, Towsley and Kurose (1998), equation 32 without the window limit, in segments per
+/// round trip, with `b` segments per ACK and `timeout` in round trips.
 fn pftk(p: f64, b: f64, timeout: f64) -> f64 {
     let offset = (2.0 + b) / (3.0 * b);
     let window = offset + (8.0 * (1.0 - p) / (3.0 * b * p) + offset * offset).sqrt();
@@ -213,11 +215,12 @@ fn pftk(p: f64, b: f64, timeout: f64) -> f64 {
     sent / rounds
 }
 
-/// Given heavy loss, expect a rate between PFTK and the square root formula. PFTK assumes that a loss
-/// takes the rest of its round, so it counts too many timeouts for independent losses; the square root
-/// formula counts no timeouts and no recovery. The tolerance is 10 % for random losses and 4 % for a
-/// threshold that is not a multiple of the segment size (half a segment of 12 is unused). Reno can be lower: it
-/// halves its window for each of two losses in a window, which is one in nine at 1 %.
+/// Given heavy loss, expect a rate between PFTK and the square root formula. PFTK assumes that a
+/// loss takes the rest of its round, so it counts too many timeouts for independent losses; the
+/// square root formula counts no timeouts and no recovery. The tolerance is 10 % for random losses
+/// and 4 % for a threshold that is not a multiple of the segment size (half a segment of 12 is
+/// unused). Reno can be lower: it halves its window for each of two losses in a window, which is
+/// one in nine at 1 %.
 #[test]
 fn heavy_loss_is_between_pftk_and_the_square_root_formula() {
     for (loss, rtt_ms) in [(1e-2, 100), (1e-2, 600), (2e-2, 300), (3e-2, 100), (3e-2, 600)] {
@@ -235,7 +238,8 @@ fn heavy_loss_is_between_pftk_and_the_square_root_formula() {
     }
 }
 
-/// Given random loss, expect CUBIC's response function (RFC 9438, section 5.1): with beta = 0.7 and C =
+/// Given random loss, expect CUBIC's response function (RFC 9438, section 5.1): with beta = 0.7 and
+/// C =
 /// 0.4, 1.054 RTT^0.75 / p^0.75 segments for regular losses, above the 122 segments of its Reno-friendly
 /// region. Independent losses change the mean of a concave function by less than its spread; 60 losses
 /// leave an error of 10 %.
@@ -249,8 +253,8 @@ fn cubic_follows_its_response_function() {
     assert_near("cubic", measured, expected, 0.25);
 }
 
-/// Given two equal flows and a queue of one bandwidth-delay product, expect them to fill the link, and
-/// Jain's index to be at least 0.9 (1: equal shares; 0.5: one flow has everything).
+/// Given two equal flows and a queue of one bandwidth-delay product, expect them to fill the link,
+/// and Jain's index to be at least 0.9 (1: equal shares; 0.5: one flow has everything).
 #[test]
 fn equal_flows_share_equally() {
     for control in ["newreno", "cubic"] {
@@ -271,8 +275,8 @@ fn equal_flows_share_equally() {
     }
 }
 
-/// Given a transfer without loss, expect every packet to count once: SYN, SYN-ACK, each segment and its
-/// ACK (the last segment carries the FIN), the receiver's FIN and its ACK.
+/// Given a transfer without loss, expect every packet to count once: SYN, SYN-ACK, each segment and
+/// its ACK (the last segment carries the FIN), the receiver's FIN and its ACK.
 #[test]
 fn hops_count_every_packet_once() {
     for segments in [1u64, 2, 100] {

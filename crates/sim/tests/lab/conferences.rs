@@ -12,9 +12,9 @@ fn voice(conference: u32, seconds: u64) -> Value {
     })
 }
 
-/// Given N participants that send for the same time, expect each to receive N - 1 streams. A datagram
-/// crosses its return direction once and the forward direction N - 1 times; from host to host it crosses
-/// the hop twice.
+/// Given N participants that send for the same time, expect each to receive N - 1 streams. A
+/// datagram crosses its return direction once and the forward direction N - 1 times; from host to
+/// host it crosses the hop twice.
 #[test]
 fn each_participant_receives_all_other_streams() {
     for participants in [2u64, 3, 7] {
@@ -38,8 +38,8 @@ fn each_participant_receives_all_other_streams() {
     }
 }
 
-/// Given two conferences at once with streams of different durations, expect each participant to receive
-/// the datagrams of its own conference only.
+/// Given two conferences at once with streams of different durations, expect each participant to
+/// receive the datagrams of its own conference only.
 #[test]
 fn conferences_are_isolated() {
     let flows = [(1, 10), (2, 10), (1, 4), (2, 6), (1, 10)];
@@ -51,8 +51,9 @@ fn conferences_are_isolated() {
     assert_eq!(received, [14, 6, 20, 10, 14].map(|seconds| 50 * seconds));
 }
 
-/// Given 7,100 participants that send one datagram at the same time, expect 7,100 times 7,099 copies at
-/// one instant, most of which the queue drops. The graph must not mistake this burst for a loop.
+/// Given 7,100 participants that send one datagram at the same time, expect 7,100 times 7,099
+/// copies at one instant, most of which the queue drops. The graph must not mistake this burst for
+/// a loop.
 #[test]
 fn all_participants_can_send_at_once() {
     let participants = 7_100u64;

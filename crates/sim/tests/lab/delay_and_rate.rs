@@ -6,9 +6,9 @@ use super::bbr::{BDP, LINK, host, mean_queue, share_of_link};
 use super::bounds::plan;
 use super::{Path, column, run, to_f64};
 
-/// Given one Vegas flow, expect a full link and a mean queue of one to five frames: Vegas keeps two to
-/// four segments queued, an ACK for two segments adds one on average, and the frame being transmitted
-/// does not count. CUBIC fills most of the queue.
+/// Given one Vegas flow, expect a full link and a mean queue of one to five frames: Vegas keeps two
+/// to four segments queued, an ACK for two segments adds one on average, and the frame being
+/// transmitted does not count. CUBIC fills most of the queue.
 #[test]
 fn vegas_keeps_a_few_segments_in_the_queue() {
     let outcome = run(&plan(LINK, &host("vegas"), 1), 1);
@@ -19,10 +19,11 @@ fn vegas_keeps_a_few_segments_in_the_queue() {
     assert!(cubic > 5.0 * frames, "{cubic}");
 }
 
-/// Given random loss of 0.1 %, expect Reno's mean window to be 1.22 / sqrt(0.001) = 39 of the link's 83
-/// segments (Mathis et al., 1997): 46 %. Westwood+ reduces its window to its rate times the minimum round
-/// trip, which without a queue is what it had in flight. Every 1000 / 83 = 12 round trips it sends at
-/// half the rate for a recovery of up to two round trips: 1/24 to 2/24 are lost, so above 85 % remain.
+/// Given random loss of 0.1 %, expect Reno's mean window to be 1.22 / sqrt(0.001) = 39 of the
+/// link's 83 segments (Mathis et al., 1997): 46 %. Westwood+ reduces its window to its rate times
+/// the minimum round trip, which without a queue is what it had in flight. Every 1000 / 83 = 12
+/// round trips it sends at half the rate for a recovery of up to two round trips: 1/24 to 2/24 are
+/// lost, so above 85 % remain.
 #[test]
 fn random_loss_does_not_slow_westwood() {
     let path = Path { loss: 1e-3, seconds: 120, ..LINK };
@@ -33,8 +34,8 @@ fn random_loss_does_not_slow_westwood() {
     }
 }
 
-/// Given a queue of one BDP and no other losses, expect Westwood+ to reduce its window from two BDP to
-/// one, as Reno does, and to keep the link full.
+/// Given a queue of one BDP and no other losses, expect Westwood+ to reduce its window from two BDP
+/// to one, as Reno does, and to keep the link full.
 #[test]
 fn westwood_keeps_the_link_full_after_a_queue_overflow() {
     let outcome = run(&plan(LINK, &host("westwood"), 1), 1);

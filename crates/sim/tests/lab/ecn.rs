@@ -27,11 +27,11 @@ fn outcome(queue: &Value, congestion_control: &str, ecn: bool) -> (f64, u64, u64
     (used, of("marked_packets"), dropped.iter().sum::<u64>() + retransmitted)
 }
 
-/// Given queues that mark, expect marks and no losses; given the same queues without ECN, expect losses.
-/// `CoDel` and FQ-CoDel mark when there is a queue, so at a window of at least one BDP. Reno halves it and
-/// then grows by a segment per round trip: at least 3/4 of the rate on average. CUBIC keeps at least 0.7.
-/// RED averages over 500 packets, six windows, so a second mark can follow when the queue is empty: a
-/// quarter is left, 5/8 on average, and with CUBIC 0.49.
+/// Given queues that mark, expect marks and no losses; given the same queues without ECN, expect
+/// losses. `CoDel` and FQ-CoDel mark when there is a queue, so at a window of at least one BDP.
+/// Reno halves it and then grows by a segment per round trip: at least 3/4 of the rate on average.
+/// CUBIC keeps at least 0.7. RED averages over 500 packets, six windows, so a second mark can
+/// follow when the queue is empty: a quarter is left, 5/8 on average, and with CUBIC 0.49.
 #[test]
 fn marks_replace_drops() {
     let limit = json!({"unit": "packets", "value": 1_000});
@@ -47,8 +47,8 @@ fn marks_replace_drops() {
             "interval_ns": 200_000_000, "quantum_bytes": 1_514, "queues": 16, "ecn": ecn,
         })
     };
-    // A slow start burst of at most two windows raises the average to 160 (1 - 0.998^160) = 44 packets,
-    // below the 80 packets at which RED drops every packet.
+    // A slow start burst of at most two windows raises the average to 160 (1 - 0.998^160) = 44
+    // packets, below the 80 packets at which RED drops every packet.
     let red = |ecn| {
         json!({
             "discipline": "red", "limit": limit, "unit": "packets", "min_threshold": 5,

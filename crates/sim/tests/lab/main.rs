@@ -1,7 +1,7 @@
 //! Lab notebook: whole runs compared with figures derived on paper.
 //!
-//! Unless a test says otherwise, the link is fast and without errors, so that only the mechanism under
-//! test matters; hosts acknowledge every segment, and frames have no overhead.
+//! Unless a test says otherwise, the link is fast and without errors, so that only the mechanism
+//! under test matters; hosts acknowledge every segment, and frames have no overhead.
 
 mod bbr;
 mod bounds;

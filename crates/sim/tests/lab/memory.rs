@@ -9,7 +9,8 @@ use super::{CLEAR, MILLI, Path, SECOND, column, flow, plan, tcp};
 
 /// Small, so that the tests are fast; real limits are a thousand times as large.
 const LIMIT: u64 = 20_000_000;
-/// A slice ends after 65,536 calls of engines, each of which adds at most one packet or three events.
+/// A slice ends after 65,536 calls of engines, each of which adds at most one packet or three
+/// events.
 const SLICE_BYTES: u64 = 65_536 * 3 * 200;
 
 fn limited(plan: &Value, limit: u64) -> Outcome {
@@ -23,7 +24,8 @@ fn estimate(plan: &Value) -> MemoryEstimate {
     MemoryEstimate::of(&Plan::parse(&plan.to_string()).expect("a valid plan"))
 }
 
-/// Expects a run to stop within a slice of reaching the limit, and at the same event in a second run.
+/// Expects a run to stop within a slice of reaching the limit, and at the same event in a second
+/// run.
 fn stops_at_the_limit(plan: &Value) -> Outcome {
     let outcome = limited(plan, LIMIT);
     assert!(outcome.memory_exhausted);
@@ -52,8 +54,8 @@ fn long(path: Path, workload: &Value, change: impl FnOnce(&mut Value)) -> Value 
     plan
 }
 
-/// Given 2 Mbit/s of 1,000-byte packets on a link of 1 Mbit/s with an unlimited queue, expect the queue to
-/// grow by 125 packets per second, and the run to stop when its packets reach the limit.
+/// Given 2 Mbit/s of 1,000-byte packets on a link of 1 Mbit/s with an unlimited queue, expect the
+/// queue to grow by 125 packets per second, and the run to stop when its packets reach the limit.
 #[test]
 fn an_unlimited_queue_under_overload() {
     let plan = long(Path { rate_bps: 1_000_000, ..CLEAR }, &datagrams(1_944_000), |_| ());
@@ -134,7 +136,8 @@ fn a_limit_that_is_not_reached_changes_nothing() {
     assert_eq!(with, super::run(&plan, 1));
 }
 
-/// Given a queue of 1,000 packets and a path of 0.5 s at 10 Mbit/s, expect the estimate to be their sum.
+/// Given a queue of 1,000 packets and a path of 0.5 s at 10 Mbit/s, expect the estimate to be their
+/// sum.
 #[test]
 fn an_estimate_of_a_plain_path() {
     let path = Path { rate_bps: 10_000_000, rtt_ms: 1_000, queue_bytes: Some(1_000_000), ..CLEAR };

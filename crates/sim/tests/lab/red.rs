@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use super::bbr::mean_queue;
 use super::{CLEAR, Path, SECOND, flow, plan, run};
 
-/// Given packets of 1,000 bytes that arrive at 16 Mbit/s and leave at 8 Mbit/s, expect RED to drop half.
-/// The mean gap between drops is 1/(2 p) + 1/2 packets, so p = 1/3. With weight 1 and thresholds of 0 and
-/// 300 kB, p is q / 300 kB times the packet size over the mean packet size: the queue q is 100 packets
-/// for a mean size of 1,000 bytes, half for 500 and twice for 2,000.
+/// Given packets of 1,000 bytes that arrive at 16 Mbit/s and leave at 8 Mbit/s, expect RED to drop
+/// half. The mean gap between drops is 1/(2 p) + 1/2 packets, so p = 1/3. With weight 1 and
+/// thresholds of 0 and 300 kB, p is q / 300 kB times the packet size over the mean packet size: the
+/// queue q is 100 packets for a mean size of 1,000 bytes, half for 500 and twice for 2,000.
 #[test]
 fn the_queue_of_red_is_proportional_to_the_mean_packet_size() {
     let datagrams = json!({

@@ -29,9 +29,9 @@ fn millis(outcome: &Outcome, name: &str) -> Vec<u64> {
     times.into_iter().map(|nanos| nanos / MILLI).collect()
 }
 
-/// Given fetches of 70 segments in either direction, expect one round trip for the handshake, half of one
-/// for the request, and three rounds of 10, 20 and 40 segments, of which the last one arrives two and a
-/// half round trips later.
+/// Given fetches of 70 segments in either direction, expect one round trip for the handshake, half
+/// of one for the request, and three rounds of 10, 20 and 40 segments, of which the last one
+/// arrives two and a half round trips later.
 #[test]
 fn a_fetch_takes_a_handshake_and_the_rounds_of_slow_start() {
     for heading in ["forward", "return"] {
@@ -47,9 +47,9 @@ fn a_fetch_takes_a_handshake_and_the_rounds_of_slow_start() {
     }
 }
 
-/// Given a persistent connection, expect the second exchange to have no handshake and two rounds instead
-/// of three. The last round of the first response was 40 segments; a window grows only while it is below
-/// twice the data in flight, so it is above 40 and below 70 segments.
+/// Given a persistent connection, expect the second exchange to have no handshake and two rounds
+/// instead of three. The last round of the first response was 40 segments; a window grows only
+/// while it is below twice the data in flight, so it is above 40 and below 70 segments.
 #[test]
 fn a_persistent_connection_saves_the_handshake_and_keeps_its_window() {
     let outcome = run_one("forward", &requests(70, 2, true));
@@ -61,8 +61,9 @@ fn a_persistent_connection_saves_the_handshake_and_keeps_its_window() {
     assert_eq!(established.integer(1), None, "the second exchange opened no connection");
 }
 
-/// Given exchanges of one segment, expect 10 packets per connection: SYN, SYN-ACK, request, response, an
-/// ACK of each, and a FIN and an ACK in each direction; on one connection, 4 per exchange and 6 once.
+/// Given exchanges of one segment, expect 10 packets per connection: SYN, SYN-ACK, request,
+/// response, an ACK of each, and a FIN and an ACK in each direction; on one connection, 4 per
+/// exchange and 6 once.
 #[test]
 fn every_packet_of_an_exchange_is_counted() {
     for exchanges in [1, 3, 40] {
@@ -72,8 +73,8 @@ fn every_packet_of_an_exchange_is_counted() {
     }
 }
 
-/// Given no number of exchanges, expect one every 1.1 s (a fetch takes a second) from 1 s to the end of
-/// the run at 60 s.
+/// Given no number of exchanges, expect one every 1.1 s (a fetch takes a second) from 1 s to the
+/// end of the run at 60 s.
 #[test]
 fn unlimited_exchanges_end_with_the_run() {
     let mut workload = requests(1, 1, false);
@@ -84,8 +85,8 @@ fn unlimited_exchanges_end_with_the_run() {
     assert_eq!(column(outcome.table("flows").expect("there"), "exchanges"), [53]);
 }
 
-/// Given the same flow over paths with and without loss, expect the same sizes: they have their own random
-/// stream.
+/// Given the same flow over paths with and without loss, expect the same sizes: they have their own
+/// random stream.
 #[test]
 fn response_sizes_do_not_depend_on_the_path() {
     let mut workload = requests(1, 30, false);

@@ -19,9 +19,9 @@ fn received(outcome: &Outcome) -> Vec<u64> {
 
 const SLOW: Path = Path { rate_bps: 800_000, rtt_ms: 500, queue_bytes: Some(20_000), ..CLEAR };
 
-/// Given two terminals with 100 datagrams per second each, which fill a link of 800 kbit/s, expect each
-/// return direction to carry all of its own. The forward direction is shared: of 2,000 datagrams it starts
-/// one every 10 ms until 9.99 s, when 20 are queued, and drops the rest.
+/// Given two terminals with 100 datagrams per second each, which fill a link of 800 kbit/s, expect
+/// each return direction to carry all of its own. The forward direction is shared: of 2,000
+/// datagrams it starts one every 10 ms until 9.99 s, when 20 are queued, and drops the rest.
 #[test]
 fn terminals_share_only_the_forward_direction() {
     let run_both = |heading| {
@@ -38,8 +38,8 @@ fn terminals_share_only_the_forward_direction() {
 }
 
 /// Given 100 datagrams per second through a processor of 60 per second, expect it to forward 60 per
-/// second, and at the end its buffer of 5 and the one in service, and to drop the rest. The traffic of the
-/// other terminal does not pass it.
+/// second, and at the end its buffer of 5 and the one in service, and to drop the rest. The traffic
+/// of the other terminal does not pass it.
 #[test]
 fn a_slow_processor_drops_what_it_cannot_forward() {
     let flows =
@@ -62,9 +62,9 @@ fn a_slow_processor_drops_what_it_cannot_forward() {
     assert_eq!(causes, [0, 0, 0]);
 }
 
-/// Given a link for 100 datagrams per second and 60 per second in each of two classes, expect the first
-/// class to lose none and to wait for at most one frame of the second class (10 ms, and 10 ms for its
-/// own). The second class gets the other 40, and at the end those in the queue.
+/// Given a link for 100 datagrams per second and 60 per second in each of two classes, expect the
+/// first class to lose none and to wait for at most one frame of the second class (10 ms, and 10 ms
+/// for its own). The second class gets the other 40, and at the end those in the queue.
 #[test]
 fn the_first_class_is_served_before_the_second() {
     let mut flows = vec![

@@ -7,8 +7,8 @@ pub(crate) fn plain(gateway: usize) -> Value {
     json!({"gateway": gateway, "delay_ns": 0, "channel": {"kind": "clear"}})
 }
 
-/// `gateways` and `directions` of a plan, from the hub's functions and direction, and the branch, the
-/// functions and the return direction of each terminal.
+/// `gateways` and `directions` of a plan, from the hub's functions and direction, and the branch,
+/// the functions and the return direction of each terminal.
 pub(crate) fn network(hub: &Value, forward: &Value, terminals: Vec<[Value; 3]>) -> Value {
     let named = |part: &Value, name: &str, from: usize, to: Value| {
         let mut part = part.clone();

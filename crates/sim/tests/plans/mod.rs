@@ -22,7 +22,8 @@ fn series(values: std::ops::Range<u64>) -> impl Strategy<Value = Value> {
 fn limits() -> impl Strategy<Value = (Value, Value)> {
     let counted = prop_oneof![
         (1_500..100_000u64).prop_map(|n| json!({"unit": "bytes", "value": n})),
-        // The largest packet fits: 1,500 bytes in cells with 30 bytes of payload and 20 of overhead.
+        // The largest packet fits: 1,500 bytes in cells with 30 bytes of payload and 20 of
+        // overhead.
         (2_800..100_000u64).prop_map(|n| json!({"unit": "link_bytes", "value": n})),
         (1..60u64).prop_map(|n| json!({"unit": "packets", "value": n})),
     ];
@@ -317,7 +318,8 @@ fn choice(hosts: &[Value], gateway: usize, draw: usize) -> Value {
     }
 }
 
-/// A small plan: a few flows of any kind for a few seconds, over any link with one or more terminals.
+/// A small plan: a few flows of any kind for a few seconds, over any link with one or more
+/// terminals.
 pub(crate) fn plan() -> impl Strategy<Value = Value> {
     let heading = prop::sample::select(vec!["forward", "return"]);
     let place = (heading, any::<prop::sample::Index>(), 0..CLASSES);

@@ -111,8 +111,8 @@ const CLIENT: NodeId = NodeId(1);
 const FROM_SERVER: NodeId = NodeId(2);
 const FROM_CLIENT: NodeId = NodeId(3);
 
-/// Runs exchanges of one segment each way, 10 ms apart, until both ends are idle. Each line drops the
-/// packets with the given numbers.
+/// Runs exchanges of one segment each way, 10 ms apart, until both ends are idle. Each line drops
+/// the packets with the given numbers.
 fn run(count: u64, keep_connection: bool, lost: [&[usize]; 2]) -> Graph<TestNode> {
     let config =
         ExchangeConfig { request_bytes: 300, response_bytes: constant(1_000), keep_connection };
@@ -167,8 +167,8 @@ fn the_server_closes_first() {
     let client = [(0, false), (0, false), (0, false), (0, false), (0, true)];
     let of = |connection: u16, facts: [(u16, bool); 5]| facts.map(|(_, fin)| (connection, fin));
     assert_eq!(seen(&graph, FROM_SERVER), [server, of(1, server)].concat());
-    // The second SYN is sent 10 ms after the response arrived: before the end of the first connection,
-    // but after the FIN, which arrived with the response.
+    // The second SYN is sent 10 ms after the response arrived: before the end of the first
+    // connection, but after the FIN, which arrived with the response.
     assert_eq!(seen(&graph, FROM_CLIENT), [client, of(1, client)].concat());
 }
 
@@ -181,8 +181,8 @@ fn a_retransmitted_fin_is_acknowledged_again() {
         assert_eq!(seen(&graph, FROM_SERVER).len(), 5 + lost.len());
         let client = seen(&graph, FROM_CLIENT);
         assert_eq!(client.iter().filter(|segment| segment.1).count(), fins);
-        // The client sends its first FIN at 200 ms (two round trips) and retransmits it after 1, 2 and
-        // 4 s; the ACK of the last one takes a round trip.
+        // The client sends its first FIN at 200 ms (two round trips) and retransmits it after 1, 2
+        // and 4 s; the ACK of the last one takes a round trip.
         let seconds = (1u64 << lost.len()) - 1;
         assert_eq!(graph.last_event(), Instant::from_millis(200 + 1_000 * seconds + 100));
     }
@@ -199,8 +199,8 @@ fn the_client_closes_a_persistent_connection_first() {
     assert_eq!(fins, 2);
 }
 
-/// Given the loss of the server's FIN, expect the first connection to stay open while the second starts,
-/// and each segment to reach its own. Given 70,000 connections, expect none to remain.
+/// Given the loss of the server's FIN, expect the first connection to stay open while the second
+/// starts, and each segment to reach its own. Given 70,000 connections, expect none to remain.
 #[test]
 fn connections_overlap_and_are_removed() {
     let graph = run(2, false, [&[3], &[]]);
