@@ -90,8 +90,9 @@ def _dependency(requirement: str) -> Check:
     assert named is not None, "a requirement starts with a name"
     name = named[0]
     try:
-        # Of our dependencies one has another name than its module: ruamel-yaml, ruamel.yaml.
-        importlib.import_module(name.replace("-", "."))
+        # `lazy-loader` is the module `lazy_loader`; `ruamel-yaml` is `ruamel.yaml`.
+        separator = "." if name.startswith("ruamel") else "_"
+        importlib.import_module(name.replace("-", separator))
         found, ok = metadata.version(name), True
     except (ImportError, metadata.PackageNotFoundError) as error:
         found, ok = str(error), False
