@@ -14,6 +14,7 @@ from bentpipe.plan.resolver import load
 from bentpipe.studies.base.comparison import Agreement, Comparison, Row, Tolerance, mean_error
 from bentpipe.studies.base.provenance import Provenance, read_inputs, unlisted
 from bentpipe.studies.base.samples import Interval, Samples, estimate
+from bentpipe.studies.base.tables import errors_text
 
 POINTS = Tolerance(1.0, "points", "for the test")
 PERCENT = Tolerance(10.0, "%", "for the test")
@@ -124,6 +125,22 @@ def test_headlines_count_predicted_and_calibrated_rows_apart_and_no_others() -> 
     assert found["calibrated"]["mean_absolute_error"] == pytest.approx(3.0)
     assert found["calibrated"]["outside"] == 1
     assert found["fitted"] == found["stated"] == {"rows": 1}
+
+
+def test_a_bound_counts_in_the_agreement_and_not_in_the_mean_error() -> None:
+    kept = replace(row(10.0, 5.0, exact=True), bound="at_most")
+    found = Comparison((row(1.0, 1.5, exact=True), kept)).summary()["by_provenance"]["predicted"]
+    assert (found["rows"], found["within_tolerance"]) == (2, 2)
+    assert found["mean_absolute_error"] == found["max_absolute_error"] == 0.5
+    (only,) = Comparison((kept,)).summary()["by_provenance"].values()
+    assert only["mean_absolute_error"] is None
+    assert errors_text([kept]) == "1 rows; 1 within tolerance."
+
+
+def test_a_row_without_a_published_value_is_listed_only() -> None:
+    listed = replace(row(1.0, 1.5, 1.6), published=None)
+    assert (listed.error, listed.error_interval, listed.agreement) == (None, None, None)
+    assert listed.to_json()["simulated"] == pytest.approx(1.55)
 
 
 def test_the_mean_absolute_error_has_the_interval_of_its_runs() -> None:

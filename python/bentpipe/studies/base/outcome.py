@@ -73,6 +73,10 @@ class StudyOutcome:
             if (rows := self.main.of(provenance))
         ]
 
+    def summary(self) -> dict[str, Any]:
+        """Return counts and errors of the study's table by provenance."""
+        return self.main.summary()
+
     def to_json(self) -> dict[str, Any]:
         """Return the figures as plain data."""
         (_, main), *others = self.comparisons.items()
@@ -82,7 +86,7 @@ class StudyOutcome:
             "interrupted": self.interrupted,
             "inputs": [each.to_json() for each in self.inputs],
             "cells": [row.to_json() for row in main.rows],
-            "summary": main.summary(),
+            "summary": self.summary(),
             **{
                 name: {"cells": [row.to_json() for row in each.rows], "summary": each.summary()}
                 for name, each in others
@@ -142,25 +146,15 @@ class StudyOutcome:
             },
         )
 
-    def rows_json(self, name: str) -> list[dict[str, Any]]:
-        """Return the rows of a comparison as the CSV has them."""
-        rows = self.comparisons[name].rows
-        return [{"comparison": name, **row.to_json()} for row in rows]
-
     def csv_files(self) -> dict[str, str]:
         """Return the rows of all comparisons as CSV: a file for each set of labels.
 
         ``cells.csv`` has the study's table, with those that have the same labels.
         """
-        files: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-        names: dict[tuple[str, ...], str] = {}
-        for name in self.comparisons:
-            rows = self.rows_json(name)
-            if rows:
-                columns = tuple(rows[0])
-                names.setdefault(columns, f"{name}.csv" if files else "cells.csv")
-                files.setdefault(columns, []).extend(rows)
-        return {
-            names[columns]: csv_text(columns, [tuple(row.values()) for row in rows])
-            for columns, rows in files.items()
-        }
+        files: dict[tuple[str, ...], tuple[str, list[Any]]] = {}
+        for name, comparison in self.comparisons.items():
+            for row in comparison.rows:
+                cell = {"comparison": name, **row.to_json()}
+                file = f"{name}.csv" if files else "cells.csv"
+                files.setdefault(tuple(cell), (file, []))[1].append(cell.values())
+        return {name: csv_text(columns, rows) for columns, (name, rows) in files.items()}

@@ -15,7 +15,7 @@ from bentpipe.studies.base.files import read_rows
 
 
 class Provenance(StrEnum):
-    """Where an input comes from, or what the agreement of a compared row is worth."""
+    """The origin of an input, or the evidential value of a compared row."""
 
     STATED = "stated"
     DERIVED = "derived"

@@ -16,7 +16,7 @@ from bentpipe.simulation.search import no_drop_rate
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison, Row
 from bentpipe.studies.base.provenance import Provenance
-from bentpipe.studies.base.real_time import RealFigure, RealOutcome, kernel_of
+from bentpipe.studies.base.real_time import RealOutcome, kernel_of, real_row
 from bentpipe.studies.base.samples import Samples
 from bentpipe.studies.base.work import RealWork, Work
 from bentpipe.studies.snip.compare import (
@@ -121,21 +121,20 @@ def run_real_time(
     tcp_runs = work.run({w: _job(kernel_tcp_scenario(base, w), seed) for w in windows.values()})
     tcp = _simulate_tcp(base, list(windows.values()), seed)
     # Every run is over: the published figures may be read.
-    rates, tcp_rows = _rate_rows(sizes, simulated), _tcp_rows(windows, tcp)
-    figures = {
-        row.name: RealFigure.of(last_runs.get(size), _found_mbps(found.get(size)), Samples())
-        for size, row in rates.items()
-    }
-    for window, row in tcp_rows.items():
-        run = tcp_runs.get(window)
-        figures[row.name] = RealFigure.of(run, _goodput_kbps(run), tcp[window, True])
+    rates = [
+        real_row(row, last_runs.get(size), _found_mbps(found.get(size)))
+        for size, row in _rate_rows(sizes, simulated).items()
+    ]
+    tcp_rows = [
+        real_row(row, tcp_runs[window], _goodput_kbps(tcp_runs[window]), tcp[window, True])
+        for window, row in _tcp_rows(windows, tcp).items()
+    ]
     return RealOutcome(
         study="snip",
         title="SnIP in real time: UDP rate without loss, and TCP over a satellite hop",
         inputs=inputs(base),
-        comparisons={RATES: Comparison((*rates.values(), *tcp_rows.values()))},
-        figures=figures,
-        label_columns=(tables.label("row", "row"),),
+        comparisons={RATES: Comparison((*rates, *tcp_rows))},
+        labels=(tables.label("row", "row"),),
         notes=_NOTES,
         configuration={
             "bentpipe_version": _core.version(),

@@ -19,7 +19,7 @@ from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.provenance import COUNTED, Input, Provenance, read_inputs
 from bentpipe.studies.snip.aggregation import PUBLISHED_LOAD_PPS, begins_at
 from bentpipe.studies.snip.compare import FACT_ROWS, PACKETS, RATES, ROUND, TOLERANCE, compare
-from bentpipe.studies.snip.facts import FITTED_WINDOWS
+from bentpipe.studies.snip.facts import CROSSOVER, FITTED_WINDOWS
 from bentpipe.studies.snip.measure import RESOLUTION, Measured, measure
 from bentpipe.studies.snip.plots import duplex_figure, load_figure, table_figure, window_figure
 from bentpipe.studies.snip.scenarios import (
@@ -182,6 +182,7 @@ class SnipOutcome(StudyOutcome):
             "measured": self.measured,
             "tolerance": TOLERANCE,
             "fitted_windows": FITTED_WINDOWS,
+            "published_crossover": facts.where(quantity=CROSSOVER).rows[0].published,
             "published": {row.name: row.published for row in facts.rows},
             "link_mbps": parse_rate(scenario["link"]["forward"]["rate"]) / 1e6,
             "constant": scenario["gateways"]["hub"]["processor"]["packets_per_second"],
