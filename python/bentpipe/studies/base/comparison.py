@@ -47,7 +47,8 @@ class Tolerance:
 
     def __str__(self) -> str:
         """Return the value with its unit."""
-        return f"{self.value:g} {self.unit}"
+        unit = "point" if (self.value, self.unit) == (1, "points") else self.unit
+        return f"{self.value:g} {unit}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +161,7 @@ class Comparison:
 
     @property
     def outside(self) -> tuple[Row, ...]:
-        """The rows whose error is larger than the tolerance."""
+        """The rows with an error larger than the tolerance."""
         return tuple(each for each in self.rows if each.is_outside)
 
     def summary(self) -> dict[str, Any]:

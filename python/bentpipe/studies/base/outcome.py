@@ -1,4 +1,4 @@
-"""What a study found: as plain data, as a table for a terminal, and as a folder with a report."""
+"""The outcome of a study: plain data, a table for a terminal, and a folder with a report."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _BASE: Path = Path(__file__).parent
 class StudyOutcome:
     """The compared rows of a study with its inputs.
 
-    ``comparisons`` are by name; the first one is the study's table, whose rows are the ``cells`` of
-    the JSON. A study derives a class with its figures, its terminal table and its template,
-    ``report.html.j2`` in its own folder.
+    ``comparisons`` are by name; the first one is the study's table, and its rows are the ``cells``
+    of the JSON. Each study derives a class with its figures, its terminal table and the ``folder``
+    of its template.
     """
 
     folder: ClassVar[Path]

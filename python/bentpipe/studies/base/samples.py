@@ -45,7 +45,7 @@ class Samples:
 
     @classmethod
     def of(cls, values: Iterable[float | None], *, exact: bool) -> Samples:
-        """Return the samples of values; None stands for a run without a value."""
+        """Return the samples of values; None is a run without a value."""
         return cls(tuple(float(each) for each in values if each is not None), exact)
 
     @property

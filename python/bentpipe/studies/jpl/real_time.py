@@ -115,7 +115,7 @@ def run_real_time(
 def cells_named(chosen: str) -> tuple[Cell, ...]:
     """Return cells by `BIT_ERROR_RATE[:DELAY_MS[:WINDOWS]]`, a list with commas.
 
-    What is left out stands for all.
+    A part that is left out matches all.
 
     Raises:
         UsageError: there is no such cell.

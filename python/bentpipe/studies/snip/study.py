@@ -223,8 +223,8 @@ def run(
 ) -> SnipOutcome:
     """Measure everything, then read the published figures and compare.
 
-    Nothing in the study is stochastic, so ``runs`` changes nothing and the seed only stands in the
-    configuration.
+    Nothing in the study is stochastic, so ``runs`` changes nothing and the seed is only recorded in
+    the configuration.
     """
     settings = DEFAULTS if settings is None else settings
     base = base_scenario()
