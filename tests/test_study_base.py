@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from bentpipe.plan.resolver import load
+from bentpipe.report.html import environment
 from bentpipe.studies.base.comparison import Agreement, Comparison, Row, Tolerance, mean_error
 from bentpipe.studies.base.provenance import Provenance, read_inputs, unlisted
 from bentpipe.studies.base.samples import Interval, Samples, estimate
-from bentpipe.studies.base.tables import errors_text
+from bentpipe.studies.base.tables import errors_text, label
 
 POINTS = Tolerance(1.0, "points", "for the test")
 PERCENT = Tolerance(10.0, "%", "for the test")
@@ -158,6 +159,14 @@ def test_the_mean_absolute_error_has_the_interval_of_its_runs() -> None:
         # The standard error of a mean of two means of five: 0.14 / sqrt(10), twice to each side.
         assert each.interval.high - each.interval.low == pytest.approx(4 * 0.0447, rel=0.15)
     assert Interval(1.0, 2.0).contains(1.0)
+
+
+def test_reports_escape_what_they_are_given() -> None:
+    made = replace(row(1.0, 1.5), labels={"cell": "<script>"}, how="a & b")
+    template = environment().get_template("comparison.html.j2")
+    html = str(template.module.rows("1 < 2", (label("cell", "cell"),), [made]))  # type: ignore[attr-defined]
+    assert '<td class="text">&lt;script&gt;</td>' in html
+    assert "1 &lt; 2" in html
 
 
 # --- inputs -------------------------------------------------------------------------------------
