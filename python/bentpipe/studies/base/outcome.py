@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from bentpipe.report.html import environment
 from bentpipe.results.folder import REPORT, csv_text, json_text, write_folder
 from bentpipe.studies.base import tables
-from bentpipe.studies.base.comparison import Comparison, errors_of, mean_error
+from bentpipe.studies.base.comparison import Comparison
 from bentpipe.studies.base.provenance import COUNTED, MEANINGS, Input
 
 _BASE: Path = Path(__file__).parent
@@ -111,11 +111,8 @@ class StudyOutcome:
             main=self.main,
             inputs=self.inputs,
             meanings=MEANINGS,
-            tables=tables,
             number=tables.number,
-            errors_of=errors_of,
             errors_text=tables.errors_text,
-            mean_error=mean_error,
             row_text=tables.row_text,
             **self.context(),
         )

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import stdtrit
 
 CONFIDENCE: Final = 0.95
 # With fewer values a bootstrap has too few distinct resamples, and its intervals are too narrow.
@@ -59,7 +59,8 @@ class Samples:
         mean, count = self.mean, len(self.values)
         if mean is None or self.exact or count < 2:  # noqa: PLR2004 - one value has no spread
             return None
-        half = stats.t.ppf(_TAILS[1], count - 1) * np.std(self.values, ddof=1) / math.sqrt(count)
+        # The quantile of scipy.stats.t, without the 0.6 s that scipy.stats takes to import.
+        half = stdtrit(count - 1, _TAILS[1]) * np.std(self.values, ddof=1) / math.sqrt(count)
         return Interval(mean - float(half), mean + float(half))
 
     def scaled(self, by: float) -> Samples:

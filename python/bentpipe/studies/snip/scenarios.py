@@ -12,7 +12,7 @@ from bentpipe.plan.resolver import from_dict, load
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
 
-# The modes' own rates (bentpipe.scenario.PROCESSOR_RATES) instead of the calibrated one.
+# With the modes' own rates (PROCESSOR_RATES) instead of the calibrated one.
 MODES: Final = ("bridge", "pass-thru")
 NARROW_RATE: Final = "4 Mbit/s"
 UDP_IP_HEADER_BYTES: Final = 28

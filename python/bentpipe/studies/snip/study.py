@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from bentpipe import _core
 from bentpipe.scenario.framings import frame_bits, plan_framing
+from bentpipe.scenario.gateways import PROCESSOR_RATES
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Row
 from bentpipe.studies.base.outcome import StudyOutcome
@@ -24,6 +25,7 @@ from bentpipe.studies.snip.measure import RESOLUTION, Measured, measure
 from bentpipe.studies.snip.plots import duplex_figure, load_figure, table_figure, window_figure
 from bentpipe.studies.snip.scenarios import (
     DEFAULTS,
+    NARROW_RATE,
     UDP_IP_HEADER_BYTES,
     Settings,
     base_scenario,
@@ -250,19 +252,17 @@ def run(
 def inputs(base: Mapping[str, Any]) -> tuple[Input, ...]:
     """Return the inputs with their provenance."""
     values = {
-        f"TCP window, {name.rpartition('; ')[2]}": f"{window} B"
-        for name, window in FITTED_WINDOWS.items()
-    }
-    return read_inputs(
-        _HERE / "inputs.csv",
-        base,
-        {
-            **values,
-            "TCP hosts": "bsd-1997",
-            "TCP duration": DEFAULTS.tcp_duration,
-            "packet rate, round figure": "6000 packet/s",
+        **{f"packet rate, {mode}": f"{rate} packet/s" for mode, rate in PROCESSOR_RATES.items()},
+        "turns of the processor": "one packet each",
+        "modem, other case": NARROW_RATE,
+        "TCP hosts": "bsd-1997",
+        "TCP duration": DEFAULTS.tcp_duration,
+        **{
+            f"TCP window, {name.rpartition('; ')[2]}": f"{window} B"
+            for name, window in FITTED_WINDOWS.items()
         },
-    )
+    }
+    return read_inputs(_HERE / "inputs.csv", base, values)
 
 
 def _limits(row: Row) -> str:
