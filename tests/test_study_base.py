@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from bentpipe.plan.resolver import load
+from bentpipe.report.html import environment
 from bentpipe.studies.base.comparison import Agreement, Comparison, Row, Tolerance, mean_error
 from bentpipe.studies.base.provenance import Provenance, read_inputs, unlisted
 from bentpipe.studies.base.samples import Interval, Samples, estimate
+from bentpipe.studies.base.tables import errors_text, label
 
 POINTS = Tolerance(1.0, "points", "for the test")
 PERCENT = Tolerance(10.0, "%", "for the test")
@@ -126,6 +128,22 @@ def test_headlines_count_predicted_and_calibrated_rows_apart_and_no_others() -> 
     assert found["fitted"] == found["stated"] == {"rows": 1}
 
 
+def test_a_bound_counts_in_the_agreement_and_not_in_the_mean_error() -> None:
+    kept = replace(row(10.0, 5.0, exact=True), bound="at_most")
+    found = Comparison((row(1.0, 1.5, exact=True), kept)).summary()["by_provenance"]["predicted"]
+    assert (found["rows"], found["within_tolerance"]) == (2, 2)
+    assert found["mean_absolute_error"] == found["max_absolute_error"] == 0.5
+    (only,) = Comparison((kept,)).summary()["by_provenance"].values()
+    assert only["mean_absolute_error"] is None
+    assert errors_text([kept]) == "1 rows; 1 within tolerance."
+
+
+def test_a_row_without_a_published_value_is_listed_only() -> None:
+    listed = replace(row(1.0, 1.5, 1.6), published=None)
+    assert (listed.error, listed.error_interval, listed.agreement) == (None, None, None)
+    assert listed.to_json()["simulated"] == pytest.approx(1.55)
+
+
 def test_the_mean_absolute_error_has_the_interval_of_its_runs() -> None:
     """Two cells 3 above and below: the mean absolute error is 3 and the signed one 0."""
     spread = (-0.2, -0.1, 0.0, 0.1, 0.2)
@@ -141,6 +159,14 @@ def test_the_mean_absolute_error_has_the_interval_of_its_runs() -> None:
         # The standard error of a mean of two means of five: 0.14 / sqrt(10), twice to each side.
         assert each.interval.high - each.interval.low == pytest.approx(4 * 0.0447, rel=0.15)
     assert Interval(1.0, 2.0).contains(1.0)
+
+
+def test_reports_escape_what_they_are_given() -> None:
+    made = replace(row(1.0, 1.5), labels={"cell": "<script>"}, how="a & b")
+    template = environment().get_template("comparison.html.j2")
+    html = str(template.module.rows("1 < 2", (label("cell", "cell"),), [made]))  # type: ignore[attr-defined]
+    assert '<td class="text">&lt;script&gt;</td>' in html
+    assert "1 &lt; 2" in html
 
 
 # --- inputs -------------------------------------------------------------------------------------

@@ -109,6 +109,6 @@ def test_a_cell_of_the_testbed_on_the_kernel_s_tcp() -> None:
     assert cell["simulated"] == pytest.approx(100 * 1460 / 1508, abs=0.3)
     if cell["invalid"] is None:
         assert cell["emulated"] == pytest.approx(100 * 1460 / 1508, abs=1.0)
-        assert outcome["summary"]["max_difference_percent"] < 1.0
+        assert outcome["summary"]["max_absolute_difference_percent"] < 1.0
     else:
         assert outcome["summary"]["invalid"] == ["0, 0, both"]

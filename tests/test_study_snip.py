@@ -1,6 +1,6 @@
 """The study of the SnIP note: its rows and figures, what they must be, and what it writes.
 
-Nothing in it draws chance. The whole study runs once for all tests, some eight seconds.
+It is deterministic. The whole study runs once for all tests, some eight seconds.
 """
 
 from __future__ import annotations

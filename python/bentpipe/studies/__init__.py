@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from bentpipe import scenario
 from bentpipe.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ MAX_RUNS: Final = 1000
 
 
 class StudyOutcome(Protocol):
-    """What a study found: published beside measured."""
+    """The outcome of a study: published vs. simulated."""
 
     @property
     def interrupted(self) -> bool:
@@ -40,7 +41,7 @@ class StudyOutcome(Protocol):
 class RunStudy(Protocol):
     """Runs a study.
 
-    ``runs`` is the number of runs of each cell that draws chance (None: the study's default),
+    ``runs`` is the number of runs of each stochastic cell (None: the study's default),
     ``seed`` the first seed, ``threads`` None for one a core; ``progress(done, total)`` counts runs.
 
     Raises:
@@ -76,7 +77,7 @@ class RunRealTime(Protocol):
         parallel: int,
         progress: Callable[[float], None],
     ) -> StudyOutcome:
-        """Run the cells and return them beside what was published and simulated."""
+        """Run the cells and return them with the published and simulated values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +89,7 @@ class Study:
     source: str
     run: RunStudy
     default_runs: int | None
-    """Runs of each cell that draws chance; None: there is no such cell."""
+    """Runs of each stochastic cell; None: there is no such cell."""
     run_real_time: RunRealTime | None = None
     """The same on the kernel's TCP, where there is such a thing."""
     example_cells: str = ""
@@ -97,7 +98,7 @@ class Study:
 def _study(
     name: str, title: str, source: str, *, default_runs: int | None, example_cells: str = ""
 ) -> Study:
-    """Return a study whose module is imported when it runs, once its numbers are in range."""
+    """Return a study; its module is imported when it runs, with ``runs`` and ``seed`` in range."""
 
     def run(
         *,
@@ -135,13 +136,11 @@ def _study(
 
 
 def _check(runs: int | None, seed: int) -> None:
-    from bentpipe.scenario.schema import LARGEST_SEED
-
     count = 1 if runs is None else runs
     if not 1 <= count <= MAX_RUNS:
         raise UsageError(f"runs: read {count}; must be 1 to {MAX_RUNS}")
     # Run i has the seed seed + i.
-    largest = LARGEST_SEED - (count - 1)
+    largest = scenario.LARGEST_SEED - (count - 1)
     if not 0 <= seed <= largest:
         raise UsageError(f"seed: read {seed}; must be 0 to {largest}")
 

@@ -47,18 +47,19 @@ class Tolerance:
 
     def __str__(self) -> str:
         """Return the value with its unit."""
-        return f"{self.value:g} {self.unit}"
+        unit = "point" if (self.value, self.unit) == (1, "points") else self.unit
+        return f"{self.value:g} {unit}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """A published value vs. the simulated samples of its cell.
 
-    ``labels`` tell the row from the others. ``bound`` says what the published value is: the value
-    itself, or the most (``at_most``) or the least (``at_least``) that it may be. ``how`` says what
-    was measured, ``reason`` why the row may be outside. A row that is not ``judged`` compares with
-    a figure that was published for other settings: it has a difference, and no agreement. ``more``
-    are further figures of the cell by name; one without a published value (None) is listed only.
+    ``labels`` identify the row. ``bound`` says what the published value is: the value itself, its
+    maximum (``at_most``) or its minimum (``at_least``). ``how`` says how the row was simulated,
+    ``reason`` why it may be outside. A row that is not ``judged`` is compared with a value that was
+    published for other settings: it has a difference, but no agreement. ``more`` holds further
+    values of the cell by name. A row without a published value (None) is listed only.
     """
 
     labels: Mapping[str, Label]
@@ -75,7 +76,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The labels in words."""
+        """The labels, separated by commas."""
         return ", ".join(map(str, self.labels.values()))
 
     @property
@@ -145,7 +146,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows of one table of the source."""
+    """The compared rows of one table."""
 
     rows: tuple[Row, ...]
 
@@ -160,7 +161,7 @@ class Comparison:
 
     @property
     def outside(self) -> tuple[Row, ...]:
-        """The rows whose error is larger than the tolerance."""
+        """The rows with an error larger than the tolerance."""
         return tuple(each for each in self.rows if each.is_outside)
 
     def summary(self) -> dict[str, Any]:
@@ -188,28 +189,30 @@ class Comparison:
 
 
 def errors_of(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the mean and the largest absolute error of rows, and how many agree."""
-    known = [each for each in rows if each.error is not None]
+    """Return the mean and the largest absolute error of rows, and how many agree.
+
+    A bound has no error: its rows count in the agreement only.
+    """
     mean = mean_error(rows)
     interval = None if mean is None else mean.interval
     found: dict[str, Any] = {
         "rows": len(rows),
-        "simulated": len(known),
+        "simulated": sum(each.error is not None for each in rows),
         "mean_absolute_error": None if mean is None else mean.value,
         "mean_absolute_error_low": None if interval is None else interval.low,
         "mean_absolute_error_high": None if interval is None else interval.high,
-        "max_absolute_error": max((abs(each.error or 0.0) for each in known), default=None),
+        "max_absolute_error": max((abs(error) for _, error in _errors(rows)), default=None),
         "error_unit": rows[0].tolerance.unit if rows else None,
     }
     if any(each.judged for each in rows):
         for agreement in Agreement:
-            found[agreement.value] = sum(each.agreement is agreement for each in known)
+            found[agreement.value] = sum(each.agreement is agreement for each in rows)
     return found
 
 
 def mean_error(rows: Sequence[Row], *, absolute: bool = True) -> Estimate | None:
     """Return the mean (absolute) error of the rows that were run, with its bootstrap interval."""
-    known = [each for each in rows if each.error is not None]
+    known = [row for row, _ in _errors(rows)]
     published = np.array([each.published for each in known])
     relative = np.array([each.tolerance.unit == "%" for each in known], dtype=bool)
 
@@ -219,3 +222,7 @@ def mean_error(rows: Sequence[Row], *, absolute: bool = True) -> Estimate | None
         return np.asarray((np.abs(errors) if absolute else errors).mean(axis=-1))
 
     return estimate([each.simulated for each in known], mean)
+
+
+def _errors(rows: Sequence[Row]) -> list[tuple[Row, float]]:
+    return [(row, row.error) for row in rows if row.error is not None and row.bound == "equal"]

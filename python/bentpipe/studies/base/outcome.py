@@ -1,4 +1,4 @@
-"""What a study found: as plain data, as a table for a terminal, and as a folder with a report."""
+"""The outcome of a study: plain data, a table for a terminal, and a folder with a report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from bentpipe.report.html import environment
 from bentpipe.results.folder import REPORT, csv_text, json_text, write_folder
 from bentpipe.studies.base import tables
-from bentpipe.studies.base.comparison import Comparison, errors_of, mean_error
+from bentpipe.studies.base.comparison import Comparison
 from bentpipe.studies.base.provenance import COUNTED, MEANINGS, Input
 
 _BASE: Path = Path(__file__).parent
@@ -23,9 +23,9 @@ _BASE: Path = Path(__file__).parent
 class StudyOutcome:
     """The compared rows of a study with its inputs.
 
-    ``comparisons`` are by name; the first one is the study's table, whose rows are the ``cells`` of
-    the JSON. A study derives a class with its figures, its terminal table and its template,
-    ``report.html.j2`` in its own folder.
+    ``comparisons`` are by name; the first one is the study's table, and its rows are the ``cells``
+    of the JSON. Each study derives a class with its figures, its terminal table and the ``folder``
+    of its template.
     """
 
     folder: ClassVar[Path]
@@ -73,6 +73,10 @@ class StudyOutcome:
             if (rows := self.main.of(provenance))
         ]
 
+    def summary(self) -> dict[str, Any]:
+        """Return counts and errors of the study's table by provenance."""
+        return self.main.summary()
+
     def to_json(self) -> dict[str, Any]:
         """Return the figures as plain data."""
         (_, main), *others = self.comparisons.items()
@@ -82,7 +86,7 @@ class StudyOutcome:
             "interrupted": self.interrupted,
             "inputs": [each.to_json() for each in self.inputs],
             "cells": [row.to_json() for row in main.rows],
-            "summary": main.summary(),
+            "summary": self.summary(),
             **{
                 name: {"cells": [row.to_json() for row in each.rows], "summary": each.summary()}
                 for name, each in others
@@ -107,11 +111,8 @@ class StudyOutcome:
             main=self.main,
             inputs=self.inputs,
             meanings=MEANINGS,
-            tables=tables,
             number=tables.number,
-            errors_of=errors_of,
             errors_text=tables.errors_text,
-            mean_error=mean_error,
             row_text=tables.row_text,
             **self.context(),
         )
@@ -142,25 +143,15 @@ class StudyOutcome:
             },
         )
 
-    def rows_json(self, name: str) -> list[dict[str, Any]]:
-        """Return the rows of a comparison as the CSV has them."""
-        rows = self.comparisons[name].rows
-        return [{"comparison": name, **row.to_json()} for row in rows]
-
     def csv_files(self) -> dict[str, str]:
         """Return the rows of all comparisons as CSV: a file for each set of labels.
 
         ``cells.csv`` has the study's table, with those that have the same labels.
         """
-        files: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-        names: dict[tuple[str, ...], str] = {}
-        for name in self.comparisons:
-            rows = self.rows_json(name)
-            if rows:
-                columns = tuple(rows[0])
-                names.setdefault(columns, f"{name}.csv" if files else "cells.csv")
-                files.setdefault(columns, []).extend(rows)
-        return {
-            names[columns]: csv_text(columns, [tuple(row.values()) for row in rows])
-            for columns, rows in files.items()
-        }
+        files: dict[tuple[str, ...], tuple[str, list[Any]]] = {}
+        for name, comparison in self.comparisons.items():
+            for row in comparison.rows:
+                cell = {"comparison": name, **row.to_json()}
+                file = f"{name}.csv" if files else "cells.csv"
+                files.setdefault(tuple(cell), (file, []))[1].append(cell.values())
+        return {name: csv_text(columns, rows) for columns, (name, rows) in files.items()}

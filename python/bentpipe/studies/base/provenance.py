@@ -15,7 +15,7 @@ from bentpipe.studies.base.files import read_rows
 
 
 class Provenance(StrEnum):
-    """Where an input comes from, or what the agreement of a compared row is worth."""
+    """The origin of an input, or the evidential value of a compared row."""
 
     STATED = "stated"
     DERIVED = "derived"
@@ -39,7 +39,7 @@ MEANINGS: Final[Mapping[Provenance, str]] = {
 # The rows that headlines and mean errors count, each kind by itself.
 COUNTED: Final = (Provenance.PREDICTED, Provenance.CALIBRATED)
 
-# What a scenario says besides values: names, kinds, and how it is sampled.
+# Fields of a scenario that are no inputs of the model.
 _NO_INPUTS: Final = (
     "name",
     "sample_interval",
@@ -80,9 +80,8 @@ def read_inputs(
 ) -> tuple[Input, ...]:
     """Read a study's inputs.csv: names, their provenance and their sources.
 
-    The value of a name is that of ``values``, or what the scenario has at that path: ``*`` stands
-    for any part of it, and a setting of TCP that the scenario leaves to the host profile is the
-    profile's.
+    The value of a name is that of ``values``, or of the scenario at that path, in which ``*``
+    matches any part. A TCP setting that the scenario does not have is that of its host profile.
 
     Raises:
         KeyError: there is no such value.
@@ -100,7 +99,7 @@ def read_inputs(
 
 
 def unlisted(scenario: Mapping[str, Any], inputs: Sequence[Input]) -> list[str]:
-    """Return the paths of the scenario's values that no input stands for."""
+    """Return the paths of the scenario's values that match no input."""
     names = (*_NO_INPUTS, *(each.name for each in inputs))
     return [path for path, _ in _leaves(scenario) if not any(_covers(each, path) for each in names)]
 

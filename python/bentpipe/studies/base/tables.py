@@ -23,15 +23,15 @@ class Column:
 
 
 def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
-    """Return a figure with so many digits after the point; a dash where there is none."""
+    """Return a value with a number of decimals, or a dash for None."""
     if value is None:
         return "-"
-    # The z takes the sign from what rounds to zero.
+    # The z removes the sign of a value that rounds to zero.
     return f"{value:{'+' if sign else ''}z,.{digits}f}"
 
 
 def interval_text(interval: Interval | None, digits: int = 2, *, sign: bool = False) -> str:
-    """Return an interval as ``low to high``; a dash where there is none."""
+    """Return an interval as ``low to high``, or a dash for None."""
     if interval is None:
         return "-"
     ends = (number(end, digits, sign=sign) for end in (interval.low, interval.high))
@@ -46,7 +46,7 @@ def spread_text(samples: Samples, digits: int = 2) -> str:
 
 
 def estimate_text(estimate: Estimate | None, digits: int = 2, *, sign: bool = False) -> str:
-    """Return an estimate with its 95 % interval in brackets, if it has one."""
+    """Return an estimate, with its 95 % interval in brackets if it has one."""
     if estimate is None:
         return "-"
     text = number(estimate.value, digits, sign=sign)
@@ -58,6 +58,27 @@ def estimate_text(estimate: Estimate | None, digits: int = 2, *, sign: bool = Fa
 def label(name: str, heading: str, unit: str = "") -> Column:
     """Return the column of a label."""
     return Column(heading=heading, unit=unit, text=lambda row: str(row.labels[name]), is_text=True)
+
+
+def more(name: str, heading: str, unit: str = "", digits: int = 2, *, sign: bool = False) -> Column:
+    """Return the column of a further figure of the rows."""
+
+    def text(row: Row) -> str:
+        value = row.more[name]
+        value = value.mean if isinstance(value, Samples) else value
+        return value if isinstance(value, str) else number(value, digits, sign=sign)
+
+    return Column(heading=heading, unit=unit, text=text)
+
+
+def more_spread(name: str, digits: int = 2) -> Column:
+    """Return the column of the 95 % interval of a further figure of the rows."""
+
+    def text(row: Row) -> str:
+        value = row.more[name]
+        return spread_text(value, digits) if isinstance(value, Samples) else "-"
+
+    return Column(heading="95 % interval", text=text)
 
 
 def of_comparison(column: Column, comparison: Comparison) -> Column:
@@ -122,13 +143,16 @@ def errors_text(rows: Sequence[Row]) -> str:
     found = errors_of(rows)
     if not found["simulated"]:
         return f"none of {found['rows']} was simulated."
-    unit = found["error_unit"]
+    unit, mean = found["error_unit"], mean_error(rows)
     agreement = ", ".join(f"{found[each]} {each.words}" for each in Agreement if found.get(each))
-    return (
-        f"mean absolute error {estimate_text(mean_error(rows))} {unit} over "
-        f"{found['simulated']} rows, largest {number(found['max_absolute_error'])} {unit}"
-        + (f"; {agreement}." if agreement else ".")
-    )
+    texts = [f"{found['simulated']} rows"]
+    if mean is not None:
+        largest = number(found["max_absolute_error"])
+        texts = [
+            f"mean absolute error {estimate_text(mean)} {unit} over {found['simulated']} rows, "
+            f"largest {largest} {unit}"
+        ]
+    return "; ".join([*texts, *filter(None, [agreement])]) + "."
 
 
 def row_text(row: Row) -> str:

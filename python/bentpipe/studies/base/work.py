@@ -86,7 +86,7 @@ class RealWork:
 
     def run(self, jobs: Mapping[Cell, RealJob]) -> dict[Cell, RealRun | None]:
         """Run the jobs of cells; None for what Ctrl-C left out."""
-        if self.interrupted:
+        if self.interrupted or not jobs:
             return dict.fromkeys(jobs)
 
         def count(share: float) -> None:

@@ -19,7 +19,7 @@ SHORT_DELAYS_MS: Final = (0, 50, 100)
 LONG_DELAYS_MS: Final = (150, 200, 250, 300)
 WINDOWS: Final = {"both": "0 to 100 ms", "yes": "large windows", "no": "64 KB windows"}
 
-# Without the window scale option 65,535 bytes is the most that TCP can advertise.
+# Without the window scale option TCP can advertise at most 65,535 bytes.
 SMALL_WINDOW: Final = {
     "window_scaling": False,
     "receive_buffer": "65535 B",
@@ -37,7 +37,7 @@ class Cell:
     """One cell: its row, the delay one way, and the windows: ``yes`` (large), ``no`` or ``both``.
 
     Where the source has one figure for ``both``, the large windows count; 64 KB windows are
-    simulated beside them (`small_window_cells`).
+    simulated too (`small_window_cells`).
     """
 
     row: str
@@ -60,7 +60,7 @@ class Cell:
 
     @property
     def provenance(self) -> Provenance:
-        """What the agreement of the cell is worth.
+        """The evidential value of the cell.
 
         The framing is computed from the first cell. Another value of a calibrated setting (the
         queue, the growth of the window) moves the calibrated cells by more than half a point.

@@ -15,7 +15,7 @@ from bentpipe.results.metrics import channel_utilization
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job
 from bentpipe.studies.base.comparison import Comparison
-from bentpipe.studies.base.real_time import RealFigure, RealOutcome, kernel_of
+from bentpipe.studies.base.real_time import RealOutcome, kernel_of, real_row
 from bentpipe.studies.base.samples import Samples
 from bentpipe.studies.base.work import RealWork, Work
 from bentpipe.studies.jpl.cells import BIT_ERROR_RATES, Cell, base_scenario, cells, scenario_of
@@ -83,23 +83,21 @@ def run_real_time(
     # Every run is over: the published figures may be read.
     published = read_published()
     nothing = Samples()
-    rows = {
-        cell: row_of(cell, published[cell], simulated.get((cell, False), nothing)) for cell in table
-    }
+    rows = tuple(
+        real_row(
+            row_of(cell, published[cell], simulated.get((cell, False), nothing)),
+            run,
+            None if run is None else utilization_in_real_time(run.result),
+            simulated.get((cell, True), nothing),
+        )
+        for cell, run in runs.items()
+    )
     return RealOutcome(
         study="jpl",
         title="JPL testbed in real time: TCP channel utilization",
         inputs=inputs(base),
-        comparisons={BSD: Comparison(tuple(rows.values()))},
-        figures={
-            rows[cell].name: RealFigure.of(
-                run,
-                None if run is None else utilization_in_real_time(run.result),
-                simulated.get((cell, True), nothing),
-            )
-            for cell, run in runs.items()
-        },
-        label_columns=label_columns(),
+        comparisons={BSD: Comparison(rows)},
+        labels=label_columns(),
         notes=_NOTES,
         configuration={
             "bentpipe_version": _core.version(),
@@ -117,7 +115,7 @@ def run_real_time(
 def cells_named(chosen: str) -> tuple[Cell, ...]:
     """Return cells by `BIT_ERROR_RATE[:DELAY_MS[:WINDOWS]]`, a list with commas.
 
-    What is left out stands for all.
+    A part that is left out matches all.
 
     Raises:
         UsageError: there is no such cell.

@@ -1,7 +1,7 @@
 """The study: 44 cells, simulated from one configuration, then compared with the published table.
 
-The grid of cells stands here in code and the published figures are read after the last run, so that
-no run can depend on them.
+The cells are made in code and the published figures are read after the last run, so that no run can
+depend on them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TOLERANCE: Final = Tolerance(
     1.0,
     "points",
     "published cells with bit errors exceed the cell without errors at the same delay by up to 0.3 "
-    "points, and the row 1e-7 is not monotone: the table is uncertain by some tenths at its best.",
+    "points, so the table itself is uncertain by that much; this is three times as much.",
 )
 
 BSD, BSD_SMALL, LINUX = "bsd-1997", "both_with_64_kb_windows", "linux"

@@ -1,1 +1,1 @@
-"""The SnIP technical note: UDP through a satellite modem's interface processor, and TCP beside."""
+"""The SnIP technical note: UDP through a satellite modem's interface processor, and TCP over it."""

@@ -30,7 +30,7 @@ _SHORT_FIRST_PACKET_BYTES: Final = 63
 _LONG_PACKET_BYTES: Final = 8191
 _FRAME_HEADER_BYTES: Final = 28
 _NS_PER_MS: Final = 1e6
-# A run's last packet may leave alone: that is no difference.
+# The last packet of a run may be alone in its frame: that is no difference.
 _PAYS_BELOW: Final = 0.99
 
 # Hold time in ms (0: no aggregation) and packets a second.
@@ -83,7 +83,7 @@ def load_jobs(base: Mapping[str, Any], settings: Settings, seed: int) -> dict[Lo
 
 
 def loads_of(outcomes: Mapping[LoadKey, Outcome]) -> tuple[Load, ...]:
-    """Return what the loads gave, each beside the same load without aggregation."""
+    """Return the results of the loads, each compared with the same load without aggregation."""
     found = []
     for (hold_ms, offered_pps), run in outcomes.items():
         alone = outcomes.get((0, offered_pps))
@@ -119,7 +119,7 @@ def size_of(
     without: NoDropSearch | None,
     aggregated: NoDropSearch | None,
 ) -> Size:
-    """Return one payload with and without aggregation, beside what the equations give."""
+    """Return one payload with and without aggregation, and the result of the equations."""
     paper = on_paper(plan, payload_bytes)
     alone, shared = converged_pps(without, payload_bytes), converged_pps(aggregated, payload_bytes)
     return Size(

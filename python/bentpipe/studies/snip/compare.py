@@ -70,10 +70,20 @@ def compare(
             (ROUND, "Mbit/s", measured.round_figure, rounded),
         )
     }
+    abouts = {row["quantity"]: row for row in read_rows(_HERE / "facts.csv")}
     comparisons[FACT_ROWS] = Comparison(
         tuple(
-            fact_row(quantity, value, unit, measured, settings)
-            for quantity, (value, unit) in facts.items()
+            Row(
+                labels={"quantity": quantity},
+                unit=unit,
+                published=published,
+                simulated=Samples.of([FACTS[quantity](measured)], exact=True),
+                provenance=Provenance(abouts[quantity]["provenance"]),
+                tolerance=TOLERANCE,
+                how=abouts[quantity]["how"],
+                reason="See how it is simulated.",
+            )
+            for quantity, (published, unit) in facts.items()
         )
     )
     return comparisons
@@ -104,23 +114,6 @@ def table_row(
             "published_limit": published.limit,
             "simulated_limit": None if loss is None else loss.limit,
         },
-    )
-
-
-def fact_row(
-    quantity: str, published: float, unit: str, measured: Measured, settings: Settings
-) -> Row:
-    """Return another figure of the note, compared."""
-    fact = FACTS[quantity]
-    return Row(
-        labels={"quantity": quantity},
-        unit=unit,
-        published=published,
-        simulated=Samples.of([fact.value(measured)], exact=True),
-        provenance=fact.provenance,
-        tolerance=TOLERANCE,
-        how=fact.how(measured, settings),
-        reason="See how it is simulated.",
     )
 
 

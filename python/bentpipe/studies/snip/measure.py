@@ -99,7 +99,8 @@ def measure(
     """Make every search and run, in a fixed order; after Ctrl-C return what was finished."""
     searches = _searches(base, settings)
     jobs, loads = _jobs(base, settings, seed), load_jobs(base, settings, seed)
-    # Which ten sizes are searched finely is not known yet; the smallest take the most trials.
+    # Which ten sizes are searched finely is not known yet: count for the smallest, which have the
+    # largest number of trials.
     fine_step = settings.coarse_sizes[1] - settings.coarse_sizes[0]
     planned = [*searches.values(), (narrow_scenario(base), tuple(range(1, fine_step + 1)))]
     trials = sum(max_trials(scenario, sizes, RESOLUTION) for scenario, sizes in planned)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from bentpipe import _core
@@ -12,18 +12,21 @@ from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job
+from bentpipe.simulation.no_drop import NoDropRate
 from bentpipe.simulation.search import no_drop_rate
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison, Row
 from bentpipe.studies.base.provenance import Provenance
-from bentpipe.studies.base.real_time import RealFigure, RealOutcome, kernel_of
+from bentpipe.studies.base.real_time import RealOutcome, kernel_of, real_row
 from bentpipe.studies.base.samples import Samples
 from bentpipe.studies.base.work import RealWork, Work
 from bentpipe.studies.snip.compare import (
     RATES,
     TOLERANCE,
+    converged,
     read_published_facts,
     read_published_table,
+    table_row,
 )
 from bentpipe.studies.snip.facts import FITTED_WINDOWS
 from bentpipe.studies.snip.measure import RESOLUTION
@@ -116,26 +119,37 @@ def run_real_time(
     work = RealWork(
         parallel=parallel, progress=progress, total=_USUAL_ROUNDS * len(sizes) + len(windows)
     )
-    simulated = _simulated_rates(base, sizes, seed)
-    found, last_runs = _search(base, simulated, seed, work)
+    scenario = table_scenario(base)
+    simulated = no_drop_rate(scenario, sizes, resolution=RESOLUTION, seed=seed) if sizes else None
+    found, last_runs = _search(
+        base, {each: converged(simulated, each) for each in sizes}, seed, work
+    )
     tcp_runs = work.run({w: _job(kernel_tcp_scenario(base, w), seed) for w in windows.values()})
     tcp = _simulate_tcp(base, list(windows.values()), seed)
     # Every run is over: the published figures may be read.
-    rates, tcp_rows = _rate_rows(sizes, simulated), _tcp_rows(windows, tcp)
-    figures = {
-        row.name: RealFigure.of(last_runs.get(size), _found_mbps(found.get(size)), Samples())
-        for size, row in rates.items()
-    }
-    for window, row in tcp_rows.items():
-        run = tcp_runs.get(window)
-        figures[row.name] = RealFigure.of(run, _goodput_kbps(run), tcp[window, True])
+    table = read_published_table()
+    rates = [
+        real_row(
+            replace(
+                table_row(size, table[size], "Mbit/s", simulated, Provenance.CALIBRATED),
+                labels={"row": f"{size} bytes"},
+                more={},
+            ),
+            last_runs.get(size),
+            _found_mbps(found.get(size)),
+        )
+        for size in sizes
+    ]
+    tcp_rows = [
+        real_row(row, tcp_runs[window], _goodput_kbps(tcp_runs[window]), tcp[window, True])
+        for window, row in _tcp_rows(windows, tcp).items()
+    ]
     return RealOutcome(
         study="snip",
         title="SnIP in real time: UDP rate without loss, and TCP over a satellite hop",
         inputs=inputs(base),
-        comparisons={RATES: Comparison((*rates.values(), *tcp_rows.values()))},
-        figures=figures,
-        label_columns=(tables.label("row", "row"),),
+        comparisons={RATES: Comparison((*rates, *tcp_rows))},
+        labels=(tables.label("row", "row"),),
         notes=_NOTES,
         configuration={
             "bentpipe_version": _core.version(),
@@ -185,22 +199,18 @@ def _job(scenario: Scenario, seed: int) -> RealJob:
     return RealJob(scenario.to_dict(), seed, longest_s=whole_s, usual_s=whole_s)
 
 
-def _simulated_rates(base: Mapping[str, Any], sizes: Sequence[int], seed: int) -> dict[int, float]:
-    if not sizes:
-        return {}
-    found = no_drop_rate(table_scenario(base), sizes, resolution=RESOLUTION, seed=seed)
-    rates = {size: found.rate(size).rate_bps for size in sizes}
-    return {size: rate for size, rate in rates.items() if rate is not None}
-
-
 def _search(
-    base: Mapping[str, Any], simulated: Mapping[int, float], seed: int, work: RealWork
+    base: Mapping[str, Any], simulated: Mapping[int, NoDropRate | None], seed: int, work: RealWork
 ) -> tuple[dict[int, Bracket], dict[int, RealRun]]:
     """Bisect all sizes in step; return the brackets and the last run of each size.
 
     One that was late to the end is the last one.
     """
-    brackets = {size: Bracket(start=rate) for size, rate in simulated.items()}
+    brackets = {
+        size: Bracket(start=each.rate_bps)
+        for size, each in simulated.items()
+        if each is not None and each.rate_bps is not None
+    }
     last_runs: dict[int, RealRun] = {}
     for _ in range(_MAX_ROUNDS):
         rates = {
@@ -237,22 +247,6 @@ def _found_mbps(bracket: Bracket | None) -> float | None:
     if bracket is None or bracket.low is None or bracket.next_rate() is not None:
         return None
     return bracket.low / 1e6
-
-
-def _rate_rows(sizes: Sequence[int], simulated: Mapping[int, float]) -> dict[int, Row]:
-    published = read_published_table()
-    rates_mbps = {size: rate / 1e6 for size, rate in simulated.items()}
-    return {
-        size: Row(
-            labels={"row": f"{size} bytes"},
-            unit="Mbit/s",
-            published=published[size].rate_mbps,
-            simulated=Samples.of([rates_mbps.get(size)], exact=True),
-            provenance=Provenance.CALIBRATED,
-            tolerance=TOLERANCE,
-        )
-        for size in sizes
-    }
 
 
 def _simulate_tcp(

@@ -12,7 +12,7 @@ from bentpipe.plan.resolver import from_dict, load
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.schema import Scenario
 
-# The modes' own rates (bentpipe.scenario.PROCESSOR_PPS) instead of the calibrated one.
+# With the modes' own rates (PROCESSOR_PPS) instead of the calibrated one.
 MODES: Final = ("bridge", "pass-thru")
 NARROW_RATE: Final = "4 Mbit/s"
 UDP_IP_HEADER_BYTES: Final = 28
@@ -32,7 +32,7 @@ class Settings:
     # Packets a second that each direction is offered with iperf -d, 200 bytes each.
     offered_pps: tuple[int, ...] = (1000, 2000, 3000, 4000, 5000, 6000, 7000)
     # Receive windows between 8 and 64 KB, as hosts had them without being tuned: six and twelve
-    # full segments, multiples of 8 KiB, and 65,535 bytes, the most without the window scale option.
+    # full segments, multiples of 8 KiB, and 65,535 bytes, the maximum without window scaling.
     windows_bytes: tuple[int, ...] = (
         *(8_760, 16_384, 17_520, 24_576, 32_768, 49_152, 57_344),
         65_535,
@@ -93,7 +93,7 @@ def narrow_scenario(base: Mapping[str, Any]) -> Scenario:
 
 
 def shared_scenario(base: Mapping[str, Any], terminals: int) -> Scenario:
-    """Return the scenario with one flow to each of so many terminals, all through one hub."""
+    """Return the scenario with one flow to each of a number of terminals, all through one hub."""
     data = _copy(base)
     data["link"]["terminals"] = terminals
     data["traffic"][0]["terminal"] = "all"

@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from bentpipe import _core
 from bentpipe.scenario.framings import frame_bits, plan_framing
+from bentpipe.scenario.gateways import PROCESSOR_RATES
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Row
 from bentpipe.studies.base.outcome import StudyOutcome
 from bentpipe.studies.base.provenance import COUNTED, Input, Provenance, read_inputs
 from bentpipe.studies.snip.aggregation import PUBLISHED_LOAD_PPS, begins_at
 from bentpipe.studies.snip.compare import FACT_ROWS, PACKETS, RATES, ROUND, TOLERANCE, compare
-from bentpipe.studies.snip.facts import FITTED_WINDOWS
+from bentpipe.studies.snip.facts import CROSSOVER, FITTED_WINDOWS
 from bentpipe.studies.snip.measure import RESOLUTION, Measured, measure
 from bentpipe.studies.snip.plots import duplex_figure, load_figure, table_figure, window_figure
 from bentpipe.studies.snip.scenarios import (
     DEFAULTS,
+    NARROW_RATE,
     UDP_IP_HEADER_BYTES,
     Settings,
     base_scenario,
@@ -182,6 +184,7 @@ class SnipOutcome(StudyOutcome):
             "measured": self.measured,
             "tolerance": TOLERANCE,
             "fitted_windows": FITTED_WINDOWS,
+            "published_crossover": facts.where(quantity=CROSSOVER).rows[0].published,
             "published": {row.name: row.published for row in facts.rows},
             "link_mbps": parse_rate(scenario["link"]["forward"]["rate"]) / 1e6,
             "constant": scenario["gateways"]["hub"]["processor"]["packets_per_second"],
@@ -222,8 +225,8 @@ def run(
 ) -> SnipOutcome:
     """Measure everything, then read the published figures and compare.
 
-    Nothing in the study is stochastic, so ``runs`` changes nothing and the seed only stands in the
-    configuration.
+    Nothing in the study is stochastic, so ``runs`` changes nothing and the seed is only recorded in
+    the configuration.
     """
     settings = DEFAULTS if settings is None else settings
     base = base_scenario()
@@ -249,19 +252,17 @@ def run(
 def inputs(base: Mapping[str, Any]) -> tuple[Input, ...]:
     """Return the inputs with their provenance."""
     values = {
-        f"TCP window, {name.rpartition('; ')[2]}": f"{window} B"
-        for name, window in FITTED_WINDOWS.items()
-    }
-    return read_inputs(
-        _HERE / "inputs.csv",
-        base,
-        {
-            **values,
-            "TCP hosts": "bsd-1997",
-            "TCP duration": DEFAULTS.tcp_duration,
-            "packet rate, round figure": "6000 packet/s",
+        **{f"packet rate, {mode}": f"{rate} packet/s" for mode, rate in PROCESSOR_RATES.items()},
+        "turns of the processor": "one packet each",
+        "modem, other case": NARROW_RATE,
+        "TCP hosts": "bsd-1997",
+        "TCP duration": DEFAULTS.tcp_duration,
+        **{
+            f"TCP window, {name.rpartition('; ')[2]}": f"{window} B"
+            for name, window in FITTED_WINDOWS.items()
         },
-    )
+    }
+    return read_inputs(_HERE / "inputs.csv", base, values)
 
 
 def _limits(row: Row) -> str:
