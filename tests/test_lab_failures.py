@@ -1,4 +1,4 @@
-"""Labs where something is missing, fails, or is used up; skipped where there are no namespaces."""
+"""Labs on machines that lack something, and failures; skipped without namespaces."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from test_lab import a_lab, status, wait_until
 from test_live import BENTPIPE, bentpipe, machine, needs_lab, processes
 
 from bentpipe.errors import MachineError
-from bentpipe.lab import sockets as _labs
-from bentpipe.lab import uplink as _outside
+from bentpipe.lab import sockets, uplink
 
 EXIT_MACHINE, EXIT_INVALID = 3, 4
 
@@ -35,7 +34,7 @@ DELETE = "ip link del dev link; echo deleted; exec sleep 60"
 
 @pytest.fixture(autouse=True)
 def own_labs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the labs of a test apart from those of whoever runs it."""
+    """Keep the labs of a test apart from those of the user."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
 
 
@@ -114,7 +113,7 @@ def test_a_deleted_device_ends_the_program(side: str, tmp_path: Path) -> None:
 def test_a_lab_whose_device_was_deleted_says_so_and_ends() -> None:
     mark, deleted = f"bentpipe-deleted-{os.getpid()}", "the device link was deleted inside the lab"
     before = machine()
-    with a_lab("sat", "--link", "leo") as keeper:
+    with a_lab("sat", "--link", "leo") as daemon:
         run = ["env", f"MARK={mark}", *BENTPIPE, "lab", "exec", "sat"]
         with subprocess.Popen([*run, "--", "sleep", "60"], stderr=subprocess.PIPE) as other:
             wait_until(lambda: len(processes(mark)) == 2, "it does not start")
@@ -134,26 +133,26 @@ def test_a_lab_whose_device_was_deleted_says_so_and_ends() -> None:
             assert (refused.returncode, deleted in refused.stderr) == (EXIT_INVALID, True)
         ended = bentpipe("lab", "down", "sat")
         assert (ended.returncode, deleted in ended.stderr) == (0, True)
-        wait_until(lambda: not Path(f"/proc/{keeper}").exists(), "it is not gone")
-        assert list(_labs.folder().glob("*.sock")) == []
+        wait_until(lambda: not Path(f"/proc/{daemon}").exists(), "it is not gone")
+        assert list(sockets.folder().glob("*.sock")) == []
     assert machine() == before
 
 
 @needs_lab
-def test_a_lab_that_does_not_answer_is_ended_by_force() -> None:
+def test_a_lab_that_does_not_reply_is_killed() -> None:
     """Given a stopped process and a program in the lab, expect both to be gone, and to be told."""
     mark, before = f"bentpipe-stopped-{os.getpid()}", machine()
-    with a_lab("sat", "--link", "leo") as keeper:
+    with a_lab("sat", "--link", "leo") as daemon:
         leave = f"MARK={mark} sleep 60 > /dev/null 2>&1 &"
         assert bentpipe("lab", "exec", "sat", "--", "sh", "-c", leave).returncode == 0
-        os.kill(keeper, signal.SIGSTOP)
+        os.kill(daemon, signal.SIGSTOP)
         ended = bentpipe("lab", "down", "sat")
         assert ended.returncode == EXIT_MACHINE
-        assert "does not answer" in ended.stderr
-        assert "it was ended by force" in ended.stderr
-        wait_until(lambda: not Path(f"/proc/{keeper}").exists(), "it is not gone")
+        assert "does not reply" in ended.stderr
+        assert "it was killed" in ended.stderr
+        wait_until(lambda: not Path(f"/proc/{daemon}").exists(), "it is not gone")
         wait_until(lambda: processes(mark) == [], "a program outlived its lab")
-        assert list(_labs.folder().glob("*.sock")) == []
+        assert list(sockets.folder().glob("*.sock")) == []
     assert machine() == before
 
 
@@ -240,13 +239,13 @@ def a_lab_with_few_descriptors() -> Iterator[int]:
 def test_a_lab_survives_more_web_clients_than_descriptors(count: int) -> None:
     """Given 1,024 descriptors, expect a lab that rests, answers, runs programs and serves later."""
     run = [*BENTPIPE, "lab", "exec", "sat", "--"]
-    with a_lab_with_few_descriptors() as keeper:
+    with a_lab_with_few_descriptors() as daemon:
         with held(run, count, "tcp", "world"):
             # SYNs that find no place are retransmitted meanwhile: that is little work.
-            before = processor_seconds(keeper)
+            before = processor_seconds(daemon)
             time.sleep(2.0)
-            assert processor_seconds(keeper) - before < 1.0, "it spins"
-            assert status("sat")["process"] == keeper
+            assert processor_seconds(daemon) - before < 1.0, "it spins"
+            assert status("sat")["process"] == daemon
             assert bentpipe(*run[len(BENTPIPE) :], "true").returncode == 0
         got = bentpipe(*run[len(BENTPIPE) :], sys.executable, "-c", GET)
         assert got.stdout == "7\n", got.stderr
@@ -255,14 +254,14 @@ def test_a_lab_survives_more_web_clients_than_descriptors(count: int) -> None:
 @needs_lab
 def test_a_lab_answers_while_others_are_connected_and_silent() -> None:
     """Given 2,000 silent clients, expect answers for others, then and later."""
-    with a_lab_with_few_descriptors() as keeper:
-        address = str(_labs.folder() / "sat.sock")
+    with a_lab_with_few_descriptors() as daemon:
+        address = str(sockets.folder() / "sat.sock")
         assert len(address) < 108, "the address of a socket is no longer"
         with held([], 2_000, "unix", address):
             for _ in range(3):
-                assert status("sat")["process"] == keeper
+                assert status("sat")["process"] == daemon
             assert bentpipe("lab", "exec", "sat", "--", "true").returncode == 0
-        assert status("sat")["process"] == keeper
+        assert status("sat")["process"] == daemon
 
 
 @needs_lab
@@ -275,7 +274,7 @@ def test_one_who_sends_slowly_holds_up_nobody() -> None:
             while not done.wait(0.2):
                 slow.sendall(b" ")
 
-    with a_lab("sat", "--link", "leo"), _labs.connect("sat") as slow:
+    with a_lab("sat", "--link", "leo"), sockets.connect("sat") as slow:
         sending = threading.Thread(target=send_slowly, args=(slow,))
         sending.start()
         try:
@@ -377,10 +376,11 @@ def test_programs_start_where_close_range_fails() -> None:
 # Programs are started by eight threads at once, until somebody ends it.
 MANY_AT_ONCE = """
 import signal, threading
-from bentpipe.lab.lab import Lab, gain_privileges
+from bentpipe.lab.local import LocalLab
+from bentpipe.lab.privileges import gain_privileges
 from bentpipe.plan.presets import link_plan
 gain_privileges()
-with Lab(plans=[link_plan("leo")]) as lab:
+with LocalLab(plans=[link_plan("leo")]) as lab:
     def start():
         while True:
             lab.spawn("island", ["sleep", "60"])
@@ -418,20 +418,22 @@ def test_a_nat_that_does_not_start_is_killed_and_named(
     fake.write_text(f"#!/bin/sh\necho $$ > {noted}\necho it is odd >&2\nexec sleep 60\n")
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(_outside, "_START_SECONDS", 2.0)
+    monkeypatch.setattr(uplink, "_START_TIMEOUT_S", 2.0)
     with (
         socket.socket() as any_descriptor,
-        pytest.raises(MachineError, match=r"does not start within 2 s; it says: it is odd; to fix"),
+        pytest.raises(
+            MachineError, match=r"does not start within 2 s; its last line is: it is odd; to fix"
+        ),
     ):
-        _outside.open_outside(any_descriptor.fileno())
+        uplink.open_uplink(any_descriptor.fileno())
     assert not Path("/proc", noted.read_text().strip()).exists()
 
 
 @needs_lab
 @needs("slirp4netns")
 def test_the_nat_is_in_a_sandbox() -> None:
-    with a_lab("sat", "--link", "leo", "--internet") as keeper:
-        children = Path(f"/proc/{keeper}/task").glob("*/children")
+    with a_lab("sat", "--link", "leo", "--internet") as daemon:
+        children = Path(f"/proc/{daemon}/task").glob("*/children")
         found = [child for each in children for child in each.read_text().split()]
         nat = [child for child in found if name_of(child) == "slirp4netns"]
         assert len(nat) == 1

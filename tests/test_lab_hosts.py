@@ -123,10 +123,11 @@ def test_four_terminals_share_the_forward_link(tmp_path: Path) -> None:
     link = written(tmp_path, link={"terminals": 4, "forward": slow, "return": slow})
     script = f"""
 import os, sys, time
-from bentpipe.lab.lab import Lab, gain_privileges
+from bentpipe.lab.local import LocalLab
+from bentpipe.lab.privileges import gain_privileges
 from bentpipe.plan.presets import link_plan
 gain_privileges()
-with Lab(plans=[link_plan({link!r})]) as lab:
+with LocalLab(plans=[link_plan({link!r})]) as lab:
     receivers = [
         lab.spawn(f"island-{{number}}", [sys.executable, "-c", {RECEIVER!r}])
         for number in (1, 2, 3, 4)
