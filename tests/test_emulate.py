@@ -21,10 +21,10 @@ import pytest
 from conftest import ROOT, Program, not_installed
 
 from bentpipe import Result, simulate
-from bentpipe.emulation import kernel as _emulate_kernel
-from bentpipe.emulation import run as _emulate
+from bentpipe.emulation import checks
+from bentpipe.emulation import kernel as emulation_kernel
 from bentpipe.emulation.draws import Stream, draw
-from bentpipe.emulation.steps import later, lead_of
+from bentpipe.emulation.steps import delayed_plan, lead_time_ns
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.report.plots import congestion_window, goodput
 from bentpipe.results.tables import DROP_CAUSES, TABLES
@@ -164,13 +164,16 @@ def test_steps_are_later_by_the_time_before_the_run() -> None:
     bulk = {"kind": "bulk", "direction": "forward", "duration": "3 s"}
     data = scenario(bulk, duration="3 s")
     plain = resolve(from_dict(data))
-    assert lead_of(plain) == 0
-    assert later(plain, 2 * 10**9) == plain
+    assert lead_time_ns(plain) == 0
+    assert delayed_plan(plain, 2 * 10**9) == plain
     rate = [{"at": "0 s", "value": "8 Mbit/s"}, {"at": "5 s", "value": "4 Mbit/s"}]
     stepped = scenario(bulk, duration="3 s", forward={"rate": rate, "delay": "10 ms"})
     plan = resolve(from_dict(stepped))
-    assert lead_of(plan) >= 10**9
-    assert forward_rate_steps(later(plan, 2 * 10**9)) == [[0, 8_000_000], [7 * 10**9, 4_000_000]]
+    assert lead_time_ns(plan) >= 10**9
+    assert forward_rate_steps(delayed_plan(plan, 2 * 10**9)) == [
+        [0, 8_000_000],
+        [7 * 10**9, 4_000_000],
+    ]
     assert forward_rate_steps(plan)[1][0] == 5 * 10**9
 
 
@@ -382,8 +385,8 @@ def late(monkeypatch: pytest.MonkeyPatch, small_result: Result) -> Iterator[None
     }
     manifest = {**small_result.manifest, "engine": "emulate", "emulation": about}
     result = Result(manifest, small_result.tables)
-    monkeypatch.setattr(_emulate, "prepare", lambda _: None)
-    monkeypatch.setattr(_emulate, "emulate_partly", lambda *_, **__: result)
+    monkeypatch.setattr("bentpipe.emulation.prepare", lambda _: None)
+    monkeypatch.setattr("bentpipe.emulation.emulate_partly", lambda *_, **__: result)
     return iter(())
 
 
@@ -460,7 +463,7 @@ def test_a_receive_buffer_of_memory_is_the_kernel_s_own(
     A window is given as twice the memory, as it is half of that at first.
     """
     (tmp_path / "available").write_text("cubic")
-    monkeypatch.setattr(_emulate_kernel, "_AVAILABLE", tmp_path / "available")
+    monkeypatch.setattr(emulation_kernel, "_AVAILABLE", tmp_path / "available")
     bulk = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
     for counts, memory, window in (
         ("memory", "4096 131072 6291456", 3_932_160),
@@ -468,18 +471,18 @@ def test_a_receive_buffer_of_memory_is_the_kernel_s_own(
     ):
         flow = {**bulk, "tcp": {"receive_buffer_counts": counts}}
         plan = resolve(from_dict(scenario(flow, duration="1 s")))
-        assert _emulate_kernel.kernel_of(plan).settings["net.ipv4.tcp_rmem"] == memory
-        tcp = _emulate_kernel.tcp_of(plan["flows"][0])
+        assert emulation_kernel.kernel_of(plan).settings["net.ipv4.tcp_rmem"] == memory
+        tcp = emulation_kernel.tcp_of(plan["flows"][0])
         assert tcp is not None
-        assert _emulate_kernel.largest_window(tcp) == window
+        assert emulation_kernel.largest_window(tcp) == window
 
 
 def test_a_missing_congestion_control_is_exit_code_3(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "available").write_text("reno bbr\n")
-    monkeypatch.setattr(_emulate_kernel, "_AVAILABLE", tmp_path / "available")
-    monkeypatch.setattr(_emulate, "programs", lambda *_: [])
+    monkeypatch.setattr(emulation_kernel, "_AVAILABLE", tmp_path / "available")
+    monkeypatch.setattr(checks, "programs", lambda *_: [])
     called = bentpipe("run", "--engine", "emulate", GEO)
     assert (called.code, called.out) == (EXIT_MACHINE, "")
     assert "has no congestion control cubic (it has reno, bbr)" in called.err
@@ -492,7 +495,7 @@ def test_a_machine_without_iperf3_is_exit_code_3(
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     called = bentpipe("run", "--engine", "emulate", GEO)
     assert called.code == EXIT_MACHINE
-    assert "iperf3 is not installed; install it" in called.err
+    assert "iperf3 is not installed; to fix it: apt install iperf3" in called.err
 
 
 def test_a_link_beyond_the_machine_is_refused(
@@ -500,10 +503,12 @@ def test_a_link_beyond_the_machine_is_refused(
 ) -> None:
     """Given 16 Mbit/s and a machine that was measured to carry 4, expect exit code 3."""
     (tmp_path / "bentpipe").mkdir()
-    (tmp_path / "bentpipe" / "ceiling.json").write_text('{"tcp_bits_per_second": 4e6}')
+    (tmp_path / "bentpipe" / "capacity.json").write_text('{"tcp_bits_per_second": 4e6}')
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(_emulate, "programs", lambda *_: [])
-    monkeypatch.setattr(_emulate, "kernel_of", lambda _: None)
+    monkeypatch.setattr(checks, "programs", lambda *_: [])
+    monkeypatch.setattr(checks, "kernel_of", lambda _: None)
     called = bentpipe("run", "--engine", "emulate", GEO)
     assert (called.code, called.out) == (EXIT_MACHINE, "")
-    assert "the link's rate of 16 Mbit/s is beyond what this machine" in called.err
+    assert (
+        "the link's rate of 16 Mbit/s is above the measured capacity of this machine" in called.err
+    )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from bentpipe.emulation.pool import RealRun
+    from bentpipe.emulation.pool import EmulatedRun
 
 _FIGURES: Final = ("published", "simulated", "simulated_kernel_hosts", "emulated")
 
@@ -176,7 +176,7 @@ class RealOutcome:
         return _html.page(self.title, f"bentpipe {version}", *parts)
 
 
-def late(run: RealRun | None) -> dict[str, Any]:
+def late(run: EmulatedRun | None) -> dict[str, Any]:
     """Return what a cell says of its run's punctuality."""
     if run is None:
         return {}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from bentpipe.emulation.pool import RealRun
+    from bentpipe.emulation.pool import EmulatedRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,9 @@ class RealFigure:
     attempts: int
 
     @classmethod
-    def of(cls, run: RealRun | None, emulated: float | None, kernel_hosts: Samples) -> RealFigure:
+    def of(
+        cls, run: EmulatedRun | None, emulated: float | None, kernel_hosts: Samples
+    ) -> RealFigure:
         """Return the figure of a run; None if there was no run."""
         return cls(
             kernel_hosts=kernel_hosts,
@@ -209,7 +211,7 @@ def _point(samples: Samples) -> tuple[float | None, float | None]:
     return samples.mean, half
 
 
-def kernel_of(runs: Mapping[Any, RealRun | None]) -> str | None:
+def kernel_of(runs: Mapping[Any, EmulatedRun | None]) -> str | None:
     """Return the kernel that the runs were made on."""
     for each in runs.values():
         if each is not None:

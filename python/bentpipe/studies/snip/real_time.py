@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bentpipe import _core
-from bentpipe.emulation.pool import RealJob, RealRun
+from bentpipe.emulation.pool import EmulatedRun, EmulationJob
 from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.scenario.schema import Scenario
@@ -180,9 +180,9 @@ def kernel_tcp_scenario(base: Mapping[str, Any], window_bytes: int) -> Scenario:
     return from_dict(data)
 
 
-def _job(scenario: Scenario, seed: int) -> RealJob:
+def _job(scenario: Scenario, seed: int) -> EmulationJob:
     whole_s = resolve(scenario)["stop_ns"] / _NS_PER_S
-    return RealJob(scenario.to_dict(), seed, longest_s=whole_s, usual_s=whole_s)
+    return EmulationJob(scenario.to_dict(), seed, max_s=whole_s, expected_s=whole_s)
 
 
 def _simulated_rates(base: Mapping[str, Any], sizes: Sequence[int], seed: int) -> dict[int, float]:
@@ -195,13 +195,13 @@ def _simulated_rates(base: Mapping[str, Any], sizes: Sequence[int], seed: int) -
 
 def _search(
     base: Mapping[str, Any], simulated: Mapping[int, float], seed: int, work: RealWork
-) -> tuple[dict[int, Bracket], dict[int, RealRun]]:
+) -> tuple[dict[int, Bracket], dict[int, EmulatedRun]]:
     """Bisect all sizes in step; return the brackets and the last run of each size.
 
     One that was late to the end is the last one.
     """
     brackets = {size: Bracket(start=rate) for size, rate in simulated.items()}
-    last_runs: dict[int, RealRun] = {}
+    last_runs: dict[int, EmulatedRun] = {}
     for _ in range(_MAX_ROUNDS):
         rates = {
             size: rate
@@ -224,11 +224,11 @@ def _search(
     return brackets, last_runs
 
 
-def _is_late(run: RealRun | None) -> bool:
+def _is_late(run: EmulatedRun | None) -> bool:
     return run is not None and run.invalid is not None
 
 
-def _lost(run: RealRun) -> bool:
+def _lost(run: EmulatedRun) -> bool:
     flow = run.result.tables["flows"].row(0, named=True)
     return bool(flow["received_segments"] < flow["sent_segments"])
 
@@ -294,7 +294,7 @@ def _tcp_rows(
     }
 
 
-def _goodput_kbps(run: RealRun | None) -> float | None:
+def _goodput_kbps(run: EmulatedRun | None) -> float | None:
     if run is None:
         return None
     result = run.result
