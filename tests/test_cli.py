@@ -54,7 +54,7 @@ def test_a_wrong_call_is_exit_code_2(arguments: list[str], bentpipe: Program) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["exce"], "No such command 'exce'. Did you mean 'exec'?"),
         (["lab", "dwn"], "No such command 'dwn'. Did you mean 'down'?"),
@@ -67,11 +67,11 @@ def test_a_wrong_call_is_exit_code_2(arguments: list[str], bentpipe: Program) ->
     ],
 )
 def test_the_error_of_a_wrong_call_names_the_mistake(
-    arguments: list[str], said: str, bentpipe: Program
+    arguments: list[str], message: str, bentpipe: Program
 ) -> None:
     called = bentpipe(*arguments)
     assert called.code == 2
-    assert said in called.err
+    assert message in called.err
 
 
 # --- run ----------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def test_out_writes_a_result_with_its_report(bentpipe: Program, tmp_path: Path) 
     assert "<html" in (folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_out_loses_nothing(bentpipe: Program, tmp_path: Path) -> None:
+def test_out_refuses_a_folder_with_other_files(bentpipe: Program, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years", encoding="utf-8")
     called = bentpipe("run", GEO, "--out", tmp_path)
     assert (called.code, called.out) == (2, "")
@@ -122,9 +122,7 @@ def test_out_loses_nothing(bentpipe: Program, tmp_path: Path) -> None:
     assert "cannot be written" in below_a_file.err
 
 
-def test_report_writes_where_it_is_told_and_prints_the_path(
-    bentpipe: Program, tmp_path: Path
-) -> None:
+def test_report_writes_the_file_and_prints_its_path(bentpipe: Program, tmp_path: Path) -> None:
     folder = simulate(GEO).save(tmp_path / "result")
     inside = bentpipe("report", folder)
     assert (inside.code, inside.out) == (0, f"{folder / 'report.html'}\n")
@@ -158,7 +156,7 @@ def test_a_framing_is_shown_with_its_options_and_source(bentpipe: Program) -> No
     assert len(json.loads(bentpipe("framings", "--json").out)) > 5
 
 
-def test_what_is_shown_of_a_framing_can_be_written(bentpipe: Program) -> None:
+def test_the_output_for_a_framing_is_valid_in_a_scenario(bentpipe: Program) -> None:
     for name in FRAMINGS:
         shown = bentpipe("framings", name).out
         (line,) = (line for line in shown.splitlines() if line.startswith("framing: "))
@@ -273,7 +271,7 @@ def test_a_second_ctrl_c_stops_the_writing_too(
     assert (called.code, called.out) == (130, "")
 
 
-def test_tables_that_are_cut_say_so_and_exchanges_are_summed_up(
+def test_long_tables_are_cut_and_exchanges_are_summarized(
     bentpipe: Program, tmp_path: Path
 ) -> None:
     file = tmp_path / "readers.yaml"
@@ -439,7 +437,7 @@ def test_validate_says_valid_and_prints_the_plan(bentpipe: Program) -> None:
     assert answer["plan"]["stop_ns"] == 5_000_000_000
 
 
-def test_a_bug_is_exit_code_1_and_asks_for_a_report(
+def test_an_internal_error_is_exit_code_1_and_asks_for_a_report(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:

@@ -1,4 +1,4 @@
-"""Totals of a flow mean the same in both engines. No link and no time: reports made up here."""
+"""Totals of a flow mean the same in both engines; the reports are constructed here."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def sender(acked: int) -> dict[str, Any]:
     return {"bytes_acked": acked + 38, "total_retrans": 0, "total_rto": 0, "min_rtt_us": 1_000}
 
 
-def test_what_drains_after_the_end_is_no_part_of_theflow_row() -> None:
+def test_data_sent_after_the_end_does_not_count() -> None:
     """Given 44 MB written of which 4 MB are unsent at 40 s, expect 40 MB, acknowledged at 41 s.
 
     The simulator never sends what TCP had not sent when the application stopped.
@@ -82,7 +82,7 @@ def test_what_drains_after_the_end_is_no_part_of_theflow_row() -> None:
     assert [each["acked_bytes"] // MB for each in flow_sample_rows(flow, run)] == [38, 39, 40, 40]
 
 
-def test_a_flow_that_had_sent_all_is_as_it_was() -> None:
+def test_a_flow_without_unsent_data_counts_everything() -> None:
     """Given nothing unsent at the end, expect all that was written, done at the last ACK."""
     watched = Watched(rows=[row(41, 40 * MB, 40 * MB)], sender=sender(40 * MB), to_the_end=True)
     found = flow_row(bulk_flow(written=40 * MB, delivered=40 * MB), record(watched))
@@ -104,7 +104,7 @@ def test_a_flow_that_is_still_draining_has_not_finished() -> None:
     assert found["acked_bytes"] == 29 * MB
 
 
-def test_windows_are_told_on_the_clock_of_the_run() -> None:
+def test_windows_are_on_the_clock_of_the_run() -> None:
     """Given a run that started 3 s after its lab, expect a window from 0 s to 10 s from -3 s on."""
     counts = [
         *("lateness", "wait", "not_taken_packets", "kernel_dropped_packets", "refused_packets"),

@@ -145,7 +145,7 @@ def test_signals_reach_the_program(sent: signal.Signals) -> None:
 @needs_lab
 @needs("bash")
 def test_programs_have_the_terminal() -> None:
-    """Given a shell at a terminal, expect it to have one, and Ctrl-C to end what it runs alone."""
+    """Given a shell on a terminal, expect Ctrl-C to end only the program that it runs."""
     # dash cannot give the terminal back to a process group that its namespace has no number for.
     shell = ["bash", "--norc", "-i"]
     with a_lab("sat", "--link", "leo"):
@@ -178,7 +178,7 @@ def test_programs_have_the_terminal() -> None:
 
 
 @needs_lab
-def test_what_a_program_leaves_stays_until_the_lab_ends() -> None:
+def test_background_processes_stay_until_the_lab_ends() -> None:
     """Given a server started in the world and left there, expect the island to reach it."""
     mark = f"bentpipe-left-{os.getpid()}"
     with a_lab("sat", "--link", "leo"):
@@ -238,8 +238,8 @@ def test_of_several_links_each_can_be_changed() -> None:
 
 @needs_lab
 @needs("curl")
-def test_a_transfer_takes_the_rate_of_the_moment() -> None:
-    """Given 400 kB of TCP, expect 1.6 s at 2 Mbit/s at the least, and much less at 50 Mbit/s."""
+def test_a_transfer_uses_the_changed_rate() -> None:
+    """Given 400 kB of TCP, expect at least 1.6 s at 2 Mbit/s, and much less at 50 Mbit/s."""
     command = ["curl", "-s", "-o", "/dev/null", "-w", "%{size_download} %{time_total}"]
 
     def seconds() -> float:
@@ -285,7 +285,7 @@ def test_queued_packets_leave_at_the_new_rate() -> None:
 @needs_lab
 @needs("ping")
 def test_an_outage_delays_and_loses_nothing() -> None:
-    """Given replies that meet an outage, expect them to wait, and all of them once it ends."""
+    """Given packets during an outage, expect them queued, and all delivered after it."""
     ping = ["ping", "-c", "3", "-i", "0.1", "-W", "30", "world"]
     with a_lab("sat", "--link", "leo"):
         assert bentpipe("lab", "set", "sat", "link.forward.outage=on").returncode == 0
@@ -324,7 +324,7 @@ def test_errors_begin_and_end_as_requested() -> None:
 @needs_lab
 @needs("ping")
 def test_bad_values_change_nothing() -> None:
-    """Given a good setting beside a bad one, expect neither."""
+    """Given a valid and an invalid setting, expect that neither is applied."""
     with a_lab("sat", "--link", "leo"):
         for bad in [
             "link.forward.rate=fast",
@@ -383,8 +383,8 @@ def test_a_killed_daemon_leaves_nothing() -> None:
 
 
 @needs_lab
-def test_nothing_is_left_of_labs_that_were_killed_at_any_time(own_labs: Path) -> None:
-    """Given 40 kills while labs are set up, used and changed, expect the machine as it was."""
+def test_labs_killed_at_random_times_leave_nothing(own_labs: Path) -> None:
+    """Given 40 kills while labs are set up, used and changed, expect the machine unchanged."""
     before, seed = machine(), 1
     mark = f"bentpipe-any-time-{os.getpid()}"
     environment = os.environ | {"MARK": mark, "XDG_RUNTIME_DIR": str(own_labs)}
@@ -458,13 +458,13 @@ def test_a_daemon_survives_malformed_requests() -> None:
         assert status("sat")["changes"] == []
 
 
-def test_a_folder_that_others_can_enter_is_not_used(own_labs: Path) -> None:
+def test_a_folder_that_others_can_access_is_refused(own_labs: Path) -> None:
     (own_labs / "bentpipe").mkdir(mode=0o755)
     with pytest.raises(MachineError, match="other users can access"):
         sockets.folder()
 
 
-def test_without_a_folder_of_the_session_there_is_one_of_the_user(
+def test_without_a_session_folder_the_user_has_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XDG_RUNTIME_DIR")

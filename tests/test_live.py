@@ -1,4 +1,4 @@
-"""Programs behind a link, in real time; skipped where there can be no namespaces."""
+"""Programs behind a link, in real time; skipped where namespaces cannot be created."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_iperf3_finds_its_server() -> None:
 
 
 @needs_lab
-def test_a_program_ends_as_it_ends() -> None:
+def test_exec_exits_with_the_status_of_the_program() -> None:
     assert bentpipe("exec", "--link", "leo", "--", "sh", "-c", "exit 7").returncode == 7
     assert bentpipe("exec", "--link", "leo", "--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
     missing = bentpipe("exec", "--link", "leo", "--", "no-such-program")
@@ -113,7 +113,7 @@ def test_a_program_ends_as_it_ends() -> None:
 
 
 @needs_lab
-def test_programs_see_their_side_and_where_they_were_started(tmp_path: Path) -> None:
+def test_programs_have_their_side_and_working_directory(tmp_path: Path) -> None:
     script = "pwd; echo $BENTPIPE_HOST; cat /proc/net/dev | grep -c link; echo $$"
     for side in ("world", "island"):
         ran = subprocess.run(
@@ -206,7 +206,7 @@ def processes(mark: str) -> list[str]:
 
 
 def kill_at(seconds: float, command: Sequence[str], environment: dict[str, str]) -> None:
-    """Start a lab with programs that have descendants, and kill it after some time."""
+    """Start a lab with programs that have descendants, and kill it after a delay."""
     program = ["sh", "-c", "sleep 60 & sleep 60 & curl -s http://world/bytes/100000000 | cat"]
     with subprocess.Popen(
         [*command, "--world", "sleep 60", "--world", "sleep 60", "--", *program],
@@ -218,10 +218,10 @@ def kill_at(seconds: float, command: Sequence[str], environment: dict[str, str])
         running.kill()
 
 
-def assert_nothing_is_left_of_killed(
+def assert_killed_labs_leave_nothing(
     command: Callable[[int], Sequence[str]], environment: dict[str, str]
 ) -> None:
-    """Given 100 kills at any time of labs, four at once, expect the machine as it was."""
+    """Given 100 labs killed at random times, four at a time, expect the machine unchanged."""
     kills, at_once, seed = 100, 4, 1
     mark = f"bentpipe-kills-{os.getpid()}"
     before = machine()
@@ -244,25 +244,25 @@ def assert_nothing_is_left_of_killed(
 
 @needs_lab
 @needs("setpriv")
-def test_nothing_is_left_of_an_ordinary_users_labs_that_were_killed(user: User) -> None:
+def test_killed_labs_of_an_ordinary_user_leave_nothing(user: User) -> None:
     command = [*user.command, "exec", "--link", "leo"]
-    assert_nothing_is_left_of_killed(lambda _: command, user.environment)
+    assert_killed_labs_leave_nothing(lambda _: command, user.environment)
 
 
 @needs_lab
 @needs("slirp4netns")
-def test_nothing_is_left_of_labs_with_captures_and_internet(tmp_path: Path) -> None:
+def test_killed_labs_with_captures_and_internet_leave_nothing(tmp_path: Path) -> None:
     def command(number: int) -> list[str]:
         # Four at a time, each with a file of its own.
         capture = tmp_path / f"{number % 8}.pcapng"
         return [*BENTPIPE, "exec", "--link", "leo", "--internet", "--capture", str(capture)]
 
-    assert_nothing_is_left_of_killed(command, dict(os.environ))
+    assert_killed_labs_leave_nothing(command, dict(os.environ))
 
 
 @needs_lab
 def test_two_labs_do_not_disturb_each_other() -> None:
-    """Given a lab with 13 and one with 79 ms each way at a time, expect their own times in each."""
+    """Given two labs with 13 and 79 ms each way at a time, expect 26 and 158 ms."""
     look = [sys.executable, "-c", WORLD_ROUND_TRIP]
 
     def smallest(link: str) -> Measured:
@@ -307,14 +307,14 @@ def test_a_link_is_a_preset_or_a_file(tmp_path: Path) -> None:
         (["--link", "leo", "--set", "link.forward.rate=-1"], "link.forward.rate"),
     ],
 )
-def test_bad_input_is_one_message_and_2(arguments: Sequence[str], message: str) -> None:
+def test_bad_input_is_one_message_and_exit_code_2(arguments: Sequence[str], message: str) -> None:
     ran = bentpipe("exec", *arguments, "--", "true")
     assert ran.returncode == 2, ran.stderr
     assert message in ran.stderr
     assert len(ran.stderr.splitlines()) == 1
 
 
-def test_a_rate_beyond_what_was_measured_is_refused(
+def test_a_rate_above_the_capacity_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

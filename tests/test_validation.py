@@ -61,7 +61,7 @@ def value(
     name: str = "goodput",
     scale: float = 1e6,
 ) -> Value:
-    """Return a value of a point whose model differs by so much; None if all its runs were late."""
+    """Return a value with a difference; None if all runs of the point were late."""
     kernel = None if difference is None else scale
     model = None if difference is None else scale * (1 + difference)
     of = measure(name)
@@ -113,7 +113,7 @@ def test_the_grid_spans_the_ranges(name: str) -> None:
         assert (min(values), max(values)) == ends
 
 
-def test_a_point_is_the_scenario_that_it_says() -> None:
+def test_a_point_is_a_scenario() -> None:
     """Given 7 Mbit/s, 110 ms, 2 BDP and 1 % of loss, expect these in the plan.
 
     2 x 7e6 x 0.11 / 8 = 192,500 B. A packet of 12,000 bits that survives with 0.99 has bits that
@@ -352,7 +352,7 @@ def test_ten_kilobytes_take_two_round_trips_and_their_sending() -> None:
     assert 0.04 + 0.0829 < number(found, "completion_s") < 0.04 + 0.0829 + 0.006
 
 
-def test_two_ways_share_what_their_acknowledgements_leave() -> None:
+def test_two_way_transfers_share_the_link_with_their_acks() -> None:
     """Given Reno both ways at 7 Mbit/s and a queue of 2 BDP, expect 60 to 100 % of each way."""
     point, found = simulated_at("two-way", rate_mbps=7, rtt_ms=20, queue_bdp=2.0)
     for name in ("forward_bps", "return_bps"):
@@ -371,7 +371,7 @@ def test_half_the_rate_is_half_the_goodput() -> None:
     assert number(found, "after_bps") <= 1.005 * possible / 2
 
 
-def test_an_outage_costs_what_it_lasts_and_no_more_than_the_timer() -> None:
+def test_recovery_after_an_outage_takes_at_most_the_timer() -> None:
     """Given 2 s without a rate, expect the goodput of 2 s again no sooner than 2 s after it.
 
     The retransmission timer has backed off to 1.6 s at most by then (200 ms, doubled thrice): that
@@ -386,7 +386,7 @@ def test_an_outage_costs_what_it_lasts_and_no_more_than_the_timer() -> None:
 
 
 def test_the_verb_on_points_of_two_kinds(tmp_path: Path) -> None:
-    """Given two points of 2 s and files of 10 kB, expect all in both engines, or named as late."""
+    """Given two points of 2 s and files of 10 kB, expect both engines, or late points by name."""
     if shutil.which("iperf3") is None:
         pytest.skip(not_installed("iperf3"))
     command = [*BENTPIPE, "validate-model", "--points", "1,3,28", "--seconds", "2", "--json"]
@@ -457,7 +457,7 @@ def test_points_that_were_always_late_are_named(
 def test_a_missed_threshold_is_exit_code_99_if_asked(
     asked: list[str], code: int, bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given half of the simulator's goodput in real time, expect the thresholds to be missed."""
+    """Given half of the simulator's goodput in real time, expect missed thresholds."""
 
     def slow(points: list[Point], **_: Any) -> Iterator[PointRun]:
         yield PointRun(point=points[0], seed=1, metrics=metrics(1, 0.48, 124))

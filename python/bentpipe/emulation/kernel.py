@@ -33,9 +33,9 @@ _OF_THE_HOST: Final = (
 )
 _OF_THE_FLOW: Final = ("mss_bytes", "congestion_control")
 _KERNEL_NAMES: Final = {"newreno": "reno"}
-# tcp(7): the kernel keeps as much for its own book-keeping as it gives to data, and so does the
-# window that it offers (tcp_adv_win_scale 1, and at first since Linux 6.6); socket(7) doubles what
-# a program asks for. A receive buffer that counts memory is the kernel's own size.
+# tcp(7): half of a buffer is overhead, so the advertised window is half of it (tcp_adv_win_scale 1,
+# and initially since Linux 6.6); socket(7) doubles the requested size. A receive buffer that counts
+# memory is the kernel's own size.
 _MEMORY_PER_BYTE: Final = 2
 # The window of the memory that a segment takes, as in the simulator's receive_buffer.rs.
 _BEFORE_PAYLOAD: Final = 52 + 64

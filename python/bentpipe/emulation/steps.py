@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-# Several times what the set-up of a lab takes, and of the programs of a flow.
+# Several times the set-up time of a lab, and of the programs of a flow.
 _LAB_NS: Final = 1_500_000_000
 _FLOW_NS: Final = 250_000_000
 _SERIES: Final = ("rate_bps", "delay_ns")

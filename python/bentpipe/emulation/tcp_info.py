@@ -106,7 +106,7 @@ def moment_of(rows: list[dict[str, Any]], column: str, amount: int) -> int | Non
 
 
 def up_to(row: dict[str, Any], max_bytes: int | None) -> dict[str, Any]:
-    """Return a row of samples without what is no part of the flow: bytes beyond ``max_bytes``."""
+    """Return a row of samples without bytes beyond ``max_bytes``, which the flow does not count."""
     if max_bytes is None:
         return row
     counts = {name: row[name] for name in ("acked_bytes", "delivered_bytes") if name in row}

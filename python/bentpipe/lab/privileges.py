@@ -16,7 +16,7 @@ def gain_privileges() -> str:
     """Make this process root of a user namespace, unless it may create namespaces already.
 
     The process must have one thread (unshare(2), CLONE_NEWUSER), and stays in the user namespace.
-    Returns what the process is, for `bentpipe doctor`.
+    Returns the privileges of the process as text, for `bentpipe doctor`.
 
     Raises:
         MachineError: the kernel does not allow it.
