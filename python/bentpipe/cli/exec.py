@@ -85,11 +85,11 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     gateways: Gateways = False,
     internet: Internet = False,
 ) -> None:
-    """Run a program behind a satellite link, in real time, and exit with its status.
+    """Run a program behind a link in real time.
 
-    The island reaches the host `world` over the link. The world has a web server that gives N
-    bytes at http://world/bytes/N and, if it is installed, an iperf3 server. The machine's own
-    network is not changed.
+    It exits with the status of the program. The island reaches the host `world` over the link. The
+    world has a web server that gives N bytes at http://world/bytes/N and, if it is installed, an
+    iperf3 server. The machine's own network is not changed.
     """
     job = _Job(
         plans=[link_plan(name, settings or []) for name in link],
@@ -127,7 +127,7 @@ def shell(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     gateways: Gateways = False,
     internet: Internet = False,
 ) -> None:
-    """Open a shell behind a satellite link; every program started in it is behind the link."""
+    """Open a shell behind a link. Every program started in it is behind the link."""
     job = _Job(
         plans=[link_plan(name, settings or []) for name in link],
         command=[os.environ.get("SHELL", "/bin/sh")],

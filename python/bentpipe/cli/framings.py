@@ -31,7 +31,7 @@ def framings(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the named framings with the sizes of their frames, or show one with its options."""
+    """List the named framings, or show one with its options."""
     known = scenario.FRAMINGS
     if name is not None and name not in known:
         raise UsageError(f"framing: {choice(name, tuple(known))}")

@@ -40,7 +40,7 @@ _END_TIMEOUT_S: Final = 5.0
 _EXIT_S: Final = 0.5
 
 lab_app = typer.Typer(
-    help="Keep a link with programs behind it, and change it while they run.",
+    help="Keep a link, and change it while programs run.",
     epilog="Example: bentpipe lab up sat --link geo && bentpipe lab exec sat -- ping -c 3 world",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -59,7 +59,7 @@ def up(
     gateways: Gateways = False,
     internet: Internet = False,
 ) -> None:
-    """Set up a lab that stays until `lab down`, kept by a process of its own."""
+    """Set up a lab that stays until `lab down`. It is kept by a process of its own."""
     folder = sockets.folder()
     sockets.refuse_taken(sockets.checked_name(name), folder)
     plans = [link_plan(each, settings or []) for each in link]
@@ -84,7 +84,7 @@ def up(
 
 @lab_app.command(epilog="Example: bentpipe lab down sat")
 def down(name: Name) -> None:
-    """End a lab and all programs in it; print what its link carried."""
+    """End a lab and all programs in it. Prints what its link carried."""
     with sockets.connect(name) as connection:
         daemon = _pidfd_of(connection)
         try:
@@ -124,7 +124,7 @@ def list_(as_json: AsJson = False) -> None:
 
 @lab_app.command(epilog="Example: bentpipe lab status sat --json")
 def status(name: Name, as_json: AsJson = False) -> None:
-    """Print what a lab's link has carried, its changes, and how late packets were."""
+    """Print the status of a lab: traffic, changes and lateness."""
     found = _status(name)
     if as_json:
         print_json(found)
@@ -150,11 +150,12 @@ def set_(
         ),
     ],
 ) -> None:
-    """Change a lab's link while it runs: all settings at one moment, or none.
+    """Change the link of a lab while it runs.
 
-    A new rate applies at once, also to the rest of the packet that is being sent. A new delay
-    applies to packets whose last bit is sent later; packets are not reordered. A new error rate
-    applies to packets whose transmission starts later. During an outage nothing is sent.
+    All settings apply at one moment, or none. A new rate applies at once, also to the rest of the
+    packet that is being sent. A new delay applies to packets whose last bit is sent later; packets
+    are not reordered. A new error rate applies to packets whose transmission starts later. During
+    an outage nothing is sent.
     """
     with sockets.connect(name) as connection:
         change, _ = sockets.ask(connection, {"do": "set", "settings": settings})
@@ -172,9 +173,10 @@ def exec_(
     ],
     host: Host = "island",
 ) -> None:
-    """Run a program in a lab, on this terminal, and exit with its status.
+    """Run a program in a lab, on this terminal.
 
-    Processes that the program leaves behind stay in the lab until `lab down`.
+    It exits with the status of the program. Processes that the program leaves behind stay in the
+    lab until `lab down`.
     """
     # Joining the lab's user namespace changes the user id, and with it the default folder.
     folder = sockets.folder()

@@ -19,7 +19,7 @@ def presets(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the named links, or show one with the source of its numbers."""
+    """List the named links, or show one with its source."""
     known = scenario.PRESETS
     if name is not None and name not in known:
         raise UsageError(f"preset: {choice(name, tuple(known))}")

@@ -24,7 +24,7 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Write the HTML report of a result folder; print its path."""
+    """Write the HTML report of a result folder. Prints its path."""
     path = folder / results.REPORT if out is None else out
     write_report(results.Result.load(folder), path)
     print(path)

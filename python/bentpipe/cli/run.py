@@ -56,7 +56,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     memory_limit: MemoryLimit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a scenario and print per-flow and per-direction statistics.
+    """Run a scenario and print per-flow statistics.
 
     With --engine emulate the scenario runs in real time: iperf3 in network namespaces, the kernel's
     TCP, the same link. A run that exceeded its lateness limits, or reached its memory limit, ends

@@ -60,7 +60,7 @@ class StudyGroup(LazyGroup):
 
 study_app = typer.Typer(
     cls=StudyGroup,
-    help="Reproduce a published experiment and print published vs. measured.",
+    help="Reproduce a published experiment.",
     epilog="Example: bentpipe study jpl --runs 30 --out results/jpl",
     no_args_is_help=True,
     rich_markup_mode=None,

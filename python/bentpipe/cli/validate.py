@@ -12,7 +12,7 @@ from bentpipe.errors import ScenarioError
 def validate(
     scenario_file: ScenarioFile, settings: Settings = None, as_json: AsJson = False
 ) -> None:
-    """Check a scenario file without running it; --json prints its complete plan."""
+    """Check a scenario file without running it. With --json, print its complete plan."""
     try:
         resolved = plan.resolve(plan.load(scenario_file, settings=tuple(settings or ())))
     except ScenarioError as error:

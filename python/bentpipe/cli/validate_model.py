@@ -75,14 +75,14 @@ def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the
     out: _ValidationOut = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the simulator with Linux TCP: the same traffic over the same links in both.
+    """Compare the simulator with Linux TCP.
 
-    Linux runs in real time, several points at a time; a point that was late is repeated up to three
-    times. The simulator runs each point with 20 seeds. Compared are goodput, mean queue and
-    retransmissions, completion times of 10 kB, 100 kB and 1 MB, two-way transfers, a rate step and
-    an outage of 2 s. A difference is the simulator's value over the kernel's, less 1, with the same
-    seed, so that both lose the same packets; the mean over the seeds has a 95 % confidence
-    interval.
+    Both run the same traffic over the same links. Linux runs in real time, several points at a
+    time; a point that was late is repeated up to three times. The simulator runs each point with 20
+    seeds. Compared are goodput, mean queue and retransmissions, completion times of 10 kB, 100 kB
+    and 1 MB, two-way transfers, a rate step and an outage of 2 s. A difference is the simulator's
+    value over the kernel's, less 1, with the same seed, so that both lose the same packets; the
+    mean over the seeds has a 95 % confidence interval.
     """
     chosen = _chosen_points(grid, points, measures)
     for point in chosen:
