@@ -16,7 +16,7 @@ from test_lab import wait_until
 from test_live import needs_lab, processes
 
 import bentpipe
-from bentpipe import InvalidRunError, MachineError, ScenarioError, UsageError
+from bentpipe import InvalidRunError, MachineError, ScenarioError, UsageError, plan
 
 SCENARIO = {
     "link": {
@@ -63,8 +63,8 @@ def test_links_are_scenarios_mappings_files_and_plans_in_series(tmp_path: Path) 
         assert min_rtt_ms(lab, "far") >= 50
     file = tmp_path / "link.yaml"
     file.write_text("link: {preset: leo}\n")
-    near = {name: value for name, value in SCENARIO.items() if name != "hosts"}
-    with bentpipe.Lab(file, near, bentpipe.resolve(bentpipe.from_dict(near))) as lab:
+    near = {"link": SCENARIO["link"]}
+    with bentpipe.Lab(file, near, plan.link_plan(near)) as lab:
         assert min_rtt_ms(lab) >= 26 + 10 + 10
         lab.set("hop.3.link.forward.delay=50ms")
         assert min_rtt_ms(lab) >= 26 + 10 + 55

@@ -52,8 +52,8 @@ def emulate(
             max_s=resolve(loaded)["stop_ns"] / 1e9,
             capture=None if capture is None else Path(capture),
         )
-        worker.start()
         try:
+            worker.start()
             while not worker.has_finished():
                 time.sleep(_POLL_S)
         finally:

@@ -35,7 +35,7 @@ class Worker:
     max_s: float
     capture: Path | None = None
     _started_s: float = field(init=False, default=0.0)
-    _process: subprocess.Popen[str] = field(init=False)
+    _process: subprocess.Popen[str] | None = field(init=False, default=None)
 
     def start(self) -> None:
         """Start the process."""
@@ -47,7 +47,7 @@ class Worker:
             "capture": None if self.capture is None else str(self.capture),
         }
         with self._errors.open("w") as errors:
-            self._process = subprocess.Popen(
+            process = self._process = subprocess.Popen(
                 [sys.executable, "-m", "bentpipe.emulation.child"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -59,9 +59,9 @@ class Worker:
         # The scheduler shares the processors among sessions (sched(7), autogroup), whatever the
         # priorities of threads within one. Raising the share needs privileges; it is optional.
         with suppress(OSError):
-            Path(f"/proc/{self._process.pid}/autogroup").write_text(str(_SESSION_NICE))
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError), self._process.stdin as request_pipe:
+            Path(f"/proc/{process.pid}/autogroup").write_text(str(_SESSION_NICE))
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin as request_pipe:
             json.dump(request, request_pipe)
 
     @property
@@ -78,6 +78,7 @@ class Worker:
         Raises:
             BentpipeError: it failed, or does not end.
         """
+        assert self._process is not None, "it was started"
         code = self._process.poll()
         if code is None:
             if self.age_s() > self.max_s + _TIMEOUT_S:
@@ -90,7 +91,7 @@ class Worker:
 
     def kill(self) -> None:
         """End the process at once; its lab ends with it."""
-        if self._process.poll() is None:
+        if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 

@@ -28,10 +28,6 @@ _FOREVER_NS: Final = 1 << 62
 # link does not change, so any queue will do.
 _DIRECTION: Final = {"rate": "1 Mbit/s", "delay": "0 s", "queue": {"limit": "unlimited"}}
 _SHOWN_CHARACTERS_MAX: Final = 80
-_TRAFFIC: Final = {
-    "traffic": [{"kind": "bulk", "direction": "forward", "size": "1 B"}],
-    "duration": "1 s",
-}
 _PLAN_FIELDS: Final = {"rate": "rate_bps", "delay": "delay_ns", "outage": "outage_ns"}
 
 
@@ -99,7 +95,7 @@ def _outage_ns(text: str) -> int:
 def _value(setting: str, direction: str, field: str) -> int | float:
     """Return the value of a setting in the units of the plan, checked by the scenario schema."""
     link = {"forward": dict(_DIRECTION), "return": dict(_DIRECTION)}
-    document = scenario.Document(data={"link": link, **_TRAFFIC}, source="lab set")
+    document = plan.link_document({"link": link})
     path, _, text = setting.partition("=")
     plain = f"link.{direction}.{field}={text}"
     try:

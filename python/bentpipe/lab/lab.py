@@ -10,7 +10,7 @@ import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from bentpipe import plan
 from bentpipe.errors import MachineError, UsageError
@@ -22,9 +22,6 @@ from bentpipe.lab.launch import start_daemon
 if TYPE_CHECKING:
     from bentpipe.scenario.schema import Scenario
 
-    # A preset by name, a scenario file, a scenario, the data of one, or a plan.
-    LabLink: TypeAlias = "Scenario | str | Path | Mapping[str, Any]"
-
 _NAME: Final = "lab"
 _SEED_MAX: Final = 2**64 - 1
 _END_TIMEOUT_S: Final = 5.0
@@ -35,8 +32,8 @@ class Lab:
 
     ``Lab("geo")`` sets a lab up; ``close``, the end of a ``with`` block or the end of this process
     ends it with all of its programs. Each link is the name of a preset, the path of a scenario
-    file, a scenario (its traffic is not used), its data, or a plan; several are links in series,
-    the world's first. The hosts are ``world`` (with a web server, ``http://world/bytes/N``, and
+    file, a scenario, a mapping, or a plan (traffic is not used); several are links in series, the
+    world's first. The hosts are ``world`` (with a web server, ``http://world/bytes/N``, and
     iperf3 if it is installed), ``island``, and those of the scenario. With ``gateways`` the
     gateways are hosts, too; with ``internet`` the lab has an uplink to the Internet (slirp4netns).
 
@@ -55,7 +52,11 @@ class Lab:
     """
 
     def __init__(
-        self, *links: LabLink, seed: int = 1, gateways: bool = False, internet: bool = False
+        self,
+        *links: Scenario | str | Path | Mapping[str, Any],
+        seed: int = 1,
+        gateways: bool = False,
+        internet: bool = False,
     ) -> None:
         if not links:
             raise UsageError("links: none; name a preset, such as geo, or a scenario file")
@@ -187,12 +188,12 @@ class Lab:
             return sockets.ask(connection, request)
 
 
-def _plan_of(link: LabLink) -> dict[str, Any]:
-    if isinstance(link, str | Path):
+def _plan_of(link: Scenario | str | Path | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(link, Path):
         return plan.link_plan(str(link))
     if isinstance(link, Mapping) and "directions" in link:
         return dict(link)
-    return plan.resolve(plan.from_dict(link) if isinstance(link, Mapping) else link)
+    return plan.link_plan(link) if isinstance(link, str | Mapping) else plan.resolve(link)
 
 
 def _end(process: subprocess.Popen[str], folder: Path) -> None:
