@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.lab import sockets as _labs
+from bentpipe.lab import sockets as lab_sockets
 
 NAME: Final = "soak"
 BENTPIPE: Final = [sys.executable, "-m", "bentpipe"]
@@ -96,8 +96,8 @@ def main() -> int:
 
 
 def _ask(verb: str, **request: object) -> dict[str, Any]:
-    with _labs.connect(NAME) as connection:
-        answer, _ = _labs.ask(connection, {"do": verb, **request})
+    with lab_sockets.connect(NAME) as connection:
+        answer, _ = lab_sockets.ask(connection, {"do": verb, **request})
     return answer
 
 

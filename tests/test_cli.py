@@ -15,7 +15,7 @@ import pytest
 from conftest import ROOT, Called, Program
 
 from bentpipe import Result, __version__, simulate
-from bentpipe.cli import doctor as _cli_doctor
+from bentpipe.cli.doctor import examine
 from bentpipe.cli.progress import Progress
 from bentpipe.report.run import write_run_report
 from bentpipe.scenario.framings import FRAMINGS
@@ -54,7 +54,7 @@ def test_a_wrong_call_is_exit_code_2(arguments: list[str], bentpipe: Program) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["exce"], "No such command 'exce'. Did you mean 'exec'?"),
         (["lab", "dwn"], "No such command 'dwn'. Did you mean 'down'?"),
@@ -66,18 +66,18 @@ def test_a_wrong_call_is_exit_code_2(arguments: list[str], bentpipe: Program) ->
         (["lab", "up", "--link", "geo", "sat", "--seed", "x"], "Invalid value for '--seed'"),
     ],
 )
-def test_a_wrong_call_is_told_what_is_wrong(
-    arguments: list[str], said: str, bentpipe: Program
+def test_the_error_of_a_wrong_call_names_the_mistake(
+    arguments: list[str], message: str, bentpipe: Program
 ) -> None:
     called = bentpipe(*arguments)
     assert called.code == 2
-    assert said in called.err
+    assert message in called.err
 
 
 # --- run ----------------------------------------------------------------------------------------
 
 
-def test_run_prints_how_flows_and_directions_fared(bentpipe: Program, tmp_path: Path) -> None:
+def test_run_prints_statistics_of_flows_and_directions(bentpipe: Program, tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir())
     called = bentpipe("run", GEO)
     assert (called.code, called.err) == (0, "")
@@ -111,7 +111,7 @@ def test_out_writes_a_result_with_its_report(bentpipe: Program, tmp_path: Path) 
     assert "<html" in (folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_out_loses_nothing(bentpipe: Program, tmp_path: Path) -> None:
+def test_out_refuses_a_folder_with_other_files(bentpipe: Program, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years", encoding="utf-8")
     called = bentpipe("run", GEO, "--out", tmp_path)
     assert (called.code, called.out) == (2, "")
@@ -122,9 +122,7 @@ def test_out_loses_nothing(bentpipe: Program, tmp_path: Path) -> None:
     assert "cannot be written" in below_a_file.err
 
 
-def test_report_writes_where_it_is_told_and_prints_the_path(
-    bentpipe: Program, tmp_path: Path
-) -> None:
+def test_report_writes_the_file_and_prints_its_path(bentpipe: Program, tmp_path: Path) -> None:
     folder = simulate(GEO).save(tmp_path / "result")
     inside = bentpipe("report", folder)
     assert (inside.code, inside.out) == (0, f"{folder / 'report.html'}\n")
@@ -158,7 +156,7 @@ def test_a_framing_is_shown_with_its_options_and_source(bentpipe: Program) -> No
     assert len(json.loads(bentpipe("framings", "--json").out)) > 5
 
 
-def test_what_is_shown_of_a_framing_can_be_written(bentpipe: Program) -> None:
+def test_the_output_for_a_framing_is_valid_in_a_scenario(bentpipe: Program) -> None:
     for name in FRAMINGS:
         shown = bentpipe("framings", name).out
         (line,) = (line for line in shown.splitlines() if line.startswith("framing: "))
@@ -187,7 +185,7 @@ duration: 600 s
 def test_ctrl_c_keeps_what_was_recorded_and_exits_130(
     bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real signal, sent as soon as the run is on its way."""
+    """A real signal, sent as soon as the run has started."""
 
     def send_signal(_progress: Progress, done: float) -> None:
         if done > 0:
@@ -250,12 +248,12 @@ def test_ctrl_c_while_results_are_written_waits_for_them(
         signal.raise_signal(signal.SIGINT)
         write_run_report(result, path)
 
-    monkeypatch.setattr("bentpipe.report.run.write_run_report", send_signal)
+    monkeypatch.setattr("bentpipe.report.write_run_report", send_signal)
     before = signal.getsignal(signal.SIGINT)
     folder = tmp_path / "result"
     called = bentpipe("run", GEO, "--out", folder, "--json")
     assert called.code == 0
-    assert "Ctrl-C again gives them up" in called.err
+    assert "press Ctrl-C again to discard" in called.err
     assert json.loads(called.out)["interrupted"] is False
     assert (folder / "report.html").is_file()
     assert signal.getsignal(signal.SIGINT) is before
@@ -268,12 +266,12 @@ def test_a_second_ctrl_c_stops_the_writing_too(
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("bentpipe.report.run.write_run_report", send_signals)
+    monkeypatch.setattr("bentpipe.report.write_run_report", send_signals)
     called = bentpipe("run", GEO, "--out", tmp_path / "result")
     assert (called.code, called.out) == (130, "")
 
 
-def test_tables_that_are_cut_say_so_and_exchanges_are_summed_up(
+def test_long_tables_are_cut_and_exchanges_are_summarized(
     bentpipe: Program, tmp_path: Path
 ) -> None:
     file = tmp_path / "readers.yaml"
@@ -314,7 +312,7 @@ def test_the_registry_knows_the_runs_of_each_study() -> None:
 
 @dataclass(frozen=True)
 class FakeOutcome:
-    """What a study returns, without the hours."""
+    """The outcome of a study, without its runs."""
 
     asked: dict[str, Any]
     interrupted: bool = False
@@ -350,7 +348,7 @@ class FakeStudy:
 
 @pytest.fixture
 def moon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a registry with two fake studies in the place of the real one."""
+    """Replace the registry of studies by two fake ones."""
     registry = ModuleType("bentpipe.studies")
     studies = {"moon": FakeStudy(interrupted=False), "eclipse": FakeStudy(interrupted=True)}
     registry.STUDIES = studies  # type: ignore[attr-defined]  # a module made by hand
@@ -374,7 +372,7 @@ def test_a_study_is_a_verb_of_its_own(bentpipe: Program, tmp_path: Path) -> None
     described = bentpipe("study", "moon", "--help")
     assert "A bounce off the moon. Source: Trexler, 1958" in described.out
     assert "Example: bentpipe study moon" in described.out
-    assert "draws chance; 2 by default" in " ".join(described.out.split())
+    assert "Runs of each stochastic cell; 2 by default" in " ".join(described.out.split())
     assert bentpipe("study", "moon").out == "published 1, measured 2\n"
     out = tmp_path / "moon"
     called = bentpipe("study", "moon", "--runs", "3", "--seed", "5", "--out", out, "--json")
@@ -401,7 +399,7 @@ def test_an_interrupted_study_shows_what_was_done_and_exits_130(bentpipe: Progra
 # --- doctor and validate ------------------------------------------------------------------------
 
 
-def test_doctor_finds_this_machine_well(bentpipe: Program) -> None:
+def test_doctor_passes_on_this_machine(bentpipe: Program) -> None:
     called = bentpipe("doctor")
     assert (called.code, called.err) == (0, "")
     for name in ("python", "bentpipe._core", "polars", "ruamel-yaml", "cores", "folder"):
@@ -409,7 +407,7 @@ def test_doctor_finds_this_machine_well(bentpipe: Program) -> None:
     assert json.loads(bentpipe("doctor", "--json").out)["ok"] is True
 
 
-def test_doctor_names_what_is_missing_and_the_fix(
+def test_doctor_names_missing_packages_and_the_fix(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = ["polars>=2.1", "moonphase>=3", 'ruff>=1; extra == "dev"']
@@ -419,14 +417,14 @@ def test_doctor_names_what_is_missing_and_the_fix(
     assert 'pip install "moonphase>=3"' in called.err
     answer = json.loads(called.out)
     assert answer["ok"] is False
-    # Programs that not everybody needs may be missing too.
+    # Optional programs may be missing, too.
     failed = {check["name"] for check in answer["checks"] if not check["ok"] and check["needed"]}
     assert failed == {"moonphase"}
     assert "ruff" not in [check["name"] for check in answer["checks"]]
 
 
-def test_doctor_looks_whether_the_folder_is_writable(tmp_path: Path) -> None:
-    checks = _cli_doctor.examine(tmp_path / "none")
+def test_doctor_checks_that_the_folder_is_writable(tmp_path: Path) -> None:
+    checks = examine(tmp_path / "none")
     missing = [check for check in checks if check.needed and not check.ok]
     assert [check.name for check in missing] == ["folder"]
     assert "--out" in missing[0].fix
@@ -439,13 +437,13 @@ def test_validate_says_valid_and_prints_the_plan(bentpipe: Program) -> None:
     assert answer["plan"]["stop_ns"] == 5_000_000_000
 
 
-def test_a_bug_is_exit_code_1_and_asks_for_a_report(
+def test_an_internal_error_is_exit_code_1_and_asks_for_a_report(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("bentpipe.scenario.schema.json_schema", fail)
+    monkeypatch.setattr("bentpipe.scenario.json_schema", fail)
     called = bentpipe("schema")
     assert (called.code, called.out) == (1, "")
     assert "ZeroDivisionError: a bug" in called.err

@@ -1,6 +1,6 @@
-"""Scenarios in real time: against the simulator, against arithmetic, and what is refused.
+"""Scenarios in real time compared with the simulator and with arithmetic, and refusals.
 
-Figures of runs that were late do not count, so they are not compared: the machine was busy.
+Figures of runs that were late do not count, so they are not compared.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import pytest
 from conftest import ROOT, Program, not_installed
 
 from bentpipe import Result, simulate
-from bentpipe.emulation import kernel as _emulate_kernel
-from bentpipe.emulation import run as _emulate
+from bentpipe.emulation import checks
+from bentpipe.emulation import kernel as emulation_kernel
 from bentpipe.emulation.draws import Stream, draw
-from bentpipe.emulation.steps import later, lead_of
+from bentpipe.emulation.steps import delayed_plan, lead_time_ns
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.report.plots import congestion_window, goodput
 from bentpipe.results.tables import DROP_CAUSES, TABLES
@@ -41,13 +41,13 @@ LINK = {
 
 
 def scenario(*flows: dict[str, Any], duration: str, **link: Any) -> dict[str, Any]:
-    """A link like that of a satellite in low orbit, and flows on it."""
+    """A link like that of a LEO satellite, and flows on it."""
     return {"link": LINK | link, "traffic": list(flows), "duration": duration}
 
 
 @pytest.fixture(scope="module")
 def namespaces() -> None:
-    """Skip where nothing can be run in real time."""
+    """Skip where labs cannot be created."""
     if shutil.which("iperf3") is None:
         pytest.skip(not_installed("iperf3"))
     command = [*BENTPIPE, "exec", "--link", "leo", "--", "true"]
@@ -58,7 +58,7 @@ def namespaces() -> None:
 
 
 class Emulated:
-    """A run in a process of its own: exit code, messages and result."""
+    """A run in a child process: exit code, messages and result."""
 
     def __init__(self, data: dict[str, Any], folder: Path) -> None:
         file, out = folder / "scenario.json", folder / "result"
@@ -72,7 +72,7 @@ class Emulated:
 
 
 def emulated(data: dict[str, Any], folder: Path, *, valid: bool = True) -> Emulated:
-    """Run once, and if the link was late once more; skip what needs a valid run after that."""
+    """Run once, and again if packets were late; skip a test that needs a valid run after that."""
     run = Emulated(data, folder)
     if valid and run.code == EXIT_INVALID:
         run = Emulated(data, folder)
@@ -127,7 +127,7 @@ def test_a_bulk_flow_is_as_fast_as_in_the_simulator(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("namespaces")
-def test_steps_of_the_link_are_at_their_moments_of_the_run(tmp_path: Path) -> None:
+def test_steps_of_the_link_are_on_the_clock_of_the_run(tmp_path: Path) -> None:
     """Given an outage from 1 to 2 s, expect bytes until 1 s, and none from then until 2 s.
 
     The link runs while the programs start, some 0.3 s: that is no part of the run. What was sent
@@ -159,23 +159,26 @@ def forward_rate_steps(plan: dict[str, Any]) -> list[list[int]]:
     return steps
 
 
-def test_steps_are_later_by_the_time_before_the_run() -> None:
-    """Given a rate from 0 s and another from 5 s, and 2 s before the run, expect 0 s and 7 s."""
+def test_steps_are_delayed_by_the_lead_time() -> None:
+    """Given rates from 0 s and from 5 s and a lead time of 2 s, expect 0 s and 7 s."""
     bulk = {"kind": "bulk", "direction": "forward", "duration": "3 s"}
     data = scenario(bulk, duration="3 s")
     plain = resolve(from_dict(data))
-    assert lead_of(plain) == 0
-    assert later(plain, 2 * 10**9) == plain
+    assert lead_time_ns(plain) == 0
+    assert delayed_plan(plain, 2 * 10**9) == plain
     rate = [{"at": "0 s", "value": "8 Mbit/s"}, {"at": "5 s", "value": "4 Mbit/s"}]
     stepped = scenario(bulk, duration="3 s", forward={"rate": rate, "delay": "10 ms"})
     plan = resolve(from_dict(stepped))
-    assert lead_of(plan) >= 10**9
-    assert forward_rate_steps(later(plan, 2 * 10**9)) == [[0, 8_000_000], [7 * 10**9, 4_000_000]]
+    assert lead_time_ns(plan) >= 10**9
+    assert forward_rate_steps(delayed_plan(plan, 2 * 10**9)) == [
+        [0, 8_000_000],
+        [7 * 10**9, 4_000_000],
+    ]
     assert forward_rate_steps(plan)[1][0] == 5 * 10**9
 
 
 @pytest.mark.usefixtures("namespaces")
-def test_exchanges_are_those_of_the_simulator(tmp_path: Path) -> None:
+def test_exchanges_equal_those_of_the_simulator(tmp_path: Path) -> None:
     """Given files one after the other and requests on one connection, expect the same exchanges.
 
     The sizes are drawn from the same stream. Each takes as long as in the simulator within 10 ms
@@ -224,7 +227,7 @@ def test_exchanges_are_those_of_the_simulator(tmp_path: Path) -> None:
         {"lognormal": {"median": "10 kB", "sigma": 1.0, "max": "60 kB"}},
     ],
 )
-def test_draws_are_those_of_the_simulator(distribution: dict[str, Any]) -> None:
+def test_draws_equal_those_of_the_simulator(distribution: dict[str, Any]) -> None:
     files = {
         "name": "f",
         "kind": "fetch",
@@ -277,7 +280,7 @@ def test_kernel_settings_windows_and_sizes(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("namespaces")
-def test_a_constant_rate_without_loss_arrives_whole(tmp_path: Path) -> None:
+def test_a_constant_rate_without_loss_is_delivered_completely(tmp_path: Path) -> None:
     """Given 800 kbit/s in datagrams of 1000 B each way for 1 s, expect all of 100 each way.
 
     A sender that a busy machine kept waiting has sent fewer, which is none of the link's doing.
@@ -298,7 +301,7 @@ def test_a_constant_rate_without_loss_arrives_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("namespaces")
-def test_bit_errors_lose_what_they_must(tmp_path: Path) -> None:
+def test_losses_by_bit_errors_are_binomial(tmp_path: Path) -> None:
     """Given 2 s of 1,028-byte packets at a bit error rate of 1e-5, expect a binomial loss.
 
     A packet is lost with chance 1 - (1 - 1e-5)^8224 = 7.9 %; the bounds are those of the middle
@@ -369,7 +372,7 @@ def test_ctrl_c_keeps_what_was_recorded(tmp_path: Path) -> None:
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch, small_result: Result) -> Iterator[None]:
-    """Emulated runs that say that they were late."""
+    """Emulated runs that are invalid because packets were late."""
     quantiles = dict.fromkeys(("p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns"), 20_000_000)
     lateness = {"packets": 7, **quantiles}
     about = {
@@ -382,13 +385,13 @@ def late(monkeypatch: pytest.MonkeyPatch, small_result: Result) -> Iterator[None
     }
     manifest = {**small_result.manifest, "engine": "emulate", "emulation": about}
     result = Result(manifest, small_result.tables)
-    monkeypatch.setattr(_emulate, "prepare", lambda _: None)
-    monkeypatch.setattr(_emulate, "emulate_partly", lambda *_, **__: result)
+    monkeypatch.setattr("bentpipe.emulation.prepare", lambda _: None)
+    monkeypatch.setattr("bentpipe.emulation.emulate_partly", lambda *_, **__: result)
     return iter(())
 
 
 @pytest.mark.usefixtures("late")
-def test_a_late_run_is_exit_code_4_and_is_kept(bentpipe: Program, tmp_path: Path) -> None:
+def test_an_invalid_run_is_exit_code_4_and_is_kept(bentpipe: Program, tmp_path: Path) -> None:
     called = bentpipe("run", "--engine", "emulate", GEO, "--out", tmp_path / "kept")
     assert called.code == EXIT_INVALID
     words = "INVALID: lateness p99 is 0.02 s but must not exceed 0.001 s; the figures do not count"
@@ -452,15 +455,15 @@ def test_everything_is_refused_at_once(bentpipe: Program, tmp_path: Path) -> Non
     ]
 
 
-def test_a_receive_buffer_of_memory_is_the_kernel_s_own(
+def test_a_receive_buffer_that_counts_memory_is_the_kernel_s_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Given Linux's tcp_rmem, expect it as it is: 6 MiB are 160/256 of that as window.
+    """Given Linux's tcp_rmem, expect it unchanged: of 6 MiB, 160/256 are the window.
 
     A window is given as twice the memory, as it is half of that at first.
     """
     (tmp_path / "available").write_text("cubic")
-    monkeypatch.setattr(_emulate_kernel, "_AVAILABLE", tmp_path / "available")
+    monkeypatch.setattr(emulation_kernel, "_AVAILABLE", tmp_path / "available")
     bulk = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
     for counts, memory, window in (
         ("memory", "4096 131072 6291456", 3_932_160),
@@ -468,18 +471,18 @@ def test_a_receive_buffer_of_memory_is_the_kernel_s_own(
     ):
         flow = {**bulk, "tcp": {"receive_buffer_counts": counts}}
         plan = resolve(from_dict(scenario(flow, duration="1 s")))
-        assert _emulate_kernel.kernel_of(plan).settings["net.ipv4.tcp_rmem"] == memory
-        tcp = _emulate_kernel.tcp_of(plan["flows"][0])
+        assert emulation_kernel.kernel_of(plan).settings["net.ipv4.tcp_rmem"] == memory
+        tcp = emulation_kernel.tcp_of(plan["flows"][0])
         assert tcp is not None
-        assert _emulate_kernel.largest_window(tcp) == window
+        assert emulation_kernel.largest_window(tcp) == window
 
 
 def test_a_missing_congestion_control_is_exit_code_3(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "available").write_text("reno bbr\n")
-    monkeypatch.setattr(_emulate_kernel, "_AVAILABLE", tmp_path / "available")
-    monkeypatch.setattr(_emulate, "programs", lambda *_: [])
+    monkeypatch.setattr(emulation_kernel, "_AVAILABLE", tmp_path / "available")
+    monkeypatch.setattr(checks, "programs", lambda *_: [])
     called = bentpipe("run", "--engine", "emulate", GEO)
     assert (called.code, called.out) == (EXIT_MACHINE, "")
     assert "has no congestion control cubic (it has reno, bbr)" in called.err
@@ -492,18 +495,20 @@ def test_a_machine_without_iperf3_is_exit_code_3(
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     called = bentpipe("run", "--engine", "emulate", GEO)
     assert called.code == EXIT_MACHINE
-    assert "iperf3 is not installed; install it" in called.err
+    assert "iperf3 is not installed; to fix it: apt install iperf3" in called.err
 
 
-def test_a_link_beyond_the_machine_is_refused(
+def test_a_link_above_the_capacity_is_refused(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Given 16 Mbit/s and a machine that was measured to carry 4, expect exit code 3."""
+    """Given 16 Mbit/s and a measured capacity of 4 Mbit/s, expect exit code 3."""
     (tmp_path / "bentpipe").mkdir()
-    (tmp_path / "bentpipe" / "ceiling.json").write_text('{"tcp_bits_per_second": 4e6}')
+    (tmp_path / "bentpipe" / "capacity.json").write_text('{"tcp_bits_per_second": 4e6}')
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(_emulate, "programs", lambda *_: [])
-    monkeypatch.setattr(_emulate, "kernel_of", lambda _: None)
+    monkeypatch.setattr(checks, "programs", lambda *_: [])
+    monkeypatch.setattr(checks, "kernel_of", lambda _: None)
     called = bentpipe("run", "--engine", "emulate", GEO)
     assert (called.code, called.out) == (EXIT_MACHINE, "")
-    assert "the link's rate of 16 Mbit/s is beyond what this machine" in called.err
+    assert (
+        "the link's rate of 16 Mbit/s is above the measured capacity of this machine" in called.err
+    )

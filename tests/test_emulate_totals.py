@@ -1,4 +1,4 @@
-"""Totals of a flow mean the same in both engines. No link and no time: reports made up here."""
+"""Totals of a flow mean the same in both engines; the reports are constructed here."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 from typing import IO, Any
 
 from bentpipe.emulation.iperf3 import Flow
-from bentpipe.emulation.run import Course
-from bentpipe.emulation.tables import _flow, _flow_samples
+from bentpipe.emulation.record import RunRecord
+from bentpipe.emulation.tables import flow_row, flow_sample_rows
 from bentpipe.emulation.tcp_info import Watched
 from bentpipe.emulation.verdict import verdict
 
@@ -18,7 +18,7 @@ MB = 10**6
 CAN_CARRY = 40 * MB
 
 
-def said(total: str, count: int) -> io.BytesIO:
+def program_output(total: str, count: int) -> io.BytesIO:
     report = {"end": {"streams": [], total: {"bytes": count}}, "intervals": []}
     return io.BytesIO(json.dumps(report).encode())
 
@@ -27,8 +27,8 @@ def bulk_flow(written: int, delivered: int) -> Flow:
     workload = {"kind": "bulk", "amount": {"unit": "duration_ns", "value": 40 * S}}
     plan = {"name": "a", "terminal": 0, "direction": "forward", "start_ns": 0}
     outputs: dict[str, IO[bytes]] = {
-        "client": said("sum_sent", written),
-        "server": said("sum_received", delivered),
+        "client": program_output("sum_sent", written),
+        "server": program_output("sum_received", delivered),
     }
     return Flow(
         index=0,
@@ -47,13 +47,13 @@ def row(at_s: int, acked: int, delivered: int) -> dict[str, Any]:
     return {"time_ns": at_s * S, "srtt_ns": S, "acked_bytes": acked, "delivered_bytes": delivered}
 
 
-def course(watched: Watched) -> Course:
+def record(watched: Watched) -> RunRecord:
     tally = {"packets": 9, "segments": 9, "payload_bytes": 9}
     times = ("first_ns", "last_ns", "first_payload_ns", "last_payload_ns")
     place = {**tally, **dict.fromkeys(times, 50 * S)}
     side = {"offered": place, "delivered": place, "delay_sum_ns": 9, "delay_max_ns": 1}
     report = {"ports": {5_201: {"world": side, "island": side}}}
-    return Course(ended_ns=60 * S, watched={0: watched}, report=report)
+    return RunRecord(ended_ns=60 * S, watched={0: watched}, report=report)
 
 
 def sender(acked: int) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def sender(acked: int) -> dict[str, Any]:
     return {"bytes_acked": acked + 38, "total_retrans": 0, "total_rto": 0, "min_rtt_us": 1_000}
 
 
-def test_what_drains_after_the_end_is_no_part_of_the_flow() -> None:
+def test_data_sent_after_the_end_does_not_count() -> None:
     """Given 44 MB written of which 4 MB are unsent at 40 s, expect 40 MB, acknowledged at 41 s.
 
     The simulator never sends what TCP had not sent when the application stopped.
@@ -69,18 +69,23 @@ def test_what_drains_after_the_end_is_no_part_of_the_flow() -> None:
     rows = [row(39, 38 * MB, 39 * MB), row(40, 39 * MB, 40 * MB), row(42, 41 * MB, 42 * MB)]
     rows.append(row(45, 44 * MB, 44 * MB))
     watched = Watched(rows=rows, sender=sender(44 * MB), to_the_end=True, unsent_bytes=4 * MB)
-    flow, run = bulk_flow(written=44 * MB, delivered=44 * MB), course(watched)
-    found = _flow(flow, run)
+    flow, run = bulk_flow(written=44 * MB, delivered=44 * MB), record(watched)
+    found = flow_row(flow, run)
     assert found["sent_bytes"] == found["delivered_bytes"] == found["acked_bytes"] == CAN_CARRY
     assert (found["last_delivery_ns"], found["finished_ns"]) == (40 * S, 41 * S)
-    assert [each["delivered_bytes"] // MB for each in _flow_samples(flow, run)] == [39, 40, 40, 40]
-    assert [each["acked_bytes"] // MB for each in _flow_samples(flow, run)] == [38, 39, 40, 40]
+    assert [each["delivered_bytes"] // MB for each in flow_sample_rows(flow, run)] == [
+        39,
+        40,
+        40,
+        40,
+    ]
+    assert [each["acked_bytes"] // MB for each in flow_sample_rows(flow, run)] == [38, 39, 40, 40]
 
 
-def test_a_flow_that_had_sent_all_is_as_it_was() -> None:
+def test_a_flow_without_unsent_data_counts_everything() -> None:
     """Given nothing unsent at the end, expect all that was written, done at the last ACK."""
     watched = Watched(rows=[row(41, 40 * MB, 40 * MB)], sender=sender(40 * MB), to_the_end=True)
-    found = _flow(bulk_flow(written=40 * MB, delivered=40 * MB), course(watched))
+    found = flow_row(bulk_flow(written=40 * MB, delivered=40 * MB), record(watched))
     assert found["sent_bytes"] == found["delivered_bytes"] == CAN_CARRY
     assert found["finished_ns"] == found["last_delivery_ns"] == 50 * S
 
@@ -93,13 +98,13 @@ def test_a_flow_that_is_still_draining_has_not_finished() -> None:
         to_the_end=True,
         unsent_bytes=4 * MB,
     )
-    found = _flow(bulk_flow(written=44 * MB, delivered=30 * MB), course(watched))
+    found = flow_row(bulk_flow(written=44 * MB, delivered=30 * MB), record(watched))
     assert (found["sent_bytes"], found["delivered_bytes"]) == (CAN_CARRY, 30 * MB)
     assert "finished_ns" not in found
     assert found["acked_bytes"] == 29 * MB
 
 
-def test_windows_are_told_on_the_clock_of_the_run() -> None:
+def test_windows_are_on_the_clock_of_the_run() -> None:
     """Given a run that started 3 s after its lab, expect a window from 0 s to 10 s from -3 s on."""
     counts = [
         *("lateness", "wait", "not_taken_packets", "kernel_dropped_packets", "refused_packets"),

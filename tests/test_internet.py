@@ -1,4 +1,4 @@
-"""The way from a lab to the outside; skipped where there are no labs, or no slirp4netns."""
+"""The uplink of a lab to the Internet; skipped without labs or slirp4netns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def server() -> Iterator[str]:
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(b"hello from outside")
+            self.wfile.write(b"hello from the Internet")
 
         def log_message(self, *_: object) -> None: ...
 
@@ -56,7 +56,7 @@ print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode(), time.mono
 
 @needs_lab
 @needs("slirp4netns")
-def test_the_island_reaches_the_outside_over_the_link(server: str) -> None:
+def test_the_island_reaches_the_uplink_over_the_link(server: str) -> None:
     """Given MEO with 79 ms each way, expect an answer after two round trips, at 158 ms, or more."""
     before = machine()
     for side, min_seconds in [("island", 2 * 0.158), ("world", 0.0)]:
@@ -66,13 +66,13 @@ def test_the_island_reaches_the_outside_over_the_link(server: str) -> None:
         )
         assert ran.returncode == 0, ran.stderr
         words, seconds = ran.stdout.rsplit(" ", 1)
-        assert words == "hello from outside"
+        assert words == "hello from the Internet"
         assert float(seconds) >= min_seconds
     assert machine() == before
 
 
 @needs_lab
-def test_without_being_asked_for_there_is_no_outside(server: str) -> None:
+def test_there_is_no_uplink_by_default(server: str) -> None:
     ran = bentpipe("exec", "--link", "leo", "--", sys.executable, "-c", GET, server)
     assert ran.returncode == 1
     assert "Network is unreachable" in ran.stderr
@@ -80,20 +80,20 @@ def test_without_being_asked_for_there_is_no_outside(server: str) -> None:
 
 @needs_lab
 @needs("slirp4netns")
-def test_what_leads_outside_ends_with_a_killed_keeper(
+def test_the_uplink_ends_with_a_killed_daemon(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setenv("MARK", mark := f"bentpipe-outside-{os.getpid()}")
+    monkeypatch.setenv("MARK", mark := f"bentpipe-uplink-{os.getpid()}")
     assert bentpipe("lab", "up", "out", "--link", "leo", "--internet").returncode == 0
     ran = bentpipe("lab", "exec", "out", "--", sys.executable, "-c", GET, server)
-    assert ran.stdout.startswith("hello from outside"), ran.stderr
+    assert ran.stdout.startswith("hello from the Internet"), ran.stderr
     (row,) = json.loads(bentpipe("lab", "list", "--json").stdout)
     assert row["links"] == ["leo", "--internet"]
     os.kill(row["process"], signal.SIGKILL)
-    patience = time.monotonic() + 10
+    deadline = time.monotonic() + 10
     monkeypatch.delenv("MARK")
-    while (left := processes(mark)) and time.monotonic() < patience:
+    while (left := processes(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left == []
 

@@ -1,4 +1,4 @@
-"""Labs that stay: one process keeps each; skipped where there can be no namespaces."""
+"""Labs that stay, each kept by a daemon; skipped where namespaces cannot be created."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from conftest import default_signals, needs
 from test_live import BENTPIPE, bentpipe, machine, needs_lab, processes
 
 from bentpipe.errors import MachineError, UsageError
-from bentpipe.lab import sockets as _labs
-from bentpipe.lab.changes import orders_of
+from bentpipe.lab import sockets
+from bentpipe.lab.changes import link_changes
 
-PATIENCE_SECONDS = 20.0
+TIMEOUT_S = 20.0
 
 
 @pytest.fixture(autouse=True)
 def own_labs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep the labs of a test apart from those of whoever runs it."""
+    """Keep the labs of a test apart from those of the user."""
     # As long as the folders of some systems are: longer than the address of a socket may be.
     folder = tmp_path_factory.mktemp("run" + 100 * "x")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
@@ -40,7 +40,7 @@ def own_labs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 
 @contextmanager
 def a_lab(name: str, *arguments: str) -> Iterator[int]:
-    """Keep a lab up, and give its keeper's process."""
+    """Keep a lab up; yield the process of its daemon."""
     made = bentpipe("lab", "up", name, *arguments)
     assert made.returncode == 0, made.stderr
     try:
@@ -56,10 +56,10 @@ def status(name: str) -> dict[str, Any]:
     return found
 
 
-def wait_until(question: Callable[[], object], what: str) -> None:
-    patience = time.monotonic() + PATIENCE_SECONDS
-    while not question():
-        assert time.monotonic() < patience, what
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
         time.sleep(0.02)
 
 
@@ -75,25 +75,25 @@ def min_ms(name: str) -> float:
 
 @needs_lab
 def test_a_lab_stays_until_it_is_taken_down() -> None:
-    with a_lab("sat", "--link", "leo", "--set", "link.forward.rate=4Mbit/s") as keeper:
+    with a_lab("sat", "--link", "leo", "--set", "link.forward.rate=4Mbit/s") as daemon:
         (row,) = json.loads(bentpipe("lab", "list", "--json").stdout)
-        assert (row["name"], row["process"], row["orders"]) == ("sat", keeper, [])
+        assert (row["name"], row["process"], row["changes"]) == ("sat", daemon, [])
         assert row["links"] == ["leo", "--set link.forward.rate=4Mbit/s"]
         again = bentpipe("lab", "up", "sat", "--link", "geo")
         assert again.returncode == 2
-        assert 'there is a lab "sat" already' in again.stderr
+        assert 'a lab "sat" exists already' in again.stderr
         ended = bentpipe("lab", "down", "sat")
         assert ended.returncode == 0
         assert "forward: 0 packets" in ended.stderr
         assert bentpipe("lab", "list", "--json").stdout == "[]\n"
         gone = bentpipe("lab", "down", "sat")
-        assert (gone.returncode, "there is none" in gone.stderr) == (2, True)
+        assert (gone.returncode, "no lab exists" in gone.stderr) == (2, True)
         # The name is free.
         assert bentpipe("lab", "up", "sat", "--link", "leo").returncode == 0
 
 
 @needs_lab
-def test_a_lab_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_the_error_of_an_unknown_lab_names_those_that_exist() -> None:
     with a_lab("one", "--link", "leo"):
         for verb in (["down"], ["status"], ["exec", "--", "true"], ["set", "link.forward.rate=1"]):
             ran = bentpipe("lab", verb[0], "two", *verb[1:])
@@ -102,17 +102,17 @@ def test_a_lab_that_is_not_there_is_named_with_those_that_are() -> None:
 
 
 @needs_lab
-def test_programs_end_as_they_end_and_see_their_side(tmp_path: Path) -> None:
+def test_programs_keep_their_exit_codes_and_know_their_side(tmp_path: Path) -> None:
     with a_lab("sat", "--link", "leo"):
         run = ("lab", "exec", "sat", "--")
         assert bentpipe(*run, "sh", "-c", "exit 7").returncode == 7
         assert bentpipe(*run, "sh", "-c", "kill -TERM $$").returncode == 128 + 15
         missing = bentpipe(*run, "no-such-program")
         assert (missing.returncode, missing.stderr[:25]) == (2, "bentpipe: no-such-program")
-        look = "pwd; echo $BENTPIPE_HOST; cat /proc/net/dev | grep -c link; cat"
+        script = "pwd; echo $BENTPIPE_HOST; cat /proc/net/dev | grep -c link; cat"
         for side in ("world", "island"):
             ran = subprocess.run(
-                [*BENTPIPE, "lab", "exec", "sat", "--host", side, "--", "sh", "-c", look],
+                [*BENTPIPE, "lab", "exec", "sat", "--host", side, "--", "sh", "-c", script],
                 input="and its input",
                 capture_output=True,
                 text=True,
@@ -145,7 +145,7 @@ def test_signals_reach_the_program(sent: signal.Signals) -> None:
 @needs_lab
 @needs("bash")
 def test_programs_have_the_terminal() -> None:
-    """Given a shell at a terminal, expect it to have one, and Ctrl-C to end what it runs alone."""
+    """Given a shell on a terminal, expect Ctrl-C to end only the program that it runs."""
     # dash cannot give the terminal back to a process group that its namespace has no number for.
     shell = ["bash", "--norc", "-i"]
     with a_lab("sat", "--link", "leo"):
@@ -162,9 +162,9 @@ def test_programs_have_the_terminal() -> None:
         def type_until(text: bytes, *expected: bytes) -> None:
             nonlocal shown
             os.write(terminal, text)
-            patience = time.monotonic() + PATIENCE_SECONDS
+            deadline = time.monotonic() + TIMEOUT_S
             while not any(each in shown for each in expected):
-                assert time.monotonic() < patience, shown
+                assert time.monotonic() < deadline, shown
                 if select.select([terminal], [], [], 0.1)[0]:
                     shown += os.read(terminal, 4096)
             shown = b""
@@ -173,12 +173,12 @@ def test_programs_have_the_terminal() -> None:
         time.sleep(0.3)
         type_until(b"\x03echo here $BENTPIPE_HOST\n", b"here island")
         os.write(terminal, b"exit 6\n")
-        assert running.wait(PATIENCE_SECONDS) == 6
+        assert running.wait(TIMEOUT_S) == 6
         os.close(terminal)
 
 
 @needs_lab
-def test_what_a_program_leaves_stays_until_the_lab_ends() -> None:
+def test_background_processes_stay_until_the_lab_ends() -> None:
     """Given a server started in the world and left there, expect the island to reach it."""
     mark = f"bentpipe-left-{os.getpid()}"
     with a_lab("sat", "--link", "leo"):
@@ -189,7 +189,7 @@ def test_what_a_program_leaves_stays_until_the_lab_ends() -> None:
         )
         assert len(processes(mark)) == 1
         bentpipe("lab", "down", "sat")
-        wait_until(lambda: processes(mark) == [], "the program outlived its lab")
+        wait_until(lambda: processes(mark) == [], "the program still runs")
 
 
 @needs_lab
@@ -216,9 +216,9 @@ def test_a_changed_delay_is_the_delay() -> None:
         changed = bentpipe("lab", "set", "sat", "link.forward.delay=100ms")
         assert changed.returncode == 0, changed.stderr
         assert 113 <= min_ms("sat") < 123
-        (order,) = status("sat")["orders"]
-        assert order["settings"] == ["link.forward.delay=100ms"]
-        assert order["at_ns"] > 0
+        (change,) = status("sat")["changes"]
+        assert change["settings"] == ["link.forward.delay=100ms"]
+        assert change["at_ns"] > 0
 
 
 @needs_lab
@@ -233,13 +233,13 @@ def test_of_several_links_each_can_be_changed() -> None:
         assert bentpipe("lab", "set", "sat", "link.forward.delay=50ms").returncode == 0
         assert 113 <= min_ms("sat") < 123
         beyond = bentpipe("lab", "set", "sat", "hop.3.link.forward.delay=1ms")
-        assert (beyond.returncode, "there are 2 links" in beyond.stderr) == (2, True)
+        assert (beyond.returncode, "the lab has 2 links" in beyond.stderr) == (2, True)
 
 
 @needs_lab
 @needs("curl")
-def test_a_transfer_takes_the_rate_of_the_moment() -> None:
-    """Given 400 kB of TCP, expect 1.6 s at 2 Mbit/s at the least, and much less at 50 Mbit/s."""
+def test_a_transfer_uses_the_changed_rate() -> None:
+    """Given 400 kB of TCP, expect at least 1.6 s at 2 Mbit/s, and much less at 50 Mbit/s."""
     command = ["curl", "-s", "-o", "/dev/null", "-w", "%{size_download} %{time_total}"]
 
     def seconds() -> float:
@@ -257,8 +257,8 @@ def test_a_transfer_takes_the_rate_of_the_moment() -> None:
 
 
 @needs_lab
-def test_what_waits_leaves_at_the_new_rate() -> None:
-    """Given a line of UDP that takes 80 s at 10 kbit/s, expect it to be gone soon at 10 Mbit/s."""
+def test_queued_packets_leave_at_the_new_rate() -> None:
+    """Given a queue of UDP packets that takes 80 s at 10 kbit/s, expect it empty at 10 Mbit/s."""
     send = (
         "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
         "for _ in range(100): s.sendto(bytes(972), ('island', 9))"
@@ -274,10 +274,10 @@ def test_what_waits_leaves_at_the_new_rate() -> None:
             return found
 
         # A report may be a tenth of a second old.
-        wait_until(lambda: forward()["queue_packets"] >= 90, "the line did not come")
+        wait_until(lambda: forward()["queue_packets"] >= 90, "the packets did not arrive")
         before_ns = status("sat")["report"]["at_ns"]
         assert bentpipe("lab", "set", "sat", "link.forward.rate=10Mbit/s").returncode == 0
-        wait_until(lambda: forward()["delivered_packets"] == 100, "the line did not leave")
+        wait_until(lambda: forward()["delivered_packets"] == 100, "the packets did not leave")
         assert forward()["dropped_packets"] == {}
         assert status("sat")["report"]["at_ns"] - before_ns < 70e9, "sooner than at the old rate"
 
@@ -285,7 +285,7 @@ def test_what_waits_leaves_at_the_new_rate() -> None:
 @needs_lab
 @needs("ping")
 def test_an_outage_delays_and_loses_nothing() -> None:
-    """Given replies that meet an outage, expect them to wait, and all of them once it ends."""
+    """Given packets during an outage, expect them queued, and all delivered after it."""
     ping = ["ping", "-c", "3", "-i", "0.1", "-W", "30", "world"]
     with a_lab("sat", "--link", "leo"):
         assert bentpipe("lab", "set", "sat", "link.forward.outage=on").returncode == 0
@@ -310,7 +310,7 @@ def test_an_outage_delays_and_loses_nothing() -> None:
 
 @needs_lab
 @needs("ping")
-def test_errors_begin_and_end_as_ordered() -> None:
+def test_errors_begin_and_end_as_requested() -> None:
     ping = ["lab", "exec", "sat", "--", "ping", "-c", "2", "-i", "0.1", "-W", "1", "world"]
     with a_lab("sat", "--link", "leo"):
         assert bentpipe("lab", "set", "sat", "link.return.bit_error_rate=1").returncode == 0
@@ -324,7 +324,7 @@ def test_errors_begin_and_end_as_ordered() -> None:
 @needs_lab
 @needs("ping")
 def test_bad_values_change_nothing() -> None:
-    """Given a good setting beside a bad one, expect neither."""
+    """Given a valid and an invalid setting, expect that neither is applied."""
     with a_lab("sat", "--link", "leo"):
         for bad in [
             "link.forward.rate=fast",
@@ -343,7 +343,7 @@ def test_bad_values_change_nothing() -> None:
             ran = bentpipe("lab", "set", "sat", "link.forward.delay=100ms", bad)
             assert ran.returncode == 2, (bad, ran.stderr)
             assert len(ran.stderr.splitlines()) == 1, ran.stderr
-        assert status("sat")["orders"] == []
+        assert status("sat")["changes"] == []
         assert 26 <= min_ms("sat") < 36
 
 
@@ -351,11 +351,11 @@ def test_bad_values_change_nothing() -> None:
 
 
 @needs_lab
-def test_a_killed_keeper_leaves_nothing() -> None:
-    """Given programs started by two and a keeper that is killed, expect all to end with it."""
-    mark, before = f"bentpipe-keeper-{os.getpid()}", machine()
+def test_a_killed_daemon_leaves_nothing() -> None:
+    """Given programs on both sides and a killed daemon, expect all to end with it."""
+    mark, before = f"bentpipe-daemon-{os.getpid()}", machine()
     environment = os.environ | {"MARK": mark}
-    with a_lab("sat", "--link", "leo") as keeper:
+    with a_lab("sat", "--link", "leo") as daemon:
         command = ["sh", "-c", "sleep 60 & sleep 60 & echo ready; sleep 60"]
         running = [
             subprocess.Popen(
@@ -370,27 +370,27 @@ def test_a_killed_keeper_leaves_nothing() -> None:
         for each in running:
             assert each.stdout is not None
             assert each.stdout.readline() == "ready\n"
-        os.kill(keeper, signal.SIGKILL)
+        os.kill(daemon, signal.SIGKILL)
         for each in running:
-            _, said = each.communicate(timeout=PATIENCE_SECONDS)
+            _, stderr = each.communicate(timeout=TIMEOUT_S)
             assert each.returncode == 128 + 9
-            assert "the lab sat has ended" in said
-        wait_until(lambda: processes(mark) == [], "programs outlived their lab")
+            assert "lab sat has ended" in stderr
+        wait_until(lambda: processes(mark) == [], "programs still run")
         assert bentpipe("lab", "list").stdout == ""
-        assert list(_labs.folder().glob("*.sock")) == [], "what it left is removed"
+        assert list(sockets.folder().glob("*.sock")) == [], "what it left is removed"
         assert bentpipe("lab", "up", "sat", "--link", "leo").returncode == 0, "the name is free"
     assert machine() == before
 
 
 @needs_lab
-def test_nothing_is_left_of_labs_that_were_killed_at_any_time(own_labs: Path) -> None:
-    """Given 40 kills while labs are set up, used and changed, expect the machine as it was."""
+def test_labs_killed_at_random_times_leave_nothing(own_labs: Path) -> None:
+    """Given 40 kills while labs are set up, used and changed, expect the machine unchanged."""
     before, seed = machine(), 1
     mark = f"bentpipe-any-time-{os.getpid()}"
     environment = os.environ | {"MARK": mark, "XDG_RUNTIME_DIR": str(own_labs)}
     draw = random.Random(seed)
 
-    def live_and_die(number_and_seconds: tuple[int, float]) -> None:
+    def set_up_and_kill(number_and_seconds: tuple[int, float]) -> None:
         number, seconds = number_and_seconds
         name = f"lab-{number}"
         script = (
@@ -407,16 +407,16 @@ def test_nothing_is_left_of_labs_that_were_killed_at_any_time(own_labs: Path) ->
             start_new_session=True,
         ) as running:
             time.sleep(seconds)
-            # The keeper has a session of its own, and dies at another moment.
-            for process in processes(f"lab\0up\0{name}\0"):
+            # The daemon has a session of its own and is killed separately.
+            for process in processes(f"bentpipe.lab.daemon\0{name}\0"):
                 kill(int(process), signal.SIGKILL)
             os.killpg(running.pid, signal.SIGKILL)
 
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(live_and_die, enumerate(draw.uniform(0.1, 3.0) for _ in range(40))))
+        list(threads.map(set_up_and_kill, enumerate(draw.uniform(0.1, 3.0) for _ in range(40))))
 
-    # A keeper whose maker was killed before it was ready ends by itself, or is there as any other.
-    for name in _labs.names():
+    # A daemon whose parent was killed during the set-up ends by itself, or runs as any other.
+    for name in sockets.names():
         bentpipe("lab", "down", name)
     wait_until(lambda: processes(mark) == [], f"seed {seed}")
     assert bentpipe("lab", "list").stdout == ""
@@ -434,8 +434,8 @@ def kill(process: int, sent: signal.Signals) -> None:
 
 
 @needs_lab
-def test_a_keeper_survives_whatever_it_is_sent() -> None:
-    """Given random bytes, half requests and wrong types, expect an answer or none, and a lab."""
+def test_a_daemon_survives_malformed_requests() -> None:
+    """Given random bytes, incomplete requests and wrong types, expect that the lab goes on."""
     draw = random.Random(1)
     lines = [draw.randbytes(draw.randrange(200)) + b"\n" for _ in range(60)]
     settings: list[object] = [3, [4], {"a": 1}, ["\0=\0"], ["=" * 999]]
@@ -447,54 +447,54 @@ def test_a_keeper_survives_whatever_it_is_sent() -> None:
     lines.extend([b"[" * 60_000 + b"\n", b"x" * 200_000, b'{"do": "status"', b"\n" * 100])
     with a_lab("sat", "--link", "leo"):
         for line in lines:
-            with _labs.connect("sat") as connection:
+            with sockets.connect("sat") as connection:
                 try:
                     connection.sendall(line)
                     connection.shutdown(socket.SHUT_WR)
-                    said = connection.recv(1 << 20)
+                    reply = connection.recv(1 << 20)
                 except OSError:
                     continue
-                assert said == b"" or "error" in json.loads(said), line[:80]
-        assert status("sat")["orders"] == []
+                assert reply == b"" or "error" in json.loads(reply), line[:80]
+        assert status("sat")["changes"] == []
 
 
-def test_a_folder_that_others_can_enter_is_not_used(own_labs: Path) -> None:
+def test_a_folder_that_others_can_access_is_refused(own_labs: Path) -> None:
     (own_labs / "bentpipe").mkdir(mode=0o755)
-    with pytest.raises(MachineError, match="others could enter"):
-        _labs.folder()
+    with pytest.raises(MachineError, match="other users can access"):
+        sockets.folder()
 
 
-def test_without_a_folder_of_the_session_there_is_one_of_the_user(
+def test_without_a_session_folder_the_user_has_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    folder = _labs.folder()
+    folder = sockets.folder()
     assert folder == tmp_path / f"bentpipe-{os.geteuid()}"
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a/b", "..", "a b", "ä", "a" * 33, "a\n"])
-def test_names_that_are_no_names_are_refused(name: str) -> None:
+def test_invalid_names_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match="allowed are up to 32"):
-        _labs.checked_name(name)
+        sockets.checked_name(name)
 
 
-def test_an_answer_that_cannot_be_read_is_said_so() -> None:
+def test_a_malformed_reply_is_an_error() -> None:
     for sent, message in [(b"no json\n", "cannot be read"), (b"", "has ended"), (b"{}", "ended")]:
         here, there = socket.socketpair()
         with here, there:
             there.sendall(sent)
             there.shutdown(socket.SHUT_WR)
             with pytest.raises(MachineError, match=message):
-                _labs.ask(here, {"do": "status"})
+                sockets.ask(here, {"do": "status"})
 
 
-# -- Orders ------------------------------------------------------------------------------------
+# -- Settings ----------------------------------------------------------------------------------
 
 
-def test_settings_become_orders_by_direction() -> None:
-    """Given settings of two links, expect one order a direction with all that is asked of it."""
+def test_settings_are_changes_by_direction() -> None:
+    """Given settings of two links, expect one change for each direction with all its values."""
     settings = [
         "link.forward.rate=4 Mbit/s",
         "hop.2.link.forward.outage=5s",
@@ -504,12 +504,12 @@ def test_settings_become_orders_by_direction() -> None:
     nothing = {"rate_bps": None, "delay_ns": None, "bit_error_rate": None, "outage_ns": None}
     four = {"direction": "forward", **nothing, "rate_bps": 4_000_000}
     lossy = {"direction": "return", **nothing, "bit_error_rate": 1e-6}
-    assert orders_of(settings, 2) == [
+    assert link_changes(settings, 2) == [
         {"hop": 0, **four, "delay_ns": 270_000_000},
         {"hop": 1, **four, "outage_ns": 5_000_000_000},
         {"hop": 0, **lossy},
         {"hop": 1, **lossy},
     ]
-    (on,), (off,) = (orders_of([f"link.return.outage={word}"], 1) for word in ("on", "off"))
+    (on,), (off,) = (link_changes([f"link.return.outage={word}"], 1) for word in ("on", "off"))
     assert (on["outage_ns"], off["outage_ns"]) == (1 << 62, 0)
-    assert orders_of(["link.forward.bit_error_rate=0"], 1)[0]["bit_error_rate"] == 0.0
+    assert link_changes(["link.forward.bit_error_rate=0"], 1)[0]["bit_error_rate"] == 0.0

@@ -1,4 +1,4 @@
-"""Labs where something is missing, fails, or is used up; skipped where there are no namespaces."""
+"""Labs on machines that lack something, and failures; skipped without namespaces."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ from test_lab import a_lab, status, wait_until
 from test_live import BENTPIPE, bentpipe, machine, needs_lab, processes
 
 from bentpipe.errors import MachineError
-from bentpipe.lab import sockets as _labs
-from bentpipe.lab import uplink as _outside
+from bentpipe.lab import sockets, uplink
 
 EXIT_MACHINE, EXIT_INVALID = 3, 4
 
-# What no program in a lab should do.
+# Deletes the device of the lab.
 DELETE = "ip link del dev link; echo deleted; exec sleep 60"
 
 
 @pytest.fixture(autouse=True)
 def own_labs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the labs of a test apart from those of whoever runs it."""
+    """Keep the labs of a test apart from those of the user."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
 
 
@@ -45,7 +44,7 @@ def own_labs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 @needs_lab
 @needs("ip")
 @needs("setpriv")
-def test_a_user_without_privileges_home_or_session_has_labs(user: User) -> None:
+def test_a_user_without_privileges_home_or_session_can_use_labs(user: User) -> None:
     before, mark = machine(), f"bentpipe-user-{os.getpid()}"
     user.environment["MARK"] = mark
     ran = user("exec", "--link", "leo", "--", "sh", "-c", "exit 7")
@@ -73,21 +72,21 @@ def test_a_user_without_privileges_home_or_session_has_labs(user: User) -> None:
     assert machine() == before
 
 
-# -- A link that dies --------------------------------------------------------------------------
+# -- A link that fails -------------------------------------------------------------------------
 
 
 def seconds_until_the_end(command: Sequence[str], code: int) -> tuple[float, str]:
-    """Run a command that says when it has deleted the device; how long it took from there."""
+    """Run a command that deletes the device; return the time from there to its end, and stderr."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "deleted\n"
         start = time.monotonic()
-        _, told = running.communicate(timeout=30)
+        _, stderr = running.communicate(timeout=30)
         seconds = time.monotonic() - start
-    assert running.returncode == code, told
-    return seconds, told
+    assert running.returncode == code, stderr
+    return seconds, stderr
 
 
 @needs_lab
@@ -100,8 +99,8 @@ def test_a_deleted_device_ends_the_program(side: str, tmp_path: Path) -> None:
     command += ["--report", str(report), "--", "sh", "-c", DELETE]
     took = []
     for _ in range(3):
-        seconds, told = seconds_until_the_end(command, EXIT_INVALID)
-        assert "INVALID: the link has failed: the device link was deleted inside the lab" in told
+        seconds, stderr = seconds_until_the_end(command, EXIT_INVALID)
+        assert "INVALID: the link has failed: the device link was deleted inside the lab" in stderr
         took.append(seconds)
     # The best of three: the machine may have other work.
     assert min(took) < 2
@@ -111,19 +110,19 @@ def test_a_deleted_device_ends_the_program(side: str, tmp_path: Path) -> None:
 
 @needs_lab
 @needs("ip")
-def test_a_lab_whose_device_was_deleted_says_so_and_ends() -> None:
+def test_a_lab_reports_its_deleted_device_and_ends() -> None:
     mark, deleted = f"bentpipe-deleted-{os.getpid()}", "the device link was deleted inside the lab"
     before = machine()
-    with a_lab("sat", "--link", "leo") as keeper:
+    with a_lab("sat", "--link", "leo") as daemon:
         run = ["env", f"MARK={mark}", *BENTPIPE, "lab", "exec", "sat"]
         with subprocess.Popen([*run, "--", "sleep", "60"], stderr=subprocess.PIPE) as other:
             wait_until(lambda: len(processes(mark)) == 2, "it does not start")
-            seconds, told = seconds_until_the_end([*run, "--", "sh", "-c", DELETE], EXIT_INVALID)
-            assert deleted in told
+            seconds, stderr = seconds_until_the_end([*run, "--", "sh", "-c", DELETE], EXIT_INVALID)
+            assert deleted in stderr
             assert seconds < 20, "it was not waited for"
-            _, told_other = other.communicate(timeout=30)
+            _, stderr_other = other.communicate(timeout=30)
             assert other.returncode == EXIT_INVALID
-            assert deleted in told_other.decode()
+            assert deleted in stderr_other.decode()
         assert processes(mark) == []
         assert deleted in bentpipe("lab", "list").stdout
         (row,) = json.loads(bentpipe("lab", "list", "--json").stdout)
@@ -134,26 +133,26 @@ def test_a_lab_whose_device_was_deleted_says_so_and_ends() -> None:
             assert (refused.returncode, deleted in refused.stderr) == (EXIT_INVALID, True)
         ended = bentpipe("lab", "down", "sat")
         assert (ended.returncode, deleted in ended.stderr) == (0, True)
-        wait_until(lambda: not Path(f"/proc/{keeper}").exists(), "it is not gone")
-        assert list(_labs.folder().glob("*.sock")) == []
+        wait_until(lambda: not Path(f"/proc/{daemon}").exists(), "it is not gone")
+        assert list(sockets.folder().glob("*.sock")) == []
     assert machine() == before
 
 
 @needs_lab
-def test_a_lab_that_does_not_answer_is_ended_by_force() -> None:
-    """Given a stopped process and a program in the lab, expect both to be gone, and to be told."""
+def test_a_lab_that_does_not_reply_is_killed() -> None:
+    """Given a stopped daemon and a program in the lab, expect both to be killed, and a message."""
     mark, before = f"bentpipe-stopped-{os.getpid()}", machine()
-    with a_lab("sat", "--link", "leo") as keeper:
+    with a_lab("sat", "--link", "leo") as daemon:
         leave = f"MARK={mark} sleep 60 > /dev/null 2>&1 &"
         assert bentpipe("lab", "exec", "sat", "--", "sh", "-c", leave).returncode == 0
-        os.kill(keeper, signal.SIGSTOP)
+        os.kill(daemon, signal.SIGSTOP)
         ended = bentpipe("lab", "down", "sat")
         assert ended.returncode == EXIT_MACHINE
-        assert "does not answer" in ended.stderr
-        assert "it was ended by force" in ended.stderr
-        wait_until(lambda: not Path(f"/proc/{keeper}").exists(), "it is not gone")
+        assert "does not reply" in ended.stderr
+        assert "it was killed" in ended.stderr
+        wait_until(lambda: not Path(f"/proc/{daemon}").exists(), "it is not gone")
         wait_until(lambda: processes(mark) == [], "a program outlived its lab")
-        assert list(_labs.folder().glob("*.sock")) == []
+        assert list(sockets.folder().glob("*.sock")) == []
     assert machine() == before
 
 
@@ -189,7 +188,7 @@ GET = "import urllib.request as u; print(len(u.urlopen('http://world/bytes/7', t
 
 @contextmanager
 def held(command: Sequence[str], count: int, kind: str, address: str) -> Iterator[None]:
-    """Hold so many connections, from three processes: none has more descriptors than usual."""
+    """Hold ``count`` connections from three processes, each within its limit of descriptors."""
     script = [sys.executable, "-c", HOLD, str(-(-count // 3)), kind, address]
     with ExitStack() as stack:
         running = [
@@ -238,36 +237,36 @@ def a_lab_with_few_descriptors() -> Iterator[int]:
 @needs_lab
 @pytest.mark.parametrize("count", [1_100, 2_000])
 def test_a_lab_survives_more_web_clients_than_descriptors(count: int) -> None:
-    """Given 1,024 descriptors, expect a lab that rests, answers, runs programs and serves later."""
+    """Given 1,024 descriptors, expect a lab that stays idle, replies, and serves later."""
     run = [*BENTPIPE, "lab", "exec", "sat", "--"]
-    with a_lab_with_few_descriptors() as keeper:
+    with a_lab_with_few_descriptors() as daemon:
         with held(run, count, "tcp", "world"):
             # SYNs that find no place are retransmitted meanwhile: that is little work.
-            before = processor_seconds(keeper)
+            before = processor_seconds(daemon)
             time.sleep(2.0)
-            assert processor_seconds(keeper) - before < 1.0, "it spins"
-            assert status("sat")["process"] == keeper
+            assert processor_seconds(daemon) - before < 1.0, "it spins"
+            assert status("sat")["process"] == daemon
             assert bentpipe(*run[len(BENTPIPE) :], "true").returncode == 0
         got = bentpipe(*run[len(BENTPIPE) :], sys.executable, "-c", GET)
         assert got.stdout == "7\n", got.stderr
 
 
 @needs_lab
-def test_a_lab_answers_while_others_are_connected_and_silent() -> None:
-    """Given 2,000 silent clients, expect answers for others, then and later."""
-    with a_lab_with_few_descriptors() as keeper:
-        address = str(_labs.folder() / "sat.sock")
+def test_a_lab_replies_despite_silent_clients() -> None:
+    """Given 2,000 silent clients, expect replies to others, then and later."""
+    with a_lab_with_few_descriptors() as daemon:
+        address = str(sockets.folder() / "sat.sock")
         assert len(address) < 108, "the address of a socket is no longer"
         with held([], 2_000, "unix", address):
             for _ in range(3):
-                assert status("sat")["process"] == keeper
+                assert status("sat")["process"] == daemon
             assert bentpipe("lab", "exec", "sat", "--", "true").returncode == 0
-        assert status("sat")["process"] == keeper
+        assert status("sat")["process"] == daemon
 
 
 @needs_lab
-def test_one_who_sends_slowly_holds_up_nobody() -> None:
-    """Given a client that sends a byte now and then, expect others to be answered meanwhile."""
+def test_a_slow_client_does_not_block_others() -> None:
+    """Given a client that sends a byte every 0.2 s, expect replies to others meanwhile."""
     done = threading.Event()
 
     def send_slowly(slow: socket.socket) -> None:
@@ -275,7 +274,7 @@ def test_one_who_sends_slowly_holds_up_nobody() -> None:
             while not done.wait(0.2):
                 slow.sendall(b" ")
 
-    with a_lab("sat", "--link", "leo"), _labs.connect("sat") as slow:
+    with a_lab("sat", "--link", "leo"), sockets.connect("sat") as slow:
         sending = threading.Thread(target=send_slowly, args=(slow,))
         sending.start()
         try:
@@ -295,7 +294,7 @@ def test_one_who_sends_slowly_holds_up_nobody() -> None:
 
 @needs_lab
 @needs("unshare")
-def test_a_missing_device_is_named_and_not_made() -> None:
+def test_a_missing_device_is_named_and_not_created() -> None:
     look = 'mount -t tmpfs none /dev/net; "$@"; echo $?; ls -A /dev/net'
     own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     command = ["unshare", "--mount", *own, "sh", "-c", look, "sh", *BENTPIPE]
@@ -310,7 +309,7 @@ def test_a_missing_device_is_named_and_not_made() -> None:
 
 @needs_lab
 @needs("setpriv")
-def test_missing_rights_are_named_with_what_allows_them() -> None:
+def test_missing_privileges_are_named_with_the_fix() -> None:
     """Given neither capabilities nor user namespaces, expect both to be named."""
     forbid = "echo 0 > /proc/sys/user/max_user_namespaces"
     drop = "exec setpriv --bounding-set=-all --inh-caps=-all"
@@ -356,7 +355,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 @needs_lab
 def test_programs_start_where_close_range_fails() -> None:
-    """Given an old kernel, expect programs, and none of our descriptors in what outlives them."""
+    """Given a kernel without close_range(2), expect that programs start and exit."""
     command = [sys.executable, "-c", WITHOUT_CLOSE_RANGE, *BENTPIPE]
     run = ["exec", "--link", "leo", "--world", "sleep 60", "--", "sh", "-c", "exit 7"]
     ran = subprocess.run([*command, *run], capture_output=True, text=True, timeout=60, check=False)
@@ -374,13 +373,14 @@ def test_programs_start_where_close_range_fails() -> None:
         assert bentpipe("lab", "down", "sat").returncode == 0
 
 
-# Programs are started by eight threads at once, until somebody ends it.
+# Eight threads start programs until the process is killed.
 MANY_AT_ONCE = """
 import signal, threading
-from bentpipe.lab.lab import Lab, gain_privileges
+from bentpipe.lab.local import LocalLab
+from bentpipe.lab.privileges import gain_privileges
 from bentpipe.plan.presets import link_plan
 gain_privileges()
-with Lab(plans=[link_plan("leo")]) as lab:
+with LocalLab(plans=[link_plan("leo")]) as lab:
     def start():
         while True:
             lab.spawn("island", ["sleep", "60"])
@@ -392,7 +392,7 @@ with Lab(plans=[link_plan("leo")]) as lab:
 
 
 @needs_lab
-def test_programs_started_at_the_same_time_all_end_with_their_maker() -> None:
+def test_programs_started_concurrently_end_with_their_parent() -> None:
     mark = f"bentpipe-at-once-{os.getpid()}"
     for milliseconds in range(0, 100, 10):
         with subprocess.Popen(
@@ -404,40 +404,42 @@ def test_programs_started_at_the_same_time_all_end_with_their_maker() -> None:
             assert opened(running.stdout).readline() == "ready\n"
             time.sleep(milliseconds / 1e3)
             running.send_signal(signal.SIGKILL)
-    wait_until(lambda: processes(mark) == [], "a program outlived its maker")
+    wait_until(lambda: processes(mark) == [], "a program outlived its parent")
 
 
 # -- The NAT -----------------------------------------------------------------------------------
 
 
-def test_a_nat_that_does_not_start_is_killed_and_named(
+def test_a_nat_that_does_not_start_is_killed_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given a program that says something and waits for ever, expect its end and its words."""
+    """Given a NAT that prints a line and hangs, expect it killed and its line in the error."""
     fake, noted = tmp_path / "slirp4netns", tmp_path / "process"
     fake.write_text(f"#!/bin/sh\necho $$ > {noted}\necho it is odd >&2\nexec sleep 60\n")
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(_outside, "_START_SECONDS", 2.0)
+    monkeypatch.setattr(uplink, "_START_TIMEOUT_S", 2.0)
     with (
         socket.socket() as any_descriptor,
-        pytest.raises(MachineError, match=r"does not start within 2 s; it says: it is odd; to fix"),
+        pytest.raises(
+            MachineError, match=r"does not start within 2 s; its last line is: it is odd; to fix"
+        ),
     ):
-        _outside.open_outside(any_descriptor.fileno())
+        uplink.open_uplink(any_descriptor.fileno())
     assert not Path("/proc", noted.read_text().strip()).exists()
 
 
 @needs_lab
 @needs("slirp4netns")
 def test_the_nat_is_in_a_sandbox() -> None:
-    with a_lab("sat", "--link", "leo", "--internet") as keeper:
-        children = Path(f"/proc/{keeper}/task").glob("*/children")
+    with a_lab("sat", "--link", "leo", "--internet") as daemon:
+        children = Path(f"/proc/{daemon}/task").glob("*/children")
         found = [child for each in children for child in each.read_text().split()]
         nat = [child for child in found if name_of(child) == "slirp4netns"]
         assert len(nat) == 1
-        told = Path(f"/proc/{nat[0]}/status").read_text()
+        stderr = Path(f"/proc/{nat[0]}/status").read_text()
         # A filter of system calls; proc_pid_status(5).
-        assert re.search(r"^Seccomp:\t2$", told, re.MULTILINE)
+        assert re.search(r"^Seccomp:\t2$", stderr, re.MULTILINE)
         own, other = (Path(f"/proc/{process}/ns/mnt").readlink() for process in ("self", nat[0]))
         assert own != other
 

@@ -34,7 +34,7 @@ def written(folder: Path, **scenario: Any) -> str:
 
 
 def in_lab(link: str, host: str, command: str, *options: str) -> tuple[str, dict[str, Any]]:
-    """Run a command of the shell on a host; return what it printed and what was measured."""
+    """Run a shell command on a host; return its output and the report of the lab."""
     report = Path(link).with_suffix(".report")
     done = subprocess.run(
         [
@@ -52,7 +52,7 @@ def in_lab(link: str, host: str, command: str, *options: str) -> tuple[str, dict
 
 
 def emulated(file: str) -> dict[str, Any]:
-    """Run a scenario in real time; return what was measured, also of a run that was late.
+    """Run a scenario in real time; return its summary, also if packets were late.
 
     Lateness does not move packets on the link.
     """
@@ -123,10 +123,11 @@ def test_four_terminals_share_the_forward_link(tmp_path: Path) -> None:
     link = written(tmp_path, link={"terminals": 4, "forward": slow, "return": slow})
     script = f"""
 import os, sys, time
-from bentpipe.lab.lab import Lab, gain_privileges
+from bentpipe.lab.local import LocalLab
+from bentpipe.lab.privileges import gain_privileges
 from bentpipe.plan.presets import link_plan
 gain_privileges()
-with Lab(plans=[link_plan({link!r})]) as lab:
+with LocalLab(plans=[link_plan({link!r})]) as lab:
     receivers = [
         lab.spawn(f"island-{{number}}", [sys.executable, "-c", {RECEIVER!r}])
         for number in (1, 2, 3, 4)
@@ -159,7 +160,7 @@ print(carried["forward"]["delivered_packets"], carried["forward"]["busy_ns"], *c
 @needs_lab
 @needs("ping")
 def test_programs_run_on_gateways(tmp_path: Path) -> None:
-    """Given gateways that are hosts, expect them on the way of a packet: two hops fewer to live."""
+    """Given gateways that are hosts, expect that they decrement the TTL by two."""
     hosts = {"world": [{"name": "far", "delay": "20 ms"}]}
     link = written(tmp_path, link=LINK, hosts=hosts)
     printed, _ = in_lab(link, "island", "ping -c 3 -i 0.2 far; ping -c 1 hub", "--gateways")
@@ -171,7 +172,7 @@ def test_programs_run_on_gateways(tmp_path: Path) -> None:
 
 
 @needs_lab
-def test_a_host_that_is_none_is_named(tmp_path: Path) -> None:
+def test_an_unknown_host_is_refused(tmp_path: Path) -> None:
     link = written(tmp_path, link={**LINK, "terminals": 2})
     called = [*BENTPIPE, "exec", "--link", link, "--host", "island-3", "--", "true"]
     done = subprocess.run(called, capture_output=True, text=True, timeout=60, check=False)
@@ -259,8 +260,8 @@ def test_aggregation_multiplies_what_a_processor_carries(tmp_path: Path) -> None
 # --- where the programs of a scenario run --------------------------------------------------------
 
 
-def test_a_flow_runs_where_the_simulation_has_it() -> None:
-    """Random hosts are those of the simulation: both draw from the same stream."""
+def test_a_flow_runs_on_the_hosts_of_the_simulation() -> None:
+    """Given random hosts, expect those of the simulation: both draw from the same stream."""
     flow = {"kind": "bulk", "direction": "forward", "size": "1 kB", "count": 12}
     data = {
         "link": {**LINK, "terminals": 2},
@@ -291,7 +292,7 @@ def test_a_flow_runs_where_the_simulation_has_it() -> None:
     assert len({hosts["world"] for hosts in chosen[:12]}) > 2
 
 
-def test_draws_below_a_bound_are_those_of_the_simulator() -> None:
+def test_bounded_draws_equal_those_of_the_simulator() -> None:
     """Xoshiro256++ of a known seed, and Lemire's method by hand: the high word of the product."""
     stream, other = Stream(1, "x"), Stream(1, "x")
     for bound in (1, 2, 5, 10**6):
@@ -302,7 +303,7 @@ def test_draws_below_a_bound_are_those_of_the_simulator() -> None:
     ("classes", "precedences"),
     [(1, [0]), (2, [7, 0]), (3, [7, 4, 0]), (8, [7, 6, 5, 4, 3, 2, 1, 0])],
 )
-def test_packets_say_which_class_they_are_of(classes: int, precedences: list[int]) -> None:
+def test_the_precedence_of_a_packet_is_its_class(classes: int, precedences: list[int]) -> None:
     """The precedence of class c of n is 7 (n - 1 - c) / (n - 1), rounded: what a lab undoes."""
     queue = {"discipline": "strict_priority", "classes": classes, "limit": "9 packets"}
     link = {**LINK, "forward": {**LINK["forward"], "queue": queue}}
@@ -316,7 +317,7 @@ def test_packets_say_which_class_they_are_of(classes: int, precedences: list[int
 
 @needs_lab
 @needs("iperf3")
-def test_a_priority_is_one_on_real_packets_too(tmp_path: Path) -> None:
+def test_priorities_apply_to_real_packets(tmp_path: Path) -> None:
     """Expect no packet of a call of priority 0 lost or late, and half of a flood of priority 1.
 
     Given a link of 2 Mbit/s and 4 Mbit/s of flood.

@@ -1,4 +1,4 @@
-"""Programs behind a link, in real time; skipped where there can be no namespaces."""
+"""Programs behind a link, in real time; skipped where namespaces cannot be created."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from conftest import User, default_signals, needs, why_no_lab
 
-from bentpipe.cli.exec import summary
+from bentpipe.cli.link_status import summary_lines
 from bentpipe.errors import MachineError, UsageError
-from bentpipe.lab import lab as live
+from bentpipe.lab.capacity import refuse_beyond_capacity
 from bentpipe.plan.presets import link_plan
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
@@ -40,19 +40,19 @@ needs_lab = pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_
 class Measured:
     value: float
     # What `exec` printed on stderr, with its verdict.
-    told: str
+    stderr: str
 
     @property
     def was_on_time(self) -> bool:
-        return "INVALID" not in self.told
+        return "INVALID" not in self.stderr
 
 
 def assert_between(low: float, high: float, *measured: Measured) -> None:
-    """Nothing is early, ever; late is only what says so, and one of them at least was on time."""
+    """No measurement is early; the smallest one of a valid run is not late."""
     assert min(each.value for each in measured) >= low, measured
     on_time = [each.value for each in measured if each.was_on_time]
     if not on_time:
-        pytest.skip("needs a machine without other load: " + measured[0].told.splitlines()[-1])
+        pytest.skip("needs a machine without other load: " + measured[0].stderr.splitlines()[-1])
     assert min(on_time) < high, measured
 
 
@@ -104,7 +104,7 @@ def test_iperf3_finds_its_server() -> None:
 
 
 @needs_lab
-def test_a_program_ends_as_it_ends() -> None:
+def test_exec_exits_with_the_status_of_the_program() -> None:
     assert bentpipe("exec", "--link", "leo", "--", "sh", "-c", "exit 7").returncode == 7
     assert bentpipe("exec", "--link", "leo", "--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
     missing = bentpipe("exec", "--link", "leo", "--", "no-such-program")
@@ -113,11 +113,11 @@ def test_a_program_ends_as_it_ends() -> None:
 
 
 @needs_lab
-def test_programs_see_their_side_and_where_they_were_started(tmp_path: Path) -> None:
-    look = "pwd; echo $BENTPIPE_HOST; cat /proc/net/dev | grep -c link; echo $$"
+def test_programs_have_their_side_and_working_directory(tmp_path: Path) -> None:
+    script = "pwd; echo $BENTPIPE_HOST; cat /proc/net/dev | grep -c link; echo $$"
     for side in ("world", "island"):
         ran = subprocess.run(
-            [*BENTPIPE, "exec", "--link", "leo", "--host", side, "--", "sh", "-c", look],
+            [*BENTPIPE, "exec", "--link", "leo", "--host", side, "--", "sh", "-c", script],
             capture_output=True,
             text=True,
             check=False,
@@ -146,8 +146,8 @@ def test_signals_reach_the_program(sent: signal.Signals) -> None:
 
 @needs_lab
 @needs("ping")
-def test_links_in_a_row_add_up_and_labs_nest() -> None:
-    """Given 13 ms each way, expect 26 ms; twice in a row, 52 ms; a lab in a lab is its own."""
+def test_links_in_series_add_up_and_labs_nest() -> None:
+    """Given 13 ms each way, expect 26 ms; two in series, 52 ms; a lab in a lab is separate."""
     ping = ["ping", "-c", "3", "-i", "0.1", "world"]
 
     def min_ms(*arguments: str) -> Measured:
@@ -165,10 +165,10 @@ def test_links_in_a_row_add_up_and_labs_nest() -> None:
 
 
 def machine() -> dict[str, object]:
-    """What a lab must not change. A namespace that no process is in or holds is no more."""
+    """What a lab must not change. The kernel removes a namespace that no process uses."""
     settings: dict[str, str] = {}
     for path in Path("/proc/sys/net").rglob("*"):
-        # What the kernel counts or draws anew.
+        # Counters of the kernel and random values.
         if path.is_file() and not re.search(r"nf_conntrack_count|random|stable_secret", str(path)):
             try:
                 settings[str(path)] = path.read_text()
@@ -191,7 +191,7 @@ def read(path: str) -> str:
 
 
 def processes(mark: str) -> list[str]:
-    """Processes whose environment or command line has a mark, but for this one."""
+    """Other processes whose environment or command line has a mark."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         if folder.name == str(os.getpid()):
@@ -206,7 +206,7 @@ def processes(mark: str) -> list[str]:
 
 
 def kill_at(seconds: float, command: Sequence[str], environment: dict[str, str]) -> None:
-    """Start a lab with programs that have descendants, and kill it after some time."""
+    """Start a lab with programs that have descendants, and kill it after a delay."""
     program = ["sh", "-c", "sleep 60 & sleep 60 & curl -s http://world/bytes/100000000 | cat"]
     with subprocess.Popen(
         [*command, "--world", "sleep 60", "--world", "sleep 60", "--", *program],
@@ -218,10 +218,10 @@ def kill_at(seconds: float, command: Sequence[str], environment: dict[str, str])
         running.kill()
 
 
-def assert_nothing_is_left_of_killed(
+def assert_killed_labs_leave_nothing(
     command: Callable[[int], Sequence[str]], environment: dict[str, str]
 ) -> None:
-    """Given 100 kills at any time of labs, four at once, expect the machine as it was."""
+    """Given 100 labs killed at random times, four at a time, expect the machine unchanged."""
     kills, at_once, seed = 100, 4, 1
     mark = f"bentpipe-kills-{os.getpid()}"
     before = machine()
@@ -233,8 +233,8 @@ def assert_nothing_is_left_of_killed(
 
     with ThreadPoolExecutor(at_once) as threads:
         list(threads.map(kill, range(kills)))
-    patience = time.monotonic() + 60
-    while (left := processes(mark)) and time.monotonic() < patience:
+    deadline = time.monotonic() + 60
+    while (left := processes(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left == [], f"seed {seed}"
     after = machine()
@@ -244,25 +244,25 @@ def assert_nothing_is_left_of_killed(
 
 @needs_lab
 @needs("setpriv")
-def test_nothing_is_left_of_an_ordinary_users_labs_that_were_killed(user: User) -> None:
+def test_killed_labs_of_an_ordinary_user_leave_nothing(user: User) -> None:
     command = [*user.command, "exec", "--link", "leo"]
-    assert_nothing_is_left_of_killed(lambda _: command, user.environment)
+    assert_killed_labs_leave_nothing(lambda _: command, user.environment)
 
 
 @needs_lab
 @needs("slirp4netns")
-def test_nothing_is_left_of_labs_with_captures_and_internet(tmp_path: Path) -> None:
+def test_killed_labs_with_captures_and_internet_leave_nothing(tmp_path: Path) -> None:
     def command(number: int) -> list[str]:
         # Four at a time, each with a file of its own.
         capture = tmp_path / f"{number % 8}.pcapng"
         return [*BENTPIPE, "exec", "--link", "leo", "--internet", "--capture", str(capture)]
 
-    assert_nothing_is_left_of_killed(command, dict(os.environ))
+    assert_killed_labs_leave_nothing(command, dict(os.environ))
 
 
 @needs_lab
 def test_two_labs_do_not_disturb_each_other() -> None:
-    """Given a lab with 13 and one with 79 ms each way at a time, expect their own times in each."""
+    """Given two labs with 13 and 79 ms each way at a time, expect 26 and 158 ms."""
     look = [sys.executable, "-c", WORLD_ROUND_TRIP]
 
     def smallest(link: str) -> Measured:
@@ -307,29 +307,29 @@ def test_a_link_is_a_preset_or_a_file(tmp_path: Path) -> None:
         (["--link", "leo", "--set", "link.forward.rate=-1"], "link.forward.rate"),
     ],
 )
-def test_bad_input_is_one_message_and_2(arguments: Sequence[str], message: str) -> None:
+def test_bad_input_is_one_message_and_exit_code_2(arguments: Sequence[str], message: str) -> None:
     ran = bentpipe("exec", *arguments, "--", "true")
     assert ran.returncode == 2, ran.stderr
     assert message in ran.stderr
     assert len(ran.stderr.splitlines()) == 1
 
 
-def test_a_rate_beyond_what_was_measured_is_refused(
+def test_a_rate_above_the_capacity_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     plans = [link_plan("geo")]
-    live.refuse_beyond_ceiling(plans)  # nothing was measured
-    kept = tmp_path / "bentpipe" / "ceiling.json"
+    refuse_beyond_capacity(plans)  # nothing was measured
+    kept = tmp_path / "bentpipe" / "capacity.json"
     kept.parent.mkdir()
     kept.write_text('{"tcp_bits_per_second": 16e6}')
-    live.refuse_beyond_ceiling(plans)
+    refuse_beyond_capacity(plans)
     kept.write_text('{"tcp_bits_per_second": 15e6}')
-    with pytest.raises(MachineError, match=r"16 Mbit/s is beyond .* 15 Mbit/s"):
-        live.refuse_beyond_ceiling(plans)
+    with pytest.raises(MachineError, match=r"16 Mbit/s is above .* 15 Mbit/s"):
+        refuse_beyond_capacity(plans)
 
 
-def test_the_summary_tells_what_was_lost_and_whether_it_counts() -> None:
+def test_the_summary_has_losses_and_the_verdict() -> None:
     direction = {"delivered_packets": 7, "delivered_bytes": 9_000, "dropped_packets": {}}
     lost = direction | {"dropped_packets": {"queue_full": 3}}
     lateness = {"p50_ns": 9_000, "p99_ns": 80_000, "max_ns": 11_000_000}
@@ -339,7 +339,7 @@ def test_the_summary_tells_what_was_lost_and_whether_it_counts() -> None:
         "lateness": lateness,
         "invalid": "lateness maximum is too much",
     }
-    forward, back, late, verdict = summary(measured)
+    forward, back, late, verdict = summary_lines(measured)
     assert forward == "forward: 7 packets, 0.009 MB delivered; lost: 3 queue_full"
     assert back.endswith("none lost")
     assert late.startswith("2.5 s; packets were late by 9 µs (median), 80 µs (p99), 11,000 µs")

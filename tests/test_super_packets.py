@@ -11,7 +11,7 @@ import pytest
 from conftest import needs, why_no_lab
 
 from bentpipe.errors import MachineError
-from bentpipe.lab import lab as live
+from bentpipe.lab.capacity import refuse_beyond_capacity
 from bentpipe.plan.presets import link_plan
 
 WHY_NO_LAB = why_no_lab()
@@ -20,14 +20,14 @@ SIZE = 5_000_000
 
 @pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
 @needs("curl")
-def test_the_link_carries_packets_while_kernels_hand_over_more(tmp_path: Path) -> None:
-    """Given 5 MB over 100 Mbit/s, expect packets of 1,500 bytes at most that come no sooner.
+def test_the_link_carries_packets_while_kernels_pass_larger_segments(tmp_path: Path) -> None:
+    """Given 5 MB over 100 Mbit/s, expect packets of 1,500 bytes at most at that rate.
 
-    The world's kernel is to have handed over fewer packets than were on the link.
+    The world's kernel must have passed fewer segments than the packets on the link.
     """
     report = tmp_path / "report.json"
     sent = tmp_path / "sent"
-    # The page is in the world; what its device counts is read there at the end.
+    # Read the counters of the world's device at the end.
     look = f"sleep 2; grep link: /proc/net/dev > {sent}"
     ran = subprocess.run(
         [
@@ -50,25 +50,25 @@ def test_the_link_carries_packets_while_kernels_hand_over_more(tmp_path: Path) -
     assert forward["delivered_packets"] >= SIZE / 1_460
     assert forward["delivered_bytes"] <= 1_500 * forward["delivered_packets"]
     assert measured["not_split_packets"] == measured["not_taken_packets"] == 0
-    handed_over = int(sent.read_text().split(":")[1].split()[9])
-    assert handed_over < forward["delivered_packets"] / 2
+    passed = int(sent.read_text().split(":")[1].split()[9])
+    assert passed < forward["delivered_packets"] / 2
 
 
-def test_a_rate_beyond_the_ceiling_of_super_packets_is_refused(
+def test_a_rate_beyond_the_capacity_for_super_packets_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    kept = tmp_path / "bentpipe" / "ceiling.json"
+    kept = tmp_path / "bentpipe" / "capacity.json"
     kept.parent.mkdir()
     plans = [link_plan("geo", ["link.forward.rate=5Gbit/s"])]
     kept.write_text('{"tcp_bits_per_second": 1e9}')
-    live.refuse_beyond_ceiling(plans, super_packets=True)  # it was not measured
-    ceilings = {"tcp_bits_per_second": 1e9, "tcp_super_packets_bits_per_second": 6e9}
-    kept.write_text(json.dumps(ceilings))
-    live.refuse_beyond_ceiling(plans, super_packets=True)
-    with pytest.raises(MachineError, match=r"5,000 Mbit/s is beyond .* 1,000 Mbit/s"):
-        live.refuse_beyond_ceiling(plans)
-    ceilings["tcp_super_packets_bits_per_second"] = 4e9
-    kept.write_text(json.dumps(ceilings))
-    with pytest.raises(MachineError, match=r"5,000 Mbit/s is beyond .* 4,000 Mbit/s"):
-        live.refuse_beyond_ceiling(plans, super_packets=True)
+    refuse_beyond_capacity(plans, super_packets=True)  # it was not measured
+    capacities = {"tcp_bits_per_second": 1e9, "tcp_super_packets_bits_per_second": 6e9}
+    kept.write_text(json.dumps(capacities))
+    refuse_beyond_capacity(plans, super_packets=True)
+    with pytest.raises(MachineError, match=r"5,000 Mbit/s is above .* 1,000 Mbit/s"):
+        refuse_beyond_capacity(plans)
+    capacities["tcp_super_packets_bits_per_second"] = 4e9
+    kept.write_text(json.dumps(capacities))
+    with pytest.raises(MachineError, match=r"5,000 Mbit/s is above .* 4,000 Mbit/s"):
+        refuse_beyond_capacity(plans, super_packets=True)

@@ -1,4 +1,4 @@
-"""The model against the kernel: the grid, the arithmetic, and the verb on a point or two."""
+"""The simulator compared with Linux TCP: the grid, the arithmetic, and the verb."""
 
 from __future__ import annotations
 
@@ -17,27 +17,14 @@ import polars as pl
 import pytest
 from conftest import Program, not_installed
 
-from bentpipe.emulation import run as _emulate
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.result import Result
-from bentpipe.validation import runs as _validation_runs
-from bentpipe.validation.comparison import (
-    CONTROLS,
-    FLOWS,
-    MEASURES,
-    MIN_QUEUE_BYTES,
-    Comparison,
-    Figures,
-    Measure,
-    Point,
-    Value,
-    grid,
-    simulated,
-    summary,
-)
-from bentpipe.validation.figures import Delivered
-from bentpipe.validation.report import missed_bars
-from bentpipe.validation.runs import Run
+from bentpipe.validation.comparison import Comparison, Value, summarize
+from bentpipe.validation.measures import MEASURES, Measure
+from bentpipe.validation.metrics import DeliveredBytes, RunMetrics, simulate_point
+from bentpipe.validation.points import CONTROLS, FLOWS, MIN_QUEUE_BYTES, Point, grid
+from bentpipe.validation.report import missed_thresholds
+from bentpipe.validation.runs import PointRun
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 QUANTITIES = ("rate_mbps", "rtt_ms", "queue_bdp", "loss", "flows", "control")
@@ -47,8 +34,8 @@ EXIT_THRESHOLD = 99
 EXIT_INTERRUPTED = 130
 
 
-def figures(seed: int, mbps: float, retransmitted: float = 0.0) -> Figures:
-    return Figures(
+def metrics(seed: int, mbps: float, retransmitted: float = 0.0) -> RunMetrics:
+    return RunMetrics(
         seed=seed,
         values={
             "goodput_bps": mbps * 1e6,
@@ -70,11 +57,11 @@ def value(
     point: Point,
     difference: float | None,
     *,
-    is_limited: bool | None = None,
+    rate_limited: bool | None = None,
     name: str = "goodput",
     scale: float = 1e6,
 ) -> Value:
-    """Return a value of a point whose model differs by so much; None if all its runs were late."""
+    """Return a value with a difference; None if all runs of the point were late."""
     kernel = None if difference is None else scale
     model = None if difference is None else scale * (1 + difference)
     of = measure(name)
@@ -84,7 +71,7 @@ def value(
         point=point,
         kernel=kernel,
         model=model,
-        is_limited=is_limited,
+        rate_limited=rate_limited,
     )
 
 
@@ -126,7 +113,7 @@ def test_the_grid_spans_the_ranges(name: str) -> None:
         assert (min(values), max(values)) == ends
 
 
-def test_a_point_is_the_scenario_that_it_says() -> None:
+def test_a_point_is_a_scenario() -> None:
     """Given 7 Mbit/s, 110 ms, 2 BDP and 1 % of loss, expect these in the plan.
 
     2 x 7e6 x 0.11 / 8 = 192,500 B. A packet of 12,000 bits that survives with 0.99 has bits that
@@ -184,7 +171,7 @@ def test_a_step_and_an_outage_are_in_the_plan() -> None:
 
 def test_the_runs_of_the_small_grid_take_at_most_eight_minutes() -> None:
     """Given two processors and the load of each run, expect 480 s, if all are in time."""
-    work_s = sum(point.load * point.usual_s(30) for point in grid("small"))
+    work_s = sum(point.load * point.expected_s(30) for point in grid("small"))
     assert work_s / 2 < 8 * 60
 
 
@@ -195,15 +182,20 @@ def test_median_and_percentile_of_differences() -> None:
     """Given 1, 2, 3, 4 and 10 % of either sign, expect 3 %, and 4 + 0.6 (10 - 4) = 7.6 %."""
     points = points_of("goodput")
     sizes = (0.01, -0.02, 0.03, -0.1, 0.04)
-    found = summary(
+    found = summarize(
         measure("goodput"),
         [value(point, size) for point, size in zip(points, sizes, strict=False)],
     )
     assert found is not None
-    assert (found.counted, found.failed, found.left_out) == (5, 0, 0)
+    assert (found.counted, found.failed, found.excluded) == (5, 0, 0)
     assert found.over == {"all": {"median": pytest.approx(0.03), "p90": pytest.approx(0.076)}}
-    assert [found.passes(bar) for bar in measure("goodput").bars] == [False, False, True, True]
-    assert summary(measure("two-way"), [value(points[0], 0.1)]) is None
+    assert [found.meets(each) for each in measure("goodput").thresholds] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert summarize(measure("two-way"), [value(points[0], 0.1)]) is None
 
 
 def test_points_that_the_rate_limits_are_in_one_group_only() -> None:
@@ -212,42 +204,42 @@ def test_points_that_the_rate_limits_are_in_one_group_only() -> None:
     Expect a median of 0 and a 90th percentile of 0.7 x 4 = 2.8 % over all, 4 % over the one.
     """
     points = points_of("goodput")
-    limited = [value(point, 0.0, is_limited=True) for point in points[:3]]
-    found = summary(measure("goodput"), [*limited, value(points[3], 0.04, is_limited=False)])
+    limited = [value(point, 0.0, rate_limited=True) for point in points[:3]]
+    found = summarize(measure("goodput"), [*limited, value(points[3], 0.04, rate_limited=False)])
     assert found is not None
     assert found.over["all"] == {"median": 0.0, "p90": pytest.approx(0.028)}
     alone = found.over["not limited by the link rate"]
     assert alone == {"median": pytest.approx(0.04), "p90": pytest.approx(0.04)}
-    assert [found.passes(bar) for bar in found.measure.bars] == [True, True, False, True]
+    assert [found.meets(each) for each in found.measure.thresholds] == [True, True, False, True]
     assert not found.passed
 
 
-def test_a_point_that_was_always_late_passes_no_bar() -> None:
+def test_a_point_that_was_always_late_meets_no_threshold() -> None:
     """Given 0 % twice and a point without a valid run, expect the median and not the percentile.
 
     0.9 of the way from the first to the third lies between the second and the failed one.
     """
     points = points_of("goodput")
     values = [value(points[0], 0.0), value(points[1], 0.0), value(points[2], None)]
-    found = summary(measure("goodput"), values)
+    found = summarize(measure("goodput"), values)
     assert found is not None
     assert found.failed == 1
     assert found.over["all"] == {"median": 0.0, "p90": math.inf}
     data = found.to_json()
     assert data["difference"]["all"] == {"median": 0.0, "p90": None}
-    assert [bar["passed"] for bar in data["bars"]][:2] == [True, False]
-    assert missed_bars([found]) == ["goodput, all: 90th percentile failed, at most 5%"]
+    assert [each["passed"] for each in data["thresholds"]][:2] == [True, False]
+    assert missed_thresholds([found]) == ["goodput, all: 90th percentile failed, at most 5%"]
 
 
-def test_too_few_retransmissions_are_left_out() -> None:
+def test_few_retransmissions_are_excluded() -> None:
     """Given 5 and 8 retransmissions, expect no difference; given 5 and 20, one of 300 %."""
     (point, *_) = points_of("goodput")
     few = value(point, 0.6, name="retransmissions", scale=5)
-    found = summary(measure("retransmissions"), [few])
+    found = summarize(measure("retransmissions"), [few])
     assert found is not None
-    assert (found.counted, found.left_out, found.passed) == (0, 1, True)
+    assert (found.counted, found.excluded, found.passed) == (0, 1, True)
     many = value(point, 3.0, name="retransmissions", scale=5)
-    found = summary(measure("retransmissions"), [many])
+    found = summarize(measure("retransmissions"), [many])
     assert found is not None
     assert found.over["all"]["median"] == pytest.approx(3)
     none = value(point, 0.0, name="retransmissions", scale=0)
@@ -265,10 +257,10 @@ def test_the_rate_limits_a_point_if_both_engines_reach_it(
     possible_mbps = point.possible_bps / 1e6
     found = Comparison(
         point=point,
-        kernel=(figures(1, kernel * possible_mbps),),
-        model=(figures(1, model * possible_mbps),),
+        kernel=(metrics(1, kernel * possible_mbps),),
+        model=(metrics(1, model * possible_mbps),),
     )
-    assert [each.is_limited for each in found.values()] == [expected] * 3
+    assert [each.rate_limited for each in found.values()] == [expected] * 3
 
 
 def test_a_difference_is_between_runs_with_the_same_seeds() -> None:
@@ -277,12 +269,13 @@ def test_a_difference_is_between_runs_with_the_same_seeds() -> None:
     With seed 2 and 3 in real time, at 8 and 16, it is 10.5/12; the mean of the seeds is 9/12.
     """
     (point, *_) = points_of("goodput")
-    model = (figures(1, 6), figures(2, 9), figures(3, 12))
-    one, *_ = Comparison(point=point, kernel=(figures(2, 8),), model=model).values()
+    model = (metrics(1, 6), metrics(2, 9), metrics(3, 12))
+    one, *_ = Comparison(point=point, kernel=(metrics(2, 8),), model=model).values()
     assert one.difference == pytest.approx(1 / 8)
     assert one.mean_difference == pytest.approx(1 / 8)
-    assert one.spread == pytest.approx(3 / 9)
-    two, *_ = Comparison(point=point, kernel=(figures(2, 8), figures(3, 16)), model=model).values()
+    # t(0.975, 2) = 4.303; the standard deviation of 6, 9 and 12 is 3.
+    assert one.mean_difference_half_width == pytest.approx(4.3027 * 3 / math.sqrt(3) / 8, rel=1e-4)
+    two, *_ = Comparison(point=point, kernel=(metrics(2, 8), metrics(3, 16)), model=model).values()
     assert two.difference == pytest.approx(10.5 / 12 - 1)
     assert two.mean_difference == pytest.approx(9 / 12 - 1)
     late = Comparison(point=point, kernel=(), model=model, invalid="late")
@@ -290,10 +283,10 @@ def test_a_difference_is_between_runs_with_the_same_seeds() -> None:
     assert late.to_json()["invalid"] == "late"
 
 
-# --- what is delivered as time goes on ----------------------------------------------------------
+# --- delivered bytes over time ------------------------------------------------------------------
 
 
-def delivered(rows: list[tuple[float, int]]) -> Delivered:
+def delivered(rows: list[tuple[float, int]]) -> DeliveredBytes:
     times, sizes = zip(*rows, strict=True)
     samples = pl.DataFrame(
         {
@@ -302,7 +295,7 @@ def delivered(rows: list[tuple[float, int]]) -> Delivered:
             "delivered_bytes": pl.Series(sizes, dtype=pl.UInt64),
         }
     )
-    return Delivered(Result({}, {"flow_samples": samples}))
+    return DeliveredBytes(Result({}, {"flow_samples": samples}))
 
 
 def test_bytes_between_samples_are_interpolated() -> None:
@@ -326,26 +319,26 @@ def test_the_time_until_bytes_are_delivered() -> None:
 # --- the simulator's side -----------------------------------------------------------------------
 
 
-def test_what_is_simulated_is_reproducible_and_below_the_rate() -> None:
+def test_simulations_are_reproducible_and_below_the_rate() -> None:
     """Given one CUBIC flow at 1 Mbit/s, expect no more than 1,448 of 1,500 bytes of it."""
     point = Point(number=1, control="cubic", rate_mbps=1, rtt_ms=20, queue_bdp=2, loss=0, flows=1)
-    (one,) = simulated(point, 5, [3])
-    assert simulated(point, 5, [3]) == [one]
+    (one,) = simulate_point(point, 5, [3])
+    assert simulate_point(point, 5, [3]) == [one]
     assert 0.9e6 < number(one, "goodput_bps") <= 1e6 * 1_448 / 1_500
     # The queue holds 15 kB: 120 ms.
     assert 0 < number(one, "queue_ms") < 120
 
 
-def number(found: Figures, name: str) -> float:
+def number(found: RunMetrics, name: str) -> float:
     known = found.values[name]
     assert known is not None
     return known
 
 
-def simulated_at(kind: str, **values: Any) -> tuple[Point, Figures]:
+def simulated_at(kind: str, **values: Any) -> tuple[Point, RunMetrics]:
     fixed = {"number": 1, "control": "reno", "queue_bdp": 1.0, "loss": 0.0, "flows": 1}
     point = Point(kind=kind, **{**fixed, **values})  # type: ignore[arg-type]
-    (found,) = simulated(point, 5, [1])
+    (found,) = simulate_point(point, 5, [1])
     return point, found
 
 
@@ -359,7 +352,7 @@ def test_ten_kilobytes_take_two_round_trips_and_their_sending() -> None:
     assert 0.04 + 0.0829 < number(found, "completion_s") < 0.04 + 0.0829 + 0.006
 
 
-def test_two_ways_share_what_their_acknowledgements_leave() -> None:
+def test_two_way_transfers_share_the_link_with_their_acks() -> None:
     """Given Reno both ways at 7 Mbit/s and a queue of 2 BDP, expect 60 to 100 % of each way."""
     point, found = simulated_at("two-way", rate_mbps=7, rtt_ms=20, queue_bdp=2.0)
     for name in ("forward_bps", "return_bps"):
@@ -378,7 +371,7 @@ def test_half_the_rate_is_half_the_goodput() -> None:
     assert number(found, "after_bps") <= 1.005 * possible / 2
 
 
-def test_an_outage_costs_what_it_lasts_and_no_more_than_the_timer() -> None:
+def test_recovery_after_an_outage_takes_at_most_the_timer() -> None:
     """Given 2 s without a rate, expect the goodput of 2 s again no sooner than 2 s after it.
 
     The retransmission timer has backed off to 1.6 s at most by then (200 ms, doubled thrice): that
@@ -393,7 +386,7 @@ def test_an_outage_costs_what_it_lasts_and_no_more_than_the_timer() -> None:
 
 
 def test_the_verb_on_points_of_two_kinds(tmp_path: Path) -> None:
-    """Given two points of 2 s and files of 10 kB, expect all in both engines, or named as late."""
+    """Given two points of 2 s and files of 10 kB, expect both engines, or late points by name."""
     if shutil.which("iperf3") is None:
         pytest.skip(not_installed("iperf3"))
     command = [*BENTPIPE, "validate-model", "--points", "1,3,28", "--seconds", "2", "--json"]
@@ -425,19 +418,19 @@ def test_the_verb_on_points_of_two_kinds(tmp_path: Path) -> None:
 
 @pytest.fixture
 def no_lab(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_emulate, "prepare", lambda _: None)
+    monkeypatch.setattr("bentpipe.emulation.check_scenario", lambda _: None)
 
 
 @pytest.mark.usefixtures("no_lab")
 def test_ctrl_c_prints_what_is_finished(bentpipe: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    def one_and_no_more(points: list[Point], **_: Any) -> Iterator[Run]:
-        yield Run(point=points[0], seed=1, figures=figures(1, 0.96))
+    def one_and_no_more(points: list[Point], **_: Any) -> Iterator[PointRun]:
+        yield PointRun(point=points[0], seed=1, metrics=metrics(1, 0.96))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_validation_runs, "in_real_time", one_and_no_more)
+    monkeypatch.setattr("bentpipe.validation.run_points", one_and_no_more)
     called = bentpipe("validate-model", "--points", "1,2", "--seconds", "2", "--json")
     assert called.code == EXIT_INTERRUPTED
-    assert "interrupted; the figures are of the points that were done" in called.err
+    assert "interrupted; the figures are those of the finished points" in called.err
     report = json.loads(called.out)
     assert [each["point"]["number"] for each in report["points"]] == [1]
 
@@ -446,30 +439,30 @@ def test_ctrl_c_prints_what_is_finished(bentpipe: Program, monkeypatch: pytest.M
 def test_points_that_were_always_late_are_named(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def late(points: list[Point], **_: Any) -> Iterator[Run]:
-        yield Run(point=points[0], seed=1, figures=figures(1, 0.96))
-        yield Run(point=points[1], seed=1, invalid="lateness p99 is 0.02 s")
+    def late(points: list[Point], **_: Any) -> Iterator[PointRun]:
+        yield PointRun(point=points[0], seed=1, metrics=metrics(1, 0.96))
+        yield PointRun(point=points[1], seed=1, invalid="lateness p99 is 0.02 s")
 
-    monkeypatch.setattr(_validation_runs, "in_real_time", late)
+    monkeypatch.setattr("bentpipe.validation.run_points", late)
     called = bentpipe("validate-model", "--points", "1,3", "--seconds", "2")
     assert called.code == EXIT_INVALID
     assert "INVALID: point 3: late in every attempt" in called.err
-    # It counts as failed, in the tables and for the bars.
+    # It counts as failed in the tables and for the thresholds.
     assert "FAILED" in called.out
     assert "median 1%: MISSED" in called.out
 
 
 @pytest.mark.usefixtures("no_lab")
 @pytest.mark.parametrize(("asked", "code"), [([], 0), (["--check"], EXIT_THRESHOLD)])
-def test_a_missed_bar_is_exit_code_99_if_asked(
+def test_a_missed_threshold_is_exit_code_99_if_asked(
     asked: list[str], code: int, bentpipe: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given half of the simulator's goodput in real time, expect the bars to be missed."""
+    """Given half of the simulator's goodput in real time, expect missed thresholds."""
 
-    def slow(points: list[Point], **_: Any) -> Iterator[Run]:
-        yield Run(point=points[0], seed=1, figures=figures(1, 0.48, 124))
+    def slow(points: list[Point], **_: Any) -> Iterator[PointRun]:
+        yield PointRun(point=points[0], seed=1, metrics=metrics(1, 0.48, 124))
 
-    monkeypatch.setattr(_validation_runs, "in_real_time", slow)
+    monkeypatch.setattr("bentpipe.validation.run_points", slow)
     called = bentpipe("validate-model", "--points", "1", "--seconds", "2", *asked)
     assert called.code == code
     assert "median 1%: MISSED" in called.out
@@ -481,13 +474,13 @@ def test_a_missed_bar_is_exit_code_99_if_asked(
     ("arguments", "message"),
     [
         (["--grid", "smal"], 'grid: read "smal"; allowed are "small" and "full"'),
-        (["--points", "1,x"], '--points: read "1,x"; write numbers'),
+        (["--points", "1,x"], '--points: read "1,x"; expected numbers'),
         (["--points", "82"], "--points: read 82; small has 1 to 81"),
         (["--points", "1", "--measures", "outage"], "--points: read 1; small has 73 to 81"),
         (["--measures", "goodputs"], '--measures: read "goodputs"; allowed: goodput, completion'),
     ],
 )
-def test_what_is_wrong_is_said(arguments: list[str], message: str, bentpipe: Program) -> None:
+def test_wrong_arguments_are_refused(arguments: list[str], message: str, bentpipe: Program) -> None:
     called = bentpipe("validate-model", *arguments)
     assert (called.code, called.out) == (2, "")
     assert message in called.err

@@ -1,4 +1,4 @@
-"""Figures on a terminal while a program prints there: what a screen shows of both."""
+"""Status lines on a terminal below the output of a program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import why_no_lab
 
-from bentpipe.cli.figures import Figures, windows
+from bentpipe.cli.link_status import LinkStatus, window_lines
 from bentpipe.cli.progress import Progress
 from bentpipe.cli.watch import Watch
 
@@ -28,7 +28,7 @@ needs_setsid = pytest.mark.skipif(
 
 
 class Screen:
-    """As much of a VT100 as the program and these tests use."""
+    """The subset of a VT100 that the program and these tests use."""
 
     def __init__(self) -> None:
         self.rows = [" " * COLUMNS for _ in range(ROWS)]
@@ -75,7 +75,7 @@ class Screen:
             self.top, self.bottom = first - 1, last - 1
             self.row = self.column = 0
         else:
-            assert final == "m", f"a control that nobody uses: {final}"
+            assert final == "m", f"an unexpected control sequence: {final}"
 
 
 def on_terminal(command: Sequence[str]) -> tuple[list[Screen], str, tuple[int, int]]:
@@ -114,7 +114,7 @@ def _has_more(master: int) -> bool:
     return bool(select.select([master], [], [], 0)[0])
 
 
-# Prints 30 lines while figures are shown below, and says what size the terminal has meanwhile.
+# Prints 30 lines above the status lines, and the size of the terminal meanwhile.
 PROGRAM = """
 import os, sys, termios
 from bentpipe.cli.watch import Watch
@@ -134,8 +134,8 @@ print("after", flush=True)
 
 
 @needs_setsid
-def test_figures_stay_below_what_a_program_prints() -> None:
-    """Given 12 rows and figures of 2, expect 10 rows that scroll, and all 12 back at the end."""
+def test_status_lines_stay_below_the_output_of_a_program() -> None:
+    """Given 12 rows and 2 status lines, expect 10 rows that scroll, and all 12 at the end."""
     screens, text, size = on_terminal([sys.executable, "-c", PROGRAM])
     during, end = screens
     rows = [row.rstrip() for row in during.rows]
@@ -150,7 +150,7 @@ def test_figures_stay_below_what_a_program_prints() -> None:
 
 
 @needs_setsid
-def test_a_watch_in_a_watch_leaves_the_edge_alone() -> None:
+def test_a_watch_inside_another_uses_no_rows() -> None:
     inner = "from bentpipe.cli.watch import Watch\nwith Watch() as watch: watch.show(['inner'])"
     outer = (
         "import subprocess, sys\nfrom bentpipe.cli.watch import Watch\n"
@@ -182,7 +182,7 @@ def test_without_a_terminal_lines_come_every_ten_seconds(
 
 @needs_setsid
 @pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
-def test_exec_shows_figures_below_its_program() -> None:
+def test_exec_shows_the_status_below_its_program() -> None:
     program = "for i in 1 2 3 4 5; do echo line $i; sleep 0.4; done; printf '\\a'"
     watched = [sys.executable, "-m", "bentpipe", "exec", "--link", "leo", "--watch", "--"]
     screens, _, size = on_terminal([*watched, "sh", "-c", program])
@@ -197,7 +197,7 @@ def test_exec_shows_figures_below_its_program() -> None:
     assert size == (ROWS, COLUMNS)
 
 
-# --- figures ------------------------------------------------------------------------------------
+# --- status -------------------------------------------------------------------------------------
 
 
 def report(at_s: float, delivered_bytes: int, **changes: Any) -> dict[str, Any]:
@@ -214,31 +214,31 @@ def report(at_s: float, delivered_bytes: int, **changes: Any) -> dict[str, Any]:
     return whole | {"directions": {"forward": direction | changes}}
 
 
-def test_rates_are_those_since_the_report_before() -> None:
-    """Given 1 MB in the second second, expect 8 Mbit/s, whatever came before it."""
-    figures = Figures()
-    figures.lines(report(1.0, 5_000_000))
+def test_rates_are_those_since_the_previous_report() -> None:
+    """Given 1 MB between 1 and 2 s, expect 8 Mbit/s, whatever was delivered before."""
+    status = LinkStatus()
+    status.lines(report(1.0, 5_000_000))
     lost = {"queue_full": 3, "bit_error": 1_200}
     after = report(2.0, 6_000_000, dropped_packets=lost)
-    direction, late = figures.lines(after)
+    direction, late = status.lines(after)
     assert direction == (
         "forward: 8.00 Mbit/s of IP delivered; queue 12 packets, 18.0 kB; "
-        "lost 3 queue_full, 1,200 bit_error"
+        "lost: 3 queue_full, 1,200 bit_error"
     )
     assert late == "2 s; late by 2 µs (median), 106 µs (p99), 827 µs (max)"
-    # The same report again says nothing new.
-    assert figures.lines(after)[0] == direction
-    assert figures.brief(after) == (
+    # The same report again changes nothing.
+    assert status.lines(after)[0] == direction
+    assert status.brief(after) == (
         "forward 8.00 Mbit/s, queue 18.0 kB, 1,203 lost; late 106 µs (p99)"
     )
     idle = report(3.0, 6_000_000) | {"invalid": "lateness p99 is too much"}
-    assert figures.lines(idle)[0].startswith("forward: 0.00 Mbit/s of IP delivered; queue")
-    assert figures.lines(idle)[1].endswith("827 µs (max); INVALID")
+    assert status.lines(idle)[0].startswith("forward: 0.00 Mbit/s of IP delivered; queue")
+    assert status.lines(idle)[1].endswith("827 µs (max); INVALID")
     long = idle | {"invalid_windows": 2, "window_count": 3_000}
-    assert figures.lines(long)[1].endswith("827 µs (max); INVALID (2 of 3,000 windows)")
+    assert status.lines(long)[1].endswith("827 µs (max); INVALID (2 of 3,000 windows)")
 
 
-def test_the_last_windows_of_a_lab_that_stays_are_told() -> None:
+def test_the_last_windows_of_a_lab_are_listed() -> None:
     """Given 8,640 windows in a day of which one is invalid, expect the last six, and the count."""
     late = {"p50_ns": 2_000, "p99_ns": 106_000, "max_ns": 827_000, "packets": 5_000}
     kept: list[dict[str, Any]] = [
@@ -247,7 +247,7 @@ def test_the_last_windows_of_a_lab_that_stays_are_told() -> None:
     ]
     kept[-1]["invalid"] = "lateness maximum is too much"
     day = {"windows": kept, "window_count": 8_640, "invalid_windows": 1}
-    head, *lines = windows(day)
+    head, *lines = window_lines(day)
     assert head == "1 of 8,640 windows of time are invalid; the last ones:"
     assert len(lines) == 6
     assert lines[0] == (
@@ -256,7 +256,7 @@ def test_the_last_windows_of_a_lab_that_stays_are_told() -> None:
     assert lines[-1].endswith("; INVALID: lateness maximum is too much")
 
 
-def test_progress_tells_how_the_link_fares(
+def test_progress_shows_the_status_of_the_link(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
@@ -265,7 +265,7 @@ def test_progress_tells_how_the_link_fares(
         monkeypatch.setattr("sys.stderr.isatty", lambda is_terminal=is_terminal: is_terminal)
         clock[0] = 0.0
         with Progress("emulating") as progress:
-            progress.tell("forward 8.00 Mbit/s")
+            progress.describe("forward 8.00 Mbit/s")
             clock[0] = 10.0
             progress.fraction(0.5)
         shown = capsys.readouterr().err

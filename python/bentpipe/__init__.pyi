@@ -1,3 +1,6 @@
+from .emulation import (
+    emulate as emulate,
+)
 from .errors import (
     BentpipeError as BentpipeError,
 )
@@ -24,6 +27,9 @@ from .errors import (
 )
 from .errors import (
     UsageError as UsageError,
+)
+from .lab import (
+    Lab as Lab,
 )
 from .plan import (
     from_dict as from_dict,

@@ -96,3 +96,9 @@ class ThresholdError(BentpipeError):
     """A run is valid and misses a threshold that was asked for."""
 
     exit_code: ClassVar[int] = 99
+
+
+def error_with_code(exit_code: int, message: str) -> BentpipeError:
+    """Return the error that another process of bentpipe reported by its exit code and message."""
+    kinds = (UsageError, MachineError, InvalidRunError, ThresholdError)
+    return next((kind for kind in kinds if kind.exit_code == exit_code), BentpipeError)(message)

@@ -1,39 +1,49 @@
-"""What `bentpipe doctor` looks at: whether this machine has what bentpipe needs."""
+"""The verb ``doctor``: check what this machine can run."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
-from importlib import metadata
+from dataclasses import asdict, dataclass
+from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import typer
+
+from bentpipe import lab, simulation
+from bentpipe.cli.link_status import microseconds
+from bentpipe.cli.options import AsJson, print_json
+from bentpipe.errors import MachineError
 
 OLDEST_PYTHON: Final = (3, 11)
 
-# Programs that labs can use, by the Debian package that has them.
+# Programs that labs use, and their Debian packages.
 _PROGRAMS: Final = {"iperf3": "iperf3", "tshark": "tshark", "slirp4netns": "slirp4netns"}
 
-# A lab is made by a process of its own: becoming root of a user namespace cannot be taken back.
+# Packages whose module has another name than the package with "_" for "-".
+_MODULES: Final = {"ruamel-yaml": "ruamel.yaml"}
+
+# In a process of its own: becoming root of a user namespace cannot be undone.
 _TRY_A_LAB: Final = """
-from bentpipe.lab.lab import Lab, gain_privileges
+from bentpipe.lab.local import LocalLab
+from bentpipe.lab.privileges import gain_privileges
 from bentpipe.plan.presets import link_plan
 how = gain_privileges()
-with Lab(plans=[link_plan("leo")]):
+with LocalLab(plans=[link_plan("leo")]):
     print(how)
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing looked at; ``fix`` says what to do when it is not ``ok``.
+    """The result of one check; ``fix`` is the remedy if it is not ``ok``.
 
-    What is not ``needed`` serves the link in real time alone: simulations do without.
+    What is not ``needed`` is for labs only; simulations run without it.
     """
 
     name: str
@@ -43,8 +53,35 @@ class Check:
     needed: bool = True
 
 
+def doctor(
+    as_json: AsJson = False,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Measure what labs can carry here, and store it (20 s)."),
+    ] = False,
+) -> None:
+    """Check what this machine can run."""
+    checks = examine(Path.cwd())
+    capacity = lab.measure_capacity() if measure else None
+    if as_json:
+        ok = all(check.ok or not check.needed for check in checks)
+        print_json({"ok": ok, "checks": [asdict(c) for c in checks], "measured": capacity})
+    else:
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            mark = "ok " if check.ok else "NO " if check.needed else "-  "
+            advice = "" if check.ok or check.needed else f" (labs only; {check.fix})"
+            print(f"{mark} {check.name:{width}}  {check.found}{advice}")
+        if capacity is not None:
+            print("\n".join(_capacity_lines(capacity)))
+    missing = [check for check in checks if check.needed and not check.ok]
+    if missing:
+        lines = [f"{check.name}: {check.found}; to fix it: {check.fix}" for check in missing]
+        raise MachineError("\n".join(lines))
+
+
 def examine(folder: Path) -> list[Check]:
-    """Look at Python, the extension, dependencies, cores, ``folder``, and what labs need."""
+    """Check Python, the extension, dependencies, cores, ``folder``, and what labs need."""
     return [
         _python(),
         _extension(),
@@ -69,10 +106,10 @@ def _python() -> Check:
 def _extension() -> Check:
     fix = "build it: pip install . in the source tree, or maturin develop --release"
     try:
-        from bentpipe import _core
+        version = import_module("bentpipe._core").version()
     except ImportError as error:
         return Check(name="bentpipe._core", ok=False, found=str(error), fix=fix)
-    return Check(name="bentpipe._core", ok=True, found=_core.version(), fix=fix)
+    return Check(name="bentpipe._core", ok=True, found=version, fix=fix)
 
 
 def _dependencies() -> list[Check]:
@@ -90,9 +127,7 @@ def _dependency(requirement: str) -> Check:
     assert named is not None, "a requirement starts with a name"
     name = named[0]
     try:
-        # `lazy-loader` is the module `lazy_loader`; `ruamel-yaml` is `ruamel.yaml`.
-        separator = "." if name.startswith("ruamel") else "_"
-        importlib.import_module(name.replace("-", separator))
+        import_module(_MODULES.get(name, name.replace("-", "_")))
         found, ok = metadata.version(name), True
     except (ImportError, metadata.PackageNotFoundError) as error:
         found, ok = str(error), False
@@ -100,13 +135,11 @@ def _dependency(requirement: str) -> Check:
 
 
 def _cores() -> Check:
-    from bentpipe.simulation.many import cores
-
-    return Check(name="cores", ok=True, found=f"{cores()} of {os.cpu_count()}")
+    return Check(name="cores", ok=True, found=f"{simulation.cores()} of {os.cpu_count()}")
 
 
 def _writable(folder: Path) -> Check:
-    fix = "change to a folder that you can write, or give --out one"
+    fix = "change to a writable folder, or name one by --out"
     try:
         with tempfile.TemporaryFile(dir=folder):
             return Check(name="folder", ok=True, found=f"{folder} is writable", fix=fix)
@@ -115,15 +148,15 @@ def _writable(folder: Path) -> Check:
 
 
 def _labs() -> Check:
-    """Make a lab and say how it could be made."""
+    """Set up a lab and say with which privileges."""
     tried = subprocess.run(
         [sys.executable, "-c", _TRY_A_LAB], capture_output=True, text=True, check=False
     )
     if tried.returncode == 0:
         return Check(name="labs", ok=True, found=tried.stdout.strip(), needed=False)
-    lines = tried.stderr.strip().splitlines() or ["it ended without a word"]
-    said = lines[-1].removeprefix("bentpipe.errors.MachineError: ")
-    found, _, fix = said.partition("; to fix it: ")
+    lines = tried.stderr.strip().splitlines() or ["it printed nothing"]
+    message = lines[-1].removeprefix("bentpipe.errors.MachineError: ")
+    found, _, fix = message.partition("; to fix it: ")
     fix = fix or "see the lines above"
     return Check(name="labs", ok=False, found=found, fix=fix, needed=False)
 
@@ -134,18 +167,17 @@ def _program(name: str, package: str) -> Check:
     return Check(name=name, ok=path is not None, found=path or "missing", fix=fix, needed=False)
 
 
-def measured_lines(ceiling: dict[str, Any]) -> list[str]:
-    """Return what was measured, in lines for a person."""
+def _capacity_lines(capacity: dict[str, Any]) -> list[str]:
+    """Return the measured capacity as text."""
     lines = [
-        f"one TCP flow    {ceiling['tcp_bits_per_second'] / 1e9:.2f} Gbit/s",
-        f"super-packets   {ceiling['tcp_super_packets_bits_per_second'] / 1e9:.2f} Gbit/s, "
+        f"one TCP flow    {capacity['tcp_bits_per_second'] / 1e9:.2f} Gbit/s",
+        f"super-packets   {capacity['tcp_super_packets_bits_per_second'] / 1e9:.2f} Gbit/s, "
         "one TCP flow",
-        f"small packets   {ceiling['small_packets_per_second']:,.0f} a second, of 64 bytes",
+        f"small packets   {capacity['small_packets_per_second']:,.0f} a second, of 64 bytes",
     ]
     for name, text in {"sparse": "10,000 packets/s", "full": "20 Mbit/s, full"}.items():
-        errors = ceiling[name]
-        lines.append(
-            f"{text:16}delay off by {errors['p50_ns'] / 1e3:,.0f} µs (median), "
-            f"{errors['p99_ns'] / 1e3:,.0f} µs (p99), {errors['max_ns'] / 1e3:,.0f} µs (max)"
+        p50, p99, worst = (
+            microseconds(capacity[name][each]) for each in ("p50_ns", "p99_ns", "max_ns")
         )
+        lines.append(f"{text:16}delay error {p50} (median), {p99} (p99), {worst} (max)")
     return lines

@@ -1,11 +1,10 @@
-"""The verbs that run programs behind a link: `exec` and `shell`."""
+"""The verbs ``exec`` and ``shell``: programs behind a link, in real time."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,111 +12,70 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from bentpipe.cli.figures import Figures, micros
+from bentpipe.cli.link_status import LinkStatus, summary_lines
+from bentpipe.cli.options import (
+    EXIT_INVALID,
+    Capture,
+    Gateways,
+    Host,
+    Internet,
+    Links,
+    LinkSeed,
+    LinkSettings,
+    note,
+)
+from bentpipe.cli.watch import EVERY_S, Watch
 from bentpipe.errors import UsageError
-from bentpipe.lab.lab import Lab, gain_privileges, refuse_beyond_ceiling
+from bentpipe.lab import uplink
+from bentpipe.lab.capacity import refuse_beyond_capacity
+from bentpipe.lab.local import LocalLab
+from bentpipe.lab.privileges import gain_privileges
+from bentpipe.lab.programs import FORWARDED_SIGNALS, exit_status, wait_for_program
 from bentpipe.plan.presets import link_plan
 from bentpipe.results.capture import capture_file, what_is_missing
 
-EXIT_INVALID: Final = 4
+# A program is ended within this time after its link has failed.
+_POLL_S: Final = 0.5
 
-# A program's end and signals are noticed at once, a link that has failed within this.
-_LOOK_S: Final = 0.5
-# Where there is nothing else to look at.
-_LONG_S: Final = 60.0
-# What a program is told that runs in the foreground of a terminal, or is ended by others.
-PASSED_ON: Final = frozenset(
-    {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
-)
-
-Link = Annotated[
-    list[str],
-    typer.Option(
-        "--link",
-        metavar="PRESET|FILE",
-        help="A preset or a scenario file; repeat for links in a row, the world's first.",
-        show_default=False,
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="Lay a value over each link, such as link.forward.rate=4Mbit/s; repeatable.",
-        show_default=False,
-    ),
-]
-Host = Annotated[
-    str,
-    typer.Option(
-        "--host",
-        metavar="NAME",
-        help="Where the program runs: island, world, island-2 of several terminals, or a host or, "
-        "with --gateways, a gateway of the scenario.",
-    ),
-]
-Gateways = Annotated[
-    bool,
-    typer.Option(
-        "--gateways",
-        help="Make gateways hosts of their own between their hosts and the link, for programs such "
-        "as a PEP.",
-    ),
-]
-Seed = Annotated[int, typer.Option(min=0, help="The seed of the link's chance.")]
 World = Annotated[
     list[str] | None,
     typer.Option(
         "--world",
         metavar="COMMAND",
-        help="Run a command in the world meanwhile, by the shell; repeatable.",
+        help="Run a shell command in the world at the same time; repeatable.",
         show_default=False,
-    ),
-]
-Internet = Annotated[
-    bool,
-    typer.Option(
-        "--internet", help="Give the lab a way to the outside, over the link (slirp4netns)."
     ),
 ]
 Report = Annotated[
     Path | None,
-    typer.Option(help="Write what was measured to this file, as JSON.", show_default=False),
-]
-Capture = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Capture every packet at every point into this file (pcapng, for Wireshark).",
-        show_default=False,
-    ),
+    typer.Option(help="Write the statistics to this file, as JSON.", show_default=False),
 ]
 Watching = Annotated[
     bool,
     typer.Option(
-        "--watch", help="Show queues, rates, losses and lateness below what programs print."
+        "--watch", help="Show queues, rates, losses and lateness below the output of programs."
     ),
 ]
 SuperPackets = Annotated[
     bool,
     typer.Option(
         "--super-packets",
-        help="Let kernels hand over up to 64 KiB at once, cut into packets here: for links beyond "
+        help="Let kernels pass segments of up to 64 KiB, split before the link: for links above "
         "1 Gbit/s.",
     ),
 ]
 Strict = Annotated[
-    bool, typer.Option("--strict", help="Exit with 4 if the link was late beyond its limits.")
+    bool,
+    typer.Option("--strict", help="Exit with 4 if the run is invalid because packets were late."),
 ]
 
 
 def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     command: Annotated[list[str], typer.Argument(help="The program and its arguments.")],
-    link: Link,
-    settings: Settings = None,
+    link: Links,
+    settings: LinkSettings = None,
     host: Host = "island",
-    seed: Seed = 1,
+    seed: LinkSeed = 1,
     world: World = None,
     report: Report = None,
     capture: Capture = None,
@@ -127,15 +85,14 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     gateways: Gateways = False,
     internet: Internet = False,
 ) -> None:
-    """Run a program behind a satellite link, in real time, and exit as it exits.
+    """Run a program behind a link in real time.
 
-    The island reaches the host `world` over the link, where a web server gives N bytes at
-    http://world/bytes/N and iperf3 listens, if it is installed. The machine's own network is not
-    touched.
+    It exits with the status of the program. The island reaches the host `world` over the link. The
+    world has a web server that gives N bytes at http://world/bytes/N and, if it is installed, an
+    iperf3 server. The machine's own network is not changed.
     """
-    plans = [link_plan(name, settings or []) for name in link]
     job = _Job(
-        plans=plans,
+        plans=[link_plan(name, settings or []) for name in link],
         command=command,
         host=host,
         seed=seed,
@@ -146,36 +103,34 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         gateways=gateways,
         internet=internet,
     )
-    code, measured, failure = _captured(job)
+    code, measured, failure = _run_with_capture(job)
     if report is not None:
         try:
             report.write_text(json.dumps(measured, indent=2) + "\n")
         except OSError as error:
             reason = error.strerror or error
             failure = failure or UsageError(f"{report}: cannot be written: {reason}")
-    _tell(job, measured)
+    _print_summary(job, measured)
     if strict and code == 0 and measured["invalid"] is not None:
         code = EXIT_INVALID
-    _leave(code, failure)
+    _exit(code, failure)
 
 
 def shell(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
-    link: Link,
-    settings: Settings = None,
+    link: Links,
+    settings: LinkSettings = None,
     host: Host = "island",
-    seed: Seed = 1,
+    seed: LinkSeed = 1,
     capture: Capture = None,
     watch: Watching = False,
     super_packets: SuperPackets = False,
     gateways: Gateways = False,
     internet: Internet = False,
 ) -> None:
-    """Open a shell behind a satellite link: all that is started in it is behind the link."""
-    plans = [link_plan(name, settings or []) for name in link]
-    program = os.environ.get("SHELL", "/bin/sh")
+    """Open a shell behind a link. Every program started in it is behind the link."""
     job = _Job(
-        plans=plans,
-        command=[program],
+        plans=[link_plan(name, settings or []) for name in link],
+        command=[os.environ.get("SHELL", "/bin/sh")],
         host=host,
         seed=seed,
         capture=capture,
@@ -184,14 +139,14 @@ def shell(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         gateways=gateways,
         internet=internet,
     )
-    code, measured, failure = _captured(job)
-    _tell(job, measured)
-    _leave(code, failure)
+    code, measured, failure = _run_with_capture(job)
+    _print_summary(job, measured)
+    _exit(code, failure)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Job:
-    """What is to be done: a program in a lab, and who looks on."""
+    """A program to run in a lab."""
 
     plans: Sequence[dict[str, Any]]
     command: Sequence[str]
@@ -205,15 +160,15 @@ class _Job:
     internet: bool
 
 
-def _captured(job: _Job) -> tuple[int, dict[str, Any], UsageError | None]:
-    """Do a job; return its exit code, what the lab measured, and why there is no capture."""
+def _run_with_capture(job: _Job) -> tuple[int, dict[str, Any], UsageError | None]:
+    """Run a job; return the exit code, the report, and why the capture could not be written."""
     measured: dict[str, Any] = {}
     code = 0
     try:
         with capture_file(job.capture) as file:
             code, measured = _run(job, file)
     except UsageError as error:
-        # What was measured counts nevertheless.
+        # The report is valid without the capture.
         if not measured:
             raise
         return code, measured, error
@@ -221,14 +176,16 @@ def _captured(job: _Job) -> tuple[int, dict[str, Any], UsageError | None]:
 
 
 def _run(job: _Job, capture: Path | None) -> tuple[int, dict[str, Any]]:
-    """Run a program in a lab; return its exit code and what the lab measured."""
-    refuse_beyond_ceiling(job.plans, super_packets=job.super_packets)
-    refuse_without_nat(wanted=job.internet)
+    """Run the program in a lab; return its exit code and the report of the lab."""
+    refuse_beyond_capacity(job.plans, super_packets=job.super_packets)
+    if job.internet:
+        uplink.find_program()
     gain_privileges()
-    # Threads that are started from here on leave these signals to the wait below; and who writes on
-    # a terminal that belongs to a shell's program is not stopped for it.
-    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON | {signal.SIGCHLD, signal.SIGTTOU})
-    with Lab(
+    # Threads started from here on inherit the mask, so that `wait_for_program` receives the
+    # signals. SIGTTOU would stop a background process that writes to the terminal.
+    blocked = FORWARDED_SIGNALS | {signal.SIGCHLD, signal.SIGTTOU}
+    signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    with LocalLab(
         plans=job.plans,
         seed=job.seed,
         capture=capture,
@@ -237,103 +194,57 @@ def _run(job: _Job, capture: Path | None) -> tuple[int, dict[str, Any]]:
         internet=job.internet,
     ) as lab:
         lab.require_host(job.host)
-        lab.serve_world()
+        lab.start_servers()
         for line in job.world:
             lab.spawn("world", ["/bin/sh", "-c", line])
-        code = _watched(lab, job) if job.watch else _awaited(lab, job, _nothing, _LOOK_S)
-    # Whatever the program made of it: it did not have the link that was asked for.
+        code = _run_watched(lab, job) if job.watch else _run_program(lab, job, _nothing, _POLL_S)
+    # A program whose link has failed did not have the link that was asked for.
     return EXIT_INVALID if lab.failure is not None else code, lab.last_report()
 
 
-def _watched(lab: Lab, job: _Job) -> int:
-    from bentpipe.cli.watch import EVERY_S, Watch
-
-    figures = Figures()
+def _run_watched(lab: LocalLab, job: _Job) -> int:
+    status = LinkStatus()
     with Watch() as watch:
 
-        def look() -> None:
-            # The first report comes after a tenth of a second.
+        def update() -> None:
+            # The first report exists after 0.1 s.
             if watch.is_due() and (report := lab.last_report())["directions"]:
-                watch.show(figures.lines(report))
+                watch.show(status.lines(report))
 
-        look()
-        return _awaited(lab, job, look, EVERY_S)
+        update()
+        return _run_program(lab, job, update, EVERY_S)
 
 
-def _awaited(lab: Lab, job: _Job, look: Callable[[], None], every_s: float) -> int:
-    """Run the program of a job, which is killed if the link fails; return its exit code."""
+def _run_program(lab: LocalLab, job: _Job, poll: Callable[[], None], every_s: float) -> int:
+    """Run the program of a job, and kill it if the link fails; return its exit code."""
     process = lab.spawn(job.host, job.command)
 
-    def look_at_all() -> None:
+    def check_link() -> None:
         if lab.failure is not None:
             os.kill(process, signal.SIGKILL)
-        look()
+        poll()
 
-    return wait(process, look_at_all, every_s)
+    return wait_for_program(process, check_link, every_s)
 
 
 def _nothing() -> None:
     pass
 
 
-def wait(process: int, look: Callable[[], None] = _nothing, every_s: float = _LONG_S) -> int:
-    """Wait for a program, passing on signals that somebody sent us, and looking now and then."""
-    while True:
-        ended, status = os.waitpid(process, os.WNOHANG)
-        if ended == process:
-            return os.waitstatus_to_exitcode(status)
-        received = signal.sigtimedwait(PASSED_ON | {signal.SIGCHLD}, every_s)
-        look()
-        # The terminal tells every program in the foreground by itself; others tell only us.
-        if received is None or received.si_signo == signal.SIGCHLD:
-            continue
-        if received.si_code <= 0:
-            os.kill(process, received.si_signo)
-
-
-def refuse_without_nat(*, wanted: bool) -> None:
-    """Look for the program that ``--internet`` needs before anything is set up."""
-    if wanted:
-        from bentpipe.lab.uplink import program
-
-        program()
-
-
-def _tell(job: _Job, measured: dict[str, Any]) -> None:
-    """Print what was measured."""
-    lines = summary(measured)
+def _print_summary(job: _Job, measured: dict[str, Any]) -> None:
     if job.capture is not None and job.capture.exists():
-        lines.insert(0, f"wrote {job.capture}")
-        lines += [line for line in [what_is_missing(job.capture, measured)] if line is not None]
-    for line in lines:
-        print(f"bentpipe: {line}", file=sys.stderr)
+        note(f"wrote {job.capture}")
+    for line in summary_lines(measured):
+        note(line)
+    missing = what_is_missing(job.capture, measured)
+    if missing is not None and job.capture is not None and job.capture.exists():
+        note(missing)
 
 
-def _leave(code: int, failure: UsageError | None) -> NoReturn:
-    """Exit as the program did; if it succeeded and a file could not be written, for that reason."""
+def _exit(code: int, failure: UsageError | None) -> NoReturn:
+    """Exit with the program's code, or with 2 if it is 0 and a file could not be written."""
     if failure is not None:
         if code == 0:
             raise failure
-        print(f"bentpipe: {failure}", file=sys.stderr)
-    raise typer.Exit(code)
-
-
-def summary(measured: dict[str, Any]) -> list[str]:
-    """Return lines for a person: what each direction carried, how late it was, and the verdict."""
-    lines = []
-    for name, direction in measured["directions"].items():
-        dropped = direction["dropped_packets"]
-        causes = ", ".join(f"{count:,} {cause}" for cause, count in dropped.items())
-        lines.append(
-            f"{name}: {direction['delivered_packets']:,} packets, "
-            f"{direction['delivered_bytes'] / 1e6:,.3f} MB delivered"
-            + (f"; lost: {causes}" if causes else "; none lost")
-        )
-    lateness = measured["lateness"]
-    lines.append(
-        f"{measured['at_ns'] / 1e9:.1f} s; packets were late by {micros(lateness['p50_ns'])} "
-        f"(median), {micros(lateness['p99_ns'])} (p99), {micros(lateness['max_ns'])} (max)"
-    )
-    if measured["invalid"] is not None:
-        lines.append(f"INVALID: {measured['invalid']}; the figures do not count")
-    return lines
+        note(str(failure))
+    raise typer.Exit(exit_status(code))

@@ -1,41 +1,65 @@
-"""What the verb ``framings`` prints."""
+"""The verb ``framings``: link layers by name."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from bentpipe.scenario.framings import FramingPreset, frame_bits, plan_framing
+import typer
+
+from bentpipe import report, scenario
+from bentpipe.cli.options import AsJson, print_json
+from bentpipe.errors import UsageError
+from bentpipe.text import choice
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-# An acknowledgement, 20 ms of a telephone call over UDP (160 bytes), and the largest packets of
-# X.25 or dial-up lines and of Ethernet.
+    from bentpipe.scenario.framings import FramingPreset
+
+# A TCP ACK, 20 ms of a G.711 call over UDP (160 bytes), and the MTUs of X.25 and of Ethernet.
 _IP_BYTES: Final = (40, 188, 576, 1500)
 _WIDTH: Final = 88
 
 
-def framings_table(framings: Mapping[str, FramingPreset]) -> Table:
-    """Return the framings, one a row, with the bytes that packets of usual sizes take."""
-    from bentpipe.report.terminal import plain_table
+def framings(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Show this framing, its options and its source.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the named framings, or show one with its options."""
+    known = scenario.FRAMINGS
+    if name is not None and name not in known:
+        raise UsageError(f"framing: {choice(name, tuple(known))}")
+    if as_json:
+        chosen = known.values() if name is None else [known[name]]
+        print_json([_framing_facts(preset) for preset in chosen])
+    elif name is None:
+        report.show(_framings_table(known))
+    else:
+        print(_framing_text(known[name]))
 
+
+def _framings_table(framings: Mapping[str, FramingPreset]) -> Table:
+    """Return the framings, one a row, with the frame sizes of common packets."""
     columns = ("framing", "link layer", *(f"{size} B" for size in _IP_BYTES))
     rows = [
         (preset.name, preset.title, *(f"{bits / 8:.1f}" for bits in _frames(preset).values()))
         for preset in framings.values()
     ]
-    table = plain_table(columns, rows)
-    table.title = "Link bytes that an IP packet of so many bytes takes, with the default options"
+    table = report.plain_table(columns, rows)
+    table.title = "Link bytes of an IP packet of the given size, with the default options"
     for column in table.columns[2:]:
         column.justify = "right"
     return table
 
 
-def framing_text(preset: FramingPreset) -> str:
-    """Return a framing as it would stand in a scenario file, its options and its source."""
+def _framing_text(preset: FramingPreset) -> str:
+    """Return a framing as a scenario file has it, its options and its source."""
     options = ", ".join(f"{name}: {_yaml(o.default)}" for name, o in preset.options.items())
     written = f"{{kind: {preset.name}, {options}}}" if options else preset.name
     lines = [f"{preset.name}: {preset.title}", "", f"framing: {written}", ""]
@@ -56,14 +80,14 @@ def framing_text(preset: FramingPreset) -> str:
     )
 
 
-def framing_facts(preset: FramingPreset) -> dict[str, Any]:
+def _framing_facts(preset: FramingPreset) -> dict[str, Any]:
     """Return a framing as plain data, ready for JSON."""
     return {
         "name": preset.name,
         "title": preset.title,
         "source": preset.source,
         "options": {name: asdict(option) for name, option in preset.options.items()},
-        "plan": plan_framing(preset.name, {}),
+        "plan": scenario.plan_framing(preset.name, {}),
         "frames": [
             {"ip_bytes": ip_bytes, "link_bits": bits} for ip_bytes, bits in _frames(preset).items()
         ],
@@ -71,9 +95,9 @@ def framing_facts(preset: FramingPreset) -> dict[str, Any]:
 
 
 def _frames(preset: FramingPreset) -> dict[int, int]:
-    """Return the link bits of packets of usual sizes, with the default options."""
-    framing = plan_framing(preset.name, {})
-    return {ip_bytes: frame_bits(framing, ip_bytes) for ip_bytes in _IP_BYTES}
+    """Return the link bits of packets of common sizes, with the default options."""
+    framing = scenario.plan_framing(preset.name, {})
+    return {ip_bytes: scenario.frame_bits(framing, ip_bytes) for ip_bytes in _IP_BYTES}
 
 
 def _yaml(value: bool | int | str) -> str:

@@ -1,6 +1,6 @@
-"""What a person who waits sees on stderr, and what Ctrl-C does when the waiting is over.
+"""Progress on stderr, and Ctrl-C while results are written.
 
-Progress comes with an estimate of the time left, for work that takes over two seconds.
+Progress has an estimate of the time left. Work of less than two seconds shows none.
 """
 
 from __future__ import annotations
@@ -9,35 +9,38 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-if TYPE_CHECKING:
-    import rich.progress
+from bentpipe import cli
 
-QUIET_S: Final = 2.0
-# A log file wants to see that the work goes on, not each step of it.
+if TYPE_CHECKING:
+    from bentpipe.cli.bar import ProgressBar
+
+_QUIET_S: Final = 2.0
+# Where stderr is not a terminal.
 _LINE_EVERY_S: Final = 10.0
 
 
 @contextmanager
-def keeping_results() -> Iterator[None]:
-    """Let a Ctrl-C pass while results are written and shown; the next one stops that too.
+def delaying_interrupts() -> Iterator[None]:
+    """Ignore the first Ctrl-C while results are written and shown; the second one interrupts.
 
-    Whoever is impatient presses it twice, and the second one must not cost what the first has kept.
+    A user who presses Ctrl-C twice during a run must not lose the results that the first one kept.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.getsignal(signal.SIGINT) or signal.default_int_handler
 
-    def pass_once(_number: int, _frame: object) -> None:
+    def ignore_once(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, before)
-        print("bentpipe: writing results; Ctrl-C again gives them up", file=sys.stderr, flush=True)
+        text = "bentpipe: writing results; press Ctrl-C again to discard"
+        print(text, file=sys.stderr, flush=True)
 
-    signal.signal(signal.SIGINT, pass_once)
+    signal.signal(signal.SIGINT, ignore_once)
     try:
         yield
     finally:
@@ -45,13 +48,13 @@ def keeping_results() -> Iterator[None]:
 
 
 class Progress:
-    """Shows a bar on a terminal and a line now and then elsewhere; shows nothing in short work."""
+    """A bar on a terminal, a line every ten seconds elsewhere, nothing for short work."""
 
     def __init__(self, title: str) -> None:
         self._title = title
         self._started = time.monotonic()
         self._next_line = self._started + _LINE_EVERY_S
-        self._bar: rich.progress.Progress | None = None
+        self._bar: ProgressBar | None = None
         self._text = ""
 
     def __enter__(self) -> Self:
@@ -67,9 +70,9 @@ class Progress:
             self._bar.stop()
 
     def fraction(self, done: float) -> None:
-        """Report that a fraction, 0 to 1, of the work is done."""
+        """Show that a fraction (0 to 1) of the work is done."""
         now = time.monotonic()
-        if now - self._started < QUIET_S:
+        if now - self._started < _QUIET_S:
             return
         if sys.stderr.isatty():
             self._show_bar(done)
@@ -80,37 +83,16 @@ class Progress:
             text = f"; {self._text}" if self._text else ""
             print(f"bentpipe: {self._title}: {done:.0%}{left}{text}", file=sys.stderr, flush=True)
 
-    def tell(self, text: str) -> None:
-        """Show a text with what is shown from here on."""
+    def describe(self, text: str) -> None:
+        """Show a text beside the progress from now on."""
         self._text = text
 
     def count(self, done: int, total: int) -> None:
-        """Report that so many of all runs are done."""
+        """Show that ``done`` of ``total`` runs are done."""
         self.fraction(done / total)
 
     def _show_bar(self, done: float) -> None:
-        from rich.console import Console, RenderableType
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-        from rich.text import Text
-
-        def below() -> list[Text]:
-            return [Text(self._text)] if self._text else []
-
-        class BarWithText(Bar):
-            def get_renderables(self) -> Iterable[RenderableType]:
-                yield from super().get_renderables()
-                yield from below()
-
         if self._bar is None:
-            self._bar = BarWithText(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TaskProgressColumn(),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._bar.add_task(self._title, total=1.0)
+            self._bar = cli.ProgressBar(self._title)
             self._bar.start()
-        self._bar.update(self._bar.task_ids[0], completed=done)
+        self._bar.show(done, self._text)

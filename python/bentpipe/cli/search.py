@@ -1,29 +1,38 @@
-"""The verb ``search``: find the largest value of something at which a promise still holds."""
+"""The verb ``search``: find the limit of a scenario."""
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from bentpipe import plan, report, results, simulation
+from bentpipe.cli.options import (
+    EXIT_INTERRUPTED,
+    AsJson,
+    MemoryLimit,
+    Out,
+    ScenarioFile,
+    ScenarioSeed,
+    Settings,
+    note,
+    print_json,
+)
+from bentpipe.cli.progress import Progress, delaying_interrupts
 from bentpipe.errors import UsageError
-from bentpipe.simulation.memory import MEMORY_LIMIT_HELP, limiting, read_limit
+from bentpipe.simulation.memory import limiting, read_limit
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bentpipe.simulation.no_drop import NoDropSearch
 
-_EXIT_INTERRUPTED: Final = 130
 _PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
 _SIZE: Final = re.compile(r"\s*(\d{1,9})\s*B?\s*", re.ASCII)
-MemoryLimit = Annotated[
-    str | None, typer.Option(metavar="SIZE", help=MEMORY_LIMIT_HELP, show_default=False)
-]
 
 search_app = typer.Typer(
-    help="Search for a limit by running a scenario again and again.",
+    help="Find a limit by running a scenario repeatedly.",
     epilog="Example: bentpipe search no-drop scenarios/snip-duplex.yaml --sizes 58,200,1400",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -36,87 +45,66 @@ search_app = typer.Typer(
     epilog="Example: bentpipe search no-drop scenarios/snip-duplex.yaml --sizes 58,200,1400",
 )
 def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the arguments
-    scenario: Annotated[Path, typer.Argument(help="A scenario file (YAML).", show_default=False)],
+    scenario_file: ScenarioFile,
     sizes: Annotated[
         str | None,
         typer.Option(
             metavar="BYTES,BYTES,...",
-            help="UDP payloads, as iperf -l; by default the scenario's.",
+            help="UDP payloads, as of iperf -l; by default the scenario's.",
             show_default=False,
         ),
     ] = None,
     resolution: Annotated[
-        str, typer.Option(metavar="PERCENT", help="How closely the rate is found.")
+        str, typer.Option(metavar="PERCENT", help="The precision of the rate.")
     ] = "0.5%",
     flow: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Search with this flow alone; by default all constant_rate flows, at equal rates.",
+            help="Vary this flow only; by default all constant_rate flows, at equal rates.",
             show_default=False,
         ),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUE",
-            help="Lay a value over the scenario; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Replace the scenario's seed.", show_default=False)
-    ] = None,
+    settings: Settings = None,
+    seed: ScenarioSeed = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, help="Threads; one a core by default.", show_default=False),
+        typer.Option(min=1, help="Threads; by default one for each core.", show_default=False),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write report.html and the data into this folder.", show_default=False),
-    ] = None,
+    out: Out = None,
     memory_limit: MemoryLimit = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Find the largest rate of the constant_rate flows at which no packet is lost, by size."""
-    from bentpipe.cli.progress import Progress, keeping_results
-    from bentpipe.plan.resolver import load
-    from bentpipe.results.folder import prepare_output_folder
-    from bentpipe.simulation.search import no_drop_rate
-
-    wanted, share = _sizes(sizes), _share(resolution)
-    loaded = load(scenario, settings=tuple(settings or ()))
+    """Find the largest rate without loss. It is that of the constant_rate flows, by packet size."""
+    wanted, precision = _sizes(sizes), _fraction(resolution)
+    loaded = plan.load(scenario_file, settings=tuple(settings or ()))
     if out is not None:
-        prepare_output_folder(out, kind="search")
+        results.prepare_output_folder(out, kind="search")
     with limiting(read_limit(memory_limit)), Progress("searching") as progress:
-        found = no_drop_rate(
+        found = simulation.no_drop_rate(
             loaded,
             wanted,
             flow=flow,
-            resolution=share,
+            resolution=precision,
             seed=seed,
             threads=threads,
             progress=progress.count,
         )
-    with keeping_results():
-        _tell(found, out=out, as_json=as_json)
+    with delaying_interrupts():
+        _output(found, out=out, as_json=as_json)
     if found.interrupted:
-        typer.echo("bentpipe: interrupted; rates are those that had passed by then", err=True)
-        raise typer.Exit(_EXIT_INTERRUPTED)
+        note("interrupted; the rates are those that had passed by then")
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
-def _tell(found: NoDropSearch, *, out: Path | None, as_json: bool) -> None:
-    from bentpipe.report.search import search_tables, write_search
-    from bentpipe.report.terminal import show
-
+def _output(found: NoDropSearch, *, out: Path | None, as_json: bool) -> None:
     if out is not None:
-        write_search(found, out)
-        typer.echo(f"bentpipe: wrote {out} (report.html shows it)", err=True)
+        report.write_search(found, out)
+        note(f"wrote {out} (report.html shows it)")
     if as_json:
-        print(json.dumps(found.to_json(), indent=2))
+        print_json(found.to_json())
     else:
-        show(*search_tables(found))
+        report.show(*report.search_tables(found))
 
 
 def _sizes(text: str | None) -> list[int] | None:
@@ -127,15 +115,15 @@ def _sizes(text: str | None) -> list[int] | None:
         match = _SIZE.fullmatch(part)
         if match is None:
             raise UsageError(
-                f'--sizes: read "{part.strip()}"; sizes are whole bytes of UDP payload, separated '
+                f'--sizes: read "{part.strip()}"; expected bytes of UDP payload, separated '
                 'by commas, such as "58,200,1400"'
             )
         sizes.append(int(match[1]))
     return sizes
 
 
-def _share(text: str) -> float:
+def _fraction(text: str) -> float:
     match = _PERCENTAGE.fullmatch(text)
     if match is None:
-        raise UsageError(f'--resolution: read "{text}"; write a percentage, such as "0.5%"')
+        raise UsageError(f'--resolution: read "{text}"; expected a percentage, such as "0.5%"')
     return float(match[1]) / 100

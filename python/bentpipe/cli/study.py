@@ -1,31 +1,46 @@
-"""The verb ``study``: one sub-command for each study in the registry, made when it is asked for.
+"""The verb ``study``: one sub-command for each study in the registry.
 
-The registry is imported only under this verb, so that no other one waits for it.
+The registry is imported under this verb only.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from bentpipe import report, results
 from bentpipe.cli.lazy import LazyGroup, command
+from bentpipe.cli.options import (
+    EXIT_INTERRUPTED,
+    AsJson,
+    MemoryLimit,
+    Out,
+    check_engine,
+    note,
+    print_json,
+)
+from bentpipe.cli.progress import Progress, delaying_interrupts
 from bentpipe.errors import UsageError
-from bentpipe.simulation.memory import MEMORY_LIMIT_HELP, limiting, read_limit
+from bentpipe.simulation.memory import limiting, read_limit
 
 if TYPE_CHECKING:
-    from bentpipe.cli.progress import Progress
     from bentpipe.studies import Study, StudyOutcome
 
-_EXIT_INTERRUPTED: Final = 130
 _SEED: Final = 1
-_ENGINES: Final = ("simulate", "emulate")
-# Slow links hardly keep a core busy; more at once make each other late.
+# Emulated runs that load a core hardly; more at a time make each other late.
 _PARALLEL: Final = 4
-_THREADS_HELP: Final = f"Threads, one a core by default; with emulate runs at once, {_PARALLEL}."
+_THREADS_HELP: Final = (
+    f"Threads, by default one for each core; with emulate runs at a time, by default {_PARALLEL}."
+)
+
+
+def _studies() -> Mapping[str, Study]:
+    studies: Mapping[str, Study] = import_module("bentpipe.studies").STUDIES
+    return studies
 
 
 class StudyGroup(LazyGroup):
@@ -33,24 +48,19 @@ class StudyGroup(LazyGroup):
 
     def list_commands(self, _context: Any) -> list[str]:
         """Return the names of all sub-commands."""
-        from bentpipe.studies import STUDIES
-
-        return ["list", *STUDIES]
+        return ["list", *_studies()]
 
     def get_command(self, _context: Any, name: str) -> Any:
         """Return the sub-command called ``name``, or None."""
-        from bentpipe.studies import STUDIES
-
         if name == "list":
             return command("list", _list, "Example: bentpipe study list")
-        if name not in STUDIES:
-            return None
-        return _study_command(STUDIES[name])
+        study = _studies().get(name)
+        return None if study is None else _study_command(study)
 
 
 study_app = typer.Typer(
     cls=StudyGroup,
-    help="Run a published experiment again and print published vs. measured.",
+    help="Reproduce a published experiment.",
     epilog="Example: bentpipe study jpl --runs 30 --out results/jpl",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -58,34 +68,28 @@ study_app = typer.Typer(
 )
 
 
-def _list(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
-) -> None:
-    """List the studies and the publications that they re-run."""
-    from bentpipe.studies import STUDIES
-
+def _list(as_json: AsJson = False) -> None:
+    """List the studies and the publications that they reproduce."""
+    studies = _studies().values()
     if as_json:
-        rows = [
-            {"name": study.name, "title": study.title, "source": study.source}
-            for study in STUDIES.values()
-        ]
-        print(json.dumps(rows, indent=2))
+        print_json([{name: getattr(study, name) for name in _LISTED} for study in studies])
         return
-    from bentpipe.report.terminal import plain_table, show
+    cells = [(study.name, study.title, study.source) for study in studies]
+    report.show(report.plain_table(("study", "title", "source"), cells))
 
-    cells = [(study.name, study.title, study.source) for study in STUDIES.values()]
-    show(plain_table(("study", "title", "source"), cells))
+
+_LISTED: Final = ("name", "title", "source")
 
 
 def _runs_help(study: Study) -> str:
     if study.default_runs is None:
-        return "Changes nothing here: no cell draws chance."
-    return f"Runs for each cell that draws chance; {study.default_runs} by default."
+        return "No effect: no cell of this study is stochastic."
+    return f"Runs of each stochastic cell; {study.default_runs} by default."
 
 
 def _cells_help(study: Study) -> str:
     if study.run_real_time is None:
-        return "Not for this study, which runs in the simulator only."
+        return "Not available: this study runs in the simulator only."
     return f'With emulate: the cells to run, all by default; "{study.example_cells}", for example.'
 
 
@@ -97,41 +101,32 @@ def _study_command(study: Study) -> Any:
             int | None,
             typer.Option(min=1, help=_THREADS_HELP, show_default=False),
         ] = None,
-        out: Annotated[
-            Path | None,
-            typer.Option(
-                help="Write report.html and the data into this folder.", show_default=False
-            ),
-        ] = None,
-        as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+        out: Out = None,
+        as_json: AsJson = False,
         engine: Annotated[
             str,
-            typer.Option(help="simulate, or emulate: cells in real time, on the kernel's TCP."),
+            typer.Option(help="simulate; or emulate: cells in real time, with the kernel's TCP."),
         ] = "simulate",
         cells: str | None = None,
-        memory_limit: Annotated[
-            str | None,
-            typer.Option(metavar="SIZE", help=MEMORY_LIMIT_HELP, show_default=False),
-        ] = None,
+        memory_limit: MemoryLimit = None,
     ) -> None:
-        if engine not in _ENGINES:
-            from bentpipe.text import choice
-
-            raise UsageError(f"engine: {choice(engine, _ENGINES)}")
+        check_engine(engine)
         if engine == "simulate":
             if cells is not None:
-                raise UsageError("--cells: is for --engine emulate; the simulator runs all cells")
+                raise UsageError(
+                    "--cells: only with --engine emulate; the simulator runs all cells"
+                )
             with limiting(read_limit(memory_limit)):
                 _run(study, runs=runs, seed=seed, threads=threads, out=out, as_json=as_json)
         else:
             if runs is not None:
-                raise UsageError("--runs: is for --engine simulate; leave it out")
+                raise UsageError("--runs: only with --engine simulate")
             parallel = _PARALLEL if threads is None else threads
             _run_real_time(
                 study, cells=cells, seed=seed, parallel=parallel, out=out, as_json=as_json
             )
 
-    # Written annotations are read where no local name is known.
+    # typer evaluates annotations that are strings in the module, where `study` is not defined.
     run_study.__annotations__["runs"] = Annotated[
         int | None, typer.Option(min=1, help=_runs_help(study), show_default=False)
     ]
@@ -183,23 +178,18 @@ def _finish(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    from bentpipe.cli.progress import Progress, keeping_results
-    from bentpipe.results.folder import prepare_output_folder
-
     if out is not None:
-        prepare_output_folder(out, kind="study")
+        results.prepare_output_folder(out, kind="study")
     with Progress(f"study {study.name}") as progress:
         outcome = run(progress)
-    with keeping_results():
+    with delaying_interrupts():
         if out is not None:
             outcome.write(out)
-            typer.echo(f"bentpipe: wrote {out} (report.html shows it)", err=True)
+            note(f"wrote {out} (report.html shows it)")
         if as_json:
-            print(json.dumps(outcome.to_json(), indent=2))
+            print_json(outcome.to_json())
         else:
-            from bentpipe.report.terminal import show
-
-            show(outcome.table())
+            report.show(outcome.table())
     if outcome.interrupted:
-        typer.echo("bentpipe: interrupted; the figures are of the runs that were done", err=True)
-        raise typer.Exit(_EXIT_INTERRUPTED)
+        note("interrupted; the figures are those of the finished runs")
+        raise typer.Exit(EXIT_INTERRUPTED)

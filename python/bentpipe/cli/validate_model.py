@@ -1,10 +1,8 @@
-"""The verb ``validate-model``: the same points in both engines, side by side."""
+"""The verb ``validate-model``: the same points in the simulator and in Linux TCP."""
 
 from __future__ import annotations
 
-import json
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,15 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+import bentpipe
+from bentpipe import emulation, plan, report, results, simulation, validation
+from bentpipe.cli.options import EXIT_INTERRUPTED, AsJson, note, print_json
+from bentpipe.cli.progress import Progress, delaying_interrupts
 from bentpipe.errors import InvalidRunError, ThresholdError, UsageError
+from bentpipe.text import choice
 
 if TYPE_CHECKING:
-    from bentpipe.validation.comparison import Comparison, Point
-    from bentpipe.validation.runs import Run
+    from bentpipe.validation.comparison import Comparison
+    from bentpipe.validation.points import Point
+    from bentpipe.validation.runs import PointRun
 
-_EXIT_INTERRUPTED: Final = 130
-_USUAL_SECONDS: Final = 30.0
-KIND: Final = "validation"
+_DEFAULT_SECONDS: Final = 30.0
+_KIND: Final = "validation"
 
 _Points = Annotated[
     str | None,
@@ -37,12 +40,20 @@ _Measures = Annotated[
     ),
 ]
 _Seconds = Annotated[
-    float, typer.Option(min=1, max=3_600, help="How long each point of goodput runs in real time.")
+    float, typer.Option(min=1, max=3_600, help="The duration of goodput points in real time.")
 ]
 _Parallel = Annotated[
     int | None,
     typer.Option(
         min=1, help="Processors to use; all by default. Slow links share one.", show_default=False
+    ),
+]
+_ValidationOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        help="Write the report and the result of each run to this folder.",
+        show_default=False,
     ),
 ]
 
@@ -53,109 +64,60 @@ def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the
     ] = "small",
     points: _Points = None,
     measures: _Measures = None,
-    seconds: _Seconds = _USUAL_SECONDS,
+    seconds: _Seconds = _DEFAULT_SECONDS,
     repeats: Annotated[
-        int, typer.Option(min=1, max=100, help="How often each point runs in real time.")
+        int, typer.Option(min=1, max=100, help="The number of runs of each point in real time.")
     ] = 1,
     parallel: _Parallel = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Exit with code 99 if a bar is missed.")
+        bool, typer.Option("--check", help="Exit with code 99 if a threshold is not met.")
     ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write the figures, and each run, into this folder.", show_default=False),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    out: _ValidationOut = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Compare the simulator with Linux TCP: the same traffic over the same links in both.
+    """Compare the simulator with Linux TCP.
 
-    Linux runs in real time, several points at once; a point that was late is repeated up to three
-    times. The simulator runs each point with 20 seeds. Compared are goodput, mean queue and
-    retransmissions, completion times of 10 kB, 100 kB and 1 MB, two-way transfers, a rate step and
-    an outage of 2 s. A difference is the simulator's value over the kernel's, less 1, with the same
-    seed, so that both lose the same packets; the mean of the seeds stands beside it.
+    Both run the same traffic over the same links. Linux runs in real time, several points at a
+    time; a point that was late is repeated up to three times. The simulator runs each point with 20
+    seeds. Compared are goodput, mean queue and retransmissions, completion times of 10 kB, 100 kB
+    and 1 MB, two-way transfers, a rate step and an outage of 2 s. A difference is the simulator's
+    value over the kernel's, less 1, with the same seed, so that both lose the same packets; the
+    mean over the seeds has a 95 % confidence interval.
     """
-    chosen = _chosen(grid, points, measures)
-    # Before the modules that start threads, as for a single run.
-    from bentpipe.emulation.run import prepare
-    from bentpipe.plan.resolver import from_dict
-
+    chosen = _chosen_points(grid, points, measures)
     for point in chosen:
-        prepare(from_dict(point.scenario(seconds)))
-    from bentpipe.cli.progress import keeping_results
-    from bentpipe.results.folder import prepare_output_folder
-    from bentpipe.simulation.many import cores
-
+        emulation.check_scenario(plan.from_dict(point.scenario(seconds)))
     if out is not None:
-        prepare_output_folder(out, kind=KIND)
+        results.prepare_output_folder(out, kind=_KIND)
     with tempfile.TemporaryDirectory(prefix="bentpipe-") as name:
-        runs, interrupted = _in_real_time(
+        runs, interrupted = _run_points(
             chosen,
             seconds=seconds,
             seeds=range(1, repeats + 1),
-            parallel=parallel or cores(),
+            parallel=parallel or simulation.cores(),
             folder=Path(name),
         )
-        with keeping_results():
-            compared = list(_compared(chosen, runs, seconds))
-            _tell(compared, grid=grid, seconds=seconds, runs=Path(name), out=out, as_json=as_json)
+        with delaying_interrupts():
+            compared = list(_compare(chosen, runs, seconds))
+            content = validation.report_of(compared, grid=grid, seconds=seconds)
+            if out is not None:
+                _write(content, validation.markdown(compared), Path(name), out)
+            if as_json:
+                print_json(content)
+            else:
+                _show(compared, seconds)
     if interrupted:
-        typer.echo("bentpipe: interrupted; the figures are of the points that were done", err=True)
-        raise typer.Exit(_EXIT_INTERRUPTED)
+        note("interrupted; the figures are those of the finished points")
+        raise typer.Exit(EXIT_INTERRUPTED)
     _refuse_late(compared)
     if check:
         _refuse_missed(compared)
 
 
-def _in_real_time(
-    points: list[Point], *, seconds: float, seeds: range, parallel: int, folder: Path
-) -> tuple[list[Run], bool]:
-    """Run the points in real time; return what was done, and whether Ctrl-C ended it."""
-    from bentpipe.cli.progress import Progress
-    from bentpipe.validation.runs import in_real_time
-
-    done: list[Run] = []
-    with Progress("validating") as progress:
-        try:
-            for run in in_real_time(
-                points,
-                seconds=seconds,
-                seeds=seeds,
-                parallel=parallel,
-                folder=folder,
-                progress=progress.fraction,
-            ):
-                done.append(run)  # noqa: PERF402 - what was done by Ctrl-C stays
-        except KeyboardInterrupt:
-            return done, True
-    return done, False
-
-
-def _refuse_late(compared: Sequence[Comparison]) -> None:
-    late = ",".join(str(each.point.number) for each in compared if each.invalid is not None)
-    if late:
-        raise InvalidRunError(
-            f"INVALID: point {late}: late in every attempt; run again with --points {late} when "
-            "the machine is quiet"
-        )
-
-
-def _refuse_missed(compared: Sequence[Comparison]) -> None:
-    from bentpipe.validation.report import missed_bars, summaries
-
-    missed = missed_bars(summaries(compared))
-    if missed:
-        raise ThresholdError(f"missed: {'; '.join(missed)}")
-
-
-def _chosen(name: str, numbers: str | None, measures: str | None) -> list[Point]:
-    from bentpipe.validation.comparison import MEASURES, grid
-
-    points = grid(name)
+def _chosen_points(name: str, numbers: str | None, measures: str | None) -> list[Point]:
+    points = validation.grid(name)
     if measures is not None:
-        from bentpipe.text import choice
-
-        kinds = tuple(dict.fromkeys(measure.kind for measure in MEASURES))
+        kinds = tuple(dict.fromkeys(measure.kind for measure in validation.MEASURES))
         asked = [each.strip() for each in measures.split(",")]
         for each in asked:
             if each not in kinds:
@@ -166,7 +128,7 @@ def _chosen(name: str, numbers: str | None, measures: str | None) -> list[Point]
     try:
         wanted = {int(number) for number in numbers.split(",")}
     except ValueError:
-        raise UsageError(f'--points: read "{numbers}"; write numbers, such as "1,14"') from None
+        raise UsageError(f'--points: read "{numbers}"; expected numbers, such as "1,14"') from None
     unknown = sorted(wanted - {point.number for point in points})
     if unknown:
         first, last = points[0].number, points[-1].number
@@ -174,67 +136,78 @@ def _chosen(name: str, numbers: str | None, measures: str | None) -> list[Point]
     return [point for point in points if point.number in wanted]
 
 
-def _compared(points: Sequence[Point], runs: Sequence[Run], seconds: float) -> Iterator[Comparison]:
-    """Simulate the points that were run in real time, and put both side by side."""
-    from bentpipe.validation.comparison import SEEDS, Comparison, simulated
+def _run_points(
+    points: list[Point], *, seconds: float, seeds: range, parallel: int, folder: Path
+) -> tuple[list[PointRun], bool]:
+    """Run points in real time; return the finished runs, and whether Ctrl-C ended the others."""
+    done: list[PointRun] = []
+    with Progress("validating") as progress:
+        try:
+            for run in validation.run_points(
+                points,
+                seconds=seconds,
+                seeds=seeds,
+                parallel=parallel,
+                folder=folder,
+                progress=progress.fraction,
+            ):
+                done.append(run)  # noqa: PERF402 - Ctrl-C keeps the finished runs
+        except KeyboardInterrupt:
+            return done, True
+    return done, False
 
+
+def _compare(
+    points: Sequence[Point], runs: Sequence[PointRun], seconds: float
+) -> Iterator[Comparison]:
+    """Simulate the points that were run in real time, and compare them."""
     for point in points:
         own = [run for run in runs if run.point == point]
         if not own:
             continue
-        kernel = tuple(run.figures for run in own if run.figures is not None)
-        invalid = next((run.invalid for run in own if run.figures is None), None)
-        seeds = range(1, max(SEEDS, *(run.seed for run in own)) + 1)
-        model = tuple(simulated(point, seconds, seeds))
-        yield Comparison(
+        kernel = tuple(run.metrics for run in own if run.metrics is not None)
+        invalid = next((run.invalid for run in own if run.metrics is None), None)
+        seeds = range(1, max(validation.SEEDS, *(run.seed for run in own)) + 1)
+        model = tuple(validation.simulate_point(point, seconds, seeds))
+        yield validation.Comparison(
             point=point, kernel=kernel, model=model, invalid=None if kernel else invalid
         )
 
 
-def _tell(
-    compared: list[Comparison],
-    *,
-    grid: str,
-    seconds: float,
-    runs: Path,
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    from bentpipe.validation.report import largest_lines, markdown, report_of
-
-    report = report_of(compared, grid=grid, seconds=seconds)
-    if out is not None:
-        _write(report, markdown(compared), runs, out)
-    if as_json:
-        print(json.dumps(report, indent=2))
-        return
-    _show(compared)
+def _show(compared: Sequence[Comparison], seconds: float) -> None:
+    summary = validation.summary_table(validation.summaries(compared))
+    for table in (*validation.tables_of(compared), summary):
+        report.show(table.title, report.plain_table(table.headings, table.rows), "")
     if compared:
-        print("\nThe largest differences, in units of the bars:")
-        print("\n".join(largest_lines(compared)))
-    if seconds < _USUAL_SECONDS:
-        print(f"bentpipe: runs of {seconds:g} s are short: slow start counts much", file=sys.stderr)
+        print("\nThe largest differences, in units of the thresholds:")
+        print("\n".join(validation.largest_lines(compared)))
+    if seconds < _DEFAULT_SECONDS:
+        note(f"runs of {seconds:g} s are short: slow start is a large part of them")
 
 
-def _show(compared: Sequence[Comparison]) -> None:
-    from bentpipe.report.terminal import plain_table, show
-    from bentpipe.validation.report import summaries, summary_table, tables_of
-
-    for table in (*tables_of(compared), summary_table(summaries(compared))):
-        show(table.title, plain_table(table.headings, table.rows), "")
-
-
-def _write(report: dict[str, Any], tables: str, runs: Path, out: Path) -> None:
-    from bentpipe import _core
-    from bentpipe.results.folder import json_text, write_folder
-
-    about = {"bentpipe_version": _core.version(), "machine": report["machine"]}
-    texts = {"validation.json": json_text(report), "validation.md": tables}
-    write_folder(out, kind=KIND, manifest=about, texts=texts)
+def _write(content: dict[str, Any], tables: str, runs: Path, out: Path) -> None:
+    texts = {"validation.json": results.json_text(content), "validation.md": tables}
+    manifest = {"bentpipe_version": bentpipe.__version__, "machine": content["machine"]}
+    results.write_folder(out, kind=_KIND, manifest=manifest, texts=texts)
     kept = out / "runs"
     try:
         shutil.rmtree(kept, ignore_errors=True)
         shutil.copytree(runs, kept)
     except OSError as error:
         raise UsageError(f"{kept}: cannot be written: {error.strerror or error}") from None
-    typer.echo(f"bentpipe: wrote {out}", err=True)
+    note(f"wrote {out}")
+
+
+def _refuse_late(compared: Sequence[Comparison]) -> None:
+    late = ",".join(str(each.point.number) for each in compared if each.invalid is not None)
+    if late:
+        raise InvalidRunError(
+            f"INVALID: point {late}: late in every attempt; run again with --points {late} when "
+            "the machine is idle"
+        )
+
+
+def _refuse_missed(compared: Sequence[Comparison]) -> None:
+    missed = validation.missed_thresholds(validation.summaries(compared))
+    if missed:
+        raise ThresholdError(f"missed: {'; '.join(missed)}")

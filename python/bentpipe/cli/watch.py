@@ -1,9 +1,8 @@
-"""Lines at the lower edge of a terminal, below whatever a program prints on it.
+"""Status lines at the bottom of a terminal, below the output of a program.
 
-Programs print on the terminal by themselves, so nothing of ours may be in their way. The lowest
-rows are taken out of the region that scrolls (DECSTBM), and the terminal says that it has as many
-rows fewer, so that programs which use all of it use the rest. Drawing is one write that saves the
-cursor first and restores it at last (DECSC, DECRC).
+The bottom rows are excluded from the scrolling region (DECSTBM), and the size of the terminal is
+reduced by as many rows, so that full-screen programs use the rest. Each update is one write that
+saves the cursor first and restores it at the end (DECSC, DECRC).
 """
 
 from __future__ import annotations
@@ -18,31 +17,31 @@ from types import TracebackType
 from typing import Final, Self
 
 EVERY_S: Final = 0.5
-# A log file wants to see that the work goes on, not each step of it.
+# Where the lines are printed.
 _LINE_EVERY_S: Final = 10.0
-# A program needs some rows too.
+# Rows that are left to the program.
 _MIN_ROWS: Final = 5
-# Only one may have the lower edge: the outermost, whose programs find this set.
-_TAKEN: Final = "BENTPIPE_WATCH"
+# Set for programs of the outermost watch: only one watch may use the bottom rows.
+_VARIABLE: Final = "BENTPIPE_WATCH"
 
 
 class Watch:
-    """Shows lines on stderr, anew about twice a second: at the lower edge of a terminal.
+    """Shows lines at the bottom of the terminal on stderr, updated twice a second.
 
-    Where that cannot be done (no terminal, one that knows no cursor, another watch on it), lines
-    are printed every ten seconds.
+    Without a terminal, on one without cursor movement, or inside another watch, the lines are
+    printed every ten seconds.
     """
 
     def __init__(self, descriptor: int = 2) -> None:
         self._descriptor = descriptor
-        self._on_edge = self._may_have_edge()
-        self._next_s = time.monotonic() + (0 if self._on_edge else _LINE_EVERY_S)
+        self._at_bottom = self._can_use_bottom()
+        self._next_s = time.monotonic() + (0 if self._at_bottom else _LINE_EVERY_S)
         self._rows_left = 0
         self._rows_taken = 0
 
     def __enter__(self) -> Self:
-        if self._on_edge:
-            os.environ[_TAKEN] = "1"
+        if self._at_bottom:
+            os.environ[_VARIABLE] = "1"
         return self
 
     def __exit__(
@@ -51,28 +50,28 @@ class Watch:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        """Give the rows back."""
-        if not self._on_edge:
+        """Release the rows."""
+        if not self._at_bottom:
             return
-        del os.environ[_TAKEN]
+        del os.environ[_VARIABLE]
         if self._rows_taken:
-            self._write(self._give_back())
-            self._announce(self._rows_left + self._rows_taken)
+            self._write(self._release_sequence())
+            self._set_rows(self._rows_left + self._rows_taken)
 
     def is_due(self) -> bool:
-        """Whether it is time for new lines."""
+        """Whether an update is due."""
         return time.monotonic() >= self._next_s
 
     def show(self, lines: Sequence[str]) -> None:
-        """Show lines in the place of those before."""
-        self._next_s = time.monotonic() + (EVERY_S if self._on_edge else _LINE_EVERY_S)
-        if not self._on_edge:
+        """Replace the lines."""
+        self._next_s = time.monotonic() + (EVERY_S if self._at_bottom else _LINE_EVERY_S)
+        if not self._at_bottom:
             for line in lines:
                 print(f"bentpipe: {line}", file=sys.stderr, flush=True)
             return
         rows, columns = termios.tcgetwinsize(self._descriptor)
         if rows != self._rows_left:
-            # The first time, or somebody has made the window larger or smaller.
+            # The first update, or the window was resized.
             if rows < len(lines) + _MIN_ROWS:
                 return
             self._take_rows(rows, len(lines))
@@ -80,38 +79,38 @@ class Watch:
             f"\033[{row};1H{line[:columns]:{columns}}"
             for row, line in enumerate(lines[: self._rows_taken], self._rows_left + 1)
         ]
-        # Programs may have set the region back, as editors do at their end.
+        # Editors reset the scrolling region when they end.
         region = f"\033[1;{self._rows_left}r"
         self._write(f"\0337{region}\033[7m{''.join(drawn)}\0338")
 
-    def _may_have_edge(self) -> bool:
+    def _can_use_bottom(self) -> bool:
         if not os.isatty(self._descriptor) or os.environ.get("TERM", "dumb") == "dumb":
             return False
-        if _TAKEN in os.environ:
+        if _VARIABLE in os.environ:
             return False
         try:
-            # Who runs in the background has no say over the terminal.
+            # A background process must not change the terminal.
             return os.tcgetpgrp(self._descriptor) == os.getpgrp()
         except OSError:
             return False
 
     def _take_rows(self, rows: int, count: int) -> None:
-        # What is in the lowest rows goes up, and the cursor with it: down in its column (IND),
-        # which scrolls at the end of the terminal, and up again.
-        before = self._give_back() if self._rows_taken else ""
+        # Scroll up what is in the bottom rows: move the cursor down (IND), which scrolls at the
+        # last row, and up again.
+        before = self._release_sequence() if self._rows_taken else ""
         self._write(before + "\033D" * count + f"\033[{count}A")
         self._rows_left, self._rows_taken = rows - count, count
-        self._announce(self._rows_left)
+        self._set_rows(self._rows_left)
 
-    def _give_back(self) -> str:
-        """Return what sets the region back and erases the lines, with the cursor as it was."""
+    def _release_sequence(self) -> str:
+        """Return the sequence that resets the region and erases the lines; the cursor stays."""
         return f"\0337\033[r\033[{self._rows_left + 1};1H\033[J\0338"
 
-    def _announce(self, rows: int) -> None:
+    def _set_rows(self, rows: int) -> None:
         _, columns = termios.tcgetwinsize(self._descriptor)
         termios.tcsetwinsize(self._descriptor, (rows, columns))
 
     def _write(self, text: str) -> None:
-        # A program may have told the terminal not to wait for it; the next lines come soon.
+        # A program may have set O_NONBLOCK on the terminal; the next update follows soon.
         with suppress(BlockingIOError):
             os.write(self._descriptor, text.encode())

@@ -1,12 +1,12 @@
-"""The two programs of requests and responses in real time: a client and a server on sockets.
+"""The client and the server of requests and responses in real time.
 
 They are run as ``python -m bentpipe.emulation.exchanges server|client JSON``, each on its side of
-the link. The client is ready when it has printed a line, and begins when it is told by SIGUSR1. Its
-first connection goes past the link and carries nothing, as iperf3's does; the
-others are what is measured. Both know the sizes of all responses, from the same random stream. When
-they end, or are interrupted, they print what they saw as JSON, in the shape of iperf3's.
+the link. The client prints a line when it is ready, and starts on SIGUSR1. Its first connection
+bypasses the link and carries no data, like the control connection of iperf3; the others are
+measured. Both draw the sizes of the responses from the same random stream. When they end, or are
+interrupted, they print a report as JSON, in the format of iperf3.
 
-Moments are of the machine's monotonic clock, in ns, which both sides share.
+Times are on the machine's monotonic clock, in ns, which both sides share.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _US_PER_S: Final = 1e6
 
 
 def tcp_info(connection: socket.socket) -> dict[str, int]:
-    """Return what the kernel knows of a connection, by the names of linux/tcp.h."""
+    """Return the TCP_INFO of a connection, by the names of linux/tcp.h."""
     raw = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
     words = _TCP_INFO.unpack(raw.ljust(_TCP_INFO.size, b"\0"))[8:]
     places = {
@@ -50,14 +50,14 @@ def tcp_info(connection: socket.socket) -> dict[str, int]:
     return {name: words[place] for name, place in places.items()}
 
 
-def prepared(asked: dict[str, Any]) -> socket.socket:
-    """Return a socket with the options that the flow asks for."""
+def new_socket(settings: dict[str, Any]) -> socket.socket:
+    """Return a socket with the options of the flow."""
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, asked["traffic_class"])
-    if asked["mss_bytes"] is not None:
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, asked["mss_bytes"])
-    name = asked["congestion_control"].encode()
+    made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, settings["traffic_class"])
+    if settings["mss_bytes"] is not None:
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, settings["mss_bytes"])
+    name = settings["congestion_control"].encode()
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
     return made
 
@@ -65,9 +65,9 @@ def prepared(asked: dict[str, Any]) -> socket.socket:
 class Sizes:
     """The sizes of the responses, in the order of the exchanges."""
 
-    def __init__(self, asked: dict[str, Any]) -> None:
-        self._distribution = asked["workload"]["response_bytes"]
-        self._stream = Stream(asked["seed"], f"flow.{asked['name']}.responses")
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._distribution = settings["workload"]["response_bytes"]
+        self._stream = Stream(settings["seed"], f"flow.{settings['name']}.responses")
 
     def next(self) -> int:
         """Return the size of the next response, in bytes."""
@@ -75,11 +75,11 @@ class Sizes:
 
 
 class Server:
-    """Answers requests, one connection after the other, and watches the kernel's TCP."""
+    """Responds to requests, one connection after the other, and samples TCP_INFO."""
 
-    def __init__(self, asked: dict[str, Any]) -> None:
-        self._asked = asked
-        self._sizes = Sizes(asked)
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        self._sizes = Sizes(settings)
         self._connection: socket.socket | None = None
         self._lock = threading.Lock()
         self._samples: list[dict[str, int | None]] = []
@@ -88,27 +88,27 @@ class Server:
         self._min_rtts_us: list[int] = []
 
     def run(self) -> None:
-        """Serve until somebody interrupts."""
-        listener = prepared(self._asked)
+        """Serve until SIGINT."""
+        listener = new_socket(self._settings)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("", self._asked["port"]))
+        listener.bind(("", self._settings["port"]))
         listener.listen()
         threading.Thread(target=self._watch, daemon=True).start()
-        # Held as long as we live: it is what goes past the link.
+        # Open as long as the process runs: it bypasses the link.
         control, _ = listener.accept()
         with control:
             while True:
                 connection, _ = listener.accept()
                 with self._lock:
                     self._connection = connection
-                # A client that gives up may fare better with its next connection.
+                # The client may have closed the connection; it opens the next one.
                 with suppress(OSError):
-                    self._converse(connection)
-                self.settle()
+                    self._respond(connection)
+                self.close_account()
                 connection.close()
 
-    def _converse(self, connection: socket.socket) -> None:
-        workload = self._asked["workload"]
+    def _respond(self, connection: socket.socket) -> None:
+        workload = self._settings["workload"]
         while received(connection, workload["request_bytes"]) is not None:
             left = self._sizes.next()
             while left:
@@ -118,8 +118,8 @@ class Server:
             if not workload["keep_connection"]:
                 connection.shutdown(socket.SHUT_WR)
 
-    def settle(self) -> None:
-        """Take what is known of the connection that is over into the totals."""
+    def close_account(self) -> None:
+        """Add the TCP_INFO of the finished connection to the totals."""
         with self._lock:
             if self._connection is None:
                 return
@@ -131,7 +131,7 @@ class Server:
 
     def _watch(self) -> None:
         while True:
-            time.sleep(self._asked["interval_s"])
+            time.sleep(self._settings["interval_s"])
             with self._lock:
                 if self._connection is not None:
                     self._sample(tcp_info(self._connection))
@@ -152,8 +152,8 @@ class Server:
         )
 
     def report(self) -> dict[str, Any]:
-        """Return what was seen, in the shape of iperf3's report."""
-        self.settle()
+        """Return the report, in the format of iperf3."""
+        self.close_account()
         stream = {"retransmits": self._retransmits}
         if self._min_rtts_us:
             times = self._round_trips_us or self._min_rtts_us
@@ -165,28 +165,28 @@ class Server:
         end = {
             "streams": [{"sender": stream}],
             "sum_sent": {"bytes": self._sent_bytes},
-            "sender_tcp_congestion": self._asked["congestion_control"],
+            "sender_tcp_congestion": self._settings["congestion_control"],
         }
         return {"end": end, "samples": self._samples, "acked_bytes": self._acked}
 
 
 class Client:
-    """Asks, takes the responses, thinks, and asks again."""
+    """Sends requests, receives the responses, and waits between them."""
 
-    def __init__(self, asked: dict[str, Any]) -> None:
-        self._asked = asked
-        self._sizes = Sizes(asked)
-        self._think = Stream(asked["seed"], f"flow.{asked['name']}.think")
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        self._sizes = Sizes(settings)
+        self._think = Stream(settings["seed"], f"flow.{settings['name']}.think")
         self._exchanges: list[dict[str, int | None]] = []
         self._delivered = 0
         self._progress: list[tuple[int, int]] = []
         self._error: str | None = None
 
     def run(self) -> None:
-        """Ask as often as the flow does, or until somebody interrupts."""
-        workload = self._asked["workload"]
-        server = (self._asked["address"], self._asked["port"])
-        with prepared(self._asked) as control:
+        """Make the exchanges of the flow, or until SIGINT."""
+        workload = self._settings["workload"]
+        server = (self._settings["address"], self._settings["port"])
+        with new_socket(self._settings) as control:
             control.connect(server)
             print(flush=True)
             signal.sigwait({signal.SIGUSR1})
@@ -202,7 +202,7 @@ class Client:
     def _exchange(
         self, connection: socket.socket | None, server: tuple[str, int]
     ) -> socket.socket | None:
-        workload = self._asked["workload"]
+        workload = self._settings["workload"]
         exchange: dict[str, int | None] = {
             "start_ns": time.monotonic_ns(),
             "established_ns": None,
@@ -213,7 +213,7 @@ class Client:
         }
         self._exchanges.append(exchange)
         if connection is None:
-            connection = prepared(self._asked)
+            connection = new_socket(self._settings)
             connection.connect(server)
             exchange["established_ns"] = time.monotonic_ns()
         connection.sendall(bytes(workload["request_bytes"]))
@@ -225,32 +225,32 @@ class Client:
                 raise ConnectionError("the server closed the connection")
             exchange["first_byte_ns"] = exchange["first_byte_ns"] or now_ns
             left -= count
-            self._note(now_ns, count)
+            self._count(now_ns, count)
         exchange["finished_ns"] = time.monotonic_ns()
         if workload["keep_connection"]:
             return connection
         connection.close()
         return None
 
-    def _note(self, now_ns: int, count: int) -> None:
+    def _count(self, now_ns: int, count: int) -> None:
         self._delivered += count
-        interval_ns = self._asked["interval_s"] * 1e9 / 4
+        interval_ns = self._settings["interval_s"] * 1e9 / 4
         if not self._progress or now_ns - self._progress[-1][0] > interval_ns:
             self._progress.append((now_ns, self._delivered))
 
     def report(self) -> dict[str, Any]:
-        """Return what was seen, in the shape of iperf3's report."""
+        """Return the report, in the format of iperf3."""
         self._progress.append((time.monotonic_ns(), self._delivered))
-        seen = {
+        report = {
             "end": {"sum_received": {"bytes": self._delivered}},
             "exchanges": self._exchanges,
             "progress": self._progress,
         }
-        return seen if self._error is None else {**seen, "error": self._error}
+        return report if self._error is None else {**report, "error": self._error}
 
 
 def received(connection: socket.socket, count: int) -> int | None:
-    """Read so many bytes and return how many; None if the other end closed before."""
+    """Read ``count`` bytes and return ``count``; None if the peer closed the connection before."""
     left = count
     while left:
         piece = len(connection.recv(min(left, len(_PIECE))))
@@ -260,14 +260,14 @@ def received(connection: socket.socket, count: int) -> int | None:
     return count
 
 
-def main(role: str, asked: dict[str, Any]) -> int:
-    """Run one end, and print what it saw; return the exit code."""
+def main(role: str, settings: dict[str, Any]) -> int:
+    """Run one end and print its report; return the exit code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    program: Server | Client = Server(asked) if role == "server" else Client(asked)
+    program: Server | Client = Server(settings) if role == "server" else Client(settings)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
         program.run()
-    # What is said now is wanted, however often somebody asks for the end.
+    # The report must be complete even if SIGINT is sent again.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     report = program.report()
     print(json.dumps(report))

@@ -1,11 +1,11 @@
-"""Where the programs of a flow run, and what class their packets say that they are of."""
+"""The hosts on which the programs of a flow run, and the traffic class of its packets."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from bentpipe.emulation.draws import Stream
-from bentpipe.lab.lab import Side
+from bentpipe.scenario.hosts import Side
 
 # The largest precedence: the three highest bits of the traffic class (RFC 2474, section 4.2.2).
 _PRECEDENCE_MAX: Final = 7
@@ -14,9 +14,9 @@ CLASSES_MAX: Final = 8
 
 
 def hosts_of(plan: dict[str, Any], flow: dict[str, Any], seed: int) -> dict[Side, str]:
-    """Return the hosts of a lab that the two ends of a plan's flow run on.
+    """Return the hosts of the two ends of a flow of the plan.
 
-    A random choice is that of a simulation with the same seed.
+    A random choice is the same as in a simulation with the same seed.
     """
     terminal: int = flow["terminal"]
     is_alone = len(plan["gateways"]) <= 1 + 1
@@ -44,7 +44,7 @@ def _host(
 
 
 def classes(plan: dict[str, Any]) -> int:
-    """Return how many classes of packets the queues and functions of a plan tell apart."""
+    """Return how many classes of packets the queues and functions of a plan distinguish."""
     of_queues: list[int] = [each["queue"].get("classes") or 1 for each in plan["directions"]]
     functions = [function for gateway in plan["gateways"] for function in gateway["functions"]]
     of_functions: list[int] = [1 + max(function.get("classes") or [0]) for function in functions]
@@ -52,7 +52,7 @@ def classes(plan: dict[str, Any]) -> int:
 
 
 def traffic_class(plan: dict[str, Any], flow: dict[str, Any]) -> int:
-    """Return the traffic class (DSCP, ECN) by which a lab knows packets of the flow's class."""
+    """Return the traffic class (DSCP, ECN) that marks the class of the flow's packets in a lab."""
     count, priority = classes(plan), int(flow["priority"])
     if count == 1:
         return 0

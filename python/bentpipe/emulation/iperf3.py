@@ -1,10 +1,9 @@
-"""Flows as pairs of iperf3 programs: how they are started, ended, and what they say.
+"""Flows as pairs of iperf3 programs: how they are started and ended, and their reports.
 
-iperf3 ends a test over its control connection, which is not on the link: whatever is still on its
-way is lost to the receiver's count. So no test ends by itself but one that the receiver ends: a
-sender whose time is over is stopped as a process, and the kernel and the link carry on what it
-wrote. A transfer of some size is asked for by its receiver (``--reverse``), which ends it when it
-has got all of it.
+iperf3 ends a test over its control connection, which bypasses the link, so the receiver would not
+count the data in flight. Therefore no sender ends a test: at the end of a duration it is stopped
+(SIGSTOP), while the kernel and the link still deliver what it wrote; a transfer of a given size is
+requested by the receiver (``--reverse``), which ends the test once it has received everything.
 """
 
 from __future__ import annotations
@@ -24,18 +23,19 @@ from typing import IO, Any, Final, Literal
 from bentpipe.emulation.hosts import hosts_of, traffic_class
 from bentpipe.emulation.kernel import TCP_IP_BYTES, congestion_control, mtu_bytes
 from bentpipe.errors import MachineError
-from bentpipe.lab.lab import IPERF3_PORT, Lab, Side
+from bentpipe.lab.local import IPERF3_PORT, LocalLab
+from bentpipe.scenario.hosts import Side
 
-# The shortest interval that iperf3 reports on.
+# The shortest report interval of iperf3.
 MIN_INTERVAL_NS: Final = 100_000_000
-# Longer than any run: our clock ends the tests.
-_ENDLESS_SECONDS: Final = 86_400
-# Small, so that what is counted, block by block, follows the time.
+# Longer than any run, which ends the tests itself.
+_ENDLESS_S: Final = 86_400
+# Small, because iperf3 counts whole blocks.
 _BLOCK_BYTES: Final = 8_192
 _LARGEST_PACING_TIMER_US: Final = 1_000
 _SMALLEST_PACING_TIMER_US: Final = 100
-_PATIENCE_SECONDS: Final = 3.0
-_STEP_SECONDS: Final = 0.01
+_TIMEOUT_S: Final = 3.0
+_POLL_S: Final = 0.01
 _OTHER: Final[dict[Side, Side]] = {"world": "island", "island": "world"}
 
 Role = Literal["client", "server"]
@@ -44,7 +44,7 @@ State = Literal["waiting", "running", "stopped", "over"]
 
 @dataclass(kw_only=True)
 class Flow:
-    """One flow of the plan, and the two programs that it is."""
+    """One flow of the plan: two programs, the client and the server."""
 
     index: int
     plan: dict[str, Any]
@@ -61,12 +61,12 @@ class Flow:
 
     @property
     def port(self) -> int:
-        """The port of its server."""
+        """The port of the server."""
         return IPERF3_PORT + self.index
 
     @property
     def workload(self) -> dict[str, Any]:
-        """What it is to do, from the plan."""
+        """The workload of the plan."""
         workload: dict[str, Any] = self.plan["workload"]
         return workload
 
@@ -77,25 +77,25 @@ class Flow:
 
     @property
     def sender(self) -> Side:
-        """The side that its data come from."""
+        """The side that sends the data."""
         return "world" if self.plan["direction"] == "forward" else "island"
 
     @property
     def receiver(self) -> Side:
-        """The side that its data go to."""
+        """The side that receives the data."""
         return _OTHER[self.sender]
 
     @property
     def size_bytes(self) -> int | None:
-        """How much it transfers, if it is a transfer of some size."""
+        """The size of a transfer; None for a flow with a duration."""
         amount = self.workload.get("amount", {})
         return int(amount["value"]) if amount.get("unit") == "bytes" else None
 
     @property
     def duration_ns(self) -> int | None:
-        """How long it sends, if it is not a transfer of some size.
+        """How long it sends; None for a transfer of a given size.
 
-        The datagram that would be due at the end is not one of them.
+        The datagram that is due at the very end is not sent.
         """
         if not self.is_tcp:
             workload = self.workload
@@ -109,28 +109,28 @@ class Flow:
         """The side that opens the connections."""
         return self.sender if self.size_bytes is None else self.receiver
 
-    def listen(self, lab: Lab) -> None:
-        """Start its server, and wait until it listens."""
+    def listen(self, lab: LocalLab) -> None:
+        """Start the server, and wait until it listens."""
         side = _OTHER[self.client]
         self._spawn(lab, "server", side, self._command("server", lab))
         lab.wait_for_server(self.hosts[side], self.port)
 
-    def start(self, lab: Lab) -> None:
-        """Start its client, and so the flow."""
+    def start(self, lab: LocalLab) -> None:
+        """Start the client."""
         self._spawn(lab, "client", self.client, self._command("client", lab))
         self.state = "running"
 
-    def _command(self, role: Role, lab: Lab) -> list[str]:
-        """Return the program of one end, and its arguments."""
+    def _command(self, role: Role, lab: LocalLab) -> list[str]:
+        """Return the command of the client or the server."""
         seconds = f"{self.interval_ns / 1e9:g}"
         common = [self.iperf3, "--json", "--interval", seconds, "--port", str(self.port)]
         if role == "server":
             return [*common, "--server", "--one-off"]
         server = lab.address(self.hosts[_OTHER[self.client]])
         tos = ["--tos", str(self.traffic_class)] if self.traffic_class else []
-        return [*common, "--client", server, *tos, *self._asked()]
+        return [*common, "--client", server, *tos, *self._client_options()]
 
-    def _asked(self) -> list[str]:
+    def _client_options(self) -> list[str]:
         workload = self.workload
         if not self.is_tcp:
             payload_bytes, rate_bps = workload["payload_bytes"], workload["rate_bps"]
@@ -138,59 +138,59 @@ class Flow:
             timer_us = max(_SMALLEST_PACING_TIMER_US, min(gap_us, _LARGEST_PACING_TIMER_US))
             return [
                 *("--udp", "--bitrate", str(rate_bps), "--length", str(payload_bytes)),
-                *("--time", str(_ENDLESS_SECONDS), "--pacing-timer", str(timer_us)),
+                *("--time", str(_ENDLESS_S), "--pacing-timer", str(timer_us)),
             ]
         tcp = workload["sender"]
         asked = ["--congestion", congestion_control(tcp)]
         if tcp["mss_bytes"] != self.mtu_bytes - TCP_IP_BYTES:
             asked += ["--set-mss", str(tcp["mss_bytes"])]
         if self.size_bytes is None:
-            return [*asked, "--length", str(_BLOCK_BYTES), "--time", str(_ENDLESS_SECONDS)]
-        # So many equal blocks that less than one byte each is too much.
+            return [*asked, "--length", str(_BLOCK_BYTES), "--time", str(_ENDLESS_S)]
+        # Equal blocks, so that the last one exceeds the size by less than one byte for each.
         blocks = -(-self.size_bytes // _BLOCK_BYTES)
         block_bytes = -(-self.size_bytes // blocks)
         return [*asked, "--length", str(block_bytes), "--bytes", str(self.size_bytes), "--reverse"]
 
-    def _spawn(self, lab: Lab, which: Role, side: Side, command: list[str]) -> None:
-        # It is open as long as the flow is: not a context.
+    def _spawn(self, lab: LocalLab, which: Role, side: Side, command: list[str]) -> None:
+        # It stays open as long as the flow exists.
         output = tempfile.TemporaryFile()  # noqa: SIM115
         self._outputs[which] = output
         self._processes[which] = lab.spawn(self.hosts[side], command, output=output.fileno())
         self._programs[which] = _children(self._processes[which])
 
-    def look(self) -> None:
-        """Notice whether its client has ended by itself."""
+    def check_client(self) -> None:
+        """Note whether the client has ended by itself."""
         if self.state == "running" and self._has_ended("client"):
             self.state = "over"
 
     def stop_sending(self) -> None:
-        """Stop the sending program; what it wrote goes on its way."""
+        """Stop the sending program (SIGSTOP); the kernel still delivers what it wrote."""
         self.state = "stopped"
         self._signal_program("client" if self.client == self.sender else "server", signal.SIGSTOP)
 
     def end(self) -> None:
-        """Ask both programs to end and to say what they saw."""
+        """Ask both programs to end and to print their reports."""
         for which in self._processes:
             if not self._has_ended(which):
-                # While it is stopped the wish waits: it does nothing else when it goes on.
+                # A stopped program handles the signal when it is continued.
                 _kill(self._processes[which], signal.SIGINT)
         if self.state == "stopped":
-            # The first process of its namespace passes the wish on in its own time.
-            time.sleep(_STEP_SECONDS)
+            # The init process of the namespace forwards the signal asynchronously.
+            time.sleep(_POLL_S)
             self._signal_program(
                 "client" if self.client == self.sender else "server", signal.SIGCONT
             )
 
     def wait(self, until: float) -> None:
-        """Wait until both have ended, on the monotonic clock; end them by force after that."""
+        """Wait until both have ended; kill them at ``until`` on the monotonic clock."""
         for which, process in self._processes.items():
             while not self._has_ended(which):
                 if time.monotonic() > until:
                     _kill(process, signal.SIGKILL)
-                time.sleep(_STEP_SECONDS)
+                time.sleep(_POLL_S)
 
-    def said(self, which: Literal["sender", "receiver"]) -> dict[str, Any] | None:
-        """Return what the program at one end of the data reported; None if it said nothing."""
+    def program_report(self, which: Literal["sender", "receiver"]) -> dict[str, Any] | None:
+        """Return the report of the sending or the receiving program; None without one."""
         role = "client" if getattr(self, which) == self.client else "server"
         output = self._outputs.get(role)
         if output is None:
@@ -203,13 +203,13 @@ class Flow:
         return report if isinstance(report, dict) and "end" in report else None
 
     def congestion_control(self) -> str | None:
-        """Return the congestion control that the kernel says it used at the sender."""
-        report = self.said("sender")
+        """Return the congestion control that the sender's kernel used."""
+        report = self.program_report("sender")
         name: str | None = None if report is None else report["end"].get("sender_tcp_congestion")
         return name
 
-    def complaint(self) -> str | None:
-        """Return why the client failed, if it did so by itself."""
+    def error_message(self) -> str | None:
+        """Return why the client failed, unless it was ended."""
         if "client" not in self._codes or self._codes["client"] == 0:
             return None
         output = self._outputs["client"]
@@ -219,7 +219,7 @@ class Flow:
             error = str(json.loads(text).get("error", ""))
         except (ValueError, AttributeError):
             error = text.strip()
-        return None if "client has terminated" in error else error or "it said nothing"
+        return None if "client has terminated" in error else error or "it printed nothing"
 
     def _has_ended(self, which: str) -> bool:
         if which in self._codes:
@@ -230,7 +230,7 @@ class Flow:
         return bool(process)
 
     def _signal_program(self, which: str, number: signal.Signals) -> None:
-        """Send a signal that the first process of the program's namespace cannot pass on."""
+        """Send a signal that the init process of the program's namespace does not forward."""
         if self._has_ended(which):
             return
         for program in self._programs[which]:
@@ -239,32 +239,32 @@ class Flow:
 
 @dataclass(kw_only=True)
 class ExchangesFlow(Flow):
-    """A flow of requests and responses, by our own programs: see `bentpipe.emulation.exchanges`."""
+    """A flow of requests and responses: the programs are `bentpipe.emulation.exchanges`."""
 
     seed: int
 
     @property
     def client(self) -> Side:
-        """The side that asks; the data are the responses."""
+        """The side that sends requests and receives the data."""
         return self.receiver
 
-    def listen(self, lab: Lab) -> None:
-        """Start both programs: an interpreter that starts takes time that the run has not."""
+    def listen(self, lab: LocalLab) -> None:
+        """Start both programs: the start of an interpreter would delay the flow."""
         super().listen(lab)
         self._spawn(lab, "client", self.client, self._command("client", lab))
-        patience = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + _TIMEOUT_S
         while os.fstat(self._outputs["client"].fileno()).st_size == 0:
-            if time.monotonic() > patience or self._has_ended("client"):
-                raise MachineError(f"{self.plan['name']}: its client does not start")
-            time.sleep(_STEP_SECONDS)
+            if time.monotonic() > deadline or self._has_ended("client"):
+                raise MachineError(f"{self.plan['name']}: the client does not start")
+            time.sleep(_POLL_S)
 
-    def start(self, lab: Lab) -> None:
-        """Tell its client to begin."""
+    def start(self, lab: LocalLab) -> None:
+        """Tell the client to start."""
         del lab
         self._signal_program("client", signal.SIGUSR1)
         self.state = "running"
 
-    def _command(self, role: Role, lab: Lab) -> list[str]:
+    def _command(self, role: Role, lab: LocalLab) -> list[str]:
         tcp = self.workload["server"]
         is_largest = tcp["mss_bytes"] == self.mtu_bytes - TCP_IP_BYTES
         asked = {
@@ -282,7 +282,7 @@ class ExchangesFlow(Flow):
 
 
 def programs(plan: dict[str, Any], seed: int) -> list[Flow]:
-    """Return the flows of a plan as programs that are not started yet.
+    """Return the flows of a plan; their programs are not started.
 
     Raises:
         MachineError: iperf3 is not installed.
@@ -290,7 +290,7 @@ def programs(plan: dict[str, Any], seed: int) -> list[Flow]:
     iperf3 = shutil.which("iperf3") or ""
     kinds = {flow["workload"]["kind"] for flow in plan["flows"]}
     if not iperf3 and kinds - {"request_response"}:
-        raise MachineError("iperf3 is not installed; install it, such as by: apt install iperf3")
+        raise MachineError("iperf3 is not installed; to fix it: apt install iperf3")
     interval_ns = max(plan["sample_interval_ns"] or 10**9, MIN_INTERVAL_NS)
     mtu = mtu_bytes(plan)
     flows: list[Flow] = []
@@ -307,8 +307,8 @@ def programs(plan: dict[str, Any], seed: int) -> list[Flow]:
 
 
 def end_all(flows: list[Flow]) -> None:
-    """End the programs of all flows, and wait for what they say."""
-    until = time.monotonic() + _PATIENCE_SECONDS
+    """End the programs of all flows, and wait for their reports."""
+    until = time.monotonic() + _TIMEOUT_S
     for flow in flows:
         flow.end()
     for flow in flows:
@@ -319,7 +319,7 @@ def _children(process: int) -> list[int]:
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # The name, in parentheses, may hold anything; after it come the state and the parent.
+            # proc_pid_stat(5): after the name in parentheses come the state and the parent.
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
         except (OSError, IndexError, ValueError):
             continue

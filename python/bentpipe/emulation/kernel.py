@@ -1,4 +1,4 @@
-"""What a scenario asks of the kernel's TCP: what can be set, what cannot, and what it allows."""
+"""Kernel settings for the TCP of a scenario, and what the kernel cannot do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bentpipe.units import format_duration, format_size
 MAX_FLOWS: Final = 64
 # iperf3 writes a serial number and a time into each datagram.
 MIN_PAYLOAD_BYTES: Final = 16
-# What the kernel has one setting for, for all connections of a host.
+# Fields for which the kernel has one setting for all connections of a host.
 _OF_THE_HOST: Final = (
     "initial_window_segments",
     "sack",
@@ -33,9 +33,9 @@ _OF_THE_HOST: Final = (
 )
 _OF_THE_FLOW: Final = ("mss_bytes", "congestion_control")
 _KERNEL_NAMES: Final = {"newreno": "reno"}
-# tcp(7): the kernel keeps as much for its own book-keeping as it gives to data, and so does the
-# window that it offers (tcp_adv_win_scale 1, and at first since Linux 6.6); socket(7) doubles what
-# a program asks for. A receive buffer that counts memory is the kernel's own size.
+# tcp(7): half of a buffer is overhead, so the advertised window is half of it (tcp_adv_win_scale 1,
+# and initially since Linux 6.6); socket(7) doubles the requested size. A receive buffer that counts
+# memory is the kernel's own size.
 _MEMORY_PER_BYTE: Final = 2
 # The window of the memory that a segment takes, as in the simulator's receive_buffer.rs.
 _BEFORE_PAYLOAD: Final = 52 + 64
@@ -47,16 +47,16 @@ _LARGEST_UNSCALED_WINDOW: Final = 65_535
 _AVAILABLE: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 _FIRST_SEND_BUFFER: Final = 16_384
 _DEFAULT_INITIAL_WINDOW: Final = 10
-# Of headers, without options.
+# Header sizes, without options.
 TCP_IP_BYTES: Final = 40
 _UDP_IP_BYTES: Final = 28
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What the kernel is told: settings of both hosts, and the first window of their route.
+    """Kernel settings of both hosts, and the initial window of their route.
 
-    ``initial_window`` is None where the kernel's own is meant.
+    ``initial_window`` is None for the kernel's default.
     """
 
     settings: dict[str, str]
@@ -64,7 +64,7 @@ class Kernel:
 
 
 def refuse(scenario: Scenario, plan: dict[str, Any]) -> None:
-    """Refuse what cannot be done in real time with the kernel's TCP, everything at once.
+    """Refuse what the kernel's TCP cannot do; the error names every field.
 
     Raises:
         ScenarioError: naming each field.
@@ -79,7 +79,7 @@ def refuse(scenario: Scenario, plan: dict[str, Any]) -> None:
 def highest(plan: dict[str, Any], quantity: str) -> dict[str, int]:
     """Return the largest value over time of a direction's ``rate_bps`` or ``delay_ns``."""
     found = {}
-    # The terminals' directions back are alike.
+    # The return directions of all terminals are equal.
     for name, direction in zip(("forward", "return"), plan["directions"][:2], strict=True):
         series = direction[quantity]
         steps = series.get("steps") or [[0, series["value"]]]
@@ -88,7 +88,7 @@ def highest(plan: dict[str, Any], quantity: str) -> dict[str, int]:
 
 
 def longest_round_trip_ns(plan: dict[str, Any]) -> int:
-    """Return the longest round trip between two hosts of a plan, without waiting and sending."""
+    """Return the longest round trip between two hosts, without queueing and serialization."""
     over_link: int = sum(highest(plan, "delay_ns").values())
     forward, *returns = plan["directions"]
     branches = (forward["to"], [branch for each in returns for branch in each["to"]])
@@ -141,14 +141,14 @@ def _refused_tcp(tcp: dict[str, Any], first: dict[str, Any]) -> Iterator[tuple[s
             continue
         if field not in _OF_THE_HOST:
             if value != kernel[field]:
-                text = f"the kernel's is {_said(field, kernel[field])} and cannot be set"
-                yield name, f"is {_said(field, value)}; {text}"
+                text = f"the kernel's is {_text(field, kernel[field])} and cannot be set"
+                yield name, f"is {_text(field, value)}; {text}"
         elif value != first[field]:
-            text = f"the kernel has one for all flows, {_said(field, first[field])}"
-            yield name, f"is {_said(field, value)}; {text}"
+            text = f"the kernel has one for all flows, {_text(field, first[field])}"
+            yield name, f"is {_text(field, value)}; {text}"
 
 
-def _said(field: str, value: Any) -> str:
+def _text(field: str, value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if field.endswith("_ns"):
@@ -157,14 +157,14 @@ def _said(field: str, value: Any) -> str:
 
 
 def kernel_of(plan: dict[str, Any]) -> Kernel:
-    """Return what to tell the kernel so that its TCP is that of the plan.
+    """Return the kernel settings that give the TCP of the plan.
 
     Raises:
-        MachineError: the kernel has not the congestion control.
+        MachineError: the kernel lacks a congestion control.
     """
     settings = {}
     if Path("/proc/sys/net/ipv6").exists():
-        # Neighbours that look for each other would be packets on the link that nobody sent.
+        # Neighbour discovery would put packets on the link that no flow sent.
         settings["net.ipv6.conf.default.disable_ipv6"] = "1"
     tcps = [tcp for flow in plan["flows"] if (tcp := tcp_of(flow)) is not None]
     if not tcps:
@@ -187,9 +187,9 @@ def kernel_of(plan: dict[str, Any]) -> Kernel:
         )
     )
     of_tcp = {
-        # That of each flow is its socket's own, set when the connection is there: iperf3 does it
-        # so, and only the machine's first namespace may have a default that is not open to all.
-        # What a connection begins with leaves traces: one that began with bbr stays paced.
+        # iperf3 sets that of each flow on its socket, once it is connected; a default other than
+        # those of tcp_allowed_congestion_control is allowed in the initial namespace only. The
+        # default has side effects: a connection that began with bbr stays paced.
         "congestion_control": "reno",
         "sack": int(tcp["sack"]),
         "timestamps": int(tcp["timestamps"]),
@@ -203,7 +203,7 @@ def kernel_of(plan: dict[str, Any]) -> Kernel:
         "moderate_rcvbuf": 1,
         "rmem": f"{min(4_096, receive)} {receive_first} {receive}",
         "wmem": f"{min(4_096, send)} {min(_FIRST_SEND_BUFFER, send)} {send}",
-        # Else a connection would begin with what an earlier one learnt.
+        # Connections must not inherit metrics of earlier ones.
         "no_metrics_save": 1,
     }
     settings |= {f"net.ipv4.tcp_{name}": str(value) for name, value in of_tcp.items()}
@@ -212,20 +212,20 @@ def kernel_of(plan: dict[str, Any]) -> Kernel:
 
 
 def tcp_of(flow: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the TCP of a plan's flow at the end that sends; None if it is of datagrams."""
+    """Return the TCP settings of the sending end of a flow; None for datagrams."""
     workload = flow["workload"]
     tcp: dict[str, Any] | None = workload.get("sender") or workload.get("server")
     return tcp
 
 
 def congestion_control(tcp: dict[str, Any]) -> str:
-    """Return the kernel's name of a plan's congestion control."""
+    """Return the kernel's name of a congestion control of the plan."""
     name: str = tcp["congestion_control"]
     return _KERNEL_NAMES.get(name, name)
 
 
 def available_congestion_controls() -> list[str]:
-    """Return the congestion controls that the running kernel offers."""
+    """Return the congestion controls that the running kernel has."""
     try:
         return _AVAILABLE.read_text().split()
     except OSError as error:
@@ -233,7 +233,7 @@ def available_congestion_controls() -> list[str]:
 
 
 def mtu_bytes(plan: dict[str, Any]) -> int:
-    """Return the size of the largest IP packet of the plan's flows, at least a common one."""
+    """Return the size of the largest IP packet of the flows, at least 1,500 bytes."""
     sizes: list[int] = [
         flow["workload"]["payload_bytes"] + _UDP_IP_BYTES
         if (tcp := tcp_of(flow)) is None
@@ -244,7 +244,7 @@ def mtu_bytes(plan: dict[str, Any]) -> int:
 
 
 def largest_window(tcp: dict[str, Any]) -> int:
-    """Return the largest window that a plan's receiver offers to full segments, in bytes."""
+    """Return the largest window that a receiver of the plan advertises, in bytes."""
     buffer: int = tcp["receive_buffer_bytes"]
     if tcp["receive_buffer_counts"] == "window":
         return buffer
@@ -256,7 +256,7 @@ def largest_window(tcp: dict[str, Any]) -> int:
 
 
 def window_warnings(scenario: Scenario, plan: dict[str, Any]) -> list[str]:
-    """Return a line for each entry of ``traffic`` whose windows cannot fill the link."""
+    """Return a warning for each entry of ``traffic`` whose windows cannot fill the link."""
     rates, round_trip_ns = highest(plan, "rate_bps"), longest_round_trip_ns(plan)
     lines = {}
     for entry, flow in zip(entries(scenario), plan["flows"], strict=True):

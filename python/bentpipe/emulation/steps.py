@@ -1,19 +1,19 @@
-"""Steps of a link in real time: the link's clock begins with the set-up, the run's after it."""
+"""Steps of a link in real time: the clock of the link starts before that of the run."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-# What making a lab takes, and starting the programs of a flow, several times over.
+# Several times the set-up time of a lab, and of the programs of a flow.
 _LAB_NS: Final = 1_500_000_000
 _FLOW_NS: Final = 250_000_000
 _SERIES: Final = ("rate_bps", "delay_ns")
 
 
-def lead_of(plan: dict[str, Any]) -> int:
-    """Return how long the link runs before the run starts, in ns; 0 if it does not matter.
+def lead_time_ns(plan: dict[str, Any]) -> int:
+    """Return how long the link runs before the run starts, in ns.
 
-    It matters where the link changes at moments of the run, which are those of its clock.
+    It is 0 for a link that does not change: then any time will do.
     """
     channels = (direction["channel"]["kind"] for direction in plan["directions"])
     if "error_series" not in channels and all(
@@ -23,14 +23,14 @@ def lead_of(plan: dict[str, Any]) -> int:
     return _LAB_NS + _FLOW_NS * len(plan["flows"])
 
 
-def later(plan: dict[str, Any], lead_ns: int) -> dict[str, Any]:
-    """Return the plan with the steps of its link so much later: what holds first holds longer."""
+def delayed_plan(plan: dict[str, Any], lead_ns: int) -> dict[str, Any]:
+    """Return the plan with the steps of its link later by ``lead_ns``; the first lasts longer."""
     directions = [_direction(direction, lead_ns) for direction in plan["directions"]]
     return {**plan, "directions": directions}
 
 
 def _direction(direction: dict[str, Any], lead_ns: int) -> dict[str, Any]:
-    changed = {name: _later(direction[name], lead_ns) for name in _SERIES}
+    changed = {name: _delayed(direction[name], lead_ns) for name in _SERIES}
     channel = direction["channel"]
     if channel["kind"] == "error_series":
         first, *rest = channel["steps"]
@@ -39,7 +39,7 @@ def _direction(direction: dict[str, Any], lead_ns: int) -> dict[str, Any]:
     return {**direction, **changed}
 
 
-def _later(series: dict[str, Any], lead_ns: int) -> dict[str, Any]:
+def _delayed(series: dict[str, Any], lead_ns: int) -> dict[str, Any]:
     if series["kind"] == "constant":
         return series
     (at_ns, first), *rest = series["steps"]

@@ -1,4 +1,4 @@
-"""The tables of a run in real time: those of the simulator, with nulls where nobody knows."""
+"""The tables of a run in real time: those of the simulator, with null for what is unknown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import polars as pl
 
 from bentpipe import _core
 from bentpipe.emulation.iperf3 import Flow
-from bentpipe.emulation.run import Course, Report, flow_start_ns
+from bentpipe.emulation.record import Report, RunRecord, flow_start_ns
 from bentpipe.emulation.tcp_info import Watched, acked_bytes, moment_of, up_to
 from bentpipe.results.folder import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result
@@ -24,9 +24,9 @@ _UNKNOWN_RTT_US: Final = 0xFFFF_FFFF
 _NS_PER_S: Final = 1e9
 
 
-def result_of(about: dict[str, Any], flows: list[Flow], course: Course) -> Result:
-    """Return the result of a run from what the link and the programs say."""
-    directions, functions = course.report["directions"], course.report["functions"]
+def result_of(about: dict[str, Any], flows: list[Flow], record: RunRecord) -> Result:
+    """Return the result of a run from the reports of the link and of the programs."""
+    directions, functions = record.report["directions"], record.report["functions"]
     names = list(directions)
     statistics = sorted({name for each in functions.values() for name in each["statistics"]})
     manifest = {
@@ -39,22 +39,22 @@ def result_of(about: dict[str, Any], flows: list[Flow], course: Course) -> Resul
             "places": [*names, *functions],
             "statistics": statistics,
         },
-        "completed": course.completed,
-        "interrupted": course.interrupted,
-        "end_ns": course.ended_ns - course.started_ns,
+        "completed": record.completed,
+        "interrupted": record.interrupted,
+        "end_ns": record.duration_ns,
         "packet_hops": sum(direction["sent_packets"] for direction in directions.values()),
         "engine_calls": None,
     }
     rows: dict[str, Iterable[Mapping[str, Any]]] = {
-        "flows": [_flow(flow, course) for flow in flows],
+        "flows": [flow_row(flow, record) for flow in flows],
         "directions": [_direction(number, directions[name]) for number, name in enumerate(names)],
         "flow_samples": [
-            row for flow in flows if course.samples for row in _flow_samples(flow, course)
+            row for flow in flows if record.samples for row in flow_sample_rows(flow, record)
         ],
         "direction_samples": [
-            _direction_sample(report["at_ns"] - course.started_ns, number, report, name)
-            for report in course.samples
-            if report["at_ns"] <= course.ended_ns
+            _direction_sample(report["at_ns"] - record.started_ns, number, report, name)
+            for report in record.samples
+            if report["at_ns"] <= record.ended_ns
             for number, name in enumerate(names)
         ],
         "processors": [
@@ -68,7 +68,7 @@ def result_of(about: dict[str, Any], flows: list[Flow], course: Course) -> Resul
             for name, value in each["statistics"].items()
         ],
         "exchanges": sorted(
-            (row for flow in flows for row in _exchanges(flow, course)),
+            (row for flow in flows for row in _exchanges(flow, record)),
             key=lambda row: int(row["start_ns"]),
         ),
     }
@@ -76,7 +76,7 @@ def result_of(about: dict[str, Any], flows: list[Flow], course: Course) -> Resul
 
 
 def _table(name: str, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
-    """Return rows as a table with the documented columns; what a row does not say is null."""
+    """Return rows as a table with the documented columns; missing values are null."""
     rows = list(rows)
     return pl.DataFrame(
         {
@@ -91,30 +91,31 @@ def _table(name: str, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
 # --- flows --------------------------------------------------------------------------------------
 
 
-def _flow(flow: Flow, course: Course) -> dict[str, Any]:
-    there, back = _carried(flow, course.report)
-    sent, came = there["offered"], there["delivered"]
-    start_ns = flow_start_ns(flow, course.report)
+def flow_row(flow: Flow, record: RunRecord) -> dict[str, Any]:
+    """Return the row of a flow in the table ``flows``."""
+    data, acks = _carried(flow, record.report)
+    sent, received = data["offered"], data["delivered"]
+    start_ns = flow_start_ns(flow, record.report)
 
     def from_start(at_ns: int | None) -> int | None:
-        return None if at_ns is None else max(0, at_ns - course.started_ns)
+        return None if at_ns is None else max(0, at_ns - record.started_ns)
 
     row = {
         "flow": flow.index,
         "terminal": flow.plan["terminal"],
         "start_ns": flow.plan["start_ns"] if start_ns is None else from_start(start_ns),
         "sent_segments": sent["segments"],
-        "received_segments": came["segments"],
-        "first_delivery_ns": from_start(came["first_payload_ns"]),
-        "last_delivery_ns": from_start(came["last_payload_ns"]),
-        "one_way_delay_mean_ns": _mean(there["delay_sum_ns"], came["segments"]),
-        "one_way_delay_max_ns": there["delay_max_ns"] if came["segments"] else None,
+        "received_segments": received["segments"],
+        "first_delivery_ns": from_start(received["first_payload_ns"]),
+        "last_delivery_ns": from_start(received["last_payload_ns"]),
+        "one_way_delay_mean_ns": _mean(data["delay_sum_ns"], received["segments"]),
+        "one_way_delay_max_ns": data["delay_max_ns"] if received["segments"] else None,
         "exchanges": 0,
     }
     if not flow.is_tcp:
         row |= {
             "sent_bytes": sent["payload_bytes"],
-            "delivered_bytes": _bytes(flow.said("receiver"), "sum_received"),
+            "delivered_bytes": _bytes(flow.program_report("receiver"), "sum_received"),
             "retransmitted_segments": 0,
             "timeouts": 0,
             "fast_recoveries": 0,
@@ -127,35 +128,35 @@ def _flow(flow: Flow, course: Course) -> dict[str, Any]:
         if flow.state == "stopped":
             row["finished_ns"] = from_start(sent["last_payload_ns"])
         return row
-    row["acks_sent"] = back["offered"]["packets"] - back["offered"]["segments"]
-    row["last_ack_ns"] = from_start(back["delivered"]["last_ns"])
+    row["acks_sent"] = acks["offered"]["packets"] - acks["offered"]["segments"]
+    row["last_ack_ns"] = from_start(acks["delivered"]["last_ns"])
     client_is_sender = flow.client == flow.sender
-    hello_ns = (
-        sent["first_payload_ns"] if client_is_sender else back["delivered"]["first_payload_ns"]
+    cookie_ns = (
+        sent["first_payload_ns"] if client_is_sender else acks["delivered"]["first_payload_ns"]
     )
-    row["established_ns"] = from_start(hello_ns)
-    return row | _tcp(flow, course, row)
+    row["established_ns"] = from_start(cookie_ns)
+    return row | _tcp(flow, record, row)
 
 
-def _tcp(flow: Flow, course: Course, row: dict[str, Any]) -> dict[str, Any]:
-    """Return what the kernel and iperf3 know of a TCP flow.
+def _tcp(flow: Flow, record: RunRecord, row: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of a TCP flow from the kernel and iperf3.
 
-    A flow with a duration is what TCP had sent at its end, as in the simulator: what the kernel
-    still had to send then is no part of it, though the link carries it yet.
+    A flow with a duration consists of what TCP had sent at its end, as in the simulator: data that
+    the kernel had not sent by then does not count, although the link still carries it.
     """
-    sender, receiver = flow.said("sender"), flow.said("receiver")
-    watched = course.watched.get(flow.index, Watched())
+    sender, receiver = flow.program_report("sender"), flow.program_report("receiver")
+    watched = record.watched.get(flow.index, Watched())
     written = max(0, _bytes(sender, "sum_sent") - watched.unsent_bytes)
     delivered = _bytes(receiver, "sum_received")
     found: dict[str, Any] = {}
     if flow.size_bytes is not None:
-        # The sender goes on until it is told that the receiver has all.
+        # The sender continues until the receiver ends the test.
         delivered = min(delivered, flow.size_bytes)
         written = min(written, flow.size_bytes)
         if delivered == flow.size_bytes and receiver is not None:
-            found["finished_ns"] = found["last_delivery_ns"] = _end_ns(flow, receiver, course)
+            found["finished_ns"] = found["last_delivery_ns"] = _end_ns(flow, receiver, record)
     elif "exchanges" in flow.workload:
-        rows = _exchanges(flow, course)
+        rows = _exchanges(flow, record)
         found["acked_bytes"] = 0 if sender is None else min(sender["acked_bytes"], written)
         found["exchanges"] = sum(each["finished_ns"] is not None for each in rows)
         if rows and found["exchanges"] == flow.workload["exchanges"]:
@@ -175,7 +176,7 @@ def _tcp(flow: Flow, course: Course, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _end_of_duration(watched: Watched, written: int, row: dict[str, Any]) -> dict[str, Any]:
-    """Return when all that a flow had sent by its end was acknowledged and delivered."""
+    """Return when everything that a flow had sent by its end was acknowledged and delivered."""
     found = {"finished_ns": row["last_ack_ns"], "last_delivery_ns": row["last_delivery_ns"]}
     if not watched.unsent_bytes:
         return found
@@ -185,11 +186,11 @@ def _end_of_duration(watched: Watched, written: int, row: dict[str, Any]) -> dic
 
 
 def _watched(flow: Flow, watched: Watched, written: int) -> dict[str, Any]:
-    """Return what the kernel said of a bulk flow, for as long as its connection was there."""
+    """Return the columns of a bulk flow from the TCP_INFO of its connection."""
     sender, found = watched.sender, dict[str, Any]()
     if sender is None:
         return found
-    # Of a transfer that is over the connection is gone, and with it what happened since.
+    # The connection of a finished transfer is closed: its last TCP_INFO is not final.
     if watched.to_the_end:
         found["retransmitted_segments"] = sender["total_retrans"]
         found["timeouts"] = sender["total_rto"]
@@ -205,7 +206,7 @@ def _watched(flow: Flow, watched: Watched, written: int) -> dict[str, Any]:
 
 
 def _carried(flow: Flow, report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what went with the data, and what came back."""
+    """Return the packets in the direction of the data, and those in the other direction."""
     sides = report["ports"][flow.port]
     return sides[flow.sender], sides[flow.receiver]
 
@@ -214,45 +215,48 @@ def _mean(total: int, count: int) -> float | None:
     return total / count if count else None
 
 
-def _bytes(said: dict[str, Any] | None, total: str) -> int:
-    return 0 if said is None else int(said["end"].get(total, {}).get("bytes", 0))
+def _bytes(report_json: dict[str, Any] | None, total: str) -> int:
+    return 0 if report_json is None else int(report_json["end"].get(total, {}).get("bytes", 0))
 
 
 def _data_start_ns(flow: Flow, report: Report) -> int | None:
-    """Return when iperf3 began: when the server had read whose stream it is."""
-    hello = report["ports"][flow.port][flow.client]["delivered"]
-    at_ns: int | None = hello["first_payload_ns"]
+    """Return when iperf3 started to measure: once the server had read the stream's cookie."""
+    cookie = report["ports"][flow.port][flow.client]["delivered"]
+    at_ns: int | None = cookie["first_payload_ns"]
     return at_ns
 
 
-def _end_ns(flow: Flow, said: dict[str, Any], course: Course) -> int | None:
-    start_ns = _data_start_ns(flow, course.report)
+def _end_ns(flow: Flow, report_json: dict[str, Any], record: RunRecord) -> int | None:
+    start_ns = _data_start_ns(flow, record.report)
     if start_ns is None:
         return None
-    elapsed_ns = round(said["end"]["sum_received"]["end"] * _NS_PER_S)
-    return int(start_ns - course.started_ns + elapsed_ns)
+    elapsed_ns = round(report_json["end"]["sum_received"]["end"] * _NS_PER_S)
+    return int(start_ns - record.started_ns + elapsed_ns)
 
 
-def _flow_samples(flow: Flow, course: Course) -> list[dict[str, Any]]:
-    sender, receiver = flow.said("sender"), flow.said("receiver")
-    if (watched := course.watched.get(flow.index)) is not None and watched.rows:
-        # Without the sender's report nobody knows how much it had written.
+def flow_sample_rows(flow: Flow, record: RunRecord) -> list[dict[str, Any]]:
+    """Return the rows of a flow in the table ``flow_samples``."""
+    sender, receiver = flow.program_report("sender"), flow.program_report("receiver")
+    if (watched := record.watched.get(flow.index)) is not None and watched.rows:
+        # Without the sender's report the amount that it had written is unknown.
         max_bytes = None
         if watched.unsent_bytes and sender is not None:
             max_bytes = max(0, _bytes(sender, "sum_sent") - watched.unsent_bytes)
-        return [up_to(row, max_bytes) for row in watched.rows if row["time_ns"] <= _end_of(course)]
-    start_ns = _data_start_ns(flow, course.report)
+        return [
+            up_to(row, max_bytes) for row in watched.rows if row["time_ns"] <= record.duration_ns
+        ]
+    start_ns = _data_start_ns(flow, record.report)
     if not flow.is_tcp or sender is None or start_ns is None:
         return []
     if "samples" in sender:
-        return _sampled_exchanges(flow, sender, receiver, course)
+        return _sampled_exchanges(flow, sender, receiver, record)
     times_s, delivered = _progress(receiver)
-    begun_ns = start_ns - course.started_ns
+    origin_ns = start_ns - record.started_ns
     rows = []
     for interval in sender["intervals"]:
         end_s = interval["sum"]["end"]
-        at_ns = begun_ns + round(end_s * _NS_PER_S)
-        if at_ns > course.ended_ns - course.started_ns or not interval["streams"]:
+        at_ns = origin_ns + round(end_s * _NS_PER_S)
+        if at_ns > record.duration_ns or not interval["streams"]:
             break
         (stream,) = interval["streams"][:1]
         rows.append(
@@ -268,29 +272,29 @@ def _flow_samples(flow: Flow, course: Course) -> list[dict[str, Any]]:
 
 
 def _sampled_exchanges(
-    flow: Flow, sender: dict[str, Any], receiver: dict[str, Any] | None, course: Course
+    flow: Flow, sender: dict[str, Any], receiver: dict[str, Any] | None, record: RunRecord
 ) -> list[dict[str, Any]]:
-    progress = [(course.monotonic_ns, 0), *([] if receiver is None else receiver["progress"])]
+    progress = [(record.monotonic_ns, 0), *([] if receiver is None else receiver["progress"])]
     times_ns, delivered = np.array(progress, dtype=np.float64).T
     return [
         {
             **{name: value for name, value in sample.items() if name != "at_ns"},
-            "time_ns": at_ns - course.monotonic_ns,
+            "time_ns": at_ns - record.monotonic_ns,
             "flow": flow.index,
             "delivered_bytes": int(np.interp(at_ns, times_ns, delivered)),
         }
         for sample in sender["samples"]
-        if 0 <= (at_ns := sample["at_ns"]) - course.monotonic_ns <= _end_of(course)
+        if 0 <= (at_ns := sample["at_ns"]) - record.monotonic_ns <= record.duration_ns
     ]
 
 
-def _exchanges(flow: Flow, course: Course) -> list[dict[str, Any]]:
-    """Return the exchanges of a flow; what was not over at the end of the run is not over."""
-    said = flow.said("receiver") or {}
+def _exchanges(flow: Flow, record: RunRecord) -> list[dict[str, Any]]:
+    """Return the exchanges of a flow as they were at the end of the run."""
+    report_json = flow.program_report("receiver") or {}
 
     def in_run(at_ns: int | None) -> int | None:
-        since_ns = None if at_ns is None else at_ns - course.monotonic_ns
-        return since_ns if since_ns is None or since_ns <= _end_of(course) else None
+        since_ns = None if at_ns is None else at_ns - record.monotonic_ns
+        return since_ns if since_ns is None or since_ns <= record.duration_ns else None
 
     moments = ("start_ns", "established_ns", "first_byte_ns", "finished_ns")
     rows = [
@@ -300,17 +304,13 @@ def _exchanges(flow: Flow, course: Course) -> list[dict[str, Any]]:
             "flow": flow.index,
             "exchange": number,
         }
-        for number, exchange in enumerate(said.get("exchanges", []))
+        for number, exchange in enumerate(report_json.get("exchanges", []))
     ]
     return [row for row in rows if row["start_ns"] is not None]
 
 
-def _end_of(course: Course) -> int:
-    return course.ended_ns - course.started_ns
-
-
 def _progress(receiver: dict[str, Any] | None) -> tuple[list[float], list[int]]:
-    """Return moments since the start of the data, in s, and the bytes received until then."""
+    """Return times since the start of the data, in s, and the bytes received until then."""
     times_s, delivered = [0.0], [0]
     for interval in [] if receiver is None else receiver["intervals"]:
         times_s.append(interval["sum"]["end"])
@@ -323,7 +323,7 @@ def _progress(receiver: dict[str, Any] | None) -> tuple[list[float], list[int]]:
 
 def _direction(number: int, counters: dict[str, Any]) -> dict[str, Any]:
     packets, sizes = counters["dropped_packets"], counters["dropped_bytes"]
-    # What the channel lost was sent before.
+    # Packets that the channel lost were sent.
     lost = packets.get("bit_error", 0)
     held_packets = (
         counters["queue_packets"]

@@ -1,7 +1,7 @@
-"""What the kernel knows of flows' connections while they run: TCP_INFO, read by inet_diag.
+"""TCP_INFO of the flows' connections while they run, read by inet_diag.
 
-Both ends are in namespaces of ours, so one moment gives the sender's window and the receiver's
-bytes. Where the kernel has no inet_diag nothing is seen, and iperf3's own reports have to do.
+Both ends are in namespaces of the lab, so one sample has the sender's window and the bytes that the
+receiver has. If the kernel has no inet_diag, only the reports of iperf3 are used.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bentpipe.emulation.iperf3 import Flow
-from bentpipe.lab.lab import Lab
+from bentpipe.lab.local import LocalLab
 
-# linux/tcp.h, TCP_INFINITE_SSTHRESH: there was no congestion yet.
+# linux/tcp.h, TCP_INFINITE_SSTHRESH: no congestion so far.
 UNKNOWN_SSTHRESH: Final = 0x7FFF_FFFF
-# iperf3's clients begin a stream with the test's name.
-_NAME_BYTES: Final = 37
-# The kernel counts the SYN as a byte that is acknowledged.
+# An iperf3 client begins each stream with the cookie of the test (COOKIE_SIZE of iperf.h).
+_COOKIE_BYTES: Final = 37
+# The kernel counts the SYN as an acknowledged byte.
 _SYN_BYTES: Final = 1
 _NS_PER_US: Final = 1_000
 
@@ -25,20 +25,24 @@ Connection = dict[str, Any]
 
 @dataclass
 class Watched:
-    """What was seen of one flow: rows of ``flow_samples``, and the sender's end as last seen."""
+    """Samples of one flow: rows of ``flow_samples``, and the last TCP_INFO of the sender."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     sender: Connection | None = None
-    # Whether the sender's end was still there when the link stopped.
+    # Whether the sender's connection was open when the link stopped.
     to_the_end: bool = False
-    # What the sender's kernel had not sent yet when the sending program was stopped.
+    # Data that the sender's kernel had not sent when the sending program was stopped.
     unsent_bytes: int = 0
 
 
 def watch(
-    lab: Lab, flows: list[Flow], report: dict[str, Any], origin_ns: int, watched: dict[int, Watched]
+    lab: LocalLab,
+    flows: list[Flow],
+    report: dict[str, Any],
+    origin_ns: int,
+    watched: dict[int, Watched],
 ) -> None:
-    """Add what is known now of each bulk flow; ``origin_ns`` is the start on the lab's clock."""
+    """Sample each bulk flow; ``origin_ns`` is the start of the run on the clock of the lab."""
     bulk = [flow for flow in flows if flow.workload["kind"] == "bulk" and flow.state != "waiting"]
     if not bulk:
         return
@@ -63,11 +67,13 @@ def watch(
             seen.rows.append(_row(flow, at_ns, sender, receiver))
 
 
-def note_unsent(lab: Lab, flow: Flow, report: dict[str, Any], watched: dict[int, Watched]) -> None:
-    """Note what a flow whose program was stopped just now had written and TCP had not sent.
+def note_unsent(
+    lab: LocalLab, flow: Flow, report: dict[str, Any], watched: dict[int, Watched]
+) -> None:
+    """Record the unsent data of a flow whose sending program was stopped just now.
 
-    The kernel sends it yet, and so the flow goes on; in the simulator it is never sent. So it is no
-    part of the flow's totals.
+    The kernel still sends it, whereas the simulator never does, so it does not count as data of the
+    flow.
     """
     sender = _end(
         lab.connections(flow.hosts[flow.sender]),
@@ -80,13 +86,13 @@ def note_unsent(lab: Lab, flow: Flow, report: dict[str, Any], watched: dict[int,
 
 
 def acked_bytes(flow: Flow, sender: Connection) -> int:
-    """Return how many bytes of data were acknowledged to the sender."""
-    extra = _SYN_BYTES + (_NAME_BYTES if flow.client == flow.sender else 0)
+    """Return the bytes of data that were acknowledged."""
+    extra = _SYN_BYTES + (_COOKIE_BYTES if flow.client == flow.sender else 0)
     return max(0, int(sender["bytes_acked"]) - extra)
 
 
 def moment_of(rows: list[dict[str, Any]], column: str, amount: int) -> int | None:
-    """Return when a count reached an amount, between two samples; None if it never did."""
+    """Return when a counter reached an amount, interpolated; None if it never did."""
     before = {"time_ns": 0, column: 0}
     for row in rows:
         if row.get(column) is None:
@@ -100,7 +106,7 @@ def moment_of(rows: list[dict[str, Any]], column: str, amount: int) -> int | Non
 
 
 def up_to(row: dict[str, Any], max_bytes: int | None) -> dict[str, Any]:
-    """Return a row of samples without what is no part of the flow: bytes beyond ``max_bytes``."""
+    """Return a row of samples without bytes beyond ``max_bytes``, which the flow does not count."""
     if max_bytes is None:
         return row
     counts = {name: row[name] for name in ("acked_bytes", "delivered_bytes") if name in row}
@@ -110,7 +116,7 @@ def up_to(row: dict[str, Any], max_bytes: int | None) -> dict[str, Any]:
 def _end(
     ends: list[Connection], flow: Flow, *, is_client: bool, control_port: int | None
 ) -> Connection | None:
-    """Return an end of the flow's second connection; the first one goes past the link."""
+    """Return one end of the flow's second connection; the first one bypasses the link."""
     own, other = ("remote_port", "local_port") if is_client else ("local_port", "remote_port")
     found = (end for end in ends if end[own] == flow.port and end[other] != control_port)
     return next(found, None)
@@ -129,6 +135,6 @@ def _row(flow: Flow, at_ns: int, sender: Connection, receiver: Connection | None
         "acked_bytes": acked_bytes(flow, sender),
     }
     if receiver is not None:
-        name_bytes = _NAME_BYTES if flow.client == flow.sender else 0
-        row["delivered_bytes"] = max(0, receiver["bytes_received"] - name_bytes)
+        cookie_bytes = _COOKIE_BYTES if flow.client == flow.sender else 0
+        row["delivered_bytes"] = max(0, receiver["bytes_received"] - cookie_bytes)
     return row

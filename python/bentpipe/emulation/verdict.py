@@ -1,4 +1,4 @@
-"""What a lab's report says of its own punctuality, as the manifest of a run has it."""
+"""The verdict on a run in real time: lateness and lost packets, for the manifest."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _COUNTS: Final = (
 
 
 def verdict(report: dict[str, Any], started_ns: int) -> dict[str, Any]:
-    """Return the verdict on a run that started at ``started_ns`` of the lab's clock.
+    """Return the verdict on a run that started at ``started_ns`` on the clock of the lab.
 
-    Windows are told on the clock of the run: the set-up was before its start.
+    Windows are on the clock of the run: those of the set-up start before 0.
     """
     windows = [
         {**window, **{name: window[name] - started_ns for name in ("start_ns", "end_ns")}}

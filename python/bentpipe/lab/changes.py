@@ -1,14 +1,15 @@
-"""What can be changed of a link that runs, as a person writes it, and as the link takes it."""
+"""Changes of a running link: settings such as ``link.forward.rate=4Mbit/s``."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Literal, TypedDict, cast
 
+from bentpipe import plan, scenario
 from bentpipe.errors import ScenarioError, UnitError, UsageError
-from bentpipe.lab.lab import refuse_beyond_ceiling
+from bentpipe.lab.capacity import refuse_beyond_capacity
 from bentpipe.units import parse_duration
 
 _PATH: Final = re.compile(
@@ -20,53 +21,66 @@ ALLOWED: Final = (
     "link.forward or link.return, with .rate, .delay, .bit_error_rate or .outage, "
     "such as link.forward.rate=4Mbit/s; hop.2.link... for the second of several links"
 )
-# The longest outage that can be ordered, in ns: until somebody ends it.
+# The duration of an outage without an end, in ns.
 _FOREVER_NS: Final = 1 << 62
 
-# A link on which nothing but what is ordered can be wrong: what waits is not changed, so its queue
-# holds anything.
+# A setting is checked in a scenario in which everything else is valid. The queue of the running
+# link does not change, so any queue will do.
 _DIRECTION: Final = {"rate": "1 Mbit/s", "delay": "0 s", "queue": {"limit": "unlimited"}}
-_LONGEST_SHOWN: Final = 80
-_AROUND: Final = {
-    "traffic": [{"kind": "bulk", "direction": "forward", "size": "1 B"}],
-    "duration": "1 s",
-}
+_SHOWN_CHARACTERS_MAX: Final = 80
+_PLAN_FIELDS: Final = {"rate": "rate_bps", "delay": "delay_ns", "outage": "outage_ns"}
 
 
-def orders_of(settings: Sequence[str], hops: int) -> list[dict[str, Any]]:
-    """Return the orders that settings such as ``link.forward.rate=4Mbit/s`` are, one a direction.
+class LinkChange(TypedDict):
+    """New values of one direction of a running link; None leaves a value as it is.
 
-    A path without a hop is of every hop, as with ``--set``.
+    ``hop`` counts the links in series from 0. ``outage_ns`` is how long nothing is sent, 0 to end
+    an outage.
+    """
+
+    hop: int
+    direction: Literal["forward", "return"]
+    rate_bps: int | None
+    delay_ns: int | None
+    bit_error_rate: float | None
+    outage_ns: int | None
+
+
+def link_changes(settings: Sequence[str], hops: int) -> list[LinkChange]:
+    """Return the changes that settings ask for, one for each direction.
+
+    A path without a hop changes every hop, as with ``--set``.
 
     Raises:
-        UsageError: what was read and what is allowed.
-        MachineError: the machine was measured not to carry a rate.
+        UsageError: naming what was read and what is allowed.
+        MachineError: a rate is above the measured capacity of this machine.
     """
-    orders: dict[tuple[int, str], dict[str, Any]] = {}
+    changes: dict[tuple[int, str], dict[str, Any]] = {}
     for setting in settings:
         path, equals, text = setting.partition("=")
         found = _PATH.fullmatch(path.strip())
         if found is None or not equals:
-            raise UsageError(f'read "{_shown(setting)}"; a link that runs can change {ALLOWED}')
+            raise UsageError(f'read "{_shown(setting)}"; a running link can change {ALLOWED}')
         direction, field = found["direction"], found["field"]
         chosen = range(hops) if found["hop"] is None else [int(found["hop"]) - 1]
         if chosen[-1] >= hops:
-            raise UsageError(f'read "{_shown(setting)}"; there are {hops} links here')
+            raise UsageError(f'read "{_shown(setting)}"; the lab has {hops} links')
         value = _outage_ns(text) if field == "outage" else _value(setting, direction, field)
-        name = {"rate": "rate_bps", "delay": "delay_ns", "outage": "outage_ns"}.get(field, field)
         for hop in chosen:
-            nothing = dict.fromkeys(("rate_bps", "delay_ns", "bit_error_rate", "outage_ns"))
-            empty = {"hop": hop, "direction": direction, **nothing}
-            orders.setdefault((hop, direction), empty)[name] = value
-    return list(orders.values())
+            unchanged = dict.fromkeys(("rate_bps", "delay_ns", "bit_error_rate", "outage_ns"))
+            change = {"hop": hop, "direction": direction, **unchanged}
+            changes.setdefault((hop, direction), change)[_PLAN_FIELDS.get(field, field)] = value
+    return [cast("LinkChange", change) for change in changes.values()]
 
 
 def _shown(setting: str) -> str:
-    return setting if len(setting) <= _LONGEST_SHOWN else f"{setting[:_LONGEST_SHOWN]}..."
+    if len(setting) <= _SHOWN_CHARACTERS_MAX:
+        return setting
+    return f"{setting[:_SHOWN_CHARACTERS_MAX]}..."
 
 
 def _outage_ns(text: str) -> int:
-    """Return for how long nothing is sent: a time, or ``on`` and ``off``."""
+    """Return the duration of an outage: a time, ``on`` or ``off``."""
     word = text.strip()
     if word == "off":
         return 0
@@ -79,24 +93,22 @@ def _outage_ns(text: str) -> int:
 
 
 def _value(setting: str, direction: str, field: str) -> int | float:
-    """Return the value of a setting as the plan has it, checked as a scenario is."""
-    from bentpipe.plan.resolver import checked, resolve
-    from bentpipe.scenario.document import Document, with_settings
-
+    """Return the value of a setting in the units of the plan, checked by the scenario schema."""
     link = {"forward": dict(_DIRECTION), "return": dict(_DIRECTION)}
-    document = Document(data={"link": link, **_AROUND}, source="lab set")
+    document = plan.link_document({"link": link})
     path, _, text = setting.partition("=")
     plain = f"link.{direction}.{field}={text}"
     try:
-        plan = resolve(checked(with_settings(document, [plain])))
+        checked = plan.checked(scenario.with_settings(document, [plain]))
+        resolved = plan.resolve(checked)
     except ScenarioError as error:
         problems = (replace(problem, source=path.strip(), field="") for problem in error.problems)
         raise ScenarioError(*problems) from None
-    refuse_beyond_ceiling([plan])
-    part = plan["directions"][0 if direction == "forward" else 1]
+    refuse_beyond_capacity([resolved])
+    part = resolved["directions"][0 if direction == "forward" else 1]
     if field == "bit_error_rate":
         return float(part["channel"].get("bit_error_rate", 0.0))
     series = part["rate_bps" if field == "rate" else "delay_ns"]
     if series["kind"] != "constant":
-        raise UsageError(f"{path.strip()}: read a list of steps; a link that runs takes one value")
+        raise UsageError(f"{path.strip()}: read a list of steps; a running link takes one value")
     return int(series["value"])

@@ -1,4 +1,4 @@
-"""The clients of a lab daemon: many connections at a time, none of which holds up another."""
+"""The clients of a lab daemon: many connections at a time, none of which blocks another."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bentpipe.lab import sockets as _labs
+from bentpipe.lab import sockets
 
-# A client sends its request at once. One that has not sent it after this is disconnected.
-_REQUEST_SECONDS: Final = 2.0
-# With so many connected, the oldest is disconnected for each new one.
+# A client sends its request at once; one that has not sent it after this time is disconnected.
+_REQUEST_TIMEOUT_S: Final = 2.0
+# Above this number the oldest client is disconnected for each new one.
 _CLIENTS_MAX: Final = 256
-# When even that leaves no descriptor; accept(2), EMFILE and ENFILE.
-_BACK_OFF_SECONDS: Final = 0.1
+# Wait before the next accept(2) that fails for lack of descriptors (EMFILE, ENFILE).
+_BACK_OFF_S: Final = 0.1
 
 Request = tuple[socket.socket, dict[str, Any] | None]
 
@@ -25,7 +25,7 @@ Request = tuple[socket.socket, dict[str, Any] | None]
 @dataclass(kw_only=True)
 class _Client:
     connection: socket.socket
-    until: float
+    deadline: float
     line: bytearray = field(default_factory=bytearray)
 
 
@@ -33,35 +33,35 @@ class Clients:
     """Accepts connections and reads one request from each."""
 
     def __init__(self, listener: socket.socket) -> None:
-        """Take a socket that listens."""
+        """Take the listening socket."""
         listener.setblocking(False)
         self._listener = listener
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
-        # The oldest first.
+        # By descriptor, the oldest first.
         self._clients: dict[int, _Client] = {}
-        # Most descriptors are left to what is asked for.
+        # Requests and the web server need the other descriptors.
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         limited = descriptors != resource.RLIM_INFINITY
         self._clients_max = min(_CLIENTS_MAX, descriptors // 4) if limited else _CLIENTS_MAX
 
     def requests(self, seconds: float) -> list[Request]:
-        """Wait for requests, up to so long; None for a line that is no request.
+        """Wait up to so long for requests; None stands for a line that is not a request.
 
-        The connections are the caller's to answer and to close.
+        The caller replies on the connections and closes them.
         """
-        whole: list[Request] = []
+        complete: list[Request] = []
         ready = self._selector.select(seconds)
-        # Clients before the listener: a new connection may take the number of a closed one.
+        # Clients before the listener: a new connection may reuse the descriptor of a closed one.
         for key, _ in ready:
             if key.data is not None and (request := self._read(key.data)) is not None:
-                whole.append(request)
+                complete.append(request)
         if any(key.data is None for key, _ in ready):
             self._accept()
         now = time.monotonic()
-        for client in [client for client in self._clients.values() if client.until < now]:
+        for client in [client for client in self._clients.values() if client.deadline < now]:
             self._drop(client)
-        return whole
+        return complete
 
     def _accept(self) -> None:
         try:
@@ -70,37 +70,37 @@ class Clients:
             return
         except OSError:
             if not self._drop_oldest():
-                time.sleep(_BACK_OFF_SECONDS)
+                time.sleep(_BACK_OFF_S)
             return
-        if not _labs.is_of_this_user(connection):
+        if not sockets.is_of_this_user(connection):
             connection.close()
             return
         if len(self._clients) >= self._clients_max:
             self._drop_oldest()
         connection.setblocking(False)
-        client = _Client(connection=connection, until=time.monotonic() + _REQUEST_SECONDS)
+        client = _Client(connection=connection, deadline=time.monotonic() + _REQUEST_TIMEOUT_S)
         self._clients[connection.fileno()] = client
         self._selector.register(connection, selectors.EVENT_READ, client)
 
     def _read(self, client: _Client) -> Request | None:
-        """Return the request of a client if it is whole by now."""
+        """Return the request of a client if it is complete."""
         try:
-            part = client.connection.recv(_labs.REQUEST_BYTES_MAX)
+            part = client.connection.recv(sockets.REQUEST_BYTES_MAX)
         except BlockingIOError:
             return None
         except OSError:
             part = b""
         client.line += part
         line, end, _ = client.line.partition(b"\n")
-        if not end and part and len(line) <= _labs.REQUEST_BYTES_MAX:
+        if not end and part and len(line) <= sockets.REQUEST_BYTES_MAX:
             return None
         self._forget(client)
         if not line and not end:
-            # It asks for nothing: whoever looks whether a lab is up.
+            # A caller that only tests whether the lab runs.
             client.connection.close()
             return None
-        fits = end and len(line) <= _labs.REQUEST_BYTES_MAX
-        return client.connection, _labs.parsed(bytes(line)) if fits else None
+        fits = end and len(line) <= sockets.REQUEST_BYTES_MAX
+        return client.connection, sockets.parsed(bytes(line)) if fits else None
 
     def _drop_oldest(self) -> bool:
         oldest = next(iter(self._clients.values()), None)

@@ -1,12 +1,19 @@
-"""The process that keeps a lab which stays: it has no terminal, and the lab ends with it."""
+"""The lab daemon: a process that keeps a lab and serves requests; the lab ends with it.
+
+`bentpipe.lab.launch` starts it as ``python -m bentpipe.lab.daemon NAME`` with its configuration, a
+`LabConfig` as JSON, on standard input. It prints one line of JSON, ``hosts`` or ``error``, once the
+lab is set up.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,215 +23,131 @@ from typing import Any, Final, NoReturn
 
 from bentpipe import _core
 from bentpipe.errors import BentpipeError, MachineError, UsageError
-from bentpipe.lab import sockets as _labs
-from bentpipe.lab.changes import orders_of
+from bentpipe.lab import sockets
+from bentpipe.lab.changes import link_changes
 from bentpipe.lab.clients import Clients
-from bentpipe.lab.lab import Lab, gain_privileges
+from bentpipe.lab.local import LocalLab
+from bentpipe.lab.privileges import gain_privileges
 
-# What a status tells of the past.
-_ORDERS_KEPT: Final = 100
-# A client reads its answer at once, and most answers fit into the socket's buffer anyway.
-_ANSWER_SECONDS: Final = 2.0
-# A link that has failed is noticed within this.
-_LOOK_SECONDS: Final = 0.5
-_WORD_BYTES_MAX: Final = 64 * 1024
+# The changes that `status` lists.
+_CHANGES_MAX: Final = 100
+# A client reads its reply at once, and most replies fit into the socket's buffer.
+_REPLY_TIMEOUT_S: Final = 2.0
+# The programs of a lab are ended within this time after the link has failed.
+_POLL_S: Final = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """The lab that is to be kept."""
+class LabConfig:
+    """The lab that a daemon keeps.
+
+    ``folder`` is that of its socket. ``links`` describe the plans to users. A lab that
+    ``ends_with_parent`` ends with the process that started the daemon, and its folder is removed.
+    """
 
     name: str
-    # Of sockets, as the user finds it who asks for the lab.
-    folder: Path
+    folder: str
     plans: Sequence[dict[str, Any]]
     links: Sequence[str]
     seed: int
     gateways: bool = False
     internet: bool = False
-
-
-def keep_in_background(wanted: Wanted) -> tuple[int, list[str]]:
-    """Set a lab up in a process of its own; return that process and the hosts once the lab is up.
-
-    To be called while the process has one thread.
-
-    Raises:
-        BentpipeError: whatever kept the lab from being set up.
-    """
-    reading, writing = os.pipe()
-    process = os.fork()
-    if process == 0:
-        _become_keeper(writing, wanted)
-    os.close(writing)
-    word = bytearray()
-    while b"\n" not in word and (part := os.read(reading, _WORD_BYTES_MAX)):
-        word += part
-    os.close(reading)
-    said = _labs.parsed(bytes(word))
-    if said is None:
-        raise MachineError("the lab ended while it was set up; to fix it: try again")
-    if "error" in said:
-        raise _labs.AnsweredError(str(said["error"]), int(said["exit_code"]))
-    return process, [str(host) for host in said["hosts"]]
-
-
-def _become_keeper(writing: int, wanted: Wanted) -> NoReturn:
-    """Detach from everything but the pipe on which the maker waits, and keep the lab."""
-    code = 1
-    try:
-        os.setsid()
-        os.chdir("/")
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for standard in range(3):
-            os.dup2(nowhere, standard)
-        # What a shell or a test harness left open would stay open as long as the lab.
-        os.closerange(3, writing)
-        os.closerange(writing + 1, os.sysconf("SC_OPEN_MAX"))
-        code = _keep(writing, wanted)
-    finally:
-        # Nothing of the process that this is a copy of may run here.
-        os._exit(code)
-
-
-def _keep(writing: int, wanted: Wanted) -> int:
-    name, plans = wanted.name, wanted.plans
-    with os.fdopen(writing, "wb", buffering=0) as pipe:
-        try:
-            gain_privileges()
-            # Threads of the lab leave these to this one.
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-            with Lab(
-                plans=plans,
-                seed=wanted.seed,
-                gateways=wanted.gateways,
-                internet=wanted.internet,
-            ) as lab:
-                lab.serve_world()
-                keeper = Keeper(
-                    name=name,
-                    folder=wanted.folder,
-                    links=list(wanted.links),
-                    lab=lab,
-                    hops=len(plans),
-                )
-                listener = _labs.listen(name, wanted.folder)
-                try:
-                    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-                    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-                    pipe.write(_said({"hosts": lab.hosts()}))
-                    pipe.close()
-                    keeper.serve(listener)
-                finally:
-                    _labs.forget(name, wanted.folder)
-        except SystemExit:
-            return 0
-        except BentpipeError as error:
-            pipe.write(_said({"error": str(error), "exit_code": error.exit_code}))
-            return error.exit_code
-
-
-def _said(content: dict[str, Any]) -> bytes:
-    return json.dumps(content).encode() + b"\n"
+    ends_with_parent: bool = False
 
 
 @dataclass(kw_only=True)
-class Keeper:
-    """Answers what is asked of a lab."""
+class LabDaemon:
+    """Serves requests about a running lab."""
 
-    name: str
-    folder: Path
-    links: list[str]
-    lab: Lab
-    hops: int
-    # Programs are in it; None once the link has failed.
+    config: LabConfig
+    lab: LocalLab
+    # The programs of other processes are in it; None once the link has failed.
     _pids: _core.SharedPidNamespace | None = field(
         init=False, default_factory=_core.SharedPidNamespace
     )
-    _since: float = field(init=False, default_factory=time.time)
-    _orders: list[dict[str, Any]] = field(init=False, default_factory=list)
+    _started_unix_s: float = field(init=False, default_factory=time.time)
+    _changes: list[dict[str, Any]] = field(init=False, default_factory=list)
 
     def serve(self, listener: socket.socket) -> NoReturn:
-        """Answer requests until one is to end the lab; end programs if the link fails."""
+        """Serve requests until one ends the lab; end the programs if the link fails."""
         clients = Clients(listener)
         while True:
-            for connection, request in clients.requests(_LOOK_SECONDS):
+            for connection, request in clients.requests(_POLL_S):
                 with connection:
-                    connection.settimeout(_ANSWER_SECONDS)
-                    # A client that is gone, or too slow, is not our error.
+                    connection.settimeout(_REPLY_TIMEOUT_S)
+                    # The client may have disconnected, or read too slowly.
                     with suppress(OSError):
                         self._serve(connection, request)
             if self.lab.failure is not None:
-                # All that is in it is killed with it.
+                # The kernel kills the programs in the namespace.
                 self._pids = None
 
     def _serve(self, connection: socket.socket, request: dict[str, Any] | None) -> None:
-        """Answer one request."""
         try:
             if request is None:
-                raise UsageError("this is no request")
-            self._answer(connection, request)
+                raise UsageError("expected a request: one line of JSON")
+            self._dispatch(connection, request)
         except BentpipeError as error:
-            _labs.answer(connection, {"error": str(error), "exit_code": error.exit_code})
+            sockets.reply(connection, sockets.error_reply(error))
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            # A mistake of ours in reading a request is not to end the lab.
-            _labs.answer(connection, {"error": f"internal error: {error!r}", "exit_code": 1})
+            # A bug in reading a request must not end the lab.
+            sockets.reply(connection, {"error": f"internal error: {error!r}", "exit_code": 1})
 
-    def _answer(self, connection: socket.socket, request: dict[str, Any]) -> None:
-        what = request.get("do")
-        if what == "status":
-            _labs.answer(connection, self._status())
-        elif what == "set":
-            _labs.answer(connection, self._set(request.get("settings")))
-        elif what == "enter":
+    def _dispatch(self, connection: socket.socket, request: dict[str, Any]) -> None:
+        action = request.get("do")
+        if action == "status":
+            sockets.reply(connection, self._status())
+        elif action == "set":
+            sockets.reply(connection, self._set(request.get("settings")))
+        elif action == "enter":
             self._enter(connection, request.get("host"))
-        elif what == "down":
+        elif action == "down":
             self._end(connection)
         else:
             raise UsageError("do: allowed are down, enter, set and status")
 
     def _end(self, connection: socket.socket) -> NoReturn:
-        """End the lab, with a last status, whatever fails on the way."""
+        """End the lab with a last status, whatever fails."""
         try:
             self.lab.stop()
-            _labs.forget(self.name, self.folder)
-            _labs.answer(connection, self._status())
+            sockets.remove(self.config.name, Path(self.config.folder))
+            sockets.reply(connection, self._status())
         finally:
-            # Who asked waits for the process to end: here, so that nothing else is done first.
+            # The client waits for the end of this process, so nothing else is done before it.
             os._exit(0)
 
     def _status(self) -> dict[str, Any]:
         return {
-            "name": self.name,
-            "links": self.links,
+            "name": self.config.name,
+            "links": list(self.config.links),
             "process": os.getpid(),
-            "since": self._since,
-            "orders": self._orders,
+            "started_unix_s": self._started_unix_s,
+            "changes": self._changes,
             "failure": self.lab.failure,
             "report": self.lab.last_report(),
         }
 
     def _set(self, settings: object) -> dict[str, Any]:
         if not isinstance(settings, list) or not all(isinstance(text, str) for text in settings):
-            raise UsageError("settings: must be a list of texts")
+            raise UsageError("settings: expected a list of strings")
         self.lab.require_running()
-        at_ns = self.lab.order(orders_of(settings, self.hops))
-        order = {"at_ns": at_ns, "settings": settings}
-        self._orders = [*self._orders[-_ORDERS_KEPT + 1 :], order]
-        return order
+        at_ns = self.lab.apply(link_changes(settings, len(self.config.plans)))
+        change = {"at_ns": at_ns, "settings": settings}
+        self._changes = [*self._changes[-_CHANGES_MAX + 1 :], change]
+        return change
 
     def _enter(self, connection: socket.socket, host: object) -> None:
-        """Hand over what a process needs to start programs on a host."""
+        """Pass the descriptors with which a process starts programs on a host."""
         if not isinstance(host, str):
-            raise UsageError("host: must be a name")
+            raise UsageError("host: expected a name")
         self.lab.require_host(host)
         self.lab.require_running()
-        assert self._pids is not None, "it is there while the link runs"
+        assert self._pids is not None, "it exists while the link runs"
         descriptors: list[int] = []
         try:
-            descriptors += self.lab.entrance(host, self._pids)
+            descriptors += self.lab.namespace_fds(host, self._pids)
             descriptors.append(os.open("/proc/self/ns/user", os.O_RDONLY))
-            _labs.answer(connection, {"host": host}, descriptors)
+            sockets.reply(connection, {"host": host}, descriptors)
         except OSError as error:
             raise MachineError(
                 f"the lab cannot be entered: {error.strerror}; to fix it: close connections to it, "
@@ -233,3 +156,60 @@ class Keeper:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
+
+
+def main() -> int:
+    """Keep the lab that standard input describes; return the exit code."""
+    # The lab's threads inherit the mask, so that the main thread receives the signal.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    config = LabConfig(**json.loads(sys.stdin.readline()))
+    # The folder of the caller may be removed or unmounted while the lab runs.
+    os.chdir("/")
+    try:
+        _keep(config)
+    except SystemExit:
+        return 0
+    except BentpipeError as error:
+        print(json.dumps(sockets.error_reply(error)), flush=True)
+        return error.exit_code
+
+
+def _keep(config: LabConfig) -> NoReturn:
+    folder = Path(config.folder)
+    gain_privileges()
+    with LocalLab(
+        plans=config.plans, seed=config.seed, gateways=config.gateways, internet=config.internet
+    ) as lab:
+        lab.start_servers()
+        daemon = LabDaemon(config=config, lab=lab)
+        listener = sockets.listen(config.name, folder)
+        try:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+            if config.ends_with_parent:
+                end = threading.Thread(target=_end_with_parent, args=(config.folder,), daemon=True)
+                end.start()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+            print(json.dumps({"hosts": lab.hosts()}), flush=True)
+            _close_standard_output()
+            daemon.serve(listener)
+        finally:
+            sockets.remove(config.name, folder)
+
+
+def _end_with_parent(folder: str) -> None:
+    """End this process when its parent closes standard input, or ends."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
+    # The kernel ends the lab faster than its destructors.
+    os._exit(0)
+
+
+def _close_standard_output() -> None:
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

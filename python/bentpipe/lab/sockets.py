@@ -1,12 +1,11 @@
-"""Labs that stay, by name: where their sockets are, and how a command line talks to their keepers.
+"""Unix sockets of lab daemons: their folder, their names, requests and replies.
 
-A lab is one process, its keeper, which listens on a unix socket in a folder that only its user can
-enter. A request is one line of JSON, the answer another. Whether a lab is there is whether somebody
-answers: of a keeper that was killed nothing is left but the file of its socket, which whoever finds
-it removes.
+A lab daemon listens on a unix socket in a folder that only its user can access. A request is one
+line of JSON, and so is the reply. A lab exists if its socket accepts a connection: a killed daemon
+leaves only the socket file, which the next caller removes.
 
-The folder is named by the number of its user, who has another one once it is root of a user
-namespace: a keeper takes the folder that it had before.
+The name of the folder has the user id, which is 0 for root of a user namespace: the daemon is told
+the folder that the user had before.
 """
 
 from __future__ import annotations
@@ -25,42 +24,35 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from bentpipe.errors import BentpipeError, MachineError, UsageError
+from bentpipe.errors import BentpipeError, MachineError, UsageError, error_with_code
+from bentpipe.text import choice
 
-# A request holds a few settings; an answer a report.
+# A request holds a few settings, a reply a report.
 REQUEST_BYTES_MAX: Final = 64 * 1024
-ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
-# A keeper answers between two packets; one that does not within this does not work.
-PATIENCE_SECONDS: Final = 10.0
+REPLY_BYTES_MAX: Final = 4 * 1024 * 1024
+# A daemon replies within milliseconds; one that takes longer than this does not work.
+TIMEOUT_S: Final = 10.0
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}", re.ASCII)
 _SUFFIX: Final = ".sock"
 _LOCK: Final = ".lock"
-# Connections that wait to be accepted: as many as a kernel usually allows; net.core.somaxconn.
+# Connections that wait to be accepted: the kernel's default limit (net.core.somaxconn).
 _BACKLOG: Final = 4096
-# With so many waiting, one more is refused until one of them is accepted; unix(7).
-_RETRY_SECONDS: Final = 0.05
+# With a full backlog connect(2) fails with EAGAIN; unix(7).
+_RETRY_S: Final = 0.05
 _CREDENTIALS: Final = struct.Struct("=iII")
 _DESCRIPTORS_MAX: Final = 8
 
 
 class LabEndedError(MachineError):
-    """Somebody was asked who is no more."""
-
-
-class AnsweredError(BentpipeError):
-    """What a keeper refused, in its words and with its exit code."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code  # type: ignore[misc]
+    """The lab ended before it replied."""
 
 
 def checked_name(name: str) -> str:
-    """Return a name that a lab may have.
+    """Return the name if it is a valid name of a lab.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not.
     """
     if _NAME.fullmatch(name) is None:
         raise UsageError(
@@ -71,10 +63,10 @@ def checked_name(name: str) -> str:
 
 
 def folder() -> Path:
-    """Return the folder of this user's sockets, which is made if it is not there.
+    """Return the folder of this user's sockets; create it if it does not exist.
 
     Raises:
-        MachineError: there is none that others cannot enter.
+        MachineError: it cannot be created, or other users can access it.
     """
     path = _chosen_folder()
     try:
@@ -87,14 +79,14 @@ def folder() -> Path:
     private = found.st_mode & 0o077 == 0 and found.st_uid == os.geteuid()
     if not stat.S_ISDIR(found.st_mode) or not private:
         raise MachineError(
-            f"{path}: others could enter it; to fix it: remove it, or set XDG_RUNTIME_DIR"
+            f"{path}: other users can access it; to fix it: remove it, or set XDG_RUNTIME_DIR"
         )
     return path
 
 
 def _chosen_folder() -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    # One of another user's, as su(1) and sudo(8) may leave it, may not even be looked into.
+    # su(1) and sudo(8) may leave the folder of another user, which cannot be accessed.
     with suppress(OSError):
         if runtime and Path(runtime).is_dir():
             return Path(runtime) / "bentpipe"
@@ -103,7 +95,7 @@ def _chosen_folder() -> Path:
 
 @contextmanager
 def _short(place: Path) -> Iterator[str]:
-    """Give a folder a name short enough for the address of a socket, whatever its path."""
+    """Return a path of a folder that is short enough for the address of a socket (unix(7))."""
     handle = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{handle}"
@@ -113,7 +105,7 @@ def _short(place: Path) -> Iterator[str]:
 
 @contextmanager
 def _locked(place: Path) -> Iterator[None]:
-    """Keep others from making or removing sockets: one that is not listened to yet looks dead."""
+    """Lock the folder: a socket between bind(2) and listen(2) looks like that of a killed lab."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     handle = os.open(place / _LOCK, flags, 0o600)
     try:
@@ -124,10 +116,10 @@ def _locked(place: Path) -> Iterator[None]:
 
 
 def listen(name: str, place: Path) -> socket.socket:
-    """Return a socket in a folder of sockets on which the lab of that name is asked.
+    """Return the listening socket of a new lab.
 
     Raises:
-        UsageError: there is a lab of that name.
+        UsageError: a lab of that name exists.
     """
     with _locked(place):
         refuse_taken(name, place)
@@ -138,34 +130,34 @@ def listen(name: str, place: Path) -> socket.socket:
     return listener
 
 
-def forget(name: str, place: Path) -> None:
-    """Remove the socket of a lab that ends."""
+def remove(name: str, place: Path) -> None:
+    """Remove the socket file of a lab."""
     (place / f"{name}{_SUFFIX}").unlink(missing_ok=True)
 
 
 def refuse_taken(name: str, place: Path) -> None:
-    """Refuse a name that a lab has, and remove what a killed lab of that name left.
+    """Refuse the name of an existing lab; remove the socket file of a killed one.
 
     Raises:
-        UsageError: there is a lab of that name.
+        UsageError: a lab of that name exists.
     """
     try:
-        _connect(name, place).close()
+        try_connect(name, place).close()
     except FileNotFoundError:
         return
     except ConnectionRefusedError:
-        forget(name, place)
+        remove(name, place)
         return
     except TimeoutError:
         pass
     raise UsageError(
-        f'there is a lab "{name}" already; end it by bentpipe lab down {name}, '
+        f'a lab "{name}" exists already; end it with bentpipe lab down {name}, '
         "or choose another name"
     )
 
 
 def names() -> list[str]:
-    """Return the names of the labs that are up, in order; remove what killed ones left."""
+    """Return the names of the running labs, sorted; remove the socket files of killed ones."""
     place = folder()
     found = sorted(path.name.removesuffix(_SUFFIX) for path in place.glob(f"*{_SUFFIX}"))
     return [name for name in found if _is_alive(name, place)]
@@ -173,14 +165,14 @@ def names() -> list[str]:
 
 def _is_alive(name: str, place: Path) -> bool:
     try:
-        _connect(name, place).close()
+        try_connect(name, place).close()
     except ConnectionRefusedError:
         with _locked(place):
-            # It may have been taken anew meanwhile.
+            # Another lab may have taken the name meanwhile.
             try:
-                _connect(name, place).close()
+                try_connect(name, place).close()
             except ConnectionRefusedError:
-                forget(name, place)
+                remove(name, place)
             except OSError:
                 pass
         return False
@@ -191,10 +183,11 @@ def _is_alive(name: str, place: Path) -> bool:
     return True
 
 
-def _connect(name: str, place: Path) -> socket.socket:
-    patience = time.monotonic() + PATIENCE_SECONDS
+def try_connect(name: str, place: Path) -> socket.socket:
+    """Connect to a lab daemon, or raise the OSError of connect(2)."""
+    deadline = time.monotonic() + TIMEOUT_S
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(PATIENCE_SECONDS)
+    connection.settimeout(TIMEOUT_S)
     try:
         with _short(place) as short:
             while True:
@@ -202,35 +195,36 @@ def _connect(name: str, place: Path) -> socket.socket:
                     connection.connect(f"{short}/{name}{_SUFFIX}")
                     return connection
                 except BlockingIOError:
-                    if time.monotonic() > patience:
-                        raise TimeoutError("it has too many others to answer") from None
-                    time.sleep(_RETRY_SECONDS)
+                    if time.monotonic() > deadline:
+                        raise TimeoutError("too many clients are waiting") from None
+                    time.sleep(_RETRY_S)
     except OSError:
         connection.close()
         raise
 
 
 def connect(name: str, place: Path | None = None) -> socket.socket:
-    """Return a connection to the keeper of a lab, in the user's folder of sockets or another one.
+    """Connect to a lab daemon; ``place`` is the folder of its socket, by default the user's.
 
     Raises:
-        UsageError: there is no such lab; those that there are are named.
+        UsageError: no such lab exists; the message names those that exist.
+        MachineError: the daemon does not accept the connection.
     """
     checked_name(name)
     try:
-        return _connect(name, place or folder())
+        return try_connect(name, place or folder())
     except (FileNotFoundError, ConnectionRefusedError):
-        from bentpipe.text import choice
-
-        present = tuple(names())
-        there = choice(name, present) if present else "there is none; bentpipe lab up makes one"
-        raise UsageError(f"lab: {there}") from None
+        running = tuple(names())
+        text = (
+            choice(name, running) if running else "no lab exists; create one with bentpipe lab up"
+        )
+        raise UsageError(f"lab: {text}") from None
     except OSError as error:
-        raise MachineError(f"asking the lab {name}: {error}; to fix it: try again") from None
+        raise MachineError(f"connecting to lab {name}: {error}; to fix it: try again") from None
 
 
 def peer(connection: socket.socket) -> tuple[int, int]:
-    """Return the process and the user at the other end of a connection."""
+    """Return the process id and the user id of the peer of a connection (SO_PEERCRED)."""
     size = _CREDENTIALS.size
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     pid, user, _ = _CREDENTIALS.unpack(found)
@@ -238,48 +232,60 @@ def peer(connection: socket.socket) -> tuple[int, int]:
 
 
 def is_of_this_user(connection: socket.socket) -> bool:
-    """Tell whether the other end of a connection belongs to the user of this process."""
+    """Whether the peer of a connection has the user id of this process."""
     return peer(connection)[1] == os.geteuid()
 
 
 def ask(connection: socket.socket, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Ask a keeper; return its answer and the descriptors that came with it, which are ours.
+    """Send a request to a lab daemon; return the reply and the descriptors that came with it.
+
+    The caller closes the descriptors.
 
     Raises:
-        AnsweredError: it refuses, and says why.
-        MachineError: it does not answer.
+        BentpipeError: the daemon refuses the request; the class is that of its exit code.
+        LabEndedError: the lab ended before it replied.
+        MachineError: it does not reply, or belongs to another user.
     """
     if not is_of_this_user(connection):
-        raise MachineError("the lab belongs to somebody else; to fix it: set XDG_RUNTIME_DIR")
+        raise MachineError("the lab belongs to another user; to fix it: set XDG_RUNTIME_DIR")
     descriptors: list[int] = []
     try:
         connection.sendall(json.dumps(request).encode() + b"\n")
-        line = _read_line(connection, ANSWER_BYTES_MAX, descriptors)
+        line = _read_line(connection, REPLY_BYTES_MAX, descriptors)
     except OSError as error:
-        raise MachineError(f"the lab does not answer: {error}; to fix it: try again") from None
+        raise MachineError(f"the lab does not reply: {error}; to fix it: try again") from None
     if line is None:
         raise LabEndedError("the lab has ended; to fix it: set it up again")
-    answer = parsed(line)
-    if answer is None:
-        raise MachineError("the lab's answer cannot be read; to fix it: end it and set it up again")
-    error_text = answer.get("error")
-    if error_text is not None:
-        code = answer.get("exit_code")
-        raise AnsweredError(str(error_text), code if isinstance(code, int) else 1)
-    return answer, descriptors
+    content = parsed(line)
+    if content is None:
+        raise MachineError("the lab's reply cannot be read; to fix it: end it and set it up again")
+    raise_error_of(content)
+    return content, descriptors
 
 
-def answer(
+def raise_error_of(content: dict[str, Any]) -> None:
+    """Raise the error that a reply holds, if it holds one."""
+    if "error" in content:
+        code = content.get("exit_code")
+        raise error_with_code(code if isinstance(code, int) else 1, str(content["error"]))
+
+
+def error_reply(error: BentpipeError) -> dict[str, Any]:
+    """Return the reply that reports an error."""
+    return {"error": str(error), "exit_code": error.exit_code}
+
+
+def reply(
     connection: socket.socket, content: dict[str, Any], descriptors: list[int] | None = None
 ) -> None:
-    """Answer a request, with descriptors if there are any."""
+    """Reply to a request, with descriptors if there are any."""
     line = json.dumps(content).encode() + b"\n"
     sent = socket.send_fds(connection, [line], descriptors) if descriptors else 0
     connection.sendall(line[sent:])
 
 
 def _read_line(connection: socket.socket, bytes_max: int, descriptors: list[int]) -> bytes | None:
-    """Read up to the end of a line; None if the other end closes before it, or it is too long."""
+    """Read one line; None if the peer closes the connection before its end, or it is too long."""
     line = bytearray()
     while True:
         part, received, _, _ = socket.recv_fds(connection, 65_536, _DESCRIPTORS_MAX)
@@ -296,7 +302,7 @@ def _read_line(connection: socket.socket, bytes_max: int, descriptors: list[int]
 
 
 def parsed(line: bytes) -> dict[str, Any] | None:
-    """Return the mapping that a line of JSON holds; None if it holds something else."""
+    """Return the mapping in a line of JSON, or None if it is anything else."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,7 +1,8 @@
-"""A lab's way to the outside: slirp4netns(1), a NAT in user space, with an interface in the world.
+"""A lab's uplink to the Internet: slirp4netns(1), a user-space NAT with an interface in the world.
 
-It makes ordinary connections of this process's user and needs no right on the machine's own
-network. It ends when the descriptor is closed that it was given, with this process at the latest.
+slirp4netns opens connections as the user of this process and needs no privilege on the machine's
+network. It ends when the file descriptor given by ``--exit-fd`` is closed, so with this process at
+the latest.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from typing import Final
 from bentpipe.errors import MachineError
 
 PROGRAM: Final = "slirp4netns"
-_INTERFACE: Final = "outside"
+_INTERFACE: Final = "uplink"
 _MTU_BYTES: Final = 1_500
-# It talks to strangers: it gives up its rights, sees no files but /etc and /run, and may use only
-# the system calls that it needs; slirp4netns(1), since version 0.4.
-_PROTECTION: Final = ("--enable-sandbox", "--enable-seccomp")
-_OLDEST: Final = "0.4"
-# It starts within a tenth of a second on a quiet machine.
-_START_SECONDS: Final = 10.0
-_END_SECONDS: Final = 5.0
+# It receives packets from the Internet: it drops its privileges, sees no files but /etc and /run,
+# and may use only the system calls that it needs; slirp4netns(1), since version 0.4.
+_SANDBOX: Final = ("--enable-sandbox", "--enable-seccomp")
+_MIN_VERSION: Final = "0.4"
+# It starts within 0.1 s on an idle machine.
+_START_TIMEOUT_S: Final = 10.0
+_END_TIMEOUT_S: Final = 5.0
 
 
-def program() -> str:
-    """Return where the NAT is installed.
+def find_program() -> str:
+    """Return the path of slirp4netns.
 
     Raises:
-        MachineError: it is not.
+        MachineError: it is not installed.
     """
     path = shutil.which(PROGRAM)
     if path is None:
@@ -43,63 +44,63 @@ def program() -> str:
 
 
 @dataclass(frozen=True)
-class Outside:
-    """A NAT that runs; it ends with `close` or with this process."""
+class Uplink:
+    """A running NAT; it ends with `close` or with this process."""
 
     _process: subprocess.Popen[bytes]
-    _holder: int
+    _exit_fd: int
 
     def close(self) -> None:
         """End it."""
-        os.close(self._holder)
+        os.close(self._exit_fd)
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_SECONDS)
+            self._process.wait(_END_TIMEOUT_S)
             return
         self._process.kill()
         self._process.wait()
 
 
-def open_outside(network: int) -> Outside:
-    """Give a network namespace, by a descriptor, an interface that leads outside.
+def open_uplink(network_fd: int) -> Uplink:
+    """Add an interface to a network namespace that reaches the Internet.
 
     The machine's own loopback is not reachable through it.
 
     Raises:
-        MachineError: the NAT does not start; with what it said.
+        MachineError: the NAT does not start; the message has the last line that it printed.
     """
-    path = program()
-    alive, holder = os.pipe()
-    ready, said_ready = os.pipe()
-    # A pipe that nobody reads would hold it up one day.
-    said = os.memfd_create(PROGRAM)
-    command = [path, "--configure", f"--mtu={_MTU_BYTES}", "--disable-host-loopback", *_PROTECTION]
-    command += ["--netns-type=path", f"--exit-fd={alive}", f"--ready-fd={said_ready}"]
-    command += [f"/proc/self/fd/{network}", _INTERFACE]
+    path = find_program()
+    exit_read, exit_write = os.pipe()
+    ready_read, ready_write = os.pipe()
+    # A pipe that is not read would block the NAT once it is full.
+    log = os.memfd_create(PROGRAM)
+    command = [path, "--configure", f"--mtu={_MTU_BYTES}", "--disable-host-loopback", *_SANDBOX]
+    command += ["--netns-type=path", f"--exit-fd={exit_read}", f"--ready-fd={ready_write}"]
+    command += [f"/proc/self/fd/{network_fd}", _INTERFACE]
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=said,
-        pass_fds=(network, alive, said_ready),
+        stderr=log,
+        pass_fds=(network_fd, exit_read, ready_write),
         # Ctrl-C at the terminal is for the program behind the link.
         process_group=0,
     )
-    for descriptor in (alive, said_ready):
+    for descriptor in (exit_read, ready_write):
         os.close(descriptor)
-    answered = bool(select.select([ready], [], [], _START_SECONDS)[0])
-    started = answered and bool(os.read(ready, 1))
-    os.close(ready)
-    if not started:
+    is_in_time = bool(select.select([ready_read], [], [], _START_TIMEOUT_S)[0])
+    is_ready = is_in_time and bool(os.read(ready_read, 1))
+    os.close(ready_read)
+    if not is_ready:
         process.kill()
         process.wait()
-        os.close(holder)
-        lines = os.pread(said, 4096, 0).decode(errors="replace").strip().splitlines()
-    os.close(said)
-    if not started:
-        late = "" if answered else f" within {_START_SECONDS:.0f} s"
-        words = f"it says: {lines[-1]}" if lines else "it says nothing"
+        os.close(exit_write)
+        lines = os.pread(log, 4096, 0).decode(errors="replace").strip().splitlines()
+    os.close(log)
+    if not is_ready:
+        limit = "" if is_in_time else f" within {_START_TIMEOUT_S:.0f} s"
+        output = f"its last line is: {lines[-1]}" if lines else "it printed nothing"
         raise MachineError(
-            f"{PROGRAM} does not start{late}; {words}; "
-            f"to fix it: install version {_OLDEST} or newer, or leave --internet out"
+            f"{PROGRAM} does not start{limit}; {output}; "
+            f"to fix it: install version {_MIN_VERSION} or newer, or leave --internet out"
         )
-    return Outside(process, holder)
+    return Uplink(process, exit_write)

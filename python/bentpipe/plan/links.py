@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from bentpipe.scenario.presets import PRESETS
 from bentpipe.text import choice
 
 
-def resolved_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
+def resolved_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> dict[str, Any]:
     """Resolve the plan of a link, as `link_plan` returns it.
 
     Raises:
@@ -29,14 +29,16 @@ def resolved_plans() -> dict[str, dict[str, Any]]:
     return {name: resolved_plan(name) for name in PRESETS}
 
 
-def link_document(link: str) -> Document:
-    """Return a whole scenario with this link: a preset by name, or that of a scenario file.
+def link_document(link: str | Mapping[str, Any]) -> Document:
+    """Return a whole scenario with a link: a preset by name, or that of a scenario file or mapping.
 
     Raises:
         ScenarioError: the file cannot be read.
         UsageError: it is neither a preset nor a file.
     """
-    if link in PRESETS:
+    if isinstance(link, Mapping):
+        document = Document(data=dict(link), source="scenario")
+    elif link in PRESETS:
         document = Document(data={"link": {"preset": link}}, source=link)
     elif Path(link).exists():
         document = read_file(Path(link))

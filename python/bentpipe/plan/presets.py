@@ -8,7 +8,7 @@ settings; ``python -m bentpipe.plan.links`` prints its content.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,14 +17,14 @@ from bentpipe import plan
 _FILE: Final = Path(__file__).with_name("preset_plans.json")
 
 
-def link_plan(link: str, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the plan of a link alone: a preset by name, or the link of a scenario file.
+def link_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the plan of a link alone: a preset by name, or that of a scenario file or mapping.
 
     Raises:
         ScenarioError: naming the field, what was read and what is allowed.
         UsageError: it is neither a preset nor a file.
     """
-    stored = None if settings else stored_plan(link)
+    stored = stored_plan(link) if isinstance(link, str) and not settings else None
     return plan.resolved_plan(link, settings) if stored is None else stored
 
 

@@ -5,6 +5,9 @@ from .framing import (
     FramingOptions as FramingOptions,
 )
 from .framings import FRAMINGS as FRAMINGS
+from .framings import FramingPreset as FramingPreset
+from .framings import frame_bits as frame_bits
+from .framings import plan_framing as plan_framing
 from .gateways import (
     Gateway as Gateway,
 )

@@ -1,10 +1,13 @@
 from .many import Job as Job
 from .many import Outcome as Outcome
+from .many import cores as cores
 from .many import run_many as run_many
 from .no_drop import Loss as Loss
 from .no_drop import NoDropRate as NoDropRate
 from .no_drop import NoDropSearch as NoDropSearch
 from .no_drop import Trial as Trial
+from .run import memory_message as memory_message
+from .run import memory_warning as memory_warning
 from .run import simulate as simulate
 from .run import simulate_partly as simulate_partly
 from .search import no_drop_rate as no_drop_rate

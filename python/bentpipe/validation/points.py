@@ -1,4 +1,4 @@
-"""The points of a validation: links, congestion controls and traffic that both engines run."""
+"""The points of a validation: links, congestion controls and traffic for both engines."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ _SMALL: Final[dict[str, tuple[float, ...]]] = {
     "queue_bdp": (0.1, 0.45, 2),
     "loss": (0, 0.001, 0.01),
 }
-# Five levels each, as far apart as they can be evenly (of loss: decades).
+# Five levels each, evenly spaced on a logarithmic scale (loss: decades).
 _FULL: Final[dict[str, tuple[float, ...]]] = {
     "rate_mbps": (1, 2.7, 7, 19, 50),
     "rtt_ms": (20, 47, 110, 260, 600),
     "queue_bdp": (0.1, 0.21, 0.45, 0.95, 2),
     "loss": (0, 0.0001, 0.0003, 0.001, 0.01),
 }
-# A queue that does not hold one initial window is no device's.
+# Queues of real devices hold at least an initial window.
 MIN_QUEUE_BYTES: Final = 15_000
 PACKET_BYTES: Final = 1_500
 # Of a packet: 20 bytes are the IP header, 32 the TCP header with timestamps.
 PAYLOAD_BYTES: Final = 1_448
-# Above rate x RTT and the queue of any point, so that no buffer is what limits a flow.
+# Above rate x RTT plus the queue of every point, so that no buffer limits a flow.
 _BUFFER: Final = "64 MiB"
-# Flows that start at the same instant would move in step.
+# Flows that start at the same time would be synchronized.
 _SPACING_MS: Final = 100
 _BITS_PER_BYTE: Final = 8
-# The other measures have lengths of their own, in seconds. BBR probes for the round trip 10 s after
-# the start: steps and outages are well behind that, lest a few ms decide which comes first.
+# The durations of the other measures, in seconds. BBR enters ProbeRTT 10 s after the start: steps
+# and outages come well after that, so that a few milliseconds do not change their order.
 TWO_WAY_S: Final = 20.0
 STEP_AT_S: Final = 12.0
 STEP_WINDOW_S: Final = 8.0
 OUTAGE_AT_S: Final = 12.0
 OUTAGE_S: Final = 2.0
 OUTAGE_WINDOW_S: Final = 6.0
-# Samples are 100 ms apart: the last one is behind the end of the last window.
+# Samples are 100 ms apart: the last one is after the end of the last window.
 _MARGIN_S: Final = 0.5
-# A run is over with its last file; this is when it ends at the latest.
-_COMPLETION_LONGEST_S: Final = 180.0
-# Short transfers are repeated more often: a run takes about as long for each size.
+# A run ends with its last file, or at this time.
+_COMPLETION_MAX_S: Final = 180.0
+# Short transfers are repeated more often, so that runs take about the same time.
 FILES: Final = {10_000: 6, 100_000: 3, 1_000_000: 2}
 
 
@@ -59,9 +59,9 @@ FILES: Final = {10_000: 6, 100_000: 3, 1_000_000: 2}
 class Point:
     """One point of the grid.
 
-    ``loss`` is the probability that a full packet is lost forward. ``queue_bdp`` is in units of
-    rate x RTT; the queue holds at least `MIN_QUEUE_BYTES`. ``size_bytes`` is that of each file
-    of a point of completion times.
+    ``loss`` is the probability that a full packet is lost in the forward direction. ``queue_bdp``
+    is in units of rate x RTT; the queue holds at least `MIN_QUEUE_BYTES`. ``size_bytes`` is the
+    size of each file of a point of completion times.
     """
 
     number: int
@@ -87,37 +87,37 @@ class Point:
 
     @property
     def load(self) -> float:
-        """The share of a processor that a run in real time takes, roughly."""
+        """The approximate share of a processor that a run in real time takes."""
         both_ways = 1.3 if self.kind == "two-way" else 1.0
         return min(1.0, both_ways * (0.25 + 0.75 * self.rate_mbps / 50))
 
-    def longest_s(self, seconds: float) -> float:
-        """Return when a run is over at the latest; ``seconds`` is the length of a goodput point."""
+    def max_s(self, seconds: float) -> float:
+        """Return the longest duration of a run; ``seconds`` is that of a goodput point."""
         return {
             "goodput": seconds,
-            "completion": _COMPLETION_LONGEST_S,
+            "completion": _COMPLETION_MAX_S,
             "two-way": TWO_WAY_S,
             "rate-step": STEP_AT_S + STEP_WINDOW_S + _MARGIN_S,
             "outage": OUTAGE_AT_S + OUTAGE_S + OUTAGE_WINDOW_S + _MARGIN_S,
         }[self.kind]
 
-    def usual_s(self, seconds: float) -> float:
-        """Return about how long a run takes."""
+    def expected_s(self, seconds: float) -> float:
+        """Return the approximate duration of a run."""
         if self.size_bytes is None:
-            return self.longest_s(seconds)
-        # The handshake, the request and slow start, then the rate.
+            return self.max_s(seconds)
+        # The handshake, the request and slow start, then transmission at the rate.
         round_trips = 2 + max(0.0, math.log2(self.size_bytes / MIN_QUEUE_BYTES))
         sending_s = self.size_bytes * _BITS_PER_BYTE / (self.rate_mbps * 1e6)
         return FILES[self.size_bytes] * (round_trips * self.rtt_ms / 1e3 + sending_s)
 
     def scenario(self, seconds: float) -> dict[str, Any]:
-        """Return the point as a scenario; ``seconds`` is the length of a goodput point."""
+        """Return the point as a scenario; ``seconds`` is the duration of a goodput point."""
         bits = PACKET_BYTES * _BITS_PER_BYTE
         errors = -math.expm1(math.log1p(-self.loss) / bits) if self.loss else 0.0
         way = {"delay": f"{self.rtt_ms / 2:g} ms", "framing": "0 B"}
         limit = {"limit": f"{self.queue_bytes} B"}
         back = limit if self.kind == "two-way" else {"limit": "1 MB"}
-        length = f"{self.longest_s(seconds) * 1e3:g} ms"
+        length = f"{self.max_s(seconds) * 1e3:g} ms"
         return {
             "name": f"validation point {self.number}, {self.kind}",
             "link": {
@@ -164,7 +164,7 @@ class Point:
         return [there]
 
     def __str__(self) -> str:
-        """Return the configuration in words."""
+        """Return the configuration as text."""
         size = "" if self.size_bytes is None else f", {size_text(self.size_bytes)}"
         return (
             f"{self.control}, {self.rate_mbps:g} Mbit/s, RTT {self.rtt_ms:g} ms, queue "
@@ -174,7 +174,7 @@ class Point:
 
 
 def size_text(size_bytes: int) -> str:
-    """Return the size of a file as people write it: ``10 kB``, ``1 MB``."""
+    """Return a file size as text: ``10 kB``, ``1 MB``."""
     return f"{size_bytes // 10**6} MB" if size_bytes >= 10**6 else f"{size_bytes // 10**3} kB"
 
 
@@ -185,8 +185,8 @@ def _mbps(rate: float) -> str:
 def grid(name: str) -> list[Point]:
     """Return the points of a grid, of all kinds.
 
-    Those of goodput come first: 27 in ``small``, 225 in ``full``. Both are orthogonal arrays
-    (Rao 1947), fixed here: any two levels of any two quantities meet equally often. ``small`` has
+    Those of goodput come first: 27 in ``small``, 225 in ``full``. Both are fixed orthogonal arrays
+    (Rao 1947): any two levels of any two quantities occur together equally often. ``small`` has
     three levels of each of six quantities, by six linear forms over the integers modulo 3, no two
     of which are proportional; ``full`` five levels of four, by forms modulo 5, for each congestion
     control and number of flows. The other kinds follow, the same in both grids, nine points for

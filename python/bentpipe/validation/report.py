@@ -1,4 +1,4 @@
-"""What a validation found: as plain data, and as tables for the terminal and for a page."""
+"""The report of a validation: plain data, and tables for the terminal and for Markdown."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bentpipe.validation.comparison import MEASURES, Comparison, Summary, Value, summary
+from bentpipe.validation.comparison import Comparison, Summary, Value, summarize
+from bentpipe.validation.measures import MEASURES
 from bentpipe.validation.points import Point, size_text
 
-# Of a measure without a bar, what counts as a large difference.
-_USUAL_BAR: Final = 0.15
+# The unit of differences of a measure without a threshold.
+_DEFAULT_THRESHOLD: Final = 0.15
 _LARGEST: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextTable:
-    """A table of texts; the title says what is in it."""
+    """A table of text cells."""
 
     title: str
     headings: tuple[str, ...]
@@ -40,34 +41,36 @@ def values_of(compared: Iterable[Comparison]) -> list[Value]:
 def summaries(compared: Iterable[Comparison]) -> list[Summary]:
     """Return the summaries of all measures that have values."""
     values = values_of(compared)
-    found = (summary(measure, values) for measure in MEASURES)
+    found = (summarize(measure, values) for measure in MEASURES)
     return [each for each in found if each is not None]
 
 
-def missed_bars(found: Iterable[Summary]) -> list[str]:
-    """Return the bars that are not passed, in words."""
+def missed_thresholds(found: Iterable[Summary]) -> list[str]:
+    """Return the thresholds that are not met, as text."""
     return [
-        f"{each.measure.title}, {bar.over}: {_statistic(bar.statistic)} "
-        f"{_percent(each.over[bar.over][bar.statistic])}, at most {bar.limit:.0%}"
+        f"{each.measure.title}, {threshold.over}: {_statistic(threshold.statistic)} "
+        f"{_percent(each.over[threshold.over][threshold.statistic])}, "
+        f"at most {threshold.limit:.0%}"
         for each in found
-        for bar in each.measure.bars
-        if not each.passes(bar)
+        for threshold in each.measure.thresholds
+        if not each.meets(threshold)
     ]
 
 
 def largest(values: Iterable[Value], count: int = _LARGEST) -> list[Value]:
-    """Return the values that differ most, in units of the bar on the median of their measure."""
+    """Return the largest differences, in units of the first threshold of their measure."""
 
     def weight(value: Value) -> float:
-        bars = value.measure.bars
-        return value.size / (bars[0].limit if bars else _USUAL_BAR)
+        thresholds = value.measure.thresholds
+        limit = thresholds[0].limit if thresholds else _DEFAULT_THRESHOLD
+        return value.abs_difference / limit
 
-    counted = [value for value in values if not value.is_left_out]
+    counted = [value for value in values if not value.excluded]
     return sorted(counted, key=weight, reverse=True)[:count]
 
 
 def report_of(compared: Sequence[Comparison], *, grid: str, seconds: float) -> dict[str, Any]:
-    """Return everything as plain data."""
+    """Return the report as plain data."""
     found = summaries(compared)
     return {
         "grid": grid,
@@ -89,28 +92,28 @@ def report_of(compared: Sequence[Comparison], *, grid: str, seconds: float) -> d
 def summary_table(found: Iterable[Summary]) -> TextTable:
     """Return the measures, one a row for each group of points."""
     rows = []
-    for each in found:
-        for group, figures in each.over.items():
-            bars = [bar for bar in each.measure.bars if bar.over == group]
-            if group != "all" and not bars:
+    for summary in found:
+        for group, statistics in summary.over.items():
+            thresholds = [each for each in summary.measure.thresholds if each.over == group]
+            if group != "all" and not thresholds:
                 continue
             verdicts = (
-                f"{_statistic(bar.statistic)} {bar.limit:.0%}: "
-                f"{'passed' if each.passes(bar) else 'MISSED'}"
-                for bar in bars
+                f"{_statistic(each.statistic)} {each.limit:.0%}: "
+                f"{'passed' if summary.meets(each) else 'MISSED'}"
+                for each in thresholds
             )
-            counts = (str(each.counted), str(each.failed), str(each.left_out))
+            counts = (str(summary.counted), str(summary.failed), str(summary.excluded))
             rows.append(
                 (
-                    each.measure.title,
+                    summary.measure.title,
                     group,
                     *(counts if group == "all" else ("", "", "")),
-                    _percent(figures["median"]),
-                    _percent(figures["p90"]),
+                    _percent(statistics["median"]),
+                    _percent(statistics["p90"]),
                     ", ".join(verdicts) or "-",
                 )
             )
-    headings = ("measure", "values", "counted", "failed", "left out", "median", "90 %", "at most")
+    headings = ("measure", "values", "counted", "failed", "excluded", "median", "90 %", "at most")
     return TextTable(title="Absolute relative differences", headings=headings, rows=tuple(rows))
 
 
@@ -125,15 +128,15 @@ def largest_lines(compared: Iterable[Comparison]) -> list[str]:
 
 
 def tables_of(compared: Sequence[Comparison]) -> list[TextTable]:
-    """Return the points, a table for each kind; what the link's rate limits is apart."""
+    """Return the points, a table for each kind; those limited by the link's rate are separate."""
     goodput = [each for each in compared if each.point.kind == "goodput"]
-    found = [_goodput_table(goodput, is_limited=is_limited) for is_limited in (False, True)]
+    found = [_goodput_table(goodput, rate_limited=rate_limited) for rate_limited in (False, True)]
     others = [value for value in values_of(compared) if value.point.kind != "goodput"]
     kinds = dict.fromkeys(value.point.kind for value in others)
     for kind in kinds:
         own = [value for value in others if value.point.kind == kind]
-        for is_limited, suffix in _GROUPS.items():
-            rows = tuple(_row(value) for value in own if value.is_limited is is_limited)
+        for rate_limited, suffix in _GROUPS.items():
+            rows = tuple(_row(value) for value in own if value.rate_limited is rate_limited)
             headings = (*_LINK, "value", "kernel", "simulator", *_DIFFERENCES)
             found.append(TextTable(title=f"{kind}{suffix}", headings=headings, rows=rows))
     return [table for table in found if table.rows]
@@ -153,14 +156,14 @@ _GROUPS: Final = {
     None: "",
 }
 _LINK: Final = ("point", "control", "Mbit/s", "RTT ms", "queue BDP", "loss %", "flows")
-_DIFFERENCES: Final = ("difference %", "mean of seeds %")
+_DIFFERENCES: Final = ("difference %", "mean of seeds %, 95 % CI")
 
 
-def _goodput_table(compared: Iterable[Comparison], *, is_limited: bool) -> TextTable:
+def _goodput_table(compared: Iterable[Comparison], *, rate_limited: bool) -> TextTable:
     rows = []
     for each in compared:
         goodput, queue, retransmitted = each.values()
-        if bool(goodput.is_limited) is is_limited:
+        if bool(goodput.rate_limited) is rate_limited:
             cells = [_number(one, which(one)) for one in (queue, retransmitted) for which in _BOTH]
             link = _link(each.point)
             rows.append(
@@ -176,7 +179,7 @@ def _goodput_table(compared: Iterable[Comparison], *, is_limited: bool) -> TextT
         *("goodput kernel", "simulator", *_DIFFERENCES),
         *("queue kernel", "simulator", "retransmitted kernel", "simulator"),
     )
-    return TextTable(title=f"goodput{_GROUPS[is_limited]}", headings=headings, rows=tuple(rows))
+    return TextTable(title=f"goodput{_GROUPS[rate_limited]}", headings=headings, rows=tuple(rows))
 
 
 _BOTH: Final[tuple[Callable[[Value], float | None], ...]] = (
@@ -205,14 +208,16 @@ def _link(point: Point) -> tuple[str, ...]:
 def _differences(value: Value) -> tuple[str, str]:
     if value.mean_difference is None:
         return ("FAILED", "-")
-    mean = f"{value.mean_difference * 100:+.1f} ± {value.spread * 100:.1f}"
+    mean = f"{value.mean_difference * 100:+.1f}"
+    if value.mean_difference_half_width is not None:
+        mean += f" ± {value.mean_difference_half_width * 100:.1f}"
     if value.difference is None:
         return ("FAILED", mean)
     return (f"{value.difference * 100:+.1f}", mean)
 
 
 def _name(value: Value) -> str:
-    """Return what a value is, with its unit."""
+    """Return the name of a value with its unit."""
     size_bytes = value.point.size_bytes
     if size_bytes is not None:
         return f"{size_text(size_bytes)}, s"

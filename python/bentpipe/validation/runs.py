@@ -8,23 +8,23 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from bentpipe.emulation.pool import RealJob, RealRun, emulate_each
-from bentpipe.validation.figures import Figures, figures_of
+from bentpipe.emulation.pool import EmulatedRun, EmulationJob, emulate_as_completed
+from bentpipe.validation.metrics import RunMetrics, metrics_of
 from bentpipe.validation.points import Point
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
-    """One run of a point: a seed, and what came of it; no figures if it was late each time."""
+class PointRun:
+    """One run of a point with a seed; without metrics if it was late in every attempt."""
 
     point: Point
     seed: int
-    figures: Figures | None = None
+    metrics: RunMetrics | None = None
     invalid: str | None = None
     attempts: int = 1
 
 
-def in_real_time(
+def run_points(
     points: Sequence[Point],
     *,
     seconds: float,
@@ -32,42 +32,42 @@ def in_real_time(
     parallel: int,
     folder: Path,
     progress: Callable[[float], None],
-) -> Iterator[Run]:
-    """Run all points with all seeds, on ``parallel`` processors; yield each run that is over.
+) -> Iterator[PointRun]:
+    """Run points in real time with all seeds, on ``parallel`` processors; yield finished runs.
 
-    Runs under way are ended when the iterator is closed.
+    Closing the iterator ends the runs.
 
     Raises:
         MachineError: the machine lacks something.
         BentpipeError: a run failed.
     """
-    whole = _fast_with_slow([(point, seed) for point in points for seed in seeds])
+    order = _fast_with_slow([(point, seed) for point in points for seed in seeds])
     jobs = [
-        RealJob(
+        EmulationJob(
             point.scenario(seconds),
             seed,
-            longest_s=point.longest_s(seconds),
-            usual_s=point.usual_s(seconds),
+            max_s=point.max_s(seconds),
+            expected_s=point.expected_s(seconds),
             folder=f"point-{point.number:03}-seed-{seed}",
             load=point.load,
         )
-        for point, seed in whole
+        for point, seed in order
     ]
-    runs = emulate_each(jobs, parallel=parallel, folder=folder, progress=progress)
+    runs = emulate_as_completed(jobs, parallel=parallel, folder=folder, progress=progress)
     with closing(runs):
-        for real in runs:
-            yield _run(*whole[real.index], real)
+        for run in runs:
+            yield _point_run(*order[run.index], run)
 
 
-def _run(point: Point, seed: int, real: RealRun) -> Run:
-    figures = figures_of(real.result, point) if real.invalid is None else None
-    return Run(
-        point=point, seed=seed, figures=figures, invalid=real.invalid, attempts=real.attempts
+def _point_run(point: Point, seed: int, run: EmulatedRun) -> PointRun:
+    metrics = metrics_of(run.result, point) if run.invalid is None else None
+    return PointRun(
+        point=point, seed=seed, metrics=metrics, invalid=run.invalid, attempts=run.attempts
     )
 
 
 def _fast_with_slow(runs: list[tuple[Point, int]]) -> list[tuple[Point, int]]:
-    """Return runs such that the fastest go beside the slowest."""
+    """Return the runs in an order in which fast ones run at the same time as slow ones."""
     by_rate = deque(sorted(runs, key=lambda run: run[0].rate_mbps))
     mixed = []
     while by_rate:

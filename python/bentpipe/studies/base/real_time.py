@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from matplotlib.figure import Figure
 from rich.console import RenderableType
 
-from bentpipe.emulation.pool import RealRun
+from bentpipe.emulation.pool import EmulatedRun
 from bentpipe.report.style import INK, PALETTE, add_legend, new_figure
 from bentpipe.studies.base.comparison import Row
 from bentpipe.studies.base.outcome import StudyOutcome
@@ -29,7 +29,7 @@ from bentpipe.studies.base.tables import (
 
 
 def real_row(
-    row: Row, run: RealRun | None, emulated: float | None, kernel_hosts: Samples | None = None
+    row: Row, run: EmulatedRun | None, emulated: float | None, kernel_hosts: Samples | None = None
 ) -> Row:
     """Return a row with what its run in real time gave, in the unit of the row.
 
@@ -143,7 +143,7 @@ class RealOutcome(StudyOutcome):
         return figure
 
 
-def kernel_of(runs: Mapping[Any, RealRun | None]) -> str | None:
+def kernel_of(runs: Mapping[Any, EmulatedRun | None]) -> str | None:
     """Return the kernel that the runs were made on."""
     for each in runs.values():
         if each is not None:

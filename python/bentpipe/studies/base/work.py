@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
-from bentpipe.emulation.pool import RealJob, RealRun, emulate_all
+from bentpipe.emulation.pool import EmulatedRun, EmulationJob, emulate_many
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Job, Outcome, run_many
 from bentpipe.simulation.no_drop import NoDropSearch
@@ -84,7 +84,7 @@ class RealWork:
         self._total = total
         self._done = 0
 
-    def run(self, jobs: Mapping[Cell, RealJob]) -> dict[Cell, RealRun | None]:
+    def run(self, jobs: Mapping[Cell, EmulationJob]) -> dict[Cell, EmulatedRun | None]:
         """Run the jobs of cells; None for what Ctrl-C left out."""
         if self.interrupted or not jobs:
             return dict.fromkeys(jobs)
@@ -92,7 +92,7 @@ class RealWork:
         def count(share: float) -> None:
             self._progress(min(1.0, (self._done + share * len(jobs)) / self._total))
 
-        runs = emulate_all(list(jobs.values()), parallel=self._parallel, progress=count)
+        runs = emulate_many(list(jobs.values()), parallel=self._parallel, progress=count)
         self._done += len(jobs)
         self.interrupted = None in runs
         return dict(zip(jobs, runs, strict=True))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bentpipe import _core
-from bentpipe.emulation.pool import RealJob
+from bentpipe.emulation.pool import EmulationJob
 from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.metrics import channel_utilization
@@ -161,11 +161,13 @@ def utilization_in_real_time(result: Result) -> float | None:
     return float(channel_utilization(np.array([row["delivered_bytes"]]), rate_bps, elapsed_ns)[0])
 
 
-def _job(cell: Cell, base: Mapping[str, Any], seed: int) -> RealJob:
+def _job(cell: Cell, base: Mapping[str, Any], seed: int) -> EmulationJob:
     scenario = kernel_scenario_of(cell, base)
     plan = resolve(scenario)
     least_s = 8 * _TRANSFER_BYTES / plan["directions"][0]["rate_bps"]["value"]
-    return RealJob(scenario.to_dict(), seed, longest_s=plan["stop_ns"] / 1e9, usual_s=2 * least_s)
+    return EmulationJob(
+        scenario.to_dict(), seed, max_s=plan["stop_ns"] / 1e9, expected_s=2 * least_s
+    )
 
 
 def _simulated(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from bentpipe import _core
-from bentpipe.emulation.pool import RealJob, RealRun
+from bentpipe.emulation.pool import EmulatedRun, EmulationJob
 from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.scenario.schema import Scenario
@@ -194,14 +194,14 @@ def kernel_tcp_scenario(base: Mapping[str, Any], window_bytes: int) -> Scenario:
     return from_dict(data)
 
 
-def _job(scenario: Scenario, seed: int) -> RealJob:
+def _job(scenario: Scenario, seed: int) -> EmulationJob:
     whole_s = resolve(scenario)["stop_ns"] / _NS_PER_S
-    return RealJob(scenario.to_dict(), seed, longest_s=whole_s, usual_s=whole_s)
+    return EmulationJob(scenario.to_dict(), seed, max_s=whole_s, expected_s=whole_s)
 
 
 def _search(
     base: Mapping[str, Any], simulated: Mapping[int, NoDropRate | None], seed: int, work: RealWork
-) -> tuple[dict[int, Bracket], dict[int, RealRun]]:
+) -> tuple[dict[int, Bracket], dict[int, EmulatedRun]]:
     """Bisect all sizes in step; return the brackets and the last run of each size.
 
     One that was late to the end is the last one.
@@ -211,7 +211,7 @@ def _search(
         for size, each in simulated.items()
         if each is not None and each.rate_bps is not None
     }
-    last_runs: dict[int, RealRun] = {}
+    last_runs: dict[int, EmulatedRun] = {}
     for _ in range(_MAX_ROUNDS):
         rates = {
             size: rate
@@ -234,11 +234,11 @@ def _search(
     return brackets, last_runs
 
 
-def _is_late(run: RealRun | None) -> bool:
+def _is_late(run: EmulatedRun | None) -> bool:
     return run is not None and run.invalid is not None
 
 
-def _lost(run: RealRun) -> bool:
+def _lost(run: EmulatedRun) -> bool:
     flow = run.result.tables["flows"].row(0, named=True)
     return bool(flow["received_segments"] < flow["sent_segments"])
 
@@ -288,7 +288,7 @@ def _tcp_rows(
     }
 
 
-def _goodput_kbps(run: RealRun | None) -> float | None:
+def _goodput_kbps(run: EmulatedRun | None) -> float | None:
     if run is None:
         return None
     result = run.result

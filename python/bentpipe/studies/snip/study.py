@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from bentpipe import _core
 from bentpipe.scenario.framings import frame_bits, plan_framing
-from bentpipe.scenario.gateways import PROCESSOR_RATES
+from bentpipe.scenario.gateways import PROCESSOR_PPS
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Row
 from bentpipe.studies.base.outcome import StudyOutcome
@@ -252,7 +252,7 @@ def run(
 def inputs(base: Mapping[str, Any]) -> tuple[Input, ...]:
     """Return the inputs with their provenance."""
     values = {
-        **{f"packet rate, {mode}": f"{rate} packet/s" for mode, rate in PROCESSOR_RATES.items()},
+        **{f"packet rate, {mode}": f"{rate} packet/s" for mode, rate in PROCESSOR_PPS.items()},
         "turns of the processor": "one packet each",
         "modem, other case": NARROW_RATE,
         "TCP hosts": "bsd-1997",

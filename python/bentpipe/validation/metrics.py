@@ -1,13 +1,16 @@
-"""What one run of a point gives, by either engine: the values that a validation compares."""
+"""The metrics of one run of a point, in either engine: the values that a validation compares."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
+from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe.results.metrics import aggregate_goodput_bps, exchange_times_ns
+from bentpipe.results.result import Result
 from bentpipe.simulation.many import Job, run_many
 from bentpipe.validation.points import (
     OUTAGE_AT_S,
@@ -18,21 +21,18 @@ from bentpipe.validation.points import (
     Point,
 )
 
-if TYPE_CHECKING:
-    from bentpipe.results.result import Result
-
-# How much has to be delivered after an outage: what was in these seconds before it.
+# Recovery after an outage is complete once as much is delivered as in this time before it.
 RECOVERY_BASE_S: Final = 2.0
 _BITS_PER_BYTE: Final = 8
 _NS_PER_S: Final = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
-    """What one run with a seed gave: values by their names, None for what did not happen.
+class RunMetrics:
+    """The metrics of a run with a seed by name; None for an event that did not happen.
 
     - ``goodput``: ``goodput_bps`` of all flows together, from the first SYN to the end of the run,
-      slow start included; ``queue_ms``, the mean time that what waited forward took to be sent;
+      slow start included; ``queue_ms``, the mean queueing time of the forward direction;
       ``retransmitted_segments``.
     - ``completion``: ``completion_s``, the mean over the files, from the client's SYN to the last
       byte at the client.
@@ -46,36 +46,31 @@ class Figures:
     values: dict[str, float | None]
 
 
-def figures_of(result: Result, point: Point) -> Figures:
-    """Return the figures of a run of a point, by either engine."""
+def metrics_of(result: Result, point: Point) -> RunMetrics:
+    """Return the metrics of a run of a point, in either engine."""
     seed = int(result.manifest["seed"])
-    return Figures(seed=seed, values=_VALUES[point.kind](result, point))
+    return RunMetrics(seed=seed, values=_VALUES[point.kind](result, point))
 
 
-def simulated(
+def simulate_point(
     point: Point,
     seconds: float,
     seeds: Sequence[int],
     *,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Figures]:
-    """Simulate a point with each of the seeds; after Ctrl-C fewer come back."""
-    from bentpipe.plan.resolver import from_dict, resolve
-    from bentpipe.results.result import Result
-
+) -> list[RunMetrics]:
+    """Simulate a point with each of the seeds; after Ctrl-C return the finished runs."""
     plan = resolve(from_dict(point.scenario(seconds)))
     found = []
     for outcome in run_many([Job(plan=plan, seed=seed) for seed in seeds], progress=progress):
         if outcome.interrupted:
             break
         manifest = {"plan": plan, "seed": outcome.job.seed, "end_ns": outcome.raw["end_ns"]}
-        found.append(figures_of(Result(manifest, outcome.tables()), point))
+        found.append(metrics_of(Result(manifest, outcome.tables()), point))
     return found
 
 
 def _goodput(result: Result, point: Point) -> dict[str, float | None]:
-    from bentpipe.results.metrics import aggregate_goodput_bps
-
     samples = result.tables["direction_samples"]
     waiting = samples.filter(samples["direction"] == 0)["queue_bytes"].to_numpy()
     mean_bytes = float(np.mean(waiting)) if len(waiting) else 0.0
@@ -91,18 +86,14 @@ def _retransmitted(result: Result) -> float:
 
 
 def _completion(result: Result, _: Point) -> dict[str, float | None]:
-    from bentpipe.results.metrics import exchange_times_ns
-
     workload = result.plan["flows"][0]["workload"]
     times_ns = exchange_times_ns(result)
-    # A file that is not there by the end of the run would have taken longest.
+    # Without the unfinished files, which take longest, the mean would be too small.
     complete = len(times_ns) == workload["exchanges"]
     return {"completion_s": float(np.mean(times_ns)) / _NS_PER_S if complete else None}
 
 
 def _two_way(result: Result, point: Point) -> dict[str, float | None]:
-    from bentpipe.results.metrics import aggregate_goodput_bps
-
     there, back = range(point.flows), range(point.flows, 2 * point.flows)
     return {
         "forward_bps": aggregate_goodput_bps(result, there),
@@ -111,7 +102,7 @@ def _two_way(result: Result, point: Point) -> dict[str, float | None]:
 
 
 def _rate_step(result: Result, _: Point) -> dict[str, float | None]:
-    delivered = Delivered(result)
+    delivered = DeliveredBytes(result)
     return {
         "before_bps": delivered.goodput_bps(0.0, STEP_AT_S),
         "after_bps": delivered.goodput_bps(STEP_AT_S, STEP_AT_S + STEP_WINDOW_S),
@@ -119,7 +110,7 @@ def _rate_step(result: Result, _: Point) -> dict[str, float | None]:
 
 
 def _outage(result: Result, _: Point) -> dict[str, float | None]:
-    delivered = Delivered(result)
+    delivered = DeliveredBytes(result)
     end_s = OUTAGE_AT_S + OUTAGE_S
     wanted = delivered.bytes(OUTAGE_AT_S) - delivered.bytes(OUTAGE_AT_S - RECOVERY_BASE_S)
     return {
@@ -137,8 +128,8 @@ _VALUES: Final[dict[str, Callable[[Any, Point], dict[str, float | None]]]] = {
 }
 
 
-class Delivered:
-    """The bytes that all flows have delivered as time goes on, from the samples of a run."""
+class DeliveredBytes:
+    """The bytes that all flows have delivered over time, from the samples of a run."""
 
     def __init__(self, result: Result) -> None:
         samples = result.tables["flow_samples"].drop_nulls("delivered_bytes").sort("time_ns")
@@ -151,15 +142,15 @@ class Delivered:
         ]
 
     def bytes(self, at_s: float) -> float:
-        """Return how much was delivered by a moment; between two samples it is interpolated."""
+        """Return the bytes delivered by a time, interpolated between samples."""
         return float(sum(np.interp(at_s, times_s, sizes) for times_s, sizes in self._flows))
 
     def goodput_bps(self, from_s: float, until_s: float) -> float:
-        """Return the goodput between two moments."""
+        """Return the goodput between two times."""
         return (self.bytes(until_s) - self.bytes(from_s)) * _BITS_PER_BYTE / (until_s - from_s)
 
     def seconds_until(self, wanted_bytes: float, *, after_s: float) -> float:
-        """Return how long after a moment so many bytes were delivered, to the end if never."""
+        """Return the time until so many bytes were delivered; until the end if they never were."""
         times_s = np.unique(np.concatenate([[after_s], *(times for times, _ in self._flows)]))
         times_s = times_s[times_s >= after_s]
         reached = np.array([self.bytes(at_s) for at_s in times_s])

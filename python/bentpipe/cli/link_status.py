@@ -1,4 +1,4 @@
-"""How a link fares at this moment, in words, from two reports of a lab."""
+"""The status of a link as text, from the reports of a lab."""
 
 from __future__ import annotations
 
@@ -7,13 +7,29 @@ from typing import Any, Final
 
 Report = Mapping[str, Any]
 
-# A shorter time than this says little about a rate.
-_MIN_NS: Final = 50_000_000
+# A rate over a shorter time has a large error: reports are up to 0.1 s old.
+_MIN_INTERVAL_NS: Final = 50_000_000
 _WINDOWS_SHOWN: Final = 6
 
 
-def windows(report: Report) -> list[str]:
-    """Return lines on the last windows of time of a lab: how late each was, and its verdict."""
+def summary_lines(report: Report) -> list[str]:
+    """Return what each direction carried, how late packets were, and the verdict."""
+    lines = []
+    for name, direction in report["directions"].items():
+        lines.append(
+            f"{name}: {direction['delivered_packets']:,} packets, "
+            f"{direction['delivered_bytes'] / 1e6:,.3f} MB delivered; {_losses(direction)}"
+        )
+    lines.append(
+        f"{report['at_ns'] / 1e9:.1f} s; packets were late by {_late_by(report['lateness'])}"
+    )
+    if report["invalid"] is not None:
+        lines.append(f"INVALID: {report['invalid']}; the figures do not count")
+    return lines
+
+
+def window_lines(report: Report) -> list[str]:
+    """Return the lateness and the verdict of the last windows of time of a lab."""
     lines = [
         f"{report['invalid_windows']:,} of {report['window_count']:,} windows of time are invalid; "
         "the last ones:"
@@ -28,19 +44,24 @@ def windows(report: Report) -> list[str]:
     return lines
 
 
+def _losses(direction: Mapping[str, Any]) -> str:
+    causes = [f"{count:,} {cause}" for cause, count in direction["dropped_packets"].items()]
+    return f"lost: {', '.join(causes)}" if causes else "none lost"
+
+
 def _late_by(late: Mapping[str, Any]) -> str:
-    p50, p99, worst = (micros(late[name]) for name in ("p50_ns", "p99_ns", "max_ns"))
+    p50, p99, worst = (microseconds(late[name]) for name in ("p50_ns", "p99_ns", "max_ns"))
     return f"{p50} (median), {p99} (p99), {worst} (max)"
 
 
-def _share(report: Report) -> str:
-    """Return how much of a run is invalid, if a part of it is."""
+def _invalid_share(report: Report) -> str:
+    """Return how many of several windows are invalid."""
     found, count = report["invalid_windows"], report["window_count"]
     return f" ({found:,} of {count:,} windows)" if count > 1 else ""
 
 
-class Figures:
-    """Queue, rate, losses by cause, lateness: rates since the report before, all else in total."""
+class LinkStatus:
+    """Rates since the previous report; queue, losses by cause and lateness in total."""
 
     def __init__(self) -> None:
         self._at_ns = 0
@@ -48,24 +69,23 @@ class Figures:
         self._rates_bps: dict[str, float] = {}
 
     def lines(self, report: Report) -> list[str]:
-        """Return a line for each direction, and one for the lateness of packets."""
-        self._take(report)
+        """Return one line for each direction and one for the lateness."""
+        self._update(report)
         lines = []
         for name, direction in report["directions"].items():
-            causes = [f"{n:,} {cause}" for cause, n in direction["dropped_packets"].items()]
             lines.append(
                 f"{name}: {self._rates_bps[name] / 1e6:,.2f} Mbit/s of IP delivered; queue "
                 f"{direction['queue_packets']:,} packets, {_kilobytes(direction)}; "
-                + (f"lost {', '.join(causes)}" if causes else "none lost")
+                f"{_losses(direction)}"
             )
-        verdict = "" if report["invalid"] is None else f"; INVALID{_share(report)}"
+        verdict = "" if report["invalid"] is None else f"; INVALID{_invalid_share(report)}"
         late_by = _late_by(report["lateness"])
         lines.append(f"{report['at_ns'] / 1e9:,.0f} s; late by {late_by}{verdict}")
         return lines
 
     def brief(self, report: Report) -> str:
-        """Return the same in one line, with losses of all causes together."""
-        self._take(report)
+        """Return the same in one line, with the sum of the losses."""
+        self._update(report)
         parts = []
         for name, direction in report["directions"].items():
             lost = sum(direction["dropped_packets"].values())
@@ -74,16 +94,16 @@ class Figures:
                 + (f", {lost:,} lost" if lost else "")
             )
         verdict = "" if report["invalid"] is None else ", INVALID"
-        parts.append(f"late {micros(report['lateness']['p99_ns'])} (p99){verdict}")
+        parts.append(f"late {microseconds(report['lateness']['p99_ns'])} (p99){verdict}")
         return "; ".join(parts)
 
-    def _take(self, report: Report) -> None:
+    def _update(self, report: Report) -> None:
         directions = report["directions"]
         delivered_bytes = {name: d["delivered_bytes"] for name, d in directions.items()}
         for name in directions:
             self._rates_bps.setdefault(name, 0.0)
         elapsed_ns = report["at_ns"] - self._at_ns
-        if elapsed_ns < _MIN_NS:
+        if elapsed_ns < _MIN_INTERVAL_NS:
             return
         for name, count in delivered_bytes.items():
             bits = 8 * (count - self._delivered_bytes.get(name, 0))
@@ -95,6 +115,6 @@ def _kilobytes(direction: Mapping[str, Any]) -> str:
     return f"{direction['queue_bytes'] / 1e3:,.1f} kB"
 
 
-def micros(nanos: int) -> str:
-    """Return a time in whole microseconds, as people read it."""
+def microseconds(nanos: int) -> str:
+    """Return a time in whole microseconds as text."""
     return f"{nanos / 1e3:,.0f} µs"

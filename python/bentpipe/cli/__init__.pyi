@@ -1,0 +1,2 @@
+from .app import main as main
+from .bar import ProgressBar as ProgressBar

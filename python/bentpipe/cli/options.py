@@ -1,0 +1,114 @@
+"""Options that several verbs share, and how they print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from bentpipe.errors import UsageError
+from bentpipe.simulation.memory import MEMORY_LIMIT_HELP
+from bentpipe.text import choice
+
+EXIT_INTERNAL: Final = 1
+EXIT_INVALID: Final = 4
+EXIT_INTERRUPTED: Final = 130
+ENGINES: Final = ("simulate", "emulate")
+
+ScenarioFile = Annotated[
+    Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Override a value of the scenario, such as traffic.0.size=1MB; repeatable.",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+ScenarioSeed = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, help="Replace the scenario's seed.", show_default=False),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", help="Write report.html and the data to this folder.", show_default=False
+    ),
+]
+Capture = Annotated[
+    Path | None,
+    typer.Option(
+        "--capture",
+        metavar="FILE",
+        help="Capture every packet at every point to this file (pcapng, for Wireshark).",
+        show_default=False,
+    ),
+]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option("--memory-limit", metavar="SIZE", help=MEMORY_LIMIT_HELP, show_default=False),
+]
+# Options of labs.
+Links = Annotated[
+    list[str],
+    typer.Option(
+        "--link",
+        metavar="PRESET|FILE",
+        help="A preset or a scenario file; repeat for links in series, the world's first.",
+        show_default=False,
+    ),
+]
+LinkSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Override a value of each link, such as link.forward.rate=4Mbit/s; repeatable.",
+        show_default=False,
+    ),
+]
+LinkSeed = Annotated[int, typer.Option("--seed", min=0, help="The random seed of the link.")]
+Host = Annotated[
+    str,
+    typer.Option(
+        "--host",
+        metavar="NAME",
+        help="The host that runs the program: island, world, island-2 of several terminals, a host "
+        "of the scenario or, with --gateways, a gateway.",
+    ),
+]
+Gateways = Annotated[
+    bool,
+    typer.Option(
+        "--gateways",
+        help="Make the gateways hosts of their own, for programs such as a PEP.",
+    ),
+]
+Internet = Annotated[
+    bool,
+    typer.Option(
+        "--internet", help="Give the lab access to the Internet, over the link (slirp4netns)."
+    ),
+]
+
+
+def check_engine(engine: str) -> None:
+    """Refuse the name of an engine that does not exist."""
+    if engine not in ENGINES:
+        raise UsageError(f"engine: {choice(engine, ENGINES)}")
+
+
+def print_json(data: Any) -> None:
+    """Print data on stdout."""
+    print(json.dumps(data, indent=2))
+
+
+def note(text: str) -> None:
+    """Print a line for the user on stderr."""
+    print(f"bentpipe: {text}", file=sys.stderr)

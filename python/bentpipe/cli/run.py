@@ -1,0 +1,132 @@
+"""The verb ``run``: one scenario, simulated or emulated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from bentpipe import emulation, plan, report, results, simulation
+from bentpipe.cli.link_status import LinkStatus
+from bentpipe.cli.options import (
+    EXIT_INTERRUPTED,
+    AsJson,
+    Capture,
+    MemoryLimit,
+    Out,
+    ScenarioFile,
+    ScenarioSeed,
+    Settings,
+    check_engine,
+    note,
+    print_json,
+)
+from bentpipe.cli.progress import Progress, delaying_interrupts
+from bentpipe.cli.report import write_report
+from bentpipe.errors import InvalidRunError, MemoryLimitError
+from bentpipe.simulation.memory import read_limit
+
+if TYPE_CHECKING:
+    from bentpipe.results.result import Result
+    from bentpipe.scenario.schema import Scenario
+
+
+class _Request(NamedTuple):
+    """One run, as the command line asks for it."""
+
+    scenario: Scenario
+    engine: str
+    seed: int | None
+    out: Path | None
+    capture: Path | None
+    memory_limit: int | None
+
+
+def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
+    scenario_file: ScenarioFile,
+    settings: Settings = None,
+    seed: ScenarioSeed = None,
+    out: Out = None,
+    capture: Capture = None,
+    engine: Annotated[
+        str,
+        typer.Option(help="simulate; or emulate: in real time, with iperf3 and the kernel's TCP."),
+    ] = "simulate",
+    memory_limit: MemoryLimit = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a scenario and print per-flow statistics.
+
+    With --engine emulate the scenario runs in real time: iperf3 in network namespaces, the kernel's
+    TCP, the same link. A run that exceeded its lateness limits, or reached its memory limit, ends
+    with exit code 4; its results are kept.
+    """
+    check_engine(engine)
+    loaded = plan.load(scenario_file, settings=tuple(settings or ()))
+    request = _Request(loaded, engine, seed, out, capture, read_limit(memory_limit))
+    result = _emulate(request) if engine == "emulate" else _simulate(request)
+    with delaying_interrupts():
+        _output(request, result, as_json=as_json)
+    _check(request, result)
+
+
+def _emulate(request: _Request) -> Result:
+    # Before modules that start threads are loaded: see `gain_privileges`.
+    emulation.prepare(request.scenario)
+    if request.out is not None:
+        results.prepare_output_folder(request.out)
+    status = LinkStatus()
+    with Progress("emulating") as progress:
+        return emulation.emulate_partly(
+            request.scenario,
+            seed=request.seed,
+            progress=progress.fraction,
+            note=note,
+            on_report=lambda report: progress.describe(status.brief(report)),
+            capture=request.capture,
+        )
+
+
+def _simulate(request: _Request) -> Result:
+    if request.out is not None:
+        results.prepare_output_folder(request.out)
+    warning = simulation.memory_warning(request.scenario, request.memory_limit)
+    if warning is not None:
+        note(f"warning: the run {warning}")
+    with Progress("simulating") as progress:
+        return simulation.simulate_partly(
+            request.scenario,
+            seed=request.seed,
+            progress=progress.fraction,
+            capture=request.capture,
+            memory_limit=request.memory_limit,
+        )
+
+
+def _output(request: _Request, result: Result, *, as_json: bool) -> None:
+    """Write the result to its folder and print it."""
+    if request.capture is not None:
+        note(f"wrote {request.capture}")
+    if request.out is not None:
+        result.save(request.out)
+        write_report(result, request.out / results.REPORT)
+        note(f"wrote {request.out} ({results.REPORT} shows it)")
+    if as_json:
+        print_json(result.summary())
+    else:
+        report.show(*report.run_tables(result))
+
+
+def _check(request: _Request, result: Result) -> None:
+    """Exit with the code of a run that was interrupted, or raise the error of an invalid one."""
+    if result.interrupted:
+        written = " and ".join(str(path) for path in (request.out, request.capture) if path)
+        note("interrupted" + (f"; what was recorded is in {written}" if written else ""))
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if result.memory_limit_reached:
+        kept = f"; the results up to then are in {request.out}" if request.out else ""
+        message = f"{simulation.memory_message(result)}{kept}"
+        raise MemoryLimitError(message, result=result)
+    if result.invalid is not None:
+        raise InvalidRunError(f"INVALID: {result.invalid}; the figures do not count")

@@ -1,0 +1,100 @@
+"""One emulated run in a child process.
+
+A lab needs a process that may become root of a user namespace, so one with a single thread, and its
+real-time clock is disturbed by other work of the same process.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from bentpipe.errors import MachineError, error_with_code
+
+_SESSION_NICE: Final = -15
+# A run that takes so much longer than its traffic hangs.
+_TIMEOUT_S: Final = 60.0
+
+
+@dataclass(eq=False, kw_only=True)
+class Worker:
+    """A child process that runs a scenario and saves the result in the folder ``out``.
+
+    ``max_s`` is the longest duration of the traffic, ``capture`` the file to capture packets into.
+    """
+
+    scenario: dict[str, Any]
+    seed: int
+    out: Path
+    max_s: float
+    capture: Path | None = None
+    _started_s: float = field(init=False, default=0.0)
+    _process: subprocess.Popen[str] | None = field(init=False, default=None)
+
+    def start(self) -> None:
+        """Start the process."""
+        self._started_s = time.monotonic()
+        request = {
+            "scenario": self.scenario,
+            "seed": self.seed,
+            "out": str(self.out),
+            "capture": None if self.capture is None else str(self.capture),
+        }
+        with self._errors.open("w") as errors:
+            process = self._process = subprocess.Popen(
+                [sys.executable, "-m", "bentpipe.emulation.child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                text=True,
+                # Ctrl-C is for this process, which ends its children.
+                start_new_session=True,
+            )
+        # The scheduler shares the processors among sessions (sched(7), autogroup), whatever the
+        # priorities of threads within one. Raising the share needs privileges; it is optional.
+        with suppress(OSError):
+            Path(f"/proc/{process.pid}/autogroup").write_text(str(_SESSION_NICE))
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin as request_pipe:
+            json.dump(request, request_pipe)
+
+    @property
+    def _errors(self) -> Path:
+        return self.out.with_suffix(".txt")
+
+    def age_s(self) -> float:
+        """Return the time since the start."""
+        return time.monotonic() - self._started_s
+
+    def has_finished(self) -> bool:
+        """Whether the run is finished.
+
+        Raises:
+            BentpipeError: it failed, or does not end.
+        """
+        assert self._process is not None, "it was started"
+        code = self._process.poll()
+        if code is None:
+            if self.age_s() > self.max_s + _TIMEOUT_S:
+                raise MachineError(f"{self._name} does not end; see bentpipe doctor")
+            return False
+        if code != 0:
+            message = self._errors.read_text(errors="replace").strip()
+            raise error_with_code(code, message or f"{self._name} failed with exit code {code}")
+        return True
+
+    def kill(self) -> None:
+        """End the process at once; its lab ends with it."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def _name(self) -> str:
+        return str(self.scenario.get("name") or self.out.name)

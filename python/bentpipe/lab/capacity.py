@@ -1,0 +1,68 @@
+"""The capacity of this machine: the largest link rate that labs were measured to carry."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bentpipe import _core
+from bentpipe.errors import MachineError
+from bentpipe.lab.privileges import gain_privileges
+
+
+def measure_capacity(seconds: float = 3.0) -> dict[str, Any]:
+    """Measure what labs can carry on this machine, and store it for `refuse_beyond_capacity`.
+
+    Raises:
+        MachineError: labs do not work here, or the measurement cannot be stored.
+    """
+    gain_privileges()
+    try:
+        measured = _core.measure(seconds)
+    except _core.MachineError as error:
+        raise MachineError(str(error)) from None
+    path = _capacity_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise MachineError(f"{path}: {error.strerror}; set XDG_CACHE_HOME") from None
+    return measured
+
+
+def refuse_beyond_capacity(plans: Sequence[dict[str, Any]], *, super_packets: bool = False) -> None:
+    """Refuse links faster than the measured capacity; without a measurement allow every rate.
+
+    Raises:
+        MachineError: naming the rate, the capacity and the remedy.
+    """
+    key = "tcp_super_packets_bits_per_second" if super_packets else "tcp_bits_per_second"
+    try:
+        capacity_bps = float(json.loads(_capacity_file().read_text(encoding="utf-8"))[key])
+    except (OSError, ValueError, KeyError):
+        return
+    for plan in plans:
+        for direction in plan["directions"]:
+            rate_bps = _max_value(direction["rate_bps"])
+            if rate_bps > capacity_bps:
+                raise MachineError(
+                    f"the link's rate of {rate_bps / 1e6:,.0f} Mbit/s is above the measured "
+                    f"capacity of this machine, {capacity_bps / 1e6:,.0f} Mbit/s; to fix it: "
+                    "choose a lower rate, or measure again by bentpipe doctor --measure"
+                )
+
+
+def _max_value(series: dict[str, Any]) -> int:
+    """Return the largest value of a constant or stepwise series of a plan."""
+    if series["kind"] == "constant":
+        return int(series["value"])
+    return max(int(step[1]) for step in series["steps"])
+
+
+def _capacity_file() -> Path:
+    # expanduser(3) returns the path unchanged for a user without a home; no such file exists.
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    return Path(cache) / "bentpipe" / "capacity.json"

@@ -1,0 +1,259 @@
+"""Labs of this process: hosts with programs, and the link between them in real time.
+
+A lab belongs to the process that creates it: when the process ends, for whatever reason, the
+kernel removes the lab's namespaces, interfaces and routes, and ends its programs. The machine's own
+network is never changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from bentpipe import _core
+from bentpipe.errors import InvalidRunError, MachineError, UsageError
+from bentpipe.lab.uplink import Uplink, open_uplink
+from bentpipe.text import choice
+
+if TYPE_CHECKING:
+    from bentpipe._core import SharedPidNamespace
+    from bentpipe.lab.changes import LinkChange
+    from bentpipe.scenario.hosts import Side
+
+SIDES: Final[tuple[Side, ...]] = ("world", "island")
+
+IPERF3_PORT: Final = 5201
+_LISTEN_TIMEOUT_S: Final = 5.0
+_LISTEN_POLL_S: Final = 0.002
+
+
+@dataclass(kw_only=True)
+class LocalLab:
+    """A running lab of this process, as a context: inside it the link moves packets.
+
+    - ``plans``: the links in series, the world's first.
+    - ``control_ports``: the first and the last port of measuring servers; the first TCP connection
+      to each bypasses the link.
+    - ``capture``: the file that packets are captured into, complete once the link has stopped; the
+      report counts the packets that are missing in it.
+    - ``super_packets``: the kernels of both sides pass segments of up to 64 KiB, which are split
+      before the link and coalesced behind it (TSO and GRO).
+    - ``gateways``: gateways are hosts of their own between their hosts and the link.
+    - ``internet``: the world has an uplink to the Internet, which the island reaches over the link.
+    """
+
+    plans: Sequence[dict[str, Any]]
+    seed: int = 1
+    mtu_bytes: int = 1_500
+    settings: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    control_ports: tuple[int, int] | None = None
+    capture: Path | None = None
+    super_packets: bool = False
+    gateways: bool = False
+    internet: bool = False
+    _core: _core.Lab = field(init=False)
+    _thread: threading.Thread = field(init=False)
+    _failure: list[BaseException] = field(init=False, default_factory=list)
+    _uplink: Uplink | None = field(init=False, default=None)
+
+    def __enter__(self) -> Self:
+        """Set the lab up and start the link.
+
+        Raises:
+            MachineError: the machine lacks something, or does not allow it.
+            UsageError: the link cannot be run in real time.
+            OSError: the capture cannot be written.
+        """
+        world, island = (list(side.items()) for side in self.settings)
+        try:
+            self._core = _core.Lab(
+                [json.dumps(plan) for plan in self.plans],
+                self.seed,
+                mtu=self.mtu_bytes,
+                settings=(world, island),
+                control_ports=self.control_ports,
+                capture=self.capture,
+                super_packets=self.super_packets,
+                gateways=self.gateways,
+            )
+            if self.internet:
+                self._uplink = self._open_uplink()
+        except _core.MachineError as error:
+            raise MachineError(str(error)) from None
+        except _core.PlanError as error:
+            raise UsageError(str(error)) from None
+        self._thread = threading.Thread(target=self._run, name="bentpipe-link", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the link. Programs that still run end when the object is deleted."""
+        self.stop()
+        if self._uplink is not None:
+            self._uplink.close()
+
+    def _open_uplink(self) -> Uplink:
+        network_fd = self._core.enable_internet()
+        try:
+            return open_uplink(network_fd)
+        finally:
+            os.close(network_fd)
+
+    def stop(self) -> None:
+        """Stop the link. No packet moves after this, and the report is the final one."""
+        self._core.stop()
+        self._thread.join()
+
+    def now_ns(self) -> int:
+        """Return the time since the lab was set up, in ns; `report` has the same clock."""
+        return self._core.now_ns()
+
+    def hosts(self) -> list[str]:
+        """Return the names of the hosts: the world, the terminals, and the distant hosts.
+
+        Several terminals are ``island-1``, ``island-2`` ...; ``island`` is a name of the first.
+        """
+        return self._core.hosts()
+
+    def address(self, host: str) -> str:
+        """Return the IPv4 address of a host."""
+        return self._core.address(host)
+
+    def setting(self, host: str, name: str) -> str:
+        """Return the value of a kernel setting of a host, as sysctl(8) prints it."""
+        try:
+            return " ".join(self._core.setting(host, name).split())
+        except OSError as error:
+            raise MachineError(f"reading {name} on {host}: {error}") from None
+
+    def connections(self, host: str) -> list[dict[str, Any]]:
+        """Return the TCP connections of a host: the fields of TCP_INFO by their kernel names.
+
+        Empty if the kernel has no inet_diag.
+        """
+        return self._core.connections(host)
+
+    def _run(self) -> None:
+        try:
+            self._core.run()
+        except BaseException as error:  # noqa: BLE001 - `failure` reports it
+            self._failure.append(error)
+
+    def spawn(self, host: str, arguments: Sequence[str], *, output: int | None = None) -> int:
+        """Start a program on a host; return its process id. ``output`` is a file descriptor.
+
+        Raises:
+            UsageError: there is no such program, or no such host.
+        """
+        self.require_host(host)
+        environment: list[tuple[str, str]] = [("BENTPIPE_HOST", host)]
+        try:
+            return self._core.spawn(host, list(arguments), environment=environment, output=output)
+        except _core.ProgramError as error:
+            raise UsageError(str(error)) from None
+
+    def require_host(self, host: str) -> None:
+        """Refuse the name of a host that does not exist.
+
+        Raises:
+            UsageError: naming the hosts.
+        """
+        names = self.hosts()
+        if host not in names and host != "island":
+            raise UsageError(f"host: {choice(host, tuple(names))}")
+
+    def start_servers(self) -> None:
+        """Start the servers of the world: HTTP, and iperf3 if it is installed."""
+        self._core.serve("world")
+        iperf3 = shutil.which("iperf3")
+        if iperf3 is not None:
+            # Its `init` process is forked after the packet rings were mapped and so shares them:
+            # the kernel releases them after the lab has ended, which takes some 20 ms each
+            # (`packet_release` of Linux's `net/packet/af_packet.c`: RCU grace periods).
+            with Path(os.devnull).open("wb") as devnull:
+                self.spawn("world", [iperf3, "--server"], output=devnull.fileno())
+            self.wait_for_server("world", IPERF3_PORT)
+
+    def wait_for_server(self, host: str, port: int) -> None:
+        """Wait until a server listens on a TCP port.
+
+        Raises:
+            MachineError: no server is listening after 5 s.
+        """
+        deadline = time.monotonic() + _LISTEN_TIMEOUT_S
+        while not self._core.is_listening(host, port):
+            if time.monotonic() > deadline:
+                raise MachineError(f"no server is listening on port {port} of {host}")
+            time.sleep(_LISTEN_POLL_S)
+
+    def apply(self, changes: Sequence[LinkChange]) -> int:
+        """Change the running link, all directions at one moment; return the moment, as `now_ns`.
+
+        Raises:
+            UsageError: a change is not possible; none is applied.
+            MachineError: the link does not run.
+        """
+        try:
+            return self._core.apply_changes([dict(change) for change in changes])
+        except _core.PlanError as error:
+            raise UsageError(str(error)) from None
+        except _core.MachineError as error:
+            raise MachineError(str(error)) from None
+
+    def namespace_fds(self, host: str, pids: SharedPidNamespace) -> list[int]:
+        """Return new descriptors with which another process can start programs on a host."""
+        return self._core.namespace_fds(host, pids)
+
+    @property
+    def failure(self) -> str | None:
+        """Why the link ended by itself, for example because its device was deleted; else None."""
+        return f"the link has failed: {self._failure[0]}" if self._failure else None
+
+    def require_running(self) -> None:
+        """Check that the link has not failed.
+
+        Raises:
+            InvalidRunError: it has failed; the message has the cause.
+        """
+        if self.failure is not None:
+            raise InvalidRunError(self.failure)
+
+    def report(self) -> dict[str, Any]:
+        """Return the statistics of the link; they are at most 0.1 s old.
+
+        - ``at_ns``: the time of the report; ``directions``: counters by name.
+        - ``ports``: what the connections to each of ``control_ports`` carried, by the sending side;
+          ``control_ports``: the client port of the connection that bypasses the link, by server
+          port.
+        - ``lateness`` and ``wait``: distributions in ns.
+        - ``not_taken_packets``: refused by the receiving kernel; ``not_split_packets``:
+          super-packets that could not be split; ``kernel_dropped_packets``: dropped before the link
+          because they were not read in time (None if the kernel does not count);
+          ``refused_packets``: dropped for lack of memory; ``too_long_packets``: above the MTU.
+        - ``future_stamped_packets`` and ``clock_steps``: the machine's clock was set.
+        - ``windows``: the last 60 windows of 10 s, the last one incomplete, each with ``start_ns``,
+          ``end_ns``, ``packets``, ``p50_ns``, ``p99_ns``, ``max_ns`` of lateness and ``invalid``;
+          ``window_count`` and ``invalid_windows`` count all windows.
+        - ``capture``: None, or ``packets`` in the file, ``missing_packets``, and the
+          ``error_number`` of the error that ended the capture.
+        - ``invalid``: why the run is invalid, or None.
+
+        Raises:
+            InvalidRunError: the link has failed.
+        """
+        self.require_running()
+        return self._core.report()
+
+    def last_report(self) -> dict[str, Any]:
+        """Return the report also of a link that has failed, with the cause as ``invalid``."""
+        report = self._core.report()
+        if self.failure is not None:
+            report["invalid"] = self.failure
+        return report

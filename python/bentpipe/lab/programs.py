@@ -1,0 +1,70 @@
+"""Programs of this process in a lab that another process keeps."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from bentpipe import _core
+from bentpipe.errors import MachineError, UsageError
+
+# Signals that a user or a service manager sends to end or to notify a program.
+FORWARDED_SIGNALS: Final = frozenset(
+    {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
+)
+_POLL_S: Final = 60.0
+
+
+def start_in_lab(descriptors: Sequence[int], arguments: Sequence[str], host: str) -> int:
+    """Start a program on a host, with the descriptors that the lab daemon passed; they are closed.
+
+    Blocks `FORWARDED_SIGNALS` for `wait_for_program`. Returns the process id.
+
+    Raises:
+        UsageError: the program cannot be started.
+        MachineError: the lab cannot be entered.
+    """
+    try:
+        *namespaces, user = descriptors
+        own = Path("/proc/self/ns/user").stat()
+        if not os.path.samestat(own, os.fstat(user)):
+            _core.join_user_namespace(user)
+        signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED_SIGNALS | {signal.SIGCHLD})
+        return _core.spawn_in(namespaces, list(arguments), [("BENTPIPE_HOST", host)])
+    except _core.ProgramError as error:
+        raise UsageError(str(error)) from None
+    except _core.MachineError as error:
+        raise MachineError(str(error)) from None
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def wait_for_program(
+    process: int, poll: Callable[[], None] = lambda: None, every_s: float = _POLL_S
+) -> int:
+    """Wait for a program and forward signals to it; call ``poll`` at least every so many seconds.
+
+    `FORWARDED_SIGNALS` and SIGCHLD must be blocked. Returns the exit code, or minus the number of
+    the signal that ended the program.
+    """
+    while True:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended == process:
+            return os.waitstatus_to_exitcode(status)
+        received = signal.sigtimedwait(FORWARDED_SIGNALS | {signal.SIGCHLD}, every_s)
+        poll()
+        if received is None or received.si_signo == signal.SIGCHLD:
+            continue
+        # The terminal signals every process of the foreground group itself (si_code above 0);
+        # kill(2) signals only this process.
+        if received.si_code <= 0:
+            os.kill(process, received.si_signo)
+
+
+def exit_status(code: int) -> int:
+    """Return the exit status that a shell shows for the code of `wait_for_program`."""
+    return code if code >= 0 else 128 - code

@@ -1,0 +1,189 @@
+"""`bentpipe.emulate`: a scenario in real time from Python, as in a notebook."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, User, needs, why_no_lab
+from test_lab import wait_until
+from test_live import processes
+
+import bentpipe
+from bentpipe import InvalidRunError, Result, ScenarioError, UsageError
+from bentpipe.emulation import worker
+
+WHY_NO_LAB = why_no_lab()
+needs_lab = pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
+
+CALL: dict[str, Any] = {
+    "link": {"preset": "leo"},
+    "traffic": [
+        {
+            "kind": "constant_rate",
+            "direction": "forward",
+            "rate": "80 kbit/s",
+            "payload": "1000 B",
+            "duration": "1 s",
+        }
+    ],
+    "duration": "3 s",
+}
+
+
+def emulate(scenario: Any, **options: Any) -> Result:
+    """Emulate once; return the result also if the machine was busy."""
+    try:
+        return bentpipe.emulate(scenario, **options)
+    except InvalidRunError as error:
+        result: Result = error.result
+        return result
+
+
+@needs_lab
+@needs("iperf3")
+def test_a_mapping_is_run_in_real_time(tmp_path: Path) -> None:
+    """Given 10 datagrams of 1,000 B in 1 s, expect those that were sent, each after 13 ms."""
+    capture = tmp_path / "a.pcapng"
+    started = time.monotonic()
+    result = emulate(CALL, seed=7, capture=capture)
+    assert time.monotonic() - started > 1
+    assert result.manifest["engine"] == "emulate"
+    assert result.manifest["seed"] == 7
+    (flow,) = result.flows.to_dicts()
+    assert flow["delivered_bytes"] == flow["sent_bytes"] > 0
+    assert flow["one_way_delay_mean_ns"] >= 13e6
+    assert capture.stat().st_size > 1_000
+
+
+@needs_lab
+@needs("iperf3")
+def test_a_file_names_its_series_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a scenario whose rate is in a file beside it, expect it found from another folder."""
+    folder = tmp_path / "scenarios"
+    folder.mkdir()
+    (folder / "rate.csv").write_text("time_s,rate_mbps\n0,8\n1,4\n")
+    link = {"preset": "leo", "forward": {"rate": {"csv": "rate.csv"}}}
+    (folder / "call.yaml").write_text(json.dumps(CALL | {"link": link}))
+    monkeypatch.chdir(tmp_path)
+    result = emulate("scenarios/call.yaml")
+    steps = result.plan["directions"][0]["rate_bps"]["steps"]
+    assert [step[1] for step in steps] == [8_000_000, 4_000_000]
+
+
+def test_what_cannot_be_run_is_refused_as_by_simulate() -> None:
+    for call in (bentpipe.simulate, bentpipe.emulate):
+        with pytest.raises(ScenarioError, match=r"link\.preset"):
+            call({**CALL, "link": {"preset": "gio"}})
+        with pytest.raises(UsageError, match="seed: read -1; must be 0 to"):
+            call(CALL, seed=-1)
+    with pytest.raises(ScenarioError, match="packet_events: are not recorded in real time"):
+        bentpipe.emulate({**CALL, "packet_events": True})
+
+
+@needs_lab
+@needs("iperf3")
+def test_a_capture_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be written"):
+        bentpipe.emulate(CALL, capture=tmp_path / "missing" / "a.pcapng")
+
+
+@pytest.mark.usefixtures("_no_checks")
+def test_an_invalid_run_raises_its_result(
+    monkeypatch: pytest.MonkeyPatch, small_result: Result
+) -> None:
+    """Given a child process that saves a late run, expect an error that holds it."""
+    manifest = {
+        **small_result.manifest,
+        "engine": "emulate",
+        "emulation": {"invalid": "lateness p99 is too much"},
+    }
+    late = Result(manifest, small_result.tables)
+
+    def save(self: worker.Worker) -> bool:
+        late.save(self.out)
+        return True
+
+    monkeypatch.setattr(worker.Worker, "start", lambda _: None)
+    monkeypatch.setattr(worker.Worker, "kill", lambda _: None)
+    monkeypatch.setattr(worker.Worker, "has_finished", save)
+    with pytest.raises(InvalidRunError, match="lateness p99 is too much; the figures") as raised:
+        bentpipe.emulate(CALL)
+    assert raised.value.result.flows.equals(late.flows)
+
+
+@pytest.fixture
+def _no_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bentpipe.emulation.api.check_scenario", lambda _: None)
+
+
+LONG = ROOT / "scenarios" / "geo-bulk.yaml"
+INTERRUPTED = f"""
+import bentpipe, sys
+print("ready", flush=True)
+try:
+    bentpipe.emulate(bentpipe.load({str(LONG)!r}, settings=("traffic.0.size=1GB",)))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@needs_lab
+@needs("iperf3")
+def test_ctrl_c_ends_the_run() -> None:
+    mark = f"bentpipe-interrupted-{os.getpid()}"
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"MARK": mark},
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        wait_until(lambda: len(processes(mark)) > 3, "the run does not start")
+        running.send_signal(signal.SIGINT)
+        assert running.stdout.read() == "interrupted\n"
+    assert running.returncode == 0
+    wait_until(lambda: processes(mark) == [], "the run goes on")
+
+
+NOTEBOOK = f"""
+import os
+import numpy, polars
+import bentpipe
+polars.DataFrame({{"a": numpy.arange(9)}}).select(polars.col("a").sum())
+assert len(os.listdir("/proc/self/task")) > 1
+try:
+    result = bentpipe.emulate({CALL!r})
+except bentpipe.InvalidRunError as error:
+    result = error.result
+print(os.geteuid(), result.flows["delivered_bytes"].sum() > 0)
+"""
+
+
+@needs_lab
+@needs("iperf3")
+@needs("setpriv")
+def test_an_ordinary_user_emulates_in_a_process_with_threads(user: User) -> None:
+    *python, _, _ = user.command
+    done = subprocess.run(
+        [*python, "-c", NOTEBOOK],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=user.environment,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    uid = 65534 if os.geteuid() == 0 else os.geteuid()
+    assert done.stdout == f"{uid} True\n"
+    assert list(user.folder.iterdir()) == []

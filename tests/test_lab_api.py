@@ -1,0 +1,203 @@
+"""`bentpipe.Lab`: a lab from Python, as in a notebook; skipped without namespaces."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import User, needs
+from test_lab import wait_until
+from test_live import needs_lab, processes
+
+import bentpipe
+from bentpipe import InvalidRunError, MachineError, ScenarioError, UsageError, plan
+
+SCENARIO = {
+    "link": {
+        "forward": {"rate": "20 Mbit/s", "delay": "5 ms"},
+        "return": {"rate": "20 Mbit/s", "delay": "5 ms"},
+    },
+    "hosts": {"world": [{"name": "far", "delay": "20 ms"}]},
+    "traffic": [{"kind": "bulk", "direction": "forward", "size": "1 MB"}],
+    "duration": "5 s",
+}
+PING = ["ping", "-c", "3", "-i", "0.1"]
+
+
+def min_rtt_ms(lab: bentpipe.Lab, host: str = "world") -> float:
+    done = lab.run("island", [*PING, host])
+    found = re.findall(r"time=([0-9.]+) ms", done.stdout)
+    assert len(found) == 3, done.stdout + done.stderr
+    return min(float(text) for text in found)
+
+
+@needs_lab
+@needs("ping")
+def test_a_preset_is_a_lab_whose_link_can_be_changed() -> None:
+    """Given 13 ms each way and then 100 ms one way, expect at least 26 ms and then 113 ms."""
+    with bentpipe.Lab("leo") as lab:
+        assert lab.hosts == ("world", "island")
+        assert min_rtt_ms(lab) >= 26
+        first_ns = lab.set("link.forward.delay=100ms")
+        assert min_rtt_ms(lab) >= 113
+        assert lab.set("link.forward.rate=1Mbit/s", "link.return.rate=1Mbit/s") > first_ns
+        wait_until(lambda: lab.report()["at_ns"] > first_ns, "there is no later report")
+        directions = lab.report()["directions"]
+    assert directions["forward"]["delivered_packets"] >= 6
+    assert directions["forward"]["dropped_packets"] == {}
+
+
+@needs_lab
+@needs("ping")
+def test_links_are_scenarios_mappings_files_and_plans_in_series(tmp_path: Path) -> None:
+    """Given 5 ms each way, 20 ms to a distant host and one link in series with another."""
+    scenario = bentpipe.from_dict(SCENARIO)
+    with bentpipe.Lab(scenario) as lab:
+        assert lab.hosts == ("world", "island", "far")
+        assert min_rtt_ms(lab, "far") >= 50
+    file = tmp_path / "link.yaml"
+    file.write_text("link: {preset: leo}\n")
+    near = {"link": SCENARIO["link"]}
+    with bentpipe.Lab(file, near, plan.link_plan(near)) as lab:
+        assert min_rtt_ms(lab) >= 26 + 10 + 10
+        lab.set("hop.3.link.forward.delay=50ms")
+        assert min_rtt_ms(lab) >= 26 + 10 + 55
+
+
+@needs_lab
+def test_programs_have_exit_codes_output_and_processes() -> None:
+    with bentpipe.Lab("leo") as lab:
+        done = lab.run("island", ["sh", "-c", "echo $BENTPIPE_HOST; echo bad >&2; exit 7"])
+        assert (done.returncode, done.stdout, done.stderr) == (7, "island\n", "bad\n")
+        assert lab.run("world", ["sh", "-c", "kill -9 $$"]).returncode == 128 + 9
+        mark = f"bentpipe-api-{os.getpid()}"
+        with pytest.raises(subprocess.TimeoutExpired):
+            lab.run("island", ["env", f"MARK={mark}", "sleep", "60"], timeout_s=0.5)
+        wait_until(lambda: processes(mark) == [], "the program still runs")
+        with lab.spawn("island", ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as cat:
+            assert cat.communicate(b"input")[0] == b"input"
+        script = "echo ready; exec sleep 60"
+        command = ["env", f"MARK={mark}", "sh", "-c", script]
+        left = lab.spawn("world", command, stdout=subprocess.PIPE)
+        assert left.stdout is not None
+        assert left.stdout.readline() == b"ready\n"
+    assert left.wait(20) == 128 + signal.SIGKILL
+    left.stdout.close()
+    wait_until(lambda: processes(mark) == [], "the program outlived the lab")
+
+
+def test_what_cannot_be_a_lab_is_refused() -> None:
+    with pytest.raises(UsageError, match="links: none"):
+        bentpipe.Lab()
+    with pytest.raises(UsageError, match='did you mean "geo"'):
+        bentpipe.Lab("gio")
+    with pytest.raises(ScenarioError, match=r"link\.forward\.rate"):
+        bentpipe.Lab({"link": {"preset": "leo", "forward": {"rate": "fast"}}})
+    with pytest.raises(UsageError, match="seed: read -1"):
+        bentpipe.Lab("leo", seed=-1)
+
+
+@needs_lab
+@needs("ip")
+def test_errors_of_a_lab_are_those_of_bentpipe() -> None:
+    with bentpipe.Lab("leo") as lab:
+        with pytest.raises(UsageError, match='read "moon"; allowed: world, island'):
+            lab.run("moon", ["true"])
+        with pytest.raises(UsageError, match="no-such-program: no such program"):
+            lab.run("island", ["no-such-program"])
+        with pytest.raises(UsageError, match="a running link can change"):
+            lab.set("link.terminals=2")
+        lab.run("island", ["ip", "link", "del", "dev", "link"])
+        wait_until(lambda: lab.report()["invalid"], "the link has not failed")
+        with pytest.raises(InvalidRunError, match="the link has failed"):
+            lab.run("island", ["true"])
+    for closed in (lab.report, lambda: lab.run("island", ["true"])):
+        with pytest.raises(UsageError, match="the lab is closed"):
+            closed()
+    lab.close()
+
+
+@needs_lab
+def test_a_killed_daemon_is_an_error() -> None:
+    mark = f"bentpipe-api-daemon-{os.getpid()}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MARK", mark)
+        lab = bentpipe.Lab("leo")
+    # Its descendants have the same command line and were started later.
+    daemon = min(int(each) for each in processes(mark) if b"lab.daemon" in command_line(each))
+    os.kill(daemon, signal.SIGKILL)
+    wait_until(lambda: processes(mark) == [], "something outlived the daemon")
+    with pytest.raises(MachineError, match="the lab daemon has ended"):
+        lab.report()
+    lab.close()
+
+
+def command_line(process: str) -> bytes:
+    return Path(f"/proc/{process}/cmdline").read_bytes()
+
+
+# A process with the threads of numpy and polars, which cannot become root of a user namespace.
+NOTEBOOK = """
+import os
+import numpy, polars
+import bentpipe
+polars.DataFrame({"a": numpy.arange(9)}).select(polars.col("a").sum())
+assert len(os.listdir("/proc/self/task")) > 1
+lab = bentpipe.Lab("leo")
+print(os.geteuid(), lab.run("island", ["ping", "-c", "1", "world"]).returncode, flush=True)
+lab.set("link.forward.rate=4Mbit/s")
+if os.environ.get("WAIT"):
+    input()
+else:
+    print(sorted(lab.report()["directions"]))
+"""
+
+
+@needs_lab
+@needs("ping")
+@needs("setpriv")
+def test_an_ordinary_user_has_a_lab_in_a_process_with_threads(user: User) -> None:
+    user.environment["MARK"] = mark = f"bentpipe-notebook-{os.getpid()}"
+    *python, _, _ = user.command
+    done = subprocess.run(
+        [*python, "-c", NOTEBOOK],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=user.environment,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    uid = 65534 if os.geteuid() == 0 else os.geteuid()
+    assert done.stdout.splitlines() == [f"{uid} 0", "['forward', 'return']"]
+    wait_until(lambda: processes(mark) == [], "the lab outlived its process")
+    assert list(user.folder.iterdir()) == []
+
+
+@needs_lab
+@needs("ping")
+def test_a_lab_ends_with_its_process_even_if_that_is_killed(tmp_path: Path) -> None:
+    mark = f"bentpipe-killed-{os.getpid()}"
+    environment = os.environ | {"MARK": mark, "WAIT": "1", "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", NOTEBOOK],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline().endswith(" 0\n")
+        assert len(processes(mark)) > 1
+        running.kill()
+    deadline = time.monotonic() + 20
+    while (left := processes(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
+    assert list(tmp_path.iterdir()) == []
