@@ -41,6 +41,7 @@ check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # Without --quiet, which turns off the warnings that strict mode counts.
 docs: $(VENV)/.installed

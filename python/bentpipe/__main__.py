@@ -6,27 +6,29 @@ import os
 import sys
 from typing import NoReturn
 
+# Imported modules are never garbage, and looking for some among them takes about 5 ms.
+gc.disable()
+
+from bentpipe.cli import main  # noqa: E402 - imported without garbage collection
+
+gc.freeze()
+gc.enable()
+
 
 def program() -> NoReturn:
     """Run the command line of this process, and end the process.
 
-    It does not return, because the interpreter takes some 40 ms to finalize the loaded modules, and
-    whoever runs a program by ``exec`` waits for that.
+    It does not return: the interpreter takes some 40 ms to finalize the loaded modules, which would
+    delay the end of each ``exec``.
     """
-    # Modules stay. To look for garbage among what they are made of takes some 5 ms.
-    gc.disable()
-    from bentpipe.cli.app import main
-
-    gc.freeze()
-    gc.enable()
     code = main()
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:
-        # The interpreter reports it as it always does.
+        # The interpreter reports the error at exit.
         sys.exit(code)
-    atexit._run_exitfuncs()  # noqa: SLF001 - temporary folders are removed there
+    atexit._run_exitfuncs()  # noqa: SLF001 - removes temporary folders
     os._exit(code)
 
 

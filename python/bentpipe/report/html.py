@@ -12,15 +12,14 @@ from functools import cache
 from html import escape
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import matplotlib as mpl
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from bentpipe.report.style import GRID, INK, MUTED, PALETTE, STYLE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # The palette's counterparts on a dark page, in the same order: lighter, less saturated.
 _DARK_PALETTE: Final = (
@@ -169,8 +168,6 @@ def _element(name: str, *arguments: object) -> str:
 
 def svg(drawing: Figure, name: str) -> Markup:
     """Return a figure as SVG, its colours as variables of the page."""
-    import matplotlib as mpl
-
     buffer = StringIO()
     # A fixed salt and no date: the same run gives the same bytes.
     with mpl.rc_context({**STYLE, "svg.hashsalt": f"bentpipe {name}"}):
