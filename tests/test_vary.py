@@ -71,7 +71,12 @@ def test_without_varied_values_there_is_a_run_a_seed() -> None:
     ]
 
 
-def test_values_of_several_types_are_written_as_json() -> None:
+def test_integers_and_floats_are_one_column_of_floats() -> None:
+    sweep = simulate_many(SMALL, vary={"link.forward.bit_error_rate": [0, 1e-6]})
+    assert sweep.flows.filter(flow=0)["link.forward.bit_error_rate"].to_list() == [0.0, 1e-6]
+
+
+def test_mappings_are_written_as_json() -> None:
     queues: list[Any] = [{"limit": "20 pkt"}, {"limit": "40 pkt"}]
     sweep = simulate_many(SMALL, vary={"link.forward.queue": queues})
     assert sweep.flows["link.forward.queue"].unique().sort().to_list() == [

@@ -136,19 +136,24 @@ def _seeds(base: Scenario, seeds: int | Iterable[int] | None) -> list[int]:
 
 
 def _keys(paths: Sequence[str], runs: Sequence[_Run]) -> pl.DataFrame:
-    """Return a row a run: its index, the varied values and the seed.
-
-    Values of several types, and lists and mappings, are written as JSON.
-    """
+    """Return a row a run: its index, the varied values and the seed."""
     columns = [pl.Series("run", range(len(runs)), dtype=pl.UInt32)]
     for position, path in enumerate(paths):
         values = [run.varied[position] for run in runs]
-        if len({type(value) for value in values}) > 1 or isinstance(values[0], list | dict):
-            values = [json.dumps(value) for value in values]
-        columns.append(pl.Series(path, values))
+        columns.append(_column(path, values))
         columns += _numbers(path, values)
     columns.append(pl.Series("seed", [run.job.seed for run in runs], dtype=pl.UInt64))
     return pl.DataFrame(columns)
+
+
+def _column(path: str, values: Sequence[Any]) -> pl.Series:
+    """Return the values as they were given; those that no column can hold as JSON."""
+    types = {type(value) for value in values}
+    if types == {int, float}:
+        return pl.Series(path, [float(value) for value in values])
+    if len(types) == 1 and types <= {bool, int, float, str}:
+        return pl.Series(path, values)
+    return pl.Series(path, [json.dumps(value) for value in values])
 
 
 def _numbers(path: str, values: Sequence[Any]) -> list[pl.Series]:
