@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use bentpipe_core::time::Duration;
 use bentpipe_live::LabError;
-use bentpipe_live::measure::{DelayErrors, Load, tcp_bits_per_second, unlimited_link};
+use bentpipe_live::measure::{DelayErrors, OfferedLoad, tcp_bits_per_second, unlimited_link};
 use bentpipe_sim::Side;
 use bentpipe_sys::SystemError;
 use serde_json::{Map, Value, json};
@@ -98,7 +98,7 @@ impl Bench {
         std::fs::write(&trace, TRACE_20_MBPS).map_err(failed)?;
         let path = trace.to_string_lossy().into_owned();
         let link: &[&str] = &["mm-link", &path, &path, "--"];
-        let load = Load::full(20_000_000, DELAY);
+        let load = OfferedLoad::full(20_000_000, DELAY);
         let time = self.time.max(Duration::from_secs(10));
         let rank = |errors: &DelayErrors| errors.cpu_share;
         let shells: [&[_]; 2] = [&[MM_DELAY, link], &[MM_DELAY]];
@@ -136,16 +136,16 @@ impl Bench {
 
     fn delay_errors(&mut self) -> Result<(), LabError> {
         print(&format!("\n{}", table::errors_heading()));
-        let sparse = |hops| Load { hops, ..packet_rate(10_000, 100) };
+        let sparse = |hops| OfferedLoad { hops, ..packet_rate(10_000, 100) };
         let rows = [
             ("10,000 packets/s of 100 bytes", sparse(1), true, "99.9 % <= 300"),
             ("the same, three hops", sparse(3), false, ""),
             ("200,000 packets/s of 64 bytes", packet_rate(200_000, 64), true, ""),
             ("300,000 packets/s of 64 bytes", packet_rate(300_000, 64), true, "valid, 99 % <= 300"),
-            ("1 Mbit/s, full", Load::full(1_000_000, DELAY), false, ""),
-            ("20 Mbit/s, full", Load::full(20_000_000, DELAY), false, ""),
-            ("100 Mbit/s, full", Load::full(100_000_000, DELAY), false, ""),
-            ("500 Mbit/s, full", Load::full(500_000_000, DELAY), false, ""),
+            ("1 Mbit/s, full", OfferedLoad::full(1_000_000, DELAY), false, ""),
+            ("20 Mbit/s, full", OfferedLoad::full(20_000_000, DELAY), false, ""),
+            ("100 Mbit/s, full", OfferedLoad::full(100_000_000, DELAY), false, ""),
+            ("500 Mbit/s, full", OfferedLoad::full(500_000_000, DELAY), false, ""),
         ];
         let mut all = Vec::new();
         for (name, load, has_peer, goal) in rows {
@@ -161,9 +161,9 @@ impl Bench {
 }
 
 /// A packet rate over a link that is much faster.
-fn packet_rate(packets_per_second: u64, packet_bytes: usize) -> Load {
+fn packet_rate(packets_per_second: u64, packet_bytes: usize) -> OfferedLoad {
     let interval = Duration::from_nanos(1_000_000_000 / packets_per_second);
-    Load { rate_bps: 10_000_000_000, delay: DELAY, hops: 1, packet_bytes, interval }
+    OfferedLoad { rate_bps: 10_000_000_000, delay: DELAY, hops: 1, packet_bytes, interval }
 }
 
 /// An error of the machine, with the fix.

@@ -8,8 +8,8 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_live::LabError;
 use bentpipe_live::lab::{Config, Lab};
 use bentpipe_live::measure::{
-    DelayErrors, Forwarder, Load, Path, delay_errors_of, plain_link, small_packets_per_second,
-    tcp_bits_per_second,
+    DelayErrors, Forwarder, OfferedLoad, Path, delay_errors_of, plain_link,
+    small_packets_per_second, tcp_bits_per_second,
 };
 use bentpipe_sim::Side;
 use bentpipe_sys::clock::Clock;
@@ -88,7 +88,7 @@ fn in_rounds<T>(
 
 /// The accuracy of the delay of a load's link. `peer` is the peer's command for the same link.
 pub(crate) fn delay_errors(
-    load: Load,
+    load: OfferedLoad,
     time: Duration,
     peer: Option<&[&[&str]]>,
     rank: impl Fn(&DelayErrors) -> f64,

@@ -13,7 +13,7 @@ use bentpipe_live::changes::LinkChange;
 use bentpipe_live::emulator::replay;
 use bentpipe_live::lab::{Config, Lab};
 use bentpipe_live::measure::{
-    Load, Sample, Stream, delay_errors, errors_ns, measure, plain_link, while_running,
+    OfferedLoad, Sample, Stream, delay_errors, errors_ns, measure, plain_link, while_running,
 };
 use bentpipe_sim::plan::{Limit, Queue};
 use bentpipe_sim::{Plan, Side};
@@ -172,7 +172,7 @@ fn a_run_without_enough_processor_time_is_invalid() {
             for _ in 0..burners {
                 scope.spawn(|| burn(&stop, &all));
             }
-            let load = Load {
+            let load = OfferedLoad {
                 rate_bps: 100_000_000,
                 delay: Duration::from_millis(20),
                 hops: 1,

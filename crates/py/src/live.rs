@@ -247,7 +247,7 @@ fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> 
     let time = Duration::from_nanos((seconds.clamp(0.1, 1e3) * 1e9) as u64);
     let wide = |super_packets| lab::Lab::up(measure::unlimited_link(super_packets));
     let delay = Duration::from_millis(20);
-    let sparse = measure::Load {
+    let sparse = measure::OfferedLoad {
         rate_bps: 100_000_000,
         delay,
         hops: 1,
@@ -259,7 +259,7 @@ fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> 
             let tcp = measure::tcp_bits_per_second(&wide(false)?, Side::World, time)?;
             let super_packets = measure::tcp_bits_per_second(&wide(true)?, Side::World, time)?;
             let small = measure::small_packets_per_second(&wide(false)?, Side::World, time)?;
-            let loads = [sparse, measure::Load::full(20_000_000, delay)].into_iter();
+            let loads = [sparse, measure::OfferedLoad::full(20_000_000, delay)].into_iter();
             let delays = loads.map(|load| measure::delay_errors(load, time));
             Ok::<_, LabError>((tcp, super_packets, small, delays.collect::<Result<Vec<_>, _>>()?))
         })

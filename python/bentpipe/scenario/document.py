@@ -38,8 +38,8 @@ FieldPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class Place:
-    """The place of a value: a file and a line, or a ``--set`` option without a line."""
+class SourceLocation:
+    """Where a value is written: a file and a line, or a ``--set`` option without a line."""
 
     source: str
     line: int | None = None
@@ -47,23 +47,23 @@ class Place:
 
 @dataclass(frozen=True)
 class Document:
-    """Plain data (mappings, lists and scalars) and the place of each value in them."""
+    """Plain data (mappings, lists and scalars) and where each value is written."""
 
     data: dict[str, Any]
     source: str
-    places: dict[FieldPath, Place] = field(default_factory=dict)
+    locations: dict[FieldPath, SourceLocation] = field(default_factory=dict)
 
-    def place(self, path: FieldPath) -> Place:
-        """Return the place of ``path``, or of the nearest value that contains it."""
+    def location(self, path: FieldPath) -> SourceLocation:
+        """Return where ``path`` is written, or the nearest value that contains it."""
         for length in range(len(path), -1, -1):
-            if path[:length] in self.places:
-                return self.places[path[:length]]
-        return Place(self.source)
+            if path[:length] in self.locations:
+                return self.locations[path[:length]]
+        return SourceLocation(self.source)
 
     def problem(self, path: FieldPath, message: str) -> Problem:
         """Return a Problem that points at ``path``."""
-        place = self.place(path)
-        return Problem(source=place.source, line=place.line, field=dotted(path), message=message)
+        location = self.location(path)
+        return Problem(source=location.source, line=location.line, field=dotted(path), message=message)
 
 
 def dotted(path: FieldPath) -> str:
@@ -104,13 +104,13 @@ def read_text(text: str, source: str) -> Document:
     Raises:
         ScenarioError: the text is not YAML as this module reads it, or not a mapping.
     """
-    data, places = _build(text, source)
+    data, locations = _build(text, source)
     if data is None:
         raise _refusal(source, "is empty; a scenario has at least link, traffic and duration")
     if not isinstance(data, dict):
         kind = "a list" if isinstance(data, list) else f'"{data}"'
         raise _refusal(source, f"read {kind} at the top; a scenario is a mapping (name: value)", 1)
-    return Document(data=data, source=source, places=places)
+    return Document(data=data, source=source, locations=locations)
 
 
 def with_settings(document: Document, settings: list[str]) -> Document:
@@ -124,7 +124,7 @@ def with_settings(document: Document, settings: list[str]) -> Document:
             through a scalar or beyond the end of a list.
     """
     changed = Document(
-        data=copy.deepcopy(document.data), source=document.source, places=dict(document.places)
+        data=copy.deepcopy(document.data), source=document.source, locations=dict(document.locations)
     )
     for setting in settings:
         _apply(changed, setting)
@@ -151,11 +151,11 @@ def _apply(document: Document, setting: str) -> None:
             container[key] = value
         elif isinstance(container, dict) and container.get(part) is None:
             container[part] = {}
-            document.places[path] = Place(source)
+            document.locations[path] = SourceLocation(source)
         container = container[key]
-    for old in [place for place in document.places if place[: len(path)] == path]:
-        del document.places[old]
-    document.places[path] = Place(source)
+    for old in [each for each in document.locations if each[: len(path)] == path]:
+        del document.locations[old]
+    document.locations[path] = SourceLocation(source)
 
 
 def _key(container: Any, part: str, path: FieldPath, source: str) -> str | int:
@@ -170,11 +170,11 @@ def _key(container: Any, part: str, path: FieldPath, source: str) -> str | int:
     return int(part)
 
 
-def _build(text: str, source: str) -> tuple[Any, dict[FieldPath, Place]]:
-    """Return the data of a YAML text and the place of each value in it."""
+def _build(text: str, source: str) -> tuple[Any, dict[FieldPath, SourceLocation]]:
+    """Return the data of a YAML text, and where each value is written."""
     builder = _Builder(source)
     try:
-        return builder.build(_compose(text, source), ()), builder.places
+        return builder.build(_compose(text, source), ()), builder.locations
     except RecursionError:
         raise _refusal(source, "is nested too deeply, or contains itself") from None
 
@@ -192,11 +192,11 @@ def _compose(text: str, source: str) -> Node | None:
 
 
 class _Builder:
-    """Builds plain data from nodes, counts the values and notes their places."""
+    """Builds plain data from nodes, counts the values and notes their locations."""
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.places: dict[FieldPath, Place] = {}
+        self.locations: dict[FieldPath, SourceLocation] = {}
         self._values = 0
 
     def build(self, node: Node | None, path: FieldPath) -> Any:
@@ -208,7 +208,7 @@ class _Builder:
         if self._values > MAX_VALUES:
             raise _refusal(self.source, f"has more than {MAX_VALUES} values (aliases expanded)")
         # A mapping below its key has the line of the key, which is set already.
-        self.places.setdefault(path, Place(self.source, line))
+        self.locations.setdefault(path, SourceLocation(self.source, line))
         tag = str(node.tag)
         if isinstance(node, MappingNode) and tag == f"{_CORE}map":
             return self._mapping(node, path)
@@ -231,7 +231,7 @@ class _Builder:
                 message = f'duplicate field "{key}"; line {lines[key]} has it already'
                 raise self._refuse(message, path, line)
             lines[key] = line
-            self.places[(*path, key)] = Place(self.source, line)
+            self.locations[(*path, key)] = SourceLocation(self.source, line)
             built[key] = self.build(value_node, (*path, key))
         return built
 

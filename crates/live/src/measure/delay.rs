@@ -10,7 +10,7 @@ use bentpipe_sys::clock::Clock;
 
 /// A link and its load, sent from the island to the world.
 #[derive(Clone, Copy, Debug)]
-pub struct Load {
+pub struct OfferedLoad {
     /// Of each hop.
     pub rate_bps: u64,
     /// Of each hop.
@@ -23,7 +23,7 @@ pub struct Load {
     pub interval: Duration,
 }
 
-impl Load {
+impl OfferedLoad {
     /// Packets of 1,500 bytes at a rate 5 % above that of the link, so that it is never idle.
     #[must_use]
     pub fn full(rate_bps: u64, delay: Duration) -> Self {
@@ -65,7 +65,7 @@ pub struct DelayErrors {
 ///
 /// # Errors
 /// If no lab can be brought up, or no packet arrives.
-pub fn delay_errors(load: Load, time: Duration) -> Result<DelayErrors, LabError> {
+pub fn delay_errors(load: OfferedLoad, time: Duration) -> Result<DelayErrors, LabError> {
     let plans = vec![plain_link(load.rate_bps, load.delay, 0.0); load.hops];
     delay_errors_of(&Lab::up(Config::of(plans))?, load, time)
 }
@@ -77,10 +77,10 @@ pub fn delay_errors(load: Load, time: Duration) -> Result<DelayErrors, LabError>
 #[expect(clippy::cast_precision_loss, reason = "shares and rates for display")]
 pub fn delay_errors_of(
     path: &dyn Path,
-    load: Load,
+    load: OfferedLoad,
     time: Duration,
 ) -> Result<DelayErrors, LabError> {
-    let Load { packet_bytes, interval, rate_bps, .. } = load;
+    let OfferedLoad { packet_bytes, interval, rate_bps, .. } = load;
     let packets = (time.as_nanos() / interval.as_nanos()).max(100);
     let stream = Stream { from: Side::Island, packet_bytes, interval, packets };
     let (samples, cpu_time) = with_cpu_time(path, || measure(path, stream, Clock::start()))?;

@@ -21,7 +21,7 @@ use crate::addresses::ipv4;
 use crate::error::LabError;
 use crate::lab::Lab;
 
-pub use delay::{DelayErrors, Load, delay_errors, delay_errors_of};
+pub use delay::{DelayErrors, OfferedLoad, delay_errors, delay_errors_of};
 pub use forwarder::Forwarder;
 pub use throughput::{small_packets_per_second, tcp_bits_per_second, unlimited_link};
 

@@ -47,7 +47,7 @@ class Paper:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Load:
+class LoadPoint:
     """What one load gave with one hold time: rates a second, and the delay that it adds."""
 
     hold_ms: int
@@ -82,7 +82,7 @@ def load_jobs(base: Mapping[str, Any], settings: Settings, seed: int) -> dict[Lo
     return jobs
 
 
-def loads_of(outcomes: Mapping[LoadKey, Outcome]) -> tuple[Load, ...]:
+def loads_of(outcomes: Mapping[LoadKey, Outcome]) -> tuple[LoadPoint, ...]:
     """Return the results of the loads, each compared with the same load without aggregation."""
     found = []
     for (hold_ms, offered_pps), run in outcomes.items():
@@ -92,7 +92,7 @@ def loads_of(outcomes: Mapping[LoadKey, Outcome]) -> tuple[Load, ...]:
         packets = float(alone.column("directions", "received_packets")[0])
         frames = offered_pps * float(run.column("directions", "received_packets")[0]) / packets
         found.append(
-            Load(
+            LoadPoint(
                 hold_ms=hold_ms,
                 offered_pps=offered_pps,
                 frames_per_second=frames,
@@ -103,7 +103,7 @@ def loads_of(outcomes: Mapping[LoadKey, Outcome]) -> tuple[Load, ...]:
     return tuple(found)
 
 
-def begins_at(loads: tuple[Load, ...], hold_ms: int) -> int | None:
+def begins_at(loads: tuple[LoadPoint, ...], hold_ms: int) -> int | None:
     """Return the smallest load of those tried at which fewer frames than packets are sent."""
     paying = (
         each.offered_pps

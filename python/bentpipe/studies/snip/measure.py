@@ -18,7 +18,7 @@ from bentpipe.simulation.many import Job, Outcome
 from bentpipe.simulation.no_drop import NoDropSearch
 from bentpipe.simulation.search import max_trials
 from bentpipe.studies.base.work import Work
-from bentpipe.studies.snip.aggregation import Load, Size, load_jobs, loads_of, size_of
+from bentpipe.studies.snip.aggregation import LoadPoint, Size, load_jobs, loads_of, size_of
 from bentpipe.studies.snip.scenarios import (
     DUPLEX_PAYLOAD,
     MODES,
@@ -84,7 +84,7 @@ class Measured:
     efficiency_percent: float | None
     one_way_delay_ms: float | None
     aggregated_sizes: tuple[Size, ...]
-    loads: tuple[Load, ...]
+    loads: tuple[LoadPoint, ...]
     interrupted: bool
 
 

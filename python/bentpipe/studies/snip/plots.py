@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, new_figure
 from bentpipe.studies.base.comparison import Comparison
 from bentpipe.studies.base.plots import plot_means, plot_published
-from bentpipe.studies.snip.aggregation import PUBLISHED_LOAD_PPS, Load
+from bentpipe.studies.snip.aggregation import PUBLISHED_LOAD_PPS, LoadPoint
 from bentpipe.studies.snip.measure import Duplex
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def window_figure(
     return _finish(figure, axes, "Receive window [kB]", "Goodput [kbit/s]")
 
 
-def load_figure(loads: Sequence[Load], hold_times_ms: Sequence[int]) -> Figure:
+def load_figure(loads: Sequence[LoadPoint], hold_times_ms: Sequence[int]) -> Figure:
     """Draw packets a frame and added delay over the load, a line for each hold time."""
     figure, (packets, delay) = new_figure(2, 1, height_in=4.8)
     for color, hold_ms in zip(PALETTE, hold_times_ms, strict=False):

@@ -30,7 +30,7 @@ pub struct CoDelConfig {
 #[derive(Clone, Debug)]
 pub struct CoDel {
     limit: Limit,
-    law: ControlLaw,
+    control_law: ControlLaw,
     fifo: Fifo,
     control: Control,
     waiting: Occupancy,
@@ -46,7 +46,7 @@ impl CoDel {
         config.limit.assert_held();
         Self {
             limit: config.limit,
-            law: ControlLaw::new(config.target, config.interval, config.ecn),
+            control_law: ControlLaw::new(config.target, config.interval, config.ecn),
             fifo: Fifo::default(),
             control: Control::default(),
             waiting: Occupancy::default(),
@@ -60,7 +60,7 @@ impl CoDel {
             on_drop(DropCause::QueueFull, &queued.packet);
             return;
         }
-        self.law.observe(&queued.packet);
+        self.control_law.observe(&queued.packet);
         self.waiting.on_enqueue(size);
         self.fifo.push(queued);
     }
@@ -72,7 +72,7 @@ impl CoDel {
         on_drop: &mut impl FnMut(DropCause, &Packet),
     ) -> Option<QueuedPacket> {
         let waiting = &mut self.waiting;
-        let next = self.control.dequeue(&self.law, now, &mut self.fifo, &mut |queued| {
+        let next = self.control.dequeue(&self.control_law, now, &mut self.fifo, &mut |queued| {
             waiting.on_dequeue(queued.size());
             on_drop(DropCause::Codel, &queued.packet);
         })?;
@@ -184,19 +184,19 @@ impl Control {
     /// The next packet to send. Packets dropped before it are passed to `dropped`.
     pub(super) fn dequeue(
         &mut self,
-        law: &ControlLaw,
+        control_law: &ControlLaw,
         now: Instant,
         fifo: &mut Fifo,
         dropped: &mut impl FnMut(&QueuedPacket),
     ) -> Option<QueuedPacket> {
-        let mut candidate = self.next_candidate(law, now, fifo);
+        let mut candidate = self.next_candidate(control_law, now, fifo);
         if !self.dropping {
             if candidate.droppable {
-                if !law.try_mark(&mut candidate) {
+                if !control_law.try_mark(&mut candidate) {
                     candidate.queued.iter().for_each(&mut *dropped);
-                    candidate = self.next_candidate(law, now, fifo);
+                    candidate = self.next_candidate(control_law, now, fifo);
                 }
-                self.enter_drop_state(law, now);
+                self.enter_drop_state(control_law, now);
             }
             return candidate.queued;
         }
@@ -204,43 +204,48 @@ impl Control {
         // At a high drop rate several drops may be due at once.
         while self.dropping && self.drop_next <= now {
             self.count = self.count.saturating_add(1);
-            if law.try_mark(&mut candidate) {
-                self.drop_next = law.next_drop(self.drop_next, self.count);
+            if control_law.try_mark(&mut candidate) {
+                self.drop_next = control_law.next_drop(self.drop_next, self.count);
                 break;
             }
             candidate.queued.iter().for_each(&mut *dropped);
-            candidate = self.next_candidate(law, now, fifo);
+            candidate = self.next_candidate(control_law, now, fifo);
             self.dropping = candidate.droppable;
             if self.dropping {
-                self.drop_next = law.next_drop(self.drop_next, self.count);
+                self.drop_next = control_law.next_drop(self.drop_next, self.count);
             }
         }
         candidate.queued
     }
 
-    fn next_candidate(&mut self, law: &ControlLaw, now: Instant, fifo: &mut Fifo) -> Candidate {
+    fn next_candidate(
+        &mut self,
+        control_law: &ControlLaw,
+        now: Instant,
+        fifo: &mut Fifo,
+    ) -> Candidate {
         let Some(queued) = fifo.pop() else {
             self.first_above = None;
             return Candidate { queued: None, droppable: false };
         };
         // The backlog must keep the link busy until the next packet arrives: nothing is dropped if no
         // more than a maximum packet is left.
-        if now - queued.enqueued_at < law.target || fifo.bytes <= law.largest {
+        if now - queued.enqueued_at < control_law.target || fifo.bytes <= control_law.largest {
             self.first_above = None;
             return Candidate { queued: Some(queued), droppable: false };
         }
-        let first_above = *self.first_above.get_or_insert(now + law.interval);
+        let first_above = *self.first_above.get_or_insert(now + control_law.interval);
         Candidate { queued: Some(queued), droppable: first_above <= now }
     }
 
     /// Enters the drop state. If the last one ended less than 16 intervals ago, its drop rate is
     /// resumed, as in the RFC's pseudo-code and in Linux.
-    fn enter_drop_state(&mut self, law: &ControlLaw, now: Instant) {
+    fn enter_drop_state(&mut self, control_law: &ControlLaw, now: Instant) {
         let dropped = self.count - self.last_count;
-        let soon = now.saturating_since(self.drop_next) < law.interval.saturating_mul(16);
+        let soon = now.saturating_since(self.drop_next) < control_law.interval.saturating_mul(16);
         self.count = if dropped > 1 && soon { dropped } else { 1 };
         self.last_count = self.count;
-        self.drop_next = law.next_drop(now, self.count);
+        self.drop_next = control_law.next_drop(now, self.count);
         self.dropping = true;
     }
 }
@@ -254,7 +259,7 @@ mod tests {
     const TARGET: Duration = Duration::from_millis(5);
     const INTERVAL: Duration = Duration::from_millis(100);
 
-    fn law() -> ControlLaw {
+    fn control_law() -> ControlLaw {
         ControlLaw { largest: 1_000, ..ControlLaw::new(TARGET, INTERVAL, false) }
     }
 
@@ -269,7 +274,9 @@ mod tests {
         (0..50).for_each(|serial| fifo.push(queued(0, serial, 1_000, now - wait)));
         let mut dropped = 0;
         let sent =
-            control.dequeue(&law(), Instant::from_millis(now), &mut fifo, &mut |_| dropped += 1);
+            control.dequeue(&control_law(), Instant::from_millis(now), &mut fifo, &mut |_| {
+                dropped += 1
+            });
         assert!(sent.is_some());
         dropped
     }
@@ -282,9 +289,9 @@ mod tests {
     /// 100 ms over the square roots of 1, 2, 3 and 4, rounded down.
     #[test]
     fn the_control_law_is_the_inverse_square_root() {
-        let after = |count| law().next_drop(Instant::START, count).as_nanos();
+        let after = |count| control_law().next_drop(Instant::START, count).as_nanos();
         assert_eq!([1, 2, 3, 4].map(after), [100_000_000, 70_710_678, 57_735_026, 50_000_000]);
-        let longest = ControlLaw { interval: Duration::from_nanos(u64::MAX), ..law() };
+        let longest = ControlLaw { interval: Duration::from_nanos(u64::MAX), ..control_law() };
         assert_eq!(longest.next_drop(Instant::START, 1).as_nanos(), u64::MAX - 1);
     }
 
@@ -301,7 +308,7 @@ mod tests {
     /// apply to the four packets from 400 ms on.
     #[test]
     fn marks_follow_the_same_control_law() {
-        let law = ControlLaw { ecn: true, ..law() };
+        let control_law = ControlLaw { ecn: true, ..control_law() };
         let mut control = Control::default();
         let mut marks = |now: u64| {
             let mut fifo = Fifo::default();
@@ -311,7 +318,8 @@ mod tests {
                 fifo.push(queued);
             }
             let now = Instant::from_millis(now);
-            let sent = control.dequeue(&law, now, &mut fifo, &mut |_| panic!("none is dropped"));
+            let sent =
+                control.dequeue(&control_law, now, &mut fifo, &mut |_| panic!("none is dropped"));
             let sent = sent.expect("packets wait");
             assert_eq!(sent.packet.ecn == Ecn::Ce, sent.marked);
             sent.marked
@@ -325,13 +333,13 @@ mod tests {
     /// Given a transport that is not ECN-capable, expect drops.
     #[test]
     fn packets_of_not_ect_transports_are_dropped() {
-        let law = ControlLaw { ecn: true, ..law() };
+        let control_law = ControlLaw { ecn: true, ..control_law() };
         let (mut control, mut dropped) = (Control::default(), 0);
         for millis in 10..111 {
             let mut fifo = Fifo::default();
             (0..5).for_each(|serial| fifo.push(queued(0, serial, 1_000, millis - 10)));
             let now = Instant::from_millis(millis);
-            let sent = control.dequeue(&law, now, &mut fifo, &mut |_| dropped += 1);
+            let sent = control.dequeue(&control_law, now, &mut fifo, &mut |_| dropped += 1);
             assert!(sent.is_some_and(|sent| !sent.marked));
         }
         assert_eq!(dropped, 1);

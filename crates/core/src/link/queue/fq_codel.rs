@@ -41,7 +41,7 @@ pub struct FqCoDelConfig {
 #[derive(Clone, Debug)]
 pub struct FqCoDel {
     limit: Limit,
-    law: ControlLaw,
+    control_law: ControlLaw,
     quantum: i64,
     salt: u64,
     /// The index in `queues` for each hash value. Most hash values never occur: a queue is created for
@@ -81,7 +81,7 @@ impl FqCoDel {
         assert!(config.quantum_bytes > 0, "the quantum is at least one byte");
         Self {
             limit: config.limit,
-            law: ControlLaw::new(config.target, config.interval, config.ecn),
+            control_law: ControlLaw::new(config.target, config.interval, config.ecn),
             quantum: config.quantum_bytes.into(),
             salt,
             queue_of_hash: vec![None; config.queues as usize],
@@ -95,7 +95,7 @@ impl FqCoDel {
     /// See [`super::DropAtDequeue::enqueue`].
     pub fn enqueue(&mut self, queued: QueuedPacket, on_drop: &mut impl FnMut(DropCause, &Packet)) {
         let bytes_max = self.waiting.bytes_max;
-        self.law.observe(&queued.packet);
+        self.control_law.observe(&queued.packet);
         self.waiting.on_enqueue(queued.size());
         self.enqueue_to_flow(queued);
         while !self.limit.holds(&self.waiting) {
@@ -123,10 +123,11 @@ impl FqCoDel {
                 continue;
             }
             let waiting = &mut self.waiting;
-            let next = queue.control.dequeue(&self.law, now, &mut queue.fifo, &mut |queued| {
-                waiting.on_dequeue(queued.size());
-                on_drop(DropCause::Codel, &queued.packet);
-            });
+            let next =
+                queue.control.dequeue(&self.control_law, now, &mut queue.fifo, &mut |queued| {
+                    waiting.on_dequeue(queued.size());
+                    on_drop(DropCause::Codel, &queued.packet);
+                });
             if let Some(next) = next {
                 queue.credit -= i64::from(next.packet.bytes);
                 waiting.on_dequeue(next.size());

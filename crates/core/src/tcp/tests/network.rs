@@ -245,7 +245,7 @@ fn transfer(seed: u64) {
             network.check();
         }
         if steps.is_multiple_of(8) {
-            let rng = &mut Rng::stream(seed, &format!("short ways {steps}"));
+            let rng = &mut Rng::stream(seed, &format!("fast paths {steps}"));
             for end in &network.ends {
                 fast_path_state::check(end, network.now, rng);
             }
