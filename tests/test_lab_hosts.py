@@ -210,7 +210,7 @@ def small_packets(rate_bps: int, *, aggregator: bool) -> dict[str, Any]:
 def simulated_losses(rate_bps: int, *, aggregator: bool) -> int:
     processors = simulate(small_packets(rate_bps, aggregator=aggregator)).tables["processors"]
     return sum(
-        int(row[f"dropped_packets_{side}"])
+        int(row[f"dropped_{side}_packets"])
         for row in processors.to_dicts()
         for side in ("lan", "link")
     )
@@ -246,7 +246,7 @@ def test_aggregation_multiplies_what_a_processor_carries(tmp_path: Path) -> None
             # What was sent is checked below.
             measured = emulated(file)
             dropped = sum(
-                row[f"dropped_packets_{side}"]
+                row[f"dropped_{side}_packets"]
                 for row in measured["processors"]
                 for side in ("lan", "link")
             )

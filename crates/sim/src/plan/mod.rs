@@ -176,7 +176,7 @@ impl Plan {
         check.that(
             self.format_version == FORMAT_VERSION,
             || at("format_version"),
-            "must be 3, the format of this version",
+            &format!("must be {FORMAT_VERSION}, the format of this version"),
         );
         check.that(
             (1..=TIME_NS_MAX).contains(&self.stop_ns),
