@@ -190,33 +190,11 @@ def run(
     work = Work(threads=threads, progress=progress, total=sum(map(len, jobs.values())))
     samples = {key: samples_of(key[1], outcomes) for key, outcomes in work.run(jobs).items()}
     # Every run is over: the published figures may be read.
-    published = read_published()
-    small = [replace(cell, large_windows="both") for cell in small_window_cells()]
     return JplOutcome(
         study="jpl",
         title="JPL testbed: TCP channel utilization over satellite delay and bit error rate",
         inputs=inputs(base),
-        comparisons={
-            BSD: Comparison(
-                tuple(row_of(cell, published[cell], samples[False, cell]) for cell in cells())
-            ),
-            BSD_SMALL: Comparison(
-                tuple(
-                    row_of(cell, published[both], samples[False, cell])
-                    for cell, both in zip(small_window_cells(), small, strict=True)
-                )
-            ),
-            LINUX: Comparison(
-                tuple(
-                    replace(
-                        row_of(cell, published[cell], samples[True, cell]),
-                        provenance=Provenance.PREDICTED,
-                        judged=False,
-                    )
-                    for cell in cells()
-                )
-            ),
-        },
+        comparisons=compare(samples, read_published()),
         configuration={
             "bentpipe_version": _core.version(),
             "first_seed": seed,
@@ -229,6 +207,28 @@ def run(
         },
         interrupted=work.interrupted,
     )
+
+
+def compare(
+    samples: Mapping[tuple[bool, Cell], Samples], published: Mapping[Cell, float]
+) -> dict[str, Comparison]:
+    """Return the table for the profile of the time, with small windows, and for linux hosts."""
+    both = {cell: replace(cell, large_windows="both") for cell in small_window_cells()}
+    linux = (row_of(cell, published[cell], samples[True, cell]) for cell in cells())
+    return {
+        BSD: Comparison(
+            tuple(row_of(cell, published[cell], samples[False, cell]) for cell in cells())
+        ),
+        BSD_SMALL: Comparison(
+            tuple(
+                row_of(cell, published[published_as], samples[False, cell])
+                for cell, published_as in both.items()
+            )
+        ),
+        LINUX: Comparison(
+            tuple(replace(row, provenance=Provenance.PREDICTED, judged=False) for row in linux)
+        ),
+    }
 
 
 def jobs_of(cell: Cell, scenario: Scenario, seed: int, runs: int) -> list[Job]:
