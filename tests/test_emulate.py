@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,7 @@ def test_steps_of_the_link_are_on_the_clock_of_the_run(tmp_path: Path) -> None:
     assert sizes[-1] - during[-1] > 250_000
 
 
-def forward_rate_steps(plan: dict[str, Any]) -> list[list[int]]:
+def forward_rate_steps(plan: Mapping[str, Any]) -> list[list[int]]:
     """Return the steps, of ns and bit/s, that the plan's forward rate takes."""
     forward = next(each for each in plan["directions"] if each["name"] == "forward")
     steps: list[list[int]] = forward["rate_bps"]["steps"]
@@ -236,10 +236,10 @@ def test_draws_equal_those_of_the_simulator(distribution: dict[str, Any]) -> Non
         "files": 40,
     }
     data = scenario(files, duration="60 s")
-    drawn = resolve(from_dict(data))["flows"][0]["workload"]["response_bytes"]
+    workload: Any = resolve(from_dict(data))["flows"][0]["workload"]
     stream = Stream(2**63 + 5, "flow.f.responses")
     simulated = simulate(data, seed=2**63 + 5).exchanges["response_bytes"].to_list()
-    assert [max(1, draw(drawn, stream)) for _ in simulated] == simulated
+    assert [max(1, draw(workload["response_bytes"], stream)) for _ in simulated] == simulated
     assert len(set(simulated)) > 20
 
 

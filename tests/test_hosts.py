@@ -76,7 +76,7 @@ def test_each_terminal_has_the_hosts_of_the_island() -> None:
     hosts = {"island": [{"name": "pc", "delay": "2 ms"}]}
     flow = {**FETCH, "terminal": "all", "island_host": "pc"}
     link = {**LINK, "terminals": 2}
-    plan = resolve(from_dict(scenario([flow], hosts=hosts, link=link)))
+    plan: Any = resolve(from_dict(scenario([flow], hosts=hosts, link=link)))
     assert [(host["name"], host["gateway"]) for host in plan["hosts"]] == [("pc-1", 1), ("pc-2", 2)]
     assert [flow["island_host"]["host"] for flow in plan["flows"]] == [0, 1]
 

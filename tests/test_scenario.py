@@ -39,7 +39,7 @@ from bentpipe.scenario.traffic import (
 )
 
 
-def planned(**changes: Any) -> dict[str, Any]:
+def planned(**changes: Any) -> Any:
     """Return the plan of the small scenario with some fields replaced."""
     return resolve(from_dict({**copy.deepcopy(SMALL), **changes}))
 
@@ -275,7 +275,8 @@ def test_an_outage_is_a_step_of_zero() -> None:
         traffic=(Bulk(direction="forward", size="1 MB"),),
         duration="20 s",
     )
-    assert resolve(scenario)["directions"][0]["rate_bps"]["steps"][1] == [1_000_000_000, 0]
+    rate: Any = resolve(scenario)["directions"][0]["rate_bps"]
+    assert rate["steps"][1] == [1_000_000_000, 0]
 
 
 def test_a_queue_must_hold_the_largest_packet_of_its_direction() -> None:
@@ -455,7 +456,7 @@ def test_settings_override_a_file_in_order(tmp_path: Path) -> None:
             "sample_interval=null",
         ),
     )
-    plan = resolve(scenario)
+    plan: Any = resolve(scenario)
     assert plan["directions"][0]["delay_ns"]["value"] == 150_000_000
     assert plan["directions"][0]["channel"]["bit_error_rate"] == 1e-6
     assert plan["flows"][0]["workload"]["amount"]["value"] == 3_000_000
@@ -472,6 +473,7 @@ def test_yaml_aliases_are_expanded(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     # A setting changes only the forward direction, although both share an alias in the file.
-    forward, back = resolve(load(file, settings=("link.forward.rate=2 Mbit/s",)))["directions"]
+    directions: Any = resolve(load(file, settings=("link.forward.rate=2 Mbit/s",)))["directions"]
+    forward, back = directions
     assert forward["rate_bps"]["value"] == 2_000_000
     assert back["rate_bps"]["value"] == 1_000_000

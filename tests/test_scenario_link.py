@@ -42,7 +42,7 @@ def scenario(
 
 def queue_of(queue: dict[str, Any], **direction: Any) -> dict[str, Any]:
     """Return the plan of a forward queue."""
-    plan: dict[str, Any] = resolve(scenario({"queue": queue, **direction}))["directions"][0]
+    plan = resolve(scenario({"queue": queue, **direction}))["directions"][0]
     return dict(plan["queue"])
 
 
@@ -193,7 +193,7 @@ def test_a_discipline_keeps_the_limit_of_its_preset() -> None:
     assert Direction(queue=CoDel()).over(preset).queue == CoDel(limit="1 bdp")
     assert Direction(queue=CoDel(limit="9 packets")).over(preset).queue == CoDel(limit="9 packets")
     geo = {"link": {"preset": "geo", "forward": {"queue": {"discipline": "fq_codel"}}}}
-    plan = resolve(from_dict({**geo, "traffic": [BULK], "duration": "9 s"}))
+    plan: Any = resolve(from_dict({**geo, "traffic": [BULK], "duration": "9 s"}))
     # 16 Mbit/s x 542 ms / 8.
     assert plan["directions"][0]["queue"]["limit"] == {"unit": "link_bytes", "value": 1_084_000}
 
@@ -225,7 +225,7 @@ def test_python_and_yaml_give_equal_queues() -> None:
 
 
 def test_each_terminal_has_a_return_and_a_gateway_of_its_own() -> None:
-    plan = resolve(scenario(link={"terminals": 3}))
+    plan: Any = resolve(scenario(link={"terminals": 3}))
     forward, *returns = plan["directions"]
     assert [branch["gateway"] for branch in forward["to"]] == [1, 2, 3]
     assert [(back["name"], back["from"]) for back in returns] == [
@@ -246,7 +246,7 @@ def test_a_terminal_path_overrides_delay_errors_and_class() -> None:
         {"terminal": 3, "priority": 1},
     ]
     bulk = {"kind": "bulk", "direction": "forward", "size": "1 MB"}
-    plan = resolve(
+    plan: Any = resolve(
         scenario(
             {"delay": "250 ms", "bit_error_rate": 1e-7},
             link={"terminals": 3, "terminal_paths": paths},
@@ -264,13 +264,13 @@ def test_a_terminal_path_overrides_delay_errors_and_class() -> None:
 def test_a_nearer_terminal_keeps_the_delay_of_the_others() -> None:
     path = {"terminal": 1, "delay": "240 ms"}
     link = {"terminals": 2, "terminal_paths": [path]}
-    forward = resolve(scenario({"delay": "250 ms"}, link=link))["directions"][0]
+    forward: Any = resolve(scenario({"delay": "250 ms"}, link=link))["directions"][0]
     assert forward["delay_ns"]["value"] == 240_000_000
     assert [way["delay_ns"] for way in forward["to"]] == [0, 10_000_000]
 
 
 def test_functions_of_a_gateway_keep_their_order_and_defaults() -> None:
-    plan = resolve(scenario(gateways={"hub": {"functions": ["processor"]}}))
+    plan: Any = resolve(scenario(gateways={"hub": {"functions": ["processor"]}}))
     (processor,) = plan["gateways"][0]["functions"]
     assert processor["kind"] == "processor"
     assert processor["packets_per_second"] == 6_000
@@ -283,7 +283,7 @@ def test_the_mode_of_a_processor_sets_its_rate() -> None:
     """SnIP: 6,000 packets a second when it routes, 5,400 otherwise."""
     assert PROCESSOR_PPS == {"bridge": 5_400, "pass-thru": 5_400, "route": 6_000}
     gateways = {"hub": {"processor": {}}, "terminal": {"processor": {"mode": "pass-thru"}}}
-    plan = resolve(scenario(link={"terminals": 2}, gateways=gateways))["gateways"]
+    plan: Any = resolve(scenario(link={"terminals": 2}, gateways=gateways))["gateways"]
     defaults = {"per_byte_ns": 0, "buffer_packets": 50}
     hub, *terminals = (gateway["functions"] for gateway in plan)
     assert hub == [{"kind": "processor", "packets_per_second": 6_000, **defaults}]
@@ -292,7 +292,7 @@ def test_the_mode_of_a_processor_sets_its_rate() -> None:
 
 def test_processor_settings_resolve() -> None:
     processor = {"packets_per_second": 900, "per_byte": "8 ns", "buffer": "7 packets"}
-    plan = resolve(scenario(gateways={"terminal": {"processor": processor}}))["gateways"]
+    plan: Any = resolve(scenario(gateways={"terminal": {"processor": processor}}))["gateways"]
     assert plan[0] == {"name": "hub", "functions": []}
     assert plan[1]["functions"] == [
         {

@@ -142,6 +142,7 @@ def test_requests_and_responses_keep_their_connection() -> None:
 @pytest.mark.parametrize("name", ["reno", "newreno", "cubic", "bbr", "hybla", "vegas", "westwood"])
 def test_each_congestion_control_is_planned_and_carries_data(name: str) -> None:
     made = scenario({**BULK, "tcp": {"congestion_control": name}})
+    flow: Any
     (flow,) = resolve(made)["flows"]
     ends = (flow["workload"][end]["congestion_control"] for end in ("sender", "receiver"))
     assert set(ends) == {name}

@@ -267,9 +267,9 @@ def test_file_names_are_relative_to_the_scenario(tmp_path: Path) -> None:
     file.write_text(SCENARIO)
     scenario = load(file)
     expected = [[0, 4_000_000]]
-    assert resolve(scenario)["directions"][0]["rate_bps"]["steps"] == expected
-    again = from_dict(scenario.to_dict())
-    assert resolve(again)["directions"][0]["rate_bps"]["steps"] == expected
+    for same in (scenario, from_dict(scenario.to_dict())):
+        rate: Any = resolve(same)["directions"][0]["rate_bps"]
+        assert rate["steps"] == expected
 
 
 def test_the_command_names_both_files_and_runs_nothing(tmp_path: Path, bentpipe: Program) -> None:

@@ -78,7 +78,7 @@ def test_one_configuration_for_all_cells() -> None:
     """Plans differ in delay, bit errors and the small window; in nothing else."""
     plans: dict[str, set[str]] = {}
     for cell in cells():
-        plan = resolve(scenario_of(cell, base_scenario()))
+        plan: Any = resolve(scenario_of(cell, base_scenario()))
         for way in plan["directions"]:
             assert way.pop("delay_ns")["value"] == cell.one_way_delay_ms * 1_000_000
             channel = way.pop("channel")

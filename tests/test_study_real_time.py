@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from conftest import needs, why_no_lab
@@ -52,7 +53,8 @@ def test_rows_of_the_note_are_named_by_size() -> None:
 def test_every_cell_is_one_that_the_kernel_can_be_asked_for(cell: Cell) -> None:
     """Given the hosts of a cell, expect Reno without options and the window of the cell."""
     scenario = jpl.kernel_scenario_of(cell, base_scenario())
-    tcp = resolve(scenario)["flows"][0]["workload"]["receiver"]
+    workload: Any = resolve(scenario)["flows"][0]["workload"]
+    tcp = workload["receiver"]
     assert (tcp["congestion_control"], tcp["sack"], tcp["timestamps"]) == ("reno", False, False)
     assert tcp["receive_buffer_bytes"] == (65_535 if cell.large_windows == "no" else 256 * 1024)
 

@@ -84,7 +84,7 @@ def test_the_constant_is_the_mean_that_the_scenario_says() -> None:
     rows = [r for r in compare.read_published_table().values() if r.limit == "packet rate"]
     mean = sum(row.packets_per_second for row in rows) / len(rows)
     assert mean == pytest.approx(6222.5, abs=0.05)
-    plan = resolve(from_dict(base_scenario()))
+    plan: Any = resolve(from_dict(base_scenario()))
     for gateway in plan["gateways"]:
         (processor,) = gateway["functions"]
         assert processor["packets_per_second"] == int(mean) == PACKETS_PER_SECOND

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bentpipe.plan.resolver import resolve
@@ -21,7 +23,7 @@ def test_frames_on_paper_by_hand() -> None:
     A frame of 1,459 bytes takes 11,744 bits: 2,513.6 frames a second, which is less than what the
     processor handles. With 86 bytes (a separator of one) 1 + 1,383 // 87 = 16 fit.
     """
-    plan = resolve(aggregated_scenario(base_scenario(), DEFAULTS.aggregated_duration))
+    plan: Any = resolve(aggregated_scenario(base_scenario(), DEFAULTS.aggregated_duration))
     paper = on_paper(plan, 100)
     assert paper.packets_per_frame == 11
     assert paper.packets_per_second == pytest.approx(11 * MODEM_BPS / (8 * 1468))

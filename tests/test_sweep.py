@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ def test_no_jobs_are_no_outcomes() -> None:
     assert run_many([]) == []
 
 
-def broken(plan: dict[str, Any]) -> dict[str, Any]:
+def broken(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Return the plan without its directions."""
     return {name: value for name, value in plan.items() if name != "directions"}
 

@@ -122,7 +122,7 @@ def test_a_point_is_a_scenario() -> None:
     point = Point(
         number=1, control="cubic", rate_mbps=7, rtt_ms=110, queue_bdp=2, loss=0.01, flows=2
     )
-    plan = resolve(from_dict(point.scenario(60)))
+    plan: Any = resolve(from_dict(point.scenario(60)))
     forward = plan["directions"][0]
     assert forward["rate_bps"]["value"] == 7_000_000
     assert forward["delay_ns"]["value"] == 55_000_000
@@ -163,6 +163,7 @@ def test_other_kinds_meet_every_pair_of_levels_once() -> None:
 
 def test_a_step_and_an_outage_are_in_the_plan() -> None:
     """Given points at 1 Mbit/s, expect half the rate from 12 s on, and none from 12 to 14 s."""
+    steps: Any
     steps = resolve(from_dict(points_of("rate-step")[0].scenario(30)))["directions"][0]["rate_bps"]
     assert steps["steps"] == [[0, 1_000_000], [12 * 10**9, 500_000]]
     steps = resolve(from_dict(points_of("outage")[0].scenario(30)))["directions"][0]["rate_bps"]

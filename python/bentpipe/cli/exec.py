@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
@@ -148,7 +148,7 @@ def shell(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
 class _Job:
     """A program to run in a lab."""
 
-    plans: Sequence[dict[str, Any]]
+    plans: Sequence[Mapping[str, Any]]
     command: Sequence[str]
     host: str
     seed: int

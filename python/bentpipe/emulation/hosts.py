@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from bentpipe.emulation.draws import Stream
@@ -13,7 +14,7 @@ _PRECEDENCE_SHIFT: Final = 5
 CLASSES_MAX: Final = 8
 
 
-def hosts_of(plan: dict[str, Any], flow: dict[str, Any], seed: int) -> dict[Side, str]:
+def hosts_of(plan: Mapping[str, Any], flow: Mapping[str, Any], seed: int) -> dict[Side, str]:
     """Return the hosts of the two ends of a flow of the plan.
 
     A random choice is the same as in a simulation with the same seed.
@@ -28,7 +29,7 @@ def hosts_of(plan: dict[str, Any], flow: dict[str, Any], seed: int) -> dict[Side
 
 
 def _host(
-    plan: dict[str, Any], flow: dict[str, Any], place: tuple[Side, int], seed: int
+    plan: Mapping[str, Any], flow: Mapping[str, Any], place: tuple[Side, int], seed: int
 ) -> str | None:
     side, gateway = place
     choice = flow[f"{side}_host"]
@@ -43,7 +44,7 @@ def _host(
     return chosen
 
 
-def classes(plan: dict[str, Any]) -> int:
+def classes(plan: Mapping[str, Any]) -> int:
     """Return how many classes of packets the queues and functions of a plan distinguish."""
     of_queues: list[int] = [each["queue"].get("classes") or 1 for each in plan["directions"]]
     functions = [function for gateway in plan["gateways"] for function in gateway["functions"]]
@@ -51,7 +52,7 @@ def classes(plan: dict[str, Any]) -> int:
     return max([1, *of_queues, *of_functions])
 
 
-def traffic_class(plan: dict[str, Any], flow: dict[str, Any]) -> int:
+def traffic_class(plan: Mapping[str, Any], flow: Mapping[str, Any]) -> int:
     """Return the traffic class (DSCP, ECN) that marks the class of the flow's packets in a lab."""
     count, priority = classes(plan), int(flow["priority"])
     if count == 1:

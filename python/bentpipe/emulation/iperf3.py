@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +48,7 @@ class Flow:
     """One flow of the plan: two programs, the client and the server."""
 
     index: int
-    plan: dict[str, Any]
+    plan: Mapping[str, Any]
     iperf3: str
     interval_ns: int
     mtu_bytes: int
@@ -281,7 +282,7 @@ class ExchangesFlow(Flow):
         return [sys.executable, "-m", "bentpipe.emulation.exchanges", role, json.dumps(asked)]
 
 
-def programs(plan: dict[str, Any], seed: int) -> list[Flow]:
+def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
     """Return the flows of a plan; their programs are not started.
 
     Raises:

@@ -63,7 +63,7 @@ class Kernel:
     initial_window: int | None
 
 
-def refuse(scenario: Scenario, plan: dict[str, Any]) -> None:
+def refuse(scenario: Scenario, plan: Mapping[str, Any]) -> None:
     """Refuse what the kernel's TCP cannot do; the error names every field.
 
     Raises:
@@ -76,7 +76,7 @@ def refuse(scenario: Scenario, plan: dict[str, Any]) -> None:
         )
 
 
-def highest(plan: dict[str, Any], quantity: str) -> dict[str, int]:
+def highest(plan: Mapping[str, Any], quantity: str) -> dict[str, int]:
     """Return the largest value over time of a direction's ``rate_bps`` or ``delay_ns``."""
     found = {}
     # The return directions of all terminals are equal.
@@ -87,7 +87,7 @@ def highest(plan: dict[str, Any], quantity: str) -> dict[str, int]:
     return found
 
 
-def longest_round_trip_ns(plan: dict[str, Any]) -> int:
+def longest_round_trip_ns(plan: Mapping[str, Any]) -> int:
     """Return the longest round trip between two hosts, without queueing and serialization."""
     over_link: int = sum(highest(plan, "delay_ns").values())
     forward, *returns = plan["directions"]
@@ -106,7 +106,7 @@ def entries(scenario: Scenario) -> list[int]:
     return [i for i, count in enumerate(counts) for _ in range(count)]
 
 
-def _refused(scenario: Scenario, plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _refused(scenario: Scenario, plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if plan["packet_events"]:
         yield "packet_events", "are not recorded in real time; leave them out"
     if len(plan["flows"]) > MAX_FLOWS:
@@ -114,7 +114,7 @@ def _refused(scenario: Scenario, plan: dict[str, Any]) -> Iterator[tuple[str, st
     yield from _refused_flows(scenario, plan)
 
 
-def _refused_flows(scenario: Scenario, plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _refused_flows(scenario: Scenario, plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     # The flows of an entry are alike.
     workloads = dict(zip(reversed(entries(scenario)), reversed(plan["flows"]), strict=True))
     tcps = [tcp for flow in plan["flows"] if (tcp := tcp_of(flow)) is not None]
@@ -156,7 +156,7 @@ def _text(field: str, value: Any) -> str:
     return format_size(value) if field.endswith("_bytes") else str(value)
 
 
-def kernel_of(plan: dict[str, Any]) -> Kernel:
+def kernel_of(plan: Mapping[str, Any]) -> Kernel:
     """Return the kernel settings that give the TCP of the plan.
 
     Raises:
@@ -211,7 +211,7 @@ def kernel_of(plan: dict[str, Any]) -> Kernel:
     return Kernel(settings, None if window == _DEFAULT_INITIAL_WINDOW else window)
 
 
-def tcp_of(flow: dict[str, Any]) -> dict[str, Any] | None:
+def tcp_of(flow: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the TCP settings of the sending end of a flow; None for datagrams."""
     workload = flow["workload"]
     tcp: dict[str, Any] | None = workload.get("sender") or workload.get("server")
@@ -232,7 +232,7 @@ def available_congestion_controls() -> list[str]:
         raise MachineError(f"{_AVAILABLE}: cannot be read: {error.strerror}; mount /proc") from None
 
 
-def mtu_bytes(plan: dict[str, Any]) -> int:
+def mtu_bytes(plan: Mapping[str, Any]) -> int:
     """Return the size of the largest IP packet of the flows, at least 1,500 bytes."""
     sizes: list[int] = [
         flow["workload"]["payload_bytes"] + _UDP_IP_BYTES
@@ -255,7 +255,7 @@ def largest_window(tcp: dict[str, Any]) -> int:
     return buffer * (payload * 256 // memory) // 256
 
 
-def window_warnings(scenario: Scenario, plan: dict[str, Any]) -> list[str]:
+def window_warnings(scenario: Scenario, plan: Mapping[str, Any]) -> list[str]:
     """Return a warning for each entry of ``traffic`` whose windows cannot fill the link."""
     rates, round_trip_ns = highest(plan, "rate_bps"), longest_round_trip_ns(plan)
     lines = {}

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -159,7 +159,7 @@ def post_run_warnings(flows: list[Flow], record: RunRecord) -> Iterator[str]:
 class _Run:
     """One run: its plan, its programs, and the record that it makes."""
 
-    plan: dict[str, Any]
+    plan: Mapping[str, Any]
     flows: list[Flow]
     kernel: Kernel
     observe: Observer

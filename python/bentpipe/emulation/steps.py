@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 # Several times the set-up time of a lab, and of the programs of a flow.
@@ -10,7 +11,7 @@ _FLOW_NS: Final = 250_000_000
 _SERIES: Final = ("rate_bps", "delay_ns")
 
 
-def lead_time_ns(plan: dict[str, Any]) -> int:
+def lead_time_ns(plan: Mapping[str, Any]) -> int:
     """Return how long the link runs before the run starts, in ns.
 
     It is 0 for a link that does not change: then any time will do.
@@ -23,13 +24,13 @@ def lead_time_ns(plan: dict[str, Any]) -> int:
     return _LAB_NS + _FLOW_NS * len(plan["flows"])
 
 
-def delayed_plan(plan: dict[str, Any], lead_ns: int) -> dict[str, Any]:
+def delayed_plan(plan: Mapping[str, Any], lead_ns: int) -> dict[str, Any]:
     """Return the plan with the steps of its link later by ``lead_ns``; the first lasts longer."""
     directions = [_direction(direction, lead_ns) for direction in plan["directions"]]
     return {**plan, "directions": directions}
 
 
-def _direction(direction: dict[str, Any], lead_ns: int) -> dict[str, Any]:
+def _direction(direction: Mapping[str, Any], lead_ns: int) -> dict[str, Any]:
     changed = {name: _delayed(direction[name], lead_ns) for name in _SERIES}
     channel = direction["channel"]
     if channel["kind"] == "error_series":
@@ -39,7 +40,7 @@ def _direction(direction: dict[str, Any], lead_ns: int) -> dict[str, Any]:
     return {**direction, **changed}
 
 
-def _delayed(series: dict[str, Any], lead_ns: int) -> dict[str, Any]:
+def _delayed(series: Mapping[str, Any], lead_ns: int) -> Mapping[str, Any]:
     if series["kind"] == "constant":
         return series
     (at_ns, first), *rest = series["steps"]
@@ -47,5 +48,5 @@ def _delayed(series: dict[str, Any], lead_ns: int) -> dict[str, Any]:
     return {**series, "steps": steps}
 
 
-def _series(plan: dict[str, Any]) -> list[dict[str, Any]]:
+def _series(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [direction[name] for direction in plan["directions"] for name in _SERIES]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,9 @@ def measure_capacity(seconds: float = 3.0) -> dict[str, Any]:
     return measured
 
 
-def refuse_beyond_capacity(plans: Sequence[dict[str, Any]], *, super_packets: bool = False) -> None:
+def refuse_beyond_capacity(
+    plans: Sequence[Mapping[str, Any]], *, super_packets: bool = False
+) -> None:
     """Refuse links faster than the measured capacity; without a measurement allow every rate.
 
     Raises:
@@ -55,7 +57,7 @@ def refuse_beyond_capacity(plans: Sequence[dict[str, Any]], *, super_packets: bo
                 )
 
 
-def _max_value(series: dict[str, Any]) -> int:
+def _max_value(series: Mapping[str, Any]) -> int:
     """Return the largest value of a constant or stepwise series of a plan."""
     if series["kind"] == "constant":
         return int(series["value"])

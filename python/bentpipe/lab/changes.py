@@ -107,7 +107,8 @@ def _value(setting: str, direction: str, field: str) -> int | float:
     refuse_beyond_capacity([resolved])
     part = resolved["directions"][0 if direction == "forward" else 1]
     if field == "bit_error_rate":
-        return float(part["channel"].get("bit_error_rate", 0.0))
+        channel = part["channel"]
+        return channel["bit_error_rate"] if channel["kind"] == "bit_errors" else 0.0
     series = part["rate_bps" if field == "rate" else "delay_ns"]
     if series["kind"] != "constant":
         raise UsageError(f"{path.strip()}: read a list of steps; a running link takes one value")

@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +47,7 @@ class LabConfig:
 
     name: str
     folder: str
-    plans: Sequence[dict[str, Any]]
+    plans: Sequence[Mapping[str, Any]]
     links: Sequence[str]
     seed: int
     gateways: bool = False

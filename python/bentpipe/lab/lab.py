@@ -188,7 +188,7 @@ class Lab:
             return sockets.ask(connection, request)
 
 
-def _plan_of(link: Scenario | str | Path | Mapping[str, Any]) -> dict[str, Any]:
+def _plan_of(link: Scenario | str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(link, Path):
         return plan.link_plan(str(link))
     if isinstance(link, Mapping) and "directions" in link:

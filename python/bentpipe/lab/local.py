@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -49,7 +49,7 @@ class LocalLab:
     - ``internet``: the world has an uplink to the Internet, which the island reaches over the link.
     """
 
-    plans: Sequence[dict[str, Any]]
+    plans: Sequence[Mapping[str, Any]]
     seed: int = 1
     mtu_bytes: int = 1_500
     settings: tuple[dict[str, str], dict[str, str]] = ({}, {})

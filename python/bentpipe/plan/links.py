@@ -9,12 +9,13 @@ from typing import Any
 
 from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import checked, resolve
+from bentpipe.plan.types import Plan
 from bentpipe.scenario.document import Document, read_file, with_settings
 from bentpipe.scenario.presets import PRESETS
 from bentpipe.text import choice
 
 
-def resolved_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> dict[str, Any]:
+def resolved_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> Plan:
     """Resolve the plan of a link, as `link_plan` returns it.
 
     Raises:
@@ -24,7 +25,7 @@ def resolved_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -
     return resolve(checked(with_settings(link_document(link), list(settings))))
 
 
-def resolved_plans() -> dict[str, dict[str, Any]]:
+def resolved_plans() -> dict[str, Plan]:
     """Resolve the plans of all presets, by name."""
     return {name: resolved_plan(name) for name in PRESETS}
 

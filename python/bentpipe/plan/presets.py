@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from bentpipe import plan
+from bentpipe.plan.types import Plan
 
 _FILE: Final = Path(__file__).with_name("preset_plans.json")
 
 
-def link_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> dict[str, Any]:
+def link_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> Plan:
     """Return the plan of a link alone: a preset by name, or that of a scenario file or mapping.
 
     Raises:
@@ -28,7 +29,7 @@ def link_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> di
     return plan.resolved_plan(link, settings) if stored is None else stored
 
 
-def stored_plan(preset: str) -> dict[str, Any] | None:
+def stored_plan(preset: str) -> Plan | None:
     """Return the plan of a preset, or None if there is no such preset."""
-    plans: dict[str, dict[str, Any]] = json.loads(_FILE.read_text(encoding="utf-8"))
+    plans: dict[str, Plan] = json.loads(_FILE.read_text(encoding="utf-8"))
     return plans.get(preset)

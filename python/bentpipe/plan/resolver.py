@@ -31,13 +31,13 @@ PLAN_FORMAT_VERSION: Final = 4
 _MAX_SAMPLE_ROWS: Final = 10_000_000
 
 
-def resolve(scenario: Scenario) -> dict[str, Any]:
+def resolve(scenario: Scenario) -> Plan:
     """Return the plan of a scenario: ns, bytes and bit/s, with every field present.
 
     Raises:
         ScenarioError: the parts do not fit together (a queue smaller than a packet, for example).
     """
-    return dict(_resolve(scenario, Document(data={}, source="scenario")))
+    return _resolve(scenario, Document(data={}, source="scenario"))
 
 
 def load(path: str | Path, *, settings: tuple[str, ...] = ()) -> Scenario:

@@ -31,12 +31,12 @@ class FramingOptions(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _know_every_field(cls, data: object) -> object:
+    def _refuse_unknown_fields(cls, data: object) -> object:
         """Accept every field: `plan_framing` checks the options of the kind."""
         return data
 
     @model_validator(mode="after")
-    def _know_every_option(self) -> Self:
+    def _check_options(self) -> Self:
         try:
             plan_framing(self.kind, self.options)
         except ValueError as error:

@@ -87,7 +87,7 @@ class Gateway(Record):
     """Its packet processor; without one, processing takes no time and drops no packet."""
 
     @model_validator(mode="after")
-    def _agree(self) -> Self:
+    def _check_functions(self) -> Self:
         if self.functions is None:
             return self
         for name in FUNCTIONS:
@@ -119,7 +119,7 @@ class Gateways(Record):
     """The gateway of each user terminal."""
 
     @model_validator(mode="after")
-    def _have_peers(self) -> Self:
+    def _check_peers(self) -> Self:
         hub, terminal = (
             [name for name, settings in gateway.in_order() if settings.needs_peer]
             for gateway in (self.hub, self.terminal)

@@ -48,7 +48,7 @@ class DelayStep(Record):
     """The delay of packets that are sent from then on."""
 
 
-class _Whole(Record):
+class _Replacing(Record):
     """A record that replaces another as a whole."""
 
     def over(self, base: Self) -> Self:  # noqa: ARG002 - it is replaced as a whole
@@ -56,7 +56,7 @@ class _Whole(Record):
         return self
 
 
-class DeliveryTrace(_Whole):
+class DeliveryTrace(_Replacing):
     """The rate of a mahimahi trace: one line per delivery of 1500 bytes."""
 
     trace: FileName
@@ -66,7 +66,7 @@ class DeliveryTrace(_Whole):
     """The interval over which deliveries are counted; each bin is one step of the rate."""
 
 
-class TimeSeries(_Whole):
+class TimeSeries(_Replacing):
     """A column of a CSV file, one row per step."""
 
     csv: FileName
@@ -89,7 +89,7 @@ class ChannelState(Record):
     """The mean time in this state; times are exponentially distributed."""
 
 
-class GilbertElliott(_Whole):
+class GilbertElliott(_Replacing):
     """A channel that alternates between a good and a bad state (Gilbert 1960, Elliott 1963)."""
 
     model: Literal["gilbert_elliott"]

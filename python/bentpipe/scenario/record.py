@@ -117,7 +117,7 @@ class Record(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _know_every_field(cls, data: object) -> object:
+    def _refuse_unknown_fields(cls, data: object) -> object:
         """Refuse unknown fields first: a misspelt field would also be reported as missing."""
         if not isinstance(data, Mapping):
             return data

@@ -136,7 +136,7 @@ class _Draw(Record):
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
 
     @model_validator(mode="after")
-    def _one_distribution(self) -> Self:
+    def _check_distribution(self) -> Self:
         names = tuple(type(self).model_fields)
         written = [name for name in names if getattr(self, name) is not None]
         if len(written) != 1:
@@ -282,7 +282,7 @@ class Bulk(_TcpFlow):
     """How long to send, from the start of the flow; excludes ``size``."""
 
     @model_validator(mode="after")
-    def _one_amount(self) -> Self:
+    def _check_amount(self) -> Self:
         if (self.size is None) == (self.duration is None):
             found = "neither size nor duration" if self.size is None else "both size and duration"
             raise refusal(f"read {found}; a bulk flow has exactly one of them")

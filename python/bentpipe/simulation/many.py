@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ _POLL_S: Final = 0.05
 class Job:
     """One run to do: a complete plan (`bentpipe.resolve`) and a seed, 0 to 2^64-1."""
 
-    plan: dict[str, Any]
+    plan: Mapping[str, Any]
     seed: int
 
 

@@ -137,7 +137,7 @@ def _checked_sizes(sizes: Sequence[int]) -> list[int]:
 class _Bracket:
     """The rates between which the limit of one packet size is, and the trials so far."""
 
-    plan: dict[str, Any]
+    plan: Mapping[str, Any]
     searched: tuple[int, ...]
     payload_bytes: int
     min_bps: int
@@ -210,7 +210,7 @@ def _bracket(
     )
 
 
-def _link_rate_bps(plan: dict[str, Any], flow: dict[str, Any]) -> int:
+def _link_rate_bps(plan: Mapping[str, Any], flow: Mapping[str, Any]) -> int:
     """Return the largest rate of the direction of a flow."""
     number = 0 if flow["direction"] == "forward" else 1 + flow["terminal"]
     rate = plan["directions"][number]["rate_bps"]
@@ -219,7 +219,7 @@ def _link_rate_bps(plan: dict[str, Any], flow: dict[str, Any]) -> int:
     return max(int(value) for _, value in rate["steps"])
 
 
-def _sending_ns(plan: dict[str, Any], searched: Sequence[int]) -> int:
+def _sending_ns(plan: Mapping[str, Any], searched: Sequence[int]) -> int:
     flows = [plan["flows"][i] for i in searched]
     spans_ns = (
         min(flow["workload"]["duration_ns"], plan["stop_ns"] - flow["start_ns"]) for flow in flows

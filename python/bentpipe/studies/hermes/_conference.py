@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from bentpipe.plan.resolver import resolve
+from bentpipe.plan.types import Plan
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.studies.hermes._network import (
     NS_PER_S,
@@ -51,7 +52,7 @@ class ConferenceCase:
         """Yes: participants do not send in step, and who loses depends on how they stand."""
         return True
 
-    def plan(self, network: Network, seed: int) -> dict[str, Any]:
+    def plan(self, network: Network, seed: int) -> Plan:
         """Return the plan; everybody starts within the first interval between two datagrams."""
         stream = {
             "rate": f"{self.rate_kbps} kbit/s",
@@ -123,7 +124,7 @@ class UpstreamCase:
         """No: the same in every run."""
         return False
 
-    def plan(self, network: Network, seed: int) -> dict[str, Any]:
+    def plan(self, network: Network, seed: int) -> Plan:
         """Return the plan of one stream of datagrams."""
         del seed
         stream = {

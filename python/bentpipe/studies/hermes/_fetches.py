@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from bentpipe.plan.resolver import resolve
+from bentpipe.plan.types import Plan
 from bentpipe.studies.hermes._network import (
     DEFAULT_WINDOW_BYTES,
     IMAGE_BYTES,
@@ -49,7 +50,7 @@ class FetchCase:
         """No: the same in every run."""
         return False
 
-    def plan(self, network: Network, seed: int) -> dict[str, Any]:
+    def plan(self, network: Network, seed: int) -> Plan:
         """Return the plan of the scenario file, with another file and other hosts."""
         del seed
         size = f"{self.size_bytes} B"
@@ -74,7 +75,7 @@ class PingCase:
         """No: the same in every run."""
         return False
 
-    def plan(self, network: Network, seed: int) -> dict[str, Any]:
+    def plan(self, network: Network, seed: int) -> Plan:
         """Return the plan of ten exchanges, a second apart."""
         del seed
         size = f"{self.payload_bytes} B"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 
 from bentpipe.plan.resolver import from_dict, load
+from bentpipe.plan.types import Plan
 from bentpipe.scenario.schema import Scenario
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Case(Protocol):
     def chance(self) -> bool:
         """Whether a run draws chance, so that several are needed."""
 
-    def plan(self, network: Network, seed: int) -> dict[str, Any]:
+    def plan(self, network: Network, seed: int) -> Plan:
         """Return the complete plan; only what staggers the starts depends on the seed."""
 
     def measure(self, outcome: Outcome) -> dict[str, float]:
@@ -117,7 +118,7 @@ class Found:
         return {**row, "runs": self.runs(case)}
 
 
-def stagger(plan: dict[str, Any], prefix: str, within_ns: int, seed: int) -> dict[str, Any]:
+def stagger(plan: Plan, prefix: str, within_ns: int, seed: int) -> Plan:
     """Let each flow whose name begins so start at a moment of its own, drawn from 0 to within."""
     draws = np.random.default_rng(seed)
     for flow in plan["flows"]:

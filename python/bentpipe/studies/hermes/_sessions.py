@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from bentpipe.plan.resolver import resolve
+from bentpipe.plan.types import Plan
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.studies.hermes._network import (
     DEFAULT_WINDOW_BYTES,
@@ -64,7 +66,7 @@ class SessionsCase:
         """Whether others fetch images, at times that are drawn."""
         return self.beside in THINK_S
 
-    def plan(self, network: Network, seed: int) -> dict[str, Any]:
+    def plan(self, network: Network, seed: int) -> Plan:
         """Return the plan; sites begin their first image within one time to think."""
         sessions = {
             "name": "session",
@@ -157,7 +159,8 @@ def asymmetry(network: Network, mss_bytes: int) -> Asymmetry:
 
     All of it is arithmetic on the plan.
     """
-    plan = SessionsCase(1, TUNED_WINDOW_BYTES, mss_bytes=mss_bytes).plan(network, 1)
+    case = SessionsCase(1, TUNED_WINDOW_BYTES, mss_bytes=mss_bytes)
+    plan: Mapping[str, Any] = case.plan(network, 1)
     forward, isdn = plan["directions"][0], plan["directions"][1]
     data_bits = frame_bits(forward["framing"], mss_bytes + _HEADERS_BYTES)
     ack_bits = frame_bits(isdn["framing"], _HEADERS_BYTES)

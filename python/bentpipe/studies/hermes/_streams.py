@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from bentpipe.plan.resolver import resolve
+from bentpipe.plan.types import Plan
 from bentpipe.studies.hermes._network import (
     SITES,
     STREAM_PAYLOAD_BYTES,
@@ -47,7 +48,7 @@ class StreamCase:
         """No: the same in every run."""
         return False
 
-    def plan(self, network: Network, seed: int) -> dict[str, Any]:
+    def plan(self, network: Network, seed: int) -> Plan:
         """Return the plan: TCP alone for 20 s, then the stream too."""
         del seed
         end_s = _START_S + self.duration_s

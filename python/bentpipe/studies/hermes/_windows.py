@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe.plan.types import Plan
 from bentpipe.studies.hermes._network import (
     LARGE_MSS_BYTES,
     MSS_BYTES,
@@ -65,7 +66,7 @@ class WindowCase:
         segments = self.window_bytes // self.mss_bytes
         return self.bound_bps * segments * self.mss_bytes / self.window_bytes
 
-    def plan(self, network: Network, seed: int) -> dict[str, Any]:
+    def plan(self, network: Network, seed: int) -> Plan:
         """Return the plan of a bulk transfer, sampled once a round."""
         del seed
         transfer = {

@@ -163,7 +163,7 @@ def utilization_in_real_time(result: Result) -> float | None:
 
 def _job(cell: Cell, base: Mapping[str, Any], seed: int) -> EmulationJob:
     scenario = kernel_scenario_of(cell, base)
-    plan = resolve(scenario)
+    plan: Mapping[str, Any] = resolve(scenario)
     least_s = 8 * _TRANSFER_BYTES / plan["directions"][0]["rate_bps"]["value"]
     return EmulationJob(
         scenario.to_dict(), seed, max_s=plan["stop_ns"] / 1e9, expected_s=2 * least_s
