@@ -92,6 +92,20 @@ def test_programs_have_exit_codes_output_and_processes() -> None:
     wait_until(lambda: processes(mark) == [], "the program outlived the lab")
 
 
+@needs_lab
+def test_signals_to_a_process_reach_its_program() -> None:
+    script = "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.05; done"
+    with (
+        bentpipe.Lab("leo") as lab,
+        lab.spawn("island", ["sh", "-c", script], stdout=subprocess.PIPE, text=True) as running,
+    ):
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        running.terminate()
+        assert running.stdout.read() == "caught\n"
+        assert running.wait(20) == 5
+
+
 def test_what_cannot_be_a_lab_is_refused() -> None:
     with pytest.raises(UsageError, match="links: none"):
         bentpipe.Lab()

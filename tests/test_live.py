@@ -61,7 +61,7 @@ def assert_between(low: float, high: float, *measured: Measured) -> None:
 def test_a_round_trip_takes_as_long_as_the_scenario_says() -> None:
     """Given GEO with 271 ms each way, a ping of 84 bytes at 16 and at 2 Mbit/s takes 542.4 ms."""
     expected_ms = 2 * 271 + 84 * 8 / 16e6 * 1e3 + 84 * 8 / 2e6 * 1e3
-    # The least: ping itself waits for a processor too, which is nothing of the link's.
+    # The minimum: ping itself may wait for a processor, which is not a delay of the link.
     smallest = []
     for _ in range(3):
         ran = bentpipe("exec", "--link", "geo", "--", "ping", "-c", "8", "-i", "0.2", "world")

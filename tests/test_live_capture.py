@@ -344,11 +344,11 @@ def test_the_summary_is_printed_without_a_report(tmp_path: Path) -> None:
 def test_a_capture_does_not_follow_symbolic_links(name: str, tmp_path: Path) -> None:
     """Given a link to another file under either name of the capture, expect that file untouched."""
     path, other = tmp_path / "a.pcapng", tmp_path / "other"
-    other.write_text("of somebody else")
+    other.write_text("of another program")
     (tmp_path / name).symlink_to(other)
     ran = bentpipe("exec", "--link", "leo", "--capture", path, "--", "true")
     assert ran.returncode == 0, ran.stderr
-    assert other.read_text() == "of somebody else"
+    assert other.read_text() == "of another program"
     assert not path.is_symlink()
     assert read(path) == []
     assert sorted(tmp_path.iterdir()) == [path, other]

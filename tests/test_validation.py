@@ -376,7 +376,7 @@ def test_recovery_after_an_outage_takes_at_most_the_timer() -> None:
     """Given 2 s without a rate, expect the goodput of 2 s again no sooner than 2 s after it.
 
     The retransmission timer has backed off to 1.6 s at most by then (200 ms, doubled thrice): that
-    is the most that is lost, of 6 s.
+    is the maximum loss, of 6 s.
     """
     point, found = simulated_at("outage", rate_mbps=7, rtt_ms=20, queue_bdp=2.0)
     assert 1.95 < number(found, "recovery_s") < 4.0

@@ -267,7 +267,7 @@ def main(role: str, settings: dict[str, Any]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
         program.run()
-    # The report must be complete even if SIGINT is sent again.
+    # The report must be complete even if another SIGINT arrives.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     report = program.report()
     print(json.dumps(report))
