@@ -63,7 +63,9 @@ class Document:
     def problem(self, path: FieldPath, message: str) -> Problem:
         """Return a Problem that points at ``path``."""
         location = self.location(path)
-        return Problem(source=location.source, line=location.line, field=dotted(path), message=message)
+        return Problem(
+            source=location.source, line=location.line, field=dotted(path), message=message
+        )
 
 
 def dotted(path: FieldPath) -> str:
@@ -124,7 +126,9 @@ def with_settings(document: Document, settings: list[str]) -> Document:
             through a scalar or beyond the end of a list.
     """
     changed = Document(
-        data=copy.deepcopy(document.data), source=document.source, locations=dict(document.locations)
+        data=copy.deepcopy(document.data),
+        source=document.source,
+        locations=dict(document.locations),
     )
     for setting in settings:
         _apply(changed, setting)
