@@ -278,7 +278,7 @@ def test_the_command_prints_json_and_writes_a_folder(bentpipe: Program, tmp_path
         (["--sizes", ""], '--sizes: read ""'),
         (["--sizes", "58,,68"], '--sizes: read ""'),
         (["--sizes", "99999"], "sizes: read 99999; must be 1 to 65507"),
-        (["--resolution", "0.5"], '--resolution: read "0.5"; write a percentage'),
+        (["--resolution", "0.5"], '--resolution: read "0.5"; expected a percentage'),
         (["--resolution", "0%"], "resolution: read 0.000000%"),
         (["--resolution", "80%"], "must be 0.01% to 50%"),
         (["--flow", "ping"], 'flow: read "ping"; allowed: iperf'),
@@ -304,7 +304,7 @@ def test_an_interrupted_search_is_exit_code_130(
     bentpipe: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     found = interrupted_after(13)
-    monkeypatch.setattr(search_module, "no_drop_rate", lambda *_, **__: found)
+    monkeypatch.setattr("bentpipe.simulation.no_drop_rate", lambda *_, **__: found)
     called = bentpipe("search", "no-drop", DUPLEX, "--out", tmp_path / "cut")
     assert called.code == 130
     assert "interrupted" in called.err

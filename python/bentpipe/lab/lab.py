@@ -43,7 +43,7 @@ class Lab:
     >>> with bentpipe.Lab("geo") as lab:  # doctest: +SKIP
     ...     print(lab.run("island", ["ping", "-c", "3", "world"]).stdout)
     ...     lab.set("link.forward.rate=4Mbit/s")
-    ...     lab.report()["directions"]["forward"]["delivered_packets"]
+    ...     directions = lab.report()["directions"]
 
     Raises:
         ScenarioError: a scenario is wrong.
