@@ -158,7 +158,7 @@ fn check_processors(plan: &Plan, outcome: &Outcome, capture: &Capture) {
     assert_eq!(names.len(), table.len());
     for (row, name) in names.iter().enumerate() {
         let both = |what: &str| {
-            let side = |side| value(table, &format!("{what}_packets_{side}"), row);
+            let side = |side| value(table, &format!("{what}_{side}_packets"), row);
             side("lan") + side("link")
         };
         let packets = |point: &str| count(capture, &format!("{name}.{point}"));

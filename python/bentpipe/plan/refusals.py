@@ -96,7 +96,7 @@ def _draw_path(field: str, rest: Sequence[str], flow: Flow) -> Iterator[str]:
 
 
 def _gateway_path(parts: Sequence[str], scenario: Scenario) -> Iterator[str]:
-    """Return the path below ``gateways``: terminals are alike and written once."""
+    """Return the path below ``gateways``: terminals are equal and written once."""
     name: Literal["hub", "terminal"] = "hub" if parts[0] == "0" else "terminal"
     yield name
     match parts[1:]:
