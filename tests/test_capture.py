@@ -154,7 +154,7 @@ def test_packets_of_each_interface_are_those_of_the_result(captured: Captured) -
     for processor in result.processors.to_dicts():
         name = processor["processor"]
         both = {
-            what: processor[f"{what}_packets_lan"] + processor[f"{what}_packets_link"]
+            what: processor[f"{what}_lan_packets"] + processor[f"{what}_link_packets"]
             for what in ("received", "forwarded")
         }
         assert packets[f"{name}.queue"] == both["received"]
