@@ -116,7 +116,7 @@ def test_an_invalid_run_raises_its_result(
     monkeypatch.setattr(worker.Worker, "start", lambda _: None)
     monkeypatch.setattr(worker.Worker, "kill", lambda _: None)
     monkeypatch.setattr(worker.Worker, "has_finished", save)
-    with pytest.raises(InvalidRunError, match="lateness p99 is too much; the figures") as raised:
+    with pytest.raises(InvalidRunError, match="lateness p99 is too much; do not use") as raised:
         bentpipe.emulate(CALL)
     assert raised.value.result.flows.equals(late.flows)
 

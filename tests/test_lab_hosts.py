@@ -188,6 +188,9 @@ def test_an_unknown_host_is_refused(tmp_path: Path) -> None:
 # --- aggregation on real packets ----------------------------------------------------------------
 
 PACKETS_PER_SECOND = 400
+# A tenth above the rate of the processor loses 9 %, less the buffer. A busy machine sends bursts,
+# which lose packets below the rate, too.
+LOSS = 0.04
 SECONDS = 8
 
 
@@ -232,8 +235,8 @@ def test_aggregation_multiplies_what_a_processor_carries(tmp_path: Path) -> None
     """Expect four times the no-drop rate in frames, and the simulator to predict it within 10 %.
 
     Given gateways that handle 400 packets a second: 320 kbit/s of payloads of 100 bytes alone, and
-    up to 11 of them in a frame of 1,500 bytes. Of real packets by iperf3 none is lost at 10 % less
-    than the simulator says, and some are at 10 % more: the 40 a second that are too many fill the
+    up to 11 of them in a frame of 1,500 bytes. Of real packets by iperf3 almost none is lost 10 %
+    below the rate of the simulator; 10 % above it, 40 packets a second are too many and fill the
     buffer of 40 in the first second of eight.
     """
     alone, together = no_drop_rate(aggregator=False), no_drop_rate(aggregator=True)
@@ -244,17 +247,12 @@ def test_aggregation_multiplies_what_a_processor_carries(tmp_path: Path) -> None
             offered = small_packets(round(share * rate_bps), aggregator=aggregator)
             file = written(tmp_path, **offered)
             # What was sent is checked below.
-            measured = emulated(file)
-            dropped = sum(
-                row[f"dropped_{side}_packets"]
-                for row in measured["processors"]
-                for side in ("lan", "link")
-            )
-            (flow,) = measured["flows"]
+            (flow,) = emulated(file)["flows"]
             due = SECONDS * share * rate_bps / 800
             if flow["sent_segments"] < 0.98 * due:
                 pytest.skip("needs a machine without other load: iperf3 sent too little")
-            assert (dropped > 0) == is_lossy, (aggregator, share, dropped)
+            lost = 1 - flow["received_segments"] / flow["sent_segments"]
+            assert (lost > LOSS) == is_lossy, (aggregator, share, lost)
 
 
 # --- where the programs of a scenario run --------------------------------------------------------

@@ -24,7 +24,7 @@ def summary_lines(report: Report) -> list[str]:
         f"{report['at_ns'] / 1e9:.1f} s; packets were late by {_late_by(report['lateness'])}"
     )
     if report["invalid"] is not None:
-        lines.append(f"INVALID: {report['invalid']}; the figures do not count")
+        lines.append(f"INVALID: {report['invalid']}; do not use the figures")
     return lines
 
 

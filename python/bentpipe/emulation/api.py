@@ -60,5 +60,5 @@ def emulate(
             worker.kill()
         result = Result.load(worker.out)
     if result.invalid is not None:
-        raise InvalidRunError(f"{result.invalid}; the figures do not count", result=result)
+        raise InvalidRunError(f"{result.invalid}; do not use the figures", result=result)
     return result
