@@ -15,7 +15,7 @@ from bentpipe.report.html import environment
 from bentpipe.studies.base.comparison import Agreement, Comparison, Row, Tolerance, mean_error
 from bentpipe.studies.base.provenance import Provenance, read_inputs, unlisted
 from bentpipe.studies.base.samples import Interval, Samples, estimate
-from bentpipe.studies.base.tables import errors_text, label
+from bentpipe.studies.base.tables import errors_text, label, number
 
 POINTS = Tolerance(1.0, "points", "for the test")
 PERCENT = Tolerance(10.0, "%", "for the test")
@@ -99,6 +99,14 @@ def test_a_bound_is_kept_or_missed() -> None:
     assert (low.agreement, high.agreement) == (Agreement.WITHIN_TOLERANCE, Agreement.OUTSIDE)
     assert replace(low, bound="at_least").agreement is Agreement.OUTSIDE
     assert replace(high, bound="at_least").agreement is Agreement.WITHIN_TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.3076, "1.308"), (395.246, "395.2"), (2000.49, "2,000"), (12345.6, "12,350"), (6.0, "6")],
+)
+def test_four_significant_digits(value: float, text: str) -> None:
+    assert number(value, None) == text
 
 
 def test_errors_are_in_points_or_in_percent_of_the_published_value() -> None:
