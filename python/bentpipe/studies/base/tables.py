@@ -98,9 +98,10 @@ def of_comparison(column: Column, comparison: Comparison) -> Column:
 
 
 def mean_text(samples: Samples, digits: int = 2) -> str:
-    """Return the mean of some runs with its 95 % interval in brackets, if it has one."""
-    mean = samples.mean
-    return estimate_text(None if mean is None else Estimate(mean, samples.interval), digits)
+    """Return the mean of runs, with its 95 % interval in brackets if the digits show one."""
+    text = number(samples.mean, digits)
+    interval = interval_text(samples.interval, digits)
+    return text if interval in {"-", f"{text} to {text}"} else f"{text} [{interval}]"
 
 
 def figures(
@@ -161,8 +162,9 @@ def errors_text(rows: Sequence[Row]) -> str:
     if mean is not None:
         largest = number(found["max_absolute_error"])
         texts = [
-            f"mean absolute error {estimate_text(mean)} {unit} over {found['simulated']} rows, "
-            f"largest {largest} {unit}"
+            f"mean absolute error {estimate_text(mean)} {unit} over "
+            f"{found['simulated'] - found['bounds']} rows, largest {largest} {unit}",
+            *([f"bounds: {found['bounds']}"] if found["bounds"] else []),
         ]
     return "; ".join([*texts, *filter(None, [agreement])]) + "."
 
