@@ -15,11 +15,11 @@ from bentpipe.report.html import environment
 from bentpipe.studies.base.comparison import Agreement, Comparison, Row, Tolerance, mean_error
 from bentpipe.studies.base.provenance import Provenance, read_inputs, unlisted
 from bentpipe.studies.base.samples import Interval, Samples, estimate
-from bentpipe.studies.base.tables import errors_text, label
+from bentpipe.studies.base.tables import errors_text, label, mean_text, number
 
 POINTS = Tolerance(1.0, "points", "for the test")
 PERCENT = Tolerance(10.0, "%", "for the test")
-PORTED = ("jpl", "snip")
+PORTED = ("jpl", "snip", "hermes")
 
 
 def row(
@@ -101,6 +101,21 @@ def test_a_bound_is_kept_or_missed() -> None:
     assert replace(high, bound="at_least").agreement is Agreement.WITHIN_TOLERANCE
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.3076, "1.308"), (395.246, "395.2"), (2000.49, "2,000"), (12345.6, "12,350"), (6.0, "6")],
+)
+def test_four_significant_digits(value: float, text: str) -> None:
+    assert number(value, None) == text
+
+
+def test_a_mean_has_an_interval_in_brackets_where_the_digits_show_one() -> None:
+    """1, 2, 3: 2 plus and minus 2.48; three equal values have no width."""
+    assert mean_text(Samples((1.0, 2.0, 3.0)), 1) == "2.0 [-0.5 to 4.5]"
+    assert mean_text(Samples((1.0, 1.0, 1.0)), 1) == mean_text(Samples((1.0,), exact=True), 1)
+    assert (mean_text(Samples((1.0,)), 1), mean_text(Samples())) == ("1.0", "-")
+
+
 def test_errors_are_in_points_or_in_percent_of_the_published_value() -> None:
     """Given 11 for 20: 9 points, or 45 %, below."""
     made = row(20.0, 10.0, 12.0)
@@ -136,6 +151,10 @@ def test_a_bound_counts_in_the_agreement_and_not_in_the_mean_error() -> None:
     (only,) = Comparison((kept,)).summary()["by_provenance"].values()
     assert only["mean_absolute_error"] is None
     assert errors_text([kept]) == "1 rows; 1 within tolerance."
+    assert errors_text([row(1.0, 1.5, exact=True), kept]) == (
+        "mean absolute error 0.50 points over 1 rows, largest 0.50 points; bounds: 1; "
+        "2 within tolerance."
+    )
 
 
 def test_a_row_without_a_published_value_is_listed_only() -> None:

@@ -198,6 +198,7 @@ def errors_of(rows: Sequence[Row]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "rows": len(rows),
         "simulated": sum(each.error is not None for each in rows),
+        "bounds": sum(each.error is not None and each.bound != "equal" for each in rows),
         "mean_absolute_error": None if mean is None else mean.value,
         "mean_absolute_error_low": None if interval is None else interval.low,
         "mean_absolute_error_high": None if interval is None else interval.high,

@@ -30,7 +30,7 @@ MEANINGS: Final[Mapping[Provenance, str]] = {
     Provenance.DERIVED: "computed from values that the source states; as a row, an input was "
     "computed from it",
     Provenance.ASSUMED: "not in the source; set by hosts and products of the time, without regard "
-    "to the published figures",
+    "to the published figures; as a row, such a choice decides its value",
     Provenance.CALIBRATED: "chosen because it fits the published figures, once for all rows; as a "
     "row, its value depends on such a choice",
     Provenance.FITTED: "chosen for this row",

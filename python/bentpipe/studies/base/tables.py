@@ -22,15 +22,21 @@ class Column:
     bold: Callable[[Row], bool] = lambda _: False
 
 
-def number(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
-    """Return a value with a number of decimals, or a dash for None."""
+def number(value: float | None, digits: int | None = 2, *, sign: bool = False) -> str:
+    """Return a value with a number of decimals, or a dash for None.
+
+    Without a number of decimals it has four significant digits, for rows of different units.
+    """
     if value is None:
         return "-"
+    plus = "+" if sign else ""
+    if digits is None:
+        return f"{float(f'{value:.4g}'):{plus},g}"
     # The z removes the sign of a value that rounds to zero.
-    return f"{value:{'+' if sign else ''}z,.{digits}f}"
+    return f"{value:{plus}z,.{digits}f}"
 
 
-def interval_text(interval: Interval | None, digits: int = 2, *, sign: bool = False) -> str:
+def interval_text(interval: Interval | None, digits: int | None = 2, *, sign: bool = False) -> str:
     """Return an interval as ``low to high``, or a dash for None."""
     if interval is None:
         return "-"
@@ -38,7 +44,7 @@ def interval_text(interval: Interval | None, digits: int = 2, *, sign: bool = Fa
     return " to ".join(ends)
 
 
-def spread_text(samples: Samples, digits: int = 2) -> str:
+def spread_text(samples: Samples, digits: int | None = 2) -> str:
     """Return the 95 % interval of a mean, ``exact`` for a deterministic cell."""
     if samples.exact and samples.values:
         return "exact"
@@ -91,8 +97,15 @@ def of_comparison(column: Column, comparison: Comparison) -> Column:
     )
 
 
+def mean_text(samples: Samples, digits: int = 2) -> str:
+    """Return the mean of runs, with its 95 % interval in brackets if the digits show one."""
+    text = number(samples.mean, digits)
+    interval = interval_text(samples.interval, digits)
+    return text if interval in {"-", f"{text} to {text}"} else f"{text} [{interval}]"
+
+
 def figures(
-    digits: int = 2,
+    digits: int | None = 2,
     *,
     unit: str = "",
     error_unit: str = "",
@@ -149,8 +162,9 @@ def errors_text(rows: Sequence[Row]) -> str:
     if mean is not None:
         largest = number(found["max_absolute_error"])
         texts = [
-            f"mean absolute error {estimate_text(mean)} {unit} over {found['simulated']} rows, "
-            f"largest {largest} {unit}"
+            f"mean absolute error {estimate_text(mean)} {unit} over "
+            f"{found['simulated'] - found['bounds']} rows, largest {largest} {unit}",
+            *([f"bounds: {found['bounds']}"] if found["bounds"] else []),
         ]
     return "; ".join([*texts, *filter(None, [agreement])]) + "."
 

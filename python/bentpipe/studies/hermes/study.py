@@ -1,24 +1,32 @@
-"""The study: files, streams and a conference on one network, then compared with what was published.
+"""The study: files, streams and a conference on one network, compared with the published rows.
 
-Each part has a module with its cases; the published rows are read after the last run, so that no
-run can depend on them.
+The published figures are read after the last run, so that no run can depend on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from bentpipe import _core
-from bentpipe.simulation.many import Job, run_many
-from bentpipe.studies._common import read_rows, write_study
-from bentpipe.studies.hermes import _conference, _fetches, _sessions, _streams, _windows
-from bentpipe.studies.hermes._cells import compare, summarize
-from bentpipe.studies.hermes._network import LARGE_MSS_BYTES, MSS_BYTES, Case, Found, Network
-from bentpipe.studies.hermes._rows import CSV_COLUMNS, Cell, Published, terminal_table
-from bentpipe.studies.hermes._sessions import Asymmetry, asymmetry
+from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe.simulation.many import Job
+from bentpipe.studies.base import tables
+from bentpipe.studies.base.outcome import StudyOutcome
+from bentpipe.studies.base.provenance import Input, read_inputs
+from bentpipe.studies.base.work import Work
+from bentpipe.studies.hermes import (
+    compare,
+    conference,
+    network,
+    plots,
+    sessions,
+    streams,
+    transfers,
+)
+from bentpipe.studies.hermes.network import LARGE_MSS_BYTES, MSS_BYTES, Case, Found, Network
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,64 +36,95 @@ _HERE: Final = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True)
-class HermesOutcome:
-    """The rows of the source beside what was measured, and all figures by part.
+class HermesOutcome(StudyOutcome):
+    """The rows of the source, and the figures of all cases by part."""
 
-    ``parts`` holds the cases of each part in order, ``found`` what their runs gave.
-    """
+    folder: ClassVar[Path] = _HERE
 
-    cells: tuple[Cell, ...]
     found: Found
-    parts: dict[str, tuple[Case, ...]]
-    asymmetries: tuple[Asymmetry, ...]
-    configuration: dict[str, Any]
-    interrupted: bool
+    parts: Mapping[str, tuple[Case, ...]]
+    asymmetries: tuple[sessions.Asymmetry, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain data; each name ends in its unit."""
+    @property
+    def facts(self) -> str:
+        """The line under the report's title."""
+        return (
+            f"{super().facts}; first seed {self.configuration['first_seed']}; "
+            f"{self.configuration['runs_of_a_stochastic_case']} runs of each stochastic case, one "
+            "of each other"
+        )
+
+    def extras(self) -> dict[str, Any]:
+        """Return the figures that have no published value."""
+        found = self.found
         return {
-            "study": "hermes",
-            "interrupted": self.interrupted,
-            "cells": [cell.to_json() for cell in self.cells],
-            "summary": summarize(self.cells, self.found, self.asymmetries),
+            "window_bound_error_percent_largest": transfers.largest_window_error_percent(
+                found, MSS_BYTES
+            ),
             **{
-                part: [self.found.row(case) for case in cases] for part, cases in self.parts.items()
+                f"conference_participants_max{name}": {
+                    str(rate_kbps): conference.max_participants(found, rate_kbps, copies).mean
+                    for rate_kbps in conference.RATES_KBPS
+                }
+                for name, copies in (("", "each"), ("_one_copy", "one"))
             },
-            "configuration": self.configuration,
+            "upstream_without_loss_kbps": conference.max_upstream_kbps(found),
+            "asymmetry": [asdict(each) for each in self.asymmetries],
+            **{part: [found.row(case) for case in cases] for part, cases in self.parts.items()},
         }
 
-    def table(self) -> RenderableType:
-        """Return the table of the rows, and the misses with their reasons, for a terminal."""
-        return terminal_table(self.cells)
+    def terminal(self) -> Iterator[RenderableType]:
+        """Yield the table, its errors, and the rows outside the tolerance with their reasons."""
+        title = f"Published vs. simulated (tolerance {compare.TOLERANCE})"
+        yield tables.terminal_table(title, columns(), self.main.rows)
+        yield ""
+        yield from self.headline()
+        for row in self.main.outside:
+            yield f"Outside: {row.name}: {tables.row_text(row)}. {row.reason}"
 
-    def write(self, out_dir: Path) -> Path:
-        """Write report.html, cells.csv, result.json and manifest.json; return the folder.
+    def context(self) -> dict[str, Any]:
+        """Return columns, published values, and the modules whose figures the template prints."""
+        return {
+            "columns": columns(how=True),
+            "other_mss": self.comparisons[compare.OTHER_MSS].rows,
+            "other_columns": [each for each in columns() if each is not tables.AGREEMENT],
+            "published": {row.name: row.published for row in self.main.rows},
+            "found": self.found,
+            "mean_text": tables.mean_text,
+            "compare": compare,
+            "conference": conference,
+            "network": network,
+            "plots": plots,
+            "sessions": sessions,
+            "streams": streams,
+            "transfers": transfers,
+        }
 
-        Raises:
-            UsageError: the folder has other things in it, or cannot be written.
-        """
-        from bentpipe.studies.hermes._report import study_report
 
-        return write_study(
-            out_dir,
-            result=self.to_json(),
-            report=study_report(self),
-            csv_columns=CSV_COLUMNS,
-            csv_rows=[list(cell.to_json().values()) for cell in self.cells],
-        )
+def columns(*, how: bool = False) -> tuple[tables.Column, ...]:
+    """Return the columns of the rows; ``how`` has the remarks, too."""
+    remarks = (tables.Column(heading="how", text=lambda row: row.how, is_text=True),)
+    return (
+        tables.label("quantity", "quantity"),
+        *tables.figures(None, error_unit="%", error_digits=1),
+        tables.UNIT,
+        tables.AGREEMENT,
+        tables.PROVENANCE,
+        *(remarks if how else ()),
+    )
 
 
 def parts() -> dict[str, tuple[Case, ...]]:
     """Return all cases of all parts, in the order of the report."""
     return {
-        "round_trip": (_fetches.PingCase(),),
-        "windows": _windows.ideal_cases(),
-        "windows_on_the_network": _windows.network_cases(),
-        "files": _fetches.cases(),
-        "sessions": _sessions.cases(),
-        "streams": _streams.cases(),
-        "upstream": _conference.upstream_cases(),
-        "conference": _conference.cases(),
+        "round_trip": (transfers.PingCase(),),
+        "windows": transfers.ideal_cases(),
+        "windows_on_the_network": transfers.network_cases(),
+        "files": transfers.fetch_cases(),
+        "sessions": sessions.session_cases(),
+        "streams": streams.STREAMS,
+        "upstream": conference.upstream_cases(),
+        "conference": conference.conference_cases(),
     }
 
 
@@ -98,43 +137,67 @@ def run(
 ) -> HermesOutcome:
     """Simulate all cases, then read the published rows and compare.
 
-    ``runs`` (default 5) is the number of runs of a case with chance, with the seeds ``seed``,
-    ``seed`` + 1, ...; a case without runs once.
+    ``runs`` (default 5) is the number of runs of a stochastic case, with the seeds ``seed``,
+    ``seed`` + 1, ...; a deterministic case runs once.
     """
     count = DEFAULT_RUNS if runs is None else runs
-    network = Network()
+    base = Network()
     all_parts = parts()
-    jobs: list[Job] = []
-    owners: list[Case] = []
-    for cases in all_parts.values():
-        for case in cases:
-            for each in range(seed, seed + (count if case.chance else 1)):
-                jobs.append(Job(plan=case.plan(network, each), seed=each))
-                owners.append(case)
-    outcomes = run_many(jobs, threads=threads, progress=progress)
-
-    complete = [outcome for outcome in outcomes if not outcome.interrupted]
-    found = Found()
-    for outcome in complete:
-        case = owners[outcome.index]
-        found.add(case, case.measure(outcome))
-    asymmetries = tuple(asymmetry(network, mss) for mss in (MSS_BYTES, LARGE_MSS_BYTES))
+    jobs = {
+        case: [
+            Job(plan=case.plan(base, each), seed=each)
+            for each in range(seed, seed + (count if case.is_stochastic else 1))
+        ]
+        for cases in all_parts.values()
+        for case in cases
+    }
+    work = Work(threads=threads, progress=progress, total=sum(map(len, jobs.values())))
+    outcomes = work.run(jobs)
+    found = Found({case: [case.measure(each) for each in outcomes[case]] for case in jobs})
     return HermesOutcome(
-        cells=compare(found, asymmetries, read_published()),
-        found=found,
-        parts=all_parts,
-        asymmetries=asymmetries,
+        study="hermes",
+        title="HERMES: files, streams and a conference over satellite and ISDN",
+        inputs=inputs(base.data),
+        comparisons=compare.compare(found),
         configuration={
             "bentpipe_version": _core.version(),
             "first_seed": seed,
-            "runs_of_a_case_with_chance": count,
-            "runs_of_a_case_without": 1,
-            "scenario": network.data,
+            "runs_of_a_stochastic_case": count,
+            "runs_of_a_deterministic_case": 1,
+            "scenario": base.data,
         },
-        interrupted=len(complete) < len(jobs),
+        interrupted=work.interrupted,
+        found=found,
+        parts=all_parts,
+        asymmetries=tuple(sessions.asymmetry(base, mss) for mss in (MSS_BYTES, LARGE_MSS_BYTES)),
     )
 
 
-def read_published() -> tuple[Published, ...]:
-    """Return the rows of the source, in its order."""
-    return tuple(Published.of(row) for row in read_rows(_HERE / "published.csv"))
+def inputs(scenario: Mapping[str, Any]) -> tuple[Input, ...]:
+    """Return the inputs with their provenance."""
+    plan: Mapping[str, Any] = resolve(from_dict(dict(scenario)))
+    hops = plan["directions"][:2]
+    rates_bps = [hop["rate_bps"]["value"] for hop in hops]
+    queues_bytes = [hop["queue"]["limit"]["value"] for hop in hops]
+    played = (streams.STREAM, streams.BUFFERING, streams.CLIP)
+    values = {
+        "forward rate": f"{rates_bps[0] / 1e6:g} Mbit/s",
+        "return rate": f"{rates_bps[1] / 1e3:g} kbit/s",
+        "round-trip delay": f"{sum(hop['delay_ns']['value'] for hop in hops) / 1e6:g} ms",
+        "queues": f"{queues_bytes[0]} B and {queues_bytes[1]} B",
+        "8 KB window": f"{network.DEFAULT_WINDOW_BYTES} B",
+        "ping payload": f"{transfers.PING_BYTES} B",
+        "payload of streams": f"{streams.STREAM_PAYLOAD_BYTES} B",
+        "rates of streams": f"{_list(each.rate_kbps for each in played)} kbit/s",
+        "sessions": f"{sessions.SEVERAL[0]} to {sessions.SEVERAL[-1]}",
+        "pause between images": f"{sessions.THINK_S[sessions.ASSUMED_LOAD]} s",
+        "rates of participants": f"{_list(conference.RATES_KBPS)} kbit/s",
+        "payload of participants": f"{conference.PAYLOAD_BYTES} B",
+        "copies": "a copy for each",
+        "tolerable loss": f"{conference.TOLERABLE_LOSS_PERCENT:g} %",
+    }
+    return read_inputs(_HERE / "inputs.csv", scenario, values)
+
+
+def _list(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,192 @@
+"""The network of all runs, the cases that run on it, and the figures that they give."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from bentpipe.plan.resolver import from_dict, load, resolve
+from bentpipe.plan.types import Plan
+from bentpipe.scenario.schema import Scenario
+from bentpipe.simulation.many import Outcome
+from bentpipe.studies.base.samples import Samples
+
+# The source's windows of 8 KB and 64 KB; without window scaling the most is 65,535 (RFC 7323, 2.2).
+DEFAULT_WINDOW_BYTES: Final = 8 * 1024
+TUNED_WINDOW_BYTES: Final = 65_535
+# Calibrated, see inputs.csv; the other one is the most that Ethernet carries.
+MSS_BYTES: Final = 512
+LARGE_MSS_BYTES: Final = 1460
+SITES: Final = 20
+IMAGE_BYTES: Final = 512 * 512 * 2
+TCP_IP_HEADER_BYTES: Final = 40
+NS_PER_S: Final = 1_000_000_000
+
+
+class Network:
+    """The scenario file, from which every run is made; each part of the study has other traffic."""
+
+    def __init__(self) -> None:
+        self.data = load(Path(__file__).parent / "scenario.yaml").to_dict()
+
+    def hosts(self, window_bytes: int, mss_bytes: int) -> dict[str, Any]:
+        """Return profile and TCP settings of hosts with this window and this MSS."""
+        (image,) = self.data["traffic"]
+        tcp = {
+            **image["tcp"],
+            "mss": f"{mss_bytes} B",
+            "window_scaling": window_bytes > TUNED_WINDOW_BYTES,
+            "receive_buffer": f"{window_bytes} B",
+        }
+        return {"profile": image["profile"], "tcp": tcp}
+
+    def image(self, window_bytes: int, mss_bytes: int, **changes: Any) -> dict[str, Any]:
+        """Return the fetch of the scenario file with these hosts and with changes."""
+        (image,) = self.data["traffic"]
+        return {**copy.deepcopy(image), **self.hosts(window_bytes, mss_bytes), **changes}
+
+    def bulk(
+        self, name: str, window_bytes: int, mss_bytes: int, *, duration_s: float, **more: Any
+    ) -> dict[str, Any]:
+        """Return long transfers to the client with these hosts."""
+        return {
+            "name": name,
+            "kind": "bulk",
+            "direction": "forward",
+            "duration": f"{duration_s:g} s",
+            **self.hosts(window_bytes, mss_bytes),
+            **more,
+        }
+
+    def scenario(
+        self,
+        traffic: Sequence[dict[str, Any]],
+        *,
+        duration_s: float,
+        sample_s: float | None = None,
+        **changes: Any,
+    ) -> Scenario:
+        """Return the network with other traffic and with changes."""
+        return from_dict(
+            {
+                **copy.deepcopy(self.data),
+                "traffic": list(traffic),
+                "duration": f"{duration_s:g} s",
+                "sample_interval": None if sample_s is None else f"{sample_s:g} s",
+                **changes,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Case(ABC):
+    """What runs: settings are the fields of a derived class."""
+
+    @property
+    def stagger(self) -> tuple[str, int] | None:
+        """Which flows start at random, by the beginning of their names, and within how many ns."""
+        return None
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether a run depends on the seed, so that several are needed."""
+        return self.stagger is not None
+
+    @abstractmethod
+    def scenario(self, network: Network) -> Scenario:
+        """Return the complete scenario."""
+
+    @abstractmethod
+    def measure(self, outcome: Outcome) -> dict[str, float]:
+        """Return the figures of one run; their names end in the unit."""
+
+    def plan(self, network: Network, seed: int) -> Plan:
+        """Return the complete plan; only the random starts depend on the seed."""
+        plan = resolve(self.scenario(network))
+        if self.stagger is not None:
+            prefix, within_ns = self.stagger
+            rng = np.random.default_rng(seed)
+            for flow in plan["flows"]:
+                if flow["name"].startswith(prefix):
+                    flow["start_ns"] = int(rng.integers(within_ns))
+        return plan
+
+
+class Found:
+    """The figures of the runs that were done, by case."""
+
+    def __init__(self, runs: Mapping[Case, Sequence[dict[str, float]]]) -> None:
+        self._runs = runs
+
+    def samples(self, case: Case, figure: str, unit: float = 1.0) -> Samples:
+        """Return a figure of the runs of a case, in multiples of ``unit``."""
+        runs = self._runs.get(case, ())
+        return Samples.of([each[figure] / unit for each in runs], exact=not case.is_stochastic)
+
+    def mean(self, case: Case, figure: str, unit: float = 1.0) -> float | None:
+        """Return the mean over the runs of a case; None without a run."""
+        return self.samples(case, figure, unit).mean
+
+    def row(self, case: Case) -> dict[str, Any]:
+        """Return a case and the means of its figures as plain data.
+
+        A stochastic case has the 95 % intervals of the means beside them.
+        """
+        runs = self._runs.get(case, ())
+        figures = {name: self.samples(case, name) for name in (runs[0] if runs else ())}
+        row = {**asdict(case), **{name: each.mean for name, each in figures.items()}}
+        if case.is_stochastic:
+            intervals = {name: each.interval for name, each in figures.items()}
+            row["intervals"] = {
+                name: None if each is None else [each.low, each.high]
+                for name, each in intervals.items()
+            }
+        return {**row, "runs": len(runs)}
+
+
+def steady_bps(outcome: Outcome, flows: Sequence[int], from_s: float, until_s: float) -> float:
+    """Return what TCP flows delivered together between two samples, in application bit/s."""
+    time_ns = outcome.column("flow_samples", "time_ns")
+    flow = outcome.column("flow_samples", "flow")
+    delivered = outcome.column("flow_samples", "delivered_bytes").astype(np.float64)
+    ours = np.isin(flow, list(flows))
+
+    def so_far(at_s: float) -> float:
+        return float(delivered[ours & (time_ns == round(at_s * NS_PER_S))].sum())
+
+    return (so_far(until_s) - so_far(from_s)) * 8 / (until_s - from_s)
+
+
+def direction(outcome: Outcome, name: str, number: int) -> float:
+    """Return one figure of a direction over the run: 0 is forward, 1 the client's ISDN line."""
+    return float(outcome.column("directions", name)[number])
+
+
+def loss_percent(sent: float, received: float) -> float:
+    """Return the share of what was sent that did not arrive."""
+    return 100 * (1 - received / sent) if sent else 0.0
+
+
+def path_figures(outcome: Outcome, time_s: float) -> dict[str, float]:
+    """Return utilization and loss of both directions, and the queue of the ISDN line."""
+    samples = outcome.column("direction_samples", "direction") == 1
+    queue = outcome.column("direction_samples", "queue_packets")[samples]
+    busy = [100 * direction(outcome, "busy_ns", i) / NS_PER_S / time_s for i in (0, 1)]
+    loss = [
+        loss_percent(packets, packets - direction(outcome, "dropped_queue_full_packets", i))
+        for i in (0, 1)
+        for packets in (direction(outcome, "received_packets", i),)
+    ]
+    return {
+        "forward_busy_percent": busy[0],
+        "isdn_busy_percent": busy[1],
+        "isdn_loss_percent": loss[1],
+        "isdn_queue_packets_mean": float(queue.mean()),
+        "forward_loss_percent": loss[0],
+    }
