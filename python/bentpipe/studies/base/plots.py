@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bentpipe.studies.base.comparison import Row
+from bentpipe.studies.base.samples import Samples
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,8 +17,22 @@ def plot_means(
     axes: Axes, x: Sequence[float], rows: Sequence[Row], label: str, colour: str
 ) -> None:
     """Draw the simulated means of rows as a line, and their 95 % intervals as a band."""
-    means = [math.nan if row.simulated.mean is None else row.simulated.mean for row in rows]
-    pairs = [(mean, row.simulated.interval) for mean, row in zip(means, rows, strict=True)]
+    plot_samples(axes, x, [row.simulated for row in rows], label=label, colour=colour)
+
+
+def plot_samples(
+    axes: Axes,
+    x: Sequence[float],
+    samples: Sequence[Samples],
+    *,
+    colour: str,
+    label: str | None = None,
+    linestyle: str = "solid",
+    marker: str = "",
+) -> None:
+    """Draw means as a line, and their 95 % intervals as a band."""
+    means = [math.nan if each.mean is None else each.mean for each in samples]
+    pairs = [(mean, each.interval) for mean, each in zip(means, samples, strict=True)]
     axes.fill_between(
         x,
         [mean if each is None else each.low for mean, each in pairs],
@@ -26,7 +41,9 @@ def plot_means(
         alpha=0.2,
         linewidth=0,
     )
-    axes.plot(x, means, color=colour, label=label)
+    axes.plot(
+        x, means, color=colour, label=label, linestyle=linestyle, marker=marker, markersize=3.5
+    )
 
 
 def plot_published(
