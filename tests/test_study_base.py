@@ -19,7 +19,7 @@ from bentpipe.studies.base.tables import errors_text, label, mean_text, row_text
 
 POINTS = Tolerance(1.0, "points", "for the test")
 PERCENT = Tolerance(10.0, "%", "for the test")
-PORTED = ("jpl", "snip")
+PORTED = ("jpl", "snip", "osu")
 
 
 def row(
