@@ -15,11 +15,17 @@ from bentpipe.report.html import environment
 from bentpipe.studies.base.comparison import Agreement, Comparison, Row, Tolerance, mean_error
 from bentpipe.studies.base.provenance import Provenance, read_inputs, unlisted
 from bentpipe.studies.base.samples import Interval, Samples, estimate
-from bentpipe.studies.base.tables import errors_text, label, mean_text, number
+from bentpipe.studies.base.tables import (
+    errors_text,
+    label,
+    mean_text,
+    number,
+    row_text,
+)
 
 POINTS = Tolerance(1.0, "points", "for the test")
 PERCENT = Tolerance(10.0, "%", "for the test")
-PORTED = ("jpl", "snip", "hermes")
+PORTED = ("jpl", "snip", "hermes", "osu")
 
 
 def row(
@@ -161,6 +167,20 @@ def test_a_row_without_a_published_value_is_listed_only() -> None:
     listed = replace(row(1.0, 1.5, 1.6), published=None)
     assert (listed.error, listed.error_interval, listed.agreement) == (None, None, None)
     assert listed.to_json()["simulated"] == pytest.approx(1.55)
+    summary = Comparison((listed, row(1.0, 1.5, exact=True))).summary()
+    assert (summary["rows"], summary["by_provenance"]["predicted"]["rows"]) == (2, 1)
+
+
+def test_a_row_in_words_has_its_title_its_bound_and_its_digits() -> None:
+    missed = replace(row(10.0, 3.0, exact=True), bound="at_least", title="a cell")
+    assert missed.name == "a cell"
+    assert row_text(missed, 1) == "published at least 10 %, simulated 3.0, error -7.0 points"
+
+
+def test_a_mean_in_words_has_half_of_its_interval() -> None:
+    """1, 2, 3: 2 plus and minus 4.303 / 1.732."""
+    assert margin_text(Samples((1.0, 2.0, 3.0))) == "2.00 \u00b12.48"
+    assert (margin_text(Samples((2.0,))), margin_text(Samples())) == ("2.00", "-")
 
 
 def test_the_mean_absolute_error_has_the_interval_of_its_runs() -> None:

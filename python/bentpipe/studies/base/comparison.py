@@ -55,11 +55,12 @@ class Tolerance:
 class Row:
     """A published value vs. the simulated samples of its cell.
 
-    ``labels`` identify the row. ``bound`` says what the published value is: the value itself, its
-    maximum (``at_most``) or its minimum (``at_least``). ``how`` says how the row was simulated,
-    ``reason`` why it may be outside. A row that is not ``judged`` is compared with a value that was
-    published for other settings: it has a difference, but no agreement. ``more`` holds further
-    values of the cell by name. A row without a published value (None) is listed only.
+    ``labels`` identify the row, ``title`` is its name for readers. ``bound`` says what the
+    published value is: the value itself, its maximum (``at_most``) or its minimum (``at_least``).
+    ``how`` says how the row was simulated, ``reason`` why it may be outside. A row that is not
+    ``judged`` is compared with a value that was published for other settings: it has a difference,
+    but no agreement. ``more`` holds further values of the cell by name. A row without a published
+    value (None) is listed only.
     """
 
     labels: Mapping[str, Label]
@@ -69,6 +70,7 @@ class Row:
     provenance: Provenance
     tolerance: Tolerance
     bound: Literal["equal", "at_most", "at_least"] = "equal"
+    title: str = ""
     how: str = ""
     reason: str = ""
     judged: bool = True
@@ -76,8 +78,8 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The labels, separated by commas."""
-        return ", ".join(map(str, self.labels.values()))
+        """The title, or else the labels, separated by commas."""
+        return self.title or ", ".join(map(str, self.labels.values()))
 
     @property
     def error(self) -> float | None:
@@ -170,16 +172,16 @@ class Comparison:
         Only predicted and calibrated rows have errors here, each kind by itself. Rows that are not
         judged are summarised as differences, all together.
         """
-        judged = [each for each in self.rows if each.judged]
-        others = [each for each in self.rows if not each.judged]
+        compared = [each for each in self.rows if each.published is not None]
+        judged = [each for each in compared if each.judged]
+        others = [each for each in compared if not each.judged]
         found: dict[str, Any] = {"rows": len(self.rows)}
         if judged:
+            kinds = {each: [row for row in judged if row.provenance is each] for each in Provenance}
             found["by_provenance"] = {
-                provenance.value: errors_of([row for row in judged if row.provenance is provenance])
-                if provenance in COUNTED
-                else {"rows": len(self.of(provenance))}
-                for provenance in Provenance
-                if self.of(provenance)
+                kind.value: errors_of(rows) if kind in COUNTED else {"rows": len(rows)}
+                for kind, rows in kinds.items()
+                if rows
             }
             found["outside"] = [each.name for each in self.outside]
             found["tolerances"] = {str(each.tolerance): each.tolerance.reason for each in judged}

@@ -44,6 +44,15 @@ def interval_text(interval: Interval | None, digits: int | None = 2, *, sign: bo
     return " to ".join(ends)
 
 
+def margin_text(samples: Samples, digits: int = 2) -> str:
+    """Return a mean, followed by half of its 95 % interval if it has one."""
+    mean, interval = samples.mean, samples.interval
+    text = number(mean, digits)
+    if mean is None or interval is None:
+        return text
+    return f"{text} \u00b1{number(interval.high - mean, digits)}"
+
+
 def spread_text(samples: Samples, digits: int | None = 2) -> str:
     """Return the 95 % interval of a mean, ``exact`` for a deterministic cell."""
     if samples.exact and samples.values:
@@ -169,9 +178,11 @@ def errors_text(rows: Sequence[Row]) -> str:
     return "; ".join([*texts, *filter(None, [agreement])]) + "."
 
 
-def row_text(row: Row) -> str:
+def row_text(row: Row, digits: int = 2) -> str:
     """Return published and simulated value, interval and error of a row in words."""
-    text = f"published {row.published:g} {row.unit}, simulated {number(row.simulated.mean)}"
+    bound = "" if row.bound == "equal" else f"{row.bound.replace('_', ' ')} "
+    simulated = number(row.simulated.mean, digits)
+    text = f"published {bound}{row.published:g} {row.unit}, simulated {simulated}"
     if row.simulated.interval is not None:
-        text += f" [{interval_text(row.simulated.interval)}]"
-    return f"{text}, error {number(row.error, sign=True)} {row.tolerance.unit}"
+        text += f" [{interval_text(row.simulated.interval, digits)}]"
+    return f"{text}, error {number(row.error, digits, sign=True)} {row.tolerance.unit}"

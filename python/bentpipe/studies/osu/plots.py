@@ -3,67 +3,64 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+import matplotlib as mpl
+
 from bentpipe.report.style import INK, MUTED, PALETTE, STYLE, add_legend, new_figure
-from bentpipe.studies.osu._checks import (
-    MIN_FAIRNESS,
-    efficiency_if_halving,
-    filled_buffer_rtt,
-)
-from bentpipe.studies.osu.study import KS, ROUTES, Measurement, OsuOutcome
+from bentpipe.studies.base.plots import plot_samples
+from bentpipe.studies.base.samples import Samples
+from bentpipe.studies.osu.cells import DROP_TAIL, KS, ROUTES, SELECTIVE, Cell
+from bentpipe.studies.osu.compare import MIN_FAIRNESS, efficiency_if_halving, filled_buffer_rtt
+from bentpipe.studies.osu.measure import Measurement
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _COLOURS: Final = dict(zip((5, 15, 50, 100), PALETTE, strict=False))
-_LINES: Final = {"selective_drop": "solid", "drop_tail": "dashed"}
-_MARKERS: Final = {"selective_drop": "o", "drop_tail": ""}
-_SHARES: Final = {"all halve at once": 1.0, "every second halves": 0.5}
+_LINES: Final = {SELECTIVE: ("solid", "o"), DROP_TAIL: ("dashed", "")}
+_SHARES: Final = (("all halve at once", 1.0, "dotted"), ("every second halves", 0.5, "dashdot"))
 
 
-def efficiency_figure(outcome: OsuOutcome) -> Figure:
+def efficiency_figure(measured: Mapping[Cell, Measurement]) -> Figure:
     """Draw efficiency over the buffer, a panel for each scenario."""
-    figure, panels = _panels(outcome, "efficiency")
+    figure, panels = _panels(measured, "efficiency", "Efficiency [%]")
     for axes in panels:
-        for style, share in zip(("dotted", "dashdot"), _SHARES.values(), strict=True):
+        for name, share, style in _SHARES:
+            label = name if axes is panels[0] else None
             curve = [efficiency_if_halving(filled_buffer_rtt(k), share) for k in KS]
-            axes.plot([-k for k in KS], curve, color=MUTED, linestyle=style, linewidth=1.0)
+            axes.plot(
+                [-k for k in KS], curve, color=MUTED, linestyle=style, linewidth=1.0, label=label
+            )
         axes.set_ylim(40, 101)
-    for style, name in zip(("dotted", "dashdot"), _SHARES, strict=True):
-        panels[0].plot([], [], color=MUTED, linestyle=style, label=name)
-    for axes in panels[::2]:
-        axes.set_ylabel("Efficiency [%]")
     _add_figure_legend(figure, panels[0])
     return figure
 
 
-def fairness_figure(outcome: OsuOutcome) -> Figure:
+def fairness_figure(measured: Mapping[Cell, Measurement]) -> Figure:
     """Draw Jain's index over the buffer, a panel for each scenario."""
-    figure, panels = _panels(outcome, "fairness")
+    figure, panels = _panels(measured, "fairness", "Fairness (Jain)")
     for axes in panels:
         axes.axhline(MIN_FAIRNESS, color=MUTED, linewidth=1.0, linestyle="dotted")
         axes.set_ylim(0.78, 1.002)
-    for axes in panels[::2]:
-        axes.set_ylabel("Fairness (Jain)")
     _add_figure_legend(figure, panels[0])
     return figure
 
 
-def losses_figure(measurements: Sequence[Measurement]) -> Figure:
+def losses_figure(measured: Mapping[Cell, Measurement]) -> Figure:
     """Draw fairness over loss recoveries a source: a mark for each cell with selective drop."""
     figure, (axes,) = new_figure(1, 1, height_in=3.0)
     for colour, scenario in zip(PALETTE, ROUTES, strict=False):
-        cells = [
+        found = [
             each
-            for each in measurements
-            if each.cell.scenario == scenario and each.cell.discipline == "selective_drop"
+            for cell, each in measured.items()
+            if (cell.scenario, cell.discipline) == (scenario, SELECTIVE)
         ]
         axes.plot(
-            [_or_nan(each.mean("recoveries_per_source")) for each in cells],
-            [_or_nan(each.mean("fairness")) for each in cells],
+            [_or_nan(each["recoveries_per_source"].mean) for each in found],
+            [_or_nan(each["fairness"].mean) for each in found],
             linestyle="none",
             marker="o",
             markersize=4,
@@ -80,38 +77,38 @@ def losses_figure(measurements: Sequence[Measurement]) -> Figure:
     return figure
 
 
-def _panels(outcome: OsuOutcome, measured: str) -> tuple[Figure, list[Axes]]:
+def _panels(
+    measured: Mapping[Cell, Measurement], name: str, label: str
+) -> tuple[Figure, list[Axes]]:
     figure, panels = new_figure(2, 2, height_in=5.6)
+    nothing = Samples()
     for axes, (scenario, route) in zip(panels, ROUTES.items(), strict=True):
         for sources in route.sources:
-            for discipline, line in _LINES.items():
-                cells = outcome.curve(scenario, sources, discipline)
-                axes.plot(
-                    [-each.cell.k for each in cells],
-                    [_or_nan(each.mean(measured)) for each in cells],
-                    color=_COLOURS[sources],
-                    linestyle=line,
-                    marker=_MARKERS[discipline],
-                    markersize=3.5,
+            for discipline, (line, marker) in _LINES.items():
+                found = [measured.get(Cell(scenario, sources, k, discipline)) for k in KS]
+                samples = [nothing if each is None else each[name] for each in found]
+                colour = _COLOURS[sources]
+                x = [-k for k in KS]
+                plot_samples(
+                    axes, x, samples, color=colour, linestyle=line, marker=marker, markersize=3.5
                 )
         axes.text(0.97, 0.06, scenario, transform=axes.transAxes, ha="right", color=INK)
         axes.set_xticks([-k for k in KS], [_buffer(k) for k in KS])
         axes.label_outer()
     for axes in panels[-2:]:
         axes.set_xlabel("Buffer [round trips at the link's rate]")
+    for axes in panels[::2]:
+        axes.set_ylabel(label)
     for sources, colour in _COLOURS.items():
         panels[0].plot([], [], color=colour, label=f"{sources} sources")
-    for discipline, line in _LINES.items():
-        name = discipline.replace("_", " ")
-        marker = _MARKERS[discipline]
-        panels[0].plot([], [], color=INK, linestyle=line, marker=marker, markersize=3.5, label=name)
+    for discipline, (line, marker) in _LINES.items():
+        text = discipline.replace("_", " ")
+        panels[0].plot([], [], color=INK, linestyle=line, marker=marker, markersize=3.5, label=text)
     return figure, panels
 
 
 def _add_figure_legend(figure: Figure, axes: Axes) -> None:
     """Add the legend of one panel above all of them: above its own it would narrow it."""
-    import matplotlib as mpl
-
     with mpl.rc_context(STYLE):
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper left", ncols=4, labelcolor=INK)

@@ -1,4 +1,4 @@
-"""What is done otherwise to see how much of a figure hangs on it: one change at a time."""
+"""The sensitivity analysis: changes to the configuration, one at a time."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ class Variant:
             source["duration"] = changed["duration"]
         return changed
 
+
+# A variant shows a direction: three runs of the cells with 1/2 and 1/8 round trip are enough.
+MAX_VARIANT_RUNS: Final = 3
+VARIANT_KS: Final = (1, 3)
 
 BASE: Final = Variant(name="as described")
 

@@ -1,0 +1,164 @@
+"""The cells of the study: their scenarios, their runs, and the provenance of their agreement."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from bentpipe.plan.resolver import from_dict, load, resolve
+from bentpipe.scenario.schema import Scenario
+from bentpipe.simulation.many import Job
+from bentpipe.studies.base.provenance import Provenance
+from bentpipe.studies.osu.variants import BASE, Variant
+from bentpipe.units import parse_rate
+
+KS: Final = (-1, 0, 1, 2, 3, 4, 5, 6)
+SELECTIVE, DROP_TAIL = DISCIPLINES = ("selective_drop", "drop_tail")
+
+# On each side of the satellite, one way.
+_ACCESS_MS: Final = 5
+_NS_PER_MS: Final = 10**6
+_CELL_BITS: Final = 8 * 53
+
+
+@dataclass(frozen=True)
+class Route:
+    """One scenario of the source: the satellite's delay, the segments, the numbers of sources."""
+
+    one_way_ms: int
+    mss_bytes: int
+    sources: tuple[int, ...]
+
+    @property
+    def rtt_ms(self) -> int:
+        """The round trip without queues: satellite and access links, there and back."""
+        return 2 * (self.one_way_ms + 2 * _ACCESS_MS)
+
+
+LEO_SINGLE, GEO = "LEO single hop", "GEO single hop"
+# The source lists 50 ms for the multiple hop and draws 100 ms: both are here.
+ROUTES: Final[Mapping[str, Route]] = {
+    LEO_SINGLE: Route(5, 1024, (15, 50, 100)),
+    "LEO multiple hop, 50 ms": Route(50, 9180, (5, 15, 50)),
+    "LEO multiple hop, 100 ms": Route(100, 9180, (5, 15, 50)),
+    GEO: Route(275, 9180, (5, 15, 50)),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: a scenario, its sources, and a buffer of 2^-k round trips under a discipline."""
+
+    scenario: str
+    sources: int
+    k: int
+    discipline: str = SELECTIVE
+
+    @property
+    def route(self) -> Route:
+        """The delay and the segments of the cell's scenario."""
+        return ROUTES[self.scenario]
+
+    @property
+    def buffer_rtt(self) -> float:
+        """The buffer in round trips at the link's rate."""
+        return 2.0**-self.k
+
+    @property
+    def labels(self) -> dict[str, str | int]:
+        """What tells the cell from the others."""
+        return {
+            "scenario": self.scenario,
+            "sources": self.sources,
+            "k": self.k,
+            "discipline": self.discipline,
+        }
+
+    @property
+    def title(self) -> str:
+        """The cell in words."""
+        other = "" if self.discipline == SELECTIVE else ", drop-tail"
+        return f"{self.scenario}, {self.sources} sources, k = {self.k}{other}"
+
+    @property
+    def provenance(self) -> Provenance:
+        """What the agreement of the cell is worth.
+
+        The claims on the curves called predicted hold with another value of each calibrated input,
+        too: efficiency over the whole run instead of after the warm-up, and windows that grow by
+        bytes instead of for each ACK. On the other curves one of them changes an outcome.
+        """
+        is_leo = self.scenario != GEO
+        is_robust = self.scenario == LEO_SINGLE or (
+            is_leo and self.sources == max(ROUTES[GEO].sources)
+        )
+        return Provenance.PREDICTED if is_robust else Provenance.CALIBRATED
+
+
+def cells() -> tuple[Cell, ...]:
+    """Return all cells, in the order of the source."""
+    return tuple(
+        Cell(scenario, sources, k, discipline)
+        for scenario, route in ROUTES.items()
+        for sources in route.sources
+        for k in KS
+        for discipline in DISCIPLINES
+    )
+
+
+def base_scenario() -> dict[str, Any]:
+    """Return the configuration of all cells as plain data."""
+    return load(Path(__file__).parent / "scenario.yaml").to_dict()
+
+
+def scenario_of(
+    cell: Cell, base: Mapping[str, Any], seed: int, variant: Variant = BASE
+) -> Scenario:
+    """Return the complete scenario of one run, as it is simulated."""
+    data = copy.deepcopy(dict(base))
+    data["name"] = f"OSU: {cell.title}"
+    forward = data["link"]["forward"]
+    for direction in ("forward", "return"):
+        data["link"][direction]["delay"] = f"{cell.route.rtt_ms // 2} ms"
+    if cell.discipline == DROP_TAIL:
+        forward["queue"] = {"discipline": DROP_TAIL}
+    forward["queue"]["limit"] = f"{buffer_cells(cell, base)} cells"
+    (source,) = data["traffic"]
+    source["tcp"]["mss"] = f"{cell.route.mss_bytes} B"
+    starts = starts_ns(cell.sources, seed, variant.start_within_ms)
+    data["traffic"] = [
+        {**copy.deepcopy(source), "name": f"source-{i}", "start": f"{start} ns"}
+        for i, start in enumerate(starts, start=1)
+    ]
+    data["seed"] = seed
+    return from_dict(variant.apply(data))
+
+
+def jobs_of(cell: Cell, base: Mapping[str, Any], variant: Variant, seeds: range) -> list[Job]:
+    """Return the runs of a cell. Their plans differ in the start times only."""
+    plan = resolve(scenario_of(cell, base, seeds[0], variant))
+    jobs = []
+    for seed in seeds:
+        starts = starts_ns(cell.sources, seed, variant.start_within_ms)
+        flows = [
+            {**flow, "start_ns": start} for flow, start in zip(plan["flows"], starts, strict=True)
+        ]
+        jobs.append(Job(plan={**plan, "flows": flows}, seed=seed))
+    return jobs
+
+
+def starts_ns(sources: int, seed: int, within_ms: int = BASE.start_within_ms) -> list[int]:
+    """Return when the sources start: drawn from the seed, evenly over the first ``within_ms``."""
+    draws = np.random.default_rng(seed).integers(0, within_ms * _NS_PER_MS, size=sources)
+    return [int(start_ns) for start_ns in draws]
+
+
+def buffer_cells(cell: Cell, base: Mapping[str, Any]) -> int:
+    """Return round trip x rate x 2^-k in cells, rounded to the nearest."""
+    rate_bps = parse_rate(base["link"]["forward"]["rate"])
+    return round(rate_bps * cell.route.rtt_ms / 1000 * cell.buffer_rtt / _CELL_BITS)
