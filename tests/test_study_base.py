@@ -18,6 +18,7 @@ from bentpipe.studies.base.samples import Interval, Samples, estimate
 from bentpipe.studies.base.tables import (
     errors_text,
     label,
+    margin_text,
     mean_text,
     number,
     row_text,
