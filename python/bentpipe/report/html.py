@@ -1,13 +1,12 @@
 """Self-contained HTML pages: no scripts, no requests, light and dark, printable.
 
 Figures are inline SVG. Their colours, those of `bentpipe.report.plots`, are CSS variables, so that
-they follow the page from light to dark.
+they follow the page from light to dark. The pages are jinja2 templates in ``templates/``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from functools import cache
 from html import escape
 from io import StringIO
@@ -112,58 +111,6 @@ def environment(*folders: Path) -> Environment:
     env.globals["css"] = _safe(_CSS)
     env.globals["svg"] = svg
     return env
-
-
-def page(title: str, facts: str, *parts: str) -> str:
-    """Return a whole page; ``facts`` is a line under the title, ``parts`` are HTML."""
-    template = environment().get_template("page.html.j2")
-    return template.render(title=title, facts=facts, content=_safe("\n".join(parts)))
-
-
-def heading(text: str) -> str:
-    """Return a section's heading."""
-    return f"<h2>{escape(text)}</h2>"
-
-
-def paragraph(text: str, *, notice: bool = False) -> str:
-    """Return a paragraph; a notice stands out."""
-    return _element("notice", text) if notice else f"<p>{escape(text)}</p>"
-
-
-def details(title: str, text: str) -> str:
-    """Return preformatted text, folded away under its title."""
-    return _element("details", title, text)
-
-
-def bullets(texts: Iterable[str]) -> str:
-    """Return a list."""
-    return _element("bullets", texts)
-
-
-def table(
-    caption: str,
-    columns: Sequence[tuple[str, str]],
-    rows: Iterable[Sequence[str]],
-    *,
-    text_columns: int = 1,
-    group_starts: Iterable[int] = (),
-) -> str:
-    """Return a table; a column is a name and its unit or layer.
-
-    The first ``text_columns`` are text and the others numbers. Rows whose index is in
-    ``group_starts`` have a rule above them. A text that begins with ``*`` is emphasized.
-    """
-    return _element("table", caption, columns, rows, text_columns, frozenset(group_starts))
-
-
-def figure(drawing: Figure, *, name: str, caption: str) -> str:
-    """Return a figure as inline SVG; ``name`` (unique on the page) makes its ids its own."""
-    return _element("figure", drawing, name, caption)
-
-
-def _element(name: str, *arguments: object) -> str:
-    macro = getattr(environment().get_template("elements.html.j2").module, name)
-    return str(macro(*arguments)).strip()
 
 
 def svg(drawing: Figure, name: str) -> Markup:

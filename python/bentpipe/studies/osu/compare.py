@@ -117,8 +117,8 @@ def rise_row(large: Measurement, small: Measurement) -> Row:
     whole_run = large.gain_over(small, "efficiency_whole_run")
     reason = (
         f"The efficiency is {margin_text(large[EFFICIENCY])} %, and "
-        f"{margin_text(small[EFFICIENCY])} % with half of the buffer; over the whole run, twice the "
-        f"buffer gains {margin_text(whole_run)} points"
+        f"{margin_text(small[EFFICIENCY])} % with half of the buffer; over the whole run, twice "
+        f"the buffer gains {margin_text(whole_run)} points"
     )
     if (whole_run.mean or 0.0) >= -NOISE.value:
         reason += ", so that the smaller buffer only delivers more of it after the warm-up"
