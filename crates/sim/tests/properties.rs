@@ -80,7 +80,10 @@ fn check_counters(plan: &Value, outcome: &Outcome) {
     let directions = outcome.table("directions").expect("there");
     let count = |name| column(directions, name);
     let (received, delivered) = (count("received_packets"), count("delivered_packets"));
-    let causes = directions.columns.iter().filter(|column| column.name.starts_with("dropped_pac"));
+    let causes = directions
+        .columns
+        .iter()
+        .filter(|column| column.name.starts_with("dropped_") && column.name.ends_with("_packets"));
     let held = count("held_packets");
     for row in 0..directions.len() {
         let dropped: u64 = causes.clone().map(|cause| cause.integer(row).expect("there")).sum();
