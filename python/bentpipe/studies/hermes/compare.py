@@ -11,7 +11,6 @@ from bentpipe.studies.base.files import read_rows
 from bentpipe.studies.base.provenance import Provenance
 from bentpipe.studies.base.samples import Samples
 from bentpipe.studies.hermes import conference, network, sessions, streams, transfers
-from bentpipe.studies.hermes.conference import UpstreamCase
 from bentpipe.studies.hermes.network import Found
 from bentpipe.studies.hermes.transfers import FetchCase, LongTransferCase
 
@@ -76,29 +75,28 @@ def simulated(found: Found) -> dict[str, Samples]:
     best = sessions.best_of_several(found, sessions.ASSUMED_LOAD)
     lowest, middle, highest = conference.RATES_KBPS
     upstream = "upstream each participant manages over ISDN"
+    received = {
+        "UDP stream played without tuning": streams.STREAM,
+        "UDP stream reception while buffering; highest seen": streams.BUFFERING,
+        "video clip multicast from the operating theatre": streams.CLIP,
+        f"{upstream}; lowest": conference.UpstreamCase(lowest),
+        f"{upstream}; highest": conference.UpstreamCase(highest),
+    }
+    constants = {
+        "DICOM image size (512 x 512 x 16 bit)": network.IMAGE_BYTES / 1e3,
+        "throughput that the DICOM image needs": network.IMAGE_BYTES * 8 / _IMAGE_LIMIT_S / 1e3,
+        "medical centres in the network": network.SITES,
+    }
+    participants = "videoconference participants in continuous presence"
     return {
         **tcp(found, network.MSS_BYTES),
+        **{name: found.samples(case, "received_bps", 1e3) for name, case in received.items()},
+        **{name: Samples((value,), exact=True) for name, value in constants.items()},
         "round-trip time": found.samples(transfers.PingCase(), "round_trip_ms"),
         "forward rate": found.samples(streams.FORWARD_FLOOD, "link_bps", 1e6),
         "return rate": found.samples(streams.RETURN_FLOOD, "link_bps", 1e3),
         SESSIONS_MAX: found.samples(best, "goodput_bps", 1e6),
-        "UDP stream played without tuning": found.samples(streams.STREAM, "received_bps", 1e3),
-        "UDP stream reception while buffering; highest seen": found.samples(
-            streams.BUFFERING, "received_bps", 1e3
-        ),
-        "video clip multicast from the operating theatre": found.samples(
-            streams.CLIP, "received_bps", 1e3
-        ),
-        "videoconference participants in continuous presence": conference.max_participants(
-            found, middle
-        ),
-        f"{upstream}; lowest": found.samples(UpstreamCase(lowest), "received_bps", 1e3),
-        f"{upstream}; highest": found.samples(UpstreamCase(highest), "received_bps", 1e3),
-        "DICOM image size (512 x 512 x 16 bit)": _constant(network.IMAGE_BYTES / 1e3),
-        "throughput that the DICOM image needs": _constant(
-            network.IMAGE_BYTES * 8 / _IMAGE_LIMIT_S / 1e3
-        ),
-        "medical centres in the network": _constant(network.SITES),
+        participants: conference.max_participants(found, middle),
     }
 
 
@@ -114,7 +112,3 @@ def tcp(found: Found, mss_bytes: int) -> dict[str, Samples]:
         },
         IMAGE_TIME: found.samples(fetches[tuned], "time_s"),
     }
-
-
-def _constant(value: float) -> Samples:
-    return Samples((value,), exact=True)

@@ -177,16 +177,11 @@ def path_figures(outcome: Outcome, time_s: float) -> dict[str, float]:
     """Return utilization and loss of both directions, and the queue of the ISDN line."""
     samples = outcome.column("direction_samples", "direction") == 1
     queue = outcome.column("direction_samples", "queue_packets")[samples]
-    busy = [100 * direction(outcome, "busy_ns", i) / NS_PER_S / time_s for i in (0, 1)]
-    loss = [
-        loss_percent(packets, packets - direction(outcome, "dropped_queue_full_packets", i))
-        for i in (0, 1)
-        for packets in (direction(outcome, "received_packets", i),)
-    ]
-    return {
-        "forward_busy_percent": busy[0],
-        "isdn_busy_percent": busy[1],
-        "isdn_loss_percent": loss[1],
-        "isdn_queue_packets_mean": float(queue.mean()),
-        "forward_loss_percent": loss[0],
-    }
+    figures = {"isdn_queue_packets_mean": float(queue.mean())}
+    for number, name in enumerate(("forward", "isdn")):
+        packets = direction(outcome, "received_packets", number)
+        dropped = direction(outcome, "dropped_queue_full_packets", number)
+        busy_ns = direction(outcome, "busy_ns", number)
+        figures[f"{name}_busy_percent"] = 100 * busy_ns / NS_PER_S / time_s
+        figures[f"{name}_loss_percent"] = loss_percent(packets, packets - dropped)
+    return figures

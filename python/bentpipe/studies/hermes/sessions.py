@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -122,7 +123,13 @@ def session_cases() -> tuple[SessionsCase, ...]:
 def best_of_several(found: Found, background: str, mss_bytes: int = MSS_BYTES) -> SessionsCase:
     """Return the number of sessions, of those that are several, with the largest mean goodput."""
     table = (SessionsCase(n, TUNED_WINDOW_BYTES, background, mss_bytes) for n in SEVERAL)
-    return max(table, key=lambda case: found.mean(case, "goodput_bps") or 0.0)
+
+    def goodput_bps(case: SessionsCase) -> float:
+        mean = found.mean(case, "goodput_bps")
+        # Without a run of one of them the largest is unknown: that one, which has no figures.
+        return math.inf if mean is None else mean
+
+    return max(table, key=goodput_bps)
 
 
 @dataclass(frozen=True)
