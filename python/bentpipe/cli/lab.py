@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from bentpipe import lab
+from bentpipe import lab, plan
 from bentpipe.cli.link_status import summary_lines, window_lines
 from bentpipe.cli.options import (
     AsJson,
@@ -29,7 +29,6 @@ from bentpipe.errors import InvalidRunError, MachineError, UsageError
 from bentpipe.lab import sockets, uplink
 from bentpipe.lab.capacity import refuse_beyond_capacity
 from bentpipe.lab.programs import exit_status, start_in_lab, wait_for_program
-from bentpipe.plan.presets import link_plan
 
 if TYPE_CHECKING:
     import socket
@@ -62,7 +61,7 @@ def up(
     """Set up a lab that stays until `lab down`. It is kept by a process of its own."""
     folder = sockets.folder()
     sockets.refuse_taken(sockets.checked_name(name), folder)
-    plans = [link_plan(each, settings or []) for each in link]
+    plans = [plan.link_plan(each, settings or []) for each in link]
     refuse_beyond_capacity(plans)
     if internet:
         uplink.find_program()

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 import typer
 
 from bentpipe.errors import UsageError
-from bentpipe.simulation.memory import MEMORY_LIMIT_HELP
 from bentpipe.text import choice
 
 EXIT_INTERNAL: Final = 1
@@ -52,7 +51,13 @@ Capture = Annotated[
 ]
 MemoryLimit = Annotated[
     str | None,
-    typer.Option("--memory-limit", metavar="SIZE", help=MEMORY_LIMIT_HELP, show_default=False),
+    typer.Option(
+        "--memory-limit",
+        metavar="SIZE",
+        help="End simulations that take more memory, counted over all that run at once, such as "
+        "4GB; by default half of the available memory.",
+        show_default=False,
+    ),
 ]
 # Options of labs.
 Links = Annotated[

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe import plan
-from bentpipe.plan.types import Plan
+
+if TYPE_CHECKING:
+    from bentpipe.plan.types import Plan
 
 _FILE: Final = Path(__file__).with_name("preset_plans.json")
 

@@ -19,10 +19,6 @@ from bentpipe.units import format_size, parse_size
 if TYPE_CHECKING:
     from bentpipe._core import MemoryEstimate
 
-MEMORY_LIMIT_HELP: Final = (
-    "End simulations that take more memory, counted over all that run at once, such as 4GB; by "
-    "default half of the available memory."
-)
 # The other half is for the rest of this process and for other programs.
 _SHARE: Final = 0.5
 # Used where neither the machine nor its control groups report the available memory.
