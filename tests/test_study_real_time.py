@@ -63,8 +63,8 @@ def test_what_makes_no_sense_is_refused_in_words() -> None:
     for arguments, text in (
         (("osu", "--engine", "emulate"), "runs in the simulator only"),
         (("jpl", "--engine", "ns-3"), 'engine: read "ns-3"'),
-        (("jpl", "--cells", "0"), "--cells: is for --engine emulate"),
-        (("jpl", "--engine", "emulate", "--runs", "2"), "--runs: is for --engine simulate"),
+        (("jpl", "--cells", "0"), "--cells: only with --engine emulate"),
+        (("jpl", "--engine", "emulate", "--runs", "2"), "--runs: only with --engine simulate"),
     ):
         done = bentpipe("study", *arguments)
         assert done.returncode == EXIT_USAGE
