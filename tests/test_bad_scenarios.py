@@ -5,6 +5,7 @@ Every case is the good scenario below with one thing wrong, run through the comm
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -284,7 +285,6 @@ def test_a_missing_file_is_named(bentpipe: Program, tmp_path: Path) -> None:
 
 
 def test_problems_are_printed_as_json(bentpipe: Program, tmp_path: Path) -> None:
-    import json
 
     file = tmp_path / "scenario.yaml"
     file.write_text(GOOD.replace("275 ms", "275"), encoding="utf-8")

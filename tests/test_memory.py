@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bentpipe import Job, MemoryLimitError, Result, UsageError, from_dict, run_many
+from bentpipe import Job, MemoryLimitError, Result, UsageError, from_dict, run_many, simulate
 from bentpipe.cli.app import main
 from bentpipe.plan.resolver import load, resolve
 from bentpipe.scenario.presets import PRESETS
@@ -93,7 +93,6 @@ def test_the_same_limit_ends_at_the_same_bytes() -> None:
 
 
 def test_in_python_the_error_has_the_result() -> None:
-    from bentpipe import simulate
 
     with pytest.raises(MemoryLimitError, match="set packet_events: false") as caught:
         simulate(EVENTS, memory_limit=LIMIT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any, get_args
 
@@ -390,8 +391,6 @@ def test_bounds_are_those_of_the_simulator(
     flow: dict[str, Any], path: tuple[str, ...], largest: int
 ) -> None:
     """Given the largest value, expect both to accept it; given one more, expect both to refuse."""
-    import json
-
     link = {"preset": "leo", "forward": {"queue": {"limit": "unlimited"}}}
     plan = planned(link=link, traffic=[{"direction": "forward", **flow}])
     *outer, last = path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -109,7 +110,6 @@ def on_terminal(command: Sequence[str]) -> tuple[list[Screen], str, tuple[int, i
 
 
 def _has_more(master: int) -> bool:
-    import select
 
     return bool(select.select([master], [], [], 0)[0])
 
