@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bentpipe.studies.base.comparison import Comparison, Row, Tolerance
 from bentpipe.studies.base.provenance import Provenance
@@ -40,6 +39,8 @@ NOISE: Final = Tolerance(
 )
 
 _HERE: Final = Path(__file__).parent
+# All sources halve at a loss, or every second one.
+SHARES: Final = (1.0, 0.5)
 # R of selective drop: the buffer fills no further when all sources have their share.
 _FILLED: Final = 0.9
 
@@ -58,14 +59,21 @@ def compare(measured: Mapping[Cell, Measurement], published: Published) -> dict[
 
     That of the efficiency has every cell; where nothing is claimed, the row has no published value.
     """
-    selective = [each for cell, each in measured.items() if cell.discipline == SELECTIVE]
+    selective = {cell: each for cell, each in measured.items() if cell.discipline == SELECTIVE}
+    smaller = {cell: selective.get(replace(cell, k=cell.k + 1)) for cell in selective}
     return {
         EFFICIENCY: Comparison(
             tuple(efficiency_row(each, published) for each in measured.values())
         ),
-        RISE: Comparison(tuple(rise_row(large, small) for large, small in neighbours(selective))),
+        RISE: Comparison(
+            tuple(rise_row(selective[cell], small) for cell, small in smaller.items() if small)
+        ),
         FAIRNESS: Comparison(
-            tuple(fairness_row(each) for each in selective if each.cell.k <= SMALLEST_FAIR_BUFFER_K)
+            tuple(
+                fairness_row(each)
+                for cell, each in selective.items()
+                if cell.k <= SMALLEST_FAIR_BUFFER_K
+            )
         ),
     }
 
@@ -89,16 +97,19 @@ def efficiency_row(each: Measurement, published: Published) -> Row:
     """Return a cell with its efficiency; the claim is on selective drop and large buffers."""
     cell = each.cell
     is_claimed = cell.discipline == SELECTIVE and cell.buffer_rtt >= published.from_buffer_rtt
-    return Row(
-        labels=cell.labels,
-        title=cell.title,
+    together, half = (efficiency_if_halving(filled_buffer_rtt(cell.k), share) for share in SHARES)
+    return _row(
+        each,
         unit="%",
         published=published.min_efficiency if is_claimed else None,
-        simulated=each["efficiency"],
-        provenance=cell.provenance,
+        simulated=each[EFFICIENCY],
         tolerance=ENOUGH,
-        bound="at_least",
-        reason=_reason_for_idling(each),
+        reason=(
+            "In theory, with this buffer equal sources that all halve at once leave "
+            f"{number(together)} %, with every second one {number(half)} %: too many lose in the "
+            "same round trip, or too much is lost in slow start to recover before the end "
+            f"({number(each['recoveries_per_source'].mean)} recoveries a source)."
+        ),
         more={
             "one_way_ms": cell.route.one_way_ms,
             "rtt_ms": cell.route.rtt_ms,
@@ -111,9 +122,6 @@ def efficiency_row(each: Measurement, published: Published) -> Row:
 
 def rise_row(large: Measurement, small: Measurement) -> Row:
     """Return how much efficiency twice the buffer gains."""
-    cell = large.cell
-    # With windows that grow by bytes, these rows lose 1 to 2 points.
-    is_calibrated = (cell.scenario, cell.k) == (LEO_SINGLE, 4)
     whole_run = large.gain_over(small, "efficiency_whole_run")
     reason = (
         f"The efficiency is {margin_text(large[EFFICIENCY])} %, and "
@@ -122,33 +130,30 @@ def rise_row(large: Measurement, small: Measurement) -> Row:
     )
     if (whole_run.mean or 0.0) >= -NOISE.value:
         reason += ", so that the smaller buffer only delivers more of it after the warm-up"
-    return Row(
-        labels=cell.labels,
-        title=cell.title,
+    row = _row(
+        large,
         unit="points",
         published=0.0,
         simulated=large.gain_over(small, EFFICIENCY),
-        provenance=Provenance.CALIBRATED if is_calibrated else cell.provenance,
         tolerance=NOISE,
-        bound="at_least",
         how="Efficiency less that with half of the buffer, by pairs of runs with the same seed.",
         reason=f"{reason}.",
         more={"whole_run": whole_run},
     )
+    # With windows that grow by bytes, these rows lose 1 to 2 points.
+    is_calibrated = (large.cell.scenario, large.cell.k) == (LEO_SINGLE, 4)
+    return replace(row, provenance=Provenance.CALIBRATED) if is_calibrated else row
 
 
 def fairness_row(each: Measurement) -> Row:
     """Return the fairness of a cell against the study's own bound."""
     recoveries = each["recoveries_per_source"]
-    return Row(
-        labels=each.cell.labels,
-        title=each.cell.title,
+    return _row(
+        each,
         unit="(Jain's index)",
         published=MIN_FAIRNESS,
         simulated=each[FAIRNESS],
-        provenance=each.cell.provenance,
         tolerance=FAIR,
-        bound="at_least",
         how=f"The source says 'high'; {MIN_FAIRNESS:g} is this study's bound.",
         reason=(
             f"{number(recoveries.mean, 1)} loss recoveries a source in the run: windows are halved "
@@ -176,17 +181,6 @@ def sensitivity_row(changed: str, measured: Sequence[Measurement]) -> Row:
             "fairness": mean_over(measured, FAIRNESS),
         },
     )
-
-
-def neighbours(measured: Sequence[Measurement]) -> Iterator[tuple[Measurement, Measurement]]:
-    """Yield the cells whose buffers differ by a factor of two, the larger one first."""
-    curves: dict[tuple[str, int], list[Measurement]] = {}
-    for each in measured:
-        curves.setdefault((each.cell.scenario, each.cell.sources), []).append(each)
-    for curve in curves.values():
-        for large, small in pairwise(sorted(curve, key=lambda each: each.cell.k)):
-            if small.cell.k == large.cell.k + 1:
-                yield large, small
 
 
 def efficiency_if_halving(buffer_rtt: float, share: float) -> float:
@@ -224,12 +218,12 @@ def read_published() -> Published:
     return Published(texts, float(efficiency), float(buffer))
 
 
-def _reason_for_idling(each: Measurement) -> str:
-    buffer_rtt = filled_buffer_rtt(each.cell.k)
-    together, half = (efficiency_if_halving(buffer_rtt, share) for share in (1.0, 0.5))
-    return (
-        "In theory, with this buffer equal sources that all halve at once leave "
-        f"{number(together)} %, with every second one {number(half)} %: too many lose in the same "
-        "round trip, or too much is lost in slow start to recover before the end "
-        f"({number(each['recoveries_per_source'].mean)} recoveries a source)."
+def _row(each: Measurement, **values: Any) -> Row:
+    cell = each.cell
+    return Row(
+        labels=cell.labels,
+        title=cell.title,
+        provenance=cell.provenance,
+        bound="at_least",
+        **values,
     )

@@ -47,8 +47,8 @@ class Measurement:
 
 
 def mean_over(cells: Sequence[Measurement], figure: str) -> Samples:
-    """Return the mean of a figure over cells, for each seed that all of them have."""
-    runs = [each.runs for each in cells]
+    """Return the mean of a figure over cells, for each seed that all that ran have."""
+    runs = [each.runs for each in cells if each.runs]
     seeds = [seed for seed in runs[0] if all(seed in each for each in runs)] if runs else []
     return Samples.of((fmean(each[seed][figure] for each in runs) for seed in seeds), exact=False)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -56,11 +55,11 @@ def losses_figure(measured: Mapping[Cell, Measurement]) -> Figure:
         found = [
             each
             for cell, each in measured.items()
-            if (cell.scenario, cell.discipline) == (scenario, SELECTIVE)
+            if (cell.scenario, cell.discipline) == (scenario, SELECTIVE) and each.runs
         ]
         axes.plot(
-            [_or_nan(each["recoveries_per_source"].mean) for each in found],
-            [_or_nan(each["fairness"].mean) for each in found],
+            [each["recoveries_per_source"].mean or 0.0 for each in found],
+            [each["fairness"].mean or 0.0 for each in found],
             linestyle="none",
             marker="o",
             markersize=4,
@@ -116,7 +115,3 @@ def _add_figure_legend(figure: Figure, axes: Axes) -> None:
 
 def _buffer(k: int) -> str:
     return f"1/{2**k}" if k > 0 else str(2**-k)
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value

@@ -35,6 +35,7 @@ from bentpipe.studies.osu.compare import (
     FAIRNESS,
     NOISE,
     SENSITIVITY,
+    SHARES,
     SMALLEST_FAIR_BUFFER_K,
     Published,
     claims,
@@ -83,33 +84,29 @@ class OsuOutcome(StudyOutcome):
         }
 
     def headline(self) -> list[str]:
-        """Return what became of each claim, by provenance."""
-        return [self.verdict(name, claim) for name, claim in claims(self.published).items()]
-
-    def verdict(self, name: str, claim: str) -> str:
-        """Return what became of a claim in a sentence for each provenance."""
-        comparison = self.comparisons[name]
-        known = [row for row in comparison.rows if row.error is not None]
-        if not known:
-            return f"{claim}. Not simulated."
-        parts = [
-            f"{provenance.value.capitalize()}: {tables.errors_text(rows)}"
-            for provenance in COUNTED
-            if (rows := [row for row in known if row.provenance is provenance])
-        ]
-        lowest = min(known, key=lambda row: row.error or 0.0)
-        text = tables.margin_text(lowest.simulated, DIGITS.get(name, 2))
-        return f"{claim}. {' '.join(parts)} Lowest: {text} {lowest.unit}, {lowest.name}."
+        """Return the outcome of each claim, by provenance."""
+        texts = []
+        for name, claim in claims(self.published).items():
+            known = [row for row in self.comparisons[name].rows if row.error is not None]
+            texts.append(f"{claim}.")
+            for provenance in COUNTED:
+                if rows := [row for row in known if row.provenance is provenance]:
+                    texts[-1] += f" {provenance.value.capitalize()}: {tables.errors_text(rows)}"
+            if known:
+                row = min(known, key=lambda row: row.error or 0.0)
+                mean = tables.margin_text(row.simulated, DIGITS[name])
+                texts[-1] += f" Lowest: {mean} {row.unit}, {row.name}."
+        return texts
 
     def terminal(self) -> Iterator[RenderableType]:
         """Yield efficiency and fairness over the buffer and, below them, the claims."""
         for figure, title in _CURVES.items():
             yield curves_table(self.measured, figure, title)
             yield ""
-        for name, claim in claims(self.published).items():
-            yield self.verdict(name, claim)
+        for name, claim in zip(claims(self.published), self.headline(), strict=True):
+            yield claim
             for row in self.comparisons[name].outside:
-                text = tables.row_text(row, DIGITS.get(name, 2))
+                text = tables.row_text(row, DIGITS[name])
                 yield f"  outside: {row.name}: {text}. {row.reason}"
 
     def context(self) -> dict[str, Any]:
@@ -135,7 +132,7 @@ class OsuOutcome(StudyOutcome):
                 for each, found in fair.items()
             },
             "halving": {
-                k: [efficiency_if_halving(filled_buffer_rtt(k), share) for share in (1.0, 0.5)]
+                k: [efficiency_if_halving(filled_buffer_rtt(k), share) for share in SHARES]
                 for k in KS
             },
             "columns": columns(self.main, self.comparisons[FAIRNESS]),

@@ -12,11 +12,11 @@ from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison, Row
 from bentpipe.studies.base.samples import Samples
 from bentpipe.studies.base.tables import Column, margin_text
-from bentpipe.studies.osu.cells import DISCIPLINES, DROP_TAIL, KS, ROUTES, Cell
-from bentpipe.studies.osu.compare import EFFICIENCY, FAIRNESS
+from bentpipe.studies.osu.cells import DISCIPLINES, KS, ROUTES, Cell
+from bentpipe.studies.osu.compare import EFFICIENCY, FAIRNESS, RISE
 from bentpipe.studies.osu.measure import Measurement
 
-DIGITS: Final = {EFFICIENCY: 2, FAIRNESS: 3}
+DIGITS: Final = {EFFICIENCY: 2, RISE: 2, FAIRNESS: 3}
 
 
 def curves_table(measured: Mapping[Cell, Measurement], figure: str, title: str) -> Table:
@@ -43,11 +43,11 @@ def curves_table(measured: Mapping[Cell, Measurement], figure: str, title: str) 
 def columns(main: Comparison, fairness: Comparison) -> tuple[Column, ...]:
     """Return the columns of the table of all cells with selective drop."""
     fair = {row.name: row for row in fairness.rows}
-    tails = {_place(row): row for row in main.where(discipline=DROP_TAIL).rows}
+    rows = {row.name: row for row in main.rows}
 
     def beside(unit: str, figure: str) -> Column:
         def text(row: Row) -> str:
-            tail = tails.get(_place(row))
+            tail = rows.get(f"{row.name}, drop-tail")
             return "-" if tail is None else margin_text(_figure(tail, figure), DIGITS[figure])
 
         return Column(heading="drop-tail", unit=unit, text=text)
@@ -107,7 +107,3 @@ def _figure(row: Row, figure: str) -> Samples:
     found = row.simulated if figure == EFFICIENCY else row.more[figure]
     assert isinstance(found, Samples)
     return found
-
-
-def _place(row: Row) -> tuple[object, ...]:
-    return tuple(row.labels[name] for name in ("scenario", "sources", "k"))
