@@ -53,7 +53,7 @@ impl<T: Default> Ring<T> {
         (self.begin < self.end).then(|| self.at(self.begin))
     }
 
-    /// Removes the front, which must exist, and returns its slot. What the caller leaves in the slot is
+    /// Removes the front, which must exist, and returns its slot. A value that the caller leaves in the slot is
     /// never dropped.
     #[inline]
     pub(crate) fn pop_front(&mut self) -> &mut T {

@@ -175,7 +175,7 @@ struct Service {
 }
 
 /// The times of each packet. Which packets are in service or wait when a packet arrives depends only on
-/// earlier packets, so their whole schedule is computed again for each packet.
+/// earlier packets, so their whole schedule is recomputed for each packet.
 fn reference(config: &ProcessorConfig, script: &Script) -> Vec<PacketTimes> {
     let mut all_times: Vec<PacketTimes> = Vec::new();
     for (arrived, port, packet) in script {
