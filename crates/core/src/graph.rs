@@ -479,11 +479,7 @@ mod tests {
             graph.inject(Instant::from_millis(5), (fanout, port), packet(), None);
         }
         assert_eq!(graph.calls(), 100 * 10_001);
-        assert_eq!(
-            graph.packets_allocated(),
-            10_001,
-            "a packet and its copies, in reused memory"
-        );
+        assert_eq!(graph.packets_allocated(), 10_001, "a packet and its copies, in reused memory");
     }
 
     #[test]
