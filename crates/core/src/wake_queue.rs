@@ -230,7 +230,7 @@ mod tests {
         Some(Instant::from_nanos(nanos))
     }
 
-    /// The queue together with the deadlines, which a graph stores beside its engines.
+    /// The queue together with the deadlines, which a graph stores with its engines.
     struct TestQueue {
         wakes: WakeQueue,
         deadlines: Vec<Deadline>,

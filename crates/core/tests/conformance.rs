@@ -114,7 +114,7 @@ fn state_shared_between_engines_is_found() {
     let found = check(build, &guarantees(), &ArrivalPattern::mixed(vec![IN]).script(1));
     let found = found.expect_err("the count is shared");
     assert_eq!(found.invariant, Invariant::Determinism);
-    assert!(found.what.contains("beside another"), "{found}");
+    assert!(found.what.contains("with another"), "{found}");
 }
 
 /// Given engines that become idle alone but not while another one exists, expect a violation in a graph.

@@ -287,7 +287,7 @@ mod tests {
     use crate::rng::Rng;
     use crate::time::Duration;
 
-    /// `Transit` beside a list of all packets that were ever added.
+    /// `Transit` and a list of all packets that were ever added.
     struct Model {
         transit: Transit,
         rng: Rng,
