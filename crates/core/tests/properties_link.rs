@@ -287,7 +287,7 @@ fn scaled(mantissa_max: u64, exponent_max: u32) -> impl Strategy<Value = u64> {
         .prop_map(|(mantissa, exponent)| mantissa * 10u64.pow(exponent))
 }
 
-/// From 1 bit/s to 10 Tbit/s, most of them no round number of nanoseconds a byte.
+/// From 1 bit/s to 10 Tbit/s, most of them not an integer number of nanoseconds per byte.
 fn rates() -> impl Strategy<Value = BitRate> {
     scaled(9_999, 9).prop_map(BitRate)
 }

@@ -306,7 +306,7 @@ mod tests {
         assert!((mean - 0.069).abs() < 0.0067, "{mean}");
     }
 
-    /// Given loss rates of 0 and 1 in the good and the bad state and one frame a millisecond, bad times
+    /// Given loss rates of 0 and 1 in the good and the bad state and one frame per millisecond, bad times
     /// are bursts. From one frame to the next a bad state becomes good with probability
     /// q = g (1 - exp(-(1/900 + 1/100) ms)) = 0.9 * 0.011049 = 0.009944, where g is its share of time.
     /// Bursts are geometric with mean 1 / q = 100.56 frames and nearly that standard deviation. In 600 s
@@ -318,7 +318,7 @@ mod tests {
         let lost = corrupted.iter().filter(|&&corrupted| corrupted).count() as f64;
         let bursts = corrupted.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
         assert!((480.0..720.0).contains(&bursts), "{bursts} bursts");
-        assert!((lost / bursts - 100.56).abs() < 16.4, "{} frames a burst", lost / bursts);
+        assert!((lost / bursts - 100.56).abs() < 16.4, "{} frames per burst", lost / bursts);
     }
 
     /// Given bit error rates of 0 and 1e-3 with mean sojourn times of 10 ms and frames of 1,000 bits in
