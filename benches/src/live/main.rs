@@ -87,7 +87,7 @@ impl Bench {
             print(&table::verdict(&row.ours).join("\n"));
         }
         let row = rows::small_packets(self.time, self.peer(&[&["mm-delay", "0"]]))?;
-        self.figure("packets of 64 bytes a second", &row, 1.0, "");
+        self.figure("packets of 64 bytes per second", &row, 1.0, "");
         self.compare_with_forwarder()
     }
 

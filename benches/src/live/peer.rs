@@ -20,7 +20,7 @@ use bentpipe_sys::netns::{self, Namespace};
 
 use crate::failure;
 
-/// Its programs are installed setuid root and refuse to be started by root, so they run as nobody
+/// Its programs are installed setuid root and cannot be started by root, so they run as nobody
 /// and nogroup.
 const USER: u32 = 65_534;
 /// The environment variable by which a shell passes the outer address of the outermost shell to its

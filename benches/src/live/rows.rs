@@ -21,7 +21,7 @@ use crate::peer::{self, Peer};
 const ROUNDS: usize = 3;
 /// The number of starts to time.
 const STARTS: usize = 10;
-/// Faster than any machine here, so that it is not the bottleneck.
+/// Faster than any machine forwards, so that the link is not the bottleneck.
 const WIDE_BPS: u64 = 100_000_000_000;
 
 /// The result of one emulator.

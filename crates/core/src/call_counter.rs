@@ -7,7 +7,7 @@
 //! - The length of the chain of calls in which each delivers a packet that the previous one sent. A
 //!   chain of more than twice the number of engines reaches some engine three times without a wake-up
 //!   in between. Directions and processors, which every packet passes, hold it until a wake-up.
-//! - The number of wake-ups. The fastest link sends 431 packets of 29 bytes a nanosecond, and its
+//! - The number of wake-ups. The fastest link sends 431 packets of 29 bytes per nanosecond, and its
 //!   engine is woken at most once for each. [`WAKES_PER_ENGINE_MAX`] for each engine is ten times that.
 
 use crate::time::Instant;

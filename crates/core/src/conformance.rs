@@ -100,8 +100,8 @@ impl Default for Guarantees {
 
 impl Guarantees {
     fn delay_of(&self, port: Port) -> Duration {
-        let promise = self.minimum_delay.iter().find(|promise| promise.0 == port);
-        promise.map_or(Duration::ZERO, |promise| promise.1)
+        let delay = self.minimum_delay.iter().find(|delay| delay.0 == port);
+        delay.map_or(Duration::ZERO, |delay| delay.1)
     }
 }
 
@@ -150,8 +150,8 @@ pub fn check<E: Engine>(
 
     let alone = run_in_graph(&build, guarantees, script, Neighbour::None)?;
     compare(Invariant::Determinism, &again, &alone, "alone in a graph")?;
-    let beside = run_in_graph(&build, guarantees, script, Neighbour::Twin)?;
-    compare(Invariant::Determinism, &again, &beside, "in a graph beside another engine")
+    let with_twin = run_in_graph(&build, guarantees, script, Neighbour::Twin)?;
+    compare(Invariant::Determinism, &again, &with_twin, "in a graph with another engine")
 }
 
 /// An engine may report events a little after they happened. Two runs that call it at different times

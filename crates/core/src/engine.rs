@@ -9,8 +9,8 @@ use crate::wires::EnginePort;
 
 /// A component without I/O and without a clock.
 ///
-/// An engine stores facts (when things happened, what is outstanding) and derives its deadlines
-/// from them, so no timer can be left armed. It keeps no output queue: it sends packets through
+/// An engine stores state (when things happened, which data are outstanding) and derives its
+/// deadlines from it, so no stale timer can remain. It keeps no output queue: it sends packets through
 /// [`Cx::send`] or [`Cx::forward`] within the call.
 pub trait Engine {
     /// Handles a packet that arrives on `port` at `cx.now()`. The engine owns the packet: it holds,
@@ -59,13 +59,13 @@ pub struct Cx<'a> {
     /// Held by value and not by reference, since each packet passes through it.
     outbox: Outbox,
     /// The outbox of the caller; it gets `outbox` back when the context is dropped.
-    lender: &'a mut Outbox,
+    callers_outbox: &'a mut Outbox,
     trace: Option<&'a mut dyn Trace>,
 }
 
 impl Drop for Cx<'_> {
     fn drop(&mut self) {
-        *self.lender = std::mem::take(&mut self.outbox);
+        *self.callers_outbox = std::mem::take(&mut self.outbox);
     }
 }
 
@@ -161,7 +161,7 @@ impl<'a> Cx<'a> {
         trace: Option<&'a mut dyn Trace>,
     ) -> Self {
         let engine_port = EnginePort::of(node);
-        Self { now, engine_port, outbox: std::mem::take(outbox), lender: outbox, trace }
+        Self { now, engine_port, outbox: std::mem::take(outbox), callers_outbox: outbox, trace }
     }
 
     /// Sets the time.

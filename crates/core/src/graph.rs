@@ -1,10 +1,10 @@
 //! Engines, the wires between them, and the event loop.
 //!
 //! Rules that define results:
-//! 1. Wake-ups are ordered by (instant, insertion number): ties are served first come, first served.
+//! 1. Wake-ups are ordered by (instant, insertion number): ties are served in FIFO order.
 //! 2. At each instant the loop wakes the engine that is due, then delivers everything it sent, breadth
 //!    first, until no packet is left to deliver.
-//! 3. After each call the loop asks that engine, and no other, for its next wake-up.
+//! 3. After each call the loop reads the next wake-up of that engine, and of no other.
 //! 4. A deadline in the past or a zero-delay loop is a bug and panics: see `call_counter.rs`.
 //! 5. Time never goes back.
 
@@ -141,8 +141,8 @@ impl<E: Engine> Graph<E> {
     }
 
     /// Requeues the first key until it matches the deadline of its engine. A key that is too early is
-    /// always requeued before any engine is called, so the order of ties does not depend on who asks
-    /// for the next event.
+    /// always requeued before any engine is called, so the order of ties does not depend on calls of
+    /// [`Graph::next_event`].
     fn refresh_first(&mut self) {
         while let Some(slot) = self.slots.get_mut(self.wakes.first())
             && slot.deadline.is_stale()
@@ -479,11 +479,7 @@ mod tests {
             graph.inject(Instant::from_millis(5), (fanout, port), packet(), None);
         }
         assert_eq!(graph.calls(), 100 * 10_001);
-        assert_eq!(
-            graph.packets_allocated(),
-            10_001,
-            "a packet and its copies, in memory used again"
-        );
+        assert_eq!(graph.packets_allocated(), 10_001, "a packet and its copies, in reused memory");
     }
 
     #[test]

@@ -53,8 +53,8 @@ impl<T: Default> Ring<T> {
         (self.begin < self.end).then(|| self.at(self.begin))
     }
 
-    /// Removes the front, which must exist, and returns its slot. What the caller leaves in the slot is
-    /// never dropped.
+    /// Removes the front, which must exist, and returns its slot. A value that the caller leaves in the
+    /// slot is never dropped.
     #[inline]
     pub(crate) fn pop_front(&mut self) -> &mut T {
         debug_assert!(self.begin < self.end, "the ring is empty");
@@ -106,8 +106,8 @@ mod tests {
         let (mut end, mut begin) = (0, 0);
         let mut rng = crate::rng::Rng::stream(3, "ring");
         for step in 0..2_000u64 {
-            let falls = step / 200 % 2 == 1;
-            if rng.below(4) < if falls { 1 } else { 3 } {
+            let is_shrinking = step / 200 % 2 == 1;
+            if rng.below(4) < if is_shrinking { 1 } else { 3 } {
                 ring.push_back(step);
                 deque.push_back(step);
                 end += 1;

@@ -89,9 +89,9 @@ mod tests {
     #[test]
     fn splitmix64_matches_its_published_vector() {
         let mut generator = SplitMix64(1_234_567);
-        let got: Vec<u64> = (0..5).map(|_| generator.next()).collect();
+        let outputs: Vec<u64> = (0..5).map(|_| generator.next()).collect();
         assert_eq!(
-            got,
+            outputs,
             [
                 6_457_827_717_110_365_317,
                 3_203_168_211_198_807_973,
@@ -106,9 +106,9 @@ mod tests {
     #[test]
     fn xoshiro256_plus_plus_matches_its_published_vector() {
         let mut generator = Rng([1, 2, 3, 4]);
-        let got: Vec<u64> = (0..10).map(|_| generator.next_u64()).collect();
+        let outputs: Vec<u64> = (0..10).map(|_| generator.next_u64()).collect();
         assert_eq!(
-            got,
+            outputs,
             [
                 41_943_041,
                 58_720_359,

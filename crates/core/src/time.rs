@@ -18,7 +18,7 @@ pub struct Instant(NonZeroU64);
 /// A length of time in nanoseconds.
 ///
 /// One word, where the standard type has separate seconds and nanoseconds: the inner loop adds and
-/// compares durations several times a packet.
+/// compares durations several times per packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(u64);
 

@@ -6,7 +6,7 @@ use crate::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 
-/// A number of bits. Sizes on a link are in bits, since stuffing may add a part of a byte.
+/// A number of bits. Sizes on a link are in bits, since stuffing may add a fraction of a byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bits(pub u64);
 
@@ -53,7 +53,7 @@ impl BitRate {
     /// The transmission time of `size` at this rate, and the remainder for the next packet.
     ///
     /// The time is rounded down to a whole nanosecond; the remainder makes the sum over a busy
-    /// period exact. Products fit 64 bits up to 2 GiB a packet (2^34 * 1e9 < 2^64 - 2^60); larger
+    /// period exact. Products fit 64 bits up to 2 GiB per packet (2^34 * 1e9 < 2^64 - 2^60); larger
     /// sizes take the 128-bit path.
     ///
     /// # Panics

@@ -1,9 +1,9 @@
-//! The queue of pending wake-ups: a tournament tree (tree of losers) with one key an engine.
+//! The queue of pending wake-ups: a tournament tree (tree of losers) with one key per engine.
 //!
-//! A key is an instant and, for ties, an insertion number: first come, first served. Engines are the
+//! A key is an instant and, for ties, an insertion number (FIFO). Engines are the
 //! leaves of a binary tree. Each inner node stores the key that lost the match between its two
-//! sides; the winner of the root is stored apart. Replacing the winner, which happens each time an
-//! engine is woken, replays the matches on its path to the root: one comparison a node, and no write
+//! sides; the winner of the root is stored separately. Replacing the winner, which happens each time an
+//! engine is woken, replays the matches on its path to the root: one comparison per node, and no write
 //! where the new key wins (Knuth, The Art of Computer Programming 3, 5.4.1).
 //!
 //! The tree is skewed: it is a heap in which every node holds an engine and two subtrees, and therefore
@@ -12,8 +12,8 @@
 //! steps among a thousand hosts as among two.
 //!
 //! Increasing a key is lazy: the old key stays in the tree and is requeued when it comes first. A
-//! retransmission timer that each ACK rearms thus costs one comparison an ACK, and one path to the root
-//! a timeout. A key gets its insertion number when it is queued.
+//! retransmission timer that each ACK rearms thus costs one comparison per ACK, and one path to the
+//! root per timeout. A key gets its insertion number when it is queued.
 
 use crate::time::Instant;
 use crate::trace::NodeId;
@@ -230,7 +230,7 @@ mod tests {
         Some(Instant::from_nanos(nanos))
     }
 
-    /// The queue together with the deadlines, which a graph stores beside its engines.
+    /// The queue together with the deadlines, which a graph stores with its engines.
     struct TestQueue {
         wakes: WakeQueue,
         deadlines: Vec<Deadline>,

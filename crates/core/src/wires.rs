@@ -86,8 +86,8 @@ pub(crate) struct Wires {
 impl Wires {
     /// Adds the ports of one more engine, unconnected.
     pub(crate) fn add(&mut self) {
-        let unwired = Wire { destinations: 0, to: EGRESS_PORT.0 };
-        self.wires.extend([unwired; PORTS_MAX]);
+        let unconnected = Wire { destinations: 0, to: EGRESS_PORT.0 };
+        self.wires.extend([unconnected; PORTS_MAX]);
     }
 
     pub(crate) fn connect(&mut self, from: EnginePort, to: EnginePort) {

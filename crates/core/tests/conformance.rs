@@ -114,14 +114,14 @@ fn state_shared_between_engines_is_found() {
     let found = check(build, &guarantees(), &ArrivalPattern::mixed(vec![IN]).script(1));
     let found = found.expect_err("the count is shared");
     assert_eq!(found.invariant, Invariant::Determinism);
-    assert!(found.what.contains("beside another"), "{found}");
+    assert!(found.what.contains("with another"), "{found}");
 }
 
 /// Given engines that become idle alone but not while another one exists, expect a violation in a graph.
 #[test]
 fn engines_that_keep_each_other_awake_are_found() {
     let engines = Rc::new(());
-    let build = || DelayLine { alive: Some(engines.clone()), ..DelayLine::new(Fault::None) };
+    let build = || DelayLine { handle: Some(engines.clone()), ..DelayLine::new(Fault::None) };
     let found = check(build, &guarantees(), &ArrivalPattern::mixed(vec![IN]).script(1));
     let found = found.expect_err("two engines are never idle");
     assert_eq!(found.invariant, Invariant::Drains, "{found}");
@@ -222,7 +222,7 @@ struct DelayLine {
     /// A count that should not be shared.
     shared: Option<Rc<Cell<u64>>>,
     /// Held by the test and by each engine: with two engines, neither becomes idle.
-    alive: Option<Rc<()>>,
+    handle: Option<Rc<()>>,
 }
 
 impl DelayLine {
@@ -235,7 +235,7 @@ impl DelayLine {
             rng: Rng::stream(1, "line"),
             extra: Duration::ZERO,
             shared: None,
-            alive: None,
+            handle: None,
         }
     }
 
@@ -254,7 +254,7 @@ impl DelayLine {
     }
 
     fn is_never_idle(&self) -> bool {
-        let others = self.alive.as_ref().map_or(0, Rc::strong_count);
+        let others = self.handle.as_ref().map_or(0, Rc::strong_count);
         self.fault == Fault::WakesEndlessly || others > 2
     }
 }

@@ -220,7 +220,7 @@ fn a_run_does_not_depend_on_pauses_or_other_engines() {
 
 const START: Instant = Instant::START;
 
-/// Four probes in a ring whose packets circulate until the run ends, beside `others` busy engines that tie
+/// Four probes in a ring whose packets circulate until the run ends, together with `others` busy engines that tie
 /// with them: every delay is a whole millisecond. Returns the events of the ring.
 fn ring(seed: u64, cut: bool, others: u32) -> Vec<Event> {
     let (mut graph, _) = probes(4 + others);

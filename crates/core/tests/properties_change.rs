@@ -32,15 +32,15 @@ proptest! {
             let counters = graph.engine_mut(NODE).counters_at(now);
             // A profile includes a step at its instant: only the last observation at an instant, after
             // the change, can agree with it.
-            seen.pop_if(|(moment, so_far, _)| (*moment, *so_far) == (now, fed));
+            seen.pop_if(|(instant, so_far, _)| (*instant, *so_far) == (now, fed));
             seen.push((now, fed, counters));
         });
         let mut reference = graph(&setup, outcome.profiles);
         let mut seen = seen.into_iter().peekable();
         for ((at, packet), fed) in outcome.fed.into_iter().zip(0..) {
-            while let Some((moment, _, counters)) = seen.next_if(|(_, so_far, _)| *so_far <= fed) {
-                reference.run_until(moment, None);
-                prop_assert_eq!(reference.engine_mut(NODE).counters_at(moment), counters, "at {}", moment);
+            while let Some((instant, _, counters)) = seen.next_if(|(_, so_far, _)| *so_far <= fed) {
+                reference.run_until(instant, None);
+                prop_assert_eq!(reference.engine_mut(NODE).counters_at(instant), counters, "at {}", instant);
             }
             reference.inject(at, (NODE, Direction::IN), packet, None);
         }
@@ -341,13 +341,13 @@ impl Setup {
     }
 
     /// Random times of observation.
-    fn moments(&self) -> Vec<Instant> {
+    fn observation_times(&self) -> Vec<Instant> {
         let mut rng = Rng::stream(self.seed, "moments");
         let span = self.pattern.span.as_nanos();
-        let mut moments: Vec<_> =
+        let mut observation_times: Vec<_> =
             (0..20).map(|_| Instant::from_nanos(rng.below(2 * span + 1))).collect();
-        moments.sort_unstable();
-        moments
+        observation_times.sort_unstable();
+        observation_times
     }
 }
 
@@ -435,16 +435,16 @@ fn run(setup: &Setup, mut observe: impl FnMut(&mut Graph<Direction>, Instant, us
     let (mut graph, mut profiles) = (graph(setup, Profiles::of(setup)), Profiles::of(setup));
     let mut channel = Rng::stream(setup.seed, "orders");
     let mut script = setup.script().into_iter().peekable();
-    let mut moments = setup.moments().into_iter().peekable();
+    let mut observation_times = setup.observation_times().into_iter().peekable();
     let (mut changed_at, mut changes, mut fed) = (Instant::START, setup.changes.iter(), Vec::new());
     loop {
         let timed = changes.next();
         let until = timed.map_or(END, |timed| changed_at + Duration::from_nanos(timed.gap_ns));
         while let Some((at, packet)) = script.next_if(|(at, _)| *at <= until) {
-            while let Some(moment) = moments.next_if(|&moment| moment <= at) {
-                let moment = moment.max(graph.now());
-                graph.run_until(moment, None);
-                observe(&mut graph, moment, fed.len());
+            while let Some(instant) = observation_times.next_if(|&instant| instant <= at) {
+                let instant = instant.max(graph.now());
+                graph.run_until(instant, None);
+                observe(&mut graph, instant, fed.len());
             }
             let at = at.max(graph.now());
             fed.push((at, packet.clone()));

@@ -57,17 +57,17 @@ proptest! {
         let (mut observed, node) = graph(&setup);
         let (mut unobserved, _) = graph(&setup);
         let mut arrivals = script.iter().peekable();
-        for moment in moments(&setup, &all) {
-            while let Some((at, port, packet)) = arrivals.next_if(|arrival| arrival.0 <= moment) {
+        for instant in observation_times(&setup, &all) {
+            while let Some((at, port, packet)) = arrivals.next_if(|arrival| arrival.0 <= instant) {
                 observed.inject(*at, (node, *port), packet.clone(), None);
                 unobserved.inject(*at, (node, *port), packet.clone(), None);
             }
-            observed.run_until(moment, None);
-            let expected = counters(&setup, &all, moment);
-            prop_assert_eq!(observed.engine(node).ledger(), ledger(&all, moment), "at {}", moment);
-            prop_assert_eq!(observed.engine_mut(node).counters_at(moment), expected, "at {}", moment);
-            prop_assert_eq!(observed.engine_mut(node).counters_at(moment), expected, "read twice");
-            prop_assert_eq!(observed.engine(node).ledger(), ledger(&all, moment), "at {}", moment);
+            observed.run_until(instant, None);
+            let expected = counters(&setup, &all, instant);
+            prop_assert_eq!(observed.engine(node).ledger(), ledger(&all, instant), "at {}", instant);
+            prop_assert_eq!(observed.engine_mut(node).counters_at(instant), expected, "at {}", instant);
+            prop_assert_eq!(observed.engine_mut(node).counters_at(instant), expected, "read twice");
+            prop_assert_eq!(observed.engine(node).ledger(), ledger(&all, instant), "at {}", instant);
         }
         unobserved.run_until(END, None);
         prop_assert!(observed.drain_egress().eq(unobserved.drain_egress()));
@@ -86,17 +86,17 @@ proptest! {
         let codel = DirectionConfig { queue: codel_without_drops(queue), ..setup.config() };
         let (mut codel, mut drop_tail) = (graph_of(codel), graph_of(setup.config()));
         let mut arrivals = script.iter().peekable();
-        for moment in moments(&setup, &reference(&setup, &script)) {
-            while let Some((at, port, packet)) = arrivals.next_if(|arrival| arrival.0 <= moment) {
+        for instant in observation_times(&setup, &reference(&setup, &script)) {
+            while let Some((at, port, packet)) = arrivals.next_if(|arrival| arrival.0 <= instant) {
                 codel.inject(*at, (NodeId(0), *port), packet.clone(), Some(&mut traces[0]));
                 drop_tail.inject(*at, (NodeId(0), *port), packet.clone(), Some(&mut traces[1]));
             }
             let [codel, drop_tail] = [(&mut codel, 0), (&mut drop_tail, 1)].map(|(graph, number)| {
-                graph.run_until(moment, Some(&mut traces[number]));
-                let counters = graph.engine_mut(NodeId(0)).counters_at(moment);
+                graph.run_until(instant, Some(&mut traces[number]));
+                let counters = graph.engine_mut(NodeId(0)).counters_at(instant);
                 (Counters { queue_max_bytes: 0, ..counters }, graph.engine(NodeId(0)).ledger())
             });
-            prop_assert_eq!(codel, drop_tail, "at {}", moment);
+            prop_assert_eq!(codel, drop_tail, "at {}", instant);
         }
         codel.run_until(END, Some(&mut traces[0]));
         drop_tail.run_until(END, Some(&mut traces[1]));
@@ -287,7 +287,7 @@ fn scaled(mantissa_max: u64, exponent_max: u32) -> impl Strategy<Value = u64> {
         .prop_map(|(mantissa, exponent)| mantissa * 10u64.pow(exponent))
 }
 
-/// From 1 bit/s to 10 Tbit/s, most of them no round number of nanoseconds a byte.
+/// From 1 bit/s to 10 Tbit/s, most of them not an integer number of nanoseconds per byte.
 fn rates() -> impl Strategy<Value = BitRate> {
     scaled(9_999, 9).prop_map(BitRate)
 }
@@ -583,18 +583,18 @@ fn in_order(mut events: Vec<Event>) -> Vec<Event> {
 }
 
 /// Times of events and those just before and after, and some at random.
-fn moments(setup: &Setup, all: &[Times]) -> Vec<Instant> {
+fn observation_times(setup: &Setup, all: &[Times]) -> Vec<Instant> {
     let mut rng = Rng::stream(setup.seed, "moments");
-    let mut moments = vec![Instant::START, END];
+    let mut observation_times = vec![Instant::START, END];
     for link in all.iter().filter_map(|times| times.link) {
         if rng.below(4) > 0 {
             continue;
         }
         for event in [link.start, link.departure, link.arrival].map(Instant::as_nanos) {
             let nanos = [event.saturating_sub(1), event, event + 1, rng.below(event + 1)];
-            moments.extend(nanos.map(Instant::from_nanos));
+            observation_times.extend(nanos.map(Instant::from_nanos));
         }
     }
-    moments.sort_unstable();
-    moments
+    observation_times.sort_unstable();
+    observation_times
 }

@@ -54,7 +54,7 @@ proptest! {
     }
 }
 
-/// Given one packet a second and 50 ms a byte, 39 s for a packet of 764 bytes, and one every 30 s.
+/// Given one packet per second and 50 ms per byte, 39 s for a packet of 764 bytes, and one every 30 s.
 #[test]
 fn a_week_of_overload_stays_within_the_buffers() {
     let config = ProcessorConfig {
@@ -69,7 +69,7 @@ fn a_week_of_overload_stays_within_the_buffers() {
     assert_eq!(check(|| setup.processor(), &guarantees, &setup.script()), Ok(()));
 }
 
-/// Later than all events of a setup: 120 packets of 9,000 bytes at 99 us a byte and one a second take
+/// Later than all events of a setup: 120 packets of 9,000 bytes at 99 us per byte and one per second take
 /// four minutes.
 const END: Instant = Instant::from_nanos(1 << 62);
 
@@ -122,7 +122,7 @@ fn scaled(mantissa_max: u64, exponent_max: u32) -> impl Strategy<Value = u64> {
         .prop_map(|(mantissa, exponent)| mantissa * 10u64.pow(exponent))
 }
 
-/// From a packet a second to ten in a nanosecond; most service times are no whole number of nanoseconds.
+/// From one packet per second to ten per nanosecond; most service times are not integers in nanoseconds.
 fn configs() -> impl Strategy<Value = ProcessorConfig> {
     let per_byte = prop_oneof![2 => Just(0), 1 => scaled(99, 3)].prop_map(Duration::from_nanos);
     (scaled(9_999, 6), per_byte, 0u64..30).prop_map(
@@ -175,7 +175,7 @@ struct Service {
 }
 
 /// The times of each packet. Which packets are in service or wait when a packet arrives depends only on
-/// earlier packets, so their whole schedule is computed again for each packet.
+/// earlier packets, so their whole schedule is recomputed for each packet.
 fn reference(config: &ProcessorConfig, script: &Script) -> Vec<PacketTimes> {
     let mut all_times: Vec<PacketTimes> = Vec::new();
     for (arrived, port, packet) in script {

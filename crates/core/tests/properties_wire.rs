@@ -145,7 +145,7 @@ proptest! {
         prop_assert_eq!(header.bytes, bytes.len());
         let ports = (header.source_port, header.destination_port);
         prop_assert_eq!(ports, (tuple.source_port, tuple.destination_port));
-        // Three blocks fit beside timestamps, fewer beside SYN options.
+        // Three blocks fit with timestamps, fewer with SYN options.
         let known: Vec<_> = sent.sack.iter().take(header.segment.sack.iter().count()).collect();
         prop_assert_eq!(header.segment.sack.iter().collect::<Vec<_>>(), known);
         let mut expected = sent;

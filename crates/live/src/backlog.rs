@@ -1,8 +1,8 @@
 //! The earliest arrival time of a packet without a timestamp.
 //!
-//! The packet arrived after the device was last found empty. Also, a device holds only so many
-//! packets: when one arrived, all but the last N of those before it had been read, for a device of
-//! N packets. So it arrived after the read of the packet N before it.
+//! The packet arrived after the device was last found empty. Also, a device of N packets
+//! accepts one only when all but the last N of those before it have been read. So it arrived after
+//! the read of the packet N before it.
 
 use std::collections::VecDeque;
 

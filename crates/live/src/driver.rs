@@ -1,4 +1,4 @@
-//! The event loop: reads packets that arrived, runs the link up to the present, writes packets that
+//! The event loop: reads packets that arrived, runs the link up to the current time, writes packets that
 //! are due, and waits.
 //!
 //! It is one thread, because waking another costs more than simulating a packet. A sleep ends late
@@ -40,7 +40,7 @@ const UNPOLLED_MAX: Duration = Duration::from_millis(2);
 /// The shortest interval between packets of one host, by assumption: the device must not overflow
 /// while it is not polled.
 const PACKET_INTERVAL_MIN: Duration = Duration::from_nanos(500);
-/// Oversleep beyond this is due to a busy machine and says nothing about the next sleep.
+/// Oversleep beyond this is due to a busy machine and does not predict the next sleep.
 const OVERSLEEP_MAX: Duration = Duration::from_micros(100);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ impl Stop {
         Ok(Self(Arc::new((event, AtomicBool::new(false)))))
     }
 
-    /// Stops the driver for good.
+    /// Stops the driver permanently.
     pub fn stop(&self) {
         self.0.1.store(true, Ordering::Release);
         self.interrupt();
@@ -99,7 +99,7 @@ pub struct Punctuality {
     pub lateness: Lateness,
     /// The uncertainty of arrival times alone.
     pub wait: Lateness,
-    /// Packets that the receiving kernel refused.
+    /// Packets that the receiving kernel rejected.
     pub not_taken: u64,
     /// Super-packets that could not be segmented.
     pub not_split: u64,
@@ -167,7 +167,7 @@ impl Driver {
         self.egresses = Some(self.ingresses.iter().map(|_| Egress::default()).collect());
     }
 
-    /// The present time of its clock.
+    /// The current time of its clock.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.clocks.clock.now()
@@ -414,7 +414,7 @@ impl Oversleep {
     }
 }
 
-/// What the driver remembers of a packet in the link.
+/// The driver's state of a packet in the link.
 #[derive(Clone, Copy, Debug, Default)]
 struct PacketNote {
     /// How much before the link's time it may have arrived.

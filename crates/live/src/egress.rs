@@ -12,8 +12,8 @@ use bentpipe_sys::offload::{self, Coalescer, Offload, coalesce::PACKETS_MAX};
 use bentpipe_sys::tun::Tun;
 
 impl Punctuality {
-    /// Delivers packets by `send`. Records whether the kernel took them, and their lateness at the
-    /// time that `now` returns afterwards: the call takes as long as the receiving host lets it.
+    /// Delivers packets by `send`. Records whether the kernel accepted them, and their lateness at
+    /// the time that `now` returns afterwards: the receiving host determines how long the call takes.
     #[inline]
     pub(crate) fn deliver<'a>(
         &mut self,
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_the_kernel_refuses_are_counted() {
+    fn packets_that_the_kernel_rejects_are_counted() {
         let first = due(Instant::START, true);
         let mut punctuality = Punctuality::default();
         let packets = [(&first, Duration::ZERO), (&first, Duration::ZERO)];

@@ -398,13 +398,13 @@ impl Emulator {
     pub fn counters(&mut self) -> Vec<(String, Counters)> {
         let directions = self.chain.directions.concat();
         let now = self.chain.graph.now();
-        let settle = |node| match self.chain.graph.engine_mut(node) {
+        let counters_of = |node| match self.chain.graph.engine_mut(node) {
             Node::Direction(direction) => direction.counters_at(now),
             _ => unreachable!("the chain names directions"),
         };
         let names: Vec<_> =
             directions.iter().map(|node| self.chain.names[node.0 as usize].clone()).collect();
-        names.into_iter().zip(directions.into_iter().map(settle)).collect()
+        names.into_iter().zip(directions.into_iter().map(counters_of)).collect()
     }
 
     /// The counters of the gateway functions.

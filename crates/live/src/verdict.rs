@@ -1,7 +1,7 @@
 //! The verdict on a run: faults and lateness, by windows of time.
 //!
-//! A run is valid if all of its windows are. With windows, a lab that runs for long can tell when
-//! it was valid. A check that cannot be made counts as failed.
+//! A run is valid if all of its windows are. Windows show when a long-running lab was
+//! valid. A check that cannot be made counts as failed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,7 +32,7 @@ pub struct Faults {
     pub too_long: u64,
     /// Super-packets that could not be segmented.
     pub not_split: u64,
-    /// Packets that the receiving kernel refused.
+    /// Packets that the receiving kernel rejected.
     pub not_taken: u64,
 }
 
@@ -105,7 +105,7 @@ impl Faults {
             (
                 self.not_taken,
                 format!(
-                    "the receiving kernel refused {} from the link; to fix it: keep the interfaces to the \
+                    "the receiving kernel rejected {} from the link; to fix it: keep the interfaces to the \
                  link up, and send IP packets only",
                     packets(self.not_taken)
                 ),
@@ -338,7 +338,7 @@ mod tests {
             self.windows.observe(seconds(self.at), &mut self.lateness, self.faults, unchecked)
         }
 
-        fn go_on(&mut self, seconds: u64) -> Verdict {
+        fn advance(&mut self, seconds: u64) -> Verdict {
             (1..seconds).for_each(|_| drop(self.observe(None)));
             self.observe(None)
         }
@@ -358,7 +358,7 @@ mod tests {
                 Faults { not_split: 6, ..none },
                 "6 super-packets from a kernel could not be segmented",
             ),
-            (Faults { not_taken: 7, ..none }, "the receiving kernel refused 7 packets"),
+            (Faults { not_taken: 7, ..none }, "the receiving kernel rejected 7 packets"),
         ] {
             let mut run = Run::new();
             assert_eq!(run.observe(None).invalid, None);
@@ -388,10 +388,10 @@ mod tests {
     #[test]
     fn a_check_that_cannot_be_made_counts_as_failed() {
         let mut run = Run::new();
-        run.go_on(2);
+        run.advance(2);
         run.faults.not_taken = 1;
         assert_eq!(run.observe(Some("unreadable")).invalid.as_deref(), Some("unreadable"));
-        let verdict = run.go_on(7);
+        let verdict = run.advance(7);
         assert_eq!(verdict.windows.len(), 1);
         assert_eq!(verdict.invalid.as_deref(), Some("unreadable"));
         let verdict = run.observe(None);
@@ -405,9 +405,9 @@ mod tests {
     #[test]
     fn a_fault_invalidates_its_window_only() {
         let mut run = Run::new();
-        run.go_on(14);
+        run.advance(14);
         run.lateness.add(Duration::from_millis(20));
-        let verdict = run.go_on(21);
+        let verdict = run.advance(21);
         let invalid: Vec<_> =
             verdict.windows.iter().map(|window| window.invalid.is_some()).collect();
         assert_eq!(invalid, [false, true, false, false]);
@@ -427,7 +427,7 @@ mod tests {
     fn one_packet_in_a_window_may_be_late() {
         let mut run = Run::new();
         // After 1,000 packets on time, so that the whole run is within a percent.
-        run.go_on(10);
+        run.advance(10);
         let observe = |run: &mut Run, at: u64| {
             run.windows.observe(seconds(at), &mut run.lateness, Faults::default(), None)
         };
@@ -445,7 +445,7 @@ mod tests {
     fn memory_is_bounded_and_the_first_reason_is_kept() {
         let mut run = Run::new();
         run.faults.refused = 1;
-        let verdict = run.go_on(24 * 3_600);
+        let verdict = run.advance(24 * 3_600);
         assert_eq!(verdict.windows.len(), WINDOWS_KEPT);
         assert_eq!((verdict.window_count, verdict.invalid_windows), (8_640, 1));
         assert_eq!(verdict.windows[59].end, seconds(24 * 3_600));

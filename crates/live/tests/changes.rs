@@ -72,7 +72,7 @@ proptest! {
     }
 }
 
-/// Given an impossible change beside a possible one, expect neither to be applied.
+/// Given an impossible change and a possible one, expect neither to be applied.
 #[test]
 fn changes_are_applied_together_or_not_at_all() {
     let plans = [plain_link(1_000_000, Duration::from_millis(5), 0.0)];

@@ -61,7 +61,7 @@ fn packets_are_never_early_and_a_run_can_be_replayed() {
 }
 
 /// Given 480 Mbit/s to a link of 400 Mbit/s with a queue of three packets, and counters that are
-/// read ten times a second, expect drops, and a replay of the record to give the same events.
+/// read ten times per second, expect drops, and a replay of the record to give the same events.
 #[test]
 fn a_full_link_with_a_short_queue_can_be_replayed() {
     let mut plan = plain_link(400_000_000, MS, 0.0);

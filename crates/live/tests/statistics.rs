@@ -12,7 +12,7 @@ use proptest::prelude::*;
 enum Step {
     /// A packet arrives from a side.
     Packet(Side, usize),
-    /// The link runs up to the present.
+    /// The link runs up to the current time.
     Run,
     /// The counters are read, without a time.
     Read,

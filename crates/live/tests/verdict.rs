@@ -75,8 +75,8 @@ fn packets_that_the_receiving_kernel_refuses() {
     send(&lab, 10, 100);
     let report = reported(&lab);
     assert_eq!(report.punctuality.not_taken, 10);
-    let reason = report.invalid.expect("10 packets were refused");
-    assert!(reason.starts_with("the receiving kernel refused 10 packets"), "{reason}");
+    let reason = report.invalid.expect("10 packets were rejected");
+    assert!(reason.starts_with("the receiving kernel rejected 10 packets"), "{reason}");
 }
 
 /// Given a renamed interface and more packets than its queue holds before the link reads any,

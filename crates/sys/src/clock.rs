@@ -26,7 +26,7 @@ impl Clock {
         Instant::from_nanos(monotonic_ns() - self.origin_ns)
     }
 
-    /// Converts a `CLOCK_REALTIME` time to this clock by their present offset. The error is some
+    /// Converts a `CLOCK_REALTIME` time to this clock by their current offset. The error is some
     /// ten nanoseconds if `CLOCK_REALTIME` is not set in between.
     #[must_use]
     pub fn from_real_time(self, seconds: i64, nanos: i64) -> Instant {
@@ -36,7 +36,7 @@ impl Clock {
         Instant::from_nanos(now.as_nanos().saturating_add_signed(-ago))
     }
 
-    /// The present offset between this clock and `CLOCK_REALTIME`.
+    /// The current offset between this clock and `CLOCK_REALTIME`.
     #[must_use]
     pub fn real_time_offset(self) -> RealTimeOffset {
         // Each reading of one clock lies between two readings of the other. The narrowest of three
@@ -84,7 +84,7 @@ impl Clock {
 /// machine is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RealTimeOffset {
-    /// `CLOCK_REALTIME` at the start of the clock, in nanoseconds, assuming the present offset.
+    /// `CLOCK_REALTIME` at the start of the clock, in nanoseconds, assuming the current offset.
     pub at_start_ns: u64,
     /// The error bound of `at_start_ns`, in either direction.
     pub uncertainty: Duration,

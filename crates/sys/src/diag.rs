@@ -33,7 +33,7 @@ const MESSAGE_HEADER: usize = 16;
 const REQUEST: usize = 56;
 const CONNECTION_HEADER: usize = 72;
 const ATTRIBUTE_HEADER: usize = 4;
-/// The kernel sends pages; no reply is longer than the buffer it was asked to fill.
+/// The kernel sends pages; no reply is longer than the receive buffer.
 const REPLY_BYTES: usize = 32 * 1024;
 /// More replies than any namespace of a lab needs.
 const REPLIES_MAX: usize = 1_000;

@@ -67,7 +67,7 @@ impl Interface {
         Ok(Self { socket, index, sequence: AtomicU32::new(0) })
     }
 
-    /// The present state.
+    /// The current state.
     ///
     /// # Errors
     /// The kernel's error, for example if the interface was deleted.

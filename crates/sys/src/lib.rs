@@ -2,7 +2,7 @@
 //! timestamps, offloads.
 //!
 //! This crate contains all system calls without a safe wrapper, and all unsafe code of bentpipe
-//! outside SIMD kernels. It knows nothing of plans, links or labs.
+//! outside SIMD kernels. It does not depend on plans, links or labs.
 
 pub mod clock;
 pub mod diag;

@@ -83,7 +83,7 @@ impl Namespace {
         })
     }
 
-    /// Moves the calling thread inside, for good: it must be a thread created for this.
+    /// Moves the calling thread inside, permanently: it must be a thread created for this.
     ///
     /// # Errors
     /// The kernel's error, such as EPERM.

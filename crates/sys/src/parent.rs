@@ -10,7 +10,7 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::error::SystemError;
 
-/// A pidfd of this process, by which its children notice that it has exited. A pipe would not do: a
+/// A pidfd of this process, by which its children detect that it has exited. A pipe is unsuitable: a
 /// child forked at the same time inherits the write end.
 #[derive(Debug)]
 pub(crate) struct ParentPidfd(OwnedFd);
@@ -224,10 +224,10 @@ mod tests {
     }
 
     /// Given a parent that exits while a sibling holds copies of all its file descriptors, expect a
-    /// child to notice the exit, and not before.
+    /// child to detect the exit, and not before.
     #[test]
     #[allow(unsafe_code, reason = "processes are forked")]
-    fn a_child_notices_the_exit_of_its_parent_whatever_its_siblings_hold_open() {
+    fn a_child_detects_the_exit_of_its_parent_whatever_its_siblings_hold_open() {
         let (mut answers, writer) = std::io::pipe().expect("a pipe");
         let (hold, holder) = std::io::pipe().expect("a pipe");
         let (answer, held, holds) = (writer.as_raw_fd(), hold.as_raw_fd(), holder.as_raw_fd());
@@ -241,7 +241,7 @@ mod tests {
                 };
                 let fd = parent_fd.as_raw_fd();
                 if libc::fork() == 0 {
-                    // The sibling lives until the test ends.
+                    // The sibling runs until the test ends.
                     libc::close(answer);
                     libc::read(held, [0_u8].as_mut_ptr().cast(), 1);
                     libc::_exit(0);

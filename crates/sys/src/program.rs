@@ -25,7 +25,7 @@ use crate::parent::{InitSignals, ParentPidfd, close_all_except, set_parent_death
 pub struct Invocation {
     /// The program and its arguments.
     pub arguments: Vec<String>,
-    /// Environment variables to set beside the inherited ones.
+    /// Environment variables to set in addition to the inherited ones.
     pub environment: Vec<(String, String)>,
     /// Where standard output and standard error go; inherited if `None`. If it is set, standard
     /// input is /dev/null.
@@ -142,7 +142,7 @@ fn become_init(parent: RawFd) -> io::Result<()> {
 }
 
 /// Mounts `/proc` and `/sys` for the new namespaces. If the kernel denies it, programs see those of
-/// the machine, which matters to few.
+/// the machine, which is enough for most.
 pub(crate) fn mount_private_proc_and_sys() {
     if unshare(UnshareFlags::NEWNS).is_ok() {
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;

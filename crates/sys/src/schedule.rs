@@ -1,4 +1,4 @@
-//! Thread run_delay: the requested policy and the measured run delay.
+//! Thread scheduling: the requested policy and the measured run delay.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ const PERIOD: Duration = Duration::from_millis(1);
 const NICE: i32 = -15;
 const SLICE: Duration = Duration::from_micros(100);
 
-/// Requests minimal timer slack and, where permitted, real-time run_delay of the calling thread.
+/// Requests minimal timer slack and, where permitted, real-time scheduling of the calling thread.
 pub fn request_real_time_scheduling() {
     // All of these are best effort. Their effect shows in the measured lateness.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));

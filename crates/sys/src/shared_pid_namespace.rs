@@ -58,7 +58,7 @@ impl SharedPidNamespace {
         unshare(UnshareFlags::NEWPID).map_err(|error| failed(error.into()))?;
         let parent = ParentPidfd::open()?;
         let parent_fd = parent.raw_fd();
-        // The child becomes the `init` before exec and never gets there.
+        // The child becomes the `init` and never calls exec.
         let mut command = Command::new("/");
         // SAFETY: between fork and exec the child makes system calls and accesses its stack alone.
         #[allow(unsafe_code, reason = "the child becomes an init between fork and exec")]

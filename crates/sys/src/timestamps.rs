@@ -118,7 +118,7 @@ impl Timestamps {
     }
 
     /// Pauses or resumes the copies. They cost the sending hosts time, and a driver that reads
-    /// without sleeping knows arrival times without them. Returns whether this is a change: then
+    /// without sleeping does not need them. Returns whether this is a change: then
     /// the device may hold packets that have no frame.
     pub fn set_paused(&mut self, paused: bool) -> bool {
         let is_change = paused != self.is_paused;
@@ -149,7 +149,7 @@ impl Timestamps {
         self.is_paused || self.status(0).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
-    /// Discards all present frames.
+    /// Discards all frames in the ring.
     pub fn discard(&mut self) {
         for _ in 0..self.frames {
             let status = self.status(0);

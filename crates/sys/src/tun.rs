@@ -88,7 +88,7 @@ impl Tun {
     }
 
     /// Reads one packet. `None` if there is none. A longer packet is truncated to the buffer
-    /// without notice; to detect that, pass a buffer of one byte more than the longest packet.
+    /// silently; to detect that, pass a buffer of one byte more than the longest packet.
     ///
     /// # Errors
     /// The kernel's error, except EAGAIN.
@@ -100,7 +100,7 @@ impl Tun {
         }
     }
 
-    /// Writes one packet to the kernel. False if the kernel refuses it: it is not an IP packet, the
+    /// Writes one packet to the kernel. False if the kernel rejects it: it is not an IP packet, the
     /// interface is down, or there is no memory.
     pub fn send(&self, packet: &[u8]) -> bool {
         self.device.send(packet).is_ok()

@@ -144,7 +144,7 @@ impl<E: Engine> Driver<'_, E> {
             self.no_op_wakes =
                 if self.observable_state() == before { self.no_op_wakes + 1 } else { 0 };
             if self.no_op_wakes > NO_OP_WAKES_MAX {
-                let what = format!("it woke {NO_OP_WAKES_MAX} times in a row without effect");
+                let what = format!("{NO_OP_WAKES_MAX} consecutive wake-ups had no effect");
                 return self.violation(Invariant::Progress, what);
             }
         }

@@ -10,7 +10,7 @@ use crate::time::Instant;
 /// Random segments exercise little of a TCP endpoint. A recorder takes the place of the endpoint in a
 /// graph and records a whole connection; its script then drives the endpoint alone.
 ///
-/// What is due at the instant of an input is done before it, as in the runs of [`super::check`]. In a
+/// The engine is woken before an input at the instant of its deadline, as in [`super::check`]. In a
 /// graph that order depends on insertion. An endpoint that retransmits a segment just before the ACK of
 /// it, instead of just after, would need one more ACK than the script has.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use crate::rng::Rng;
 use crate::time::Instant;
 use crate::units::{Bits, Probability};
 
-/// A channel with errors. It draws once a frame, in the order of transmission.
+/// A channel with errors. It draws once per frame, in the order of transmission.
 #[derive(Clone, Debug)]
 pub struct Channel {
-    /// The number of bits until the error process must be asked: a frame that fits in them is correct.
+    /// The number of bits before the error process must be evaluated: a frame that fits in them is correct.
     good_bits_left: u64,
     errors: Errors,
 }
@@ -20,8 +20,8 @@ pub struct Channel {
 enum Errors {
     /// No errors.
     Clear,
-    /// Independent bit errors of one probability (a binary symmetric channel). One bit error loses the
-    /// frame, as its check sequence fails.
+    /// Independent bit errors of one probability (a binary symmetric channel). A frame with a
+    /// bit error is lost: its check sequence fails.
     Bits(BitErrors),
     /// Errors that vary with time; boxed, since few channels have them.
     Varying(Box<TimeVaryingErrors>),
@@ -29,8 +29,8 @@ enum Errors {
 
 /// The error process of a binary symmetric channel.
 ///
-/// Gaps between bit errors are geometric, so one draw a lost frame gives the same distribution as one draw
-/// a bit. The rest of a corrupted frame needs no draw: bits are independent, so the gap after the frame is
+/// Gaps between bit errors are geometric, so one draw per lost frame gives the same distribution as one
+/// draw per bit. The rest of a corrupted frame needs no draw: bits are independent, so the gap after the frame is
 /// drawn independently.
 #[derive(Clone, Debug)]
 struct BitErrors {
@@ -76,7 +76,7 @@ impl Channel {
         Self::varying(TimeVaryingErrors::series(errors, rng))
     }
 
-    /// No bits are known to be correct, so the error process is asked for every frame.
+    /// No bits are known to be correct, so the error process is evaluated for every frame.
     fn varying(errors: TimeVaryingErrors) -> Self {
         Self { good_bits_left: 0, errors: Errors::Varying(Box::new(errors)) }
     }
@@ -95,13 +95,13 @@ impl Channel {
                 self.good_bits_left = left;
                 false
             }
-            None => self.ask_errors(now, transmission, frame),
+            None => self.evaluate_errors(now, transmission, frame),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn ask_errors(&mut self, now: Instant, transmission: Transmission, frame: Bits) -> bool {
+    fn evaluate_errors(&mut self, now: Instant, transmission: Transmission, frame: Bits) -> bool {
         match &mut self.errors {
             Errors::Clear => {
                 self.good_bits_left = u64::MAX;

@@ -2,11 +2,11 @@
 //!
 //! If the queue is a FIFO that drops only at enqueue, all times of a packet are known when it arrives: a
 //! strict transmitter starts it at max(now, end of the previous packet), and propagation adds a delay.
-//! Such a direction schedules no "transmission ended" event; the only event is the delivery. What waits,
-//! what is being sent and what is in flight follow from one position in the sequence of packets, which is
-//! updated on demand. The queue returns its headroom: how many packets it accepts unasked, whether or not
-//! others have left. A discipline that drops at dequeue costs one more event a packet: its next packet is
-//! chosen when the transmitter becomes free, and is in transit from then on.
+//! Such a direction schedules no "transmission ended" event; the only event is the delivery. One
+//! position in the sequence of packets, updated on demand, separates those that wait from those that have
+//! started. The headroom of the queue is the number of packets that it accepts without a call of `admit`,
+//! whether or not others have left. A discipline that drops at dequeue costs one more event per packet: its
+//! next packet is chosen when the transmitter becomes free, and is in transit from then on.
 
 mod change;
 
@@ -97,9 +97,9 @@ const NO_POSITION: u64 = u64::MAX;
 pub struct Direction {
     framing: Framing,
     queue: Queue,
-    /// Whether the queue has headroom at all, so that it is not asked about most packets.
+    /// Whether the queue has headroom at all, so that most packets need no call of `admit`.
     has_headroom: bool,
-    /// The position in `transit` up to which the queue accepts packets unasked if they are no larger than
+    /// The position in `transit` up to which the queue accepts packets without `admit` if they are no larger than
     /// `headroom_size` and wait no longer than `headroom_wait`.
     headroom_end: u64,
     headroom_size: FrameSize,
@@ -221,7 +221,7 @@ impl Direction {
             if discipline.needs_dequeue_events() { *started } else { NO_POSITION };
     }
 
-    /// Asks the queue for its headroom after the next packet, which the queue has counted already.
+    /// Updates the headroom after the next packet, which the queue has counted already.
     fn update_headroom(&mut self) {
         let Queue::DropAtEnqueue(discipline) = &self.queue else { return };
         let Some(headroom) = discipline.headroom() else { return };
@@ -281,17 +281,17 @@ impl Direction {
         // The queue may drop the packet itself or others.
         let id = packet.id;
         let arriving = cx.is_traced().then(|| packet.clone());
-        let mut refused = false;
+        let mut is_dropped = false;
         let (dropped, nested_lost) = (&mut self.dropped, &mut self.nested_lost);
         let queued = QueuedPacket { packet, frame, enqueued_at: now, marked: false };
         discipline.enqueue(now, queued, &mut |cause, lost| {
-            refused |= lost.id == id;
+            is_dropped |= lost.id == id;
             dropped[cause as usize].add(lost.bytes);
             nested_lost.add_nested(lost);
             cx.trace(now, EventKind::Dropped(cause), lost);
             cx.note_freed();
         });
-        if let Some(arriving) = arriving.filter(|_| !refused) {
+        if let Some(arriving) = arriving.filter(|_| !is_dropped) {
             cx.trace(now, EventKind::Enqueued, &arriving);
         }
         if !self.serving {
@@ -304,7 +304,7 @@ impl Direction {
     #[cold]
     #[inline(never)]
     fn wake_and_dequeue(&mut self, cx: &mut Cx<'_>) {
-        // Before arrivals, since a frame of no whole nanosecond arrives as it starts if there is no delay.
+        // Before arrivals, since a frame shorter than a nanosecond arrives as it starts if there is no delay.
         self.serve(cx);
         while self.first_arrival().is_some_and(|arrival| arrival <= cx.now()) {
             self.arrive(cx);
@@ -365,7 +365,7 @@ impl Direction {
         self.transit.push_back(InTransit { arrival, start, flow, corrupted, packet });
     }
 
-    /// Asks the queue whether to accept, mark or drop a packet, given what waits now.
+    /// Accepts, marks or drops a packet by the current backlog.
     #[cold]
     #[inline(never)]
     fn admit(
@@ -384,7 +384,7 @@ impl Direction {
         self.next_dequeue_event =
             if discipline.needs_dequeue_events() { self.started } else { NO_POSITION };
         match verdict {
-            // After a drop there is no headroom to ask for.
+            // A drop does not change the headroom.
             Verdict::Drop(cause) => return Err(cause),
             Verdict::Mark => {
                 packet.ecn = Ecn::Ce;
@@ -406,7 +406,7 @@ impl Direction {
         cx.trace(cx.now(), EventKind::Marked, packet);
     }
 
-    /// [`Engine::input`] for a discipline that is asked about each packet.
+    /// [`Engine::input`] for a queue without headroom.
     #[cold]
     #[inline(never)]
     fn admit_and_send(&mut self, cx: &mut Cx<'_>, mut packet: Box<Packet>) {

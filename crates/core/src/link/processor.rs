@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(run.counters().busy, Duration::from_nanos(500_000));
     }
 
-    /// 5,400 packets a second for a million packets: 185.185... s, not 185.185 s.
+    /// 5,400 packets per second for a million packets: 185.185... s, not 185.185 s.
     #[test]
     fn a_busy_period_does_not_drift() {
         let config = ProcessorConfig { packets_per_second: 5_400, ..snip(u64::MAX) };
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(order, [0, 3, 1, 4, 2]);
     }
 
-    /// Given 10,000 packets a second at each port and a CPU of 6,000, expect 3,000 from each.
+    /// Given 10,000 packets per second at each port and a CPU of 6,000, expect 3,000 from each.
     #[test]
     fn equal_overload_is_shared_equally() {
         let mut run = Run::new(snip(50));
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!((dropped, counters.held.packets), (20_000 - 6_000 - 100, 100));
     }
 
-    /// Given 1,000 packets a second at one port, below its share of 3,000, expect no drops there and the
+    /// Given 1,000 packets per second at one port, below its share of 3,000, expect no drops there and the
     /// other 5,000 for the other port.
     #[test]
     fn the_lightly_loaded_side_loses_nothing() {
@@ -341,7 +341,7 @@ mod tests {
         assert!(Processor::new(ProcessorConfig { packets_per_second: 0, ..snip(50) }).is_none());
     }
 
-    /// 6,000 packets a second, whatever their size.
+    /// 6,000 packets per second, whatever their size.
     fn snip(buffer_packets: u64) -> ProcessorConfig {
         ProcessorConfig { packets_per_second: 6_000, per_byte: Duration::ZERO, buffer_packets }
     }

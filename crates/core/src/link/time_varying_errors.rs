@@ -3,8 +3,8 @@
 //! Frames are lost at the points of a Poisson process in cumulative hazard: a bit with error probability p
 //! adds -ln(1 - p), a frame with loss probability q adds -ln(1 - q). The hazard to the next point is
 //! exponential with mean 1, so a frame that adds h survives with probability exp(-h): the product of
-//! (1 - p) over its bits and of 1 - q, whatever the states during its transmission. One draw a lost frame
-//! suffices, as with a constant bit error rate.
+//! (1 - p) over its bits and of 1 - q, whatever the states during its transmission. One draw per lost
+//! frame suffices, as with a constant bit error rate.
 
 use crate::link::Transmission;
 use crate::profile::Profile;
@@ -96,7 +96,7 @@ impl TimeVaryingErrors {
 
     /// Whether a frame of this many bits is corrupted, as decided at `now`, which is not after the start
     /// of the transmission. Calls are in order of `now` and of start, but after a change of rate, frames
-    /// that start after `now` may be asked again.
+    /// that start after `now` may be evaluated again.
     #[cold]
     #[inline(never)]
     pub(super) fn corrupts(&mut self, now: Instant, transmission: Transmission, bits: u64) -> bool {
@@ -152,8 +152,8 @@ struct TwoStates {
     /// Of the good state and of the bad state.
     hazards: [Hazard; 2],
     mean_nanos: [f64; 2],
-    /// The sojourn at the last `now`: after a change of rate, frames that are yet to be sent are asked
-    /// again from here and find the same states.
+    /// The sojourn at the last `now`: after a change of rate, frames that are yet to be sent are
+    /// evaluated again from here, with the same states.
     current: Sojourn,
     /// The sojourn in which the last frame ends.
     ahead: Sojourn,
@@ -275,7 +275,7 @@ mod tests {
         Channel::gilbert_elliott(good, bad, stream("channel.states"), stream("channel"))
     }
 
-    /// Which of `frames` frames are corrupted: 1,000 bits in 100 us each, one a millisecond.
+    /// Which of `frames` frames are corrupted: 1,000 bits in 100 us each, one per millisecond.
     fn corrupted(channel: &mut Channel, frames: u64) -> Vec<bool> {
         let frame = |number: u64| {
             let start = Instant::from_millis(number);
@@ -306,7 +306,7 @@ mod tests {
         assert!((mean - 0.069).abs() < 0.0067, "{mean}");
     }
 
-    /// Given loss rates of 0 and 1 in the good and the bad state and one frame a millisecond, bad times
+    /// Given loss rates of 0 and 1 in the good and the bad state and one frame per millisecond, bad times
     /// are bursts. From one frame to the next a bad state becomes good with probability
     /// q = g (1 - exp(-(1/900 + 1/100) ms)) = 0.9 * 0.011049 = 0.009944, where g is its share of time.
     /// Bursts are geometric with mean 1 / q = 100.56 frames and nearly that standard deviation. In 600 s
@@ -318,7 +318,7 @@ mod tests {
         let lost = corrupted.iter().filter(|&&corrupted| corrupted).count() as f64;
         let bursts = corrupted.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
         assert!((480.0..720.0).contains(&bursts), "{bursts} bursts");
-        assert!((lost / bursts - 100.56).abs() < 16.4, "{} frames a burst", lost / bursts);
+        assert!((lost / bursts - 100.56).abs() < 16.4, "{} frames per burst", lost / bursts);
     }
 
     /// Given bit error rates of 0 and 1e-3 with mean sojourn times of 10 ms and frames of 1,000 bits in
@@ -391,7 +391,7 @@ mod tests {
     }
 
     /// Given the same seed and different traffic, expect the same states: with all frames lost in the bad
-    /// state, frames every 7 ms have the fate of every seventh of those that start every ms.
+    /// state, frames every 7 ms are lost as is every seventh of those that start every ms.
     #[test]
     fn the_states_do_not_depend_on_the_traffic() {
         let (good, bad) = (state(rates(0.0, 0.0), 30), state(rates(0.0, 1.0), 20));

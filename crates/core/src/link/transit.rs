@@ -146,11 +146,11 @@ impl Transit {
 
     #[inline]
     fn run_of(&self, position: u64) -> &Run {
-        if position >= self.current.from { &self.current } else { self.older_run_of(position) }
+        if position >= self.current.from { &self.current } else { self.earlier_run(position) }
     }
 
     #[inline(never)]
-    fn older_run_of(&self, position: u64) -> &Run {
+    fn earlier_run(&self, position: u64) -> &Run {
         debug_assert!(position >= self.begin(), "runs before the front are pruned");
         let begun = self.runs.partition_point(|run| run.from <= position);
         &self.runs[begun - 1]
@@ -287,7 +287,7 @@ mod tests {
     use crate::rng::Rng;
     use crate::time::Duration;
 
-    /// `Transit` beside a list of all packets that were ever added.
+    /// `Transit` and a list of all packets that were ever added.
     struct Model {
         transit: Transit,
         rng: Rng,
@@ -397,8 +397,8 @@ mod tests {
                 2 => model.begin(bytes),
                 _ => model.push(bytes),
             }
-            let falls = if step / 1_000 % 2 == 1 { 60 } else { 16 };
-            (0..model.rng.below(falls)).for_each(|_| model.pop());
+            let pops_max = if step / 1_000 % 2 == 1 { 60 } else { 16 };
+            (0..model.rng.below(pops_max)).for_each(|_| model.pop());
             longest = longest.max(model.transit.end() - model.popped);
             if step % 4 == 0 {
                 model.check();

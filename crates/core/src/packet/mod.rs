@@ -58,8 +58,8 @@ impl Ecn {
 pub struct Port(pub u8);
 
 /// Identifies a packet within a run: the flow, the end of the flow that created it, and a serial
-/// number of that end. There is no shared counter, so the packets of one engine never renumber those of
-/// another.
+/// number of that end. There is no shared counter, so the identities do not depend on the packets of
+/// other engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketId(pub u64);
 
@@ -120,7 +120,8 @@ impl PacketId {
 /// A packet: a header that every engine may read, and a payload.
 ///
 /// The fields of a plain TCP segment fit in the first 64 bytes: many packets are in flight at a time,
-/// and the host that reads one finds it in no near cache, a propagation delay after it was written.
+/// so a packet has been evicted from the near caches when a host reads it, a propagation delay after
+/// it was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Packet {

@@ -229,7 +229,7 @@ impl Segment {
     }
 
     /// Size of the TCP options, padded to words as hosts do: MSS 4, window scale 3 + 1, SACK permitted
-    /// 2 + 2, timestamps 10 + 2, SACK 2 + 2 + 8 a block.
+    /// 2 + 2, timestamps 10 + 2, SACK 2 + 2 + 8 per block.
     #[must_use]
     pub fn option_bytes(&self) -> u32 {
         if self.syn_options.is_none() && self.timestamps.is_none() && self.sack.count == 0 {

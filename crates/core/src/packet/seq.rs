@@ -1,8 +1,8 @@
 //! Sequence numbers (RFC 9293, section 3.4): 32 bits on the wire, 64 bits in an endpoint.
 //!
 //! A [`Position`] counts from the SYN, which is position 0; the first byte of data is position 1. It
-//! never wraps, so positions are compared directly. A segment carries a [`SeqNumber`]. A known
-//! position within 2^31 of it turns it back into a position.
+//! never wraps, so positions are compared directly. A segment carries a [`SeqNumber`], which
+//! [`SeqNumber::to_position`] converts back, given a known position within 2^31 of it.
 
 /// A position in one direction of a stream: the SYN is 0, data start at 1, the FIN follows the data.
 pub type Position = u64;

@@ -17,7 +17,7 @@ const BURST_SEGMENTS_MAX: u64 = 127;
 /// See the module's description.
 #[derive(Clone, Debug)]
 pub(super) struct Pacer {
-    /// Payload bytes a second.
+    /// Payload bytes per second.
     rate: u64,
     /// The earliest time of the next burst.
     next: Instant,
@@ -45,7 +45,7 @@ impl Pacer {
         Self { rate, next: Instant::START, burst, waiting: false }
     }
 
-    /// Payload bytes a second.
+    /// Payload bytes per second.
     pub(super) fn rate(&self) -> u64 {
         self.rate
     }

@@ -149,8 +149,8 @@ struct Wiring<'a, E> {
 }
 
 impl<E: Engine> Wiring<'_, E> {
-    /// Connects functions and directions. Packets from one terminal to another turn at the hub,
-    /// through the port `hairpin`.
+    /// Connects functions and directions. Packets from one terminal to another are forwarded by the
+    /// hub, through the port `hairpin`.
     fn connect(&mut self, hairpin: EnginePort) {
         let local = |station| Some(self.last_hop(station));
         let local: Routes = self.stations.iter().map(local).collect();

@@ -1,7 +1,7 @@
 //! Changes of a direction while packets are in transit.
 //!
 //! After a change the direction behaves as if its profiles had contained it from the start of the run. The
-//! times of packets that wait in a FIFO are already scheduled and are computed again. The work that the
+//! times of packets that wait in a FIFO are already scheduled and are recomputed. The work that the
 //! transmitter has left at that instant consists of the frames that wait and of the rest of the frame being
 //! sent, so no frame loses or gains a bit.
 
@@ -63,7 +63,7 @@ impl Direction {
         Some(())
     }
 
-    /// Computes the times of all packets from a position on again. The frame being sent, if it is one of
+    /// Recomputes the times of all packets from a position on. The frame being sent, if it is one of
     /// them, ends when the transmitter is free; those that wait follow, with new errors if requested.
     fn reschedule(&mut self, now: Instant, first: u64, redraw_errors: bool) {
         for position in first..self.transit.end() {

@@ -282,7 +282,7 @@ mod tests {
     }
 
     /// The milliseconds at which a packet is dropped, with one sent each millisecond.
-    fn moments(control: &mut Control, when: core::ops::Range<u64>, wait: u64) -> Vec<u64> {
+    fn drop_times(control: &mut Control, when: core::ops::Range<u64>, wait: u64) -> Vec<u64> {
         when.filter(|&now| drops(control, now, wait) > 0).collect()
     }
 
@@ -300,11 +300,11 @@ mod tests {
     #[test]
     fn the_drop_rate_increases_while_the_sojourn_time_is_above_the_target() {
         let mut control = Control::default();
-        assert_eq!(moments(&mut control, 10..110, 5), []);
-        assert_eq!(moments(&mut control, 110..513, 5), [110, 210, 281, 339, 389, 434, 474, 512]);
+        assert_eq!(drop_times(&mut control, 10..110, 5), []);
+        assert_eq!(drop_times(&mut control, 110..513, 5), [110, 210, 281, 339, 389, 434, 474, 512]);
     }
 
-    /// Given ECN, expect marks instead of drops, one a packet: those due at 210, 280.7, 338.4 and 388.4 ms
+    /// Given ECN, expect marks instead of drops, one per packet: those due at 210, 280.7, 338.4 and 388.4 ms
     /// apply to the four packets from 400 ms on.
     #[test]
     fn marks_follow_the_same_control_law() {
@@ -348,24 +348,24 @@ mod tests {
     #[test]
     fn one_packet_below_the_target_restarts_the_interval() {
         let mut control = Control::default();
-        assert_eq!(moments(&mut control, 10..109, 10), []);
+        assert_eq!(drop_times(&mut control, 10..109, 10), []);
         assert_eq!(drops(&mut control, 109, 4), 0);
-        assert_eq!(moments(&mut control, 110..211, 10), [210]);
+        assert_eq!(drop_times(&mut control, 110..211, 10), [210]);
     }
 
     /// The drops due at 210, 280.7, 338.4 and 388.4 ms are all made when a packet is sent at 400 ms.
     #[test]
     fn drops_due_at_the_same_time_are_made_together() {
         let mut control = Control::default();
-        assert_eq!(moments(&mut control, 10..111, 10), [110]);
+        assert_eq!(drop_times(&mut control, 10..111, 10), [110]);
         assert_eq!(drops(&mut control, 400, 10), 4);
-        assert_eq!(moments(&mut control, 401..435, 10), [434]);
+        assert_eq!(drop_times(&mut control, 401..435, 10), [434]);
     }
 
     /// Drops at 110, 210, 281 and 339 ms; the drop state ends at 340 ms with the next drop due at 388.4.
     fn after_four_drops() -> Control {
         let mut control = Control::default();
-        assert_eq!(moments(&mut control, 10..340, 10), [110, 210, 281, 339]);
+        assert_eq!(drop_times(&mut control, 10..340, 10), [110, 210, 281, 339]);
         assert_eq!(drops(&mut control, 340, 0), 0);
         control
     }
@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn a_drop_state_that_begins_soon_resumes_the_rate_of_the_last() {
         let mut control = after_four_drops();
-        assert_eq!(moments(&mut control, 341..550, 10), [441, 499, 549]);
+        assert_eq!(drop_times(&mut control, 341..550, 10), [441, 499, 549]);
     }
 
     /// One drop more than the initial three does not resume the count: it restarts at 1, with drops
@@ -383,16 +383,16 @@ mod tests {
     #[test]
     fn one_drop_does_not_resume_a_rate() {
         let mut control = after_four_drops();
-        assert_eq!(moments(&mut control, 341..500, 10), [441, 499]);
+        assert_eq!(drop_times(&mut control, 341..500, 10), [441, 499]);
         assert_eq!(drops(&mut control, 500, 0), 0);
-        assert_eq!(moments(&mut control, 501..702, 10), [601, 701]);
+        assert_eq!(drop_times(&mut control, 501..702, 10), [601, 701]);
     }
 
     /// 16 intervals after 388.4 ms end at 1,988.4 ms.
     #[test]
     fn a_rate_is_not_resumed_after_sixteen_intervals() {
-        assert_eq!(moments(&mut after_four_drops(), 1_888..2_047, 10), [1_988, 2_046]);
-        assert_eq!(moments(&mut after_four_drops(), 1_889..2_090, 10), [1_989, 2_089]);
+        assert_eq!(drop_times(&mut after_four_drops(), 1_888..2_047, 10), [1_988, 2_046]);
+        assert_eq!(drop_times(&mut after_four_drops(), 1_889..2_090, 10), [1_989, 2_089]);
     }
 
     /// One packet of 1,000 bytes arrives and one leaves each millisecond; `packets` are left after each

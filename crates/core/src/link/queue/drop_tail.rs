@@ -1,4 +1,4 @@
-//! Drop-discipline: a FIFO that drops a packet that does not fit.
+//! Drop-tail: a FIFO that drops a packet that does not fit.
 
 use super::{Backlog, Headroom, Limit, Occupancy, PacketSize};
 use crate::time::Duration;

@@ -83,7 +83,7 @@ impl Limit {
     }
 
     /// # Panics
-    /// If the limit is a time, which needs a queue that knows the wait of a packet at its arrival.
+    /// If the limit is a time, which needs a queue in which the wait of a packet is known at its arrival.
     pub(super) fn assert_held(self) {
         assert!(!matches!(self, Self::Time(_)), "a limit in packets or bytes, or none");
     }

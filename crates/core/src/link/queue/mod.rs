@@ -1,4 +1,4 @@
-//! Queues in front of a transmitter, one file a discipline.
+//! Queues in front of a transmitter, one file per discipline.
 //!
 //! There are two kinds. A [`DropAtEnqueue`] discipline is a FIFO that drops packets only when they arrive.
 //! All times of an accepted packet are then known, so a direction needs no event when a transmission ends.
@@ -109,7 +109,7 @@ pub(super) struct Backlog {
     pub(super) link_bytes: u64,
 }
 
-/// The room for packets that a queue accepts unasked.
+/// The room for packets that are accepted without a call of [`DropAtEnqueue::admit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Headroom {
     /// The largest backlog, the packet included.
@@ -197,8 +197,8 @@ impl Occupancy {
 
 /// A FIFO that drops packets only at enqueue.
 ///
-/// `repr(u8)` gives the kind a byte of its own, as it is read several times a packet; it would be derived
-/// from a field of the largest variant otherwise.
+/// `repr(u8)` gives the kind a byte of its own, as it is read several times per packet; otherwise
+/// it would be derived from a field of the largest variant.
 #[derive(Clone, Debug)]
 #[repr(u8)]
 pub enum DropAtEnqueue {
@@ -217,7 +217,7 @@ pub enum DropAtEnqueue {
 impl DropAtEnqueue {
     /// Accepts, marks or drops a packet whose transmission would start at `start`. A packet that starts
     /// at once needs no room and is not counted; any other accepted packet begins to wait. `ecn` tells
-    /// whether the packet may be marked. Call once a packet, in order of time, after the dequeue events
+    /// whether the packet may be marked. Call once per packet, in order of time, after the dequeue events
     /// until `now`.
     pub(super) fn admit(
         &mut self,
@@ -229,7 +229,7 @@ impl DropAtEnqueue {
     ) -> Verdict {
         let wait = start.saturating_since(now);
         let verdict = match self {
-            // A packet that starts at once finds an empty queue: only an average can be against it.
+            // A packet that starts at once finds an empty queue: only RED, by its average, can drop it.
             Self::DropTail(_) | Self::SelectiveDrop(_) if start <= now => Verdict::Enqueue,
             Self::DropTail(queue) => queue.admit(size, wait).into(),
             Self::SelectiveDrop(queue) => queue.admit(size, waiting).into(),
@@ -249,9 +249,9 @@ impl DropAtEnqueue {
         verdict
     }
 
-    /// The packets that the queue accepts unasked, even before the dequeue events of earlier packets: those
-    /// are reported in batches, when one of them matters. A packet that starts at once is accepted, too.
-    /// `None` if the queue must be asked about each packet.
+    /// The packets that need no call of [`Self::admit`], even before the dequeue events of earlier packets:
+    /// those are reported in batches, when one of them matters. A packet that starts at once needs none,
+    /// either. `None` if every packet needs one.
     ///
     /// The headroom never exceeds the largest backlog so far, so that this needs no update.
     pub(super) fn headroom(&self) -> Option<Headroom> {
@@ -296,7 +296,7 @@ impl DropAtEnqueue {
             Self::DropTail(queue) => queue.set_backlog(waiting),
             Self::SelectiveDrop(queue) => queue.set_backlog(waiting),
             Self::Red(_) | Self::PerFlow(_) | Self::EarlyPacketDiscard(_) => {
-                debug_assert_eq!(self.occupancy().backlog(), waiting, "one by one, and by runs");
+                debug_assert_eq!(self.occupancy().backlog(), waiting, "the counted backlog");
             }
         }
     }
@@ -369,12 +369,12 @@ impl DropAtDequeue {
         }
     }
 
-    /// Calls `see` with each packet that waits.
-    pub(in crate::link) fn for_each(&self, see: &mut dyn FnMut(&Packet)) {
+    /// Calls `visit` with each packet that waits.
+    pub(in crate::link) fn for_each(&self, visit: &mut dyn FnMut(&Packet)) {
         match self {
-            Self::CoDel(queue) => queue.packets().for_each(see),
-            Self::FqCoDel(queue) => queue.packets().for_each(see),
-            Self::StrictPriority(queue) => queue.packets().for_each(see),
+            Self::CoDel(queue) => queue.packets().for_each(visit),
+            Self::FqCoDel(queue) => queue.packets().for_each(visit),
+            Self::StrictPriority(queue) => queue.packets().for_each(visit),
         }
     }
 
@@ -423,29 +423,29 @@ mod tests {
             wait == Duration::ZERO || (fits && link_bytes <= max.link_bytes && wait <= wait_max)
         }
 
-        fn offer(&mut self, now: Instant, size: PacketSize, lazily: bool) -> Outcome {
+        fn offer(&mut self, now: Instant, size: PacketSize, deferred: bool) -> Outcome {
             let start = self.free_at.max(now);
-            let unasked = lazily && self.has_room(size, start.saturating_since(now));
-            let with_shares = unasked && self.discipline.needs_dequeue_events();
+            let skips_admit = deferred && self.has_room(size, start.saturating_since(now));
+            let skipped_with_shares = skips_admit && self.discipline.needs_dequeue_events();
             let mut verdict = Verdict::Enqueue;
-            if !unasked {
+            if !skips_admit {
                 self.on_dequeue(now);
                 verdict = self.discipline.admit(now, size, Ecn::NotEct, start, &self.counted);
             }
             if verdict == Verdict::Enqueue {
-                if unasked || start > now {
+                if skips_admit || start > now {
                     self.counted.push_back((start, size));
                 }
                 self.free_at = start + Duration::from_millis(1);
             }
-            Outcome { verdict, with_shares }
+            Outcome { verdict, skipped_with_shares }
         }
     }
 
     struct Outcome {
         verdict: Verdict,
-        /// Whether it was accepted unasked while the queue needed dequeue events.
-        with_shares: bool,
+        /// Whether it was accepted without `admit` while the queue needed dequeue events.
+        skipped_with_shares: bool,
     }
 
     /// Given bursts of packets, expect the same verdict for each, and the same backlog at the end, whether
@@ -462,15 +462,15 @@ mod tests {
             DropAtEnqueue::DropTail(DropTail::new(Limit::Time(Duration::from_millis(20))));
         for discipline in disciplines.chain([by_time]) {
             let mut rng = Rng::stream(1, "tail");
-            let mut queues = [false, true].map(|lazily| {
+            let mut queues = [false, true].map(|deferred| {
                 let queue = TestQueue {
                     discipline: discipline.clone(),
                     counted: VecDeque::new(),
                     free_at: Instant::START,
                 };
-                (lazily, queue)
+                (deferred, queue)
             });
-            let (mut now, mut dropped, mut with_shares) = (Instant::START, 0, 0);
+            let (mut now, mut dropped, mut skipped_with_shares) = (Instant::START, 0, 0);
             for _ in 0..20_000 {
                 if rng.below(8) == 0 {
                     now += Duration::from_millis(rng.below(16));
@@ -479,10 +479,10 @@ mod tests {
                 let flow = FlowId(rng.below(4) as u32);
                 let size = PacketSize { flow, bytes, link_bytes: bytes + 8 };
                 let [eager, late] =
-                    queues.each_mut().map(|(lazily, queue)| queue.offer(now, size, *lazily));
+                    queues.each_mut().map(|(deferred, queue)| queue.offer(now, size, *deferred));
                 assert_eq!(eager.verdict, late.verdict, "{discipline:?} at {now}");
                 dropped += u32::from(eager.verdict != Verdict::Enqueue);
-                with_shares += u32::from(late.with_shares);
+                skipped_with_shares += u32::from(late.skipped_with_shares);
             }
             let [eager, late] = queues.each_mut().map(|(_, queue)| {
                 queue.on_dequeue(now);
@@ -492,9 +492,9 @@ mod tests {
             assert!((100..15_000).contains(&dropped), "{discipline:?} drops {dropped}");
             let shares = matches!(discipline, DropAtEnqueue::SelectiveDrop(_));
             assert_eq!(
-                with_shares > 100,
+                skipped_with_shares > 100,
                 shares,
-                "{discipline:?}: {with_shares} while shares were held"
+                "{discipline:?}: {skipped_with_shares} without `admit`"
             );
         }
     }

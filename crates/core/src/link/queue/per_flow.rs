@@ -1,4 +1,4 @@
-//! Drop-discipline with a shared limit and a limit for each flow: one FIFO in which no flow may exceed its own
+//! Drop-tail with a shared limit and a limit for each flow: one FIFO in which no flow may exceed its own
 //! limit, so that one flow cannot fill a shared buffer.
 
 use super::flow_table::FlowTable;

@@ -74,8 +74,8 @@ pub struct Red {
     average: f64,
     /// While the queue is empty: the instant up to which `idle_work` is counted.
     idle_from: Instant,
-    /// What could have been sent while the queue was empty and is not in the average yet, in bits times
-    /// nanoseconds per second.
+    /// The capacity that was unused while the queue was empty and is not in the average yet, in bits
+    /// times nanoseconds per second.
     idle_work: u128,
     /// Packets accepted between the thresholds since the last drop.
     count: u64,
@@ -159,7 +159,7 @@ impl Red {
         self.idle_work = 0;
     }
 
-    /// Adds to `idle_work` what could have been sent until `now`.
+    /// Adds the unused capacity until `now` to `idle_work`.
     fn count_idle(&mut self, now: Instant) {
         let rate = &self.rate;
         while self.idle_from < now {
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(averages, [1.0, 1.75, 2.312_5, 3.734_375]);
     }
 
-    /// After 30 ms with an empty queue, at 10 ms a packet, the average has three samples of zero:
+    /// After 30 ms with an empty queue, at 10 ms per packet, the average has three samples of zero:
     /// 8 / 2^3 = 1. An arrival 5 ms later adds one, as less than a packet counts as one.
     #[test]
     fn the_average_decays_while_the_queue_is_empty() {
@@ -313,10 +313,10 @@ mod tests {
         assert_eq!(queue.average, 0.5);
     }
 
-    /// At 10 ms a packet, then an outage of 20 ms, then 5 ms a packet: 40 ms of an empty queue are one
+    /// At 10 ms per packet, then an outage of 20 ms, then 5 ms per packet: 40 ms of an empty queue are one
     /// packet before the outage and two after it, 8 / 2^3 = 1. The highest rate would make it eight.
     #[test]
-    fn idle_time_is_weighted_by_the_rate_in_force() {
+    fn idle_time_is_weighted_by_the_current_rate() {
         let steps = [(0, 400_000), (110, 0), (130, 800_000)];
         let steps = steps.map(|(at, rate)| (ms(at), BitRate(rate)));
         let rate = Profile::steps(steps.to_vec()).expect("increases from zero");
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(queue.average, 1.0);
     }
 
-    /// 10 ms at 10 ms a packet, and after a change 10 ms at 5 ms a packet: three packets.
+    /// 10 ms at 10 ms per packet, and after a change 10 ms at 5 ms per packet: three packets.
     #[test]
     fn a_rate_change_keeps_the_idle_time_before_it() {
         let mut queue = holding(config(0.5), 1);

@@ -1,5 +1,5 @@
 //! CUBIC as in Linux (`net/ipv4/tcp_cubic.c`, 6.18). It differs from RFC 9438: it counts the ACKs
-//! per segment of growth and updates that count at most once a millisecond; it looks ahead by the
+//! per segment of growth and updates that count at most once per millisecond; it looks ahead by the
 //! *minimum* RTT; before the first loss it grows by at least a twentieth of cwnd per round trip;
 //! alpha of the Reno-friendly window never becomes 1.
 

@@ -41,8 +41,8 @@ impl LinuxHyStart {
 
     /// Processes an ACK in slow start with a cwnd of `segments`.
     pub(super) fn acked(&mut self, acked: &Acked, segments: u64) -> SlowStartAction {
-        let stay = SlowStartAction { growth_divisor: 1, leave_slow_start: false };
-        let Some(rtt) = acked.rtt else { return stay };
+        let continues = SlowStartAction { growth_divisor: 1, leave_slow_start: false };
+        let Some(rtt) = acked.rtt else { return continues };
         let min_rtt = self.min_rtt.map_or(rtt, |min| min.min(rtt));
         self.min_rtt = Some(min_rtt);
         if acked.una > self.round_end {
@@ -51,11 +51,11 @@ impl LinuxHyStart {
             (self.round_min, self.samples) = (None, 0);
         }
         if segments < LOW_WINDOW {
-            return stay;
+            return continues;
         }
         let train = self.has_ack_train(acked.now, min_rtt);
         let delay = self.has_delay_increase(rtt, min_rtt);
-        SlowStartAction { leave_slow_start: train || delay, ..stay }
+        SlowStartAction { leave_slow_start: train || delay, ..continues }
     }
 
     fn has_ack_train(&mut self, now: Instant, min_rtt: Duration) -> bool {

@@ -64,8 +64,8 @@ impl Compression {
         rank: usize,
         rtt: Option<Duration>,
     ) -> Option<Instant> {
-        let is_crowded = self.compressed > 0 && rank >= BLOCKS_EXPECTED;
-        if !self.on || is_crowded || self.compressed >= COMPRESSED_MAX {
+        let block_is_due = self.compressed > 0 && rank >= BLOCKS_EXPECTED;
+        if !self.on || block_is_due || self.compressed >= COMPRESSED_MAX {
             return None;
         }
         if self.immediate < IMMEDIATE {

@@ -95,7 +95,7 @@ fn the_sender_reduces_once_per_window() {
     host.given(202, "E 1:1 ack 7001", "11001:12001 ack 1 ect");
     host.window(5_000);
     // The peer received CWR: a later echo is for a mark in the new window. Half of 5,000 bytes is
-    // one segment beside the one outstanding.
+    // one segment in addition to the one outstanding.
     host.given(301, "E 1:1 ack 11001", "W 12001:13001 ack 1 ect");
     host.window(2_500);
 }

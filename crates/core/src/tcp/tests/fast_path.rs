@@ -37,12 +37,12 @@ fn random_impairments(rng: &mut Rng) -> Impairments {
         return impairments;
     }
     let Impairments { lost, duplicated, reordered, marked, .. } = impairments;
-    let seldom = |thousandths: u64| thousandths.div_ceil(16);
+    let rare = |thousandths: u64| thousandths.div_ceil(16);
     Impairments {
-        lost: seldom(lost),
-        duplicated: seldom(duplicated),
-        reordered: seldom(reordered),
-        marked: seldom(marked),
+        lost: rare(lost),
+        duplicated: rare(duplicated),
+        reordered: rare(reordered),
+        marked: rare(marked),
         ..impairments
     }
 }

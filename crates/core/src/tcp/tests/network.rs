@@ -18,17 +18,17 @@ use crate::trace::NodeId;
 
 /// A random host within the limits of a plan, with buffers of up to some hundred segments.
 pub(super) fn random_config(rng: &mut Rng) -> Config {
-    let mut coin = || rng.below(2) == 0;
+    let mut flag = || rng.below(2) == 0;
     let base = Config {
-        sack: coin(),
-        timestamps: coin(),
-        window_scaling: coin(),
-        limited_transmit: coin(),
-        rack_tlp: coin(),
-        prr: coin(),
-        hystart: coin(),
-        stack: if coin() { StackVariant::Linux } else { StackVariant::Rfc },
-        ecn: coin(),
+        sack: flag(),
+        timestamps: flag(),
+        window_scaling: flag(),
+        limited_transmit: flag(),
+        rack_tlp: flag(),
+        prr: flag(),
+        hystart: flag(),
+        stack: if flag() { StackVariant::Linux } else { StackVariant::Rfc },
+        ecn: flag(),
         ..plain()
     };
     let mss = 88 + u16::try_from(rng.below(1_400)).expect("small");

@@ -97,7 +97,7 @@ fn sequence_number(rng: &mut Rng, anchors: [u32; 2]) -> SeqNumber {
     }
 }
 
-fn garbage(rng: &mut Rng, endpoint: &Endpoint, initial: u32, peer: u32) -> Segment {
+fn random_segment(rng: &mut Rng, endpoint: &Endpoint, initial: u32, peer: u32) -> Segment {
     let low = |position: u64| u32::try_from(position & 0xFFFF_FFFF).expect("masked");
     let una = initial.wrapping_add(low(endpoint.sender().una()));
     let max = initial.wrapping_add(low(endpoint.sender().max()));
@@ -151,7 +151,7 @@ fn fuzz(seed: u64) {
                 assert!(endpoint.next_wake().is_none_or(|next| next > now), "no progress");
             }
             _ => {
-                let segment = garbage(&mut rng, &endpoint, initial, peer);
+                let segment = random_segment(&mut rng, &endpoint, initial, peer);
                 let id = PacketId(step);
                 let payload = Payload::Tcp(segment);
                 let packet =

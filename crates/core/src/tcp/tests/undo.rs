@@ -23,7 +23,7 @@ fn last_ten_outstanding(config: Config) -> Host {
     host
 }
 
-/// Lets the retransmission timer expire. Returns its time in ms, and what was sent.
+/// Lets the retransmission timer expire. Returns its time in ms, and the segments sent.
 fn time_out(host: &mut Host) -> (u64, String) {
     let (at, sent) = host.time_out();
     (at.as_nanos() / 1_000_000, sent)

@@ -145,7 +145,7 @@ mod tests {
 
     /// Given a loss of one byte in ten, expect no policer: that is less than 20 percent.
     #[test]
-    fn light_loss_is_no_policer() {
+    fn light_loss_is_not_a_policer() {
         let mut long_term = LongTerm::default();
         for number in 1..=60 {
             let facts = AckFacts {
