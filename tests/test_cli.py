@@ -115,7 +115,7 @@ def test_out_refuses_a_folder_with_other_files(bentpipe: Program, tmp_path: Path
     (tmp_path / "thesis.tex").write_text("years", encoding="utf-8")
     called = bentpipe("run", GEO, "--out", tmp_path)
     assert (called.code, called.out) == (2, "")
-    assert "has other things in it" in called.err
+    assert "contains other files" in called.err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     below_a_file = bentpipe("run", GEO, "--out", tmp_path / "thesis.tex" / "result")
     assert (below_a_file.code, below_a_file.out) == (2, "")

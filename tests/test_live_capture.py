@@ -25,7 +25,7 @@ from conftest import needs, why_no_lab
 from test_capture import at_points, fields, needs_tshark, packets_at, tshark
 
 from bentpipe import Result
-from bentpipe.results.capture import what_is_missing
+from bentpipe.results.capture import incomplete_message
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
 WHY_NO_LAB = why_no_lab()
@@ -356,16 +356,16 @@ def test_a_capture_does_not_follow_symbolic_links(name: str, tmp_path: Path) -> 
 
 def test_missing_packets_are_reported() -> None:
     captured = {"packets": 9_000, "missing_packets": 1_000, "error_number": None}
-    message = what_is_missing(Path("a.pcapng"), {"capture": captured})
+    message = incomplete_message(Path("a.pcapng"), {"capture": captured})
     assert message is not None
     assert message.startswith("a.pcapng lacks 1,000 of 10,000 packets at points: it could not be")
     full = captured | {"error_number": errno.ENOSPC}
-    assert what_is_missing(Path("a.pcapng"), {"capture": full}) == (
+    assert incomplete_message(Path("a.pcapng"), {"capture": full}) == (
         "a.pcapng is incomplete: No space left on device; it has the first 9,000 packets at "
-        "points; the link itself was not held up"
+        "points; the link was not delayed"
     )
-    assert what_is_missing(None, {"capture": None}) is None
-    assert what_is_missing(Path("a"), {"capture": captured | {"missing_packets": 0}}) is None
+    assert incomplete_message(None, {"capture": None}) is None
+    assert incomplete_message(Path("a"), {"capture": captured | {"missing_packets": 0}}) is None
 
 
 # --- scenarios ----------------------------------------------------------------------------------

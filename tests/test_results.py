@@ -250,7 +250,7 @@ def test_a_result_replaces_a_result_and_leaves_nothing_of_it(
 
 def test_a_result_does_not_go_where_other_things_are(small_result: Result, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years", encoding="utf-8")
-    with pytest.raises(UsageError, match="has other things in it"):
+    with pytest.raises(UsageError, match="contains other files"):
         small_result.save(tmp_path)
     (tmp_path / "manifest.json").write_text('{"name": "a web application"}', encoding="utf-8")
     with pytest.raises(UsageError, match="not the manifest of a bentpipe result"):

@@ -22,6 +22,7 @@ from bentpipe.text import nearest
 
 # The plan holds unsigned 64-bit integers; half of their range keeps a sum of two of them in range.
 LARGEST: Final = 2**63 - 1
+NS_PER_S: Final = 10**9
 
 # Ten digits and a small exponent write any quantity of a link; the bounds prevent a number with a
 # billion digits, such as "1e999999999 s".
@@ -41,13 +42,11 @@ _NS_PER: Final[dict[str, int]] = {
     "us": 10**3,
     "µs": 10**3,
     "ms": 10**6,
-    "s": 10**9,
-    "min": 60 * 10**9,
-    "h": 3600 * 10**9,
+    "s": NS_PER_S,
+    "min": 60 * NS_PER_S,
+    "h": 3600 * NS_PER_S,
 }
-_BYTES_PER: Final[dict[str, int]] = {
-    f"{prefix}B": factor for prefix, factor in (_SI | _BINARY).items()
-}
+_BYTES_PER: Final = {f"{prefix}B": factor for prefix, factor in (_SI | _BINARY).items()}
 _BPS_PER: Final[dict[str, int]] = (
     {f"{prefix}bit/s": factor for prefix, factor in _SI.items()}
     | {f"{prefix}bps": factor for prefix, factor in _SI.items()}

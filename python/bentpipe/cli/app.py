@@ -17,8 +17,7 @@ import typer
 
 import bentpipe
 from bentpipe.cli import lazy
-from bentpipe.cli.options import EXIT_INTERNAL
-from bentpipe.errors import BentpipeError
+from bentpipe.errors import BentpipeError, InternalError
 
 # The verbs in the order of --help: the module, its function or group, and an example.
 _VERBS: Final[dict[str, tuple[str, str, str]]] = {
@@ -76,11 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"bentpipe: {line}", file=sys.stderr)
         return error.exit_code
     except SystemExit as leaving:
-        return leaving.code if isinstance(leaving.code, int) else EXIT_INTERNAL
+        return leaving.code if isinstance(leaving.code, int) else InternalError.exit_code
     except Exception:  # noqa: BLE001 - the last resort: a bug must end with exit code 1
         traceback.print_exc()
         print("bentpipe: internal error; please report the lines above", file=sys.stderr)
-        return EXIT_INTERNAL
+        return InternalError.exit_code
     return 0
 
 

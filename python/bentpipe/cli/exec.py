@@ -14,7 +14,6 @@ import typer
 
 from bentpipe.cli.link_status import LinkStatus, summary_lines
 from bentpipe.cli.options import (
-    EXIT_INVALID,
     Capture,
     Gateways,
     Host,
@@ -25,14 +24,14 @@ from bentpipe.cli.options import (
     note,
 )
 from bentpipe.cli.watch import EVERY_S, Watch
-from bentpipe.errors import UsageError
+from bentpipe.errors import InvalidRunError, UsageError
 from bentpipe.lab import uplink
 from bentpipe.lab.capacity import refuse_beyond_capacity
 from bentpipe.lab.local import LocalLab
 from bentpipe.lab.privileges import gain_privileges
 from bentpipe.lab.programs import FORWARDED_SIGNALS, exit_status, wait_for_program
 from bentpipe.plan.presets import link_plan
-from bentpipe.results.capture import capture_file, what_is_missing
+from bentpipe.results.capture import capture_file, incomplete_message
 
 # A program is ended within this time after its link has failed.
 _POLL_S: Final = 0.5
@@ -112,7 +111,7 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
             failure = failure or UsageError(f"{report}: cannot be written: {reason}")
     _print_summary(job, measured)
     if strict and code == 0 and measured["invalid"] is not None:
-        code = EXIT_INVALID
+        code = InvalidRunError.exit_code
     _exit(code, failure)
 
 
@@ -199,7 +198,7 @@ def _run(job: _Job, capture: Path | None) -> tuple[int, dict[str, Any]]:
             lab.spawn("world", ["/bin/sh", "-c", line])
         code = _run_watched(lab, job) if job.watch else _run_program(lab, job, _nothing, _POLL_S)
     # A program whose link has failed did not have the link that was asked for.
-    return EXIT_INVALID if lab.failure is not None else code, lab.last_report()
+    return InvalidRunError.exit_code if lab.failure is not None else code, lab.last_report()
 
 
 def _run_watched(lab: LocalLab, job: _Job) -> int:
@@ -236,7 +235,7 @@ def _print_summary(job: _Job, measured: dict[str, Any]) -> None:
         note(f"wrote {job.capture}")
     for line in summary_lines(measured):
         note(line)
-    missing = what_is_missing(job.capture, measured)
+    missing = incomplete_message(job.capture, measured)
     if missing is not None and job.capture is not None and job.capture.exists():
         note(missing)
 

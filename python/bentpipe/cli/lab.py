@@ -216,7 +216,7 @@ def _pidfd_of(connection: socket.socket) -> int | None:
 
 
 def _has_ended(daemon: int | None) -> bool:
-    """Whether the daemon has ended, or does so now."""
+    """Return whether the daemon has ended, or ends within `_EXIT_S`."""
     return daemon is not None and bool(select.select([daemon], [], [], _EXIT_S)[0])
 
 

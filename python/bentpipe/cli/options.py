@@ -12,8 +12,6 @@ import typer
 from bentpipe.errors import UsageError
 from bentpipe.text import choice
 
-EXIT_INTERNAL: Final = 1
-EXIT_INVALID: Final = 4
 EXIT_INTERRUPTED: Final = 130
 ENGINES: Final = ("simulate", "emulate")
 
@@ -54,7 +52,7 @@ MemoryLimit = Annotated[
     typer.Option(
         "--memory-limit",
         metavar="SIZE",
-        help="End simulations that take more memory, counted over all that run at once, such as "
+        help="End simulations that take more memory, counted over all concurrent runs, such as "
         "4GB; by default half of the available memory.",
         show_default=False,
     ),

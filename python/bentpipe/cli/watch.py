@@ -59,7 +59,7 @@ class Watch:
             self._set_rows(self._rows_left + self._rows_taken)
 
     def is_due(self) -> bool:
-        """Whether an update is due."""
+        """Return whether an update is due."""
         return time.monotonic() >= self._next_s
 
     def show(self, lines: Sequence[str]) -> None:

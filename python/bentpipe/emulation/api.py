@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.emulation.checks import check_scenario
-from bentpipe.emulation.run import check_seed
 from bentpipe.emulation.worker import Worker
 from bentpipe.errors import InvalidRunError
 from bentpipe.plan.resolver import resolve
 from bentpipe.results.result import Result
 from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.seeds import check_seed
 from bentpipe.simulation.run import as_scenario
+from bentpipe.units import NS_PER_S
 
 _POLL_S: Final = 0.05
 
@@ -49,7 +50,7 @@ def emulate(
             scenario=loaded.to_dict(),
             seed=loaded.seed if seed is None else seed,
             out=Path(folder) / "result",
-            max_s=resolve(loaded)["stop_ns"] / 1e9,
+            max_s=resolve(loaded)["stop_ns"] / NS_PER_S,
             capture=None if capture is None else Path(capture),
         )
         try:

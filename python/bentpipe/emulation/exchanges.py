@@ -27,7 +27,6 @@ _PIECE: Final = bytes(64 * 1024)
 # struct tcp_info of linux/tcp.h up to tcpi_min_rtt: 8 bytes, 24 words, 4 long words, 4 words.
 _TCP_INFO: Final = struct.Struct("=8B24I4Q4I")
 _UNKNOWN_SSTHRESH: Final = 0x7FFF_FFFF
-_US_PER_S: Final = 1e6
 
 
 def tcp_info(connection: socket.socket) -> dict[str, int]:

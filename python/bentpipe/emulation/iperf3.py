@@ -26,6 +26,7 @@ from bentpipe.emulation.kernel import TCP_IP_BYTES, congestion_control, mtu_byte
 from bentpipe.errors import MachineError
 from bentpipe.lab.local import IPERF3_PORT, LocalLab
 from bentpipe.scenario.hosts import Side
+from bentpipe.units import NS_PER_S
 
 # The shortest report interval of iperf3.
 MIN_INTERVAL_NS: Final = 100_000_000
@@ -73,7 +74,7 @@ class Flow:
 
     @property
     def is_tcp(self) -> bool:
-        """Whether it is a TCP flow."""
+        """Return whether it is a TCP flow."""
         return bool(self.workload["kind"] != "constant_rate")
 
     @property
@@ -100,7 +101,7 @@ class Flow:
         """
         if not self.is_tcp:
             workload = self.workload
-            gap_ns = int(workload["payload_bytes"] * 8 * 10**9 // workload["rate_bps"])
+            gap_ns = int(workload["payload_bytes"] * 8 * NS_PER_S // workload["rate_bps"])
             return int(workload["duration_ns"]) - gap_ns // 2
         amount = self.workload.get("amount", {})
         return int(amount["value"]) if amount.get("unit") == "duration_ns" else None
@@ -123,7 +124,7 @@ class Flow:
 
     def _command(self, role: Role, lab: LocalLab) -> list[str]:
         """Return the command of the client or the server."""
-        seconds = f"{self.interval_ns / 1e9:g}"
+        seconds = f"{self.interval_ns / NS_PER_S:g}"
         common = [self.iperf3, "--json", "--interval", seconds, "--port", str(self.port)]
         if role == "server":
             return [*common, "--server", "--one-off"]
@@ -277,7 +278,7 @@ class ExchangesFlow(Flow):
             "port": self.port,
             "mss_bytes": None if is_largest else tcp["mss_bytes"],
             "congestion_control": congestion_control(tcp),
-            "interval_s": self.interval_ns / 1e9,
+            "interval_s": self.interval_ns / NS_PER_S,
         }
         return [sys.executable, "-m", "bentpipe.emulation.exchanges", role, json.dumps(asked)]
 
@@ -292,7 +293,7 @@ def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
     kinds = {flow["workload"]["kind"] for flow in plan["flows"]}
     if not iperf3 and kinds - {"request_response"}:
         raise MachineError("iperf3 is not installed; to fix it: apt install iperf3")
-    interval_ns = max(plan["sample_interval_ns"] or 10**9, MIN_INTERVAL_NS)
+    interval_ns = max(plan["sample_interval_ns"] or NS_PER_S, MIN_INTERVAL_NS)
     mtu = mtu_bytes(plan)
     flows: list[Flow] = []
     for i, flow in enumerate(plan["flows"]):

@@ -12,7 +12,7 @@ from bentpipe.plan.refusals import scenario_name
 from bentpipe.plan.traffic import flows_of_entry, tcp_plan
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import Bulk, Tcp
-from bentpipe.units import format_duration, format_size
+from bentpipe.units import NS_PER_S, format_duration, format_size
 
 # Each flow is a client, a server and the two processes that end them.
 MAX_FLOWS: Final = 64
@@ -270,7 +270,7 @@ def window_warnings(scenario: Scenario, plan: Mapping[str, Any]) -> list[str]:
         if not tcp["window_scaling"]:
             windows["window_scaling: false"] = _LARGEST_UNSCALED_WINDOW
         field, window = min(windows.items(), key=lambda item: item[1])
-        product = rates[flow["direction"]] * round_trip_ns // (8 * 10**9)
+        product = rates[flow["direction"]] * round_trip_ns // (8 * NS_PER_S)
         if window < product:
             lines[entry] = (
                 f"traffic.{entry}: the largest window is {window:,} B ({field}), below rate x RTT, "

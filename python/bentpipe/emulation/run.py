@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,20 +26,22 @@ from bentpipe.emulation.steps import delayed_plan, lead_time_ns
 from bentpipe.emulation.tables import result_of
 from bentpipe.emulation.tcp_info import note_unsent, watch
 from bentpipe.emulation.verdict import verdict
-from bentpipe.errors import MachineError, UsageError
+from bentpipe.errors import MachineError
 from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
 from bentpipe.plan.resolver import resolve
-from bentpipe.results.capture import capture_file, what_is_missing
+from bentpipe.results.capture import capture_file, incomplete_message
 from bentpipe.results.result import Result
 from bentpipe.scenario.hosts import Side
-from bentpipe.scenario.schema import LARGEST_SEED, Scenario
+from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.seeds import check_seed
+from bentpipe.simulation.run import utc_now
+from bentpipe.units import NS_PER_S
 
 _POLL_S: Final = 0.02
 # A run whose flows have stopped sending is over when no packet moved for this long: several
 # retransmission timeouts of a sender whose last segment was lost.
 _MIN_QUIET_NS: Final = 1_000_000_000
 _QUIET_ROUND_TRIPS: Final = 4
-_NS_PER_S: Final = 1e9
 _REPORT_EVERY_NS: Final = 500_000_000
 # A constant-rate sender that sent less was delayed by other programs: the user is warned.
 _MIN_SENT_SHARE: Final = 0.99
@@ -77,13 +78,13 @@ def emulate_partly(
     warnings = window_warnings(scenario, plan)
     for warning in warnings:
         warn(warning)
-    started = _now()
+    started = utc_now()
     run = _Run(plan, flows, kernel, _observer(progress, on_report))
     with capture_file(capture) as file:
         settings = run.execute(used_seed, file)
     record = run.record
     late_warnings = list(post_run_warnings(flows, record))
-    if (missing := what_is_missing(capture, record.report)) is not None:
+    if (missing := incomplete_message(capture, record.report)) is not None:
         late_warnings.append(missing)
     for warning in late_warnings:
         warn(warning)
@@ -93,7 +94,7 @@ def emulate_partly(
         "seed": used_seed,
         "host": {"python": platform.python_version(), "platform": platform.platform()},
         "started": started,
-        "ended": _now(),
+        "ended": utc_now(),
         "engine": "emulate",
         "emulation": {
             "kernel": os.uname().release,
@@ -108,16 +109,6 @@ def emulate_partly(
         },
     }
     return result_of(manifest, flows, record)
-
-
-def check_seed(seed: int | None) -> None:
-    """Refuse a seed that is out of range.
-
-    Raises:
-        UsageError: naming the range.
-    """
-    if seed is not None and not 0 <= seed <= LARGEST_SEED:
-        raise UsageError(f"seed: read {seed}; must be 0 to {LARGEST_SEED}")
 
 
 def _ignore(_: str) -> None:
@@ -149,7 +140,7 @@ def post_run_warnings(flows: list[Flow], record: RunRecord) -> Iterator[str]:
             yield f"{name}: its program failed: {message}"
         elif not flow.is_tcp and flow.state == "stopped" and flow.duration_ns is not None:
             rate_bps, payload_bytes = flow.workload["rate_bps"], flow.workload["payload_bytes"]
-            due = flow.duration_ns * rate_bps // (8 * 10**9 * payload_bytes)
+            due = flow.duration_ns * rate_bps // (8 * NS_PER_S * payload_bytes)
             sent = record.report["ports"][flow.port][flow.sender]["offered"]["segments"]
             if sent < due * _MIN_SENT_SHARE - 1:
                 yield f"{name}: iperf3 sent {sent:,} of {due:,} datagrams; the machine is too slow"
@@ -212,10 +203,10 @@ class _Run:
         left_ns = lead_ns - lab.now_ns()
         if lead_ns and left_ns < 0:
             raise MachineError(
-                f"the set-up took {-left_ns / _NS_PER_S:.1f} s longer than the time before the "
+                f"the set-up took {-left_ns / NS_PER_S:.1f} s longer than the time before the "
                 "link's first step; run it again when the machine is idle"
             )
-        time.sleep(max(0, left_ns) / _NS_PER_S)
+        time.sleep(max(0, left_ns) / NS_PER_S)
         self.record.monotonic_ns, now_ns = time.monotonic_ns(), lab.now_ns()
         self.record.started_ns = lead_ns or now_ns
         self.record.monotonic_ns -= now_ns - self.record.started_ns
@@ -239,7 +230,7 @@ class _Run:
                     record.ended_ns = last_ns
                     return True
             self.observe(now_ns, stop_ns, report)
-            left_s = (next_ns + record.started_ns - lab.now_ns()) / _NS_PER_S
+            left_s = (next_ns + record.started_ns - lab.now_ns()) / NS_PER_S
             time.sleep(max(0.0, min(_POLL_S, left_s)))
         return False
 
@@ -329,7 +320,3 @@ def _iperf3_version() -> str:
         return ""
     done = subprocess.run([iperf3, "--version"], capture_output=True, text=True, check=False)
     return done.stdout.partition("\n")[0].strip()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

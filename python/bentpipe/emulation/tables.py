@@ -15,13 +15,13 @@ from bentpipe.emulation.tcp_info import Watched, acked_bytes, moment_of, up_to
 from bentpipe.results.folder import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result
 from bentpipe.results.tables import DROP_CAUSES, TABLES
+from bentpipe.units import NS_PER_S
 
 _TYPES: Final = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}
 _BITS_PER_BYTE: Final = 8
 _NS_PER_US: Final = 1_000
 # linux/tcp.h: no round trip was measured.
 _UNKNOWN_RTT_US: Final = 0xFFFF_FFFF
-_NS_PER_S: Final = 1e9
 
 
 def result_of(about: dict[str, Any], flows: list[Flow], record: RunRecord) -> Result:
@@ -230,7 +230,7 @@ def _end_ns(flow: Flow, report_json: dict[str, Any], record: RunRecord) -> int |
     start_ns = _data_start_ns(flow, record.report)
     if start_ns is None:
         return None
-    elapsed_ns = round(report_json["end"]["sum_received"]["end"] * _NS_PER_S)
+    elapsed_ns = round(report_json["end"]["sum_received"]["end"] * NS_PER_S)
     return int(start_ns - record.started_ns + elapsed_ns)
 
 
@@ -255,7 +255,7 @@ def flow_sample_rows(flow: Flow, record: RunRecord) -> list[dict[str, Any]]:
     rows = []
     for interval in sender["intervals"]:
         end_s = interval["sum"]["end"]
-        at_ns = origin_ns + round(end_s * _NS_PER_S)
+        at_ns = origin_ns + round(end_s * NS_PER_S)
         if at_ns > record.duration_ns or not interval["streams"]:
             break
         (stream,) = interval["streams"][:1]

@@ -73,7 +73,7 @@ class Worker:
         return time.monotonic() - self._started_s
 
     def has_finished(self) -> bool:
-        """Whether the run is finished.
+        """Return whether the run is finished.
 
         Raises:
             BentpipeError: it failed, or does not end.

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from bentpipe import _core
-from bentpipe.errors import BentpipeError, MachineError, UsageError
+from bentpipe.errors import BentpipeError, InternalError, MachineError, UsageError
 from bentpipe.lab import sockets
 from bentpipe.lab.changes import link_changes
 from bentpipe.lab.clients import Clients
@@ -91,7 +91,9 @@ class LabDaemon:
             sockets.reply(connection, sockets.error_reply(error))
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             # A bug in reading a request must not end the lab.
-            sockets.reply(connection, {"error": f"internal error: {error!r}", "exit_code": 1})
+            sockets.reply(
+                connection, sockets.error_reply(InternalError(f"internal error: {error!r}"))
+            )
 
     def _dispatch(self, connection: socket.socket, request: dict[str, Any]) -> None:
         action = request.get("do")

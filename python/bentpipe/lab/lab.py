@@ -18,12 +18,12 @@ from bentpipe.lab import sockets, uplink
 from bentpipe.lab.capacity import refuse_beyond_capacity
 from bentpipe.lab.daemon import LabConfig
 from bentpipe.lab.launch import start_daemon
+from bentpipe.scenario.seeds import check_seed
 
 if TYPE_CHECKING:
     from bentpipe.scenario.schema import Scenario
 
 _NAME: Final = "lab"
-_SEED_MAX: Final = 2**64 - 1
 _END_TIMEOUT_S: Final = 5.0
 
 
@@ -60,8 +60,7 @@ class Lab:
     ) -> None:
         if not links:
             raise UsageError("links: none; name a preset, such as geo, or a scenario file")
-        if not 0 <= seed <= _SEED_MAX:
-            raise UsageError(f"seed: read {seed}; must be 0 to {_SEED_MAX}")
+        check_seed(seed)
         plans = [_plan_of(link) for link in links]
         refuse_beyond_capacity(plans)
         if internet:

@@ -232,7 +232,7 @@ def peer(connection: socket.socket) -> tuple[int, int]:
 
 
 def is_of_this_user(connection: socket.socket) -> bool:
-    """Whether the peer of a connection has the user id of this process."""
+    """Return whether the peer of a connection has the user id of this process."""
     return peer(connection)[1] == os.geteuid()
 
 
@@ -267,7 +267,8 @@ def raise_error_of(content: dict[str, Any]) -> None:
     """Raise the error that a reply holds, if it holds one."""
     if "error" in content:
         code = content.get("exit_code")
-        raise error_with_code(code if isinstance(code, int) else 1, str(content["error"]))
+        exit_code = code if isinstance(code, int) else BentpipeError.exit_code
+        raise error_with_code(exit_code, str(content["error"]))
 
 
 def error_reply(error: BentpipeError) -> dict[str, Any]:

@@ -32,10 +32,17 @@ from bentpipe.scenario.queues import (
     StrictPriority,
 )
 from bentpipe.scenario.schema import Scenario
-from bentpipe.units import BDP_SCALE, LARGEST, LimitUnit, format_duration, limit_of, value_of
+from bentpipe.units import (
+    BDP_SCALE,
+    LARGEST,
+    NS_PER_S,
+    LimitUnit,
+    format_duration,
+    limit_of,
+    value_of,
+)
 
 _BIT_NS_PER_BYTE_S: Final = 8 * 10**9
-_NS_PER_S: Final = 10**9
 _LARGEST_IP_PACKET: Final = 65_535
 
 _DIRECTIONS: Final[tuple[DirectionName, ...]] = ("forward", "return")
@@ -254,7 +261,7 @@ def _limit(written: str, allowed: _Allowed, reference: _Reference, path: FieldPa
     if value is None:
         return {"unit": unit}
     # The transmission time of a packet includes its framing.
-    sending_ns = ceil(Fraction(reference.link_packet_bits * _NS_PER_S, reference.rate_bps))
+    sending_ns = ceil(Fraction(reference.link_packet_bits * NS_PER_S, reference.rate_bps))
     link_bytes = ceil(Fraction(reference.link_packet_bits, 8))
     smallest, packet = {
         "bytes": (reference.ip_packet_bytes, f"{reference.ip_packet_bytes} IP bytes"),

@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 
 from bentpipe.errors import UnitError
 from bentpipe.text import choice
-from bentpipe.units import format_duration, parse_duration, parse_rate
+from bentpipe.units import NS_PER_S, format_duration, parse_duration, parse_rate
 
 # The traces that come with mahimahi have up to 5 MB.
 LARGEST_FILE_BYTES: Final = 16 * 1024 * 1024
@@ -25,9 +25,8 @@ MAX_STEPS: Final = 100_000
 DELIVERY_BITS: Final = 8 * 1_500
 
 _NS_PER_MS: Final = 10**6
-_NS_PER_S: Final = 10**9
 # What a plan may hold (crates/sim/src/plan): 100 days and 100 Tbit/s.
-_LONGEST_NS: Final = 100 * 86_400 * _NS_PER_S
+_LONGEST_NS: Final = 100 * 86_400 * NS_PER_S
 _HIGHEST_BPS: Final = 10**14
 _LONGEST_SHOWN: Final = 40
 _NUMBER: Final = re.compile(
@@ -131,7 +130,7 @@ def _repeated(counts: dict[int, int], length_ns: int, bin_ns: int) -> Iterator[t
                 yield base_ns + end_ns, 0
             # The last bin ends with the trace.
             end_ns = min(start_ns + bin_ns, length_ns)
-            yield base_ns + start_ns, count * DELIVERY_BITS * _NS_PER_S // (end_ns - start_ns)
+            yield base_ns + start_ns, count * DELIVERY_BITS * NS_PER_S // (end_ns - start_ns)
         base_ns += length_ns
 
 

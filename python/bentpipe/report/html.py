@@ -89,8 +89,8 @@ h2{{break-after:avoid}}table{{font-size:7.5pt}}
 .wide{{overflow:visible}}th,td{{padding:.15rem .35rem}}}}
 """
 
-# Attributes that are not wanted inline: names of parts repeat from figure to figure, and a
-# namespace is an address that nobody needs to see.
+# Removed from inline SVG: ids of parts, which repeat among figures, and namespaces, which HTML does
+# not need.
 _PART_ID: Final = re.compile(r' id="[a-z0-9]+_\d+"')
 _NAMESPACE: Final = re.compile(r' xmlns(:xlink)?="[^"]*"')
 _FONT: Final = re.compile(r" font-family: [^;\"]*;")

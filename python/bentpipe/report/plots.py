@@ -2,8 +2,8 @@
 
 Each function draws one quantity on ``ax``, or on the axes of a new figure, and returns the axes:
 ``plots.queues(result).figure.savefig("queues.svg")``. Long series are thinned to the extremes of
-each interval, so that peaks stay. More than eight flows or directions are drawn as their median and
-range.
+each interval, so that peaks remain visible. More than eight flows or directions are drawn as their
+median and range.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from bentpipe.errors import UsageError
 from bentpipe.report.style import PALETTE, add_legend, from_zero, new_figure
 from bentpipe.results.metrics import exchange_times_ns
 from bentpipe.results.tables import DROP_CAUSES
+from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,7 +31,6 @@ _MAX_LINES: Final = 8
 # Two points each: about as many as a wide figure has pixels.
 _INTERVALS: Final = 400
 _GOODPUT_BINS: Final = 160
-_NS_PER_S: Final = 1e9
 # Beyond this ratio of exchange times, a linear scale hides the short ones.
 _WIDE_SPREAD: Final = 20
 _HEIGHT_IN: Final = 2.7
@@ -40,7 +40,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Series:
-    """A named line: times in s and values; NaN where there is none."""
+    """A named line: times in s and values, two arrays of equal length; NaN is a missing value."""
 
     name: str
     time_s: Array
@@ -48,7 +48,7 @@ class _Series:
 
 
 def has_time_series(result: Result) -> bool:
-    """Return whether the run was sampled, so that there is something to draw."""
+    """Return whether the run was sampled."""
     return result.tables["flow_samples"].height > 0 or result.tables["direction_samples"].height > 0
 
 
@@ -68,7 +68,7 @@ def has_drops(result: Result) -> bool:
 
 
 def drop_causes(result: Result) -> list[str]:
-    """Return the causes of drops that happened in some direction, by their names in columns."""
+    """Return the causes for which some direction dropped packets, by their names in columns."""
     table = result.tables["directions"]
     return [cause for cause in DROP_CAUSES if table[f"dropped_{cause}_packets"].sum() > 0]
 
@@ -120,7 +120,7 @@ def queues(result: Result, *, ax: Axes | None = None) -> Axes:
         UsageError: the run was not sampled.
     """
     series = [
-        _Series(name, rows["time_ns"] / _NS_PER_S, rows["queue_bytes"] / 1e3)
+        _Series(name, rows["time_ns"] / NS_PER_S, rows["queue_bytes"] / 1e3)
         for name, rows in _directions(result)
     ]
     return _draw(ax, series, "Queue [kB]", noun="directions")
@@ -135,7 +135,7 @@ def drops(result: Result, *, ax: Axes | None = None) -> Axes:
         UsageError: the run was not sampled.
     """
     series = [
-        _Series(f"{name}: {cause.replace('_', ' ')}", rows["time_ns"] / _NS_PER_S, rows[column])
+        _Series(f"{name}: {cause.replace('_', ' ')}", rows["time_ns"] / NS_PER_S, rows[column])
         for name, rows in _directions(result)
         for cause in drop_causes(result)
         if rows[column := f"dropped_{cause}_packets"][-1] > 0
@@ -163,12 +163,12 @@ def exchange_times(result: Result, *, ax: Axes | None = None) -> Axes:
         times = {names[flow]: exchange_times_ns(result, [flow]) for flow in flows}
     axes = _new_axes() if ax is None else ax
     for i, (name, time_ns) in enumerate(times.items()):
-        time_s = np.sort(time_ns) / _NS_PER_S
+        time_s = np.sort(time_ns) / NS_PER_S
         share = np.arange(1, time_s.size + 1) / time_s.size
-        # From the first exchange up: a step at each.
+        # The function is 0 before the first exchange and steps up at each.
         time_s, share = np.repeat(time_s, 2), np.append(0, np.repeat(share, 2)[:-1])
         axes.plot(*thinned(time_s, share), color=PALETTE[i], label=f"{name}, {time_ns.size}")
-    every_s = exchange_times_ns(result) / _NS_PER_S
+    every_s = exchange_times_ns(result) / NS_PER_S
     if 0 < every_s.min() * _WIDE_SPREAD < every_s.max():
         axes.set_xscale("log")
     else:
@@ -181,9 +181,10 @@ def exchange_times(result: Result, *, ax: Axes | None = None) -> Axes:
 
 
 def thinned(time: Array, values: Array, intervals: int = _INTERVALS) -> tuple[Array, Array]:
-    """Keep the smallest and the largest value of each of so many intervals, in order of time.
+    """Return the smallest and the largest value of each of ``intervals`` intervals, in time order.
 
-    The first and the last point stay. NaN is kept only where an interval has nothing else.
+    ``time`` and ``values`` are arrays of equal length; short ones are returned as they are. The
+    first and the last point are kept, and NaN only where an interval has no other value.
     """
     if time.size <= 2 * intervals + 2:
         return time, values
@@ -208,7 +209,7 @@ def _by_flow(
 ) -> Axes:
     """Draw a quantity of each TCP flow."""
     series = [
-        _Series(name, rows["time_ns"] / _NS_PER_S, quantity(rows))
+        _Series(name, rows["time_ns"] / NS_PER_S, quantity(rows))
         for name, rows in _tcp_flows(result)
     ]
     return _draw(ax, series, label, noun="flows")
@@ -230,11 +231,11 @@ def _draw(
                 color=PALETTE[i],
                 label=each.name,
                 drawstyle="steps-post" if steps else "default",
-                # Later lines are thinner, so that one under another still shows.
+                # Later lines are thinner, so that lines below them remain visible.
                 linewidth=1.8 - 0.8 * i / _MAX_LINES,
             )
     from_zero(axes)
-    # All plots of a run begin at its start, so that they can be read one below the other.
+    # All plots of a run begin at its start, so that they can be compared.
     axes.margins(x=0)
     axes.set_xlim(left=0)
     axes.set_xlabel("Time [s]")
@@ -245,7 +246,7 @@ def _draw(
 
 
 def _draw_range(axes: Axes, series: list[_Series], noun: str) -> None:
-    """Draw median and range of more lines than can be told apart, at common times."""
+    """Draw the median and the range of many lines, at common times."""
     time_s = np.unique(np.concatenate([each.time_s for each in series]))
     values = np.full((len(series), time_s.size), np.nan)
     for i, each in enumerate(series):
@@ -276,17 +277,17 @@ def _rates(result: Result, name: str, rows: dict[str, Array], last_ns: float) ->
     at = np.unique(np.append(np.arange(0, time_ns.size, intervals), max(time_ns.size - 1, 0)))
     if time_ns.size < 2:  # noqa: PLR2004 - a rate needs two moments
         return _Series(name, np.empty(0), np.empty(0))
-    elapsed_s = np.diff(time_ns[at]) / _NS_PER_S
+    elapsed_s = np.diff(time_ns[at]) / NS_PER_S
     bits = np.diff(delivered_bytes[at]) * 8
     rate = np.divide(bits, elapsed_s, out=np.zeros_like(bits), where=elapsed_s > 0) / 1e6
     # Drawn as steps from the start of each interval; the last value is held to the end.
-    return _Series(name, time_ns[at] / _NS_PER_S, np.append(rate, rate[-1]))
+    return _Series(name, time_ns[at] / NS_PER_S, np.append(rate, rate[-1]))
 
 
 def _flow_names(result: Result) -> list[str]:
-    """Return what to call each flow of the plan."""
-    ways = zip(result.plan["flows"], result.flow_directions, strict=True)
-    return [f"{flow['name']} ({direction})" for flow, direction in ways]
+    """Return the name of each flow of the plan, with its direction."""
+    pairs = zip(result.plan["flows"], result.flow_directions, strict=True)
+    return [f"{flow['name']} ({direction})" for flow, direction in pairs]
 
 
 def _tcp_flows(result: Result) -> list[tuple[str, dict[str, Array]]]:

@@ -12,14 +12,13 @@ from bentpipe.report.style import PALETTE, from_zero, new_figure
 from bentpipe.report.terminal import plain_table
 from bentpipe.results.folder import REPORT, csv_text, json_text, write_folder
 from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch
-from bentpipe.units import format_duration, format_rate
+from bentpipe.units import NS_PER_S, format_duration, format_rate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-_NS_PER_S: Final = 10**9
-# As many as fit in a line.
+# The names of flows that fit in a line.
 _MAX_NAMES: Final = 4
 _CSV_COLUMNS: Final = (
     "payload_bytes",
@@ -63,7 +62,7 @@ def write_search(found: NoDropSearch, out_dir: Path) -> Path:
     """Write report.html, sizes.csv, search.json and manifest.json; return the folder.
 
     Raises:
-        UsageError: the folder has other things in it, or cannot be written.
+        UsageError: the folder contains other files, or cannot be written.
     """
     rows = []
     for each in found.rates:
@@ -133,7 +132,7 @@ def _head(found: NoDropSearch) -> str:
 
 
 def _sending(found: NoDropSearch) -> str:
-    return format_duration(found.sending_s * _NS_PER_S)
+    return format_duration(found.sending_s * NS_PER_S)
 
 
 def _row(each: NoDropRate) -> list[str]:
@@ -142,13 +141,13 @@ def _row(each: NoDropRate) -> list[str]:
     if loss is not None:
         limit, where = loss.limit, loss.place
     elif not each.converged:
-        limit = "not known yet"
-    packets, joint = each.packets_per_second, each.aggregate_packets_per_second
+        limit = "unknown (not converged)"
+    packets, aggregate = each.packets_per_second, each.aggregate_packets_per_second
     return [
         f"{each.payload_bytes} B",
         "none passes" if each.rate_bps is None else format_rate(each.rate_bps),
         "-" if packets is None else f"{packets:,.0f}",
-        "-" if joint is None else f"{joint:,.0f}",
+        "-" if aggregate is None else f"{aggregate:,.0f}",
         limit if each.converged or loss is None else f"{limit} (rate not converged)",
         where,
     ]

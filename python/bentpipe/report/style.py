@@ -1,4 +1,4 @@
-"""The look of all figures: colours, fonts, axes and legends."""
+"""The style of all figures: colours, fonts, axes and legends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 INK: Final = "#1d242c"
 MUTED: Final = "#5d6873"
 GRID: Final = "#dde2e7"
-# Told apart by eyes of every kind when at most four are used; dark enough on white.
+# The first four are distinguishable with every kind of colour vision. All are dark enough on white.
 PALETTE: Final = (
     "#1769aa",
     "#c2620a",
@@ -28,7 +28,7 @@ STYLE: Final[Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.0,
     "text.color": INK,
-    # A flow's name may have dollars in it; it is no formula.
+    # A dollar sign in a flow's name does not begin a formula.
     "text.parse_math": False,
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
@@ -47,7 +47,7 @@ STYLE: Final[Any] = {
     "legend.frameon": False,
     "lines.linewidth": 1.4,
     "lines.solid_joinstyle": "round",
-    # Text stays text: smaller, searchable, and it follows the page's colour.
+    # Text elements are smaller than paths, searchable, and have the colour of the page.
     "svg.fonttype": "none",
     "savefig.dpi": 150,
 }
@@ -64,7 +64,7 @@ def new_figure(rows: int, columns: int, *, height_in: float) -> tuple[Figure, li
 
 
 def from_zero(axes: Axes) -> None:
-    """Let the vertical scale begin at zero, with room above lines that hardly vary."""
+    """Start the vertical scale at zero, with a margin above the largest value."""
     highest = float(axes.dataLim.ymax)
     if np.isfinite(highest) and highest > 0:
         axes.set_ylim(0, 1.05 * highest)

@@ -1,4 +1,4 @@
-"""Tables that a person reads on the terminal; each number carries unit, direction and layer."""
+"""Tables for the terminal; each number has its unit, direction and layer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.scenario.presets import Preset
 from bentpipe.units import format_duration, format_rate, format_size
 
-# More rows scroll the others off the screen; --json and --out have every flow and direction.
+# More rows do not fit on a screen; --json and --out have every flow and direction.
 _MAX_ROWS: Final = 24
 # A pipe has no width; wide enough that no table is wrapped.
 _PIPE_WIDTH: Final = 160
@@ -46,15 +46,15 @@ def run_tables(result: Result) -> list[RenderableType]:
         tables.append(f"... and {len(flows) - _MAX_ROWS} more flows (--json shows them all)")
     for direction, group in list(competing_flows(result).items())[:_MAX_ROWS]:
         tables.append(
-            f"{direction}: {len(group)} bulk flows, joint goodput "
+            f"{direction}: {len(group)} bulk flows, aggregate goodput "
             f"{format_rate(aggregate_goodput_bps(result, group))}, "
             f"fairness (Jain) {jain(goodputs[group]):.3f}"
         )
     if result.tables["exchanges"].height:
-        having = [flow for flow in flows if flow["kind"] == "request_response"]
-        tables += _shortened(_exchanges, having, "flows")
-        if len(having) > 1:
-            tables.append(_exchanges_together(result, len(having)))
+        with_exchanges = [flow for flow in flows if flow["kind"] == "request_response"]
+        tables += _shortened(_exchanges, with_exchanges, "flows")
+        if len(with_exchanges) > 1:
+            tables.append(_all_exchanges(result, len(with_exchanges)))
     tables += _shortened(_directions, result.directions.to_dicts(), "directions")
     if result.tables["processors"].height:
         tables += _shortened(_processors, result.processors.to_dicts(), "processors")
@@ -72,14 +72,14 @@ def _shortened(
 
 
 def _real_time(result: Result) -> list[str]:
-    """Return how punctual a run in real time was."""
+    """Return the lateness of a run in real time, and why it is invalid."""
     if result.engine == "simulate":
         return []
     about = result.manifest["emulation"]
     late = about["lateness"]
     figures = ", ".join(
         f"{format_duration(late[name])} ({what})"
-        for name, what in (("p50_ns", "median"), ("p99_ns", "p99"), ("max_ns", "most"))
+        for name, what in (("p50_ns", "median"), ("p99_ns", "p99"), ("max_ns", "max"))
     )
     lines = [f"In real time, Linux {about['kernel']}; packets were late by {figures}"]
     if result.invalid is not None:
@@ -129,7 +129,7 @@ def _exchanges(flows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _exchanges_together(result: Result, flows: int) -> str:
+def _all_exchanges(result: Result, flows: int) -> str:
     times_ns = exchange_times_ns(result)
     line = f"{flows} flows together: {times_ns.size:,} finished"
     if times_ns.size:
@@ -171,7 +171,7 @@ def _directions(directions: list[dict[str, Any]]) -> Table:
 
 
 def _processors(processors: list[dict[str, Any]]) -> Table:
-    table = _table("Gateways (packets, by the side where they came in)", ("processor",))
+    table = _table("Gateways (packets, by ingress side)", ("processor",))
     for heading in (
         "utilization",
         "from its network",
@@ -217,7 +217,7 @@ def presets_table(presets: Mapping[str, Preset]) -> Table:
 
 
 def preset_text(preset: Preset) -> str:
-    """Return a preset as it would stand in a scenario file, and the source of its numbers."""
+    """Return a preset as YAML for a scenario file, and the source of its numbers."""
     lines = [f"{preset.name}: {preset.title}", "", "link:"]
     for name, values in preset.link.items():
         fields = f"rate: {values['rate']}, delay: {values['delay']}"

@@ -40,8 +40,11 @@ def capture_file(path: Path | None) -> Iterator[Path | None]:
         raise
 
 
-def what_is_missing(path: Path | None, measured: Mapping[str, Any]) -> str | None:
-    """Return a message that tells what a lab's capture lacks; None if it is complete."""
+def incomplete_message(path: Path | None, measured: Mapping[str, Any]) -> str | None:
+    """Return a message about the packets missing in a lab's capture; None if it is complete.
+
+    ``measured`` is the report of the lab.
+    """
     captured = measured["capture"]
     if captured is None:
         return None
@@ -50,13 +53,13 @@ def what_is_missing(path: Path | None, measured: Mapping[str, Any]) -> str | Non
         reason = os.strerror(captured["error_number"])
         return (
             f"{path} is incomplete: {reason}; it has the first {packets:,} packets at points; "
-            "the link itself was not held up"
+            "the link was not delayed"
         )
     if missing == 0:
         return None
     return (
         f"{path} lacks {missing:,} of {missing + packets:,} packets at points: it could not be "
-        "written fast enough; the link itself was not held up"
+        "written fast enough; the link was not delayed"
     )
 
 

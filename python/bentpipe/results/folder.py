@@ -20,13 +20,13 @@ REPORT: Final = "report.html"
 def write_folder(
     out_dir: Path, *, kind: str, manifest: Mapping[str, Any], texts: Mapping[str, str]
 ) -> Path:
-    """Write files by name, and a manifest that names their kind.
+    """Write files (``texts`` by file name) and a manifest with their kind.
 
     An old result of the same kind is replaced. The manifest is written last: a folder with one is
     complete.
 
     Raises:
-        UsageError: the folder has other things in it, or cannot be written.
+        UsageError: the folder contains other files, or cannot be written.
     """
     prepare_output_folder(out_dir, kind=kind)
     about = {"format_version": RESULT_FORMAT_VERSION, "kind": kind, **manifest}
@@ -54,11 +54,11 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def prepare_output_folder(path: Path, *, kind: str = "run") -> None:
-    """Create the folder if it is missing, and check that writing a result into it loses nothing.
+    """Create the folder if it is missing, and check that a result would replace no other files.
 
     Raises:
-        UsageError: it is a file, has something other than a result of this kind (``run``,
-            ``study`` or ``search``) in it, or cannot be written.
+        UsageError: it is a file, contains something other than a result of this kind (``run``,
+            ``study``, ``search`` or ``validation``), or cannot be written.
     """
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path}: is a file; --out names a folder")
@@ -71,7 +71,7 @@ def prepare_output_folder(path: Path, *, kind: str = "run") -> None:
         raise UsageError(f"{path}: cannot be written: no permission")
     if others:
         raise UsageError(
-            f"{path}: has other things in it (no {MANIFEST}); name a new or an empty folder"
+            f"{path}: contains other files (no {MANIFEST}); name a new or an empty folder"
         )
     if (path / MANIFEST).is_file():
         found = kind_of(read_manifest(path))
@@ -80,7 +80,7 @@ def prepare_output_folder(path: Path, *, kind: str = "run") -> None:
 
 
 def kind_of(manifest: Mapping[str, Any]) -> str:
-    """Return what a manifest is of: ``run``, ``study``, ``search`` or ``validation``."""
+    """Return the kind of a result: ``run``, ``study``, ``search`` or ``validation``."""
     return str(manifest.get("kind", "run"))
 
 
@@ -88,7 +88,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """Read the manifest of a result folder.
 
     Raises:
-        UsageError: there is none, or it is not one of bentpipe.
+        UsageError: the folder or the manifest does not exist, or is not one of bentpipe.
     """
     file = path / MANIFEST
     if not path.exists():

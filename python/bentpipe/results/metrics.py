@@ -13,22 +13,22 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from bentpipe.units import NS_PER_S
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bentpipe.results.result import Result
-
-_NS_PER_S = 1e9
 
 
 def goodput_bps(result: Result) -> npt.NDArray[np.float64]:
     """Return the goodput of each flow in application bit/s, in the order of the plan.
 
     A bulk flow is measured from its start (the handshake included) to the last in-order delivery
-    if all its data were acknowledged, and otherwise to the end of the run. So is a flow of
-    exchanges, think times included. Datagrams at a constant rate are measured over the time during
-    which they are sent, so that the goodput is the offered rate if nothing is lost. A flow of zero
-    duration has goodput 0.
+    if all its data were acknowledged, and otherwise to the end of the run. A flow of exchanges is
+    measured in the same way, think times included. Datagrams at a constant rate are measured over
+    the time during which they are sent, so that the goodput is the offered rate if nothing is lost.
+    A flow of zero duration has goodput 0.
     """
     start_ns, until_ns = _spans(result)
     return rate_bps(_delivered_bytes(result), until_ns - start_ns)
@@ -37,8 +37,9 @@ def goodput_bps(result: Result) -> npt.NDArray[np.float64]:
 def aggregate_goodput_bps(result: Result, flows: Sequence[int]) -> float:
     """Return the aggregate goodput of flows in application bit/s.
 
-    The bytes of all flows over the time from the first start to the last end, each as in
-    `goodput_bps`. So it never exceeds the link rate, as a sum of goodputs over different times may.
+    It is the bytes of all flows over the time from the first start to the last end, each as in
+    `goodput_bps`. Unlike a sum of goodputs over different times, it never exceeds the link rate.
+    ``flows`` are indices into the plan, at least one.
     """
     rows = np.asarray(flows, dtype=np.intp)
     start_ns, until_ns = _spans(result)
@@ -56,10 +57,10 @@ def competing_flows(result: Result) -> dict[str, list[int]]:
 
 
 def exchange_times_ns(result: Result, flows: Sequence[int] | None = None) -> npt.NDArray[np.int64]:
-    """Return the times of finished exchanges in ns, in the order of their starts.
+    """Return the times of finished exchanges in ns, one an exchange, in the order of their starts.
 
-    From the client's start (it opens a connection, or writes to an open one) to the last byte of
-    the response. ``flows`` are indices into the plan; None takes all.
+    The time is from the client's start (it opens a connection, or writes to an open one) to the
+    last byte of the response. ``flows`` are indices into the plan; None takes all.
     """
     table = result.tables["exchanges"].filter(pl.col("finished_ns").is_not_null())
     if flows is not None:
@@ -96,7 +97,7 @@ def _delivered_bytes(result: Result) -> npt.NDArray[np.float64]:
 
 
 def _spans(result: Result) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the moments between which each flow's goodput is measured, in ns."""
+    """Return the start and the end of the interval over which each flow's goodput is measured."""
     table = result.tables["flows"]
     run_end_ns = int(result.manifest["end_ns"])
     starts_ns = table["start_ns"].to_list()
@@ -122,17 +123,18 @@ def _spans(result: Result) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.floa
 def rate_bps(size_bytes: npt.ArrayLike, elapsed_ns: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Return bytes over nanoseconds as bit/s, element by element; 0 where no time passed."""
     bits = np.asarray(size_bytes, dtype=np.float64) * 8
-    seconds = np.asarray(elapsed_ns, dtype=np.float64) / _NS_PER_S
+    seconds = np.asarray(elapsed_ns, dtype=np.float64) / NS_PER_S
     return np.divide(
         bits, seconds, out=np.zeros(np.broadcast(bits, seconds).shape), where=seconds > 0
     )
 
 
 def jain(goodputs: npt.ArrayLike, expected: npt.ArrayLike | None = None) -> float:
-    """Return Jain's fairness index of goodputs over their expected shares, 1/n to 1.
+    """Return Jain's fairness index of n goodputs over their expected shares, 1/n to 1.
 
     With x the goodput over the expected share (equal shares when None), the index is
-    (sum x)^2 / (n sum x^2). It is 1 if all are equal, also if all are zero.
+    (sum x)^2 / (n sum x^2) (Jain, Chiu and Hawe 1984, DEC-TR-301). It is 1 if all are equal, also
+    if all are zero. The goodputs may have any unit; ``expected`` has one share a goodput.
 
     Raises:
         ValueError: no goodputs, or an expected share that is not above zero.
@@ -154,9 +156,10 @@ def channel_utilization(
 ) -> npt.NDArray[np.float64]:
     """Return information bits delivered in T over R*T, in percent (the JPL definition).
 
-    ``rate_bps`` is R, the link rate; ``elapsed_ns`` is T. Zero where no time passed.
+    ``rate_bps`` is R, the link rate; ``elapsed_ns`` is T, of the shape of ``information_bytes`` or
+    one value. Zero where no time passed. Source: K. Scott, JPL, tcp-over-satellite list, 1997.
     """
     bits = np.asarray(information_bytes, dtype=np.float64) * 8
-    capacity_bits = np.asarray(elapsed_ns, dtype=np.float64) / _NS_PER_S * rate_bps
+    capacity_bits = np.asarray(elapsed_ns, dtype=np.float64) / NS_PER_S * rate_bps
     shape = np.broadcast(bits, capacity_bits).shape
     return 100 * np.divide(bits, capacity_bits, out=np.zeros(shape), where=capacity_bits > 0)

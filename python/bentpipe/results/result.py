@@ -85,7 +85,7 @@ class Result:
 
     @property
     def plan(self) -> dict[str, Any]:
-        """The complete plan that was run, in ns, bytes and bit/s."""
+        """Return the complete plan that was run, in ns, bytes and bit/s."""
         plan: dict[str, Any] = self.manifest["plan"]
         return plan
 
@@ -119,7 +119,7 @@ class Result:
 
     @property
     def goodput_bps(self) -> npt.NDArray[np.float64]:
-        """Goodput of each flow in application bit/s; see `bentpipe.results.metrics.goodput_bps`."""
+        """Return the goodput of each flow in application bit/s (`results.metrics.goodput_bps`)."""
         return goodput_bps(self)
 
     @property
@@ -190,7 +190,7 @@ class Result:
     def exchanges(self) -> pl.DataFrame:
         """Return the table ``exchanges`` with the flow's name and direction in front.
 
-        The last column, ``time_ns``, is from start to finish, null if the run ended before.
+        The last column, ``time_ns``, is from start to finish, null if the run ended earlier.
         """
         return self._with_flow_names("exchanges").with_columns(
             (pl.col("finished_ns") - pl.col("start_ns")).alias("time_ns")
@@ -247,7 +247,7 @@ class Result:
         The manifest is written last: a folder with one is complete.
 
         Raises:
-            UsageError: the folder holds something other than a result, or cannot be written.
+            UsageError: the folder contains other files, or cannot be written.
         """
         path = Path(folder)
         prepare_output_folder(path)
@@ -267,7 +267,7 @@ class Result:
         """Read a result folder.
 
         Raises:
-            UsageError: not a result folder, of a format version that is not known, or damaged.
+            UsageError: not a result folder, of an unknown format version, or damaged.
         """
         path = Path(folder)
         manifest = read_manifest(path)
@@ -321,7 +321,7 @@ class Result:
 
 
 def stop_message(end_ns: int, limit_bytes: int) -> str:
-    """Say when and why the simulator ended a run early."""
+    """Return when and why the simulator ended a run early."""
     return (
         f"stopped at {format_duration(end_ns)} because the memory limit of "
         f"{format_size(limit_bytes)} was reached"

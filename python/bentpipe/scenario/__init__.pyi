@@ -68,9 +68,6 @@ from .queues import (
     StrictPriority as StrictPriority,
 )
 from .schema import (
-    LARGEST_SEED as LARGEST_SEED,
-)
-from .schema import (
     Scenario as Scenario,
 )
 from .schema import (

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
@@ -24,9 +24,8 @@ from bentpipe.scenario.link import DEFAULT_DIRECTION, Link
 from bentpipe.scenario.problems import problems_of
 from bentpipe.scenario.queues import QUEUES, DropTail
 from bentpipe.scenario.record import PositiveDuration, Record
+from bentpipe.scenario.seeds import LARGEST_SEED
 from bentpipe.scenario.traffic import FLOWS, Flow
-
-LARGEST_SEED: Final = 2**64 - 1
 
 
 class Scenario(Record):

@@ -43,7 +43,11 @@ _ADVICE: Final = {
 
 
 def read_limit(text: str | None) -> int | None:
-    """Read the value of ``--memory-limit``."""
+    """Return the value of ``--memory-limit`` in bytes.
+
+    Raises:
+        UsageError: it is not a size above zero.
+    """
     if text is None:
         return None
     limit = parse_size(text)

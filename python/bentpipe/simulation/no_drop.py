@@ -114,7 +114,7 @@ class NoDropSearch:
     interrupted: bool
 
     def rate(self, payload_bytes: int) -> NoDropRate:
-        """Return the rate of one packet size."""
+        """Return the rate of one payload size that was searched."""
         return next(each for each in self.rates if each.payload_bytes == payload_bytes)
 
     def to_json(self) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from bentpipe.plan.resolver import from_dict, load, resolve
 from bentpipe.results.capture import capture_file
 from bentpipe.results.folder import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result
-from bentpipe.scenario.schema import LARGEST_SEED, Scenario
+from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.seeds import check_seed
 from bentpipe.simulation import memory as _memory
 from bentpipe.simulation.many import Job, Outcome, run_one
 
@@ -66,8 +67,7 @@ def simulate_partly(
     """Simulate as `simulate` does, but return what was recorded after Ctrl-C or at the limit."""
     if memory_limit is not None and memory_limit < 1:
         raise UsageError(f"memory_limit: read {memory_limit}; must be at least 1 byte")
-    if seed is not None and not 0 <= seed <= LARGEST_SEED:
-        raise UsageError(f"seed: read {seed}; must be 0 to {LARGEST_SEED}")
+    check_seed(seed)
     job = Job(plan=resolve(scenario), seed=scenario.seed if seed is None else seed)
     started = utc_now()
     with capture_file(capture) as file:
@@ -126,5 +126,5 @@ def memory_warning(scenario: Scenario, limit_bytes: int | None) -> str | None:
 
 
 def utc_now() -> str:
-    """Return the date and time of now, in UTC, by ISO 8601."""
+    """Return the current date and time in UTC (ISO 8601)."""
     return datetime.now(UTC).isoformat(timespec="seconds")

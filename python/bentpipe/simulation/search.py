@@ -4,10 +4,10 @@ A trial is one run of the scenario with the searched flows at one rate. It passe
 any flow is dropped anywhere, for any cause, until the run ends. The rate is doubled, from a few
 packets per run, until a trial fails or the link rate passes, and is then bisected.
 
-A finite run cannot tell a rate that is slightly too high: buffers absorb the excess until the run
-ends. With buffers of ``b`` packets, a limit of ``c`` packets per second and a run of ``t`` seconds,
-the rate found is up to a share of ``b / (c t)`` above the limit; make the run long enough for that
-share to be below the resolution. With bit errors, whether a trial passes is random.
+A finite run does not detect a rate that is slightly too high: buffers absorb the excess until the
+run ends. With buffers of ``b`` packets, a limit of ``c`` packets per second and a run of ``t``
+seconds, the rate found is up to a share of ``b / (c t)`` above the limit; make the run long enough
+for that share to be below the resolution. With bit errors, whether a trial passes is random.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.results.tables import DROP_CAUSES
-from bentpipe.scenario.schema import LARGEST_SEED, Scenario
+from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.seeds import check_seed
 from bentpipe.scenario.traffic import MAX_PAYLOAD_BYTES, ConstantRate
 from bentpipe.simulation.many import Job, Outcome, run_many
 from bentpipe.simulation.no_drop import OVERLOAD, Loss, NoDropRate, NoDropSearch, Trial
 from bentpipe.text import choice
-from bentpipe.units import parse_size
+from bentpipe.units import NS_PER_S, parse_size
 
 DEFAULT_RESOLUTION: Final = 0.005
-# Below, buffers hide more in any run of practical length; above, doubling alone would do.
+# Below the minimum, buffers hide more in any run of practical length; above the maximum, doubling
+# alone is precise enough.
 MIN_RESOLUTION: Final = 1e-4
 MAX_RESOLUTION: Final = 0.5
 
 # The packets of the first trial; fewer would not measure a rate.
 _FIRST_PACKETS: Final = 10
-_NS_PER_S: Final = 10**9
 
 
 def no_drop_rate(
@@ -53,8 +54,8 @@ def no_drop_rate(
     """Find the largest rate of the constant_rate flows at which no packet is lost.
 
     ``sizes`` are bytes of UDP payload (None: the payload that the scenario has). ``flow`` names one
-    entry of the traffic (None: all that are constant_rate); its flows get equal rates, and all else
-    stays as the scenario has it. The relative error of the rate is at most ``resolution``. Results
+    entry of the traffic (None: all that are constant_rate); its flows get equal rates, and the rest
+    of the scenario is unchanged. The relative error of the rate is at most ``resolution``. Results
     do not depend on ``threads``; ``progress(done, total)`` counts trials. After Ctrl-C the rates
     found so far are returned, marked interrupted.
 
@@ -68,8 +69,7 @@ def no_drop_rate(
             f"{MAX_RESOLUTION:.0%}"
         )
     seed = scenario.seed if seed is None else seed
-    if not 0 <= seed <= LARGEST_SEED:
-        raise UsageError(f"seed: read {seed}; must be 0 to {LARGEST_SEED}")
+    check_seed(seed)
     entries = _entries(scenario, flow)
     chosen = _own_sizes(scenario, entries) if sizes is None else _checked_sizes(sizes)
     brackets = [_bracket(scenario, entries, size, resolution) for size in chosen]
@@ -79,7 +79,7 @@ def no_drop_rate(
         scenario=scenario.name,
         flows=tuple(plan["flows"][i]["name"] for i in searched),
         link_rate_bps=brackets[0].max_bps,
-        sending_s=_sending_ns(plan, searched) / _NS_PER_S,
+        sending_s=_sending_ns(plan, searched) / NS_PER_S,
         resolution=resolution,
         seed=seed,
         rates=tuple(bracket.result() for bracket in brackets),
@@ -118,7 +118,7 @@ def _own_sizes(scenario: Scenario, entries: Mapping[int, range]) -> list[int]:
     sizes = sorted({parse_size(payload) for payload in payloads})
     if len(sizes) > 1:
         shown = ", ".join(f"{size} B" for size in sizes)
-        raise UsageError(f"sizes: the flows differ in payload ({shown}); say which sizes to search")
+        raise UsageError(f"sizes: the flows differ in payload ({shown}); name the sizes to search")
     return sizes
 
 
@@ -192,14 +192,14 @@ def _bracket(
     scenario: Scenario, entries: Mapping[int, range], size: int, resolution: float
 ) -> _Bracket:
     data = scenario.to_dict()
-    # Neither changes the losses, and both cost time and memory.
+    # Samples and events take time and memory, and do not change the losses.
     data |= {"sample_interval": None, "packet_events": False}
     for i in entries:
         data["traffic"][i] |= {"payload": f"{size} B"}
     plan = resolve(from_dict(data))
     searched = tuple(i for flows in entries.values() for i in flows)
     max_bps = max(_link_rate_bps(plan, plan["flows"][i]) for i in searched)
-    first_bps = _FIRST_PACKETS * 8 * size * _NS_PER_S // _sending_ns(plan, searched)
+    first_bps = _FIRST_PACKETS * 8 * size * NS_PER_S // _sending_ns(plan, searched)
     return _Bracket(
         plan=plan,
         searched=searched,

@@ -15,7 +15,8 @@ from bentpipe.errors import UnitError, UsageError
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document, with_settings
-from bentpipe.scenario.schema import LARGEST_SEED, Scenario
+from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.seeds import check_seed
 from bentpipe.simulation.many import Job, run_many
 from bentpipe.simulation.run import as_scenario, result_of, utc_now
 from bentpipe.units import parse_duration, parse_rate, parse_size
@@ -39,7 +40,8 @@ class Sweep:
     a varied value is named after its path. Where all values are quantities, such as "275 ms", a
     second column has the numbers, and its name ends in the unit: ``link.forward.delay_ns``.
 
-    ``interrupted`` tells that Ctrl-C left runs out; what there is, is complete.
+    ``interrupted``: Ctrl-C ended the sweep before all runs were complete; ``results`` has the
+    complete ones.
     """
 
     results: tuple[Result, ...]
@@ -130,8 +132,7 @@ def _seeds(base: Scenario, seeds: int | Iterable[int] | None) -> list[int]:
     if not chosen:
         raise UsageError("seeds: none are given; give a number of seeds, or the seeds")
     for seed in chosen:
-        if not 0 <= seed <= LARGEST_SEED:
-            raise UsageError(f"seeds: read {seed}; must be 0 to {LARGEST_SEED}")
+        check_seed(seed, "seeds")
     return chosen
 
 
@@ -147,7 +148,7 @@ def _keys(paths: Sequence[str], runs: Sequence[_Run]) -> pl.DataFrame:
 
 
 def _column(path: str, values: Sequence[Any]) -> pl.Series:
-    """Return the values as they were given; those that no column can hold as JSON."""
+    """Return the values as they were given, or as JSON if they have no common column type."""
     types = {type(value) for value in values}
     if types == {int, float}:
         return pl.Series(path, [float(value) for value in values])
@@ -157,7 +158,7 @@ def _column(path: str, values: Sequence[Any]) -> pl.Series:
 
 
 def _numbers(path: str, values: Sequence[Any]) -> list[pl.Series]:
-    """Return the column of a varied quantity in its base unit; none if the values are no texts."""
+    """Return the column of a varied quantity in its base unit; none if a value is not a text."""
     if not values or not all(isinstance(value, str) for value in values):
         return []
     for unit, parse in _QUANTITIES:

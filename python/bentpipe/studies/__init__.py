@@ -11,8 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from bentpipe import scenario
 from bentpipe.errors import UsageError
+from bentpipe.scenario.seeds import LARGEST_SEED
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,7 +26,7 @@ class StudyOutcome(Protocol):
 
     @property
     def interrupted(self) -> bool:
-        """Whether runs are missing because the study was stopped."""
+        """Return whether runs are missing because the study was stopped."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as plain data."""
@@ -140,7 +140,7 @@ def _check(runs: int | None, seed: int) -> None:
     if not 1 <= count <= MAX_RUNS:
         raise UsageError(f"runs: read {count}; must be 1 to {MAX_RUNS}")
     # Run i has the seed seed + i.
-    largest = scenario.LARGEST_SEED - (count - 1)
+    largest = LARGEST_SEED - (count - 1)
     if not 0 <= seed <= largest:
         raise UsageError(f"seed: read {seed}; must be 0 to {largest}")
 

@@ -70,7 +70,7 @@ class Comparison:
         return [each for each in self.model if each.seed in seeds]
 
     def _is_rate_limited(self, name: str) -> bool | None:
-        """Whether the link's rate limits a goodput in both engines; None for another value."""
+        """Return whether the link rate limits a goodput in both engines; None for other values."""
         if self.point.kind == "goodput":
             name = "goodput_bps"
         if not name.endswith("_bps"):
@@ -135,7 +135,7 @@ class Value:
 
     @property
     def excluded(self) -> bool:
-        """Whether it is too small in both engines for a relative difference."""
+        """Return whether it is too small in both engines for a relative difference."""
         both = (self.kernel, self.model)
         return all(each is not None and each < self.measure.min_value for each in both)
 
@@ -207,13 +207,13 @@ class Summary:
     over: dict[Group, dict[Statistic, float]]
 
     def meets(self, threshold: Threshold) -> bool:
-        """Whether a threshold is met; one over no points is."""
+        """Return whether a threshold is met; one over no points is."""
         found = self.over.get(threshold.over)
         return found is None or found[threshold.statistic] <= threshold.limit
 
     @property
     def passed(self) -> bool:
-        """Whether all thresholds are met."""
+        """Return whether all thresholds are met."""
         return all(self.meets(threshold) for threshold in self.measure.thresholds)
 
     def to_json(self) -> dict[str, Any]:

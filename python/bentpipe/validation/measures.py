@@ -38,7 +38,7 @@ class Measure:
     min_value: float = 0.0
 
     def applies_to(self, point: Point) -> bool:
-        """Whether the measure has values at the point."""
+        """Return whether the measure has values at the point."""
         return point.kind == self.kind and self.size_bytes in {None, point.size_bytes}
 
 

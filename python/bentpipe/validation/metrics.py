@@ -12,6 +12,7 @@ from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.metrics import aggregate_goodput_bps, exchange_times_ns
 from bentpipe.results.result import Result
 from bentpipe.simulation.many import Job, run_many
+from bentpipe.units import NS_PER_S
 from bentpipe.validation.points import (
     OUTAGE_AT_S,
     OUTAGE_S,
@@ -24,7 +25,6 @@ from bentpipe.validation.points import (
 # Recovery after an outage is complete once as much is delivered as in this time before it.
 RECOVERY_BASE_S: Final = 2.0
 _BITS_PER_BYTE: Final = 8
-_NS_PER_S: Final = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ def _completion(result: Result, _: Point) -> dict[str, float | None]:
     times_ns = exchange_times_ns(result)
     # Without the unfinished files, which take longest, the mean would be too small.
     complete = len(times_ns) == workload["exchanges"]
-    return {"completion_s": float(np.mean(times_ns)) / _NS_PER_S if complete else None}
+    return {"completion_s": float(np.mean(times_ns)) / NS_PER_S if complete else None}
 
 
 def _two_way(result: Result, point: Point) -> dict[str, float | None]:
@@ -135,7 +135,7 @@ class DeliveredBytes:
         samples = result.tables["flow_samples"].drop_nulls("delivered_bytes").sort("time_ns")
         self._flows = [
             (
-                np.append(0.0, own["time_ns"].to_numpy() / _NS_PER_S),
+                np.append(0.0, own["time_ns"].to_numpy() / NS_PER_S),
                 np.append(0.0, own["delivered_bytes"].to_numpy()).astype(np.float64),
             )
             for own in samples.partition_by("flow", maintain_order=True)

@@ -112,7 +112,7 @@ class Row:
 
     @property
     def is_outside(self) -> bool:
-        """Whether the error is larger than the tolerance."""
+        """Return whether the error is larger than the tolerance."""
         return self.agreement is Agreement.OUTSIDE
 
     def to_json(self) -> dict[str, Any]:

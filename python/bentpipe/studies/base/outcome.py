@@ -123,7 +123,7 @@ class StudyOutcome:
         A study that is there is replaced. Returns the folder, which is made if need be.
 
         Raises:
-            UsageError: the folder has other things in it, or cannot be written.
+            UsageError: the folder contains other files, or cannot be written.
         """
         inputs = [each.to_json() for each in self.inputs]
         return write_folder(

@@ -28,7 +28,7 @@ class Interval:
     high: float
 
     def contains(self, value: float) -> bool:
-        """Whether a value lies in it."""
+        """Return whether a value lies in it."""
         return self.low <= value <= self.high
 
 

@@ -55,7 +55,7 @@ class Cell:
 
     @property
     def is_stochastic(self) -> bool:
-        """Whether bit errors are drawn."""
+        """Return whether the cell has random bit errors."""
         return BIT_ERROR_RATES[self.row] > 0
 
     @property

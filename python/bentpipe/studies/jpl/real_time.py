@@ -28,6 +28,7 @@ from bentpipe.studies.jpl.study import (
     row_of,
     samples_of,
 )
+from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
     from bentpipe.results.result import Result
@@ -166,7 +167,7 @@ def _job(cell: Cell, base: Mapping[str, Any], seed: int) -> EmulationJob:
     plan: Mapping[str, Any] = resolve(scenario)
     least_s = 8 * _TRANSFER_BYTES / plan["directions"][0]["rate_bps"]["value"]
     return EmulationJob(
-        scenario.to_dict(), seed, max_s=plan["stop_ns"] / 1e9, expected_s=2 * least_s
+        scenario.to_dict(), seed, max_s=plan["stop_ns"] / NS_PER_S, expected_s=2 * least_s
     )
 
 

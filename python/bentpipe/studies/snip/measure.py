@@ -32,11 +32,11 @@ from bentpipe.studies.snip.scenarios import (
     table_scenario,
     tcp_scenario,
 )
+from bentpipe.units import NS_PER_S
 
 # Ten seconds and 50 packets of buffer hide up to 0.2 % (at 2,570 packets a second).
 RESOLUTION: Final = 0.0025
 SMALL_PAYLOAD: Final = 58
-_NS_PER_S: Final = 1e9
 _NS_PER_MS: Final = 1e6
 
 # What a run is for, and its parameter.
@@ -203,7 +203,7 @@ def _crossover(base: Mapping[str, Any], fine: NoDropSearch | None) -> Crossover 
 
 def _duplex(offered_pps: int, run: Outcome) -> Duplex:
     # A rate over the time that was sent, as iperf reports it.
-    seconds = run.job.plan["flows"][0]["workload"]["duration_ns"] / _NS_PER_S
+    seconds = run.job.plan["flows"][0]["workload"]["duration_ns"] / NS_PER_S
     there, back = run.column("flows", "received_segments") / seconds
     return Duplex(offered_pps=offered_pps, forward_pps=float(there), return_pps=float(back))
 

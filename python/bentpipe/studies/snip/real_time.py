@@ -38,6 +38,7 @@ from bentpipe.studies.snip.scenarios import (
     tcp_scenario,
 )
 from bentpipe.studies.snip.study import inputs
+from bentpipe.units import NS_PER_S
 
 TCP: Final = "tcp"
 # The first rates that are tried stand so far below and above the simulator's, and the steps beyond
@@ -48,7 +49,6 @@ REAL_RESOLUTION: Final = 0.01
 # Rounds that a search usually takes, and at which one that finds no rate ends.
 _USUAL_ROUNDS: Final = 6
 _MAX_ROUNDS: Final = 12
-_NS_PER_S: Final = 1e9
 KERNEL_TCP: Final[dict[str, Any]] = {
     "congestion_control": "reno",
     "sack": False,
@@ -195,7 +195,7 @@ def kernel_tcp_scenario(base: Mapping[str, Any], window_bytes: int) -> Scenario:
 
 
 def _job(scenario: Scenario, seed: int) -> EmulationJob:
-    whole_s = resolve(scenario)["stop_ns"] / _NS_PER_S
+    whole_s = resolve(scenario)["stop_ns"] / NS_PER_S
     return EmulationJob(scenario.to_dict(), seed, max_s=whole_s, expected_s=whole_s)
 
 
@@ -296,4 +296,4 @@ def _goodput_kbps(run: EmulatedRun | None) -> float | None:
 
 
 def _kbps(delivered_bytes: int, elapsed_ns: int) -> float:
-    return 8 * float(delivered_bytes) / (elapsed_ns / _NS_PER_S) / 1e3
+    return 8 * float(delivered_bytes) / (elapsed_ns / NS_PER_S) / 1e3

@@ -134,7 +134,7 @@ def aggregated_scenario(
 
 
 def is_channel_limited(plan: Mapping[str, Any], payload_bytes: int) -> bool:
-    """Whether the channel carries fewer packets of a size a second than the processor handles."""
+    """Return whether the channel, not the processor, limits the rate of packets of this size."""
     (processor,) = plan["gateways"][0]["functions"]
     direction = plan["directions"][0]
     bits = frame_bits(direction["framing"], payload_bytes + UDP_IP_HEADER_BYTES)
