@@ -21,8 +21,7 @@ import pytest
 from conftest import ROOT, Program, not_installed
 
 from bentpipe import Result, simulate
-from bentpipe.emulation import checks
-from bentpipe.emulation import kernel as emulation_kernel
+from bentpipe.emulation import checks, kernel as emulation_kernel
 from bentpipe.emulation.draws import Stream, draw
 from bentpipe.emulation.steps import delayed_plan, lead_time_ns
 from bentpipe.plan.resolver import from_dict, resolve

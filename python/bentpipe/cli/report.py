@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bentpipe import report as reports
-from bentpipe import results
+from bentpipe import report as reports, results
 from bentpipe.errors import UsageError
 
 if TYPE_CHECKING:

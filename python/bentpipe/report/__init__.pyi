@@ -1,9 +1,10 @@
 from . import plots as plots
 from .run import write_run_report as write_run_report
-from .search import search_tables as search_tables
-from .search import write_search as write_search
-from .terminal import plain_table as plain_table
-from .terminal import preset_text as preset_text
-from .terminal import presets_table as presets_table
-from .terminal import run_tables as run_tables
-from .terminal import show as show
+from .search import search_tables as search_tables, write_search as write_search
+from .terminal import (
+    plain_table as plain_table,
+    preset_text as preset_text,
+    presets_table as presets_table,
+    run_tables as run_tables,
+    show as show,
+)

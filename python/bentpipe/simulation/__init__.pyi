@@ -1,15 +1,15 @@
-from .many import Job as Job
-from .many import Outcome as Outcome
-from .many import cores as cores
-from .many import run_many as run_many
-from .no_drop import Loss as Loss
-from .no_drop import NoDropRate as NoDropRate
-from .no_drop import NoDropSearch as NoDropSearch
-from .no_drop import Trial as Trial
-from .run import memory_message as memory_message
-from .run import memory_warning as memory_warning
-from .run import simulate as simulate
-from .run import simulate_partly as simulate_partly
+from .many import Job as Job, Outcome as Outcome, cores as cores, run_many as run_many
+from .no_drop import (
+    Loss as Loss,
+    NoDropRate as NoDropRate,
+    NoDropSearch as NoDropSearch,
+    Trial as Trial,
+)
+from .run import (
+    memory_message as memory_message,
+    memory_warning as memory_warning,
+    simulate as simulate,
+    simulate_partly as simulate_partly,
+)
 from .search import no_drop_rate as no_drop_rate
-from .vary import Sweep as Sweep
-from .vary import simulate_many as simulate_many
+from .vary import Sweep as Sweep, simulate_many as simulate_many

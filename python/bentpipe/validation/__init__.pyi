@@ -1,15 +1,14 @@
-from .comparison import SEEDS as SEEDS
-from .comparison import Comparison as Comparison
+from .comparison import SEEDS as SEEDS, Comparison as Comparison
 from .measures import MEASURES as MEASURES
 from .metrics import simulate_point as simulate_point
-from .points import Point as Point
-from .points import grid as grid
-from .report import largest_lines as largest_lines
-from .report import markdown as markdown
-from .report import missed_thresholds as missed_thresholds
-from .report import report_of as report_of
-from .report import summaries as summaries
-from .report import summary_table as summary_table
-from .report import tables_of as tables_of
-from .runs import PointRun as PointRun
-from .runs import run_points as run_points
+from .points import Point as Point, grid as grid
+from .report import (
+    largest_lines as largest_lines,
+    markdown as markdown,
+    missed_thresholds as missed_thresholds,
+    report_of as report_of,
+    summaries as summaries,
+    summary_table as summary_table,
+    tables_of as tables_of,
+)
+from .runs import PointRun as PointRun, run_points as run_points
