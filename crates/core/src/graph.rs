@@ -6,7 +6,7 @@
 //!    first, until no packet is left to deliver.
 //! 3. After each call the loop reads the next wake-up of that engine, and of no other.
 //! 4. A deadline in the past or a zero-delay loop is a bug and panics: see `call_counter.rs`.
-//! 5. Time never goes back.
+//! 5. Time is monotonic.
 
 use std::sync::Arc;
 

@@ -149,7 +149,7 @@ fn parse(plan_json: &str) -> PyResult<Plan> {
     Plan::parse(plan_json).map_err(|error| plan_error(&error))
 }
 
-/// Gives Python the field and the reason apart.
+/// Gives Python the field and the reason separately.
 fn plan_error(error: &bentpipe_sim::PlanError) -> PyErr {
     let path: Vec<_> = error.field.split('.').filter(|part| !part.is_empty()).collect();
     Python::attach(|py| {

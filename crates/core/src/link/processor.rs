@@ -130,7 +130,7 @@ impl Processor {
 }
 
 impl Engine for Processor {
-    /// A packet that arrives as another leaves finds its buffer space free, whichever call comes first.
+    /// A packet that arrives as another leaves can use its buffer space, in either order of the calls.
     fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         debug_assert!(port == Self::LAN || port == Self::LINK, "a processor has two ports");
         self.finish_due(cx);

@@ -31,8 +31,8 @@ impl Checksum {
     /// Adds bytes at an even offset. A last odd byte is padded with zero, so only the last part of a
     /// message may have an odd length.
     pub fn add(&mut self, bytes: &[u8]) {
-        // In native byte order and by larger words than 16 bits: the sum comes out byte-swapped, or as
-        // it is (RFC 1071, section 2), several times as fast.
+        // In native byte order and by words of more than 16 bits, which is several times as fast: the
+        // sum is byte-swapped on little-endian machines (RFC 1071, section 2).
         let mut words = bytes.chunks_exact(4);
         let sum: u64 = words
             .by_ref()

@@ -106,7 +106,7 @@ fn a_short_queue_costs_losses_but_no_goodput() {
     assert!((60 * 11..437 + 66 * 16).contains(&retransmitted), "{retransmitted}");
 }
 
-/// Given random loss and a round trip of 500 ms, expect Hybla's window to be rho = 500 / 25 = 20
+/// Given random loss and an RTT of 500 ms, expect Hybla's window to be rho = 500 / 25 = 20
 /// times Reno's: it grows by rho^2 segments per round trip, so its mean is rho 1.22 / sqrt(p)
 /// (Mathis et al., 1997). A round in recovery adds no growth: one of the W/2 = 20 rounds of Reno's
 /// cycle, but at most one of two of Hybla's, whose cycle has as many packets in 1/rho of the

@@ -21,8 +21,8 @@ fn vegas_keeps_a_few_segments_in_the_queue() {
 
 /// Given random loss of 0.1 %, expect Reno's mean window to be 1.22 / sqrt(0.001) = 39 of the
 /// link's 83 segments (Mathis et al., 1997): 46 %. Westwood+ reduces its window to its rate times
-/// the minimum round trip, which without a queue is what it had in flight. Every 1000 / 83 = 12
-/// round trips it sends at half the rate for a recovery of up to two round trips: 1/24 to 2/24 are
+/// the minimum RTT: without a queue, the data that it had in flight. Every 1000 / 83 = 12 round
+/// trips it sends at half the rate for a recovery of up to two round trips: 1/24 to 2/24 are
 /// lost, so above 85 % remain.
 #[test]
 fn random_loss_does_not_slow_westwood() {

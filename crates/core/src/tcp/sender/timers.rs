@@ -98,7 +98,7 @@ impl Sender {
             self.consecutive_timeouts += 1;
         }
         self.retransmit_all(now, expiry);
-        // A zero-window probe is no sign of congestion (`tcp_send_probe0`).
+        // A zero-window probe does not indicate congestion (`tcp_send_probe0`).
         if let Recovery::Selective(selective) = &self.recovery
             && selective.is_linux()
             && !window_closed

@@ -42,7 +42,7 @@ fn fast_retransmit_and_fast_recovery() {
     });
 }
 
-/// RFC 5681, 2: an ACK with data, a FIN or another window is no duplicate.
+/// RFC 5681, 2: an ACK with data, a FIN or another window is not a duplicate.
 #[test]
 fn only_real_duplicates_count() {
     let mut host = Host::new(Config { initial_window_segments: 10, ..plain() }).peer_window(40_000);
