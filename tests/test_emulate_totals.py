@@ -107,7 +107,7 @@ def test_a_flow_that_is_still_draining_has_not_finished() -> None:
 def test_windows_are_on_the_clock_of_the_run() -> None:
     """Given a run that started 3 s after its lab, expect a window from 0 s to 10 s from -3 s on."""
     counts = [
-        *("lateness", "wait", "not_taken_packets", "kernel_dropped_packets", "refused_packets"),
+        *("lateness", "wait", "rejected_packets", "kernel_dropped_packets", "store_full_packets"),
         *("too_long_packets", "future_stamped_packets", "clock_steps", "window_count"),
         *("invalid_windows", "capture", "invalid"),
     ]

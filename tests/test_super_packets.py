@@ -49,7 +49,7 @@ def test_the_link_carries_packets_while_kernels_pass_larger_segments(tmp_path: P
     forward = measured["directions"]["forward"]
     assert forward["delivered_packets"] >= SIZE / 1_460
     assert forward["delivered_bytes"] <= 1_500 * forward["delivered_packets"]
-    assert measured["not_split_packets"] == measured["not_taken_packets"] == 0
+    assert measured["unsegmented_packets"] == measured["rejected_packets"] == 0
     passed = int(sent.read_text().split(":")[1].split()[9])
     assert passed < forward["delivered_packets"] / 2
 

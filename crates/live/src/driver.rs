@@ -100,9 +100,9 @@ pub struct Punctuality {
     /// The uncertainty of arrival times alone.
     pub wait: Lateness,
     /// Packets that the receiving kernel rejected.
-    pub not_taken: u64,
+    pub rejected: u64,
     /// Super-packets that could not be segmented.
-    pub not_split: u64,
+    pub unsegmented: u64,
     /// Packets longer than the MTU, which were dropped.
     pub too_long: u64,
     /// Packets with a timestamp later than the read.
@@ -183,7 +183,7 @@ impl Driver {
         self.compare_clocks();
         let faults = self.ingresses.iter().map(|ingress| ingress.faults);
         let faults = faults.fold(IngressFaults::default(), IngressFaults::plus);
-        self.punctuality.not_split = faults.not_split;
+        self.punctuality.unsegmented = faults.unsegmented;
         self.punctuality.too_long = faults.too_long;
         self.punctuality.future_stamps = faults.future_stamps;
         &mut self.punctuality

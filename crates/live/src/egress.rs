@@ -21,10 +21,10 @@ impl Punctuality {
         send: impl FnOnce() -> bool,
         now: impl FnOnce() -> Instant,
     ) {
-        let not_taken = u64::from(!send());
+        let rejected = u64::from(!send());
         let now = now();
         for (departure, uncertainty) in packets {
-            self.not_taken += not_taken;
+            self.rejected += rejected;
             if departure.on_link {
                 self.lateness.add(now.saturating_since(departure.due) + uncertainty);
             }
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(punctuality.lateness.count(), 2);
         assert_eq!(punctuality.lateness.max(), Duration::from_millis(20));
         assert!(punctuality.lateness.verdict(Limits::default()).is_some());
-        assert_eq!(punctuality.not_taken, 0);
+        assert_eq!(punctuality.rejected, 0);
     }
 
     #[test]
@@ -150,6 +150,6 @@ mod tests {
         let mut punctuality = Punctuality::default();
         let packets = [(&first, Duration::ZERO), (&first, Duration::ZERO)];
         punctuality.deliver(packets, || false, || Instant::START);
-        assert_eq!(punctuality.not_taken, 2);
+        assert_eq!(punctuality.rejected, 2);
     }
 }

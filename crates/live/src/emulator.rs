@@ -131,7 +131,7 @@ pub struct Emulator {
     record: Option<Record>,
     departures: Vec<Departure>,
     serial: u64,
-    refused: u64,
+    store_full: u64,
 }
 
 /// Collects lost packets, whose slots are then freed, and records events.
@@ -225,7 +225,7 @@ impl Emulator {
             record: options.tap.then(|| Record { gateways: options.gateways, ..Record::default() }),
             departures: Vec::new(),
             serial: 0,
-            refused: 0,
+            store_full: 0,
         })
     }
 
@@ -256,7 +256,7 @@ impl Emulator {
 
     /// Counts a packet that arrived while the store was full.
     pub fn count_refused(&mut self) {
-        self.refused += 1;
+        self.store_full += 1;
     }
 
     /// The MTU in bytes.
@@ -435,8 +435,8 @@ impl Emulator {
     /// The number of packets that arrived while the store was full. The link would have carried or
     /// dropped them, so the run is invalid if there are any.
     #[must_use]
-    pub fn refused(&self) -> u64 {
-        self.refused
+    pub fn store_full(&self) -> u64 {
+        self.store_full
     }
 
     /// The number of packets in the store.

@@ -60,7 +60,7 @@ pub(crate) struct Ingress {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IngressFaults {
     /// Super-packets whose header contradicts the packet.
-    pub(crate) not_split: u64,
+    pub(crate) unsegmented: u64,
     /// Packets longer than the MTU.
     pub(crate) too_long: u64,
     /// Packets with a timestamp later than the read.
@@ -70,7 +70,7 @@ pub(crate) struct IngressFaults {
 impl IngressFaults {
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
-            not_split: self.not_split + other.not_split,
+            unsegmented: self.unsegmented + other.unsegmented,
             too_long: self.too_long + other.too_long,
             future_stamps: self.future_stamps + other.future_stamps,
         }
@@ -297,7 +297,7 @@ impl Ingress {
         let (at, uncertainty) = self.arrival_time(packet, now, clocks);
         let segmenter = Segmenter::new(Offload::parse(header), packet);
         let Some(mut segmenter) = segmenter.filter(|_| !packet.is_empty()) else {
-            self.faults.not_split += 1;
+            self.faults.unsegmented += 1;
             return Ok(ReadOutcome::Packet(now));
         };
         let checksum_valid = segmenter.checksum_valid();
@@ -427,9 +427,9 @@ mod tests {
             read += ingress.read.drain(..).count();
         }
         read += ingress.read.len();
-        assert_eq!((read, emulator.refused()), (256, 44));
+        assert_eq!((read, emulator.store_full()), (256, 44));
         assert!(!ingress.read(&mut emulator, clocks()).expect("a device"));
-        assert_eq!(emulator.refused(), 44, "an empty read counts nothing");
+        assert_eq!(emulator.store_full(), 44, "an empty read counts nothing");
     }
 
     /// Given 20 timestamped packets and a step of the real-time clock, expect no timestamp to be

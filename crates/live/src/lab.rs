@@ -140,7 +140,7 @@ pub struct Report {
     /// time. `None` if unknown.
     pub kernel_dropped: Option<u64>,
     /// Packets that arrived while the packet store was full.
-    pub refused: u64,
+    pub store_full: u64,
     /// The state of the capture, if there is one.
     pub captured: Option<Captured>,
     /// The latest windows, the oldest first; the last one is still open.
@@ -375,16 +375,16 @@ impl Lab {
         }
         let unchecked = unchecked.clone();
         let kernel_dropped = kernel.iter().map(InterfaceMonitor::dropped).sum();
-        let refused = driver.emulator_mut().refused();
+        let store_full = driver.emulator_mut().store_full();
         let punctuality = driver.punctuality();
         let faults = Faults {
             clock_steps: punctuality.clock_steps,
             future_stamps: punctuality.future_stamps,
             kernel_dropped,
-            refused,
+            store_full,
             too_long: punctuality.too_long,
-            not_split: punctuality.not_split,
-            not_taken: punctuality.not_taken,
+            unsegmented: punctuality.unsegmented,
+            rejected: punctuality.rejected,
         };
         let kernel_dropped = unchecked.is_none().then_some(kernel_dropped);
         let verdict = windows.observe(at, &mut punctuality.lateness, faults, unchecked);
@@ -397,7 +397,7 @@ impl Lab {
             ports: emulator.ports().clone(),
             punctuality,
             kernel_dropped,
-            refused,
+            store_full,
             captured: emulator.captured(),
             windows: verdict.windows,
             window_count: verdict.window_count,

@@ -27,26 +27,26 @@ pub struct Faults {
     /// Packets that the kernel dropped before the link.
     pub kernel_dropped: u64,
     /// Packets that arrived while the packet store was full.
-    pub refused: u64,
+    pub store_full: u64,
     /// Packets longer than the MTU.
     pub too_long: u64,
     /// Super-packets that could not be segmented.
-    pub not_split: u64,
+    pub unsegmented: u64,
     /// Packets that the receiving kernel rejected.
-    pub not_taken: u64,
+    pub rejected: u64,
 }
 
 impl Faults {
     fn since(self, before: Self) -> Self {
-        let Self { clock_steps, future_stamps, kernel_dropped, refused, .. } = self;
+        let Self { clock_steps, future_stamps, kernel_dropped, store_full, .. } = self;
         Self {
             clock_steps: clock_steps.saturating_sub(before.clock_steps),
             future_stamps: future_stamps.saturating_sub(before.future_stamps),
             kernel_dropped: kernel_dropped.saturating_sub(before.kernel_dropped),
-            refused: refused.saturating_sub(before.refused),
+            store_full: store_full.saturating_sub(before.store_full),
             too_long: self.too_long.saturating_sub(before.too_long),
-            not_split: self.not_split.saturating_sub(before.not_split),
-            not_taken: self.not_taken.saturating_sub(before.not_taken),
+            unsegmented: self.unsegmented.saturating_sub(before.unsegmented),
+            rejected: self.rejected.saturating_sub(before.rejected),
         }
     }
 
@@ -80,11 +80,11 @@ impl Faults {
                 ),
             ),
             (
-                self.refused,
+                self.store_full,
                 format!(
                     "{} arrived while the link's packet store of 1 GiB was full; to fix it: \
                  limit the queue, or reduce the rate or the delay",
-                    packets(self.refused)
+                    packets(self.store_full)
                 ),
             ),
             (
@@ -96,18 +96,18 @@ impl Faults {
                 ),
             ),
             (
-                self.not_split,
+                self.unsegmented,
                 format!(
                     "{} super-packets from a kernel could not be segmented; to fix it: do not use --super-packets",
-                    self.not_split
+                    self.unsegmented
                 ),
             ),
             (
-                self.not_taken,
+                self.rejected,
                 format!(
                     "the receiving kernel rejected {} from the link; to fix it: keep the interfaces to the \
                  link up, and send IP packets only",
-                    packets(self.not_taken)
+                    packets(self.rejected)
                 ),
             ),
         ];
@@ -352,13 +352,13 @@ mod tests {
             (Faults { clock_steps: 1, ..none }, "clock was set during the run"),
             (Faults { future_stamps: 3, ..none }, "3 packets had a timestamp later than"),
             (Faults { kernel_dropped: 1, ..none }, "the kernel dropped 1 packet before the link"),
-            (Faults { refused: 4, ..none }, "4 packets arrived while the link's packet store"),
+            (Faults { store_full: 4, ..none }, "4 packets arrived while the link's packet store"),
             (Faults { too_long: 5, ..none }, "5 packets longer than the MTU"),
             (
-                Faults { not_split: 6, ..none },
+                Faults { unsegmented: 6, ..none },
                 "6 super-packets from a kernel could not be segmented",
             ),
-            (Faults { not_taken: 7, ..none }, "the receiving kernel rejected 7 packets"),
+            (Faults { rejected: 7, ..none }, "the receiving kernel rejected 7 packets"),
         ] {
             let mut run = Run::new();
             assert_eq!(run.observe(None).invalid, None);
@@ -389,7 +389,7 @@ mod tests {
     fn a_check_that_cannot_be_made_counts_as_failed() {
         let mut run = Run::new();
         run.advance(2);
-        run.faults.not_taken = 1;
+        run.faults.rejected = 1;
         assert_eq!(run.observe(Some("unreadable")).invalid.as_deref(), Some("unreadable"));
         let verdict = run.advance(7);
         assert_eq!(verdict.windows.len(), 1);
@@ -444,7 +444,7 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_the_first_reason_is_kept() {
         let mut run = Run::new();
-        run.faults.refused = 1;
+        run.faults.store_full = 1;
         let verdict = run.advance(24 * 3_600);
         assert_eq!(verdict.windows.len(), WINDOWS_KEPT);
         assert_eq!((verdict.window_count, verdict.invalid_windows), (8_640, 1));

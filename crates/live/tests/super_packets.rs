@@ -87,7 +87,7 @@ fn a_stream_is_intact_and_the_link_carries_packets() {
     let received_by_kernel = kernel_packets(&lab, Side::Island).0;
     assert!(sent_by_kernel < packets_min / 2, "{sent_by_kernel} sent");
     assert!(received_by_kernel < forward.delivered.packets, "{received_by_kernel} received");
-    assert_eq!((report.punctuality.not_split, report.punctuality.not_taken), (0, 0));
+    assert_eq!((report.punctuality.unsegmented, report.punctuality.rejected), (0, 0));
     let (record, _) = lab.into_emulator().into_record().expect("a record");
     assert!(record.arrivals.iter().all(|arrival| arrival.bytes <= 1_500));
 }

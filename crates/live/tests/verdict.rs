@@ -74,7 +74,7 @@ fn packets_that_the_receiving_kernel_refuses() {
     ip(&lab, Side::Island, "link set dev link down");
     send(&lab, 10, 100);
     let report = reported(&lab);
-    assert_eq!(report.punctuality.not_taken, 10);
+    assert_eq!(report.punctuality.rejected, 10);
     let reason = report.invalid.expect("10 packets were rejected");
     assert!(reason.starts_with("the receiving kernel rejected 10 packets"), "{reason}");
 }

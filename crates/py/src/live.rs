@@ -342,13 +342,13 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
     result.set_item("control_ports", control_ports)?;
     result.set_item("lateness", distribution(py, &report.punctuality.lateness)?)?;
     result.set_item("wait", distribution(py, &report.punctuality.wait)?)?;
-    result.set_item("not_taken_packets", report.punctuality.not_taken)?;
-    result.set_item("not_split_packets", report.punctuality.not_split)?;
+    result.set_item("rejected_packets", report.punctuality.rejected)?;
+    result.set_item("unsegmented_packets", report.punctuality.unsegmented)?;
     result.set_item("too_long_packets", report.punctuality.too_long)?;
     result.set_item("future_stamped_packets", report.punctuality.future_stamps)?;
     result.set_item("clock_steps", report.punctuality.clock_steps)?;
     result.set_item("kernel_dropped_packets", report.kernel_dropped)?;
-    result.set_item("refused_packets", report.refused)?;
+    result.set_item("store_full_packets", report.store_full)?;
     let captured = report.captured.map(|captured| {
         let result = PyDict::new(py);
         result.set_item("packets", captured.packets)?;

@@ -7,9 +7,9 @@ from typing import Any, Final
 _COUNTS: Final = (
     "lateness",
     "wait",
-    "not_taken_packets",
+    "rejected_packets",
     "kernel_dropped_packets",
-    "refused_packets",
+    "store_full_packets",
     "too_long_packets",
     "future_stamped_packets",
     "clock_steps",

@@ -233,10 +233,10 @@ class LocalLab:
           ``control_ports``: the client port of the connection that bypasses the link, by server
           port.
         - ``lateness`` and ``wait``: distributions in ns.
-        - ``not_taken_packets``: refused by the receiving kernel; ``not_split_packets``:
+        - ``rejected_packets``: rejected by the receiving kernel; ``unsegmented_packets``:
           super-packets that could not be split; ``kernel_dropped_packets``: dropped before the link
           because they were not read in time (None if the kernel does not count);
-          ``refused_packets``: dropped for lack of memory; ``too_long_packets``: above the MTU.
+          ``store_full_packets``: dropped for lack of memory; ``too_long_packets``: above the MTU.
         - ``future_stamped_packets`` and ``clock_steps``: the machine's clock was set.
         - ``windows``: the last 60 windows of 10 s, the last one incomplete, each with ``start_ns``,
           ``end_ns``, ``packets``, ``p50_ns``, ``p99_ns``, ``max_ns`` of lateness and ``invalid``;
