@@ -109,7 +109,7 @@ def test_runs_at_once_share_the_limit() -> None:
         run_many([Job(plan=plan, seed=s) for s in (1, 2, 3)], threads=2, memory_limit=2 * LIMIT)
     outcomes = caught.value.outcomes
     assert [outcome.index for outcome in outcomes] == [0, 1, 2]
-    assert all(outcome.memory_limit == LIMIT for outcome in outcomes)
+    assert all(outcome.memory_limit_bytes == LIMIT for outcome in outcomes)
     assert outcomes[0].raw["end_ns"] == alone.manifest["end_ns"]
 
 
