@@ -75,7 +75,7 @@ def test_what_makes_no_sense_is_refused_in_words() -> None:
 
 
 @pytest.mark.parametrize("largest", [0.3, 0.93, 1.0, 1.07, 2.2])
-def test_a_rate_is_bracketed_wherever_it_is(largest: float) -> None:
+def test_the_bracket_contains_the_rate(largest: float) -> None:
     """Given losses at all rates above ``largest``, expect a bracket of 1 % that contains it.
 
     From 1.0, factors of 0.92 down or 1.05 up reach 0.3 or 2.2 in 17 steps. Three or four more halve

@@ -149,7 +149,7 @@ def test_the_other_figures_by_provenance(full: SnipOutcome) -> None:
 # --- the table ----------------------------------------------------------------------------------
 
 
-def test_the_errors_are_within_what_the_study_promises(full: SnipOutcome) -> None:
+def test_the_errors_are_within_the_stated_bounds(full: SnipOutcome) -> None:
     result = full.to_json()
     found = result["summary"]["by_provenance"]
     assert list(found) == ["calibrated"]
