@@ -21,7 +21,7 @@ import bentpipe
 
 # Attributes by which a browser loads a resource; `a` and `link rel=canonical` load nothing.
 LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
-# Port 9 is discard (RFC 863): what asks for the network is refused at once.
+# Port 9 is discard (RFC 863): a connection to it is refused immediately.
 NO_NETWORK = {
     "http_proxy": "http://127.0.0.1:9",
     "https_proxy": "http://127.0.0.1:9",

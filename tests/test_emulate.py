@@ -473,7 +473,7 @@ def test_a_receive_buffer_that_counts_memory_is_the_kernel_s_own(
         assert emulation_kernel.kernel_of(plan).settings["net.ipv4.tcp_rmem"] == memory
         tcp = emulation_kernel.tcp_of(plan["flows"][0])
         assert tcp is not None
-        assert emulation_kernel.largest_window(tcp) == window
+        assert emulation_kernel.largest_window_bytes(tcp) == window
 
 
 def test_a_missing_congestion_control_is_exit_code_3(

@@ -68,7 +68,7 @@ def test_a_mapping_is_run_in_real_time(tmp_path: Path) -> None:
 def test_a_file_names_its_series_from_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given a scenario whose rate is in a file beside it, expect it found from another folder."""
+    """Given a scenario with a rate file in its folder, expect it found from another folder."""
     folder = tmp_path / "scenarios"
     folder.mkdir()
     (folder / "rate.csv").write_text("time_s,rate_mbps\n0,8\n1,4\n")

@@ -54,7 +54,7 @@ def test_a_user_without_privileges_home_or_session_can_use_labs(user: User) -> N
     assert "is up" in made.stderr
     try:
         assert user("lab", "list").stdout.startswith("sat\tleo\t")
-        # Root of the namespace is the user outside it, whose folder and files are those of before.
+        # Root of the namespace is the ordinary user outside it, with the same folder and files.
         seen = user("lab", "exec", "sat", "--", "sh", "-c", "id -u; cat /proc/net/dev")
         assert seen.stdout.startswith("0\n"), seen.stderr
         assert " link:" in seen.stdout
@@ -332,7 +332,7 @@ def test_missing_privileges_are_named_with_the_fix() -> None:
 @needs("setpriv")
 def test_root_without_one_capability_uses_a_user_namespace() -> None:
     if os.geteuid() != 0:
-        pytest.skip("needs root, whose capabilities can be taken")
+        pytest.skip("needs root, to drop capabilities")
     without = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"]
     command = [*without, *BENTPIPE, "exec", "--link", "leo", "--", "true"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The layers of the Python package: who imports whom, when, and under which names."""
+"""The layers of the Python package: imports, their time, and public names."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def read(path: str) -> str:
 
 
 def processes(mark: str) -> list[str]:
-    """Other processes whose environment or command line has a mark."""
+    """Return the other processes with a mark in their environment or command line."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         if folder.name == str(os.getpid()):

@@ -101,7 +101,7 @@ def test_in_python_the_error_has_the_result() -> None:
     assert caught.value.result.events.height > 0
 
 
-def test_runs_at_once_share_the_limit() -> None:
+def test_concurrent_runs_share_the_limit() -> None:
     """Given 40 MB for two runs at a time, each ends where one with 20 MB does."""
     plan = resolve(from_dict(EVENTS))
     alone = simulate_partly(from_dict(EVENTS), seed=1, memory_limit=LIMIT)
@@ -109,7 +109,7 @@ def test_runs_at_once_share_the_limit() -> None:
         run_many([Job(plan=plan, seed=s) for s in (1, 2, 3)], threads=2, memory_limit=2 * LIMIT)
     outcomes = caught.value.outcomes
     assert [outcome.index for outcome in outcomes] == [0, 1, 2]
-    assert all(outcome.memory_limit == LIMIT for outcome in outcomes)
+    assert all(outcome.memory_limit_bytes == LIMIT for outcome in outcomes)
     assert outcomes[0].raw["end_ns"] == alone.manifest["end_ns"]
 
 
@@ -146,7 +146,7 @@ def test_a_limit_is_not_too_small() -> None:
         simulate_partly(from_dict(EVENTS), memory_limit=0)
 
 
-def test_what_is_at_hand_warns_of_nothing() -> None:
+def test_examples_and_presets_give_no_memory_warning() -> None:
     """The example scenarios and the presets are expected to fit in 1 GB."""
     for file in sorted(SCENARIOS.glob("*.yaml")):
         assert memory_warning(load(file), 10**9) is None, file
@@ -156,7 +156,7 @@ def test_what_is_at_hand_warns_of_nothing() -> None:
         assert memory_warning(from_dict(made), 10**9) is None, name
 
 
-def test_the_default_is_half_of_the_least_that_is_available(
+def test_the_default_is_half_of_the_smallest_available_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given 8 GB in the machine and a control group that leaves 1 GB and 0.5 GB of cached files."""

@@ -80,15 +80,15 @@ def test_goodput_without_time_or_bytes_is_zero() -> None:
     ]
 
 
-def test_joint_goodput_is_over_the_joint_time() -> None:
-    """Two flows that each fill 1 Mbit/s, one after the other, are not 2 Mbit/s together."""
+def test_aggregate_goodput_is_over_the_time_of_all_flows() -> None:
+    """Given two flows of 1 Mbit/s, one after the other, expect 1 Mbit/s and not 2."""
     result = result_of(bulk(0, 5, 4, 0.5), bulk(4, 9, 8, 0.5))
     assert goodput_bps(result) == pytest.approx([1e6, 1e6])
     assert aggregate_goodput_bps(result, [0, 1]) == pytest.approx(1e6)
     assert aggregate_goodput_bps(result, [1]) == pytest.approx(1e6)
 
 
-def test_rivals_are_bulk_flows_of_one_direction() -> None:
+def test_competing_flows_are_bulk_flows_of_one_direction() -> None:
     flows = [bulk(0, 5, 4, 0.5) for _ in range(5)]
     flows[4] = {**flows[4], "workload": {"kind": "constant_rate", "duration_ns": S}}
     result = result_of(*flows)

@@ -107,7 +107,7 @@ def test_no_colour_of_a_figure_is_fixed_so_that_it_can_be_dark(small_result: Res
     assert "prefers-color-scheme:dark" in text
     figures = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
     assert [re.findall(r"#[0-9a-f]{6}\b(?![-\w])", figure) for figure in figures] == [[]] * 6
-    # SVG text without a fill is black, which nobody can read on a dark page.
+    # SVG text without a fill is black, which is unreadable on a dark page.
     assert all("fill: var(" in tag for tag in re.findall(r"<text[^>]*>", "".join(figures)))
 
 

@@ -76,7 +76,7 @@ def test_processors_conserve_packets_too(every_result: Result) -> None:
     assert hub["forwarded_lan_packets"] == every_result.directions["received_packets"][0]
 
 
-def test_events_tell_the_same_story_as_the_totals(small_result: Result) -> None:
+def test_events_add_up_to_the_totals(small_result: Result) -> None:
     counted = small_result.events.group_by("place", "kind", "cause").len()
     lost = counted.filter(kind="dropped", cause="bit_error")["len"].sum()
     assert lost == small_result.directions["dropped_bit_error_packets"].sum() > 0
@@ -84,7 +84,7 @@ def test_events_tell_the_same_story_as_the_totals(small_result: Result) -> None:
     assert delivered == small_result.directions["delivered_packets"].sum()
 
 
-def test_samples_end_where_the_totals_stand(small_result: Result) -> None:
+def test_the_last_sample_equals_the_totals(small_result: Result) -> None:
     last = small_result.flow_samples.filter(flow=0).sort("time_ns").tail(1)
     assert last["delivered_bytes"].item() == small_result.flows["delivered_bytes"][0] == 1_000_000
     sent = small_result.direction_samples.filter(direction="forward")["sent_bytes"]
@@ -141,7 +141,7 @@ def test_directions_carry_names_and_utilization(small_result: Result) -> None:
     )
 
 
-def test_several_terminals_are_told_apart(every_result: Result) -> None:
+def test_each_terminal_has_its_own_return_direction(every_result: Result) -> None:
     flows = every_result.flows
     assert flows["name"].to_list() == ["bulk-1", "bulk-2", "web"]
     assert flows["terminal"].to_list() == [0, 1, 1]
@@ -221,7 +221,7 @@ def test_a_seed_is_64_bits() -> None:
 # --- folder -------------------------------------------------------------------------------------
 
 
-def test_a_result_comes_back_from_its_folder(small_result: Result, tmp_path: Path) -> None:
+def test_a_saved_result_is_loaded_unchanged(small_result: Result, tmp_path: Path) -> None:
     folder = small_result.save(tmp_path / "new" / "result")
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         ["manifest.json", *(f"{name}.parquet" for name in TABLES)]
@@ -248,7 +248,7 @@ def test_a_result_replaces_a_result_and_leaves_nothing_of_it(
         _ = back.events
 
 
-def test_a_result_does_not_go_where_other_things_are(small_result: Result, tmp_path: Path) -> None:
+def test_a_result_is_not_saved_among_other_files(small_result: Result, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years", encoding="utf-8")
     with pytest.raises(UsageError, match="contains other files"):
         small_result.save(tmp_path)
@@ -260,7 +260,7 @@ def test_a_result_does_not_go_where_other_things_are(small_result: Result, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "thesis.tex"]
 
 
-def test_a_reader_refuses_a_format_it_does_not_know(small_result: Result, tmp_path: Path) -> None:
+def test_an_unknown_format_version_is_refused(small_result: Result, tmp_path: Path) -> None:
     small_result.save(tmp_path)
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
     for version in (0, 2, 4, "3", None):
@@ -270,7 +270,7 @@ def test_a_reader_refuses_a_format_it_does_not_know(small_result: Result, tmp_pa
             Result.load(tmp_path)
 
 
-def test_a_reader_refuses_what_is_no_result_or_damaged(
+def test_a_damaged_result_or_another_folder_is_refused(
     small_result: Result, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match="no such folder"):

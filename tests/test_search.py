@@ -52,7 +52,7 @@ def one_way(**changes: Any) -> Scenario:
 
 
 def brackets(found: NoDropRate, limit_bps: float, hidden: float = 0.0006) -> bool:
-    """Whether the limit is where the search says, but for what the buffers hide."""
+    """Return whether the limit is in the bracket, extended by the share that buffers hide."""
     assert found.rate_bps is not None
     assert found.fails_bps is not None
     return found.rate_bps <= limit_bps * (1 + hidden) and limit_bps <= found.fails_bps
@@ -75,14 +75,14 @@ def test_small_packets_are_limited_by_the_processor_and_large_ones_by_the_link()
         )
     for size in (400, 1400):
         limited = found.rate(size)
-        # 5 of the 893 packets of 1,428 bytes that fit ten seconds are hidden, and one on its way.
+        # Of 893 packets of 1,428 bytes, 5 are in buffers and one is in transmission at the end.
         assert brackets(limited, 2e6 * size / (size + 28), hidden=0.004)
         assert limited.first_loss is not None
         assert (limited.first_loss.limit, limited.first_loss.place) == ("channel", "forward")
 
 
 @pytest.mark.parametrize("resolution", [0.1, 0.01, 0.001])
-def test_the_rate_is_found_as_closely_as_was_asked(resolution: float) -> None:
+def test_the_rate_has_the_requested_resolution(resolution: float) -> None:
     (found,) = no_drop_rate(one_way(), [100], resolution=resolution).rates
     assert found.converged
     assert brackets(found, 800_000)
@@ -106,8 +106,8 @@ def test_flows_both_ways_share_one_processor() -> None:
     assert both.aggregate_packets_per_second == pytest.approx(1000, rel=0.003)
 
 
-def test_a_named_flow_is_searched_beside_the_others() -> None:
-    """300 packets a second of another flow stay as written; 700 are left."""
+def test_a_named_flow_is_searched_and_the_others_are_unchanged() -> None:
+    """Given another flow of 300 of the processor's 1,000 packets a second, expect 700."""
     data = copy.deepcopy(ONE_WAY)
     data["traffic"].append({**data["traffic"][0], "name": "call", "rate": "240 kbit/s"})
     found = no_drop_rate(from_dict(data), [50], flow="test", resolution=0.002)
@@ -115,7 +115,7 @@ def test_a_named_flow_is_searched_beside_the_others() -> None:
     assert found.rates[0].packets_per_second == pytest.approx(700, rel=0.004)
 
 
-def test_without_sizes_the_scenario_s_own_payload_is_taken() -> None:
+def test_without_sizes_the_payload_of_the_scenario_is_searched() -> None:
     assert [each.payload_bytes for each in no_drop_rate(one_way()).rates] == [100]
     data = copy.deepcopy(ONE_WAY)
     data["traffic"].append({**data["traffic"][0], "name": "call", "payload": "60 B"})
@@ -124,7 +124,7 @@ def test_without_sizes_the_scenario_s_own_payload_is_taken() -> None:
     assert no_drop_rate(from_dict(data), flow="call").rates[0].payload_bytes == 60
 
 
-def test_a_queue_without_a_limit_loses_nothing_up_to_the_link_s_rate() -> None:
+def test_an_unlimited_queue_loses_nothing_up_to_the_link_rate() -> None:
     data = copy.deepcopy(ONE_WAY)
     del data["gateways"]
     data["link"]["forward"]["queue"] = {"limit": "unlimited"}
@@ -133,8 +133,8 @@ def test_a_queue_without_a_limit_loses_nothing_up_to_the_link_s_rate() -> None:
     assert found.converged
 
 
-def test_where_every_packet_is_lost_no_rate_passes() -> None:
-    """With an error in every second bit, the first trial loses all of its ten packets."""
+def test_no_rate_passes_if_every_packet_is_lost() -> None:
+    """Given an error in every second bit, expect the first trial to lose its ten packets."""
     data = copy.deepcopy(ONE_WAY)
     data["link"]["forward"]["bit_error_rate"] = 0.5
     (found,) = no_drop_rate(from_dict(data), [100]).rates
@@ -144,7 +144,7 @@ def test_where_every_packet_is_lost_no_rate_passes() -> None:
 
 
 def test_a_short_run_hides_what_the_buffers_hold() -> None:
-    """In half a second, five packets of buffer are 1 % of 500: a rate 1 % too high passes."""
+    """Given half a second and five packets of buffer, 1 % of 500, expect a rate 1 % too high."""
     (short,) = no_drop_rate(one_way(duration="500 ms"), [100], resolution=0.001).rates
     (long,) = no_drop_rate(one_way(), [100], resolution=0.001).rates
     assert short.rate_bps is not None
@@ -156,7 +156,7 @@ def test_a_short_run_hides_what_the_buffers_hold() -> None:
 # --- promises -----------------------------------------------------------------------------------
 
 
-def test_threads_do_not_change_what_is_found() -> None:
+def test_threads_do_not_change_the_rates() -> None:
     alone, together = (
         no_drop_rate(one_way(), [50, 100, 400, 1400], threads=threads) for threads in (1, 4)
     )
@@ -186,7 +186,7 @@ def interrupted_after(rounds: int) -> NoDropSearch:
     return no_drop_rate(one_way(), [100, 400], progress=interrupt)
 
 
-def test_ctrl_c_keeps_what_had_passed() -> None:
+def test_ctrl_c_keeps_the_rates_that_passed() -> None:
     early = interrupted_after(3)
     assert early.interrupted
     assert [each.rate_bps for each in early.rates] == [3200, 12_800]

@@ -224,7 +224,7 @@ def test_every_value_of_a_study_s_scenario_is_an_input_with_provenance(name: str
         assert each.provenance is not Provenance.PREDICTED
 
 
-def test_an_input_that_nobody_sets_is_an_error(tmp_path: Path) -> None:
+def test_an_input_without_a_value_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "inputs.csv"
     path.write_text("input,provenance,source\nlink.*.rate,stated,text\n", encoding="utf-8")
     (found,) = read_inputs(path, {"link": {"forward": {"rate": "2 Mbit/s"}}})

@@ -153,7 +153,7 @@ def test_predicted_cells_do_not_depend_on_what_was_calibrated(
             assert abs(mean_utilization(changed(cell, change)) - row.simulated.mean) < 0.5
 
 
-def test_calibrated_cells_do(full: JplOutcome) -> None:
+def test_calibrated_cells_depend_on_what_was_calibrated(full: JplOutcome) -> None:
     """A queue of 1997 drops what large windows send; growth for each ACK is too slow."""
     for cell, change in (
         (Cell("0", 50, "both"), {"queue": {"limit": BSD_QUEUE}}),
@@ -178,7 +178,7 @@ def changed(cell: Cell, change: dict[str, dict[str, Any]]) -> Scenario:
 # --- the figures --------------------------------------------------------------------------------
 
 
-def test_the_errors_are_within_what_the_study_promises(full: JplOutcome) -> None:
+def test_the_errors_are_within_the_stated_bounds(full: JplOutcome) -> None:
     summary = full.to_json()["summary"]["by_provenance"]
     assert summary["predicted"]["mean_absolute_error"] <= 0.3
     assert summary["predicted"]["outside"] == 0
@@ -348,12 +348,18 @@ def test_the_report_is_self_contained_and_has_the_numbers(full: JplOutcome) -> N
         assert f"<td>{each.published:.2f}</td><td>{each.simulated.mean:.2f}</td>" in text
     for sentence in full.headline():
         assert sentence in text
-    for words in ("calibrated", "leaves unsaid", "is not monotone", "95 % interval", "exact"):
+    for words in (
+        "calibrated",
+        "Not stated in",
+        "is not monotone",
+        "95 % interval",
+        "exact",
+    ):
         assert words in text
 
 
 def test_few_runs_have_wide_intervals_and_no_bootstrap(short: JplOutcome) -> None:
-    """Two runs that agree by luck: Student's t has 12.7 instead of 2 standard errors."""
+    """Given two runs, expect an interval of 12.7 standard errors (Student's t) instead of 2."""
     for row in short.main.where(bit_error_rate="1e-7").rows:
         one, other = row.simulated.values
         interval = row.simulated.interval
@@ -371,8 +377,8 @@ def test_groups_that_are_biased_have_an_interval_without_zero(full: JplOutcome) 
         assert f"<td>{text}</td>" in full.report()
 
 
-def test_what_is_outside_is_listed_and_what_is_not_is_not(full: JplOutcome) -> None:
-    """Four cells made by hand: far off, far off but noisy, close, and without a run."""
+def test_only_rows_outside_the_tolerance_are_listed(full: JplOutcome) -> None:
+    """Given four rows, expect the one with a large error and a narrow interval in the list."""
     rows = full.main.where(bit_error_rate="1e-8").rows[:4]
     made = [
         (87.0, (90.9, 91.1)),
@@ -393,7 +399,7 @@ def test_what_is_outside_is_listed_and_what_is_not_is_not(full: JplOutcome) -> N
     outcome = replace(full, comparisons={**full.comparisons, BSD: Comparison(tuple(built))})
     text = outcome.report()
     assert "<b>+4.00</b>" in text
-    listed = text[text.index("Outside the tolerance") : text.index("How many transfers")]
+    listed = text[text.index("Outside the tolerance") : text.index("how many transfers")]
     assert "1e-8, 0, both: published 87 %, simulated 91.00" in listed
     assert "1e-8, 50, both" not in listed
     assert outcome.to_json()["summary"]["outside"] == ["1e-8, 0, both"]
@@ -417,7 +423,7 @@ def test_the_command_prints_the_table(bentpipe: Program) -> None:
 
 
 def test_the_registry_is_light() -> None:
-    """`bentpipe study list` waits for no library."""
+    """Given `bentpipe study list`, expect that no heavy library is imported."""
     code = (
         "import sys, bentpipe.studies; "
         "print(sorted({'numpy', 'polars', 'matplotlib', 'pydantic'} & set(sys.modules)))"

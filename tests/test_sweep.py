@@ -55,7 +55,7 @@ def test_progress_counts_every_job_once() -> None:
 
 
 def test_ctrl_c_returns_what_is_done() -> None:
-    """Of fifty runs with an interrupt after the third, the first few are there, in order."""
+    """Given fifty runs and an interrupt after the third, expect the first few, in order."""
 
     def interrupt(done: int, _total: int) -> None:
         if done == 3:
@@ -86,8 +86,8 @@ def test_a_plan_that_is_not_valid_stops_the_sweep() -> None:
         run_one(work[2])
 
 
-def test_a_broken_promise_of_the_simulator_names_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Conservation cannot be broken from outside, so the extension is made to say that it was."""
+def test_a_violated_invariant_names_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given an extension that reports a violated invariant, expect an error with the seed."""
 
     def fail(*_arguments: object) -> None:
         raise _core.RunError("forward: 3 packets too many")
@@ -133,7 +133,7 @@ def test_ctrl_c_stops_a_run_and_keeps_what_it_recorded() -> None:
 
 
 def test_an_error_of_the_caller_stops_the_run() -> None:
-    """The terminal went away, say: the error comes out, and no run is left behind."""
+    """Given an error of the progress callback, expect that error and no run that continues."""
 
     def fail(_fraction: float) -> None:
         raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""Style that a machine can check: sizes of files and functions, leftovers, files nobody uses."""
+"""Style checks: sizes of files and functions, leftovers, unused files."""
 
 from __future__ import annotations
 

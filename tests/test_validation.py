@@ -78,7 +78,7 @@ def value(
 # --- the grid -----------------------------------------------------------------------------------
 
 
-def test_any_two_levels_of_any_two_quantities_meet_equally_often() -> None:
+def test_any_two_levels_of_any_two_quantities_occur_equally_often() -> None:
     """Given 27 points of six quantities with three levels each, expect each pair three times."""
     points = points_of("goodput")
     assert [point.number for point in points] == list(range(1, 28))
@@ -88,7 +88,7 @@ def test_any_two_levels_of_any_two_quantities_meet_equally_often() -> None:
         assert len(pairs) == 9
 
 
-def test_the_full_grid_meets_every_pair_for_each_control_and_number_of_flows() -> None:
+def test_the_full_grid_has_every_pair_for_each_control_and_number_of_flows() -> None:
     points = [point for point in grid("full") if point.kind == "goodput"]
     assert len(points) == 225
     for control, flows in itertools.product(CONTROLS, FLOWS):
@@ -143,7 +143,7 @@ def test_no_queue_is_smaller_than_an_initial_window() -> None:
     assert point.queue_bytes == MIN_QUEUE_BYTES == 10 * 1_500
 
 
-def test_other_kinds_meet_every_pair_of_levels_once() -> None:
+def test_other_kinds_have_every_pair_of_levels_once() -> None:
     """Given nine points of four quantities with three levels each, expect each pair once."""
     points = grid("small")
     assert [point.number for point in points] == list(range(1, 82))

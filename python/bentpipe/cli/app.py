@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else InternalError.exit_code
-    except Exception:  # noqa: BLE001 - the last resort: a bug must end with exit code 1
+    except Exception:  # noqa: BLE001 - a bug must end with exit code 1
         traceback.print_exc()
         print("bentpipe: internal error; please report the lines above", file=sys.stderr)
         return InternalError.exit_code

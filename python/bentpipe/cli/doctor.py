@@ -25,7 +25,7 @@ OLDEST_PYTHON: Final = (3, 11)
 # Programs that labs use, and their Debian packages.
 _PROGRAMS: Final = {"iperf3": "iperf3", "tshark": "tshark", "slirp4netns": "slirp4netns"}
 
-# Packages whose module has another name than the package with "_" for "-".
+# Packages with a module that is not named after the package ("_" for "-").
 _MODULES: Final = {"ruamel-yaml": "ruamel.yaml"}
 
 # In a process of its own: becoming root of a user namespace cannot be undone.
@@ -43,7 +43,7 @@ with LocalLab(plans=[link_plan("leo")]):
 class Check:
     """The result of one check; ``fix`` is the remedy if it is not ``ok``.
 
-    What is not ``needed`` is for labs only; simulations run without it.
+    A check that is not ``needed`` is for labs only; simulations run without it.
     """
 
     name: str
@@ -57,7 +57,7 @@ def doctor(
     as_json: AsJson = False,
     measure: Annotated[
         bool,
-        typer.Option("--measure", help="Measure what labs can carry here, and store it (20 s)."),
+        typer.Option("--measure", help="Measure the capacity of labs, and store it (20 s)."),
     ] = False,
 ) -> None:
     """Check what this machine can run."""
@@ -148,7 +148,7 @@ def _writable(folder: Path) -> Check:
 
 
 def _labs() -> Check:
-    """Set up a lab and say with which privileges."""
+    """Check that a lab can be set up, and with which privileges."""
     tried = subprocess.run(
         [sys.executable, "-c", _TRY_A_LAB], capture_output=True, text=True, check=False
     )

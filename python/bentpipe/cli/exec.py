@@ -197,7 +197,7 @@ def _run(job: _Job, capture: Path | None) -> tuple[int, dict[str, Any]]:
         for line in job.world:
             lab.spawn("world", ["/bin/sh", "-c", line])
         code = _run_watched(lab, job) if job.watch else _run_program(lab, job, _nothing, _POLL_S)
-    # A program whose link has failed did not have the link that was asked for.
+    # The program did not run over the requested link if that link has failed.
     return InvalidRunError.exit_code if lab.failure is not None else code, lab.last_report()
 
 

@@ -151,10 +151,10 @@ def set_(
 ) -> None:
     """Change the link of a lab while it runs.
 
-    All settings apply at one moment, or none. A new rate applies at once, also to the rest of the
-    packet that is being sent. A new delay applies to packets whose last bit is sent later; packets
-    are not reordered. A new error rate applies to packets whose transmission starts later. During
-    an outage nothing is sent.
+    All settings apply at one moment, or none. A new rate applies immediately, also to the rest of
+    the packet that is being sent. A new delay applies to packets with a later end of transmission;
+    packets are not reordered. A new error rate applies to packets with a later start of
+    transmission. During an outage nothing is sent.
     """
     with sockets.connect(name) as connection:
         change, _ = sockets.ask(connection, {"do": "set", "settings": settings})

@@ -16,7 +16,7 @@ _PLAIN_TYPES: Final = (str, int, float, bool)
 
 
 class LazyGroup(TyperGroup):
-    """A group whose `list_commands` names sub-commands that `get_command` creates."""
+    """A group in which `list_commands` names sub-commands and `get_command` creates them."""
 
     # The type of the context is private to typer.
     def resolve_command(self, context: Any, arguments: list[str]) -> Any:

@@ -1,6 +1,6 @@
 """Progress on stderr, and Ctrl-C while results are written.
 
-Progress has an estimate of the time left. Work of less than two seconds shows none.
+Progress has an estimate of the remaining time. It is not shown in the first two seconds.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Progress:
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._started = time.monotonic()
-        self._next_line = self._started + _LINE_EVERY_S
+        self._started_s = time.monotonic()
+        self._next_line_s = self._started_s + _LINE_EVERY_S
         self._bar: ProgressBar | None = None
         self._text = ""
 
@@ -71,20 +71,20 @@ class Progress:
 
     def fraction(self, done: float) -> None:
         """Show that a fraction (0 to 1) of the work is done."""
-        now = time.monotonic()
-        if now - self._started < _QUIET_S:
+        now_s = time.monotonic()
+        if now_s - self._started_s < _QUIET_S:
             return
         if sys.stderr.isatty():
             self._show_bar(done)
-        elif now >= self._next_line:
-            self._next_line = now + _LINE_EVERY_S
-            elapsed_s = now - self._started
+        elif now_s >= self._next_line_s:
+            self._next_line_s = now_s + _LINE_EVERY_S
+            elapsed_s = now_s - self._started_s
             left = f", about {elapsed_s * (1 - done) / done:.0f} s left" if done > 0 else ""
             text = f"; {self._text}" if self._text else ""
             print(f"bentpipe: {self._title}: {done:.0%}{left}{text}", file=sys.stderr, flush=True)
 
     def describe(self, text: str) -> None:
-        """Show a text beside the progress from now on."""
+        """Show a text with the progress from now on."""
         self._text = text
 
     def count(self, done: int, total: int) -> None:

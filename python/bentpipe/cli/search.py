@@ -75,7 +75,7 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
     memory_limit: MemoryLimit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the largest rate without loss. It is that of the constant_rate flows, by packet size."""
+    """Find the largest rate of the constant_rate flows without loss, for each packet size."""
     wanted, precision = _sizes(sizes), _fraction(resolution)
     loaded = plan.load(scenario_file, settings=tuple(settings or ()))
     if out is not None:

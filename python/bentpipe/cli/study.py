@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bentpipe.studies import Study, StudyOutcome
 
 _SEED: Final = 1
-# Emulated runs that load a core hardly; more at a time make each other late.
+# Emulated runs load a core little, but delay each other if more run at a time.
 _PARALLEL: Final = 4
 _THREADS_HELP: Final = (
     f"Threads, by default one for each core; with emulate runs at a time, by default {_PARALLEL}."

@@ -83,7 +83,7 @@ class Server:
         self._lock = threading.Lock()
         self._samples: list[dict[str, int | None]] = []
         self._round_trips_us: list[int] = []
-        self._acked = self._retransmits = self._sent_bytes = 0
+        self._acked_bytes = self._retransmitted_segments = self._sent_bytes = 0
         self._min_rtts_us: list[int] = []
 
     def run(self) -> None:
@@ -103,7 +103,7 @@ class Server:
                 # The client may have closed the connection; it opens the next one.
                 with suppress(OSError):
                     self._respond(connection)
-                self.close_account()
+                self.add_to_totals()
                 connection.close()
 
     def _respond(self, connection: socket.socket) -> None:
@@ -117,15 +117,15 @@ class Server:
             if not workload["keep_connection"]:
                 connection.shutdown(socket.SHUT_WR)
 
-    def close_account(self) -> None:
+    def add_to_totals(self) -> None:
         """Add the TCP_INFO of the finished connection to the totals."""
         with self._lock:
             if self._connection is None:
                 return
             info = tcp_info(self._connection)
             self._connection = None
-        self._acked += info["bytes_acked"]
-        self._retransmits += info["total_retrans"]
+        self._acked_bytes += info["bytes_acked"]
+        self._retransmitted_segments += info["total_retrans"]
         self._min_rtts_us.append(info["min_rtt"])
 
     def _watch(self) -> None:
@@ -146,14 +146,14 @@ class Server:
                 "ssthresh_bytes": None if ssthresh >= _UNKNOWN_SSTHRESH else ssthresh * mss,
                 "srtt_ns": info["rtt"] * 1_000,
                 "in_flight_bytes": max(0, out) * mss,
-                "acked_bytes": self._acked + info["bytes_acked"],
+                "acked_bytes": self._acked_bytes + info["bytes_acked"],
             }
         )
 
     def report(self) -> dict[str, Any]:
         """Return the report, in the format of iperf3."""
-        self.close_account()
-        stream = {"retransmits": self._retransmits}
+        self.add_to_totals()
+        stream = {"retransmits": self._retransmitted_segments}
         if self._min_rtts_us:
             times = self._round_trips_us or self._min_rtts_us
             stream |= {
@@ -166,7 +166,7 @@ class Server:
             "sum_sent": {"bytes": self._sent_bytes},
             "sender_tcp_congestion": self._settings["congestion_control"],
         }
-        return {"end": end, "samples": self._samples, "acked_bytes": self._acked}
+        return {"end": end, "samples": self._samples, "acked_bytes": self._acked_bytes}
 
 
 class Client:
@@ -177,7 +177,7 @@ class Client:
         self._sizes = Sizes(settings)
         self._think = Stream(settings["seed"], f"flow.{settings['name']}.think")
         self._exchanges: list[dict[str, int | None]] = []
-        self._delivered = 0
+        self._delivered_bytes = 0
         self._progress: list[tuple[int, int]] = []
         self._error: str | None = None
 
@@ -232,16 +232,16 @@ class Client:
         return None
 
     def _count(self, now_ns: int, count: int) -> None:
-        self._delivered += count
+        self._delivered_bytes += count
         interval_ns = self._settings["interval_s"] * 1e9 / 4
         if not self._progress or now_ns - self._progress[-1][0] > interval_ns:
-            self._progress.append((now_ns, self._delivered))
+            self._progress.append((now_ns, self._delivered_bytes))
 
     def report(self) -> dict[str, Any]:
         """Return the report, in the format of iperf3."""
-        self._progress.append((time.monotonic_ns(), self._delivered))
+        self._progress.append((time.monotonic_ns(), self._delivered_bytes))
         report = {
-            "end": {"sum_received": {"bytes": self._delivered}},
+            "end": {"sum_received": {"bytes": self._delivered_bytes}},
             "exchanges": self._exchanges,
             "progress": self._progress,
         }

@@ -183,11 +183,11 @@ class Flow:
                 "client" if self.client == self.sender else "server", signal.SIGCONT
             )
 
-    def wait(self, until: float) -> None:
-        """Wait until both have ended; kill them at ``until`` on the monotonic clock."""
+    def wait(self, until_s: float) -> None:
+        """Wait until both have ended; kill them at ``until_s`` on the monotonic clock."""
         for which, process in self._processes.items():
             while not self._has_ended(which):
-                if time.monotonic() > until:
+                if time.monotonic() > until_s:
                     _kill(process, signal.SIGKILL)
                 time.sleep(_POLL_S)
 
@@ -310,11 +310,11 @@ def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
 
 def end_all(flows: list[Flow]) -> None:
     """End the programs of all flows, and wait for their reports."""
-    until = time.monotonic() + _TIMEOUT_S
+    until_s = time.monotonic() + _TIMEOUT_S
     for flow in flows:
         flow.end()
     for flow in flows:
-        flow.wait(until)
+        flow.wait(until_s)
 
 
 def _children(process: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Kernel settings for the TCP of a scenario, and what the kernel cannot do."""
+"""Kernel settings for the TCP of a scenario, and checks that the kernel supports it."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _KERNEL_NAMES: Final = {"newreno": "reno"}
 # memory is the kernel's own size.
 _MEMORY_PER_BYTE: Final = 2
 # The window of the memory that a segment takes, as in the simulator's receive_buffer.rs.
-_BEFORE_PAYLOAD: Final = 52 + 64
-_CACHE_LINE: Final = 64
-_SHARED_INFO: Final = 320
-_SK_BUFF: Final = 256
-_LARGEST_MEMORY: Final = 2**31 - 1
-_LARGEST_UNSCALED_WINDOW: Final = 65_535
+_BEFORE_PAYLOAD_BYTES: Final = 52 + 64
+_CACHE_LINE_BYTES: Final = 64
+_SHARED_INFO_BYTES: Final = 320
+_SK_BUFF_BYTES: Final = 256
+_LARGEST_MEMORY_BYTES: Final = 2**31 - 1
+_LARGEST_UNSCALED_WINDOW_BYTES: Final = 65_535
 _AVAILABLE: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
-_FIRST_SEND_BUFFER: Final = 16_384
-_DEFAULT_INITIAL_WINDOW: Final = 10
+_FIRST_SEND_BUFFER_BYTES: Final = 16_384
+_DEFAULT_INITIAL_WINDOW_SEGMENTS: Final = 10
 # Header sizes, without options.
 TCP_IP_BYTES: Final = 40
 _UDP_IP_BYTES: Final = 28
@@ -56,18 +56,18 @@ _UDP_IP_BYTES: Final = 28
 class Kernel:
     """Kernel settings of both hosts, and the initial window of their route.
 
-    ``initial_window`` is None for the kernel's default.
+    ``initial_window_segments`` is None for the kernel's default.
     """
 
     settings: dict[str, str]
-    initial_window: int | None
+    initial_window_segments: int | None
 
 
 def refuse(scenario: Scenario, plan: Mapping[str, Any]) -> None:
-    """Refuse what the kernel's TCP cannot do; the error names every field.
+    """Check that the kernel's TCP supports the scenario.
 
     Raises:
-        ScenarioError: naming each field.
+        ScenarioError: it does not; the error names every unsupported field.
     """
     found = list(_refused(scenario, plan))
     if found:
@@ -157,7 +157,7 @@ def _text(field: str, value: Any) -> str:
 
 
 def kernel_of(plan: Mapping[str, Any]) -> Kernel:
-    """Return the kernel settings that give the TCP of the plan.
+    """Return the kernel settings for the TCP of the plan.
 
     Raises:
         MachineError: the kernel lacks a congestion control.
@@ -179,7 +179,7 @@ def kernel_of(plan: Mapping[str, Any]) -> Kernel:
     is_memory = tcp["receive_buffer_counts"] == "memory"
     per_byte = 1 if is_memory else _MEMORY_PER_BYTE
     send, receive, receive_first = (
-        min(tcp[f"{buffer}_bytes"] * memory, _LARGEST_MEMORY)
+        min(tcp[f"{buffer}_bytes"] * memory, _LARGEST_MEMORY_BYTES)
         for buffer, memory in (
             ("send_buffer", _MEMORY_PER_BYTE),
             ("receive_buffer", per_byte),
@@ -194,21 +194,21 @@ def kernel_of(plan: Mapping[str, Any]) -> Kernel:
         "sack": int(tcp["sack"]),
         "timestamps": int(tcp["timestamps"]),
         "window_scaling": int(tcp["window_scaling"]),
-        # 1: asks and accepts; 0: neither, whatever the other host asks.
+        # ip-sysctl, tcp_ecn. 1: request ECN and accept requests; 0: do neither.
         "ecn": int(tcp["ecn"]),
         "recovery": int(tcp["rack_tlp"]),
-        # 3: tail loss probes, with RACK's timer to tell reordering from loss.
+        # 3: tail loss probes, with RACK's timer to distinguish reordering from loss.
         "early_retrans": 3 if tcp["rack_tlp"] else 0,
         "adv_win_scale": 1,
         "moderate_rcvbuf": 1,
         "rmem": f"{min(4_096, receive)} {receive_first} {receive}",
-        "wmem": f"{min(4_096, send)} {min(_FIRST_SEND_BUFFER, send)} {send}",
+        "wmem": f"{min(4_096, send)} {min(_FIRST_SEND_BUFFER_BYTES, send)} {send}",
         # Connections must not inherit metrics of earlier ones.
         "no_metrics_save": 1,
     }
     settings |= {f"net.ipv4.tcp_{name}": str(value) for name, value in of_tcp.items()}
     window = tcp["initial_window_segments"]
-    return Kernel(settings, None if window == _DEFAULT_INITIAL_WINDOW else window)
+    return Kernel(settings, None if window == _DEFAULT_INITIAL_WINDOW_SEGMENTS else window)
 
 
 def tcp_of(flow: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -243,20 +243,20 @@ def mtu_bytes(plan: Mapping[str, Any]) -> int:
     return max(1_500, *sizes)
 
 
-def largest_window(tcp: dict[str, Any]) -> int:
+def largest_window_bytes(tcp: dict[str, Any]) -> int:
     """Return the largest window that a receiver of the plan advertises, in bytes."""
     buffer: int = tcp["receive_buffer_bytes"]
     if tcp["receive_buffer_counts"] == "window":
         return buffer
     options = 12 if tcp["timestamps"] else 0
     payload: int = tcp["mss_bytes"] - options
-    before = -(-(payload + _BEFORE_PAYLOAD) // _CACHE_LINE) * _CACHE_LINE
-    memory: int = (1 << (before + _SHARED_INFO - 1).bit_length()) + _SK_BUFF
+    before = -(-(payload + _BEFORE_PAYLOAD_BYTES) // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
+    memory: int = (1 << (before + _SHARED_INFO_BYTES - 1).bit_length()) + _SK_BUFF_BYTES
     return buffer * (payload * 256 // memory) // 256
 
 
 def window_warnings(scenario: Scenario, plan: Mapping[str, Any]) -> list[str]:
-    """Return a warning for each entry of ``traffic`` whose windows cannot fill the link."""
+    """Return a warning for each entry of ``traffic`` with windows too small to fill the link."""
     rates, round_trip_ns = highest(plan, "rate_bps"), longest_round_trip_ns(plan)
     lines = {}
     for entry, flow in zip(entries(scenario), plan["flows"], strict=True):
@@ -264,11 +264,11 @@ def window_warnings(scenario: Scenario, plan: Mapping[str, Any]) -> list[str]:
         if tcp is None:
             continue
         windows = {
-            "receive_buffer": largest_window(tcp),
+            "receive_buffer": largest_window_bytes(tcp),
             "send_buffer": tcp["send_buffer_bytes"],
         }
         if not tcp["window_scaling"]:
-            windows["window_scaling: false"] = _LARGEST_UNSCALED_WINDOW
+            windows["window_scaling: false"] = _LARGEST_UNSCALED_WINDOW_BYTES
         field, window = min(windows.items(), key=lambda item: item[1])
         product = rates[flow["direction"]] * round_trip_ns // (8 * NS_PER_S)
         if window < product:

@@ -1,7 +1,7 @@
 """Many emulated runs, several at a time, each in a child process.
 
-A run that was late is repeated after the others, when whatever disturbed it may have ended; its
-last attempt runs alone.
+A run that was late is repeated after the others, when the cause may have ended; its last attempt
+runs alone.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class EmulatedRun:
 
     @property
     def invalid(self) -> str | None:
-        """Why the figures do not count, if the link was late in every attempt."""
+        """Why the run is invalid: the link was late in every attempt; None if it is valid."""
         return self.result.invalid
 
 
@@ -122,7 +122,7 @@ def _task(index: int, job: EmulationJob, folder: Path) -> _Task:
 
 
 def _next_task(waiting: Iterable[_Task], running: Sequence[_Task], parallel: int) -> _Task | None:
-    """Return the first task whose load fits beside those that run; any task fits alone."""
+    """Return the first task with a load that fits into ``parallel``; a task may run alone."""
     free = parallel - sum(task.job.load for task in running)
     return next((task for task in waiting if not running or task.job.load <= free), None)
 

@@ -1,4 +1,4 @@
-"""What a run in real time recorded: the reports of the link, and samples of the kernel's TCP."""
+"""The record of a run in real time: the reports of the link, and samples of the kernel's TCP."""
 
 from __future__ import annotations
 

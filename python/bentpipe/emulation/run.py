@@ -38,8 +38,8 @@ from bentpipe.simulation.run import utc_now
 from bentpipe.units import NS_PER_S
 
 _POLL_S: Final = 0.02
-# A run whose flows have stopped sending is over when no packet moved for this long: several
-# retransmission timeouts of a sender whose last segment was lost.
+# After all flows have stopped sending, a run ends when no packet moved for this time: several
+# retransmission timeouts of a sender that lost its last segment.
 _MIN_QUIET_NS: Final = 1_000_000_000
 _QUIET_ROUND_TRIPS: Final = 4
 _REPORT_EVERY_NS: Final = 500_000_000
@@ -103,7 +103,7 @@ def emulate_partly(
             "congestion_controls": {
                 flow.plan["name"]: flow.congestion_control() for flow in flows if flow.is_tcp
             },
-            "initial_window_segments": kernel.initial_window,
+            "initial_window_segments": kernel.initial_window_segments,
             **verdict(record.report, record.started_ns),
             "warnings": warnings + late_warnings,
         },
@@ -177,7 +177,7 @@ class _Run:
                 record.interrupted = True
             if record.started_ns:
                 watch(lab, self.flows, lab.report(), record.started_ns, record.watched)
-            # The link is stopped first: nothing moves after the end, whatever programs still do.
+            # The link is stopped before the programs: no packet moves after the end.
             lab.stop()
             record.report = lab.report()
             record.ended_ns = record.ended_ns or record.report["at_ns"]
@@ -187,8 +187,8 @@ class _Run:
 
     def _set_up(self, lab: LocalLab) -> None:
         """Start the servers, and wait for the first report."""
-        if self.kernel.initial_window is not None:
-            _set_initial_window(lab, self.kernel.initial_window)
+        if self.kernel.initial_window_segments is not None:
+            _set_initial_window(lab, self.kernel.initial_window_segments)
         for flow in self.flows:
             flow.listen(lab)
         while not lab.report()["ports"]:

@@ -14,7 +14,7 @@ _SERIES: Final = ("rate_bps", "delay_ns")
 def lead_time_ns(plan: Mapping[str, Any]) -> int:
     """Return how long the link runs before the run starts, in ns.
 
-    It is 0 for a link that does not change: then any time will do.
+    It is 0 for a link that does not change.
     """
     channels = (direction["channel"]["kind"] for direction in plan["directions"])
     if "error_series" not in channels and all(

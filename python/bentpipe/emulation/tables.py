@@ -25,7 +25,10 @@ _UNKNOWN_RTT_US: Final = 0xFFFF_FFFF
 
 
 def result_of(about: dict[str, Any], flows: list[Flow], record: RunRecord) -> Result:
-    """Return the result of a run from the reports of the link and of the programs."""
+    """Return the result of a run from the reports of the link and of the programs.
+
+    ``about`` is the part of the manifest that does not depend on the reports.
+    """
     directions, functions = record.report["directions"], record.report["functions"]
     names = list(directions)
     statistics = sorted({name for each in functions.values() for name in each["statistics"]})

@@ -70,7 +70,7 @@ def watch(
 def note_unsent(
     lab: LocalLab, flow: Flow, report: dict[str, Any], watched: dict[int, Watched]
 ) -> None:
-    """Record the unsent data of a flow whose sending program was stopped just now.
+    """Record the unsent data of a flow when its sending program has just been stopped.
 
     The kernel still sends it, whereas the simulator never does, so it does not count as data of the
     flow.

@@ -18,7 +18,7 @@ from typing import Any, Final
 from bentpipe.errors import MachineError, error_with_code
 
 _SESSION_NICE: Final = -15
-# A run that takes so much longer than its traffic hangs.
+# A run that lasts longer than its traffic by this time is considered hung.
 _TIMEOUT_S: Final = 60.0
 
 
@@ -90,7 +90,7 @@ class Worker:
         return True
 
     def kill(self) -> None:
-        """End the process at once; its lab ends with it."""
+        """Kill the process; its lab ends with it."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()

@@ -14,7 +14,9 @@ from bentpipe.lab.privileges import gain_privileges
 
 
 def measure_capacity(seconds: float = 3.0) -> dict[str, Any]:
-    """Measure what labs can carry on this machine, and store it for `refuse_beyond_capacity`.
+    """Measure the rates that labs can carry on this machine; store and return them.
+
+    ``seconds`` is the duration of each measurement. `refuse_beyond_capacity` reads the stored file.
 
     Raises:
         MachineError: labs do not work here, or the measurement cannot be stored.

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from bentpipe.lab import sockets
 
-# A client sends its request at once; one that has not sent it after this time is disconnected.
+# A client that has not sent its request after this time is disconnected.
 _REQUEST_TIMEOUT_S: Final = 2.0
 # Above this number the oldest client is disconnected for each new one.
 _CLIENTS_MAX: Final = 256
@@ -25,7 +25,7 @@ Request = tuple[socket.socket, dict[str, Any] | None]
 @dataclass(kw_only=True)
 class _Client:
     connection: socket.socket
-    deadline: float
+    deadline_s: float
     line: bytearray = field(default_factory=bytearray)
 
 
@@ -45,13 +45,13 @@ class Clients:
         limited = descriptors != resource.RLIM_INFINITY
         self._clients_max = min(_CLIENTS_MAX, descriptors // 4) if limited else _CLIENTS_MAX
 
-    def requests(self, seconds: float) -> list[Request]:
-        """Wait up to so long for requests; None stands for a line that is not a request.
+    def requests(self, timeout_s: float) -> list[Request]:
+        """Wait up to ``timeout_s`` for requests; None stands for a line that is not a request.
 
         The caller replies on the connections and closes them.
         """
         complete: list[Request] = []
-        ready = self._selector.select(seconds)
+        ready = self._selector.select(timeout_s)
         # Clients before the listener: a new connection may reuse the descriptor of a closed one.
         for key, _ in ready:
             if key.data is not None and (request := self._read(key.data)) is not None:
@@ -59,7 +59,7 @@ class Clients:
         if any(key.data is None for key, _ in ready):
             self._accept()
         now = time.monotonic()
-        for client in [client for client in self._clients.values() if client.deadline < now]:
+        for client in [client for client in self._clients.values() if client.deadline_s < now]:
             self._drop(client)
         return complete
 
@@ -78,7 +78,7 @@ class Clients:
         if len(self._clients) >= self._clients_max:
             self._drop_oldest()
         connection.setblocking(False)
-        client = _Client(connection=connection, deadline=time.monotonic() + _REQUEST_TIMEOUT_S)
+        client = _Client(connection=connection, deadline_s=time.monotonic() + _REQUEST_TIMEOUT_S)
         self._clients[connection.fileno()] = client
         self._selector.register(connection, selectors.EVENT_READ, client)
 

@@ -31,7 +31,7 @@ from bentpipe.lab.privileges import gain_privileges
 
 # The changes that `status` lists.
 _CHANGES_MAX: Final = 100
-# A client reads its reply at once, and most replies fit into the socket's buffer.
+# Clients read their replies immediately, and most replies fit into the socket's buffer.
 _REPLY_TIMEOUT_S: Final = 2.0
 # The programs of a lab are ended within this time after the link has failed.
 _POLL_S: Final = 0.5

@@ -94,7 +94,7 @@ class Lab:
         self.close()
 
     def close(self) -> None:
-        """End the lab and all programs in it; a closed lab stays closed."""
+        """End the lab and all programs in it; a second call has no effect."""
         self._close()
 
     def run(
@@ -166,7 +166,7 @@ class Lab:
         """Return the statistics of the link since the lab was set up; they are at most 0.1 s old.
 
         Among them are ``at_ns``, ``directions`` (counters of packets and bytes by name),
-        ``lateness`` (a distribution in ns) and ``invalid``: why the figures do not count, or None.
+        ``lateness`` (a distribution in ns) and ``invalid``: why the run is invalid, or None.
 
         Raises:
             UsageError: the lab is closed.

@@ -213,7 +213,7 @@ class LocalLab:
 
     @property
     def failure(self) -> str | None:
-        """Why the link ended by itself, for example because its device was deleted; else None."""
+        """Why the link has failed, for example because its device was deleted; else None."""
         return f"the link has failed: {self._failure[0]}" if self._failure else None
 
     def require_running(self) -> None:

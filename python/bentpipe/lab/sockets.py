@@ -95,7 +95,7 @@ def _chosen_folder() -> Path:
 
 @contextmanager
 def _short(place: Path) -> Iterator[str]:
-    """Return a path of a folder that is short enough for the address of a socket (unix(7))."""
+    """Yield a path of the folder that is short enough for a socket address (unix(7))."""
     handle = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{handle}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.report import plots
+from bentpipe.report.cells import duration_or_dash, duration_pair
 from bentpipe.report.html import environment
 from bentpipe.report.style import figure_of
 from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, jain
@@ -179,11 +180,11 @@ def _flow_row(flow: dict[str, Any]) -> list[str]:
         of_tcp("retransmitted_segments"),
         of_tcp("timeouts"),
         of_tcp("fast_recoveries"),
-        _pair(flow["rtt_min_ns"], flow["rtt_mean_ns"]),
-        _pair(flow["one_way_delay_mean_ns"], flow["one_way_delay_max_ns"]),
-        "-" if flow["finished_ns"] is None else format_duration(flow["finished_ns"]),
+        duration_pair(flow["rtt_min_ns"], flow["rtt_mean_ns"]),
+        duration_pair(flow["one_way_delay_mean_ns"], flow["one_way_delay_max_ns"]),
+        duration_or_dash(flow["finished_ns"]),
         f"{flow['exchanges']:,}" if flow["kind"] == "request_response" else "-",
-        _pair(flow["exchange_time_median_ns"], flow["exchange_time_p95_ns"]),
+        duration_pair(flow["exchange_time_median_ns"], flow["exchange_time_p95_ns"]),
     ]
 
 
@@ -235,7 +236,7 @@ def _aggregator_rows(result: Result) -> list[list[str]]:
             f"{row['sent_frames']:,}",
             f"{row['packed_packets']:,}",
             f"{row['single_packets']:,}",
-            _pair(row["hold_time_mean_ns"], row["hold_time_max_ns"]),
+            duration_pair(row["hold_time_mean_ns"], row["hold_time_max_ns"]),
         ]
         for row in result.functions[:_MAX_ROWS]
     ]
@@ -313,9 +314,3 @@ def _plan(result: Result) -> dict[str, str]:
 def _pretty(data: Any) -> str:
     # Sorted as in the manifest, so that a result from a folder gives the same report.
     return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False)
-
-
-def _pair(first_ns: float | None, second_ns: float | None) -> str:
-    if first_ns is None or second_ns is None:
-        return "-"
-    return f"{format_duration(first_ns)} / {format_duration(second_ns)}"

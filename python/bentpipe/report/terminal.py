@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console, RenderableType
 from rich.table import Table
 
+from bentpipe.report.cells import duration_or_dash, duration_pair
 from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, exchange_times_ns, jain
 from bentpipe.results.result import Result
 from bentpipe.results.tables import DROP_CAUSES
@@ -107,9 +108,9 @@ def _flows(flows: list[dict[str, Any]]) -> Table:
             format_size(flow["delivered_bytes"]),
             f"{_known(flow['retransmitted_segments'])} of {flow['sent_segments']}",
             _known(flow["timeouts"]),
-            _pair(flow["rtt_min_ns"], flow["rtt_mean_ns"]),
-            _pair(flow["one_way_delay_mean_ns"], flow["one_way_delay_max_ns"]),
-            "-" if flow["finished_ns"] is None else format_duration(flow["finished_ns"]),
+            duration_pair(flow["rtt_min_ns"], flow["rtt_mean_ns"]),
+            duration_pair(flow["one_way_delay_mean_ns"], flow["one_way_delay_max_ns"]),
+            duration_or_dash(flow["finished_ns"]),
         )
     return table
 
@@ -123,8 +124,8 @@ def _exchanges(flows: list[dict[str, Any]]) -> Table:
         table.add_row(
             flow["name"],
             f"{flow['exchanges']:,}",
-            "-" if median_ns is None else format_duration(median_ns),
-            "-" if high_ns is None else format_duration(high_ns),
+            duration_or_dash(median_ns),
+            duration_or_dash(high_ns),
         )
     return table
 
@@ -202,7 +203,7 @@ def _aggregators(aggregators: list[dict[str, Any]]) -> Table:
             f"{row['sent_frames']:,}",
             f"{row['packed_packets']:,}",
             f"{row['single_packets']:,}",
-            _pair(row["hold_time_mean_ns"], row["hold_time_max_ns"]),
+            duration_pair(row["hold_time_mean_ns"], row["hold_time_max_ns"]),
         )
     return table
 
@@ -241,9 +242,3 @@ def _table(title: str, columns: tuple[str, ...]) -> Table:
 
 def _known(count: int | None) -> str:
     return "-" if count is None else str(count)
-
-
-def _pair(first_ns: float | None, second_ns: float | None) -> str:
-    if first_ns is None or second_ns is None:
-        return "-"
-    return f"{format_duration(first_ns)} / {format_duration(second_ns)}"

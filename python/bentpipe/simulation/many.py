@@ -51,7 +51,7 @@ class Outcome:
     job: Job
     index: int
     raw: _core.RawRun
-    memory_limit: int
+    memory_limit_bytes: int
 
     @property
     def interrupted(self) -> bool:
@@ -60,7 +60,7 @@ class Outcome:
 
     @property
     def memory_limit_reached(self) -> bool:
-        """Return whether the run ended early because it reached ``memory_limit`` (bytes)."""
+        """Return whether the run ended early because it reached ``memory_limit_bytes``."""
         return self.raw["memory_exhausted"]
 
     def column(self, table: str, name: str) -> npt.NDArray[Any]:
@@ -177,7 +177,7 @@ def _run(
         raise InternalError(
             f"the run with seed {job.seed} violated an invariant of the simulator: {error}"
         ) from None
-    return Outcome(job=job, index=index, raw=raw, memory_limit=limit)
+    return Outcome(job=job, index=index, raw=raw, memory_limit_bytes=limit)
 
 
 def cores() -> int:

@@ -150,7 +150,7 @@ def advice(estimate: MemoryEstimate) -> str:
 
 
 def too_large(fixed_bytes: int, limit_bytes: int) -> str:
-    """Return the message for a run whose hosts and links alone take more than the limit."""
+    """Return the message for hosts and links that alone take more than the limit."""
     what, how = _ADVICE["fixed"]
     return (
         f"needs {_size(fixed_bytes)} of memory for {what} alone; the limit is "

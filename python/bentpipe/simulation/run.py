@@ -105,7 +105,7 @@ def result_of(scenario: Scenario, outcome: Outcome, *, started: str) -> Result:
         "packet_hops": raw["packet_hops"],
         "engine_calls": raw["engine_calls"],
         "memory": {
-            "limit_bytes": outcome.memory_limit,
+            "limit_bytes": outcome.memory_limit_bytes,
             "counted_bytes_max": raw["memory_bytes_max"],
             "limit_reached": outcome.memory_limit_reached,
         },

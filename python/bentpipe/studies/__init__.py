@@ -35,7 +35,7 @@ class StudyOutcome(Protocol):
         """Return the figures for a terminal."""
 
     def write(self, out_dir: Path) -> Path:
-        """Write report and data into a folder, made if need be; return the folder."""
+        """Write report and data into a folder, created if missing; return the folder."""
 
 
 class RunStudy(Protocol):
@@ -56,13 +56,13 @@ class RunStudy(Protocol):
         threads: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> StudyOutcome:
-        """Run the study and return what it found."""
+        """Run the study and return its outcome."""
 
 
 class RunRealTime(Protocol):
-    """Runs cells of a study in real time, ``parallel`` at once.
+    """Runs cells of a study in real time, up to ``parallel`` at a time.
 
-    ``chosen`` names them (None: all); ``progress`` is told the share that is done.
+    ``chosen`` names them (None: all); ``progress`` takes the fraction done, 0 to 1.
 
     Raises:
         UsageError: there is no such cell; nothing was run.
@@ -91,7 +91,7 @@ class Study:
     default_runs: int | None
     """Runs of each stochastic cell; None: there is no such cell."""
     run_real_time: RunRealTime | None = None
-    """The same on the kernel's TCP, where there is such a thing."""
+    """Runs cells of the study with the kernel's TCP; None if the study does not support it."""
     example_cells: str = ""
 
 

@@ -1,4 +1,4 @@
-"""The measures of a validation, and the thresholds that their differences have to meet."""
+"""The measures of a validation, and the thresholds for their differences."""
 
 from __future__ import annotations
 

@@ -146,11 +146,11 @@ class DeliveredBytes:
         return float(sum(np.interp(at_s, times_s, sizes) for times_s, sizes in self._flows))
 
     def goodput_bps(self, from_s: float, until_s: float) -> float:
-        """Return the goodput between two times."""
+        """Return the goodput in bit/s between two times."""
         return (self.bytes(until_s) - self.bytes(from_s)) * _BITS_PER_BYTE / (until_s - from_s)
 
     def seconds_until(self, wanted_bytes: float, *, after_s: float) -> float:
-        """Return the time until so many bytes were delivered; until the end if they never were."""
+        """Return the time in s until so many bytes are delivered, or until the last sample."""
         times_s = np.unique(np.concatenate([[after_s], *(times for times, _ in self._flows)]))
         times_s = times_s[times_s >= after_s]
         reached = np.array([self.bytes(at_s) for at_s in times_s])

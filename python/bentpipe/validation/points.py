@@ -47,7 +47,7 @@ STEP_WINDOW_S: Final = 8.0
 OUTAGE_AT_S: Final = 12.0
 OUTAGE_S: Final = 2.0
 OUTAGE_WINDOW_S: Final = 6.0
-# Samples are 100 ms apart: the last one is after the end of the last window.
+# Samples are 100 ms apart, so the last sample is after the end of the last window.
 _MARGIN_S: Final = 0.5
 # A run ends with its last file, or at this time.
 _COMPLETION_MAX_S: Final = 180.0

@@ -1,4 +1,4 @@
-"""Published figures vs. what the simulator gives: rows, errors, agreement, summaries."""
+"""Published vs. simulated figures: rows, errors, agreement, summaries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Label = str | int | float
 
 
 class Agreement(StrEnum):
-    """How a row compares; the same three words in all studies."""
+    """The agreement of a row; all studies have the same three values."""
 
     WITHIN_INTERVAL = "within_interval"
     """The published value lies in the 95 % interval of the simulated mean."""
@@ -35,10 +35,9 @@ class Agreement(StrEnum):
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The largest error that counts as agreement, and why that much.
+    """The largest error that counts as agreement, and the reason for its size.
 
-    The unit says how errors are counted: in ``points`` of the row's own unit, or in ``%`` of the
-    published value.
+    Errors are in ``points`` of the row's own unit, or in ``%`` of the published value.
     """
 
     value: float
@@ -55,9 +54,9 @@ class Tolerance:
 class Row:
     """A published value vs. the simulated samples of its cell.
 
-    ``labels`` identify the row, ``title`` is its name for readers. ``bound`` says what the
-    published value is: the value itself, its maximum (``at_most``) or its minimum (``at_least``).
-    ``how`` says how the row was simulated, ``reason`` why it may be outside. A row that is not
+    ``labels`` identify the row, ``title`` is its name for readers. ``bound`` is the kind of
+    the published value: the value itself, its maximum (``at_most``) or its minimum (``at_least``).
+    ``how`` describes the simulation of the row, ``reason`` why it may be outside. A row that is not
     ``judged`` is compared with a value that was published for other settings: it has a difference,
     but no agreement. ``more`` holds further values of the cell by name. A row without a published
     value (None) is listed only.
@@ -98,7 +97,7 @@ class Row:
 
     @property
     def agreement(self) -> Agreement | None:
-        """How the row compares; None if it was not run or is not judged."""
+        """The agreement; None if the row was not run or is not judged."""
         error, interval = self.error, self.error_interval
         if error is None or not self.judged:
             return None

@@ -56,11 +56,11 @@ class StudyOutcome:
         return {}
 
     def context(self) -> dict[str, Any]:
-        """Return what the template of the report needs besides the outcome."""
+        """Return the variables of the report's template, in addition to the outcome."""
         return {}
 
     def terminal(self) -> Iterator[RenderableType]:
-        """Yield what a terminal shows."""
+        """Yield the figures for a terminal."""
         yield from self.headline()
 
     # --- what every study does -------------------------------------------------------------------
@@ -120,7 +120,7 @@ class StudyOutcome:
     def write(self, out_dir: Path) -> Path:
         """Write report.html, cells.csv, inputs.csv, result.json and manifest.json.
 
-        A study that is there is replaced. Returns the folder, which is made if need be.
+        An existing study is replaced. Returns the folder, which is created if missing.
 
         Raises:
             UsageError: the folder contains other files, or cannot be written.

@@ -39,7 +39,7 @@ MEANINGS: Final[Mapping[Provenance, str]] = {
 # The rows that headlines and mean errors count, each kind by itself.
 COUNTED: Final = (Provenance.PREDICTED, Provenance.CALIBRATED)
 
-# Fields of a scenario that are no inputs of the model.
+# Fields of a scenario that are not inputs of the model.
 _NO_INPUTS: Final = (
     "name",
     "sample_interval",

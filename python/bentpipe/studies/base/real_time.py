@@ -31,11 +31,11 @@ from bentpipe.studies.base.tables import (
 def real_row(
     row: Row, run: EmulatedRun | None, emulated: float | None, kernel_hosts: Samples | None = None
 ) -> Row:
-    """Return a row with what its run in real time gave, in the unit of the row.
+    """Return a row with the value of its run in real time, ``emulated``, in the unit of the row.
 
-    ``kernel_hosts`` are simulations with hosts set as the kernel's, None where there is no TCP. The
-    difference is emulated less simulated, with the same hosts if there are any, in percent of the
-    simulated; a run that is invalid has none.
+    ``kernel_hosts`` are simulations with the kernel's TCP settings, None for a row without TCP. The
+    difference is emulated less simulated (with the kernel's settings, if any), in percent of the
+    simulated value; an invalid run has none.
     """
     hosts = Samples() if kernel_hosts is None else kernel_hosts
     simulated = row.simulated.mean if hosts.mean is None else hosts.mean
@@ -65,28 +65,28 @@ class RealOutcome(StudyOutcome):
     notes: tuple[str, ...]
 
     def differences(self) -> Samples:
-        """Return how far emulated and simulated values are apart, in percent of the simulated."""
+        """Return the absolute differences of emulated and simulated values, in percent."""
         known = (row.more["difference_percent"] for row in self.main.rows)
         return Samples.of((abs(each) for each in known if isinstance(each, float)), exact=False)
 
     def summary(self) -> dict[str, Any]:
-        """Return the summary of the rows, and how far emulated and simulated are apart."""
-        apart = self.differences()
+        """Return the summary of the rows, and the mean and the largest absolute difference."""
+        differences = self.differences()
         return {
             **super().summary(),
-            **apart.to_json("mean_absolute_difference_percent"),
-            "max_absolute_difference_percent": max(apart.values, default=None),
+            **differences.to_json("mean_absolute_difference_percent"),
+            "max_absolute_difference_percent": max(differences.values, default=None),
             "invalid": [row.name for row in self.main.rows if row.more["invalid"] is not None],
         }
 
     def headline(self) -> list[str]:
-        """Return how far emulated and simulated values are apart, in a sentence or two."""
-        apart, late = self.differences(), self.summary()["invalid"]
+        """Return the mean and the largest absolute difference, and the invalid rows, as text."""
+        differences, late = self.differences(), self.summary()["invalid"]
+        largest = max(differences.values, default=None)
         text = (
-            f"Emulated vs. simulated (same hosts): {len(apart.values)} rows, mean absolute "
-            f"difference {number(apart.mean)} % (95 % interval over the rows: "
-            f"{interval_text(apart.interval)}), largest {number(max(apart.values, default=None))} "
-            "%."
+            f"Emulated vs. simulated (same hosts): {len(differences.values)} rows, mean absolute "
+            f"difference {number(differences.mean)} % (95 % interval over the rows: "
+            f"{interval_text(differences.interval)}), largest {number(largest)} %."
         )
         return [f"{text} Invalid, not counted: {'; '.join(late)}." if late else text]
 
@@ -109,13 +109,13 @@ class RealOutcome(StudyOutcome):
         )
 
     def terminal(self) -> Iterator[RenderableType]:
-        """Yield what a terminal shows."""
+        """Yield the table and the differences."""
         yield terminal_table(self.title, self.columns(), self.main.rows)
         yield ""
         yield from self.headline()
 
     def context(self) -> dict[str, Any]:
-        """Return what the template needs besides."""
+        """Return further variables of the template."""
         return {"columns": self.columns(), "notes": self.notes, "drawing": self._plot()}
 
     def _plot(self) -> Figure:
@@ -144,7 +144,7 @@ class RealOutcome(StudyOutcome):
 
 
 def kernel_of(runs: Mapping[Any, EmulatedRun | None]) -> str | None:
-    """Return the kernel that the runs were made on."""
+    """Return the release of the kernel of the runs; None without a run."""
     for each in runs.values():
         if each is not None:
             return str(each.result.manifest["emulation"]["kernel"])

@@ -36,8 +36,8 @@ class Interval:
 class Samples:
     """The values of one figure over the runs of a cell.
 
-    ``exact`` says that the cell is deterministic: all runs give the same value, so one run is
-    enough and the mean has no interval.
+    ``exact``: the cell is deterministic. All runs give the same value, so one run is enough and the
+    mean has no interval.
     """
 
     values: tuple[float, ...] = ()

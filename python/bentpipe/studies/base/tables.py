@@ -121,7 +121,7 @@ def figures(
     error_digits: int | None = None,
     interval: bool = True,
 ) -> tuple[Column, ...]:
-    """Return published, simulated with its interval if there are any, and error."""
+    """Return the columns published, simulated (with its interval, if ``interval``) and error."""
     error_digits = digits if error_digits is None else error_digits
     intervals = Column(
         heading="95 % interval", unit=unit, text=lambda row: spread_text(row.simulated, digits)
@@ -179,7 +179,7 @@ def errors_text(rows: Sequence[Row]) -> str:
 
 
 def row_text(row: Row, digits: int = 2) -> str:
-    """Return published and simulated value, interval and error of a row in words."""
+    """Return published and simulated value, interval and error of a row as text."""
     bound = "" if row.bound == "equal" else f"{row.bound.replace('_', ' ')} "
     simulated = number(row.simulated.mean, digits)
     text = f"published {bound}{row.published:g} {row.unit}, simulated {simulated}"

@@ -51,7 +51,7 @@ class Work:
     def search(
         self, scenario: Scenario, sizes: Sequence[int], *, resolution: float, seed: int
     ) -> NoDropSearch | None:
-        """Search the largest rate without a loss; None after Ctrl-C."""
+        """Search the largest rate without a loss for payloads in bytes; None after Ctrl-C."""
         if self.interrupted:
             return None
         found = no_drop_rate(
@@ -72,9 +72,9 @@ class Work:
 
 
 class RealWork:
-    """Runs jobs in real time, ``parallel`` at once, one batch after the other.
+    """Runs jobs in real time, up to ``parallel`` at a time, one batch after the other.
 
-    ``total`` is the number of runs expected; ``progress`` takes the share that is done.
+    ``total`` is the expected number of runs; ``progress`` takes the fraction done, 0 to 1.
     """
 
     def __init__(self, *, parallel: int, progress: Callable[[float], None], total: int) -> None:
@@ -85,7 +85,7 @@ class RealWork:
         self._done = 0
 
     def run(self, jobs: Mapping[Cell, EmulationJob]) -> dict[Cell, EmulatedRun | None]:
-        """Run the jobs of cells; None for what Ctrl-C left out."""
+        """Run the jobs of cells; a cell that Ctrl-C prevented has None."""
         if self.interrupted or not jobs:
             return dict.fromkeys(jobs)
 

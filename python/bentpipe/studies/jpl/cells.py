@@ -25,8 +25,8 @@ SMALL_WINDOW: Final = {
     "receive_buffer": "65535 B",
     "receive_buffer_counts": "window",
 }
-# Instead of the scenario's profile and tcp. The details are the RFCs': the figures are of the
-# algorithms, not of one kernel's.
+# They replace the scenario's profile and tcp. The details follow the RFCs, so that the figures are
+# those of the algorithms, not of one kernel.
 LINUX_HOSTS: Final[dict[str, Any]] = {"profile": "linux", "tcp": {"stack": "rfc"}}
 # The linux profile tunes its window from 64 KiB up, one byte more than the small window's cap.
 LINUX_SMALL_WINDOW: Final = {**SMALL_WINDOW, "receive_buffer_initial": "65535 B"}
@@ -46,7 +46,7 @@ class Cell:
 
     @property
     def labels(self) -> dict[str, str | int]:
-        """What tells the cell from the others."""
+        """The labels that identify the cell."""
         return {
             "bit_error_rate": self.row,
             "one_way_delay_ms": self.one_way_delay_ms,

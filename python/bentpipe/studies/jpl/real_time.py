@@ -33,7 +33,7 @@ from bentpipe.units import NS_PER_S
 if TYPE_CHECKING:
     from bentpipe.results.result import Result
 
-# What the testbed's hosts had, as far as the kernel can be told.
+# The TCP of the testbed's hosts, as far as the kernel can be configured.
 KERNEL_TCP: Final[dict[str, Any]] = {
     "congestion_control": "reno",
     "sack": False,
@@ -131,7 +131,7 @@ def cells_named(chosen: str) -> tuple[Cell, ...]:
             rows = ", ".join(BIT_ERROR_RATES)
             raise UsageError(
                 f'cells: read "{name.strip()}"; there is no such cell. Write a bit error rate '
-                f"({rows}), then if you like a delay in ms (0, 50 ... 300) and windows (yes, no; "
+                f"({rows}), optionally a delay in ms (0, 50 ... 300) and windows (yes, no; "
                 "both up to 100 ms), as in 1e-7:250:no"
             )
         found.update(dict.fromkeys(matching))
@@ -139,7 +139,7 @@ def cells_named(chosen: str) -> tuple[Cell, ...]:
 
 
 def kernel_scenario_of(cell: Cell, base: Mapping[str, Any]) -> Scenario:
-    """Return the scenario of a cell with hosts that the kernel can be."""
+    """Return the scenario of a cell with TCP settings that the kernel has."""
     data = scenario_of(cell, base).to_dict()
     (flow,) = data["traffic"]
     flow["profile"] = "linux"
@@ -148,9 +148,9 @@ def kernel_scenario_of(cell: Cell, base: Mapping[str, Any]) -> Scenario:
 
 
 def utilization_in_real_time(result: Result) -> float | None:
-    """Return acknowledged information bits over R T, in percent; None if it did not end.
+    """Return acknowledged information bits over R T, in percent; None without a complete transfer.
 
-    The receiver says when it had all; the last acknowledgement takes another delay.
+    T ends when the last acknowledgement arrives: one delay after the receiver has all data.
     """
     row = result.flows.row(0, named=True)
     if row["finished_ns"] is None or row["established_ns"] is None:
@@ -165,9 +165,9 @@ def utilization_in_real_time(result: Result) -> float | None:
 def _job(cell: Cell, base: Mapping[str, Any], seed: int) -> EmulationJob:
     scenario = kernel_scenario_of(cell, base)
     plan: Mapping[str, Any] = resolve(scenario)
-    least_s = 8 * _TRANSFER_BYTES / plan["directions"][0]["rate_bps"]["value"]
+    min_s = 8 * _TRANSFER_BYTES / plan["directions"][0]["rate_bps"]["value"]
     return EmulationJob(
-        scenario.to_dict(), seed, max_s=plan["stop_ns"] / NS_PER_S, expected_s=2 * least_s
+        scenario.to_dict(), seed, max_s=plan["stop_ns"] / NS_PER_S, expected_s=2 * min_s
     )
 
 

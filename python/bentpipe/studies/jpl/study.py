@@ -59,7 +59,7 @@ _HERE: Final = Path(__file__).parent
 
 @dataclass(frozen=True, kw_only=True)
 class JplOutcome(StudyOutcome):
-    """The table for the profile of the testbed's time, and for one that it never saw."""
+    """The table for the bsd-1997 profile of the testbed, and for the linux profile."""
 
     folder: ClassVar[Path] = _HERE
 
@@ -77,7 +77,7 @@ class JplOutcome(StudyOutcome):
         }
 
     def context(self) -> dict[str, Any]:
-        """Return figures, columns and what the published table says of itself."""
+        """Return figures, columns, and inconsistencies of the published table."""
         small = self.comparisons[BSD_SMALL]
         linux = self.comparisons[LINUX]
         return {
@@ -88,7 +88,7 @@ class JplOutcome(StudyOutcome):
             "linux": linux,
             "either_window": either_window(self.main, small),
             "counted": COUNTED,
-            "disorder": disorder(self.main),
+            "inconsistencies": inconsistencies(self.main),
             "curves": curves(self.main, small),
             "linux_curves": curves(linux),
         }
@@ -142,13 +142,13 @@ class JplOutcome(StudyOutcome):
                 f"{row}: {tables.estimate_text(mean_error(rows))}" for row, rows in errors if rows
             )
         yield (
-            "Hosts of the linux profile, which the source never ran (difference): "
+            "Hosts of the linux profile, which the source did not run (difference): "
             + tables.errors_text(self.comparisons[LINUX].rows)
         )
 
 
 def label_columns() -> tuple[tables.Column, ...]:
-    """Return the columns that tell the cells apart."""
+    """Return the columns that identify a cell."""
     return (
         tables.label("bit_error_rate", "bit error rate"),
         tables.label("one_way_delay_ms", "one-way delay", "ms"),
@@ -232,7 +232,7 @@ def compare(
 
 
 def jobs_of(cell: Cell, scenario: Scenario, seed: int, runs: int) -> list[Job]:
-    """Return the runs of a cell: as many as asked if bit errors are drawn, else one."""
+    """Return the runs of a cell: ``runs`` if it has random bit errors, else one."""
     plan = resolve(scenario)
     return [Job(plan=plan, seed=seed + i) for i in range(runs if cell.is_stochastic else 1)]
 
@@ -287,8 +287,11 @@ def inputs(base: Mapping[str, Any]) -> tuple[Input, ...]:
     return read_inputs(_HERE / "inputs.csv", base, values)
 
 
-def disorder(main: Comparison) -> list[str]:
-    """Return where the published figures break an order that they should have."""
+def inconsistencies(main: Comparison) -> list[str]:
+    """Return inconsistencies of the published figures, one sentence each.
+
+    Utilization should not rise with the delay, and not exceed that of the cell without bit errors.
+    """
     texts = []
     for name, windows in (("large windows", "yes"), ("64 KB windows", "no")):
         curve = [

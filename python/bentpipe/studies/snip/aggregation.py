@@ -1,7 +1,7 @@
-"""Packet aggregation at the gateways: what it gives, what it costs, and from which load on.
+"""Packet aggregation at the gateways: its gain, its added delay, and the load at which it begins.
 
-Nothing here knows a published figure. The figures on paper follow from the equations of
-docs/model/aggregation.md.
+Nothing in this module depends on a published figure. The figures "on paper" follow from the
+equations of docs/model/aggregation.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bentpipe.scenario.framings import frame_bits
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.simulation.no_drop import NoDropSearch
 from bentpipe.studies.snip.scenarios import (
-    LOAD_PAYLOAD,
+    LOAD_PAYLOAD_BYTES,
     UDP_IP_HEADER_BYTES,
     Settings,
     aggregated_scenario,
@@ -30,7 +30,7 @@ _SHORT_FIRST_PACKET_BYTES: Final = 63
 _LONG_PACKET_BYTES: Final = 8191
 _FRAME_HEADER_BYTES: Final = 28
 _NS_PER_MS: Final = 1e6
-# The last packet of a run may be alone in its frame: that is no difference.
+# The last packet of a run may be alone in its frame.
 _PAYS_BELOW: Final = 0.99
 
 # Hold time in ms (0: no aggregation) and packets a second.
@@ -39,7 +39,7 @@ LoadKey = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """What the equations give for one payload, with aggregation."""
+    """The result of the equations for one payload, with aggregation."""
 
     packets_per_frame: int
     packets_per_second: float
@@ -48,7 +48,7 @@ class Paper:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadPoint:
-    """What one load gave with one hold time: rates a second, and the delay that it adds."""
+    """The result of one load with one hold time: rates a second, and the added mean delay."""
 
     hold_ms: int
     offered_pps: int
@@ -77,7 +77,7 @@ def load_jobs(base: Mapping[str, Any], settings: Settings, seed: int) -> dict[Lo
     for hold_ms in (0, *settings.hold_times_ms):
         scenario = aggregated_scenario(base, settings.aggregated_duration, hold_ms)
         for pps in settings.loads_pps:
-            loaded = iperf_scenario(scenario, LOAD_PAYLOAD, 8 * LOAD_PAYLOAD * pps)
+            loaded = iperf_scenario(scenario, LOAD_PAYLOAD_BYTES, 8 * LOAD_PAYLOAD_BYTES * pps)
             jobs[hold_ms, pps] = Job(plan=resolve(loaded), seed=seed)
     return jobs
 
@@ -135,7 +135,7 @@ def size_of(
 
 
 def on_paper(plan: Mapping[str, Any], payload_bytes: int) -> Paper:
-    """Return what processor and forward link can carry, in frames as full as can be."""
+    """Return the rate that the processor and the forward link can carry in full frames."""
     functions = {each["kind"]: each for each in plan["gateways"][0]["functions"]}
     direction = plan["directions"][0]
     packet = payload_bytes + UDP_IP_HEADER_BYTES
@@ -154,7 +154,7 @@ def on_paper(plan: Mapping[str, Any], payload_bytes: int) -> Paper:
 
 
 def converged_pps(found: NoDropSearch | None, payload_bytes: int) -> float | None:
-    """Return the packets a second of one payload, if the search came so far."""
+    """Return the packets a second of one payload; None if its search did not converge."""
     for each in () if found is None else found.rates:
         if each.payload_bytes == payload_bytes and each.converged:
             return each.packets_per_second

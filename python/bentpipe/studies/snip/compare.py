@@ -38,7 +38,7 @@ _MISSED: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedRow:
-    """One row of the table: Mbit/s of payload, packets a second, what the source says limits."""
+    """One row of the table: Mbit/s of payload, packets a second, and the stated limit."""
 
     rate_mbps: float
     packets_per_second: float
@@ -81,7 +81,7 @@ def compare(
                 provenance=Provenance(abouts[quantity]["provenance"]),
                 tolerance=TOLERANCE,
                 how=abouts[quantity]["how"],
-                reason="See how it is simulated.",
+                reason="See the remark on how it is simulated.",
             )
             for quantity, (published, unit) in facts.items()
         )
@@ -118,7 +118,7 @@ def table_row(
 
 
 def converged(found: NoDropSearch | None, size: int) -> NoDropRate | None:
-    """Return what was found for one size, if the search came so far."""
+    """Return the rate of one size; None if its search did not converge."""
     for each in () if found is None else found.rates:
         if each.payload_bytes == size and each.converged and each.first_loss is not None:
             return each

@@ -1,4 +1,4 @@
-"""The simulated values of the note's other figures; facts.csv says how, and what they are worth."""
+"""The simulated values of the note's other figures; facts.csv has method and provenance."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ OVERLOAD_PPS: Final = 5000
 _TCP: Final = "TCP throughput over one satellite hop without acceleration"
 TCP_LOW: Final = f"{_TCP}; low"
 CROSSOVER: Final = "packet size from which a 4 Mbit/s modem is channel limited"
-# The note gives no windows. Of those tried, these come nearest to its three figures: one each, so
-# every one of them is fitted.
+# The note does not state its windows. Each of these is the one of the tried windows that comes
+# nearest to one of its three figures, so all three are fitted.
 FITTED_WINDOWS: Final[Mapping[str, int]] = {
     TCP_LOW: 17_520,
     f"{_TCP}; high": 57_344,
@@ -22,7 +22,7 @@ FITTED_WINDOWS: Final[Mapping[str, int]] = {
 
 
 def _bridge(measured: Measured) -> float | None:
-    found = [measured.limits[mode] for mode in MODES if mode in measured.limits]
+    found = [measured.limits_pps[mode] for mode in MODES if mode in measured.limits_pps]
     return sum(found) / len(found) if len(found) == len(MODES) else None
 
 
@@ -45,8 +45,8 @@ def _tcp_kbps(window_bytes: int) -> Callable[[Measured], float | None]:
 
 # None: not run.
 FACTS: Final[Mapping[str, Callable[[Measured], float | None]]] = {
-    "packet rate limit; routing; both directions together": lambda measured: measured.limits.get(
-        "route"
+    "packet rate limit; routing; both directions together": lambda measured: (
+        measured.limits_pps.get("route")
     ),
     "packet rate limit; bridging and pass-thru; both directions together": _bridge,
     "TCP efficiency on the channel with large packets and no delay": (

@@ -1,6 +1,6 @@
-"""What the study measures: searches and runs, and what they give.
+"""The searches and runs of the study, and their results.
 
-Nothing here knows a published figure.
+Nothing in this module reads a published figure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bentpipe.simulation.search import max_trials
 from bentpipe.studies.base.work import Work
 from bentpipe.studies.snip.aggregation import LoadPoint, Size, load_jobs, loads_of, size_of
 from bentpipe.studies.snip.scenarios import (
-    DUPLEX_PAYLOAD,
+    DUPLEX_PAYLOAD_BYTES,
     MODES,
     UDP_IP_HEADER_BYTES,
     Settings,
@@ -36,7 +36,7 @@ from bentpipe.units import NS_PER_S
 
 # Ten seconds and 50 packets of buffer hide up to 0.2 % (at 2,570 packets a second).
 RESOLUTION: Final = 0.0025
-SMALL_PAYLOAD: Final = 58
+SMALL_PAYLOAD_BYTES: Final = 58
 _NS_PER_MS: Final = 1e6
 
 # What a run is for, and its parameter.
@@ -70,13 +70,13 @@ class Duplex:
 class Measured:
     """Everything that was measured; what Ctrl-C left out is None or missing.
 
-    ``limits`` are packets a second of both directions together by mode, ``tcp_bps`` the goodput by
-    window, ``sharing`` the search by number of terminals.
+    ``limits_pps`` are packets a second of both directions together by mode, ``tcp_bps`` the goodput
+    by window in bytes, ``sharing`` the search by number of terminals.
     """
 
     table: NoDropSearch | None
     round_figure: NoDropSearch | None
-    limits: Mapping[str, float]
+    limits_pps: Mapping[str, float]
     crossover: Crossover | None
     sharing: Mapping[int, NoDropSearch]
     duplex: tuple[Duplex, ...]
@@ -96,11 +96,10 @@ def measure(
     threads: int | None,
     progress: Callable[[int, int], None] | None,
 ) -> Measured:
-    """Make every search and run, in a fixed order; after Ctrl-C return what was finished."""
+    """Perform all searches and runs in a fixed order; after Ctrl-C return those that finished."""
     searches = _searches(base, settings)
     jobs, loads = _jobs(base, settings, seed), load_jobs(base, settings, seed)
-    # Which ten sizes are searched finely is not known yet: count for the smallest, which have the
-    # largest number of trials.
+    # The ten sizes of the fine search are not known yet. The smallest sizes need the most trials.
     fine_step = settings.coarse_sizes[1] - settings.coarse_sizes[0]
     planned = [*searches.values(), (narrow_scenario(base), tuple(range(1, fine_step + 1)))]
     trials = sum(max_trials(scenario, sizes, RESOLUTION) for scenario, sizes in planned)
@@ -123,7 +122,7 @@ def measure(
     return Measured(
         table=found["table"],
         round_figure=found["round figure"],
-        limits={
+        limits_pps={
             mode: each.rates[0].aggregate_packets_per_second or 0.0
             for mode, each in modes.items()
             if each is not None
@@ -145,7 +144,7 @@ def measure(
 def _searches(
     base: Mapping[str, Any], settings: Settings
 ) -> dict[str, tuple[Scenario, tuple[int, ...]]]:
-    small, medium = (SMALL_PAYLOAD,), (DUPLEX_PAYLOAD,)
+    small, medium = (SMALL_PAYLOAD_BYTES,), (DUPLEX_PAYLOAD_BYTES,)
     aggregated = aggregated_scenario(base, settings.aggregated_duration)
     return {
         "table": (table_scenario(base), settings.sizes),
@@ -159,12 +158,12 @@ def _searches(
 
 
 def _jobs(base: Mapping[str, Any], settings: Settings, seed: int) -> dict[_Key, Job]:
-    """Return the runs that are no search: iperf both ways, TCP by window, and one for the delay."""
+    """Return the other runs: iperf in both directions, TCP by window, and one for the delay."""
     largest, duration = settings.windows_bytes[-1], settings.tcp_duration
     scenarios: dict[_Key, Scenario] = {}
     for pps in settings.offered_pps:
-        rate = 8 * DUPLEX_PAYLOAD * pps
-        scenarios["duplex", pps] = iperf_scenario(duplex_scenario(base), DUPLEX_PAYLOAD, rate)
+        rate = 8 * DUPLEX_PAYLOAD_BYTES * pps
+        scenarios["duplex", pps] = iperf_scenario(duplex_scenario(base), DUPLEX_PAYLOAD_BYTES, rate)
     for window_bytes in settings.windows_bytes:
         scenarios["tcp", window_bytes] = tcp_scenario(base, window_bytes, duration)
     scenarios["efficiency", 0] = tcp_scenario(base, largest, duration, delay="0 ms")
@@ -181,7 +180,10 @@ def _complete(found: NoDropSearch | None) -> NoDropSearch | None:
 
 
 def _fine_sizes(coarse: NoDropSearch | None) -> tuple[int, ...]:
-    """Return the sizes from above the last one that the packets limit to the first beyond."""
+    """Return the sizes from the last one limited by the packet rate to the first by the channel.
+
+    The former is excluded; none if the coarse search did not find both.
+    """
     for small, large in pairwise(() if coarse is None else coarse.rates):
         if large.first_loss is not None and large.first_loss.limit == "channel":
             return tuple(range(small.payload_bytes + 1, large.payload_bytes + 1))
@@ -202,7 +204,7 @@ def _crossover(base: Mapping[str, Any], fine: NoDropSearch | None) -> Crossover 
 
 
 def _duplex(offered_pps: int, run: Outcome) -> Duplex:
-    # A rate over the time that was sent, as iperf reports it.
+    # The rate over the duration of sending, as iperf reports it.
     seconds = run.job.plan["flows"][0]["workload"]["duration_ns"] / NS_PER_S
     there, back = run.column("flows", "received_segments") / seconds
     return Duplex(offered_pps=offered_pps, forward_pps=float(there), return_pps=float(back))

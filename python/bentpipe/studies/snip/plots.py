@@ -26,7 +26,7 @@ def table_figure(comparison: Comparison, label: str) -> Figure:
 
 
 def duplex_figure(duplex: Sequence[Duplex]) -> Figure:
-    """Draw what both directions deliver over what they are offered."""
+    """Draw the delivered over the offered packets a second of both directions."""
     figure, (axes,) = new_figure(1, 1, height_in=3.2)
     offered = [each.offered_pps for each in duplex]
     axes.plot(offered, [each.forward_pps for each in duplex], color=PALETTE[0], label="forward")
@@ -86,7 +86,7 @@ def load_figure(loads: Sequence[LoadPoint], hold_times_ms: Sequence[int]) -> Fig
 
 
 def _finish(figure: Figure, axes: Axes, across: str, up: str) -> Figure:
-    """Name the axes and start both at zero, once everything is drawn."""
+    """Label the axes and start both at zero, after everything is drawn."""
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     axes.set_xlim(left=0)

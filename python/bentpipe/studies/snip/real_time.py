@@ -41,12 +41,12 @@ from bentpipe.studies.snip.study import inputs
 from bentpipe.units import NS_PER_S
 
 TCP: Final = "tcp"
-# The first rates that are tried stand so far below and above the simulator's, and the steps beyond
-# them are as large. Not as far, or half-way between them would be the simulator's own.
+# The first rates tried are this far below and above the simulator's rate, and so is each further
+# step. The two differ: otherwise the first midpoint would be the simulator's own rate.
 _STEP_DOWN: Final = 0.08
 _STEP_UP: Final = 0.05
 REAL_RESOLUTION: Final = 0.01
-# Rounds that a search usually takes, and at which one that finds no rate ends.
+# The usual number of rounds of a search, and the number after which it ends without a rate.
 _USUAL_ROUNDS: Final = 6
 _MAX_ROUNDS: Final = 12
 KERNEL_TCP: Final[dict[str, Any]] = {
@@ -60,44 +60,44 @@ KERNEL_TCP: Final[dict[str, Any]] = {
 }
 _NOTES: Final = (
     "Emulated rows: iperf3 sends ten seconds of datagrams through processor and link; the largest "
-    "rate without a loss is bisected to 1 %, beginning about the simulator's. Losses are counted "
-    "at the link, since iperf3's receiver loses some itself.",
-    "iperf3 sends in bursts of a millisecond, which the buffer of 50 packets takes.",
+    "rate without a loss is bisected to 1 %, beginning near the simulator's. Losses are counted "
+    "at the link, since iperf3's receiver also loses some.",
+    "iperf3 sends in bursts of a millisecond, which the buffer of 50 packets absorbs.",
     "TCP: goodput over the hop with the windows that are fitted to the note; the kernel's Reno "
     "without SACK and timestamps. The kernel's hosts: the simulator with the settings that the "
     "kernel has.",
     "Asked for 17,520 and 57,344 bytes of window, Linux 6.18 carried as much as larger ones would: "
-    "it derives the window from its memory. That is a miss of the settings, not of the model.",
+    "it derives the window from its memory. This is an error of the settings, not of the model.",
 )
 
 
 @dataclass
 class Bracket:
-    """Between which rates, in bit/s of payload, the largest without a loss lies.
+    """The rates, in bit/s of payload, between which the largest rate without a loss lies.
 
-    ``low`` had none and ``high`` had some, once they are known.
+    The run at ``low_bps`` had no losses and the one at ``high_bps`` had some; None before a run.
     """
 
-    start: float
-    low: float | None = None
-    high: float | None = None
+    start_bps: float
+    low_bps: float | None = None
+    high_bps: float | None = None
 
-    def next_rate(self) -> float | None:
-        """Return the rate to try next, None when the two are close enough."""
-        if self.low is None:
-            return (self.high or self.start) * (1 - _STEP_DOWN)
-        if self.high is None:
-            return max(self.low, self.start) * (1 + _STEP_UP)
-        if self.high - self.low <= REAL_RESOLUTION * self.high:
+    def next_bps(self) -> float | None:
+        """Return the next rate to try; None once the bracket is within the resolution."""
+        if self.low_bps is None:
+            return (self.high_bps or self.start_bps) * (1 - _STEP_DOWN)
+        if self.high_bps is None:
+            return max(self.low_bps, self.start_bps) * (1 + _STEP_UP)
+        if self.high_bps - self.low_bps <= REAL_RESOLUTION * self.high_bps:
             return None
-        return (self.low + self.high) / 2
+        return (self.low_bps + self.high_bps) / 2
 
-    def tried(self, rate: float, *, lost: bool) -> None:
-        """Note how a rate did."""
+    def record(self, rate_bps: float, *, lost: bool) -> None:
+        """Record whether packets were lost at a rate."""
         if lost:
-            self.high = rate
+            self.high_bps = rate_bps
         else:
-            self.low = rate
+            self.low_bps = rate_bps
 
 
 def run_real_time(
@@ -166,7 +166,7 @@ def run_real_time(
 
 
 def rows_named(chosen: str | None) -> tuple[tuple[int, ...], bool]:
-    """Return the sizes that are asked for, and whether TCP is.
+    """Return the packet sizes in ``chosen``, and whether it contains ``tcp``; None means all.
 
     Raises:
         UsageError: there is no such row.
@@ -185,7 +185,7 @@ def rows_named(chosen: str | None) -> tuple[tuple[int, ...], bool]:
 
 
 def kernel_tcp_scenario(base: Mapping[str, Any], window_bytes: int) -> Scenario:
-    """Return the scenario of one transfer with a window, with hosts that the kernel can be."""
+    """Return the scenario of one transfer with a window, with settings that the kernel has."""
     data = tcp_scenario(base, window_bytes, DEFAULTS.tcp_duration).to_dict()
     (flow,) = data["traffic"]
     flow["profile"] = "linux"
@@ -202,12 +202,12 @@ def _job(scenario: Scenario, seed: int) -> EmulationJob:
 def _search(
     base: Mapping[str, Any], simulated: Mapping[int, NoDropRate | None], seed: int, work: RealWork
 ) -> tuple[dict[int, Bracket], dict[int, EmulatedRun]]:
-    """Bisect all sizes in step; return the brackets and the last run of each size.
+    """Bisect the rates of all sizes in parallel; return the bracket and the last run of each size.
 
-    One that was late to the end is the last one.
+    A run that was late in every attempt ends the search of its size.
     """
     brackets = {
-        size: Bracket(start=each.rate_bps)
+        size: Bracket(start_bps=each.rate_bps)
         for size, each in simulated.items()
         if each is not None and each.rate_bps is not None
     }
@@ -216,7 +216,7 @@ def _search(
         rates = {
             size: rate
             for size, bracket in brackets.items()
-            if not _is_late(last_runs.get(size)) and (rate := bracket.next_rate()) is not None
+            if not _is_late(last_runs.get(size)) and (rate := bracket.next_bps()) is not None
         }
         if not rates or work.interrupted:
             break
@@ -230,7 +230,7 @@ def _search(
             if run is not None:
                 last_runs[size] = run
                 if not _is_late(run):
-                    brackets[size].tried(rates[size], lost=_lost(run))
+                    brackets[size].record(rates[size], lost=_lost(run))
     return brackets, last_runs
 
 
@@ -244,9 +244,9 @@ def _lost(run: EmulatedRun) -> bool:
 
 
 def _found_mbps(bracket: Bracket | None) -> float | None:
-    if bracket is None or bracket.low is None or bracket.next_rate() is not None:
+    if bracket is None or bracket.low_bps is None or bracket.next_bps() is not None:
         return None
-    return bracket.low / 1e6
+    return bracket.low_bps / 1e6
 
 
 def _simulate_tcp(

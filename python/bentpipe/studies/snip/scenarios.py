@@ -16,13 +16,13 @@ from bentpipe.scenario.schema import Scenario
 MODES: Final = ("bridge", "pass-thru")
 NARROW_RATE: Final = "4 Mbit/s"
 UDP_IP_HEADER_BYTES: Final = 28
-DUPLEX_PAYLOAD: Final = 200
-LOAD_PAYLOAD: Final = 100
+DUPLEX_PAYLOAD_BYTES: Final = 200
+LOAD_PAYLOAD_BYTES: Final = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the study runs: sizes, loads, windows, durations."""
+    """The parameters of the runs: payloads in bytes, loads, windows, durations."""
 
     # The payloads of the table.
     sizes: tuple[int, ...] = (
@@ -31,13 +31,13 @@ class Settings:
     )
     # Packets a second that each direction is offered with iperf -d, 200 bytes each.
     offered_pps: tuple[int, ...] = (1000, 2000, 3000, 4000, 5000, 6000, 7000)
-    # Receive windows between 8 and 64 KB, as hosts had them without being tuned: six and twelve
-    # full segments, multiples of 8 KiB, and 65,535 bytes, the maximum without window scaling.
+    # Receive windows between 8 and 64 KB, as on hosts without tuning: six and twelve full segments,
+    # multiples of 8 KiB, and 65,535 bytes, the maximum without window scaling.
     windows_bytes: tuple[int, ...] = (
         *(8_760, 16_384, 17_520, 24_576, 32_768, 49_152, 57_344),
         65_535,
     )
-    # Long against the start, which takes up to ten round trips of half a second.
+    # Long compared with slow start, which takes up to ten round trips of half a second.
     tcp_duration: str = "60 s"
     terminals: tuple[int, ...] = (1, 2, 4, 8)
     coarse_sizes: tuple[int, ...] = tuple(range(20, 101, 10))
@@ -45,10 +45,10 @@ class Settings:
     aggregated_sizes: tuple[int, ...] = (58, 100, 200, 300, 500)
     # At 100 bytes 110,000 packets; 50 frames of buffer hide up to 0.5 % (at 2,514 frames a second).
     aggregated_duration: str = "4 s"
-    # Packets a second. None is a multiple of 1 / hold time, where a packet comes just when a frame
-    # leaves.
+    # Packets a second. None is a multiple of 1 / hold time: a packet would arrive at the very time
+    # at which a frame is sent.
     loads_pps: tuple[int, ...] = (10, 20, 30, 45, 90, 180, 220, 450, 900, 1800, 4500)
-    # What the loads are tried with besides no aggregation.
+    # The loads are also run without aggregation.
     hold_times_ms: tuple[int, ...] = (5, 25)
 
 
@@ -69,14 +69,14 @@ def table_scenario(base: Mapping[str, Any], *, calibrated: bool = True) -> Scena
 
 
 def iperf_scenario(scenario: Scenario, payload_bytes: int, rate_bps: int) -> Scenario:
-    """Return a scenario in which iperf sends such packets at such a rate."""
+    """Return the scenario in which iperf sends payloads of this size at this rate."""
     data = scenario.to_dict()
     data["traffic"][0] |= {"payload": f"{payload_bytes} B", "rate": f"{rate_bps} bit/s"}
     return from_dict(data)
 
 
 def duplex_scenario(base: Mapping[str, Any], mode: str | None = None) -> Scenario:
-    """Return the scenario with iperf both ways, with the processor of the table or of a mode."""
+    """Return the scenario with iperf in both directions; ``mode`` replaces the processor's."""
     data = _copy(base)
     data["traffic"][0]["direction"] = "both"
     if mode is not None:

@@ -51,7 +51,7 @@ _CANDIDATES: Final[tuple[tuple[str, dict[str, object]], ...]] = (
 
 @dataclass(frozen=True, kw_only=True)
 class SnipOutcome(StudyOutcome):
-    """The table, the facts, and all that was measured."""
+    """The table, the facts, and the measured values."""
 
     folder: ClassVar[Path] = _HERE
 
@@ -67,7 +67,7 @@ class SnipOutcome(StudyOutcome):
         """Return the figures that have no published value."""
         measured = self.measured
         return {
-            "packet_rate_limits": dict(measured.limits),
+            "packet_rate_limits": dict(measured.limits_pps),
             "tcp_goodput_kbps_by_window_bytes": {
                 str(window): bps / 1e3 for window, bps in measured.tcp_bps.items()
             },
@@ -146,7 +146,7 @@ class SnipOutcome(StudyOutcome):
         )
 
     def aggregation_lines(self) -> list[str]:
-        """Return what aggregation gives, in a few sentences."""
+        """Return the gain of aggregation, one sentence a line."""
         number = tables.number
         lines = [
             f"{each.payload_bytes} bytes: {number(each.without_pps, 0)} packets a second without "
@@ -158,7 +158,7 @@ class SnipOutcome(StudyOutcome):
         return lines + self.begin_lines()
 
     def begin_lines(self) -> list[str]:
-        """Return from which load on aggregation pays, a sentence for each hold time."""
+        """Return the load above which aggregation saves frames, a sentence for each hold time."""
         return [
             f"Hold time {hold_ms} ms: of the loads tried, frames are fewer than packets from "
             f"{tables.number(begins_at(self.measured.loads, hold_ms), 0)} packets a second on; on "
@@ -167,7 +167,7 @@ class SnipOutcome(StudyOutcome):
         ]
 
     def context(self) -> dict[str, Any]:
-        """Return columns, figures, and what the template computes with."""
+        """Return columns, figures and further variables of the template."""
         scenario = self.configuration["scenario"]
         facts = self.comparisons[FACT_ROWS]
         channel = [row for row in self.main.rows if row.more["published_limit"] == "channel"]
