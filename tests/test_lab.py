@@ -1,4 +1,4 @@
-"""Labs that stay, each kept by a daemon; skipped where namespaces cannot be created."""
+"""Persistent labs, each kept by a daemon; skipped where namespaces cannot be created."""
 
 from __future__ import annotations
 

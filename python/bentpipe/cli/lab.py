@@ -1,4 +1,4 @@
-"""The verbs of labs that stay: ``lab up``, ``down``, ``list``, ``status``, ``exec`` and ``set``."""
+"""Verbs of persistent labs: ``lab up``, ``down``, ``list``, ``status``, ``exec`` and ``set``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def up(
     gateways: Gateways = False,
     internet: Internet = False,
 ) -> None:
-    """Set up a lab that stays until `lab down`. It is kept by a process of its own."""
+    """Set up a lab that runs until `lab down`, kept by a process of its own."""
     folder = sockets.folder()
     sockets.refuse_taken(sockets.checked_name(name), folder)
     plans = [plan.link_plan(each, settings or []) for each in link]

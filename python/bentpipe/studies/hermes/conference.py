@@ -13,7 +13,6 @@ from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Outcome
 from bentpipe.studies.base.samples import Samples
 from bentpipe.studies.hermes.network import (
-    NS_PER_S,
     Case,
     Found,
     Network,
@@ -21,6 +20,7 @@ from bentpipe.studies.hermes.network import (
     loss_percent,
 )
 from bentpipe.studies.hermes.streams import stream
+from bentpipe.units import NS_PER_S
 
 PARTICIPANTS: Final = tuple(range(2, 9))
 RATES_KBPS: Final = (80, 90, 100)

@@ -16,6 +16,7 @@ from bentpipe.plan.types import Plan
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation.many import Outcome
 from bentpipe.studies.base.samples import Samples
+from bentpipe.units import NS_PER_S
 
 # The source's windows of 8 KB and 64 KB; without window scaling the most is 65,535 (RFC 7323, 2.2).
 DEFAULT_WINDOW_BYTES: Final = 8 * 1024
@@ -26,7 +27,6 @@ LARGE_MSS_BYTES: Final = 1460
 SITES: Final = 20
 IMAGE_BYTES: Final = 512 * 512 * 2
 TCP_IP_HEADER_BYTES: Final = 40
-NS_PER_S: Final = 1_000_000_000
 
 
 class Network:
@@ -95,7 +95,7 @@ class Case(ABC):
 
     @property
     def is_stochastic(self) -> bool:
-        """Whether a run depends on the seed, so that several are needed."""
+        """Return whether a run depends on the seed, so that several are needed."""
         return self.stagger is not None
 
     @abstractmethod

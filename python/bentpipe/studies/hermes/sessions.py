@@ -17,7 +17,6 @@ from bentpipe.studies.hermes.network import (
     DEFAULT_WINDOW_BYTES,
     LARGE_MSS_BYTES,
     MSS_BYTES,
-    NS_PER_S,
     TCP_IP_HEADER_BYTES,
     TUNED_WINDOW_BYTES,
     Case,
@@ -27,6 +26,7 @@ from bentpipe.studies.hermes.network import (
     steady_bps,
 )
 from bentpipe.studies.hermes.streams import stream
+from bentpipe.units import NS_PER_S
 
 SESSIONS: Final = (1, 2, 3, 4, 6, 8, 12, 16)
 # The numbers that count as "several sessions": a browser of the time opened up to four connections

@@ -15,7 +15,6 @@ from bentpipe.studies.hermes.network import (
     IMAGE_BYTES,
     LARGE_MSS_BYTES,
     MSS_BYTES,
-    NS_PER_S,
     TUNED_WINDOW_BYTES,
     Case,
     Found,
@@ -23,6 +22,7 @@ from bentpipe.studies.hermes.network import (
     path_figures,
     steady_bps,
 )
+from bentpipe.units import NS_PER_S
 
 _KIB: Final = 1024
 WINDOWS_BYTES: Final = (

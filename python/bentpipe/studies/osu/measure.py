@@ -14,11 +14,11 @@ from bentpipe.scenario.framings import frame_bits
 from bentpipe.simulation.many import Outcome
 from bentpipe.studies.base.samples import Array, Samples
 from bentpipe.studies.osu.cells import Cell
+from bentpipe.units import NS_PER_S
 
 # Slow start from one segment and what it loses are over by then, in all but the smallest buffers.
 WARM_UP_S: Final = 20
 
-_NS_PER_S: Final = 10**9
 _TCP_IP_HEADER_BYTES: Final = 40
 
 
@@ -62,7 +62,7 @@ def lowest(cells: Sequence[Measurement], figure: str) -> float | None:
 def figures(outcome: Outcome) -> dict[str, float]:
     """Return the figures of a run: efficiencies in percent, fairness as Jain's index."""
     plan = outcome.job.plan
-    warm_up_ns = WARM_UP_S * _NS_PER_S
+    warm_up_ns = WARM_UP_S * NS_PER_S
     stop_ns = plan["stop_ns"]
     largest_bps = largest_goodput_bps(plan)
     delivered_bytes = outcome.column("flows", "delivered_bytes").astype(np.float64)
@@ -74,7 +74,7 @@ def figures(outcome: Outcome) -> dict[str, float]:
     late_bytes = delivered_bytes - early_bytes
 
     def efficiency(size_bytes: Array, elapsed_ns: int) -> float:
-        goodput_bps = float(size_bytes.sum()) * 8 * _NS_PER_S / elapsed_ns
+        goodput_bps = float(size_bytes.sum()) * 8 * NS_PER_S / elapsed_ns
         return 100 * goodput_bps / largest_bps
 
     return {
