@@ -8,42 +8,43 @@ from pathlib import Path
 import pytest
 from test_tidy import relative, tracked
 
-# Each term, and the standard one. Those that are also plain English are looked for as names only.
+# Each term, and the standard one. A class of one letter keeps this file from holding the term
+# itself. Terms that are also plain English are looked for as names only.
 TERMS = {
-    r"Follows|Whom": "StackVariant",
-    r"befriend": "reno_friendly",
-    r"survives_partial_acks": "newreno",
-    r"repeated_to": "recover",
-    r"answer_is_early": "rearm_rto",
-    r"take_news": "take_delivered",
-    r"hear_(data|ack)": "on_data, on_ack",
-    r"hears_of_next": "needs_dequeue_events",
-    r"OnTheWay": "InTransit",
-    r"hasten": "decrease_key",
+    r"[F]ollows|[W]hom": "StackVariant",
+    r"[b]efriend": "reno_friendly",
+    r"[s]urvives_partial_acks": "newreno",
+    r"[r]epeated_to": "recover",
+    r"[a]nswer_is_early": "rearm_rto",
+    r"[t]ake_news": "take_delivered",
+    r"[h]ear_(data|ack)": "on_data, on_ack",
+    r"[h]ears_of_next": "needs_dequeue_events",
+    r"[O]nTheWay": "InTransit",
+    r"[h]asten": "decrease_key",
     r"[Kk]eeper": "lab daemon",
-    r"bury": "reap",
-    r"own_views": "mount_private_proc_and_sys",
-    r"lead_outside": "enable_internet",
-    r"lay_over": "bind_mount_text",
-    r"PATIENCE": "TIMEOUT",
-    r"_afterthoughts": "post_run_warnings",
-    r"complaint": "error_message",
-    r"rivals": "competing_flows",
-    r"joint_goodput_bps": "aggregate_goodput_bps",
-    r"outside_bytes": "inter_frame_bytes",
+    r"[b]ury": "reap",
+    r"[o]wn_views": "mount_private_proc_and_sys",
+    r"[l]ead_outside": "enable_internet",
+    r"[l]ay_over": "bind_mount_text",
+    r"[P]ATIENCE": "TIMEOUT",
+    r"_[a]fterthoughts": "post_run_warnings",
+    r"[c]omplaint": "error_message",
+    r"[r]ivals": "competing_flows",
+    r"[j]oint_goodput_bps": "aggregate_goodput_bps",
+    r"[o]utside_bytes": "inter_frame_bytes",
     r"(beside|vs) measured": "published vs. measured",
-    r"links in a row": "links in series",
-    r"draws? chance": "is stochastic",
-    r"segments sent again": "retransmitted segments",
-    r"nobody listens": "no server is listening",
-    r"a promise of": "an invariant of",
-    r"whole number belongs": "expected an integer",
+    r"[l]inks in a row": "links in series",
+    r"[d]raws? chance": "is stochastic",
+    r"[s]egments sent again": "retransmitted segments",
+    r"[n]obody listens": "no server is listening",
+    r"[a] promise of": "an invariant of",
+    r"[w]hole number belongs": "expected an integer",
     r"(short|long) way": "fast path, slow path",
-    r"in that of one that is no more": "reusing a freed allocation",
+    r"[i]n that of one that is no more": "reusing a freed allocation",
 }
 NAMES = (
-    r"Load|Room|Tail|Head|Maker|Order|Courses|Followed|Entrance|Exit|Hands|Commons|Place|Join|Course|"
-    r"Conversations|calm|hear|born|law|least|most|settled|reminder"
+    r"[L]oad|[R]oom|[T]ail|[H]ead|[M]aker|[O]rder|[C]ourses|[F]ollowed|[E]ntrance|[E]xit|[H]ands|[C]ommons|[P]lace|[J]oin|[C]ourse|"
+    r"[C]onversations|[c]alm|[h]ear|[b]orn|[l]aw|[l]east|[m]ost|[s]ettled|[r]eminder"
 )
 DEFINED = re.compile(
     rf"\b(struct|enum|trait|type|class|fn|def|mod|const|static)\s+({NAMES})\b"
@@ -67,7 +68,7 @@ def test_names_and_prose_use_the_standard_term(path: Path) -> None:
 
 
 def test_the_test_would_see_such_a_name() -> None:
-    assert DEFINED.search("pub struct Room {")
-    assert DEFINED.search("    least: u64,")
+    assert DEFINED.search("pub struct Ro" + "om {")
+    assert DEFINED.search("    lea" + "st: u64,")
     assert not DEFINED.search("at most: one")
-    assert any(term.search("the keeper of a lab") for term in FOUND)
+    assert any(term.search("the kee" + "per of a lab") for term in FOUND)
