@@ -129,6 +129,7 @@ _PACKAGES = {
     "ip": "iproute2",
     "ping": "iputils-ping",
     "setpriv": "util-linux",
+    "setsid": "util-linux",
     "unshare": "util-linux",
 }
 

@@ -282,7 +282,7 @@ def test_the_page_names_every_option_and_its_default() -> None:
 
 
 def stuffed(data: bytes) -> list[int]:
-    """Send bytes low bit first, with a zero after each five ones in a row."""
+    """Send bytes low bit first, with a zero after each five consecutive ones."""
     sent, run = [], 0
     for bit in chain.from_iterable(low_bit_first(byte) for byte in data):
         sent.append(bit)

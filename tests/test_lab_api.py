@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from test_live import needs_lab, processes
 
 import bentpipe
 from bentpipe import InvalidRunError, MachineError, ScenarioError, UsageError, plan
+from bentpipe.lab.sockets import LabEndedError, ask
 
 SCENARIO = {
     "link": {
@@ -147,9 +151,24 @@ def test_a_killed_daemon_is_an_error() -> None:
     daemon = min(int(each) for each in processes(mark) if b"lab.daemon" in command_line(each))
     os.kill(daemon, signal.SIGKILL)
     wait_until(lambda: processes(mark) == [], "something outlived the daemon")
-    with pytest.raises(MachineError, match="the lab daemon has ended"):
+    with pytest.raises(MachineError, match="the lab has ended"):
         lab.report()
     lab.close()
+
+
+def test_a_daemon_that_ends_with_a_request_unread_is_the_same_error() -> None:
+    """Given a peer that closes before it reads, expect ECONNRESET told as the end of the lab."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+
+    def end() -> None:
+        select.select([there], [], [])
+        there.close()
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    with here, pytest.raises(LabEndedError, match="the lab has ended; to fix it: set it up again"):
+        ask(here, {"do": "status"})
+    ending.join()
 
 
 def command_line(process: str) -> bytes:

@@ -147,7 +147,7 @@ print(carried["forward"]["delivered_packets"], carried["forward"]["busy_ns"], *c
     *received, carried = done.stdout.splitlines()
     spreads = [float(last) - float(first) for first, last in map(str.split, received)]
     assert len(spreads) == 4
-    # A packet never comes early, and what comes late is no more than some tens of ms.
+    # A packet never comes early, and a late one by at most some tens of ms.
     assert all(0.9 < spread < 1.1 for spread in spreads), spreads
     assert carried.split() == [
         "100",

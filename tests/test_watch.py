@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import select
-import shutil
 import subprocess
 import sys
 import termios
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from conftest import why_no_lab
+from conftest import needs, why_no_lab
 
 from bentpipe.cli.link_status import LinkStatus, window_lines
 from bentpipe.cli.progress import Progress
@@ -22,10 +21,6 @@ from bentpipe.cli.watch import Watch
 
 ROWS, COLUMNS = 12, 60
 WHY_NO_LAB = why_no_lab()
-
-needs_setsid = pytest.mark.skipif(
-    shutil.which("setsid") is None, reason="setsid is not installed (apt-get install util-linux)"
-)
 
 
 class Screen:
@@ -133,7 +128,7 @@ print("after", flush=True)
 """
 
 
-@needs_setsid
+@needs("setsid")
 def test_status_lines_stay_below_the_output_of_a_program() -> None:
     """Given 12 rows and 2 status lines, expect 10 rows that scroll, and all 12 at the end."""
     screens, text, size = on_terminal([sys.executable, "-c", PROGRAM])
@@ -149,7 +144,7 @@ def test_status_lines_stay_below_the_output_of_a_program() -> None:
     assert "prompt> line 0\r\n" in re.sub(r"\x1b7.*?\x1b8|\x1bD|\x1b\[2A", "", text)
 
 
-@needs_setsid
+@needs("setsid")
 def test_a_watch_inside_another_uses_no_rows() -> None:
     inner = "from bentpipe.cli.watch import Watch\nwith Watch() as watch: watch.show(['inner'])"
     outer = (
@@ -180,7 +175,7 @@ def test_without_a_terminal_lines_come_every_ten_seconds(
     assert capsys.readouterr().err == "bentpipe: queue 10\nbentpipe: queue 20\n"
 
 
-@needs_setsid
+@needs("setsid")
 @pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
 def test_exec_shows_the_status_below_its_program() -> None:
     program = "for i in 1 2 3 4 5; do echo line $i; sleep 0.4; done; printf '\\a'"

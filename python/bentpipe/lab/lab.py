@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from bentpipe import plan
-from bentpipe.errors import MachineError, UsageError
+from bentpipe.errors import UsageError
 from bentpipe.lab import sockets, uplink
 from bentpipe.lab.capacity import refuse_beyond_capacity
 from bentpipe.lab.daemon import LabConfig
@@ -170,6 +170,7 @@ class Lab:
 
         Raises:
             UsageError: the lab is closed.
+            MachineError: the lab has ended, such as by a killed daemon.
         """
         content, _ = self._ask({"do": "status"})
         report: dict[str, Any] = content["report"]
@@ -181,8 +182,7 @@ class Lab:
         try:
             connection = sockets.try_connect(_NAME, self._folder)
         except OSError:
-            text = "the lab daemon has ended; to fix it: set the lab up again"
-            raise MachineError(text) from None
+            raise sockets.LabEndedError from None
         with connection:
             return sockets.ask(connection, request)
 

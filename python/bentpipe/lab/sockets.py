@@ -47,6 +47,9 @@ _DESCRIPTORS_MAX: Final = 8
 class LabEndedError(MachineError):
     """The lab ended before it replied."""
 
+    def __init__(self, message: str = "the lab has ended; to fix it: set it up again") -> None:
+        super().__init__(message)
+
 
 def checked_name(name: str) -> str:
     """Return the name if it is a valid name of a lab.
@@ -252,10 +255,13 @@ def ask(connection: socket.socket, request: dict[str, Any]) -> tuple[dict[str, A
     try:
         connection.sendall(json.dumps(request).encode() + b"\n")
         line = _read_line(connection, REPLY_BYTES_MAX, descriptors)
+    except (ConnectionResetError, BrokenPipeError):
+        # The daemon ended with the request unread: unix(7) resets the connection.
+        line = None
     except OSError as error:
         raise MachineError(f"the lab does not reply: {error}; to fix it: try again") from None
     if line is None:
-        raise LabEndedError("the lab has ended; to fix it: set it up again")
+        raise LabEndedError
     content = parsed(line)
     if content is None:
         raise MachineError("the lab's reply cannot be read; to fix it: end it and set it up again")

@@ -163,7 +163,7 @@ impl Column {
         }
     }
 
-    /// The integer in a row; `None` if it is missing or the column holds floats.
+    /// The integer of a row; `None` if it is missing or the column holds floats.
     #[must_use]
     pub fn integer(&self, row: usize) -> Option<u64> {
         if self.present.as_ref().is_some_and(|present| present.get(row) == Some(&0)) {

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def plot_means(
-    axes: Axes, x: Sequence[float], rows: Sequence[Row], label: str, colour: str
+    axes: Axes, x: Sequence[float], rows: Sequence[Row], label: str, color: str
 ) -> None:
     """Draw the simulated means of rows as a line, and their 95 % intervals as a band."""
-    plot_samples(axes, x, [row.simulated for row in rows], color=colour, label=label)
+    plot_samples(axes, x, [row.simulated for row in rows], color=color, label=label)
 
 
 def plot_samples(
@@ -38,7 +38,7 @@ def plot_samples(
 
 
 def plot_published(
-    axes: Axes, x: Sequence[float], rows: Sequence[Row], colour: str, label: str | None = None
+    axes: Axes, x: Sequence[float], rows: Sequence[Row], color: str, label: str | None = None
 ) -> None:
     """Draw the published values of rows as circles."""
     axes.plot(
@@ -48,7 +48,7 @@ def plot_published(
         marker="o",
         markersize=5,
         markerfacecolor="none",
-        markeredgecolor=colour,
+        markeredgecolor=color,
         markeredgewidth=1.3,
         label=label,
     )

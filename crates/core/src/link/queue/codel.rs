@@ -410,8 +410,8 @@ mod tests {
         drops.0.len()
     }
 
-    /// With one packet left the sojourn time of the next one is 1 ms, the target, but the backlog is no more
-    /// than a maximum packet. With two or four left, drops reduce the backlog to one.
+    /// With one packet left the sojourn time of the next one is 1 ms, the target, but the backlog is at most
+    /// one maximum packet. With two or four left, drops reduce the backlog to one.
     #[test]
     fn no_packet_is_dropped_from_a_backlog_of_one_maximum_packet() {
         assert_eq!(drops_with_standing_queue(1), 0);
