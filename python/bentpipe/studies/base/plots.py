@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def plot_means(
-    axes: Axes, x: Sequence[float], rows: Sequence[Row], label: str, color: str
-) -> None:
+def plot_means(axes: Axes, x: Sequence[float], rows: Sequence[Row], label: str, color: str) -> None:
     """Draw the simulated means of rows as a line, and their 95 % intervals as a band."""
     plot_samples(axes, x, [row.simulated for row in rows], color=color, label=label)
 
