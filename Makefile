@@ -12,11 +12,12 @@ PGO := $(CURDIR)/target/pgo
 BENCH_yes := $(PGO)/$(HOST)/release/bentpipe-bench
 BENCH_no := target/release/bentpipe-bench
 
-.PHONY: help demo test check docs bench wheel instructions coverage schema picture clean
+.PHONY: help demo test test-unprivileged build-tests check docs bench wheel instructions coverage schema picture clean
 
 help:
 	@echo "make demo      re-run the JPL experiment; the report is target/demo/jpl/report.html"
 	@echo "make test      run all tests"
+	@echo "make test-unprivileged  as root: test labs as the user nobody"
 	@echo "make check     check formatting, lints and types"
 	@echo "make docs      build the documentation site in target/site; a broken link fails it"
 	@echo "make bench     measure simulations (target/bench.json) and labs (target/bench-live.json)"
@@ -30,10 +31,22 @@ demo: $(VENV)/.installed
 	$(BIN)/bentpipe study jpl --out target/demo/jpl
 	@echo "The report is target/demo/jpl/report.html"
 
-# To fail where labs do not work: make test PYTEST_OPTIONS=--require-labs BENTPIPE_REQUIRE_LABS=1
+# To fail where a test cannot run: make test PYTEST_OPTIONS=--require-labs BENTPIPE_REQUIRE_LABS=1
+# Tests in real time measure: they run alone.
 test: $(VENV)/.installed
 	cargo test --workspace --quiet
-	$(BIN)/python -m pytest -q $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadfile -m "not real_time" \
+		$(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -q -m real_time $(PYTEST_OPTIONS)
+
+# As root only: labs of the user nobody.
+test-unprivileged: $(VENV)/.installed
+	$(BIN)/python tests/as_nobody.py -m pytest -q -p no:cacheprovider $(PYTEST_OPTIONS) \
+		tests/test_live.py tests/test_lab.py tests/test_lab_api.py
+
+# What `make test` needs: with -j, beside other targets.
+build-tests:
+	cargo test --workspace --quiet --no-run
 
 check: $(VENV)/.installed
 	cargo fmt --all --check

@@ -9,20 +9,20 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import as_nobody
 import pytest
 
 from bentpipe import Result, simulate
 from bentpipe.cli.app import main
+from bentpipe.lab import sockets
 
 ROOT = Path(__file__).parent.parent
-EXIT_MACHINE = 3
 EXAMPLES = sorted((ROOT / "scenarios").glob("*.yaml"))
 
 # 1 MB at 8 Mbit/s takes one second of sending: long enough for every column, short for a test.
@@ -144,8 +144,18 @@ def needs(program: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(shutil.which(program) is None, reason=not_installed(program))
 
 
-# Why a test is skipped for what can be installed or allowed.
-_LACKING = re.compile(r"no labs here: |\S+ is not installed")
+# A test that runs labs. Such tests run one after the other, since load makes labs late.
+needs_lab = pytest.mark.real_time
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that runs labs where there can be none."""
+    if item.get_closest_marker("real_time") and (reason := why_no_lab()):
+        pytest.skip(f"no labs here: {reason}")
+
+
+# Why a test is skipped for what can be installed, allowed or repeated.
+_LACKING = re.compile(r"no labs here: |late machine: |\S+ is not installed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -153,7 +163,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--require-labs",
         action="store_true",
-        help="Fail tests that would be skipped for a missing program or the lack of namespaces.",
+        help="Fail a test that would be skipped for a program, a lab or a late machine.",
     )
 
 
@@ -172,13 +182,35 @@ def pytest_runtest_makereport(
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C interrupt, as tests of it expect, also in a background job.
+    """Keep temporary files and labs apart from the user's, and let Ctrl-C interrupt.
 
-    A shell starts such a job with SIGINT ignored: Python then leaves it so, and so would be every
-    program that a test starts.
+    A shell starts a background job with SIGINT ignored: Python then leaves it so, and so would be
+    every program that a test starts.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    own = Path(tempfile.mkdtemp(prefix="bentpipe-tests-"))
+    for variable in ("TMPDIR", "XDG_RUNTIME_DIR"):
+        (own / variable).mkdir(mode=0o700)
+        os.environ[variable] = str(own / variable)
+    tempfile.tempdir = os.environ["TMPDIR"]
+
+
+def pytest_unconfigure() -> None:
+    """Remove the folders of `pytest_configure`."""
+    shutil.rmtree(Path(os.environ["TMPDIR"]).parent, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Fail if a test leaves a temporary file or a lab; end such a lab."""
+    yield
+    left = [path.name for path in Path(os.environ["TMPDIR"]).iterdir()]
+    for lab in sockets.names():
+        subprocess.run([sys.executable, "-m", "bentpipe", "lab", "down", lab], check=False)
+        left.append(f"the lab {lab}")
+    assert not left, f"left by tests: {', '.join(sorted(left))}"
 
 
 def default_signals() -> None:
@@ -188,18 +220,6 @@ def default_signals() -> None:
     """
     for each in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(each, signal.SIG_DFL)
-
-
-# As root of a mount namespace: what the user nobody may not reach where it is, is where he may; and
-# the device is as udev(7) makes it for everybody, also where there is no udev.
-_BECOME_NOBODY = """
-set -e
-for name in python site tree; do mount --rbind "$1" "$0/$name"; shift; done
-mknod -m 666 "$0/tun" c 10 200
-mount --bind "$0/tun" /dev/net/tun
-rm "$0/tun"
-exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
-"""
 
 
 @dataclass(frozen=True)
@@ -226,26 +246,22 @@ class User:
 @pytest.fixture
 def user() -> Iterator[User]:
     """The user nobody if the tests run as root, else whoever runs them."""
-    top = Path(tempfile.mkdtemp(prefix="bentpipe-user-"))
-    top.chmod(0o755)
-    folder = top / "tmp"
-    folder.mkdir()
-    # The umask does not hold here.
-    folder.chmod(0o777)
-    gone = {"HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME"}
-    environment = {name: value for name, value in os.environ.items() if name not in gone}
-    environment["TMPDIR"] = str(folder)
-    command = [sys.executable, "-m", "bentpipe"]
-    if os.geteuid() == 0:
-        for name in ("python", "site", "tree"):
-            (top / name).mkdir()
-        interpreter = Path(sys.executable).resolve().relative_to(sys.base_prefix)
-        environment["PYTHONPATH"] = f"{top / 'tree' / 'python'}:{top / 'site'}"
-        command = ["unshare", "--mount", "sh", "-c", _BECOME_NOBODY, str(top)]
-        command += [sys.base_prefix, sysconfig.get_path("purelib"), str(ROOT)]
-        command += [str(top / "python" / interpreter), "-m", "bentpipe"]
-    yield User(command, environment, folder)
+    top = as_nobody.prepare()
+    command = as_nobody.command(top) if os.geteuid() == 0 else [sys.executable]
+    environment = as_nobody.environment(top)
+    if os.geteuid() != 0:
+        environment["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
+    yield User([*command, "-m", "bentpipe"], environment, top / "tmp")
     shutil.rmtree(top)
+
+
+_TRY_LAB = """
+from bentpipe import Lab, MachineError
+try:
+    Lab("leo").close()
+except MachineError as error:
+    print(error)
+"""
 
 
 @functools.cache
@@ -255,6 +271,6 @@ def why_no_lab() -> str:
     Only what the machine lacks is a reason to skip: a program that fails in another way is to fail
     its tests.
     """
-    command = [sys.executable, "-m", "bentpipe", "exec", "--link", "leo", "--", "true"]
+    command = [sys.executable, "-c", _TRY_LAB]
     tried = subprocess.run(command, capture_output=True, text=True, check=False)
-    return tried.stderr.strip() if tried.returncode == EXIT_MACHINE else ""
+    return tried.stdout.strip()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from conftest import ROOT, Program, not_installed
+from conftest import ROOT, Program, needs, needs_lab
 
 from bentpipe import Result, simulate
 from bentpipe.emulation import checks, kernel as emulation_kernel
@@ -42,18 +41,6 @@ LINK = {
 def scenario(*flows: dict[str, Any], duration: str, **link: Any) -> dict[str, Any]:
     """A link like that of a LEO satellite, and flows on it."""
     return {"link": LINK | link, "traffic": list(flows), "duration": duration}
-
-
-@pytest.fixture(scope="module")
-def namespaces() -> None:
-    """Skip where labs cannot be created."""
-    if shutil.which("iperf3") is None:
-        pytest.skip(not_installed("iperf3"))
-    command = [*BENTPIPE, "exec", "--link", "leo", "--", "true"]
-    tried = subprocess.run(command, capture_output=True, text=True, check=False)
-    if tried.returncode == EXIT_MACHINE:
-        pytest.skip(f"no labs here: {tried.stderr.strip()}")
-    assert tried.returncode == 0, tried.stderr
 
 
 class Emulated:
@@ -83,7 +70,8 @@ def emulated(data: dict[str, Any], folder: Path, *, valid: bool = True) -> Emula
 # --- against the simulator ----------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("namespaces")
+@needs_lab
+@needs("iperf3")
 def test_a_bulk_flow_is_as_fast_as_in_the_simulator(tmp_path: Path) -> None:
     """Given 3 s of CUBIC at 20 Mbit/s, expect at least 85 % of what 1,448 of 1,500 bytes leave.
 
@@ -125,7 +113,8 @@ def test_a_bulk_flow_is_as_fast_as_in_the_simulator(tmp_path: Path) -> None:
     assert "In real time, Linux" in run.out
 
 
-@pytest.mark.usefixtures("namespaces")
+@needs_lab
+@needs("iperf3")
 def test_steps_of_the_link_are_on_the_clock_of_the_run(tmp_path: Path) -> None:
     """Given an outage from 1 to 2 s, expect bytes until 1 s, and none from then until 2 s.
 
@@ -176,7 +165,8 @@ def test_steps_are_delayed_by_the_lead_time() -> None:
     assert forward_rate_steps(plan)[1][0] == 5 * 10**9
 
 
-@pytest.mark.usefixtures("namespaces")
+@needs_lab
+@needs("iperf3")
 def test_exchanges_equal_those_of_the_simulator(tmp_path: Path) -> None:
     """Given files one after the other and requests on one connection, expect the same exchanges.
 
@@ -242,7 +232,8 @@ def test_draws_equal_those_of_the_simulator(distribution: dict[str, Any]) -> Non
     assert len(set(simulated)) > 20
 
 
-@pytest.mark.usefixtures("namespaces")
+@needs_lab
+@needs("iperf3")
 def test_kernel_settings_windows_and_sizes(tmp_path: Path) -> None:
     """Given 100 kB through a window of 30 kB, expect all of it, the settings, and a warning.
 
@@ -278,7 +269,8 @@ def test_kernel_settings_windows_and_sizes(tmp_path: Path) -> None:
 # --- against arithmetic -------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("namespaces")
+@needs_lab
+@needs("iperf3")
 def test_a_constant_rate_without_loss_is_delivered_completely(tmp_path: Path) -> None:
     """Given 800 kbit/s in datagrams of 1000 B each way for 1 s, expect all of 100 each way.
 
@@ -299,7 +291,8 @@ def test_a_constant_rate_without_loss_is_delivered_completely(tmp_path: Path) ->
         assert flow["one_way_delay_max_ns"] < 20e6
 
 
-@pytest.mark.usefixtures("namespaces")
+@needs_lab
+@needs("iperf3")
 def test_losses_by_bit_errors_are_binomial(tmp_path: Path) -> None:
     """Given 2 s of 1,028-byte packets at a bit error rate of 1e-5, expect a binomial loss.
 
@@ -351,7 +344,8 @@ def binomial_interval(draws: int, chance: float) -> tuple[int, int]:
 # --- how runs end -------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("namespaces")
+@needs_lab
+@needs("iperf3")
 def test_ctrl_c_keeps_what_was_recorded(tmp_path: Path) -> None:
     bulk = {"kind": "bulk", "direction": "return", "duration": "60 s"}
     file, out = tmp_path / "scenario.json", tmp_path / "result"

@@ -12,16 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, User, needs, why_no_lab
+from conftest import ROOT, User, needs, needs_lab
 from test_lab import wait_until
 from test_live import processes
 
 import bentpipe
 from bentpipe import InvalidRunError, Result, ScenarioError, UsageError
 from bentpipe.emulation import worker
-
-WHY_NO_LAB = why_no_lab()
-needs_lab = pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
 
 CALL: dict[str, Any] = {
     "link": {"preset": "leo"},

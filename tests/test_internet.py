@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from conftest import needs
-from test_live import BENTPIPE, bentpipe, machine, needs_lab, processes
+from conftest import needs, needs_lab
+from test_live import BENTPIPE, bentpipe, machine, processes
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import default_signals, needs
-from test_live import BENTPIPE, bentpipe, machine, needs_lab, processes
+from conftest import default_signals, needs, needs_lab
+from test_live import BENTPIPE, bentpipe, machine, processes
 
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.lab import sockets

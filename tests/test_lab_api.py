@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import User, needs
+from conftest import User, needs, needs_lab
 from test_lab import wait_until
-from test_live import needs_lab, processes
+from test_live import processes
 
 import bentpipe
 from bentpipe import InvalidRunError, MachineError, ScenarioError, UsageError, plan

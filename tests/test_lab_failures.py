@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from conftest import User, needs
+from conftest import User, needs, needs_lab
 from test_lab import a_lab, status, wait_until
-from test_live import BENTPIPE, bentpipe, machine, needs_lab, processes
+from test_live import BENTPIPE, bentpipe, machine, processes
 
 from bentpipe.errors import MachineError
 from bentpipe.lab import sockets, uplink

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import needs, why_no_lab
+from conftest import needs, needs_lab
 
 from bentpipe import simulate
 from bentpipe.emulation.draws import Stream
@@ -18,8 +18,6 @@ from bentpipe.emulation.hosts import hosts_of, traffic_class
 from bentpipe.plan.resolver import from_dict, resolve
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
-WHY_NO_LAB = why_no_lab()
-needs_lab = pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
 
 LINK: dict[str, Any] = {
     "forward": {"rate": "20 Mbit/s", "delay": "5 ms"},

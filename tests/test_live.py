@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import User, default_signals, needs, why_no_lab
+from conftest import User, default_signals, needs, needs_lab
 
 from bentpipe.cli.link_status import summary_lines
 from bentpipe.errors import MachineError, UsageError
@@ -30,10 +30,6 @@ def bentpipe(*arguments: str, timeout: float = 60) -> subprocess.CompletedProces
     return subprocess.run(
         [*BENTPIPE, *arguments], capture_output=True, text=True, timeout=timeout, check=False
     )
-
-
-WHY_NO_LAB = why_no_lab()
-needs_lab = pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
 
 
 @dataclass(frozen=True)

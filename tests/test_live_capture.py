@@ -21,15 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import needs, why_no_lab
+from conftest import needs, needs_lab
 from test_capture import at_points, fields, needs_tshark, packets_at, tshark
 
 from bentpipe import Result
 from bentpipe.results.capture import incomplete_message
 
 BENTPIPE = [sys.executable, "-m", "bentpipe"]
-WHY_NO_LAB = why_no_lab()
-needs_lab = pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
 
 
 def bentpipe(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from conftest import needs, why_no_lab
+from conftest import needs, needs_lab
 
 from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import resolve
@@ -99,6 +99,7 @@ def test_the_bracket_contains_the_rate(largest: float) -> None:
 # --- for real -----------------------------------------------------------------------------------
 
 
+@needs_lab
 @needs("iperf3")
 def test_a_cell_of_the_testbed_on_the_kernel_s_tcp() -> None:
     """10 MiB without delay and errors: 1460 of 1508 bytes, 96.82 %, less the start.
@@ -106,8 +107,6 @@ def test_a_cell_of_the_testbed_on_the_kernel_s_tcp() -> None:
     The start of a connection costs a round trip of two full segments, 12 ms of 43 s: 0.03 %. The
     tolerance of one point covers the time until iperf3 has read all data.
     """
-    if reason := why_no_lab():
-        pytest.skip(f"no labs here: {reason}")
     done = bentpipe("study", "jpl", "--engine", "emulate", "--cells", "0:0", "--json")
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)

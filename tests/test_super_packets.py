@@ -8,17 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import needs, why_no_lab
+from conftest import needs, needs_lab
 
 from bentpipe.errors import MachineError
 from bentpipe.lab.capacity import refuse_beyond_capacity
 from bentpipe.plan.presets import link_plan
 
-WHY_NO_LAB = why_no_lab()
 SIZE = 5_000_000
 
 
-@pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
+@needs_lab
 @needs("curl")
 def test_the_link_carries_packets_while_kernels_pass_larger_segments(tmp_path: Path) -> None:
     """Given 5 MB over 100 Mbit/s, expect packets of 1,500 bytes at most at that rate.

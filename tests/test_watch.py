@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from conftest import needs, why_no_lab
+from conftest import needs, needs_lab
 
 from bentpipe.cli.link_status import LinkStatus, window_lines
 from bentpipe.cli.progress import Progress
 from bentpipe.cli.watch import Watch
 
 ROWS, COLUMNS = 12, 60
-WHY_NO_LAB = why_no_lab()
 
 
 class Screen:
@@ -176,7 +175,7 @@ def test_without_a_terminal_lines_come_every_ten_seconds(
 
 
 @needs("setsid")
-@pytest.mark.skipif(bool(WHY_NO_LAB), reason=f"no labs here: {WHY_NO_LAB}")
+@needs_lab
 def test_exec_shows_the_status_below_its_program() -> None:
     program = "for i in 1 2 3 4 5; do echo line $i; sleep 0.4; done; printf '\\a'"
     watched = [sys.executable, "-m", "bentpipe", "exec", "--link", "leo", "--watch", "--"]
