@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
-from scipy import stats
 
+from bentpipe.results.confidence import mean_half_width
 from bentpipe.validation.measures import (
     ALL,
     MEASURES,
@@ -30,7 +30,6 @@ from bentpipe.validation.points import Point
 SEEDS: Final = 20
 # A goodput above this share of the largest possible one is limited by the rate of the link.
 LIMITED_SHARE: Final = 0.95
-_CONFIDENCE: Final = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,10 +185,7 @@ def half_width(runs: Sequence[RunMetrics], name: str) -> float | None:
     None without two runs, or if a run does not have the value.
     """
     known = _known(runs, name)
-    if known is None or len(known) < 2:  # noqa: PLR2004 - a standard deviation takes two
-        return None
-    quantile_t = float(stats.t.ppf((1 + _CONFIDENCE) / 2, len(known) - 1))
-    return quantile_t * float(np.std(known, ddof=1)) / math.sqrt(len(known))
+    return None if known is None else mean_half_width(known)
 
 
 @dataclass(frozen=True, kw_only=True)

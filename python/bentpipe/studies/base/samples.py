@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtrit
 
-CONFIDENCE: Final = 0.95
+from bentpipe.results.confidence import CONFIDENCE, mean_half_width
+
 # With fewer values a bootstrap has too few distinct resamples, and its intervals are too narrow.
 MIN_BOOTSTRAP_VALUES: Final = 5
 _RESAMPLES: Final = 2000
@@ -56,12 +55,10 @@ class Samples:
     @property
     def interval(self) -> Interval | None:
         """The interval of the mean by Student's t; None if it is exact or there is one run."""
-        mean, count = self.mean, len(self.values)
-        if mean is None or self.exact or count < 2:  # noqa: PLR2004 - one value has no spread
+        mean, half = self.mean, mean_half_width(self.values)
+        if mean is None or self.exact or half is None:
             return None
-        # The quantile of scipy.stats.t, without the 0.6 s that scipy.stats takes to import.
-        half = stdtrit(count - 1, _TAILS[1]) * np.std(self.values, ddof=1) / math.sqrt(count)
-        return Interval(mean - float(half), mean + float(half))
+        return Interval(mean - half, mean + half)
 
     def scaled(self, by: float) -> Samples:
         """Return the values multiplied by a factor, to convert their unit."""
