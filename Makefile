@@ -21,7 +21,8 @@ help:
 	@echo "make check     check formatting, lints and types"
 	@echo "make docs      build the documentation site in target/site; a broken link fails it"
 	@echo "make bench     measure simulations (target/bench.json) and labs (target/bench-live.json)"
-	@echo "make wheel     build a profile-guided wheel for this machine in target/wheels"
+	@echo "make wheel     build a profile-guided manylinux wheel in target/wheels"
+	@echo "make wheel-check  install that wheel into an empty environment, and run the demo there"
 	@echo "make instructions  compare instructions per packet-hop with benches/instructions.json (valgrind)"
 	@echo "make coverage  measure line coverage of crates/core"
 	@echo "make schema    regenerate the JSON Schema of scenarios and the plans of presets"
@@ -64,7 +65,7 @@ docs: $(VENV)/.installed
 # Profile-guided, as the wheel: build, run the examples with branch counters, build again (decision
 # 9). PROFILED=no builds once. With a profile, optimisation level 2 is faster than 3.
 PROFILED ?= yes
-$(BENCH_yes) wheel: export CARGO_PROFILE_RELEASE_OPT_LEVEL := 2
+$(PGO)/profile $(BENCH_yes) wheel: export CARGO_PROFILE_RELEASE_OPT_LEVEL := 2
 # Labs are measured as `make test` builds them: the profile has simulations only, so it slows labs down
 # (decision 10).
 bench: $(BENCH_$(PROFILED)) $(BENCH_no)
@@ -74,21 +75,39 @@ bench: $(BENCH_$(PROFILED)) $(BENCH_no)
 $(BENCH_no): $(RUST) | $(VENV)/.installed
 	env -u CARGO_PROFILE_RELEASE_OPT_LEVEL cargo build --release --quiet -p bentpipe-bench
 
-$(BENCH_yes): $(RUST) benches/train.py $(wildcard scenarios/*.yaml) | $(VENV)/.installed $(PROFDATA)
+$(BENCH_yes): $(PGO)/profile
+	RUSTFLAGS="-Cprofile-use=$(PGO)/profile" $(BUILD_BENCH) --target-dir $(PGO)
+
+# A profile names functions by their symbols, which end in a hash. The hash depends on features of
+# dependencies, so the binding is selected, too, and on these variables, which `maturin --zig` sets.
+BUILD_BENCH := CARGO_TARGET_APPLIES_TO_HOST=false CARGO_UNSTABLE_TARGET_APPLIES_TO_HOST=true \
+	__CARGO_TEST_CHANNEL_OVERRIDE_DO_NOT_USE_THIS=nightly cargo build --release --quiet \
+	-p bentpipe-bench -p bentpipe-py --bin bentpipe-bench --target $(HOST)
+
+$(PGO)/profile: $(RUST) benches/train.py $(wildcard scenarios/*.yaml) | $(VENV)/.installed $(PROFDATA)
 	rm -rf $(PGO)/counts
-	RUSTFLAGS="-Cprofile-generate=$(PGO)/counts" cargo build --release --quiet -p bentpipe-bench \
-		--target $(HOST) --target-dir $(PGO)/counting
+	RUSTFLAGS="-Cprofile-generate=$(PGO)/counts" $(BUILD_BENCH) --target-dir $(PGO)/counting
 	$(PGO)/counting/$(HOST)/release/bentpipe-bench --once \
 		$$($(BIN)/python benches/train.py $(PGO)/plans) > /dev/null
-	$(PROFDATA) merge --output $(PGO)/profile $(PGO)/counts
-	RUSTFLAGS="-Cprofile-use=$(PGO)/profile" cargo build --release --quiet -p bentpipe-bench \
-		--target $(HOST) --target-dir $(PGO)
+	$(PROFDATA) merge --output $@ $(PGO)/counts
 
 $(PROFDATA):
 	rustup component add llvm-tools
 
-wheel: $(VENV)/.installed $(PROFDATA)
-	$(BIN)/maturin build --release --pgo --out target/wheels
+# zig links with the symbols of glibc 2.17, the oldest that Rust supports (manylinux2014).
+WHEELS := target/wheels
+wheel: $(PGO)/profile $(VENV)/.maturin
+	rm -rf $(WHEELS)
+	RUSTFLAGS="-Cprofile-use=$(PGO)/profile --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src=crates" \
+		PATH="$(CURDIR)/$(BIN):$$PATH" \
+		maturin build --release --strip --zig --compatibility manylinux2014 --out $(WHEELS)
+
+wheel-check: wheel
+	$(BIN)/python packaging/check_wheel.py $(WHEELS)/*.whl
+
+$(VENV)/.maturin: | $(VENV)/.created
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin[zig]>=1.16,<2'
+	touch $@
 
 # Instruction counts, unlike times, do not depend on the load: they guard the inner loop.
 instructions: $(VENV)/.installed
