@@ -191,8 +191,10 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     own = Path(tempfile.mkdtemp(prefix="bentpipe-tests-"))
-    for variable in ("TMPDIR", "XDG_RUNTIME_DIR"):
-        (own / variable).mkdir(mode=0o700)
+    # The user nobody has a folder below that of temporary files.
+    own.chmod(0o711)
+    for variable, mode in (("TMPDIR", 0o711), ("XDG_RUNTIME_DIR", 0o700)):
+        (own / variable).mkdir(mode=mode)
         os.environ[variable] = str(own / variable)
     tempfile.tempdir = os.environ["TMPDIR"]
 

@@ -175,7 +175,7 @@ def command_line(process: str) -> bytes:
     return Path(f"/proc/{process}/cmdline").read_bytes()
 
 
-# A process with the threads of numpy and polars, which cannot become root of a user namespace.
+# A process with the threads of numpy and polars, which cannot create a user namespace.
 NOTEBOOK = """
 import os
 import numpy, polars

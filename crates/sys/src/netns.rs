@@ -5,14 +5,15 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use rustix::thread::UnshareFlags;
 
 use crate::diag::Diag;
 use crate::error::SystemError;
+use crate::user_namespace;
 
 /// The network namespace and the mount namespace of one host.
 #[derive(Debug)]
@@ -35,14 +36,19 @@ impl Namespace {
         setup: impl FnOnce() -> Result<T, E> + Send,
     ) -> Result<(Self, T), E> {
         run_in_thread(|| {
-            unshare(UnshareFlags::NEWNET | UnshareFlags::NEWNS)
-                .map_err(|error| SystemError::privileged("making a network namespace", error))?;
+            enter_new_network()?;
+            unshare(UnshareFlags::NEWNS)
+                .map_err(|error| SystemError::privileged("making a mount namespace", error))?;
             let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
             rustix::mount::mount_change("/", private)
                 .map_err(|error| SystemError::privileged("making the mounts private", error))?;
             bind_mount_text("/etc/hosts", hosts)
                 .map_err(|error| SystemError::privileged("writing /etc/hosts", error))?;
             loopback_up().map_err(|error| SystemError::privileged("bringing lo up", error))?;
+            // Echo requests from datagram sockets, which need no capability: icmp(7). The range holds
+            // groups of this user namespace, which may have only this one.
+            let group = rustix::process::getegid().as_raw();
+            let _ = set_sysctl("net.ipv4.ping_group_range", &format!("{group} {group}"));
             let output = setup()?;
             let open = |name| {
                 File::open(format!("/proc/thread-self/ns/{name}")).map(OwnedFd::from).map_err(
@@ -97,55 +103,6 @@ impl Namespace {
     }
 }
 
-/// Creates a user namespace with the process as its root, in which it may create other namespaces.
-/// The process must be single-threaded.
-///
-/// # Errors
-/// If the kernel does not allow user namespaces, or the process has several threads.
-pub fn become_root_of_user_namespace() -> Result<(), SystemError> {
-    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
-    let denied = |error: io::Error| {
-        let fix = how_to_allow_user_namespaces(&error);
-        SystemError::machine("making a user namespace", error, fix)
-    };
-    unshare(UnshareFlags::NEWUSER).map_err(|error| denied(error.into()))?;
-    // gid_map can be written only after setgroups(2) is disabled: user_namespaces(7).
-    for (file, text) in [
-        ("setgroups", "deny".to_owned()),
-        ("uid_map", format!("0 {} 1", user.as_raw())),
-        ("gid_map", format!("0 {} 1", group.as_raw())),
-    ] {
-        std::fs::write(format!("/proc/self/{file}"), text).map_err(denied)?;
-    }
-    Ok(())
-}
-
-/// How to allow user namespaces: user_namespaces(7), and settings of Debian and Ubuntu.
-fn how_to_allow_user_namespaces(error: &io::Error) -> &'static str {
-    let is_set_to = |setting, value| sysctl(setting).is_ok_and(|found| found == value);
-    if error.raw_os_error() == Some(libc::ENOSPC) {
-        "run it as root, or allow more user namespaces: sysctl user.max_user_namespaces=10000"
-    } else if is_set_to("kernel.unprivileged_userns_clone", "0") {
-        "run it as root, or allow user namespaces: sysctl kernel.unprivileged_userns_clone=1"
-    } else if is_set_to("kernel.apparmor_restrict_unprivileged_userns", "1") {
-        "run it as root, or allow user namespaces: \
-         sysctl kernel.apparmor_restrict_unprivileged_userns=0"
-    } else {
-        "run it as root, or where user namespaces are allowed (a container may deny them; the kernel \
-         needs CONFIG_USER_NS)"
-    }
-}
-
-/// Moves the process into a user namespace that another process of the same user created. The
-/// process must be single-threaded.
-///
-/// # Errors
-/// The kernel's error, such as EPERM or, for a multithreaded process, EINVAL.
-pub fn join_user_namespace(namespace: BorrowedFd<'_>) -> Result<(), SystemError> {
-    rustix::thread::move_into_link_name_space(namespace, Some(LinkNameSpaceType::User))
-        .map_err(|error| SystemError::privileged("joining a user namespace", error))
-}
-
 /// Writes a sysctl of the calling thread's network namespace.
 ///
 /// # Errors
@@ -190,6 +147,17 @@ pub(crate) fn is_listening_by_proc(port: u16) -> io::Result<bool> {
         }))
     };
     Ok(listens("tcp")? || listens("tcp6").unwrap_or(false))
+}
+
+/// Moves the calling thread into a new network namespace. Programs of root have all capabilities
+/// there, those of another user if it owns the namespace.
+fn enter_new_network() -> Result<(), SystemError> {
+    let failed = |error| SystemError::privileged("making a network namespace", error);
+    if rustix::process::geteuid().is_root() {
+        return unshare(UnshareFlags::NEWNET).map_err(failed);
+    }
+    let network = user_namespace::create_network()?;
+    rustix::thread::move_into_link_name_space(network.as_fd(), None).map_err(failed)
 }
 
 /// Namespaces belong to threads, so each operation inside one gets a thread.

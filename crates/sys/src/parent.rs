@@ -44,7 +44,7 @@ pub(crate) unsafe fn set_parent_death_signal(parent: RawFd) -> bool {
     }
 }
 
-/// A signalfd(2) and the pidfd of the parent, polled together by an `init` that has blocked all
+/// A signalfd(2) and the pidfd of the parent, polled together by a process that has blocked all
 /// signals.
 pub(crate) struct InitSignals {
     parent: RawFd,
@@ -64,11 +64,11 @@ impl InitSignals {
         }
     }
 
-    /// Waits for a signal and returns its number and its `si_code` (sigaction(2)). If the parent
-    /// exits, ends the process and thereby its PID namespace: the parent-death signal is not sent
-    /// if the parent exits while it is being set.
+    /// Waits for a signal and returns its number and its `si_code` (sigaction(2)). `None` if the
+    /// parent has exited: the parent-death signal is not sent if the parent exits while it is being
+    /// set.
     #[allow(unsafe_code, reason = "system calls of an init")]
-    pub(crate) unsafe fn next(&self) -> (libc::c_int, libc::c_int) {
+    pub(crate) unsafe fn next(&self) -> Option<(libc::c_int, libc::c_int)> {
         let bytes = size_of::<libc::signalfd_siginfo>();
         // SAFETY: system calls on integers and stack memory.
         unsafe {
@@ -77,13 +77,13 @@ impl InitSignals {
                 let mut polled = [readable(self.parent), readable(self.signalfd)];
                 libc::poll(polled.as_mut_ptr(), 2, -1);
                 if polled[0].revents != 0 || polled[1].revents & !libc::POLLIN != 0 {
-                    libc::_exit(128 + libc::SIGKILL);
+                    return None;
                 }
                 let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
                 let read = libc::read(self.signalfd, info.as_mut_ptr().cast(), bytes);
                 if read == bytes.cast_signed() {
                     let info = info.assume_init_ref();
-                    return (info.ssi_signo.cast_signed(), info.ssi_code);
+                    return Some((info.ssi_signo.cast_signed(), info.ssi_code));
                 }
             }
         }

@@ -115,7 +115,7 @@ pub fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
 
 /// Runs in the first process of the namespace: forks, returns in the child, and continues as its
 /// `init`.
-#[allow(unsafe_code, reason = "fork, and signal handling of a process that never returns to Rust")]
+#[allow(unsafe_code, reason = "system calls between fork and exec")]
 fn become_init(parent: RawFd) -> io::Result<()> {
     // SAFETY: system calls on integers and stack memory.
     unsafe {
@@ -123,20 +123,31 @@ fn become_init(parent: RawFd) -> io::Result<()> {
             libc::_exit(0);
         }
         mount_private_proc_and_sys();
+        fork_program(parent)
+    }
+}
+
+/// Forks, returns in the child, which becomes the program, and continues as its supervisor.
+#[allow(unsafe_code, reason = "fork, and signal handling of a process that never returns to Rust")]
+pub(crate) unsafe fn fork_program(parent: RawFd) -> io::Result<()> {
+    // SAFETY: system calls on integers and stack memory.
+    unsafe {
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         let mut none = MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigfillset(all.as_mut_ptr());
         libc::sigemptyset(none.as_mut_ptr());
-        // A signal must not end the `init` before it waits for signals.
+        // A signal must not end the supervisor before it waits for signals.
         libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
         match libc::fork() {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 // The program must not inherit the blocked signals.
                 libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+                // For a supervisor that is killed.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 Ok(())
             }
-            child => run_init(child, parent),
+            child => supervise(child, parent),
         }
     }
 }
@@ -151,15 +162,15 @@ pub(crate) fn mount_private_proc_and_sys() {
     }
 }
 
-/// Forwards signals to the child, reaps orphans, and exits as the child exits.
+/// Forwards signals to the child, reaps orphans, and exits as the child exits. Kills the child if
+/// the parent exits.
 #[allow(unsafe_code, reason = "system calls of an init")]
-unsafe fn run_init(child: libc::pid_t, parent: RawFd) -> ! {
+unsafe fn supervise(child: libc::pid_t, parent: RawFd) -> ! {
     // SAFETY: system calls on integers and stack memory.
     unsafe {
         close_all_except(parent);
         let signals = InitSignals::block_all(parent);
-        loop {
-            let (signal, code) = signals.next();
+        while let Some((signal, code)) = signals.next() {
             if signal == libc::SIGCHLD {
                 reap(child);
             } else if code <= 0 {
@@ -167,6 +178,8 @@ unsafe fn run_init(child: libc::pid_t, parent: RawFd) -> ! {
                 libc::kill(child, signal);
             }
         }
+        libc::kill(child, libc::SIGKILL);
+        libc::_exit(128 + libc::SIGKILL);
     }
 }
 

@@ -6,7 +6,6 @@
 //! signal; when it exits, the kernel kills all processes in the namespace.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -19,7 +18,9 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 use crate::error::SystemError;
 use crate::netns::{Namespace, unshare};
 use crate::parent::{InitSignals, ParentPidfd, close_all_except, set_parent_death_signal};
-use crate::program::{Invocation, build_command, mount_private_proc_and_sys, wait_for_exit};
+use crate::program::{
+    Invocation, build_command, fork_program, mount_private_proc_and_sys, wait_for_exit,
+};
 
 /// A PID namespace with only an `init`. Processes that join it are killed when this value is
 /// dropped or its process exits.
@@ -98,10 +99,10 @@ fn run_reaper(parent: RawFd) -> io::Result<()> {
         }
         close_all_except(parent);
         let signals = InitSignals::block_all(parent);
-        loop {
-            signals.next();
+        while signals.next().is_some() {
             while libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) > 0 {}
         }
+        libc::_exit(128 + libc::SIGKILL);
     }
 }
 
@@ -151,9 +152,9 @@ fn start(
     let parent = ParentPidfd::open()?;
     let parent_fd = parent.raw_fd();
     // SAFETY: between fork and exec the child makes system calls and accesses its stack alone.
-    #[allow(unsafe_code, reason = "the child is set up between fork and exec")]
+    #[allow(unsafe_code, reason = "the child becomes a supervisor between fork and exec")]
     unsafe {
-        command.pre_exec(move || prepare_child(parent_fd));
+        command.pre_exec(move || become_supervisor(parent_fd));
     }
     match command.spawn() {
         Ok(child) => Ok(child.id().cast_signed()),
@@ -167,19 +168,15 @@ fn start(
     }
 }
 
+/// Runs in the new process: becomes the supervisor of the program. It is not replaced by execve(2),
+/// which clears the parent-death signal of programs with file capabilities, such as ping(8).
 #[allow(unsafe_code, reason = "system calls between fork and exec")]
-fn prepare_child(parent: RawFd) -> io::Result<()> {
+fn become_supervisor(parent: RawFd) -> io::Result<()> {
     // SAFETY: system calls on integers and stack memory.
     unsafe {
-        if set_parent_death_signal(parent) {
-            libc::_exit(0);
-        }
         mount_private_proc_and_sys();
-        let mut none = MaybeUninit::<libc::sigset_t>::uninit();
-        libc::sigemptyset(none.as_mut_ptr());
-        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+        fork_program(parent)
     }
-    Ok(())
 }
 
 /// File descriptors of a host's namespaces, with which another process can call [`spawn_in`].

@@ -28,7 +28,7 @@ _PROGRAMS: Final = {"iperf3": "iperf3", "tshark": "tshark", "slirp4netns": "slir
 # Packages with a module that is not named after the package ("_" for "-").
 _MODULES: Final = {"ruamel-yaml": "ruamel.yaml"}
 
-# In a process of its own: becoming root of a user namespace cannot be undone.
+# In a process of its own: a process cannot leave its user namespace.
 _TRY_A_LAB: Final = """
 from bentpipe.lab.local import LocalLab
 from bentpipe.lab.privileges import gain_privileges

@@ -7,7 +7,6 @@ import select
 import signal
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -177,31 +176,29 @@ def exec_(
     It exits with the status of the program. Processes that the program leaves behind stay in the
     lab until `lab down`.
     """
-    # Joining the lab's user namespace changes the user id, and with it the default folder.
-    folder = sockets.folder()
-    with sockets.connect(name, folder) as connection:
+    with sockets.connect(name) as connection:
         daemon = _pidfd_of(connection)
         _, descriptors = sockets.ask(connection, {"do": "enter", "host": host})
     code = wait_for_program(start_in_lab(descriptors, command, host))
     if code == -signal.SIGKILL:
         if _has_ended(daemon):
             note(f"lab {name} has ended, and the program with it")
-        elif (failure := _failure(name, folder)) is not None:
+        elif (failure := _failure(name)) is not None:
             raise InvalidRunError(f"{failure}; end the lab with bentpipe lab down {name}")
     raise typer.Exit(exit_status(code))
 
 
-def _status(name: str, folder: Path | None = None) -> dict[str, Any]:
-    with sockets.connect(name, folder) as connection:
+def _status(name: str) -> dict[str, Any]:
+    with sockets.connect(name) as connection:
         found, _ = sockets.ask(connection, {"do": "status"})
         # The daemon sees its own process id, the caller that of its own namespace.
         return {**found, "process": sockets.peer(connection)[0]}
 
 
-def _failure(name: str, folder: Path) -> str | None:
+def _failure(name: str) -> str | None:
     """Return why the link of a lab has failed; None if it has not, or the lab does not reply."""
     try:
-        failure: str | None = _status(name, folder)["failure"]
+        failure: str | None = _status(name)["failure"]
     except (UsageError, MachineError):
         return None
     return failure

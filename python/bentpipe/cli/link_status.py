@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from bentpipe.results.verdict import invalid_message
+
 Report = Mapping[str, Any]
 
 # A rate over a shorter time has a large error: reports are up to 0.1 s old.
@@ -23,8 +25,8 @@ def summary_lines(report: Report) -> list[str]:
     lines.append(
         f"{report['at_ns'] / 1e9:.1f} s; packets were late by {_late_by(report['lateness'])}"
     )
-    if report["invalid"] is not None:
-        lines.append(f"INVALID: {report['invalid']}; do not use the figures")
+    if (message := invalid_message(report)) is not None:
+        lines.append(f"INVALID: {message}")
     return lines
 
 

@@ -129,4 +129,4 @@ def _check(request: _Request, result: Result) -> None:
         message = f"{simulation.memory_message(result)}{kept}"
         raise MemoryLimitError(message, result=result)
     if result.invalid is not None:
-        raise InvalidRunError(f"INVALID: {result.invalid}; do not use the figures")
+        raise InvalidRunError(f"INVALID: {result.invalid}")

@@ -61,5 +61,5 @@ def emulate(
             worker.kill()
         result = Result.load(worker.out)
     if result.invalid is not None:
-        raise InvalidRunError(f"{result.invalid}; do not use the figures", result=result)
+        raise InvalidRunError(result.invalid, result=result)
     return result

@@ -1,7 +1,7 @@
 """Checks before a run in real time, and the privileges that it needs.
 
 No module that starts threads (numpy, polars) is imported here: a process with several threads
-cannot become root of a user namespace.
+cannot create a user namespace.
 """
 
 from __future__ import annotations

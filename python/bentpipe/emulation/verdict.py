@@ -16,6 +16,7 @@ _COUNTS: Final = (
     "window_count",
     "invalid_windows",
     "capture",
+    "fault",
     "invalid",
 )
 

@@ -1,6 +1,6 @@
 """One emulated run in a child process.
 
-A lab needs a process that may become root of a user namespace, so one with a single thread, and its
+A lab needs a process that may create a user namespace, so one with a single thread, and its
 real-time clock is disturbed by other work of the same process.
 """
 

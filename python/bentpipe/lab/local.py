@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from bentpipe import _core
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
 from bentpipe.lab.uplink import Uplink, open_uplink
+from bentpipe.results.verdict import late_windows, verdict
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
@@ -239,21 +240,23 @@ class LocalLab:
           ``store_full_packets``: dropped for lack of memory; ``too_long_packets``: above the MTU.
         - ``future_stamped_packets`` and ``clock_steps``: the machine's clock was set.
         - ``windows``: the last 60 windows of 10 s, the last one incomplete, each with ``start_ns``,
-          ``end_ns``, ``packets``, ``p50_ns``, ``p99_ns``, ``max_ns`` of lateness and ``invalid``;
-          ``window_count`` and ``invalid_windows`` count all windows.
+          ``end_ns``, ``packets``, ``p50_ns``, ``p99_ns``, ``max_ns`` of lateness, ``fault`` and
+          ``invalid``; ``window_count`` and ``invalid_windows`` count all windows.
         - ``capture``: None, or ``packets`` in the file, ``missing_packets``, and the
           ``error_number`` of the error that ended the capture.
-        - ``invalid``: why the run is invalid, or None.
+        - ``failure``: why the link has failed, or None; ``invalid``: why the run is invalid.
+        - ``verdict`` and ``late_windows``: see `bentpipe.results.verdict`.
 
         Raises:
             InvalidRunError: the link has failed.
         """
         self.require_running()
-        return self._core.report()
+        return self.last_report()
 
     def last_report(self) -> dict[str, Any]:
         """Return the report also of a link that has failed, with the cause as ``invalid``."""
         report = self._core.report()
-        if self.failure is not None:
-            report["invalid"] = self.failure
-        return report
+        report["failure"] = failure = self.failure
+        if failure is not None:
+            report["invalid"] = failure
+        return report | {"verdict": verdict(report), "late_windows": late_windows(report)}

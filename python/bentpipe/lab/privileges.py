@@ -1,4 +1,8 @@
-"""Privileges that labs need: root, or root of a user namespace of this process."""
+"""Privileges that labs need: those of root, or a user namespace of this process.
+
+In its user namespace the process keeps its user id and has all capabilities. Programs that it
+starts in a lab have none, but their user owns the lab's network and may do everything there.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ _CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 
 
 def gain_privileges() -> str:
-    """Make this process root of a user namespace, unless it may create namespaces already.
+    """Move this process into a user namespace, unless it may create namespaces already.
 
     The process must have one thread (unshare(2), CLONE_NEWUSER), and stays in the user namespace.
     Returns the privileges of the process as text, for `bentpipe doctor`.
@@ -25,11 +29,11 @@ def gain_privileges() -> str:
     if not missing:
         return "as root"
     try:
-        _core.become_root_of_user_namespace()
+        _core.create_user_namespace()
     except _core.MachineError as error:
         names = " and ".join(missing)
         raise MachineError(f"a lab needs {names}, or a user namespace; {error}") from None
-    return "as root of a user namespace"
+    return "in a user namespace"
 
 
 def _missing_capabilities() -> list[str]:

@@ -3,9 +3,6 @@
 A lab daemon listens on a unix socket in a folder that only its user can access. A request is one
 line of JSON, and so is the reply. A lab exists if its socket accepts a connection: a killed daemon
 leaves only the socket file, which the next caller removes.
-
-The name of the folder has the user id, which is 0 for root of a user namespace: the daemon is told
-the folder that the user had before.
 """
 
 from __future__ import annotations
@@ -206,8 +203,8 @@ def try_connect(name: str, place: Path) -> socket.socket:
         raise
 
 
-def connect(name: str, place: Path | None = None) -> socket.socket:
-    """Connect to a lab daemon; ``place`` is the folder of its socket, by default the user's.
+def connect(name: str) -> socket.socket:
+    """Connect to a lab daemon of this user.
 
     Raises:
         UsageError: no such lab exists; the message names those that exist.
@@ -215,7 +212,7 @@ def connect(name: str, place: Path | None = None) -> socket.socket:
     """
     checked_name(name)
     try:
-        return try_connect(name, place or folder())
+        return try_connect(name, folder())
     except (FileNotFoundError, ConnectionRefusedError):
         running = tuple(names())
         text = (

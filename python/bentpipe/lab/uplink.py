@@ -1,16 +1,19 @@
 """A lab's uplink to the Internet: slirp4netns(1), a user-space NAT with an interface in the world.
 
 slirp4netns opens connections as the user of this process and needs no privilege on the machine's
-network. It ends when the file descriptor given by ``--exit-fd`` is closed, so with this process at
-the latest.
+network. Its sandbox requires that it is root, so for another user it runs in the user namespace to
+which the world's network belongs, where that user is root. It ends when the file descriptor given
+by ``--exit-fd`` is closed, so with this process at the latest.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import shutil
 import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +27,8 @@ _MTU_BYTES: Final = 1_500
 # and may use only the system calls that it needs; slirp4netns(1), since version 0.4.
 _SANDBOX: Final = ("--enable-sandbox", "--enable-seccomp")
 _MIN_VERSION: Final = "0.4"
+# Returns the user namespace that a namespace belongs to; ioctl_ns(2), linux/nsfs.h.
+_NS_GET_USERNS: Final = 0xB701
 # It starts within 0.1 s on an idle machine.
 _START_TIMEOUT_S: Final = 10.0
 _END_TIMEOUT_S: Final = 5.0
@@ -76,16 +81,20 @@ def open_uplink(network_fd: int) -> Uplink:
     command = [path, "--configure", f"--mtu={_MTU_BYTES}", "--disable-host-loopback", *_SANDBOX]
     command += ["--netns-type=path", f"--exit-fd={exit_read}", f"--ready-fd={ready_write}"]
     command += [f"/proc/self/fd/{network_fd}", _INTERFACE]
+    owner_fds = []
+    if os.geteuid() != 0:
+        owner_fds.append(fcntl.ioctl(network_fd, _NS_GET_USERNS))
+        command = [sys.executable, "-m", "bentpipe.lab.as_owner", str(owner_fds[0]), *command]
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=log,
-        pass_fds=(network_fd, exit_read, ready_write),
+        pass_fds=(network_fd, exit_read, ready_write, *owner_fds),
         # Ctrl-C at the terminal is for the program behind the link.
         process_group=0,
     )
-    for descriptor in (exit_read, ready_write):
+    for descriptor in (exit_read, ready_write, *owner_fds):
         os.close(descriptor)
     is_in_time = bool(select.select([ready_read], [], [], _START_TIMEOUT_S)[0])
     is_ready = is_in_time and bool(os.read(ready_read, 1))

@@ -84,7 +84,7 @@ def _real_time(result: Result) -> list[str]:
     )
     lines = [f"In real time, Linux {about['kernel']}; packets were late by {figures}"]
     if result.invalid is not None:
-        lines.append(f"INVALID: {result.invalid}; do not use the figures")
+        lines.append(f"INVALID: {result.invalid}")
     return lines
 
 

@@ -28,6 +28,7 @@ from bentpipe.results.folder import (
 )
 from bentpipe.results.metrics import exchange_quantiles_ns, goodput_bps
 from bentpipe.results.tables import TABLES
+from bentpipe.results.verdict import invalid_message, late_windows, verdict
 from bentpipe.units import format_duration, format_rate, format_size
 
 # A notebook shows a result between other cells; `flows` and `directions` have all rows.
@@ -113,9 +114,11 @@ class Result:
 
     @property
     def invalid(self) -> str | None:
-        """Return why the run is invalid (a run in real time was late); None if it is valid."""
-        reason: str | None = self.manifest.get("emulation", {}).get("invalid")
-        return reason
+        """Return why the run is invalid (a run in real time was late), which figures hold, the fix.
+
+        None if it is valid.
+        """
+        return invalid_message(self.manifest.get("emulation", {"invalid": None}))
 
     @property
     def goodput_bps(self) -> npt.NDArray[np.float64]:
@@ -225,9 +228,8 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """Return the figures of the run as plain data for JSON; names end in their unit."""
         manifest = self.manifest
-        real_time = {"engine": self.engine, "emulation": manifest.get("emulation")}
         return {
-            **(real_time if self.engine != "simulate" else {}),
+            **(self._real_time() if self.engine != "simulate" else {}),
             "scenario": manifest["scenario"].get("name", ""),
             "seed": manifest["seed"],
             "completed": manifest["completed"],
@@ -240,6 +242,11 @@ class Result:
             "processors": self.processors.to_dicts(),
             "functions": self.functions,
         }
+
+    def _real_time(self) -> dict[str, Any]:
+        record = self.manifest["emulation"]
+        judged = {"verdict": verdict(record), "late_windows": late_windows(record)}
+        return {"engine": self.engine, **judged, "emulation": record}
 
     def save(self, folder: str | Path) -> Path:
         """Write the result into a folder, which is created if missing; an old result is replaced.

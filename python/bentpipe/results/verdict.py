@@ -1,0 +1,135 @@
+"""The verdict on a run in real time, in words and as data: which figures hold, and which do not.
+
+A record of a run is the report of a lab, or ``emulation`` of a manifest. Each of its ``windows``
+has a ``fault`` that decides which figures of its time do not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+Record = Mapping[str, Any]
+
+_NS_PER_S: Final = 1_000_000_000
+_FIX: Final = "; to fix it: "
+_RANGES_MAX: Final = 3
+_THROUGHPUT: Final = "throughput"
+_OF_TCP: Final = "TCP throughput"
+# Late packets, and packets without an arrival time, are carried and counted; TCP reacts to their
+# delay. Lost packets are missing from throughput, too.
+_UNRELIABLE: Final = {
+    "late": ("delays", "jitter", _OF_TCP),
+    "clock": ("delays", "jitter", _OF_TCP),
+    "lost": ("losses", _THROUGHPUT),
+    "unchecked": ("losses", _THROUGHPUT),
+}
+_RELIABLE: Final = {
+    "late": ("packet counts", "losses"),
+    "clock": ("packet counts", "losses"),
+    "lost": (),
+    "unchecked": (),
+}
+
+
+def late_windows(record: Record) -> list[dict[str, Any]]:
+    """Return the windows of time, of those that the record keeps, that are invalid."""
+    names = ("start_ns", "end_ns", "fault", "packets", "p50_ns", "p99_ns", "max_ns")
+    return [{name: window.get(name) for name in names} for window in _invalid(record)]
+
+
+def verdict(record: Record) -> dict[str, Any]:
+    """Return the verdict as data for JSON.
+
+    ``unreliable`` and ``reliable`` are figures of the late windows; ``message`` says the same in
+    words, and is None if the run is ``valid``.
+    """
+    windows = _explaining(record)
+    return {
+        "valid": record["invalid"] is None,
+        "message": invalid_message(record),
+        "unreliable": _unreliable(windows),
+        "reliable": _reliable(windows),
+    }
+
+
+def invalid_message(record: Record) -> str | None:
+    """Return why a run is invalid, which of its figures hold, and the fix; None if it is valid."""
+    reason: str | None = record["invalid"]
+    if reason is None:
+        return None
+    windows = _explaining(record)
+    if not windows:
+        return f"{reason}; do not use the figures"
+    causes, fixes = zip(*_causes(windows), strict=True)
+    is_whole = record["window_count"] == 1 or not _invalid(record)
+    parts = [" and ".join(causes) + ("" if is_whole else f" in {_share(record, windows)}")]
+    reliable, unreliable = _listed(_reliable(windows)), _listed(_unreliable(windows))
+    trust = f"trust {reliable}, not {unreliable}" if reliable else f"do not trust {unreliable}"
+    parts.append(trust if is_whole else f"in these windows {trust}")
+    if not is_whole:
+        parts.append("trust the other windows; means over the whole run include the invalid ones")
+    fix: str = fixes[0]
+    return "; ".join(parts) + _FIX + fix
+
+
+def _invalid(record: Record) -> list[Record]:
+    return [window for window in record.get("windows", ()) if window["invalid"] is not None]
+
+
+def _explaining(record: Record) -> list[Record]:
+    """Return the windows that make the run invalid; the run itself if none of them is kept.
+
+    Empty if something else makes the run invalid.
+    """
+    if record["invalid"] is None or record.get("failure") is not None:
+        return []
+    windows = _invalid(record) or [{**record, "max_ns": 0}]
+    return [window for window in windows if window.get("fault") in _UNRELIABLE]
+
+
+def _causes(windows: Sequence[Record]) -> list[tuple[str, str]]:
+    """Return what happened, and its fix, for each fault: that of the latest packet counts."""
+    worst: dict[str, Record] = {}
+    for window in windows:
+        found = worst.setdefault(window["fault"], window)
+        if window["max_ns"] > found["max_ns"]:
+            worst[window["fault"]] = window
+    texts = [window["invalid"].partition(_FIX) for window in worst.values()]
+    return [(cause, fix) for cause, _, fix in texts]
+
+
+def _share(record: Record, windows: Sequence[Record]) -> str:
+    """Return how many windows are invalid, and the first ones of those that are kept."""
+    ranges: list[tuple[int, int]] = []
+    for window in windows:
+        if ranges and ranges[-1][1] == window["start_ns"]:
+            ranges[-1] = (ranges[-1][0], window["end_ns"])
+        else:
+            ranges.append((window["start_ns"], window["end_ns"]))
+    # A run in real time starts after its lab.
+    shown = [
+        f"{max(start, 0) / _NS_PER_S:,.1f} to {end / _NS_PER_S:,.1f} s"
+        for start, end in ranges[:_RANGES_MAX]
+    ]
+    more = len(ranges) - len(shown)
+    shown += [f"{more} more"] if more else []
+    count, total = record["invalid_windows"], record["window_count"]
+    return f"{count:,} of {total:,} windows of time ({', '.join(shown)})"
+
+
+def _unreliable(windows: Iterable[Record]) -> list[str]:
+    found = dict.fromkeys(name for each in windows for name in _UNRELIABLE[each["fault"]])
+    if _THROUGHPUT in found:
+        found.pop(_OF_TCP, None)
+    return list(found)
+
+
+def _reliable(windows: Iterable[Record]) -> list[str]:
+    """Return what holds in all of the windows."""
+    sets = [_RELIABLE[each["fault"]] for each in windows]
+    return [name for name in sets[0] if all(name in each for each in sets)] if sets else []
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
