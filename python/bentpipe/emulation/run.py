@@ -238,9 +238,8 @@ class _Run:
         """Start or stop a flow if it is due; return when it is due next, from the start."""
         origin_ns = self.record.started_ns
         if flow.state == "waiting":
-            planned_ns = int(flow.plan["start_ns"])
-            if now_ns < planned_ns:
-                return planned_ns
+            if now_ns < flow.start_ns:
+                return flow.start_ns
             flow.start(lab)
         flow.check_client()
         start_ns = flow_start_ns(flow, report)
