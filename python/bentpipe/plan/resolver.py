@@ -21,8 +21,9 @@ from bentpipe.plan.link import directions_plan
 from bentpipe.plan.refusals import in_scenario
 from bentpipe.plan.traffic import flow_plans
 from bentpipe.plan.types import Plan
-from bentpipe.scenario.document import Document, read_file, with_settings
+from bentpipe.scenario.document import Document, read_file
 from bentpipe.scenario.schema import Scenario, parse
+from bentpipe.scenario.settings import with_settings
 from bentpipe.units import value_of
 
 PLAN_FORMAT_VERSION: Final = 4

@@ -14,9 +14,10 @@ import polars as pl
 from bentpipe.errors import UnitError, UsageError
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.result import Result
-from bentpipe.scenario.document import Document, with_settings
+from bentpipe.scenario.document import Document
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
+from bentpipe.scenario.settings import with_settings
 from bentpipe.simulation.many import Job, run_many
 from bentpipe.simulation.run import as_scenario, result_of, utc_now
 from bentpipe.units import parse_duration, parse_rate, parse_size
