@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
-from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.hosts import HostPlans
 from bentpipe.plan.tcp import tcp_plan
 from bentpipe.plan.types import (
@@ -55,28 +55,35 @@ class _Copy:
     suffix: str
 
 
-def flow_plans(scenario: Scenario, hosts: HostPlans, stop_ns: int) -> list[FlowPlan]:
-    """Return the flows of the plan, in the order of the entries.
+def flow_plans(
+    scenario: Scenario, hosts: HostPlans, stop_ns: int, errors: PlanningErrors
+) -> list[FlowPlan]:
+    """Return the flows of the plan, in the order of the entries; entries with errors have none.
 
-    Raises:
-        PlanningError: too many flows, a start after the end of the run, or an unknown terminal.
+    Errors are too many flows, a start after the end of the run, or an unknown terminal or host.
     """
     terminals = scenario.link.terminals
-    for i, flow in enumerate(scenario.traffic):
-        _check_terminals(flow, terminals, ("traffic", i))
     total = sum(flows_of_entry(flow, terminals) for flow in scenario.traffic)
     if total > MAX_FLOWS:
-        raise PlanningError(("traffic",), f"has {total} flows; at most {MAX_FLOWS} are allowed")
+        message = f"has {total} flows; at most {MAX_FLOWS} are allowed"
+        errors.found.append(PlanningError(("traffic",), message))
+        return []
     plans: list[FlowPlan] = []
     unnamed: Counter[str] = Counter()
     conferences = 0
     priorities = {path.terminal: path.priority for path in scenario.link.terminal_paths}
     for i, flow in enumerate(scenario.traffic):
         path: FieldPath = ("traffic", i)
+        found = len(errors.found)
         copies = list(_copies(flow, terminals))
-        starts = _starts(flow, copies, stop_ns, path)
+        errors.call(_check_terminals, flow, terminals, path)
+        starts = errors.call(_starts, flow, copies, stop_ns, path)
+        workload = errors.call(_workload, flow, conferences, path)
+        errors.call(hosts.check, "world", _world_host(flow), path)
+        errors.call(hosts.check, "island", flow.island_host, path)
+        if starts is None or workload is None or len(errors.found) > found:
+            continue
         jitter_ns = _start_jitter_ns(flow, copies)
-        workload = _workload(flow, conferences, path)
         conferences += flow.kind == "conference"
         for name, copy, start_ns in zip(_names(flow, copies, unnamed), copies, starts, strict=True):
             place = (copy.number, copy.terminal)
@@ -87,8 +94,8 @@ def flow_plans(scenario: Scenario, hosts: HostPlans, stop_ns: int) -> list[FlowP
                     "direction": copy.direction,
                     "start_ns": start_ns,
                     "start_jitter_ns": jitter_ns,
-                    "world_host": hosts.chosen("world", _world_host(flow), place, path),
-                    "island_host": hosts.chosen("island", flow.island_host, place, path),
+                    "world_host": hosts.chosen("world", _world_host(flow), place),
+                    "island_host": hosts.chosen("island", flow.island_host, place),
                     "priority": _priority(flow, priorities.get(1 + copy.terminal)),
                     "workload": workload(stop_ns - start_ns),
                 }
