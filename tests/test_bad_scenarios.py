@@ -292,7 +292,7 @@ def test_problems_are_printed_as_json(bentpipe: Program, tmp_path: Path) -> None
     assert called.code == 2
     answer = json.loads(called.out)
     assert answer["valid"] is False
-    assert [(p["source"], p["line"], p["field"]) for p in answer["problems"]] == [
+    assert [(p["source"], p["line"], p["field"]) for p in answer["files"][0]["problems"]] == [
         (str(file), 4, "link.forward.delay")
     ]
 

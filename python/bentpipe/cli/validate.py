@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -12,8 +12,8 @@ from bentpipe import plan
 from bentpipe.cli.options import AsJson, Settings, note, print_json
 from bentpipe.errors import ScenarioError, UsageError
 
-if TYPE_CHECKING:
-    from bentpipe.plan.resolver import Loaded
+# How errors name standard input, too.
+STDIN: Final = "<stdin>"
 
 ScenarioFiles = Annotated[
     list[Path],
@@ -45,25 +45,29 @@ def validate(
 
 def _validate(file: Path, settings: list[str] | tuple[()], *, as_json: bool) -> dict[str, Any]:
     """Check a file, print what was found, and return it as plain data."""
-    name = "<stdin>" if str(file) == "-" else str(file)
+    answer: dict[str, Any] = {"file": STDIN if str(file) == "-" else str(file)}
+    empty: dict[str, Any] = {"valid": False, "problems": [], "warnings": [], "plan": None}
     try:
         loaded = plan.read(file, settings)
     except ScenarioError as error:
-        count = len(error.problems)
         for problem in error.problems:
             note(str(problem))
-        if not as_json:
-            print(f"{name}: not valid, {count} problem{'' if count == 1 else 's'}")
-        return {"file": name, "valid": False, "problems": [asdict(each) for each in error.problems]}
+        _line(answer["file"], f"not valid, {_count(len(error.problems), 'problem')}", as_json)
+        return answer | empty | {"problems": [asdict(problem) for problem in error.problems]}
     for warning in loaded.warnings:
-        note(f"{name}: warning: {warning}")
-    if not as_json:
-        print(f"{name}: {_summary(loaded)}")
+        note(f"{answer['file']}: warning: {warning}")
+    text = f"valid, {_count(len(loaded.plan['flows']), 'flow')}"
+    if loaded.warnings:
+        text += f", {_count(len(loaded.warnings), 'warning')}"
+    _line(answer["file"], text, as_json)
     warnings = [asdict(warning) for warning in loaded.warnings]
-    return {"file": name, "valid": True, "warnings": warnings, "plan": loaded.plan}
+    return answer | empty | {"valid": True, "warnings": warnings, "plan": loaded.plan}
 
 
-def _summary(loaded: Loaded) -> str:
-    flows, warnings = len(loaded.plan["flows"]), len(loaded.warnings)
-    text = f"valid, {flows:,} flow{'' if flows == 1 else 's'}"
-    return text + (f", {warnings} warning{'' if warnings == 1 else 's'}" if warnings else "")
+def _line(file: str, text: str, as_json: bool) -> None:
+    if not as_json:
+        print(f"{file}: {text}")
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -201,10 +201,12 @@ def _about_start(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
             value_of(written.payload) * _BITS_PER_BYTE * NS_PER_S // value_of(written.rate)
         )
         if spacing_ns and interval_ns and spacing_ns % interval_ns == 0:
+            interval = format_duration(interval_ns)
             yield (
                 (*entry.path, "start_spacing"),
                 f'read "{written.start_spacing}"; a multiple of the interval between datagrams, '
-                f"{format_duration(interval_ns)}: the flows are in phase",
+                f"{interval}: the flows are in phase; start_jitter: {interval} gives them random "
+                "phases",
             )
 
 

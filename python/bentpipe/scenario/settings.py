@@ -8,12 +8,11 @@ fields of a mapping, that allow the rest of the path.
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, get_args
+from typing import Any, Final, get_args, get_origin
 
 from bentpipe.errors import Problem, ScenarioError, ScenarioWarning
 from bentpipe.scenario.document import Document, FieldPath, SourceLocation, dotted, read_value
@@ -37,7 +36,7 @@ def with_settings(document: Document, settings: Sequence[str]) -> Document:
             through a scalar or to an entry that does not exist.
     """
     changed = Document(
-        data=copy.deepcopy(document.data),
+        data=_copied(document.data),
         source=document.source,
         locations=dict(document.locations),
     )
@@ -83,17 +82,22 @@ class _Place:
         for record in self.records:
             if not _contradicts(record, self.data):
                 for name, field in record.model_fields.items():
-                    allowed = tuple(_records(field.annotation))
                     key = field.serialization_alias or name
+                    is_list = isinstance(self._value(key), list)
+                    allowed = (
+                        each for each, listed in _records(field.annotation) if listed == is_list
+                    )
                     found[key] = (*found.get(key, ()), *allowed)
         return found
+
+    def _value(self, key: str) -> Any:
+        return self.data.get(key) if isinstance(self.data, Mapping) else None
 
     def child(self, key: str | int) -> _Place:
         """Return a value inside this one."""
         if isinstance(key, int):
             return _Place((*self.path, key), self.data[key], self.records)
-        data = self.data.get(key) if isinstance(self.data, Mapping) else None
-        return _Place((*self.path, key), data, self.fields().get(key, ()))
+        return _Place((*self.path, key), self._value(key), self.fields().get(key, ()))
 
     def allows(self, rest: Sequence[_Part]) -> bool:
         """Return whether the schema has fields here whose path is ``rest``."""
@@ -206,8 +210,7 @@ class _Setting:
                 container[key] = {}
                 document.locations[path[: position + 1]] = SourceLocation(self.source)
             container = container[key]
-        # Several places do not share one mapping or list.
-        container[path[-1]] = copy.deepcopy(self.value)
+        container[path[-1]] = _copied(self.value)
         for old in [each for each in document.locations if each[: len(path)] == path]:
             del document.locations[old]
         document.locations[path] = SourceLocation(self.source)
@@ -279,9 +282,16 @@ def _values(annotation: Any) -> list[Any]:
     return [value for each in inner for value in (_values(each) or [each])]
 
 
-def _records(annotation: Any) -> Iterator[type[Record]]:
-    """Return the records that a field of this type can hold."""
+def _records(annotation: Any, *, in_list: bool = False) -> Iterator[tuple[type[Record], bool]]:
+    """Return the records that a field of this type can hold, and whether in a list."""
     if inspect.isclass(annotation) and issubclass(annotation, Record):
-        yield annotation
+        yield annotation, in_list
     for inner in get_args(annotation):
-        yield from _records(inner)
+        yield from _records(inner, in_list=in_list or get_origin(annotation) is tuple)
+
+
+def _copied(data: Any) -> Any:
+    """Return a copy in which no two places share a mapping or a list, unlike a deep copy."""
+    if isinstance(data, Mapping):
+        return {key: _copied(value) for key, value in data.items()}
+    return [_copied(each) for each in data] if isinstance(data, list | tuple) else data
