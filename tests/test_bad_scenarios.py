@@ -58,7 +58,7 @@ CASES = [
     changed("misspelt field at the top", "duration:", "durration:", 9, "durration", 'did you mean "duration"?'),
     changed("field of another kind", SIZE, SIZE + "    payload: 160 B\n", 9, "traffic.0.payload: unknown"),
     changed("missing field", "duration: 60 s\n", "", 1, "duration: missing"),
-    changed("missing rate", "  preset: geo\n", "", 2, "link.return.rate: missing", "16 Mbit/s", "preset"),
+    changed("missing rate", "  preset: geo\n", "  return: {delay: 275 ms}\n", 3, "link.return.rate: missing", "16 Mbit/s", "preset"),
     changed("no kind", "kind: bulk\n    ", "", 6, "traffic.0.kind: missing", "constant_rate"),
     changed("unknown kind", "kind: bulk", "kind: bulky", 6, 'read "bulky"', 'did you mean "bulk"?'),
     changed("unknown preset", "preset: geo", "preset: gea", 3, 'read "gea"', "leo", 'did you mean "geo"?'),
@@ -292,7 +292,7 @@ def test_problems_are_printed_as_json(bentpipe: Program, tmp_path: Path) -> None
     assert called.code == 2
     answer = json.loads(called.out)
     assert answer["valid"] is False
-    assert [(p["source"], p["line"], p["field"]) for p in answer["problems"]] == [
+    assert [(p["source"], p["line"], p["field"]) for p in answer["files"][0]["problems"]] == [
         (str(file), 4, "link.forward.delay")
     ]
 

@@ -434,7 +434,7 @@ def test_validate_says_valid_and_prints_the_plan(bentpipe: Program) -> None:
     assert bentpipe("validate", GEO) == Called(0, f"{GEO}: valid, 1 flow\n", "")
     answer = json.loads(bentpipe("validate", GEO, "--set", "duration=5 s", "--json").out)
     assert answer["valid"] is True
-    assert answer["plan"]["stop_ns"] == 5_000_000_000
+    assert answer["files"][0]["plan"]["stop_ns"] == 5_000_000_000
 
 
 def test_an_internal_error_is_exit_code_1_and_asks_for_a_report(

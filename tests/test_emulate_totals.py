@@ -37,6 +37,7 @@ def bulk_flow(written: int, delivered: int) -> Flow:
         interval_ns=S,
         mtu_bytes=1_500,
         hosts={"world": "world", "island": "island"},
+        start_ns=0,
         traffic_class=0,
         state="stopped",
         _outputs=outputs,

@@ -123,6 +123,7 @@ def test_the_plan_has_every_field_in_base_units() -> None:
                 "terminal": 0,
                 "direction": "return",
                 "start_ns": 1_000_000_000,
+                "start_jitter_ns": 0,
                 "world_host": None,
                 "island_host": None,
                 "priority": 0,

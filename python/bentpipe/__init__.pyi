@@ -8,6 +8,7 @@ from .errors import (
     MachineError as MachineError,
     MemoryLimitError as MemoryLimitError,
     ScenarioError as ScenarioError,
+    ScenarioWarning as ScenarioWarning,
     ThresholdError as ThresholdError,
     UnitError as UnitError,
     UsageError as UsageError,

@@ -50,6 +50,20 @@ class Problem:
         return ": ".join(part for part in (place, self.field, self.message) if part)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScenarioWarning:
+    """A scenario is valid, but may not mean what was intended.
+
+    ``field`` is the path from the top of the scenario ("traffic.0.duration").
+    """
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
 class ScenarioError(UsageError, ValueError):
     """A scenario is wrong; each of ``problems`` names the place, what was read and what is allowed.
 

@@ -224,7 +224,7 @@ mod tests {
             "directions": [{{"name": "forward", "from": 0, "to": [{there}], {direction}}},
                 {{"name": "return", "from": 1, "to": [{back}], {direction}}}],
             "hosts": [],
-            "flows": [{{"name": "a", "terminal": 0, "direction": "forward", "start_ns": 0,
+            "flows": [{{"name": "a", "terminal": 0, "direction": "forward", "start_ns": 0, "start_jitter_ns": 0,
                 "priority": 0, "workload": {{"kind": "constant_rate", "rate_bps": 1000,
                     "payload_bytes": 100, "duration_ns": 1000000}}}}]}}"#
         );

@@ -165,7 +165,7 @@ fn another_seed_gives_other_columns_and_another_flow_changes_no_channel() {
     });
     let flow = |name: &str, heading: &str| {
         json!({
-            "name": name, "terminal": 0, "direction": heading, "start_ns": 0, "priority": 0,
+            "name": name, "terminal": 0, "direction": heading, "start_ns": 0, "start_jitter_ns": 0, "priority": 0,
             "workload": {"kind": "constant_rate", "rate_bps": 1_000_000, "payload_bytes": 1_000,
                          "duration_ns": 10_000_000_000u64},
         })

@@ -18,12 +18,21 @@ ENGINES: Final = ("simulate", "emulate")
 ScenarioFile = Annotated[
     Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)
 ]
+ScenarioInput = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SCENARIO",
+        help="A scenario file (YAML), or - for standard input.",
+        show_default=False,
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="PATH=VALUE",
-        help="Override a value of the scenario, such as traffic.0.size=1MB; repeatable.",
+        help="Override a value of the scenario, such as traffic.web.size=1MB or "
+        "'traffic.*.tcp.congestion_control=bbr'; repeatable.",
         show_default=False,
     ),
 ]

@@ -15,7 +15,7 @@ from bentpipe.cli.options import (
     Capture,
     MemoryLimit,
     Out,
-    ScenarioFile,
+    ScenarioInput,
     ScenarioSeed,
     Settings,
     check_engine,
@@ -28,14 +28,14 @@ from bentpipe.errors import InvalidRunError, MemoryLimitError
 from bentpipe.simulation.memory import read_limit
 
 if TYPE_CHECKING:
+    from bentpipe.plan.resolver import Loaded
     from bentpipe.results.result import Result
-    from bentpipe.scenario.schema import Scenario
 
 
 class _Request(NamedTuple):
     """One run, as the command line asks for it."""
 
-    scenario: Scenario
+    loaded: Loaded
     engine: str
     seed: int | None
     out: Path | None
@@ -44,7 +44,7 @@ class _Request(NamedTuple):
 
 
 def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
-    scenario_file: ScenarioFile,
+    scenario_file: ScenarioInput,
     settings: Settings = None,
     seed: ScenarioSeed = None,
     out: Out = None,
@@ -63,7 +63,9 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     with exit code 4; its results are kept.
     """
     check_engine(engine)
-    loaded = plan.load(scenario_file, settings=tuple(settings or ()))
+    loaded = plan.read(scenario_file, settings or ())
+    for warning in loaded.warnings:
+        note(f"warning: {warning}")
     request = _Request(loaded, engine, seed, out, capture, read_limit(memory_limit))
     result = _emulate(request) if engine == "emulate" else _simulate(request)
     with delaying_interrupts():
@@ -73,34 +75,36 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
 
 def _emulate(request: _Request) -> Result:
     # Before modules that start threads are loaded: see `gain_privileges`.
-    emulation.prepare(request.scenario)
+    emulation.prepare(request.loaded.scenario)
     if request.out is not None:
         results.prepare_output_folder(request.out)
     status = LinkStatus()
     with Progress("emulating") as progress:
         return emulation.emulate_partly(
-            request.scenario,
+            request.loaded.scenario,
             seed=request.seed,
             progress=progress.fraction,
             note=note,
             on_report=lambda report: progress.describe(status.brief(report)),
             capture=request.capture,
+            scenario_warnings=request.loaded.warnings,
         )
 
 
 def _simulate(request: _Request) -> Result:
     if request.out is not None:
         results.prepare_output_folder(request.out)
-    warning = simulation.memory_warning(request.scenario, request.memory_limit)
+    warning = simulation.memory_warning(request.loaded.scenario, request.memory_limit)
     if warning is not None:
         note(f"warning: the run {warning}")
     with Progress("simulating") as progress:
         return simulation.simulate_partly(
-            request.scenario,
+            request.loaded.scenario,
             seed=request.seed,
             progress=progress.fraction,
             capture=request.capture,
             memory_limit=request.memory_limit,
+            warnings=request.loaded.warnings,
         )
 
 

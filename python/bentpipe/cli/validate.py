@@ -1,27 +1,73 @@
-"""The verb ``validate``: check a scenario file."""
+"""The verb ``validate``: check scenario files."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
 
 from bentpipe import plan
-from bentpipe.cli.options import AsJson, ScenarioFile, Settings, print_json
-from bentpipe.errors import ScenarioError
+from bentpipe.cli.options import AsJson, Settings, note, print_json
+from bentpipe.errors import ScenarioError, UsageError
+
+# How errors name standard input, too.
+STDIN: Final = "<stdin>"
+
+ScenarioFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="SCENARIO...",
+        help="Scenario files (YAML), or - for standard input.",
+        show_default=False,
+    ),
+]
 
 
 def validate(
-    scenario_file: ScenarioFile, settings: Settings = None, as_json: AsJson = False
+    scenario_files: ScenarioFiles, settings: Settings = None, as_json: AsJson = False
 ) -> None:
-    """Check a scenario file without running it. With --json, print its complete plan."""
-    try:
-        resolved = plan.resolve(plan.load(scenario_file, settings=tuple(settings or ())))
-    except ScenarioError as error:
-        if as_json:
-            problems = [asdict(problem) for problem in error.problems]
-            print_json({"valid": False, "problems": problems})
-        raise
+    """Check scenario files without running them, and report all problems.
+
+    The exit code is 2 if a file has a problem. With --json, print the problems, the warnings and
+    the complete plan of each file.
+    """
+    if [str(file) for file in scenario_files].count("-") > 1:
+        raise UsageError("-: standard input can be read only once")
+    answers = [_validate(file, settings or (), as_json=as_json) for file in scenario_files]
+    valid = all(answer["valid"] for answer in answers)
     if as_json:
-        print_json({"valid": True, "plan": resolved})
-    else:
-        flows = len(resolved["flows"])
-        print(f"{scenario_file}: valid, {flows:,} flow{'' if flows == 1 else 's'}")
+        print_json({"valid": valid, "files": answers})
+    if not valid:
+        raise typer.Exit(ScenarioError.exit_code)
+
+
+def _validate(file: Path, settings: list[str] | tuple[()], *, as_json: bool) -> dict[str, Any]:
+    """Check a file, print what was found, and return it as plain data."""
+    answer: dict[str, Any] = {"file": STDIN if str(file) == "-" else str(file)}
+    empty: dict[str, Any] = {"valid": False, "problems": [], "warnings": [], "plan": None}
+    try:
+        loaded = plan.read(file, settings)
+    except ScenarioError as error:
+        for problem in error.problems:
+            note(str(problem))
+        _line(answer["file"], f"not valid, {_count(len(error.problems), 'problem')}", as_json)
+        return answer | empty | {"problems": [asdict(problem) for problem in error.problems]}
+    for warning in loaded.warnings:
+        note(f"{answer['file']}: warning: {warning}")
+    text = f"valid, {_count(len(loaded.plan['flows']), 'flow')}"
+    if loaded.warnings:
+        text += f", {_count(len(loaded.warnings), 'warning')}"
+    _line(answer["file"], text, as_json)
+    warnings = [asdict(warning) for warning in loaded.warnings]
+    return answer | empty | {"valid": True, "warnings": warnings, "plan": loaded.plan}
+
+
+def _line(file: str, text: str, as_json: bool) -> None:
+    if not as_json:
+        print(f"{file}: {text}")
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -44,6 +44,14 @@ def _host(
     return chosen
 
 
+def start_of(flow: Mapping[str, Any], seed: int) -> int:
+    """Return when a flow of the plan starts, in ns: as in a simulation with the same seed."""
+    start_ns, range_ns = int(flow["start_ns"]), int(flow["start_jitter_ns"])
+    return start_ns + (
+        Stream(seed, f"flow.{flow['name']}.start").below(range_ns) if range_ns else 0
+    )
+
+
 def classes(plan: Mapping[str, Any]) -> int:
     """Return how many classes of packets the queues and functions of a plan distinguish."""
     of_queues: list[int] = [each["queue"].get("classes") or 1 for each in plan["directions"]]

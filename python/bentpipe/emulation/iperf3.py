@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Literal
 
-from bentpipe.emulation.hosts import hosts_of, traffic_class
+from bentpipe.emulation.hosts import hosts_of, start_of, traffic_class
 from bentpipe.emulation.kernel import TCP_IP_BYTES, congestion_control, mtu_bytes
 from bentpipe.errors import MachineError
 from bentpipe.lab.local import IPERF3_PORT, LocalLab
@@ -54,6 +54,7 @@ class Flow:
     interval_ns: int
     mtu_bytes: int
     hosts: dict[Side, str]
+    start_ns: int
     traffic_class: int
     state: State = "waiting"
     _processes: dict[str, int] = field(default_factory=dict)
@@ -299,7 +300,7 @@ def programs(plan: Mapping[str, Any], seed: int) -> list[Flow]:
     for i, flow in enumerate(plan["flows"]):
         common = {"index": i, "plan": flow, "iperf3": iperf3}
         common |= {"interval_ns": interval_ns, "mtu_bytes": mtu}
-        common |= {"hosts": hosts_of(plan, flow, seed)}
+        common |= {"hosts": hosts_of(plan, flow, seed), "start_ns": start_of(flow, seed)}
         common |= {"traffic_class": traffic_class(plan, flow)}
         if flow["workload"]["kind"] == "request_response":
             flows.append(ExchangesFlow(**common, seed=seed))

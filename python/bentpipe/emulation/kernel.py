@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from bentpipe.errors import MachineError, Problem, ScenarioError
 from bentpipe.plan.refusals import scenario_name
-from bentpipe.plan.traffic import flows_of_entry, tcp_plan
+from bentpipe.plan.tcp import tcp_plan
+from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import Bulk, Tcp
 from bentpipe.units import NS_PER_S, format_duration, format_size

@@ -8,8 +8,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,9 +26,10 @@ from bentpipe.emulation.steps import delayed_plan, lead_time_ns
 from bentpipe.emulation.tables import result_of
 from bentpipe.emulation.tcp_info import note_unsent, watch
 from bentpipe.emulation.verdict import verdict
-from bentpipe.errors import MachineError
+from bentpipe.errors import MachineError, ScenarioWarning
 from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
 from bentpipe.plan.resolver import resolve
+from bentpipe.plan.warnings import warnings_of
 from bentpipe.results.capture import capture_file, incomplete_message
 from bentpipe.results.result import Result
 from bentpipe.scenario.hosts import Side
@@ -58,12 +59,14 @@ def emulate_partly(
     note: Callable[[str], None] | None = None,
     on_report: Callable[[Report], None] | None = None,
     capture: Path | None = None,
+    scenario_warnings: Sequence[ScenarioWarning] | None = None,
 ) -> Result:
     """Run a scenario in real time in this process, after `bentpipe.emulation.prepare`.
 
     After Ctrl-C it returns what was recorded, marked interrupted. ``note`` is called with warnings,
     ``on_report`` with the report of the lab twice a second. ``capture`` names a file to capture
-    packets into. The manifest has the verdict on the run.
+    packets into. ``scenario_warnings`` are those of the result; by default those about the
+    scenario. The manifest has the verdict on the run.
 
     Raises:
         UsageError: the seed is out of range, or the capture cannot be written.
@@ -72,6 +75,8 @@ def emulate_partly(
     check_seed(seed)
     plan = resolve(scenario)
     used_seed = scenario.seed if seed is None else seed
+    if scenario_warnings is None:
+        scenario_warnings = warnings_of(scenario, plan)
     flows = programs(plan, used_seed)
     kernel = kernel_of(plan)
     warn = note or _ignore
@@ -92,6 +97,7 @@ def emulate_partly(
         "scenario": scenario.to_dict(),
         "plan": plan,
         "seed": used_seed,
+        "warnings": [asdict(warning) for warning in scenario_warnings],
         "host": {"python": platform.python_version(), "platform": platform.platform()},
         "started": started,
         "ended": utc_now(),
@@ -238,9 +244,8 @@ class _Run:
         """Start or stop a flow if it is due; return when it is due next, from the start."""
         origin_ns = self.record.started_ns
         if flow.state == "waiting":
-            planned_ns = int(flow.plan["start_ns"])
-            if now_ns < planned_ns:
-                return planned_ns
+            if now_ns < flow.start_ns:
+                return flow.start_ns
             flow.start(lab)
         flow.check_client()
         start_ns = flow_start_ns(flow, report)

@@ -106,7 +106,7 @@ def flow_row(flow: Flow, record: RunRecord) -> dict[str, Any]:
     row = {
         "flow": flow.index,
         "terminal": flow.plan["terminal"],
-        "start_ns": flow.plan["start_ns"] if start_ns is None else from_start(start_ns),
+        "start_ns": flow.start_ns if start_ns is None else from_start(start_ns),
         "sent_segments": sent["segments"],
         "received_segments": received["segments"],
         "first_delivery_ns": from_start(received["first_payload_ns"]),

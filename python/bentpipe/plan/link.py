@@ -7,12 +7,26 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Final, TypedDict
 
-from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.gateways import largest_packet_bytes
 from bentpipe.plan.paths import branch, branches
-from bentpipe.plan.series import channel_plan, delay_plan, rate_plan, refuse_many_steps
+from bentpipe.plan.series import (
+    Profile,
+    channel_plan,
+    delay_plan,
+    rate_plan,
+    refuse_many_steps,
+)
 from bentpipe.plan.traffic import largest_flow_packet_bytes
-from bentpipe.plan.types import DirectionPlan, FlowPlan, LimitPlan, QueuePlan, RedPlan, WirePlan
+from bentpipe.plan.types import (
+    ChannelPlan,
+    DirectionPlan,
+    FlowPlan,
+    LimitPlan,
+    QueuePlan,
+    RedPlan,
+    WirePlan,
+)
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framing import Framing, FramingOptions
 from bentpipe.scenario.framings import FRAMINGS, FramingPlan, frame_bits, plan_framing
@@ -79,22 +93,35 @@ class _Allowed:
     units: tuple[LimitUnit, ...]
 
 
-def directions_plan(scenario: Scenario, flows: list[FlowPlan]) -> list[DirectionPlan]:
+def directions_plan(
+    scenario: Scenario, flows: list[FlowPlan], errors: PlanningErrors
+) -> list[DirectionPlan]:
     """Return the directions that carry these flows: forward, then each terminal's return.
 
-    Raises:
-        PlanningError: a rate or a delay is missing, or a queue cannot hold a packet.
+    Errors are a missing rate or delay, or a queue that cannot hold a packet. With errors the list
+    may be empty.
     """
     link = scenario.link
-    largest = _with_functions(largest_flow_packet_bytes(flows), scenario)
-    written: dict[DirectionName, Direction] = {"forward": link.forward, "return": link.return_}
-    base = _preset(link)
-    complete = {name: written[name].over(base[name]) for name in _DIRECTIONS}
     stop_ns = value_of(scenario.duration)
-    rates = {name: rate_plan(complete[name], ("link", name), stop_ns) for name in _DIRECTIONS}
-    delays = {name: delay_plan(complete[name], ("link", name)) for name in _DIRECTIONS}
+    base, complete = _preset(link), complete_directions(link)
+    written: dict[DirectionName, Direction] = {"forward": link.forward, "return": link.return_}
+    bridged_bytes = errors.call(_bridged_header_bytes, scenario) or 0
+    rates: dict[DirectionName, Profile] = {}
+    delays: dict[DirectionName, Profile] = {}
+    channels: dict[DirectionName, ChannelPlan] = {}
+    for name in _DIRECTIONS:
+        path = ("link", name)
+        if (rate := errors.call(rate_plan, complete[name], path, stop_ns)) is not None:
+            rates[name] = rate
+        if (delay := errors.call(delay_plan, complete[name], path)) is not None:
+            delays[name] = delay
+        channel = errors.call(channel_plan, written[name], base[name], path, stop_ns)
+        if channel is not None:
+            channels[name] = channel
+    if min(len(rates), len(delays), len(channels)) < len(_DIRECTIONS):
+        return []
+    largest = _with_functions(largest_flow_packet_bytes(flows), scenario)
     round_trip_ns = sum(delay.highest for delay in delays.values())
-    bridged_bytes = _bridged_header_bytes(scenario)
     resolved: dict[DirectionName, WirePlan] = {}
     for name in _DIRECTIONS:
         rate = rates[name]
@@ -106,16 +133,32 @@ def directions_plan(scenario: Scenario, flows: list[FlowPlan]) -> list[Direction
             ip_packet_bytes=largest[name],
             link_packet_bits=frame_bits(framing, largest[name]),
         )
+        queue = complete[name].queue or DropTail()
+        queue_plan = errors.call(_queue, queue, reference, ("link", name, "queue"))
+        if queue_plan is None:
+            continue
         resolved[name] = {
             "rate_bps": rate.plan,
             "delay_ns": delays[name].plan,
             "framing": framing,
-            "queue": _queue(complete[name].queue or DropTail(), reference, ("link", name, "queue")),
-            "channel": channel_plan(written[name], base[name], ("link", name), stop_ns),
+            "queue": queue_plan,
+            "channel": channels[name],
         }
-        refuse_many_steps(resolved[name], link.terminals if name == "return" else 1, ("link", name))
+        copies = link.terminals if name == "return" else 1
+        errors.call(refuse_many_steps, resolved[name], copies, ("link", name))
+    return _with_terminals(link, resolved, errors)
+
+
+def _with_terminals(
+    link: Link, resolved: dict[DirectionName, WirePlan], errors: PlanningErrors
+) -> list[DirectionPlan]:
+    """Return the directions with their ends, a return direction for each terminal."""
+    if len(resolved) < len(_DIRECTIONS):
+        return []
     forward, back = resolved["forward"], resolved["return"]
-    reached = branches(link, forward)
+    reached = errors.call(branches, link, forward)
+    if reached is None:
+        return []
     alone = link.terminals == 1
     first: DirectionPlan = {"name": "forward", "from": 0, "to": reached, **forward}
     returns: list[DirectionPlan] = [
@@ -123,6 +166,15 @@ def directions_plan(scenario: Scenario, flows: list[FlowPlan]) -> list[Direction
         for n in range(1, 1 + link.terminals)
     ]
     return [first, *returns]
+
+
+def complete_directions(link: Link) -> dict[DirectionName, Direction]:
+    """Return the directions as written, with the preset's values and the defaults for the rest."""
+    base = _preset(link)
+    return {
+        "forward": link.forward.over(base["forward"]),
+        "return": link.return_.over(base["return"]),
+    }
 
 
 def _with_functions(

@@ -10,8 +10,9 @@ from typing import Any
 from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import checked, resolve
 from bentpipe.plan.types import Plan
-from bentpipe.scenario.document import Document, read_file, with_settings
+from bentpipe.scenario.document import Document, read_file
 from bentpipe.scenario.presets import PRESETS
+from bentpipe.scenario.settings import with_settings
 from bentpipe.text import choice
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final, Literal
 
-from bentpipe.plan.errors import PlanningError
+from bentpipe import _core
+from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.traffic import flows_of_entry
+from bentpipe.plan.types import Plan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import Flow, Tcp
@@ -25,6 +28,31 @@ _UNIT: Final = re.compile(r"_(ns|bps|bytes|segments)$")
 _TCP_SIDES: Final = ("sender", "receiver", "server", "client")
 # Fields of a direction whose parts a scenario does not name.
 _ONE_FIELD: Final = ("limit", "per_flow_limit", "rate_bps", "delay_ns", "framing")
+
+
+def check_plan(plan: Plan, scenario: Scenario, errors: PlanningErrors) -> None:
+    """Let the simulator check a plan; errors are those of the scenario's fields.
+
+    The simulator names the first wrong field. The flows of its entry are left out, and the others
+    are checked again.
+    """
+    numbers = list(range(len(plan["flows"])))
+    while numbers:
+        flows = [plan["flows"][number] for number in numbers]
+        try:
+            _core.validate(json.dumps({**plan, "flows": flows}))
+        except _core.PlanError as error:
+            refused = list(error.path)
+            if refused[:1] != ["flows"] or len(refused) == 1:
+                errors.found.append(in_scenario(refused, error.reason, scenario))
+                return
+            number = numbers[int(refused[1])]
+            refused[1] = str(number)
+            errors.found.append(in_scenario(refused, error.reason, scenario))
+            entry = _entry_of_flow(number, scenario)
+            numbers = [each for each in numbers if _entry_of_flow(each, scenario) != entry]
+        else:
+            return
 
 
 def in_scenario(refused: Sequence[str], reason: str, scenario: Scenario) -> PlanningError:

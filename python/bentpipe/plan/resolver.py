@@ -7,22 +7,23 @@ starts after the end of the run.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from bentpipe import _core
-from bentpipe.errors import ScenarioError
-from bentpipe.plan.errors import PlanningError
+from bentpipe.errors import ScenarioError, ScenarioWarning
+from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.gateways import gateway_plans
 from bentpipe.plan.hosts import HostPlans
 from bentpipe.plan.link import directions_plan
-from bentpipe.plan.refusals import in_scenario
+from bentpipe.plan.refusals import check_plan
 from bentpipe.plan.traffic import flow_plans
 from bentpipe.plan.types import Plan
-from bentpipe.scenario.document import Document, read_file, with_settings
+from bentpipe.plan.warnings import changed_queues, has_bdp_limit, warnings_of
+from bentpipe.scenario.document import Document, read_file, read_stdin
 from bentpipe.scenario.schema import Scenario, parse
+from bentpipe.scenario.settings import with_settings
 from bentpipe.units import value_of
 
 PLAN_FORMAT_VERSION: Final = 4
@@ -49,6 +50,41 @@ def load(path: str | Path, *, settings: tuple[str, ...] = ()) -> Scenario:
     return checked(with_settings(read_file(Path(path)), list(settings)))
 
 
+class Loaded(NamedTuple):
+    """A scenario with its plan, and the warnings about it."""
+
+    scenario: Scenario
+    plan: Plan
+    warnings: tuple[ScenarioWarning, ...]
+
+
+def read(source: str | Path, settings: Sequence[str] = ()) -> Loaded:
+    """Read and check a scenario file, or standard input for ``-``, with settings.
+
+    Raises:
+        ScenarioError: naming file, line, field, what was read and what is allowed.
+    """
+    return loaded(read_stdin() if str(source) == "-" else read_file(Path(source)), settings)
+
+
+def loaded(document: Document, settings: Sequence[str] = ()) -> Loaded:
+    """Return the scenario of a document with settings, its plan, and the warnings about it.
+
+    Raises:
+        ScenarioError: naming file, line, field, what was read and what is allowed.
+    """
+    changed = with_settings(document, settings)
+    scenario = parse(changed)
+    plan = _resolve(scenario, changed)
+    warnings = [*changed.warnings, *warnings_of(scenario, plan)]
+    if settings and has_bdp_limit(scenario.link):
+        # A document can need its settings to be valid.
+        with suppress(ScenarioError):
+            before = parse(document)
+            warnings += changed_queues((before, _resolve(before, document)), (scenario, plan))
+    return Loaded(scenario, plan, tuple(warnings))
+
+
 def from_dict(data: Mapping[str, Any]) -> Scenario:
     """Build and check a scenario from plain data, as YAML or JSON would give them.
 
@@ -71,30 +107,31 @@ def checked(document: Document) -> Scenario:
 
 def _resolve(scenario: Scenario, document: Document) -> Plan:
     """Return the plan of a scenario; errors point into ``document``."""
-    try:
-        return _plan(scenario)
-    except PlanningError as error:
-        raise ScenarioError(document.problem(error.path, error.message)) from None
+    errors = PlanningErrors()
+    plan = _plan(scenario, errors)
+    if errors.found:
+        problems = [document.problem(error.path, error.message) for error in errors.found]
+        raise ScenarioError(*sorted(problems, key=lambda problem: problem.line or 0))
+    return plan
 
 
-def _plan(scenario: Scenario) -> Plan:
+def _plan(scenario: Scenario, errors: PlanningErrors) -> Plan:
+    """Return the plan of a scenario; it is incomplete if there are errors."""
     stop_ns = value_of(scenario.duration)
-    hosts = HostPlans(scenario)
-    flows = flow_plans(scenario, hosts, stop_ns)
+    hosts = HostPlans(scenario, errors)
+    flows = flow_plans(scenario, hosts, stop_ns, errors)
     plan: Plan = {
         "format_version": PLAN_FORMAT_VERSION,
         "stop_ns": stop_ns,
-        "sample_interval_ns": _sample_interval(scenario, stop_ns, len(flows)),
+        "sample_interval_ns": errors.call(_sample_interval, scenario, stop_ns, len(flows)),
         "packet_events": scenario.packet_events,
         "gateways": gateway_plans(scenario),
-        "directions": directions_plan(scenario, flows),
+        "directions": directions_plan(scenario, flows, errors),
         "hosts": hosts.plans,
         "flows": flows,
     }
-    try:
-        _core.validate(json.dumps(plan))
-    except _core.PlanError as error:
-        raise in_scenario(error.path, error.reason, scenario) from None
+    if not errors.found:
+        check_plan(plan, scenario, errors)
     return plan
 
 

@@ -6,25 +6,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Final, TypeVar
+from typing import Final
 
-from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.hosts import HostPlans
+from bentpipe.plan.tcp import tcp_plan
 from bentpipe.plan.types import (
     Amount,
     DatagramsPlan,
     DrawPlan,
     FlowPlan,
-    TcpPlan,
     WorkloadPlan,
 )
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.link import DirectionName
-from bentpipe.scenario.profiles import PROFILES
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import (
     MAX_FLOWS,
-    MAX_MSS_BYTES,
     MAX_PAYLOAD_BYTES,
     Bulk,
     Conference,
@@ -33,18 +31,15 @@ from bentpipe.scenario.traffic import (
     Flow,
     RequestResponse,
     SizeDraw,
-    Tcp,
     TimeDraw,
 )
-from bentpipe.units import format_duration, value_of
+from bentpipe.units import NS_PER_S, format_duration, value_of
 
 # IPv4 and TCP headers without options; the MSS is what remains of the packet (RFC 9293 3.7.1).
 _TCP_IP_HEADER_BYTES: Final = 40
 # IPv4 header and the largest TCP header: no acknowledgement is larger.
 _LARGEST_ACK_BYTES: Final = 80
 _UDP_IP_HEADER_BYTES: Final = 28
-
-V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -60,27 +55,35 @@ class _Copy:
     suffix: str
 
 
-def flow_plans(scenario: Scenario, hosts: HostPlans, stop_ns: int) -> list[FlowPlan]:
-    """Return the flows of the plan, in the order of the entries.
+def flow_plans(
+    scenario: Scenario, hosts: HostPlans, stop_ns: int, errors: PlanningErrors
+) -> list[FlowPlan]:
+    """Return the flows of the plan, in the order of the entries; entries with errors have none.
 
-    Raises:
-        PlanningError: too many flows, a start after the end of the run, or an unknown terminal.
+    Errors are too many flows, a start after the end of the run, or an unknown terminal or host.
     """
     terminals = scenario.link.terminals
-    for i, flow in enumerate(scenario.traffic):
-        _check_terminals(flow, terminals, ("traffic", i))
     total = sum(flows_of_entry(flow, terminals) for flow in scenario.traffic)
     if total > MAX_FLOWS:
-        raise PlanningError(("traffic",), f"has {total} flows; at most {MAX_FLOWS} are allowed")
+        message = f"has {total} flows; at most {MAX_FLOWS} are allowed"
+        errors.found.append(PlanningError(("traffic",), message))
+        return []
     plans: list[FlowPlan] = []
     unnamed: Counter[str] = Counter()
     conferences = 0
     priorities = {path.terminal: path.priority for path in scenario.link.terminal_paths}
     for i, flow in enumerate(scenario.traffic):
         path: FieldPath = ("traffic", i)
+        found = len(errors.found)
         copies = list(_copies(flow, terminals))
-        starts = _starts(flow, copies, stop_ns, path)
-        workload = _workload(flow, conferences, path)
+        errors.call(_check_terminals, flow, terminals, path)
+        starts = errors.call(_starts, flow, copies, stop_ns, path)
+        workload = errors.call(_workload, flow, conferences, path)
+        errors.call(hosts.check, "world", _world_host(flow), path)
+        errors.call(hosts.check, "island", flow.island_host, path)
+        if starts is None or workload is None or len(errors.found) > found:
+            continue
+        jitter_ns = _start_jitter_ns(flow, copies)
         conferences += flow.kind == "conference"
         for name, copy, start_ns in zip(_names(flow, copies, unnamed), copies, starts, strict=True):
             place = (copy.number, copy.terminal)
@@ -90,8 +93,9 @@ def flow_plans(scenario: Scenario, hosts: HostPlans, stop_ns: int) -> list[FlowP
                     "terminal": copy.terminal,
                     "direction": copy.direction,
                     "start_ns": start_ns,
-                    "world_host": hosts.chosen("world", _world_host(flow), place, path),
-                    "island_host": hosts.chosen("island", flow.island_host, place, path),
+                    "start_jitter_ns": jitter_ns,
+                    "world_host": hosts.chosen("world", _world_host(flow), place),
+                    "island_host": hosts.chosen("island", flow.island_host, place),
                     "priority": _priority(flow, priorities.get(1 + copy.terminal)),
                     "workload": workload(stop_ns - start_ns),
                 }
@@ -181,6 +185,17 @@ def _starts(flow: Flow, copies: list[_Copy], stop_ns: int, path: FieldPath) -> l
             f"{format_duration(starts[-1])}, after the end of the run, {format_duration(stop_ns)}",
         )
     return starts
+
+
+def _start_jitter_ns(flow: Flow, copies: list[_Copy]) -> int:
+    """Return the range of the starts: as written, or one datagram interval of several flows."""
+    if flow.start_jitter is not None:
+        return value_of(flow.start_jitter)
+    spaced = "start_spacing" in flow.model_fields_set
+    alone = copies[-1].number == 0 and flow.kind != "conference"
+    if spaced or alone or not isinstance(flow, ConstantRate | Conference):
+        return 0
+    return value_of(flow.payload) * 8 * NS_PER_S // value_of(flow.rate)
 
 
 # --- workloads ----------------------------------------------------------------------------------
@@ -297,74 +312,6 @@ def _draw(value: str | SizeDraw | TimeDraw, path: FieldPath) -> DrawPlan:
         message = f'read "{lognormal.max}"; must be at least "{lognormal.median}", the median'
         raise PlanningError((*path, "lognormal", "max"), message)
     return {"kind": "lognormal", "median": median, "sigma": lognormal.sigma, "max": high}
-
-
-def tcp_plan(flow: Bulk | RequestResponse | Fetch, path: FieldPath) -> TcpPlan:
-    """Return the plan of a flow's TCP at either end.
-
-    Raises:
-        PlanningError: the MSS is larger than a packet.
-    """
-    profile = PROFILES[flow.profile]
-    tcp = flow.tcp.over(profile)
-    mss_bytes = value_of(tcp.mss)
-    if mss_bytes > MAX_MSS_BYTES:
-        message = f'read "{tcp.mss}"; must be at most {MAX_MSS_BYTES} B (one IP packet)'
-        raise PlanningError((*path, "tcp", "mss"), message)
-    receive_bytes, initial_bytes = _receive_buffers(flow.tcp, tcp)
-    return {
-        "mss_bytes": mss_bytes,
-        "initial_window_segments": _given(tcp.initial_window),
-        "congestion_control": _given(tcp.congestion_control),
-        "sack": _given(tcp.sack),
-        "timestamps": _given(tcp.timestamps),
-        "window_scaling": _given(tcp.window_scaling),
-        "send_buffer_bytes": value_of(tcp.send_buffer),
-        "receive_buffer_bytes": receive_bytes,
-        "receive_buffer_initial_bytes": initial_bytes,
-        "receive_buffer_counts": _given(tcp.receive_buffer_counts),
-        "delayed_ack_segments": _given(tcp.delayed_ack_segments),
-        "delayed_ack_timeout_ns": value_of(tcp.delayed_ack_timeout),
-        "quick_ack_segments": _given(tcp.quick_ack_segments),
-        "rto_initial_ns": value_of(tcp.rto_initial),
-        "rto_min_ns": value_of(tcp.rto_min),
-        "rto_min_bounds": _given(tcp.rto_min_bounds),
-        "rto_max_ns": value_of(tcp.rto_max),
-        "clock_granularity_ns": value_of(tcp.clock_granularity),
-        "slow_start_segments_per_ack": _given(tcp.slow_start_segments_per_ack),
-        "avoidance_counting": _given(tcp.avoidance_counting),
-        "limited_transmit": _given(tcp.limited_transmit),
-        "rack_tlp": _given(tcp.rack_tlp),
-        "prr": _given(tcp.prr),
-        "hystart": _hystart(flow, tcp),
-        "ecn": _given(tcp.ecn),
-        "stack": _given(tcp.stack),
-    }
-
-
-def _given(value: V | None) -> V:
-    """Return a setting, which the profile gives if the scenario does not."""
-    assert value is not None, "a profile gives every setting"
-    return value
-
-
-def _hystart(flow: Bulk | RequestResponse | Fetch, tcp: Tcp) -> bool:
-    """Return whether HyStart is on: as written, or as in Linux with CUBIC only."""
-    if flow.tcp.hystart is None and tcp.stack == "linux":
-        return tcp.congestion_control == "cubic"
-    return bool(tcp.hystart)
-
-
-def _receive_buffers(written: Tcp, tcp: Tcp) -> tuple[int, int]:
-    """Return the maximum and the initial receive buffer, in bytes."""
-    receive_bytes = value_of(tcp.receive_buffer)
-    if tcp.receive_buffer_initial is None:
-        return receive_bytes, receive_bytes
-    initial_bytes = value_of(tcp.receive_buffer_initial)
-    if written.receive_buffer_initial is None:
-        # A maximum from the scenario also bounds the initial size from the profile.
-        initial_bytes = min(initial_bytes, receive_bytes)
-    return receive_bytes, initial_bytes
 
 
 def largest_flow_packet_bytes(flows: list[FlowPlan]) -> dict[DirectionName, int]:

@@ -373,6 +373,7 @@ class FlowPlan(TypedDict):
     terminal: int
     direction: DirectionName
     start_ns: int
+    start_jitter_ns: int
     world_host: HostChoice | None
     island_host: HostChoice | None
     priority: int

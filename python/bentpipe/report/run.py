@@ -104,6 +104,7 @@ def run_report(result: Result) -> str:
         interrupted=result.interrupted,
         stop_reason=result.stop_reason,
         invalid=result.invalid,
+        warnings=result.warnings,
         emulation=_emulation(result),
         flows=_flows(result),
         competing=_competing(result),

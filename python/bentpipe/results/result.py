@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from bentpipe.errors import UsageError
+from bentpipe.errors import ScenarioWarning, UsageError
 from bentpipe.results.folder import (
     MANIFEST,
     REPORT,
@@ -119,6 +120,11 @@ class Result:
         None if it is valid.
         """
         return invalid_message(self.manifest.get("emulation", {"invalid": None}))
+
+    @property
+    def warnings(self) -> tuple[ScenarioWarning, ...]:
+        """Return the warnings about the scenario: what may not mean what was intended."""
+        return tuple(ScenarioWarning(**each) for each in self.manifest.get("warnings", ()))
 
     @property
     def goodput_bps(self) -> npt.NDArray[np.float64]:
@@ -236,6 +242,7 @@ class Result:
             "interrupted": manifest["interrupted"],
             "memory_limit_reached": self.memory_limit_reached,
             "end_ns": manifest["end_ns"],
+            "warnings": [asdict(warning) for warning in self.warnings],
             "packet_hops": manifest["packet_hops"],
             "flows": self.flows.to_dicts(),
             "directions": self.directions.to_dicts(),

@@ -1,4 +1,4 @@
-from .document import Document as Document, read_file as read_file, with_settings as with_settings
+from .document import Document as Document, read_file as read_file
 from .framing import (
     FramingOptions as FramingOptions,
 )
@@ -39,6 +39,7 @@ from .schema import (
     json_schema as json_schema,
     parse as parse,
 )
+from .settings import with_settings as with_settings
 from .traffic import (
     Bulk as Bulk,
     Conference as Conference,

@@ -8,9 +8,9 @@ contain themselves, and files over `LARGEST_FILE_BYTES`.
 
 from __future__ import annotations
 
-import copy
 import math
-from dataclasses import dataclass, field, replace
+import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,12 +18,14 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from bentpipe.errors import Problem, ScenarioError
+from bentpipe.errors import Problem, ScenarioError, ScenarioWarning
 
 # The longest example is 2 kB; the pure-Python scanner reads about 200 kB a second.
 LARGEST_FILE_BYTES: Final = 256 * 1024
 # A scenario with the maximum number of flows has fewer; an alias bomb has billions.
 MAX_VALUES: Final = 100_000
+
+STDIN: Final = "<stdin>"
 
 _CORE: Final = "tag:yaml.org,2002:"
 # ruamel tells dates from text; here they are text.
@@ -47,11 +49,15 @@ class SourceLocation:
 
 @dataclass(frozen=True)
 class Document:
-    """Plain data (mappings, lists and scalars) and where each value is written."""
+    """Plain data (mappings, lists and scalars), and where each value is written.
+
+    ``warnings`` are about how settings were applied.
+    """
 
     data: dict[str, Any]
     source: str
     locations: dict[FieldPath, SourceLocation] = field(default_factory=dict)
+    warnings: tuple[ScenarioWarning, ...] = ()
 
     def location(self, path: FieldPath) -> SourceLocation:
         """Return where ``path`` is written, or the nearest value that contains it."""
@@ -89,6 +95,19 @@ def read_file(path: Path) -> Document:
         raise _refusal(source, "no such file") from None
     except OSError as error:
         raise _refusal(source, f"cannot be read: {error.strerror or error}") from None
+    return _read_content(content, source)
+
+
+def read_stdin() -> Document:
+    """Read YAML that holds a mapping from standard input, which errors name ``<stdin>``.
+
+    Raises:
+        ScenarioError: the input is not text, is not YAML, or is not a mapping.
+    """
+    return _read_content(sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1), STDIN)
+
+
+def _read_content(content: bytes, source: str) -> Document:
     if len(content) > LARGEST_FILE_BYTES:
         raise _refusal(source, f"is larger than {LARGEST_FILE_BYTES} bytes; is it a scenario?")
     try:
@@ -115,63 +134,13 @@ def read_text(text: str, source: str) -> Document:
     return Document(data=data, source=source, locations=locations)
 
 
-def with_settings(document: Document, settings: list[str]) -> Document:
-    """Return a document with values overridden by ``path=value`` settings, in order.
-
-    The path is dotted, with numbers for the entries of lists (``traffic.0.size=1 MB``); the value
-    is YAML. Missing mappings along the path are added; the schema checks their names later.
+def read_value(text: str, source: str) -> Any:
+    """Read a value from YAML text; ``source`` names it in errors.
 
     Raises:
-        ScenarioError: no ``=``, an empty path, a value that is not YAML, or a path that leads
-            through a scalar or beyond the end of a list.
+        ScenarioError: the text is not YAML as this module reads it.
     """
-    changed = Document(
-        data=copy.deepcopy(document.data),
-        source=document.source,
-        locations=dict(document.locations),
-    )
-    for setting in settings:
-        _apply(changed, setting)
-    return changed
-
-
-def _apply(document: Document, setting: str) -> None:
-    source = f"--set {setting}"
-    name, equals, text = setting.partition("=")
-    if not equals or not name.strip():
-        raise _refusal(source, "write it as path=value, such as link.forward.delay=150ms")
-    try:
-        value, _ = _build(text, source)
-    except ScenarioError as error:
-        raise ScenarioError(*(replace(problem, line=None) for problem in error.problems)) from None
-    container: Any = document.data
-    path: FieldPath = ()
-    parts = name.strip().split(".")
-    for position, part in enumerate(parts):
-        last = position == len(parts) - 1
-        key = _key(container, part, path, source)
-        path = (*path, key)
-        if last:
-            container[key] = value
-        elif isinstance(container, dict) and container.get(part) is None:
-            container[part] = {}
-            document.locations[path] = SourceLocation(source)
-        container = container[key]
-    for old in [each for each in document.locations if each[: len(path)] == path]:
-        del document.locations[old]
-    document.locations[path] = SourceLocation(source)
-
-
-def _key(container: Any, part: str, path: FieldPath, source: str) -> str | int:
-    """Return ``part`` as a key of ``container``, and refuse one that has no place there."""
-    if isinstance(container, dict):
-        return part
-    if not isinstance(container, list):
-        raise _refusal(source, f'{dotted(path)} is the value "{container}"; it has no "{part}"')
-    if not part.isascii() or not part.isdigit() or int(part) >= len(container):
-        entries = f"entries 0 to {len(container) - 1}" if container else "no entries"
-        raise _refusal(source, f'{dotted(path)} is a list with {entries}; read "{part}"')
-    return int(part)
+    return _build(text, source)[0]
 
 
 def _build(text: str, source: str) -> tuple[Any, dict[FieldPath, SourceLocation]]:

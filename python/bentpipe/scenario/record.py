@@ -123,10 +123,10 @@ class Record(BaseModel):
             return data
         fields = cls.model_fields
         allowed = tuple(field.serialization_alias or name for name, field in fields.items())
-        for name in data:
-            if name not in allowed and name not in fields:
-                context = {"name": str(name), "allowed": allowed}
-                raise PydanticCustomError("unknown_field", "unknown field", context)
+        unknown = tuple(str(name) for name in data if name not in allowed and name not in fields)
+        if unknown:
+            context = {"names": unknown, "allowed": allowed}
+            raise PydanticCustomError("unknown_fields", "unknown fields", context)
         return data
 
     def over(self, base: Self) -> Self:

@@ -21,7 +21,7 @@ from bentpipe.scenario.document import Document
 from bentpipe.scenario.gateways import Gateways
 from bentpipe.scenario.hosts import Hosts
 from bentpipe.scenario.link import DEFAULT_DIRECTION, Link
-from bentpipe.scenario.problems import problems_of
+from bentpipe.scenario.problems import all_problems
 from bentpipe.scenario.queues import QUEUES, DropTail
 from bentpipe.scenario.record import PositiveDuration, Record
 from bentpipe.scenario.seeds import LARGEST_SEED
@@ -62,9 +62,13 @@ def parse(document: Document) -> Scenario:
         ScenarioError: naming file, line, field, what was read and what is allowed.
     """
     try:
-        return Scenario.model_validate(_with_paths(document))
+        return _validate(document)
     except ValidationError as error:
-        raise ScenarioError(*problems_of(error, document)) from None
+        raise ScenarioError(*all_problems(error, document, _validate)) from None
+
+
+def _validate(document: Document) -> Scenario:
+    return Scenario.model_validate(_with_paths(document))
 
 
 def json_schema() -> dict[str, Any]:

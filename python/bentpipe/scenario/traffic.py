@@ -233,6 +233,11 @@ class _Entry(Record):
     the terminal, number or direction of each is appended."""
     start: Duration = units.duration("0 s")
     """When the first of these flows starts, from the start of the run."""
+    start_jitter: Duration | None = None
+    """The largest additional delay of each flow's start, drawn uniformly from zero, from the seed.
+    Several flows of datagrams have by default the interval between two datagrams, so that they are
+    not in phase, unless ``start_spacing`` is written; others have none. ``0 s`` starts them in
+    phase."""
     priority: Annotated[int, Field(ge=0, le=255)] = 0
     """The class of its packets in a ``strict_priority`` queue; 0 is served first."""
     island_host: str | None = None

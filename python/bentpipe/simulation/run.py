@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bentpipe import _core
-from bentpipe.errors import MemoryLimitError, UsageError
+from bentpipe.errors import MemoryLimitError, ScenarioWarning, UsageError
 from bentpipe.plan.resolver import from_dict, load, resolve
+from bentpipe.plan.warnings import warnings_of
 from bentpipe.results.capture import capture_file
 from bentpipe.results.folder import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result
@@ -63,16 +65,23 @@ def simulate_partly(
     progress: Callable[[float], None] | None = None,
     capture: Path | None = None,
     memory_limit: int | None = None,
+    warnings: Sequence[ScenarioWarning] | None = None,
 ) -> Result:
-    """Simulate as `simulate` does, but return what was recorded after Ctrl-C or at the limit."""
+    """Simulate as `simulate` does, but return what was recorded after Ctrl-C or at the limit.
+
+    ``warnings`` are those that the result has; by default those about the scenario.
+    """
     if memory_limit is not None and memory_limit < 1:
         raise UsageError(f"memory_limit: read {memory_limit}; must be at least 1 byte")
     check_seed(seed)
-    job = Job(plan=resolve(scenario), seed=scenario.seed if seed is None else seed)
+    plan = resolve(scenario)
+    job = Job(plan=plan, seed=scenario.seed if seed is None else seed)
     started = utc_now()
     with capture_file(capture) as file:
         outcome = run_one(job, progress=progress, capture=file, memory_limit=memory_limit)
-    return result_of(scenario, outcome, started=started)
+    if warnings is None:
+        warnings = warnings_of(scenario, plan)
+    return result_of(scenario, outcome, started=started, warnings=warnings)
 
 
 def as_scenario(scenario: Scenario | str | Path | Mapping[str, Any]) -> Scenario:
@@ -86,7 +95,13 @@ def as_scenario(scenario: Scenario | str | Path | Mapping[str, Any]) -> Scenario
     return scenario if isinstance(scenario, Scenario) else from_dict(scenario)
 
 
-def result_of(scenario: Scenario, outcome: Outcome, *, started: str) -> Result:
+def result_of(
+    scenario: Scenario,
+    outcome: Outcome,
+    *,
+    started: str,
+    warnings: Sequence[ScenarioWarning] = (),
+) -> Result:
     """Return the result of a run that is over; ``started`` is when it began (ISO 8601, UTC)."""
     raw = outcome.raw
     manifest = {
@@ -95,6 +110,7 @@ def result_of(scenario: Scenario, outcome: Outcome, *, started: str) -> Result:
         "scenario": scenario.to_dict(),
         "plan": outcome.job.plan,
         "seed": outcome.job.seed,
+        "warnings": [asdict(warning) for warning in warnings],
         "names": {**_core.names(), **raw["names"]},
         "host": {"python": platform.python_version(), "platform": platform.platform()},
         "started": started,

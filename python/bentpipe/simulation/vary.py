@@ -12,9 +12,9 @@ from typing import Any, Final
 import polars as pl
 
 from bentpipe.errors import UnitError, UsageError
-from bentpipe.plan.resolver import from_dict, resolve
+from bentpipe.plan.resolver import Loaded, loaded
 from bentpipe.results.result import Result
-from bentpipe.scenario.document import Document, with_settings
+from bentpipe.scenario.document import Document
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
 from bentpipe.simulation.many import Job, run_many
@@ -57,7 +57,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class _Run:
-    scenario: Scenario
+    loaded: Loaded
     job: Job
     varied: tuple[Any, ...]
 
@@ -74,7 +74,7 @@ def simulate_many(
     """Simulate a scenario with every combination of varied values and seeds, on all cores.
 
     ``vary`` maps the path of a field, as ``--set`` takes it, to its values, such as
-    ``{"link.forward.delay": ["10 ms", "250 ms"], "traffic.0.size": ["100 kB", "1 MB"]}``.
+    ``{"link.forward.delay": ["10 ms", "250 ms"], "traffic.web.size": ["100 kB", "1 MB"]}``.
     ``seeds`` is a number of seeds, from the scenario's on, or the seeds themselves; by default the
     scenario's alone. ``threads`` is one a core by default; ``progress(done, total)`` counts runs;
     ``memory_limit`` in bytes is shared by the runs under way. Results do not depend on ``threads``.
@@ -94,7 +94,9 @@ def simulate_many(
     outcomes = run_many(jobs, threads=threads, progress=progress, memory_limit=memory_limit)
     complete = [outcome for outcome in outcomes if not outcome.interrupted]
     results = tuple(
-        result_of(runs[outcome.index].scenario, outcome, started=started) for outcome in complete
+        result_of(of_run.scenario, outcome, started=started, warnings=of_run.warnings)
+        for outcome in complete
+        for of_run in (runs[outcome.index].loaded,)
     )
     chosen = [runs[outcome.index] for outcome in complete]
     keys = _keys(list(vary), chosen)
@@ -119,9 +121,8 @@ def _runs(base: Scenario, vary: Mapping[str, Sequence[Any]], seeds: Sequence[int
     runs = []
     for varied in product(*vary.values()):
         settings = [f"{path}={json.dumps(value)}" for path, value in zip(vary, varied, strict=True)]
-        scenario = from_dict(with_settings(document, settings).data) if settings else base
-        plan = resolve(scenario)
-        runs += [_Run(scenario, Job(plan=plan, seed=seed), varied) for seed in seeds]
+        of_run = loaded(document, settings)
+        runs += [_Run(of_run, Job(plan=of_run.plan, seed=seed), varied) for seed in seeds]
     return runs
 
 

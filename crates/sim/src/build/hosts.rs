@@ -55,17 +55,20 @@ impl<'a> Hosts<'a> {
         id: FlowId,
         mut add: impl FnMut(Node) -> NodeId,
     ) -> Ends {
+        let start = self.start(flow);
         let [sender, receiver] = match &flow.workload {
             Workload::Bulk { amount, sender, receiver } => {
-                self.bulk(flow, id, *amount, [sender, receiver]).map(&mut add)
+                self.bulk(flow, id, start, (*amount, [sender, receiver])).map(&mut add)
             }
             Workload::ConstantRate { rate_bps, payload_bytes, duration_ns } => {
-                let source = source(flow, id, *rate_bps, *payload_bytes, *duration_ns);
+                let end = self.end(flow, start, *duration_ns);
+                let source = source(flow, id, *rate_bps, *payload_bytes, [start, end]);
                 [source.into(), DatagramSink::default().into()].map(&mut add)
             }
-            Workload::RequestResponse { .. } => self.requests(flow, id).map(&mut add),
+            Workload::RequestResponse { .. } => self.requests(flow, id, start).map(&mut add),
             Workload::Conference { conference, rate_bps, payload_bytes, duration_ns } => {
-                let source = source(flow, id, *rate_bps, *payload_bytes, *duration_ns);
+                let end = self.end(flow, start, *duration_ns);
+                let source = source(flow, id, *rate_bps, *payload_bytes, [start, end]);
                 let participant = add(Participant::new(source).into());
                 [participant, self.reflector(*conference, &mut add)]
             }
@@ -77,12 +80,32 @@ impl<'a> Hosts<'a> {
         for (node, heading) in [(sender, flow.direction), (receiver, back)] {
             self.stations.push(self.station(flow, heading, node));
         }
-        let start = Instant::from_nanos(flow.start_ns);
         Ends { terminal: flow.terminal, sender, receiver, start }
     }
 
-    fn bulk(&self, flow: &Flow, id: FlowId, amount: Amount, tcp: [&Tcp; 2]) -> [Node; 2] {
-        let start = Instant::from_nanos(flow.start_ns);
+    /// When a flow starts. Its stream serves no other draw.
+    fn start(&self, flow: &Flow) -> Instant {
+        let jitter_ns = match flow.start_jitter_ns {
+            0 => 0,
+            range_ns => self.stream(flow, "start").below(range_ns),
+        };
+        Instant::from_nanos(flow.start_ns + jitter_ns)
+    }
+
+    /// When a source of datagrams ends. Jitter does not move the end beyond that of the run.
+    fn end(&self, flow: &Flow, start: Instant, duration_ns: u64) -> Instant {
+        let duration = Duration::from_nanos(duration_ns);
+        let without_jitter = Instant::from_nanos(flow.start_ns) + duration;
+        (start + duration).min(without_jitter.max(Instant::from_nanos(self.plan.stop_ns)))
+    }
+
+    fn bulk(
+        &self,
+        flow: &Flow,
+        id: FlowId,
+        start: Instant,
+        (amount, tcp): (Amount, [&Tcp; 2]),
+    ) -> [Node; 2] {
         let until = match amount {
             Amount::Bytes(bytes) => Until::Bytes(bytes),
             Amount::DurationNs(nanos) => Until::Time(start + Duration::from_nanos(nanos)),
@@ -107,7 +130,7 @@ impl<'a> Hosts<'a> {
         Rng::stream(self.seed, &format!("flow.{}.{part}", flow.name))
     }
 
-    fn requests(&self, flow: &Flow, id: FlowId) -> [Node; 2] {
+    fn requests(&self, flow: &Flow, id: FlowId, start: Instant) -> [Node; 2] {
         let Workload::RequestResponse {
             request_bytes,
             response_bytes,
@@ -135,7 +158,7 @@ impl<'a> Hosts<'a> {
             keep_connection: *keep_connection,
         };
         let schedule = Schedule {
-            start: Instant::from_nanos(flow.start_ns),
+            start,
             end: Instant::from_nanos(self.plan.stop_ns),
             think_ns: Draws::new(*think_ns, stream("think")),
             count: *exchanges,
@@ -195,10 +218,8 @@ fn source(
     id: FlowId,
     rate_bps: u64,
     payload_bytes: u32,
-    duration_ns: u64,
+    [start, end]: [Instant; 2],
 ) -> ConstantRate {
-    let start = Instant::from_nanos(flow.start_ns);
-    let end = start + Duration::from_nanos(duration_ns);
     let source = ConstantRate::new(id, BitRate(rate_bps), payload_bytes, start, end);
     source.toward(peer(id, Origin::Sender), Class(flow.priority))
 }

@@ -20,8 +20,11 @@ pub struct Flow {
     pub world_host: Option<HostChoice>,
     /// Its host behind the terminal; `null` for a host at the gateway.
     pub island_host: Option<HostChoice>,
-    /// When it starts.
+    /// When it starts, at the earliest.
     pub start_ns: u64,
+    /// The range of its start: a random delay below it, drawn once per run, is added to `start_ns`.
+    /// Zero for none.
+    pub start_jitter_ns: u64,
     /// Its class in strict priority queues; 0 is served first.
     pub priority: u8,
     /// The traffic that its ends generate.
@@ -162,6 +165,7 @@ impl Flow {
             || at("start_ns"),
             "must be before the end of the run",
         );
+        check.within(self.start_jitter_ns, 0..=TIME_NS_MAX, || at("start_jitter_ns"));
         let terminals = plan.terminals();
         check.that(
             (self.terminal as usize) < terminals,

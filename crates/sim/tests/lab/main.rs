@@ -14,6 +14,7 @@ mod network;
 mod red;
 mod requests;
 mod sharing;
+mod starts;
 
 use bentpipe_sim::record::Table;
 use bentpipe_sim::{Outcome, Plan, Simulation};
@@ -98,7 +99,7 @@ fn direction(path: Path, loss: f64) -> Value {
 fn flow(name: &str, terminal: usize, heading: &str, start_ns: u64, workload: &Value) -> Value {
     json!({
         "name": name, "terminal": terminal, "direction": heading, "start_ns": start_ns,
-        "priority": 0, "workload": workload,
+        "start_jitter_ns": 0, "priority": 0, "workload": workload,
     })
 }
 

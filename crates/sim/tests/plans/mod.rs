@@ -221,7 +221,8 @@ fn conference(terminals: usize, rate: u64, payload: u32, duration: u64) -> Vec<V
     let participant = |terminal: usize| {
         json!({
             "name": format!("participant-{terminal}"), "terminal": terminal,
-            "direction": "return", "start_ns": 1_000_000 * terminal, "priority": 0,
+            "direction": "return", "start_ns": 1_000_000 * terminal, "start_jitter_ns": 0,
+            "priority": 0,
             "workload": {
                 "kind": "conference", "conference": 7, "rate_bps": rate, "payload_bytes": payload,
                 "duration_ns": duration,
@@ -323,7 +324,8 @@ fn choice(hosts: &[Value], gateway: usize, draw: usize) -> Value {
 pub(crate) fn plan() -> impl Strategy<Value = Value> {
     let heading = prop::sample::select(vec!["forward", "return"]);
     let place = (heading, any::<prop::sample::Index>(), 0..CLASSES);
-    let flow = (place, 0..1_000_000_000u64, workload());
+    let jitter = prop_oneof![Just(0), 1..500_000_000u64];
+    let flow = (place, (0..1_000_000_000u64, jitter), workload());
     let flows = prop::collection::vec(flow, 1..5);
     let terminals = prop::collection::vec((branch(), gateway(), direction()), 1..4);
     // One for each possible gateway.
@@ -338,11 +340,11 @@ pub(crate) fn plan() -> impl Strategy<Value = Value> {
             let hosts = placed(hosts, 1 + terminals.len());
             let mut flows: Vec<_> = (1..)
                 .zip(flows)
-                .map(|(n, ((heading, terminal, priority), start, workload))| {
+                .map(|(n, ((heading, terminal, priority), (start, jitter), workload))| {
                     let terminal = terminal.index(terminals.len());
                     json!({
                         "name": format!("flow-{n}"), "terminal": terminal,
-                        "direction": heading, "start_ns": start, "priority": priority,
+                        "direction": heading, "start_ns": start, "start_jitter_ns": jitter, "priority": priority,
                         "world_host": choice(&hosts, 0, n),
                         "island_host": choice(&hosts, 1 + terminal, n / 2),
                         "workload": workload,

@@ -37,6 +37,8 @@ def stream(
         "direction": "forward",
         "rate": f"{rate_kbps} kbit/s",
         "payload": f"{payload_bytes} B",
+        # Streams to several sites are copies of one.
+        "start_jitter": "0 s",
         **more,
     }
 

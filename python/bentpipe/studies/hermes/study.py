@@ -188,6 +188,7 @@ def inputs(scenario: Mapping[str, Any]) -> tuple[Input, ...]:
         "8 KB window": f"{network.DEFAULT_WINDOW_BYTES} B",
         "ping payload": f"{transfers.PING_BYTES} B",
         "payload of streams": f"{streams.STREAM_PAYLOAD_BYTES} B",
+        "starts of streams": "0 s; participants within one interval",
         "rates of streams": f"{_list(each.rate_kbps for each in played)} kbit/s",
         "sessions": f"{sessions.SEVERAL[0]} to {sessions.SEVERAL[-1]}",
         "pause between images": f"{sessions.THINK_S[sessions.ASSUMED_LOAD]} s",

@@ -1,0 +1,291 @@
+"""Warnings about scenarios that are valid, but may not mean what was intended.
+
+They are about flows that cannot end, rates that the link cannot carry, starts and priorities
+without effect, and queue limits that a setting changed.
+Every bound is on the safe side: a flow without a warning may still not end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from bentpipe.errors import ScenarioWarning
+from bentpipe.plan.link import complete_directions
+from bentpipe.plan.traffic import flows_of_entry
+from bentpipe.plan.types import DirectionPlan, DrawPlan, FlowPlan, Plan, QueuePlan, Series
+from bentpipe.scenario.document import FieldPath, dotted
+from bentpipe.scenario.framings import frame_bits
+from bentpipe.scenario.link import DirectionName, Link
+from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.traffic import Conference, ConstantRate, Flow
+from bentpipe.text import shown
+from bentpipe.units import NS_PER_S, format_duration, format_rate, limit_of, value_of
+
+_BITS_PER_BYTE: Final = 8
+_UDP_IP_HEADER_BYTES: Final = 28
+
+
+class _Entry(NamedTuple):
+    """An entry of ``traffic`` and its flows in the plan."""
+
+    path: FieldPath
+    written: Flow
+    flows: list[FlowPlan]
+
+
+def warnings_of(scenario: Scenario, plan: Plan) -> list[ScenarioWarning]:
+    """Return the warnings about a scenario, in the order of its traffic."""
+    found: list[tuple[FieldPath, str]] = []
+    first = 0
+    for number, written in enumerate(scenario.traffic):
+        last = first + flows_of_entry(written, scenario.link.terminals)
+        entry = _Entry(("traffic", number), written, plan["flows"][first:last])
+        found += _about_end(entry, plan)
+        found += _about_rate(entry, plan)
+        found += _about_start(entry, plan)
+        found += _about_priority(entry, plan)
+        first = last
+    return [ScenarioWarning(field=dotted(path), message=message) for path, message in found]
+
+
+# --- flows that cannot end ----------------------------------------------------------------------
+
+
+def _about_end(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+    """Return a warning if a flow, or the flows of a direction together, cannot end in the run."""
+    for field in ("duration", "size", "exchanges", "files"):
+        written = getattr(entry.written, field, None)
+        if written is None or (field == "size" and entry.written.kind == "fetch"):
+            continue
+        late = _latest(entry, plan)
+        if late is None:
+            continue
+        needs_ns, left_ns, flows = late
+        needs = "lasts" if field == "duration" else "takes at least"
+        if flows > 1:
+            needs = f"{flows} flows together take at least"
+        starts = {flow["start_ns"] for flow in entry.flows}
+        which = "the start of the last flow" if flows == 1 < len(starts) else "the start"
+        message = (
+            f"{needs} {format_duration(needs_ns)}, but the run ends {format_duration(left_ns)}"
+        )
+        yield (*entry.path, field), f"read {shown(written)}; {message} after {which}"
+
+
+def _latest(entry: _Entry, plan: Plan) -> tuple[int, int, int] | None:
+    """Return the time that flows need at least, the time left, and the number of these flows.
+
+    None if all flows can end.
+    """
+    stop_ns = plan["stop_ns"]
+    last = max(entry.flows, key=lambda flow: flow["start_ns"])
+    groups = [[last]]
+    if last["workload"]["kind"] == "bulk":
+        groups += _by_direction(entry.flows).values()
+    for flows in groups:
+        left_ns = stop_ns - min(flow["start_ns"] for flow in flows)
+        needs_ns = _needed_ns(flows, plan)
+        if needs_ns > left_ns:
+            return needs_ns, left_ns, len(flows)
+    return None
+
+
+def _needed_ns(flows: Sequence[FlowPlan], plan: Plan) -> int:
+    """Return the shortest time from the first start to the end of flows that share a direction."""
+    workload = flows[0]["workload"]
+    rate_bps = _highest(plan["directions"][_direction(flows[0])]["rate_bps"])
+    rtt_ns = sum(_lowest(plan["directions"][number]["delay_ns"]) for number in (0, 1))
+    match workload["kind"]:
+        case "bulk":
+            amount = workload["amount"]
+            if amount["unit"] == "duration_ns":
+                # The only way to write "to the end of the run" is its duration.
+                is_whole = amount["value"] == plan["stop_ns"]
+                return 0 if is_whole or len(flows) > 1 else amount["value"]
+            # A handshake, and the way of the last segment.
+            way_ns = _lowest(plan["directions"][min(1, _direction(flows[0]))]["delay_ns"])
+            return rtt_ns + way_ns + _sending_ns(amount["value"] * len(flows), rate_bps)
+        case "request_response":
+            # Each exchange takes a round trip, and a connection another one before its first.
+            count, kept = workload["exchanges"] or 0, workload["keep_connection"]
+            each_ns = rtt_ns + _sending_ns(_smallest(workload["response_bytes"]), rate_bps)
+            handshakes = 1 if kept else count
+            thinking_ns = max(0, count - 1) * _smallest(workload["think_ns"])
+            return handshakes * rtt_ns + count * each_ns + thinking_ns if count else 0
+        case _:
+            return int(workload["duration_ns"])
+
+
+def _sending_ns(size_bytes: int, rate_bps: int) -> int:
+    return size_bytes * _BITS_PER_BYTE * NS_PER_S // rate_bps
+
+
+def _smallest(draw: DrawPlan) -> int:
+    """Return the smallest value of a distribution."""
+    if draw["kind"] == "constant":
+        return draw["value"]
+    return draw["min"] if draw["kind"] == "pareto" else 0
+
+
+# --- rates beyond that of the link --------------------------------------------------------------
+
+
+def _about_rate(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+    """Return a warning if the datagrams of an entry need more than the rate of a direction."""
+    written = entry.written
+    if not isinstance(written, ConstantRate | Conference):
+        return
+    counts = {number: _concurrent(flows) for number, flows in _by_direction(entry.flows).items()}
+    if isinstance(written, Conference):
+        # The reflector sends a copy of each datagram to every other participant.
+        counts[0] = written.participants * (written.participants - 1)
+    for number, count in counts.items():
+        direction = plan["directions"][number]
+        needs_bps = count * value_of(written.rate) * _expansion(written, direction, plan)
+        carries_bps = _highest(direction["rate_bps"])
+        if needs_bps <= carries_bps:
+            continue
+        which = "it needs" if count == 1 else f"{count} of them need"
+        lost = 1 - carries_bps / needs_bps
+        yield (
+            (*entry.path, "rate"),
+            f'read "{written.rate}"; {which} {format_rate(needs_bps)} with headers, and '
+            f"{direction['name']} has {format_rate(carries_bps)}: at least {lost:.1%} is lost",
+        )
+
+
+def _concurrent(flows: Sequence[FlowPlan]) -> int:
+    """Return the largest number of flows of one entry that send at the same time."""
+    starts = sorted(flow["start_ns"] for flow in flows)
+    workload = flows[0]["workload"]
+    assert workload["kind"] in {"constant_rate", "conference"}, "the caller checked the kind"
+    duration_ns: int = workload["duration_ns"]
+    first = most = 0
+    for last, start_ns in enumerate(starts):
+        while starts[first] + duration_ns <= start_ns:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
+
+
+def _expansion(written: ConstantRate | Conference, direction: DirectionPlan, plan: Plan) -> float:
+    """Return the bits on the link for each bit of payload."""
+    payload_bytes = value_of(written.payload)
+    packet_bytes = payload_bytes + _UDP_IP_HEADER_BYTES
+    functions = plan["gateways"][direction["from"]]["functions"]
+    # A frame of an aggregator has one framing for many packets.
+    packed = any(function["kind"] == "aggregator" for function in functions)
+    bits = packet_bytes * _BITS_PER_BYTE
+    if not packed:
+        bits = frame_bits(direction["framing"], packet_bytes)
+    return bits / (payload_bytes * _BITS_PER_BYTE)
+
+
+# --- starts and priorities ----------------------------------------------------------------------
+
+
+def _about_start(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+    """Return a warning about flows that may not start, or that are in phase."""
+    written = entry.written
+    last_ns = max(flow["start_ns"] for flow in entry.flows)
+    jitter_ns = entry.flows[0]["start_jitter_ns"]
+    stop_ns = plan["stop_ns"]
+    if written.start_jitter is not None and last_ns + jitter_ns > stop_ns:
+        message = f"a flow may start after the end of the run, {format_duration(stop_ns)}"
+        yield (*entry.path, "start_jitter"), f'read "{written.start_jitter}"; {message}'
+    if isinstance(written, ConstantRate) and written.count > 1 and not jitter_ns:
+        spacing_ns = value_of(written.start_spacing)
+        interval_ns = (
+            value_of(written.payload) * _BITS_PER_BYTE * NS_PER_S // value_of(written.rate)
+        )
+        if spacing_ns and interval_ns and spacing_ns % interval_ns == 0:
+            interval = format_duration(interval_ns)
+            yield (
+                (*entry.path, "start_spacing"),
+                f'read "{written.start_spacing}"; a multiple of the interval between datagrams, '
+                f"{interval}: the flows are in phase; start_jitter: {interval} gives them random "
+                "phases",
+            )
+
+
+def _about_priority(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
+    """Return a warning about a priority that no queue looks at."""
+    if "priority" not in entry.written.model_fields_set or not entry.written.priority:
+        return
+    queues: list[QueuePlan] = [direction["queue"] for direction in plan["directions"]]
+    functions = [each for gateway in plan["gateways"] for each in gateway["functions"]]
+    sorts = any(queue["discipline"] == "strict_priority" for queue in queues)
+    if not sorts and not any(each.get("classes") is not None for each in functions):
+        message = "no effect, since no queue of the link is a strict_priority queue"
+        yield (*entry.path, "priority"), f"read {entry.written.priority}; {message}"
+
+
+# --- queues that settings change ----------------------------------------------------------------
+
+
+def has_bdp_limit(link: Link) -> bool:
+    """Return whether a queue limit of a link is a share of the bandwidth-delay product."""
+    return any(_bdp_limits(link))
+
+
+def changed_queues(
+    before: tuple[Scenario, Plan], after: tuple[Scenario, Plan]
+) -> Iterator[ScenarioWarning]:
+    """Return a warning about each queue limit in ``bdp`` that settings changed indirectly."""
+    numbers: dict[DirectionName, int] = {"forward": 0, "return": 1}
+    earlier = dict(_bdp_limits(before[0].link))
+    for (name, field), written in _bdp_limits(after[0].link):
+        if earlier.get((name, field)) != written:
+            continue
+        old, new = (
+            _limit_bytes(plan["directions"][numbers[name]]["queue"], field)
+            for _, plan in (before, after)
+        )
+        if old != new:
+            yield ScenarioWarning(
+                field=f"link.{name}.queue.{field}",
+                message=f'"{written}" is {new:,} B with these settings; without them, {old:,} B',
+            )
+
+
+def _bdp_limits(link: Link) -> Iterator[tuple[tuple[DirectionName, str], str]]:
+    """Return the queue limits in ``bdp``, by direction and field."""
+    for name, direction in complete_directions(link).items():
+        for field in ("limit", "per_flow_limit"):
+            written = getattr(direction.queue, field, None)
+            if written is not None and limit_of(written).unit == "bdp_millionths":
+                yield (name, field), written
+
+
+def _limit_bytes(queue: QueuePlan, field: str) -> int:
+    limit: dict[str, Any] = queue[field]  # type: ignore[literal-required]
+    return int(limit["value"])
+
+
+# --- the plan -----------------------------------------------------------------------------------
+
+
+def _direction(flow: FlowPlan) -> int:
+    return 0 if flow["direction"] == "forward" else 1 + flow["terminal"]
+
+
+def _by_direction(flows: Sequence[FlowPlan]) -> dict[int, list[FlowPlan]]:
+    """Return the flows by the number of the direction that carries their data."""
+    ordered = sorted(flows, key=_direction)
+    return {number: list(group) for number, group in groupby(ordered, key=_direction)}
+
+
+def _highest(series: Series) -> int:
+    return max(_values(series))
+
+
+def _lowest(series: Series) -> int:
+    return min(_values(series))
+
+
+def _values(series: Series) -> list[int]:
+    if series["kind"] == "constant":
+        return [series["value"]]
+    return [value for _, value in series["steps"]]

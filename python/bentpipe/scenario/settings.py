@@ -1,0 +1,297 @@
+"""Settings: values of a scenario overridden by ``path=value``.
+
+A path has parts with dots between them. A part is the name of a field, or an entry of a list: its
+number from 0, or its ``name``. A part in double quotes is always a name, so that a name can have
+dots or be a number (like a quoted key of TOML). ``*`` stands for all entries of a list, or all
+fields of a mapping, that allow the rest of the path.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, get_args, get_origin
+
+from bentpipe.errors import Problem, ScenarioError, ScenarioWarning
+from bentpipe.scenario.document import Document, FieldPath, SourceLocation, dotted, read_value
+from bentpipe.scenario.record import Record
+from bentpipe.scenario.schema import Scenario
+from bentpipe.text import nearest
+
+_PART: Final = re.compile(r'"(?P<name>[^"]+)"|(?P<plain>[^".=]+)')
+# The fields that say which record a mapping is.
+_TAGS: Final = ("kind", "discipline", "model")
+
+
+def with_settings(document: Document, settings: Sequence[str]) -> Document:
+    """Return a document with values overridden by ``path=value`` settings, in order.
+
+    The value is YAML. Missing mappings along the path are added; the schema checks their names
+    later.
+
+    Raises:
+        ScenarioError: a setting has no ``=`` or no path, its value is not YAML, or its path leads
+            through a scalar or to an entry that does not exist.
+    """
+    changed = Document(
+        data=_copied(document.data),
+        source=document.source,
+        locations=dict(document.locations),
+    )
+    warnings: list[ScenarioWarning] = []
+    for setting in settings:
+        warnings += _Setting(setting).apply(changed)
+    return replace(changed, warnings=(*document.warnings, *warnings))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a path; ``is_name``: it was written in quotes."""
+
+    text: str
+    is_name: bool = False
+
+    @property
+    def is_wildcard(self) -> bool:
+        return self.text == "*" and not self.is_name
+
+    def names(self, number: int, entry: object) -> bool:
+        """Return whether it names an entry of a list."""
+        if self.is_number:
+            return int(self.text) == number
+        return self.is_wildcard or self.text == _name_of(entry)
+
+    @property
+    def is_number(self) -> bool:
+        return not self.is_name and self.text.isascii() and self.text.isdigit()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A value of the document, or a missing one, and the records that the schema allows there."""
+
+    path: FieldPath
+    data: Any
+    records: tuple[type[Record], ...]
+
+    def fields(self) -> dict[str, tuple[type[Record], ...]]:
+        """Return the fields of a mapping here, with the records that each can hold."""
+        found: dict[str, tuple[type[Record], ...]] = {}
+        for record in self.records:
+            if not _contradicts(record, self.data):
+                for name, field in record.model_fields.items():
+                    key = field.serialization_alias or name
+                    is_list = isinstance(self._value(key), list)
+                    allowed = (
+                        each for each, listed in _records(field.annotation) if listed == is_list
+                    )
+                    found[key] = (*found.get(key, ()), *allowed)
+        return found
+
+    def _value(self, key: str) -> Any:
+        return self.data.get(key) if isinstance(self.data, Mapping) else None
+
+    def child(self, key: str | int) -> _Place:
+        """Return a value inside this one."""
+        if isinstance(key, int):
+            return _Place((*self.path, key), self.data[key], self.records)
+        return _Place((*self.path, key), self._value(key), self.fields().get(key, ()))
+
+    def allows(self, rest: Sequence[_Part]) -> bool:
+        """Return whether the schema has fields here whose path is ``rest``."""
+        if not rest:
+            return True
+        if isinstance(self.data, list):
+            entries = enumerate(self.data)
+            keys = [key for key, entry in entries if rest[0].names(key, entry)]
+            return any(self.child(key).allows(rest[1:]) for key in keys)
+        fields = self.fields()
+        names = fields if rest[0].is_wildcard else [rest[0].text]
+        return any(name in fields and self.child(name).allows(rest[1:]) for name in names)
+
+
+class _Setting:
+    """One ``path=value``."""
+
+    def __init__(self, text: str) -> None:
+        self.source = f"--set {text}"
+        self.parts, rest = self._path(text)
+        try:
+            self.value = read_value(rest, self.source)
+        except ScenarioError as error:
+            found = (replace(problem, line=None) for problem in error.problems)
+            raise ScenarioError(*found) from None
+
+    def _path(self, text: str) -> tuple[list[_Part], str]:
+        """Return the parts of the path, and the text after ``=``."""
+        text = text.lstrip()
+        parts: list[_Part] = []
+        end = 0
+        while match := _PART.match(text, end):
+            name = match["name"]
+            parts.append(_Part(match["plain"].strip()) if name is None else _Part(name, True))
+            end = match.end() + 1
+            if text[match.end() : end] != ".":
+                break
+        if not match or text[end - 1 : end] != "=" or not all(part.text for part in parts):
+            raise self._refusal("write it as path=value, such as link.forward.delay=150ms")
+        return parts, text[end:]
+
+    def apply(self, document: Document) -> list[ScenarioWarning]:
+        """Set the value at each place that the path names; return what was left out."""
+        left_out: list[_Place] = []
+        places = [_Place((), document.data, (Scenario,))]
+        for position, part in enumerate(self.parts):
+            rest = self.parts[position + 1 :]
+            places = [
+                child for place in places for child in self._children(place, part, rest, left_out)
+            ]
+        if not places:
+            raise self._refusal(self._nowhere(document))
+        for place in places:
+            self._write(document, place.path)
+        return self._about(places, left_out)
+
+    def _children(
+        self, place: _Place, part: _Part, rest: Sequence[_Part], left_out: list[_Place]
+    ) -> Iterator[_Place]:
+        """Return the places that a part names inside a place."""
+        if not part.is_wildcard:
+            yield place.child(self._key(place, part))
+        elif isinstance(place.data, list):
+            for number in range(len(place.data)):
+                child = place.child(number)
+                if child.allows(rest):
+                    yield child
+                else:
+                    left_out.append(child)
+        elif place.data is None or isinstance(place.data, Mapping):
+            if not rest:
+                raise self._refusal(f'name a field after "{dotted((*place.path, "*"))}"')
+            for name in place.fields():
+                child = place.child(name)
+                # Other fields of a mapping are no alternatives: no warning names them.
+                if child.allows(rest):
+                    yield child
+        else:
+            self._key(place, part)
+
+    def _key(self, place: _Place, part: _Part) -> str | int:
+        """Return a part as a key of a container, and refuse one that has no place there."""
+        container, shown = place.data, dotted(place.path)
+        if container is None or isinstance(container, Mapping):
+            return part.text
+        if not isinstance(container, list):
+            raise self._refusal(f'{shown} is the value "{container}"; it has no "{part.text}"')
+        names = [_name_of(entry) for entry in container]
+        if part.is_number or not any(names):
+            if not part.is_number or int(part.text) >= len(container):
+                entries = f"entries 0 to {len(container) - 1}" if container else "no entries"
+                raise self._refusal(f'{shown} is a list with {entries}; read "{part.text}"')
+            return int(part.text)
+        found = [number for number, name in enumerate(names) if name == part.text]
+        if not found:
+            near = nearest(part.text, tuple(name for name in names if name))
+            hint = f'; did you mean "{near}"?' if near else ""
+            message = f'{shown} has no entry "{part.text}"{hint}'
+            raise self._refusal(f"{message} (entries: {_listed(enumerate(names))})")
+        if len(found) > 1:
+            numbers = " and ".join(str(number) for number in found)
+            message = f'{shown} has several entries "{part.text}"; write a number: {numbers}'
+            raise self._refusal(message)
+        return found[0]
+
+    def _write(self, document: Document, path: FieldPath) -> None:
+        container: Any = document.data
+        for position, key in enumerate(path[:-1]):
+            if isinstance(container, dict) and container.get(key) is None:
+                container[key] = {}
+                document.locations[path[: position + 1]] = SourceLocation(self.source)
+            container = container[key]
+        container[path[-1]] = _copied(self.value)
+        for old in [each for each in document.locations if each[: len(path)] == path]:
+            del document.locations[old]
+        document.locations[path] = SourceLocation(self.source)
+
+    def _nowhere(self, document: Document) -> str:
+        """Return why a path with a wildcard names nothing."""
+        first = next(i for i, part in enumerate(self.parts) if part.is_wildcard)
+        place = _Place((), document.data, (Scenario,))
+        for part in self.parts[:first]:
+            place = place.child(self._key(place, part))
+        is_list = isinstance(place.data, list)
+        keys: Sequence[int | str] = range(len(place.data)) if is_list else list(place.fields())
+        places = [place.child(key) for key in keys]
+        rest = self.parts[first + 1 :]
+        hint = ""
+        for part in rest:
+            names = {name for each in places for name in each.fields()}
+            if part.text not in names:
+                near = nearest(part.text, tuple(sorted(names)))
+                hint = f'; did you mean "{near}"?' if near else ""
+                break
+            places = [each.child(part.text) for each in places]
+        what = "entry" if is_list else "field"
+        return f'no {what} of {dotted(place.path) or "a scenario"} has "{_joined(rest)}"{hint}'
+
+    def _about(self, places: Sequence[_Place], left_out: Sequence[_Place]) -> list[ScenarioWarning]:
+        """Return a warning that names the entries of a list that a wildcard left out."""
+        if not left_out:
+            return []
+        without = _listed((each.path[-1], _name_of(each.data)) for each in left_out)
+        depth = len(left_out[0].path)
+        rest = _joined(self.parts[depth:])
+        count = len({place.path[:depth] for place in places})
+        entries = "1 entry" if count == 1 else f"{count} entries"
+        message = f"set in {entries}; left out, because they have no {rest}: {without}"
+        return [ScenarioWarning(field=_joined(self.parts), message=message)]
+
+    def _refusal(self, message: str) -> ScenarioError:
+        return ScenarioError(Problem(source=self.source, field="", message=message))
+
+
+def _joined(parts: Sequence[_Part]) -> str:
+    return ".".join(part.text for part in parts)
+
+
+def _listed(entries: Any) -> str:
+    """Return the entries of a list, by name, or by number where they have none."""
+    return ", ".join(name or str(number) for number, name in entries)
+
+
+def _name_of(entry: object) -> str | None:
+    name = entry.get("name") if isinstance(entry, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
+def _contradicts(record: type[Record], data: object) -> bool:
+    """Return whether a mapping says that it is another record."""
+    if not isinstance(data, Mapping):
+        return False
+    for tag in _TAGS:
+        if tag in record.model_fields and data.get(tag) is not None:
+            return data[tag] not in _values(record.model_fields[tag].annotation)
+    return False
+
+
+def _values(annotation: Any) -> list[Any]:
+    """Return the values that a type of literals allows."""
+    inner = get_args(annotation)
+    return [value for each in inner for value in (_values(each) or [each])]
+
+
+def _records(annotation: Any, *, in_list: bool = False) -> Iterator[tuple[type[Record], bool]]:
+    """Return the records that a field of this type can hold, and whether in a list."""
+    if inspect.isclass(annotation) and issubclass(annotation, Record):
+        yield annotation, in_list
+    for inner in get_args(annotation):
+        yield from _records(inner, in_list=in_list or get_origin(annotation) is tuple)
+
+
+def _copied(data: Any) -> Any:
+    """Return a copy in which no two places share a mapping or a list, unlike a deep copy."""
+    if isinstance(data, Mapping):
+        return {key: _copied(value) for key, value in data.items()}
+    return [_copied(each) for each in data] if isinstance(data, list | tuple) else data
