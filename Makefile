@@ -36,7 +36,7 @@ demo: $(VENV)/.installed
 # Tests in real time measure: they run alone.
 test: $(VENV)/.installed
 	cargo test --workspace --quiet
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadfile -m "not real_time" \
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadgroup -m "not real_time" \
 		$(PYTEST_OPTIONS)
 	$(BIN)/python -m pytest -q -m real_time $(PYTEST_OPTIONS)
 
