@@ -187,7 +187,8 @@ def _labs() -> Check:
     try:
         tried = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
-        return _no_labs(f"{sys.executable} cannot be started: {error.strerror}", fix)
+        reason = f"{sys.executable} cannot be started: {error.strerror}"
+        return _no_labs(reason, "install Python where every user may execute it")
     said = tried.stdout.strip()
     if tried.returncode == 0:
         return Check(name="labs", ok=True, found=f"Labs work, {said}.", needed=False)
