@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -14,11 +15,13 @@ def use_writable_cache() -> None:
 
     Otherwise it makes one itself and prints two warnings (`_get_config_or_cache_dir` of matplotlib).
     """
+    if "matplotlib" in sys.modules or "MPLCONFIGDIR" in os.environ:
+        return
     folders = {"XDG_CONFIG_HOME": ".config", "XDG_CACHE_HOME": ".cache"}
     # Unchanged for a user without a home.
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 - `Path.home` raises an error
     chosen = [Path(os.environ.get(name) or home / each) for name, each in folders.items()]
-    if "MPLCONFIGDIR" in os.environ or all(_can_create(each / "matplotlib") for each in chosen):
+    if all(_can_create(each / "matplotlib") for each in chosen):
         return
     folder = tempfile.mkdtemp(prefix="bentpipe-matplotlib-")
     os.environ["MPLCONFIGDIR"] = folder

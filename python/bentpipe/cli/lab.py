@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from bentpipe import lab, plan
+from bentpipe import cli, lab, plan
 from bentpipe.cli.exits import ProgramCommand
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.link_status import summary_lines, window_lines
@@ -148,11 +148,20 @@ def list_(as_json: AsJson = False) -> None:
         print(f"{each['name']}\t{' '.join(each['links'])}\t{state}")
 
 
-@lab_app.command(
-    epilog=examples_text("bentpipe lab status sat", "bentpipe lab status sat --watch")
-)
-def status(name: Name, as_json: AsJson = False) -> None:
+@lab_app.command(epilog=examples_text("bentpipe lab status sat", "bentpipe lab status sat --watch"))
+def status(
+    name: Name,
+    as_json: AsJson = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Update the status until the lab ends, or Ctrl-C.")
+    ] = False,
+) -> None:
     """Print the status of a lab: traffic, changes and lateness."""
+    if watch:
+        if as_json:
+            raise UsageError("--json: not with --watch; call lab status --json repeatedly")
+        cli.watch_lab(name, lambda: _status(name))
+        return
     found = _status(name)
     if as_json:
         print_json(found)

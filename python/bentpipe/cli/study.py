@@ -61,9 +61,7 @@ class StudyGroup(LazyGroup):
 study_app = typer.Typer(
     cls=StudyGroup,
     help="Reproduce a published experiment.",
-    epilog=examples_text(
-        "bentpipe study list", "bentpipe study jpl --runs 30 --out results/jpl"
-    ),
+    epilog=examples_text("bentpipe study list", "bentpipe study jpl --runs 30 --out results/jpl"),
     rich_markup_mode=None,
     callback=lambda: None,
 )

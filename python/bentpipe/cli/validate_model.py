@@ -27,7 +27,6 @@ _DEFAULT_SECONDS: Final = 30.0
 _KIND: Final = "validation"
 
 
-
 def _measure_kinds() -> tuple[str, ...]:
     return tuple(dict.fromkeys(measure.kind for measure in validation.MEASURES))
 
