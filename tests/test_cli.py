@@ -59,7 +59,7 @@ def test_a_wrong_call_is_exit_code_2(arguments: list[str], bentpipe: Program) ->
         (["run"], "missing argument 'SCENARIO'; see bentpipe run --help"),
         (
             ["run", str(GEO), "--engine", "emulat"],
-            '--engine: read "emulat"; allowed: simulate, emu',
+            '--engine: read "emulat"; allowed: simulate, ',
         ),
         (["study", "jpl", "--engine", "emulat"], 'did you mean "emulate"?'),
         (["validate-model", "--grid", "smal"], '--grid: read "smal"; allowed: small, full; did'),

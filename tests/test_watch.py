@@ -10,14 +10,17 @@ import sys
 import termios
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from conftest import needs, needs_lab
+from conftest import Program, needs, needs_lab
 
+from bentpipe.cli.lab_watch import watch_lab
 from bentpipe.cli.link_status import LinkStatus, window_lines
 from bentpipe.cli.progress import Progress
 from bentpipe.cli.watch import Watch
+from bentpipe.lab.sockets import LabEndedError
 
 ROWS, COLUMNS = 12, 60
 
@@ -288,3 +291,80 @@ def test_progress_shows_the_status_of_the_link(
         else:
             expected = "bentpipe: emulating: 50%, about 10 s left; forward 8.00 Mbit/s\n"
             assert shown == expected
+
+
+# --- lab status --watch -------------------------------------------------------------------------
+
+
+@needs("setsid")
+@needs_lab
+def test_the_status_of_a_lab_is_updated_on_a_screen_of_its_own() -> None:
+    """Given Ctrl-C after two updates, expect the terminal as before, and the last status on it."""
+    name = f"watched-{os.getpid()}"
+    program = [sys.executable, "-m", "bentpipe"]
+    subprocess.run([*program, "lab", "up", name, "--link", "leo"], check=True)
+    master, slave = os.openpty()
+    termios.tcsetwinsize(master, (ROWS, 40))
+    try:
+        with subprocess.Popen(
+            ["setsid", "--ctty", "--wait", *program, "lab", "status", name, "--watch"],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=os.environ | {"TERM": "xterm"},
+        ) as running:
+            os.close(slave)
+            text = b""
+            while text.count(b"\x1b[H") < 3:
+                text += os.read(master, 65_536)
+            os.write(master, b"\x03")
+            with suppress(OSError):
+                # EIO at the end: pty(7).
+                while more := os.read(master, 65_536):
+                    text += more
+        assert running.returncode == 130
+    finally:
+        os.close(master)
+        subprocess.run([*program, "lab", "down", name], check=True)
+    before, _, after = text.decode().rpartition("\x1b[?1049l")
+    assert before.startswith("\x1b[?1049h")
+    assert before.rstrip().endswith("\x1b[?25h"), "the cursor is visible"
+    assert after.splitlines()[0] == f"{name}: leo"
+    assert "forward: 0.00 Mbit/s of IP delivered; queue 0 packets, 0.0 kB; none lost" in after
+    # Each row of the screen has at most 40 columns.
+    rows = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "\n", before.replace("^C", "")).splitlines()
+    assert max(map(len, rows)) <= 40
+    assert "bentpipe: lab" not in after
+
+
+def test_without_a_terminal_the_status_comes_every_ten_seconds_until_the_lab_ends(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("bentpipe.cli.lab_watch.time.sleep", slept.append)
+    replies = [
+        {"name": "sat", "links": ["geo"], "changes": [], "report": report(second, 10**6 * second)}
+        | {"failure": None}
+        for second in (1, 2)
+    ]
+    for reply in replies:
+        reply["report"] |= {"windows": []}  # type: ignore[operator]
+
+    def ask() -> dict[str, Any]:
+        if not replies:
+            raise LabEndedError
+        return replies.pop(0)
+
+    watch_lab("sat", ask)
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert lines[1].startswith("forward: 8.00 Mbit/s of IP delivered; queue 12 packets, 18.0 kB")
+    assert lines[0] == lines[4] == "sat: geo"
+    assert printed.err == "bentpipe: lab sat has ended\n"
+    assert slept == [10.0, 10.0]
+
+
+def test_watch_and_json_exclude_each_other(bentpipe: Program) -> None:
+    called = bentpipe("lab", "status", "sat", "--watch", "--json")
+    assert (called.code, called.out) == (2, "")
+    assert called.err.startswith("bentpipe: --json: not with --watch")

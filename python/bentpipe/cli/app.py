@@ -111,7 +111,7 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             "Check a scenario file without running it.",
             (
                 "validate scenarios/geo-bulk.yaml",
-                "validate scenarios/geo-bulk.yaml --set link.forward.rate=4Mbit/s --json",
+                "validate scenarios/geo-bulk.yaml --json",
             ),
         ),
         "validate-model": _Verb(

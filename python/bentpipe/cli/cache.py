@@ -13,7 +13,7 @@ from pathlib import Path
 def use_writable_cache() -> None:
     """Give matplotlib a temporary folder for its files if it cannot write to the home folder.
 
-    Otherwise it makes one itself and prints two warnings (`_get_config_or_cache_dir` of matplotlib).
+    Otherwise matplotlib makes one and prints two warnings (its `_get_config_or_cache_dir`).
     """
     if "matplotlib" in sys.modules or "MPLCONFIGDIR" in os.environ:
         return

@@ -85,7 +85,7 @@ def up(
     gateways: Gateways = False,
     internet: Internet = False,
 ) -> None:
-    """Set up a lab that runs until `lab down`, kept by a process of its own."""
+    """Set up a lab that runs until `lab down`. A process of its own keeps it."""
     folder = sockets.folder()
     sockets.refuse_taken(sockets.checked_name(name), folder)
     plans = [plan.link_plan(each, settings or []) for each in link]

@@ -17,6 +17,8 @@ from bentpipe.text import choice
 
 # A value of one of these types needs no conversion.
 _PLAIN_TYPES: Final = (str, int, float, bool)
+# A summary ends with its first sentence; a longer one is a paragraph.
+_SUMMARY_MAX: Final = 200
 
 
 class LazyGroup(TyperGroup):
@@ -38,6 +40,16 @@ class LazyGroup(TyperGroup):
         if arguments[0] not in names:
             raise UsageError(f"command: {choice(arguments[0], names)}")
         return super().resolve_command(context, arguments)
+
+    def format_commands(self, context: Any, formatter: Any) -> None:
+        """Write the sub-commands with their summaries, which the base class shortens."""
+        made: dict[str, Any] = {
+            name: self.get_command(context, name) for name in self.list_commands(context)
+        }
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str(_SUMMARY_MAX)) for name, each in made.items()]
+            )
 
 
 def command(

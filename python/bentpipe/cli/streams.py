@@ -1,7 +1,7 @@
 """The standard streams of the program: what happens when output cannot be written.
 
-Output into a closed pipe ends the program as it ends a program in C: by SIGPIPE (signal(7)), which a
-shell shows as 141. Python ignores SIGPIPE, and its documentation ("Note on SIGPIPE" of the module
+Output into a closed pipe ends the program as it ends a program in C: by SIGPIPE (signal(7)), which
+a shell shows as 141. Python ignores SIGPIPE, and its documentation ("Note on SIGPIPE" of the module
 `signal`) advises against the default action: it would end the program on a closed socket, too. So
 the error of the write ends the command, temporary files are removed, and the program then ends
 itself by the signal. Any other error of stdout is one message. Messages that cannot be written to
@@ -97,8 +97,8 @@ def _text(raw: io.FileIO, before: Any) -> io.TextIOWrapper:
 def exit_process(run: Callable[[], int]) -> NoReturn:
     """Run the program, write what is buffered, and end the process with its exit code.
 
-    The interpreter is not finalized: it takes some 40 ms to finalize the loaded modules, which would
-    delay the end of each ``exec``.
+    The interpreter is not finalized: it takes some 40 ms to finalize the loaded modules, which
+    would delay the end of each ``exec``.
     """
     code, closed = 0, False
     try:
