@@ -61,6 +61,7 @@ ScenarioInput = Annotated[
         metavar="SCENARIO",
         help="A scenario file (YAML), or - for standard input.",
         show_default=False,
+        autocompletion=complete_scenarios,
     ),
 ]
 Settings = Annotated[
