@@ -254,6 +254,7 @@ def test_the_command_prints_json_and_writes_a_folder(bentpipe: Program, tmp_path
     assert (printed["search"], printed["seed"], printed["resolution"]) == ("no-drop", 3, 0.01)
     assert [size["payload_bytes"] for size in printed["sizes"]] == [58, 1400]
     assert {path.name for path in out.iterdir()} == {
+        "execution.json",
         "manifest.json",
         "report.html",
         "search.json",

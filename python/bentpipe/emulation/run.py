@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -30,11 +29,11 @@ from bentpipe.errors import MachineError
 from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
 from bentpipe.plan.resolver import resolve
 from bentpipe.results.capture import capture_file, incomplete_message
+from bentpipe.results.execution import execution, utc_now
 from bentpipe.results.result import Result
 from bentpipe.scenario.hosts import Side
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
-from bentpipe.simulation.run import utc_now
 from bentpipe.units import NS_PER_S
 
 _POLL_S: Final = 0.02
@@ -92,9 +91,6 @@ def emulate_partly(
         "scenario": scenario.to_dict(),
         "plan": plan,
         "seed": used_seed,
-        "host": {"python": platform.python_version(), "platform": platform.platform()},
-        "started": started,
-        "ended": utc_now(),
         "engine": "emulate",
         "emulation": {
             "kernel": os.uname().release,
@@ -108,7 +104,7 @@ def emulate_partly(
             "warnings": warnings + late_warnings,
         },
     }
-    return result_of(manifest, flows, record)
+    return result_of(manifest, flows, record, execution(started=started))
 
 
 def _ignore(_: str) -> None:

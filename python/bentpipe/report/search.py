@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bentpipe import _core
 from bentpipe.report.html import environment
 from bentpipe.report.style import PALETTE, from_zero, new_figure
 from bentpipe.report.terminal import plain_table
-from bentpipe.results.folder import REPORT, csv_text, json_text, write_folder
+from bentpipe.results.files import REPORT
+from bentpipe.results.folder import csv_text, json_text, write_folder
 from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch
 from bentpipe.units import NS_PER_S, format_duration, format_rate
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.figure import Figure
     from rich.console import RenderableType
+
+    from bentpipe.results.output import OutputFolder
 
 # The names of flows that fit in a line.
 _MAX_NAMES: Final = 4
@@ -58,8 +62,8 @@ def search_tables(found: NoDropSearch) -> list[RenderableType]:
     ]
 
 
-def write_search(found: NoDropSearch, out_dir: Path) -> Path:
-    """Write report.html, sizes.csv, search.json and manifest.json; return the folder.
+def write_search(found: NoDropSearch, out: Path | OutputFolder) -> Path:
+    """Write report.html, sizes.csv, search.json and the manifest; return the folder.
 
     Raises:
         UsageError: the folder contains other files, or cannot be written.
@@ -70,11 +74,13 @@ def write_search(found: NoDropSearch, out_dir: Path) -> Path:
         shown = {**facts, "place": None if loss is None else loss.place}
         rows.append([shown[name] for name in _CSV_COLUMNS])
     return write_folder(
-        out_dir,
+        out,
         kind="search",
         manifest={
             "bentpipe_version": _core.version(),
             "search": "no-drop",
+            "scenario": found.scenario,
+            "seed": found.seed,
             "interrupted": found.interrupted,
         },
         texts={

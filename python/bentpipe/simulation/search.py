@@ -19,14 +19,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from bentpipe.errors import UsageError
+from bentpipe.errors import RunsInterrupted, UsageError
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
 from bentpipe.scenario.traffic import MAX_PAYLOAD_BYTES, ConstantRate
-from bentpipe.simulation.many import Job, Outcome, run_many
+from bentpipe.simulation.many import Job, Outcome, run_jobs
 from bentpipe.simulation.no_drop import OVERLOAD, Loss, NoDropRate, NoDropSearch, Trial
 from bentpipe.text import choice
 from bentpipe.units import NS_PER_S, parse_size
@@ -242,12 +242,11 @@ def _narrow(
             if not trials:
                 return False
             jobs = [bracket.job(rate_bps, seed) for bracket, rate_bps in trials]
-            outcomes = run_many(jobs, threads=threads)
-            complete = [outcome for outcome in outcomes if not outcome.interrupted]
-            for outcome in complete:
+            outcomes, interrupted = _run(jobs, threads)
+            for outcome in outcomes:
                 bracket, rate_bps = trials[outcome.index]
                 bracket.record(rate_bps, _losses(outcome))
-            if len(complete) < len(jobs):
+            if interrupted:
                 return True
             if progress is not None:
                 done = sum(
@@ -277,3 +276,11 @@ def _losses(outcome: Outcome) -> tuple[Loss, ...]:
         for row in np.flatnonzero(overload)
     ]
     return tuple(sorted(found, key=lambda loss: -loss.packets))
+
+
+def _run(jobs: Sequence[Job], threads: int | None) -> tuple[Sequence[Outcome], bool]:
+    """Return the outcomes of jobs, and whether Ctrl-C ended some of them."""
+    try:
+        return run_jobs(jobs, threads=threads), False
+    except RunsInterrupted as ended:
+        return ended.outcomes, True
