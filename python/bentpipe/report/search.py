@@ -33,6 +33,7 @@ _CSV_COLUMNS: Final = (
     "limit",
     "place",
     "converged",
+    "proven",
 )
 _COLUMNS: Final = (
     ("payload", "bytes, UDP"),
@@ -41,24 +42,30 @@ _COLUMNS: Final = (
     ("packets", "per second, all flows"),
     ("limited by", ""),
     ("where", ""),
+    ("proven", ""),
 )
 NOTE: Final = (
-    "A rate slightly above the limit passes if the buffers hold the excess until the run ends: up "
-    "to a share b / (c t) above, with buffers of b packets, a limit of c packets per second and t "
-    "seconds"
+    "A rate passes if nothing is lost and no delay grows by more than the resolution times the "
+    "time sent, as it does at a rate above the limit, whatever the buffers. A rate is not proven "
+    "if the run is too short, or the delay varies too much, to tell: then buffers may hide more"
+)
+_NOT_PROVEN: Final = (
+    "Not proven: buffers may hide that a rate is too high; send for longer (traffic.N.duration)."
 )
 
 
 def search_tables(found: NoDropSearch) -> list[RenderableType]:
     """Return the table of the sizes for a terminal, with a line on the search above it."""
-    headings = ("payload", "rate", "packets/s", "packets/s in all", "limited by", "where")
+    headings = ("payload", "rate", "packets/s", "packets/s in all", "limited by", "where", "proven")
     table = plain_table(headings, [tuple(_row(each)) for each in found.rates])
     for column in table.columns[:4]:
         column.justify = "right"
+    unproven = any(each.rate_bps is not None and not each.proven for each in found.rates)
     return [
         _head(found),
-        "Rate: UDP payload of each flow, as iperf -b. In a short run, buffers hide an excess.",
+        "Rate: UDP payload of each flow, as iperf -b.",
         table,
+        *([_NOT_PROVEN] if unproven else []),
     ]
 
 
@@ -156,6 +163,7 @@ def _row(each: NoDropRate) -> list[str]:
         "-" if aggregate is None else f"{aggregate:,.0f}",
         limit if each.converged or loss is None else f"{limit} (rate not converged)",
         where,
+        "-" if each.rate_bps is None else "yes" if each.proven else "no",
     ]
 
 
