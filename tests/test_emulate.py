@@ -192,7 +192,7 @@ def test_exchanges_equal_those_of_the_simulator(tmp_path: Path) -> None:
     run = emulated(data, tmp_path).result
     expected = simulate(data)
     assert run.flows["exchanges"].to_list() == [10, 10]
-    assert run.manifest["completed"]
+    assert run.manifest["traffic_ended"]
     far = 0
     for flow in (0, 1):
         rows, others = (
@@ -262,7 +262,7 @@ def test_kernel_settings_windows_and_sizes(tmp_path: Path) -> None:
     (flow,) = run.result.flows.to_dicts()
     assert flow["delivered_bytes"] == 100_000
     assert flow["finished_ns"] - flow["start_ns"] >= 3 * 26e6
-    assert run.result.manifest["completed"]
+    assert run.result.manifest["traffic_ended"]
     assert run.result.manifest["end_ns"] < 3e9
 
 

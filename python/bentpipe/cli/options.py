@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from bentpipe import results
 from bentpipe.errors import UsageError
 from bentpipe.text import choice
+
+if TYPE_CHECKING:
+    from bentpipe.results.output import OutputFolder
 
 EXIT_INTERRUPTED: Final = 130
 ENGINES: Final = ("simulate", "emulate")
@@ -44,7 +49,9 @@ ScenarioSeed = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out", help="Write report.html and the data to this folder.", show_default=False
+        "--out",
+        help="Write report.html and the data to this folder; replaces an earlier result.",
+        show_default=False,
     ),
 ]
 Capture = Annotated[
@@ -124,3 +131,19 @@ def print_json(data: Any) -> None:
 def note(text: str) -> None:
     """Print a line for the user on stderr."""
     print(f"bentpipe: {text}", file=sys.stderr)
+
+
+def output_folder(out: Path | None, kind: str) -> OutputFolder | nullcontext[None]:
+    """Return the context in which the result of a verb is written to ``out``; of None without it.
+
+    It is entered before the verb runs anything: it refuses a folder that cannot be used, and
+    another program cannot write to it meanwhile.
+    """
+    return nullcontext() if out is None else results.OutputFolder(out, kind=kind)
+
+
+def note_written(output: OutputFolder, contents: str = "report.html shows it") -> None:
+    """Print what a folder has, and what it had before."""
+    if output.replaced is not None:
+        note(f"replaced {output.replaced}")
+    note(f"wrote {output.path} ({contents})")
