@@ -168,7 +168,9 @@ def _key(container: Any, part: str, path: FieldPath, source: str) -> str | int:
         return part
     if not isinstance(container, list):
         raise _refusal(source, f'{dotted(path)} is the value "{container}"; it has no "{part}"')
-    if not part.isascii() or not part.isdigit() or int(part) >= len(container):
+    # A list has at most MAX_VALUES entries; int() refuses a number of thousands of digits.
+    is_number = part.isascii() and part.isdigit() and len(part) <= len(str(MAX_VALUES))
+    if not is_number or int(part) >= len(container):
         entries = f"entries 0 to {len(container) - 1}" if container else "no entries"
         raise _refusal(source, f'{dotted(path)} is a list with {entries}; read "{part}"')
     return int(part)
@@ -230,7 +232,7 @@ class _Builder:
             if not isinstance(key_node, ScalarNode) or str(key_node.tag) != f"{_CORE}str":
                 shown = getattr(key_node, "value", "")
                 raise self._refuse(f'read the key "{shown}"; field names are text', path, line)
-            key = str(key_node.value)
+            key = self._text(str(key_node.value), path, line)
             if key in built:
                 message = f'duplicate field "{key}"; line {lines[key]} has it already'
                 raise self._refuse(message, path, line)
@@ -252,7 +254,15 @@ class _Builder:
         except (ValueError, KeyError):
             shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
             raise self._refuse(f'read "{shown}"; cannot be read as {kind}', path, line) from None
-        return text
+        return self._text(text, path, line)
+
+    def _text(self, text: str, path: FieldPath, line: int) -> str:
+        """Return a text; JSON escapes a character beyond U+FFFF as two surrogates (RFC 8259, 7)."""
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            message = "read a text with half of a surrogate pair; write the character itself"
+            raise self._refuse(message, path, line) from None
 
     def _refuse(self, message: str, path: FieldPath, line: int) -> ScenarioError:
         problem = Problem(source=self.source, field=dotted(path), message=message, line=line)
