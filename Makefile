@@ -103,7 +103,7 @@ wheel: $(PGO)/profile $(VENV)/.maturin
 		maturin build --release --strip --zig --compatibility manylinux2014 --out $(WHEELS)
 
 wheel-check: wheel
-	$(BIN)/python packaging/check_wheel.py $(WHEELS)/*.whl
+	$(BIN)/python benches/check_wheel.py $(WHEELS)/*.whl
 
 $(VENV)/.maturin: | $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin[zig]>=1.16,<2'

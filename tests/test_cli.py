@@ -17,7 +17,9 @@ from conftest import ROOT, Called, Program
 from bentpipe import Result, __version__, simulate
 from bentpipe.cli.doctor import examine
 from bentpipe.cli.progress import Progress
-from bentpipe.report.run import write_run_report
+from bentpipe.report.run import run_report
+from bentpipe.results.folder import write_folder
+from bentpipe.results.output import OutputFolder
 from bentpipe.scenario.framings import FRAMINGS
 from bentpipe.studies import STUDIES
 
@@ -207,7 +209,7 @@ def test_ctrl_c_keeps_what_was_recorded_and_exits_130(
     called = bentpipe("run", file, "--out", folder, "--json")
     assert called.code == 130
     assert called.err.endswith(f"interrupted; what was recorded is in {folder}\n")
-    assert json.loads(called.out)["interrupted"] is True
+    assert json.loads(called.out)["state"] == "interrupted"
     kept = Result.load(folder)
     assert kept.interrupted
     assert 0 < kept.manifest["end_ns"] < 600e9
@@ -254,17 +256,17 @@ def test_progress_is_a_bar_on_a_terminal(
 def test_ctrl_c_while_results_are_written_waits_for_them(
     bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def send_signal(result: Result, path: Path) -> None:
+    def send_signal(result: Result) -> str:
         signal.raise_signal(signal.SIGINT)
-        write_run_report(result, path)
+        return run_report(result)
 
-    monkeypatch.setattr("bentpipe.report.write_run_report", send_signal)
+    monkeypatch.setattr("bentpipe.report.run_report", send_signal)
     before = signal.getsignal(signal.SIGINT)
     folder = tmp_path / "result"
     called = bentpipe("run", GEO, "--out", folder, "--json")
     assert called.code == 0
     assert "press Ctrl-C again to discard" in called.err
-    assert json.loads(called.out)["interrupted"] is False
+    assert json.loads(called.out)["state"] == "completed"
     assert (folder / "report.html").is_file()
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -272,11 +274,11 @@ def test_ctrl_c_while_results_are_written_waits_for_them(
 def test_a_second_ctrl_c_stops_the_writing_too(
     bentpipe: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def send_signals(_result: Result, _path: Path) -> None:
+    def send_signals(_result: Result) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("bentpipe.report.write_run_report", send_signals)
+    monkeypatch.setattr("bentpipe.report.run_report", send_signals)
     called = bentpipe("run", GEO, "--out", tmp_path / "result")
     assert (called.code, called.out) == (130, "")
 
@@ -333,9 +335,9 @@ class FakeOutcome:
     def table(self) -> str:
         return "published 1, measured 2"
 
-    def write(self, out_dir: Path) -> None:
-        out_dir.mkdir(exist_ok=True)
-        (out_dir / "report.html").write_text("<html>", encoding="utf-8")
+    def write(self, out: OutputFolder) -> None:
+        manifest = {"bentpipe_version": "0", "study": "moon"}
+        write_folder(out, kind="study", manifest=manifest, texts={"report.html": "<html>"})
 
 
 class FakeStudy:

@@ -71,13 +71,12 @@ def test_a_run_at_its_limit_ends_with_what_was_recorded(
     assert how in last
     assert str(out) in last
     summary = json.loads(printed.out)
-    assert summary["memory_limit_reached"]
-    assert not summary["completed"]
+    assert (summary["state"], summary["traffic_ended"]) == ("memory_limit_reached", False)
     kept = Result.load(out)
     assert kept.memory_limit_reached
     assert kept.stop_reason is not None
-    memory = kept.manifest["memory"]
-    assert memory["limit_bytes"] == LIMIT < memory["counted_bytes_max"]
+    assert kept.execution["memory"]["limit_bytes"] == LIMIT
+    assert kept.manifest["memory"]["counted_bytes_max"] > LIMIT
     assert 0 < kept.manifest["end_ns"] < 36_000e9
     assert kept.tables["flows"]["sent_segments"][0] > 0
     assert kept.stop_reason in (out / "report.html").read_text(encoding="utf-8")
@@ -107,10 +106,10 @@ def test_concurrent_runs_share_the_limit() -> None:
     alone = simulate_partly(from_dict(EVENTS), seed=1, memory_limit=LIMIT)
     with pytest.raises(MemoryLimitError, match="its part of what 2 runs share") as caught:
         run_many([Job(plan=plan, seed=s) for s in (1, 2, 3)], threads=2, memory_limit=2 * LIMIT)
-    outcomes = caught.value.outcomes
-    assert [outcome.index for outcome in outcomes] == [0, 1, 2]
-    assert all(outcome.memory_limit_bytes == LIMIT for outcome in outcomes)
-    assert outcomes[0].raw["end_ns"] == alone.manifest["end_ns"]
+    results = caught.value.results
+    assert [result.manifest["seed"] for result in results] == [1, 2, 3]
+    assert all(result.execution["memory"]["limit_bytes"] == LIMIT for result in results)
+    assert results[0].manifest == alone.manifest | {"scenario": {}}
 
 
 def test_hosts_that_do_not_fit_are_refused_before_the_run(

@@ -77,7 +77,7 @@ def test_the_report_has_the_numbers_of_the_run(small_result: Result, tmp_path: P
     text = path.read_text(encoding="utf-8")
     flow = small_result.flows.to_dicts()[0]
     hops = small_result.manifest["packet_hops"]
-    assert "seed 1, ended at" in text
+    assert "seed 1, completed at" in text
     assert f"{hops:,} packet-hops" in text
     # 1 MB of application data, and each loss retransmitted.
     assert "<td>1 MB</td>" in text
@@ -153,7 +153,7 @@ def test_a_mark_of_dollars_is_a_name_and_no_formula() -> None:
 
 
 def test_an_interrupted_run_is_marked(small_result: Result) -> None:
-    manifest = {**small_result.manifest, "interrupted": True}
+    manifest = {**small_result.manifest, "state": "interrupted"}
     text = run_report(Result(manifest, small_result.tables))
     assert "interrupted at" in text
     assert "The run was interrupted" in text

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bentpipe import Result, from_dict, resolve, simulate
+from bentpipe import Result, from_dict, load, resolve, simulate
 from bentpipe.emulation.hosts import start_of
+from bentpipe.studies.hermes.conference import conference_cases
+from bentpipe.studies.hermes.network import Network
+from bentpipe.studies.hermes.streams import StreamCase
+from bentpipe.studies.snip.scenarios import base_scenario, shared_scenario
 
+ROOT = Path(__file__).parents[1]
 MS = 10**6
 INTERVAL_MS = 20
 CALLS = 60
@@ -60,6 +66,14 @@ def test_calls_in_phase_overflow_a_queue_that_carries_calls_with_random_phases()
         assert lost(simulate(scenario(call(count=CALLS)), seed=seed)) == (0, 200 * CALLS)
 
 
+def test_the_scenario_of_the_docs_shows_both() -> None:
+    calls = ROOT / "scenarios" / "calls-60.yaml"
+    with_zero = load(calls, settings=("traffic.call.start_jitter=0 s",))
+    assert lost(simulate(calls))[0] == 0
+    lost_datagrams, sent = lost(simulate(with_zero))
+    assert lost_datagrams * CALLS == 5 * sent
+
+
 def test_phases_come_from_the_seed_and_are_those_of_an_emulation() -> None:
     calls = scenario(call(count=CALLS, start="100 ms"))
     by_seed = {seed: simulate(calls, seed=seed).flows["start_ns"].to_list() for seed in (1, 2)}
@@ -109,3 +123,15 @@ def test_tcp_flows_have_a_jitter_only_if_it_is_written() -> None:
     fetch = {"kind": "fetch", "direction": "forward", "size": "10 kB", "files": 1, "count": 8}
     result = simulate(scenario(fetch | {"start_jitter": "500 ms"}))
     assert result.exchanges["start_ns"].n_unique() == 8
+
+
+def test_the_studies_state_their_starts() -> None:
+    """Their figures do not depend on the default: no plan has a random phase."""
+    plans: list[Any] = [
+        *(
+            case.plan(Network(), 1)
+            for case in (*conference_cases(), StreamCase("s", 300, copies=20))
+        ),
+        *(resolve(shared_scenario(base_scenario(), terminals)) for terminals in (1, 8)),
+    ]
+    assert {flow["start_jitter_ns"] for plan in plans for flow in plan["flows"]} == {0}

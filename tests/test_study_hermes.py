@@ -16,7 +16,6 @@ from conftest import Program
 from test_plots_report import assert_self_contained
 
 from bentpipe.plan.resolver import load, resolve
-from bentpipe.results.folder import prepare_output_folder
 from bentpipe.studies.base.comparison import Row
 from bentpipe.studies.base.provenance import Provenance
 from bentpipe.studies.hermes import compare, conference, sessions, streams, study, transfers
@@ -383,7 +382,8 @@ def test_ctrl_c_leaves_the_figures_of_the_runs_that_were_done(tmp_path: Path) ->
 def test_the_folder_has_report_data_and_manifest(full: HermesOutcome, tmp_path: Path) -> None:
     folder = full.write(tmp_path / "hermes")
     names = sorted(path.name for path in folder.iterdir())
-    assert names == ["cells.csv", "inputs.csv", "manifest.json", "report.html", "result.json"]
+    data = ["cells.csv", "execution.json", "inputs.csv", "manifest.json"]
+    assert names == [*data, "report.html", "result.json"]
     assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == full.to_json()
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     assert (manifest["kind"], manifest["study"]) == ("study", "hermes")
@@ -397,7 +397,6 @@ def test_the_folder_has_report_data_and_manifest(full: HermesOutcome, tmp_path: 
             "assumed",
             "calibrated",
         }
-    prepare_output_folder(folder, kind="study")
 
 
 def test_the_report_is_self_contained_and_has_the_numbers(full: HermesOutcome) -> None:

@@ -21,9 +21,8 @@ from test_plots_report import assert_self_contained
 
 from bentpipe.cli.app import main
 from bentpipe.plan.resolver import from_dict, resolve
-from bentpipe.results.folder import prepare_output_folder
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job, run_many
+from bentpipe.simulation.many import Job, run_jobs
 from bentpipe.studies import STUDIES
 from bentpipe.studies.base.comparison import Agreement, Comparison, Row
 from bentpipe.studies.base.provenance import Provenance
@@ -267,7 +266,7 @@ def test_most_of_what_linux_gains_at_1e_7_is_cubic(windows: str) -> None:
 
 def mean_utilization(scenario: Scenario) -> float:
     plan = resolve(scenario)
-    outcomes = run_many([Job(plan=plan, seed=seed) for seed in range(1, 31)])
+    outcomes = run_jobs([Job(plan=plan, seed=seed) for seed in range(1, 31)])
     return sum(study.utilization(outcome) for outcome in outcomes) / len(outcomes)
 
 
@@ -316,6 +315,7 @@ def test_the_folder_has_report_data_and_manifest(short: JplOutcome, tmp_path: Pa
     folder = short.write(tmp_path / "jpl")
     assert sorted(path.name for path in folder.iterdir()) == [
         "cells.csv",
+        "execution.json",
         "inputs.csv",
         "manifest.json",
         "report.html",
@@ -334,8 +334,6 @@ def test_the_folder_has_report_data_and_manifest(short: JplOutcome, tmp_path: Pa
     assert inputs["link.*.framing"]["provenance"] == "derived"
     assert (inputs["link.*.rate"]["value"], inputs["link.*.rate"]["unit"]) == ("2", "Mbit/s")
     assert inputs["traffic.0.tcp.avoidance_counting"]["provenance"] == "calibrated"
-    # The study may replace it.
-    prepare_output_folder(folder, kind="study")
     before = (folder / "report.html").read_bytes()
     assert (short.write(folder) / "report.html").read_bytes() == before
 

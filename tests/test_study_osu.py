@@ -115,7 +115,7 @@ def jobs_of(
         return []
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work, "run_many", collect)
+        patch.setattr(work, "run_jobs", collect)
         study.run(runs=runs, seed=seed, grid=grid, variants=variants)
     return seen
 
@@ -429,6 +429,7 @@ def test_the_folder_has_report_data_and_manifest(short: OsuOutcome, tmp_path: Pa
     folder = short.write(tmp_path / "osu")
     assert sorted(path.name for path in folder.iterdir()) == [
         "cells.csv",
+        "execution.json",
         "fairness.csv",
         "inputs.csv",
         "manifest.json",

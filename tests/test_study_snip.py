@@ -17,7 +17,7 @@ from conftest import Program
 from test_plots_report import assert_self_contained
 
 from bentpipe.plan.resolver import from_dict, resolve
-from bentpipe.simulation.many import Job, run_many
+from bentpipe.simulation.many import Job, run_jobs
 from bentpipe.simulation.search import max_trials
 from bentpipe.studies.base.comparison import Row
 from bentpipe.studies.base.provenance import Provenance
@@ -234,7 +234,7 @@ def test_a_window_carries_its_whole_segments_a_round_trip(full: SnipOutcome) -> 
         data["traffic"][0]["tcp"] |= {"delayed_ack_segments": 1}
         jobs.append(Job(plan=resolve(from_dict(data)), seed=1))
     # What the report says: with an ACK for each segment nothing waits.
-    for window, outcome in zip(full.measured.tcp_bps, run_many(jobs), strict=True):
+    for window, outcome in zip(full.measured.tcp_bps, run_jobs(jobs), strict=True):
         bps = 8 * outcome.column("flows", "delivered_bytes")[0] / 60
         assert bps > 0.95 * (window // 1460 * 1460 * 8 / 0.5)
 
@@ -325,7 +325,8 @@ def test_what_is_outside_is_named(full: SnipOutcome) -> None:
 
 def test_the_folder_has_report_data_and_manifest(full: SnipOutcome, tmp_path: Path) -> None:
     folder = full.write(tmp_path / "snip")
-    names = {"cells.csv", "facts.csv", "inputs.csv", "manifest.json", "report.html", "result.json"}
+    names = {"cells.csv", "facts.csv", "inputs.csv", "report.html", "result.json"}
+    names |= {"execution.json", "manifest.json"}
     assert {path.name for path in folder.iterdir()} == names
     assert json.loads((folder / "result.json").read_text(encoding="utf-8")) == full.to_json()
     with (folder / "cells.csv").open(encoding="utf-8", newline="") as file:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bentpipe.plan.resolver import resolve
-from bentpipe.simulation.many import run_many
+from bentpipe.simulation.many import run_jobs
 from bentpipe.simulation.search import no_drop_rate
 from bentpipe.studies.snip.aggregation import begins_at, load_jobs, loads_of, on_paper
 from bentpipe.studies.snip.measure import RESOLUTION
@@ -59,7 +59,7 @@ def test_it_pays_from_the_second_packet_within_the_hold_time() -> None:
     Alone a packet waits for 25 ms; of two, one waits for 25 ms and the other for 2.8.
     """
     jobs = load_jobs(base_scenario(), Settings(loads_pps=(30, 45)), 1)
-    outcomes = dict(zip(jobs, run_many(list(jobs.values())), strict=True))
+    outcomes = dict(zip(jobs, run_jobs(list(jobs.values())), strict=True))
     loads = loads_of(outcomes)
     assert (begins_at(loads, 5), begins_at(loads, 25)) == (None, 45)
     by_load = {(each.hold_ms, each.offered_pps): each for each in loads}

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import SMALL
 
-from bentpipe import InternalError, Job, Outcome, ScenarioError, _core, from_dict, resolve, run_many
-from bentpipe.simulation.many import run_one
+from bentpipe import (
+    InternalError,
+    Job,
+    RunsInterrupted,
+    ScenarioError,
+    _core,
+    from_dict,
+    resolve,
+    run_many,
+    simulate,
+)
+from bentpipe.simulation.many import Outcome, run_jobs, run_one
 
 
 def jobs(count: int) -> list[Job]:
@@ -26,8 +36,8 @@ def jobs(count: int) -> list[Job]:
 
 def test_outcomes_come_in_the_order_of_the_jobs_whatever_the_threads() -> None:
     work = jobs(12)
-    alone = run_many(work, threads=1)
-    together = run_many(work, threads=4)
+    alone = run_jobs(work, threads=1)
+    together = run_jobs(work, threads=4)
     assert [outcome.index for outcome in alone] == list(range(12))
     assert [outcome.job.seed for outcome in together] == list(range(12))
     # The raw bytes of every column, not only their meaning.
@@ -37,7 +47,7 @@ def test_outcomes_come_in_the_order_of_the_jobs_whatever_the_threads() -> None:
 
 
 def test_columns_are_arrays_and_nulls_are_nan() -> None:
-    (outcome,) = run_many(jobs(1))
+    (outcome,) = run_jobs(jobs(1))
     assert outcome.column("flows", "delivered_bytes").dtype == np.uint64
     # The first flow is TCP and was established; the second is UDP and never is.
     bulk, call = outcome.column("flows", "established_ns")
@@ -50,26 +60,46 @@ def test_columns_are_arrays_and_nulls_are_nan() -> None:
 
 def test_progress_counts_every_job_once() -> None:
     seen: list[tuple[int, int]] = []
-    run_many(jobs(5), threads=2, progress=lambda done, total: seen.append((done, total)))
+    run_jobs(jobs(5), threads=2, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]
 
 
-def test_ctrl_c_returns_what_is_done() -> None:
-    """Given fifty runs and an interrupt after the third, expect the first few, in order."""
+def interrupt_after(runs: int) -> Callable[[int, int], None]:
+    """Return a progress callback that presses Ctrl-C."""
 
     def interrupt(done: int, _total: int) -> None:
-        if done == 3:
+        if done == runs:
             raise KeyboardInterrupt
 
-    outcomes = run_many(jobs(50), threads=1, progress=interrupt)
-    indices = [outcome.index for outcome in outcomes]
-    assert 3 <= len(indices) < 50
-    assert indices == sorted(indices)
-    assert not any(outcome.interrupted for outcome in outcomes[:3])
+    return interrupt
+
+
+def test_ctrl_c_ends_the_script_and_keeps_what_is_complete() -> None:
+    """Given fifty runs and Ctrl-C after the third, expect the first few, in the exception."""
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run_many(jobs(50), threads=1, progress=interrupt_after(3))
+    assert isinstance(caught.value, RunsInterrupted)
+    results = caught.value.results
+    assert 3 <= len(results) < 50
+    assert str(caught.value) == f"{len(results)} of 50 runs are complete"
+    assert [result.manifest["seed"] for result in results] == list(range(len(results)))
+    assert {result.state for result in results} == {"completed"}
+
+
+def test_results_of_plans_are_those_of_simulate() -> None:
+    """Given plans without their scenarios, expect tables, names and goodput of a run alone."""
+    small, again = run_many([Job(plan=resolve(from_dict(SMALL)), seed=1)] * 2)
+    alone = simulate(SMALL)
+    assert small.flows.equals(alone.flows)
+    assert again.flows["name"].to_list() == ["bulk-1", "call"]
+    assert small.goodput_bps.tolist() == alone.goodput_bps.tolist()
+    assert repr(small).startswith("<Result 'unnamed': 2 flows, completed at ")
+    named = Job(plan=resolve(from_dict(SMALL)), seed=1, scenario=SMALL)
+    assert run_many([named])[0].manifest == alone.manifest
 
 
 def test_no_jobs_are_no_outcomes() -> None:
-    assert run_many([]) == []
+    assert run_jobs([]) == []
 
 
 def broken(plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,7 +111,7 @@ def test_a_plan_that_is_not_valid_stops_the_sweep() -> None:
     work = jobs(6)
     work[2] = Job(plan=broken(work[2].plan), seed=1)
     with pytest.raises(ScenarioError, match="directions"):
-        run_many(work, threads=2)
+        run_jobs(work, threads=2)
     with pytest.raises(ScenarioError, match="directions"):
         run_one(work[2])
 

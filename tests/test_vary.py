@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import SMALL
 
-from bentpipe import ScenarioError, Sweep, UsageError, simulate, simulate_many
+from bentpipe import RunsInterrupted, ScenarioError, Sweep, UsageError, simulate, simulate_many
 
 VARIED: dict[str, Any] = {
     "link.forward.delay": ["10 ms", "250 ms"],
@@ -108,16 +108,20 @@ def test_seeds_out_of_range_are_refused(seeds: Any) -> None:
 
 
 def test_ctrl_c_keeps_the_complete_runs() -> None:
-    """Given an interrupt after the second of thirty runs, expect some, complete, and a note."""
+    """Given Ctrl-C after the second of thirty runs, expect some, complete, in the exception."""
 
     def interrupt(done: int, _total: int) -> None:
         if done == 2:
             raise KeyboardInterrupt
 
-    sweep = simulate_many(SMALL, seeds=30, threads=1, progress=interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        simulate_many(SMALL, seeds=30, threads=1, progress=interrupt)
+    assert isinstance(caught.value, RunsInterrupted)
+    sweep = caught.value.sweep
     assert sweep.interrupted
     assert 2 <= len(sweep.results) < 30
-    assert all(result.manifest["completed"] for result in sweep.results)
+    assert sweep.results == caught.value.results
+    assert all(result.manifest["traffic_ended"] for result in sweep.results)
     assert sweep.flows["run"].max() == len(sweep.results) - 1
 
 

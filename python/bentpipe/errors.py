@@ -105,12 +105,42 @@ class InvalidRunError(BentpipeError):
 class MemoryLimitError(InvalidRunError):
     """A run reached its memory limit and ended early; what it recorded is kept.
 
-    ``result`` is that of a single run; ``outcomes`` (of `bentpipe.Outcome`) are those of many runs,
-    the complete ones among them.
+    ``result`` is that of a single run; ``results`` are those of many runs, the complete ones among
+    them. ``outcomes`` are the undecoded results, for functions of bentpipe.
     """
 
-    def __init__(self, message: str, *, result: Any = None, outcomes: Sequence[Any] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        result: Any = None,
+        results: Sequence[Any] = (),
+        outcomes: Sequence[Any] = (),
+    ) -> None:
         super().__init__(message, result=result)
+        self.results = tuple(results)
+        self.outcomes = tuple(outcomes)
+
+
+class RunsInterrupted(KeyboardInterrupt):
+    """Ctrl-C ended many runs; what is complete is kept.
+
+    ``results`` are those of the complete runs (`bentpipe.Result`), and ``sweep`` is the
+    `bentpipe.Sweep` of them, None if the runs were not of `bentpipe.simulate_many`. ``outcomes``
+    are the undecoded results, for functions of bentpipe.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        results: Sequence[Any] = (),
+        sweep: Any = None,
+        outcomes: Sequence[Any] = (),
+    ) -> None:
+        super().__init__(message)
+        self.results = tuple(results)
+        self.sweep = sweep
         self.outcomes = tuple(outcomes)
 
 

@@ -12,10 +12,12 @@ _SHOWN_CHARACTERS_MAX: Final = 60
 def nearest(word: str, allowed: tuple[str, ...]) -> str | None:
     """Return the allowed spelling nearest to ``word``, or None if none is near.
 
-    The comparison ignores case; the result is the exact spelling.
+    The comparison ignores case; the result is the exact spelling. A name without its unit is near.
     """
     by_lower = {candidate.lower(): candidate for candidate in allowed}
-    matches = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
+    lower = word.lower()
+    matches = difflib.get_close_matches(lower, list(by_lower), n=1, cutoff=0.6)
+    matches = matches or [each for each in by_lower if each.startswith(f"{lower}_")]
     return by_lower[matches[0]] if matches else None
 
 

@@ -113,8 +113,8 @@ impl Limits {
             let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
             format!(
                 "packets were late by up to {:.1} ms (limit {} ms), 1 in 100 by {:.1} ms or more (limit {} ms); \
-                 to fix it: stop other programs, send less, choose a slower link, or run it as root, which \
-                 puts the link before other programs",
+                 to fix it: stop other programs, send less, or choose a slower link or another machine (without \
+                 root the link has no priority over other programs)",
                 ms(max),
                 ms(self.max),
                 ms(p99),

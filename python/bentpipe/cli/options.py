@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from bentpipe import scenario
+from bentpipe import results, scenario
 from bentpipe.plan.presets import preset_names
+
+if TYPE_CHECKING:
+    from bentpipe.results.output import OutputFolder
 
 _SCENARIO_SUFFIXES: Final = (".yaml", ".yml")
 
@@ -86,7 +90,7 @@ Out = Annotated[
     typer.Option(
         "--out",
         metavar="FOLDER",
-        help="Write report.html and the data to this folder.",
+        help="Write report.html and the data to this folder; replaces an earlier result.",
         show_default=False,
     ),
 ]
@@ -164,3 +168,19 @@ def print_json(data: Any) -> None:
 def note(text: str) -> None:
     """Print a line for the user on stderr."""
     print(f"bentpipe: {text}", file=sys.stderr)
+
+
+def output_folder(out: Path | None, kind: str) -> OutputFolder | nullcontext[None]:
+    """Return the context in which the result of a verb is written to ``out``; of None without it.
+
+    It is entered before the verb runs anything: it refuses a folder that cannot be used, and
+    another program cannot write to it meanwhile.
+    """
+    return nullcontext() if out is None else results.OutputFolder(out, kind=kind)
+
+
+def note_written(output: OutputFolder, contents: str = "report.html shows it") -> None:
+    """Print what a folder has, and what it had before."""
+    if output.replaced is not None:
+        note(f"replaced {output.replaced}")
+    note(f"wrote {output.path} ({contents})")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -20,15 +19,19 @@ from bentpipe.cli.options import (
     ScenarioSeed,
     Settings,
     note,
+    note_written,
+    output_folder,
     print_json,
 )
 from bentpipe.cli.progress import Progress, delaying_interrupts
-from bentpipe.cli.report import write_report
 from bentpipe.errors import InvalidRunError, MemoryLimitError
 from bentpipe.simulation.memory import read_limit
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bentpipe.plan.resolver import Loaded
+    from bentpipe.results.output import OutputFolder
     from bentpipe.results.result import Result
 
 
@@ -65,17 +68,17 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     for warning in loaded.warnings:
         note(f"warning: {warning}")
     request = _Request(loaded, engine, seed, out, capture, read_limit(memory_limit))
-    result = _emulate(request) if engine == "emulate" else _simulate(request)
-    with delaying_interrupts():
-        _output(request, result, as_json=as_json)
+    if engine == "emulate":
+        # Before modules that start threads are loaded: see `gain_privileges`.
+        emulation.prepare(loaded.scenario)
+    with output_folder(out, "run") as output:
+        result = _emulate(request) if engine == "emulate" else _simulate(request)
+        with delaying_interrupts():
+            _output(request, result, output, as_json=as_json)
     _check(request, result)
 
 
 def _emulate(request: _Request) -> Result:
-    # Before modules that start threads are loaded: see `gain_privileges`.
-    emulation.prepare(request.loaded.scenario)
-    if request.out is not None:
-        results.prepare_output_folder(request.out)
     status = LinkStatus()
     with Progress("emulating") as progress:
         return emulation.emulate_partly(
@@ -90,8 +93,6 @@ def _emulate(request: _Request) -> Result:
 
 
 def _simulate(request: _Request) -> Result:
-    if request.out is not None:
-        results.prepare_output_folder(request.out)
     warning = simulation.memory_warning(request.loaded.scenario, request.memory_limit)
     if warning is not None:
         note(f"warning: the run {warning}")
@@ -106,14 +107,15 @@ def _simulate(request: _Request) -> Result:
         )
 
 
-def _output(request: _Request, result: Result, *, as_json: bool) -> None:
+def _output(
+    request: _Request, result: Result, output: OutputFolder | None, *, as_json: bool
+) -> None:
     """Write the result to its folder and print it."""
     if request.capture is not None:
         note(f"wrote {request.capture}")
-    if request.out is not None:
-        result.save(request.out)
-        write_report(result, request.out / results.REPORT)
-        note(f"wrote {request.out} ({results.REPORT} shows it)")
+    if output is not None:
+        result.save(output, texts={results.REPORT: report.run_report(result)})
+        note_written(output)
     if as_json:
         print_json(result.summary())
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from bentpipe import plan, report, results, simulation
+from bentpipe import plan, report, simulation
 from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.options import (
@@ -18,6 +18,8 @@ from bentpipe.cli.options import (
     ScenarioSeed,
     Settings,
     note,
+    note_written,
+    output_folder,
     print_json,
 )
 from bentpipe.cli.progress import Progress, delaying_interrupts
@@ -25,8 +27,7 @@ from bentpipe.errors import UsageError
 from bentpipe.simulation.memory import limiting, read_limit
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from bentpipe.results.output import OutputFolder
     from bentpipe.simulation.no_drop import NoDropSearch
 
 _PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
@@ -84,29 +85,29 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
     """Find the largest rate of the constant_rate flows without loss, for each packet size."""
     wanted, precision = _sizes(sizes), _fraction(resolution)
     loaded = plan.load(scenario_file, settings=tuple(settings or ()))
-    if out is not None:
-        results.prepare_output_folder(out, kind="search")
-    with limiting(read_limit(memory_limit)), Progress("searching") as progress:
-        found = simulation.no_drop_rate(
-            loaded,
-            wanted,
-            flow=flow,
-            resolution=precision,
-            seed=seed,
-            threads=threads,
-            progress=progress.count,
-        )
-    with delaying_interrupts():
-        _output(found, out=out, as_json=as_json)
+    limit = read_limit(memory_limit)
+    with output_folder(out, "search") as output:
+        with limiting(limit), Progress("searching") as progress:
+            found = simulation.no_drop_rate(
+                loaded,
+                wanted,
+                flow=flow,
+                resolution=precision,
+                seed=seed,
+                threads=threads,
+                progress=progress.count,
+            )
+        with delaying_interrupts():
+            _output(found, output, as_json=as_json)
     if found.interrupted:
         note("interrupted; the rates are those that had passed by then")
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
-def _output(found: NoDropSearch, *, out: Path | None, as_json: bool) -> None:
-    if out is not None:
-        report.write_search(found, out)
-        note(f"wrote {out} (report.html shows it)")
+def _output(found: NoDropSearch, output: OutputFolder | None, *, as_json: bool) -> None:
+    if output is not None:
+        report.write_search(found, output)
+        note_written(output)
     if as_json:
         print_json(found.to_json())
     else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from bentpipe import report, results
+from bentpipe import report
 from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.lazy import LazyGroup, command, examples_text
 from bentpipe.cli.options import (
@@ -21,6 +21,8 @@ from bentpipe.cli.options import (
     MemoryLimit,
     Out,
     note,
+    note_written,
+    output_folder,
     print_json,
 )
 from bentpipe.cli.progress import Progress, delaying_interrupts
@@ -176,18 +178,17 @@ def _finish(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    if out is not None:
-        results.prepare_output_folder(out, kind="study")
-    with Progress(f"study {study.name}") as progress:
-        outcome = run(progress)
-    with delaying_interrupts():
-        if out is not None:
-            outcome.write(out)
-            note(f"wrote {out} (report.html shows it)")
-        if as_json:
-            print_json(outcome.to_json())
-        else:
-            report.show(outcome.table())
+    with output_folder(out, "study") as output:
+        with Progress(f"study {study.name}") as progress:
+            outcome = run(progress)
+        with delaying_interrupts():
+            if output is not None:
+                outcome.write(output)
+                note_written(output)
+            if as_json:
+                print_json(outcome.to_json())
+            else:
+                report.show(outcome.table())
     if outcome.interrupted:
         note("interrupted; the figures are those of the finished runs")
         raise typer.Exit(EXIT_INTERRUPTED)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
-from bentpipe import plan
+from bentpipe import plan, scenario
 from bentpipe.cli.options import AsJson, Settings, note, print_json
 from bentpipe.errors import ScenarioError, UsageError
-
-# How errors name standard input, too.
-STDIN: Final = "<stdin>"
 
 ScenarioFiles = Annotated[
     list[Path],
@@ -45,7 +42,7 @@ def validate(
 
 def _validate(file: Path, settings: list[str] | tuple[()], *, as_json: bool) -> dict[str, Any]:
     """Check a file, print what was found, and return it as plain data."""
-    answer: dict[str, Any] = {"file": STDIN if str(file) == "-" else str(file)}
+    answer: dict[str, Any] = {"file": scenario.STDIN if str(file) == "-" else str(file)}
     empty: dict[str, Any] = {"valid": False, "problems": [], "warnings": [], "plan": None}
     try:
         loaded = plan.read(file, settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,12 +12,19 @@ import typer
 import bentpipe
 from bentpipe import emulation, plan, report, results, simulation, validation
 from bentpipe.cli.exits import EXIT_INTERRUPTED
-from bentpipe.cli.options import AsJson, note, print_json
+from bentpipe.cli.options import (
+    AsJson,
+    note,
+    note_written,
+    output_folder,
+    print_json,
+)
 from bentpipe.cli.progress import Progress, delaying_interrupts
 from bentpipe.errors import InvalidRunError, ThresholdError, UsageError
 from bentpipe.text import choice
 
 if TYPE_CHECKING:
+    from bentpipe.results.output import OutputFolder
     from bentpipe.validation.comparison import Comparison
     from bentpipe.validation.points import Point
     from bentpipe.validation.runs import PointRun
@@ -111,9 +117,10 @@ def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the
     chosen = _chosen_points(grid, points, measures)
     for point in chosen:
         emulation.check_scenario(plan.from_dict(point.scenario(seconds)))
-    if out is not None:
-        results.prepare_output_folder(out, kind=_KIND)
-    with tempfile.TemporaryDirectory(prefix="bentpipe-") as name:
+    with (
+        output_folder(out, _KIND) as output,
+        tempfile.TemporaryDirectory(prefix="bentpipe-") as name,
+    ):
         runs, interrupted = _run_points(
             chosen,
             seconds=seconds,
@@ -124,8 +131,8 @@ def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the
         with delaying_interrupts():
             compared = list(_compare(chosen, runs, seconds))
             content = validation.report_of(compared, grid=grid, seconds=seconds)
-            if out is not None:
-                _write(content, validation.markdown(compared), Path(name), out)
+            if output is not None:
+                _write(content, validation.markdown(compared), Path(name), output)
             if as_json:
                 print_json(content)
             else:
@@ -209,17 +216,11 @@ def _show(compared: Sequence[Comparison], seconds: float) -> None:
         note(f"runs of {seconds:g} s are short: slow start is a large part of them")
 
 
-def _write(content: dict[str, Any], tables: str, runs: Path, out: Path) -> None:
+def _write(content: dict[str, Any], tables: str, runs: Path, output: OutputFolder) -> None:
     texts = {"validation.json": results.json_text(content), "validation.md": tables}
     manifest = {"bentpipe_version": bentpipe.__version__, "machine": content["machine"]}
-    results.write_folder(out, kind=_KIND, manifest=manifest, texts=texts)
-    kept = out / "runs"
-    try:
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(runs, kept)
-    except OSError as error:
-        raise UsageError(f"{kept}: cannot be written: {error.strerror or error}") from None
-    note(f"wrote {out}")
+    results.write_folder(output, kind=_KIND, manifest=manifest, texts=texts, folders={"runs": runs})
+    note_written(output, "validation.md shows it")
 
 
 def _refuse_late(compared: Sequence[Comparison]) -> None:

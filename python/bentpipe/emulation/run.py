@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -31,11 +30,11 @@ from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
 from bentpipe.plan.resolver import resolve
 from bentpipe.plan.warnings import warnings_of
 from bentpipe.results.capture import capture_file, incomplete_message
+from bentpipe.results.execution import execution, utc_now
 from bentpipe.results.result import Result
 from bentpipe.scenario.hosts import Side
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
-from bentpipe.simulation.run import utc_now
 from bentpipe.units import NS_PER_S
 
 _POLL_S: Final = 0.02
@@ -98,9 +97,6 @@ def emulate_partly(
         "plan": plan,
         "seed": used_seed,
         "warnings": [asdict(warning) for warning in scenario_warnings],
-        "host": {"python": platform.python_version(), "platform": platform.platform()},
-        "started": started,
-        "ended": utc_now(),
         "engine": "emulate",
         "emulation": {
             "kernel": os.uname().release,
@@ -114,7 +110,7 @@ def emulate_partly(
             "warnings": warnings + late_warnings,
         },
     }
-    return result_of(manifest, flows, record)
+    return result_of(manifest, flows, record, execution(started=started))
 
 
 def _ignore(_: str) -> None:

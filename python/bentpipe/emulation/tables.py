@@ -12,8 +12,8 @@ from bentpipe import _core
 from bentpipe.emulation.iperf3 import Flow
 from bentpipe.emulation.record import Report, RunRecord, flow_start_ns
 from bentpipe.emulation.tcp_info import Watched, acked_bytes, moment_of, up_to
-from bentpipe.results.folder import RESULT_FORMAT_VERSION
-from bentpipe.results.result import Result
+from bentpipe.results.files import RESULT_FORMAT_VERSION
+from bentpipe.results.result import Result, State
 from bentpipe.results.tables import DROP_CAUSES, TABLES
 from bentpipe.units import NS_PER_S
 
@@ -24,10 +24,13 @@ _NS_PER_US: Final = 1_000
 _UNKNOWN_RTT_US: Final = 0xFFFF_FFFF
 
 
-def result_of(about: dict[str, Any], flows: list[Flow], record: RunRecord) -> Result:
+def result_of(
+    about: dict[str, Any], flows: list[Flow], record: RunRecord, execution: dict[str, Any]
+) -> Result:
     """Return the result of a run from the reports of the link and of the programs.
 
-    ``about`` is the part of the manifest that does not depend on the reports.
+    ``about`` is the part of the manifest that does not depend on the reports, ``execution`` says
+    when and where the run was made.
     """
     directions, functions = record.report["directions"], record.report["functions"]
     names = list(directions)
@@ -42,8 +45,8 @@ def result_of(about: dict[str, Any], flows: list[Flow], record: RunRecord) -> Re
             "places": [*names, *functions],
             "statistics": statistics,
         },
-        "completed": record.completed,
-        "interrupted": record.interrupted,
+        "state": _state(about, record),
+        "traffic_ended": record.completed,
         "end_ns": record.duration_ns,
         "packet_hops": sum(direction["sent_packets"] for direction in directions.values()),
         "engine_calls": None,
@@ -75,7 +78,14 @@ def result_of(about: dict[str, Any], flows: list[Flow], record: RunRecord) -> Re
             key=lambda row: int(row["start_ns"]),
         ),
     }
-    return Result(manifest, {name: _table(name, rows[name]) for name in TABLES if name in rows})
+    tables = {name: _table(name, rows[name]) for name in TABLES if name in rows}
+    return Result(manifest, tables, execution)
+
+
+def _state(about: Mapping[str, Any], record: RunRecord) -> State:
+    if record.interrupted:
+        return "interrupted"
+    return "completed" if about["emulation"]["invalid"] is None else "invalid"
 
 
 def _table(name: str, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:

@@ -1,5 +1,5 @@
 from . import plots as plots
-from .run import write_run_report as write_run_report
+from .run import run_report as run_report, write_run_report as write_run_report
 from .search import search_tables as search_tables, write_search as write_search
 from .terminal import (
     plain_table as plain_table,

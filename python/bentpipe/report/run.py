@@ -14,6 +14,7 @@ from bentpipe.report import plots
 from bentpipe.report.cells import duration_or_dash, duration_pair
 from bentpipe.report.html import environment
 from bentpipe.report.style import figure_of
+from bentpipe.results.folder import write_text
 from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, jain
 from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.units import format_duration, format_rate, format_size
@@ -81,24 +82,22 @@ def write_run_report(result: Result, path: str | Path) -> Path:
     """Write the report of a run as one self-contained HTML file; return its path.
 
     Raises:
-        OSError: the file cannot be written.
+        UsageError: the file cannot be written; an existing one is unchanged.
     """
     file = Path(path)
-    file.write_text(run_report(result), encoding="utf-8", newline="\n")
+    write_text(file, run_report(result))
     return file
 
 
 def run_report(result: Result) -> str:
     """Return the report of a run as HTML."""
     manifest = result.manifest
-    state = "interrupted at" if result.interrupted else "ended at"
-    state = "stopped at" if result.memory_limit_reached else state
     template = environment().get_template("run.html.j2")
     return template.render(
         title=manifest["scenario"].get("name") or "Scenario",
         facts=(
-            f"bentpipe {manifest['bentpipe_version']}, seed {manifest['seed']}, {state} "
-            f"{format_duration(manifest['end_ns'])} of {_TIMES[result.engine]} time, "
+            f"bentpipe {manifest['bentpipe_version']}, seed {manifest['seed']}, {result.ending} "
+            f"of {_TIMES[result.engine]} time, "
             f"{manifest['packet_hops']:,} packet-hops"
         ),
         interrupted=result.interrupted,

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bentpipe import _core
 from bentpipe.report.html import environment
 from bentpipe.report.style import PALETTE, from_zero, new_figure
 from bentpipe.report.terminal import plain_table
-from bentpipe.results.folder import REPORT, csv_text, json_text, write_folder
+from bentpipe.results.files import REPORT
+from bentpipe.results.folder import csv_text, json_text, write_folder
 from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch
 from bentpipe.units import NS_PER_S, format_duration, format_rate
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.figure import Figure
     from rich.console import RenderableType
+
+    from bentpipe.results.output import OutputFolder
 
 # The names of flows that fit in a line.
 _MAX_NAMES: Final = 4
@@ -29,6 +33,7 @@ _CSV_COLUMNS: Final = (
     "limit",
     "place",
     "converged",
+    "proven",
 )
 _COLUMNS: Final = (
     ("payload", "bytes, UDP"),
@@ -37,29 +42,35 @@ _COLUMNS: Final = (
     ("packets", "per second, all flows"),
     ("limited by", ""),
     ("where", ""),
+    ("proven", ""),
 )
 NOTE: Final = (
-    "A rate slightly above the limit passes if the buffers hold the excess until the run ends: up "
-    "to a share b / (c t) above, with buffers of b packets, a limit of c packets per second and t "
-    "seconds"
+    "A rate passes if nothing is lost and no delay grows by more than the resolution times the "
+    "time sent, as it does at a rate above the limit, whatever the buffers. A rate is not proven "
+    "if the run is too short, or the delay varies too much, to tell: then buffers may hide more"
+)
+_NOT_PROVEN: Final = (
+    "Not proven: buffers may hide that a rate is too high; send for longer (traffic.N.duration)."
 )
 
 
 def search_tables(found: NoDropSearch) -> list[RenderableType]:
     """Return the table of the sizes for a terminal, with a line on the search above it."""
-    headings = ("payload", "rate", "packets/s", "packets/s in all", "limited by", "where")
+    headings = ("payload", "rate", "packets/s", "packets/s in all", "limited by", "where", "proven")
     table = plain_table(headings, [tuple(_row(each)) for each in found.rates])
     for column in table.columns[:4]:
         column.justify = "right"
+    unproven = any(each.rate_bps is not None and not each.proven for each in found.rates)
     return [
         _head(found),
-        "Rate: UDP payload of each flow, as iperf -b. In a short run, buffers hide an excess.",
+        "Rate: UDP payload of each flow, as iperf -b.",
         table,
+        *([_NOT_PROVEN] if unproven else []),
     ]
 
 
-def write_search(found: NoDropSearch, out_dir: Path) -> Path:
-    """Write report.html, sizes.csv, search.json and manifest.json; return the folder.
+def write_search(found: NoDropSearch, out: Path | OutputFolder) -> Path:
+    """Write report.html, sizes.csv, search.json and the manifest; return the folder.
 
     Raises:
         UsageError: the folder contains other files, or cannot be written.
@@ -70,11 +81,13 @@ def write_search(found: NoDropSearch, out_dir: Path) -> Path:
         shown = {**facts, "place": None if loss is None else loss.place}
         rows.append([shown[name] for name in _CSV_COLUMNS])
     return write_folder(
-        out_dir,
+        out,
         kind="search",
         manifest={
             "bentpipe_version": _core.version(),
             "search": "no-drop",
+            "scenario": found.scenario,
+            "seed": found.seed,
             "interrupted": found.interrupted,
         },
         texts={
@@ -150,6 +163,7 @@ def _row(each: NoDropRate) -> list[str]:
         "-" if aggregate is None else f"{aggregate:,.0f}",
         limit if each.converged or loss is None else f"{limit} (rate not converged)",
         where,
+        "-" if each.rate_bps is None else "yes" if each.proven else "no",
     ]
 
 

@@ -36,11 +36,9 @@ def run_tables(result: Result) -> list[RenderableType]:
     flows = result.flows.to_dicts()
     goodputs = result.goodput_bps
     manifest = result.manifest
-    state = "interrupted at" if result.interrupted else "ended at"
-    state = "stopped at the memory limit at" if result.memory_limit_reached else state
     head = (
         f"{manifest['scenario'].get('name') or 'Scenario'}: seed {manifest['seed']}, "
-        f"{state} {format_duration(manifest['end_ns'])}, {manifest['packet_hops']:,} packet-hops"
+        f"{result.ending}, {manifest['packet_hops']:,} packet-hops"
     )
     tables: list[RenderableType] = [head, *_real_time(result), _flows(flows[:_MAX_ROWS])]
     if len(flows) > _MAX_ROWS:

@@ -1,8 +1,8 @@
+from .files import REPORT as REPORT
 from .folder import (
-    REPORT as REPORT,
     json_text as json_text,
-    prepare_output_folder as prepare_output_folder,
     write_folder as write_folder,
 )
+from .output import OutputFolder as OutputFolder
 from .result import Result as Result
 from .tables import TABLES as TABLES

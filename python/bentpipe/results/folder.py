@@ -5,38 +5,72 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from io import StringIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from bentpipe.errors import UsageError
-
-RESULT_FORMAT_VERSION: Final = 3
-MANIFEST: Final = "manifest.json"
-REPORT: Final = "report.html"
+from bentpipe.results.files import error_text
+from bentpipe.results.output import OutputFolder
 
 
 def write_folder(
-    out_dir: Path, *, kind: str, manifest: Mapping[str, Any], texts: Mapping[str, str]
+    out: Path | OutputFolder,
+    *,
+    kind: str,
+    manifest: Mapping[str, Any],
+    texts: Mapping[str, str],
+    folders: Mapping[str, Path] | None = None,
 ) -> Path:
-    """Write files (``texts`` by file name) and a manifest with their kind.
+    """Write files (``texts`` by file name), copies of folders and a manifest with their kind.
 
-    An old result of the same kind is replaced. The manifest is written last: a folder with one is
-    complete.
+    An old result of the same kind is replaced as a whole: see `OutputFolder`.
 
     Raises:
-        UsageError: the folder contains other files, or cannot be written.
+        UsageError: the folder contains other files, another program writes to it, or it cannot be
+            written.
     """
-    prepare_output_folder(out_dir, kind=kind)
-    about = {"format_version": RESULT_FORMAT_VERSION, "kind": kind, **manifest}
+
+    def fill(stage: Path) -> None:
+        for name, text in texts.items():
+            (stage / name).write_text(text, encoding="utf-8", newline="\n")
+        for name, folder in (folders or {}).items():
+            shutil.copytree(folder, stage / name)
+
+    with opened(out, kind=kind) as output:
+        output.write(manifest, fill)
+    return output.path
+
+
+def opened(out: Path | OutputFolder, *, kind: str) -> OutputFolder | nullcontext[OutputFolder]:
+    """Return a context of an output folder: ``out`` itself if it is one, which stays open."""
+    return nullcontext(out) if isinstance(out, OutputFolder) else OutputFolder(out, kind=kind)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file completely, or leave an existing one as it is.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    target = Path(os.path.realpath(path))
     try:
-        (out_dir / MANIFEST).unlink(missing_ok=True)
-        for name, text in {**texts, MANIFEST: json_text(about)}.items():
-            (out_dir / name).write_text(text, encoding="utf-8", newline="\n")
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8", newline="\n")  # /dev/stdout
+            return
+        temporary = target.with_name(f"{target.name}.part")
+        try:
+            temporary.write_text(text, encoding="utf-8", newline="\n")
+            temporary.replace(target)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
     except OSError as error:
-        raise UsageError(f"{out_dir}: cannot be written: {error.strerror or error}") from None
-    return out_dir
+        raise UsageError(f"{path}: cannot be written: {error_text(error)}") from None
 
 
 def json_text(data: Any) -> str:
@@ -51,54 +85,3 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     writer.writerow(columns)
     writer.writerows(rows)
     return buffer.getvalue()
-
-
-def prepare_output_folder(path: Path, *, kind: str = "run") -> None:
-    """Create the folder if it is missing, and check that a result would replace no other files.
-
-    Raises:
-        UsageError: it is a file, contains something other than a result of this kind (``run``,
-            ``study``, ``search`` or ``validation``), or cannot be written.
-    """
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"{path}: is a file; --out names a folder")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        others = any(path.iterdir()) and not (path / MANIFEST).is_file()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from None
-    if not os.access(path, os.W_OK):
-        raise UsageError(f"{path}: cannot be written: no permission")
-    if others:
-        raise UsageError(
-            f"{path}: contains other files (no {MANIFEST}); name a new or an empty folder"
-        )
-    if (path / MANIFEST).is_file():
-        found = kind_of(read_manifest(path))
-        if found != kind:
-            raise UsageError(f"{path}: holds the result of a {found}; name another folder")
-
-
-def kind_of(manifest: Mapping[str, Any]) -> str:
-    """Return the kind of a result: ``run``, ``study``, ``search`` or ``validation``."""
-    return str(manifest.get("kind", "run"))
-
-
-def read_manifest(path: Path) -> dict[str, Any]:
-    """Read the manifest of a result folder.
-
-    Raises:
-        UsageError: the folder or the manifest does not exist, or is not one of bentpipe.
-    """
-    file = path / MANIFEST
-    if not path.exists():
-        raise UsageError(f"{path}: no such folder")
-    if not file.is_file():
-        raise UsageError(f"{path}: not a bentpipe result: it has no {MANIFEST}")
-    try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{file}: cannot be read: {error}") from None
-    if not isinstance(manifest, dict) or "bentpipe_version" not in manifest:
-        raise UsageError(f"{file}: not the manifest of a bentpipe result")
-    return manifest

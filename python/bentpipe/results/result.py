@@ -1,89 +1,87 @@
 """The result of one run: manifest and tables, in memory and as a folder.
 
-A result folder holds ``manifest.json`` and one Parquet file a table. `tables.TABLES` lists every
-table and column with unit and meaning; ``docs/results-format.md`` says the same for people. Columns
-hold facts; what is derived from them (goodput, utilization) is computed when it is read.
+A result folder holds ``manifest.json``, ``execution.json`` and one Parquet file a table.
+`tables.TABLES` lists every table and column with unit and meaning; ``docs/results-format.md`` says
+the same for people. Columns hold facts; what is derived from them (goodput, utilization) is
+computed when it is read.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from html import escape
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from bentpipe.errors import ScenarioWarning, UsageError
-from bentpipe.results.folder import (
+from bentpipe.results.files import (
     MANIFEST,
     REPORT,
     RESULT_FORMAT_VERSION,
     kind_of,
-    prepare_output_folder,
+    read_execution,
+    read_file,
     read_manifest,
+    read_unchanged,
 )
+from bentpipe.results.folder import opened
+from bentpipe.results.frames import Frame, Tables, to_pandas
 from bentpipe.results.metrics import exchange_quantiles_ns, goodput_bps
+from bentpipe.results.notebook import notebook_html
+from bentpipe.results.output import OutputFolder
 from bentpipe.results.tables import TABLES
 from bentpipe.results.verdict import invalid_message, late_windows, verdict
-from bentpipe.units import format_duration, format_rate, format_size
+from bentpipe.text import choice, nearest
+from bentpipe.units import format_duration, format_size
 
-# A notebook shows a result between other cells; `flows` and `directions` have all rows.
-_HTML_ROWS_MAX: Final = 20
+State: TypeAlias = Literal["completed", "interrupted", "memory_limit_reached", "invalid"]
+
+# What the manifest in a folder has in addition.
+_OF_FOLDER: Final = ("files", "kind")
+_STATES: Final[Mapping[State, str]] = {
+    "completed": "completed at",
+    "interrupted": "interrupted at",
+    "memory_limit_reached": "stopped at the memory limit at",
+    "invalid": "invalid, ended at",
+}
 
 
 class Result:
     """One run: ``manifest`` says what was run and how it ended, ``tables`` hold the columns.
 
     The frames in ``tables`` are as stored (see `TABLES`). The properties give the same frames with
-    names in place of indices, and derived columns added.
+    names in place of indices, and derived columns added. ``execution`` says when and where the run
+    was made; manifest and tables of equal runs are equal.
     """
 
-    def __init__(self, manifest: dict[str, Any], tables: dict[str, pl.DataFrame]) -> None:
+    def __init__(
+        self,
+        manifest: dict[str, Any],
+        tables: Mapping[str, pl.DataFrame],
+        execution: dict[str, Any] | None = None,
+    ) -> None:
         self.manifest = manifest
-        self.tables = tables
+        self.tables = Tables(tables)
+        self.execution = execution or {}
+
+    def __getattr__(self, name: str) -> NoReturn:
+        names = tuple(each for each in dir(type(self)) if not each.startswith("_"))
+        near = None if name.startswith("_") else nearest(name, names)
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise AttributeError(f"a Result has no attribute {name!r}{hint}", name=name, obj=self)
 
     def __repr__(self) -> str:
         title = self.manifest["scenario"].get("name") or "unnamed"
-        early = "interrupted" if self.interrupted else self.stop_reason
-        state = "complete" if early is None else early
-        return f"<Result {title!r}: {len(self.tables['flows'])} flows, {state}>"
+        return f"<Result {title!r}: {len(self.tables['flows'])} flows, {self.ending}>"
 
     def _repr_html_(self) -> str:
         """Show the flows and the directions of the link as tables, for notebooks."""
-        name = escape(self.manifest["scenario"].get("name") or "Scenario")
-        state = self.stop_reason or ("interrupted" if self.interrupted else "complete")
-        if self.invalid is not None:
-            state = f"INVALID: {self.invalid}"
-        facts = f"seed {self.manifest['seed']}, {format_duration(self.manifest['end_ns'])}, {state}"
-        flows = [
-            (
-                row["name"],
-                row["direction"],
-                format_rate(row["goodput_bps"]),
-                format_size(row["delivered_bytes"]),
-                f"{row['retransmitted_segments']:,}",
-            )
-            for row in self.flows.head(_HTML_ROWS_MAX).to_dicts()
-        ]
-        directions = [
-            (row["direction"], f"{row['utilization']:.1%}", f"{row['sent_packets']:,}")
-            for row in self.directions.head(_HTML_ROWS_MAX).to_dicts()
-        ]
-        flow_columns = ("flow", "direction", "goodput", "delivered", "retransmitted segments")
-        return (
-            f"<h4>{name}</h4><p>{escape(facts)}</p>"
-            + _html_table(flow_columns, flows, self.tables["flows"].height)
-            + _html_table(
-                ("direction", "utilization", "sent packets"),
-                directions,
-                self.tables["directions"].height,
-            )
-        )
+        return notebook_html(self)
 
     @property
     def plan(self) -> dict[str, Any]:
@@ -92,21 +90,37 @@ class Result:
         return plan
 
     @property
+    def state(self) -> State:
+        """Return how the run ended.
+
+        It was ``completed`` (all traffic ended, or the run reached its duration), ``interrupted``
+        by Ctrl-C, stopped as ``memory_limit_reached``, or is ``invalid``, because it was late in
+        real time. Unless it was completed, the tables hold what was recorded until its end.
+        """
+        state: State = self.manifest["state"]
+        return state
+
+    @property
+    def ending(self) -> str:
+        """Return the state of the run and when it ended, for a person."""
+        return f"{_STATES[self.state]} {format_duration(self.manifest['end_ns'])}"
+
+    @property
     def interrupted(self) -> bool:
         """Return whether the run was stopped before its end; the tables hold what was recorded."""
-        return bool(self.manifest["interrupted"])
+        return self.state == "interrupted"
 
     @property
     def memory_limit_reached(self) -> bool:
         """Return whether the run reached its memory limit; the tables hold what was recorded."""
-        return bool(self.manifest.get("memory", {}).get("limit_reached", False))
+        return self.state == "memory_limit_reached"
 
     @property
     def stop_reason(self) -> str | None:
         """Return when and why the simulator ended the run early; None if it did not."""
         if not self.memory_limit_reached:
             return None
-        return stop_message(self.manifest["end_ns"], self.manifest["memory"]["limit_bytes"])
+        return stop_message(self.manifest["end_ns"], self.execution["memory"]["limit_bytes"])
 
     @property
     def engine(self) -> str:
@@ -141,14 +155,16 @@ class Result:
         table = self.tables["flows"]
         planned = [self.plan["flows"][flow] for flow in table["flow"].to_list()]
         median_ns, high_ns = exchange_quantiles_ns(self, (0.5, 0.95))
-        return table.select(
-            pl.Series("name", [flow["name"] for flow in planned], dtype=pl.String),
-            pl.Series("kind", [flow["workload"]["kind"] for flow in planned], dtype=pl.String),
-            pl.Series("direction", self.flow_directions, dtype=pl.String),
-            pl.all(),
-            pl.Series("goodput_bps", self.goodput_bps),
-            pl.Series("exchange_time_median_ns", median_ns, dtype=pl.Float64),
-            pl.Series("exchange_time_p95_ns", high_ns, dtype=pl.Float64),
+        return Frame(
+            table.select(
+                pl.Series("name", [flow["name"] for flow in planned], dtype=pl.String),
+                pl.Series("kind", [flow["workload"]["kind"] for flow in planned], dtype=pl.String),
+                pl.Series("direction", self.flow_directions, dtype=pl.String),
+                pl.all(),
+                pl.Series("goodput_bps", self.goodput_bps),
+                pl.Series("exchange_time_median_ns", median_ns, dtype=pl.Float64),
+                pl.Series("exchange_time_p95_ns", high_ns, dtype=pl.Float64),
+            )
         )
 
     @property
@@ -201,9 +217,8 @@ class Result:
 
         The last column, ``time_ns``, is from start to finish, null if the run ended earlier.
         """
-        return self._with_flow_names("exchanges").with_columns(
-            (pl.col("finished_ns") - pl.col("start_ns")).alias("time_ns")
-        )
+        duration_ns = (pl.col("finished_ns") - pl.col("start_ns")).alias("time_ns")
+        return Frame(self._with_flow_names("exchanges").with_columns(duration_ns))
 
     @property
     def flow_samples(self) -> pl.DataFrame:
@@ -238,9 +253,8 @@ class Result:
             **(self._real_time() if self.engine != "simulate" else {}),
             "scenario": manifest["scenario"].get("name", ""),
             "seed": manifest["seed"],
-            "completed": manifest["completed"],
-            "interrupted": manifest["interrupted"],
-            "memory_limit_reached": self.memory_limit_reached,
+            "state": self.state,
+            "traffic_ended": manifest["traffic_ended"],
             "end_ns": manifest["end_ns"],
             "warnings": [asdict(warning) for warning in self.warnings],
             "packet_hops": manifest["packet_hops"],
@@ -255,26 +269,42 @@ class Result:
         judged = {"verdict": verdict(record), "late_windows": late_windows(record)}
         return {"engine": self.engine, **judged, "emulation": record}
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the result into a folder, which is created if missing; an old result is replaced.
-
-        The manifest is written last: a folder with one is complete.
+    def to_pandas(self, table: str = "flows") -> Any:
+        """Return a table as a pandas frame, with the names and columns of the property.
 
         Raises:
-            UsageError: the folder contains other files, or cannot be written.
+            UsageError: there is no such table, or pandas is not installed.
         """
-        path = Path(folder)
-        prepare_output_folder(path)
-        try:
-            for stale in (MANIFEST, REPORT, *(f"{name}.parquet" for name in TABLES)):
-                (path / stale).unlink(missing_ok=True)
+        if table not in TABLES:
+            raise UsageError(f"table: {choice(table, tuple(TABLES))}")
+        return to_pandas(getattr(self, table))
+
+    def save(
+        self, folder: str | Path | OutputFolder, *, texts: Mapping[str, str] | None = None
+    ) -> Path:
+        """Write the result into a folder, which is created if missing; an old result is replaced.
+
+        ``texts`` are further files by name, such as a report. The replacement is all or nothing:
+        see `docs/results-format.md`.
+
+        Raises:
+            UsageError: the folder contains other files, another program writes to it, or it cannot
+                be written.
+        """
+
+        def fill(stage: Path) -> None:
             for name, table in self.tables.items():
-                table.write_parquet(path / f"{name}.parquet")
-            text = json.dumps(self.manifest, indent=2, sort_keys=True)
-            (path / MANIFEST).write_text(f"{text}\n", encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from None
-        return path
+                # polars does not tell why it cannot write a file.
+                buffer = BytesIO()
+                table.write_parquet(buffer)
+                (stage / f"{name}.parquet").write_bytes(buffer.getbuffer())
+            for name, text in (texts or {}).items():
+                (stage / name).write_text(text, encoding="utf-8", newline="\n")
+
+        out = folder if isinstance(folder, OutputFolder) else Path(folder)
+        with opened(out, kind="run") as output:
+            output.write(self.manifest, fill, execution=self.execution)
+        return output.path
 
     @classmethod
     def load(cls, folder: str | Path) -> Result:
@@ -284,6 +314,10 @@ class Result:
             UsageError: not a result folder, of an unknown format version, or damaged.
         """
         path = Path(folder)
+        return read_unchanged(path, lambda: cls._load(path))
+
+    @classmethod
+    def _load(cls, path: Path) -> Result:
         manifest = read_manifest(path)
         if kind_of(manifest) != "run":
             kind = kind_of(manifest)
@@ -298,14 +332,15 @@ class Result:
         names = [name for name in TABLES if name != "events" or manifest["plan"]["packet_events"]]
         tables = {}
         for name in names:
-            file = path / f"{name}.parquet"
+            file = f"{name}.parquet"
             try:
-                tables[name] = pl.read_parquet(file)
+                tables[name] = read_file(path, file, pl.read_parquet)
             except (OSError, pl.exceptions.PolarsError) as error:
                 raise UsageError(
-                    f"{file}: cannot be read, the result is damaged: {error}"
+                    f"{path / file}: cannot be read, the result is damaged: {error}"
                 ) from None
-        return cls(manifest, tables)
+        about = {name: manifest[name] for name in manifest if name not in _OF_FOLDER}
+        return cls(about, tables, read_execution(path))
 
     def _with_flow_names(self, table: str) -> pl.DataFrame:
         """Return a table with ``name`` and ``direction`` of the flow of each row in front."""
@@ -317,21 +352,22 @@ class Result:
             }
         )
         joined = self.tables[table].join(flows, on="flow", how="left", maintain_order="left")
-        return joined.select("name", "direction", pl.exclude("name", "direction"))
+        return Frame(joined.select("name", "direction", pl.exclude("name", "direction")))
 
     def _used(self, table: pl.DataFrame) -> pl.DataFrame:
         """Add the utilization: ``busy_ns`` over the time of the run."""
         end_ns = max(int(self.manifest["end_ns"]), 1)
-        return table.with_columns((pl.col("busy_ns") / end_ns).alias("utilization"))
+        return Frame(table.with_columns((pl.col("busy_ns") / end_ns).alias("utilization")))
 
     def _named(self, table: str, **enumerations: str) -> pl.DataFrame:
         """Return a table with the indices in some columns replaced by names."""
-        return self.tables[table].with_columns(
+        named = self.tables[table].with_columns(
             pl.col(column).replace_strict(
                 dict(enumerate(self.manifest["names"][enumeration])), return_dtype=pl.String
             )
             for column, enumeration in enumerations.items()
         )
+        return Frame(named)
 
 
 def stop_message(end_ns: int, limit_bytes: int) -> str:
@@ -340,13 +376,3 @@ def stop_message(end_ns: int, limit_bytes: int) -> str:
         f"stopped at {format_duration(end_ns)} because the memory limit of "
         f"{format_size(limit_bytes)} was reached"
     )
-
-
-def _html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], total: int) -> str:
-    """Return a table with ``rows``, the first of ``total``."""
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    more = f"<p>The first {len(rows)} of {total:,}.</p>" if total > len(rows) else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"

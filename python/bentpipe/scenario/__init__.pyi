@@ -1,4 +1,4 @@
-from .document import Document as Document, read_file as read_file
+from .document import STDIN as STDIN, Document as Document, read_file as read_file
 from .framing import (
     FramingOptions as FramingOptions,
 )

@@ -199,7 +199,7 @@ class _Builder:
             if not isinstance(key_node, ScalarNode) or str(key_node.tag) != f"{_CORE}str":
                 shown = getattr(key_node, "value", "")
                 raise self._refuse(f'read the key "{shown}"; field names are text', path, line)
-            key = str(key_node.value)
+            key = self._text(str(key_node.value), path, line)
             if key in built:
                 message = f'duplicate field "{key}"; line {lines[key]} has it already'
                 raise self._refuse(message, path, line)
@@ -221,7 +221,15 @@ class _Builder:
         except (ValueError, KeyError):
             shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
             raise self._refuse(f'read "{shown}"; cannot be read as {kind}', path, line) from None
-        return text
+        return self._text(text, path, line)
+
+    def _text(self, text: str, path: FieldPath, line: int) -> str:
+        """Return a text; JSON escapes a character beyond U+FFFF as two surrogates (RFC 8259, 7)."""
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            message = "read a text with half of a surrogate pair; write the character itself"
+            raise self._refuse(message, path, line) from None
 
     def _refuse(self, message: str, path: FieldPath, line: int) -> ScenarioError:
         problem = Problem(source=self.source, field=dotted(path), message=message, line=line)

@@ -1,4 +1,4 @@
-from .many import Job as Job, Outcome as Outcome, cores as cores, run_many as run_many
+from .many import Job as Job, cores as cores
 from .no_drop import (
     Loss as Loss,
     NoDropRate as NoDropRate,
@@ -12,4 +12,4 @@ from .run import (
     simulate_partly as simulate_partly,
 )
 from .search import no_drop_rate as no_drop_rate
-from .vary import Sweep as Sweep, simulate_many as simulate_many
+from .vary import Sweep as Sweep, run_many as run_many, simulate_many as simulate_many

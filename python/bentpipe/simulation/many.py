@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +23,9 @@ from bentpipe.errors import (
     InternalError,
     MemoryLimitError,
     Problem,
+    RunsInterrupted,
     ScenarioError,
+    ScenarioWarning,
     UsageError,
 )
 from bentpipe.results.columns import decode_column, decode_tables
@@ -38,10 +40,15 @@ _POLL_S: Final = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run to do: a complete plan (`bentpipe.resolve`) and a seed, 0 to 2^64-1."""
+    """One run to do: a complete plan (`bentpipe.resolve`) and a seed, 0 to 2^64-1.
+
+    ``scenario`` is what the plan is of, and ``warnings`` are about it: the manifest has both.
+    """
 
     plan: Mapping[str, Any]
     seed: int
+    scenario: Mapping[str, Any] = field(default_factory=dict)
+    warnings: Sequence[ScenarioWarning] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +115,7 @@ def run_one(
         return future.result()
 
 
-def run_many(
+def run_jobs(
     jobs: Sequence[Job],
     *,
     threads: int | None = None,
@@ -117,9 +124,8 @@ def run_many(
 ) -> list[Outcome]:
     """Run jobs on ``threads`` threads (None: one a core); outcomes are in the order of the jobs.
 
-    ``progress(done, total)`` is called from this thread. After Ctrl-C the current runs are stopped,
-    the others are not started, and the outcomes so far are returned: `Outcome.index` is the index
-    of the job. Then there are fewer outcomes than jobs, or one is marked interrupted.
+    ``progress(done, total)`` is called from this thread. After Ctrl-C the current runs are stopped
+    and the others are not started.
 
     Concurrent runs share ``memory_limit`` bytes (None: half of the available memory) equally.
 
@@ -128,10 +134,13 @@ def run_many(
         UsageError: the hosts and links of a plan alone take more than its part of the memory limit.
         MemoryLimitError: a run reached its part and ended early; all outcomes are in the error.
         InternalError: a run violated an invariant of the simulator; the message has its seed.
+        RunsInterrupted: Ctrl-C; the outcomes of the complete runs are in the exception, and
+            `Outcome.index` is the index of the job.
     """
     monitors = [_core.Monitor() for _ in jobs]
     workers = max(min(threads or cores(), len(jobs)), 1)
     limit = _memory.limit_for(workers, memory_limit)
+    interrupted = False
     with ThreadPoolExecutor(max_workers=workers) as pool:
         futures = [pool.submit(_run, i, job, monitors[i], limit) for i, job in enumerate(jobs)]
         try:
@@ -140,11 +149,17 @@ def run_many(
                 if progress is not None:
                     progress(done, len(jobs))
         except KeyboardInterrupt:
+            interrupted = True
             _stop(futures, monitors)
         except BaseException:
             _stop(futures, monitors)
             raise
     outcomes = [future.result() for future in futures if not future.cancelled()]
+    if interrupted:
+        complete = [outcome for outcome in outcomes if not outcome.interrupted]
+        raise RunsInterrupted(
+            f"{len(complete):,} of {len(jobs):,} runs are complete", outcomes=complete
+        )
     for outcome in outcomes:
         if outcome.memory_limit_reached:
             reason = stop_message(outcome.raw["end_ns"], limit)

@@ -9,8 +9,13 @@ from typing import Any, Final
 from bentpipe.results.tables import DROP_CAUSES
 
 OVERLOAD: Final = "processor_overload"
+# Nothing was lost yet.
+LINK_QUEUE_GROWTH: Final = "link_queue_growth"
+PROCESSOR_QUEUE_GROWTH: Final = "processor_queue_growth"
 _LIMITS: Final[Mapping[str, str]] = {
     OVERLOAD: "packet rate",
+    PROCESSOR_QUEUE_GROWTH: "packet rate",
+    LINK_QUEUE_GROWTH: "channel",
     "queue_full": "channel",
     "bit_error": "bit errors",
 }
@@ -18,7 +23,7 @@ _LIMITS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """Packets that one place dropped for one cause."""
+    """Packets that one place dropped for one cause; none if its queue would be full later."""
 
     place: str
     cause: str
@@ -32,10 +37,21 @@ class Loss:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One run: the rate of each searched flow, and the losses, the largest first."""
+    """One run: the rate of each searched flow, and the losses, the largest first.
+
+    ``delay_growth_ns`` is by how much more the last datagram was delayed than the first, the most
+    of all flows. ``proven``: the run passed, and was long enough to show that the rate can last.
+    """
 
     rate_bps: int
     losses: tuple[Loss, ...]
+    delay_growth_ns: int
+    proven: bool
+
+    @property
+    def passed(self) -> bool:
+        """Return whether nothing was lost, or would be if the rate lasted."""
+        return not self.losses
 
     @property
     def lost_packets(self) -> int:
@@ -50,7 +66,8 @@ class NoDropRate:
     ``rate_bps`` is the largest rate that passed, for each of the ``flows`` flows, in payload bits
     per second as ``iperf -b`` counts; None if none passed. ``fails_bps`` is the smallest rate that
     failed; None if the link rate passed. ``converged``: the two differ by no more than the
-    resolution.
+    resolution. ``proven``: ``rate_bps`` is above what the path carries by no more than the
+    resolution; where it is not, buffers or variations of the delay may hide more.
     """
 
     payload_bytes: int
@@ -72,6 +89,11 @@ class NoDropRate:
         return None if each is None else self.flows * each
 
     @property
+    def proven(self) -> bool:
+        """Return whether the run at ``rate_bps`` shows that this rate can last."""
+        return any(trial.proven for trial in self.trials if trial.rate_bps == self.rate_bps)
+
+    @property
     def first_loss(self) -> Loss | None:
         """Return the largest loss at the smallest rate that failed; None if none failed."""
         failed = [trial for trial in self.trials if trial.rate_bps == self.fails_bps]
@@ -89,8 +111,14 @@ class NoDropRate:
             "limit": None if loss is None else loss.limit,
             "first_loss": None if loss is None else {"place": loss.place, "cause": loss.cause},
             "converged": self.converged,
+            "proven": self.proven,
             "trials": [
-                {"rate_bps": trial.rate_bps, "lost_packets": trial.lost_packets}
+                {
+                    "rate_bps": trial.rate_bps,
+                    "passed": trial.passed,
+                    "lost_packets": trial.lost_packets,
+                    "delay_growth_ns": trial.delay_growth_ns,
+                }
                 for trial in self.trials
             ],
         }

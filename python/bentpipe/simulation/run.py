@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,9 @@ from bentpipe.errors import MemoryLimitError, ScenarioWarning, UsageError
 from bentpipe.plan.resolver import from_dict, load, resolve
 from bentpipe.plan.warnings import warnings_of
 from bentpipe.results.capture import capture_file
-from bentpipe.results.folder import RESULT_FORMAT_VERSION
-from bentpipe.results.result import Result
+from bentpipe.results.execution import execution, utc_now
+from bentpipe.results.files import RESULT_FORMAT_VERSION
+from bentpipe.results.result import Result, State
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
 from bentpipe.simulation import memory as _memory
@@ -75,13 +74,16 @@ def simulate_partly(
         raise UsageError(f"memory_limit: read {memory_limit}; must be at least 1 byte")
     check_seed(seed)
     plan = resolve(scenario)
-    job = Job(plan=plan, seed=scenario.seed if seed is None else seed)
+    job = Job(
+        plan=plan,
+        seed=scenario.seed if seed is None else seed,
+        scenario=scenario.to_dict(),
+        warnings=warnings_of(scenario, plan) if warnings is None else warnings,
+    )
     started = utc_now()
     with capture_file(capture) as file:
         outcome = run_one(job, progress=progress, capture=file, memory_limit=memory_limit)
-    if warnings is None:
-        warnings = warnings_of(scenario, plan)
-    return result_of(scenario, outcome, started=started, warnings=warnings)
+    return result_of(outcome, started=started)
 
 
 def as_scenario(scenario: Scenario | str | Path | Mapping[str, Any]) -> Scenario:
@@ -95,38 +97,33 @@ def as_scenario(scenario: Scenario | str | Path | Mapping[str, Any]) -> Scenario
     return scenario if isinstance(scenario, Scenario) else from_dict(scenario)
 
 
-def result_of(
-    scenario: Scenario,
-    outcome: Outcome,
-    *,
-    started: str,
-    warnings: Sequence[ScenarioWarning] = (),
-) -> Result:
+def result_of(outcome: Outcome, *, started: str) -> Result:
     """Return the result of a run that is over; ``started`` is when it began (ISO 8601, UTC)."""
     raw = outcome.raw
     manifest = {
         "format_version": RESULT_FORMAT_VERSION,
         "bentpipe_version": _core.version(),
-        "scenario": scenario.to_dict(),
+        "scenario": dict(outcome.job.scenario),
         "plan": outcome.job.plan,
         "seed": outcome.job.seed,
-        "warnings": [asdict(warning) for warning in warnings],
+        "warnings": [asdict(warning) for warning in outcome.job.warnings],
         "names": {**_core.names(), **raw["names"]},
-        "host": {"python": platform.python_version(), "platform": platform.platform()},
-        "started": started,
-        "ended": utc_now(),
-        "completed": raw["completed"],
-        "interrupted": raw["interrupted"],
+        "state": _state(outcome),
+        "traffic_ended": raw["completed"],
         "end_ns": raw["end_ns"],
         "packet_hops": raw["packet_hops"],
         "engine_calls": raw["engine_calls"],
-        "memory": {
-            "limit_bytes": outcome.memory_limit_bytes,
-            "counted_bytes_max": raw["memory_bytes_max"],
-            "limit_reached": outcome.memory_limit_reached,
-        },
+        "memory": {"counted_bytes_max": raw["memory_bytes_max"]},
     }
-    return Result(manifest, outcome.tables())
+    # The default limit is a share of the available memory.
+    memory = {"limit_bytes": outcome.memory_limit_bytes}
+    return Result(manifest, outcome.tables(), execution(started=started, memory=memory))
+
+
+def _state(outcome: Outcome) -> State:
+    if outcome.interrupted:
+        return "interrupted"
+    return "memory_limit_reached" if outcome.memory_limit_reached else "completed"
 
 
 def memory_message(result: Result) -> str:
@@ -139,8 +136,3 @@ def memory_warning(scenario: Scenario, limit_bytes: int | None) -> str | None:
     """Return a warning if a run is expected to reach its memory limit."""
     estimate = _core.memory_estimate(json.dumps(resolve(scenario)))
     return _memory.warning(estimate, _memory.limit_for(1, limit_bytes))
-
-
-def utc_now() -> str:
-    """Return the current date and time in UTC (ISO 8601)."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

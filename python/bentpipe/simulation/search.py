@@ -1,13 +1,9 @@
 """The largest rate at which nothing is lost, for each payload size, by bisection.
 
 A trial is one run of the scenario with the searched flows at one rate. It passes if no packet of
-any flow is dropped anywhere, for any cause, until the run ends. The rate is doubled, from a few
-packets per run, until a trial fails or the link rate passes, and is then bisected.
-
-A finite run does not detect a rate that is slightly too high: buffers absorb the excess until the
-run ends. With buffers of ``b`` packets, a limit of ``c`` packets per second and a run of ``t``
-seconds, the rate found is up to a share of ``b / (c t)`` above the limit; make the run long enough
-for that share to be below the resolution. With bit errors, whether a trial passes is random.
+any flow is dropped anywhere, for any cause, until the run ends, and no queue grows all the time
+(`bentpipe.simulation.trials`). The rate is doubled, from a few packets per run, until a trial fails
+or the link rate passes, and is then bisected. With bit errors, whether a trial passes is random.
 """
 
 from __future__ import annotations
@@ -17,17 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import numpy as np
-
-from bentpipe.errors import UsageError
+from bentpipe.errors import RunsInterrupted, UsageError
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.plan.traffic import flows_of_entry
-from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
 from bentpipe.scenario.traffic import MAX_PAYLOAD_BYTES, ConstantRate
-from bentpipe.simulation.many import Job, Outcome, run_many
-from bentpipe.simulation.no_drop import OVERLOAD, Loss, NoDropRate, NoDropSearch, Trial
+from bentpipe.simulation.many import Job, Outcome, run_jobs
+from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch, Trial
+from bentpipe.simulation.trials import trial_of
 from bentpipe.text import choice
 from bentpipe.units import NS_PER_S, parse_size
 
@@ -55,9 +49,9 @@ def no_drop_rate(
 
     ``sizes`` are bytes of UDP payload (None: the payload that the scenario has). ``flow`` names one
     entry of the traffic (None: all that are constant_rate); its flows get equal rates, and the rest
-    of the scenario is unchanged. The relative error of the rate is at most ``resolution``. Results
-    do not depend on ``threads``; ``progress(done, total)`` counts trials. After Ctrl-C the rates
-    found so far are returned, marked interrupted.
+    of the scenario is unchanged. The relative error of a rate that is ``proven`` is at most
+    ``resolution``. Results do not depend on ``threads``; ``progress(done, total)`` counts trials.
+    After Ctrl-C the rates found so far are returned, marked interrupted.
 
     Raises:
         ScenarioError: a packet of one of the sizes fits into no queue.
@@ -170,12 +164,12 @@ class _Bracket:
             flows[i] = {**flows[i], "workload": {**flows[i]["workload"], "rate_bps": rate_bps}}
         return Job(plan={**self.plan, "flows": flows}, seed=seed)
 
-    def record(self, rate_bps: int, losses: tuple[Loss, ...]) -> None:
-        self.trials.append(Trial(rate_bps=rate_bps, losses=losses))
-        if losses:
-            self.fails_bps = rate_bps
+    def record(self, trial: Trial) -> None:
+        self.trials.append(trial)
+        if trial.passed:
+            self.passes_bps = trial.rate_bps
         else:
-            self.passes_bps = rate_bps
+            self.fails_bps = trial.rate_bps
 
     def result(self) -> NoDropRate:
         return NoDropRate(
@@ -242,12 +236,11 @@ def _narrow(
             if not trials:
                 return False
             jobs = [bracket.job(rate_bps, seed) for bracket, rate_bps in trials]
-            outcomes = run_many(jobs, threads=threads)
-            complete = [outcome for outcome in outcomes if not outcome.interrupted]
-            for outcome in complete:
+            outcomes, interrupted = _run(jobs, threads)
+            for outcome in outcomes:
                 bracket, rate_bps = trials[outcome.index]
-                bracket.record(rate_bps, _losses(outcome))
-            if len(complete) < len(jobs):
+                bracket.record(trial_of(outcome, rate_bps, bracket.resolution))
+            if interrupted:
                 return True
             if progress is not None:
                 done = sum(
@@ -259,21 +252,9 @@ def _narrow(
         return True
 
 
-def _losses(outcome: Outcome) -> tuple[Loss, ...]:
-    """Return the losses of a run, the largest first."""
-    names = outcome.raw["names"]
-    directions, places = names["directions"], names["places"]
-    found = [
-        Loss(place=directions[row], cause=cause, packets=int(dropped[row]))
-        for cause in DROP_CAUSES
-        for dropped in [outcome.column("directions", f"dropped_{cause}_packets")]
-        for row in np.flatnonzero(dropped)
-    ]
-    overload = outcome.column("processors", "dropped_lan_packets") + outcome.column(
-        "processors", "dropped_link_packets"
-    )
-    found += [
-        Loss(place=places[len(directions) + row], cause=OVERLOAD, packets=int(overload[row]))
-        for row in np.flatnonzero(overload)
-    ]
-    return tuple(sorted(found, key=lambda loss: -loss.packets))
+def _run(jobs: Sequence[Job], threads: int | None) -> tuple[Sequence[Outcome], bool]:
+    """Return the outcomes of jobs, and whether Ctrl-C ended some of them."""
+    try:
+        return run_jobs(jobs, threads=threads), False
+    except RunsInterrupted as ended:
+        return ended.outcomes, True

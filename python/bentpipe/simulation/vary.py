@@ -1,4 +1,4 @@
-"""Many runs of one scenario: every combination of varied values and seeds, as one tidy frame."""
+"""Many runs: of plans, and of a scenario with every combination of varied values and seeds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from typing import Any, Final
 
 import polars as pl
 
-from bentpipe.errors import UnitError, UsageError
-from bentpipe.plan.resolver import Loaded, loaded
+from bentpipe.errors import MemoryLimitError, RunsInterrupted, UnitError, UsageError
+from bentpipe.plan.resolver import loaded
+from bentpipe.results.execution import utc_now
+from bentpipe.results.frames import Frame, to_pandas
 from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
-from bentpipe.simulation.many import Job, run_many
-from bentpipe.simulation.run import as_scenario, result_of, utc_now
+from bentpipe.simulation.many import Job, Outcome, run_jobs
+from bentpipe.simulation.run import as_scenario, result_of
+from bentpipe.text import choice
 from bentpipe.units import parse_duration, parse_rate, parse_size
 
 RUNS_MAX: Final = 100_000
@@ -41,13 +44,24 @@ class Sweep:
     second column has the numbers, and its name ends in the unit: ``link.forward.delay_ns``.
 
     ``interrupted``: Ctrl-C ended the sweep before all runs were complete; ``results`` has the
-    complete ones.
+    complete ones, and the sweep is that of the exception.
     """
 
     results: tuple[Result, ...]
     flows: pl.DataFrame
     directions: pl.DataFrame
     interrupted: bool
+
+    def to_pandas(self, table: str = "flows") -> Any:
+        """Return ``flows`` or ``directions`` as a pandas frame.
+
+        Raises:
+            UsageError: there is no such table, or pandas is not installed.
+        """
+        tables = {"flows": self.flows, "directions": self.directions}
+        if table not in tables:
+            raise UsageError(f"table: {choice(table, tuple(tables))}")
+        return to_pandas(tables[table])
 
     def _repr_html_(self) -> str:
         """Show the flows of all runs, for notebooks."""
@@ -57,9 +71,43 @@ class Sweep:
 
 @dataclass(frozen=True)
 class _Run:
-    loaded: Loaded
     job: Job
     varied: tuple[Any, ...]
+
+
+def run_many(
+    jobs: Sequence[Job],
+    *,
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    memory_limit: int | None = None,
+) -> list[Result]:
+    """Simulate plans on ``threads`` threads (None: one a core); results are in the order of jobs.
+
+    ``progress(done, total)`` is called from this thread. Concurrent runs share ``memory_limit``
+    bytes (None: half of the available memory) equally.
+
+    Raises:
+        ScenarioError: a plan is not valid.
+        UsageError: the hosts and links of a plan alone take more than its part of the memory limit.
+        MemoryLimitError: a run reached its part and ended early; all results are in the error.
+        InternalError: a run violated an invariant of the simulator; the message has its seed.
+        RunsInterrupted: Ctrl-C; the results of the complete runs are in the exception, which is a
+            KeyboardInterrupt.
+    """
+    started = utc_now()
+
+    def results(outcomes: Iterable[Outcome]) -> list[Result]:
+        return [result_of(outcome, started=started) for outcome in outcomes]
+
+    try:
+        return results(
+            run_jobs(jobs, threads=threads, progress=progress, memory_limit=memory_limit)
+        )
+    except RunsInterrupted as ended:
+        raise RunsInterrupted(str(ended), results=results(ended.outcomes)) from None
+    except MemoryLimitError as error:
+        raise MemoryLimitError(str(error), results=results(error.outcomes)) from None
 
 
 def simulate_many(
@@ -78,28 +126,38 @@ def simulate_many(
     ``seeds`` is a number of seeds, from the scenario's on, or the seeds themselves; by default the
     scenario's alone. ``threads`` is one a core by default; ``progress(done, total)`` counts runs;
     ``memory_limit`` in bytes is shared by the runs under way. Results do not depend on ``threads``.
-    Ctrl-C ends the runs under way and returns those that are complete.
 
     Raises:
         ScenarioError: the scenario, or one with a varied value, is wrong; nothing was run.
         UsageError: a field has no values, a seed is out of range, or there are too many runs.
-        MemoryLimitError: a run reached its part of the memory limit.
+        MemoryLimitError: a run reached its part of the memory limit; all results are in the error.
         InternalError: a run violated an invariant of the simulator.
+        RunsInterrupted: Ctrl-C; the sweep of the complete runs is in the exception, which is a
+            KeyboardInterrupt.
     """
     base = as_scenario(scenario)
     vary = {path: list(values) for path, values in (vary or {}).items()}
     runs = _runs(base, vary, _seeds(base, seeds))
     started = utc_now()
+
+    def sweep(outcomes: Iterable[Outcome]) -> Sweep:
+        return _sweep(list(vary), runs, list(outcomes), started)
+
     jobs = [run.job for run in runs]
-    outcomes = run_many(jobs, threads=threads, progress=progress, memory_limit=memory_limit)
-    complete = [outcome for outcome in outcomes if not outcome.interrupted]
-    results = tuple(
-        result_of(of_run.scenario, outcome, started=started, warnings=of_run.warnings)
-        for outcome in complete
-        for of_run in (runs[outcome.index].loaded,)
-    )
-    chosen = [runs[outcome.index] for outcome in complete]
-    keys = _keys(list(vary), chosen)
+    try:
+        return sweep(run_jobs(jobs, threads=threads, progress=progress, memory_limit=memory_limit))
+    except RunsInterrupted as ended:
+        kept = sweep(ended.outcomes)
+        raise RunsInterrupted(str(ended), results=kept.results, sweep=kept) from None
+    except MemoryLimitError as error:
+        raise MemoryLimitError(str(error), results=sweep(error.outcomes).results) from None
+
+
+def _sweep(
+    paths: Sequence[str], runs: Sequence[_Run], outcomes: Sequence[Outcome], started: str
+) -> Sweep:
+    results = tuple(result_of(outcome, started=started) for outcome in outcomes)
+    keys = _keys(paths, [runs[outcome.index] for outcome in outcomes])
     return Sweep(
         results=results,
         flows=_tidy(keys, [result.flows for result in results]),
@@ -121,8 +179,12 @@ def _runs(base: Scenario, vary: Mapping[str, Sequence[Any]], seeds: Sequence[int
     runs = []
     for varied in product(*vary.values()):
         settings = [f"{path}={json.dumps(value)}" for path, value in zip(vary, varied, strict=True)]
-        of_run = loaded(document, settings)
-        runs += [_Run(of_run, Job(plan=of_run.plan, seed=seed), varied) for seed in seeds]
+        scenario, plan, warnings = loaded(document, settings)
+        about = scenario.to_dict()
+        runs += [
+            _Run(Job(plan=plan, seed=seed, scenario=about, warnings=warnings), varied)
+            for seed in seeds
+        ]
     return runs
 
 
@@ -173,12 +235,11 @@ def _numbers(path: str, values: Sequence[Any]) -> list[pl.Series]:
 def _tidy(keys: pl.DataFrame, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the rows of all runs, each with the key of its run in front."""
     if not frames:
-        return keys
+        return Frame(keys)
     numbered = [
         frame.select(pl.lit(run, dtype=pl.UInt32).alias("run"), pl.all())
         for run, frame in enumerate(frames)
     ]
     rows = pl.concat(numbered, how="diagonal_relaxed")
-    return keys.join(rows, on="run", how="right", maintain_order="right").select(
-        *keys.columns, pl.exclude(keys.columns)
-    )
+    joined = keys.join(rows, on="run", how="right", maintain_order="right")
+    return Frame(joined.select(*keys.columns, pl.exclude(keys.columns)))

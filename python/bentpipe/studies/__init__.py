@@ -17,6 +17,8 @@ from bentpipe.scenario.seeds import LARGEST_SEED
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from bentpipe.results.output import OutputFolder
+
 # All plans are made before the first run: a thousand of the largest study take some 2 GB.
 MAX_RUNS: Final = 1000
 
@@ -34,7 +36,7 @@ class StudyOutcome(Protocol):
     def table(self) -> RenderableType:
         """Return the figures for a terminal."""
 
-    def write(self, out_dir: Path) -> Path:
+    def write(self, out: Path | OutputFolder) -> Path:
         """Write report and data into a folder, created if missing; return the folder."""
 
 

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from bentpipe.errors import RunsInterrupted
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.metrics import aggregate_goodput_bps, exchange_times_ns
 from bentpipe.results.result import Result
-from bentpipe.simulation.many import Job, run_many
+from bentpipe.simulation.many import Job, Outcome, run_jobs
 from bentpipe.units import NS_PER_S
 from bentpipe.validation.points import (
     OUTAGE_AT_S,
@@ -61,10 +62,14 @@ def simulate_point(
 ) -> list[RunMetrics]:
     """Simulate a point with each of the seeds; after Ctrl-C return the finished runs."""
     plan = resolve(from_dict(point.scenario(seconds)))
+    jobs = [Job(plan=plan, seed=seed) for seed in seeds]
+    outcomes: Sequence[Outcome]
+    try:
+        outcomes = run_jobs(jobs, progress=progress)
+    except RunsInterrupted as ended:
+        outcomes = ended.outcomes
     found = []
-    for outcome in run_many([Job(plan=plan, seed=seed) for seed in seeds], progress=progress):
-        if outcome.interrupted:
-            break
+    for outcome in outcomes:
         manifest = {"plan": plan, "seed": outcome.job.seed, "end_ns": outcome.raw["end_ns"]}
         found.append(metrics_of(Result(manifest, outcome.tables()), point))
     return found

@@ -11,7 +11,9 @@ from typing import Any, ClassVar
 from rich.console import Group, RenderableType
 
 from bentpipe.report.html import environment
-from bentpipe.results.folder import REPORT, csv_text, json_text, write_folder
+from bentpipe.results.files import REPORT
+from bentpipe.results.folder import csv_text, json_text, write_folder
+from bentpipe.results.output import OutputFolder
 from bentpipe.studies.base import tables
 from bentpipe.studies.base.comparison import Comparison
 from bentpipe.studies.base.provenance import COUNTED, MEANINGS, Input
@@ -117,8 +119,8 @@ class StudyOutcome:
             **self.context(),
         )
 
-    def write(self, out_dir: Path) -> Path:
-        """Write report.html, cells.csv, inputs.csv, result.json and manifest.json.
+    def write(self, out: Path | OutputFolder) -> Path:
+        """Write report.html, cells.csv, inputs.csv, result.json and the manifest.
 
         An existing study is replaced. Returns the folder, which is created if missing.
 
@@ -127,7 +129,7 @@ class StudyOutcome:
         """
         inputs = [each.to_json() for each in self.inputs]
         return write_folder(
-            out_dir,
+            out,
             kind="study",
             manifest={
                 "bentpipe_version": self.configuration["bentpipe_version"],

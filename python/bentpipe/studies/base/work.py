@@ -6,8 +6,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 from bentpipe.emulation.pool import EmulatedRun, EmulationJob, emulate_many
+from bentpipe.errors import RunsInterrupted
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job, Outcome, run_many
+from bentpipe.simulation.many import Job, Outcome, run_jobs
 from bentpipe.simulation.no_drop import NoDropSearch
 from bentpipe.simulation.search import max_trials, no_drop_rate
 
@@ -40,12 +41,15 @@ class Work:
         found: dict[Cell, list[Outcome]] = {cell: [] for cell in jobs}
         if not self.interrupted:
             every = [job for of_cell in jobs.values() for job in of_cell]
-            outcomes = run_many(every, threads=self._threads, progress=self._count)
-            complete = [outcome for outcome in outcomes if not outcome.interrupted]
+            complete: Sequence[Outcome]
+            try:
+                complete = run_jobs(every, threads=self._threads, progress=self._count)
+            except RunsInterrupted as ended:
+                complete = ended.outcomes
+                self.interrupted = True
             for outcome in complete:
                 found[cells[outcome.index]].append(outcome)
             self._done += len(every)
-            self.interrupted = len(complete) < len(every)
         return {cell: tuple(outcomes) for cell, outcomes in found.items()}
 
     def search(

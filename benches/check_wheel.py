@@ -1,6 +1,6 @@
 """Check a wheel: its contents, and the demo in an empty environment that has only CPython.
 
-Usage: `python packaging/check_wheel.py WHEEL`. It makes a virtual environment in a temporary
+Usage: `python benches/check_wheel.py WHEEL`. It makes a virtual environment in a temporary
 folder, installs the wheel with `pip`, and runs `bentpipe study jpl`. The only program on the PATH
 is `python3`, so neither Rust nor a C compiler can be used. It prints the time of each step and the
 installed size of each package.
@@ -38,6 +38,10 @@ def check_contents(wheel: Path) -> None:
     if found != expected:
         missing, extra = sorted(expected - found), sorted(found - expected)
         sys.exit(f"{wheel.name}: missing: {missing}; superfluous: {extra}")
+    with zipfile.ZipFile(wheel) as archive:
+        extension = archive.read(EXTENSION)
+    if str(Path.home()).encode() in extension:
+        sys.exit(f"{EXTENSION}: it names folders of the machine that built it")
     if not any(name.endswith(".dist-info/licenses/LICENSE") for name in names):
         sys.exit(f"{wheel.name}: the licence is missing")
     print(f"{wheel.name}: {len(names)} files, {wheel.stat().st_size / 1e6:.1f} MB")
@@ -110,7 +114,7 @@ def _disk_mb(file: Path) -> float:
 def main(arguments: list[str]) -> None:
     """Check the wheel that the command line names."""
     if len(arguments) != 1:
-        sys.exit("usage: python packaging/check_wheel.py WHEEL")
+        sys.exit("usage: python benches/check_wheel.py WHEEL")
     wheel = Path(arguments[0])
     check_contents(wheel)
     with tempfile.TemporaryDirectory() as folder:

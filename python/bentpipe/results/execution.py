@@ -1,0 +1,28 @@
+"""When and where a result was computed: ``execution.json``, the file in which equal runs differ."""
+
+from __future__ import annotations
+
+import platform
+from datetime import UTC, datetime
+from typing import Any
+
+_SHOWN_TIME = "%Y-%m-%d %H:%M UTC"
+
+
+def utc_now() -> str:
+    """Return the current date and time in UTC (ISO 8601)."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def execution(**more: Any) -> dict[str, Any]:
+    """Return the facts of an execution that ends now, on this machine, with further ones."""
+    host = {"python": platform.python_version(), "platform": platform.platform()}
+    return {"ended": utc_now(), "host": host, **more}
+
+
+def shown_time(ended: object) -> str | None:
+    """Return the time of an execution for a message; None if it is unknown."""
+    try:
+        return datetime.fromisoformat(str(ended)).astimezone(UTC).strftime(_SHOWN_TIME)
+    except ValueError:
+        return None

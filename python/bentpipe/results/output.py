@@ -1,0 +1,307 @@
+"""The output folder of a result: one writer at a time, and a result is replaced as a whole.
+
+While a program writes its result to the folder ``out``, the folder ``out/.part`` has:
+
+- ``lock``, locked by flock(2): the lock ends with the process, also after SIGKILL;
+- ``new-NUMBER``: the new result, incomplete;
+- ``commit``: the new result, complete, while its files are moved into ``out``.
+
+The rename of ``new-NUMBER`` to ``commit`` replaces the result: from then on, readers take the files
+of ``commit`` first (`bentpipe.results.files`). The files are then moved into ``out``, the manifest
+last. If the program is killed meanwhile, the next one continues. Before the rename, the old result
+is unchanged. All of this is within ``out``, which may therefore be a mount point or the target of a
+symbolic link, or have a parent that cannot be written; programs whose working directory it is keep
+it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from bentpipe.errors import UsageError
+from bentpipe.results.execution import execution as execution_now
+from bentpipe.results.files import (
+    COMMIT,
+    EXECUTION,
+    MANIFEST,
+    PART,
+    REPORT,
+    RESULT_FORMAT_VERSION,
+    describe,
+    error_text,
+    has_manifest,
+    kind_of,
+    read_manifest,
+)
+from bentpipe.results.tables import TABLES
+
+_LOCK: Final = "lock"
+_NEW: Final = "new-"
+# Filesystems without locks, such as NFS mounted with nolock (flock(2), nfs(5)). There, the last of
+# two writers wins as a whole, and leftovers of killed ones stay.
+_NO_LOCKS: Final = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF}
+# The folder of the lock is removed by its last owner: then it is made again.
+_ATTEMPTS: Final = 100
+# In the root of an ext4 filesystem, made by mke2fs(8).
+_IGNORED: Final = {PART, "lost+found"}
+
+
+class OutputFolder:
+    """A context in which one result may be written to the folder ``path``.
+
+    Entering creates the folder, locks it and checks that a result would replace no other files;
+    ``kind`` is ``run``, ``study``, ``search`` or ``validation``. ``replaced`` is what `write` has
+    replaced, for a message. Files that are not of the old result stay.
+
+    Raises:
+        UsageError: the folder is a file, contains something other than a result of this kind,
+            cannot be written, or another program writes to it.
+    """
+
+    def __init__(self, path: Path, *, kind: str) -> None:
+        self.path = path
+        self.replaced: str | None = None
+        self._kind = kind
+        # The target of a symbolic link, which may not exist yet.
+        self._folder = Path(os.path.realpath(path))
+        self._part = self._folder / PART
+        self._created = False
+        self._descriptor: int | None = None
+        self._locked = False
+
+    def __enter__(self) -> Self:
+        if self._folder.exists() and not self._folder.is_dir():
+            raise UsageError(f"{self.path}: is a file; --out names a folder")
+        try:
+            self._check()
+            self._lock()
+            try:
+                self._recover()
+                self._check()
+            except BaseException:
+                self._release()
+                raise
+        except OSError as error:
+            raise self._unwritable(error) from None
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self._release()
+
+    def write(
+        self,
+        manifest: Mapping[str, Any],
+        fill: Callable[[Path], None],
+        *,
+        execution: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write a result: the files that ``fill`` writes to a folder, manifest and execution.
+
+        Raises:
+            UsageError: the folder cannot be written; an old result is then unchanged.
+        """
+        stage = self._part / f"{_NEW}{os.getpid()}-{secrets.token_hex(4)}"
+        try:
+            stage.mkdir(parents=True)
+            try:
+                fill(stage)
+                _write_json(stage / EXECUTION, execution or execution_now())
+                files = sorted([*(path.name for path in stage.iterdir()), MANIFEST])
+                about = {"format_version": RESULT_FORMAT_VERSION, **manifest}
+                about |= {"kind": self._kind, "files": files}
+                _write_json(stage / MANIFEST, about)
+                _sync_tree(stage)
+                replaced = describe(self._folder) if has_manifest(self._folder) else None
+                self._commit(stage)
+            except BaseException:
+                shutil.rmtree(stage, ignore_errors=True)
+                raise
+        except OSError as error:
+            raise self._unwritable(error) from None
+        self.replaced = replaced
+        self._created = False
+
+    def _check(self) -> None:
+        """Refuse a folder that contains something other than a result of this kind."""
+        if not self._folder.exists():
+            return
+        if not os.access(self._folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "no permission")
+        if has_manifest(self._folder):
+            found = kind_of(read_manifest(self._folder))
+            if found != self._kind:
+                raise UsageError(f"{self.path}: holds the result of a {found}; name another folder")
+        elif any(path.name not in _IGNORED for path in self._folder.iterdir()):
+            raise UsageError(
+                f"{self.path}: contains other files (no {MANIFEST}); name a new or an empty folder"
+            )
+
+    def _lock(self) -> None:
+        """Lock the folder; create it if it does not exist."""
+        for _ in range(_ATTEMPTS):
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                self._folder.mkdir()
+                self._created = True
+            try:
+                self._part.mkdir(exist_ok=True)
+                opened = os.open(self._part / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                self._remove_created()
+                raise
+            if self._flock(opened):
+                return
+        raise self._taken()
+
+    def _flock(self, descriptor: int) -> bool:
+        """Lock an open file; return whether it still has its name."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._locked = True
+        except BlockingIOError:
+            os.close(descriptor)
+            raise self._taken() from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                os.close(descriptor)
+                raise
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), (self._part / _LOCK).stat()):
+                self._descriptor = descriptor
+                return True
+        os.close(descriptor)
+        self._locked = False
+        return False
+
+    def _taken(self) -> UsageError:
+        return UsageError(
+            f"{self.path}: another run writes its result to this folder; wait until it has ended, "
+            "or name another folder"
+        )
+
+    def _unwritable(self, error: OSError) -> UsageError:
+        kept = ""
+        with suppress(OSError, UsageError):
+            kept = f"; it still has {describe(self._folder)}" if has_manifest(self._folder) else ""
+        return UsageError(f"{self.path}: cannot be written: {error_text(error)}{kept}")
+
+    def _recover(self) -> None:
+        """Finish or remove what a killed program has left."""
+        self._move()
+        if self._locked:
+            for left in self._part.glob(f"{_NEW}*"):
+                shutil.rmtree(left)
+
+    def _commit(self, stage: Path) -> None:
+        """Replace the result by the one in ``stage``."""
+        self._move()
+        stage.rename(self._part / COMMIT)
+        _sync(self._part)
+        self._move()
+
+    def _move(self) -> None:
+        """Move the files of a complete new result into the folder; may be repeated at any point."""
+        commit = self._part / COMMIT
+        if not commit.is_dir():
+            return
+        if (commit / MANIFEST).is_file():
+            if (self._folder / MANIFEST).is_file():
+                self._remove_old(json.loads((commit / MANIFEST).read_bytes())["files"])
+            for path in commit.iterdir():
+                if path.name != MANIFEST:
+                    _replace(path, self._folder / path.name)
+            (commit / MANIFEST).rename(self._folder / MANIFEST)
+            _sync(self._folder)
+        shutil.rmtree(commit)
+
+    def _remove_old(self, new: list[str]) -> None:
+        """Remove the files of the old result that are not in the new one, and the old manifest.
+
+        Without the manifest the folder is not complete for readers that do not know `COMMIT`.
+        """
+        manifest = self._folder / MANIFEST
+        # Until format 3, manifests did not name the files.
+        known = [f"{name}.parquet" for name in TABLES]
+        with suppress(ValueError, AttributeError):
+            known = json.loads(manifest.read_bytes()).get("files", known)
+        # A report may have been written later.
+        old = {*known, REPORT} - {*new, MANIFEST, PART}
+        # A manifest may have been edited: nothing outside of the folder is removed.
+        for path in [path for path in self._folder.iterdir() if path.name in old]:
+            _remove(path)
+        manifest.unlink()
+
+    def _release(self) -> None:
+        """Remove the lock, and the folder if nothing was written to it; unlock."""
+        if self._descriptor is None:
+            return
+        with suppress(OSError):
+            (self._part / _LOCK).unlink(missing_ok=True)
+            self._part.rmdir()
+        self._remove_created()
+        # A child process of the run may have a copy of the descriptor.
+        with suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        os.close(self._descriptor)
+        self._descriptor, self._locked = None, False
+
+    def _remove_created(self) -> None:
+        if self._created:
+            with suppress(OSError):
+                self._part.rmdir()
+            with suppress(OSError):
+                self._folder.rmdir()
+
+
+def _write_json(path: Path, data: Mapping[str, Any]) -> None:
+    text = json.dumps(data, indent=2, sort_keys=True)
+    path.write_text(f"{text}\n", encoding="utf-8", newline="\n")
+
+
+def _replace(source: Path, target: Path) -> None:
+    """Move a file or a folder; rename(2) does not replace a folder that has files."""
+    if target.is_dir() and not target.is_symlink():
+        shutil.rmtree(target)
+    source.rename(target)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _sync_tree(folder: Path) -> None:
+    """Write all files of a folder to the disk, so that a power failure cannot leave them empty."""
+    for path in (*folder.rglob("*"), folder):
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Folders of some network filesystems cannot be synchronized (fsync(2)).
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
+            raise
+    finally:
+        os.close(descriptor)
