@@ -108,7 +108,7 @@ def test_programs_keep_their_exit_codes_and_know_their_side(tmp_path: Path) -> N
         assert bentpipe(*run, "sh", "-c", "exit 7").returncode == 7
         assert bentpipe(*run, "sh", "-c", "kill -TERM $$").returncode == 128 + 15
         missing = bentpipe(*run, "no-such-program")
-        assert (missing.returncode, missing.stderr[:25]) == (2, "bentpipe: no-such-program")
+        assert (missing.returncode, missing.stderr[:25]) == (127, "bentpipe: no-such-program")
         script = "pwd; echo $BENTPIPE_HOST; cat /proc/net/dev | grep -c link; cat"
         for side in ("world", "island"):
             ran = subprocess.run(

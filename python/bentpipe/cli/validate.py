@@ -28,8 +28,8 @@ def validate(
 ) -> None:
     """Check scenario files without running them.
 
-    All problems are reported; the exit code is 2 if a file has one. With --json, print the problems, the warnings and
-    the complete plan of each file.
+    All problems are reported; the exit code is 2 if a file has one. With --json, print the
+    problems, the warnings and the complete plan of each file.
     """
     if [str(file) for file in scenario_files].count("-") > 1:
         raise UsageError("-: standard input can be read only once")
