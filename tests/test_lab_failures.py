@@ -26,7 +26,7 @@ from test_live import BENTPIPE, bentpipe, machine, processes
 from bentpipe.errors import MachineError
 from bentpipe.lab import sockets, uplink
 
-EXIT_MACHINE, EXIT_INVALID = 3, 4
+EXIT_MACHINE, EXIT_INVALID, EXIT_FAILED = 3, 4, 125
 
 # Deletes the device of the lab.
 DELETE = "ip link del dev link; echo deleted; exec sleep 60"
@@ -58,7 +58,7 @@ def test_a_user_without_privileges_home_or_session_can_use_labs(user: User) -> N
         assert " link:" in seen.stdout
         assert user("lab", "set", "sat", "link.forward.delay=1ms").returncode == 0
         failed = user("lab", "exec", "sat", "--", "sh", "-c", DELETE)
-        assert failed.returncode == EXIT_INVALID
+        assert failed.returncode == EXIT_FAILED
         assert "the link has failed" in failed.stderr
     finally:
         ended = user("lab", "down", "sat")
@@ -97,7 +97,7 @@ def test_a_deleted_device_ends_the_program(side: str, tmp_path: Path) -> None:
     command += ["--report", str(report), "--", "sh", "-c", DELETE]
     took = []
     for _ in range(3):
-        seconds, stderr = seconds_until_the_end(command, EXIT_INVALID)
+        seconds, stderr = seconds_until_the_end(command, EXIT_FAILED)
         assert "INVALID: the link has failed: the device link was deleted inside the lab" in stderr
         took.append(seconds)
     # The best of three: the machine may have other work.
@@ -115,20 +115,21 @@ def test_a_lab_reports_its_deleted_device_and_ends() -> None:
         run = ["env", f"MARK={mark}", *BENTPIPE, "lab", "exec", "sat"]
         with subprocess.Popen([*run, "--", "sleep", "60"], stderr=subprocess.PIPE) as other:
             wait_until(lambda: len(processes(mark)) == 2, "it does not start")
-            seconds, stderr = seconds_until_the_end([*run, "--", "sh", "-c", DELETE], EXIT_INVALID)
+            seconds, stderr = seconds_until_the_end([*run, "--", "sh", "-c", DELETE], EXIT_FAILED)
             assert deleted in stderr
             assert seconds < 20, "it was not waited for"
             _, stderr_other = other.communicate(timeout=30)
-            assert other.returncode == EXIT_INVALID
+            assert other.returncode == EXIT_FAILED
             assert deleted in stderr_other.decode()
         assert processes(mark) == []
         assert deleted in bentpipe("lab", "list").stdout
         (row,) = json.loads(bentpipe("lab", "list", "--json").stdout)
         assert deleted in row["failure"]
         assert deleted in status("sat")["report"]["invalid"]
-        for verb in (["exec", "sat", "--", "true"], ["set", "sat", "link.forward.delay=1ms"]):
+        change = ["set", "sat", "link.forward.delay=1ms"]
+        for verb, code in ((["exec", "sat", "--", "true"], EXIT_FAILED), (change, EXIT_INVALID)):
             refused = bentpipe("lab", *verb)
-            assert (refused.returncode, deleted in refused.stderr) == (EXIT_INVALID, True)
+            assert (refused.returncode, deleted in refused.stderr) == (code, True)
         ended = bentpipe("lab", "down", "sat")
         assert (ended.returncode, deleted in ended.stderr) == (0, True)
         wait_until(lambda: not Path(f"/proc/{daemon}").exists(), "it is not gone")
@@ -296,13 +297,19 @@ def test_a_missing_device_is_named_and_not_created() -> None:
     look = 'mount -t tmpfs none /dev/net; "$@"; echo $?; ls -A /dev/net'
     own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     command = ["unshare", "--mount", *own, "sh", "-c", look, "sh", *BENTPIPE]
-    for verb in (["exec", "--link", "leo", "--", "true"], ["lab", "up", "sat", "--link", "leo"]):
+    program, lab = ["exec", "--link", "leo", "--", "true"], ["lab", "up", "sat", "--link", "leo"]
+    for verb, code in ((program, EXIT_FAILED), (lab, EXIT_MACHINE)):
         ran = subprocess.run([*command, *verb], capture_output=True, text=True, check=False)
-        assert ran.stdout == f"{EXIT_MACHINE}\n", "nothing is listed"
+        assert ran.stdout == f"{code}\n", "nothing is listed"
         assert ran.stderr.startswith("bentpipe: opening /dev/net/tun: No such file")
         assert "to fix it: as root: modprobe tun; " in ran.stderr
     doctor = subprocess.run([*command, "doctor"], capture_output=True, text=True, check=False)
-    assert re.search(r"labs +opening /dev/net/tun: No such .*modprobe tun", doctor.stdout)
+    assert re.search(
+        r"^-   labs +Labs do not work, simulations do: opening /dev/net/tun: No such file or "
+        r"directory\.\n +To fix it: as root: modprobe tun",
+        doctor.stdout,
+        re.MULTILINE,
+    )
 
 
 @needs_lab
@@ -318,7 +325,7 @@ def test_missing_privileges_are_named_with_the_fix() -> None:
         text=True,
         check=False,
     )
-    assert ran.returncode == EXIT_MACHINE
+    assert ran.returncode == EXIT_FAILED
     assert ran.stderr.startswith(
         "bentpipe: a lab needs CAP_NET_ADMIN and CAP_SYS_ADMIN, or a user namespace; "
         "making a user namespace: No space left on device"

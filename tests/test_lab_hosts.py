@@ -175,12 +175,12 @@ def test_an_unknown_host_is_refused(tmp_path: Path) -> None:
     link = written(tmp_path, link={**LINK, "terminals": 2})
     called = [*BENTPIPE, "exec", "--link", link, "--host", "island-3", "--", "true"]
     done = subprocess.run(called, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (125, "")
     assert 'host: read "island-3"; allowed: world, island-1, island-2' in done.stderr
     link = written(tmp_path, link=LINK, hosts={"world": [{"name": "island"}]})
     called = [*BENTPIPE, "exec", "--link", link, "--", "true"]
     done = subprocess.run(called, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
+    assert done.returncode == 125
     assert 'must not use "island": in real time another host has that name' in done.stderr
 
 

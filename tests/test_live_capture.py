@@ -281,10 +281,10 @@ def test_a_run_that_is_ended_keeps_what_was_captured(sent: signal.Signals, tmp_p
 
 @needs_lab
 @pytest.mark.parametrize("where", ["missing/a.pcapng", "a-file/a.pcapng", "."])
-def test_a_capture_that_cannot_be_written_is_exit_code_2(where: str, tmp_path: Path) -> None:
+def test_a_capture_that_cannot_be_written_is_a_failure_of_exec(where: str, tmp_path: Path) -> None:
     (tmp_path / "a-file").touch()
     ran = bentpipe("exec", "--link", "leo", "--capture", tmp_path / where, "--", "echo", "ran")
-    assert (ran.returncode, ran.stdout) == (2, "")
+    assert (ran.returncode, ran.stdout) == (125, "")
     assert ran.stderr.startswith(f"bentpipe: {tmp_path / where}: ")
     assert len(ran.stderr.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
@@ -328,9 +328,9 @@ def test_a_full_disk_keeps_what_was_captured_the_figures_and_the_exit_code(
 
 @needs_lab
 def test_the_summary_is_printed_without_a_report(tmp_path: Path) -> None:
-    """Given a missing folder, expect the summary, and exit code 2 or that of the program."""
+    """Given a missing folder, expect the summary, and exit code 125 or that of the program."""
     report = tmp_path / "missing" / "report.json"
-    for command, code in [("true", 2), ("exit 7", 7)]:
+    for command, code in [("true", 125), ("exit 7", 7)]:
         ran = bentpipe("exec", "--link", "leo", "--report", report, "--", "sh", "-c", command)
         assert ran.returncode == code, ran.stderr
         assert ran.stderr.startswith("bentpipe: forward: ")

@@ -10,14 +10,17 @@ import sys
 import termios
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from conftest import needs, needs_lab
+from conftest import Program, needs, needs_lab
 
+from bentpipe.cli.lab_watch import watch_lab
 from bentpipe.cli.link_status import LinkStatus, window_lines
 from bentpipe.cli.progress import Progress
 from bentpipe.cli.watch import Watch
+from bentpipe.lab.sockets import LabEndedError
 
 ROWS, COLUMNS = 12, 60
 
@@ -117,7 +120,7 @@ for number in range(8):
 print("prompt> ", end="", flush=True)
 with Watch() as watch:
     for number in range(30):
-        watch.show([f"queue {number}", f"late {number}, " + 80 * "x"])
+        watch.show([f"queue {number}", f"late {number}"])
         print("line", number, flush=True)
     print("has", *termios.tcgetwinsize(2), flush=True)
     os.write(2, b"\\x1b[r\\x1b[10;1H")
@@ -138,9 +141,25 @@ def test_status_lines_stay_below_the_output_of_a_program() -> None:
     assert end.rows[9].rstrip() == "after"
     assert [row.rstrip() for row in end.rows[10:]] == ["", ""]
     assert size == (ROWS, COLUMNS)
-    # A long line is cut, and nothing that the program printed is missing.
-    assert max(len(shown) for shown in re.findall(r"late \d+, x+", text)) == COLUMNS
+    # Nothing that the program printed is missing.
     assert "prompt> line 0\r\n" in re.sub(r"\x1b7.*?\x1b8|\x1bD|\x1b\[2A", "", text)
+
+
+@needs("setsid")
+def test_lines_wider_than_the_terminal_are_wrapped() -> None:
+    """Given 60 columns and a line of 81, expect two rows for it, and more rows for more lines."""
+    words, word = "forward: " + 24 * "ab ", 81 * "x"
+    program = (
+        "from bentpipe.cli.watch import Watch\nwith Watch() as watch:\n"
+        f"    watch.show([{words!r}, 'late'])\n    print('\\a', end='', flush=True)\n"
+        f"    watch.show([{word!r}, 'late'])\n    print('\\a', end='', flush=True)\n"
+        "    watch.show([*'abcdef'])\n    print('\\a', end='', flush=True)\n"
+    )
+    (wrapped, broken, more, _), _, size = on_terminal([sys.executable, "-c", program])
+    assert [row.rstrip() for row in wrapped.rows[-3:]] == [words[:59], words[60:].strip(), "late"]
+    assert [row.rstrip() for row in broken.rows[-3:]] == [word[:60], word[60:], "late"]
+    assert [row.rstrip() for row in more.rows[-6:]] == [*"abcdef"]
+    assert size == (ROWS, COLUMNS)
 
 
 @needs("setsid")
@@ -183,9 +202,11 @@ def test_exec_shows_the_status_below_its_program() -> None:
     during, end = screens
     rows = [row.rstrip() for row in during.rows]
     assert [row for row in rows if row.startswith("line")] == [f"line {i}" for i in range(1, 6)]
-    assert rows[-3].startswith("forward: 0.00 Mbit/s of IP delivered; queue 0 packets")
-    assert rows[-2].startswith("return: 0.00 Mbit/s of IP delivered; queue 0 packets")
-    assert "late by" in rows[-1]
+    # Wrapped: a row has 60 columns.
+    below = " ".join(row for row in rows if row and not row.startswith("line"))
+    assert below.startswith("forward: 0.00 Mbit/s of IP delivered; queue 0 packets, 0.0 kB;")
+    assert "return: 0.00 Mbit/s of IP delivered; queue 0 packets, 0.0 kB; none lost" in below
+    assert "late by" in below
     shown = "\n".join(row.rstrip() for row in end.rows)
     assert "bentpipe: forward: 0 packets, 0.000 MB delivered; none lost" in shown
     assert size == (ROWS, COLUMNS)
@@ -270,3 +291,80 @@ def test_progress_shows_the_status_of_the_link(
         else:
             expected = "bentpipe: emulating: 50%, about 10 s left; forward 8.00 Mbit/s\n"
             assert shown == expected
+
+
+# --- lab status --watch -------------------------------------------------------------------------
+
+
+@needs("setsid")
+@needs_lab
+def test_the_status_of_a_lab_is_updated_on_a_screen_of_its_own() -> None:
+    """Given Ctrl-C after two updates, expect the terminal as before, and the last status on it."""
+    name = f"watched-{os.getpid()}"
+    program = [sys.executable, "-m", "bentpipe"]
+    subprocess.run([*program, "lab", "up", name, "--link", "leo"], check=True)
+    master, slave = os.openpty()
+    termios.tcsetwinsize(master, (ROWS, 40))
+    try:
+        with subprocess.Popen(
+            ["setsid", "--ctty", "--wait", *program, "lab", "status", name, "--watch"],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=os.environ | {"TERM": "xterm"},
+        ) as running:
+            os.close(slave)
+            text = b""
+            while text.count(b"\x1b[H") < 3:
+                text += os.read(master, 65_536)
+            os.write(master, b"\x03")
+            with suppress(OSError):
+                # EIO at the end: pty(7).
+                while more := os.read(master, 65_536):
+                    text += more
+        assert running.returncode == 130
+    finally:
+        os.close(master)
+        subprocess.run([*program, "lab", "down", name], check=True)
+    before, _, after = text.decode().rpartition("\x1b[?1049l")
+    assert before.startswith("\x1b[?1049h")
+    assert before.rstrip().endswith("\x1b[?25h"), "the cursor is visible"
+    assert after.splitlines()[0] == f"{name}: leo"
+    assert "forward: 0.00 Mbit/s of IP delivered; queue 0 packets, 0.0 kB; none lost" in after
+    # Each row of the screen has at most 40 columns.
+    rows = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "\n", before.replace("^C", "")).splitlines()
+    assert max(map(len, rows)) <= 40
+    assert "bentpipe: lab" not in after
+
+
+def test_without_a_terminal_the_status_comes_every_ten_seconds_until_the_lab_ends(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("bentpipe.cli.lab_watch.time.sleep", slept.append)
+    replies = [
+        {"name": "sat", "links": ["geo"], "changes": [], "report": report(second, 10**6 * second)}
+        | {"failure": None}
+        for second in (1, 2)
+    ]
+    for reply in replies:
+        reply["report"] |= {"windows": []}  # type: ignore[operator]
+
+    def ask() -> dict[str, Any]:
+        if not replies:
+            raise LabEndedError
+        return replies.pop(0)
+
+    watch_lab("sat", ask)
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert lines[1].startswith("forward: 8.00 Mbit/s of IP delivered; queue 12 packets, 18.0 kB")
+    assert lines[0] == lines[4] == "sat: geo"
+    assert printed.err == "bentpipe: lab sat has ended\n"
+    assert slept == [10.0, 10.0]
+
+
+def test_watch_and_json_exclude_each_other(bentpipe: Program) -> None:
+    called = bentpipe("lab", "status", "sat", "--watch", "--json")
+    assert (called.code, called.out) == (2, "")
+    assert called.err.startswith("bentpipe: --json: not with --watch")

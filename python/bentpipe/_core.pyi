@@ -117,7 +117,7 @@ class MachineError(OSError):
     """The machine lacks a feature or denies a permission; the message has the fix."""
 
 class ProgramError(OSError):
-    """A program could not be started."""
+    """A program could not be started; errno is the kernel's reason."""
 
 @final
 class Lab:

@@ -81,6 +81,14 @@ class MachineError(BentpipeError):
     exit_code: ClassVar[int] = 3
 
 
+class ProgramStartError(UsageError):
+    """A program could not be started in a lab; ``found`` tells whether it exists."""
+
+    def __init__(self, message: str, *, found: bool) -> None:
+        super().__init__(message)
+        self.found = found
+
+
 class InvalidRunError(BentpipeError):
     """A run finished and its figures must not be used.
 

@@ -32,7 +32,7 @@ exceptions! {
         "The plan's hosts and links alone exceed the memory limit; the argument is their bytes.";
     MachineError(PyOSError):
         "The machine lacks a feature or denies a permission; the message has the fix.";
-    ProgramError(PyOSError): "A program could not be started.";
+    ProgramError(PyOSError): "A program could not be started; errno is the kernel's reason.";
 }
 
 /// Reads the progress of a run from another thread, and cancels it.

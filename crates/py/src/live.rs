@@ -292,7 +292,9 @@ fn raise(error: impl Into<LabError>) -> PyErr {
     match error {
         LabError::Plan(error) => plan_error(&error),
         LabError::System(SystemError::Machine { .. }) => MachineError::new_err(text),
-        LabError::System(SystemError::Program { .. }) => ProgramError::new_err(text),
+        LabError::System(SystemError::Program { error, .. }) => {
+            ProgramError::new_err((error.raw_os_error(), text))
+        }
     }
 }
 

@@ -1,39 +1,137 @@
-"""The command line: the verbs, the exit codes, and the output of errors.
+"""The command line: the verbs, and the output of their errors.
 
-Data go to stdout, everything else to stderr. Exit codes: 0 pass, 1 internal error, 2 usage or bad
-input, 3 the machine lacks something, 4 the run is invalid or reached its memory limit, 99 a
-threshold failed, 130 interrupted.
+Data go to stdout, everything else to stderr. `exits` has the exit codes.
 """
 
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand
 
 import bentpipe
+from bentpipe import cli
 from bentpipe.cli import lazy
-from bentpipe.errors import BentpipeError, InternalError
+from bentpipe.cli.exits import EXIT_INTERRUPTED, ProgramCommand, report_error
+from bentpipe.cli.streams import ClosedPipeError
 
-# The verbs in the order of --help: the module, its function or group, and an example.
-_VERBS: Final[dict[str, tuple[str, str, str]]] = {
-    "run": ("run", "run", "scenarios/geo-bulk.yaml --set traffic.0.size=1MB --json"),
-    "exec": ("exec", "exec_", "--link geo -- curl -o page http://world/bytes/1000000"),
-    "shell": ("exec", "shell", "--link geo --set link.forward.rate=4Mbit/s"),
-    "lab": ("lab", "lab_app", ""),
-    "search": ("search", "search_app", ""),
-    "study": ("study", "study_app", ""),
-    "validate": ("validate", "validate", "scenarios/geo-bulk.yaml"),
-    "validate-model": ("validate_model", "validate_model", "--grid small --out validation"),
-    "presets": ("presets", "presets", "geo"),
-    "framings": ("framings", "framings", "ppp"),
-    "report": ("report", "report", "results/geo --out geo.html"),
-    "doctor": ("doctor", "doctor", "--measure"),
-    "schema": ("schema", "schema", "> scenario.schema.json"),
+
+@dataclass(frozen=True)
+class _Verb:
+    """A verb: its module with its function or group, and what --help has of it."""
+
+    module: str
+    attribute: str
+    # The first sentence of its own help: --help imports no module of a verb.
+    summary: str
+    # Without the name of the program; groups have their own.
+    examples: tuple[str, ...] = ()
+    runs_program: bool = False
+    # It loads matplotlib, which keeps files in the home folder.
+    draws: bool = False
+
+
+_EXEC: Final = "exec --link geo -- curl -o page http://world/bytes/1000000"
+# The verbs in the order of --help, by headings.
+_VERBS: Final[dict[str, dict[str, _Verb]]] = {
+    "Write and run scenarios": {
+        "run": _Verb(
+            "run",
+            "run",
+            "Run a scenario and print per-flow statistics.",
+            (
+                "run scenarios/geo-bulk.yaml --out results/geo",
+                "run scenarios/geo-bulk.yaml --set traffic.0.size=1MB --json",
+            ),
+            draws=True,
+        ),
+        "report": _Verb(
+            "report",
+            "report",
+            "Write the HTML report of a result folder.",
+            ("report results/geo --out geo.html",),
+            draws=True,
+        ),
+        "presets": _Verb(
+            "presets",
+            "presets",
+            "List the named links, or show one with its source.",
+            ("presets", "presets geo"),
+        ),
+        "framings": _Verb(
+            "framings",
+            "framings",
+            "List the named framings, or show one with its options.",
+            ("framings", "framings ppp"),
+        ),
+        "schema": _Verb(
+            "schema",
+            "schema",
+            "Print the JSON Schema of scenario files, for editors.",
+            ("schema > scenario.schema.json",),
+        ),
+    },
+    "Answer a question": {
+        "search": _Verb(
+            "search",
+            "search_app",
+            "Find a limit by running a scenario repeatedly.",
+            draws=True,
+        ),
+    },
+    "Run programs in a lab, behind a link in real time": {
+        "exec": _Verb(
+            "exec",
+            "exec_",
+            "Run a program behind a link in real time.",
+            (_EXEC, "exec --link leo --set link.forward.rate=4Mbit/s -- ping -c 3 world"),
+            runs_program=True,
+        ),
+        "shell": _Verb(
+            "exec",
+            "shell",
+            "Open a shell behind a link.",
+            ("shell --link geo --set link.forward.rate=4Mbit/s",),
+            runs_program=True,
+        ),
+        "lab": _Verb("lab", "lab_app", "Keep a link, and change it while programs run."),
+    },
+    "Reproduce a study": {
+        "study": _Verb("study", "study_app", "Reproduce a published experiment.", draws=True),
+    },
+    "Check": {
+        "validate": _Verb(
+            "validate",
+            "validate",
+            "Check a scenario file without running it.",
+            (
+                "validate scenarios/geo-bulk.yaml",
+                "validate scenarios/geo-bulk.yaml --json",
+            ),
+        ),
+        "validate-model": _Verb(
+            "validate_model",
+            "validate_model",
+            "Compare the simulator with Linux TCP.",
+            (
+                "validate-model --grid small --points 1,14 --seconds 5",
+                "validate-model --grid full --out results/validation --check",
+            ),
+            draws=True,
+        ),
+        "doctor": _Verb(
+            "doctor",
+            "doctor",
+            "Check what this machine can run.",
+            ("doctor", "doctor --measure"),
+            draws=True,
+        ),
+    },
 }
 
 
@@ -41,46 +139,64 @@ class _Verbs(lazy.LazyGroup):
     """The verbs, each imported when it is needed."""
 
     def list_commands(self, _context: Any) -> list[str]:
-        return list(_VERBS)
+        return [name for verbs in _VERBS.values() for name in verbs]
 
     def get_command(self, _context: Any, name: str) -> Any:
-        if name not in _VERBS:
+        verb = next((verbs[name] for verbs in _VERBS.values() if name in verbs), None)
+        if verb is None:
             return None
-        module, attribute, example = _VERBS[name]
-        found = getattr(import_module(f"bentpipe.cli.{module}"), attribute)
+        if verb.draws:
+            cli.use_writable_cache()
+        found = getattr(import_module(f"bentpipe.cli.{verb.module}"), verb.attribute)
         if isinstance(found, typer.Typer):
             return lazy.group(found)
-        return lazy.command(name, found, f"Example: bentpipe {name} {example}")
+        examples = [f"bentpipe {example}" for example in verb.examples]
+        cls = ProgramCommand if verb.runs_program else TyperCommand
+        return lazy.command(name, found, *examples, cls=cls)
+
+    def format_commands(self, _context: Any, formatter: Any) -> None:
+        """Write the verbs by headings; a heading without verbs is left out."""
+        width = max(len(name) for name in self.list_commands(_context))
+        for heading, verbs in _VERBS.items():
+            rows = [(f"{name:{width}}", verb.summary) for name, verb in verbs.items()]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
 
 
 app = typer.Typer(
     name="bentpipe",
     cls=_Verbs,
     help="Simulate and emulate traffic over a satellite link, packet by packet.",
-    epilog="Example: bentpipe run scenarios/geo-bulk.yaml --set link.forward.delay=150ms",
-    no_args_is_help=True,
+    epilog=lazy.examples_text(
+        "bentpipe run scenarios/geo-bulk.yaml --set link.forward.delay=150ms", f"bentpipe {_EXEC}"
+    ),
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line on ``arguments`` (None: those of the process); return the exit code."""
+    """Run the command line on ``arguments`` (None: those of the process); return the exit code.
+
+    Raises:
+        ClosedPipeError: the reader of stdout has closed the pipe.
+    """
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        lazy.parse_without_pydantic(typer.main.get_command(app)).main(
-            args=None if arguments is None else list(arguments), prog_name="bentpipe"
+        code = lazy.parse_without_pydantic(typer.main.get_command(app)).main(
+            args=given, prog_name="bentpipe", standalone_mode=False
         )
-    except BentpipeError as error:
-        for line in str(error).splitlines():
-            print(f"bentpipe: {line}", file=sys.stderr)
-        return error.exit_code
+    except ClosedPipeError:
+        raise
     except SystemExit as leaving:
-        return leaving.code if isinstance(leaving.code, int) else InternalError.exit_code
-    except Exception:  # noqa: BLE001 - a bug must end with exit code 1
-        traceback.print_exc()
-        print("bentpipe: internal error; please report the lines above", file=sys.stderr)
-        return InternalError.exit_code
-    return 0
+        # The completion of typer exits itself.
+        return leaving.code if isinstance(leaving.code, int) else 1
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - a bug must end with exit code 1
+        return report_error(error)
+    return code if isinstance(code, int) else 0
 
 
 def _print_version(wanted: bool) -> None:

@@ -22,26 +22,39 @@ from bentpipe.errors import MachineError
 
 OLDEST_PYTHON: Final = (3, 11)
 
-# Programs that labs use, and their Debian packages.
-_PROGRAMS: Final = {"iperf3": "iperf3", "tshark": "tshark", "slirp4netns": "slirp4netns"}
+# Programs of the Debian packages of the same names, and what needs them.
+_PROGRAMS: Final = {
+    "iperf3": "run --engine emulate and validate-model run it, and it is the world's server",
+    "tshark": "it shows captures on the terminal",
+    "slirp4netns": "labs with --internet run it",
+}
 
 # Packages with a module that is not named after the package ("_" for "-").
 _MODULES: Final = {"ruamel-yaml": "ruamel.yaml"}
 
 # In a process of its own: a process cannot leave its user namespace.
 _TRY_A_LAB: Final = """
+import sys
+from bentpipe.errors import BentpipeError
 from bentpipe.lab.local import LocalLab
 from bentpipe.lab.privileges import gain_privileges
 from bentpipe.plan.presets import link_plan
-how = gain_privileges()
-with LocalLab(plans=[link_plan("leo")]):
-    print(how)
+try:
+    how = gain_privileges()
+    with LocalLab(plans=[link_plan("leo")]):
+        print(how)
+except BentpipeError as error:
+    print(error)
+    sys.exit(error.exit_code)
 """
+_FIX: Final = "; to fix it: "
+# Rust adds the number of a kernel's error to its text.
+_ERROR_NUMBER: Final = re.compile(r" \(os error \d+\)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """The result of one check; ``fix`` is the remedy if it is not ``ok``.
+    """The result of one check: ``found`` is a sentence, ``fix`` the remedy if it is not ``ok``.
 
     A check that is not ``needed`` is for labs only; simulations run without it.
     """
@@ -70,13 +83,14 @@ def doctor(
         width = max(len(check.name) for check in checks)
         for check in checks:
             mark = "ok " if check.ok else "NO " if check.needed else "-  "
-            advice = "" if check.ok or check.needed else f" (labs only; {check.fix})"
-            print(f"{mark} {check.name:{width}}  {check.found}{advice}")
+            print(f"{mark} {check.name:{width}}  {check.found}")
+            if not check.ok:
+                print(f"{'':{width + 6}}To fix it: {check.fix}")
         if capacity is not None:
             print("\n".join(_capacity_lines(capacity)))
     missing = [check for check in checks if check.needed and not check.ok]
     if missing:
-        lines = [f"{check.name}: {check.found}; to fix it: {check.fix}" for check in missing]
+        lines = [f"{each.name}: {each.found.rstrip('.')}{_FIX}{each.fix}" for each in missing]
         raise MachineError("\n".join(lines))
 
 
@@ -89,7 +103,7 @@ def examine(folder: Path) -> list[Check]:
         _cores(),
         _writable(folder),
         _labs(),
-        *(_program(name, package) for name, package in _PROGRAMS.items()),
+        *(_program(name, use) for name, use in _PROGRAMS.items()),
     ]
 
 
@@ -98,73 +112,102 @@ def _python() -> Check:
     return Check(
         name="python",
         ok=sys.version_info >= OLDEST_PYTHON,
-        found=sys.version.split()[0],
+        found=f"Python {sys.version.split()[0]} runs bentpipe, which needs {wanted} or newer.",
         fix=f"install Python {wanted} or newer and bentpipe into it",
     )
 
 
 def _extension() -> Check:
-    fix = "build it: pip install . in the source tree, or maturin develop --release"
+    name = "bentpipe._core"
     try:
-        version = import_module("bentpipe._core").version()
+        version = import_module(name).version()
     except ImportError as error:
-        return Check(name="bentpipe._core", ok=False, found=str(error), fix=fix)
-    return Check(name="bentpipe._core", ok=True, found=version, fix=fix)
+        found = f"The Rust extension cannot be loaded: {error}."
+        fix = "build it: pip install . in the source tree, or maturin develop --release"
+        return Check(name=name, ok=False, found=found, fix=fix)
+    return Check(name=name, ok=True, found=f"The Rust extension {version} works.")
 
 
 def _dependencies() -> list[Check]:
     try:
         requirements = metadata.requires("bentpipe") or []
     except metadata.PackageNotFoundError:
-        fix = "install bentpipe: pip install ."
-        return [Check(name="bentpipe", ok=False, found="not installed", fix=fix)]
+        found, fix = "It runs from its source and is not installed.", "pip install ."
+        return [Check(name="bentpipe", ok=False, found=found, fix=fix)]
     return [_dependency(text) for text in requirements if "extra ==" not in text]
 
 
 def _dependency(requirement: str) -> Check:
     """Check a requirement such as ``polars>=2.1``."""
-    named = re.match(r"[A-Za-z0-9._-]+", requirement)
+    named = re.match(r"([A-Za-z0-9._-]+)(?:\[.*\])?(?:>=([0-9.]+))?", requirement)
     assert named is not None, "a requirement starts with a name"
-    name = named[0]
+    name, wanted = named[1], named[2]
+    fix = f'pip install "{requirement}"'
     try:
+        version = metadata.version(name)
         import_module(_MODULES.get(name, name.replace("-", "_")))
-        found, ok = metadata.version(name), True
-    except (ImportError, metadata.PackageNotFoundError) as error:
-        found, ok = str(error), False
-    return Check(name=name, ok=ok, found=found, fix=f'pip install "{requirement}"')
+    except metadata.PackageNotFoundError:
+        return Check(name=name, ok=False, found="It is not installed.", fix=fix)
+    except ImportError as error:
+        found = f"It is installed and cannot be loaded: {error}."
+        return Check(name=name, ok=False, found=found, fix=fix)
+    ok = wanted is None or _numbers(version) >= _numbers(wanted)
+    found = f"Version {version} works." if ok else f"Version {version} is older than {wanted}."
+    return Check(name=name, ok=ok, found=found, fix=fix)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the release of a version, such as (2, 1) of "2.1.0rc1"."""
+    release = re.match(r"\d+(\.\d+)*", version)
+    numbers = [int(part) for part in release[0].split(".")] if release else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
 
 
 def _cores() -> Check:
-    return Check(name="cores", ok=True, found=f"{simulation.cores()} of {os.cpu_count()}")
+    found = f"Simulations use {simulation.cores()} of {os.cpu_count()} cores."
+    return Check(name="cores", ok=True, found=found)
 
 
 def _writable(folder: Path) -> Check:
     fix = "change to a writable folder, or name one by --out"
     try:
         with tempfile.TemporaryFile(dir=folder):
-            return Check(name="folder", ok=True, found=f"{folder} is writable", fix=fix)
+            return Check(name="folder", ok=True, found=f"{folder} is writable.", fix=fix)
     except OSError as error:
-        return Check(name="folder", ok=False, found=f"{folder}: {error.strerror}", fix=fix)
+        found = f"{folder} is not writable: {error.strerror}."
+        return Check(name="folder", ok=False, found=found, fix=fix)
 
 
 def _labs() -> Check:
     """Check that a lab can be set up, and with which privileges."""
-    tried = subprocess.run(
-        [sys.executable, "-c", _TRY_A_LAB], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", _TRY_A_LAB]
+    fix = "report it with what bentpipe exec --link leo -- true prints"
+    try:
+        tried = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        reason = f"{sys.executable} cannot be started: {error.strerror}"
+        return _no_labs(reason, "install Python where every user may execute it")
+    said = tried.stdout.strip()
     if tried.returncode == 0:
-        return Check(name="labs", ok=True, found=tried.stdout.strip(), needed=False)
-    lines = tried.stderr.strip().splitlines() or ["it printed nothing"]
-    message = lines[-1].removeprefix("bentpipe.errors.MachineError: ")
-    found, _, fix = message.partition("; to fix it: ")
-    fix = fix or "see the lines above"
+        return Check(name="labs", ok=True, found=f"Labs work, {said}.", needed=False)
+    if not said:
+        return _no_labs("setting one up failed with an internal error", fix)
+    reason, _, remedy = _ERROR_NUMBER.sub("", said).partition(_FIX)
+    return _no_labs(reason, remedy or fix)
+
+
+def _no_labs(reason: str, fix: str) -> Check:
+    found = f"Labs do not work, simulations do: {reason}."
     return Check(name="labs", ok=False, found=found, fix=fix, needed=False)
 
 
-def _program(name: str, package: str) -> Check:
+def _program(name: str, use: str) -> Check:
     path = shutil.which(name)
-    fix = f"apt install {package}"
-    return Check(name=name, ok=path is not None, found=path or "missing", fix=fix, needed=False)
+    found = f"It is not installed: {use}." if path is None else f"{path} is installed."
+    fix = f"apt-get install {name}"
+    return Check(name=name, ok=path is not None, found=found, fix=fix, needed=False)
 
 
 def _capacity_lines(capacity: dict[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
+from bentpipe.cli.exits import EXIT_FAILED
 from bentpipe.cli.link_status import LinkStatus, summary_lines
 from bentpipe.cli.options import (
     Capture,
@@ -47,7 +48,9 @@ World = Annotated[
 ]
 Report = Annotated[
     Path | None,
-    typer.Option(help="Write the statistics to this file, as JSON.", show_default=False),
+    typer.Option(
+        metavar="FILE", help="Write the statistics to this file, as JSON.", show_default=False
+    ),
 ]
 Watching = Annotated[
     bool,
@@ -65,12 +68,21 @@ SuperPackets = Annotated[
 ]
 Strict = Annotated[
     bool,
-    typer.Option("--strict", help="Exit with 4 if the run is invalid because packets were late."),
+    typer.Option(
+        "--strict",
+        help="Exit with 125 if the run is invalid because packets were late, unless the program "
+        "failed itself.",
+    ),
 ]
 
 
 def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
-    command: Annotated[list[str], typer.Argument(help="The program and its arguments.")],
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="COMMAND", help="The program and its arguments.", show_default=False
+        ),
+    ],
     link: Links,
     settings: LinkSettings = None,
     host: Host = "island",
@@ -86,9 +98,12 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
 ) -> None:
     """Run a program behind a link in real time.
 
-    It exits with the status of the program. The island reaches the host `world` over the link. The
-    world has a web server that gives N bytes at http://world/bytes/N and, if it is installed, an
-    iperf3 server. The machine's own network is not changed.
+    The island reaches the host `world` over the link. The world has a web server that gives N
+    bytes at http://world/bytes/N and, if it is installed, an iperf3 server. The machine's own
+    network is not changed.
+
+    It exits with the program's code, or with 128 + N if signal N ended it. If bentpipe itself
+    fails, the code is 125; if the program cannot be executed 126; if it is not found 127.
     """
     job = _Job(
         plans=[link_plan(name, settings or []) for name in link],
@@ -111,7 +126,9 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
             failure = failure or UsageError(f"{report}: cannot be written: {reason}")
     _print_summary(job, measured)
     if strict and code == 0 and measured["invalid"] is not None:
-        code = InvalidRunError.exit_code
+        raise InvalidRunError(
+            f"--strict: the run is invalid, and the exit code {EXIT_FAILED}; the program's was 0"
+        )
     _exit(code, failure)
 
 
@@ -126,7 +143,10 @@ def shell(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     gateways: Gateways = False,
     internet: Internet = False,
 ) -> None:
-    """Open a shell behind a link. Every program started in it is behind the link."""
+    """Open a shell behind a link. Every program started in it is behind the link.
+
+    It exits as `bentpipe exec` does.
+    """
     job = _Job(
         plans=[link_plan(name, settings or []) for name in link],
         command=[os.environ.get("SHELL", "/bin/sh")],
@@ -198,7 +218,7 @@ def _run(job: _Job, capture: Path | None) -> tuple[int, dict[str, Any]]:
             lab.spawn("world", ["/bin/sh", "-c", line])
         code = _run_watched(lab, job) if job.watch else _run_program(lab, job, _nothing, _POLL_S)
     # The program did not run over the requested link if that link has failed.
-    return InvalidRunError.exit_code if lab.failure is not None else code, lab.last_report()
+    return EXIT_FAILED if lab.failure is not None else code, lab.last_report()
 
 
 def _run_watched(lab: LocalLab, job: _Job) -> int:
@@ -241,7 +261,7 @@ def _print_summary(job: _Job, measured: dict[str, Any]) -> None:
 
 
 def _exit(code: int, failure: UsageError | None) -> NoReturn:
-    """Exit with the program's code, or with 2 if it is 0 and a file could not be written."""
+    """Exit with the program's code; raise the error of a file if the code is 0."""
     if failure is not None:
         if code == 0:
             raise failure

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bentpipe import report, scenario
-from bentpipe.cli.options import AsJson, print_json
+from bentpipe.cli.options import AsJson, complete_framings, print_json
 from bentpipe.errors import UsageError
 from bentpipe.text import choice
 
@@ -27,7 +27,12 @@ _WIDTH: Final = 88
 def framings(
     name: Annotated[
         str | None,
-        typer.Argument(help="Show this framing, its options and its source.", show_default=False),
+        typer.Argument(
+            metavar="|".join(scenario.FRAMINGS),
+            help="Show this framing, its options and its source.",
+            show_default=False,
+            autocompletion=complete_framings,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

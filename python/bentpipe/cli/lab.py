@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from bentpipe import lab, plan
+from bentpipe import cli, lab, plan
+from bentpipe.cli.exits import ProgramCommand
+from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.link_status import summary_lines, window_lines
 from bentpipe.cli.options import (
     AsJson,
@@ -38,26 +40,52 @@ _END_TIMEOUT_S: Final = 5.0
 _EXIT_S: Final = 0.5
 
 lab_app = typer.Typer(
+    cls=LazyGroup,
     help="Keep a link, and change it while programs run.",
-    epilog="Example: bentpipe lab up sat --link geo && bentpipe lab exec sat -- ping -c 3 world",
-    no_args_is_help=True,
+    epilog=examples_text(
+        "bentpipe lab up sat --link geo",
+        "bentpipe lab exec sat -- ping -c 3 world",
+        "bentpipe lab down sat",
+    ),
     rich_markup_mode=None,
     callback=lambda: None,
 )
 
-Name = Annotated[str, typer.Argument(help="The name of the lab.", show_default=False)]
+
+def _complete_names() -> list[str]:
+    """Return the names of the labs that are up."""
+    return list(sockets.names())
 
 
-@lab_app.command(epilog="Example: bentpipe lab up sat --link geo --set link.forward.rate=4Mbit/s")
+NewName = Annotated[
+    str, typer.Argument(metavar="NAME", help="The name of the lab.", show_default=False)
+]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="The name of the lab.",
+        show_default=False,
+        autocompletion=_complete_names,
+    ),
+]
+
+
+@lab_app.command(
+    epilog=examples_text(
+        "bentpipe lab up sat --link geo",
+        "bentpipe lab up sat --link geo --set link.forward.rate=4Mbit/s",
+    )
+)
 def up(
-    name: Name,
+    name: NewName,
     link: Links,
     settings: LinkSettings = None,
     seed: LinkSeed = 1,
     gateways: Gateways = False,
     internet: Internet = False,
 ) -> None:
-    """Set up a lab that runs until `lab down`, kept by a process of its own."""
+    """Set up a lab that runs until `lab down`. A process of its own keeps it."""
     folder = sockets.folder()
     sockets.refuse_taken(sockets.checked_name(name), folder)
     plans = [plan.link_plan(each, settings or []) for each in link]
@@ -80,7 +108,7 @@ def up(
     note(f"lab {name} is up, kept by process {process.pid}; its hosts are {listed}")
 
 
-@lab_app.command(epilog="Example: bentpipe lab down sat")
+@lab_app.command(epilog=examples_text("bentpipe lab down sat"))
 def down(name: Name) -> None:
     """End a lab and all programs in it. Prints what its link carried."""
     with sockets.connect(name) as connection:
@@ -103,7 +131,7 @@ def down(name: Name) -> None:
         note(line)
 
 
-@lab_app.command("list", epilog="Example: bentpipe lab list --json")
+@lab_app.command("list", epilog=examples_text("bentpipe lab list", "bentpipe lab list --json"))
 def list_(as_json: AsJson = False) -> None:
     """List the labs that are up."""
     found = []
@@ -120,9 +148,20 @@ def list_(as_json: AsJson = False) -> None:
         print(f"{each['name']}\t{' '.join(each['links'])}\t{state}")
 
 
-@lab_app.command(epilog="Example: bentpipe lab status sat --json")
-def status(name: Name, as_json: AsJson = False) -> None:
+@lab_app.command(epilog=examples_text("bentpipe lab status sat", "bentpipe lab status sat --watch"))
+def status(
+    name: Name,
+    as_json: AsJson = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Update the status until the lab ends, or Ctrl-C.")
+    ] = False,
+) -> None:
     """Print the status of a lab: traffic, changes and lateness."""
+    if watch:
+        if as_json:
+            raise UsageError("--json: not with --watch; call lab status --json repeatedly")
+        cli.watch_lab(name, lambda: _status(name))
+        return
     found = _status(name)
     if as_json:
         print_json(found)
@@ -135,13 +174,19 @@ def status(name: Name, as_json: AsJson = False) -> None:
     print("\n".join([*summary_lines(found["report"]), *window_lines(found["report"])]))
 
 
-@lab_app.command("set", epilog="Example: bentpipe lab set sat link.forward.rate=4Mbit/s")
+@lab_app.command(
+    "set",
+    epilog=examples_text(
+        "bentpipe lab set sat link.forward.rate=4Mbit/s",
+        "bentpipe lab set sat link.forward.outage=2s link.return.outage=2s",
+    ),
+)
 def set_(
     name: Name,
     settings: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH=VALUE...",
+            metavar="PATH=VALUE",
             help="link.forward or link.return with .rate, .delay, .bit_error_rate or .outage "
             "(a time, on or off).",
             show_default=False,
@@ -161,20 +206,29 @@ def set_(
 
 
 @lab_app.command(
-    "exec", epilog="Example: bentpipe lab exec sat -- curl -o page http://world/bytes/1000"
+    "exec",
+    cls=ProgramCommand,
+    epilog=examples_text(
+        "bentpipe lab exec sat -- curl -o page http://world/bytes/1000",
+        "bentpipe lab exec sat --host world -- ping -c 3 island",
+    ),
 )
 def exec_(
     name: Name,
     command: Annotated[
         list[str],
-        typer.Argument(metavar="COMMAND...", help="The program and its arguments."),
+        typer.Argument(
+            metavar="COMMAND", help="The program and its arguments.", show_default=False
+        ),
     ],
     host: Host = "island",
 ) -> None:
     """Run a program in a lab, on this terminal.
 
-    It exits with the status of the program. Processes that the program leaves behind stay in the
-    lab until `lab down`.
+    It exits with the program's code, or with 128 + N if signal N ended it. If bentpipe itself
+    fails, the code is 125; if the program cannot be executed 126; if it is not found 127.
+
+    Processes that the program leaves behind stay in the lab until `lab down`.
     """
     with sockets.connect(name) as connection:
         daemon = _pidfd_of(connection)

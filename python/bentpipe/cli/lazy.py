@@ -6,38 +6,70 @@ Together they take longer than the set-up of a lab.
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+
+from bentpipe.errors import UsageError
+from bentpipe.text import choice
 
 # A value of one of these types needs no conversion.
 _PLAIN_TYPES: Final = (str, int, float, bool)
+# A summary ends with its first sentence; a longer one is a paragraph.
+_SUMMARY_MAX: Final = 200
 
 
 class LazyGroup(TyperGroup):
     """A group in which `list_commands` names sub-commands and `get_command` creates them."""
 
     # The type of the context is private to typer.
+    def parse_args(self, context: Any, arguments: list[str]) -> Any:
+        """Print the help if there is no sub-command."""
+        if not arguments and not context.resilient_parsing:
+            print(context.get_help(), file=sys.stderr)
+            raise typer.Exit(UsageError.exit_code)
+        return super().parse_args(context, arguments)
+
     def resolve_command(self, context: Any, arguments: list[str]) -> Any:
-        """Find a sub-command; the base class suggests spellings from ``commands`` only."""
-        if arguments[0] not in self.list_commands(context):
-            for name in self.list_commands(context):
-                made = self.get_command(context, name)
-                if made is not None:
-                    self.commands[name] = made
+        """Find a sub-command, or suggest its spelling."""
+        names = tuple(self.list_commands(context))
+        if arguments[0] == "help":
+            raise UsageError(f'command: read "help"; for help: {context.command_path} --help')
+        if arguments[0] not in names:
+            raise UsageError(f"command: {choice(arguments[0], names)}")
         return super().resolve_command(context, arguments)
 
+    def format_commands(self, context: Any, formatter: Any) -> None:
+        """Write the sub-commands with their summaries, which the base class shortens."""
+        made: dict[str, Any] = {
+            name: self.get_command(context, name) for name in self.list_commands(context)
+        }
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str(_SUMMARY_MAX)) for name, each in made.items()]
+            )
 
-def command(name: str, function: Any, example: str) -> Any:
+
+def command(
+    name: str, function: Any, *examples: str, cls: type[TyperCommand] = TyperCommand
+) -> Any:
     """Return the command that calls a function."""
     app = typer.Typer(
         add_completion=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.command(name, epilog=example)(function)
+    app.command(name, cls=cls, epilog=examples_text(*examples))(function)
     return parse_without_pydantic(typer.main.get_command(app))
+
+
+def examples_text(*examples: str) -> str:
+    """Return the end of a help text; a line each, which is not wrapped."""
+    heading = "Examples:" if len(examples) > 1 else "Example:"
+    # click does not wrap a paragraph that begins with a backspace.
+    return "\n".join(["\b", heading, *(f"  {each}" for each in examples)])
 
 
 def group(app: typer.Typer) -> Any:
@@ -55,6 +87,9 @@ def parse_without_pydantic(made: Any) -> Any:
     def get_params(context: Any) -> list[Any]:
         parameters: list[Any] = get_typer_params(context)
         for each in parameters:
+            # The help has the name of an argument; its Python type tells a user nothing.
+            if each.param_type_name == "argument" and each.metavar is not None:
+                vars(each).setdefault("display_type_rich", lambda ctx: None)  # noqa: ARG005
             # Private to typer: a version without it parses options with pydantic.
             if hasattr(each, "get_runtime_param"):
                 vars(each).setdefault("get_runtime_param", _PlainParameter(each).itself)
@@ -78,6 +113,11 @@ class _PlainParameter:
         if value is None:
             return () if several else None
         kind = param.type_descriptor.annotation
+        choices = param.type_descriptor.choices
+        if choices is not None and isinstance(value, str):
+            if value not in choices:
+                raise UsageError(f"{param.opts[0]}: {choice(value, choices)}")
+            return value
         if kind in _PLAIN_TYPES and type(value) is kind:
             return value
         if kind == list[str] and several and not isinstance(value, str):

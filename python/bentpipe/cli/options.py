@@ -4,24 +4,60 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from bentpipe import results
-from bentpipe.errors import UsageError
-from bentpipe.text import choice
+from bentpipe import results, scenario
+from bentpipe.plan.presets import preset_names
 
 if TYPE_CHECKING:
     from bentpipe.results.output import OutputFolder
 
-EXIT_INTERRUPTED: Final = 130
-ENGINES: Final = ("simulate", "emulate")
+_SCENARIO_SUFFIXES: Final = (".yaml", ".yml")
+
+
+def complete_presets() -> list[str]:
+    """Return the names of presets, for the completion of shells."""
+    return list(preset_names())
+
+
+def complete_framings() -> list[str]:
+    """Return the names of framings."""
+    return list(scenario.FRAMINGS)
+
+
+def complete_scenarios(incomplete: str) -> Iterable[str]:
+    """Return the scenario files and folders that a text may become."""
+    folder, slash, begin = incomplete.rpartition("/")
+    for path in sorted(Path(folder + slash or ".").iterdir()):
+        if not path.name.startswith(begin) or (path.name.startswith(".") and not begin):
+            continue
+        if path.is_dir():
+            yield f"{folder}{slash}{path.name}/"
+        elif path.suffix in _SCENARIO_SUFFIXES:
+            yield f"{folder}{slash}{path.name}"
+
+
+def complete_links(incomplete: str) -> Iterable[str]:
+    """Return presets and scenario files."""
+    yield from complete_presets()
+    yield from complete_scenarios(incomplete)
+
+
+Engine = Literal["simulate", "emulate"]
 
 ScenarioFile = Annotated[
-    Path, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="SCENARIO",
+        help="A scenario file (YAML).",
+        show_default=False,
+        autocompletion=complete_scenarios,
+    ),
 ]
 ScenarioInput = Annotated[
     Path,
@@ -29,6 +65,7 @@ ScenarioInput = Annotated[
         metavar="SCENARIO",
         help="A scenario file (YAML), or - for standard input.",
         show_default=False,
+        autocompletion=complete_scenarios,
     ),
 ]
 Settings = Annotated[
@@ -44,12 +81,15 @@ Settings = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 ScenarioSeed = Annotated[
     int | None,
-    typer.Option("--seed", min=0, help="Replace the scenario's seed.", show_default=False),
+    typer.Option(
+        "--seed", metavar="N", min=0, help="Replace the scenario's seed.", show_default=False
+    ),
 ]
 Out = Annotated[
     Path | None,
     typer.Option(
         "--out",
+        metavar="FOLDER",
         help="Write report.html and the data to this folder; replaces an earlier result.",
         show_default=False,
     ),
@@ -78,9 +118,10 @@ Links = Annotated[
     list[str],
     typer.Option(
         "--link",
-        metavar="PRESET|FILE",
+        metavar="|".join([*preset_names(), "FILE"]),
         help="A preset or a scenario file; repeat for links in series, the world's first.",
         show_default=False,
+        autocompletion=complete_links,
     ),
 ]
 LinkSettings = Annotated[
@@ -92,7 +133,9 @@ LinkSettings = Annotated[
         show_default=False,
     ),
 ]
-LinkSeed = Annotated[int, typer.Option("--seed", min=0, help="The random seed of the link.")]
+LinkSeed = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, help="The random seed of the link.")
+]
 Host = Annotated[
     str,
     typer.Option(
@@ -115,12 +158,6 @@ Internet = Annotated[
         "--internet", help="Give the lab access to the Internet, over the link (slirp4netns)."
     ),
 ]
-
-
-def check_engine(engine: str) -> None:
-    """Refuse the name of an engine that does not exist."""
-    if engine not in ENGINES:
-        raise UsageError(f"engine: {choice(engine, ENGINES)}")
 
 
 def print_json(data: Any) -> None:

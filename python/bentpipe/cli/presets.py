@@ -8,14 +8,21 @@ from typing import Annotated
 import typer
 
 from bentpipe import report, scenario
-from bentpipe.cli.options import AsJson, print_json
+from bentpipe.cli.options import AsJson, complete_presets, print_json
 from bentpipe.errors import UsageError
+from bentpipe.plan.presets import preset_names
 from bentpipe.text import choice
 
 
 def presets(
     name: Annotated[
-        str | None, typer.Argument(help="Show this preset and its source.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="|".join(preset_names()),
+            help="Show this preset and its source.",
+            show_default=False,
+            autocompletion=complete_presets,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

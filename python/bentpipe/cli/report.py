@@ -11,11 +11,15 @@ from bentpipe import report as reports, results
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="A result folder.", show_default=False)],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A result folder.", show_default=False)
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The HTML file; report.html in the folder by default.", show_default=False
+            metavar="FILE",
+            help="The HTML file; report.html in the folder by default.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:

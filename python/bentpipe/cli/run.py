@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from bentpipe import emulation, plan, report, results, simulation
+from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.link_status import LinkStatus
 from bentpipe.cli.options import (
-    EXIT_INTERRUPTED,
     AsJson,
     Capture,
+    Engine,
     MemoryLimit,
     Out,
     ScenarioInput,
     ScenarioSeed,
     Settings,
-    check_engine,
     note,
     note_written,
     output_folder,
@@ -53,8 +53,7 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     out: Out = None,
     capture: Capture = None,
     engine: Annotated[
-        str,
-        typer.Option(help="simulate; or emulate: in real time, with iperf3 and the kernel's TCP."),
+        Engine, typer.Option(help="emulate: in real time, with iperf3 and the kernel's TCP.")
     ] = "simulate",
     memory_limit: MemoryLimit = None,
     as_json: AsJson = False,
@@ -65,7 +64,6 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     TCP, the same link. A run that exceeded its lateness limits, or reached its memory limit, ends
     with exit code 4; its results are kept.
     """
-    check_engine(engine)
     loaded = plan.read(scenario_file, settings or ())
     for warning in loaded.warnings:
         note(f"warning: {warning}")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from bentpipe import plan, report, simulation
+from bentpipe.cli.exits import EXIT_INTERRUPTED
+from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.options import (
-    EXIT_INTERRUPTED,
     AsJson,
     MemoryLimit,
     Out,
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
 _PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
 _SIZE: Final = re.compile(r"\s*(\d{1,9})\s*B?\s*", re.ASCII)
 
+_EXAMPLE: Final = "bentpipe search no-drop scenarios/snip-duplex.yaml --sizes 58,200,1400"
+
 search_app = typer.Typer(
+    cls=LazyGroup,
     help="Find a limit by running a scenario repeatedly.",
-    epilog="Example: bentpipe search no-drop scenarios/snip-duplex.yaml --sizes 58,200,1400",
-    no_args_is_help=True,
+    epilog=examples_text(_EXAMPLE),
     rich_markup_mode=None,
     callback=lambda: None,
 )
@@ -43,7 +46,8 @@ search_app = typer.Typer(
 
 @search_app.command(
     "no-drop",
-    epilog="Example: bentpipe search no-drop scenarios/snip-duplex.yaml --sizes 58,200,1400",
+    short_help="Find the largest rate without loss, for each packet size.",
+    epilog=examples_text(_EXAMPLE),
 )
 def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the arguments
     scenario_file: ScenarioFile,
@@ -70,7 +74,9 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
     seed: ScenarioSeed = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, help="Threads; by default one for each core.", show_default=False),
+        typer.Option(
+            metavar="N", min=1, help="Threads; by default one for each core.", show_default=False
+        ),
     ] = None,
     out: Out = None,
     memory_limit: MemoryLimit = None,

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bentpipe import report
-from bentpipe.cli.lazy import LazyGroup, command
+from bentpipe.cli.exits import EXIT_INTERRUPTED
+from bentpipe.cli.lazy import LazyGroup, command, examples_text
 from bentpipe.cli.options import (
-    EXIT_INTERRUPTED,
     AsJson,
+    Engine,
     MemoryLimit,
     Out,
-    check_engine,
     note,
     note_written,
     output_folder,
@@ -55,7 +55,7 @@ class StudyGroup(LazyGroup):
     def get_command(self, _context: Any, name: str) -> Any:
         """Return the sub-command called ``name``, or None."""
         if name == "list":
-            return command("list", _list, "Example: bentpipe study list")
+            return command("list", _list, "bentpipe study list")
         study = _studies().get(name)
         return None if study is None else _study_command(study)
 
@@ -63,8 +63,7 @@ class StudyGroup(LazyGroup):
 study_app = typer.Typer(
     cls=StudyGroup,
     help="Reproduce a published experiment.",
-    epilog="Example: bentpipe study jpl --runs 30 --out results/jpl",
-    no_args_is_help=True,
+    epilog=examples_text("bentpipe study list", "bentpipe study jpl --runs 30 --out results/jpl"),
     rich_markup_mode=None,
     callback=lambda: None,
 )
@@ -98,21 +97,19 @@ def _cells_help(study: Study) -> str:
 def _study_command(study: Study) -> Any:
     def run_study(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
         runs: int | None = None,
-        seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = _SEED,
+        seed: Annotated[int, typer.Option(metavar="N", min=0, help="The first seed.")] = _SEED,
         threads: Annotated[
             int | None,
-            typer.Option(min=1, help=_THREADS_HELP, show_default=False),
+            typer.Option(metavar="N", min=1, help=_THREADS_HELP, show_default=False),
         ] = None,
         out: Out = None,
         as_json: AsJson = False,
         engine: Annotated[
-            str,
-            typer.Option(help="simulate; or emulate: cells in real time, with the kernel's TCP."),
+            Engine, typer.Option(help="emulate: cells in real time, with the kernel's TCP.")
         ] = "simulate",
         cells: str | None = None,
         memory_limit: MemoryLimit = None,
     ) -> None:
-        check_engine(engine)
         if engine == "simulate":
             if cells is not None:
                 raise UsageError(
@@ -130,13 +127,14 @@ def _study_command(study: Study) -> Any:
 
     # typer evaluates annotations that are strings in the module, where `study` is not defined.
     run_study.__annotations__["runs"] = Annotated[
-        int | None, typer.Option(min=1, help=_runs_help(study), show_default=False)
+        int | None,
+        typer.Option(metavar="N", min=1, help=_runs_help(study), show_default=False),
     ]
     run_study.__annotations__["cells"] = Annotated[
-        str | None, typer.Option(help=_cells_help(study), show_default=False)
+        str | None, typer.Option(metavar="CELLS", help=_cells_help(study), show_default=False)
     ]
     run_study.__doc__ = f"{study.title}. Source: {study.source}"
-    example = f"Example: bentpipe study {study.name} --out results/{study.name}"
+    example = f"bentpipe study {study.name} --out results/{study.name}"
     return command(study.name, run_study, example)
 
 

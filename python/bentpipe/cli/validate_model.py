@@ -5,20 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 import bentpipe
 from bentpipe import emulation, plan, report, results, simulation, validation
-from bentpipe.cli.options import (
-    EXIT_INTERRUPTED,
-    AsJson,
-    note,
-    note_written,
-    output_folder,
-    print_json,
-)
+from bentpipe.cli.exits import EXIT_INTERRUPTED
+from bentpipe.cli.options import AsJson, note, note_written, output_folder, print_json
 from bentpipe.cli.progress import Progress, delaying_interrupts
 from bentpipe.errors import InvalidRunError, ThresholdError, UsageError
 from bentpipe.text import choice
@@ -32,6 +26,17 @@ if TYPE_CHECKING:
 _DEFAULT_SECONDS: Final = 30.0
 _KIND: Final = "validation"
 
+
+def _measure_kinds() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(measure.kind for measure in validation.MEASURES))
+
+
+def _complete_measures(incomplete: str) -> list[str]:
+    """Return what the last word of a list of measures may be."""
+    before, comma, _ = incomplete.rpartition(",")
+    return [f"{before}{comma}{kind}" for kind in _measure_kinds()]
+
+
 _Points = Annotated[
     str | None,
     typer.Option(
@@ -44,21 +49,29 @@ _Measures = Annotated[
         metavar="KIND,...",
         help="Only these: goodput, completion, two-way, rate-step, outage.",
         show_default=False,
+        autocompletion=_complete_measures,
     ),
 ]
 _Seconds = Annotated[
-    float, typer.Option(min=1, max=3_600, help="The duration of goodput points in real time.")
+    float,
+    typer.Option(
+        metavar="N", min=1, max=3_600, help="The duration of goodput points in real time."
+    ),
 ]
 _Parallel = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Processors to use; all by default. Slow links share one.", show_default=False
+        metavar="N",
+        min=1,
+        help="Processors to use; all by default. Slow links share one.",
+        show_default=False,
     ),
 ]
 _ValidationOut = Annotated[
     Path | None,
     typer.Option(
         "--out",
+        metavar="FOLDER",
         help="Write the report and the result of each run to this folder.",
         show_default=False,
     ),
@@ -67,13 +80,17 @@ _ValidationOut = Annotated[
 
 def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the arguments
     grid: Annotated[
-        str, typer.Option(help="small (27 points of goodput and 54 others) or full (225 and 54).")
+        Literal["small", "full"],
+        typer.Option(help="27 or 225 points of goodput, and 54 others with either."),
     ] = "small",
     points: _Points = None,
     measures: _Measures = None,
     seconds: _Seconds = _DEFAULT_SECONDS,
     repeats: Annotated[
-        int, typer.Option(min=1, max=100, help="The number of runs of each point in real time.")
+        int,
+        typer.Option(
+            metavar="N", min=1, max=100, help="The number of runs of each point in real time."
+        ),
     ] = 1,
     parallel: _Parallel = None,
     check: Annotated[
@@ -125,7 +142,7 @@ def validate_model(  # noqa: PLR0913, PLR0917 - typer reads the options from the
 def _chosen_points(name: str, numbers: str | None, measures: str | None) -> list[Point]:
     points = validation.grid(name)
     if measures is not None:
-        kinds = tuple(dict.fromkeys(measure.kind for measure in validation.MEASURES))
+        kinds = _measure_kinds()
         asked = [each.strip() for each in measures.split(",")]
         for each in asked:
             if each not in kinds:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import termios
+import textwrap
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -70,14 +71,22 @@ class Watch:
                 print(f"bentpipe: {line}", file=sys.stderr, flush=True)
             return
         rows, columns = termios.tcgetwinsize(self._descriptor)
-        if rows != self._rows_left:
-            # The first update, or the window was resized.
-            if rows < len(lines) + _MIN_ROWS:
-                return
-            self._take_rows(rows, len(lines))
+        is_resized = rows != self._rows_left
+        if not is_resized:
+            rows += self._rows_taken
+        shown = _wrapped(lines, columns)
+        count = min(len(shown), rows - _MIN_ROWS)
+        if is_resized and count < 1:
+            return
+        if is_resized or count > self._rows_taken:
+            self._take_rows(rows, count)
+        if len(shown) > self._rows_taken:
+            # The ends of long lines are cut instead.
+            shown = list(lines)
+        shown += [""] * (self._rows_taken - len(shown))
         drawn = [
             f"\033[{row};1H{line[:columns]:{columns}}"
-            for row, line in enumerate(lines[: self._rows_taken], self._rows_left + 1)
+            for row, line in enumerate(shown[: self._rows_taken], self._rows_left + 1)
         ]
         # Editors reset the scrolling region when they end.
         region = f"\033[1;{self._rows_left}r"
@@ -114,3 +123,8 @@ class Watch:
         # A program may have set O_NONBLOCK on the terminal; the next update follows soon.
         with suppress(BlockingIOError):
             os.write(self._descriptor, text.encode())
+
+
+def _wrapped(lines: Sequence[str], columns: int) -> list[str]:
+    """Return the lines, those that are too long broken between words."""
+    return [row for line in lines for row in textwrap.wrap(line, max(columns, 1)) or [""]]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from bentpipe import _core
 from bentpipe.errors import InvalidRunError, MachineError, UsageError
+from bentpipe.lab.programs import start_error
 from bentpipe.lab.uplink import Uplink, open_uplink
 from bentpipe.results.verdict import late_windows, verdict
 from bentpipe.text import choice
@@ -151,14 +152,15 @@ class LocalLab:
         """Start a program on a host; return its process id. ``output`` is a file descriptor.
 
         Raises:
-            UsageError: there is no such program, or no such host.
+            ProgramStartError: the program cannot be started.
+            UsageError: there is no such host.
         """
         self.require_host(host)
         environment: list[tuple[str, str]] = [("BENTPIPE_HOST", host)]
         try:
             return self._core.spawn(host, list(arguments), environment=environment, output=output)
         except _core.ProgramError as error:
-            raise UsageError(str(error)) from None
+            raise start_error(arguments, error) from None
 
     def require_host(self, host: str) -> None:
         """Refuse the name of a host that does not exist.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from bentpipe import _core
-from bentpipe.errors import MachineError, UsageError
+from bentpipe.errors import MachineError, ProgramStartError
 
 # Signals that a user or a service manager sends to end or to notify a program.
 FORWARDED_SIGNALS: Final = frozenset(
@@ -24,7 +26,7 @@ def start_in_lab(descriptors: Sequence[int], arguments: Sequence[str], host: str
     Blocks `FORWARDED_SIGNALS` for `wait_for_program`. Returns the process id.
 
     Raises:
-        UsageError: the program cannot be started.
+        ProgramStartError: the program cannot be started.
         MachineError: the lab cannot be entered.
     """
     try:
@@ -35,12 +37,28 @@ def start_in_lab(descriptors: Sequence[int], arguments: Sequence[str], host: str
         signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED_SIGNALS | {signal.SIGCHLD})
         return _core.spawn_in(namespaces, list(arguments), [("BENTPIPE_HOST", host)])
     except _core.ProgramError as error:
-        raise UsageError(str(error)) from None
+        raise start_error(arguments, error) from None
     except _core.MachineError as error:
         raise MachineError(str(error)) from None
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def start_error(arguments: Sequence[str], error: OSError) -> ProgramStartError:
+    """Return the error of a program that the kernel did not execute, with its fix."""
+    program = arguments[0] if arguments else ""
+    reason = error.strerror if error.errno is None else os.strerror(error.errno)
+    fix = ""
+    if error.errno == errno.ENOENT and shutil.which(program) is None:
+        place = "check the path" if "/" in program else "install it, or add its folder to PATH"
+        return ProgramStartError(f"{program}: not found; to fix it: {place}", found=False)
+    if error.errno == errno.ENOENT:
+        # execve(2): also the interpreter of a script may be what does not exist.
+        reason, fix = "its interpreter does not exist", "; to fix it: correct its first line"
+    elif error.errno == errno.EACCES:
+        fix = "; to fix it: name an executable file (chmod +x makes it one)"
+    return ProgramStartError(f"{program}: cannot be executed: {reason}{fix}", found=True)
 
 
 def wait_for_program(

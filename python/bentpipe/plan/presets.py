@@ -7,6 +7,7 @@ settings; ``python -m bentpipe.plan.links`` prints its content.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,5 +34,15 @@ def link_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> Pl
 
 def stored_plan(preset: str) -> Plan | None:
     """Return the plan of a preset, or None if there is no such preset."""
+    return _stored_plans().get(preset)
+
+
+def preset_names() -> tuple[str, ...]:
+    """Return the names of the presets."""
+    return tuple(_stored_plans())
+
+
+@functools.cache
+def _stored_plans() -> dict[str, Plan]:
     plans: dict[str, Plan] = json.loads(_FILE.read_text(encoding="utf-8"))
-    return plans.get(preset)
+    return plans

@@ -1,0 +1,120 @@
+"""The standard streams of the program: what happens when output cannot be written.
+
+Output into a closed pipe ends the program as it ends a program in C: by SIGPIPE (signal(7)), which
+a shell shows as 141. Python ignores SIGPIPE, and its documentation ("Note on SIGPIPE" of the module
+`signal`) advises against the default action: it would end the program on a closed socket, too. So
+the error of the write ends the command, temporary files are removed, and the program then ends
+itself by the signal. Any other error of stdout is one message. Messages that cannot be written to
+stderr are lost: they must not end a run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from bentpipe.errors import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_STDOUT: Final = 1
+_STDERR: Final = 2
+
+
+class OutputError(UsageError):
+    """Standard output cannot be written."""
+
+
+class ClosedPipeError(OutputError):
+    """The reader of standard output has closed the pipe."""
+
+
+class _Stdout(io.FileIO):
+    """Standard output whose errors differ from those of other files.
+
+    The first error ends the command; what is still buffered then is discarded.
+    """
+
+    _failed = False
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        if self._failed:
+            return memoryview(data).nbytes
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            self._failed = True
+            raise ClosedPipeError("standard output: the pipe is closed") from None
+        except OSError as error:
+            self._failed = True
+            raise OutputError(f"standard output: cannot be written: {error.strerror}") from None
+
+
+class _Stderr(io.FileIO):
+    """Standard error whose errors are ignored."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        # Also what does not fit where a program has set O_NONBLOCK.
+        with suppress(OSError):
+            super().write(data)
+        return memoryview(data).nbytes
+
+
+def open_streams() -> None:
+    """Replace `sys.stdout` and `sys.stderr`; a descriptor that is closed is occupied."""
+    for descriptor in (0, _STDOUT, _STDERR):
+        try:
+            os.fstat(descriptor)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            # Otherwise the next file that is opened would be taken for the stream. Output fails
+            # with EBADF, as it does on a closed descriptor (stdopen.c of gnulib).
+            os.open(os.devnull, os.O_WRONLY if descriptor == 0 else os.O_RDONLY)
+    sys.stdout = _text(_Stdout(_STDOUT, "w", closefd=False), sys.stdout)
+    sys.stderr = _text(_Stderr(_STDERR, "w", closefd=False), sys.stderr)
+
+
+def _text(raw: io.FileIO, before: Any) -> io.TextIOWrapper:
+    """Return a text stream with the settings of the one before."""
+    is_stderr = raw.fileno() == _STDERR
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding="utf-8" if before is None else before.encoding,
+        errors="backslashreplace" if is_stderr or before is None else before.errors,
+        line_buffering=before is not None and (before.line_buffering or before.write_through),
+    )
+
+
+def exit_process(run: Callable[[], int]) -> NoReturn:
+    """Run the program, write what is buffered, and end the process with its exit code.
+
+    The interpreter is not finalized: it takes some 40 ms to finalize the loaded modules, which
+    would delay the end of each ``exec``.
+    """
+    code, closed = 0, False
+    try:
+        code = run()
+        sys.stdout.flush()
+    except ClosedPipeError:
+        closed = True
+    except OutputError as error:
+        print(f"bentpipe: {error}", file=sys.stderr)
+        code = code or error.exit_code
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    sys.stderr.flush()
+    atexit._run_exitfuncs()  # noqa: SLF001 - removes temporary folders
+    if closed:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})
+        os.kill(os.getpid(), signal.SIGPIPE)
+    os._exit(code)

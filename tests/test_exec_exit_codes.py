@@ -1,0 +1,160 @@
+"""The exit codes of verbs that run a program: its own, or those of env(1) if bentpipe fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Program, needs_lab
+from test_live import BENTPIPE, bentpipe as run
+
+EXEC = ("exec", "--link", "leo", "--")
+
+
+@pytest.fixture
+def lab() -> Iterator[tuple[str, ...]]:
+    """Keep a lab up; yield the words before a program in it."""
+    name = f"codes-{os.getpid()}"
+    made = run("lab", "up", name, "--link", "leo")
+    assert made.returncode == 0, made.stderr
+    yield ("lab", "exec", name, "--")
+    run("lab", "down", name)
+
+
+def programs(folder: Path) -> list[tuple[list[str], int, str]]:
+    """Return programs with the code and the message that are due."""
+    script, text, orphan = folder / "script", folder / "text", folder / "orphan"
+    script.write_text("#!/bin/sh\nexit 125\n")
+    script.chmod(0o755)
+    text.write_text("not a program\n")
+    text.chmod(0o644)
+    orphan.write_text("#!/no/such/interpreter\n")
+    orphan.chmod(0o755)
+    return [
+        (["sh", "-c", "exit 0"], 0, ""),
+        (["sh", "-c", "exit 2"], 2, ""),
+        (["sh", "-c", "exit 4"], 4, ""),
+        (["sh", "-c", "kill -TERM $$"], 128 + signal.SIGTERM, ""),
+        (["sh", "-c", "kill -PIPE $$"], 128 + signal.SIGPIPE, ""),
+        # Its own code, without a message.
+        ([str(script)], 125, ""),
+        ([str(text)], 126, "text: cannot be executed: Permission denied; to fix it: name an"),
+        ([str(folder)], 126, "cannot be executed: Permission denied"),
+        ([str(orphan)], 126, "orphan: cannot be executed: its interpreter does not exist"),
+        (["no-such-program"], 127, "no-such-program: not found; to fix it: install it, or add"),
+        ([str(folder / "none")], 127, "none: not found; to fix it: check the path"),
+    ]
+
+
+@needs_lab
+def test_exec_exits_with_the_code_of_the_program_or_126_or_127(tmp_path: Path) -> None:
+    for program, code, message in programs(tmp_path):
+        done = run(*EXEC, *program)
+        assert done.returncode == code, (program, done.stderr)
+        if message:
+            assert message in done.stderr
+            assert len(done.stderr.splitlines()) == 1
+        else:
+            assert done.stderr.startswith("bentpipe: forward: 0 packets")
+
+
+@needs_lab
+def test_lab_exec_has_the_same_codes(tmp_path: Path, lab: tuple[str, ...]) -> None:
+    for program, code, message in programs(tmp_path):
+        done = run(*lab, *program)
+        assert done.returncode == code, (program, done.stderr)
+        assert message in done.stderr
+        assert len(done.stderr.splitlines()) == bool(message)
+    other_host = run(*lab[:-1], "--host", "moon", "--", "true")
+    assert other_host.returncode == 125
+    assert 'host: read "moon"; allowed: world, island' in other_host.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["exec", "true"], "missing option '--link'; see bentpipe exec --help"),
+        (["exec", "--link", "geo"], "missing argument 'COMMAND'; see bentpipe exec --help"),
+        (["exec", "--lnk", "geo", "true"], "no such option: --lnk (Possible options: --link)"),
+        (["exec", "--link", "geo", "--seed", "-3", "true"], "invalid value for '--seed'"),
+        (["exec", "--link", "gio", "true"], 'read "gio"; allowed: geo, meo, leo, isdn-return'),
+        (["shell"], "missing option '--link'; see bentpipe shell --help"),
+        (["shell", "--link", "gio"], 'read "gio"; allowed: geo'),
+        (["lab", "exec"], "missing argument 'NAME'; see bentpipe lab exec --help"),
+        (["lab", "exec", "no-such-lab", "true"], "lab"),
+    ],
+)
+def test_a_wrong_call_is_125_and_one_message(
+    arguments: list[str], message: str, bentpipe: Program
+) -> None:
+    called = bentpipe(*arguments)
+    assert (called.code, called.out) == (125, "")
+    assert message in called.err
+    assert len(called.err.splitlines()) == 1
+
+
+def test_an_internal_error_is_125(bentpipe: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("bentpipe.cli.exec.link_plan", fail)
+    called = bentpipe(*EXEC, "true")
+    assert called.code == 125
+    assert "ZeroDivisionError: a bug" in called.err
+    assert called.err.endswith("bentpipe: internal error; please report the lines above\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "program_code", "code"),
+    [(["--strict"], 0, 125), (["--strict"], 7, 7), (["--strict"], 125, 125), ([], 0, 0)],
+)
+def test_strict_is_125_unless_the_program_failed(
+    options: list[str],
+    program_code: int,
+    code: int,
+    bentpipe: Program,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late = {"p50_ns": 2_000, "p99_ns": 106_000, "max_ns": 827_000}
+    measured = {"directions": {}, "at_ns": 10**9, "lateness": late, "capture": None}
+    measured |= {"invalid": "p99 is too much"}
+    monkeypatch.setattr(
+        "bentpipe.cli.exec._run_with_capture", lambda _job: (program_code, measured, None)
+    )
+    called = bentpipe("exec", "--link", "leo", *options, "--", "true")
+    assert called.code == code
+    message = "bentpipe: --strict: the run is invalid, and the exit code 125; the program's was 0"
+    assert (message in called.err) is (program_code == 0 and bool(options))
+
+
+@needs_lab
+def test_ctrl_c_is_130(tmp_path: Path) -> None:
+    """Given SIGINT of a terminal during `sleep`, expect the code of a program that it ended."""
+    started = tmp_path / "started"
+    command = [*BENTPIPE, *EXEC, "sh", "-c", f"touch {started}; exec sleep 60"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as running:
+        deadline = time.monotonic() + 30
+        while not started.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.killpg(running.pid, signal.SIGINT)
+        running.communicate(timeout=30)
+    assert running.returncode == 130
+
+
+@needs_lab
+def test_a_report_that_cannot_be_written_is_125_or_the_code_of_the_program(
+    tmp_path: Path,
+) -> None:
+    report, impossible = tmp_path / "report.json", str(tmp_path / "none" / "report.json")
+    words = ("exec", "--link", "leo", "--report")
+    assert run(*words, impossible, "--", "true").returncode == 125
+    assert run(*words, impossible, "--", "sh", "-c", "exit 9").returncode == 9
+    assert run(*words, str(report), "--", "true").returncode == 0
+    assert json.loads(report.read_text())["directions"]
