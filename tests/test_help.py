@@ -173,6 +173,7 @@ def completed(*words: str) -> list[str]:
         (("r",), ["run", "report"]),
         (("run", "--engine", ""), ["simulate", "emulate"]),
         (("run", "scenarios/geo-b"), ["scenarios/geo-bulk.yaml"]),
+        (("validate", "scenarios/geo-b"), ["scenarios/geo-bulk.yaml"]),
         (("exec", "--link", "g"), ["geo"]),
         (("exec", "--link", "scenarios/geo-b"), ["scenarios/geo-bulk.yaml"]),
         (("lab", "st"), ["status"]),

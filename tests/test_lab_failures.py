@@ -114,7 +114,8 @@ def test_a_lab_reports_its_deleted_device_and_ends() -> None:
     with a_lab("sat", "--link", "leo") as daemon:
         run = ["env", f"MARK={mark}", *BENTPIPE, "lab", "exec", "sat"]
         with subprocess.Popen([*run, "--", "sleep", "60"], stderr=subprocess.PIPE) as other:
-            wait_until(lambda: len(processes(mark)) == 2, "it does not start")
+            # The command, the supervisor of its program, and the program.
+            wait_until(lambda: len(processes(mark)) == 3, "it does not start")
             seconds, stderr = seconds_until_the_end([*run, "--", "sh", "-c", DELETE], EXIT_FAILED)
             assert deleted in stderr
             assert seconds < 20, "it was not waited for"

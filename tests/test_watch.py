@@ -305,13 +305,16 @@ def test_the_status_of_a_lab_is_updated_on_a_screen_of_its_own() -> None:
     subprocess.run([*program, "lab", "up", name, "--link", "leo"], check=True)
     master, slave = os.openpty()
     termios.tcsetwinsize(master, (ROWS, 40))
+    # rich prefers these to the size of the terminal.
+    environment = {name: os.environ[name] for name in os.environ.keys() - {"COLUMNS", "LINES"}}
+    environment["TERM"] = "xterm"
     try:
         with subprocess.Popen(
             ["setsid", "--ctty", "--wait", *program, "lab", "status", name, "--watch"],
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env=os.environ | {"TERM": "xterm"},
+            env=environment,
         ) as running:
             os.close(slave)
             text = b""

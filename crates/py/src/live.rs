@@ -288,11 +288,10 @@ fn create_user_namespace() -> PyResult<()> {
 
 fn raise(error: impl Into<LabError>) -> PyErr {
     let error = error.into();
-    let text = error.to_string();
-    match error {
-        LabError::Plan(error) => plan_error(&error),
-        LabError::System(SystemError::Machine { .. }) => MachineError::new_err(text),
-        LabError::System(SystemError::Program { error, .. }) => {
+    match (error.to_string(), error) {
+        (_, LabError::Plan(error)) => plan_error(&error),
+        (text, LabError::System(SystemError::Machine { .. })) => MachineError::new_err(text),
+        (text, LabError::System(SystemError::Program { error, .. })) => {
             ProgramError::new_err((error.raw_os_error(), text))
         }
     }

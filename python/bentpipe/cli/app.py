@@ -108,7 +108,7 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
         "validate": _Verb(
             "validate",
             "validate",
-            "Check a scenario file without running it.",
+            "Check scenario files without running them.",
             (
                 "validate scenarios/geo-bulk.yaml",
                 "validate scenarios/geo-bulk.yaml --json",

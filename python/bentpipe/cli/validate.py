@@ -9,15 +9,16 @@ from typing import Annotated, Any
 import typer
 
 from bentpipe import plan, scenario
-from bentpipe.cli.options import AsJson, Settings, note, print_json
+from bentpipe.cli.options import AsJson, Settings, complete_scenarios, note, print_json
 from bentpipe.errors import ScenarioError, UsageError
 
 ScenarioFiles = Annotated[
     list[Path],
     typer.Argument(
-        metavar="SCENARIO...",
+        metavar="SCENARIO",
         help="Scenario files (YAML), or - for standard input.",
         show_default=False,
+        autocompletion=complete_scenarios,
     ),
 ]
 
@@ -25,9 +26,9 @@ ScenarioFiles = Annotated[
 def validate(
     scenario_files: ScenarioFiles, settings: Settings = None, as_json: AsJson = False
 ) -> None:
-    """Check scenario files without running them, and report all problems.
+    """Check scenario files without running them.
 
-    The exit code is 2 if a file has a problem. With --json, print the problems, the warnings and
+    All problems are reported; the exit code is 2 if a file has one. With --json, print the problems, the warnings and
     the complete plan of each file.
     """
     if [str(file) for file in scenario_files].count("-") > 1:
