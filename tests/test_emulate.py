@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ import polars as pl
 import pytest
 from conftest import ROOT, Program, needs, needs_lab
 from late import until_on_time
+from test_lab import wait_until
+from test_live import processes
 
 from bentpipe import Result, simulate
 from bentpipe.emulation import checks, kernel as emulation_kernel
@@ -358,15 +362,26 @@ def test_ctrl_c_keeps_what_was_recorded(tmp_path: Path) -> None:
     file, out = tmp_path / "scenario.json", tmp_path / "result"
     file.write_text(json.dumps(scenario(bulk, duration="60 s")))
     command = [*BENTPIPE, "run", "--engine", "emulate", str(file), "--out", str(out)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        time.sleep(3.0)
+    mark = f"bentpipe-ctrl-c-{os.getpid()}"
+    environment = {**os.environ, "MARK": mark}
+
+    def is_sending() -> bool:
+        # A program may end while it is looked at.
+        with suppress(OSError):
+            lines = [Path(f"/proc/{each}/cmdline").read_text() for each in processes(mark)]
+            return any("--client" in line for line in lines)
+        return False
+
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        wait_until(is_sending, "the flow does not start")
+        time.sleep(1.0)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert f"interrupted; what was recorded is in {out}" in err
     result = Result.load(out)
     assert result.interrupted
-    assert 0 < result.manifest["end_ns"] < 10e9
+    assert 0 < result.manifest["end_ns"] < 60e9
     assert result.flows["delivered_bytes"].sum() > 0
 
 

@@ -10,7 +10,8 @@ from hypothesis import example, given, strategies as st
 from properties import SCENARIOS, attempt, examples
 
 from bentpipe import ScenarioError, plan
-from bentpipe.scenario.document import Document, FieldPath, read_text, with_settings
+from bentpipe.scenario.document import Document, FieldPath, read_text
+from bentpipe.scenario.settings import with_settings
 from bentpipe.text import nearest
 
 SCALARS = st.one_of(

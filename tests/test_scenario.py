@@ -131,8 +131,7 @@ def test_the_plan_has_every_field_in_base_units() -> None:
                     "kind": "constant_rate",
                     "rate_bps": 64_000,
                     "payload_bytes": 160,
-                    # Without a duration: to the end of the run.
-                    "duration_ns": 59_000_000_000,
+                    "duration_ns": 59_000_000_000,  # to the end of the run
                 },
             }
         ],

@@ -12,13 +12,7 @@ import typer
 import bentpipe
 from bentpipe import emulation, plan, report, results, simulation, validation
 from bentpipe.cli.exits import EXIT_INTERRUPTED
-from bentpipe.cli.options import (
-    AsJson,
-    note,
-    note_written,
-    output_folder,
-    print_json,
-)
+from bentpipe.cli.options import AsJson, note, note_written, output_folder, print_json
 from bentpipe.cli.progress import Progress, delaying_interrupts
 from bentpipe.errors import InvalidRunError, ThresholdError, UsageError
 from bentpipe.text import choice

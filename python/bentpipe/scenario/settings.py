@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, get_args, get_origin
 
 from bentpipe.errors import Problem, ScenarioError, ScenarioWarning
-from bentpipe.scenario.document import Document, FieldPath, SourceLocation, dotted, read_value
+from bentpipe.scenario.document import (
+    MAX_VALUES,
+    Document,
+    FieldPath,
+    SourceLocation,
+    dotted,
+    read_value,
+)
 from bentpipe.scenario.record import Record
 from bentpipe.scenario.schema import Scenario
 from bentpipe.text import nearest
@@ -65,7 +72,9 @@ class _Part:
 
     @property
     def is_number(self) -> bool:
-        return not self.is_name and self.text.isascii() and self.text.isdigit()
+        # int() refuses thousands of digits; a list has at most MAX_VALUES entries.
+        is_short = len(self.text) <= len(str(MAX_VALUES))
+        return not self.is_name and is_short and self.text.isascii() and self.text.isdigit()
 
 
 @dataclass(frozen=True)

@@ -56,12 +56,6 @@ impl TerminalPath {
         }
     }
 
-    /// Packets received, delivered and corrupted, with their IP bytes.
-    #[must_use]
-    pub fn counts(&self) -> [Count; 3] {
-        [self.received, self.sent, self.lost]
-    }
-
     fn arrive(&mut self, cx: &mut Cx<'_>, corrupted: bool, packet: Box<Packet>) {
         if corrupted {
             self.lost.add(packet.bytes);

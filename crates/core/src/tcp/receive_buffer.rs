@@ -136,6 +136,7 @@ impl AutoTuning {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::plain;
     use super::*;
 
     /// A packet of 1,500 bytes and its headroom round up to 1,600 bytes; with 320 more they fit
@@ -145,5 +146,30 @@ mod tests {
         assert_eq!(segment_memory(1_448), 2_048 + 256);
         assert_eq!(segment_memory(500), 1_024 + 256);
         assert_eq!(segment_memory(8_948), 16_384 + 256);
+    }
+
+    /// `tcp_rcv_space_adjust`: given an initial window of 16,000 bytes and so a space of 8,000, and
+    /// 9,000 bytes read in the first RTT, expect 2 x 9,000 + 16 x 1,000 = 34,000 and twice the relative
+    /// growth, 34,000 x 1,000 / 8,000 = 4,250, on top: 42,500. As many in the next RTT change nothing;
+    /// 18,000 are 52,000 and twice 52,000 x 9,000 / 9,000: 156,000.
+    #[test]
+    fn the_window_grows_by_what_is_read_in_a_round_trip() {
+        let config = Config {
+            receive_buffer: 1_000_000,
+            receive_buffer_initial: 16_000,
+            window_scaling: true,
+            ..plain()
+        };
+        let mut buffer = AutoTuning::new(&config);
+        let rtt = Some(Duration::from_millis(100));
+        let mut delivered = |at_ms, next| {
+            buffer.on_delivered(Instant::from_millis(at_ms), next, rtt, 1_000);
+            buffer.bytes()
+        };
+        assert_eq!(delivered(99, 9_001), 16_000, "before the end of the first RTT");
+        assert_eq!(delivered(100, 9_001), 42_500);
+        assert_eq!(delivered(200, 18_001), 42_500);
+        assert_eq!(delivered(299, 36_001), 42_500);
+        assert_eq!(delivered(300, 36_001), 156_000);
     }
 }

@@ -4,6 +4,7 @@
 use super::harness::Host;
 use super::plain;
 use crate::tcp::config::{AckPolicy, Config, StackVariant};
+use crate::time::{Duration, Instant};
 
 /// RFC 5681, 4.2: expect an ACK for at least every second segment, and within the delayed-ACK
 /// timeout.
@@ -354,4 +355,23 @@ fn without_sack_out_of_order_data_is_acknowledged_by_data_alone() {
     host.writes(200, 2_000, "1:1001 ack 1");
     host.closes(200, "");
     host.given(300, "1001:2001 ack 1001", "F 1001:2002 ack 1");
+}
+
+/// Given segments 30, 10 and 20 ms after they were sent, the second one a gap ahead, expect their
+/// delays, and deliveries with the first and the last one.
+#[test]
+fn statistics_of_received_data() {
+    let mut host = Host::accepted(plain());
+    // The harness creates a segment at the time of the event before it.
+    host.receives(130, "1:1001 ack 1");
+    host.receives(140, "2001:3001 ack 1");
+    let stats = host.endpoint.stats();
+    assert_eq!(stats.last_delivery, Some(Instant::from_millis(130)), "the gap is open");
+    host.receives(160, "1001:2001 ack 1");
+    let stats = host.endpoint.stats();
+    assert_eq!(stats.data_segments_received, 3);
+    assert_eq!(stats.one_way_delay_sum, Duration::from_millis(60));
+    assert_eq!(stats.one_way_delay_max, Duration::from_millis(30));
+    assert_eq!(stats.first_delivery, Some(Instant::from_millis(130)));
+    assert_eq!(stats.last_delivery, Some(Instant::from_millis(160)));
 }

@@ -139,6 +139,21 @@ fn a_loss_after_a_mark_reduces_once() {
     host.compare("ssthresh", Some(5_000), |end| end.sender().control().ssthresh());
 }
 
+/// Linux, `tcp_fastretrans_alert`: the reduction for a mark ends when something above the data of that time
+/// is acknowledged. Given a loss while exactly that data is, expect no further reduction.
+#[test]
+fn the_reduction_for_a_mark_includes_all_data_of_that_time() {
+    let mut host = agreed(Config { sack: true, prr: true, stack: StackVariant::Linux, ..ecn() });
+    host.writes(100, 100_000, &capable(1, 10));
+    host.no_reply(200, "E 1:1 ack 1001");
+    host.receives(201, "1:1 ack 10001");
+    for end in ["12001", "13001", "14001"] {
+        host.receives(300, &format!("1:1 ack 10001 sack 11001-{end}"));
+    }
+    host.compare("recoveries", 1, |end| end.sender().counters().fast_recoveries);
+    host.compare("ssthresh", Some(5_000), |end| end.sender().control().ssthresh());
+}
+
 /// 6.1.5: expect retransmissions and pure ACKs not to be ECN-capable.
 #[test]
 fn only_new_data_is_ecn_capable() {

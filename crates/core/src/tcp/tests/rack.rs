@@ -63,6 +63,24 @@ fn observed_reordering_enables_the_reordering_window() {
     host.timer(227, &segments(2_001, 1));
 }
 
+/// Step 4: given a D-SACK of a spurious retransmission, expect a reordering window of two quarters of the
+/// minimum RTT, which only recoveries end: 20 ACKs outside of one change nothing.
+#[test]
+fn a_larger_reordering_window_outlasts_acks_without_recovery() {
+    let mut host = Host::connected(rack());
+    host.writes(100, 4_000, &segments(1, 4));
+    host.no_reply(200, "1:1 ack 1 sack 1001-2001");
+    host.timer(225, &segments(1, 1));
+    host.receives(230, "1:1 ack 4001");
+    host.no_reply(325, "1:1 ack 4001 sack 1-1001");
+    host.writes(400, 2_000, &segments(4_001, 2));
+    for _ in 0..20 {
+        host.no_reply(500, "1:1 ack 4001 sack 5001-6001");
+    }
+    // Sent at 400, with an RTT of 100; half of the minimum RTT is 50.
+    host.timer(550, &segments(4_001, 1));
+}
+
 /// Given several blocks in one ACK, newest first, expect no reordering.
 #[test]
 fn several_blocks_in_one_ack_are_no_reordering() {

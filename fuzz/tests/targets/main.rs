@@ -1,0 +1,46 @@
+//! Fuzz targets. `cargo test -p bentpipe-fuzz` replays the corpus of each and some random inputs;
+//! `cargo bolero test` searches for new ones (see CONTRIBUTING.md).
+//!
+//! Every target takes bytes and decodes them itself, so that a corpus stays valid with other versions
+//! of the fuzzer. The corpus of a target is in `__fuzz__/<module>__<function>/corpus`.
+
+mod decoder;
+mod endpoint;
+mod engines;
+mod frames;
+mod headers;
+mod packets;
+mod pcapng;
+mod plans;
+
+use std::fs;
+use std::path::Path;
+
+/// Random inputs per target in addition to the corpus; `BOLERO_RANDOM_ITERATIONS` overrides it.
+const ITERATIONS: usize = 200;
+
+/// A corpus in a folder that no target reads would never be replayed.
+#[test]
+fn every_target_has_a_corpus() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/targets/__fuzz__");
+    let mut found: Vec<_> = fs::read_dir(&folder)
+        .expect("the folder exists")
+        .map(|entry| entry.expect("readable").file_name().into_string().expect("UTF-8"))
+        .collect();
+    found.sort();
+    let targets = [
+        "endpoint__any_events",
+        "engines__any_packets",
+        "frames__any_payload",
+        "headers__any_bytes",
+        "packets__any_offload",
+        "packets__any_packets_in_a_lab",
+        "pcapng__any_capture",
+        "plans__any_text",
+    ];
+    assert_eq!(found, targets);
+    for target in targets {
+        let corpus = fs::read_dir(folder.join(target).join("corpus")).expect("a corpus");
+        assert!(corpus.count() > 0, "{target}");
+    }
+}
