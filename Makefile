@@ -28,7 +28,7 @@ help:
 	@echo "make schema    regenerate the JSON Schema of scenarios and the plans of presets"
 	@echo "make picture   redraw the picture of the README"
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.runtime
 	$(BIN)/bentpipe study jpl --out target/demo/jpl
 	@echo "The report is target/demo/jpl/report.html"
 
@@ -139,9 +139,14 @@ $(VENV)/.created:
 	touch $@
 
 # The package is installed in place, so only a change of Rust needs a new build.
-$(VENV)/.installed: $(VENV)/.created pyproject.toml $(RUST)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+$(VENV)/.runtime: $(VENV)/.created pyproject.toml $(RUST)
+	$(INSTALL) .
 	touch $@
+
+$(VENV)/.installed: $(VENV)/.created pyproject.toml $(RUST)
+	$(INSTALL) '.[dev,docs]'
+	touch $(VENV)/.runtime $@
 
 target/tools/bin/cargo-llvm-cov:
 	rustup component add llvm-tools
