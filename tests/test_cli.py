@@ -435,6 +435,29 @@ def test_doctor_names_missing_packages_and_the_fix(
     assert "ruff" not in [check["name"] for check in answer["checks"]]
 
 
+@pytest.mark.parametrize("ends", ["raise KeyError('lab')", "import os; os.abort()"])
+def test_doctor_prints_sentences_and_no_names_of_classes(
+    ends: str, bentpipe: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Given a lab that fails unexpectedly and no programs, expect reason and fix of each."""
+    monkeypatch.setattr("bentpipe.cli.doctor._TRY_A_LAB", ends)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    wanted = ["moonphase>=3", "typer>=999"]
+    monkeypatch.setattr("bentpipe.cli.doctor.metadata.requires", lambda _name: wanted)
+    called = bentpipe("doctor", "--json")
+    checks = {check["name"]: check for check in json.loads(called.out)["checks"]}
+    assert all(check["found"].endswith(".") for check in checks.values())
+    failed = [name for name, check in checks.items() if not check["ok"]]
+    assert failed == ["moonphase", "typer", "labs", "iperf3", "tshark", "slirp4netns"]
+    assert all(checks[name]["fix"] for name in failed)
+    assert checks["moonphase"]["found"] == "It is not installed."
+    assert checks["typer"]["found"].endswith("is older than 999.")
+    assert checks["labs"]["found"].startswith("Labs do not work, simulations do: ")
+    shown = bentpipe("doctor").out
+    assert "Error" not in shown
+    assert shown.count("To fix it: ") == len(failed)
+
+
 def test_doctor_checks_that_the_folder_is_writable(tmp_path: Path) -> None:
     checks = examine(tmp_path / "none")
     missing = [check for check in checks if check.needed and not check.ok]
