@@ -136,7 +136,8 @@ impl Simulation {
     /// Builds a run of a valid plan.
     #[must_use]
     pub fn new(plan: &Plan, seed: u64) -> Self {
-        let (graph, layout) = build(plan, seed);
+        let (mut graph, layout) = build(plan, seed);
+        graph.count_drops(plan.flows.len());
         let ends = layout.flows.iter().map(|ends| ends.receiver);
         let clients = ends.filter(|&node| matches!(graph.engine(node), Node::Client(_))).collect();
         Self {
