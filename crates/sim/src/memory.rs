@@ -30,7 +30,7 @@ const FLOW_BYTES: u64 = 4_096;
 /// Memory of an idle direction in addition to its engine.
 const DIRECTION_BYTES: u64 = 2_048;
 /// A participant of a conference keeps the jitter of each source; a list doubles when it is full.
-const SOURCE_BYTES: usize = 2 * size_of::<(FlowId, Jitter)>();
+pub(crate) const SOURCE_BYTES: u64 = 2 * size_of::<(FlowId, Jitter)>() as u64;
 /// FQ-CoDel stores the index of each hash value's queue.
 const HASH_VALUE_BYTES: u64 = size_of::<Option<usize>>() as u64;
 
@@ -97,10 +97,7 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
             Workload::ConstantRate { .. } => {
                 size_of::<ConstantRate>() + size_of::<DatagramSink>() + delays
             }
-            Workload::Conference { conference, .. } => {
-                let sources = participants(plan, conference) as usize;
-                size_of::<Participant>() + delays + sources * SOURCE_BYTES
-            }
+            Workload::Conference { .. } => size_of::<Participant>() + delays,
             // One open connection has two endpoints.
             Workload::RequestResponse { .. } => {
                 size_of::<Client>()

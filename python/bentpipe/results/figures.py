@@ -95,8 +95,8 @@ def flow_tables(result: Result) -> list[TextTable]:
         return [table(own) for table, own in zip(tables, _split(entries), strict=True) if own]
     tcp, udp = _split(result.flows.to_dicts())
     exchanges = [flow for flow in tcp if flow["kind"] == "request_response"]
-    tables = {_tcp_flows: tcp, _exchanges: exchanges, _udp_flows: udp}
-    return [table(flows) for table, flows in tables.items() if flows]
+    kinds = {_tcp_flows: tcp, _exchanges: exchanges, _udp_flows: udp}
+    return [table(flows) for table, flows in kinds.items() if flows]
 
 
 def _split(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -187,6 +187,12 @@ impl DatagramSink {
         Jitter::mean(self.jitters.iter().map(|(_, jitter)| jitter))
     }
 
+    /// The number of sources of the datagrams received.
+    #[must_use]
+    pub fn sources(&self) -> usize {
+        self.jitters.len()
+    }
+
     fn jitter_of(&mut self, source: FlowId) -> &mut Jitter {
         let found = self.jitters.binary_search_by_key(&source, |(source, _)| *source);
         let index = found.unwrap_or_else(|index| {
