@@ -167,9 +167,9 @@ def test_a_long_run_with_many_flows_stays_small() -> None:
     ]
     text = run_report(simulate(scenario))
     assert len(text.encode()) < LARGEST_REPORT_BYTES
-    assert "The first 200 of 300 flows" in text
+    assert "flows.parquet has all 300 flows" in text
     assert "the first 16 of 300 flows" in text
-    assert "range of 300 flows" in text
+    assert "bulk-1 to bulk-300 (forward): median, p5 to p95 of 300" in text
     assert "(Jain's index; 1 is equal)" in text
 
 
@@ -191,7 +191,7 @@ def test_the_report_names_every_direction_processor_and_cause(every_result: Resu
     assert "dropped: selective drop" not in text, "a cause that dropped nothing"
     assert "first of 2 terminals" in text
     assert "Exchange time [s]" in text
-    assert "exchange time median / 95 %" in text
+    assert "time median<small>at the client</small>" in text
 
 
 def test_without_exchanges_and_processors_the_report_has_none_of_their_columns(
@@ -228,10 +228,10 @@ def test_exchanges_are_drawn_without_time_series_too() -> None:
 def test_many_sessions_and_terminals_are_drawn_together() -> None:
     web = {"kind": "fetch", "direction": "forward", "size": "1 kB", "files": 3}
     scenario = with_changes(traffic=[{**web, "terminal": "all"}], packet_events=False)
-    scenario["link"]["terminals"] = 12
+    scenario["link"]["terminals"] = 13
     text = run_report(simulate(scenario))
-    assert "12 flows together, 36" in text
-    assert "range of 13 directions" in text
+    assert "(forward), 39" in text
+    assert "directions: median, p5 to p95 of 14" in text
 
 
 # --- thinning -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::drop_counts::DropCounts;
 use crate::packet::{Packet, Port};
 use crate::time::Instant;
 use crate::trace::{DropCause, Event, EventKind, NodeId, Trace};
@@ -85,6 +86,8 @@ pub struct Outbox {
     free: Vec<Box<Packet>>,
     /// The number of allocated packets, whether in use or on the free list.
     allocated: u64,
+    /// Packets dropped, by flow.
+    drops: DropCounts,
 }
 
 impl Outbox {
@@ -143,6 +146,16 @@ impl Outbox {
     fn allocate(&mut self, packet: Packet) -> Box<Packet> {
         self.allocated += 1;
         Box::new(packet)
+    }
+
+    /// Counts dropped packets by flow, from now on.
+    pub(crate) fn count_drops(&mut self, flows: usize) {
+        self.drops = DropCounts::of_flows(flows);
+    }
+
+    /// Packets dropped, by flow.
+    pub(crate) fn drops(&self) -> &DropCounts {
+        &self.drops
     }
 
     /// The number of packets that memory is allocated for.
@@ -234,6 +247,12 @@ impl<'a> Cx<'a> {
     /// Records that a packet was dropped without [`Cx::discard`], which freed its memory.
     pub(crate) fn note_freed(&mut self) {
         self.outbox.allocated = self.outbox.allocated.saturating_sub(1);
+    }
+
+    /// Counts a dropped packet for its flow, and records the event.
+    pub(crate) fn record_drop(&mut self, cause: DropCause, packet: &Packet) {
+        self.outbox.drops.add(cause, packet);
+        self.trace(self.now, EventKind::Dropped(cause), packet);
     }
 
     /// The number of packets sent but not yet delivered.

@@ -11,10 +11,11 @@
 use std::sync::Arc;
 
 use crate::call_counter::{CallCounter, Step};
+use crate::drop_counts::DropCounts;
 use crate::engine::{Count, Cx, Engine, Outbox};
 use crate::packet::{Packet, Port};
 use crate::time::Instant;
-use crate::trace::{DropCause, EventKind, NodeId, Trace};
+use crate::trace::{DropCause, NodeId, Trace};
 use crate::wake_queue::{Deadline, WakeQueue};
 use crate::wires::{EnginePort, UNROUTED, Wires};
 
@@ -109,6 +110,17 @@ impl<E: Engine> Graph<E> {
     #[must_use]
     pub fn unrouted(&self) -> Count {
         self.unrouted
+    }
+
+    /// Counts dropped packets by flow, from now on: the flows from 0 to `flows` - 1.
+    pub fn count_drops(&mut self, flows: usize) {
+        self.outbox.count_drops(flows);
+    }
+
+    /// Packets dropped, by flow; none without [`Graph::count_drops`].
+    #[must_use]
+    pub fn drops(&self) -> &DropCounts {
+        self.outbox.drops()
     }
 
     /// The number of calls of engines so far.
@@ -316,13 +328,12 @@ impl<E: Engine> Graph<E> {
         mut packet: Box<Packet>,
         cx: &mut Cx<'_>,
     ) {
-        let now = cx.now();
         if to == UNROUTED {
             self.unrouted.add(packet.bytes);
             cx.switch_engine(from);
-            cx.trace(now, EventKind::Dropped(DropCause::NoRoute), &packet);
+            cx.record_drop(DropCause::NoRoute, &packet);
         } else {
-            self.egress.push((now, from.node(), from.port(), std::mem::take(&mut *packet)));
+            self.egress.push((cx.now(), from.node(), from.port(), std::mem::take(&mut *packet)));
         }
         cx.discard(packet);
     }
@@ -384,7 +395,7 @@ mod tests {
     }
 
     fn packet() -> Packet {
-        let payload = Payload::Datagram { sequence: 0 };
+        let payload = Payload::Datagram { source: FlowId(0), sequence: 0 };
         Packet {
             id: PacketId(0),
             created_at: Instant::START,

@@ -10,6 +10,8 @@
 pub mod aggregation;
 mod call_counter;
 pub mod conformance;
+pub mod delays;
+pub mod drop_counts;
 pub mod engine;
 pub mod graph;
 pub mod link;

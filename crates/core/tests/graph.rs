@@ -350,7 +350,7 @@ fn bound_for(destination: u32) -> Packet {
 }
 
 fn packet(flow: u32, bytes: u32) -> Packet {
-    let (flow, payload) = (FlowId(flow), Payload::Datagram { sequence: 0 });
+    let (flow, payload) = (FlowId(flow), Payload::Datagram { source: FlowId(0), sequence: 0 });
     Packet {
         id: PacketId::new(flow, Origin::Sender, 0),
         created_at: START,

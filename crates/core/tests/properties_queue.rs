@@ -72,7 +72,7 @@ proptest! {
             if let Some((flow, bytes)) = step.arrival {
                 let id = PacketId::new(FlowId(flow), Origin::Sender, serial);
                 let (flow, ecn) = (FlowId(flow), ecn_of(serial));
-                let payload = Payload::Datagram { sequence: serial };
+                let payload = Payload::Datagram { source: FlowId(0), sequence: serial };
                 let packet = Packet { id, flow, bytes, ecn, payload, ..Packet::default() };
                 let mut cx = Cx::new(now, NodeId(0), &mut outbox, Some(&mut trace));
                 direction.input(&mut cx, Direction::IN, Box::new(packet));
@@ -146,7 +146,7 @@ impl Accounting {
     fn enqueue(&mut self, queue: &mut DropAtDequeue, now: Instant, flow: u32, bytes: u32) {
         let serial = self.enqueued.packets;
         let id = PacketId::new(FlowId(flow), Origin::Sender, serial);
-        let payload = Payload::Datagram { sequence: serial };
+        let payload = Payload::Datagram { source: FlowId(0), sequence: serial };
         let packet =
             Packet { id, created_at: now, flow: FlowId(flow), bytes, payload, ..Packet::default() };
         let class = Class((flow % 3) as u8);
@@ -212,7 +212,7 @@ fn ecn_of(serial: u64) -> Ecn {
 }
 
 fn check_order(next: &mut [u64; FLOWS as usize], packet: &Packet) {
-    let Payload::Datagram { sequence } = packet.payload else {
+    let Payload::Datagram { sequence, .. } = packet.payload else {
         unreachable!("only datagrams are sent")
     };
     let next = &mut next[packet.flow.0 as usize];

@@ -6,7 +6,7 @@ use bentpipe_core::engine::Engine;
 use bentpipe_core::link::Counters;
 use bentpipe_core::packet::{Address, Class, Ecn, FlowId, Packet, PacketId, Payload};
 use bentpipe_core::time::{Duration, Instant};
-use bentpipe_core::trace::{Event, EventKind, HashTrace, NodeId, Trace};
+use bentpipe_core::trace::{DropCause, Event, EventKind, HashTrace, NodeId, Trace};
 use bentpipe_core::wire::ecn;
 use bentpipe_sim::node::Node;
 use bentpipe_sim::plan::{Plan, PlanError};
@@ -134,10 +134,19 @@ pub struct Emulator {
     store_full: u64,
 }
 
+/// A lost packet.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    cause: DropCause,
+    packet: PacketId,
+    destination: Address,
+    bytes: u32,
+}
+
 /// Collects lost packets, whose slots are then freed, and records events.
 #[derive(Debug, Default)]
 struct EmulatorTrace {
-    lost: Vec<PacketId>,
+    lost: Vec<Lost>,
     hash: Option<HashTrace>,
     capture: Option<Box<Recorder>>,
 }
@@ -148,8 +157,8 @@ impl Trace for EmulatorTrace {
     }
 
     fn record_packet(&mut self, event: &Event, packet: &Packet) {
-        if let EventKind::Dropped(_) = event.kind {
-            self.on_drop(packet);
+        if let EventKind::Dropped(cause) = event.kind {
+            self.on_drop(cause, packet);
         }
         if let Some(capture) = &mut self.capture {
             // A frame between gateways has no bytes of its own; its first packet represents it.
@@ -166,10 +175,13 @@ impl Trace for EmulatorTrace {
 
 impl EmulatorTrace {
     /// Records that a packet was dropped, with all packets in it.
-    fn on_drop(&mut self, packet: &Packet) {
+    fn on_drop(&mut self, cause: DropCause, packet: &Packet) {
         match packet.nested() {
-            [] => self.lost.push(packet.id),
-            nested => nested.iter().for_each(|inner| self.on_drop(inner)),
+            [] => {
+                let &Packet { id, destination, bytes, .. } = packet;
+                self.lost.push(Lost { cause, packet: id, destination, bytes });
+            }
+            nested => nested.iter().for_each(|inner| self.on_drop(cause, inner)),
         }
     }
 
@@ -200,7 +212,7 @@ fn header(arrival: &Arrival, serial: u64, slot: Slot) -> Packet {
         class: arrival.class,
         bytes: arrival.bytes,
         ecn: arrival.ecn,
-        payload: Payload::Datagram { sequence: serial },
+        payload: Payload::Datagram { source: arrival.flow, sequence: serial },
     }
 }
 
@@ -323,7 +335,9 @@ impl Emulator {
                 self.chain.graph.inject(at, (node, port), packet, Some(&mut self.trace));
             }
             // The destination does not exist. (A packet of a host to itself stays in its kernel.)
-            NextHop::Interface(_) | NextHop::Unreachable => self.trace.on_drop(&packet),
+            NextHop::Interface(_) | NextHop::Unreachable => {
+                self.trace.on_drop(DropCause::NoRoute, &packet);
+            }
         }
         self.collect();
     }
@@ -452,11 +466,16 @@ impl Emulator {
     }
 
     fn collect(&mut self) {
-        while let Some(packet) = self.trace.lost.pop() {
+        let network = &self.chain.network;
+        while let Some(Lost { cause, packet, destination, bytes }) = self.trace.lost.pop() {
+            // A packet to a host that does not exist has no side.
+            if let Some(host) = network.hosts.get(destination.0 as usize) {
+                let content = self.store.bytes(slot_of(packet), bytes as usize);
+                self.ports.dropped(cause, host.side.other(), content);
+            }
             self.store.free(slot_of(packet));
             self.trace.on_departure(packet);
         }
-        let network = &self.chain.network;
         for (due, node, port, packet) in self.chain.graph.drain_egress() {
             let (slot, bytes) = (slot_of(packet.id), packet.bytes);
             let to = network.egress(node, port, packet.destination);

@@ -4,7 +4,10 @@
 //! connection, the others carry the measured traffic. The control connection must bypass the link:
 //! its packets would be counted, and the link's delay and losses would affect the program's timing.
 
+use bentpipe_core::delays::{DelayHistogram, Jitter};
+use bentpipe_core::drop_counts::ByCause;
 use bentpipe_core::time::{Duration, Instant};
+use bentpipe_core::trace::DropCause;
 use bentpipe_core::wire::{FiveTuple, Headers, TCP, UDP};
 use bentpipe_sim::Side;
 
@@ -27,7 +30,7 @@ pub struct PortFlows {
 }
 
 /// Traffic sent by one side.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct SideTraffic {
     /// Packets as they enter the link.
     pub offered: Tally,
@@ -37,6 +40,12 @@ pub struct SideTraffic {
     pub delay_sum: Duration,
     /// The largest of these delays.
     pub delay_max: Duration,
+    /// The distribution of the delays of datagrams.
+    pub delays: DelayHistogram,
+    /// The jitter of datagrams.
+    pub jitter: Jitter,
+    /// Packets dropped between the two ends of the link.
+    pub dropped: ByCause,
 }
 
 /// Counters at one end of the link.
@@ -59,6 +68,21 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// The counters by name; `None` for a packet that did not come.
+    #[must_use]
+    pub fn fields(&self) -> [(&'static str, Option<u64>); 7] {
+        let at = |at: Option<Instant>| at.map(Instant::as_nanos);
+        [
+            ("packets", Some(self.packets)),
+            ("segments", Some(self.segments)),
+            ("payload_bytes", Some(self.payload_bytes)),
+            ("first_ns", at(self.first_at)),
+            ("last_ns", at(self.last_at)),
+            ("first_payload_ns", at(self.first_payload_at)),
+            ("last_payload_ns", at(self.last_payload_at)),
+        ]
+    }
+
     fn add(&mut self, at: Instant, payload_bytes: usize) {
         self.packets += 1;
         self.first_at.get_or_insert(at);
@@ -136,6 +160,17 @@ impl Ports {
             let delay = due.saturating_since(created_at);
             traffic.delay_sum += delay;
             traffic.delay_max = traffic.delay_max.max(delay);
+            if found.tuple.protocol == UDP {
+                traffic.delays.add(delay);
+                traffic.jitter.add(delay);
+            }
+        }
+    }
+
+    /// Counts a packet from `side` that the link dropped.
+    pub fn dropped(&mut self, cause: DropCause, side: Side, packet: &[u8]) {
+        if let Some(found) = self.find(side, packet).filter(|found| !is_connect_datagram(found)) {
+            self.flows[found.index].traffic[side as usize].dropped[cause as usize] += 1;
         }
     }
 

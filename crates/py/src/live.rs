@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, IntoRawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bentpipe_core::delays::Jitter;
 use bentpipe_core::packet::Address;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::DropCause;
@@ -402,22 +403,18 @@ fn connection<'py>(py: Python<'py>, found: &Connection) -> PyResult<Bound<'py, P
 fn traffic<'py>(py: Python<'py>, traffic: &SideTraffic) -> PyResult<Bound<'py, PyDict>> {
     let result = PyDict::new(py);
     for (name, tally) in [("offered", &traffic.offered), ("delivered", &traffic.delivered)] {
-        let part = PyDict::new(py);
-        part.set_item("packets", tally.packets)?;
-        part.set_item("segments", tally.segments)?;
-        part.set_item("payload_bytes", tally.payload_bytes)?;
-        for (name, at) in [
-            ("first_ns", tally.first_at),
-            ("last_ns", tally.last_at),
-            ("first_payload_ns", tally.first_payload_at),
-            ("last_payload_ns", tally.last_payload_at),
-        ] {
-            part.set_item(name, at.map(Instant::as_nanos))?;
-        }
-        result.set_item(name, part)?;
+        result.set_item(name, tally.fields().into_py_dict(py)?)?;
     }
     result.set_item("delay_sum_ns", traffic.delay_sum.as_nanos())?;
     result.set_item("delay_max_ns", traffic.delay_max.as_nanos())?;
+    for (name, percent) in [("delay_p50_ns", 50), ("delay_p95_ns", 95), ("delay_p99_ns", 99)] {
+        result.set_item(name, traffic.delays.percentile(percent).map(Duration::as_nanos))?;
+    }
+    result.set_item("jitter_ns", traffic.jitter.estimate().map(Duration::as_nanos))?;
+    let mean = Jitter::mean([&traffic.jitter]).map(Duration::as_nanos);
+    result.set_item("jitter_mean_ns", mean)?;
+    let dropped = DropCause::ALL.map(|cause| (cause.name(), traffic.dropped[cause as usize]));
+    result.set_item("dropped_packets", dropped.into_py_dict(py)?)?;
     Ok(result)
 }
 

@@ -5,8 +5,10 @@
 //! of an item includes its type, the spare capacity of growing containers, and the copies of a row
 //! until it is in a file.
 
+use bentpipe_core::delays::{DelayHistogram, Jitter};
+use bentpipe_core::drop_counts::ByCause;
 use bentpipe_core::link::{Access, Direction as DirectionEngine, Processor, TerminalPath};
-use bentpipe_core::packet::Packet;
+use bentpipe_core::packet::{FlowId, Packet};
 
 use crate::plan::{
     Amount, Direction, Draw, Flow, Gateway, Heading, Limit, Plan, Queue, Series, Workload,
@@ -27,6 +29,8 @@ pub const PACKET_BYTES: u64 = size_of::<Packet>() as u64 + ALLOCATION_BYTES + 2 
 const FLOW_BYTES: u64 = 4_096;
 /// Memory of an idle direction in addition to its engine.
 const DIRECTION_BYTES: u64 = 2_048;
+/// A participant of a conference keeps the jitter of each source; a list doubles when it is full.
+pub(crate) const SOURCE_BYTES: u64 = 2 * size_of::<(FlowId, Jitter)>() as u64;
 /// FQ-CoDel stores the index of each hash value's queue.
 const HASH_VALUE_BYTES: u64 = size_of::<Option<usize>>() as u64;
 
@@ -87,10 +91,13 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
         DIRECTION_BYTES + engines as u64 + HASH_VALUE_BYTES * hash_values
     });
     let flows = plan.flows.iter().map(|flow| {
+        let delays = DelayHistogram::TYPICAL_BYTES;
         let ends = match flow.workload {
             Workload::Bulk { .. } => size_of::<BulkSender>() + size_of::<BulkReceiver>(),
-            Workload::ConstantRate { .. } => size_of::<ConstantRate>() + size_of::<DatagramSink>(),
-            Workload::Conference { .. } => size_of::<Participant>(),
+            Workload::ConstantRate { .. } => {
+                size_of::<ConstantRate>() + size_of::<DatagramSink>() + delays
+            }
+            Workload::Conference { .. } => size_of::<Participant>() + delays,
             // One open connection has two endpoints.
             Workload::RequestResponse { .. } => {
                 size_of::<Client>()
@@ -99,7 +106,8 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
                     + size_of::<BulkReceiver>()
             }
         };
-        FLOW_BYTES + ends as u64 + 2 * ALLOCATION_BYTES
+        let drops = 2 * size_of::<ByCause>();
+        FLOW_BYTES + (ends + drops) as u64 + 2 * ALLOCATION_BYTES
     });
     let hosts = plan.hosts.len() * size_of::<Access>()
         + plan.branches().count() * size_of::<TerminalPath>();

@@ -12,7 +12,7 @@ use bentpipe_core::trace::{DropCause, Event, NodeId, Trace};
 use crate::build::{Layout, build};
 use crate::capture::Capture;
 use crate::conservation;
-use crate::memory::{PACKET_BYTES, fixed_bytes};
+use crate::memory::{PACKET_BYTES, SOURCE_BYTES, fixed_bytes};
 use crate::node::Node;
 use crate::plan::Plan;
 use crate::record::{
@@ -38,6 +38,8 @@ pub struct Simulation {
     layout: Layout,
     /// The engines that record exchanges.
     clients: Vec<NodeId>,
+    /// The engines that receive datagrams from several sources.
+    participants: Vec<NodeId>,
     stop: Instant,
     sample_interval: Option<Duration>,
     next_sample: Instant,
@@ -136,13 +138,18 @@ impl Simulation {
     /// Builds a run of a valid plan.
     #[must_use]
     pub fn new(plan: &Plan, seed: u64) -> Self {
-        let (graph, layout) = build(plan, seed);
+        let (mut graph, layout) = build(plan, seed);
+        graph.count_drops(plan.flows.len());
         let ends = layout.flows.iter().map(|ends| ends.receiver);
         let clients = ends.filter(|&node| matches!(graph.engine(node), Node::Client(_))).collect();
+        let senders = layout.flows.iter().map(|ends| ends.sender);
+        let participants =
+            senders.filter(|&node| matches!(graph.engine(node), Node::Participant(_))).collect();
         Self {
             graph,
             layout,
             clients,
+            participants,
             stop: Instant::from_nanos(plan.stop_ns),
             sample_interval: plan.sample_interval_ns.map(Duration::from_nanos),
             next_sample: Instant::START,
@@ -189,10 +196,12 @@ impl Simulation {
     /// Counts the memory of the run, and returns whether it exceeds the limit.
     fn is_out_of_memory(&mut self) -> bool {
         let exchanges: usize = self.clients.iter().map(|&client| self.exchanges_of(client)).sum();
+        let sources: usize = self.participants.iter().map(|&node| self.sources_of(node)).sum();
         let TraceSinks { events, capture } = &self.sinks;
         let bytes = self.memory.fixed_bytes
             + PACKET_BYTES * self.graph.packets_allocated()
             + EXCHANGE_BYTES * exchanges as u64
+            + SOURCE_BYTES * sources as u64
             + self.memory.flow_row_bytes * self.flow_samples.rows()
             + self.memory.direction_row_bytes * self.direction_samples.rows()
             + events.as_ref().map_or(0, EventLog::memory_bytes)
@@ -206,6 +215,13 @@ impl Simulation {
         match self.graph.engine(client) {
             Node::Client(client) => client.exchanges().len(),
             _ => unreachable!("all nodes in the list are clients"),
+        }
+    }
+
+    fn sources_of(&self, participant: NodeId) -> usize {
+        match self.graph.engine(participant) {
+            Node::Participant(participant) => participant.sink().sources(),
+            _ => unreachable!("all nodes in the list are participants"),
         }
     }
 

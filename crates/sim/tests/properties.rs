@@ -96,6 +96,30 @@ fn check_counters(plan: &Value, outcome: &Outcome) {
 }
 
 /// The steps of an exchange follow each other, and a finished one was delivered.
+/// In a run that ended by itself, expect every datagram delivered or lost for a cause.
+fn check_datagrams(outcome: &Outcome) {
+    let flows = outcome.table("flows").expect("there");
+    let column =
+        |name: &str| flows.columns.iter().find(|column| column.name == name).expect("there");
+    let lost: Vec<_> =
+        flows.columns.iter().filter(|column| column.name.starts_with("lost_")).collect();
+    for flow in 0..flows.len() {
+        let Some(expected) = column("expected_segments").integer(flow) else { continue };
+        let received = column("received_segments").integer(flow).expect("a number");
+        let lost: u64 = lost.iter().filter_map(|column| column.integer(flow)).sum();
+        let in_transit = expected.checked_sub(received + lost);
+        assert!(in_transit.is_some(), "flow {flow}: {expected} < {received} + {lost}");
+        if outcome.completed {
+            assert_eq!(in_transit, Some(0), "flow {flow}: {expected} sent, {received} + {lost}");
+        }
+        let [p50, p95, p99] = [50, 95, 99]
+            .map(|percent| column(&format!("one_way_delay_p{percent}_ns")).integer(flow));
+        assert_eq!(p50.is_some(), received > 0);
+        let max = column("one_way_delay_max_ns").integer(flow);
+        assert!(p50 <= p95 && p95 <= p99 && p99 <= max, "{p50:?} {p95:?} {p99:?} {max:?}");
+    }
+}
+
 fn check_exchanges(outcome: &Outcome) {
     let table = outcome.table("exchanges").expect("there");
     let flows = outcome.table("flows").expect("there");
@@ -145,6 +169,7 @@ proptest! {
         check_schema(&plan, &outcome);
         check_counters(&plan, &outcome);
         check_exchanges(&outcome);
+        check_datagrams(&outcome);
         check_samples(&outcome);
         let eager = run_eagerly(&plan, seed);
         prop_assert_eq!(&eager.tables, &outcome.tables, "waking early changes nothing");

@@ -27,6 +27,7 @@ from bentpipe.emulation.tcp_info import note_unsent, watch
 from bentpipe.emulation.verdict import verdict
 from bentpipe.errors import MachineError, ScenarioWarning
 from bentpipe.lab.local import IPERF3_PORT, SIDES, LocalLab
+from bentpipe.plan.entries import traffic_entries
 from bentpipe.plan.resolver import resolve
 from bentpipe.plan.warnings import warnings_of
 from bentpipe.results.capture import capture_file, incomplete_message
@@ -94,6 +95,7 @@ def emulate_partly(
         warn(warning)
     manifest = {
         "scenario": scenario.to_dict(),
+        "entries": traffic_entries(scenario),
         "plan": plan,
         "seed": used_seed,
         "warnings": [asdict(warning) for warning in scenario_warnings],

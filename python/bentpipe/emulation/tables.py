@@ -14,7 +14,7 @@ from bentpipe.emulation.record import Report, RunRecord, flow_start_ns
 from bentpipe.emulation.tcp_info import Watched, acked_bytes, moment_of, up_to
 from bentpipe.results.files import RESULT_FORMAT_VERSION
 from bentpipe.results.result import Result, State
-from bentpipe.results.tables import DROP_CAUSES, TABLES
+from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES, TABLES
 from bentpipe.units import NS_PER_S
 
 _TYPES: Final = {"u8": pl.UInt8, "u32": pl.UInt32, "u64": pl.UInt64, "f64": pl.Float64}
@@ -124,9 +124,14 @@ def flow_row(flow: Flow, record: RunRecord) -> dict[str, Any]:
         "one_way_delay_mean_ns": _mean(data["delay_sum_ns"], received["segments"]),
         "one_way_delay_max_ns": data["delay_max_ns"] if received["segments"] else None,
         "exchanges": 0,
+        **{f"lost_{cause}_packets": data["dropped_packets"][cause] for cause in LOSS_CAUSES},
     }
     if not flow.is_tcp:
         row |= {
+            "expected_segments": sent["segments"],
+            **{f"one_way_delay_{p}_ns": data[f"delay_{p}_ns"] for p in ("p50", "p95", "p99")},
+            "jitter_ns": data["jitter_ns"],
+            "jitter_mean_ns": data["jitter_mean_ns"],
             "sent_bytes": sent["payload_bytes"],
             "delivered_bytes": _bytes(flow.program_report("receiver"), "sum_received"),
             "retransmitted_segments": 0,

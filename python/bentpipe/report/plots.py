@@ -2,21 +2,23 @@
 
 Each function draws one quantity on ``ax``, or on the axes of a new figure, and returns the axes:
 ``plots.queues(result).figure.savefig("queues.svg")``. Long series are thinned to the extremes of
-each interval, so that peaks remain visible. More than eight flows or directions are drawn as their
-median and range.
+each interval, so that peaks remain visible. More than twelve flows are drawn by entry of
+``traffic``, and more than twelve directions together: their median and the range from the 5th to
+the 95th percentile. A line begins with its flow and ends with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from bentpipe.errors import UsageError
-from bentpipe.report.style import PALETTE, add_legend, from_zero, new_figure
+from bentpipe.report.style import PALETTE, add_legend, from_zero, log_axis, new_figure
+from bentpipe.results.entries import MAX_SINGLE_FLOWS, PERCENTILES, entry_flows, entry_names
 from bentpipe.results.metrics import exchange_times_ns
 from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.units import NS_PER_S
@@ -27,10 +29,11 @@ if TYPE_CHECKING:
 
     from bentpipe.results.result import Result
 
-_MAX_LINES: Final = 8
 # Two points each: about as many as a wide figure has pixels.
 _INTERVALS: Final = 400
 _GOODPUT_BINS: Final = 160
+# Of a band, which shows many flows: fewer, since each sends in bursts.
+_BAND_BINS: Final = 40
 # Beyond this ratio of exchange times, a linear scale hides the short ones.
 _WIDE_SPREAD: Final = 20
 _HEIGHT_IN: Final = 2.7
@@ -40,11 +43,15 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Series:
-    """A named line: times in s and values, two arrays of equal length; NaN is a missing value."""
+    """A named line: times in s and values, two arrays of equal length; NaN is a missing value.
+
+    Many lines are drawn as one band for each ``group``.
+    """
 
     name: str
     time_s: Array
     values: Array
+    group: str
 
 
 def has_time_series(result: Result) -> bool:
@@ -107,10 +114,10 @@ def goodput(result: Result, *, ax: Axes | None = None) -> Axes:
         UsageError: the run was not sampled.
     """
     flows = _tcp_flows(result)
-    last_ns = float(max((rows["time_ns"][-1] for _name, rows in flows), default=0))
-    series = [_rates(result, name, rows, last_ns) for name, rows in flows]
-    series = [each for each in series if each.time_s.size > 0]
-    return _draw(ax, series, "Goodput [Mbit/s]", noun="flows", steps=True)
+    last_ns = float(max((flow.rows["time_ns"][-1] for flow in flows), default=0))
+    bins = _GOODPUT_BINS if len(flows) <= MAX_SINGLE_FLOWS else _BAND_BINS
+    series = [_rates(result, flow, last_ns, bins) for flow in flows]
+    return _draw(ax, series, "Goodput [Mbit/s]", steps=True)
 
 
 def queues(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -120,10 +127,10 @@ def queues(result: Result, *, ax: Axes | None = None) -> Axes:
         UsageError: the run was not sampled.
     """
     series = [
-        _Series(name, rows["time_ns"] / NS_PER_S, rows["queue_bytes"] / 1e3)
+        _Series(name, rows["time_ns"] / NS_PER_S, rows["queue_bytes"] / 1e3, "directions")
         for name, rows in _directions(result)
     ]
-    return _draw(ax, series, "Queue [kB]", noun="directions")
+    return _draw(ax, series, "Queue [kB]")
 
 
 def drops(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -135,19 +142,24 @@ def drops(result: Result, *, ax: Axes | None = None) -> Axes:
         UsageError: the run was not sampled.
     """
     series = [
-        _Series(f"{name}: {cause.replace('_', ' ')}", rows["time_ns"] / NS_PER_S, rows[column])
+        _Series(
+            f"{name}: {cause.replace('_', ' ')}",
+            rows["time_ns"] / NS_PER_S,
+            rows[column],
+            "directions and causes",
+        )
         for name, rows in _directions(result)
         for cause in drop_causes(result)
         if rows[column := f"dropped_{cause}_packets"][-1] > 0
     ]
-    return _draw(ax, series, "Dropped [packets]", noun="directions and causes", steps=True)
+    return _draw(ax, series, "Dropped [packets]", steps=True)
 
 
 def exchange_times(result: Result, *, ax: Axes | None = None) -> Axes:
     """Draw the distribution function of each flow's exchange times, in s.
 
-    More than eight flows are drawn as one line of all their exchanges. The scale is logarithmic
-    where times are far apart.
+    More than twelve flows are drawn by entry of ``traffic``: a line of all exchanges of the entry.
+    The scale is logarithmic where times are far apart.
 
     Raises:
         UsageError: no exchange was finished.
@@ -156,21 +168,23 @@ def exchange_times(result: Result, *, ax: Axes | None = None) -> Axes:
         raise UsageError("the result has no finished exchanges to draw")
     table = result.tables["exchanges"].drop_nulls("finished_ns")
     flows = sorted(set(table["flow"].to_list()))
-    if len(flows) > _MAX_LINES:
+    names = _flow_names(result)
+    times = {names[flow]: exchange_times_ns(result, [flow]) for flow in flows}
+    if len(flows) > MAX_SINGLE_FLOWS:
+        groups = {name: sorted({*own} & {*flows}) for name, own in _entries(result).items()}
+        times = {name: exchange_times_ns(result, own) for name, own in groups.items() if own}
+    if len(times) > MAX_SINGLE_FLOWS:
         times = {f"{len(flows)} flows together": exchange_times_ns(result)}
-    else:
-        names = _flow_names(result)
-        times = {names[flow]: exchange_times_ns(result, [flow]) for flow in flows}
     axes = _new_axes() if ax is None else ax
     for i, (name, time_ns) in enumerate(times.items()):
         time_s = np.sort(time_ns) / NS_PER_S
         share = np.arange(1, time_s.size + 1) / time_s.size
         # The function is 0 before the first exchange and steps up at each.
         time_s, share = np.repeat(time_s, 2), np.append(0, np.repeat(share, 2)[:-1])
-        axes.plot(*thinned(time_s, share), color=PALETTE[i], label=f"{name}, {time_ns.size}")
+        axes.plot(*thinned(time_s, share), **_line(i), label=f"{name}, {time_ns.size}")
     every_s = exchange_times_ns(result) / NS_PER_S
     if 0 < every_s.min() * _WIDE_SPREAD < every_s.max():
-        axes.set_xscale("log")
+        log_axis(axes.xaxis)
     else:
         axes.set_xlim(left=0)
     axes.set_ylim(0, 1.02)
@@ -209,30 +223,35 @@ def _by_flow(
 ) -> Axes:
     """Draw a quantity of each TCP flow."""
     series = [
-        _Series(name, rows["time_ns"] / NS_PER_S, quantity(rows))
-        for name, rows in _tcp_flows(result)
+        _Series(
+            flow.name,
+            flow.rows["time_ns"][flow.active] / NS_PER_S,
+            quantity(flow.rows)[flow.active],
+            flow.group,
+        )
+        for flow in _tcp_flows(result)
     ]
-    return _draw(ax, series, label, noun="flows")
+    return _draw(ax, series, label)
 
 
-def _draw(
-    ax: Axes | None, series: list[_Series], label: str, *, noun: str, steps: bool = False
-) -> Axes:
+def _draw(ax: Axes | None, series: list[_Series], label: str, *, steps: bool = False) -> Axes:
     """Draw series over time on ``ax``, or on new axes; ``label`` names the quantity and unit."""
     axes = _new_axes() if ax is None else ax
-    if len(series) > _MAX_LINES:
-        _draw_range(axes, series, noun)
+    # A flow may be shorter than the interval of the samples.
+    series = [each for each in series if each.time_s.size > 0]
+    if len(series) > MAX_SINGLE_FLOWS:
+        _draw_bands(axes, series)
     else:
         for i, each in enumerate(series):
             time_s, values = thinned(each.time_s, each.values)
             axes.plot(
                 time_s,
                 values,
-                color=PALETTE[i],
+                **_line(i),
                 label=each.name,
                 drawstyle="steps-post" if steps else "default",
                 # Later lines are thinner, so that lines below them remain visible.
-                linewidth=1.8 - 0.8 * i / _MAX_LINES,
+                linewidth=1.8 - 0.8 * i / MAX_SINGLE_FLOWS,
             )
     from_zero(axes)
     # All plots of a run begin at its start, so that they can be compared.
@@ -245,43 +264,74 @@ def _draw(
     return axes
 
 
-def _draw_range(axes: Axes, series: list[_Series], noun: str) -> None:
-    """Draw the median and the range of many lines, at common times."""
-    time_s = np.unique(np.concatenate([each.time_s for each in series]))
-    values = np.full((len(series), time_s.size), np.nan)
-    for i, each in enumerate(series):
-        values[i, np.searchsorted(time_s, each.time_s)] = each.values
-    known = ~np.isnan(values).all(axis=0)
-    time_s, values = time_s[known], values[:, known]
-    if time_s.size > _INTERVALS:
-        rows = np.linspace(0, time_s.size - 1, _INTERVALS).astype(np.intp)
-        time_s, values = time_s[rows], values[:, rows]
-    low, middle, high = np.nanmin(values, 0), np.nanmedian(values, 0), np.nanmax(values, 0)
-    axes.fill_between(
-        time_s,
-        low,
-        high,
-        color=PALETTE[0],
-        alpha=0.2,
-        linewidth=0,
-        label=f"range of {len(series)} {noun}",
-    )
-    axes.plot(time_s, middle, color=PALETTE[0], label="median")
+def _line(i: int) -> dict[str, Any]:
+    """Return colour and style of the line with this number; lines of one colour differ in style."""
+    return {
+        "color": PALETTE[i % len(PALETTE)],
+        "linestyle": "solid" if i < len(PALETTE) else "dashed",
+    }
 
 
-def _rates(result: Result, name: str, rows: dict[str, Array], last_ns: float) -> _Series:
-    """Return a flow's goodput in Mbit/s, over intervals that all flows share up to ``last_ns``."""
-    time_ns, delivered_bytes = rows["time_ns"], rows["delivered_bytes"]
+def _draw_bands(axes: Axes, series: list[_Series]) -> None:
+    """Draw the median and the range p5 to p95 of each group of lines, at common times."""
+    groups: dict[str, list[_Series]] = {}
+    for each in series:
+        groups.setdefault(each.group, []).append(each)
+    if len(groups) > len(PALETTE):
+        groups = {"lines": series}
+    for i, (name, members) in enumerate(groups.items()):
+        first_s = min(each.time_s[0] for each in members)
+        last_s = max(each.time_s[-1] for each in members)
+        time_s = np.linspace(first_s, last_s, _INTERVALS)
+        values = np.array([_held(each, time_s) for each in members])
+        known = ~np.isnan(values).all(axis=0)
+        # NaN where no line is, which leaves a gap.
+        low, middle, high = (np.full(time_s.size, np.nan) for _ in PERCENTILES)
+        low[known], middle[known], high[known] = np.nanpercentile(
+            values[:, known], PERCENTILES, axis=0
+        )
+        colour = PALETTE[i]
+        axes.fill_between(time_s, low, high, color=colour, alpha=0.2, linewidth=0)
+        label = f"{name}: median, p5 to p95 of {len(members)}"
+        axes.plot(time_s, middle, color=colour, label=label)
+
+
+def _held(series: _Series, time_s: Array) -> Array:
+    """Return the last value of a line at each time; NaN before its start and after its end."""
+    values = series.values[np.searchsorted(series.time_s, time_s, side="right") - 1]
+    is_outside = (time_s < series.time_s[0]) | (time_s > series.time_s[-1])
+    return np.where(is_outside, np.nan, values)
+
+
+def _rates(result: Result, flow: _Flow, last_ns: float, bins: int) -> _Series:
+    """Return a flow's goodput in Mbit/s, over ``bins`` intervals up to ``last_ns``."""
+    nothing = _Series(flow.name, np.empty(0), np.empty(0), flow.group)
+    # From the last sample before the start to the first one after the end.
+    around = np.flatnonzero(flow.active)
+    if around.size == 0:
+        return nothing
+    rows = slice(max(around[0] - 1, 0), around[-1] + 2)
+    time_ns = np.clip(flow.rows["time_ns"][rows], flow.start_ns, flow.end_ns)
+    delivered_bytes = flow.rows["delivered_bytes"][rows]
     interval_ns = float(result.plan["sample_interval_ns"] or 1)
-    intervals = max(1, round(last_ns / interval_ns / _GOODPUT_BINS))
-    at = np.unique(np.append(np.arange(0, time_ns.size, intervals), max(time_ns.size - 1, 0)))
-    if time_ns.size < 2:  # noqa: PLR2004 - a rate needs two moments
-        return _Series(name, np.empty(0), np.empty(0))
+    intervals = max(1, round(last_ns / interval_ns / bins))
+    at = np.unique(np.append(np.arange(0, time_ns.size, intervals), time_ns.size - 1))
+    if at.size < 2:  # noqa: PLR2004 - a rate needs two moments
+        return nothing
     elapsed_s = np.diff(time_ns[at]) / NS_PER_S
     bits = np.diff(delivered_bytes[at]) * 8
     rate = np.divide(bits, elapsed_s, out=np.zeros_like(bits), where=elapsed_s > 0) / 1e6
     # Drawn as steps from the start of each interval; the last value is held to the end.
-    return _Series(name, time_ns[at] / NS_PER_S, np.append(rate, rate[-1]))
+    time_s = time_ns[at] / NS_PER_S
+    return _Series(flow.name, time_s, np.append(rate, rate[-1]), flow.group)
+
+
+def _entries(result: Result) -> dict[str, list[int]]:
+    """Return the flows of each entry of ``traffic`` and direction, by name."""
+    names = entry_names(result)
+    return {
+        f"{names[own[0]]} ({heading})": own for (_, heading), own in entry_flows(result).items()
+    }
 
 
 def _flow_names(result: Result) -> list[str]:
@@ -290,19 +340,44 @@ def _flow_names(result: Result) -> list[str]:
     return [f"{flow['name']} ({direction})" for flow, direction in pairs]
 
 
-def _tcp_flows(result: Result) -> list[tuple[str, dict[str, Array]]]:
-    """Return name and samples of each flow that has some, in the order of the plan."""
+@dataclass(frozen=True)
+class _Flow:
+    """A sampled flow: when it started and ended, its samples, and which of them are between."""
+
+    name: str
+    group: str
+    start_ns: float
+    end_ns: float
+    rows: dict[str, Array]
+
+    @property
+    def active(self) -> npt.NDArray[np.bool_]:
+        time_ns = self.rows["time_ns"]
+        return (self.start_ns <= time_ns) & (time_ns <= self.end_ns)
+
+
+def _tcp_flows(result: Result) -> list[_Flow]:
+    """Return the flows that have samples, in the order of the plan."""
     _require_samples(result)
-    return _parts(result.tables["flow_samples"], "flow", _flow_names(result))
+    groups = {flow: name for name, flows in _entries(result).items() for flow in flows}
+    flows = result.tables["flows"].select("start_ns", "finished_ns").rows()
+    names = _flow_names(result)
+    found = []
+    for number, rows in _parts(result.tables["flow_samples"], "flow"):
+        start_ns, finished_ns = flows[number]
+        end_ns = result.manifest["end_ns"] if finished_ns is None else finished_ns
+        found.append(_Flow(names[number], groups[number], start_ns, end_ns, rows))
+    return found
 
 
 def _directions(result: Result) -> list[tuple[str, dict[str, Array]]]:
     _require_samples(result)
     names = result.manifest["names"]["directions"]
-    return _parts(result.tables["direction_samples"], "direction", names)
+    parts = _parts(result.tables["direction_samples"], "direction")
+    return [(names[number], rows) for number, rows in parts]
 
 
-def _parts(table: pl.DataFrame, key: str, names: list[str]) -> list[tuple[str, dict[str, Array]]]:
+def _parts(table: pl.DataFrame, key: str) -> list[tuple[int, dict[str, Array]]]:
     """Return the rows for each number in the column ``key``, as floats with NaN for null."""
     ordered = table.sort(key, maintain_order=True)
     numbers, starts = np.unique(ordered[key].to_numpy(), return_index=True)
@@ -312,7 +387,7 @@ def _parts(table: pl.DataFrame, key: str, names: list[str]) -> list[tuple[str, d
     }
     ends = [*starts[1:], table.height]
     return [
-        (names[number], {name: values[start:end] for name, values in columns.items()})
+        (int(number), {name: values[start:end] for name, values in columns.items()})
         for number, start, end in zip(numbers, starts, ends, strict=True)
     ]
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.report import plots
-from bentpipe.report.cells import duration_or_dash, duration_pair
 from bentpipe.report.html import environment
 from bentpipe.report.style import figure_of
+from bentpipe.results.entries import MAX_SINGLE_FLOWS
+from bentpipe.results.figures import flow_tables, link_tables, percent
 from bentpipe.results.folder import write_text
 from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, jain
-from bentpipe.results.tables import DROP_CAUSES
-from bentpipe.units import format_duration, format_rate, format_size
+from bentpipe.units import format_duration, format_rate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,57 +25,13 @@ if TYPE_CHECKING:
     from bentpipe.results.result import Result
 
 _TIMES: Final = {"simulate": "simulated", "emulate": "real"}
-# Keeps a report below 2 MB; the Parquet files have every flow and direction.
+# Keeps a report below 2 MB; the Parquet files have every direction.
 _MAX_ROWS: Final = 200
 _MAX_PLANNED: Final = 16
-
-_FLOW_COLUMNS: Final = (
-    ("flow", ""),
-    ("direction", "of the data"),
-    ("kind", ""),
-    ("goodput", "application bits"),
-    ("delivered", "application bytes"),
-    ("sent", "data packets"),
-    ("retransmitted", "segments"),
-    ("timeouts", "events"),
-    ("fast recoveries", "events"),
-    ("RTT min / mean", "at the sender"),
-    ("one-way delay mean / max", "of data packets"),
-    ("finished", "time of the run"),
-    ("exchanges", "finished"),
-    ("exchange time median / 95 %", "at the client"),
-)
-# The last columns of a flow, left out if there are no exchanges.
-_EXCHANGE_COLUMNS: Final = 2
-_DIRECTION_COLUMNS: Final = (
-    ("direction", ""),
-    ("utilization", "busy time / run"),
-    ("sent", "link bytes"),
-    ("sent", "packets"),
-    ("delivered", "packets"),
-    ("delivered", "IP bytes"),
-    ("held at the end", "packets"),
-    ("largest queue", "IP bytes"),
-)
-# Shown also if they dropped nothing; other causes only if they did.
-_USUAL_CAUSES: Final = ("queue_full", "bit_error")
+# More directions have two lines at the top of the report.
+_MAX_HEADLINES: Final = 4
+_LOST_OF_SENT: Final = ("lost_packets", "expected_segments")
 _SHARES: Final = ("p50", "p90", "p99", "p999", "max")
-_PROCESSOR_COLUMNS: Final = (
-    ("processor", ""),
-    ("utilization", "busy time / run"),
-    ("received from its network", "packets"),
-    ("dropped of these", "packets"),
-    ("received from the link", "packets"),
-    ("dropped of these", "packets"),
-    ("held at the end", "packets"),
-)
-_AGGREGATOR_COLUMNS: Final = (
-    ("aggregator", ""),
-    ("sent", "frames"),
-    ("in frames", "packets"),
-    ("sent alone", "packets"),
-    ("hold time mean / max", "of packets that waited"),
-)
 
 
 def write_run_report(result: Result, path: str | Path) -> Path:
@@ -105,11 +61,12 @@ def run_report(result: Result) -> str:
         invalid=result.invalid,
         warnings=result.warnings,
         emulation=_emulation(result),
-        flows=_flows(result),
+        headlines=_headlines(result),
+        flow_tables=flow_tables(result),
+        flows=result.tables["flows"].height,
+        by_entry=result.tables["flows"].height > MAX_SINGLE_FLOWS,
         competing=_competing(result),
-        directions=_directions(result),
-        processors={"columns": _PROCESSOR_COLUMNS, "rows": _processor_rows(result)},
-        aggregators={"columns": _AGGREGATOR_COLUMNS, "rows": _aggregator_rows(result)},
+        link_tables=link_tables(result, _MAX_ROWS),
         sample_interval=_sample_interval(result),
         plots=_plots(result),
         exchange_times=_exchange_times(result),
@@ -138,18 +95,6 @@ def _emulation(result: Result) -> dict[str, Any] | None:
     return {**about, "columns": columns, "rows": rows}
 
 
-def _flows(result: Result) -> dict[str, Any]:
-    flows = result.flows.head(_MAX_ROWS).to_dicts()
-    with_exchanges = bool(result.tables["exchanges"].height)
-    columns = _FLOW_COLUMNS if with_exchanges else _FLOW_COLUMNS[:-_EXCHANGE_COLUMNS]
-    return {
-        "columns": columns,
-        "rows": [_flow_row(flow)[: len(columns)] for flow in flows],
-        "shown": len(flows),
-        "total": result.tables["flows"].height,
-    }
-
-
 def _competing(result: Result) -> list[dict[str, Any]]:
     """Return aggregate goodput and fairness of the bulk flows that share a direction."""
     goodputs = result.goodput_bps
@@ -164,82 +109,26 @@ def _competing(result: Result) -> list[dict[str, Any]]:
     ]
 
 
-def _flow_row(flow: dict[str, Any]) -> list[str]:
-    # A datagram is never retransmitted, which a dash shows better than a zero.
-    def of_tcp(name: str) -> str:
-        known = flow["kind"] in ("bulk", "request_response") and flow[name] is not None
-        return f"{flow[name]:,}" if known else "-"
-
-    return [
-        flow["name"],
-        flow["direction"],
-        flow["kind"].replace("_", " "),
-        format_rate(flow["goodput_bps"]),
-        format_size(flow["delivered_bytes"]),
-        f"{flow['sent_segments']:,}",
-        of_tcp("retransmitted_segments"),
-        of_tcp("timeouts"),
-        of_tcp("fast_recoveries"),
-        duration_pair(flow["rtt_min_ns"], flow["rtt_mean_ns"]),
-        duration_pair(flow["one_way_delay_mean_ns"], flow["one_way_delay_max_ns"]),
-        duration_or_dash(flow["finished_ns"]),
-        f"{flow['exchanges']:,}" if flow["kind"] == "request_response" else "-",
-        duration_pair(flow["exchange_time_median_ns"], flow["exchange_time_p95_ns"]),
-    ]
+def _headlines(result: Result) -> list[str]:
+    """Return utilization and loss of each direction; of many, of the first and the busiest."""
+    directions = result.directions.to_dicts()
+    if len(directions) > _MAX_HEADLINES:
+        busiest = max(directions[1:], key=lambda row: row["utilization"])
+        headlines = [_headline(directions[0]), f"busiest return: {_headline(busiest)}"]
+    else:
+        headlines = [_headline(row) for row in directions]
+    udp = [flow for flow in result.flows.to_dicts() if flow["expected_segments"]]
+    if udp and all(flow["lost_packets"] is not None for flow in udp):
+        lost, sent = (sum(flow[name] for flow in udp) for name in _LOST_OF_SENT)
+        headlines.append(f"UDP: {lost:,} of {sent:,} datagrams lost ({percent(100 * lost / sent)})")
+    return headlines
 
 
-def _directions(result: Result) -> dict[str, Any]:
-    found = plots.drop_causes(result)
-    causes = [cause for cause in DROP_CAUSES if cause in found or cause in _USUAL_CAUSES]
-    dropped = [(f"dropped: {cause.replace('_', ' ')}", "packets") for cause in causes]
-    rows = [
-        [
-            row["direction"],
-            f"{row['utilization']:.1%}",
-            format_size(row["sent_bytes"]),
-            f"{row['sent_packets']:,}",
-            f"{row['delivered_packets']:,}",
-            format_size(row["delivered_bytes"]),
-            f"{row['held_packets']:,}",
-            format_size(row["queue_max_bytes"]),
-            *(f"{row[f'dropped_{cause}_packets']:,}" for cause in causes),
-        ]
-        for row in result.directions.head(_MAX_ROWS).to_dicts()
-    ]
-    return {
-        "columns": (*_DIRECTION_COLUMNS, *dropped),
-        "rows": rows,
-        "shown": len(rows),
-        "total": result.tables["directions"].height,
-    }
-
-
-def _processor_rows(result: Result) -> list[list[str]]:
-    return [
-        [
-            row["processor"],
-            f"{row['utilization']:.1%}",
-            f"{row['received_lan_packets']:,}",
-            f"{row['dropped_lan_packets']:,}",
-            f"{row['received_link_packets']:,}",
-            f"{row['dropped_link_packets']:,}",
-            f"{row['held_packets']:,}",
-        ]
-        for row in result.processors.head(_MAX_ROWS).to_dicts()
-    ]
-
-
-def _aggregator_rows(result: Result) -> list[list[str]]:
-    return [
-        [
-            row["function"],
-            f"{row['sent_frames']:,}",
-            f"{row['packed_packets']:,}",
-            f"{row['single_packets']:,}",
-            duration_pair(row["hold_time_mean_ns"], row["hold_time_max_ns"]),
-        ]
-        for row in result.functions[:_MAX_ROWS]
-    ]
+def _headline(row: dict[str, Any]) -> str:
+    return (
+        f"{row['direction']}: utilization {row['utilization']:.1%}, {row['dropped_packets']:,} of "
+        f"{row['received_packets']:,} packets lost ({percent(row['loss_percent'])})"
+    )
 
 
 def _sample_interval(result: Result) -> str | None:
@@ -253,30 +142,21 @@ def _plots(result: Result) -> list[dict[str, Any]]:
     if not plots.has_time_series(result):
         return []
     drawn = []
+    queues = ("queues", plots.queues(result), "IP bytes in the queue of each transmitter.")
     if plots.has_tcp_flows(result):
+        caption = "Application data delivered in order, by TCP flow. Datagrams have no time series."
+        windows = plots.congestion_window(result)
+        in_flight = plots.in_flight(result)
+        round_trips = plots.smoothed_rtt(result)
         drawn += [
-            (
-                "congestion windows",
-                plots.congestion_window(result),
-                "Congestion window of the sender.",
-            ),
-            (
-                "data in flight",
-                plots.in_flight(result),
-                "Application bytes sent and not yet acknowledged.",
-            ),
-            (
-                "round-trip times",
-                plots.smoothed_rtt(result),
-                "Smoothed round-trip time (RFC 6298) at the sender.",
-            ),
-            (
-                "goodput",
-                plots.goodput(result),
-                "Application data delivered in order, by TCP flow. Datagrams have no time series.",
-            ),
+            ("goodput", plots.goodput(result), caption),
+            queues,
+            ("congestion windows", windows, "Congestion window of the sender."),
+            ("data in flight", in_flight, "Application bytes sent and not yet acknowledged."),
+            ("round-trip times", round_trips, "Smoothed round-trip time (RFC 6298) at the sender."),
         ]
-    drawn.append(("queues", plots.queues(result), "IP bytes in the queue of each transmitter."))
+    else:
+        drawn.append(queues)
     if plots.has_drops(result):
         caption = "Packets dropped since the start, by direction and cause."
         drawn.append(("drops", plots.drops(result), caption))

@@ -7,7 +7,9 @@ from typing import Any, Final
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import XAxis, YAxis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 INK: Final = "#1d242c"
 MUTED: Final = "#5d6873"
@@ -53,6 +55,10 @@ STYLE: Final[Any] = {
 }
 
 _WIDTH_IN: Final = 8.6
+_DECIMAL: Final = 10
+# In characters: the width of a legend, and of a line in it with its gap.
+_LEGEND_WIDTH: Final = 120
+_LEGEND_LINE: Final = 8
 
 
 def new_figure(rows: int, columns: int, *, height_in: float) -> tuple[Figure, list[Axes]]:
@@ -72,14 +78,30 @@ def from_zero(axes: Axes) -> None:
         axes.set_ylim(bottom=0)
 
 
+def log_axis(axis: XAxis | YAxis, *, base: int = 10) -> None:
+    """Make a scale logarithmic, with numbers at 1, 2 and 5 of each decade as labels.
+
+    More than three decades have labels at powers of ten alone, and base 2 at powers of two.
+    """
+    scale = axis.axes.set_xscale if isinstance(axis, XAxis) else axis.axes.set_yscale
+    scale("log", base=base)
+    low, high = axis.get_view_interval()
+    is_narrow = base == _DECIMAL and high < low * 1_000
+    subs = (1.0, 2.0, 5.0) if is_narrow else (1.0,)
+    axis.set_major_locator(LogLocator(base=base, subs=subs, numticks=20))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
 def add_legend(axes: Axes) -> None:
     """Add a legend above the axes, where it hides nothing."""
-    entries = len(axes.get_legend_handles_labels()[0])
+    labels = axes.get_legend_handles_labels()[1]
+    columns = _LEGEND_WIDTH // (_LEGEND_LINE + max(map(len, labels), default=1))
     with mpl.rc_context(STYLE):
         axes.legend(
             loc="lower left",
             bbox_to_anchor=(0, 1),
-            ncols=min(4, entries),
+            ncols=max(1, min(4, len(labels), columns)),
             borderaxespad=0.2,
             labelcolor=INK,
         )

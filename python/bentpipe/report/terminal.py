@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
+from rich.text import Text
 
-from bentpipe.report.cells import duration_or_dash, duration_pair
+from bentpipe.results.entries import MAX_SINGLE_FLOWS
+from bentpipe.results.figures import TextTable, flow_tables, link_tables
 from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, exchange_times_ns, jain
 from bentpipe.results.result import Result
-from bentpipe.results.tables import DROP_CAUSES
 from bentpipe.scenario.presets import Preset
-from bentpipe.units import format_duration, format_rate, format_size
+from bentpipe.units import format_duration, format_rate
 
-# More rows do not fit on a screen; --json and --out have every flow and direction.
+# More rows do not fit on a screen; --json and --out have every direction.
 _MAX_ROWS: Final = 24
+# Between two columns.
+_GAP: Final = 2
+# Longer names and headings are folded.
+_NAME_WIDTH: Final = 20
+_HEADING_WIDTH: Final = 14
+_LABEL_WIDTH: Final = 26
 # A pipe has no width; wide enough that no table is wrapped.
 _PIPE_WIDTH: Final = 160
 
@@ -33,41 +40,28 @@ def show(*renderables: RenderableType) -> None:
 
 def run_tables(result: Result) -> list[RenderableType]:
     """Return the tables of flows and directions of a run, and a line on the run itself."""
-    flows = result.flows.to_dicts()
+    flows = result.tables["flows"].height
     goodputs = result.goodput_bps
     manifest = result.manifest
     head = (
         f"{manifest['scenario'].get('name') or 'Scenario'}: seed {manifest['seed']}, "
         f"{result.ending}, {manifest['packet_hops']:,} packet-hops"
     )
-    tables: list[RenderableType] = [head, *_real_time(result), _flows(flows[:_MAX_ROWS])]
-    if len(flows) > _MAX_ROWS:
-        tables.append(f"... and {len(flows) - _MAX_ROWS} more flows (--json shows them all)")
+    tables: list[RenderableType] = [head, *_real_time(result)]
+    tables += [Fitted(table) for table in flow_tables(result)]
+    if flows > MAX_SINGLE_FLOWS:
+        tables.append(f"All {flows:,} flows: --json, or flows.parquet in the folder of --out")
     for direction, group in list(competing_flows(result).items())[:_MAX_ROWS]:
         tables.append(
             f"{direction}: {len(group)} bulk flows, aggregate goodput "
             f"{format_rate(aggregate_goodput_bps(result, group))}, "
             f"fairness (Jain) {jain(goodputs[group]):.3f}"
         )
-    if result.tables["exchanges"].height:
-        with_exchanges = [flow for flow in flows if flow["kind"] == "request_response"]
-        tables += _shortened(_exchanges, with_exchanges, "flows")
-        if len(with_exchanges) > 1:
-            tables.append(_all_exchanges(result, len(with_exchanges)))
-    tables += _shortened(_directions, result.directions.to_dicts(), "directions")
-    if result.tables["processors"].height:
-        tables += _shortened(_processors, result.processors.to_dicts(), "processors")
-    if aggregators := result.functions:
-        tables += _shortened(_aggregators, aggregators, "aggregators")
+    with_exchanges = result.tables["exchanges"]["flow"].n_unique()
+    if with_exchanges > 1:
+        tables.append(_all_exchanges(result, with_exchanges))
+    tables += [Fitted(table) for table in link_tables(result, _MAX_ROWS)]
     return tables
-
-
-def _shortened(
-    table: Callable[[list[dict[str, Any]]], Table], rows: list[dict[str, Any]], what: str
-) -> list[RenderableType]:
-    """Return a table of the first rows, and how many more there are."""
-    more = len(rows) - _MAX_ROWS
-    return [table(rows[:_MAX_ROWS]), *([f"... and {more} more {what}"] if more > 0 else [])]
 
 
 def _real_time(result: Result) -> list[str]:
@@ -86,48 +80,6 @@ def _real_time(result: Result) -> list[str]:
     return lines
 
 
-def _flows(flows: list[dict[str, Any]]) -> Table:
-    table = _table("Flows (goodput and delivered: application bytes)", ("flow", "direction"))
-    for heading in (
-        "goodput",
-        "delivered",
-        "retransmitted",
-        "timeouts",
-        "RTT min / mean",
-        "one-way delay mean / max",
-        "finished at",
-    ):
-        table.add_column(heading, justify="right")
-    for flow in flows:
-        table.add_row(
-            flow["name"],
-            flow["direction"],
-            format_rate(flow["goodput_bps"]),
-            format_size(flow["delivered_bytes"]),
-            f"{_known(flow['retransmitted_segments'])} of {flow['sent_segments']}",
-            _known(flow["timeouts"]),
-            duration_pair(flow["rtt_min_ns"], flow["rtt_mean_ns"]),
-            duration_pair(flow["one_way_delay_mean_ns"], flow["one_way_delay_max_ns"]),
-            duration_or_dash(flow["finished_ns"]),
-        )
-    return table
-
-
-def _exchanges(flows: list[dict[str, Any]]) -> Table:
-    table = _table("Exchanges (times at the client)", ("flow",))
-    for heading in ("finished", "time median", "time 95 %"):
-        table.add_column(heading, justify="right")
-    for flow in flows:
-        median_ns, high_ns = flow["exchange_time_median_ns"], flow["exchange_time_p95_ns"]
-        table.add_row(
-            flow["name"],
-            f"{flow['exchanges']:,}",
-            duration_or_dash(median_ns),
-            duration_or_dash(high_ns),
-        )
-    return table
-
-
 def _all_exchanges(result: Result, flows: int) -> str:
     times_ns = exchange_times_ns(result)
     line = f"{flows} flows together: {times_ns.size:,} finished"
@@ -137,73 +89,93 @@ def _all_exchanges(result: Result, flows: int) -> str:
     return line
 
 
-def _directions(directions: list[dict[str, Any]]) -> Table:
-    table = _table("Link (sent: link bytes, framing included; queue: IP bytes)", ("direction",))
-    for heading in (
-        "utilization",
-        "sent",
-        "packets sent",
-        "packets dropped: queue full",
-        "packets dropped: bit error",
-        "largest queue",
-    ):
-        table.add_column(heading, justify="right")
-    usual = ("queue_full", "bit_error")
-    others = [
-        cause
-        for cause in DROP_CAUSES
-        if cause not in usual and any(row[f"dropped_{cause}_packets"] for row in directions)
+class Fitted:
+    """A table that shortens no number: where its rows do not fit, they become columns."""
+
+    def __init__(self, table: TextTable) -> None:
+        self._table = table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table, width = self._table, options.max_width
+        yield Text(f"\n{table.title}", style="italic")
+        headings = [[*_folded(name), *_folded(unit)] for name, unit in table.columns]
+        rows = table.without_repeats()
+        widths = _column_widths(table, headings)
+        if sum(widths) + _GAP * (len(widths) - 1) <= width:
+            yield _aligned(["\n".join(lines) for lines in headings], rows, table.text_columns)
+        else:
+            yield from _stacked(table, width)
+        if table.more:
+            yield Text(f"... and {table.more}")
+
+
+def _column_widths(table: TextTable, headings: list[list[str]]) -> list[int]:
+    """Return the width of each column; a name may be folded, a number may not."""
+    cells = zip(*table.rows, strict=True)
+    return [
+        max(len(line) for line in (*lines, *(column if i >= table.text_columns else ())))
+        if i >= table.text_columns
+        else max(*map(len, lines), min(_NAME_WIDTH, max(map(len, column))))
+        for i, (lines, column) in enumerate(zip(headings, cells, strict=True))
     ]
-    for cause in others:
-        table.add_column(f"packets dropped: {cause.replace('_', ' ')}", justify="right")
-    for row in directions:
-        table.add_row(
-            row["direction"],
-            f"{row['utilization']:.1%}",
-            format_size(row["sent_bytes"]),
-            f"{row['sent_packets']:,}",
-            *(f"{row[f'dropped_{cause}_packets']:,}" for cause in usual),
-            format_size(row["queue_max_bytes"]),
-            *(f"{row[f'dropped_{cause}_packets']:,}" for cause in others),
+
+
+def _folded(heading: str) -> list[str]:
+    return textwrap.wrap(heading, _HEADING_WIDTH, break_long_words=False)
+
+
+def _aligned(columns: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int) -> Table:
+    """Return a table whose text columns fold, and whose other columns keep their width."""
+    table = _table("", ())
+    for i, column in enumerate(columns):
+        is_text = i < text_columns
+        table.add_column(
+            Text(column),
+            justify="left" if is_text else "right",
+            no_wrap=not is_text,
+            overflow="fold",
         )
+    for row in rows:
+        table.add_row(*map(Text, row))
     return table
 
 
-def _processors(processors: list[dict[str, Any]]) -> Table:
-    table = _table("Gateways (packets, by ingress side)", ("processor",))
-    for heading in (
-        "utilization",
-        "from its network",
-        "dropped of these",
-        "from the link",
-        "dropped of these",
-    ):
-        table.add_column(heading, justify="right")
-    for row in processors:
-        table.add_row(
-            row["processor"],
-            f"{row['utilization']:.1%}",
-            f"{row['received_lan_packets']:,}",
-            f"{row['dropped_lan_packets']:,}",
-            f"{row['received_link_packets']:,}",
-            f"{row['dropped_link_packets']:,}",
-        )
-    return table
+def _stacked(table: TextTable, width: int) -> Iterator[RenderableType]:
+    """Yield tables with a column for each row, as many as fit, and a row for each quantity."""
+    labels = [f"{name} ({unit})" if unit else name for name, unit in table.columns]
+    label_width = min(max(map(len, labels)), _LABEL_WIDTH)
+    label_cells = ["\n".join(textwrap.wrap(label, label_width)) for label in labels]
+    name_width = max(1, min(_NAME_WIDTH, width - label_width - _GAP))
+    rows = [
+        ["\n".join(textwrap.wrap(name, name_width)) for name in row[: table.text_columns]]
+        + list(row[table.text_columns :])
+        for row in table.rows
+    ]
+    starts = table.starts()
+    ends = dict(zip(starts, [*starts, len(rows)][1:], strict=True))
+    block: list[list[str]] = []
+    for i, row in enumerate(rows):
+        # A group is not divided if it fits.
+        group = rows[i : ends.get(i, i + 1)]
+        fits = _stacked_width(label_width, [*block, row]) <= width
+        fits_whole = _stacked_width(label_width, [*block, *group]) <= width
+        if block and not (fits and (fits_whole or i not in ends)):
+            yield _block(label_cells, block)
+            yield Text("")
+            block = []
+        block.append(row)
+    yield _block(label_cells, block)
 
 
-def _aggregators(aggregators: list[dict[str, Any]]) -> Table:
-    table = _table("Aggregators (frames sent over the link)", ("aggregator",))
-    for heading in ("frames", "packets in them", "packets sent alone", "hold time mean / max"):
-        table.add_column(heading, justify="right")
-    for row in aggregators:
-        table.add_row(
-            row["function"],
-            f"{row['sent_frames']:,}",
-            f"{row['packed_packets']:,}",
-            f"{row['single_packets']:,}",
-            duration_pair(row["hold_time_mean_ns"], row["hold_time_max_ns"]),
-        )
-    return table
+def _stacked_width(label_width: int, rows: list[list[str]]) -> int:
+    return label_width + sum(
+        _GAP + max(len(line) for cell in row for line in cell.split("\n")) for row in rows
+    )
+
+
+def _block(labels: list[str], rows: list[list[str]]) -> Table:
+    heads, *quantities = zip(labels, *rows, strict=True)
+    return _aligned(heads, quantities, 1)
 
 
 def presets_table(presets: Mapping[str, Preset]) -> Table:
@@ -236,7 +208,3 @@ def _table(title: str, columns: tuple[str, ...]) -> Table:
     table = Table(*columns, title=title or None, title_justify="left", box=None, pad_edge=False)
     table.header_style = "bold"
     return table
-
-
-def _known(count: int | None) -> str:
-    return "-" if count is None else str(count)

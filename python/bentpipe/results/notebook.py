@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from bentpipe.units import format_rate, format_size
+from bentpipe.results.figures import TextTable, direction_table, flow_tables
 
 if TYPE_CHECKING:
     from bentpipe.results.result import Result
@@ -21,37 +20,21 @@ def notebook_html(result: Result) -> str:
     facts = f"seed {result.manifest['seed']}, {result.stop_reason or result.ending}"
     if result.invalid is not None:
         facts += f", INVALID: {result.invalid}"
-    flows = [
-        (
-            row["name"],
-            row["direction"],
-            format_rate(row["goodput_bps"]),
-            format_size(row["delivered_bytes"]),
-            f"{row['retransmitted_segments']:,}",
-        )
-        for row in result.flows.head(_ROWS_MAX).to_dicts()
-    ]
-    directions = [
-        (row["direction"], f"{row['utilization']:.1%}", f"{row['sent_packets']:,}")
-        for row in result.directions.head(_ROWS_MAX).to_dicts()
-    ]
-    flow_columns = ("flow", "direction", "goodput", "delivered", "retransmitted segments")
-    return (
-        f"<h4>{name}</h4><p>{escape(facts)}</p>"
-        + _html_table(flow_columns, flows, result.tables["flows"].height)
-        + _html_table(
-            ("direction", "utilization", "sent packets"),
-            directions,
-            result.tables["directions"].height,
-        )
+    tables = [*flow_tables(result), direction_table(result, _ROWS_MAX)]
+    return f"<h4>{name}</h4><p>{escape(facts)}</p>" + "".join(map(_html_table, tables))
+
+
+def _html_table(table: TextTable) -> str:
+    head = "".join(
+        f"<th>{escape(name)}{f'<br><small>{escape(unit)}</small>' if unit else ''}</th>"
+        for name, unit in table.columns
     )
-
-
-def _html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], total: int) -> str:
-    """Return a table with ``rows``, the first of ``total``."""
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in table.without_repeats()
     )
-    more = f"<p>The first {len(rows)} of {total:,}.</p>" if total > len(rows) else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+    more = f"<p>... and {table.more}.</p>" if table.more else ""
+    return (
+        f"<table><caption>{escape(table.title)}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table>{more}"
+    )

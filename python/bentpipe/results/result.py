@@ -19,6 +19,8 @@ import numpy.typing as npt
 import polars as pl
 
 from bentpipe.errors import ScenarioWarning, UsageError
+from bentpipe.results.derived import completion_time, direction_losses, losses
+from bentpipe.results.entries import entry_names, entry_statistics
 from bentpipe.results.files import (
     MANIFEST,
     REPORT,
@@ -150,7 +152,10 @@ class Result:
         """Return the table ``flows`` with name, kind and direction in front, and derived columns.
 
         ``direction`` is a name: with several terminals, each has its own return. The last columns
-        are goodput_bps, and median and 95th percentile of the flow's exchange times.
+        are the name of the flow's entry of ``traffic``, goodput, lost packets of all causes, loss
+        in percent of the datagrams sent to the receiver (null for TCP), retransmissions in percent
+        of the segments sent, the time from the start to the end of a transfer of a given size, and
+        median and 95th percentile of exchange times.
         """
         table = self.tables["flows"]
         planned = [self.plan["flows"][flow] for flow in table["flow"].to_list()]
@@ -161,7 +166,10 @@ class Result:
                 pl.Series("kind", [flow["workload"]["kind"] for flow in planned], dtype=pl.String),
                 pl.Series("direction", self.flow_directions, dtype=pl.String),
                 pl.all(),
+                pl.Series("entry", entry_names(self), dtype=pl.String),
                 pl.Series("goodput_bps", self.goodput_bps),
+                *losses(planned),
+                completion_time(planned),
                 pl.Series("exchange_time_median_ns", median_ns, dtype=pl.Float64),
                 pl.Series("exchange_time_p95_ns", high_ns, dtype=pl.Float64),
             )
@@ -178,8 +186,20 @@ class Result:
 
     @property
     def directions(self) -> pl.DataFrame:
-        """Return the table ``directions`` with names and utilization (busy time / run, 0 to 1)."""
-        return self._used(self._named("directions", direction="directions"))
+        """Return the table ``directions`` with names, utilization and loss.
+
+        Utilization is busy time / run, 0 to 1; ``loss_percent`` is of the packets received.
+        """
+        table = self._named("directions", direction="directions")
+        return Frame(self._used(table).with_columns(direction_losses()))
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        """Return the figures of each entry of ``traffic`` and direction of its data.
+
+        A quantity has ``p5``, ``p50`` and ``p95`` over the entry's flows, or is None.
+        """
+        return entry_statistics(self)
 
     @property
     def processors(self) -> pl.DataFrame:
@@ -258,6 +278,7 @@ class Result:
             "end_ns": manifest["end_ns"],
             "warnings": [asdict(warning) for warning in self.warnings],
             "packet_hops": manifest["packet_hops"],
+            "entries": self.entries,
             "flows": self.flows.to_dicts(),
             "directions": self.directions.to_dicts(),
             "processors": self.processors.to_dicts(),

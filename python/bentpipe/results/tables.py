@@ -42,3 +42,10 @@ TABLES: Final[Mapping[str, Table]] = {
     name: Table(row, tuple(Column(*column) for column in columns))
     for name, row, columns in _core.table_schema()
 }
+
+# Why a packet of a flow is lost: in a direction, in a processor, or without a route.
+LOSS_CAUSES: Final = tuple(
+    column.name.removeprefix("lost_").removesuffix("_packets")
+    for column in TABLES["flows"].columns
+    if column.name.startswith("lost_")
+)

@@ -42,12 +42,14 @@ _POLL_S: Final = 0.05
 class Job:
     """One run to do: a complete plan (`bentpipe.resolve`) and a seed, 0 to 2^64-1.
 
-    ``scenario`` is what the plan is of, and ``warnings`` are about it: the manifest has both.
+    ``scenario`` is what the plan is of, ``entries`` are those of its ``traffic``
+    (`plan.entries.traffic_entries`), and ``warnings`` are about it: the manifest has them.
     """
 
     plan: Mapping[str, Any]
     seed: int
     scenario: Mapping[str, Any] = field(default_factory=dict)
+    entries: Sequence[Mapping[str, Any]] = ()
     warnings: Sequence[ScenarioWarning] = ()
 
 

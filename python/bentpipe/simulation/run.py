@@ -10,6 +10,7 @@ from typing import Any
 
 from bentpipe import _core
 from bentpipe.errors import MemoryLimitError, ScenarioWarning, UsageError
+from bentpipe.plan.entries import traffic_entries
 from bentpipe.plan.resolver import from_dict, load, resolve
 from bentpipe.plan.warnings import warnings_of
 from bentpipe.results.capture import capture_file
@@ -78,6 +79,7 @@ def simulate_partly(
         plan=plan,
         seed=scenario.seed if seed is None else seed,
         scenario=scenario.to_dict(),
+        entries=traffic_entries(scenario),
         warnings=warnings_of(scenario, plan) if warnings is None else warnings,
     )
     started = utc_now()
@@ -105,6 +107,7 @@ def result_of(outcome: Outcome, *, started: str) -> Result:
         "bentpipe_version": _core.version(),
         "scenario": dict(outcome.job.scenario),
         "plan": outcome.job.plan,
+        "entries": [dict(entry) for entry in outcome.job.entries],
         "seed": outcome.job.seed,
         "warnings": [asdict(warning) for warning in outcome.job.warnings],
         "names": {**_core.names(), **raw["names"]},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from bentpipe.errors import MemoryLimitError, RunsInterrupted, UnitError, UsageError
+from bentpipe.plan.entries import traffic_entries
 from bentpipe.plan.resolver import loaded
 from bentpipe.results.execution import utc_now
 from bentpipe.results.frames import Frame, to_pandas
@@ -180,11 +181,14 @@ def _runs(base: Scenario, vary: Mapping[str, Sequence[Any]], seeds: Sequence[int
     for varied in product(*vary.values()):
         settings = [f"{path}={json.dumps(value)}" for path, value in zip(vary, varied, strict=True)]
         scenario, plan, warnings = loaded(document, settings)
-        about = scenario.to_dict()
-        runs += [
-            _Run(Job(plan=plan, seed=seed, scenario=about, warnings=warnings), varied)
-            for seed in seeds
-        ]
+        job = Job(
+            plan=plan,
+            seed=0,
+            scenario=scenario.to_dict(),
+            entries=traffic_entries(scenario),
+            warnings=warnings,
+        )
+        runs += [_Run(replace(job, seed=seed), varied) for seed in seeds]
     return runs
 
 

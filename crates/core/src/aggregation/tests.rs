@@ -22,7 +22,7 @@ fn config() -> AggregatorConfig {
 
 fn packet(sequence: u64, bytes: u32) -> Packet {
     let id = PacketId::new(FlowId(0), Origin::Sender, sequence);
-    let payload = Payload::Datagram { sequence };
+    let payload = Payload::Datagram { source: FlowId(0), sequence };
     Packet { id, bytes, payload, ..Packet::default() }
 }
 

@@ -97,7 +97,7 @@ impl ArrivalPattern {
                 created_at: at,
                 flow,
                 bytes,
-                payload: Payload::Datagram { sequence },
+                payload: Payload::Datagram { source: FlowId(0), sequence },
                 ..Packet::default()
             },
         )

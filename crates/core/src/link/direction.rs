@@ -241,7 +241,7 @@ impl Direction {
     fn drop(&mut self, cx: &mut Cx<'_>, cause: DropCause, packet: Box<Packet>) {
         self.dropped[cause as usize].add(packet.bytes);
         self.nested_lost.add_nested(&packet);
-        cx.trace(cx.now(), EventKind::Dropped(cause), &packet);
+        cx.record_drop(cause, &packet);
         cx.discard(packet);
     }
 
@@ -288,7 +288,7 @@ impl Direction {
             is_dropped |= lost.id == id;
             dropped[cause as usize].add(lost.bytes);
             nested_lost.add_nested(lost);
-            cx.trace(now, EventKind::Dropped(cause), lost);
+            cx.record_drop(cause, lost);
             cx.note_freed();
         });
         if let Some(arriving) = arriving.filter(|_| !is_dropped) {
@@ -330,7 +330,7 @@ impl Direction {
             let next = discipline.dequeue(now, &mut |cause, lost: &Packet| {
                 dropped[cause as usize].add(lost.bytes);
                 nested_lost.add_nested(lost);
-                cx.trace(now, EventKind::Dropped(cause), lost);
+                cx.record_drop(cause, lost);
                 cx.note_freed();
             });
             self.serving = next.is_some();

@@ -140,7 +140,7 @@ impl Engine for Processor {
         if self.service.is_some() && waiting >= self.buffer_packets {
             self.counters.dropped[side].add(packet.bytes);
             self.nested_lost.add_nested(&packet);
-            cx.trace(cx.now(), EventKind::Dropped(DropCause::ProcessorOverload), &packet);
+            cx.record_drop(DropCause::ProcessorOverload, &packet);
             cx.discard(packet);
             return;
         }
@@ -351,7 +351,7 @@ mod tests {
     }
 
     fn packet(created_at: Instant, sequence: u64, bytes: u32) -> Packet {
-        let payload = Payload::Datagram { sequence };
+        let payload = Payload::Datagram { source: FlowId(0), sequence };
         Packet { id: packet_id(sequence), created_at, bytes, payload, ..Packet::default() }
     }
 
@@ -397,7 +397,7 @@ mod tests {
             }
             let egress = self.graph.drain_egress();
             let numbered = egress.map(|(at, _, port, packet)| {
-                let Payload::Datagram { sequence } = packet.payload else {
+                let Payload::Datagram { sequence, .. } = packet.payload else {
                     panic!("not a datagram")
                 };
                 (at.as_nanos(), port, sequence)

@@ -60,7 +60,7 @@ impl TerminalPath {
         if corrupted {
             self.lost.add(packet.bytes);
             self.nested_lost.add_nested(&packet);
-            cx.trace(cx.now(), EventKind::Dropped(DropCause::BitError), &packet);
+            cx.record_drop(DropCause::BitError, &packet);
             cx.discard(packet);
             return;
         }

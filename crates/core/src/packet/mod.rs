@@ -158,7 +158,7 @@ impl Packet {
     #[must_use]
     pub fn datagram(&self) -> Option<u64> {
         match self.payload {
-            Payload::Datagram { sequence } => Some(sequence),
+            Payload::Datagram { sequence, .. } => Some(sequence),
             _ => None,
         }
     }
@@ -201,6 +201,8 @@ pub enum Payload {
     Tcp(Segment),
     /// A numbered datagram; only its length is modelled.
     Datagram {
+        /// The flow whose sender created it: in a conference, that of another participant.
+        source: FlowId,
         /// The sequence number among the sender's datagrams, from zero.
         sequence: u64,
     },
@@ -226,7 +228,7 @@ pub struct CodedSymbol {
 
 impl Default for Payload {
     fn default() -> Self {
-        Self::Datagram { sequence: 0 }
+        Self::Datagram { source: FlowId(0), sequence: 0 }
     }
 }
 

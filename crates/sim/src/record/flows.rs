@@ -1,10 +1,16 @@
 //! The tables `flows` and `flow_samples`.
 
+use std::collections::BTreeMap;
+
+use bentpipe_core::drop_counts::{ByCause, DropCounts};
 use bentpipe_core::graph::Graph;
+use bentpipe_core::packet::{FlowId, Origin};
 use bentpipe_core::tcp::Sender;
 use bentpipe_core::tcp::congestion::Control;
 use bentpipe_core::time::{Duration, Instant};
+use bentpipe_core::trace::{DropCause, NodeId};
 
+use super::link::meaning_of;
 use super::{Cell, ColumnSchema, Table, TableSchema};
 use crate::build::Ends;
 use crate::node::Node;
@@ -32,12 +38,20 @@ struct Row {
     spurious_recoveries: u64,
     acks_sent: u64,
     received_segments: u64,
+    expected_segments: Option<u64>,
     rtt_min: Option<Duration>,
     rtt_mean_ns: Option<f64>,
     delay_mean_ns: Option<f64>,
+    delay_percentiles: [Option<Duration>; PERCENTILES.len()],
     delay_max: Option<Duration>,
+    jitter: Option<Duration>,
+    jitter_mean: Option<Duration>,
     exchanges: u64,
+    lost: ByCause,
 }
+
+/// The percentiles of the delays of datagrams.
+const PERCENTILES: [u64; 3] = [50, 95, 99];
 
 #[expect(clippy::cast_precision_loss, reason = "a mean")]
 fn mean_ns(sum: Duration, count: u64) -> Option<f64> {
@@ -69,7 +83,7 @@ fn tcp(sender: &Totals, receiver: &Totals, finished: Option<Instant>) -> Row {
         rtt_mean_ns: mean_ns(sender.rtt_sum, sender.rtt_samples),
         delay_mean_ns: mean_ns(receiver.one_way_delay_sum, received),
         delay_max: (received > 0).then_some(receiver.one_way_delay_max),
-        exchanges: 0,
+        ..Row::default()
     }
 }
 
@@ -85,36 +99,94 @@ fn datagrams(source: &ConstantRate, sink: &DatagramSink) -> Row {
         last_delivery,
         sent_segments: source.datagrams(),
         received_segments: received,
+        expected_segments: Some(source.datagrams()),
         delay_mean_ns: mean_ns(delay_sum, received),
+        delay_percentiles: PERCENTILES.map(|percent| sink.delay_histogram().percentile(percent)),
         delay_max: (received > 0).then_some(delay_max),
+        jitter: sink.jitter(),
+        jitter_mean: sink.jitter_mean(),
         ..Row::default()
+    }
+}
+
+/// The datagrams that all participants of a conference sent, and those lost on the way to the
+/// reflector. A datagram lost there is lost for every other participant.
+#[derive(Clone, Copy, Debug, Default)]
+struct Conference {
+    sent: u64,
+    lost: ByCause,
+}
+
+/// The conferences, by their reflectors.
+fn conferences(graph: &Graph<Node>, flows: &[Ends]) -> BTreeMap<NodeId, Conference> {
+    let mut conferences = BTreeMap::<NodeId, Conference>::new();
+    for (flow, ends) in (0..).map(FlowId).zip(flows) {
+        if let Node::Participant(participant) = graph.engine(ends.sender) {
+            let conference = conferences.entry(ends.receiver).or_default();
+            conference.sent += participant.source().datagrams();
+            let lost = graph.drops().packets(flow, Origin::Sender);
+            conference.lost = combine(conference.lost, lost, u64::saturating_add);
+        }
+    }
+    conferences
+}
+
+fn combine(one: ByCause, other: ByCause, how: fn(u64, u64) -> u64) -> ByCause {
+    std::array::from_fn(|cause| how(one[cause], other[cause]))
+}
+
+impl Conference {
+    /// Completes the row of a participant: it receives what the others send.
+    fn complete(&self, row: &mut Row, flow: FlowId, drops: &DropCounts) {
+        row.expected_segments = Some(self.sent - row.sent_segments);
+        let own = drops.packets(flow, Origin::Sender);
+        let of_others = combine(self.lost, own, u64::saturating_sub);
+        let from_reflector = drops.packets(flow, Origin::Receiver);
+        row.lost = combine(of_others, from_reflector, u64::saturating_add);
     }
 }
 
 pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
     let mut table = Table::new(flows_schema());
-    for (flow, &Ends { terminal, sender, receiver, start }) in (0u64..).zip(flows) {
-        let row = match (graph.engine(sender), graph.engine(receiver)) {
-            (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => {
-                let finished = sender.finished();
-                tcp(&Totals::of(sender.endpoint()), &Totals::of(receiver.endpoint()), finished)
-            }
-            (Node::Server(server), Node::Client(client)) => Row {
-                exchanges: client.finished_exchanges(),
-                ..tcp(&server.totals(), &client.totals(), client.finished())
-            },
-            (Node::Participant(participant), Node::Reflector(_)) => {
-                datagrams(participant.source(), participant.sink())
-            }
-            (Node::ConstantRate(source), Node::DatagramSink(sink)) => datagrams(source, sink),
-            _ => unreachable!("both ends of a flow have the same workload"),
-        };
+    let conferences = conferences(graph, flows);
+    for (flow, &ends) in (0..).map(FlowId).zip(flows) {
+        let mut row = row_of(graph, ends);
+        row.lost = graph.drops().packets(flow, Origin::Sender);
+        if let Some(conference) = conferences.get(&ends.receiver) {
+            conference.complete(&mut row, flow, graph.drops());
+        }
+        table.push(row.cells(flow, ends));
+    }
+    table
+}
+
+fn row_of(graph: &Graph<Node>, ends: Ends) -> Row {
+    match (graph.engine(ends.sender), graph.engine(ends.receiver)) {
+        (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => {
+            let finished = sender.finished();
+            tcp(&Totals::of(sender.endpoint()), &Totals::of(receiver.endpoint()), finished)
+        }
+        (Node::Server(server), Node::Client(client)) => Row {
+            exchanges: client.finished_exchanges(),
+            ..tcp(&server.totals(), &client.totals(), client.finished())
+        },
+        (Node::Participant(participant), Node::Reflector(_)) => {
+            datagrams(participant.source(), participant.sink())
+        }
+        (Node::ConstantRate(source), Node::DatagramSink(sink)) => datagrams(source, sink),
+        _ => unreachable!("both ends of a flow have the same workload"),
+    }
+}
+
+impl Row {
+    fn cells(self, flow: FlowId, ends: Ends) -> impl IntoIterator<Item = Cell> {
+        let row = self;
         let at = |instant: Option<Instant>| instant.map(Instant::as_nanos);
         let long = |duration: Option<Duration>| duration.map(Duration::as_nanos);
-        let row: [Cell; 25] = [
-            flow.into(),
-            u64::from(terminal).into(),
-            start.as_nanos().into(),
+        let first: [Cell; 31] = [
+            u64::from(flow.0).into(),
+            u64::from(ends.terminal).into(),
+            ends.start.as_nanos().into(),
             at(row.established).into(),
             at(row.last_ack).into(),
             at(row.finished).into(),
@@ -132,20 +204,27 @@ pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
             row.spurious_recoveries.into(),
             row.acks_sent.into(),
             row.received_segments.into(),
+            row.expected_segments.into(),
             long(row.rtt_min).into(),
             row.rtt_mean_ns.into(),
             row.delay_mean_ns.into(),
+            long(row.delay_percentiles[0]).into(),
+            long(row.delay_percentiles[1]).into(),
+            long(row.delay_percentiles[2]).into(),
             long(row.delay_max).into(),
+            long(row.jitter).into(),
+            long(row.jitter_mean).into(),
             row.exchanges.into(),
         ];
-        table.push(row);
+        first.into_iter().chain(row.lost.map(Cell::from))
     }
-    table
 }
 
 pub(super) fn flows_schema() -> TableSchema {
     let mut columns = times_and_bytes();
-    columns.extend(segments_and_delays());
+    columns.extend(segments());
+    columns.extend(round_trips_and_delays());
+    columns.extend(DropCause::ALL.map(lost_packets));
     TableSchema { name: "flows", row: "one flow over the whole run", columns }
 }
 
@@ -176,7 +255,12 @@ fn times_and_bytes() -> Vec<ColumnSchema> {
     ]
 }
 
-fn segments_and_delays() -> Vec<ColumnSchema> {
+fn lost_packets(cause: DropCause) -> ColumnSchema {
+    let meaning = format!("Lost on the way to the receiver: {}.", meaning_of(cause));
+    Column::u64(format!("lost_{}_packets", cause.name()), "packets", meaning)
+}
+
+fn segments() -> Vec<ColumnSchema> {
     vec![
         Column::u64(
             "sent_segments",
@@ -195,6 +279,24 @@ fn segments_and_delays() -> Vec<ColumnSchema> {
             "segments",
             "Data segments or datagrams that arrived at the receiver.",
         ),
+        Column::u64(
+            "expected_segments",
+            "segments",
+            "Datagrams sent to the receiver; in a conference, by the others. Null for TCP.",
+        )
+        .nullable(),
+    ]
+}
+
+/// The column of a percentile of one-way delays.
+fn percentile(name: &'static str, percent: u64) -> ColumnSchema {
+    let meaning = format!("{percent}th percentile of the delays of datagrams. Null for TCP.");
+    Column::u64(name, "ns", meaning).nullable()
+}
+
+fn round_trips_and_delays() -> Vec<ColumnSchema> {
+    let [p50, p95, p99] = PERCENTILES;
+    vec![
         Column::u64("rtt_min_ns", "ns", "Minimum of the sender's round-trip samples.").nullable(),
         Column::f64("rtt_mean_ns", "ns", "Mean of the sender's round-trip samples.").nullable(),
         Column::f64(
@@ -203,10 +305,25 @@ fn segments_and_delays() -> Vec<ColumnSchema> {
             "Mean delay of data packets from sender to receiver.",
         )
         .nullable(),
+        percentile("one_way_delay_p50_ns", p50),
+        percentile("one_way_delay_p95_ns", p95),
+        percentile("one_way_delay_p99_ns", p99),
         Column::u64(
             "one_way_delay_max_ns",
             "ns",
             "Maximum delay of data packets from sender to receiver.",
+        )
+        .nullable(),
+        Column::u64(
+            "jitter_ns",
+            "ns",
+            "Interarrival jitter after the last datagram (RFC 3550, section 6.4.1). Null for TCP.",
+        )
+        .nullable(),
+        Column::u64(
+            "jitter_mean_ns",
+            "ns",
+            "Mean difference of the delays of successive datagrams (RFC 3611, section 4.6). Null for TCP.",
         )
         .nullable(),
         Column::u64("exchanges", "exchanges", "Finished exchanges; 0 for other workloads."),

@@ -11,18 +11,22 @@ type Column = ColumnSchema;
 
 /// The causes for which a direction drops packets, with their meanings.
 pub fn drop_causes() -> impl Iterator<Item = (DropCause, &'static str)> {
-    DropCause::ALL.into_iter().filter_map(|cause| {
-        let meaning = match cause {
-            DropCause::QueueFull => "the queue was full",
-            DropCause::BitError => "bit error on the channel",
-            DropCause::Red => "random early detection",
-            DropCause::Codel => "CoDel, at the head of the queue",
-            DropCause::EarlyPacketDiscard => "early packet discard",
-            DropCause::SelectiveDrop => "selective drop",
-            DropCause::ProcessorOverload | DropCause::NoRoute => return None,
-        };
-        Some((cause, meaning))
-    })
+    let elsewhere = [DropCause::ProcessorOverload, DropCause::NoRoute];
+    let of_directions = DropCause::ALL.into_iter().filter(move |cause| !elsewhere.contains(cause));
+    of_directions.map(|cause| (cause, meaning_of(cause)))
+}
+
+pub(super) fn meaning_of(cause: DropCause) -> &'static str {
+    match cause {
+        DropCause::QueueFull => "the queue was full",
+        DropCause::BitError => "bit error on the channel",
+        DropCause::ProcessorOverload => "the buffer of a processor was full",
+        DropCause::Red => "random early detection",
+        DropCause::Codel => "CoDel, at the head of the queue",
+        DropCause::EarlyPacketDiscard => "early packet discard",
+        DropCause::SelectiveDrop => "selective drop",
+        DropCause::NoRoute => "the destination had no route",
+    }
 }
 
 fn dropped_packets((cause, meaning): (DropCause, &str), when: &str) -> Column {

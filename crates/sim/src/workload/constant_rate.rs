@@ -1,5 +1,6 @@
 //! UDP datagrams at a constant rate, and the sink that counts them.
 
+use bentpipe_core::delays::{DelayHistogram, Jitter};
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
 use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Payload, Port};
 use bentpipe_core::time::{Duration, Instant};
@@ -95,7 +96,7 @@ impl Engine for ConstantRate {
         while self.next_at <= cx.now() && self.next_at < self.end {
             let bytes = self.payload + HEADER_BYTES;
             let id = PacketId::new(self.flow, Origin::Sender, self.sequence);
-            let payload = Payload::Datagram { sequence: self.sequence };
+            let payload = Payload::Datagram { source: self.flow, sequence: self.sequence };
             cx.send(
                 Self::NET,
                 Packet {
@@ -127,7 +128,7 @@ impl Engine for ConstantRate {
     }
 }
 
-/// A sink of one flow's datagrams.
+/// A sink of datagrams from one source or, in a conference, from several.
 #[derive(Debug, Default)]
 pub struct DatagramSink {
     received: Count,
@@ -135,6 +136,9 @@ pub struct DatagramSink {
     last: Option<Instant>,
     delay_sum: Duration,
     delay_max: Duration,
+    delays: DelayHistogram,
+    /// The jitter of the datagrams of each source, in order of sources (RFC 3550 measures it by SSRC).
+    jitters: Vec<(FlowId, Jitter)>,
 }
 
 impl DatagramSink {
@@ -161,6 +165,42 @@ impl DatagramSink {
     pub fn delays(&self) -> (Duration, Duration) {
         (self.delay_sum, self.delay_max)
     }
+
+    /// The distribution of one-way delays.
+    #[must_use]
+    pub fn delay_histogram(&self) -> &DelayHistogram {
+        &self.delays
+    }
+
+    /// The jitter after the last datagram of each source, as the mean over sources; `None` without
+    /// datagrams.
+    #[must_use]
+    pub fn jitter(&self) -> Option<Duration> {
+        let estimates = self.jitters.iter().filter_map(|(_, jitter)| jitter.estimate());
+        let sum: u64 = estimates.map(Duration::as_nanos).sum();
+        sum.checked_div(self.jitters.len() as u64).map(Duration::from_nanos)
+    }
+
+    /// The mean difference of the delays of two datagrams of a source that arrive in succession.
+    #[must_use]
+    pub fn jitter_mean(&self) -> Option<Duration> {
+        Jitter::mean(self.jitters.iter().map(|(_, jitter)| jitter))
+    }
+
+    /// The number of sources of the datagrams received.
+    #[must_use]
+    pub fn sources(&self) -> usize {
+        self.jitters.len()
+    }
+
+    fn jitter_of(&mut self, source: FlowId) -> &mut Jitter {
+        let found = self.jitters.binary_search_by_key(&source, |(source, _)| *source);
+        let index = found.unwrap_or_else(|index| {
+            self.jitters.insert(index, (source, Jitter::default()));
+            index
+        });
+        &mut self.jitters[index].1
+    }
 }
 
 impl Engine for DatagramSink {
@@ -171,6 +211,10 @@ impl Engine for DatagramSink {
         let delay = cx.now().saturating_since(packet.created_at);
         self.delay_sum += delay;
         self.delay_max = self.delay_max.max(delay);
+        self.delays.add(delay);
+        if let Payload::Datagram { source, .. } = packet.payload {
+            self.jitter_of(source).add(delay);
+        }
         cx.discard(packet);
     }
 

@@ -38,6 +38,26 @@ fn each_participant_receives_all_other_streams() {
     }
 }
 
+/// Given three participants on a forward direction that carries one of their streams only, expect each
+/// datagram that the others sent to be received or lost, and all losses in the forward queue.
+#[test]
+fn a_participant_expects_what_the_others_send() {
+    let flows = (0..3).map(|n| flow(&format!("voice-{n}"), n, "return", 0, &voice(1, 10)));
+    // 50 datagrams of 188 bytes per second; six such streams are forwarded.
+    let path = Path { rate_bps: 50 * 188 * 8, queue_bytes: Some(2_000), ..CLEAR };
+    let outcome = run(&plan(path, 3, flows.collect()), 1);
+    assert!(outcome.completed);
+    let flows = outcome.table("flows").expect("there");
+    let lost = column(flows, "lost_queue_full_packets");
+    let received = column(flows, "received_segments");
+    let sums: Vec<_> = lost.iter().zip(&received).map(|(lost, received)| lost + received).collect();
+    assert_eq!(column(flows, "expected_segments"), [1_000; 3]);
+    assert_eq!(sums, [1_000; 3]);
+    let directions = outcome.table("directions").expect("there");
+    let dropped = column(directions, "dropped_queue_full_packets");
+    assert_eq!(dropped, [lost.iter().sum(), 0, 0, 0]);
+}
+
 /// Given two conferences at once with streams of different durations, expect each participant to
 /// receive the datagrams of its own conference only.
 #[test]

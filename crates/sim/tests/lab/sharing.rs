@@ -62,6 +62,28 @@ fn a_slow_processor_drops_what_it_cannot_forward() {
     assert_eq!(causes, [0, 0, 0]);
 }
 
+/// Given 200 datagrams per second on a link for 100 per second, with 4 % of the frames corrupted, and a
+/// run that stops halfway, expect each datagram to be received, lost for one of the two causes, or held by
+/// the link.
+#[test]
+fn every_datagram_is_received_lost_or_in_transit() {
+    let path = Path { loss: 0.04, seconds: 5, ..SLOW };
+    let outcome = run(&plan(path, 1, vec![flow("cbr", 0, "forward", 0, &datagrams(200))]), 1);
+    let (flows, directions) = (outcome.table("flows"), outcome.table("directions"));
+    let (flows, directions) = (flows.expect("there"), directions.expect("there"));
+    let [sent, received, corrupted, full] = [
+        "expected_segments",
+        "received_segments",
+        "lost_bit_error_packets",
+        "lost_queue_full_packets",
+    ]
+    .map(|name| column(flows, name)[0]);
+    assert_eq!(sent, 1_000 + 1, "one at 0 s, the last at 5 s");
+    assert_eq!(sent, received + corrupted + full + column(directions, "held_packets")[0]);
+    assert!(corrupted > 0 && full > 400, "{corrupted} corrupted, {full} dropped");
+    assert_eq!(column(directions, "dropped_bit_error_packets")[0], corrupted);
+}
+
 /// Given a link for 100 datagrams per second and 60 per second in each of two classes, expect the
 /// first class to lose none and to wait for at most one frame of the second class (10 ms, and 10 ms
 /// for its own). The second class gets the other 40, and at the end those in the queue.

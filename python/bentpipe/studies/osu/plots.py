@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import matplotlib as mpl
 
-from bentpipe.report.style import INK, MUTED, PALETTE, STYLE, add_legend, new_figure
+from bentpipe.report.style import INK, MUTED, PALETTE, STYLE, add_legend, log_axis, new_figure
 from bentpipe.studies.base.plots import plot_samples
 from bentpipe.studies.base.samples import Samples
 from bentpipe.studies.osu.cells import DROP_TAIL, KS, ROUTES, SELECTIVE, Cell
@@ -67,9 +67,7 @@ def losses_figure(measured: Mapping[Cell, Measurement]) -> Figure:
             label=scenario,
         )
     axes.axhline(MIN_FAIRNESS, color=MUTED, linewidth=1.0, linestyle="dotted")
-    axes.set_xscale("log")
-    axes.set_xticks([1, 3, 10, 30, 100], ["1", "3", "10", "30", "100"])
-    axes.minorticks_off()
+    log_axis(axes.xaxis)
     axes.set_xlabel("Loss recoveries of each source in the run")
     axes.set_ylabel("Fairness (Jain)")
     add_legend(axes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, new_figure
+from bentpipe.report.style import INK, MUTED, PALETTE, add_legend, log_axis, new_figure
 from bentpipe.studies.base.comparison import Comparison
 from bentpipe.studies.base.plots import plot_means, plot_published
 from bentpipe.studies.snip.aggregation import PUBLISHED_LOAD_PPS, LoadPoint
@@ -79,7 +79,7 @@ def load_figure(loads: Sequence[LoadPoint], hold_times_ms: Sequence[int]) -> Fig
     delay.set_ylabel("Added delay [ms]")
     delay.set_xlabel("Offered [packets/s]")
     for axes in (packets, delay):
-        axes.set_xscale("log")
+        log_axis(axes.xaxis)
         axes.set_ylim(bottom=0)
         add_legend(axes)
     return figure

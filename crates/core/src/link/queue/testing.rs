@@ -11,7 +11,7 @@ use crate::units::{Bits, Bytes};
 pub(super) fn queued(flow: u32, serial: u64, bytes: u32, millis: u64) -> QueuedPacket {
     let (flow, enqueued_at) = (FlowId(flow), Instant::from_millis(millis));
     let id = PacketId::new(flow, Origin::Sender, serial);
-    let payload = Payload::Datagram { sequence: serial };
+    let payload = Payload::Datagram { source: FlowId(0), sequence: serial };
     let packet =
         Box::new(Packet { id, created_at: enqueued_at, flow, bytes, payload, ..Packet::default() });
     QueuedPacket {

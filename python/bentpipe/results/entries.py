@@ -1,0 +1,87 @@
+"""The flows of each entry of ``traffic`` together: counts, and percentiles over flows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bentpipe.results.metrics import exchange_times_ns
+
+if TYPE_CHECKING:
+    from bentpipe.results.result import Result
+
+# More flows are shown by entry: they fill more than a screen.
+MAX_SINGLE_FLOWS: Final = 12
+TCP_KINDS: Final = ("bulk", "request_response")
+PERCENTILES: Final = (5, 50, 95)
+# Columns of `Result.flows` that are summarised over the flows of an entry.
+_OF_FLOWS: Final = (
+    "goodput_bps",
+    "retransmitted_percent",
+    "loss_percent",
+    "one_way_delay_mean_ns",
+    "jitter_ns",
+    "jitter_mean_ns",
+)
+
+
+def entry_names(result: Result) -> list[str]:
+    """Return the name of each flow's entry: its own, or those of its first and last flow."""
+    names = [flow["name"] for flow in result.plan["flows"]]
+    found: list[str] = []
+    for entry in result.manifest.get("entries", []):
+        own = names[len(found) : len(found) + entry["flows"]]
+        title = own[0] if len(own) == 1 else entry["name"] or f"{own[0]} to {own[-1]}"
+        found += [title] * len(own)
+    return found or names
+
+
+def entry_flows(result: Result) -> dict[tuple[int, str], list[int]]:
+    """Return the flows of each entry and heading (forward or return), as indices into the plan."""
+    sizes = [entry["flows"] for entry in result.manifest.get("entries", [])]
+    flows = result.plan["flows"]
+    numbers = [i for i, size in enumerate(sizes) for _ in range(size)] or range(len(flows))
+    groups: dict[tuple[int, str], list[int]] = {}
+    for i, (number, flow) in enumerate(zip(numbers, flows, strict=True)):
+        groups.setdefault((number, flow["direction"]), []).append(i)
+    return groups
+
+
+def entry_statistics(result: Result) -> list[dict[str, Any]]:
+    """Return the figures of each entry and direction of its data, as plain data.
+
+    Each quantity has p5, p50 and p95 over the flows that have one (linear interpolation); None if
+    none has. The completion times of requests and responses are those of all exchanges.
+    """
+    flows, names = result.flows.to_dicts(), entry_names(result)
+    found = []
+    for (_, heading), indices in entry_flows(result).items():
+        own = [flows[i] for i in indices]
+        times_ns: Iterable[float | None] = [flow["completion_time_ns"] for flow in own]
+        if own[0]["kind"] == "request_response":
+            times_ns = exchange_times_ns(result, indices)
+        lost = [flow["lost_packets"] for flow in own if flow["lost_packets"] is not None]
+        found.append(
+            {
+                "entry": names[indices[0]],
+                "kind": own[0]["kind"],
+                "direction": heading,
+                "flows": len(own),
+                "finished_flows": sum(flow["finished_ns"] is not None for flow in own),
+                "exchanges": sum(flow["exchanges"] for flow in own),
+                "lost_packets": sum(lost) if lost else None,
+                **{name: _percentiles(flow[name] for flow in own) for name in _OF_FLOWS},
+                "completion_time_ns": _percentiles(times_ns),
+            }
+        )
+    return found
+
+
+def _percentiles(values: Iterable[float | None]) -> dict[str, float] | None:
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    quantiles = np.percentile(known, PERCENTILES)
+    return {f"p{p}": float(value) for p, value in zip(PERCENTILES, quantiles, strict=True)}

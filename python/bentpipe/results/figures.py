@@ -1,0 +1,349 @@
+"""The tables of a run as texts, for the terminal, reports and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bentpipe.results.entries import (
+    MAX_SINGLE_FLOWS,
+    PERCENTILES,
+    TCP_KINDS,
+    entry_statistics,
+)
+from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES
+from bentpipe.units import format_duration, format_rate, format_size
+
+if TYPE_CHECKING:
+    from bentpipe.results.result import Result
+
+# Shown also if they dropped nothing; other causes only if they did.
+_USUAL_CAUSES: Final = ("queue_full", "bit_error")
+_TCP_TITLE: Final = "TCP flows (goodput: application data in order, over the flow's duration)"
+_UDP_TITLE: Final = "UDP flows (sent: to the receiver, in a conference by the others)"
+_TCP_COLUMNS: Final = (
+    ("flow", ""),
+    ("direction", "of the data"),
+    ("goodput", "application bits"),
+    ("delivered", "application bytes"),
+    ("sent", "segments"),
+    ("retransmitted", "segments"),
+    ("timeouts", "events"),
+    ("fast recoveries", "events"),
+    ("RTT min / mean", "at the sender"),
+    ("one-way delay mean / max", "of data packets"),
+    ("finished", "time of the run"),
+)
+_EXCHANGE_COLUMNS: Final = (
+    ("flow", ""),
+    ("finished", "exchanges"),
+    ("time median", "at the client"),
+    ("time 95 %", "at the client"),
+)
+_UDP_COLUMNS: Final = (
+    ("flow", ""),
+    ("direction", "of the data"),
+    ("goodput", "application bits"),
+    ("sent", "datagrams"),
+    ("received", "datagrams"),
+    ("lost", "datagrams"),
+    ("loss", "of sent"),
+    ("jitter end / mean", "RFC 3550"),
+    ("delay p50", "one way"),
+    ("delay p95", "one way"),
+    ("delay p99", "one way"),
+)
+_ENTRY_COLUMNS: Final = (("entry", ""), ("direction", ""), ("flows", ""), ("lost", "packets"))
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of texts: ``columns`` are names with units, the first ``text_columns`` are names.
+
+    Other cells are numbers with units, which must not be shortened. A group of rows has equal cells
+    in the first ``grouped`` columns. ``more`` says what is left out.
+    """
+
+    title: str
+    columns: Sequence[tuple[str, str]]
+    rows: Sequence[Sequence[str]]
+    text_columns: int = 1
+    grouped: int = 0
+    more: str = ""
+
+    def starts(self) -> list[int]:
+        """Return the indices of the first rows of groups."""
+        heads = [tuple(row[: self.grouped]) for row in self.rows]
+        changed = [i for i, head in enumerate(heads) if i == 0 or head != heads[i - 1]]
+        return changed if self.grouped else []
+
+    def without_repeats(self) -> list[list[str]]:
+        """Return the rows, with equal cells of a group only in its first row."""
+        starts, blank = self.starts(), [""] * self.grouped
+        return [
+            [*row] if i in starts else [*blank, *row[self.grouped :]]
+            for i, row in enumerate(self.rows)
+        ]
+
+
+def flow_tables(result: Result) -> list[TextTable]:
+    """Return the TCP flows and the UDP flows; more than some 12 by entry of ``traffic``."""
+    if result.tables["flows"].height > MAX_SINGLE_FLOWS:
+        entries = entry_statistics(result)
+        tables = [_tcp_entries, _udp_entries]
+        return [table(own) for table, own in zip(tables, _split(entries), strict=True) if own]
+    tcp, udp = _split(result.flows.to_dicts())
+    exchanges = [flow for flow in tcp if flow["kind"] == "request_response"]
+    kinds = {_tcp_flows: tcp, _exchanges: exchanges, _udp_flows: udp}
+    return [table(flows) for table, flows in kinds.items() if flows]
+
+
+def _split(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    return (
+        [row for row in rows if row["kind"] in TCP_KINDS],
+        [row for row in rows if row["kind"] not in TCP_KINDS],
+    )
+
+
+def _tcp_flows(flows: list[dict[str, Any]]) -> TextTable:
+    causes = _loss_causes(flows)
+    rows = [
+        [
+            flow["name"],
+            flow["direction"],
+            format_rate(flow["goodput_bps"]),
+            format_size(flow["delivered_bytes"]),
+            count(flow["sent_segments"]),
+            count(flow["retransmitted_segments"]),
+            count(flow["timeouts"]),
+            count(flow["fast_recoveries"]),
+            duration_pair(flow["rtt_min_ns"], flow["rtt_mean_ns"]),
+            duration_pair(flow["one_way_delay_mean_ns"], flow["one_way_delay_max_ns"]),
+            duration(flow["finished_ns"]),
+            *(count(flow[f"lost_{cause}_packets"]) for cause in causes),
+        ]
+        for flow in flows
+    ]
+    columns = [*_TCP_COLUMNS, *_lost(causes, "packets")]
+    return TextTable(_TCP_TITLE, columns, rows, text_columns=2)
+
+
+def _exchanges(flows: list[dict[str, Any]]) -> TextTable:
+    rows = [
+        [
+            flow["name"],
+            count(flow["exchanges"]),
+            duration(flow["exchange_time_median_ns"]),
+            duration(flow["exchange_time_p95_ns"]),
+        ]
+        for flow in flows
+    ]
+    return TextTable("Exchanges (request and response)", _EXCHANGE_COLUMNS, rows)
+
+
+def _udp_flows(flows: list[dict[str, Any]]) -> TextTable:
+    causes = _loss_causes(flows)
+    rows = [
+        [
+            flow["name"],
+            flow["direction"],
+            format_rate(flow["goodput_bps"]),
+            count(flow["expected_segments"]),
+            count(flow["received_segments"]),
+            count(flow["lost_packets"]),
+            percent(flow["loss_percent"]),
+            duration_pair(flow["jitter_ns"], flow["jitter_mean_ns"]),
+            *(duration(flow[f"one_way_delay_{p}_ns"]) for p in ("p50", "p95", "p99")),
+            *(count(flow[f"lost_{cause}_packets"]) for cause in causes),
+        ]
+        for flow in flows
+    ]
+    columns = [*_UDP_COLUMNS, *_lost(causes, "datagrams")]
+    return TextTable(_UDP_TITLE, columns, rows, text_columns=2)
+
+
+def _loss_causes(flows: list[dict[str, Any]]) -> list[str]:
+    """Return the causes for which a flow lost packets."""
+    return [cause for cause in LOSS_CAUSES if any(flow[f"lost_{cause}_packets"] for flow in flows)]
+
+
+def _lost(causes: Sequence[str], unit: str) -> list[tuple[str, str]]:
+    return [(f"lost: {cause.replace('_', ' ')}", unit) for cause in causes]
+
+
+def _tcp_entries(entries: list[dict[str, Any]]) -> TextTable:
+    columns = (
+        *_ENTRY_COLUMNS,
+        ("of flows", ""),
+        ("goodput", "application bits"),
+        ("completion time", "of transfers, exchanges"),
+        ("retransmitted", "of segments"),
+        ("mean delay", "one way"),
+    )
+    rows = [
+        [
+            *_entry_cells(entry),
+            f"p{p}",
+            _of(entry["goodput_bps"], p, format_rate),
+            _of(entry["completion_time_ns"], p, format_duration),
+            _of(entry["retransmitted_percent"], p, percent),
+            _of(entry["one_way_delay_mean_ns"], p, format_duration),
+        ]
+        for entry in entries
+        for p in PERCENTILES
+    ]
+    return TextTable("TCP flows by entry of traffic", columns, rows, 2, len(_ENTRY_COLUMNS))
+
+
+def _udp_entries(entries: list[dict[str, Any]]) -> TextTable:
+    columns = (
+        *_ENTRY_COLUMNS,
+        ("of flows", ""),
+        ("goodput", "application bits"),
+        ("loss", "of sent"),
+        ("mean jitter", "of datagrams"),
+        ("mean delay", "one way"),
+    )
+    rows = [
+        [
+            *_entry_cells(entry),
+            f"p{p}",
+            _of(entry["goodput_bps"], p, format_rate),
+            _of(entry["loss_percent"], p, percent),
+            _of(entry["jitter_mean_ns"], p, format_duration),
+            _of(entry["one_way_delay_mean_ns"], p, format_duration),
+        ]
+        for entry in entries
+        for p in PERCENTILES
+    ]
+    return TextTable("UDP flows by entry of traffic", columns, rows, 2, len(_ENTRY_COLUMNS))
+
+
+def _entry_cells(entry: dict[str, Any]) -> list[str]:
+    return [entry["entry"], entry["direction"], count(entry["flows"]), count(entry["lost_packets"])]
+
+
+def _of(quantity: dict[str, float] | None, p: int, text: Any) -> str:
+    return "-" if quantity is None else str(text(quantity[f"p{p}"]))
+
+
+def direction_table(result: Result, most: int) -> TextTable:
+    """Return the first ``most`` directions of the link."""
+    table = result.directions
+    found = [cause for cause in DROP_CAUSES if table[f"dropped_{cause}_packets"].sum() > 0]
+    causes = [cause for cause in DROP_CAUSES if cause in found or cause in _USUAL_CAUSES]
+    columns = (
+        ("direction", ""),
+        ("utilization", "busy time / run"),
+        ("loss", "of packets"),
+        *((f"dropped: {cause.replace('_', ' ')}", "packets") for cause in causes),
+        ("sent", "link bytes"),
+        ("sent", "packets"),
+        ("delivered", "packets"),
+        ("delivered", "IP bytes"),
+        ("held at the end", "packets"),
+        ("largest queue", "IP bytes"),
+    )
+    rows = [
+        [
+            row["direction"],
+            f"{row['utilization']:.1%}",
+            percent(row["loss_percent"]),
+            *(count(row[f"dropped_{cause}_packets"]) for cause in causes),
+            format_size(row["sent_bytes"]),
+            count(row["sent_packets"]),
+            count(row["delivered_packets"]),
+            format_size(row["delivered_bytes"]),
+            count(row["held_packets"]),
+            format_size(row["queue_max_bytes"]),
+        ]
+        for row in table.head(most).to_dicts()
+    ]
+    title = "Link (link bytes include framing; IP bytes do not)"
+    return TextTable(title, columns, rows, more=_more(table.height, most, "directions"))
+
+
+def processor_table(result: Result, most: int) -> TextTable:
+    """Return the first ``most`` processors of gateways."""
+    columns = (
+        ("processor", ""),
+        ("utilization", "busy time / run"),
+        ("received from its network", "packets"),
+        ("dropped of these", "packets"),
+        ("received from the link", "packets"),
+        ("dropped of these", "packets"),
+        ("held at the end", "packets"),
+    )
+    table = result.processors
+    rows = [
+        [
+            row["processor"],
+            f"{row['utilization']:.1%}",
+            count(row["received_lan_packets"]),
+            count(row["dropped_lan_packets"]),
+            count(row["received_link_packets"]),
+            count(row["dropped_link_packets"]),
+            count(row["held_packets"]),
+        ]
+        for row in table.head(most).to_dicts()
+    ]
+    title = "Gateways (a processor handles the packets of both sides, one at a time)"
+    return TextTable(title, columns, rows, more=_more(table.height, most, "processors"))
+
+
+def aggregator_table(result: Result, most: int) -> TextTable:
+    """Return the first ``most`` aggregators of gateways."""
+    columns = (
+        ("aggregator", ""),
+        ("sent", "frames"),
+        ("in frames", "packets"),
+        ("sent alone", "packets"),
+        ("hold time mean / max", "of packets that waited"),
+    )
+    functions = result.functions
+    rows = [
+        [
+            row["function"],
+            count(row["sent_frames"]),
+            count(row["packed_packets"]),
+            count(row["single_packets"]),
+            duration_pair(row["hold_time_mean_ns"], row["hold_time_max_ns"]),
+        ]
+        for row in functions[:most]
+    ]
+    title = "Aggregators (they pack the packets for the link into frames)"
+    return TextTable(title, columns, rows, more=_more(len(functions), most, "aggregators"))
+
+
+def link_tables(result: Result, most: int) -> Iterable[TextTable]:
+    """Return the directions, and the processors and aggregators of gateways if there are some."""
+    tables = [direction_table, processor_table, aggregator_table]
+    found = [table(result, most) for table in tables]
+    return [table for table in found if table.rows]
+
+
+def _more(total: int, most: int, noun: str) -> str:
+    return f"{total - most:,} more {noun}" if total > most else ""
+
+
+def count(number: int | None) -> str:
+    """Return a count with thousands separators; a dash for None."""
+    return "-" if number is None else f"{number:,}"
+
+
+def percent(share: float | None) -> str:
+    """Return percent with three digits; a dash for None."""
+    return "-" if share is None else f"{share:.3g} %"
+
+
+def duration(duration_ns: float | None) -> str:
+    """Return a duration in ns with its unit; a dash for None."""
+    return "-" if duration_ns is None else format_duration(duration_ns)
+
+
+def duration_pair(first_ns: float | None, second_ns: float | None) -> str:
+    """Return two durations in ns, such as a minimum and a mean; a dash if one is None."""
+    if first_ns is None or second_ns is None:
+        return "-"
+    return f"{format_duration(first_ns)} / {format_duration(second_ns)}"

@@ -1,0 +1,250 @@
+"""The tables that people read: no number is shortened, and many flows are shown by entry."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from html import escape
+from io import StringIO
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Program
+from rich.console import Console, RenderableType
+
+from bentpipe import Result, simulate
+from bentpipe.report import plots
+from bentpipe.report.run import run_report
+from bentpipe.report.style import log_axis, new_figure
+from bentpipe.report.terminal import Fitted, run_tables
+from bentpipe.results.figures import TextTable, flow_tables, link_tables
+
+CALL = {
+    "name": "call",
+    "kind": "constant_rate",
+    "direction": "both",
+    "rate": "64 kbit/s",
+    "payload": "160 B",
+    "duration": "5 s",
+}
+MIXED: dict[str, Any] = {
+    "name": "Mixed",
+    "link": {
+        "forward": {"rate": "2 Mbit/s", "delay": "250 ms", "queue": {"limit": "20 packets"}},
+        "return": {"rate": "1 Mbit/s", "delay": "250 ms", "queue": {"limit": "20 packets"}},
+    },
+    "traffic": [
+        {"name": "file", "kind": "bulk", "direction": "forward", "size": "500 kB", "count": 3},
+        {"name": "web", "kind": "fetch", "direction": "forward", "size": "10 kB", "files": 2},
+        {**CALL, "start": "1 s"},
+    ],
+    "duration": "40 s",
+    "sample_interval": "100 ms",
+}
+MANY = {
+    **MIXED,
+    "traffic": [
+        {**MIXED["traffic"][0], "count": 6},
+        {**MIXED["traffic"][1], "count": 8},
+        {**CALL, "start": "1 s", "count": 28, "start_spacing": "7 ms"},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Result:
+    return simulate(MIXED)
+
+
+@pytest.fixture(scope="module")
+def many() -> Result:
+    """70 flows: 6 transfers, 8 sessions, 28 calls each way."""
+    return simulate(MANY)
+
+
+def printed(result: Result, width: int) -> str:
+    return shown(width, *run_tables(result))
+
+
+def shown(width: int, *renderables: RenderableType) -> str:
+    file = StringIO()
+    console = Console(width=width, highlight=False, file=file)
+    for renderable in renderables:
+        console.print(renderable)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+@pytest.mark.parametrize("name", ["mixed", "many"])
+def test_a_table_never_shortens_a_number(
+    width: int, name: str, request: pytest.FixtureRequest
+) -> None:
+    """Given terminals of 60 columns and more, expect each cell on one line, and no ellipsis."""
+    result: Result = request.getfixturevalue(name)
+    text = printed(result, width)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    for table in [*flow_tables(result), *link_tables(result, 24)]:
+        for row in table.rows:
+            for cell in row[table.text_columns :]:
+                assert re.search(rf"(?<!\S){re.escape(cell)}(?!\S)", text), (table.title, cell)
+
+
+def test_a_wide_table_is_turned_and_a_narrow_one_is_not() -> None:
+    """Given three numbers of 14 characters with a gap of 2, expect rows from a width of 48 on."""
+    cells = ("123,456,789.01",) * 3
+    table = Fitted(
+        TextTable("t", (("flow", ""), *((f"c{i}", "") for i in range(3))), [("a", *cells)])
+    )
+    for width, heading in ((52, r"flow +c0 +c1 +c2"), (51, r"flow +a")):
+        text = shown(width, table)
+        assert re.search(heading, text), text
+        assert text.count(cells[0]) == 3
+
+
+def test_tcp_and_udp_flows_have_the_columns_that_apply(mixed: Result) -> None:
+    tcp, exchanges, udp = flow_tables(mixed)
+    names = {
+        table.title.split(" (")[0]: [name for name, _ in table.columns] for table in (tcp, udp)
+    }
+    assert {"retransmitted", "timeouts"} <= set(names["TCP flows"])
+    assert {"sent", "received", "lost", "loss", "delay p95"} <= set(names["UDP flows"])
+    assert not {"retransmitted", "RTT min / mean"} & set(names["UDP flows"])
+    assert [row[0] for row in tcp.rows] == ["file-1", "file-2", "file-3", "web"]
+    assert [row[0] for row in exchanges.rows] == ["web"]
+    assert [row[0] for row in udp.rows] == ["call-forward", "call-return"]
+
+
+def test_more_than_twelve_flows_are_summarized_by_entry(many: Result) -> None:
+    """Given 70 flows of three entries, expect a group of rows an entry and direction."""
+    tcp, udp = flow_tables(many)
+    heads = [
+        (table.rows[i][0], table.rows[i][1], table.rows[i][2])
+        for table in (tcp, udp)
+        for i in table.starts()
+    ]
+    assert heads == [
+        ("file", "forward", "6"),
+        ("web", "forward", "8"),
+        ("call", "forward", "28"),
+        ("call", "return", "28"),
+    ]
+    assert len(tcp.rows) == 2 * 3
+    text = printed(many, 160)
+    assert "All 70 flows: --json, or flows.parquet in the folder of --out" in text
+    assert "file-1" not in text
+    goodputs = many.goodput_bps[:6]
+    assert many.entries[0]["goodput_bps"]["p50"] == pytest.approx(np.median(goodputs))
+
+
+def test_json_has_every_flow_and_entry_with_units_in_names(
+    bentpipe: Program, tmp_path: Any
+) -> None:
+    file = tmp_path / "many.json"
+    file.write_text(json.dumps(MANY), encoding="utf-8")
+    summary = json.loads(bentpipe("run", file, "--json").out)
+    assert len(summary["flows"]) == 70
+    call = summary["flows"][-1]
+    assert call["expected_segments"] == call["received_segments"] + call["lost_packets"] == 250
+    for name in ("jitter_ns", "jitter_mean_ns", "one_way_delay_p50_ns", "one_way_delay_p99_ns"):
+        assert call[name] is not None, name
+    assert [entry["entry"] for entry in summary["entries"]] == ["file", "web", "call", "call"]
+    assert summary["entries"][2]["flows"] == 28
+    assert set(summary["entries"][2]["loss_percent"]) == {"p5", "p50", "p95"}
+
+
+def test_datagrams_add_up_and_percentiles_are_those_of_the_events() -> None:
+    """Given calls that compete with transfers, expect sent = received + lost.
+
+    Expect delay percentiles and jitter of the packets in the event log.
+    """
+    result = simulate({**MIXED, "packet_events": True})
+    flow = result.flows.to_dicts()[4]
+    assert flow["name"] == "call-forward"
+    assert flow["lost_packets"] > 0
+    assert flow["expected_segments"] == flow["received_segments"] + flow["lost_packets"]
+    assert flow["loss_percent"] == pytest.approx(100 * flow["lost_packets"] / 250)
+    mine = result.events
+    mine = mine.filter(mine["flow"] == 4)
+    sent = dict(mine.filter(mine["kind"] == "enqueued").select("packet", "time_ns").iter_rows())
+    arrived = mine.filter(mine["kind"] == "delivered").select("packet", "time_ns").rows()
+    delays_ns = [time_ns - sent[packet] for packet, time_ns in arrived]
+    exact = np.percentile(delays_ns, (50, 95, 99), method="inverted_cdf")
+    found = [flow[f"one_way_delay_{p}_ns"] for p in ("p50", "p95", "p99")]
+    assert found == pytest.approx(exact.tolist(), rel=0.002)
+    # RFC 3550, section 6.4.1.
+    jitter_ns = 0.0
+    for before, delay_ns in itertools.pairwise(delays_ns):
+        jitter_ns += (abs(delay_ns - before) - jitter_ns) / 16
+    assert flow["jitter_ns"] == pytest.approx(jitter_ns, abs=2)
+    assert flow["jitter_mean_ns"] == pytest.approx(np.abs(np.diff(delays_ns)).mean(), abs=1)
+
+
+def test_tcp_flows_have_their_losses_by_cause(mixed: Result) -> None:
+    flows, forward = mixed.flows, mixed.directions.to_dicts()[0]
+    assert flows["lost_queue_full_packets"].sum() == forward["dropped_queue_full_packets"] > 0
+    assert flows["loss_percent"][0] is None
+    assert flows["retransmitted_percent"][0] > 0
+    assert flows["completion_time_ns"][0] == flows["finished_ns"][0] - flows["start_ns"][0]
+
+
+# --- reports and plots --------------------------------------------------------------------------
+
+
+def test_lines_begin_and_end_with_their_flows(mixed: Result) -> None:
+    """Given a transfer that ends before the run does, expect no line of it after its end."""
+    flows = {f"{flow['name']} ({flow['direction']})": flow for flow in mixed.flows.to_dicts()}
+    assert mixed.flows["finished_ns"].min() < mixed.manifest["end_ns"] / 2
+    for draw in (plots.congestion_window, plots.in_flight, plots.smoothed_rtt, plots.goodput):
+        for line in draw(mixed).lines:
+            flow = flows[str(line.get_label())]
+            time_s = np.asarray(line.get_xdata(), dtype=float)
+            end_ns = flow["finished_ns"] or mixed.manifest["end_ns"]
+            assert flow["start_ns"] / 1e9 <= time_s[0]
+            assert time_s[-1] <= end_ns / 1e9
+
+
+def test_many_flows_are_a_band_by_entry(many: Result) -> None:
+    """The band of an entry ends with its last flow."""
+    axes = plots.congestion_window(many)
+    labels = [str(line.get_label()) for line in axes.lines]
+    assert labels == [
+        "file (forward): median, p5 to p95 of 6",
+        "web (forward): median, p5 to p95 of 8",
+    ]
+    ends_s = [flow["finished_ns"] / 1e9 for flow in many.flows.to_dicts()[:6]]
+    assert np.asarray(axes.lines[0].get_xdata(), dtype=float)[-1] <= max(ends_s)
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [([0.3, 40], ["0.5", "1", "2", "5", "10", "20"]), ([1, 1e5], ["1", "10", "100", "1,000"])],
+)
+def test_a_log_axis_has_numbers_as_labels(values: list[float], labels: list[str]) -> None:
+    figure, (axes,) = new_figure(1, 1, height_in=2)
+    axes.plot(values, values)
+    log_axis(axes.xaxis)
+    log_axis(axes.yaxis)
+    figure.canvas.draw()
+    for axis in (axes.xaxis, axes.yaxis):
+        shown = [label.get_text() for label in axis.get_ticklabels()]
+        assert set(labels) <= set(shown)
+        assert not any("$" in label for label in shown)
+
+
+def test_the_report_begins_with_loss_utilization_and_a_figure(mixed: Result) -> None:
+    text = run_report(mixed)
+    first = text.index("<svg")
+    row = mixed.directions.to_dicts()[0]
+    lost = f"forward: utilization {row['utilization']:.1%}, {row['dropped_packets']:,} of"
+    assert 0 < text.index(lost) < first < text.index("<table")
+    assert re.search(r"UDP: \d+ of 500 datagrams lost", text[:first])
+
+
+def test_a_notebook_shows_the_same_tables(mixed: Result, many: Result) -> None:
+    text = mixed._repr_html_()
+    for table in flow_tables(mixed):
+        assert f"<caption>{escape(table.title)}</caption>" in text
+    assert many._repr_html_().count("<tr>") < 25
