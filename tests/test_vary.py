@@ -137,7 +137,8 @@ def test_what_a_worker_returns_can_be_pickled(sweep: Sweep) -> None:
 
 def test_a_notebook_shows_flows_and_directions(sweep: Sweep) -> None:
     shown = sweep.results[0]._repr_html_()
-    assert shown.count("<table>") == shown.count("</table>") == 2
+    # TCP flows, UDP flows, and the link.
+    assert shown.count("<table>") == shown.count("</table>") == 3
     assert ">forward<" in shown
     assert "Mbit/s" in shown or "kbit/s" in shown
     assert "<table" in sweep._repr_html_()
