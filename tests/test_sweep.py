@@ -21,6 +21,7 @@ from bentpipe import (
     run_many,
     simulate,
 )
+from bentpipe.plan.entries import traffic_entries
 from bentpipe.simulation.many import Outcome, run_jobs, run_one
 
 
@@ -94,7 +95,9 @@ def test_results_of_plans_are_those_of_simulate() -> None:
     assert again.flows["name"].to_list() == ["bulk-1", "call"]
     assert small.goodput_bps.tolist() == alone.goodput_bps.tolist()
     assert repr(small).startswith("<Result 'unnamed': 2 flows, completed at ")
-    named = Job(plan=resolve(from_dict(SMALL)), seed=1, scenario=SMALL)
+    scenario = from_dict(SMALL)
+    entries = traffic_entries(scenario)
+    named = Job(plan=resolve(scenario), seed=1, scenario=SMALL, entries=entries)
     assert run_many([named])[0].manifest == alone.manifest
 
 
