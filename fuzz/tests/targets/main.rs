@@ -17,7 +17,7 @@ use std::fs;
 use std::path::Path;
 
 /// Random inputs per target in addition to the corpus; `BOLERO_RANDOM_ITERATIONS` overrides it.
-const ITERATIONS: usize = 200;
+const ITERATIONS: usize = 1_000;
 
 /// A corpus in a folder that no target reads would never be replayed.
 #[test]

@@ -325,4 +325,17 @@ mod tests {
         // 800 (1 + 0.7) / 2.
         assert_eq!(cubic.last_max, 680);
     }
+
+    /// `cubictcp_state`, TCP_CA_Loss: a timeout resets the curve. Given a reduction from 100 segments, the
+    /// last maximum is 100; after a timeout it is unknown again.
+    #[test]
+    fn a_timeout_forgets_the_last_maximum() {
+        let window = Window { cwnd: 100_000, ssthresh: None, segment: 1_000 };
+        let mut cubic = LinuxCubic::default();
+        // beta is 717/1024.
+        assert_eq!(cubic.reduced(&window, 100_000), 70_000);
+        assert_eq!(cubic.last_max, 100);
+        cubic.timed_out();
+        assert_eq!(cubic.last_max, 0);
+    }
 }

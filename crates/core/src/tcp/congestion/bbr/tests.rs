@@ -375,6 +375,28 @@ fn per_rate(bytes: u64) -> Duration {
     Duration::from_nanos(bytes * 1_000_000_000 / RATE)
 }
 
+/// Linux, `bbr_is_next_cycle_phase`: expect the phase that probes to last longer than the minimum RTT, and
+/// until a loss or until 5/4 of the BDP are in flight; the phases with a gain of 1 end by time alone.
+#[test]
+fn a_probe_lasts_a_round_trip_and_until_the_queue_or_a_loss_shows() {
+    let Scripted { bbr, facts, .. } = Scripted::new();
+    let probe = CYCLE[0];
+    let since = facts.now;
+    let is_over = |gain, millis, lost, in_flight_before| {
+        let now = since + Duration::from_millis(millis);
+        let facts = AckFacts { now, delivered_at: now, lost, in_flight_before, ..facts };
+        bbr.phase_is_over(&facts, gain, since, SEGMENT)
+    };
+    // The minimum RTT is 100 ms; 5/4 of the BDP are 156 segments.
+    for (lost, in_flight) in [(SEGMENT, 200 * SEGMENT), (SEGMENT, 0), (0, 200 * SEGMENT)] {
+        assert!(!is_over(probe, 100, lost, in_flight), "too early");
+        assert!(is_over(probe, 102, lost, in_flight), "{lost} lost, {in_flight} in flight");
+    }
+    assert!(!is_over(probe, 102, 0, 100 * SEGMENT), "neither a queue nor a loss");
+    assert!(!is_over(UNIT, 100, SEGMENT, 200 * SEGMENT));
+    assert!(is_over(UNIT, 102, 0, 0));
+}
+
 /// Given the first round of recovery, expect packet conservation. The first ACK delivers one
 /// segment and shows five lost: 119 of 125 are left in flight, and cwnd is 120. One segment is sent
 /// for each delivered one, none for lost ones; further losses reduce the flight and cwnd. From the
