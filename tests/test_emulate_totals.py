@@ -11,6 +11,7 @@ from bentpipe.emulation.record import RunRecord
 from bentpipe.emulation.tables import flow_row, flow_sample_rows
 from bentpipe.emulation.tcp_info import Watched
 from bentpipe.emulation.verdict import verdict
+from bentpipe.results.tables import LOSS_CAUSES
 
 S = 10**9
 MB = 10**6
@@ -53,6 +54,7 @@ def record(watched: Watched) -> RunRecord:
     times = ("first_ns", "last_ns", "first_payload_ns", "last_payload_ns")
     place = {**tally, **dict.fromkeys(times, 50 * S)}
     side = {"offered": place, "delivered": place, "delay_sum_ns": 9, "delay_max_ns": 1}
+    side["dropped_packets"] = dict.fromkeys(LOSS_CAUSES, 0)
     report = {"ports": {5_201: {"world": side, "island": side}}}
     return RunRecord(ended_ns=60 * S, watched={0: watched}, report=report)
 
@@ -110,7 +112,7 @@ def test_windows_are_on_the_clock_of_the_run() -> None:
     counts = [
         *("lateness", "wait", "rejected_packets", "kernel_dropped_packets", "store_full_packets"),
         *("too_long_packets", "future_stamped_packets", "clock_steps", "window_count"),
-        *("invalid_windows", "capture", "invalid"),
+        *("invalid_windows", "capture", "invalid", "fault"),
     ]
     window = {"start_ns": 0, "end_ns": 10 * S, "packets": 7, "invalid": None}
     found = verdict({**dict.fromkeys(counts, 1), "windows": [window], "at_ns": 9}, 3 * S)

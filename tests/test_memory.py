@@ -110,7 +110,7 @@ def test_concurrent_runs_share_the_limit() -> None:
     results = caught.value.results
     assert [result.manifest["seed"] for result in results] == [1, 2, 3]
     assert all(result.execution["memory"]["limit_bytes"] == LIMIT for result in results)
-    assert results[0].manifest == alone.manifest | {"scenario": {}}
+    assert results[0].manifest == alone.manifest | {"scenario": {}, "entries": []}
 
 
 def test_hosts_that_do_not_fit_are_refused_before_the_run(

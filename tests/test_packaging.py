@@ -55,7 +55,8 @@ def imported() -> set[str]:
             if isinstance(node, ast.ImportFrom) and node.level == 0:
                 names = [node.module or ""]
             found |= {name.partition(".")[0] for name in names}
-    others = found - set(sys.stdlib_module_names) - {"bentpipe"}
+    # Type checkers alone have _typeshed.
+    others = found - set(sys.stdlib_module_names) - {"bentpipe", "_typeshed"}
     return {normalized(packages[each][0]) if each in packages else each for each in others}
 
 

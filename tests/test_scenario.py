@@ -147,6 +147,7 @@ def test_every_example_is_a_scenario(example: Path) -> None:
 
 def test_the_documented_examples_exist() -> None:
     assert [path.stem for path in EXAMPLES] == [
+        "calls-60",
         "channels-50",
         "conference",
         "fq-codel",

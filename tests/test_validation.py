@@ -470,7 +470,7 @@ def test_a_missed_threshold_is_exit_code_99_if_asked(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--grid", "smal"], 'grid: read "smal"; allowed are "small" and "full"'),
+        (["--grid", "smal"], '--grid: read "smal"; allowed: small, full; did you mean "small"?'),
         (["--points", "1,x"], '--points: read "1,x"; expected numbers'),
         (["--points", "82"], "--points: read 82; small has 1 to 81"),
         (["--points", "1", "--measures", "outage"], "--points: read 1; small has 73 to 81"),

@@ -113,7 +113,7 @@ def test_a_fetch_takes_a_connection_for_each_file() -> None:
 def test_the_bounds_hold_for_flows_that_end() -> None:
     """The flow of 24 MB without a warning needs slow start; one of 15 MB ends well before 20 s."""
     ended = simulate(scenario(BULK | {"size": "15 MB"}))
-    assert ended.manifest["completed"]
+    assert ended.manifest["traffic_ended"]
     assert ended.warnings == ()
 
 
