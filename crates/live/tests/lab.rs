@@ -179,7 +179,7 @@ fn a_run_without_enough_processor_time_is_invalid() {
             let interval = Duration::from_micros(100);
             let load =
                 OfferedLoad { rate_bps: 100_000_000, delay, hops: 1, packet_bytes: 100, interval };
-            let errors = delay_errors_of(&lab, load, Duration::from_millis(300));
+            let errors = delay_errors_of(&lab, load, Duration::from_millis(100));
             stop.store(true, Ordering::Relaxed);
             errors.expect("a measurement")
         });

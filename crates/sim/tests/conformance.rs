@@ -1,4 +1,4 @@
-//! The conformance kit on every engine of 2,000 random small plans. A plan runs with a recorder
+//! The conformance kit on every engine of 1,000 random small plans. A plan runs with a recorder
 //! around each engine; then each engine is built again and gets its recorded input.
 
 mod network;
@@ -47,7 +47,7 @@ fn engine(plan: &Plan, seed: u64, number: usize) -> Node {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 2_000, failure_persistence: None, ..Config::default() })]
+    #![proptest_config(Config { cases: 1_000, failure_persistence: None, ..Config::default() })]
 
     /// Proptest prints the plan and the seed that failed.
     #[test]
