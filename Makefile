@@ -33,10 +33,10 @@ demo: $(VENV)/.runtime
 	@echo "The report is target/demo/jpl/report.html"
 
 # To fail where a test cannot run: make test PYTEST_OPTIONS=--require-labs BENTPIPE_REQUIRE_LABS=1
-# Tests in real time measure: they run alone.
+# Tests that measure labs run alone. Others often wait, so there is one process more than cores.
 test: $(VENV)/.installed
 	cargo test --workspace --quiet
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadgroup -m "not real_time" \
+	$(BIN)/python -m pytest -q -n $$(($$(nproc) + 1)) --maxprocesses 8 --dist loadgroup -m "not real_time" \
 		$(PYTEST_OPTIONS)
 	$(BIN)/python -m pytest -q -m real_time $(PYTEST_OPTIONS)
 

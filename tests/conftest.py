@@ -144,13 +144,16 @@ def needs(program: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(shutil.which(program) is None, reason=not_installed(program))
 
 
-# A test that runs labs. Such tests run one after the other, since load makes labs late.
-needs_lab = pytest.mark.real_time
+# A test that runs labs.
+needs_lab = pytest.mark.lab
+# A test that measures labs. It runs alone, since load makes labs late.
+measures = pytest.mark.real_time
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test that runs labs where there can be none."""
-    if item.get_closest_marker("real_time") and (reason := why_no_lab()):
+    is_lab = any(item.get_closest_marker(mark) for mark in ("lab", "real_time"))
+    if is_lab and (reason := why_no_lab()):
         pytest.skip(f"no labs here: {reason}")
 
 

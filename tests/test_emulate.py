@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pytest
-from conftest import ROOT, Program, needs, needs_lab
+from conftest import ROOT, Program, measures, needs, needs_lab
 from late import until_on_time
 from test_lab import wait_until
 from test_live import processes
@@ -77,7 +77,7 @@ def emulated(data: dict[str, Any], folder: Path, *, valid: bool = True) -> Emula
 # --- against the simulator ----------------------------------------------------------------------
 
 
-@needs_lab
+@measures
 @needs("iperf3")
 def test_a_bulk_flow_is_as_fast_as_in_the_simulator(tmp_path: Path) -> None:
     """Given 3 s of CUBIC at 20 Mbit/s, expect at least 85 % of what 1,448 of 1,500 bytes leave.
@@ -120,7 +120,7 @@ def test_a_bulk_flow_is_as_fast_as_in_the_simulator(tmp_path: Path) -> None:
     assert "In real time, Linux" in run.out
 
 
-@needs_lab
+@measures
 @needs("iperf3")
 def test_steps_of_the_link_are_on_the_clock_of_the_run(tmp_path: Path) -> None:
     """Given an outage from 1 to 2 s, expect bytes until 1 s, and none from then until 2 s.
@@ -176,7 +176,7 @@ def test_steps_are_delayed_by_the_lead_time() -> None:
     assert forward_rate_steps(plan)[1][0] == 5 * 10**9
 
 
-@needs_lab
+@measures
 @needs("iperf3")
 def test_exchanges_equal_those_of_the_simulator(tmp_path: Path) -> None:
     """Given files one after the other and requests on one connection, expect the same exchanges.
@@ -243,7 +243,7 @@ def test_draws_equal_those_of_the_simulator(distribution: dict[str, Any]) -> Non
     assert len(set(simulated)) > 20
 
 
-@needs_lab
+@measures
 @needs("iperf3")
 def test_kernel_settings_windows_and_sizes(tmp_path: Path) -> None:
     """Given 100 kB through a window of 30 kB, expect all of it, the settings, and a warning.
@@ -280,7 +280,7 @@ def test_kernel_settings_windows_and_sizes(tmp_path: Path) -> None:
 # --- against arithmetic -------------------------------------------------------------------------
 
 
-@needs_lab
+@measures
 @needs("iperf3")
 def test_a_constant_rate_without_loss_is_delivered_completely(tmp_path: Path) -> None:
     """Given 800 kbit/s in datagrams of 1000 B each way for 1 s, expect all of 100 each way.
@@ -302,7 +302,7 @@ def test_a_constant_rate_without_loss_is_delivered_completely(tmp_path: Path) ->
         assert flow["one_way_delay_max_ns"] < 20e6
 
 
-@needs_lab
+@measures
 @needs("iperf3")
 def test_losses_by_bit_errors_are_binomial(tmp_path: Path) -> None:
     """Given 2 s of 1,028-byte packets at a bit error rate of 1e-5, expect a binomial loss.

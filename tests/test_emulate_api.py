@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, User, needs, needs_lab
+from conftest import ROOT, User, measures, needs, needs_lab
 from test_lab import wait_until
 from test_live import processes
 
@@ -44,7 +44,7 @@ def emulate(scenario: Any, **options: Any) -> Result:
         return result
 
 
-@needs_lab
+@measures
 @needs("iperf3")
 def test_a_mapping_is_run_in_real_time(tmp_path: Path) -> None:
     """Given 10 datagrams of 1,000 B in 1 s, expect those that were sent, each after 13 ms."""
@@ -60,7 +60,7 @@ def test_a_mapping_is_run_in_real_time(tmp_path: Path) -> None:
     assert capture.stat().st_size > 1_000
 
 
-@needs_lab
+@measures
 @needs("iperf3")
 def test_a_file_names_its_series_from_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -87,7 +87,7 @@ def test_what_cannot_be_run_is_refused_as_by_simulate() -> None:
         bentpipe.emulate({**CALL, "packet_events": True})
 
 
-@needs_lab
+@measures
 @needs("iperf3")
 def test_a_capture_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written"):
@@ -167,7 +167,7 @@ print(os.geteuid(), result.flows["delivered_bytes"].sum() > 0)
 """
 
 
-@needs_lab
+@measures
 @needs("iperf3")
 @needs("setpriv")
 def test_an_ordinary_user_emulates_in_a_process_with_threads(user: User) -> None:

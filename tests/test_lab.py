@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import default_signals, needs, needs_lab
+from conftest import default_signals, measures, needs, needs_lab
 from test_live import BENTPIPE, bentpipe, machine, processes
 
 from bentpipe.errors import MachineError, UsageError
@@ -73,7 +73,7 @@ def min_ms(name: str) -> float:
 # -- A lab and its programs --------------------------------------------------------------------
 
 
-@needs_lab
+@measures
 def test_a_lab_stays_until_it_is_taken_down() -> None:
     with a_lab("sat", "--link", "leo", "--set", "link.forward.rate=4Mbit/s") as daemon:
         (row,) = json.loads(bentpipe("lab", "list", "--json").stdout)
@@ -92,7 +92,7 @@ def test_a_lab_stays_until_it_is_taken_down() -> None:
         assert bentpipe("lab", "up", "sat", "--link", "leo").returncode == 0
 
 
-@needs_lab
+@measures
 def test_the_error_of_an_unknown_lab_names_those_that_exist() -> None:
     with a_lab("one", "--link", "leo"):
         for verb in (["down"], ["status"], ["exec", "--", "true"], ["set", "link.forward.rate=1"]):
@@ -101,7 +101,7 @@ def test_the_error_of_an_unknown_lab_names_those_that_exist() -> None:
             assert 'read "two"; allowed: one' in ran.stderr
 
 
-@needs_lab
+@measures
 def test_programs_keep_their_exit_codes_and_know_their_side(tmp_path: Path) -> None:
     with a_lab("sat", "--link", "leo"):
         run = ("lab", "exec", "sat", "--")
@@ -122,7 +122,7 @@ def test_programs_keep_their_exit_codes_and_know_their_side(tmp_path: Path) -> N
             assert ran.stdout.split("\n") == [str(tmp_path), side, "1", "and its input"]
 
 
-@needs_lab
+@measures
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signals_reach_the_program(sent: signal.Signals) -> None:
     command = f"trap 'echo heard; exit 5' {sent.name[3:]}; echo ready; while :; do sleep 0.05; done"
@@ -142,7 +142,7 @@ def test_signals_reach_the_program(sent: signal.Signals) -> None:
         assert running.wait() == 5
 
 
-@needs_lab
+@measures
 @needs("bash")
 def test_programs_have_the_terminal() -> None:
     """Given a shell on a terminal, expect Ctrl-C to end only the program that it runs."""
@@ -177,7 +177,7 @@ def test_programs_have_the_terminal() -> None:
         os.close(terminal)
 
 
-@needs_lab
+@measures
 def test_background_processes_stay_until_the_lab_ends() -> None:
     """Given a server started in the world and left there, expect the island to reach it."""
     mark = f"bentpipe-left-{os.getpid()}"
@@ -192,7 +192,7 @@ def test_background_processes_stay_until_the_lab_ends() -> None:
         wait_until(lambda: processes(mark) == [], "the program still runs")
 
 
-@needs_lab
+@measures
 @needs("ping")
 def test_two_labs_do_not_disturb_each_other() -> None:
     with a_lab("near", "--link", "leo"), a_lab("far", "--link", "meo"):
@@ -207,7 +207,7 @@ def test_two_labs_do_not_disturb_each_other() -> None:
 # -- Changes -----------------------------------------------------------------------------------
 
 
-@needs_lab
+@measures
 @needs("ping")
 def test_a_changed_delay_is_the_delay() -> None:
     """Given 13 ms each way and then 100 one way, expect 26 ms and then 113."""
@@ -221,7 +221,7 @@ def test_a_changed_delay_is_the_delay() -> None:
         assert change["at_ns"] > 0
 
 
-@needs_lab
+@measures
 @needs("ping")
 def test_of_several_links_each_can_be_changed() -> None:
     """Given 13 ms each way twice, expect 26 ms less with no delay on the second link."""
@@ -236,7 +236,7 @@ def test_of_several_links_each_can_be_changed() -> None:
         assert (beyond.returncode, "the lab has 2 links" in beyond.stderr) == (2, True)
 
 
-@needs_lab
+@measures
 @needs("curl")
 def test_a_transfer_uses_the_changed_rate() -> None:
     """Given 400 kB of TCP, expect at least 1.6 s at 2 Mbit/s, and much less at 50 Mbit/s."""
@@ -256,7 +256,7 @@ def test_a_transfer_uses_the_changed_rate() -> None:
         assert seconds() < slow / 2
 
 
-@needs_lab
+@measures
 def test_queued_packets_leave_at_the_new_rate() -> None:
     """Given a queue of UDP packets that takes 80 s at 10 kbit/s, expect it empty at 10 Mbit/s."""
     send = (
@@ -282,7 +282,7 @@ def test_queued_packets_leave_at_the_new_rate() -> None:
         assert status("sat")["report"]["at_ns"] - before_ns < 70e9, "sooner than at the old rate"
 
 
-@needs_lab
+@measures
 @needs("ping")
 def test_an_outage_delays_and_loses_nothing() -> None:
     """Given packets during an outage, expect them queued, and all delivered after it."""
@@ -308,7 +308,7 @@ def test_an_outage_delays_and_loses_nothing() -> None:
         assert status("sat")["report"]["directions"]["forward"]["dropped_packets"] == {}
 
 
-@needs_lab
+@measures
 @needs("ping")
 def test_errors_begin_and_end_as_requested() -> None:
     ping = ["lab", "exec", "sat", "--", "ping", "-c", "2", "-i", "0.1", "-W", "1", "world"]
@@ -321,7 +321,7 @@ def test_errors_begin_and_end_as_requested() -> None:
         assert bentpipe(*ping).returncode == 0
 
 
-@needs_lab
+@measures
 @needs("ping")
 def test_bad_values_change_nothing() -> None:
     """Given a valid and an invalid setting, expect that neither is applied."""
@@ -433,7 +433,7 @@ def kill(process: int, sent: signal.Signals) -> None:
 # -- The socket --------------------------------------------------------------------------------
 
 
-@needs_lab
+@measures
 def test_a_daemon_survives_malformed_requests() -> None:
     """Given random bytes, incomplete requests and wrong types, expect that the lab goes on."""
     draw = random.Random(1)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import needs, needs_lab
+from conftest import measures, needs
 from late import until_on_time
 
 from bentpipe import simulate
@@ -71,7 +71,7 @@ def round_trips_ms(printed: str) -> list[float]:
     return [float(time) for time in re.findall(r"time=([0-9.]+) ms", printed)]
 
 
-@needs_lab
+@measures
 @needs("ping")
 def test_hosts_of_a_side_have_their_own_round_trips(tmp_path: Path) -> None:
     """Given hosts at 0 and 195 ms one way, expect pings of 10 and 400 ms, within 1 ms.
@@ -113,7 +113,7 @@ print(moments[0], moments[-1])
 """
 
 
-@needs_lab
+@measures
 def test_four_terminals_share_the_forward_link(tmp_path: Path) -> None:
     """Expect each terminal's packets to be spread over the time that those of all four take.
 
@@ -158,7 +158,7 @@ print(carried["forward"]["delivered_packets"], carried["forward"]["busy_ns"], *c
     ]
 
 
-@needs_lab
+@measures
 @needs("ping")
 def test_programs_run_on_gateways(tmp_path: Path) -> None:
     """Given gateways that are hosts, expect that they decrement the TTL by two."""
@@ -172,7 +172,7 @@ def test_programs_run_on_gateways(tmp_path: Path) -> None:
     assert printed.split() == ["1", "hosts", "link", "lo"]
 
 
-@needs_lab
+@measures
 def test_an_unknown_host_is_refused(tmp_path: Path) -> None:
     link = written(tmp_path, link={**LINK, "terminals": 2})
     called = [*BENTPIPE, "exec", "--link", link, "--host", "island-3", "--", "true"]
@@ -239,7 +239,7 @@ def flow_sent_in_full(file: str, due: float) -> dict[str, Any]:
     return until_on_time(lambda: emulated(file)["flows"][0], why_late)
 
 
-@needs_lab
+@measures
 @needs("iperf3")
 def test_aggregation_multiplies_what_a_processor_carries(tmp_path: Path) -> None:
     """Expect four times the no-drop rate in frames, and the simulator to predict it within 10 %.
@@ -319,7 +319,7 @@ def test_the_precedence_of_a_packet_is_its_class(classes: int, precedences: list
     assert [traffic_class(plan, flow) >> 5 for flow in plan["flows"]] == precedences
 
 
-@needs_lab
+@measures
 @needs("iperf3")
 def test_priorities_apply_to_real_packets(tmp_path: Path) -> None:
     """Expect no packet of a call of priority 0 lost or late, and half of a flood of priority 1.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import User, default_signals, needs, needs_lab
+from conftest import User, default_signals, measures, needs, needs_lab
 from late import until_on_time
 
 from bentpipe.cli.link_status import summary_lines
@@ -56,7 +56,7 @@ def assert_between(low: float, high: float, measure: Callable[[], Measured]) -> 
     assert until_on_time(try_once, lambda each: each.why_late).value < high
 
 
-@needs_lab
+@measures
 @needs("ping")
 def test_a_round_trip_takes_as_long_as_the_scenario_says() -> None:
     """Given GEO with 271 ms each way, a ping of 84 bytes at 16 and at 2 Mbit/s takes 542.4 ms."""
@@ -73,7 +73,7 @@ def test_a_round_trip_takes_as_long_as_the_scenario_says() -> None:
     assert_between(expected_ms - 0.001, expected_ms + 1, smallest)
 
 
-@needs_lab
+@measures
 @needs("curl")
 def test_a_download_is_no_faster_than_the_link(tmp_path: Path) -> None:
     """Given 2 MB over 16 Mbit/s with 20 ms each way, expect at least 1 s and two round trips."""
@@ -95,7 +95,7 @@ def test_a_download_is_no_faster_than_the_link(tmp_path: Path) -> None:
     assert measured["kernel_dropped_packets"] == measured["store_full_packets"] == 0
 
 
-@needs_lab
+@measures
 @needs("iperf3")
 def test_iperf3_finds_its_server() -> None:
     ran = bentpipe("exec", "--link", "leo", "--", "iperf3", "-c", "world", "-t", "2", "--json")
@@ -104,13 +104,13 @@ def test_iperf3_finds_its_server() -> None:
     assert 0 < received < 20e6, "the return carries 20 Mbit/s"
 
 
-@needs_lab
+@measures
 def test_exec_exits_with_the_status_of_the_program() -> None:
     assert bentpipe("exec", "--link", "leo", "--", "sh", "-c", "exit 7").returncode == 7
     assert bentpipe("exec", "--link", "leo", "--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
 
 
-@needs_lab
+@measures
 def test_programs_have_their_side_and_working_directory(tmp_path: Path) -> None:
     script = "pwd; echo $BENTPIPE_HOST; cat /proc/net/dev | grep -c link; echo $$"
     for side in ("world", "island"):
@@ -124,7 +124,7 @@ def test_programs_have_their_side_and_working_directory(tmp_path: Path) -> None:
         assert ran.stdout.split() == [str(tmp_path), side, "1", "2"]
 
 
-@needs_lab
+@measures
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signals_reach_the_program(sent: signal.Signals) -> None:
     wait = f"trap 'echo heard; exit 5' {sent.name[3:]}; echo ready; while :; do sleep 0.05; done"
@@ -142,7 +142,7 @@ def test_signals_reach_the_program(sent: signal.Signals) -> None:
     assert running.returncode == 5
 
 
-@needs_lab
+@measures
 @needs("ping")
 def test_links_in_series_add_up_and_labs_nest() -> None:
     """Given 13 ms each way, expect 26 ms; two in series, 52 ms; a lab in a lab is separate."""
@@ -258,7 +258,7 @@ def test_killed_labs_with_captures_and_internet_leave_nothing(tmp_path: Path) ->
     assert_killed_labs_leave_nothing(command, dict(os.environ))
 
 
-@needs_lab
+@measures
 def test_two_labs_do_not_disturb_each_other() -> None:
     """Given two labs with 13 and 79 ms each way at a time, expect 26 and 158 ms."""
     look = [sys.executable, "-c", WORLD_ROUND_TRIP]

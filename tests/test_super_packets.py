@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import needs, needs_lab
+from conftest import measures, needs
 
 from bentpipe.errors import MachineError
 from bentpipe.lab.capacity import refuse_beyond_capacity
@@ -17,7 +17,7 @@ from bentpipe.plan.presets import link_plan
 SIZE = 5_000_000
 
 
-@needs_lab
+@measures
 @needs("curl")
 def test_the_link_carries_packets_while_kernels_pass_larger_segments(tmp_path: Path) -> None:
     """Given 5 MB over 100 Mbit/s, expect packets of 1,500 bytes at most at that rate.

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from conftest import Program, needs, needs_lab
+from conftest import Program, measures, needs
 
 from bentpipe.plan.resolver import from_dict, resolve
 from bentpipe.results.result import Result
@@ -384,7 +384,7 @@ def test_recovery_after_an_outage_takes_at_most_the_timer() -> None:
 # --- the verb -----------------------------------------------------------------------------------
 
 
-@needs_lab
+@measures
 @needs("iperf3")
 def test_the_verb_on_points_of_two_kinds(tmp_path: Path) -> None:
     """Given two points of 2 s and files of 10 kB, expect both engines, or late points by name."""

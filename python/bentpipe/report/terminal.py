@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,13 +28,14 @@ _GAP: Final = 2
 _NAME_WIDTH: Final = 20
 _HEADING_WIDTH: Final = 14
 _LABEL_WIDTH: Final = 26
-# A pipe has no width; wide enough that no table is wrapped.
+# A pipe has no width, unless COLUMNS is set.
 _PIPE_WIDTH: Final = 160
 
 
 def show(*renderables: RenderableType) -> None:
-    """Print to stdout, unwrapped and without colours when it is not a terminal."""
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    """Print to stdout, without colours when it is not a terminal."""
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(width=None if has_width else _PIPE_WIDTH, highlight=False)
     for renderable in renderables:
         console.print(renderable)
 
@@ -143,7 +145,9 @@ def _aligned(columns: Sequence[str], rows: Iterable[Sequence[str]], text_columns
 def _stacked(table: TextTable, width: int) -> Iterator[RenderableType]:
     """Yield tables with a column for each row, as many as fit, and a row for each quantity."""
     labels = [f"{name} ({unit})" if unit else name for name, unit in table.columns]
-    label_width = min(max(map(len, labels)), _LABEL_WIDTH)
+    label_width = max(map(len, labels))
+    if _stacked_width(label_width, table.rows) > width:
+        label_width = min(label_width, _LABEL_WIDTH)
     label_cells = ["\n".join(textwrap.wrap(label, label_width)) for label in labels]
     name_width = max(1, min(_NAME_WIDTH, width - label_width - _GAP))
     rows = [
@@ -167,7 +171,7 @@ def _stacked(table: TextTable, width: int) -> Iterator[RenderableType]:
     yield _block(label_cells, block)
 
 
-def _stacked_width(label_width: int, rows: list[list[str]]) -> int:
+def _stacked_width(label_width: int, rows: Iterable[Sequence[str]]) -> int:
     return label_width + sum(
         _GAP + max(len(line) for cell in row for line in cell.split("\n")) for row in rows
     )
