@@ -82,6 +82,13 @@ def test_lab_exec_has_the_same_codes(tmp_path: Path, lab: tuple[str, ...]) -> No
         (["exec", "true"], "missing option '--link'; see bentpipe exec --help"),
         (["exec", "--link", "geo"], "missing argument 'COMMAND'; see bentpipe exec --help"),
         (["exec", "--lnk", "geo", "true"], "no such option: --lnk (Possible options: --link)"),
+        (
+            ["exec", "--link", "geo", "curl", "-s", "http://world/"],
+            "no such option: -s; if it is an option of the program, write -- before the program; "
+            "see bentpipe exec --help",
+        ),
+        (["lab", "exec", "sat", "ls", "-l"], "-l; if it is an option of the program, write --"),
+        (["shell", "--link", "geo", "-q"], "no such option: -q; see bentpipe shell --help"),
         (["exec", "--link", "geo", "--seed", "-3", "true"], "invalid value for '--seed'"),
         (["exec", "--link", "gio", "true"], 'read "gio"; allowed: geo, meo, leo, isdn-return'),
         (["shell"], "missing option '--link'; see bentpipe shell --help"),
@@ -152,9 +159,32 @@ def test_ctrl_c_is_130(tmp_path: Path) -> None:
 def test_a_report_that_cannot_be_written_is_125_or_the_code_of_the_program(
     tmp_path: Path,
 ) -> None:
-    report, impossible = tmp_path / "report.json", str(tmp_path / "none" / "report.json")
+    report, impossible = tmp_path / "report.json", "/dev/full"
     words = ("exec", "--link", "leo", "--report")
     assert run(*words, impossible, "--", "true").returncode == 125
     assert run(*words, impossible, "--", "sh", "-c", "exit 9").returncode == 9
     assert run(*words, str(report), "--", "true").returncode == 0
     assert json.loads(report.read_text())["directions"]
+
+
+@needs_lab
+@pytest.mark.parametrize("place", ["none/report.json", "."])
+def test_a_report_without_a_folder_is_refused_before_the_program(
+    place: str, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    done = run("exec", "--link", "leo", "--report", str(tmp_path / place), "--", "touch", str(ran))
+    assert done.returncode == 125
+    assert "folder" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not ran.exists()
+
+
+@needs_lab
+def test_a_failed_command_of_the_world_is_named() -> None:
+    """Given commands that fail, succeed and run on, expect a message about the first only."""
+    world = [word for line in ("exit 3", "true", "sleep 60") for word in ("--world", line)]
+    done = run("exec", "--link", "leo", *world, "--", "sleep", "0.5")
+    assert done.returncode == 0
+    told = [line for line in done.stderr.splitlines() if "--world" in line]
+    assert told == ["bentpipe: --world 'exit 3': failed with exit code 3"]
