@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import time
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Program, needs_lab
+from conftest import Program, needs, needs_lab
 from test_live import BENTPIPE, bentpipe as run
 
 EXEC = ("exec", "--link", "leo", "--")
@@ -188,3 +189,32 @@ def test_a_failed_command_of_the_world_is_named() -> None:
     assert done.returncode == 0
     told = [line for line in done.stderr.splitlines() if "--world" in line]
     assert told == ["bentpipe: --world 'exit 3': failed with exit code 3"]
+
+
+@needs_lab
+@needs("setsid")
+@pytest.mark.parametrize("verb", ["exec", "lab exec"])
+def test_a_closed_terminal_ends_the_program(
+    verb: str, tmp_path: Path, lab: tuple[str, ...]
+) -> None:
+    """Given bentpipe as the first process of a terminal that closes, expect 128 + SIGHUP."""
+    started = tmp_path / "started"
+    words = EXEC if verb == "exec" else lab
+    program = ["sh", "-c", f"touch {started}; exec sleep 60"]
+    terminal, other_end = pty.openpty()
+    with subprocess.Popen(
+        ["setsid", "--ctty", *BENTPIPE, *words, *program],
+        stdin=other_end,
+        stdout=other_end,
+        stderr=other_end,
+    ) as running:
+        os.close(other_end)
+        deadline = time.monotonic() + 30
+        while not started.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.close(terminal)
+        try:
+            assert running.wait(20) == 128 + signal.SIGHUP
+        finally:
+            running.kill()
