@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,12 +115,30 @@ def test_shell_commands_work(block: Block, workshop: Path) -> None:
 
 
 def test_the_readme_shows_what_is_printed(workshop: Path) -> None:
+    """Given a terminal of 80 columns, expect the lines of the README."""
     (shown,) = (block for block in blocks("text") if block.page.name == "README.md")
     command = [sys.executable, "-m", "bentpipe", "run", "scenarios/geo-bulk.yaml"]
-    done = subprocess.run(command, cwd=workshop, capture_output=True, text=True, check=True)
+    terminal, other_end = pty.openpty()
+    environment = os.environ | {"COLUMNS": "80", "TERM": "dumb"}
+    subprocess.run(
+        command,
+        cwd=workshop,
+        env=environment,
+        stdout=other_end,
+        stderr=subprocess.PIPE,
+        check=True,
+    )
+    os.close(other_end)
+    output = b""
+    # EIO: all is read, and no process has the terminal open (Linux).
+    with suppress(OSError):
+        while part := os.read(terminal, 4096):
+            output += part
+    os.close(terminal)
+    printed = output.decode().splitlines()
     for line in shown.text.splitlines():
         start = line.removesuffix(" ...")
-        assert any(printed.startswith(start) for printed in done.stdout.splitlines()), line
+        assert any(each.startswith(start) for each in printed), line
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
