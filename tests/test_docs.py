@@ -120,6 +120,7 @@ def test_shell_commands_work(
 
 
 def test_the_readme_shows_what_is_printed(workshop: Path) -> None:
+    """Given a terminal of 80 columns, expect the lines of the README."""
     (shown,) = (block for block in blocks("text") if block.page.name == "README.md")
     command = [sys.executable, "-m", "bentpipe", "run", "scenarios/geo-bulk.yaml"]
     done = subprocess.run(

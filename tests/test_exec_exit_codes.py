@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import time
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Program, needs_lab
+from conftest import Program, needs, needs_lab
 from test_live import BENTPIPE, bentpipe as run
 
 EXEC = ("exec", "--link", "leo", "--")
@@ -82,6 +83,13 @@ def test_lab_exec_has_the_same_codes(tmp_path: Path, lab: tuple[str, ...]) -> No
         (["exec", "true"], "missing option '--link'; see bentpipe exec --help"),
         (["exec", "--link", "geo"], "missing argument 'COMMAND'; see bentpipe exec --help"),
         (["exec", "--lnk", "geo", "true"], "no such option: --lnk (Possible options: --link)"),
+        (
+            ["exec", "--link", "geo", "curl", "-s", "http://world/"],
+            "no such option: -s; if it is an option of the program, write -- before the program; "
+            "see bentpipe exec --help",
+        ),
+        (["lab", "exec", "sat", "ls", "-l"], "-l; if it is an option of the program, write --"),
+        (["shell", "--link", "geo", "-q"], "no such option: -q; see bentpipe shell --help"),
         (["exec", "--link", "geo", "--seed", "-3", "true"], "invalid value for '--seed'"),
         (["exec", "--link", "gio", "true"], 'read "gio"; allowed: geo, meo, leo, isdn-return'),
         (["shell"], "missing option '--link'; see bentpipe shell --help"),
@@ -152,9 +160,61 @@ def test_ctrl_c_is_130(tmp_path: Path) -> None:
 def test_a_report_that_cannot_be_written_is_125_or_the_code_of_the_program(
     tmp_path: Path,
 ) -> None:
-    report, impossible = tmp_path / "report.json", str(tmp_path / "none" / "report.json")
+    report, impossible = tmp_path / "report.json", "/dev/full"
     words = ("exec", "--link", "leo", "--report")
     assert run(*words, impossible, "--", "true").returncode == 125
     assert run(*words, impossible, "--", "sh", "-c", "exit 9").returncode == 9
     assert run(*words, str(report), "--", "true").returncode == 0
     assert json.loads(report.read_text())["directions"]
+
+
+@needs_lab
+@pytest.mark.parametrize("place", ["none/report.json", "."])
+def test_a_report_without_a_folder_is_refused_before_the_program(
+    place: str, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    done = run("exec", "--link", "leo", "--report", str(tmp_path / place), "--", "touch", str(ran))
+    assert done.returncode == 125
+    assert "folder" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not ran.exists()
+
+
+@needs_lab
+def test_a_failed_command_of_the_world_is_named() -> None:
+    """Given commands that fail, succeed and run on, expect a message about the first only."""
+    world = [word for line in ("exit 3", "true", "sleep 60") for word in ("--world", line)]
+    done = run("exec", "--link", "leo", *world, "--", "sleep", "0.5")
+    assert done.returncode == 0
+    told = [line for line in done.stderr.splitlines() if "--world" in line]
+    assert told == ["bentpipe: --world 'exit 3': failed with exit code 3"]
+
+
+@needs_lab
+@needs("setsid")
+@pytest.mark.parametrize("verb", ["exec", "lab exec"])
+def test_a_closed_terminal_ends_the_program(
+    verb: str, tmp_path: Path, lab: tuple[str, ...]
+) -> None:
+    """Given bentpipe as the first process of a terminal that closes, expect 128 + SIGHUP."""
+    started = tmp_path / "started"
+    words = EXEC if verb == "exec" else lab
+    program = ["sh", "-c", f"touch {started}; exec sleep 60"]
+    terminal, other_end = pty.openpty()
+    with subprocess.Popen(
+        ["setsid", "--ctty", *BENTPIPE, *words, *program],
+        stdin=other_end,
+        stdout=other_end,
+        stderr=other_end,
+    ) as running:
+        os.close(other_end)
+        deadline = time.monotonic() + 30
+        while not started.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.close(terminal)
+        try:
+            assert running.wait(20) == 128 + signal.SIGHUP
+        finally:
+            running.kill()

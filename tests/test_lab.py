@@ -86,6 +86,9 @@ def test_a_lab_stays_until_it_is_taken_down() -> None:
         assert ended.returncode == 0
         assert "forward: 0 packets" in ended.stderr
         assert bentpipe("lab", "list", "--json").stdout == "[]\n"
+        nothing = bentpipe("lab", "list")
+        assert (nothing.returncode, nothing.stdout) == (0, "")
+        assert nothing.stderr == "bentpipe: no lab is up; bentpipe lab up creates one\n"
         gone = bentpipe("lab", "down", "sat")
         assert (gone.returncode, "no lab exists" in gone.stderr) == (2, True)
         # The name is free.

@@ -344,7 +344,7 @@ def test_the_summary_has_losses_and_the_verdict() -> None:
         "invalid": "lateness maximum is too much",
     }
     forward, back, late, verdict = summary_lines(measured)
-    assert forward == "forward: 7 packets, 0.009 MB delivered; lost: 3 queue_full"
+    assert forward == "forward: 7 packets, 9 kB delivered; lost: 3 queue_full"
     assert back.endswith("none lost")
     assert late.startswith("2.5 s; packets were late by 9 µs (median), 80 µs (p99), 11,000 µs")
     assert verdict.startswith("INVALID: lateness maximum")

@@ -208,7 +208,7 @@ def test_exec_shows_the_status_below_its_program() -> None:
     assert "return: 0.00 Mbit/s of IP delivered; queue 0 packets, 0.0 kB; none lost" in below
     assert "late by" in below
     shown = "\n".join(row.rstrip() for row in end.rows)
-    assert "bentpipe: forward: 0 packets, 0.000 MB delivered; none lost" in shown
+    assert "bentpipe: forward: 0 packets, 0 B delivered; none lost" in shown
     assert size == (ROWS, COLUMNS)
 
 

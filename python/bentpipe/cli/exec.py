@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,6 +118,8 @@ def exec_(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         gateways=gateways,
         internet=internet,
     )
+    if report is not None:
+        _require_folder(report)
     code, measured, failure = _run_with_capture(job)
     if report is not None:
         try:
@@ -179,6 +182,14 @@ class _Job:
     internet: bool
 
 
+def _require_folder(report: Path) -> None:
+    """Refuse a report that cannot be written, before the program runs."""
+    if report.is_dir():
+        raise UsageError(f"{report}: is a folder; name the file of the report")
+    if not report.parent.is_dir():
+        raise UsageError(f"{report}: cannot be written: there is no folder {report.parent}")
+
+
 def _run_with_capture(job: _Job) -> tuple[int, dict[str, Any], UsageError | None]:
     """Run a job; return the exit code, the report, and why the capture could not be written."""
     measured: dict[str, Any] = {}
@@ -214,11 +225,20 @@ def _run(job: _Job, capture: Path | None) -> tuple[int, dict[str, Any]]:
     ) as lab:
         lab.require_host(job.host)
         lab.start_servers()
-        for line in job.world:
-            lab.spawn("world", ["/bin/sh", "-c", line])
+        commands = {lab.spawn("world", ["/bin/sh", "-c", line]): line for line in job.world}
         code = _run_watched(lab, job) if job.watch else _run_program(lab, job, _nothing, _POLL_S)
+        _note_failures(commands)
     # The program did not run over the requested link if that link has failed.
     return EXIT_FAILED if lab.failure is not None else code, lab.last_report()
+
+
+def _note_failures(commands: Mapping[int, str]) -> None:
+    """Print which commands of the world have failed; ``commands`` has them by process id."""
+    for process, command in commands.items():
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended and status:
+            code = exit_status(os.waitstatus_to_exitcode(status))
+            note(f"--world {shlex.quote(command)}: failed with exit code {code}")
 
 
 def _run_watched(lab: LocalLab, job: _Job) -> int:

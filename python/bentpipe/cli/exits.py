@@ -39,12 +39,23 @@ def report_error(error: Exception) -> int:
         context = getattr(error, "ctx", None)
         text = " ".join(error.format_message().split()).rstrip(".")
         text = text[:1].lower() + text[1:]
+        if context is not None:
+            text += _separator_hint(error, context)
         hint = f"; see {context.command_path} --help" if context is not None else ""
         print(f"bentpipe: {text}{hint}", file=sys.stderr)
         return UsageError.exit_code
     traceback.print_exception(error)
     print("bentpipe: internal error; please report the lines above", file=sys.stderr)
     return InternalError.exit_code
+
+
+def _separator_hint(error: Exception, context: Any) -> str:
+    """Return what to do if a wrong option may be one of the program to run."""
+    takes_program = any(each.name == "command" for each in context.command.params)
+    # An error with similar options is a spelling mistake.
+    if not takes_program or getattr(error, "possibilities", True):
+        return ""
+    return "; if it is an option of the program, write -- before the program"
 
 
 class ProgramCommand(TyperCommand):

@@ -142,6 +142,8 @@ def list_(as_json: AsJson = False) -> None:
     if as_json:
         print_json([{key: each[key] for key in each if key != "report"} for each in found])
         return
+    if not found:
+        note("no lab is up; bentpipe lab up creates one")
     for each in found:
         minutes = max(time.time() - each["started_unix_s"], 0) / 60
         state = each["failure"] or f"up for {minutes:.0f} min"

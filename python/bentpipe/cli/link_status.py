@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from bentpipe.results.verdict import invalid_message
+from bentpipe.units import format_size
 
 Report = Mapping[str, Any]
 
@@ -20,7 +21,7 @@ def summary_lines(report: Report) -> list[str]:
     for name, direction in report["directions"].items():
         lines.append(
             f"{name}: {direction['delivered_packets']:,} packets, "
-            f"{direction['delivered_bytes'] / 1e6:,.3f} MB delivered; {_losses(direction)}"
+            f"{format_size(direction['delivered_bytes'])} delivered; {_losses(direction)}"
         )
     lines.append(
         f"{report['at_ns'] / 1e9:.1f} s; packets were late by {_late_by(report['lateness'])}"

@@ -77,10 +77,18 @@ def wait_for_program(
         poll()
         if received is None or received.si_signo == signal.SIGCHLD:
             continue
-        # The terminal signals every process of the foreground group itself (si_code above 0);
-        # kill(2) signals only this process.
-        if received.si_code <= 0:
+        if not _has_reached_group(received):
             os.kill(process, received.si_signo)
+
+
+def _has_reached_group(received: signal.struct_siginfo) -> bool:
+    """Return whether the kernel sent a signal to every process of the foreground group.
+
+    kill(2), whose si_code is at most 0, signals this process only. So does a terminal that closes
+    while this process leads the session (`tty_signal_session_leader` of Linux).
+    """
+    leads = os.getsid(0) == os.getpid()
+    return received.si_code > 0 and not (received.si_signo == signal.SIGHUP and leads)
 
 
 def exit_status(code: int) -> int:
