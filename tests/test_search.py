@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import io
 import json
 import math
 from pathlib import Path
@@ -11,10 +12,19 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, Program
+from rich.console import Console
 from test_plots_report import assert_self_contained
 
-from bentpipe import NoDropRate, NoDropSearch, ScenarioError, UsageError, from_dict, no_drop_rate
-from bentpipe.report.search import search_report
+from bentpipe import (
+    NoDropRate,
+    NoDropSearch,
+    ScenarioError,
+    UsageError,
+    from_dict,
+    load,
+    no_drop_rate,
+)
+from bentpipe.report.search import search_report, search_tables
 from bentpipe.scenario.schema import Scenario
 from bentpipe.simulation import search as search_module
 
@@ -304,6 +314,15 @@ def test_the_command_prints_a_table(bentpipe: Program) -> None:
     assert "flows: iperf-forward, iperf-return" in called.out
     small, large = (line for line in called.out.splitlines() if " B " in line and "Mbit/s" in line)
     assert ("packet rate" in small, "channel" in large) == (True, True)
+
+
+@pytest.mark.parametrize("width", [50, 80, 160])
+def test_the_table_shortens_no_place(width: int) -> None:
+    found = no_drop_rate(load(DUPLEX), [58, 1400], resolution=0.05)
+    file = io.StringIO()
+    Console(width=width, highlight=False, file=file).print(*search_tables(found), sep="\n")
+    assert "hub-processor" in file.getvalue()
+    assert "…" not in file.getvalue()
 
 
 def test_the_command_prints_json_and_writes_a_folder(bentpipe: Program, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from bentpipe import _core
 from bentpipe.report.html import environment
 from bentpipe.report.style import PALETTE, from_zero, new_figure
-from bentpipe.report.terminal import plain_table
+from bentpipe.report.terminal import Fitted
+from bentpipe.results.figures import TextTable
 from bentpipe.results.files import REPORT
 from bentpipe.results.folder import csv_text, json_text, write_folder
 from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch
@@ -44,6 +45,15 @@ _COLUMNS: Final = (
     ("where", ""),
     ("proven", ""),
 )
+_HEADINGS: Final = (
+    "payload",
+    "rate",
+    "packets/s",
+    "packets/s in all",
+    "limited by",
+    "where",
+    "proven",
+)
 NOTE: Final = (
     "A rate passes if nothing is lost and no delay grows by more than the resolution times the "
     "time sent, as it does at a rate above the limit, whatever the buffers. A rate is not proven "
@@ -56,15 +66,14 @@ _NOT_PROVEN: Final = (
 
 def search_tables(found: NoDropSearch) -> list[RenderableType]:
     """Return the table of the sizes for a terminal, with a line on the search above it."""
-    headings = ("payload", "rate", "packets/s", "packets/s in all", "limited by", "where", "proven")
-    table = plain_table(headings, [tuple(_row(each)) for each in found.rates])
-    for column in table.columns[:4]:
-        column.justify = "right"
+    columns = [(name, "") for name in _HEADINGS]
+    table = TextTable(
+        "Rate: UDP payload of each flow, as iperf -b", columns, list(map(_row, found.rates))
+    )
     unproven = any(each.rate_bps is not None and not each.proven for each in found.rates)
     return [
         _head(found),
-        "Rate: UDP payload of each flow, as iperf -b.",
-        table,
+        Fitted(table),
         *([_NOT_PROVEN] if unproven else []),
     ]
 
