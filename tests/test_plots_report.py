@@ -231,7 +231,22 @@ def test_many_sessions_and_terminals_are_drawn_together() -> None:
     scenario["link"]["terminals"] = 13
     text = run_report(simulate(scenario))
     assert "(forward), 39" in text
-    assert "directions: median, p5 to p95 of 14" in text
+    assert "return: median, p5 to p95 of 13" in text
+
+
+def test_the_queue_of_the_hub_has_a_line_of_its_own_beside_many_returns() -> None:
+    """The empty queues of thirteen returns do not hide the full queue of the forward direction."""
+    bulk = {"kind": "bulk", "direction": "forward", "duration": "2 s", "terminal": "all"}
+    scenario = with_changes(traffic=[bulk], packet_events=False)
+    scenario["link"]["terminals"] = 13
+    result = simulate(scenario)
+    lines = {str(line.get_label()): line for line in plots.queues(result).get_lines()}
+    assert set(lines) == {"forward", "return: median, p5 to p95 of 13"}
+    largest_kb = result.directions["queue_max_bytes"][0] / 1e3
+    assert largest_kb > 0
+    assert np.nanmax(np.asarray(lines["forward"].get_ydata())) > largest_kb / 2
+    dropped = plots.drops(result).get_legend_handles_labels()[1]
+    assert "forward: queue full" in dropped
 
 
 # --- thinning -----------------------------------------------------------------------------------

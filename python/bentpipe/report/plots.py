@@ -3,8 +3,8 @@
 Each function draws one quantity on ``ax``, or on the axes of a new figure, and returns the axes:
 ``plots.queues(result).figure.savefig("queues.svg")``. Long series are thinned to the extremes of
 each interval, so that peaks remain visible. More than twelve flows are drawn by entry of
-``traffic``, and more than twelve directions together: their median and the range from the 5th to
-the 95th percentile. A line begins with its flow and ends with it.
+``traffic``, and the returns of more than eleven terminals together: their median and the range from
+the 5th to the 95th percentile. A line begins with its flow and ends with it.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def queues(result: Result, *, ax: Axes | None = None) -> Axes:
         UsageError: the run was not sampled.
     """
     series = [
-        _Series(name, rows["time_ns"] / NS_PER_S, rows["queue_bytes"] / 1e3, "directions")
+        _Series(name, rows["time_ns"] / NS_PER_S, rows["queue_bytes"] / 1e3, name.split("-")[0])
         for name, rows in _directions(result)
     ]
     return _draw(ax, series, "Queue [kB]")
@@ -146,7 +146,7 @@ def drops(result: Result, *, ax: Axes | None = None) -> Axes:
             f"{name}: {cause.replace('_', ' ')}",
             rows["time_ns"] / NS_PER_S,
             rows[column],
-            "directions and causes",
+            f"{name.split('-')[0]}: {cause.replace('_', ' ')}",
         )
         for name, rows in _directions(result)
         for cause in drop_causes(result)
@@ -292,7 +292,7 @@ def _draw_bands(axes: Axes, series: list[_Series]) -> None:
         )
         colour = PALETTE[i]
         axes.fill_between(time_s, low, high, color=colour, alpha=0.2, linewidth=0)
-        label = f"{name}: median, p5 to p95 of {len(members)}"
+        label = f"{name}: median, p5 to p95 of {len(members)}" if members[1:] else name
         axes.plot(time_s, middle, color=colour, label=label)
 
 
