@@ -19,6 +19,8 @@ from typing import Final
 ROOT: Final = Path(__file__).parent.parent
 # Variables that name folders of the user who runs the tests.
 _OF_THE_USER: Final = {"HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "PYTEST_DEBUG_TEMPROOT"}
+# Without folders that nobody cannot search: execvp(3) fails with EACCES for them.
+_PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 # $0 is the folder of `prepare`. The device is as udev(7) makes it for everybody, also where there
 # is no udev.
 _BECOME_NOBODY: Final = """
@@ -50,7 +52,7 @@ def environment(top: Path) -> dict[str, str]:
     """Return the environment of `command`."""
     kept = {name: value for name, value in os.environ.items() if name not in _OF_THE_USER}
     path = f"{top / 'tree' / 'python'}:{top / 'site'}"
-    return kept | {"TMPDIR": str(top / "tmp"), "PYTHONPATH": path}
+    return kept | {"PATH": _PATH, "TMPDIR": str(top / "tmp"), "PYTHONPATH": path}
 
 
 def command(top: Path) -> list[str]:

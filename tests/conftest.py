@@ -263,7 +263,7 @@ def user() -> Iterator[User]:
     command = as_nobody.command(top) if os.geteuid() == 0 else [sys.executable]
     environment = as_nobody.environment(top)
     if os.geteuid() != 0:
-        environment["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
+        environment |= {name: os.environ.get(name, "") for name in ("PATH", "PYTHONPATH")}
     yield User([*command, "-m", "bentpipe"], environment, top / "tmp")
     shutil.rmtree(top)
 
