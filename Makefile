@@ -42,8 +42,8 @@ test: $(VENV)/.installed
 
 # As root only: labs of the user nobody.
 test-unprivileged: $(VENV)/.installed
-	$(BIN)/python tests/as_nobody.py -m pytest -q -p no:cacheprovider $(PYTEST_OPTIONS) \
-		tests/test_live.py tests/test_lab.py tests/test_lab_api.py
+	$(BIN)/python tests/as_nobody.py -m pytest -q -p no:cacheprovider -n 2 -m lab \
+		$(PYTEST_OPTIONS) tests/test_live.py tests/test_lab_api.py tests/test_lab_failures.py
 
 # What `make test` needs: with -j, beside other targets.
 build-tests:
