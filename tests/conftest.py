@@ -200,6 +200,8 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A pipe has the width of the defaults.
+    os.environ.pop("COLUMNS", None)
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     own = Path(tempfile.mkdtemp(prefix="bentpipe-tests-"))
     # The user nobody has a folder below that of temporary files.

@@ -409,7 +409,7 @@ def late(monkeypatch: pytest.MonkeyPatch, small_result: Result) -> Iterator[None
 def test_an_invalid_run_is_exit_code_4_and_is_kept(bentpipe: Program, tmp_path: Path) -> None:
     called = bentpipe("run", "--engine", "emulate", GEO, "--out", tmp_path / "kept")
     assert called.code == EXIT_INVALID
-    words = "INVALID: lateness p99 is 0.02 s but must not exceed 0.001 s; do not use the figures"
+    words = "INVALID: lateness p99 is 0.02 s but must not exceed 0.001 s"
     assert words in called.out
     assert words in called.err
     assert Result.load(tmp_path / "kept").invalid

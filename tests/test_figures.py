@@ -14,7 +14,7 @@ import pytest
 from conftest import Program
 from rich.console import Console, RenderableType
 
-from bentpipe import Result, simulate
+from bentpipe import Result, report, simulate
 from bentpipe.report import plots
 from bentpipe.report.run import run_report
 from bentpipe.report.style import log_axis, new_figure
@@ -248,3 +248,14 @@ def test_a_notebook_shows_the_same_tables(mixed: Result, many: Result) -> None:
     for table in flow_tables(mixed):
         assert f"<caption>{escape(table.title)}</caption>" in text
     assert many._repr_html_().count("<tr>") < 25
+
+
+def test_no_cell_is_shortened_where_a_table_is_too_wide(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given ten columns of 9 characters on a terminal of 60 columns, expect each cell whole."""
+    cells = tuple(f"{number:,}" for number in range(1_000_001, 1_000_011))
+    monkeypatch.setenv("COLUMNS", "60")
+    report.show(report.plain_table(tuple("abcdefghij"), [cells]))
+    printed = capsys.readouterr().out
+    assert all(cell in printed for cell in cells)

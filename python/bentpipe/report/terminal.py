@@ -30,14 +30,20 @@ _HEADING_WIDTH: Final = 14
 _LABEL_WIDTH: Final = 26
 # A pipe has no width, unless COLUMNS is set.
 _PIPE_WIDTH: Final = 160
+_WIDTH_MAX: Final = 1_000
 
 
 def show(*renderables: RenderableType) -> None:
     """Print to stdout, without colours when it is not a terminal."""
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
     console = Console(width=None if has_width else _PIPE_WIDTH, highlight=False)
+    unlimited = console.options.update(max_width=_WIDTH_MAX)
     for renderable in renderables:
-        console.print(renderable)
+        needed = console.measure(renderable, options=unlimited)
+        # rich would shorten the cells of such a table: let the terminal fold its lines.
+        is_too_wide = needed.minimum > console.width
+        width = needed.maximum if is_too_wide else console.width
+        Console(width=width, highlight=False).print(renderable)
 
 
 def run_tables(result: Result) -> list[RenderableType]:
