@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Program, needs, needs_lab
+from conftest import Program, default_signals, needs, needs_lab
 from test_live import BENTPIPE, bentpipe as run
 
 EXEC = ("exec", "--link", "leo", "--")
@@ -207,6 +207,8 @@ def test_a_closed_terminal_ends_the_program(
         stdin=other_end,
         stdout=other_end,
         stderr=other_end,
+        # nohup(1) ignores SIGHUP, and bentpipe respects that.
+        preexec_fn=default_signals,  # noqa: PLW1509 - no threads
     ) as running:
         os.close(other_end)
         deadline = time.monotonic() + 30
