@@ -91,7 +91,7 @@ def test_the_caller_is_the_same_in_a_lab() -> None:
     assert ran.stdout == outside.stdout, ran.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, as root can")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 def test_a_user_without_a_name_or_a_home_has_a_lab(user: User) -> None:
     """Given an id that /etc/passwd does not have, and supplementary groups, expect the id."""
     command = [word.replace(NOBODY, "54321") for word in user.command]
