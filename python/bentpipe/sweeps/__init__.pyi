@@ -1,0 +1,1 @@
+from .executor import Executor as Executor, Finished as Finished, RunFailure as RunFailure

@@ -1,0 +1,77 @@
+"""What runs the jobs of a sweep: threads, a Dask cluster, or labs.
+
+All executors give the same values for the same jobs. Only the order in which they finish differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, Literal, Protocol, Self, TypeVar
+
+from bentpipe.simulation.many import Job, Outcome
+
+T = TypeVar("T")
+
+FailureKind = Literal["internal", "memory", "scenario", "lost", "invalid"]
+
+
+@dataclass(frozen=True)
+class RunFailure:
+    """Why a run has no value.
+
+    ``kind`` is ``internal`` (an invariant of the simulator was violated), ``memory`` (the run
+    reached its memory limit), ``scenario`` (its plan is not valid), ``lost`` (the workers that
+    executed it died) or ``invalid`` (it was late in every attempt, in real time).
+    """
+
+    kind: FailureKind
+    message: str
+
+
+@dataclass(frozen=True)
+class Finished(Generic[T]):
+    """One finished job: the value of ``reduce``, or the error of the run.
+
+    ``index`` is the number that the caller gave the job. Exactly one of ``value`` and ``error`` is
+    meaningful: ``value`` if ``error`` is None.
+    """
+
+    index: int
+    value: T | None
+    error: RunFailure | None = None
+
+
+class Executor(Protocol):
+    """Runs jobs and yields them as they finish.
+
+    It is a context manager: leaving the block calls `close`.
+    """
+
+    def run(
+        self, jobs: Iterable[tuple[int, Job]], reduce: Callable[[Outcome], T]
+    ) -> Generator[Finished[T]]:
+        """Yield jobs as they finish; a failed run does not end the others.
+
+        ``jobs`` are drawn lazily: the number of jobs under way is bounded. ``reduce`` is executed
+        where the run is, and only its value comes back; it and its value must be picklable.
+        Closing the iterator, or an exception in it such as Ctrl-C, cancels the runs under way.
+
+        Raises:
+            MachineError: the executor lost what it runs on; all that was yielded is valid.
+        """
+        ...
+
+    def close(self) -> None:
+        """Cancel the runs under way and release all resources."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
