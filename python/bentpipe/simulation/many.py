@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +29,9 @@ from bentpipe.errors import (
     UsageError,
 )
 from bentpipe.results.columns import decode_column, decode_tables
-from bentpipe.results.result import stop_message
+from bentpipe.results.execution import execution
+from bentpipe.results.files import RESULT_FORMAT_VERSION
+from bentpipe.results.result import Result, State, stop_message
 from bentpipe.simulation import memory as _memory
 
 if TYPE_CHECKING:
@@ -80,6 +82,35 @@ class Outcome:
     def tables(self) -> dict[str, pl.DataFrame]:
         """Return all tables as frames (see `bentpipe.results.tables.TABLES`)."""
         return decode_tables(self.raw["tables"])
+
+    def result(self, *, started: str) -> Result:
+        """Return the result of the run; ``started`` is when it began (ISO 8601, UTC)."""
+        raw = self.raw
+        manifest = {
+            "format_version": RESULT_FORMAT_VERSION,
+            "bentpipe_version": _core.version(),
+            "scenario": dict(self.job.scenario),
+            "plan": self.job.plan,
+            "entries": [dict(entry) for entry in self.job.entries],
+            "seed": self.job.seed,
+            "warnings": [asdict(warning) for warning in self.job.warnings],
+            "names": {**_core.names(), **raw["names"]},
+            "state": self._state,
+            "traffic_ended": raw["completed"],
+            "end_ns": raw["end_ns"],
+            "packet_hops": raw["packet_hops"],
+            "engine_calls": raw["engine_calls"],
+            "memory": {"counted_bytes_max": raw["memory_bytes_max"]},
+        }
+        # The default limit is a share of the available memory.
+        memory = {"limit_bytes": self.memory_limit_bytes}
+        return Result(manifest, self.tables(), execution(started=started, memory=memory))
+
+    @property
+    def _state(self) -> State:
+        if self.interrupted:
+            return "interrupted"
+        return "memory_limit_reached" if self.memory_limit_reached else "completed"
 
 
 def run_one(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,12 @@ from bentpipe.plan.entries import traffic_entries
 from bentpipe.plan.resolver import from_dict, load, resolve
 from bentpipe.plan.warnings import warnings_of
 from bentpipe.results.capture import capture_file
-from bentpipe.results.execution import execution, utc_now
-from bentpipe.results.files import RESULT_FORMAT_VERSION
-from bentpipe.results.result import Result, State
+from bentpipe.results.execution import utc_now
+from bentpipe.results.result import Result
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
 from bentpipe.simulation import memory as _memory
-from bentpipe.simulation.many import Job, Outcome, run_one
+from bentpipe.simulation.many import Job, run_one
 
 
 def simulate(
@@ -85,7 +83,7 @@ def simulate_partly(
     started = utc_now()
     with capture_file(capture) as file:
         outcome = run_one(job, progress=progress, capture=file, memory_limit=memory_limit)
-    return result_of(outcome, started=started)
+    return outcome.result(started=started)
 
 
 def as_scenario(scenario: Scenario | str | Path | Mapping[str, Any]) -> Scenario:
@@ -97,36 +95,6 @@ def as_scenario(scenario: Scenario | str | Path | Mapping[str, Any]) -> Scenario
     if isinstance(scenario, str | Path):
         return load(scenario)
     return scenario if isinstance(scenario, Scenario) else from_dict(scenario)
-
-
-def result_of(outcome: Outcome, *, started: str) -> Result:
-    """Return the result of a run that is over; ``started`` is when it began (ISO 8601, UTC)."""
-    raw = outcome.raw
-    manifest = {
-        "format_version": RESULT_FORMAT_VERSION,
-        "bentpipe_version": _core.version(),
-        "scenario": dict(outcome.job.scenario),
-        "plan": outcome.job.plan,
-        "entries": [dict(entry) for entry in outcome.job.entries],
-        "seed": outcome.job.seed,
-        "warnings": [asdict(warning) for warning in outcome.job.warnings],
-        "names": {**_core.names(), **raw["names"]},
-        "state": _state(outcome),
-        "traffic_ended": raw["completed"],
-        "end_ns": raw["end_ns"],
-        "packet_hops": raw["packet_hops"],
-        "engine_calls": raw["engine_calls"],
-        "memory": {"counted_bytes_max": raw["memory_bytes_max"]},
-    }
-    # The default limit is a share of the available memory.
-    memory = {"limit_bytes": outcome.memory_limit_bytes}
-    return Result(manifest, outcome.tables(), execution(started=started, memory=memory))
-
-
-def _state(outcome: Outcome) -> State:
-    if outcome.interrupted:
-        return "interrupted"
-    return "memory_limit_reached" if outcome.memory_limit_reached else "completed"
 
 
 def memory_message(result: Result) -> str:

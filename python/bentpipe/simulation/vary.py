@@ -21,7 +21,7 @@ from bentpipe.scenario.document import Document
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
 from bentpipe.simulation.many import Job, Outcome, run_jobs
-from bentpipe.simulation.run import as_scenario, result_of
+from bentpipe.simulation.run import as_scenario
 from bentpipe.text import choice
 from bentpipe.units import parse_duration, parse_rate, parse_size
 
@@ -99,7 +99,7 @@ def run_many(
     started = utc_now()
 
     def results(outcomes: Iterable[Outcome]) -> list[Result]:
-        return [result_of(outcome, started=started) for outcome in outcomes]
+        return [outcome.result(started=started) for outcome in outcomes]
 
     try:
         return results(
@@ -157,7 +157,7 @@ def simulate_many(
 def _sweep(
     paths: Sequence[str], runs: Sequence[_Run], outcomes: Sequence[Outcome], started: str
 ) -> Sweep:
-    results = tuple(result_of(outcome, started=started) for outcome in outcomes)
+    results = tuple(outcome.result(started=started) for outcome in outcomes)
     keys = _keys(paths, [runs[outcome.index] for outcome in outcomes])
     return Sweep(
         results=results,

@@ -55,7 +55,8 @@ class Executor(Protocol):
         """Yield jobs as they finish; a failed run does not end the others.
 
         ``jobs`` are drawn lazily: the number of jobs under way is bounded. ``reduce`` is executed
-        where the run is, and only its value comes back; it and its value must be picklable.
+        where the run is, and only its value comes back; it and its value must be picklable. It takes
+        complete runs only: `Outcome.result` is the result, with either engine.
         Closing the iterator, or an exception in it such as Ctrl-C, cancels the runs under way.
 
         Raises:
