@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +41,13 @@ from bentpipe.simulation import memory as _memory
 if TYPE_CHECKING:
     import polars as pl
 
+T = TypeVar("T")
+
 _POLL_S: Final = 0.05
+# One is running and one is waiting, so that a thread never waits for the next job.
+_RUNS_A_THREAD: Final = 2
+# The runs of one plan follow each other, or alternate with those of a few others.
+_ENCODED_PLANS: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +123,66 @@ class Outcome:
         return "memory_limit_reached" if self.memory_limit_reached else "completed"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreparedRun:
+    """A run of a job that is about to start: its plan as JSON, its part of the memory limit.
+
+    ``sharing`` is the number of concurrent runs that share the memory limit.
+    """
+
+    index: int
+    job: Job
+    plan_json: str
+    memory_limit_bytes: int
+    sharing: int = 1
+    monitor: _core.Monitor = field(default_factory=_core.Monitor)
+
+    def run(self, capture: Path | None = None) -> Outcome:
+        """Run it, and capture packets into the file ``capture``.
+
+        Raises:
+            ScenarioError: the plan is not valid.
+            UsageError: its hosts and links alone take more than the memory limit.
+            InternalError: the run violated an invariant of the simulator.
+            OSError: the capture cannot be written.
+        """
+        seed, limit = self.job.seed, self.memory_limit_bytes
+        try:
+            raw = _core.run(self.plan_json, seed, self.monitor, capture, limit)
+        except _core.MemoryLimitError as error:
+            raise UsageError(f"the plan {_memory.too_large(error.args[0], limit)}") from None
+        except _core.PlanError as error:
+            raise ScenarioError(Problem(source="plan", field="", message=str(error))) from None
+        except _core.RunError as error:
+            raise InternalError(
+                f"the run with seed {seed} violated an invariant of the simulator: {error}"
+            ) from None
+        return Outcome(job=self.job, index=self.index, raw=raw, memory_limit_bytes=limit)
+
+    def memory_message(self, outcome: Outcome) -> str:
+        """Return when a run reached its memory limit, and how to change the scenario."""
+        reason = stop_message(outcome.raw["end_ns"], self.memory_limit_bytes)
+        shared = "" if self.sharing == 1 else f", its part of what {self.sharing} runs share"
+        advice = _memory.advice(_core.memory_estimate(self.plan_json))
+        return f"the run with seed {self.job.seed} {reason}{shared}. {advice}"
+
+
+class PlanEncoder:
+    """Encodes plans as JSON, each plan once while it is among the last ones used."""
+
+    def __init__(self) -> None:
+        # The plan is kept with its text, so that no other plan gets its id.
+        self._texts: OrderedDict[int, tuple[Mapping[str, Any], str]] = OrderedDict()
+
+    def encode(self, plan: Mapping[str, Any]) -> str:
+        """Return the plan as JSON."""
+        known = self._texts.pop(id(plan), None) or (plan, json.dumps(plan))
+        self._texts[id(plan)] = known
+        if len(self._texts) > _ENCODED_PLANS:
+            self._texts.popitem(last=False)
+        return known[1]
+
+
 def run_one(
     job: Job,
     *,
@@ -132,20 +202,73 @@ def run_one(
         InternalError: the run violated an invariant of the simulator.
         OSError: the capture cannot be written.
     """
-    monitor = _core.Monitor()
+    limit = _memory.limit_for(1, memory_limit)
+    prepared = PreparedRun(
+        index=0, job=job, plan_json=json.dumps(job.plan), memory_limit_bytes=limit
+    )
     with ThreadPoolExecutor(max_workers=1) as pool:
-        limit = _memory.limit_for(1, memory_limit)
-        future = pool.submit(_run, 0, job, monitor, limit, capture)
+        future = pool.submit(prepared.run, capture)
         try:
             while not wait([future], timeout=_POLL_S).done:
                 if progress is not None:
-                    progress(monitor.fraction)
+                    progress(prepared.monitor.fraction)
         except KeyboardInterrupt:
-            monitor.cancel()
+            prepared.monitor.cancel()
         except BaseException:
-            monitor.cancel()
+            prepared.monitor.cancel()
             raise
         return future.result()
+
+
+def run_as_completed(
+    jobs: Iterable[tuple[int, Job]],
+    run: Callable[[PreparedRun], T],
+    *,
+    threads: int | None = None,
+    memory_limit: int | None = None,
+) -> Generator[T]:
+    """Yield what ``run`` returns for each job, as the runs finish on ``threads`` threads.
+
+    ``jobs``, each with its number, are drawn from this thread when a run of two a thread can start.
+    Concurrent runs share ``memory_limit`` bytes (None: half of the available memory) equally. An
+    error of ``run`` is raised here. Closing the iterator, or an error in it, cancels the other
+    runs.
+    """
+    waiting = iter(jobs)
+    workers = threads or cores()
+    first = list(islice(waiting, workers))
+    workers = max(len(first), 1)
+    limit = _memory.limit_for(workers, memory_limit)
+    encoder = PlanEncoder()
+    finished: SimpleQueue[Future[T]] = SimpleQueue()
+    monitors: dict[Future[T], _core.Monitor] = {}
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        try:
+            for index, job in chain(first, waiting):
+                prepared = PreparedRun(
+                    index=index,
+                    job=job,
+                    plan_json=encoder.encode(job.plan),
+                    memory_limit_bytes=limit,
+                    sharing=workers,
+                )
+                future = pool.submit(run, prepared)
+                monitors[future] = prepared.monitor
+                future.add_done_callback(finished.put)
+                if len(monitors) >= _RUNS_A_THREAD * workers:
+                    yield _next_of(finished, monitors)
+            while monitors:
+                yield _next_of(finished, monitors)
+        finally:
+            for future, monitor in monitors.items():
+                future.cancel()
+                monitor.cancel()
+
+
+def _next_of(finished: SimpleQueue[Future[T]], monitors: dict[Future[T], _core.Monitor]) -> T:
+    future = finished.get()
+    del monitors[future]
+    return future.result()
 
 
 def run_jobs(
@@ -170,62 +293,34 @@ def run_jobs(
         RunsInterrupted: Ctrl-C; the outcomes of the complete runs are in the exception, and
             `Outcome.index` is the index of the job.
     """
-    monitors = [_core.Monitor() for _ in jobs]
-    workers = max(min(threads or cores(), len(jobs)), 1)
-    limit = _memory.limit_for(workers, memory_limit)
-    interrupted = False
-    with ThreadPoolExecutor(max_workers=workers) as pool:
-        futures = [pool.submit(_run, i, job, monitors[i], limit) for i, job in enumerate(jobs)]
-        try:
-            for done, future in enumerate(as_completed(futures), start=1):
-                future.result()
-                if progress is not None:
-                    progress(done, len(jobs))
-        except KeyboardInterrupt:
-            interrupted = True
-            _stop(futures, monitors)
-        except BaseException:
-            _stop(futures, monitors)
-            raise
-    outcomes = [future.result() for future in futures if not future.cancelled()]
-    if interrupted:
-        complete = [outcome for outcome in outcomes if not outcome.interrupted]
-        raise RunsInterrupted(
-            f"{len(complete):,} of {len(jobs):,} runs are complete", outcomes=complete
-        )
-    for outcome in outcomes:
+    outcomes: list[Outcome] = []
+    exhausted: dict[int, str] = {}
+
+    def run(prepared: PreparedRun) -> Outcome:
+        outcome = prepared.run()
         if outcome.memory_limit_reached:
-            reason = stop_message(outcome.raw["end_ns"], limit)
-            shared = "" if workers == 1 else f", its part of what {workers} runs share"
-            advice = _memory.advice(_core.memory_estimate(json.dumps(outcome.job.plan)))
-            raise MemoryLimitError(
-                f"the run with seed {outcome.job.seed} {reason}{shared}. {advice}",
-                outcomes=outcomes,
-            )
+            exhausted[outcome.index] = prepared.memory_message(outcome)
+        return outcome
+
+    runs = run_as_completed(enumerate(jobs), run, threads=threads, memory_limit=memory_limit)
+    try:
+        with closing(runs):
+            for outcome in runs:
+                outcomes.append(outcome)
+                if progress is not None:
+                    progress(len(outcomes), len(jobs))
+    except KeyboardInterrupt:
+        raise RunsInterrupted(
+            f"{len(outcomes):,} of {len(jobs):,} runs are complete", outcomes=_in_order(outcomes)
+        ) from None
+    outcomes = _in_order(outcomes)
+    if exhausted:
+        raise MemoryLimitError(exhausted[min(exhausted)], outcomes=outcomes)
     return outcomes
 
 
-def _stop(futures: Sequence[Future[Outcome]], monitors: Sequence[_core.Monitor]) -> None:
-    for future in futures:
-        future.cancel()
-    for monitor in monitors:
-        monitor.cancel()
-
-
-def _run(
-    index: int, job: Job, monitor: _core.Monitor, limit: int, capture: Path | None = None
-) -> Outcome:
-    try:
-        raw = _core.run(json.dumps(job.plan), job.seed, monitor, capture, limit)
-    except _core.MemoryLimitError as error:
-        raise UsageError(f"the plan {_memory.too_large(error.args[0], limit)}") from None
-    except _core.PlanError as error:
-        raise ScenarioError(Problem(source="plan", field="", message=str(error))) from None
-    except _core.RunError as error:
-        raise InternalError(
-            f"the run with seed {job.seed} violated an invariant of the simulator: {error}"
-        ) from None
-    return Outcome(job=job, index=index, raw=raw, memory_limit_bytes=limit)
+def _in_order(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    return sorted(outcomes, key=lambda outcome: outcome.index)
 
 
 def cores() -> int:

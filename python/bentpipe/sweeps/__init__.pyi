@@ -1,1 +1,2 @@
 from .executor import Executor as Executor, Finished as Finished, RunFailure as RunFailure
+from .threads import Threads as Threads

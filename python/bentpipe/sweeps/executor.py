@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Literal, Protocol, Self, TypeVar
 
-from bentpipe.simulation.many import Job, Outcome
+from bentpipe.errors import InternalError, ScenarioError, UsageError
+from bentpipe.simulation.many import Job, Outcome, PreparedRun
 
 T = TypeVar("T")
 
@@ -43,6 +44,24 @@ class Finished(Generic[T]):
     error: RunFailure | None = None
 
 
+def attempt(prepared: PreparedRun, reduce: Callable[[Outcome], T]) -> Finished[T]:
+    """Run a job in this thread and reduce its outcome; a failure of the run is not an exception."""
+    index = prepared.index
+    try:
+        outcome = prepared.run()
+    except ScenarioError as error:
+        return Finished(index, None, RunFailure("scenario", str(error)))
+    except UsageError as error:
+        return Finished(index, None, RunFailure("memory", str(error)))
+    except InternalError as error:
+        return Finished(index, None, RunFailure("internal", str(error)))
+    if outcome.interrupted:
+        return Finished(index, None, RunFailure("lost", "the run was cancelled"))
+    if outcome.memory_limit_reached:
+        return Finished(index, None, RunFailure("memory", prepared.memory_message(outcome)))
+    return Finished(index, reduce(outcome))
+
+
 class Executor(Protocol):
     """Runs jobs and yields them as they finish.
 
@@ -54,9 +73,10 @@ class Executor(Protocol):
     ) -> Generator[Finished[T]]:
         """Yield jobs as they finish; a failed run does not end the others.
 
-        ``jobs`` are drawn lazily: the number of jobs under way is bounded. ``reduce`` is executed
-        where the run is, and only its value comes back; it and its value must be picklable. It takes
-        complete runs only: `Outcome.result` is the result, with either engine.
+        ``jobs`` are drawn lazily, from the thread of the caller: the number of jobs under way is
+        bounded. ``reduce`` is executed where the run is, and only its value comes back; it and its
+        value must be picklable. It takes complete runs only. `Outcome.result` is the result of the
+        run, simulated or emulated.
         Closing the iterator, or an exception in it such as Ctrl-C, cancels the runs under way.
 
         Raises:
