@@ -1,13 +1,80 @@
-"""Columns of flows and directions that are derived from those of the tables."""
+"""Columns of flows and directions that are derived from those of the tables.
+
+The rows may be those of several runs of one plan. The tables then have a column ``run``, whose
+values are indices into the ends of the runs.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
-from bentpipe.results.entries import TCP_KINDS
+from bentpipe.results.entries import TCP_KINDS, names_of_entries
+from bentpipe.results.metrics import exchange_quantiles_of_rows, goodput_of_rows
 from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES
+
+_EXCHANGE_SHARES: Final = {"0": "exchange_time_median_ns", "1": "exchange_time_p95_ns"}
+
+
+def flow_rows(
+    tables: Mapping[str, pl.DataFrame],
+    plan: Mapping[str, Any],
+    entries: Sequence[Mapping[str, Any]],
+    ends_ns: Sequence[int],
+) -> pl.DataFrame:
+    """Return the table ``flows`` with names in front and derived columns (`Result.flows`)."""
+    table = tables["flows"]
+    numbers = table["flow"].to_list()
+    planned = [plan["flows"][flow] for flow in numbers]
+    ends = np.asarray(ends_ns, dtype=np.int64)
+    by = [name for name in ("run", "flow") if name in table.columns]
+    end_ns = ends[table["run"].to_numpy()] if "run" in by else ends[0]
+    directions = flow_directions(plan)
+    entry_names = names_of_entries(plan, entries)
+    quantiles = exchange_quantiles_of_rows(tables["exchanges"], (0.5, 0.95), by)
+    joined = table.join(quantiles, on=by, how="left", maintain_order="left")
+    return joined.select(
+        *(pl.col(name) for name in by if name == "run"),
+        pl.Series("name", [flow["name"] for flow in planned], dtype=pl.String),
+        pl.Series("kind", [flow["workload"]["kind"] for flow in planned], dtype=pl.String),
+        pl.Series("direction", [directions[flow] for flow in numbers], dtype=pl.String),
+        pl.exclude("run", *_EXCHANGE_SHARES),
+        pl.Series("entry", [entry_names[flow] for flow in numbers], dtype=pl.String),
+        pl.Series("goodput_bps", goodput_of_rows(table, plan, end_ns)),
+        *losses(planned),
+        completion_time(planned),
+        *(pl.col(share).alias(name) for share, name in _EXCHANGE_SHARES.items()),
+    )
+
+
+def direction_rows(
+    table: pl.DataFrame, plan: Mapping[str, Any], ends_ns: Sequence[int]
+) -> pl.DataFrame:
+    """Return the table ``directions`` with names, utilization and loss (`Result.directions`)."""
+    names = dict(enumerate(direction["name"] for direction in plan["directions"]))
+    named = table.with_columns(pl.col("direction").replace_strict(names, return_dtype=pl.String))
+    return used(named, ends_ns).with_columns(direction_losses())
+
+
+def used(table: pl.DataFrame, ends_ns: Sequence[int]) -> pl.DataFrame:
+    """Add the utilization: ``busy_ns`` over the time of the run."""
+    ends = np.maximum(np.asarray(ends_ns, dtype=np.int64), 1)
+    end_ns = pl.lit(int(ends[0]))
+    if "run" in table.columns:
+        end_ns = pl.lit(pl.Series(ends[table["run"].to_numpy()]))
+    return table.with_columns((pl.col("busy_ns") / end_ns).alias("utilization"))
+
+
+def flow_directions(plan: Mapping[str, Any]) -> list[str]:
+    """Return the name of the direction of each flow's data, in the order of the plan."""
+    names = [direction["name"] for direction in plan["directions"]]
+    return [
+        names[0 if flow["direction"] == "forward" else 1 + flow["terminal"]]
+        for flow in plan["flows"]
+    ]
 
 
 def losses(planned: list[dict[str, Any]]) -> list[pl.Expr]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -29,9 +29,14 @@ _OF_FLOWS: Final = (
 
 def entry_names(result: Result) -> list[str]:
     """Return the name of each flow's entry: its own, or those of its first and last flow."""
-    names = [flow["name"] for flow in result.plan["flows"]]
+    return names_of_entries(result.plan, result.manifest.get("entries", []))
+
+
+def names_of_entries(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the name of each flow's entry, from the plan and the entries of the manifest."""
+    names = [flow["name"] for flow in plan["flows"]]
     found: list[str] = []
-    for entry in result.manifest.get("entries", []):
+    for entry in entries:
         own = names[len(found) : len(found) + entry["flows"]]
         title = own[0] if len(own) == 1 else entry["name"] or f"{own[0]} to {own[-1]}"
         found += [title] * len(own)

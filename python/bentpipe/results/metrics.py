@@ -7,7 +7,8 @@ is Jain's index; see each function.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +31,18 @@ def goodput_bps(result: Result) -> npt.NDArray[np.float64]:
     the time during which they are sent, so that the goodput is the offered rate if nothing is lost.
     A flow of zero duration has goodput 0.
     """
-    start_ns, until_ns = _spans(result)
-    return rate_bps(_delivered_bytes(result), until_ns - start_ns)
+    return goodput_of_rows(result.tables["flows"], result.plan, result.manifest["end_ns"])
+
+
+def goodput_of_rows(
+    table: pl.DataFrame, plan: Mapping[str, Any], end_ns: npt.ArrayLike
+) -> npt.NDArray[np.float64]:
+    """Return the goodput of each row of a table of flows, of one or more runs of a plan.
+
+    ``end_ns`` is the end of the run: one value, or one a row.
+    """
+    start_ns, until_ns = _spans(table, plan, end_ns)
+    return rate_bps(_delivered_bytes(table), until_ns - start_ns)
 
 
 def aggregate_goodput_bps(result: Result, flows: Sequence[int]) -> float:
@@ -42,9 +53,10 @@ def aggregate_goodput_bps(result: Result, flows: Sequence[int]) -> float:
     ``flows`` are indices into the plan, at least one.
     """
     rows = np.asarray(flows, dtype=np.intp)
-    start_ns, until_ns = _spans(result)
+    table = result.tables["flows"]
+    start_ns, until_ns = _spans(table, result.plan, result.manifest["end_ns"])
     elapsed_ns = until_ns[rows].max() - start_ns[rows].min()
-    return float(rate_bps(_delivered_bytes(result)[rows].sum(), elapsed_ns))
+    return float(rate_bps(_delivered_bytes(table)[rows].sum(), elapsed_ns))
 
 
 def competing_flows(result: Result) -> dict[str, list[int]]:
@@ -75,45 +87,51 @@ def exchange_quantiles_ns(
 
     Quantiles are interpolated linearly; None for a flow that finished no exchange.
     """
+    found = exchange_quantiles_of_rows(result.tables["exchanges"], shares)
+    flows = pl.DataFrame({"flow": pl.Series(range(len(result.plan["flows"])), dtype=pl.UInt32)})
+    rows = flows.join(found, on="flow", how="left", maintain_order="left")
+    return tuple(rows[str(i)].to_list() for i in range(len(shares)))
+
+
+def exchange_quantiles_of_rows(
+    exchanges: pl.DataFrame, shares: Sequence[float], by: Sequence[str] = ("flow",)
+) -> pl.DataFrame:
+    """Return quantiles of the times of finished exchanges in ns: columns ``by``, "0", "1", ..."""
     time_ns = pl.col("finished_ns") - pl.col("start_ns")
-    quantiles = (
-        result.tables["exchanges"]
-        .filter(pl.col("finished_ns").is_not_null())
-        .group_by("flow")
+    return (
+        exchanges.filter(pl.col("finished_ns").is_not_null())
+        .group_by(by)
         .agg(
             time_ns.quantile(share, interpolation="linear").alias(str(i))
             for i, share in enumerate(shares)
         )
     )
-    by_flow = {flow: values for flow, *values in quantiles.iter_rows()}
-    return tuple(
-        [by_flow[flow][i] if flow in by_flow else None for flow in range(len(result.plan["flows"]))]
-        for i in range(len(shares))
-    )
 
 
-def _delivered_bytes(result: Result) -> npt.NDArray[np.float64]:
-    return result.tables["flows"]["delivered_bytes"].to_numpy().astype(np.float64)
+def _delivered_bytes(table: pl.DataFrame) -> npt.NDArray[np.float64]:
+    return table["delivered_bytes"].to_numpy().astype(np.float64)
 
 
-def _spans(result: Result) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _spans(
+    table: pl.DataFrame, plan: Mapping[str, Any], end_ns: npt.ArrayLike
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return the start and the end of the interval over which each flow's goodput is measured."""
-    table = result.tables["flows"]
-    run_end_ns = int(result.manifest["end_ns"])
     starts_ns = table["start_ns"].to_list()
+    ends_ns = np.broadcast_to(np.asarray(end_ns, dtype=np.int64), len(starts_ns)).tolist()
+    workloads = [flow["workload"] for flow in plan["flows"]]
     untils_ns = []
     rows = zip(
         table["flow"].to_list(),
         starts_ns,
         table["finished_ns"].to_list(),
         table["last_delivery_ns"].to_list(),
+        ends_ns,
         strict=True,
     )
-    for flow, start_ns, finished_ns, last_delivery_ns in rows:
-        workload = result.plan["flows"][flow]["workload"]
+    for flow, start_ns, finished_ns, last_delivery_ns, run_end_ns in rows:
         until_ns = run_end_ns
-        if "duration_ns" in workload:
-            until_ns = min(run_end_ns, start_ns + workload["duration_ns"])
+        if "duration_ns" in workloads[flow]:
+            until_ns = min(run_end_ns, start_ns + workloads[flow]["duration_ns"])
         elif finished_ns is not None and last_delivery_ns is not None:
             until_ns = last_delivery_ns
         untils_ns.append(max(until_ns, start_ns))

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import polars as pl
 
 from bentpipe.errors import ScenarioWarning, UsageError
-from bentpipe.results.derived import completion_time, direction_losses, losses
-from bentpipe.results.entries import entry_names, entry_statistics
+from bentpipe.results.derived import direction_rows, flow_directions, flow_rows, used
+from bentpipe.results.entries import entry_statistics
 from bentpipe.results.files import (
     MANIFEST,
     REPORT,
@@ -33,7 +33,7 @@ from bentpipe.results.files import (
 )
 from bentpipe.results.folder import opened
 from bentpipe.results.frames import Frame, Tables, to_pandas
-from bentpipe.results.metrics import exchange_quantiles_ns, goodput_bps
+from bentpipe.results.metrics import goodput_bps
 from bentpipe.results.notebook import notebook_html
 from bentpipe.results.output import OutputFolder
 from bentpipe.results.tables import TABLES
@@ -157,32 +157,13 @@ class Result:
         of the segments sent, the time from the start to the end of a transfer of a given size, and
         median and 95th percentile of exchange times.
         """
-        table = self.tables["flows"]
-        planned = [self.plan["flows"][flow] for flow in table["flow"].to_list()]
-        median_ns, high_ns = exchange_quantiles_ns(self, (0.5, 0.95))
-        return Frame(
-            table.select(
-                pl.Series("name", [flow["name"] for flow in planned], dtype=pl.String),
-                pl.Series("kind", [flow["workload"]["kind"] for flow in planned], dtype=pl.String),
-                pl.Series("direction", self.flow_directions, dtype=pl.String),
-                pl.all(),
-                pl.Series("entry", entry_names(self), dtype=pl.String),
-                pl.Series("goodput_bps", self.goodput_bps),
-                *losses(planned),
-                completion_time(planned),
-                pl.Series("exchange_time_median_ns", median_ns, dtype=pl.Float64),
-                pl.Series("exchange_time_p95_ns", high_ns, dtype=pl.Float64),
-            )
-        )
+        entries = self.manifest.get("entries", [])
+        return Frame(flow_rows(self.tables, self.plan, entries, self._ends_ns))
 
     @property
     def flow_directions(self) -> list[str]:
         """Return the name of the direction of each flow's data, in the order of the plan."""
-        names = self.manifest["names"]["directions"]
-        return [
-            names[0 if flow["direction"] == "forward" else 1 + flow["terminal"]]
-            for flow in self.plan["flows"]
-        ]
+        return flow_directions(self.plan)
 
     @property
     def directions(self) -> pl.DataFrame:
@@ -190,8 +171,7 @@ class Result:
 
         Utilization is busy time / run, 0 to 1; ``loss_percent`` is of the packets received.
         """
-        table = self._named("directions", direction="directions")
-        return Frame(self._used(table).with_columns(direction_losses()))
+        return Frame(direction_rows(self.tables["directions"], self.plan, self._ends_ns))
 
     @property
     def entries(self) -> list[dict[str, Any]]:
@@ -208,7 +188,7 @@ class Result:
         number = pl.col("processor")
         name = pl.format("terminal-{}-processor", number)
         name = pl.when(number == 0).then(pl.lit("hub-processor")).otherwise(name)
-        return self._used(table.with_columns(name.alias("processor")))
+        return Frame(used(table.with_columns(name.alias("processor")), self._ends_ns))
 
     @property
     def function_statistics(self) -> pl.DataFrame:
@@ -375,10 +355,9 @@ class Result:
         joined = self.tables[table].join(flows, on="flow", how="left", maintain_order="left")
         return Frame(joined.select("name", "direction", pl.exclude("name", "direction")))
 
-    def _used(self, table: pl.DataFrame) -> pl.DataFrame:
-        """Add the utilization: ``busy_ns`` over the time of the run."""
-        end_ns = max(int(self.manifest["end_ns"]), 1)
-        return Frame(table.with_columns((pl.col("busy_ns") / end_ns).alias("utilization")))
+    @property
+    def _ends_ns(self) -> tuple[int]:
+        return (int(self.manifest["end_ns"]),)
 
     def _named(self, table: str, **enumerations: str) -> pl.DataFrame:
         """Return a table with the indices in some columns replaced by names."""
