@@ -71,11 +71,13 @@ from .simulation import (
     Loss as Loss,
     NoDropRate as NoDropRate,
     NoDropSearch as NoDropSearch,
-    Sweep as Sweep,
     Trial as Trial,
     no_drop_rate as no_drop_rate,
     run_many as run_many,
     simulate as simulate,
+)
+from .sweeps import (
+    Sweep as Sweep,
     simulate_many as simulate_many,
 )
 

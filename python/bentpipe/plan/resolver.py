@@ -23,7 +23,7 @@ from bentpipe.plan.types import Plan
 from bentpipe.plan.warnings import changed_queues, has_bdp_limit, warnings_of
 from bentpipe.scenario.document import Document, read_file, read_stdin
 from bentpipe.scenario.schema import Scenario, parse
-from bentpipe.scenario.settings import with_settings
+from bentpipe.scenario.settings import Setting, with_settings
 from bentpipe.units import value_of
 
 PLAN_FORMAT_VERSION: Final = 4
@@ -67,7 +67,7 @@ def read(source: str | Path, settings: Sequence[str] = ()) -> Loaded:
     return loaded(read_stdin() if str(source) == "-" else read_file(Path(source)), settings)
 
 
-def loaded(document: Document, settings: Sequence[str] = ()) -> Loaded:
+def loaded(document: Document, settings: Sequence[str | Setting] = ()) -> Loaded:
     """Return the scenario of a document with settings, its plan, and the warnings about it.
 
     Raises:

@@ -4,7 +4,8 @@ While a program writes its result to the folder ``out``, the folder ``out/.part`
 
 - ``lock``, locked by flock(2): the lock ends with the process, also after SIGKILL;
 - ``new-NUMBER``: the new result, incomplete;
-- ``commit``: the new result, complete, while its files are moved into ``out``.
+- ``commit``: the new result, complete, while its files are moved into ``out``;
+- ``work``: the runs of a sweep that has not ended (`bentpipe.sweeps.folder`).
 
 The rename of ``new-NUMBER`` to ``commit`` replaces the result: from then on, readers take the files
 of ``commit`` first (`bentpipe.results.files`). The files are then moved into ``out``, the manifest
@@ -47,6 +48,7 @@ from bentpipe.results.tables import TABLES
 
 _LOCK: Final = "lock"
 _NEW: Final = "new-"
+_WORK: Final = "work"
 # Filesystems without locks, such as NFS mounted with nolock (flock(2), nfs(5)). There, the last of
 # two writers wins as a whole, and leftovers of killed ones stay.
 _NO_LOCKS: Final = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF}
@@ -60,7 +62,7 @@ class OutputFolder:
     """A context in which one result may be written to the folder ``path``.
 
     Entering creates the folder, locks it and checks that a result would replace no other files;
-    ``kind`` is ``run``, ``study``, ``search`` or ``validation``. ``replaced`` is what `write` has
+    ``kind`` is ``run``, ``study``, ``search``, ``validation`` or ``sweep``. ``replaced`` is what `write` has
     replaced, for a message. Files that are not of the old result stay.
 
     Raises:
@@ -78,6 +80,11 @@ class OutputFolder:
         self._created = False
         self._descriptor: int | None = None
         self._locked = False
+
+    @property
+    def work(self) -> Path:
+        """Return the path of a folder for unfinished work, which stays until it is removed."""
+        return self._part / _WORK
 
     def __enter__(self) -> Self:
         if self._folder.exists() and not self._folder.is_dir():

@@ -32,11 +32,31 @@ _PART: Final = re.compile(r'"(?P<name>[^"]+)"|(?P<plain>[^".=]+)')
 _TAGS: Final = ("kind", "discipline", "model")
 
 
-def with_settings(document: Document, settings: Sequence[str]) -> Document:
-    """Return a document with values overridden by ``path=value`` settings, in order.
+@dataclass(frozen=True)
+class Setting:
+    """A value for what a path names; ``location`` is where it is written, for messages."""
 
-    The value is YAML. Missing mappings along the path are added; the schema checks their names
-    later.
+    path: str
+    value: Any
+    location: SourceLocation
+
+
+def split_setting(text: str, option: str, example: str) -> tuple[str, str]:
+    """Return the path of ``path=value``, as it is written, and the text of the value.
+
+    Raises:
+        ScenarioError: there is no ``=`` or no path; the message names the option and an example.
+    """
+    location = SourceLocation(f"{option} {text}")
+    rest = _parts(text, location, f"write it as {example}")[1]
+    return text[: len(text) - len(rest) - 1].strip(), rest
+
+
+def with_settings(document: Document, settings: Sequence[str | Setting]) -> Document:
+    """Return a document with values overridden by settings, in order.
+
+    A setting that is a text is ``path=value``, as of ``--set``; the value is YAML. Missing
+    mappings along the path are added; the schema checks their names later.
 
     Raises:
         ScenarioError: a setting has no ``=`` or no path, its value is not YAML, or its path leads
@@ -49,7 +69,8 @@ def with_settings(document: Document, settings: Sequence[str]) -> Document:
     )
     warnings: list[ScenarioWarning] = []
     for setting in settings:
-        warnings += _Setting(setting).apply(changed)
+        read = _of_option(setting) if isinstance(setting, str) else setting
+        warnings += _Change(read).apply(changed)
     return replace(changed, warnings=(*document.warnings, *warnings))
 
 
@@ -121,32 +142,41 @@ class _Place:
         return any(name in fields and self.child(name).allows(rest[1:]) for name in names)
 
 
-class _Setting:
-    """One ``path=value``."""
+def _of_option(text: str) -> Setting:
+    """Read the value of ``--set``."""
+    path, rest = split_setting(text, "--set", "path=value, such as link.forward.delay=150ms")
+    source = f"--set {text}"
+    try:
+        return Setting(path, read_value(rest, source), SourceLocation(source))
+    except ScenarioError as error:
+        found = (replace(problem, line=None) for problem in error.problems)
+        raise ScenarioError(*found) from None
 
-    def __init__(self, text: str) -> None:
-        self.source = f"--set {text}"
-        self.parts, rest = self._path(text)
-        try:
-            self.value = read_value(rest, self.source)
-        except ScenarioError as error:
-            found = (replace(problem, line=None) for problem in error.problems)
-            raise ScenarioError(*found) from None
 
-    def _path(self, text: str) -> tuple[list[_Part], str]:
-        """Return the parts of the path, and the text after ``=``."""
-        text = text.lstrip()
-        parts: list[_Part] = []
-        end = 0
-        while match := _PART.match(text, end):
-            name = match["name"]
-            parts.append(_Part(match["plain"].strip()) if name is None else _Part(name, True))
-            end = match.end() + 1
-            if text[match.end() : end] != ".":
-                break
-        if not match or text[end - 1 : end] != "=" or not all(part.text for part in parts):
-            raise self._refusal("write it as path=value, such as link.forward.delay=150ms")
-        return parts, text[end:]
+def _parts(text: str, location: SourceLocation, advice: str) -> tuple[list[_Part], str]:
+    """Return the parts of the path before ``=``, and the text after it."""
+    text = text.lstrip()
+    parts: list[_Part] = []
+    end = 0
+    while match := _PART.match(text, end):
+        name = match["name"]
+        parts.append(_Part(match["plain"].strip()) if name is None else _Part(name, True))
+        end = match.end() + 1
+        if text[match.end() : end] != ".":
+            break
+    if not match or text[end - 1 : end] != "=" or not all(part.text for part in parts):
+        problem = Problem(source=location.source, line=location.line, field="", message=advice)
+        raise ScenarioError(problem)
+    return parts, text[end:]
+
+
+class _Change:
+    """The places of a document that one setting changes."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.location = setting.location
+        self.value = setting.value
+        self.parts = _parts(f"{setting.path}=", setting.location, "is not the path of a field")[0]
 
     def apply(self, document: Document) -> list[ScenarioWarning]:
         """Set the value at each place that the path names; return what was left out."""
@@ -217,12 +247,12 @@ class _Setting:
         for position, key in enumerate(path[:-1]):
             if isinstance(container, dict) and container.get(key) is None:
                 container[key] = {}
-                document.locations[path[: position + 1]] = SourceLocation(self.source)
+                document.locations[path[: position + 1]] = self.location
             container = container[key]
         container[path[-1]] = _copied(self.value)
         for old in [each for each in document.locations if each[: len(path)] == path]:
             del document.locations[old]
-        document.locations[path] = SourceLocation(self.source)
+        document.locations[path] = self.location
 
     def _nowhere(self, document: Document) -> str:
         """Return why a path with a wildcard names nothing."""
@@ -258,7 +288,8 @@ class _Setting:
         return [ScenarioWarning(field=_joined(self.parts), message=message)]
 
     def _refusal(self, message: str) -> ScenarioError:
-        return ScenarioError(Problem(source=self.source, field="", message=message))
+        source, line = self.location.source, self.location.line
+        return ScenarioError(Problem(source=source, line=line, field="", message=message))
 
 
 def _joined(parts: Sequence[_Part]) -> str:

@@ -8,8 +8,8 @@ from .no_drop import (
 from .run import (
     memory_message as memory_message,
     memory_warning as memory_warning,
+    run_many as run_many,
     simulate as simulate,
     simulate_partly as simulate_partly,
 )
 from .search import no_drop_rate as no_drop_rate
-from .vary import Sweep as Sweep, run_many as run_many, simulate_many as simulate_many

@@ -1,14 +1,14 @@
-"""One run of a scenario in virtual time."""
+"""Runs in virtual time: one of a scenario, and many of plans."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bentpipe import _core
-from bentpipe.errors import MemoryLimitError, ScenarioWarning, UsageError
+from bentpipe.errors import MemoryLimitError, RunsInterrupted, ScenarioWarning, UsageError
 from bentpipe.plan.entries import traffic_entries
 from bentpipe.plan.resolver import from_dict, load, resolve
 from bentpipe.plan.warnings import warnings_of
@@ -18,7 +18,7 @@ from bentpipe.results.result import Result
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import check_seed
 from bentpipe.simulation import memory as _memory
-from bentpipe.simulation.many import Job, run_one
+from bentpipe.simulation.many import Job, Outcome, run_jobs, run_one
 
 
 def simulate(
@@ -84,6 +84,41 @@ def simulate_partly(
     with capture_file(capture) as file:
         outcome = run_one(job, progress=progress, capture=file, memory_limit=memory_limit)
     return outcome.result(started=started)
+
+
+def run_many(
+    jobs: Sequence[Job],
+    *,
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    memory_limit: int | None = None,
+) -> list[Result]:
+    """Simulate plans on ``threads`` threads (None: one a core); results are in the order of jobs.
+
+    ``progress(done, total)`` is called from this thread. Concurrent runs share ``memory_limit``
+    bytes (None: half of the available memory) equally.
+
+    Raises:
+        ScenarioError: a plan is not valid.
+        UsageError: the hosts and links of a plan alone take more than its part of the memory limit.
+        MemoryLimitError: a run reached its part and ended early; all results are in the error.
+        InternalError: a run violated an invariant of the simulator; the message has its seed.
+        RunsInterrupted: Ctrl-C; the results of the complete runs are in the exception, which is a
+            KeyboardInterrupt.
+    """
+    started = utc_now()
+
+    def results(outcomes: Iterable[Outcome]) -> list[Result]:
+        return [outcome.result(started=started) for outcome in outcomes]
+
+    try:
+        return results(
+            run_jobs(jobs, threads=threads, progress=progress, memory_limit=memory_limit)
+        )
+    except RunsInterrupted as ended:
+        raise RunsInterrupted(str(ended), results=results(ended.outcomes)) from None
+    except MemoryLimitError as error:
+        raise MemoryLimitError(str(error), results=results(error.outcomes)) from None
 
 
 def as_scenario(scenario: Scenario | str | Path | Mapping[str, Any]) -> Scenario:

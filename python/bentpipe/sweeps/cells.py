@@ -1,0 +1,100 @@
+"""The cells of a sweep: one scenario for each point, resolved, and the jobs of its seeds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bentpipe.errors import ScenarioWarning, UsageError
+from bentpipe.plan.entries import traffic_entries
+from bentpipe.plan.resolver import loaded
+from bentpipe.scenario.document import Document
+from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.seeds import check_seed
+from bentpipe.simulation.many import Job
+from bentpipe.sweeps.points import Points
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A scenario with the values of one point."""
+
+    values: tuple[Any, ...]
+    scenario: dict[str, Any]
+    plan_json: str
+    entries: Sequence[dict[str, Any]]
+    warnings: tuple[ScenarioWarning, ...]
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """Return the plan; a thousand of them as Python objects would take much memory."""
+        plan: dict[str, Any] = json.loads(self.plan_json)
+        return plan
+
+    def jobs(self, seeds: Iterable[int], *, samples: bool = True) -> Iterable[Job]:
+        """Return a job for each seed, all with the same plan.
+
+        Without samples and events a run is faster; the other tables are the same.
+        """
+        plan = self.plan
+        if not samples:
+            plan |= {"sample_interval_ns": None, "packet_events": False}
+        for seed in seeds:
+            yield Job(
+                plan=plan,
+                seed=seed,
+                scenario=self.scenario,
+                entries=self.entries,
+                warnings=self.warnings,
+            )
+
+
+def cells_of(base: Scenario, points: Points) -> list[Cell]:
+    """Return the cells of a sweep, in the order of the points.
+
+    Raises:
+        ScenarioError: a value is wrong, or does not fit to the others; nothing was run.
+    """
+    document = Document(data=base.to_dict(), source="scenario")
+    cells = []
+    for number in range(len(points)):
+        scenario, plan, warnings = loaded(document, points.settings(number))
+        cells.append(
+            Cell(
+                values=points[number],
+                scenario=scenario.to_dict(),
+                plan_json=json.dumps(plan),
+                entries=traffic_entries(scenario),
+                warnings=warnings,
+            )
+        )
+    return cells
+
+
+def plan_hash(cells: Iterable[Cell]) -> str:
+    """Return the SHA-256 of the plans of all cells, in hexadecimal."""
+    found = hashlib.sha256()
+    for cell in cells:
+        found.update(cell.plan_json.encode())
+    return found.hexdigest()
+
+
+def seeds_of(base: Scenario, seeds: int | Iterable[int] | None) -> list[int]:
+    """Return the seeds of each cell: their number, from the scenario's on, or the seeds themselves.
+
+    Raises:
+        UsageError: there are none, one is out of range, or one is there twice.
+    """
+    if seeds is None:
+        return [base.seed]
+    chosen = list(range(base.seed, base.seed + seeds)) if isinstance(seeds, int) else list(seeds)
+    if not chosen:
+        raise UsageError("seeds: none are given; give a number of seeds, or the seeds")
+    for seed in chosen:
+        check_seed(seed, "seeds")
+    if len(set(chosen)) < len(chosen):
+        raise UsageError("seeds: one is given twice")
+    return chosen

@@ -1,0 +1,190 @@
+"""The Parquet data set of a sweep: written from its journal, read as frames.
+
+``flows`` and ``directions`` are folders of Parquet files, partitioned by varied values in the
+layout of Hive (``PATH=VALUE/PATH=VALUE/part-0.parquet``, percent-encoded). ``runs.parquet`` and
+``failures.parquet`` have a row a run. Nothing in a file depends on the order in which runs ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import polars as pl
+
+from bentpipe.sweeps.cells import Cell
+from bentpipe.sweeps.frames import Keys, text_of, with_keys
+from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
+from bentpipe.sweeps.points import Points
+from bentpipe.sweeps.records import RunRecord, rows_of, unpack
+
+TABLES: Final = ("flows", "directions")
+RUNS: Final = "runs.parquet"
+FAILURES: Final = "failures.parquet"
+# A thousand folders are opened in a fraction of a second.
+_PARTITIONS_MAX: Final = 1_000
+# Linux allows names of 255 bytes.
+_NAME_BYTES_MAX: Final = 200
+# Files of some 100 MB.
+_ROWS_PER_FILE: Final = 250_000
+# Columns are decoded for as many runs at a time.
+_RUNS_AT_ONCE: Final = 2_000
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What a data set is made of: the cells, the runs in order, and their records."""
+
+    points: Points
+    cells: Sequence[Cell]
+    runs: Sequence[Run]
+    journal: Journal
+
+    def write(self, folder: Path) -> dict[str, dict[str, str]]:
+        """Write the files of the data set; return the columns of its tables, with their types.
+
+        Raises:
+            OSError: one cannot be written.
+        """
+        keys = Keys(self.points)
+        partitions = partition_paths(self.points)
+        complete = [run for run in self.runs if self.journal.kind(run) == RESULT]
+        # The runs of each point follow each other: the number of the first, and the runs.
+        of_point: dict[int, tuple[int, list[Run]]] = {}
+        for number, run in enumerate(complete):
+            of_point.setdefault(run.point, (number, []))[1].append(run)
+        columns: dict[str, dict[str, str]] = {}
+        for name, points in self._by_partition(keys, partitions, list(of_point)).items():
+            files = {table: _Files(folder / table / name) for table in TABLES}
+            for point in points:
+                for rows in self._rows(keys, point, *of_point[point]):
+                    for table, of_table in zip(TABLES, rows, strict=True):
+                        types = {name: str(each) for name, each in of_table.schema.items()}
+                        columns.setdefault(table, types)
+                        files[table].add(of_table.drop(partitions))
+            for each in files.values():
+                each.close()
+        self._write_runs(folder, complete, keys)
+        self._write_failures(folder, keys)
+        return columns
+
+    def _by_partition(
+        self, keys: Keys, partitions: Sequence[str], points: Sequence[int]
+    ) -> dict[str, list[int]]:
+        """Return the points of each folder, by its name."""
+        values = keys.of(points)
+        columns = [[_segment(path, value) for value in values[path]] for path in partitions]
+        folders: dict[str, list[int]] = {}
+        for position, point in enumerate(points):
+            name = "/".join(column[position] for column in columns)
+            folders.setdefault(name, []).append(point)
+        return folders
+
+    def _rows(
+        self, keys: Keys, point: int, first: int, runs: Sequence[Run]
+    ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+        """Yield the rows of flows and directions of the runs of a point, in order."""
+        for begin in range(0, len(runs), _RUNS_AT_ONCE):
+            some = runs[begin : begin + _RUNS_AT_ONCE]
+            records = [unpack(self.journal.read(run)) for run in some]
+            yield keyed_rows(self.cells[point], records, some, keys, first + begin)
+
+    def _write_runs(self, folder: Path, complete: Sequence[Run], keys: Keys) -> None:
+        records = [unpack(self.journal.read(run)) for run in complete]
+        runs = keys.runs([run.point for run in complete], [run.seed for run in complete])
+        facts = {
+            "point": pl.Series([run.point for run in complete], dtype=pl.UInt32),
+            "traffic_ended": pl.Series([each.traffic_ended for each in records], dtype=pl.Boolean),
+            "end_ns": pl.Series([each.end_ns for each in records], dtype=pl.UInt64),
+            "packet_hops": pl.Series([each.packet_hops for each in records], dtype=pl.UInt64),
+        }
+        write_parquet(runs.with_columns(**facts), folder / RUNS)
+
+    def _write_failures(self, folder: Path, keys: Keys) -> None:
+        failed = [run for run in self.runs if self.journal.kind(run) == FAILURE]
+        about = [json.loads(self.journal.read(run)) for run in failed]
+        runs = keys.runs([run.point for run in failed], [run.seed for run in failed]).drop("run")
+        facts = {
+            "point": pl.Series([run.point for run in failed], dtype=pl.UInt32),
+            "kind": pl.Series([each["kind"] for each in about], dtype=pl.String),
+            "message": pl.Series([each["message"] for each in about], dtype=pl.String),
+        }
+        write_parquet(runs.with_columns(**facts), folder / FAILURES)
+
+
+def keyed_rows(
+    cell: Cell, records: Sequence[RunRecord], runs: Sequence[Run], keys: Keys, first: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the rows of flows and directions of runs of one cell, with their keys in front."""
+    flows, directions = rows_of(records, cell.plan, cell.entries)
+    names = keys.runs([run.point for run in runs], [run.seed for run in runs], first)
+    return with_keys(flows, names), with_keys(directions, names)
+
+
+class _Files:
+    """The files of one partition of a table."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._waiting: list[pl.DataFrame] = []
+        self._rows = 0
+        self._count = 0
+
+    def add(self, rows: pl.DataFrame) -> None:
+        self._waiting.append(rows)
+        self._rows += rows.height
+        if self._rows >= _ROWS_PER_FILE:
+            self._write()
+
+    def close(self) -> None:
+        if self._waiting:
+            self._write()
+
+    def _write(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        rows = pl.concat(self._waiting)
+        write_parquet(rows, self._folder / f"part-{self._count}.parquet")
+        self._waiting, self._rows = [], 0
+        self._count += 1
+
+
+def partition_paths(points: Points) -> list[str]:
+    """Return the varied fields that partition the data set, in order.
+
+    The others are columns: those of a Latin hypercube, which have a value for each point; those of
+    fractions, whose type readers would not recognise; those with values that make no name of a
+    folder; and those beyond a thousand folders.
+    """
+    types = Keys(points).schema
+    paths: list[str] = []
+    folders = 1
+    for axis in points.axes:
+        if axis.kind == "latin_hypercube" or folders * len(axis.rows) > _PARTITIONS_MAX:
+            continue
+        segments = [
+            _segment(path, value)
+            for row in axis.rows
+            for path, value in zip(axis.paths, row, strict=True)
+        ]
+        if any(types[path].is_float() for path in axis.paths):
+            continue
+        if all(len(each) <= _NAME_BYTES_MAX and not each.endswith("=") for each in segments):
+            paths += axis.paths
+            folders *= len(axis.rows)
+    return paths
+
+
+def _segment(path: str, value: Any) -> str:
+    return f"{quote(path, safe='.*')}={quote(text_of(value), safe='')}"
+
+
+def write_parquet(frame: pl.DataFrame, path: Path) -> None:
+    """Write a frame; polars does not tell why it cannot write a file."""
+    buffer = BytesIO()
+    frame.write_parquet(buffer)
+    path.write_bytes(buffer.getbuffer())

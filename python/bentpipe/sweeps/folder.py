@@ -1,0 +1,315 @@
+"""The folder of a sweep: the journal while it runs, the data set at its end.
+
+``.part/work`` has ``sweep.json``, which says what is to be run, and ``journal``, to which each run
+is appended when it ends. It stays until all runs have ended, so that a sweep can be resumed after
+Ctrl-C or SIGKILL.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from bentpipe import _core
+from bentpipe.errors import UsageError
+from bentpipe.results.execution import execution, utc_now
+from bentpipe.results.files import error_text, has_manifest, kind_of, read_manifest
+from bentpipe.results.output import OutputFolder
+from bentpipe.results.result import Result
+from bentpipe.results.tables import TABLES
+from bentpipe.sweeps.cells import Cell, plan_hash
+from bentpipe.sweeps.dataset import Dataset, partition_paths
+from bentpipe.sweeps.executor import RunFailure
+from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
+from bentpipe.sweeps.points import Points
+
+KIND: Final = "sweep"
+_DEFINITION: Final = "sweep.json"
+_JOURNAL: Final = "journal"
+_KEPT: Final = "runs"
+# Another attempt may succeed: these depend on the machine.
+_RETRIED: Final = ("lost", "memory", "invalid")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a sweep runs: everything but the executor.
+
+    ``seeds`` are those of each cell at first; ``until_ci`` is how more are added. ``source`` is the
+    file of the scenario or sweep, None if there is none, with its hash.
+    """
+
+    scenario: Mapping[str, Any]
+    points: Points
+    seeds: Sequence[int]
+    plan_sha256: str
+    until_ci: Mapping[str, Any] | None = None
+    keep_runs: bool = False
+    engine: str = "simulate"
+    source: tuple[str, str] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data, for the manifest."""
+        return {
+            "bentpipe_version": _core.version(),
+            "scenario": dict(self.scenario),
+            "axes": self.points.to_json(),
+            "points": len(self.points),
+            "seeds": list(self.seeds),
+            "until_ci": None if self.until_ci is None else dict(self.until_ci),
+            "keep_runs": self.keep_runs,
+            "engine": self.engine,
+            "plan_sha256": self.plan_sha256,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], source: str) -> Self:
+        """Return the definition that `to_json` describes."""
+        return cls(
+            scenario=data["scenario"],
+            points=Points.from_json(data["axes"], source),
+            seeds=data["seeds"],
+            plan_sha256=data["plan_sha256"],
+            until_ci=data["until_ci"],
+            keep_runs=data["keep_runs"],
+            engine=data["engine"],
+        )
+
+
+class SweepFolder:
+    """The folder of a sweep, locked while this context is open.
+
+    Raises:
+        UsageError: the folder cannot be used, another program writes to it, or it has an unfinished
+            sweep; with ``resume``, it has none, or that of another version.
+    """
+
+    def __init__(self, path: Path, *, resume: bool = False) -> None:
+        self.path = path
+        self.output = OutputFolder(path, kind=KIND)
+        self._resume = resume
+        self._stack = ExitStack()
+        self._journal: Journal | None = None
+
+    def __enter__(self) -> Self:
+        if self._resume and not self.path.is_dir():
+            raise UsageError(f"{self.path}: no such folder; there is no sweep to resume")
+        with ExitStack() as stack:
+            stack.enter_context(self.output)
+            unfinished = (self._work / _DEFINITION).is_file()
+            if unfinished and not self._resume:
+                raise UsageError(
+                    f"{self.path}: has an unfinished sweep; continue it with --resume "
+                    f"{self.path}, or remove the folder"
+                )
+            if self._resume and not unfinished and not self.is_complete:
+                raise UsageError(f"{self.path}: has no sweep to resume")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def _work(self) -> Path:
+        return self.output.work
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the folder has a sweep of which all runs have ended."""
+        if (self._work / _DEFINITION).is_file() or not has_manifest(self.path):
+            return False
+        manifest = read_manifest(self.path)
+        return kind_of(manifest) == KIND and manifest["state"] == "completed"
+
+    @property
+    def journal(self) -> Journal:
+        """Return the open journal."""
+        assert self._journal is not None, "begin or resume comes first"
+        return self._journal
+
+    def begin(self, definition: Definition) -> None:
+        """Note what the sweep runs, and open its journal."""
+        about = {
+            "definition": definition.to_json(),
+            "source": definition.source,
+            "tables_sha256": _tables_hash(),
+            "started": utc_now(),
+        }
+        with self._naming_errors():
+            self._work.mkdir(parents=True, exist_ok=True)
+            (self._work / _JOURNAL).unlink(missing_ok=True)
+            # Complete or absent, also if the process is killed.
+            part = self._work / f"{_DEFINITION}.part"
+            part.write_text(json.dumps(about), encoding="utf-8")
+            part.replace(self._work / _DEFINITION)
+            self._open_journal()
+
+    def resume(self) -> Definition:
+        """Open the journal of an unfinished sweep, and return what it runs.
+
+        Failed runs whose cause may be the machine are forgotten, so that they run again.
+
+        Raises:
+            UsageError: another version of bentpipe began it, or its scenario file has changed.
+        """
+        about = self._about()
+        found = about["definition"]
+        version = _core.version()
+        if found["bentpipe_version"] != version or about["tables_sha256"] != _tables_hash():
+            raise UsageError(
+                f"{self.path}: bentpipe {found['bentpipe_version']} began this sweep, and this is "
+                f"{version}, whose results may differ; continue with that version, or start "
+                "again in a new folder"
+            )
+        if about["source"] is not None:
+            file, before = about["source"]
+            if Path(file).is_file() and file_hash(Path(file)) != before:
+                raise UsageError(
+                    f"{file}: has changed since the sweep in {self.path} began; restore it, or "
+                    "start again in a new folder"
+                )
+        with self._naming_errors():
+            self._open_journal()
+        for run in self.journal.runs(FAILURE):
+            if json.loads(self.journal.read(run))["kind"] in _RETRIED:
+                self.journal.forget(run)
+        return Definition.from_json(found, str(self.path))
+
+    def check_plans(self, definition: Definition, cells: Iterable[Cell]) -> None:
+        """Check that the cells are resolved into the same plans as when the sweep began.
+
+        Raises:
+            UsageError: they are not, for instance because a file of the scenario has changed.
+        """
+        if plan_hash(cells) != definition.plan_sha256:
+            raise UsageError(
+                f"{self.path}: the scenario is not resolved into the same plans as when the sweep "
+                "began; a file that it names (trace or csv) has changed. Restore it, or start "
+                "again in a new folder"
+            )
+
+    def _about(self) -> dict[str, Any]:
+        file = self._work / _DEFINITION
+        try:
+            about: dict[str, Any] = json.loads(file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{file}: cannot be read: {error}") from None
+        return about
+
+    def _open_journal(self) -> None:
+        self._journal = self._stack.enter_context(Journal(self._work / _JOURNAL))
+
+    def _naming_errors(self) -> _NamingErrors:
+        return _NamingErrors(self.path)
+
+    def add(self, run: Run, record: bytes, result: Result | None = None) -> None:
+        """Keep a complete run.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        with self._naming_errors():
+            if result is not None:
+                result.save(self._work / _KEPT / run_name(run))
+            self.journal.append(run, RESULT, record)
+
+    def add_failure(self, run: Run, failure: RunFailure) -> None:
+        """Keep the error of a failed run.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        about = {"kind": failure.kind, "message": failure.message}
+        with self._naming_errors():
+            self.journal.append(run, FAILURE, json.dumps(about).encode())
+
+    def write(
+        self, definition: Definition, cells: Sequence[Cell], runs: Sequence[Run], *, complete: bool
+    ) -> None:
+        """Replace the result by the data set of the runs that have ended.
+
+        The journal is removed if the sweep is complete and no failed run may succeed later.
+
+        Raises:
+            UsageError: the folder cannot be written; the journal stays.
+        """
+        ended = [run for run in runs if run in self.journal]
+        failed = [run for run in ended if self.journal.kind(run) == FAILURE]
+        kinds = {json.loads(self.journal.read(run))["kind"] for run in failed}
+        manifest = {
+            **definition.to_json(),
+            "state": "completed" if complete else "interrupted",
+            "runs": len(ended) - len(failed),
+            "failed_runs": len(failed),
+            "partitions": {},
+            "columns": {},
+        }
+
+        def fill(stage: Path) -> None:
+            columns = Dataset(definition.points, cells, ended, self.journal).write(stage)
+            paths = partition_paths(definition.points)
+            manifest["columns"] = columns
+            if columns:
+                manifest["partitions"] = {path: columns["flows"][path] for path in paths}
+            kept = self._work / _KEPT
+            if kept.is_dir():
+                # The runs stay where they are until the sweep is complete.
+                shutil.copytree(kept, stage / _KEPT, copy_function=os.link)
+
+        started = self._about()["started"]
+        self.output.write(manifest, fill, execution=execution(started=started))
+        if complete and not kinds & set(_RETRIED):
+            with suppress(OSError):
+                shutil.rmtree(self._work)
+
+
+def run_name(run: Run) -> str:
+    """Return the name of the folder of a run."""
+    return f"{run.point:06}-{run.seed:020}"
+
+
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _tables_hash() -> str:
+    """Return a hash of the tables of a run: records of other tables cannot be read."""
+    columns = [(name, table.columns) for name, table in TABLES.items()]
+    return hashlib.sha256(repr(columns).encode()).hexdigest()
+
+
+class _NamingErrors:
+    """Turns an error of the operating system into one message with the folder and the advice."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError):
+            raise UsageError(
+                f"{self._path}: cannot be written: {error_text(error)}; the runs that have ended "
+                f"are kept. Fix that, and continue with bentpipe sweep --resume {self._path}"
+            ) from None

@@ -1,0 +1,165 @@
+"""A sweep from begin to end: its runs by an executor, the journal, and the data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from typing import Final
+
+from bentpipe.errors import BentpipeError, UsageError
+from bentpipe.plan.resolver import from_dict
+from bentpipe.results.execution import utc_now
+from bentpipe.results.result import Result
+from bentpipe.simulation.many import Job, Outcome
+from bentpipe.sweeps.cells import Cell, cells_of
+from bentpipe.sweeps.executor import Executor
+from bentpipe.sweeps.folder import Definition, SweepFolder
+from bentpipe.sweeps.journal import RESULT, Run
+from bentpipe.sweeps.precision import UntilCi
+from bentpipe.sweeps.records import pack, rows_of, unpack
+
+RUNS_MAX: Final = 1_000_000
+
+Kept = tuple[bytes, Result | None]
+
+
+def reduce_to_record(outcome: Outcome) -> Kept:
+    """Return what the data set needs of a run."""
+    return pack(outcome), None
+
+
+def reduce_to_result(outcome: Outcome, *, started: str) -> Kept:
+    """Return the result of a run, too."""
+    return pack(outcome), outcome.result(started=started)
+
+
+@dataclass
+class Running:
+    """A sweep under way: its cells, and the runs that are wanted so far, by point and seed."""
+
+    folder: SweepFolder
+    definition: Definition
+    cells: Sequence[Cell]
+    seeds: list[list[int]] = field(init=False)
+    interrupted: bool = False
+
+    def __post_init__(self) -> None:
+        self.seeds = [list(self.definition.seeds) for _ in self.cells]
+        self._check_count()
+        # Cells whose interval is narrow enough.
+        self._narrow: set[int] = set()
+
+    @classmethod
+    def begin(cls, folder: SweepFolder, definition: Definition, cells: Sequence[Cell]) -> Running:
+        """Begin a sweep in an empty folder, or one whose result is replaced at the end."""
+        running = cls(folder, definition, cells)
+        folder.begin(definition)
+        return running
+
+    @classmethod
+    def resume(cls, folder: SweepFolder) -> Running:
+        """Continue the unfinished sweep of a folder.
+
+        Raises:
+            UsageError: another version of bentpipe began it, or its scenario has changed.
+        """
+        definition = folder.resume()
+        cells = cells_of(from_dict(definition.scenario), definition.points)
+        folder.check_plans(definition, cells)
+        return cls(folder, definition, cells)
+
+    @property
+    def runs(self) -> list[Run]:
+        """Return the wanted runs in order."""
+        return [Run(point, seed) for point, seeds in enumerate(self.seeds) for seed in seeds]
+
+    @property
+    def total(self) -> int:
+        """Return the number of wanted runs; more may be added for narrow intervals."""
+        return sum(len(seeds) for seeds in self.seeds)
+
+    def execute(self, executor: Executor, progress: Callable[[int, int], None]) -> None:
+        """Do the runs that have not ended, and write the data set.
+
+        Ctrl-C ends it early; what has ended is kept.
+
+        Raises:
+            UsageError: the folder cannot be written.
+            MachineError: the executor lost what it runs on; what has ended is kept.
+        """
+        try:
+            while True:
+                if todo := [run for run in self.runs if run not in self.folder.journal]:
+                    self._do(todo, executor, progress)
+                if not self._add_seeds():
+                    break
+        except KeyboardInterrupt:
+            self.interrupted = True
+        except BentpipeError as error:
+            if not isinstance(error, UsageError):
+                self.write(complete=False)
+            raise
+        self.write(complete=not self.interrupted)
+
+    def write(self, *, complete: bool) -> None:
+        """Write the data set of the runs that have ended, if there is one."""
+        if len(self.folder.journal):
+            self.folder.write(self.definition, self.cells, self.runs, complete=complete)
+
+    def _do(
+        self, todo: Sequence[Run], executor: Executor, progress: Callable[[int, int], None]
+    ) -> None:
+        keep = self.definition.keep_runs
+        reduce = partial(reduce_to_result, started=utc_now()) if keep else reduce_to_record
+        journal, total = self.folder.journal, self.total
+        with closing(executor.run(self._jobs(todo), reduce)) as finished:
+            for each in finished:
+                run = todo[each.index]
+                if each.error is not None:
+                    self.folder.add_failure(run, each.error)
+                elif each.value is not None:
+                    self.folder.add(run, *each.value)
+                progress(len(journal), total)
+
+    def _jobs(self, todo: Sequence[Run]) -> Iterator[tuple[int, Job]]:
+        """Yield the jobs of runs, each with its index."""
+        index = 0
+        for point, runs in groupby(todo, key=lambda run: run.point):
+            seeds = [run.seed for run in runs]
+            for job in self.cells[point].jobs(seeds, samples=self.definition.keep_runs):
+                yield index, job
+                index += 1
+
+    def _add_seeds(self) -> bool:
+        """Add seeds to the cells whose interval is too wide; return whether there are any.
+
+        All runs that were wanted so far have ended, so that the seeds do not depend on the order in
+        which they ended, and a resumed sweep adds the same ones.
+        """
+        if self.definition.until_ci is None:
+            return False
+        before = self.total
+        until = UntilCi(**self.definition.until_ci)
+        journal = self.folder.journal
+        for point, cell in enumerate(self.cells):
+            if point in self._narrow:
+                continue
+            seeds = self.seeds[point]
+            runs = [Run(point, seed) for seed in seeds]
+            records = [unpack(journal.read(run)) for run in runs if journal.kind(run) == RESULT]
+            more = 0
+            if records:
+                more = until.missing_seeds(rows_of(records, cell.plan, cell.entries)[0], len(seeds))
+            if more == 0:
+                self._narrow.add(point)
+            first = max(seeds) + 1
+            seeds += range(first, first + more)
+        self._check_count()
+        return self.total > before
+
+    def _check_count(self) -> None:
+        if self.total > RUNS_MAX:
+            raise UsageError(f"{self.total:,} runs; at most {RUNS_MAX:,} are allowed")

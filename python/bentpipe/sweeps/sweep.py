@@ -1,0 +1,124 @@
+"""The results of a sweep: frames with a row a flow a run, in memory or from a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import polars as pl
+
+from bentpipe.errors import UsageError
+from bentpipe.results.files import (
+    MANIFEST,
+    RESULT_FORMAT_VERSION,
+    kind_of,
+    read_file,
+    read_manifest,
+    read_unchanged,
+)
+from bentpipe.results.frames import Frame, to_pandas
+from bentpipe.results.result import Result
+from bentpipe.sweeps.dataset import FAILURES, RUNS, TABLES
+from bentpipe.text import choice
+
+_FRAMES = ("flows", "directions", "runs", "failures")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Many runs of one scenario.
+
+    ``flows`` has a row a flow a run: ``run``, a number from 0, the varied values, ``seed``, and
+    then the columns of `Result.flows`; ``directions`` likewise. The runs are in the order of the
+    points: the last varied field changes fastest, and the seeds faster still. The column of a
+    varied value is named after its path. Where all values are quantities, such as "275 ms", a
+    second column has the numbers, and its name ends in the unit: ``link.forward.delay_ns``.
+
+    ``results`` has the result of each run, ``results[run]``; a sweep that was loaded has those of
+    ``--keep-runs``, or none. ``failures`` has a row for each run that failed, with its seed and
+    error. ``interrupted``: the sweep ended before all runs were complete.
+    """
+
+    results: tuple[Result, ...]
+    flows: pl.DataFrame
+    directions: pl.DataFrame
+    interrupted: bool
+    runs: pl.DataFrame = field(default_factory=pl.DataFrame)
+    failures: pl.DataFrame = field(default_factory=pl.DataFrame)
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read the result folder of ``bentpipe sweep``.
+
+        Raises:
+            UsageError: not the folder of a sweep, of an unknown format version, or damaged.
+        """
+        path = Path(folder)
+        return read_unchanged(path, lambda: cls._load(path))
+
+    @classmethod
+    def _load(cls, path: Path) -> Self:
+        manifest = read_manifest(path)
+        if kind_of(manifest) != "sweep":
+            raise UsageError(f"{path}: holds the result of a {kind_of(manifest)}, not of a sweep")
+        version = manifest.get("format_version")
+        if version != RESULT_FORMAT_VERSION:
+            raise UsageError(
+                f"{path / MANIFEST}: format_version is {version!r}; this bentpipe reads "
+                f"{RESULT_FORMAT_VERSION}: read it with the bentpipe that wrote it "
+                f"({manifest['bentpipe_version']})"
+            )
+        try:
+            columns = manifest["columns"]
+            types = {name: getattr(pl, of) for name, of in manifest["partitions"].items()}
+            tables = (
+                {
+                    name: read_file(path, name, partial(_read_table, types=types)).select(
+                        list(columns[name])
+                    )
+                    for name in TABLES
+                }
+                if columns
+                else dict.fromkeys(TABLES, pl.DataFrame())
+            )
+            runs, failures = (read_file(path, name, pl.read_parquet) for name in (RUNS, FAILURES))
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise UsageError(f"{path}: cannot be read, the result is damaged: {error}") from None
+        kept = sorted((path / "runs").iterdir()) if manifest["keep_runs"] else []
+        return cls(
+            results=tuple(Result.load(each) for each in kept),
+            flows=Frame(tables["flows"]),
+            directions=Frame(tables["directions"]),
+            interrupted=manifest["state"] != "completed",
+            runs=Frame(runs),
+            failures=Frame(failures),
+            manifest=manifest,
+        )
+
+    def to_pandas(self, table: str = "flows") -> Any:
+        """Return ``flows``, ``directions``, ``runs`` or ``failures`` as a pandas frame.
+
+        Raises:
+            UsageError: there is no such table, or pandas is not installed.
+        """
+        if table not in _FRAMES:
+            raise UsageError(f"table: {choice(table, _FRAMES)}")
+        return to_pandas(getattr(self, table))
+
+    def _repr_html_(self) -> str:
+        """Show the flows of all runs, for notebooks."""
+        table: str = self.flows._repr_html_()
+        return table
+
+
+def _read_table(folder: Path, types: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the rows of a table in the order of the runs."""
+    if not folder.is_dir():
+        raise FileNotFoundError(folder)
+    found = pl.scan_parquet(folder, hive_partitioning=bool(types), hive_schema=types or None)
+    rows = found.collect()
+    return rows if rows["run"].is_sorted() else rows.sort("run", maintain_order=True)
