@@ -1,3 +1,4 @@
+from .cluster import Cluster as Cluster, LocalCluster as LocalCluster
 from .executor import Executor as Executor, Finished as Finished, RunFailure as RunFailure
 from .threads import Threads as Threads
 from .cells import Cell as Cell, cells_of as cells_of, plan_hash as plan_hash, seeds_of as seeds_of

@@ -1,0 +1,201 @@
+"""Executors on Dask: a cluster of this machine's processes, or an existing one.
+
+Dask schedules. This module makes batches of runs that are long compared with Dask's time for a
+task, keeps a bounded number of them under way, and refuses workers with another bentpipe.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from bentpipe import _core
+from bentpipe.errors import MachineError, UsageError
+from bentpipe.simulation.many import Job, Outcome, cores
+from bentpipe.sweeps.executor import Finished
+from bentpipe.sweeps.quiet import silenced
+from bentpipe.sweeps.under_way import UnderWay, scheduler_lost
+
+T = TypeVar("T")
+
+_ADDRESS: Final = re.compile(r"(tcp|tls|ucx|ws|wss)://\S+")
+_CONNECT_S: Final = 10
+# A worker logs before it imports what silences it (`distributed.nanny`).
+_WORKER_ENVIRONMENT: Final = {
+    "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical"
+}
+
+
+class DaskExecutor(ABC):
+    """Runs jobs on a Dask cluster, in batches.
+
+    ``memory_limit`` in bytes is for all runs on one machine (None: half of its available memory).
+    """
+
+    def __init__(self, *, memory_limit: int | None = None) -> None:
+        self._distributed = _distributed()
+        self._memory_limit = memory_limit
+        self._stack = ExitStack()
+        self._stack.enter_context(silenced())
+        try:
+            self._client = self._connect(self._stack)
+            self._check_workers()
+        except BaseException:
+            self.close()
+            raise
+
+    @abstractmethod
+    def _connect(self, stack: ExitStack) -> Any:
+        """Return a client; what it needs is closed with ``stack``."""
+
+    def run(
+        self, jobs: Iterable[tuple[int, Job]], reduce: Callable[[Outcome], T]
+    ) -> Generator[Finished[T]]:
+        """Yield jobs as they finish; see `bentpipe.sweeps.executor.Executor`.
+
+        Raises:
+            MachineError: the scheduler or all workers are lost, or a worker has another bentpipe.
+        """
+        under_way = UnderWay(
+            self._client, reduce, memory_limit=self._memory_limit, check=self._check_workers
+        )
+        waiting = iter(jobs)
+        try:
+            under_way.fill(waiting)
+            while under_way:
+                yield from under_way.wait()
+                under_way.fill(waiting)
+        finally:
+            under_way.cancel()
+
+    def close(self) -> None:
+        """Disconnect from the cluster; one that this executor started ends."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_workers(self) -> None:
+        """Check the version of bentpipe and Python of all workers.
+
+        Raises:
+            MachineError: a worker has another one; the message has a line for each.
+        """
+        try:
+            versions = self._client.get_versions(packages=["bentpipe"])["workers"]
+        except OSError:
+            raise scheduler_lost() from None
+        ours = {"bentpipe": _core.version(), "Python": _minor(".".join(map(str, sys.version_info)))}
+        refused = []
+        for address, found in sorted(versions.items()):
+            packages = found["packages"]
+            theirs = {"bentpipe": packages["bentpipe"], "Python": _minor(packages["python"])}
+            refused += [
+                f"the worker {address} has {_named(name, theirs[name])}, not {ours[name]}"
+                for name in ours
+                if theirs[name] != ours[name]
+            ]
+        if refused:
+            fix = "install the same versions on the workers (pip install bentpipe==...)"
+            raise MachineError("\n".join([*refused, fix]))
+
+
+def _named(name: str, version: str | None) -> str:
+    return f"no {name}" if version is None else f"{name} {version}"
+
+
+def _minor(version: str) -> str:
+    """Return major and minor version: a pickled function is readable by the same ones."""
+    return ".".join(version.split(".")[:2])
+
+
+def _distributed() -> Any:
+    try:
+        return import_module("distributed")
+    except ModuleNotFoundError:
+        raise UsageError(
+            "a cluster: dask.distributed is not installed; pip install 'bentpipe[cluster]'"
+        ) from None
+
+
+class LocalCluster(DaskExecutor):
+    """Runs jobs in ``workers`` processes of this machine (None: one a core).
+
+    The scheduler listens on the loopback interface only. ``dashboard`` is the port of Dask's
+    dashboard; by default there is none.
+    """
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        *,
+        memory_limit: int | None = None,
+        dashboard: int | None = None,
+    ) -> None:
+        self._workers = workers or cores()
+        self._dashboard = dashboard
+        super().__init__(memory_limit=memory_limit)
+
+    def _connect(self, stack: ExitStack) -> Any:
+        stack.enter_context(import_module("dask").config.set(_WORKER_ENVIRONMENT))
+        cluster = stack.enter_context(
+            self._distributed.LocalCluster(
+                n_workers=self._workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                dashboard_address=None
+                if self._dashboard is None
+                else f"127.0.0.1:{self._dashboard}",
+                # The memory limit of runs is that of bentpipe.
+                memory_limit=0,
+                silence_logs=False,
+                preload=["bentpipe.sweeps.worker_setup"],
+            )
+        )
+        return stack.enter_context(self._distributed.Client(cluster, set_as_default=False))
+
+
+class Cluster(DaskExecutor):
+    """Runs jobs on the workers of an existing scheduler, such as ``tcp://10.0.0.1:8786``."""
+
+    def __init__(self, address: str, *, memory_limit: int | None = None) -> None:
+        if not _ADDRESS.fullmatch(address):
+            raise UsageError(f'scheduler: read "{address}"; expected tcp://HOST:PORT')
+        self._address = address
+        super().__init__(memory_limit=memory_limit)
+
+    def _connect(self, stack: ExitStack) -> Any:
+        try:
+            client = stack.enter_context(
+                self._distributed.Client(
+                    self._address, timeout=_CONNECT_S, set_as_default=False, name="bentpipe"
+                )
+            )
+        except (OSError, ValueError) as error:
+            raise MachineError(
+                f"no Dask scheduler answers at {self._address}: {error}; start one with "
+                "dask scheduler"
+            ) from None
+        try:
+            client.wait_for_workers(1, timeout=_CONNECT_S)
+        except TimeoutError:
+            raise MachineError(
+                f"the scheduler at {self._address} has no workers; start one with "
+                f"dask worker {self._address}"
+            ) from None
+        return client

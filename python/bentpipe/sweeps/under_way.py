@@ -1,0 +1,169 @@
+"""The batches of a sweep that a Dask cluster has: a bounded number, each of a useful size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from importlib import import_module
+from itertools import count, islice
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Any, Final, Generic, TypeVar
+from uuid import uuid4
+
+from bentpipe import _core
+from bentpipe.errors import MachineError
+from bentpipe.simulation.many import Job, Outcome
+from bentpipe.sweeps.batches import Batch, BatchDone, run_batch
+from bentpipe.sweeps.executor import Finished, RunFailure
+
+T = TypeVar("T")
+
+_POLL_S: Final = 0.5
+_REFRESH_S: Final = 2.0
+# A cluster that starts its workers on demand takes a while.
+_NO_WORKERS_S: Final = 60.0
+# The scheduler takes some ms for a task, its result included.
+_BATCH_S: Final = 0.4
+# Bounds a message, since each job may have a plan of its own, of some 20 kB.
+_LARGEST_BATCH: Final = 250
+# One is executed, and the next ones are with the worker already.
+_BATCHES_A_THREAD: Final = 3
+
+
+class UnderWay(Generic[T]):
+    """Gives batches to a cluster and takes their results.
+
+    ``check`` raises an error if a worker has another bentpipe.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        reduce: Callable[[Outcome], T],
+        *,
+        memory_limit: int | None,
+        check: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._reduce = reduce
+        self._memory_limit = memory_limit
+        self._check = check
+        self._jobs: dict[Any, tuple[tuple[int, Job], ...]] = {}
+        self._finished: SimpleQueue[Any] = SimpleQueue()
+        self._keys = (f"bentpipe-{uuid4().hex}-{number}" for number in count())
+        self._size = 1
+        self._had_workers_s = self._refreshed_s = monotonic()
+        self._threads = threads_by_machine(client)
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs)
+
+    def fill(self, waiting: Iterator[tuple[int, Job]]) -> None:
+        """Draw jobs until enough batches are under way, or none are left."""
+        while len(self._jobs) < _BATCHES_A_THREAD * max(sum(self._threads.values()), 1):
+            batch = tuple(islice(waiting, self._size))
+            if not batch:
+                return
+            self._submit(batch)
+
+    def wait(self) -> Iterator[Finished[T]]:
+        """Wait for a batch, but not for long; yield its finished jobs.
+
+        Raises:
+            MachineError: the scheduler or all workers are lost, or a worker has another bentpipe.
+        """
+        self._refresh()
+        try:
+            future = self._finished.get(timeout=_POLL_S)
+        except Empty:
+            return
+        jobs = self._jobs.pop(future)
+        if future.status == "error":
+            yield from self._failed(jobs, future.exception())
+            return
+        try:
+            done: BatchDone[T] = future.result()
+        except (CancelledError, OSError):
+            raise scheduler_lost() from None
+        self._adapt(done)
+        yield from done.finished
+
+    def cancel(self) -> None:
+        """Cancel all batches."""
+        futures = list(self._jobs)
+        self._jobs.clear()
+        if futures and self._is_connected():
+            with suppress(OSError, CancelledError):
+                self._client.cancel(futures)
+
+    def _submit(self, jobs: Iterable[tuple[int, Job]]) -> None:
+        batch = Batch(
+            version=_core.version(),
+            jobs=tuple(jobs),
+            reduce=self._reduce,
+            memory_limit=self._memory_limit,
+            threads=self._threads,
+        )
+        future = self._client.submit(run_batch, batch, key=next(self._keys), pure=False)
+        self._jobs[future] = batch.jobs
+        future.add_done_callback(self._finished.put)
+
+    def _failed(
+        self, jobs: tuple[tuple[int, Job], ...], error: BaseException
+    ) -> Iterator[Finished[T]]:
+        """Run the jobs of a batch that killed several workers one by one; raise other errors."""
+        if not isinstance(error, import_module("distributed").KilledWorker):
+            self._check()
+            raise error
+        if len(jobs) > 1:
+            for job in jobs:
+                self._submit([job])
+            return
+        index, _ = jobs[0]
+        message = f"{error.args[2] + 1} workers died while they executed it"
+        yield Finished(index, None, RunFailure("lost", message))
+
+    def _adapt(self, done: BatchDone[T]) -> None:
+        """Choose the size of the next batches."""
+        a_run_s = done.seconds / max(len(done.finished), 1)
+        fits = int(_BATCH_S / max(a_run_s, 1e-6))
+        # No more than doubled: the next runs may be longer.
+        self._size = max(1, min(fits, 2 * self._size, _LARGEST_BATCH))
+
+    def _refresh(self) -> None:
+        """Count the threads of the workers from time to time, and check that there are any."""
+        now_s = monotonic()
+        if not self._is_connected():
+            raise scheduler_lost()
+        if now_s - self._refreshed_s < _REFRESH_S:
+            return
+        self._refreshed_s = now_s
+        self._threads = threads_by_machine(self._client)
+        if self._threads:
+            self._had_workers_s = now_s
+        elif now_s - self._had_workers_s > _NO_WORKERS_S:
+            raise MachineError(
+                f"the cluster has had no workers for {_NO_WORKERS_S:.0f} s; finished runs are kept"
+            )
+
+    def _is_connected(self) -> bool:
+        return bool(self._client.status == "running")
+
+
+def threads_by_machine(client: Any) -> dict[str, int]:
+    """Return the number of threads of all workers, by machine."""
+    try:
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+    except OSError:
+        raise scheduler_lost() from None
+    threads: dict[str, int] = {}
+    for worker in workers.values():
+        threads[worker["host"]] = threads.get(worker["host"], 0) + worker["nthreads"]
+    return threads
+
+
+def scheduler_lost() -> MachineError:
+    """Return the error for a scheduler that does not answer."""
+    return MachineError("lost the connection to the Dask scheduler; finished runs are kept")
