@@ -1,10 +1,10 @@
+from .cells import Cell as Cell, cells_of as cells_of, plan_hash as plan_hash, seeds_of as seeds_of
 from .cluster import Cluster as Cluster, LocalCluster as LocalCluster
 from .executor import Executor as Executor, Finished as Finished, RunFailure as RunFailure
-from .threads import Threads as Threads
-from .cells import Cell as Cell, cells_of as cells_of, plan_hash as plan_hash, seeds_of as seeds_of
 from .folder import Definition as Definition, SweepFolder as SweepFolder, file_hash as file_hash
 from .many import simulate_many as simulate_many
 from .points import Axis as Axis, Points as Points, vary_option as vary_option
 from .precision import UntilCi as UntilCi
 from .run import Running as Running
 from .sweep import Sweep as Sweep
+from .threads import Threads as Threads

@@ -29,7 +29,7 @@ RUNS_MAX: Final = 100_000
 _SOURCE: Final = SourceLocation("vary")
 
 
-def simulate_many(  # noqa: PLR0913 - one keyword for each part of a sweep
+def simulate_many(
     scenario: Scenario | str | Path | Mapping[str, Any],
     *,
     vary: Mapping[str, Sequence[Any]] | None = None,
@@ -90,7 +90,9 @@ def zip_axis(group: Mapping[str, Sequence[Any]], location: SourceLocation = _SOU
     lengths = {path: len(values) for path, values in group.items()}
     if len(set(lengths.values())) != 1:
         counts = ", ".join(f"{path} has {length}" for path, length in lengths.items())
-        raise UsageError(f"zip: needs fields with equal numbers of values; {counts or 'it is empty'}")
+        raise UsageError(
+            f"zip: needs fields with equal numbers of values; {counts or 'it is empty'}"
+        )
     return Axis(
         paths=tuple(group),
         rows=tuple(zip(*group.values(), strict=True)),
