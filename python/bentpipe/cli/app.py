@@ -77,6 +77,18 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
         ),
     },
     "Answer a question": {
+        "sweep": _Verb(
+            "sweep",
+            "sweep",
+            "Run a scenario with varied values and seeds.",
+            (
+                "sweep scenarios/geo-bulk.yaml --vary link.forward.delay=10ms,250ms "
+                "--out results/delays",
+                "sweep scenarios/geo-bulk.yaml --vary 'traffic.0.size=log(100kB, 10MB, 5)' "
+                "--vary traffic.0.tcp.congestion_control=cubic,bbr --until-ci 2%",
+                "sweep --resume results/delays",
+            ),
+        ),
         "search": _Verb(
             "search",
             "search_app",

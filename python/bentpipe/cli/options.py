@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from bentpipe import results, scenario
+from bentpipe.errors import UsageError
 from bentpipe.plan.presets import preset_names
 
 if TYPE_CHECKING:
     from bentpipe.results.output import OutputFolder
 
 _SCENARIO_SUFFIXES: Final = (".yaml", ".yml")
+_PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
 
 
 def complete_presets() -> list[str]:
@@ -113,6 +116,16 @@ MemoryLimit = Annotated[
         show_default=False,
     ),
 ]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        min=1,
+        help="Threads; by default one for each core.",
+        show_default=False,
+    ),
+]
 # Options of labs.
 Links = Annotated[
     list[str],
@@ -158,6 +171,18 @@ Internet = Annotated[
         "--internet", help="Give the lab access to the Internet, over the link (slirp4netns)."
     ),
 ]
+
+
+def read_percentage(text: str, option: str, example: str) -> float:
+    """Return a percentage as a fraction.
+
+    Raises:
+        UsageError: it is not one.
+    """
+    match = _PERCENTAGE.fullmatch(text)
+    if match is None:
+        raise UsageError(f'{option}: read "{text}"; expected a percentage, such as "{example}"')
+    return float(match[1]) / 100
 
 
 def print_json(data: Any) -> None:

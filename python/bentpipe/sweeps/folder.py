@@ -136,6 +136,11 @@ class SweepFolder:
         return kind_of(manifest) == KIND and manifest["state"] == "completed"
 
     @property
+    def has_result(self) -> bool:
+        """Return whether the folder has a data set; one without a complete run has none."""
+        return has_manifest(self.path)
+
+    @property
     def journal(self) -> Journal:
         """Return the open journal."""
         assert self._journal is not None, "begin or resume comes first"
@@ -255,16 +260,16 @@ class SweepFolder:
             "state": "completed" if complete else "interrupted",
             "runs": len(ended) - len(failed),
             "failed_runs": len(failed),
-            "partitions": {},
+            "partitions": [],
             "columns": {},
         }
 
         def fill(stage: Path) -> None:
             columns = Dataset(definition.points, cells, ended, self.journal).write(stage)
             paths = partition_paths(definition.points)
-            manifest["columns"] = columns
-            if columns:
-                manifest["partitions"] = {path: columns["flows"][path] for path in paths}
+            # A list, because the keys of a manifest are sorted.
+            manifest["columns"] = {table: list(types.items()) for table, types in columns.items()}
+            manifest["partitions"] = paths
             kept = self._work / _KEPT
             if kept.is_dir():
                 # The runs stay where they are until the sweep is complete.

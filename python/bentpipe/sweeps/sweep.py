@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,6 +21,7 @@ from bentpipe.results.files import (
 from bentpipe.results.frames import Frame, to_pandas
 from bentpipe.results.result import Result
 from bentpipe.sweeps.dataset import FAILURES, RUNS, TABLES
+from bentpipe.sweeps.summary import cell_means
 from bentpipe.text import choice
 
 _FRAMES = ("flows", "directions", "runs", "failures")
@@ -50,6 +50,15 @@ class Sweep:
     failures: pl.DataFrame = field(default_factory=pl.DataFrame)
     manifest: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def cells(self) -> pl.DataFrame:
+        """Return a row for each combination of varied values: the number of runs, and means.
+
+        A mean is over the runs, and the value of a run is the mean over its flows. ``NAME`` is
+        followed by ``NAME_half_width``, half the width of its 95 % confidence interval.
+        """
+        return Frame(cell_means(self.flows, self.directions))
+
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read the result folder of ``bentpipe sweep``.
@@ -73,18 +82,10 @@ class Sweep:
                 f"({manifest['bentpipe_version']})"
             )
         try:
-            columns = manifest["columns"]
-            types = {name: getattr(pl, of) for name, of in manifest["partitions"].items()}
-            tables = (
-                {
-                    name: read_file(path, name, partial(_read_table, types=types)).select(
-                        list(columns[name])
-                    )
-                    for name in TABLES
-                }
-                if columns
-                else dict.fromkeys(TABLES, pl.DataFrame())
-            )
+            tables = {
+                name: _read_table(path, name, manifest) if manifest["runs"] else pl.DataFrame()
+                for name in TABLES
+            }
             runs, failures = (read_file(path, name, pl.read_parquet) for name in (RUNS, FAILURES))
         except (OSError, pl.exceptions.PolarsError) as error:
             raise UsageError(f"{path}: cannot be read, the result is damaged: {error}") from None
@@ -98,6 +99,16 @@ class Sweep:
             failures=Frame(failures),
             manifest=manifest,
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the cells and the failed runs as plain data for JSON."""
+        names = ("axes", "seeds", "until_ci", "state", "runs", "failed_runs")
+        return {
+            "scenario": self.manifest["scenario"].get("name", ""),
+            **{name: self.manifest[name] for name in names},
+            "cells": self.cells.to_dicts(),
+            "failures": self.failures.to_dicts(),
+        }
 
     def to_pandas(self, table: str = "flows") -> Any:
         """Return ``flows``, ``directions``, ``runs`` or ``failures`` as a pandas frame.
@@ -115,10 +126,17 @@ class Sweep:
         return table
 
 
-def _read_table(folder: Path, types: Mapping[str, Any]) -> pl.DataFrame:
-    """Return the rows of a table in the order of the runs."""
-    if not folder.is_dir():
-        raise FileNotFoundError(folder)
-    found = pl.scan_parquet(folder, hive_partitioning=bool(types), hive_schema=types or None)
-    rows = found.collect()
+def _read_table(path: Path, table: str, manifest: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the rows of a table, its runs and columns in order."""
+    types = {name: getattr(pl, dtype) for name, dtype in manifest["columns"][table]}
+    partitions = {name: types[name] for name in manifest["partitions"]}
+
+    def read(folder: Path) -> pl.DataFrame:
+        if not folder.is_dir():
+            raise FileNotFoundError(folder)
+        return pl.scan_parquet(
+            folder, hive_partitioning=bool(partitions), hive_schema=partitions or None
+        ).collect()
+
+    rows = read_file(path, table, read).select(list(types))
     return rows if rows["run"].is_sorted() else rows.sort("run", maintain_order=True)

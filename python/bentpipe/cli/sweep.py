@@ -1,0 +1,275 @@
+"""The verb ``sweep``: a scenario with varied values and seeds."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from bentpipe import plan, report, sweeps
+from bentpipe.cli.exits import EXIT_INTERRUPTED
+from bentpipe.cli.options import (
+    AsJson,
+    MemoryLimit,
+    Settings,
+    Threads,
+    complete_scenarios,
+    note,
+    print_json,
+    read_percentage,
+)
+from bentpipe.cli.progress import Progress, delaying_interrupts
+from bentpipe.errors import (
+    BentpipeError,
+    InternalError,
+    InvalidRunError,
+    MachineError,
+    UsageError,
+)
+from bentpipe.simulation.memory import read_limit
+
+if TYPE_CHECKING:
+    from bentpipe.sweeps.cells import Cell
+    from bentpipe.sweeps.executor import Executor
+    from bentpipe.sweeps.folder import Definition, SweepFolder
+    from bentpipe.sweeps.run import Running
+    from bentpipe.sweeps.sweep import Sweep
+
+# Enough for a first interval.
+_SEEDS_OF_INTERVALS: Final = 5
+_MAX_WARNINGS: Final = 10
+# The error of a sweep by the kind of its first failed run.
+_ERRORS: Final[Mapping[str, type[BentpipeError]]] = {
+    "memory": InvalidRunError,
+    "invalid": InvalidRunError,
+    "lost": MachineError,
+    "scenario": UsageError,
+}
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What the command line asks for."""
+
+    scenario: Path | None
+    settings: list[str]
+    vary: list[str]
+    seeds: int | None
+    until_ci: str | None
+    metric: str
+    max_seeds: int
+    keep_runs: bool
+
+
+def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
+    scenario_file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[SCENARIO]",
+            help="A scenario file (YAML), or a sweep file, which names one.",
+            show_default=False,
+            autocompletion=complete_scenarios,
+        ),
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="PATH=V1,V2,...",
+            help="Values of a field; repeat for all combinations. A range is lin(FROM, TO, POINTS) "
+            "or log(FROM, TO, POINTS). A comma in quotes or brackets belongs to the value.",
+            show_default=False,
+        ),
+    ] = None,
+    settings: Settings = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Seeds of each combination, from the scenario's on; by default 1, or 5 with "
+            "--until-ci.",
+            show_default=False,
+        ),
+    ] = None,
+    until_ci: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Add seeds to each combination until the 95 % confidence interval of the mean is "
+            "this narrow: ± PERCENT of the mean.",
+            show_default=False,
+        ),
+    ] = None,
+    metric: Annotated[
+        str, typer.Option(metavar="NAME", help="The metric of --until-ci, a column of flows.")
+    ] = "goodput_bps",
+    max_seeds: Annotated[
+        int, typer.Option(metavar="N", min=2, help="The most seeds that --until-ci gives.")
+    ] = 1000,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write the data set to this folder; replaces an earlier sweep.",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Continue the unfinished sweep of this folder.",
+            show_default=False,
+        ),
+    ] = None,
+    keep_runs: Annotated[
+        bool, typer.Option("--keep-runs", help="Keep the result folder of each run, too.")
+    ] = False,
+    threads: Threads = None,
+    memory_limit: MemoryLimit = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a scenario with varied values and seeds.
+
+    Prints the mean of each combination with its confidence interval. With --out, the flows of all
+    runs are Parquet files, partitioned by the varied values. Ctrl-C keeps the runs that have ended,
+    and --resume does the others. A run that fails is recorded, and the others go on.
+    """
+    request = _Request(
+        scenario_file, settings or [], vary or [], seeds, until_ci, metric, max_seeds, keep_runs
+    )
+    limit = read_limit(memory_limit)
+    with _folder(out, resume) as folder:
+        if resume is not None and folder.is_complete:
+            note(f"{resume}: the sweep is complete")
+        else:
+            running = _resumed(request, folder) if resume else _begun(request, folder)
+            with sweeps.Threads(threads, memory_limit=limit) as executor:
+                _execute(running, executor)
+        kept = out or resume
+        with delaying_interrupts():
+            found = sweeps.Sweep.load(folder.path) if folder.has_result else None
+            if found is not None:
+                _output(found, folder, kept, as_json=as_json)
+    _check(found, kept)
+
+
+@contextmanager
+def _folder(out: Path | None, resume: Path | None) -> Iterator[SweepFolder]:
+    """Open the folder of the sweep; without one, a temporary folder."""
+    if out is not None and resume is not None:
+        raise UsageError("--resume: continues in the folder that it names; leave out --out")
+    if out is not None or resume is not None:
+        path = resume or out or Path()
+        with sweeps.SweepFolder(path, resume=resume is not None) as folder:
+            yield folder
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="bentpipe-sweep-") as temporary,
+        sweeps.SweepFolder(Path(temporary)) as folder,
+    ):
+        yield folder
+
+
+def _begun(request: _Request, folder: SweepFolder) -> Running:
+    """Begin the sweep that the command line describes."""
+    return sweeps.Running.begin(folder, *_defined(request))
+
+
+def _resumed(request: _Request, folder: SweepFolder) -> Running:
+    """Continue an unfinished sweep; one that the command line describes, too, is compared."""
+    running = sweeps.Running.resume(folder)
+    if request.scenario is not None:
+        wanted, _ = _defined(request)
+        if wanted.to_json() != running.definition.to_json():
+            raise UsageError(
+                f"{folder.path}: the command line describes another sweep than the one in this "
+                "folder; leave out the scenario and its options, or start again in a new folder"
+            )
+    elif request.vary or request.settings:
+        raise UsageError("--resume: continues as the sweep was begun; leave out --vary and --set")
+    note(f"resuming: {len(folder.journal):,} of {running.total:,} runs have ended")
+    return running
+
+
+def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
+    """Return what the command line describes, and its cells."""
+    if request.scenario is None:
+        raise UsageError("name a scenario file or a sweep file, or --resume FOLDER")
+    loaded = plan.read(request.scenario, request.settings)
+    points = sweeps.Points(sweeps.vary_option(text) for text in request.vary)
+    until = None
+    if request.until_ci is not None:
+        width = read_percentage(request.until_ci, "--until-ci", "2%")
+        until = sweeps.UntilCi(width, request.metric, request.max_seeds).to_json()
+    seeds = request.seeds or (1 if until is None else _SEEDS_OF_INTERVALS)
+    cells = sweeps.cells_of(loaded.scenario, points)
+    _warn(cells)
+    is_file = request.scenario.is_file()
+    source = (str(request.scenario.absolute()), sweeps.file_hash(request.scenario))
+    definition = sweeps.Definition(
+        scenario=loaded.scenario.to_dict(),
+        points=points,
+        seeds=sweeps.seeds_of(loaded.scenario, seeds),
+        plan_sha256=sweeps.plan_hash(cells),
+        until_ci=until,
+        keep_runs=request.keep_runs,
+        source=source if is_file else None,
+    )
+    return definition, cells
+
+
+def _warn(cells: list[Cell]) -> None:
+    """Print the warnings about the scenarios of all cells, each once."""
+    found = list(dict.fromkeys(warning for cell in cells for warning in cell.warnings))
+    for warning in found[:_MAX_WARNINGS]:
+        note(f"warning: {warning}")
+    if len(found) > _MAX_WARNINGS:
+        note(f"and {len(found) - _MAX_WARNINGS:,} more warnings")
+
+
+def _execute(running: Running, executor: Executor) -> None:
+    before, started_s = len(running.folder.journal), time.monotonic()
+    with Progress("sweep") as progress:
+
+        def count(done: int, total: int) -> None:
+            elapsed_s = max(time.monotonic() - started_s, 1e-9)
+            rate = (done - before) / elapsed_s
+            progress.describe(f"{done:,} of {total:,} runs, {rate:.3g} runs/s")
+            progress.count(done, total)
+
+        running.execute(executor, count)
+
+
+def _output(found: Sweep, folder: SweepFolder, kept: Path | None, *, as_json: bool) -> None:
+    if kept is not None:
+        if folder.output.replaced is not None:
+            note(f"replaced {folder.output.replaced}")
+        note(f"wrote {kept} (flows, directions: Parquet)")
+    if as_json:
+        print_json(found.to_json())
+    else:
+        report.show(*report.sweep_tables(found, str(kept) if kept else "--json"))
+
+
+def _check(found: Sweep | None, kept: Path | None) -> None:
+    """Exit with the code of an interrupted sweep, or raise the error of failed runs."""
+    if found is None or found.interrupted:
+        count = f"{found.runs.height:,} runs are" if found else "no run is"
+        advice = f"; continue with bentpipe sweep --resume {kept}" if kept else ""
+        note(f"interrupted; {count} complete{advice}")
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if found.failures.height:
+        first = found.failures.row(0, named=True)
+        where = f"; {kept / 'failures.parquet'} has their seeds and errors" if kept else ""
+        raise _ERRORS.get(first["kind"], InternalError)(
+            f"{found.failures.height:,} of {found.failures.height + found.runs.height:,} runs "
+            f"failed{where}. The first, with seed {first['seed']}: {first['message']}"
+        )
