@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from bentpipe import plan, report, sweeps
+from bentpipe import report, sweeps
 from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import (
     AsJson,
@@ -32,11 +32,14 @@ from bentpipe.errors import (
     MachineError,
     UsageError,
 )
+from bentpipe.plan import resolver
+from bentpipe.scenario.document import read_file, read_stdin
 from bentpipe.simulation.memory import read_limit
 
 if TYPE_CHECKING:
     from bentpipe.sweeps.cells import Cell
     from bentpipe.sweeps.executor import Executor
+    from bentpipe.sweeps.file import SweepFile
     from bentpipe.sweeps.folder import Definition, SweepFolder
     from bentpipe.sweeps.run import Running
     from bentpipe.sweeps.sweep import Sweep
@@ -200,20 +203,21 @@ def _resumed(request: _Request, folder: SweepFolder) -> Running:
 
 
 def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
-    """Return what the command line describes, and its cells."""
+    """Return what the command line and the file describe, and the cells."""
     if request.scenario is None:
         raise UsageError("name a scenario file or a sweep file, or --resume FOLDER")
-    loaded = plan.read(request.scenario, request.settings)
-    points = sweeps.Points(sweeps.vary_option(text) for text in request.vary)
-    until = None
-    if request.until_ci is not None:
-        width = read_percentage(request.until_ci, "--until-ci", "2%")
-        until = sweeps.UntilCi(width, request.metric, request.max_seeds).to_json()
-    seeds = request.seeds or (1 if until is None else _SEEDS_OF_INTERVALS)
+    document = read_stdin() if str(request.scenario) == "-" else read_file(request.scenario)
+    file, axes = None, list(map(sweeps.vary_option, request.vary))
+    if sweeps.is_sweep_file(document):
+        file, points = sweeps.parse_sweep_file(document)
+        axes = [*points.axes, *axes]
+        document = read_file(sweeps.scenario_path(file, document))
+    loaded = resolver.loaded(document, request.settings)
+    points = sweeps.Points(axes)
+    until = _until(request, file)
+    seeds = request.seeds or (file and file.seeds) or (_SEEDS_OF_INTERVALS if until else 1)
     cells = sweeps.cells_of(loaded.scenario, points)
     _warn(cells)
-    is_file = request.scenario.is_file()
-    source = (str(request.scenario.absolute()), sweeps.file_hash(request.scenario))
     definition = sweeps.Definition(
         scenario=loaded.scenario.to_dict(),
         points=points,
@@ -221,9 +225,25 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
         plan_sha256=sweeps.plan_hash(cells),
         until_ci=until,
         keep_runs=request.keep_runs,
-        source=source if is_file else None,
+        sources=[
+            (str(path.absolute()), sweeps.file_hash(path))
+            for path in dict.fromkeys([request.scenario, Path(document.source)])
+            if path.is_file()
+        ],
     )
     return definition, cells
+
+
+def _until(request: _Request, file: SweepFile | None) -> dict[str, Any] | None:
+    """Return the interval of the command line, or of the file."""
+    width, metric, max_seeds = request.until_ci, request.metric, request.max_seeds
+    if width is None:
+        if file is None or file.until_ci is None:
+            return None
+        width, metric = file.until_ci.width, file.until_ci.metric
+        max_seeds = file.until_ci.max_seeds
+    share = read_percentage(width, "--until-ci", "2%")
+    return sweeps.UntilCi(share, metric, max_seeds).to_json()
 
 
 def _warn(cells: list[Cell]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.report.terminal import Fitted
@@ -27,12 +27,13 @@ def _percent(value: float) -> str:
 
 # The metrics of the table, each with its heading; one without values is left out.
 _SHOWN: Final[Mapping[str, tuple[str, str, Callable[[float], str]]]] = {
-    "goodput_bps": ("goodput", "mean of flows", format_rate),
-    "completion_time_ns": ("completion", "mean of flows", format_duration),
+    "goodput_bps": ("goodput", "of a flow", format_rate),
+    "forward_utilization_percent": ("utilization", "forward", _percent),
     "loss_percent": ("loss", "of datagrams", _percent),
     "retransmitted_percent": ("retransmitted", "of segments", _percent),
-    "forward_utilization_percent": ("utilization", "forward", _percent),
+    "completion_time_ns": ("completion", "of a flow", format_duration),
 }
+_WITH_INTERVAL: Final = "goodput_bps"
 
 
 def sweep_tables(sweep: Sweep, more: str = "--json") -> list[RenderableType]:
@@ -48,7 +49,6 @@ def sweep_tables(sweep: Sweep, more: str = "--json") -> list[RenderableType]:
     keys = cells.columns[: cells.columns.index("runs")]
     paths = [key for key in keys if not _is_number_of(key, columns)]
     metrics = [metric for metric in _SHOWN if cells[metric].count()]
-    headings = [_heading(path) for path in paths]
     rows = [
         [
             *(text_of(row[path]) for path in paths),
@@ -59,23 +59,35 @@ def sweep_tables(sweep: Sweep, more: str = "--json") -> list[RenderableType]:
     ]
     left_out = cells.height - len(rows)
     table = TextTable(
-        title="Means of the cells ± half the 95 % confidence interval (Student's t, over runs)",
-        columns=[*headings, ("runs", ""), *(_SHOWN[metric][:2] for metric in metrics)],
+        title="Means, and half the 95 % confidence interval (Student's t, over the runs)",
+        columns=[
+            *((name, "") for name in _headings(paths)),
+            ("runs", ""),
+            *(_SHOWN[metric][:2] for metric in metrics),
+        ],
         rows=rows,
         text_columns=len(paths),
         more=f"{left_out:,} more cells: {more}" if left_out else "",
     )
-    return [head, Fitted(table)]
+    varied = [f"Varied: {', '.join(paths)}"] if paths else []
+    return [head, *varied, Fitted(table, optional=len(metrics) - 1)]
 
 
 def _is_number_of(column: str, columns: set[str]) -> bool:
     return any(column.endswith(unit) and column.removesuffix(unit) in columns for unit in _UNITS)
 
 
-def _heading(path: str) -> tuple[str, str]:
-    """Return the last part of a path, and the others below it."""
-    before, _, last = path.rpartition(".")
-    return last, before
+def _headings(paths: Sequence[str]) -> list[str]:
+    """Return the last parts of paths, as many as tell them apart."""
+    found = []
+    for path in paths:
+        parts = path.split(".")
+        endings = [".".join(parts[-count:]) for count in range(1, len(parts) + 1)]
+        others = [f".{other}" for other in paths if other != path]
+        found.append(
+            next(each for each in endings if not any(o.endswith(f".{each}") for o in others))
+        )
+    return found
 
 
 def _mean(row: Mapping[str, Any], metric: str) -> str:
@@ -83,8 +95,6 @@ def _mean(row: Mapping[str, Any], metric: str) -> str:
     if mean is None:
         return "-"
     text = _SHOWN[metric][2](mean)
-    if half_width is None:
+    if half_width is None or metric != _WITH_INTERVAL:
         return text
-    if text.endswith(" %"):
-        return f"{text} ± {half_width:.2g}"
-    return f"{text} ± {100 * half_width / abs(mean):.2g} %" if mean else f"{text} ± 0 %"
+    return f"{text} ± {100 * half_width / abs(mean):.2g} %" if mean else text

@@ -98,10 +98,14 @@ def _all_exchanges(result: Result, flows: int) -> str:
 
 
 class Fitted:
-    """A table that shortens no number: where its rows do not fit, they become columns."""
+    """A table that shortens no number: where its rows do not fit, they become columns.
 
-    def __init__(self, table: TextTable) -> None:
+    Before that, up to ``optional`` of the last columns are left out.
+    """
+
+    def __init__(self, table: TextTable, *, optional: int = 0) -> None:
         self._table = table
+        self._optional = optional
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table, width = self._table, options.max_width
@@ -109,12 +113,20 @@ class Fitted:
         headings = [[*_folded(name), *_folded(unit)] for name, unit in table.columns]
         rows = table.without_repeats()
         widths = _column_widths(table, headings)
-        if sum(widths) + _GAP * (len(widths) - 1) <= width:
+        needed = len(widths) - self._optional
+        while len(widths) > needed and not _fits(widths, width):
+            widths, headings = widths[:-1], headings[:-1]
+        if _fits(widths, width):
+            rows = [row[: len(widths)] for row in rows]
             yield _aligned(["\n".join(lines) for lines in headings], rows, table.text_columns)
         else:
             yield from _stacked(table, width)
         if table.more:
             yield Text(f"... and {table.more}")
+
+
+def _fits(widths: Sequence[int], width: int) -> bool:
+    return sum(widths) + _GAP * (len(widths) - 1) <= width
 
 
 def _column_widths(table: TextTable, headings: list[list[str]]) -> list[int]:

@@ -1,6 +1,12 @@
 from .cells import Cell as Cell, cells_of as cells_of, plan_hash as plan_hash, seeds_of as seeds_of
 from .cluster import Cluster as Cluster, LocalCluster as LocalCluster
 from .executor import Executor as Executor, Finished as Finished, RunFailure as RunFailure
+from .file import (
+    SweepFile as SweepFile,
+    is_sweep_file as is_sweep_file,
+    parse_sweep_file as parse_sweep_file,
+    scenario_path as scenario_path,
+)
 from .folder import Definition as Definition, SweepFolder as SweepFolder, file_hash as file_hash
 from .many import simulate_many as simulate_many
 from .points import Axis as Axis, Points as Points, vary_option as vary_option

@@ -43,8 +43,8 @@ _RETRIED: Final = ("lost", "memory", "invalid")
 class Definition:
     """What a sweep runs: everything but the executor.
 
-    ``seeds`` are those of each cell at first; ``until_ci`` is how more are added. ``source`` is the
-    file of the scenario or sweep, None if there is none, with its hash.
+    ``seeds`` are those of each cell at first; ``until_ci`` is how more are added. ``sources``
+    are the files of sweep and scenario, with their hashes.
     """
 
     scenario: Mapping[str, Any]
@@ -54,7 +54,7 @@ class Definition:
     until_ci: Mapping[str, Any] | None = None
     keep_runs: bool = False
     engine: str = "simulate"
-    source: tuple[str, str] | None = None
+    sources: Sequence[tuple[str, str]] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data, for the manifest."""
@@ -150,7 +150,7 @@ class SweepFolder:
         """Note what the sweep runs, and open its journal."""
         about = {
             "definition": definition.to_json(),
-            "source": definition.source,
+            "sources": list(definition.sources),
             "tables_sha256": _tables_hash(),
             "started": utc_now(),
         }
@@ -180,8 +180,7 @@ class SweepFolder:
                 f"{version}, whose results may differ; continue with that version, or start "
                 "again in a new folder"
             )
-        if about["source"] is not None:
-            file, before = about["source"]
+        for file, before in about["sources"]:
             if Path(file).is_file() and file_hash(Path(file)) != before:
                 raise UsageError(
                     f"{file}: has changed since the sweep in {self.path} began; restore it, or "

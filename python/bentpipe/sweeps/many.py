@@ -20,7 +20,7 @@ from bentpipe.sweeps.cells import Cell, cells_of, seeds_of
 from bentpipe.sweeps.dataset import keyed_rows
 from bentpipe.sweeps.frames import Keys
 from bentpipe.sweeps.journal import Run
-from bentpipe.sweeps.points import Axis, Points, grid_axis
+from bentpipe.sweeps.points import Points, grid_axis, zip_axis
 from bentpipe.sweeps.records import record_of
 from bentpipe.sweeps.sweep import Sweep
 
@@ -59,7 +59,7 @@ def simulate_many(
     """
     base = as_scenario(scenario)
     axes = [grid_axis(path, values, _SOURCE) for path, values in (vary or {}).items()]
-    points = Points([*axes, *(zip_axis(group) for group in zipped)])
+    points = Points([*axes, *(zip_axis(each, [_SOURCE] * len(each)) for each in zipped if each)])
     numbers = seeds_of(base, seeds)
     count = len(points) * len(numbers)
     if count > RUNS_MAX:
@@ -79,26 +79,6 @@ def simulate_many(
         raise RunsInterrupted(str(ended), results=kept.results, sweep=kept) from None
     except MemoryLimitError as error:
         raise MemoryLimitError(str(error), results=sweep(error.outcomes).results) from None
-
-
-def zip_axis(group: Mapping[str, Sequence[Any]], location: SourceLocation = _SOURCE) -> Axis:
-    """Return the axis of fields that are varied together.
-
-    Raises:
-        UsageError: they have different numbers of values.
-    """
-    lengths = {path: len(values) for path, values in group.items()}
-    if len(set(lengths.values())) != 1:
-        counts = ", ".join(f"{path} has {length}" for path, length in lengths.items())
-        raise UsageError(
-            f"zip: needs fields with equal numbers of values; {counts or 'it is empty'}"
-        )
-    return Axis(
-        paths=tuple(group),
-        rows=tuple(zip(*group.values(), strict=True)),
-        locations=(location,) * len(group),
-        kind="zip",
-    )
 
 
 def _sweep(

@@ -50,17 +50,19 @@ class Axis:
             raise problem(self.locations[0], self.paths[0], "has no values; give at least one")
         known = set()
         for row in self.rows:
-            identity = tuple(_identity(value) for value in row)
-            if identity in known:
+            if identity(row) in known:
                 values = " and ".join(shown(value) for value in row)
                 raise problem(self.locations[0], ", ".join(self.paths), f"has {values} twice")
-            known.add(identity)
+            known.add(identity(row))
 
 
-def _identity(value: Any) -> str:
+def identity(row: Iterable[Any]) -> str:
     """Return a text that is equal for equal values; 1 and 1.0 are one value of a column."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return json.dumps(float(value) if is_number else value, sort_keys=True)
+    numbers = [
+        float(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+        for value in row
+    ]
+    return json.dumps(numbers, sort_keys=True)
 
 
 class Points(Sequence[tuple[Any, ...]]):
@@ -129,6 +131,25 @@ def problem(location: SourceLocation, field: str, message: str) -> ScenarioError
 def grid_axis(path: str, values: Iterable[Any], location: SourceLocation) -> Axis:
     """Return the axis of one field."""
     return Axis(paths=(path,), rows=tuple((value,) for value in values), locations=(location,))
+
+
+def zip_axis(group: Mapping[str, Sequence[Any]], locations: Sequence[SourceLocation]) -> Axis:
+    """Return the axis of fields that are varied together.
+
+    Raises:
+        ScenarioError: they have different numbers of values.
+    """
+    lengths = {path: len(values) for path, values in group.items()}
+    if len(set(lengths.values())) > 1:
+        counts = ", ".join(f"{path} has {length}" for path, length in lengths.items())
+        message = f"needs fields with equal numbers of values; {counts}"
+        raise problem(locations[0], "zip", message)
+    return Axis(
+        paths=tuple(group),
+        rows=tuple(zip(*group.values(), strict=True)),
+        locations=tuple(locations),
+        kind="zip",
+    )
 
 
 def vary_option(text: str) -> Axis:

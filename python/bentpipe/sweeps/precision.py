@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -58,14 +58,18 @@ class UntilCi:
         return min(max(wanted - seeds, 1), left)
 
 
-def run_values(flows: pl.DataFrame, metric: str) -> Sequence[float]:
-    """Return the value of each run that has one: the mean of a column over its flows.
+def check_metric(metric: str, schema: Mapping[str, pl.DataType]) -> None:
+    """Check that flows have a column of numbers with this name.
 
     Raises:
-        UsageError: there is no such column, or it has no numbers.
+        UsageError: they have not.
     """
-    numeric = tuple(name for name, dtype in flows.schema.items() if dtype.is_numeric())
+    numeric = tuple(name for name, dtype in schema.items() if dtype.is_numeric())
     if metric not in numeric:
         raise UsageError(f"metric: {choice(metric, numeric)}")
+
+
+def run_values(flows: pl.DataFrame, metric: str) -> Sequence[float]:
+    """Return the value of each run that has one: the mean of a column over its flows."""
     values = flows.group_by("run", maintain_order=True).agg(pl.col(metric).cast(pl.Float64).mean())
     return values[metric].drop_nulls().to_list()

@@ -123,6 +123,16 @@ def rows_of(
     )
 
 
+def flow_schema(plan: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> pl.Schema:
+    """Return the columns of the rows of flows, without ``run``, and their types."""
+    tables: dict[str, RawColumns] = {
+        name: {column.name: (column.dtype, b"", None) for column in TABLES[name].columns}
+        for name in KEPT
+    }
+    rows = rows_of([RunRecord(True, 0, 0, tables)], plan, entries)[0]
+    return rows.drop("run").schema
+
+
 def _together(tables: Iterable[RawColumns]) -> pl.DataFrame:
     """Return the rows of the tables of several runs, with the number of the run in front."""
     found = list(tables)

@@ -18,8 +18,8 @@ from bentpipe.sweeps.cells import Cell, cells_of
 from bentpipe.sweeps.executor import Executor
 from bentpipe.sweeps.folder import Definition, SweepFolder
 from bentpipe.sweeps.journal import RESULT, Run
-from bentpipe.sweeps.precision import UntilCi
-from bentpipe.sweeps.records import pack, rows_of, unpack
+from bentpipe.sweeps.precision import UntilCi, check_metric
+from bentpipe.sweeps.records import flow_schema, pack, rows_of, unpack
 
 RUNS_MAX: Final = 1_000_000
 
@@ -54,8 +54,15 @@ class Running:
 
     @classmethod
     def begin(cls, folder: SweepFolder, definition: Definition, cells: Sequence[Cell]) -> Running:
-        """Begin a sweep in an empty folder, or one whose result is replaced at the end."""
+        """Begin a sweep in an empty folder, or one whose result is replaced at the end.
+
+        Raises:
+            UsageError: there are too many runs, or no such metric; nothing was written.
+        """
         running = cls(folder, definition, cells)
+        if definition.until_ci is not None:
+            schema = flow_schema(cells[0].plan, cells[0].entries)
+            check_metric(definition.until_ci["metric"], schema)
         folder.begin(definition)
         return running
 
