@@ -91,7 +91,16 @@ def test_mappings_are_written_as_json() -> None:
         ({"link.forward.delai": ["1 ms"]}, ScenarioError, "did you mean"),
         ({"link.forward.delay": ["1 m"]}, ScenarioError, "link.forward.delay"),
         ({"link.forward.delay": []}, UsageError, "has no values"),
-        ({"seed": range(50_000), "duration": ["1 s", "2 s", "3 s"]}, UsageError, "150,000 runs"),
+        (
+            {
+                "traffic.0.tcp.initial_window": range(1, 50_001),
+                "duration": ["1 s", "2 s", "3 s"],
+            },
+            UsageError,
+            "150,000 runs",
+        ),
+        ({"seed": [1, 2]}, ScenarioError, "seeds are not varied"),
+        ({"duration": ["1 s", "1 s"]}, ScenarioError, 'has "1 s" twice'),
     ],
 )
 def test_a_wrong_value_is_refused_before_any_run(
@@ -101,7 +110,22 @@ def test_a_wrong_value_is_refused_before_any_run(
         simulate_many(SMALL, vary=vary, progress=lambda *_: pytest.fail("a run was made"))
 
 
-@pytest.mark.parametrize("seeds", [[], 0, [-1], [2**64]])
+def test_zipped_fields_have_their_values_at_the_same_time() -> None:
+    """Given two rates with their delays, and two windows, expect four combinations."""
+    group: dict[str, Any] = {
+        "link.forward.rate": ["4 Mbit/s", "8 Mbit/s"],
+        "link.forward.delay": ["10 ms", "250 ms"],
+    }
+    sweep = simulate_many(SMALL, vary={"traffic.0.tcp.initial_window": [2, 10]}, zipped=[group])
+    rows = sweep.flows.filter(flow=0)
+    assert rows["traffic.0.tcp.initial_window"].to_list() == [2, 2, 10, 10]
+    assert rows["link.forward.rate_bps"].to_list() == [4_000_000, 8_000_000] * 2
+    assert rows["link.forward.delay_ns"].to_list() == [10_000_000, 250_000_000] * 2
+    with pytest.raises(ScenarioError, match=r"rate has 2, link\.forward\.delay has 1"):
+        simulate_many(SMALL, zipped=[group | {"link.forward.delay": ["1 ms"]}])
+
+
+@pytest.mark.parametrize("seeds", [[], 0, [-1], [2**64], [3, 3]])
 def test_seeds_out_of_range_are_refused(seeds: Any) -> None:
     with pytest.raises(UsageError, match="seeds: "):
         simulate_many(SMALL, seeds=seeds)

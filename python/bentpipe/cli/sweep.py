@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # Enough for a first interval.
 _SEEDS_OF_INTERVALS: Final = 5
-_MAX_WARNINGS: Final = 10
+_MAX_WARNINGS: Final = 5
 # The error of a sweep by the kind of its first failed run.
 _ERRORS: Final[Mapping[str, type[BentpipeError]]] = {
     "memory": InvalidRunError,
