@@ -7,15 +7,23 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from bentpipe import plan, report, sweeps
+from bentpipe.cli.executors import (
+    Dask,
+    Scheduler,
+    emulating_executor,
+    simulating_executor,
+)
 from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import (
     AsJson,
+    Engine,
     MemoryLimit,
     Settings,
     Threads,
@@ -132,7 +140,13 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     keep_runs: Annotated[
         bool, typer.Option("--keep-runs", help="Keep the result folder of each run, too.")
     ] = False,
+    engine: Annotated[
+        Engine,
+        typer.Option(help="emulate: in real time, with the kernel's TCP; late runs are repeated."),
+    ] = "simulate",
     threads: Threads = None,
+    dask: Dask = False,
+    scheduler: Scheduler = None,
     memory_limit: MemoryLimit = None,
     as_json: AsJson = False,
 ) -> None:
@@ -145,13 +159,20 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     request = _Request(
         scenario_file, settings or [], vary or [], seeds, until_ci, metric, max_seeds, keep_runs
     )
-    limit = read_limit(memory_limit)
+    choose = simulating_executor if engine == "simulate" else emulating_executor
+    executor_of = partial(
+        choose,
+        threads=threads,
+        dask=dask,
+        scheduler=scheduler,
+        memory_limit=read_limit(memory_limit),
+    )
     with _folder(out, resume) as folder:
         if resume is not None and folder.is_complete:
             note(f"{resume}: the sweep is complete")
         else:
             running = _resumed(request, folder) if resume else _begun(request, folder)
-            with sweeps.Threads(threads, memory_limit=limit) as executor:
+            with executor_of() as executor:
                 _execute(running, executor)
         kept = out or resume
         with delaying_interrupts():
