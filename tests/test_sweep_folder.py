@@ -17,13 +17,13 @@ from conftest import SMALL, Program
 from polars.testing import assert_frame_equal
 
 from bentpipe import Result, Sweep, UsageError, from_dict, simulate, simulate_many, sweeps
-from bentpipe.results.execution import utc_now
+from bentpipe.results.columns import decode_tables
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.sweeps.executor import Finished, RunFailure
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import read_values
 from bentpipe.sweeps.precision import UntilCi
-from bentpipe.sweeps.records import pack, pack_result, rows_of, unpack
+from bentpipe.sweeps.records import raw_columns
 
 VARY = (
     "link.forward.delay=10 ms,250 ms",
@@ -168,21 +168,10 @@ def test_the_means_of_cells_have_intervals(grid: Path) -> None:
 # --- records and the journal --------------------------------------------------------------------
 
 
-def test_a_record_of_a_result_is_that_of_its_run() -> None:
-    kept: list[bytes] = []
-    base = from_dict({**SMALL, "packet_events": False})
-    (cell,) = sweeps.cells_of(base, sweeps.Points())
-    with sweeps.Threads(1) as executor:
-        for run in executor.run(enumerate(cell.jobs([1])), both):
-            assert run.value is not None
-            kept += run.value
-    alone, of_result = (rows_of([unpack(each)], cell.plan, cell.entries) for each in kept)
-    assert alone[0].equals(of_result[0])
-    assert alone[1].equals(of_result[1])
-
-
-def both(outcome: Outcome) -> list[bytes]:
-    return [pack(outcome), pack_result(outcome.result(started=utc_now()))]
+def test_a_frame_becomes_the_columns_that_the_simulator_returns(every_result: Result) -> None:
+    """Given the tables of a run, with nulls, expect them back from the bytes of their columns."""
+    for table in every_result.tables.values():
+        assert decode_tables({"table": raw_columns(table)})["table"].equals(table)
 
 
 def test_a_torn_journal_is_cut_at_any_byte(tmp_path: Path) -> None:

@@ -7,15 +7,23 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from bentpipe import report, sweeps
+from bentpipe.cli.executors import (
+    Dask,
+    Scheduler,
+    emulating_executor,
+    simulating_executor,
+)
 from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import (
     AsJson,
+    Engine,
     MemoryLimit,
     Settings,
     Threads,
@@ -68,6 +76,7 @@ class _Request:
     metric: str
     max_seeds: int
     keep_runs: bool
+    engine: str
 
 
 def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
@@ -135,7 +144,13 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     keep_runs: Annotated[
         bool, typer.Option("--keep-runs", help="Keep the result folder of each run, too.")
     ] = False,
+    engine: Annotated[
+        Engine,
+        typer.Option(help="emulate: in real time, with the kernel's TCP; late runs are repeated."),
+    ] = "simulate",
     threads: Threads = None,
+    dask: Dask = False,
+    scheduler: Scheduler = None,
     memory_limit: MemoryLimit = None,
     as_json: AsJson = False,
 ) -> None:
@@ -146,15 +161,29 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
     and --resume does the others. A run that fails is recorded, and the others go on.
     """
     request = _Request(
-        scenario_file, settings or [], vary or [], seeds, until_ci, metric, max_seeds, keep_runs
+        scenario=scenario_file,
+        settings=settings or [],
+        vary=vary or [],
+        seeds=seeds,
+        until_ci=until_ci,
+        metric=metric,
+        max_seeds=max_seeds,
+        keep_runs=keep_runs,
+        engine=engine,
     )
-    limit = read_limit(memory_limit)
+    executor_of = partial(
+        simulating_executor if engine == "simulate" else emulating_executor,
+        threads=threads,
+        dask=dask,
+        scheduler=scheduler,
+        memory_limit=read_limit(memory_limit),
+    )
     with _folder(out, resume) as folder:
         if resume is not None and folder.is_complete:
             note(f"{resume}: the sweep is complete")
         else:
             running = _resumed(request, folder) if resume else _begun(request, folder)
-            with sweeps.Threads(threads, memory_limit=limit) as executor:
+            with executor_of() as executor:
                 _execute(running, executor)
         kept = out or resume
         with delaying_interrupts():
@@ -198,6 +227,9 @@ def _resumed(request: _Request, folder: SweepFolder) -> Running:
             )
     elif request.vary or request.settings:
         raise UsageError("--resume: continues as the sweep was begun; leave out --vary and --set")
+    if request.engine != running.definition.engine:
+        engine = running.definition.engine
+        raise UsageError(f"{folder.path}: this sweep has another engine: add --engine {engine}")
     note(f"resuming: {len(folder.journal):,} of {running.total:,} runs have ended")
     return running
 
@@ -225,6 +257,7 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
         plan_sha256=sweeps.plan_hash(cells),
         until_ci=until,
         keep_runs=request.keep_runs,
+        engine=request.engine,
         sources=[
             (str(path.absolute()), sweeps.file_hash(path))
             for path in dict.fromkeys([request.scenario, Path(document.source)])

@@ -12,14 +12,18 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from bentpipe.emulation.worker import Worker
+from bentpipe.errors import BentpipeError
 from bentpipe.results.result import Result
 
 MAX_ATTEMPTS: Final = 3
 _POLL_S: Final = 0.05
+# Among so many, one is found whose load fits.
+_LOOK_AHEAD: Final = 100
 
 
 @dataclass(frozen=True)
@@ -54,17 +58,40 @@ class EmulatedRun:
 
 
 @dataclass(eq=False)
-class _Task:
+class EmulationTask:
+    """A job, its attempts, and the result of the last one, or why it failed."""
+
     index: int
     job: EmulationJob
     worker: Worker
     attempts: int = 0
+    result: Result | None = None
+    error: BentpipeError | None = None
 
     def start(self) -> None:
+        """Start the next attempt."""
         self.attempts += 1
         self.worker.start()
 
+    def has_finished(self) -> bool:
+        """Return whether the attempt is over."""
+        try:
+            if not self.worker.has_finished():
+                return False
+            self.result = Result.load(self.worker.out)
+        except BentpipeError as error:
+            self.error = error
+            self.worker.kill()
+        return True
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the job is not repeated."""
+        is_valid = self.result is not None and self.result.invalid is None
+        return is_valid or self.error is not None or self.attempts == MAX_ATTEMPTS
+
     def progress(self) -> float:
+        """Return the expected fraction of the attempt that is done."""
         return min(1.0, self.worker.age_s() / self.job.expected_s)
 
 
@@ -85,12 +112,44 @@ def emulate_as_completed(
         MachineError: the machine lacks something.
         BentpipeError: a run failed.
     """
-    waiting = deque(_task(index, job, folder) for index, job in enumerate(jobs))
-    running: list[_Task] = []
-    alone: deque[_Task] = deque()
     done, reached = 0, 0.0
+
+    def report(running: Sequence[EmulationTask]) -> None:
+        nonlocal reached
+        # A run that is repeated does not reduce the progress.
+        reached = max(reached, (done + sum(task.progress() for task in running)) / len(jobs))
+        progress(reached)
+
+    with closing(
+        run_tasks(enumerate(jobs), parallel=parallel, folder=folder, on_poll=report)
+    ) as run:
+        for task in run:
+            done += 1
+            if task.error is not None:
+                raise task.error
+            assert task.result is not None, "the run did not fail"
+            yield EmulatedRun(task.index, task.result, task.attempts)
+
+
+def run_tasks(
+    jobs: Iterable[tuple[int, EmulationJob]],
+    *,
+    parallel: float,
+    folder: Path,
+    on_poll: Callable[[Sequence[EmulationTask]], None] = lambda _: None,
+) -> Generator[EmulationTask]:
+    """Run jobs, each with its number, with a total load of ``parallel``; yield finished tasks.
+
+    ``jobs`` are drawn some time before they start. ``on_poll`` is called twenty times a second with
+    the tasks that are running. Closing the generator ends the runs.
+    """
+    tasks = (_task(index, job, folder) for index, job in jobs)
+    waiting: deque[EmulationTask] = deque()
+    running: list[EmulationTask] = []
+    alone: deque[EmulationTask] = deque()
     try:
-        while waiting or running or alone:
+        while True:
+            waiting.extend(islice(tasks, max(0, _LOOK_AHEAD - len(waiting))))
             while (next_task := _next_task(waiting, running, parallel)) is not None:
                 waiting.remove(next_task)
                 running.append(next_task)
@@ -98,30 +157,30 @@ def emulate_as_completed(
             if alone and not running:
                 running.append(alone.popleft())
                 running[-1].start()
+            if not running:
+                return
             time.sleep(_POLL_S)
-            for task in [each for each in running if each.worker.has_finished()]:
+            for task in [each for each in running if each.has_finished()]:
                 running.remove(task)
-                result = Result.load(task.worker.out)
-                if result.invalid is None or task.attempts == MAX_ATTEMPTS:
-                    done += 1
-                    yield EmulatedRun(task.index, result, task.attempts)
+                if task.is_over:
+                    yield task
                 else:
                     (alone if task.attempts == MAX_ATTEMPTS - 1 else waiting).append(task)
-            # A run that is repeated does not reduce the progress.
-            reached = max(reached, (done + sum(task.progress() for task in running)) / len(jobs))
-            progress(reached)
+            on_poll(running)
     finally:
         for task in running:
             task.worker.kill()
 
 
-def _task(index: int, job: EmulationJob, folder: Path) -> _Task:
+def _task(index: int, job: EmulationJob, folder: Path) -> EmulationTask:
     out = folder / (job.folder or f"{index:03}")
     worker = Worker(scenario=job.scenario, seed=job.seed, out=out, max_s=job.max_s)
-    return _Task(index, job, worker)
+    return EmulationTask(index, job, worker)
 
 
-def _next_task(waiting: Iterable[_Task], running: Sequence[_Task], parallel: int) -> _Task | None:
+def _next_task(
+    waiting: Iterable[EmulationTask], running: Sequence[EmulationTask], parallel: float
+) -> EmulationTask | None:
     """Return the first task with a load that fits into ``parallel``; a task may run alone."""
     free = parallel - sum(task.job.load for task in running)
     return next((task for task in waiting if not running or task.job.load <= free), None)

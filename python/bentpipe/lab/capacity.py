@@ -50,7 +50,7 @@ def refuse_beyond_capacity(
         return
     for plan in plans:
         for direction in plan["directions"]:
-            rate_bps = _max_value(direction["rate_bps"])
+            rate_bps = largest_value(direction["rate_bps"])
             if rate_bps > capacity_bps:
                 raise MachineError(
                     f"the link's rate of {rate_bps / 1e6:,.0f} Mbit/s is above the measured "
@@ -59,7 +59,7 @@ def refuse_beyond_capacity(
                 )
 
 
-def _max_value(series: Mapping[str, Any]) -> int:
+def largest_value(series: Mapping[str, Any]) -> int:
     """Return the largest value of a constant or stepwise series of a plan."""
     if series["kind"] == "constant":
         return int(series["value"])

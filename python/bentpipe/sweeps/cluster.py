@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack
 from importlib import import_module
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -110,7 +111,7 @@ class DaskExecutor(ABC):
                 if theirs[name] != ours[name]
             ]
         if refused:
-            fix = "install the same versions on the workers (pip install bentpipe==...)"
+            fix = f"install the same on all workers: pip install bentpipe=={ours['bentpipe']}"
             raise MachineError("\n".join([*refused, fix]))
 
 
@@ -135,32 +136,26 @@ def _distributed() -> Any:
 class LocalCluster(DaskExecutor):
     """Runs jobs in ``workers`` processes of this machine (None: one a core).
 
-    The scheduler listens on the loopback interface only. ``dashboard`` is the port of Dask's
-    dashboard; by default there is none.
+    All of them listen on the loopback interface only.
     """
 
-    def __init__(
-        self,
-        workers: int | None = None,
-        *,
-        memory_limit: int | None = None,
-        dashboard: int | None = None,
-    ) -> None:
+    def __init__(self, workers: int | None = None, *, memory_limit: int | None = None) -> None:
         self._workers = workers or cores()
-        self._dashboard = dashboard
         super().__init__(memory_limit=memory_limit)
 
     def _connect(self, stack: ExitStack) -> Any:
-        stack.enter_context(import_module("dask").config.set(_WORKER_ENVIRONMENT))
+        # Dask would leave its folder behind.
+        folder = stack.enter_context(TemporaryDirectory(prefix="bentpipe-"))
+        config = {**_WORKER_ENVIRONMENT, "temporary-directory": folder}
+        stack.enter_context(import_module("dask").config.set(config))
         cluster = stack.enter_context(
             self._distributed.LocalCluster(
                 n_workers=self._workers,
                 threads_per_worker=1,
                 processes=True,
                 host="127.0.0.1",
-                dashboard_address=None
-                if self._dashboard is None
-                else f"127.0.0.1:{self._dashboard}",
+                # Dask always serves HTTP; without a dashboard, and on any free port.
+                scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
                 # The memory limit of runs is that of bentpipe.
                 memory_limit=0,
                 silence_logs=False,

@@ -17,7 +17,6 @@ import polars as pl
 
 from bentpipe.results.columns import BYTES_PER_VALUE, decode_tables
 from bentpipe.results.derived import direction_rows, flow_rows
-from bentpipe.results.result import Result
 from bentpipe.results.tables import TABLES
 from bentpipe.simulation.many import Outcome
 
@@ -49,13 +48,6 @@ def pack(outcome: Outcome) -> bytes:
     """Return the record of a complete run as bytes, in the thread or process of the run."""
     raw = outcome.raw
     return _pack(raw["completed"], raw["end_ns"], raw["packet_hops"], raw["tables"])
-
-
-def pack_result(result: Result) -> bytes:
-    """Return the record of a result as bytes."""
-    tables = {name: _raw(result.tables[name]) for name in KEPT}
-    about = result.manifest
-    return _pack(about["traffic_ended"], about["end_ns"], about["packet_hops"], tables)
 
 
 def _pack(ended: bool, end_ns: int, packet_hops: int, tables: Mapping[str, RawColumns]) -> bytes:
@@ -92,7 +84,7 @@ def unpack(data: bytes) -> RunRecord:
     return RunRecord(ended, end_ns, packet_hops, tables)
 
 
-def _raw(frame: pl.DataFrame) -> dict[str, tuple[str, bytes, bytes | None]]:
+def raw_columns(frame: pl.DataFrame) -> dict[str, tuple[str, bytes, bytes | None]]:
     """Return a frame as the simulator returns a table."""
     columns: dict[str, tuple[str, bytes, bytes | None]] = {}
     for series in frame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
@@ -53,20 +54,25 @@ class UnderWay(Generic[T]):
         self._jobs: dict[Any, tuple[tuple[int, Job], ...]] = {}
         self._finished: SimpleQueue[Any] = SimpleQueue()
         self._keys = (f"bentpipe-{uuid4().hex}-{number}" for number in count())
+        self._suspects: deque[tuple[int, Job]] = deque()
+        self._alone = False
         self._size = 1
         self._had_workers_s = self._refreshed_s = monotonic()
         self._threads = threads_by_machine(client)
 
     def __bool__(self) -> bool:
-        return bool(self._jobs)
+        return bool(self._jobs or self._suspects)
 
     def fill(self, waiting: Iterator[tuple[int, Job]]) -> None:
         """Draw jobs until enough batches are under way, or none are left."""
         while len(self._jobs) < _BATCHES_A_THREAD * max(sum(self._threads.values()), 1):
             batch = tuple(islice(waiting, self._size))
             if not batch:
-                return
+                break
             self._submit(batch)
+        if self._suspects and not self._jobs:
+            self._alone = True
+            self._submit([self._suspects.popleft()])
 
     def wait(self) -> Iterator[Finished[T]]:
         """Wait for a batch, but not for long; yield its finished jobs.
@@ -113,17 +119,18 @@ class UnderWay(Generic[T]):
     def _failed(
         self, jobs: tuple[tuple[int, Job], ...], error: BaseException
     ) -> Iterator[Finished[T]]:
-        """Run the jobs of a batch that killed several workers one by one; raise other errors."""
+        """Keep the jobs of a batch whose workers died for later; raise other errors.
+
+        Dask blames all tasks that a dead worker had. So suspects are executed alone at the end.
+        """
         if not isinstance(error, import_module("distributed").KilledWorker):
             self._check()
             raise error
-        if len(jobs) > 1:
-            for job in jobs:
-                self._submit([job])
+        if not self._alone:
+            self._suspects.extend(jobs)
             return
-        index, _ = jobs[0]
-        message = f"{error.args[2] + 1} workers died while they executed it"
-        yield Finished(index, None, RunFailure("lost", message))
+        message = f"{error.allowed_failures + 1} workers died while they executed it"
+        yield Finished(jobs[0][0], None, RunFailure("lost", message))
 
     def _adapt(self, done: BatchDone[T]) -> None:
         """Choose the size of the next batches."""

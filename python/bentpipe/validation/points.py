@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from bentpipe.emulation.load import processor_share
 from bentpipe.errors import UsageError
 
 Kind = Literal["goodput", "completion", "two-way", "rate-step", "outage"]
@@ -89,7 +90,7 @@ class Point:
     def load(self) -> float:
         """The approximate share of a processor that a run in real time takes."""
         both_ways = 1.3 if self.kind == "two-way" else 1.0
-        return min(1.0, both_ways * (0.25 + 0.75 * self.rate_mbps / 50))
+        return min(1.0, both_ways * processor_share(self.rate_mbps * 1e6))
 
     def max_s(self, seconds: float) -> float:
         """Return the longest duration of a run; ``seconds`` is that of a goodput point."""

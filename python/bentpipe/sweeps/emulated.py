@@ -1,0 +1,138 @@
+"""The executor of runs in real time: labs of this machine, with the kernel's TCP."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Self, TypeVar
+
+from bentpipe.emulation.load import processor_share
+from bentpipe.emulation.pool import EmulationJob, EmulationTask, run_tasks
+from bentpipe.errors import MachineError, UsageError
+from bentpipe.lab.capacity import largest_value
+from bentpipe.results.result import Result
+from bentpipe.simulation.many import Job, Outcome, cores
+from bentpipe.sweeps.executor import FailureKind, Finished, RunFailure
+from bentpipe.sweeps.records import raw_columns
+from bentpipe.units import NS_PER_S
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmulatedOutcome(Outcome):
+    """The outcome of a run in real time, in the form of a simulated one."""
+
+    emulated: Result
+
+    def result(self, *, started: str) -> Result:  # noqa: ARG002 - it knows when it began
+        """Return the result."""
+        return self.emulated
+
+
+class Emulated:
+    """Runs the scenarios of jobs in real time, as many at once as the machine carries in time.
+
+    The runs under way have a load of at most ``processors`` processors (None: all of them). A run
+    that was late is repeated twice, at last alone; then it is a failure.
+    """
+
+    def __init__(self, processors: int | None = None) -> None:
+        self._processors = processors or cores()
+
+    def run(
+        self, jobs: Iterable[tuple[int, Job]], reduce: Callable[[Outcome], T]
+    ) -> Generator[Finished[T]]:
+        """Yield jobs as they finish; see `bentpipe.sweeps.executor.Executor`.
+
+        Raises:
+            MachineError: the machine lacks something; no run has succeeded.
+        """
+        drawn: dict[int, Job] = {}
+
+        def emulations() -> Generator[tuple[int, EmulationJob]]:
+            for index, job in jobs:
+                drawn[index] = job
+                yield index, _emulation(index, job)
+
+        has_succeeded = False
+        with TemporaryDirectory(prefix="bentpipe-") as folder:
+            tasks = run_tasks(emulations(), parallel=self._processors, folder=Path(folder))
+            with closing(tasks):
+                for task in tasks:
+                    job = drawn.pop(task.index)
+                    if isinstance(task.error, MachineError) and not has_succeeded:
+                        raise task.error
+                    yield _finished(task, job, reduce)
+                    has_succeeded = has_succeeded or task.error is None
+                    shutil.rmtree(task.worker.out, ignore_errors=True)
+
+    def close(self) -> None:
+        """Do nothing: the labs end with the iterator of `run`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _emulation(index: int, job: Job) -> EmulationJob:
+    plan_s = job.plan["stop_ns"] / NS_PER_S
+    rates_bps = [largest_value(each["rate_bps"]) for each in job.plan["directions"]]
+    return EmulationJob(
+        dict(job.scenario),
+        job.seed,
+        max_s=plan_s,
+        expected_s=plan_s,
+        folder=str(index),
+        load=processor_share(max(rates_bps)),
+    )
+
+
+def _finished(task: EmulationTask, job: Job, reduce: Callable[[Outcome], T]) -> Finished[T]:
+    if task.error is not None:
+        kind: FailureKind = "internal"
+        if isinstance(task.error, UsageError):
+            kind = "scenario"
+        elif isinstance(task.error, MachineError):
+            kind = "lost"
+        return Finished(task.index, None, RunFailure(kind, str(task.error)))
+    assert task.result is not None, "the run did not fail"
+    if task.result.invalid is not None:
+        message = f"invalid in {task.attempts} attempts: {task.result.invalid}"
+        return Finished(task.index, None, RunFailure("invalid", message))
+    return Finished(task.index, reduce(_outcome(task.index, job, task.result)))
+
+
+def _outcome(index: int, job: Job, result: Result) -> EmulatedOutcome:
+    about = result.manifest
+    return EmulatedOutcome(
+        job=job,
+        index=index,
+        raw={
+            "completed": about["traffic_ended"],
+            "interrupted": False,
+            "end_ns": about["end_ns"],
+            "packet_hops": about["packet_hops"],
+            "engine_calls": 0,
+            "memory_exhausted": False,
+            "memory_bytes_max": 0,
+            "names": {
+                name: about["names"][name] for name in ("directions", "places", "statistics")
+            },
+            "tables": {name: raw_columns(table) for name, table in result.tables.items()},
+        },
+        memory_limit_bytes=0,
+        emulated=result,
+    )

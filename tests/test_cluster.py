@@ -1,0 +1,285 @@
+"""Sweeps on Dask: an existing cluster of separate processes, and one of this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import SMALL
+from dask_processes import (
+    HERE,
+    OTHER_VERSION,
+    DaskProcesses,
+    delivered,
+    disk_full,
+    killing_seed_3,
+    needs_dask,
+    processes_below,
+    raw,
+    until,
+)
+
+from bentpipe import Job, MachineError, UsageError, from_dict, resolve
+from bentpipe.sweeps import Cluster, Finished, LocalCluster, Threads, under_way
+
+pytestmark = needs_dask
+
+PLAN = resolve(from_dict({**SMALL, "packet_events": False}))
+LONG = resolve(
+    from_dict(
+        {
+            "link": {"preset": "leo", "forward": {"rate": "10 Gbit/s"}},
+            "traffic": [
+                {
+                    "kind": "constant_rate",
+                    "direction": "forward",
+                    "rate": "1 Gbit/s",
+                    "payload": "125 B",
+                }
+            ],
+            "duration": "600 s",
+        }
+    )
+)
+
+
+def jobs(count: int) -> Iterator[tuple[int, Job]]:
+    """Yield jobs of one plan, with the seeds from 0 on."""
+    for seed in range(count):
+        yield seed, Job(plan=PLAN, seed=seed)
+
+
+def in_order(finished: Iterator[Finished[Any]]) -> list[Finished[Any]]:
+    return sorted(finished, key=lambda each: each.index)
+
+
+def run_until_lost(
+    cluster: Cluster, action: Callable[[], Any], *, after: int
+) -> tuple[list[Finished[Any]], str]:
+    """Run jobs without end and act after some; return the finished ones, and the error."""
+    finished = []
+    try:
+        for each in cluster.run(jobs(10**6), delivered):
+            finished.append(each)
+            if len(finished) == after:
+                action()
+    except MachineError as error:
+        return finished, str(error)
+    raise AssertionError("a million runs finished")
+
+
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskProcesses]:
+    """A scheduler and two workers, of which none is killed."""
+    processes = DaskProcesses(tmp_path_factory.mktemp("dask"))
+    processes.add_worker()
+    processes.add_worker()
+    processes.wait_for_workers()
+    yield processes
+    processes.close()
+
+
+@pytest.fixture
+def doomed(tmp_path: Path) -> Iterator[DaskProcesses]:
+    """A scheduler without workers, for one test."""
+    processes = DaskProcesses(tmp_path)
+    yield processes
+    processes.close()
+
+
+def test_an_existing_cluster_gives_the_bytes_of_threads(two_workers: DaskProcesses) -> None:
+    expected = in_order(Threads(2).run(jobs(40), raw))
+    with Cluster(two_workers.address) as cluster:
+        assert in_order(cluster.run(jobs(40), raw)) == expected
+        # The same connection runs the next jobs.
+        assert in_order(cluster.run(jobs(3), raw)) == expected[:3]
+
+
+def test_closing_the_iterator_stops_the_runs_of_the_workers(two_workers: DaskProcesses) -> None:
+    """Given both workers with runs of minutes, expect them to be free after `close`."""
+    with Cluster(two_workers.address) as cluster:
+        work = [Job(plan=PLAN, seed=1), *[Job(plan=LONG, seed=1)] * 4]
+        with closing(cluster.run(enumerate(work), delivered)) as runs:
+            assert next(runs).index == 0
+        assert len(list(cluster.run(jobs(6), delivered))) == 6
+
+
+def test_a_failed_run_does_not_end_the_others(two_workers: DaskProcesses) -> None:
+    work = dict(jobs(4))
+    work[2] = Job(plan={**PLAN, "directions": []}, seed=2)
+    with Cluster(two_workers.address) as cluster:
+        finished = in_order(cluster.run(iter(work.items()), delivered))
+        assert [each.error and each.error.kind for each in finished] == [
+            None,
+            None,
+            "scenario",
+            None,
+        ]
+        with pytest.raises(OSError, match="No space left"):
+            list(cluster.run(jobs(3), disk_full))
+    (threads,) = Threads(1).run([(2, work[2])], delivered)
+    assert finished[2] == threads
+
+
+def test_the_runs_of_a_machine_share_the_memory_limit(two_workers: DaskProcesses) -> None:
+    """Given a limit that one run needs, expect the runs of two workers of a machine to fail."""
+    (alone,) = Threads(1).run(jobs(1), raw)
+    assert alone.value is not None
+    limit = int(1.5 * alone.value["memory_bytes_max"])
+    with Cluster(two_workers.address, memory_limit=limit) as cluster:
+        (each,) = cluster.run(jobs(1), raw)
+    assert each.error is not None
+    assert each.error.kind == "memory"
+    assert "its part of what 2 runs share" in each.error.message
+
+
+def test_a_killed_worker_changes_nothing(doomed: DaskProcesses) -> None:
+    """Given two workers and SIGKILL for one in the middle, expect the values of threads."""
+    doomed.add_worker()
+    doomed.add_worker()
+    doomed.wait_for_workers()
+    count = 3000
+    finished = []
+    with Cluster(doomed.address) as cluster:
+        for each in cluster.run(jobs(count), delivered):
+            finished.append(each)
+            if len(finished) == 100:
+                doomed.workers[0].kill()
+    assert doomed.workers[0].wait() == -signal.SIGKILL
+    assert in_order(iter(finished)) == in_order(Threads(2).run(jobs(count), delivered))
+
+
+def test_a_lost_scheduler_is_one_message_and_finished_runs_are_kept(doomed: DaskProcesses) -> None:
+    doomed.add_worker()
+    doomed.wait_for_workers()
+    with Cluster(doomed.address) as cluster:
+        finished, message = run_until_lost(cluster, doomed.scheduler.kill, after=100)
+    assert message == "lost the connection to the Dask scheduler; finished runs are kept"
+    assert len(finished) >= 100
+    assert {each.value for each in finished} == {1e6}
+
+
+def test_a_worker_of_another_version_is_refused(doomed: DaskProcesses) -> None:
+    """Given one of two workers with bentpipe 0.0.1, expect its name and both versions."""
+    doomed.add_worker()
+    doomed.add_worker(OTHER_VERSION)
+    doomed.wait_for_workers()
+    with pytest.raises(MachineError) as caught:
+        Cluster(doomed.address)
+    first, fix = str(caught.value).splitlines()
+    assert first.startswith("the worker tcp://127.0.0.1:")
+    assert first.endswith(" has bentpipe 0.0.1, not 0.1.0")
+    assert "pip install bentpipe==0.1.0" in fix
+    (line,) = (each for each in doomed.log("worker-1").splitlines() if "Start worker at" in each)
+    assert first.split()[2] == line.split()[-1]
+
+
+def test_a_worker_of_another_version_that_joins_is_refused(doomed: DaskProcesses) -> None:
+    doomed.add_worker()
+    doomed.wait_for_workers()
+    with Cluster(doomed.address) as cluster:
+        _, message = run_until_lost(cluster, lambda: doomed.add_worker(OTHER_VERSION), after=1)
+    assert "has bentpipe 0.0.1, not 0.1.0" in message
+
+
+def test_a_cluster_without_workers_or_scheduler_is_refused(
+    doomed: DaskProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bentpipe.sweeps.cluster._CONNECT_S", 0.5)
+    address = doomed.address
+    with pytest.raises(MachineError, match=f"{address} has no workers; start one with dask worker"):
+        Cluster(address)
+    doomed.close()
+    with pytest.raises(MachineError, match=f"no Dask scheduler answers at {address}"):
+        Cluster(address)
+    with pytest.raises(UsageError, match=r'read "10\.0\.0\.1:8786"; expected tcp://HOST:PORT'):
+        Cluster("10.0.0.1:8786")
+
+
+def test_a_cluster_that_lost_all_workers_is_given_up(
+    doomed: DaskProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(under_way, "_NO_WORKERS_S", 1.0)
+    monkeypatch.setattr(under_way, "_REFRESH_S", 0.2)
+    doomed.add_worker()
+    doomed.wait_for_workers()
+    with Cluster(doomed.address) as cluster:
+        _, message = run_until_lost(cluster, doomed.workers[0].kill, after=10)
+    assert message == "the cluster has had no workers for 1 s; finished runs are kept"
+
+
+def test_a_local_cluster_gives_the_bytes_of_threads_and_survives_deadly_runs() -> None:
+    """Given a run that kills its worker, expect a failure of it alone, and workers as before."""
+    others = set(processes_below())
+    with (
+        import_module("dask").config.set({"distributed.scheduler.allowed-failures": 0}),
+        LocalCluster(2) as local,
+    ):
+        own = set(processes_below()) - others
+        assert len(own) >= 2
+        connections = [each for process in own for each in process.net_connections()]
+        assert {each.laddr.ip for each in connections if each.status == "LISTEN"} == {"127.0.0.1"}
+        deadly = in_order(local.run(jobs(6), killing_seed_3))
+        assert in_order(local.run(jobs(40), raw)) == in_order(Threads(2).run(jobs(40), raw))
+    assert [each.index for each in deadly if each.error is not None] == [3]
+    assert deadly[3].error is not None
+    assert deadly[3].error.kind == "lost"
+    assert {each.value for each in deadly if each.error is None} == {1e6}
+
+
+SCRIPT = """
+import sys
+from test_cluster import LONG, PLAN, delivered
+from bentpipe import Job
+from bentpipe.sweeps import LocalCluster
+
+if __name__ == "__main__":
+    with LocalCluster(2) as cluster:
+        work = [Job(plan=PLAN, seed=1), *[Job(plan=LONG, seed=1)] * 4]
+        try:
+            for each in cluster.run(enumerate(work), delivered):
+                print(each.index, flush=True)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+            sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_ctrl_c_and_kill_leave_no_process_and_no_message(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """Given a script with runs of minutes, expect a signal for its process group to end all."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    with subprocess.Popen(
+        [sys.executable, script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(HERE), "TMPDIR": str(tmp_path)},
+        start_new_session=True,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "0\n"
+        children = processes_below(process.pid)
+        assert len(children) >= 2
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)
+        else:
+            process.kill()
+        rest, errors = process.communicate(timeout=60)
+    until(lambda: not any(child.is_running() for child in children))
+    if number == signal.SIGINT:
+        assert errors == ""
+        assert (process.returncode, rest) == (130, "interrupted\n")
+        assert list(tmp_path.iterdir()) == [script]
