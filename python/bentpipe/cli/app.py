@@ -77,6 +77,12 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
         ),
     },
     "Answer a question": {
+        "ask": _Verb(
+            "ask",
+            "ask_app",
+            "Answer a common question about a link, with the reason.",
+            draws=True,
+        ),
         "search": _Verb(
             "search",
             "search_app",
