@@ -63,7 +63,8 @@ def _require_replicates(runs: pl.DataFrame, groups: Sequence[str]) -> None:
         return
     counts = runs.group_by(*groups, "seed").len().filter(pl.col("len") > 1).sort("seed")
     if counts.height > 0:
+        seed = counts["seed"].to_list()[0]
         raise UsageError(
-            f"seed {counts['seed'].to_list()[0]} is in several runs of one group: their scenarios differ; "
-            "group by every varied column, or filter the frame"
+            f"seed {seed} is in several runs of one group: their scenarios differ; group by every "
+            "varied column, or filter the frame"
         )
