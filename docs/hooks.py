@@ -68,8 +68,11 @@ def api_page() -> str:
     stub = ast.parse((ROOT / "python/bentpipe/__init__.pyi").read_text(encoding="utf-8"))
     sections: dict[str, list[str]] = {}
     for node in stub.body:
-        if isinstance(node, ast.ImportFrom) and node.module:
-            sections.setdefault(node.module, []).extend(alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+            # `from . import plots`: a module has a section of its own.
+            for section in [node.module] if node.module else names:
+                sections.setdefault(section, []).extend(names)
     parts = ["# API reference", "All names are imported from `bentpipe`."]
     for section, names in sorted(sections.items()):
         parts.append(f"## {section.capitalize()}")

@@ -1,3 +1,6 @@
+from . import (
+    plots as plots,
+)
 from .emulation import (
     emulate as emulate,
 )
@@ -22,11 +25,9 @@ from .plan import (
     load as load,
     resolve as resolve,
 )
-from .report import (
-    plots as plots,
-)
 from .results import (
     Result as Result,
+    mean_intervals as mean_intervals,
 )
 from .scenario import (
     PRESETS as PRESETS,

@@ -77,16 +77,20 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
         ),
     },
     "Answer a question": {
+        "ask": _Verb(
+            "ask",
+            "ask_app",
+            "Answer a common question about a link, with the reason.",
+            draws=True,
+        ),
         "sweep": _Verb(
             "sweep",
             "sweep",
             "Run a scenario with varied values and seeds.",
             (
-                "sweep scenarios/geo-bulk.yaml --vary link.forward.delay=10ms,250ms "
-                "--out results/delays",
-                "sweep scenarios/geo-bulk.yaml --vary 'traffic.0.size=log(100kB, 10MB, 5)' "
-                "--vary traffic.0.tcp.congestion_control=cubic,bbr --until-ci 2%",
-                "sweep --resume results/delays",
+                "sweep scenarios/geo-bulk.yaml --vary link.forward.delay=10ms,250ms --out DIR",
+                "sweep scenarios/geo-bulk.yaml --vary traffic.0.size=1MB,10MB --until-ci 2%",
+                "sweep --resume DIR",
             ),
         ),
         "search": _Verb(

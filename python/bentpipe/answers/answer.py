@@ -1,0 +1,181 @@
+"""What a question is answered with: the answer, the reason, its uncertainty, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from bentpipe.errors import InternalError
+
+# An answer is read at once: longer ones belong in the table of the report.
+MAX_LINES: Final = 9
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over runs and the half width of its 95 % confidence interval.
+
+    The half width is None with one run, and 0 if all runs agree.
+    """
+
+    mean: float
+    half_width: float | None
+    runs: int
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval; the mean without one."""
+        return self.mean - (self.half_width or 0)
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval; the mean without one."""
+        return self.mean + (self.half_width or 0)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """How the figure of an answer changes if one assumption is another, in percent of it."""
+
+    assumption: str
+    instead: str
+    percent: Estimate
+
+    def __str__(self) -> str:
+        """Return a part of a sentence, such as "bit error rate 1e-07 instead of 0: -74.6 %"."""
+        return f"{self.assumption} instead of {self.instead}: {signed_percent(self.percent)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """Values over a common x axis (``lines``), or one value a name (``bars``).
+
+    ``series`` has the estimates of each label, one an element of ``x``. ``marks`` are vertical
+    lines at positions of x, with a text each. ``scale`` is that of x.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    x: Sequence[float] | Sequence[str]
+    series: Mapping[str, Sequence[Estimate]]
+    marks: Sequence[tuple[float, str]] = ()
+    kind: Literal["lines", "bars"] = "lines"
+    scale: Literal["linear", "log"] = "linear"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataTable:
+    """Rows of text, under headings with units; the first column is text, the others numbers."""
+
+    title: str
+    columns: Sequence[tuple[str, str]]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What `--emulate` runs in real time, and the simulated figure to compare it with.
+
+    ``scenario`` is plain data; ``flow`` is the index of the flow whose goodput is compared.
+    """
+
+    scenario: Mapping[str, Any]
+    flow: int
+    goodput_bps: Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer to a question, for a person (`text`) and for programs (`to_json`).
+
+    ``lines`` are the answer itself. ``effects`` are how its main figure depends on assumptions,
+    the largest first. ``commands`` are what to try next. ``figures`` are its numbers: names end in
+    their unit.
+    """
+
+    question: str
+    lines: Sequence[str]
+    reason: str
+    uncertainty: str
+    effects: Sequence[Effect] = ()
+    assumption: str = ""
+    commands: Sequence[str]
+    figures: Mapping[str, Any]
+    tables: Sequence[DataTable] = ()
+    charts: Sequence[Chart] = ()
+    sources: Sequence[str] = ()
+    check: Check | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.lines) > MAX_LINES:
+            raise InternalError(f"an answer of {len(self.lines)} lines; at most {MAX_LINES}")
+
+    @property
+    def matters_most(self) -> str:
+        """Return the assumption with the largest effect on the main figure, as a sentence."""
+        if self.assumption:
+            return self.assumption
+        if not self.effects:
+            return "none was varied."
+        largest = self.effects[0]
+        if abs(largest.percent.mean) <= (largest.percent.half_width or 0):
+            return f"none: no effect is shown; the largest was {largest}."
+        return f"{largest}."
+
+    def text(self) -> str:
+        """Return the answer for a terminal, a paragraph a line."""
+        parts = [
+            self.question,
+            *(f"  {line}" for line in self.lines),
+            "",
+            f"Why: {self.reason}",
+            f"How sure: {self.uncertainty}",
+            f"What matters most: {self.matters_most}",
+            *(f"Next: {command}" for command in self.commands),
+        ]
+        return "\n".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the answer as plain data."""
+        return {
+            "question": self.question,
+            "answer": list(self.lines),
+            "reason": self.reason,
+            "uncertainty": self.uncertainty,
+            "matters_most": self.matters_most,
+            "effects": [asdict(effect) for effect in self.effects],
+            "commands": list(self.commands),
+            "parameters": dict(self.parameters),
+            "figures": plain(self.figures),
+            "sources": list(self.sources),
+        }
+
+
+Plain: TypeAlias = Any
+
+
+def plain(value: Any) -> Plain:
+    """Return figures as plain data: an estimate becomes a mapping."""
+    if isinstance(value, Estimate):
+        return asdict(value)
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value
+
+
+def signed_percent(percent: Estimate) -> str:
+    """Return a change in percent with its interval, such as "+12.1 % (+11.8 to +12.4)"."""
+    text = f"{percent.mean:+.1f} %"
+    if percent.half_width:
+        text += f" ({percent.low:+.1f} to {percent.high:+.1f})"
+    return text
+
+
+def largest_first(effects: Sequence[Effect]) -> tuple[Effect, ...]:
+    """Return effects, the largest change first."""
+    return tuple(sorted(effects, key=lambda effect: -abs(effect.percent.mean)))

@@ -1,0 +1,154 @@
+"""The runs behind an answer: cases of one scenario, each with the same seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bentpipe.answers.answer import Estimate
+from bentpipe.errors import ScenarioError
+from bentpipe.plan.entries import traffic_entries
+from bentpipe.plan.links import link_document
+from bentpipe.plan.resolver import Loaded, loaded
+from bentpipe.plan.types import Plan, Series
+from bentpipe.results.confidence import mean_half_width
+from bentpipe.results.result import Result
+from bentpipe.scenario.document import Document
+from bentpipe.simulation.many import Job
+from bentpipe.simulation.run import run_many
+from bentpipe.units import NS_PER_S
+
+Name = TypeVar("Name", bound=Hashable)
+Values = npt.NDArray[np.float64]
+Figures = Mapping[str, Values]
+
+DEFAULT_SEEDS: Final = 10
+MIN_SEEDS: Final = 3
+# Two slow cores simulate these in some 15 s.
+_BUDGET_PACKETS: Final = 60_000_000
+_PACKET_BITS: Final = 12_000
+# What a question takes from a scenario file; it has traffic of its own.
+_LINK_FIELDS: Final = ("link", "gateways", "hosts", "name")
+
+
+class Experiment:
+    """Runs cases and counts them for ``progress(done, total)``.
+
+    Each case runs with the same seeds, so that differences are of pairs. ``total`` cases are
+    expected: it decides how many seeds the time is enough for, unless ``seeds`` says it.
+    """
+
+    def __init__(
+        self,
+        *,
+        seeds: int | None = None,
+        first_seed: int = 1,
+        threads: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._seeds = seeds
+        self._first = first_seed
+        self._threads = threads
+        self._progress = progress
+        self._done = self._total = 0
+
+    def expect(self, plan: Plan, cases: int) -> None:
+        """Set how many cases like ``plan`` there will be, and from that the number of seeds."""
+        if self._seeds is None:
+            packets = cases * run_packets(plan)
+            self._seeds = int(min(DEFAULT_SEEDS, max(MIN_SEEDS, _BUDGET_PACKETS / packets)))
+        self._total = max(self._total, self._done + cases * self._seeds)
+
+    @property
+    def seeds(self) -> range:
+        """The seeds of every case."""
+        count = DEFAULT_SEEDS if self._seeds is None else self._seeds
+        return range(self._first, self._first + count)
+
+    def run(
+        self, cases: Mapping[Name, Loaded], read: Callable[[Result], Mapping[str, float]]
+    ) -> dict[Name, Figures]:
+        """Run cases; return what ``read`` takes from each result, an array over seeds a figure.
+
+        Raises:
+            RunsInterrupted: Ctrl-C.
+            MemoryLimitError: a run reached its part of the memory limit.
+        """
+        found: dict[Name, Figures] = {}
+        for name, case in cases.items():
+            results = run_many(self._jobs(case), threads=self._threads, progress=self._count)
+            self._done += len(results)
+            rows = [read(result) for result in results]
+            found[name] = {
+                figure: np.array([row[figure] for row in rows], dtype=np.float64)
+                for figure in rows[0]
+            }
+        return found
+
+    def _jobs(self, case: Loaded) -> list[Job]:
+        scenario, entries = case.scenario.to_dict(), traffic_entries(case.scenario)
+        return [
+            Job(plan=case.plan, seed=seed, scenario=scenario, entries=entries)
+            for seed in self.seeds
+        ]
+
+    def _count(self, done: int, _total: int) -> None:
+        if self._progress is not None:
+            total = max(self._total, self._done + len(self.seeds))
+            self._progress(self._done + done, total)
+
+
+def link_scenario(link: str, traffic: Sequence[Mapping[str, Any]], duration: str) -> Document:
+    """Return a scenario of the link of a preset or a scenario file, with other traffic.
+
+    Raises:
+        ScenarioError: the file cannot be read.
+        UsageError: it is neither a preset nor a file.
+    """
+    of_link = link_document(link)
+    data = {field: of_link.data[field] for field in _LINK_FIELDS if field in of_link.data}
+    data |= {"traffic": [dict(entry) for entry in traffic], "duration": duration}
+    locations = {
+        path: location
+        for path, location in of_link.locations.items()
+        if path and path[0] in _LINK_FIELDS
+    }
+    return Document(data=data, source=of_link.source, locations=locations)
+
+
+def variants(document: Document, settings: Mapping[Name, Sequence[str]]) -> dict[Name, Loaded]:
+    """Return a document with each list of settings; those that do not fit it are left out."""
+    found = {}
+    for name, changes in settings.items():
+        try:
+            found[name] = loaded(document, changes)
+        except ScenarioError:
+            continue
+    return found
+
+
+def estimate(values: Values) -> Estimate:
+    """Return mean and 95 % interval (Student's t) of values, one a seed; NaN if one is missing."""
+    if values.size > 1 and bool(np.all(values == values[0])):
+        return Estimate(float(values[0]), 0.0, values.size)
+    return Estimate(float(np.mean(values)), mean_half_width(values.tolist()), values.size)
+
+
+def change_percent(before: Values, after: Values) -> Estimate:
+    """Return the change of the mean in percent of the mean before, by pairs of equal seeds."""
+    reference = float(np.mean(before))
+    return estimate(100 * (after - before) / reference if reference else np.zeros(before.size))
+
+
+def run_packets(plan: Plan) -> float:
+    """Return how many full-size packets the link can carry in a run, at most."""
+    rates = sum(peak_bps(direction["rate_bps"]) for direction in plan["directions"][:2])
+    return max(rates * plan["stop_ns"] / NS_PER_S / _PACKET_BITS, 1.0)
+
+
+def peak_bps(rate: Series) -> int:
+    """Return the largest rate of a direction, in link bit/s."""
+    return rate["value"] if rate["kind"] == "constant" else max(value for _, value in rate["steps"])

@@ -1,0 +1,37 @@
+"""Plots of a result, and of many runs: ``bentpipe.plots``.
+
+Each function draws on ``ax``, or on the axes of a new figure, and returns the axes. See
+`bentpipe.report.plots` and `bentpipe.report.bands`.
+"""
+
+from bentpipe.report.bands import band
+from bentpipe.report.plots import (
+    congestion_window,
+    drop_causes,
+    drops,
+    exchange_times,
+    goodput,
+    has_drops,
+    has_exchanges,
+    has_tcp_flows,
+    has_time_series,
+    in_flight,
+    queues,
+    smoothed_rtt,
+)
+
+__all__ = [
+    "band",
+    "congestion_window",
+    "drop_causes",
+    "drops",
+    "exchange_times",
+    "goodput",
+    "has_drops",
+    "has_exchanges",
+    "has_tcp_flows",
+    "has_time_series",
+    "in_flight",
+    "queues",
+    "smoothed_rtt",
+]
