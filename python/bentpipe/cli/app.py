@@ -88,9 +88,8 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             "sweep",
             "Run a scenario with varied values and seeds.",
             (
-                "sweep scenarios/geo-bulk.yaml --vary link.forward.delay=10ms,250ms --out DIR",
-                "sweep scenarios/geo-bulk.yaml --vary traffic.0.size=1MB,10MB --until-ci 2%",
-                "sweep --resume DIR",
+                "sweep scenarios/geo-bulk.yaml --vary traffic.0.size=1MB,9MB",
+                "sweep scenarios/geo-bulk.yaml --seeds 5 --out results/seeds",
             ),
         ),
         "search": _Verb(
