@@ -8,9 +8,10 @@ what it wrote.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -66,22 +67,56 @@ def _pack(ended: bool, end_ns: int, packet_hops: int, tables: Mapping[str, RawCo
 
 def unpack(data: bytes) -> RunRecord:
     """Return the record that `pack` has written."""
-    ended, end_ns, packet_hops, *rows = _HEAD.unpack_from(data)
+    head = unpack_head(data)
     position = _HEAD.size
     tables = {}
-    for (name, dtypes), count in zip(_DTYPES.items(), rows, strict=True):
-        has_validity = data[position : position + len(dtypes)]
-        position += len(dtypes)
-        columns: dict[str, tuple[str, bytes, bytes | None]] = {}
-        for column, nullable in zip(TABLES[name].columns, has_validity, strict=True):
-            size = count * BYTES_PER_VALUE[column.dtype]
-            values = data[position : position + size]
-            position += size
-            validity = data[position : position + count] if nullable else None
-            position += count if nullable else 0
-            columns[column.name] = (column.dtype, values, validity)
-        tables[name] = columns
-    return RunRecord(ended, end_ns, packet_hops, tables)
+    for (name, dtypes), count in zip(_DTYPES.items(), head.rows, strict=True):
+        flags = data[position : position + len(dtypes)]
+        base = position + len(dtypes)
+        layout, size = _layout(name, count, flags)
+        tables[name] = {
+            column: (
+                dtype,
+                data[base + begin : base + middle],
+                data[base + middle : base + end] if nullable else None,
+            )
+            for column, dtype, begin, middle, end, nullable in layout
+        }
+        position = base + size
+    return RunRecord(head.traffic_ended, head.end_ns, head.packet_hops, tables)
+
+
+class Head(NamedTuple):
+    """The beginning of a record: how the run ended, its work, and the rows of each table."""
+
+    traffic_ended: bool
+    end_ns: int
+    packet_hops: int
+    rows: tuple[int, ...]
+
+
+def unpack_head(data: bytes) -> Head:
+    """Return the beginning of a record."""
+    ended, end_ns, packet_hops, *rows = _HEAD.unpack_from(data)
+    return Head(ended, end_ns, packet_hops, tuple(rows))
+
+
+@lru_cache(maxsize=1_000)
+def _layout(
+    name: str, count: int, has_validity: bytes
+) -> tuple[tuple[tuple[str, str, int, int, int, bool], ...], int]:
+    """Return where the columns of a table are, from the end of its flags, and its size.
+
+    A column has a name, a type, the begin of its values, that of its validity, its end, and whether
+    it has a validity. The runs of a cell mostly have the same layout.
+    """
+    found, position = [], 0
+    for column, nullable in zip(TABLES[name].columns, has_validity, strict=True):
+        middle = position + count * BYTES_PER_VALUE[column.dtype]
+        end = middle + (count if nullable else 0)
+        found.append((column.name, column.dtype, position, middle, end, bool(nullable)))
+        position = end
+    return tuple(found), position
 
 
 def raw_columns(frame: pl.DataFrame) -> dict[str, tuple[str, bytes, bytes | None]]:
@@ -131,17 +166,16 @@ def _together(tables: Iterable[RawColumns]) -> pl.DataFrame:
     columns: dict[str, tuple[str, bytes, bytes | None]] = {}
     heights = [_height(table) for table in found]
     for name, (dtype, _, _) in found[0].items():
-        nullable = any(table[name][2] is not None for table in found)
-        validity = b"".join(_validity(found, heights, name)) if nullable else None
-        columns[name] = (dtype, b"".join(table[name][1] for table in found), validity)
+        own = [table[name] for table in found]
+        validity = None
+        if any(each is not None for _, _, each in own):
+            validity = b"".join(
+                bytes([1]) * height if each is None else each
+                for (_, _, each), height in zip(own, heights, strict=True)
+            )
+        columns[name] = (dtype, b"".join([data for _, data, _ in own]), validity)
     run = np.repeat(np.arange(len(found), dtype=np.uint32), heights)
     return decode_tables({"all": {"run": ("u32", run.tobytes(), None), **columns}})["all"]
-
-
-def _validity(tables: Sequence[RawColumns], heights: Sequence[int], name: str) -> Iterator[bytes]:
-    for table, height in zip(tables, heights, strict=True):
-        validity = table[name][2]
-        yield bytes([1]) * height if validity is None else validity
 
 
 def _height(table: RawColumns) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +22,8 @@ from bentpipe.results.files import (
 )
 from bentpipe.results.frames import Frame, to_pandas
 from bentpipe.results.result import Result
-from bentpipe.sweeps.dataset import FAILURES, RUNS, TABLES
+from bentpipe.sweeps.dataset import FAILURES, RUNS, TABLES, files_in_order
+from bentpipe.sweeps.points import Points
 from bentpipe.sweeps.summary import cell_means
 from bentpipe.text import choice
 
@@ -130,12 +133,14 @@ def _read_table(path: Path, table: str, manifest: Mapping[str, Any]) -> pl.DataF
     """Return the rows of a table, its runs and columns in order."""
     types = {name: getattr(pl, dtype) for name, dtype in manifest["columns"][table]}
     partitions = {name: types[name] for name in manifest["partitions"]}
+    points = Points.from_json(manifest["axes"], str(path))
 
     def read(folder: Path) -> pl.DataFrame:
-        if not folder.is_dir():
-            raise FileNotFoundError(folder)
+        files = files_in_order(folder, points)
+        if not files:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
         return pl.scan_parquet(
-            folder, hive_partitioning=bool(partitions), hive_schema=partitions or None
+            files, hive_partitioning=bool(partitions), hive_schema=partitions or None
         ).collect()
 
     rows = read_file(path, table, read).select(list(types))
