@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -23,16 +23,26 @@ from bentpipe.cli.executors import (
 from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import (
     AsJson,
-    Engine,
     MemoryLimit,
     Settings,
     Threads,
-    complete_scenarios,
     note,
     print_json,
     read_percentage,
 )
 from bentpipe.cli.progress import Progress, delaying_interrupts
+from bentpipe.cli.sweep_options import (
+    KeepRuns,
+    MaxSeeds,
+    Metric,
+    Resume,
+    ScenarioOrSweep,
+    Seeds,
+    SweepEngine,
+    SweepOut,
+    UntilCi,
+    Vary,
+)
 from bentpipe.errors import (
     BentpipeError,
     InternalError,
@@ -80,74 +90,17 @@ class _Request:
 
 
 def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
-    scenario_file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[SCENARIO]",
-            help="A scenario file (YAML), or a sweep file, which names one.",
-            show_default=False,
-            autocompletion=complete_scenarios,
-        ),
-    ] = None,
-    vary: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--vary",
-            metavar="PATH=V1,V2,...",
-            help="Values of a field; repeat for all combinations. A range is lin(FROM, TO, POINTS) "
-            "or log(FROM, TO, POINTS). A comma in quotes or brackets belongs to the value.",
-            show_default=False,
-        ),
-    ] = None,
+    scenario_file: ScenarioOrSweep = None,
+    vary: Vary = None,
     settings: Settings = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Seeds of each combination, from the scenario's on; by default 1, or 5 with "
-            "--until-ci.",
-            show_default=False,
-        ),
-    ] = None,
-    until_ci: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PERCENT",
-            help="Add seeds to each combination until the 95 % confidence interval of the mean is "
-            "this narrow: ± PERCENT of the mean.",
-            show_default=False,
-        ),
-    ] = None,
-    metric: Annotated[
-        str, typer.Option(metavar="NAME", help="The metric of --until-ci, a column of flows.")
-    ] = "goodput_bps",
-    max_seeds: Annotated[
-        int, typer.Option(metavar="N", min=2, help="The most seeds that --until-ci gives.")
-    ] = 1000,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Write the data set to this folder; replaces an earlier sweep.",
-            show_default=False,
-        ),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Continue the unfinished sweep of this folder.",
-            show_default=False,
-        ),
-    ] = None,
-    keep_runs: Annotated[
-        bool, typer.Option("--keep-runs", help="Keep the result folder of each run, too.")
-    ] = False,
-    engine: Annotated[
-        Engine,
-        typer.Option(help="emulate: in real time, with the kernel's TCP; late runs are repeated."),
-    ] = "simulate",
+    seeds: Seeds = None,
+    until_ci: UntilCi = None,
+    metric: Metric = "goodput_bps",
+    max_seeds: MaxSeeds = 1000,
+    out: SweepOut = None,
+    resume: Resume = None,
+    keep_runs: KeepRuns = False,
+    engine: SweepEngine = "simulate",
     threads: Threads = None,
     dask: Dask = False,
     scheduler: Scheduler = None,

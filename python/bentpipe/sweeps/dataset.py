@@ -21,7 +21,7 @@ from bentpipe.sweeps.cells import Cell
 from bentpipe.sweeps.frames import Keys, text_of, with_keys
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import Points
-from bentpipe.sweeps.records import RunRecord, rows_of, unpack, unpack_head
+from bentpipe.sweeps.records import RunRecord, rows_of, unpack, unpack_facts
 
 TABLES: Final = ("flows", "directions")
 RUNS: Final = "runs.parquet"
@@ -95,7 +95,7 @@ class Dataset:
             yield keyed_rows(self.cells[point], records, some, keys, first + begin)
 
     def _write_runs(self, folder: Path, complete: Sequence[Run], keys: Keys) -> None:
-        records = [unpack_head(self.journal.read(run)) for run in complete]
+        records = [unpack_facts(self.journal.read(run)) for run in complete]
         runs = keys.runs([run.point for run in complete], [run.seed for run in complete])
         facts = {
             "point": pl.Series([run.point for run in complete], dtype=pl.UInt32),

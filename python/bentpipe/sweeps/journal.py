@@ -31,7 +31,7 @@ class Run(NamedTuple):
     seed: int
 
 
-class _Place(NamedTuple):
+class _Location(NamedTuple):
     """Where the bytes of a record are in the file, and its kind."""
 
     kind: int
@@ -50,7 +50,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        self._places: dict[Run, _Place] = {}
+        self._locations: dict[Run, _Location] = {}
         self._end = 0
         try:
             self._scan()
@@ -71,19 +71,19 @@ class Journal:
         os.close(self._descriptor)
 
     def __contains__(self, run: Run) -> bool:
-        return run in self._places
+        return run in self._locations
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._locations)
 
     def runs(self, kind: int) -> list[Run]:
         """Return the runs with a record of a kind, by point and seed."""
-        return sorted(run for run, place in self._places.items() if place.kind == kind)
+        return sorted(run for run, location in self._locations.items() if location.kind == kind)
 
     def kind(self, run: Run) -> int | None:
         """Return the kind of a run's record; None if it has none."""
-        place = self._places.get(run)
-        return None if place is None else place.kind
+        location = self._locations.get(run)
+        return None if location is None else location.kind
 
     def append(self, run: Run, kind: int, data: bytes) -> None:
         """Append the record of a run.
@@ -99,19 +99,19 @@ class Journal:
         except BaseException:
             os.ftruncate(self._descriptor, self._end)
             raise
-        place = _Place(kind, self._end + _HEADER.size, len(data))
+        location = _Location(kind, self._end + _HEADER.size, len(data))
         # In this order: after Ctrl-C between the two, the record is found when it is opened again.
         self._end += len(record)
-        self._places[run] = place
+        self._locations[run] = location
 
     def read(self, run: Run) -> bytes:
         """Return the bytes of a run's record."""
-        _, offset, length = self._places[run]
+        _, offset, length = self._locations[run]
         return os.pread(self._descriptor, length, offset)
 
     def forget(self, run: Run) -> None:
         """Treat a run as one without a record."""
-        del self._places[run]
+        del self._locations[run]
 
     def sync(self) -> None:
         """Write what was appended to the disk."""
@@ -123,8 +123,8 @@ class Journal:
             _, crc, point, seed, kind = header
             if zlib.crc32(data, zlib.crc32(_CHECKED.pack(point, seed, kind))) != crc:
                 break
-            place = _Place(kind, self._end + _HEADER.size, len(data))
-            self._places[Run(point, seed)] = place
+            location = _Location(kind, self._end + _HEADER.size, len(data))
+            self._locations[Run(point, seed)] = location
             self._end += _HEADER.size + len(data)
 
     def _records(self) -> Iterator[tuple[tuple[int, ...], bytes]]:

@@ -67,10 +67,10 @@ def _pack(ended: bool, end_ns: int, packet_hops: int, tables: Mapping[str, RawCo
 
 def unpack(data: bytes) -> RunRecord:
     """Return the record that `pack` has written."""
-    head = unpack_head(data)
+    facts = unpack_facts(data)
     position = _HEAD.size
     tables = {}
-    for (name, dtypes), count in zip(_DTYPES.items(), head.rows, strict=True):
+    for (name, dtypes), count in zip(_DTYPES.items(), facts.rows, strict=True):
         flags = data[position : position + len(dtypes)]
         base = position + len(dtypes)
         layout, size = _layout(name, count, flags)
@@ -83,10 +83,10 @@ def unpack(data: bytes) -> RunRecord:
             for column, dtype, begin, middle, end, nullable in layout
         }
         position = base + size
-    return RunRecord(head.traffic_ended, head.end_ns, head.packet_hops, tables)
+    return RunRecord(facts.traffic_ended, facts.end_ns, facts.packet_hops, tables)
 
 
-class Head(NamedTuple):
+class RunFacts(NamedTuple):
     """The beginning of a record: how the run ended, its work, and the rows of each table."""
 
     traffic_ended: bool
@@ -95,10 +95,10 @@ class Head(NamedTuple):
     rows: tuple[int, ...]
 
 
-def unpack_head(data: bytes) -> Head:
+def unpack_facts(data: bytes) -> RunFacts:
     """Return the beginning of a record."""
     ended, end_ns, packet_hops, *rows = _HEAD.unpack_from(data)
-    return Head(ended, end_ns, packet_hops, tuple(rows))
+    return RunFacts(ended, end_ns, packet_hops, tuple(rows))
 
 
 @lru_cache(maxsize=1_000)

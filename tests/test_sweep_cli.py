@@ -1,0 +1,230 @@
+"""The verb sweep: what it prints, its options, its exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Generator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, Program
+
+from bentpipe import Sweep, sweeps
+from bentpipe.simulation.many import Job
+from bentpipe.sweeps.executor import Finished, RunFailure
+
+SCENARIO = """\
+name: two delays
+link:
+  forward: {rate: 8 Mbit/s, delay: 20 ms, bit_error_rate: 1e-6}
+  return: {rate: 1 Mbit/s, delay: 20 ms}
+traffic:
+  - {name: file, kind: bulk, direction: forward, size: 300 kB}
+duration: 20 s
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(SCENARIO)
+    return path
+
+
+def test_the_table_has_a_row_a_cell_in_80_columns(
+    scenario: Path, bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given two fields with two values each, expect their four cells, one a line."""
+    monkeypatch.setenv("COLUMNS", "80")
+    called = bentpipe(
+        *("sweep", scenario, "--vary", "link.forward.delay=10ms,250ms", "--seeds", "3"),
+        *("--vary", "traffic.*.tcp.congestion_control=cubic,bbr"),
+    )
+    assert (called.code, called.err) == (0, "")
+    lines = called.out.splitlines()
+    assert lines[0] == "two delays: 4 cells, 12 runs"
+    assert lines[1] == "Varied: link.forward.delay, traffic.*.tcp.congestion_control"
+    assert max(map(len, lines)) <= 80
+    rows = [line.split() for line in lines[-4:]]
+    assert [row[:3] for row in rows] == [
+        ["10ms", "cubic", "3"],
+        ["10ms", "bbr", "3"],
+        ["250ms", "cubic", "3"],
+        ["250ms", "bbr", "3"],
+    ]
+    assert all("±" in row for row in rows)
+
+
+def test_fields_of_the_same_name_are_told_apart(scenario: Path, bentpipe: Program) -> None:
+    called = bentpipe(
+        *("sweep", scenario, "--vary", "link.forward.delay=1ms,2ms"),
+        *("--vary", "link.return.delay=1ms,2ms"),
+    )
+    assert "forward.delay  return.delay" in called.out
+
+
+def test_json_has_the_cells_and_the_failures(
+    scenario: Path, bentpipe: Program, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    called = bentpipe(
+        *("sweep", scenario, "--vary", "link.forward.delay=10ms,250ms", "--seeds", "2"),
+        *("--json", "--out", out),
+    )
+    assert (called.code, called.err) == (0, f"bentpipe: wrote {out} (flows, directions: Parquet)\n")
+    found = json.loads(called.out)
+    assert (found["scenario"], found["state"], found["runs"]) == ("two delays", "completed", 4)
+    assert found["failures"] == []
+    cells = Sweep.load(out).cells.to_dicts()
+    assert found["cells"] == cells
+    assert [cell["link.forward.delay_ns"] for cell in cells] == [10_000_000, 250_000_000]
+
+
+def test_a_sweep_replaces_an_earlier_one(scenario: Path, bentpipe: Program, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for path in ("link.forward.delay=1ms,2ms", "traffic.0.size=100kB,200kB"):
+        called = bentpipe("sweep", scenario, "--vary", path, "--out", out)
+        assert called.code == 0
+    assert 'replaced the result of a sweep of "two delays"' in called.err
+    folders = sorted(path.name for path in (out / "flows").iterdir())
+    assert folders == ["traffic.0.size=100kB", "traffic.0.size=200kB"]
+
+
+def test_seeds_are_added_until_the_interval_is_narrow(scenario: Path, bentpipe: Program) -> None:
+    called = bentpipe("sweep", scenario, "--until-ci", "10 %", "--json")
+    assert called.code == 0
+    (cell,) = json.loads(called.out)["cells"]
+    assert cell["runs"] >= 5
+    assert cell["goodput_bps_half_width"] <= 0.1 * cell["goodput_bps"]
+
+
+def test_the_sweep_file_of_the_docs_is_one_of_the_examples(bentpipe: Program) -> None:
+    page = (ROOT / "docs" / "how-to" / "run-a-sweep.md").read_text()
+    file = ROOT / "scenarios" / "sweeps" / "geo-queues.yaml"
+    assert file.read_text().partition("\n")[2] in page
+    called = bentpipe("sweep", file, "--set", "traffic.0.size=20kB", "--seeds", "1", "--json")
+    assert called.code == 0
+    assert len(json.loads(called.out)["cells"]) == 2 * 2 * 4
+
+
+# --- failed runs --------------------------------------------------------------------------------
+
+
+class Failing(sweeps.Threads):
+    """Threads on which the second run fails."""
+
+    failure = RunFailure("internal", "a packet was lost")
+
+    def run(self, jobs: Iterable[tuple[int, Job]], reduce: Any) -> Generator[Finished[Any]]:
+        for each in super().run(jobs, reduce):
+            yield Finished(each.index, None, self.failure) if each.index == 1 else each
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [("internal", 1), ("scenario", 2), ("lost", 3), ("memory", 4), ("invalid", 4)]
+)
+def test_failed_runs_are_one_sentence_and_an_exit_code(
+    kind: Any,
+    code: int,
+    scenario: Path,
+    bentpipe: Program,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Given a failure in the second of four runs, expect the others, and what went wrong."""
+    monkeypatch.setattr(Failing, "failure", RunFailure(kind, "the reason"))
+    monkeypatch.setattr("bentpipe.sweeps.Threads", Failing)
+    out = tmp_path / "out"
+    called = bentpipe("sweep", scenario, "--seeds", "4", "--out", out)
+    assert called.code == code
+    assert called.err.splitlines()[-1] == (
+        f"bentpipe: 1 of 4 runs failed; {out}/failures.parquet has their seeds and errors. The "
+        "first, with seed 2: the reason"
+    )
+    assert "3 runs, 1 failed" in called.out
+    found = Sweep.load(out)
+    assert found.flows["seed"].to_list() == [1, 3, 4]
+    assert found.failures["seed"].to_list() == [2]
+
+
+def test_a_run_without_memory_fails_and_the_others_go_on(
+    scenario: Path, bentpipe: Program, tmp_path: Path
+) -> None:
+    """Given 1 MB of memory, expect the cell with 2,000 flows to fail, and then not."""
+    out = tmp_path / "out"
+    arguments = ("--vary", "traffic.0.count=1,2000", "--set", "duration=1 s", "--threads", "1")
+    called = bentpipe("sweep", scenario, *arguments, "--memory-limit", "1MB", "--out", out)
+    assert called.code == 4
+    assert "1 of 2 runs failed" in called.err
+    assert Sweep.load(out).failures["kind"].to_list() == ["memory"]
+    # With more memory it does not.
+    called = bentpipe("sweep", "--resume", out)
+    assert called.code == 0, called.err
+    assert Sweep.load(out).runs["traffic.0.count"].to_list() == [1, 2000]
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name a scenario file or a sweep file"),
+        (["FILE", "--vary", "delay"], "--vary delay: write it as PATH=V1,V2,..."),
+        (["FILE", "--vary", "link.forward.delai=1ms"], 'did you mean "delay"?'),
+        (["FILE", "--vary", "link.forward.delay=1ms,2"], "the unit is missing"),
+        (["FILE", "--vary", "seed=1,2"], "seeds are not varied"),
+        (["FILE", *["--vary", "duration=1s"] * 2], "duration: is varied twice"),
+        (["FILE", "--until-ci", "2"], '--until-ci: read "2"; expected a percentage'),
+        (["FILE", "--until-ci", "2%", "--metric", "goodput"], 'did you mean "goodput_bps"?'),
+        (["FILE", "--seeds", "1000001"], "1,000,001 runs; at most 1,000,000 are allowed"),
+        (["--resume", "x", "--out", "y"], "leave out --out"),
+        (["--resume", "nowhere"], "nowhere: no such folder"),
+    ],
+)
+def test_wrong_options_are_refused_before_any_run(
+    arguments: list[str],
+    message: str,
+    scenario: Path,
+    bentpipe: Program,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [str(scenario) if each == "FILE" else each for each in arguments]
+    called = bentpipe("sweep", *given)
+    assert (called.code, called.out) == (2, "")
+    assert message in called.err
+    assert [path.name for path in tmp_path.iterdir()] == ["scenario.yaml"]
+
+
+def test_another_scenario_is_not_resumed(scenario: Path, bentpipe: Program, tmp_path: Path) -> None:
+    """Given an unfinished sweep, expect other values and a changed file to be refused."""
+    out = tmp_path / "out"
+    options = ["--vary", "traffic.0.count=1,2000", "--set", "duration=1 s"]
+    small = ("--memory-limit", "1MB", "--threads", "1", "--out", out)
+    assert bentpipe("sweep", scenario, *options, *small).code == 4
+    called = bentpipe("sweep", scenario, "--resume", out)
+    assert called.code == 2
+    assert "the command line describes another sweep than the one in this folder" in called.err
+    called = bentpipe("sweep", "--resume", out, "--vary", "duration=1s")
+    assert (called.code, "leave out --vary and --set" in called.err) == (2, True)
+    scenario.write_text(SCENARIO + "seed: 2\n")
+    called = bentpipe("sweep", "--resume", out)
+    assert called.code == 2
+    assert f"{scenario}: has changed since the sweep in {out} began" in called.err
+    scenario.write_text(SCENARIO)
+    assert bentpipe("sweep", scenario, *options, "--resume", out).code == 0
+    called = bentpipe("sweep", "--resume", out)
+    assert (called.code, f"{out}: the sweep is complete" in called.err) == (0, True)
+
+
+def test_a_latin_hypercube_names_the_extra(
+    bentpipe: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.stats.qmc", None)
+    called = bentpipe("sweep", ROOT / "scenarios" / "sweeps" / "geo-queues.yaml")
+    assert called.code == 2
+    assert "pip install 'bentpipe[sweep]'" in called.err
