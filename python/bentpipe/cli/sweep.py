@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from bentpipe import report, sweeps
-from bentpipe.cli.executors import (
-    Dask,
-    Scheduler,
-    emulating_executor,
-    simulating_executor,
-)
+from bentpipe.cli.executors import Dask, ExecutorOptions, Scheduler
 from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import (
     AsJson,
@@ -43,13 +37,7 @@ from bentpipe.cli.sweep_options import (
     UntilCi,
     Vary,
 )
-from bentpipe.errors import (
-    BentpipeError,
-    InternalError,
-    InvalidRunError,
-    MachineError,
-    UsageError,
-)
+from bentpipe.errors import UsageError
 from bentpipe.plan import resolver
 from bentpipe.scenario.document import read_file, read_stdin
 from bentpipe.simulation.memory import read_limit
@@ -65,13 +53,6 @@ if TYPE_CHECKING:
 # Enough for a first interval.
 _SEEDS_OF_INTERVALS: Final = 5
 _MAX_WARNINGS: Final = 5
-# The error of a sweep by the kind of its first failed run.
-_ERRORS: Final[Mapping[str, type[BentpipeError]]] = {
-    "memory": InvalidRunError,
-    "invalid": InvalidRunError,
-    "lost": MachineError,
-    "scenario": UsageError,
-}
 
 
 @dataclass(frozen=True)
@@ -124,20 +105,18 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         keep_runs=keep_runs,
         engine=engine,
     )
-    executor_of = partial(
-        simulating_executor if engine == "simulate" else emulating_executor,
-        threads=threads,
-        dask=dask,
-        scheduler=scheduler,
-        memory_limit=read_limit(memory_limit),
-    )
+    options = ExecutorOptions(threads, dask, scheduler, read_limit(memory_limit))
     with _folder(out, resume) as folder:
         if resume is not None and folder.is_complete:
             note(f"{resume}: the sweep is complete")
-        else:
-            running = _resumed(request, folder) if resume else _begun(request, folder)
-            with executor_of() as executor:
+        elif resume is not None:
+            running = _resumed(request, folder)
+            with options.executor(running.definition.engine) as executor:
                 _execute(running, executor)
+        else:
+            definition, cells = _defined(request)
+            with options.executor(definition.engine) as executor:
+                _execute(sweeps.Running.begin(folder, definition, cells), executor)
         kept = out or resume
         with delaying_interrupts():
             found = sweeps.Sweep.load(folder.path) if folder.has_result else None
@@ -163,11 +142,6 @@ def _folder(out: Path | None, resume: Path | None) -> Iterator[SweepFolder]:
         yield folder
 
 
-def _begun(request: _Request, folder: SweepFolder) -> Running:
-    """Begin the sweep that the command line describes."""
-    return sweeps.Running.begin(folder, *_defined(request))
-
-
 def _resumed(request: _Request, folder: SweepFolder) -> Running:
     """Continue an unfinished sweep; one that the command line describes, too, is compared."""
     running = sweeps.Running.resume(folder)
@@ -180,9 +154,6 @@ def _resumed(request: _Request, folder: SweepFolder) -> Running:
             )
     elif request.vary or request.settings:
         raise UsageError("--resume: continues as the sweep was begun; leave out --vary and --set")
-    if request.engine != running.definition.engine:
-        engine = running.definition.engine
-        raise UsageError(f"{folder.path}: this sweep has another engine: add --engine {engine}")
     note(f"resuming: {len(folder.journal):,} of {running.total:,} runs have ended")
     return running
 
@@ -275,7 +246,9 @@ def _check(found: Sweep | None, kept: Path | None) -> None:
     if found.failures.height:
         first = found.failures.row(0, named=True)
         where = f"; {kept / 'failures.parquet'} has their seeds and errors" if kept else ""
-        raise _ERRORS.get(first["kind"], InternalError)(
+        failure = sweeps.RunFailure(
+            first["kind"],
             f"{found.failures.height:,} of {found.failures.height + found.runs.height:,} runs "
-            f"failed{where}. The first, with seed {first['seed']}: {first['message']}"
+            f"failed{where}. The first, with seed {first['seed']}: {first['message']}",
         )
+        raise sweeps.error_of(failure)
