@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from bentpipe import results, scenario
+from bentpipe.errors import UsageError
 from bentpipe.plan.presets import preset_names
 
 if TYPE_CHECKING:
     from bentpipe.results.output import OutputFolder
 
+_PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
 _SCENARIO_SUFFIXES: Final = (".yaml", ".yml")
 
 
@@ -158,6 +161,18 @@ Internet = Annotated[
         "--internet", help="Give the lab access to the Internet, over the link (slirp4netns)."
     ),
 ]
+
+
+def fraction(text: str, option: str) -> float:
+    """Return a percentage such as ``0.5%`` as a fraction.
+
+    Raises:
+        UsageError: it is no percentage.
+    """
+    match = _PERCENTAGE.fullmatch(text)
+    if match is None:
+        raise UsageError(f'{option}: read "{text}"; expected a percentage, such as "0.5%"')
+    return float(match[1]) / 100
 
 
 def print_json(data: Any) -> None:

@@ -17,6 +17,7 @@ from bentpipe.cli.options import (
     ScenarioFile,
     ScenarioSeed,
     Settings,
+    fraction,
     note,
     note_written,
     output_folder,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from bentpipe.results.output import OutputFolder
     from bentpipe.simulation.no_drop import NoDropSearch
 
-_PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
 _SIZE: Final = re.compile(r"\s*(\d{1,9})\s*B?\s*", re.ASCII)
 
 _EXAMPLE: Final = "bentpipe search no-drop scenarios/snip-duplex.yaml --sizes 58,200,1400"
@@ -83,7 +83,7 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
     as_json: AsJson = False,
 ) -> None:
     """Find the largest rate of the constant_rate flows without loss, for each packet size."""
-    wanted, precision = _sizes(sizes), _fraction(resolution)
+    wanted, precision = _sizes(sizes), fraction(resolution, "--resolution")
     loaded = plan.load(scenario_file, settings=tuple(settings or ()))
     limit = read_limit(memory_limit)
     with output_folder(out, "search") as output:
@@ -127,10 +127,3 @@ def _sizes(text: str | None) -> list[int] | None:
             )
         sizes.append(int(match[1]))
     return sizes
-
-
-def _fraction(text: str) -> float:
-    match = _PERCENTAGE.fullmatch(text)
-    if match is None:
-        raise UsageError(f'--resolution: read "{text}"; expected a percentage, such as "0.5%"')
-    return float(match[1]) / 100
