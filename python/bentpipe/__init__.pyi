@@ -1,6 +1,11 @@
 from . import (
     plots as plots,
 )
+from .comparison import (
+    Comparison as Comparison,
+    Difference as Difference,
+    compare as compare,
+)
 from .emulation import (
     emulate as emulate,
 )
