@@ -32,6 +32,8 @@ from .plan import (
 )
 from .results import (
     Result as Result,
+    ThresholdCheck as ThresholdCheck,
+    check_thresholds as check_thresholds,
     mean_intervals as mean_intervals,
 )
 from .scenario import (

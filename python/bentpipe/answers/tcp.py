@@ -306,8 +306,7 @@ def _uncertainty(facts: _Facts) -> str:
 def _exec_command(facts: _Facts) -> str:
     sets = settings_text(each for each in facts.link.settings if each.startswith("link."))
     return (
-        f"bentpipe exec --link {facts.link.shell}{sets} -- "
-        "curl -o page http://world/bytes/10000000"
+        f"bentpipe exec --link {facts.link.shell}{sets} -- curl -o page http://world/bytes/10000000"
     )
 
 

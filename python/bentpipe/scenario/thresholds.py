@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, WithJsonSchema
 
 from bentpipe.errors import UnitError, UsageError
 from bentpipe.quantities import quantity
+from bentpipe.scenario.document import Document, SourceLocation
 from bentpipe.scenario.metrics import Metric, read_metric
 from bentpipe.scenario.record import refusal
 from bentpipe.text import shown
@@ -60,6 +61,18 @@ def read_threshold(text: str) -> Threshold:
     except UnitError as error:
         raise UnitError(f"{metric}: {error}") from None
     return Threshold(text, metric, match["operator"], float(limit))
+
+
+def with_thresholds(document: Document, thresholds: Sequence[str]) -> Document:
+    """Return a document with thresholds of the command line after its own."""
+    own = document.data.get("thresholds")
+    if not thresholds or not isinstance(own, list | None):
+        return document
+    locations = dict(document.locations)
+    for i, text in enumerate(thresholds, start=len(own or ())):
+        locations["thresholds", i] = SourceLocation(f"--threshold {shown(text)}")
+    data = {**document.data, "thresholds": [*(own or ()), *thresholds]}
+    return replace(document, data=data, locations=locations)
 
 
 def _check(text: str) -> str:
