@@ -83,6 +83,16 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             "Answer a common question about a link, with the reason.",
             draws=True,
         ),
+        "compare": _Verb(
+            "compare",
+            "compare",
+            "Compare results, sweeps or scenarios: differences with 95 % intervals.",
+            (
+                "compare cubic.yaml bbr.yaml --report compared.html",
+                "compare sweep --by traffic.0.tcp.congestion_control",
+            ),
+            draws=True,
+        ),
         "search": _Verb(
             "search",
             "search_app",

@@ -116,6 +116,25 @@ MemoryLimit = Annotated[
         show_default=False,
     ),
 ]
+Thresholds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--threshold",
+        metavar="TEXT",
+        help="Exit with 99 unless this holds, such as 'flows.goodput_bps.p5 >= 2 Mbit/s'; "
+        "repeatable.",
+        show_default=False,
+    ),
+]
+JUnit = Annotated[
+    Path | None,
+    typer.Option(
+        "--junit",
+        metavar="FILE",
+        help="Write the thresholds to this file as JUnit XML, a test case each.",
+        show_default=False,
+    ),
+]
 # Options of labs.
 Links = Annotated[
     list[str],

@@ -14,9 +14,10 @@ from bentpipe.report import plots
 from bentpipe.report.html import environment
 from bentpipe.report.style import figure_of
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
-from bentpipe.results.figures import flow_tables, link_tables, percent
+from bentpipe.results.figures import TextTable, flow_tables, link_tables, percent
 from bentpipe.results.folder import write_text
 from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, jain
+from bentpipe.results.thresholds import check_thresholds, threshold_table
 from bentpipe.units import format_duration, format_rate
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def run_report(result: Result) -> str:
         flows=result.tables["flows"].height,
         by_entry=result.tables["flows"].height > MAX_SINGLE_FLOWS,
         competing=_competing(result),
+        thresholds=_thresholds(result),
         link_tables=link_tables(result, _MAX_ROWS),
         sample_interval=_sample_interval(result),
         plots=_plots(result),
@@ -93,6 +95,12 @@ def _emulation(result: Result) -> dict[str, Any] | None:
     ]
     columns = (("lateness of packets", ""), ("packets", ""), *((share, "") for share in _SHARES))
     return {**about, "columns": columns, "rows": rows}
+
+
+def _thresholds(result: Result) -> TextTable | None:
+    """Return the thresholds of a run that completed, and their values."""
+    checks = check_thresholds(result) if result.state == "completed" else []
+    return threshold_table(checks) if checks else None
 
 
 def _competing(result: Result) -> list[dict[str, Any]]:
