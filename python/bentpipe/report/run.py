@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bentpipe.report import plots
 from bentpipe.report.html import environment
 from bentpipe.report.style import figure_of
+from bentpipe.results import series
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.figures import flow_tables, link_tables, percent
 from bentpipe.results.folder import write_text
@@ -132,18 +133,18 @@ def _headline(row: dict[str, Any]) -> str:
 
 
 def _sample_interval(result: Result) -> str | None:
-    if not plots.has_time_series(result):
+    if not series.has_time_series(result):
         return None
     return format_duration(result.plan["sample_interval_ns"] or 0)
 
 
 def _plots(result: Result) -> list[dict[str, Any]]:
     """Return the plots over time, each with a name that is unique in the report."""
-    if not plots.has_time_series(result):
+    if not series.has_time_series(result):
         return []
     drawn = []
     queues = ("queues", plots.queues(result), "IP bytes in the queue of each transmitter.")
-    if plots.has_tcp_flows(result):
+    if series.has_tcp_flows(result):
         caption = "Application data delivered in order, by TCP flow. Datagrams have no time series."
         windows = plots.congestion_window(result)
         in_flight = plots.in_flight(result)
