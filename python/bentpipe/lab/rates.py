@@ -10,7 +10,7 @@ _MIN_INTERVAL_NS: Final = 50_000_000
 
 
 class DeliveredRates:
-    """IP bit/s by direction since the report before; the first ones are since the lab was set up."""
+    """IP bit/s by direction since the report before; at first since the lab was set up."""
 
     def __init__(self) -> None:
         self._at_ns = 0

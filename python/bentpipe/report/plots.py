@@ -19,15 +19,7 @@ from bentpipe.report.style import PALETTE, add_legend, from_zero, log_axis, new_
 from bentpipe.results import series
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.metrics import exchange_times_ns
-from bentpipe.results.series import (
-    Series,
-    drop_causes as drop_causes,
-    entries_by_name,
-    flow_names,
-    has_tcp_flows as has_tcp_flows,
-    has_time_series as has_time_series,
-    thinned,
-)
+from bentpipe.results.series import Series, drop_causes, entries_by_name, flow_names, thinned
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
