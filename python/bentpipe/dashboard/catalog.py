@@ -166,14 +166,18 @@ class Catalog:
         except (UsageError, OSError) as error:
             if "not the manifest of a bentpipe result" in str(error):
                 return None
-            return _damaged(path, self.message(error))
+            return _damaged(path, self._reason(folder, error))
         try:
             _check_files(folder, manifest)
             return _described(path, folder, manifest)
         except (UsageError, OSError, pl.exceptions.PolarsError) as error:
-            return _damaged(path, self.message(error), kind_of(manifest), _title(manifest))
+            return _damaged(path, self._reason(folder, error), kind_of(manifest), _title(manifest))
         except (AttributeError, KeyError, TypeError, ValueError):
             return _damaged(path, f"{MANIFEST}: lacks fields or has wrong ones", kind_of(manifest))
+
+    def _reason(self, folder: Path, error: Exception) -> str:
+        """Return the text of an error, with paths relative to the folder of the result."""
+        return self.message(Exception(str(error).replace(f"{folder}/", "")))
 
     def _refuse_links(self, folder: Path) -> None:
         """Refuse a result with a link to a place outside the served folder."""

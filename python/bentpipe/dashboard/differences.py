@@ -70,10 +70,13 @@ def _table(
 
 
 def _cells(metric: str, a: float, b: float) -> list[str]:
-    text: Callable[[float], str] = quantity(metric).text
     if metric == "utilization":
-        text = "{:.1%}".format
+        metric, a, b = "utilization_percent", 100 * a, 100 * b
+    text: Callable[[float], str] = quantity(metric).text
+    size = text(abs(b - a))
+    if metric.endswith("_percent"):
+        # A difference in percent would be taken for the one relative to A.
+        size = f"{abs(b - a):.3g} points"
     share = f"{100 * (b - a) / a:+.3g} %" if a else "-"
-    sign = "-" if b < a else "+"
-    difference = f"{sign}{text(abs(b - a))}" if a != b else "0"
+    difference = f"{'-' if b < a else '+'}{size}" if a != b else "0"
     return [title(metric), text(a), text(b), difference, share if a != b else "0"]

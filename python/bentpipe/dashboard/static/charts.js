@@ -149,11 +149,12 @@ export class Chart {
       ticks: { stroke: colour("grid"), width: 1 },
       font: "12px system-ui, sans-serif",
       labelFont: "12px system-ui, sans-serif",
-      labelSize: 20,
+      labelSize: 18,
+      labelGap: 0,
     };
     const x = xLabels
-      ? { ...axis, splits: xLabels.map((_, i) => i), values: () => xLabels, label: xUnit }
-      : { ...axis, label: sync ? `time [${xUnit}]` : xUnit };
+      ? { ...axis, splits: xLabels.map((_, i) => i), values: () => xLabels, size: 32, label: xUnit }
+      : { ...axis, size: 32, label: sync ? `time [${xUnit}]` : xUnit };
     return {
       width: Math.max(this.place.clientWidth, 200),
       height: HEIGHT,
