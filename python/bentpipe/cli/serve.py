@@ -38,10 +38,11 @@ def serve(
     try:
         server = import_module("bentpipe.dashboard.server")
     except ModuleNotFoundError as error:
-        if error.name not in _PACKAGES:
+        package = str(error.name).partition(".")[0]
+        if package not in _PACKAGES:
             raise
         raise UsageError(
-            f"serve: {error.name} is not installed; pip install 'bentpipe[serve]'"
+            f"serve: {package} is not installed; pip install 'bentpipe[serve]'"
         ) from None
 
     def ready(url: str) -> None:

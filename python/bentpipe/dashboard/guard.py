@@ -61,6 +61,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
         if scope["type"] != "http":
+            await self._app(scope, receive, send)
             return
         refusal = self._refusal(scope)
         app = self._app if refusal is None else refusal
