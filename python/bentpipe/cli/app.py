@@ -57,6 +57,13 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             ("report results/geo --out geo.html",),
             draws=True,
         ),
+        "serve": _Verb(
+            "serve",
+            "serve",
+            "Show results in a browser.",
+            ("serve results", "serve results --port 8000 --open"),
+            draws=True,
+        ),
         "presets": _Verb(
             "presets",
             "presets",
