@@ -52,7 +52,10 @@ def environment(top: Path) -> dict[str, str]:
     """Return the environment of `command`."""
     kept = {name: value for name, value in os.environ.items() if name not in _OF_THE_USER}
     path = f"{top / 'tree' / 'python'}:{top / 'site'}"
-    return kept | {"PATH": _PATH, "TMPDIR": str(top / "tmp"), "PYTHONPATH": path}
+    # Nobody cannot search the folder of libpython, and another Python of the machine may have one.
+    library = str(top / "python" / "lib")
+    variables = {"PATH": _PATH, "TMPDIR": str(top / "tmp"), "PYTHONPATH": path}
+    return kept | variables | {"LD_LIBRARY_PATH": library}
 
 
 def command(top: Path) -> list[str]:

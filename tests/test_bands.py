@@ -12,8 +12,8 @@ import pytest
 import bentpipe
 import bentpipe.plots
 from bentpipe import UsageError, mean_intervals
+from bentpipe.quantities import quantity, title
 from bentpipe.report.style import new_figure
-from bentpipe.results.quantities import quantity, title
 
 # Two delays by three seeds, with two flows each.
 FLOWS = pl.DataFrame(
@@ -114,7 +114,7 @@ def test_the_plots_are_a_module_and_a_public_name(first: str) -> None:
         ("one_way_delay_p99_ns", 275e6, "one way delay p99", "275 ms"),
         ("loss_percent", 0.125, "loss", "0.125 %"),
         ("lost_packets", 12_345, "lost", "12,345 packets"),
-        ("utilization", 0.5, "utilization", "0.5"),
+        ("utilization", 0.5, "utilization", "50 %"),
         ("timeouts", 3, "timeouts", "3"),
     ],
 )

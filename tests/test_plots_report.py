@@ -15,6 +15,7 @@ from conftest import ROOT, SMALL
 from bentpipe import Result, UsageError, simulate
 from bentpipe.report import plots, style
 from bentpipe.report.run import run_report, write_run_report
+from bentpipe.results import series
 
 # br, meta and the like never close; the parts of SVG that do are written as <path/>.
 VOID = {"meta", "br", "link"}
@@ -256,7 +257,7 @@ def test_thinning_keeps_peaks_and_ends() -> None:
     time = np.arange(100_000, dtype=np.float64)
     values = np.sin(time / 5000)
     values[54_321], values[54_400] = 9.0, -9.0
-    thin_time, thin_values = plots.thinned(time, values)
+    thin_time, thin_values = series.thinned(time, values)
     assert thin_time.size <= 802
     assert (thin_time[0], thin_time[-1]) == (0, 99_999)
     assert (thin_values.max(), thin_values.min()) == (9.0, -9.0)
@@ -265,10 +266,10 @@ def test_thinning_keeps_peaks_and_ends() -> None:
 
 def test_thinning_leaves_short_series_and_gaps() -> None:
     time = np.arange(50, dtype=np.float64)
-    assert plots.thinned(time, time)[0].size == 50
+    assert series.thinned(time, time)[0].size == 50
     long = np.arange(10_000, dtype=np.float64)
     gap = np.where(long < 5000, np.nan, 1.0)
-    thin_time, thin_values = plots.thinned(long, gap)
+    thin_time, thin_values = series.thinned(long, gap)
     assert np.isnan(thin_values[thin_time < 4900]).all()
     assert not np.isnan(thin_values[thin_time >= 5000]).any()
 

@@ -12,9 +12,10 @@ import pytest
 
 from bentpipe.plan.resolver import load
 from bentpipe.report.html import environment
+from bentpipe.results.confidence import Interval
 from bentpipe.studies.base.comparison import Agreement, Comparison, Row, Tolerance, mean_error
 from bentpipe.studies.base.provenance import Provenance, read_inputs, unlisted
-from bentpipe.studies.base.samples import Interval, Samples, estimate
+from bentpipe.studies.base.samples import Samples, estimate
 from bentpipe.studies.base.tables import (
     errors_text,
     label,

@@ -1,6 +1,11 @@
 from . import (
     plots as plots,
 )
+from .comparison import (
+    Comparison as Comparison,
+    Difference as Difference,
+    compare as compare,
+)
 from .emulation import (
     emulate as emulate,
 )
@@ -27,6 +32,8 @@ from .plan import (
 )
 from .results import (
     Result as Result,
+    ThresholdCheck as ThresholdCheck,
+    check_thresholds as check_thresholds,
     mean_intervals as mean_intervals,
 )
 from .scenario import (

@@ -7,18 +7,16 @@ Each function draws on ``ax``, or on the axes of a new figure, and returns the a
 from bentpipe.report.bands import band
 from bentpipe.report.plots import (
     congestion_window,
-    drop_causes,
     drops,
     exchange_times,
     goodput,
     has_drops,
     has_exchanges,
-    has_tcp_flows,
-    has_time_series,
     in_flight,
     queues,
     smoothed_rtt,
 )
+from bentpipe.results.series import drop_causes, has_tcp_flows, has_time_series
 
 __all__ = [
     "band",

@@ -1,4 +1,10 @@
 from .answer import Answer as Answer, Chart as Chart, Estimate as Estimate
+from .buffer import buffer as buffer
 from .cases import Experiment as Experiment
+from .complaint import complaint as complaint
 from .page import page as page, write_page as write_page
+from .preset import ORBITS as ORBITS, preset as preset
+from .small_packets import small_packets as small_packets
 from .tcp import tcp as tcp
+from .usable import usable as usable
+from .users import users as users

@@ -1,4 +1,4 @@
-"""What a question is answered with: the answer, the reason, its uncertainty, and what to do next."""
+"""The parts of an answer: its lines, the reason, the uncertainty, and what to do next."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ class Estimate:
         """The upper end of the interval; the mean without one."""
         return self.mean + (self.half_width or 0)
 
+    def times(self, factor: float) -> Estimate:
+        """Return the estimate in another unit."""
+        half_width = None if self.half_width is None else self.half_width * factor
+        return Estimate(self.mean * factor, half_width, self.runs)
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -63,6 +68,7 @@ class Chart:
     marks: Sequence[tuple[float, str]] = ()
     kind: Literal["lines", "bars"] = "lines"
     scale: Literal["linear", "log"] = "linear"
+    markers: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

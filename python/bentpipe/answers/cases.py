@@ -31,7 +31,7 @@ MIN_SEEDS: Final = 3
 _BUDGET_PACKETS: Final = 60_000_000
 _PACKET_BITS: Final = 12_000
 # What a question takes from a scenario file; it has traffic of its own.
-_LINK_FIELDS: Final = ("link", "gateways", "hosts", "name")
+_LINK_FIELDS: Final[tuple[str, ...]] = ("link", "gateways", "hosts", "name")
 
 
 class Experiment:
@@ -88,6 +88,10 @@ class Experiment:
             }
         return found
 
+    def result(self, case: Loaded) -> Result:
+        """Run a case with the first seed; return its whole result."""
+        return run_many(self._jobs(case)[:1])[0]
+
     def _jobs(self, case: Loaded) -> list[Job]:
         scenario, entries = case.scenario.to_dict(), traffic_entries(case.scenario)
         return [
@@ -109,7 +113,9 @@ def link_scenario(link: str, traffic: Sequence[Mapping[str, Any]], duration: str
         UsageError: it is neither a preset nor a file.
     """
     of_link = link_document(link)
-    data = {field: of_link.data[field] for field in _LINK_FIELDS if field in of_link.data}
+    data: dict[str, Any] = {
+        field: of_link.data[field] for field in _LINK_FIELDS if field in of_link.data
+    }
     data |= {"traffic": [dict(entry) for entry in traffic], "duration": duration}
     locations = {
         path: location
@@ -119,12 +125,14 @@ def link_scenario(link: str, traffic: Sequence[Mapping[str, Any]], duration: str
     return Document(data=data, source=of_link.source, locations=locations)
 
 
-def variants(document: Document, settings: Mapping[Name, Sequence[str]]) -> dict[Name, Loaded]:
-    """Return a document with each list of settings; those that do not fit it are left out."""
+def variants(
+    document: Document, settings: Sequence[str], changes: Mapping[Name, Sequence[str]]
+) -> dict[Name, Loaded]:
+    """Return a document with settings and each list of changes; what does not fit is left out."""
     found = {}
-    for name, changes in settings.items():
+    for name, change in changes.items():
         try:
-            found[name] = loaded(document, changes)
+            found[name] = loaded(document, [*settings, *change])
         except ScenarioError:
             continue
     return found
@@ -147,6 +155,11 @@ def run_packets(plan: Plan) -> float:
     """Return how many full-size packets the link can carry in a run, at most."""
     rates = sum(peak_bps(direction["rate_bps"]) for direction in plan["directions"][:2])
     return max(rates * plan["stop_ns"] / NS_PER_S / _PACKET_BITS, 1.0)
+
+
+def initial(series: Series) -> int:
+    """Return the value at the start of a run."""
+    return series["value"] if series["kind"] == "constant" else series["steps"][0][1]
 
 
 def peak_bps(rate: Series) -> int:

@@ -85,8 +85,9 @@ def _draw_bars(axes: Axes, chart: Chart) -> None:
 
 def _draw_lines(axes: Axes, chart: Chart) -> None:
     x = np.array(chart.x, dtype=np.float64)
+    marker = "o" if chart.markers else None
     for colour, (label, estimates) in zip(PALETTE, chart.series.items(), strict=False):
-        axes.plot(x, [each.mean for each in estimates], color=colour, marker="o", markersize=3.5)
+        axes.plot(x, [each.mean for each in estimates], color=colour, marker=marker, markersize=3.5)
         axes.plot([], [], color=colour, label=label)
         axes.fill_between(
             x,

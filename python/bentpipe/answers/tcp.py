@@ -22,6 +22,7 @@ from bentpipe.answers.cases import (
     Figures,
     change_percent,
     estimate,
+    initial,
     link_scenario,
     peak_bps,
     variants,
@@ -46,6 +47,8 @@ _LARGE_BUFFER: Final = "64 MiB"
 _UNSCALED_WINDOW_BYTES: Final = 65_535
 # What a goodput near its bound reaches; the handshake and slow start take the rest.
 _NEAR: Final = 0.85
+# What a transfer that fills the link reaches.
+_FULL: Final = 0.98
 
 
 class _Path(NamedTuple):
@@ -59,7 +62,7 @@ class _Path(NamedTuple):
     @property
     def rtt_ns(self) -> int:
         """The round-trip propagation delay, at the start of the run."""
-        return sum(_first(each["delay_ns"]) for each in (self.data, self.acks))
+        return sum(initial(each["delay_ns"]) for each in (self.data, self.acks))
 
 
 def tcp(
@@ -92,8 +95,8 @@ def tcp(
     document = link_scenario(link, [transfer], duration)
     base = loaded(document, settings)
     path = _path(base.plan, direction)
-    tried = _variants(document, settings, _options(base.plan, path))
-    assumed = _variants(document, settings, _assumptions(path, duration))
+    tried = variants(document, settings, _options(base.plan, path))
+    assumed = variants(document, settings, _assumptions(path, duration))
     experiment.expect(base.plan, 1 + len(tried) + len(assumed))
     found = experiment.run({_BASE: base} | tried | assumed, _figures)
     return _answer(_Facts(Link(link, settings), document, base, path, found), tried, assumed)
@@ -132,12 +135,6 @@ def _path(plan: Plan, direction: DirectionName) -> _Path:
     return _Path("return", "forward", back, forward)
 
 
-def _variants(
-    document: Document, settings: Sequence[str], changes: Mapping[str, Sequence[str]]
-) -> dict[str, Loaded]:
-    return variants(document, {name: [*settings, *each] for name, each in changes.items()})
-
-
 def _options(plan: Plan, path: _Path) -> dict[str, list[str]]:
     """Return the settings that may help: each changes one thing that the transfer does not have."""
     tcp_now = plan["flows"][0]["workload"]["sender"]  # type: ignore[typeddict-item]
@@ -169,7 +166,7 @@ def _assumptions(path: _Path, duration: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for factor in (0.8, 1.2):
         changes = [
-            f"link.{name}.delay={round(_first(each['delay_ns']) * factor)}ns"
+            f"link.{name}.delay={round(initial(each['delay_ns']) * factor)}ns"
             for name, each in ((path.name, path.data), (path.back, path.acks))
             if each["delay_ns"]["kind"] == "constant"
         ]
@@ -195,11 +192,6 @@ def _scaled_limit(direction: DirectionPlan, factor: float) -> str | None:
     return f"{value}{unit}"
 
 
-def _first(series: Any) -> int:
-    value: int = series["value"] if series["kind"] == "constant" else series["steps"][0][1]
-    return value
-
-
 def _answer(facts: _Facts, tried: Mapping[str, Any], assumed: Mapping[str, Any]) -> Answer:
     goodput, path = facts.goodput_bps, facts.path
     rate_bps = peak_bps(path.data["rate_bps"])
@@ -223,7 +215,7 @@ def _answer(facts: _Facts, tried: Mapping[str, Any], assumed: Mapping[str, Any])
         [Effect(name, _normal(facts, name), facts.gain(name)) for name in assumed]
     )
     commands = [_exec_command(facts), f"bentpipe ask buffer --link {facts.link.shell}"]
-    data = Answer(
+    return Answer(
         question=f"One TCP transfer ({tcp_now['congestion_control']}), "
         f"{format_duration(facts.base.plan['stop_ns'])}, {path.name} over {facts.link}",
         lines=lines,
@@ -246,7 +238,6 @@ def _answer(facts: _Facts, tried: Mapping[str, Any], assumed: Mapping[str, Any])
         check=Check(scenario=facts.base.scenario.to_dict(), flow=0, goodput_bps=goodput),
         parameters={"link": facts.link.name, "set": list(facts.link.settings)},
     )
-    return data
 
 
 def _bounds(plan: Plan, path: _Path) -> dict[str, float]:
@@ -279,6 +270,8 @@ def _reason(facts: _Facts, bound: str, bound_bps: float) -> str:
             "a sender has at most one window in flight per round trip, and this window is smaller "
             "than the bandwidth-delay product of the link."
         )
+    if goodput.mean > _FULL * bound_bps:
+        return "the link is full: headers and framing take what goodput lacks."
     drops, losses = float(np.mean(figures["queue_drops"])), float(np.mean(figures["losses"]))
     if losses > 2 * drops and losses >= 1:
         return (
@@ -334,17 +327,11 @@ def _table(facts: _Facts, tried: Mapping[str, Any]) -> DataTable:
 def _chart(facts: _Facts, tried: Mapping[str, Any]) -> Chart:
     names = [_BASE, *tried]
     values = [estimate(facts.found[name]["goodput_bps"]) for name in names]
-    scaled = [
-        Estimate(
-            each.mean / 1e6, None if each.half_width is None else each.half_width / 1e6, each.runs
-        )
-        for each in values
-    ]
     return Chart(
         title="Goodput with one setting changed",
         x_label="",
         y_label="Goodput [Mbit/s]",
         x=names,
-        series={"goodput": scaled},
+        series={"goodput": [each.times(1e-6) for each in values]},
         kind="bars",
     )

@@ -47,6 +47,12 @@ def percent_of(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
+def percent_text(share: Estimate) -> str:
+    """Return a share in percent with its interval: ``61.3 % ± 0.4``."""
+    text = f"{100 * share.mean:.1f} %"
+    return f"{text} ± {100 * share.half_width:.1f}" if share.half_width else text
+
+
 def runs_text(estimate: Estimate) -> str:
     """Return how many runs an estimate has: ``10 runs``."""
     return f"{estimate.runs} run{'' if estimate.runs == 1 else 's'}"

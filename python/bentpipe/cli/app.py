@@ -57,6 +57,13 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
             ("report results/geo --out geo.html",),
             draws=True,
         ),
+        "serve": _Verb(
+            "serve",
+            "serve",
+            "Show results in a browser.",
+            ("serve results", "serve results --port 8000 --open"),
+            draws=True,
+        ),
         "presets": _Verb(
             "presets",
             "presets",
@@ -91,6 +98,16 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
                 "sweep scenarios/geo-bulk.yaml --vary traffic.0.size=1MB,9MB",
                 "sweep scenarios/geo-bulk.yaml --seeds 5 --out results/seeds",
             ),
+        ),
+        "compare": _Verb(
+            "compare",
+            "compare",
+            "Compare results, sweeps or scenarios: differences with 95 % intervals.",
+            (
+                "compare cubic.yaml bbr.yaml --report compared.html",
+                "compare sweep --by traffic.0.tcp.congestion_control",
+            ),
+            draws=True,
         ),
         "search": _Verb(
             "search",

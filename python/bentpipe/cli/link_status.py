@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from bentpipe.lab.rates import DeliveredRates
 from bentpipe.results.verdict import invalid_message
 from bentpipe.units import format_size
 
 Report = Mapping[str, Any]
 
-# A rate over a shorter time has a large error: reports are up to 0.1 s old.
-_MIN_INTERVAL_NS: Final = 50_000_000
 _WINDOWS_SHOWN: Final = 6
 
 
@@ -67,17 +66,15 @@ class LinkStatus:
     """Rates since the previous report; queue, losses by cause and lateness in total."""
 
     def __init__(self) -> None:
-        self._at_ns = 0
-        self._delivered_bytes: dict[str, int] = {}
-        self._rates_bps: dict[str, float] = {}
+        self._rates = DeliveredRates()
 
     def lines(self, report: Report) -> list[str]:
         """Return one line for each direction and one for the lateness."""
-        self._update(report)
+        rates_bps = self._rates.update(report)
         lines = []
         for name, direction in report["directions"].items():
             lines.append(
-                f"{name}: {self._rates_bps[name] / 1e6:,.2f} Mbit/s of IP delivered; queue "
+                f"{name}: {rates_bps[name] / 1e6:,.2f} Mbit/s of IP delivered; queue "
                 f"{direction['queue_packets']:,} packets, {_kilobytes(direction)}; "
                 f"{_losses(direction)}"
             )
@@ -88,30 +85,17 @@ class LinkStatus:
 
     def brief(self, report: Report) -> str:
         """Return the same in one line, with the sum of the losses."""
-        self._update(report)
+        rates_bps = self._rates.update(report)
         parts = []
         for name, direction in report["directions"].items():
             lost = sum(direction["dropped_packets"].values())
             parts.append(
-                f"{name} {self._rates_bps[name] / 1e6:,.2f} Mbit/s, queue {_kilobytes(direction)}"
+                f"{name} {rates_bps[name] / 1e6:,.2f} Mbit/s, queue {_kilobytes(direction)}"
                 + (f", {lost:,} lost" if lost else "")
             )
         verdict = "" if report["invalid"] is None else ", INVALID"
         parts.append(f"late {microseconds(report['lateness']['p99_ns'])} (p99){verdict}")
         return "; ".join(parts)
-
-    def _update(self, report: Report) -> None:
-        directions = report["directions"]
-        delivered_bytes = {name: d["delivered_bytes"] for name, d in directions.items()}
-        for name in directions:
-            self._rates_bps.setdefault(name, 0.0)
-        elapsed_ns = report["at_ns"] - self._at_ns
-        if elapsed_ns < _MIN_INTERVAL_NS:
-            return
-        for name, count in delivered_bytes.items():
-            bits = 8 * (count - self._delivered_bytes.get(name, 0))
-            self._rates_bps[name] = bits / elapsed_ns * 1e9
-        self._at_ns, self._delivered_bytes = report["at_ns"], delivered_bytes
 
 
 def _kilobytes(direction: Mapping[str, Any]) -> str:

@@ -19,8 +19,8 @@ from bentpipe.plan.presets import preset_names
 if TYPE_CHECKING:
     from bentpipe.results.output import OutputFolder
 
-_SCENARIO_SUFFIXES: Final = (".yaml", ".yml")
 _PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
+_SCENARIO_SUFFIXES: Final = (".yaml", ".yml")
 
 
 def complete_presets() -> list[str]:
@@ -126,6 +126,25 @@ Threads = Annotated[
         show_default=False,
     ),
 ]
+Thresholds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--threshold",
+        metavar="TEXT",
+        help="Exit with 99 unless this holds, such as 'flows.goodput_bps.p5 >= 2 Mbit/s'; "
+        "repeatable.",
+        show_default=False,
+    ),
+]
+JUnit = Annotated[
+    Path | None,
+    typer.Option(
+        "--junit",
+        metavar="FILE",
+        help="Write the thresholds to this file as JUnit XML, a test case each.",
+        show_default=False,
+    ),
+]
 # Options of labs.
 Links = Annotated[
     list[str],
@@ -173,15 +192,15 @@ Internet = Annotated[
 ]
 
 
-def read_percentage(text: str, option: str, example: str) -> float:
-    """Return a percentage as a fraction.
+def fraction(text: str, option: str) -> float:
+    """Return a percentage such as ``0.5%`` as a fraction.
 
     Raises:
-        UsageError: it is not one.
+        UsageError: it is no percentage.
     """
     match = _PERCENTAGE.fullmatch(text)
     if match is None:
-        raise UsageError(f'{option}: read "{text}"; expected a percentage, such as "{example}"')
+        raise UsageError(f'{option}: read "{text}"; expected a percentage, such as "0.5%"')
     return float(match[1]) / 100
 
 

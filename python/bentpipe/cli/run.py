@@ -13,17 +13,25 @@ from bentpipe.cli.options import (
     AsJson,
     Capture,
     Engine,
+    JUnit,
     MemoryLimit,
     Out,
     ScenarioInput,
     ScenarioSeed,
     Settings,
+    Thresholds,
     note,
     note_written,
     output_folder,
     print_json,
 )
 from bentpipe.cli.progress import Progress, delaying_interrupts
+from bentpipe.cli.thresholds import (
+    require_folder,
+    require_thresholds,
+    thresholds_json,
+    write_thresholds,
+)
 from bentpipe.errors import InvalidRunError, MemoryLimitError
 from bentpipe.simulation.memory import read_limit
 
@@ -56,15 +64,19 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
         Engine, typer.Option(help="emulate: in real time, with iperf3 and the kernel's TCP.")
     ] = "simulate",
     memory_limit: MemoryLimit = None,
+    threshold: Thresholds = None,
+    junit: JUnit = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a scenario and print per-flow statistics.
 
     With --engine emulate the scenario runs in real time: iperf3 in network namespaces, the kernel's
     TCP, the same link. A run that exceeded its lateness limits, or reached its memory limit, ends
-    with exit code 4; its results are kept.
+    with exit code 4; its results are kept. A valid run that misses a threshold, of the scenario or
+    of --threshold, ends with exit code 99.
     """
-    loaded = plan.read(scenario_file, settings or ())
+    loaded = plan.read(scenario_file, settings or (), thresholds=threshold or ())
+    require_folder(junit)
     for warning in loaded.warnings:
         note(f"warning: {warning}")
     request = _Request(loaded, engine, seed, out, capture, read_limit(memory_limit))
@@ -75,7 +87,9 @@ def run(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
         result = _emulate(request) if engine == "emulate" else _simulate(request)
         with delaying_interrupts():
             _output(request, result, output, as_json=as_json)
+            checks = write_thresholds(result, junit)
     _check(request, result)
+    require_thresholds(checks)
 
 
 def _emulate(request: _Request) -> Result:
@@ -117,7 +131,7 @@ def _output(
         result.save(output, texts={results.REPORT: report.run_report(result)})
         note_written(output)
     if as_json:
-        print_json(result.summary())
+        print_json({**result.summary(), **thresholds_json(result)})
     else:
         report.show(*report.run_tables(result))
 

@@ -18,11 +18,11 @@ from bentpipe.cli.options import (
     ScenarioSeed,
     Settings,
     Threads,
+    fraction,
     note,
     note_written,
     output_folder,
     print_json,
-    read_percentage,
 )
 from bentpipe.cli.progress import Progress, delaying_interrupts
 from bentpipe.errors import UsageError
@@ -79,7 +79,7 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
     as_json: AsJson = False,
 ) -> None:
     """Find the largest rate of the constant_rate flows without loss, for each packet size."""
-    wanted, precision = _sizes(sizes), read_percentage(resolution, "--resolution", "0.5%")
+    wanted, precision = _sizes(sizes), fraction(resolution, "--resolution")
     loaded = plan.load(scenario_file, settings=tuple(settings or ()))
     limit = read_limit(memory_limit)
     with output_folder(out, "search") as output:

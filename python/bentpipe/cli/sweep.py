@@ -20,9 +20,9 @@ from bentpipe.cli.options import (
     MemoryLimit,
     Settings,
     Threads,
+    fraction,
     note,
     print_json,
-    read_percentage,
 )
 from bentpipe.cli.progress import Progress, delaying_interrupts
 from bentpipe.cli.sweep_options import (
@@ -199,7 +199,7 @@ def _until(request: _Request, file: SweepFile | None) -> dict[str, Any] | None:
             return None
         width, metric = file.until_ci.width, file.until_ci.metric
         max_seeds = file.until_ci.max_seeds
-    share = read_percentage(width, "--until-ci", "2%")
+    share = fraction(width, "--until-ci")
     return sweeps.UntilCi(share, metric, max_seeds).to_json()
 
 

@@ -18,12 +18,14 @@ from bentpipe.plan.gateways import gateway_plans
 from bentpipe.plan.hosts import HostPlans
 from bentpipe.plan.link import directions_plan
 from bentpipe.plan.refusals import check_plan
+from bentpipe.plan.thresholds import check_thresholds
 from bentpipe.plan.traffic import flow_plans
 from bentpipe.plan.types import Plan
 from bentpipe.plan.warnings import changed_queues, has_bdp_limit, warnings_of
 from bentpipe.scenario.document import Document, read_file, read_stdin
 from bentpipe.scenario.schema import Scenario, parse
 from bentpipe.scenario.settings import Setting, with_settings
+from bentpipe.scenario.thresholds import with_thresholds
 from bentpipe.units import value_of
 
 PLAN_FORMAT_VERSION: Final = 4
@@ -58,22 +60,29 @@ class Loaded(NamedTuple):
     warnings: tuple[ScenarioWarning, ...]
 
 
-def read(source: str | Path, settings: Sequence[str] = ()) -> Loaded:
+def read(
+    source: str | Path, settings: Sequence[str] = (), *, thresholds: Sequence[str] = ()
+) -> Loaded:
     """Read and check a scenario file, or standard input for ``-``, with settings.
+
+    ``thresholds`` are added to those of the scenario.
 
     Raises:
         ScenarioError: naming file, line, field, what was read and what is allowed.
     """
-    return loaded(read_stdin() if str(source) == "-" else read_file(Path(source)), settings)
+    document = read_stdin() if str(source) == "-" else read_file(Path(source))
+    return loaded(document, settings, thresholds=thresholds)
 
 
-def loaded(document: Document, settings: Sequence[str | Setting] = ()) -> Loaded:
+def loaded(
+    document: Document, settings: Sequence[str | Setting] = (), *, thresholds: Sequence[str] = ()
+) -> Loaded:
     """Return the scenario of a document with settings, its plan, and the warnings about it.
 
     Raises:
         ScenarioError: naming file, line, field, what was read and what is allowed.
     """
-    changed = with_settings(document, settings)
+    changed = with_thresholds(with_settings(document, settings), thresholds)
     scenario = parse(changed)
     plan = _resolve(scenario, changed)
     warnings = [*changed.warnings, *warnings_of(scenario, plan)]
@@ -132,6 +141,7 @@ def _plan(scenario: Scenario, errors: PlanningErrors) -> Plan:
     }
     if not errors.found:
         check_plan(plan, scenario, errors)
+        check_thresholds(scenario, plan, errors)
     return plan
 
 

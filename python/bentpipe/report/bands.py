@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 
 from bentpipe.errors import UsageError
+from bentpipe.quantities import quantity, title
 from bentpipe.report.style import PALETTE, add_legend, from_zero, new_figure
 from bentpipe.results.means import mean_intervals
-from bentpipe.results.quantities import quantity, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,59 +9,27 @@ the 5th to the 95th percentile. A line begins with its flow and ends with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from bentpipe.errors import UsageError
 from bentpipe.report.style import PALETTE, add_legend, from_zero, log_axis, new_figure
-from bentpipe.results.entries import MAX_SINGLE_FLOWS, PERCENTILES, entry_flows, entry_names
+from bentpipe.results import series
+from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.metrics import exchange_times_ns
-from bentpipe.results.tables import DROP_CAUSES
+from bentpipe.results.series import Series, drop_causes, entries_by_name, flow_names, thinned
 from bentpipe.units import NS_PER_S
 
 if TYPE_CHECKING:
-    import polars as pl
     from matplotlib.axes import Axes
 
     from bentpipe.results.result import Result
 
-# Two points each: about as many as a wide figure has pixels.
-_INTERVALS: Final = 400
-_GOODPUT_BINS: Final = 160
-# Of a band, which shows many flows: fewer, since each sends in bursts.
-_BAND_BINS: Final = 40
 # Beyond this ratio of exchange times, a linear scale hides the short ones.
 _WIDE_SPREAD: Final = 20
 _HEIGHT_IN: Final = 2.7
-
-Array = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class _Series:
-    """A named line: times in s and values, two arrays of equal length; NaN is a missing value.
-
-    Many lines are drawn as one band for each ``group``.
-    """
-
-    name: str
-    time_s: Array
-    values: Array
-    group: str
-
-
-def has_time_series(result: Result) -> bool:
-    """Return whether the run was sampled."""
-    return result.tables["flow_samples"].height > 0 or result.tables["direction_samples"].height > 0
-
-
-def has_tcp_flows(result: Result) -> bool:
-    """Return whether a flow has a congestion window to draw."""
-    return result.tables["flow_samples"].height > 0
 
 
 def has_exchanges(result: Result) -> bool:
@@ -74,19 +42,13 @@ def has_drops(result: Result) -> bool:
     return bool(drop_causes(result))
 
 
-def drop_causes(result: Result) -> list[str]:
-    """Return the causes for which some direction dropped packets, by their names in columns."""
-    table = result.tables["directions"]
-    return [cause for cause in DROP_CAUSES if table[f"dropped_{cause}_packets"].sum() > 0]
-
-
 def congestion_window(result: Result, *, ax: Axes | None = None) -> Axes:
     """Draw the congestion window of each TCP flow, in kB, over time in s.
 
     Raises:
         UsageError: the run was not sampled.
     """
-    return _by_flow(result, "Congestion window [kB]", lambda rows: rows["cwnd_bytes"] / 1e3, ax)
+    return _draw(ax, series.congestion_windows(result), "Congestion window [kB]")
 
 
 def in_flight(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -95,7 +57,7 @@ def in_flight(result: Result, *, ax: Axes | None = None) -> Axes:
     Raises:
         UsageError: the run was not sampled.
     """
-    return _by_flow(result, "In flight [kB]", lambda rows: rows["in_flight_bytes"] / 1e3, ax)
+    return _draw(ax, series.in_flight(result), "In flight [kB]")
 
 
 def smoothed_rtt(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -104,7 +66,7 @@ def smoothed_rtt(result: Result, *, ax: Axes | None = None) -> Axes:
     Raises:
         UsageError: the run was not sampled.
     """
-    return _by_flow(result, "Smoothed RTT [ms]", lambda rows: rows["srtt_ns"] / 1e6, ax)
+    return _draw(ax, series.smoothed_rtts(result), "Smoothed RTT [ms]")
 
 
 def goodput(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -113,11 +75,7 @@ def goodput(result: Result, *, ax: Axes | None = None) -> Axes:
     Raises:
         UsageError: the run was not sampled.
     """
-    flows = _tcp_flows(result)
-    last_ns = float(max((flow.rows["time_ns"][-1] for flow in flows), default=0))
-    bins = _GOODPUT_BINS if len(flows) <= MAX_SINGLE_FLOWS else _BAND_BINS
-    series = [_rates(result, flow, last_ns, bins) for flow in flows]
-    return _draw(ax, series, "Goodput [Mbit/s]", steps=True)
+    return _draw(ax, series.goodputs(result), "Goodput [Mbit/s]", steps=True)
 
 
 def queues(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -126,11 +84,7 @@ def queues(result: Result, *, ax: Axes | None = None) -> Axes:
     Raises:
         UsageError: the run was not sampled.
     """
-    series = [
-        _Series(name, rows["time_ns"] / NS_PER_S, rows["queue_bytes"] / 1e3, name.split("-")[0])
-        for name, rows in _directions(result)
-    ]
-    return _draw(ax, series, "Queue [kB]")
+    return _draw(ax, series.queues(result), "Queue [kB]")
 
 
 def drops(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -141,18 +95,7 @@ def drops(result: Result, *, ax: Axes | None = None) -> Axes:
     Raises:
         UsageError: the run was not sampled.
     """
-    series = [
-        _Series(
-            f"{name}: {cause.replace('_', ' ')}",
-            rows["time_ns"] / NS_PER_S,
-            rows[column],
-            f"{name.split('-')[0]}: {cause.replace('_', ' ')}",
-        )
-        for name, rows in _directions(result)
-        for cause in drop_causes(result)
-        if rows[column := f"dropped_{cause}_packets"][-1] > 0
-    ]
-    return _draw(ax, series, "Dropped [packets]", steps=True)
+    return _draw(ax, series.drops(result), "Dropped [packets]", steps=True)
 
 
 def exchange_times(result: Result, *, ax: Axes | None = None) -> Axes:
@@ -168,10 +111,10 @@ def exchange_times(result: Result, *, ax: Axes | None = None) -> Axes:
         raise UsageError("the result has no finished exchanges to draw")
     table = result.tables["exchanges"].drop_nulls("finished_ns")
     flows = sorted(set(table["flow"].to_list()))
-    names = _flow_names(result)
+    names = flow_names(result)
     times = {names[flow]: exchange_times_ns(result, [flow]) for flow in flows}
     if len(flows) > MAX_SINGLE_FLOWS:
-        groups = {name: sorted({*own} & {*flows}) for name, own in _entries(result).items()}
+        groups = {name: sorted({*own} & {*flows}) for name, own in entries_by_name(result).items()}
         times = {name: exchange_times_ns(result, own) for name, own in groups.items() if own}
     if len(times) > MAX_SINGLE_FLOWS:
         times = {f"{len(flows)} flows together": exchange_times_ns(result)}
@@ -194,55 +137,20 @@ def exchange_times(result: Result, *, ax: Axes | None = None) -> Axes:
     return axes
 
 
-def thinned(time: Array, values: Array, intervals: int = _INTERVALS) -> tuple[Array, Array]:
-    """Return the smallest and the largest value of each of ``intervals`` intervals, in time order.
-
-    ``time`` and ``values`` are arrays of equal length; short ones are returned as they are. The
-    first and the last point are kept, and NaN only where an interval has no other value.
-    """
-    if time.size <= 2 * intervals + 2:
-        return time, values
-    kept = [0, time.size - 1]
-    for part in np.array_split(np.arange(time.size), intervals):
-        known = part[~np.isnan(values[part])]
-        if known.size == 0:
-            kept.append(int(part[0]))
-        else:
-            kept += [int(known[values[known].argmin()]), int(known[values[known].argmax()])]
-    rows = np.unique(kept)
-    return time[rows], values[rows]
-
-
 def _new_axes() -> Axes:
     _figure, (axes,) = new_figure(1, 1, height_in=_HEIGHT_IN)
     return axes
 
 
-def _by_flow(
-    result: Result, label: str, quantity: Callable[[dict[str, Array]], Array], ax: Axes | None
-) -> Axes:
-    """Draw a quantity of each TCP flow."""
-    series = [
-        _Series(
-            flow.name,
-            flow.rows["time_ns"][flow.active] / NS_PER_S,
-            quantity(flow.rows)[flow.active],
-            flow.group,
-        )
-        for flow in _tcp_flows(result)
-    ]
-    return _draw(ax, series, label)
-
-
-def _draw(ax: Axes | None, series: list[_Series], label: str, *, steps: bool = False) -> Axes:
-    """Draw series over time on ``ax``, or on new axes; ``label`` names the quantity and unit."""
+def _draw(ax: Axes | None, lines: Sequence[Series], label: str, *, steps: bool = False) -> Axes:
+    """Draw lines over time on ``ax``, or on new axes; ``label`` names the quantity and unit."""
     axes = _new_axes() if ax is None else ax
     # A flow may be shorter than the interval of the samples.
-    series = [each for each in series if each.time_s.size > 0]
-    if len(series) > MAX_SINGLE_FLOWS:
-        _draw_bands(axes, series)
+    lines = [each for each in lines if each.time_s.size > 0]
+    if len(lines) > MAX_SINGLE_FLOWS:
+        _draw_bands(axes, lines)
     else:
-        for i, each in enumerate(series):
+        for i, each in enumerate(lines):
             time_s, values = thinned(each.time_s, each.values)
             axes.plot(
                 time_s,
@@ -259,7 +167,7 @@ def _draw(ax: Axes | None, series: list[_Series], label: str, *, steps: bool = F
     axes.set_xlim(left=0)
     axes.set_xlabel("Time [s]")
     axes.set_ylabel(label)
-    if series:
+    if lines:
         add_legend(axes)
     return axes
 
@@ -272,126 +180,8 @@ def _line(i: int) -> dict[str, Any]:
     }
 
 
-def _draw_bands(axes: Axes, series: list[_Series]) -> None:
+def _draw_bands(axes: Axes, lines: Sequence[Series]) -> None:
     """Draw the median and the range p5 to p95 of each group of lines, at common times."""
-    groups: dict[str, list[_Series]] = {}
-    for each in series:
-        groups.setdefault(each.group, []).append(each)
-    if len(groups) > len(PALETTE):
-        groups = {"lines": series}
-    for i, (name, members) in enumerate(groups.items()):
-        first_s = min(each.time_s[0] for each in members)
-        last_s = max(each.time_s[-1] for each in members)
-        time_s = np.linspace(first_s, last_s, _INTERVALS)
-        values = np.array([_held(each, time_s) for each in members])
-        known = ~np.isnan(values).all(axis=0)
-        # NaN where no line is, which leaves a gap.
-        low, middle, high = (np.full(time_s.size, np.nan) for _ in PERCENTILES)
-        low[known], middle[known], high[known] = np.nanpercentile(
-            values[:, known], PERCENTILES, axis=0
-        )
-        colour = PALETTE[i]
-        axes.fill_between(time_s, low, high, color=colour, alpha=0.2, linewidth=0)
-        label = f"{name}: median, p5 to p95 of {len(members)}" if members[1:] else name
-        axes.plot(time_s, middle, color=colour, label=label)
-
-
-def _held(series: _Series, time_s: Array) -> Array:
-    """Return the last value of a line at each time; NaN before its start and after its end."""
-    values = series.values[np.searchsorted(series.time_s, time_s, side="right") - 1]
-    is_outside = (time_s < series.time_s[0]) | (time_s > series.time_s[-1])
-    return np.where(is_outside, np.nan, values)
-
-
-def _rates(result: Result, flow: _Flow, last_ns: float, bins: int) -> _Series:
-    """Return a flow's goodput in Mbit/s, over ``bins`` intervals up to ``last_ns``."""
-    nothing = _Series(flow.name, np.empty(0), np.empty(0), flow.group)
-    # From the last sample before the start to the first one after the end.
-    around = np.flatnonzero(flow.active)
-    if around.size == 0:
-        return nothing
-    rows = slice(max(around[0] - 1, 0), around[-1] + 2)
-    time_ns = np.clip(flow.rows["time_ns"][rows], flow.start_ns, flow.end_ns)
-    delivered_bytes = flow.rows["delivered_bytes"][rows]
-    interval_ns = float(result.plan["sample_interval_ns"] or 1)
-    intervals = max(1, round(last_ns / interval_ns / bins))
-    at = np.unique(np.append(np.arange(0, time_ns.size, intervals), time_ns.size - 1))
-    if at.size < 2:  # noqa: PLR2004 - a rate needs two moments
-        return nothing
-    elapsed_s = np.diff(time_ns[at]) / NS_PER_S
-    bits = np.diff(delivered_bytes[at]) * 8
-    rate = np.divide(bits, elapsed_s, out=np.zeros_like(bits), where=elapsed_s > 0) / 1e6
-    # Drawn as steps from the start of each interval; the last value is held to the end.
-    time_s = time_ns[at] / NS_PER_S
-    return _Series(flow.name, time_s, np.append(rate, rate[-1]), flow.group)
-
-
-def _entries(result: Result) -> dict[str, list[int]]:
-    """Return the flows of each entry of ``traffic`` and direction, by name."""
-    names = entry_names(result)
-    return {
-        f"{names[own[0]]} ({heading})": own for (_, heading), own in entry_flows(result).items()
-    }
-
-
-def _flow_names(result: Result) -> list[str]:
-    """Return the name of each flow of the plan, with its direction."""
-    pairs = zip(result.plan["flows"], result.flow_directions, strict=True)
-    return [f"{flow['name']} ({direction})" for flow, direction in pairs]
-
-
-@dataclass(frozen=True)
-class _Flow:
-    """A sampled flow: when it started and ended, its samples, and which of them are between."""
-
-    name: str
-    group: str
-    start_ns: float
-    end_ns: float
-    rows: dict[str, Array]
-
-    @property
-    def active(self) -> npt.NDArray[np.bool_]:
-        time_ns = self.rows["time_ns"]
-        return (self.start_ns <= time_ns) & (time_ns <= self.end_ns)
-
-
-def _tcp_flows(result: Result) -> list[_Flow]:
-    """Return the flows that have samples, in the order of the plan."""
-    _require_samples(result)
-    groups = {flow: name for name, flows in _entries(result).items() for flow in flows}
-    flows = result.tables["flows"].select("start_ns", "finished_ns").rows()
-    names = _flow_names(result)
-    found = []
-    for number, rows in _parts(result.tables["flow_samples"], "flow"):
-        start_ns, finished_ns = flows[number]
-        end_ns = result.manifest["end_ns"] if finished_ns is None else finished_ns
-        found.append(_Flow(names[number], groups[number], start_ns, end_ns, rows))
-    return found
-
-
-def _directions(result: Result) -> list[tuple[str, dict[str, Array]]]:
-    _require_samples(result)
-    names = result.manifest["names"]["directions"]
-    parts = _parts(result.tables["direction_samples"], "direction")
-    return [(names[number], rows) for number, rows in parts]
-
-
-def _parts(table: pl.DataFrame, key: str) -> list[tuple[int, dict[str, Array]]]:
-    """Return the rows for each number in the column ``key``, as floats with NaN for null."""
-    ordered = table.sort(key, maintain_order=True)
-    numbers, starts = np.unique(ordered[key].to_numpy(), return_index=True)
-    # Whole columns first: a table may have thousands of parts.
-    columns = {
-        name: ordered[name].cast(float).fill_null(np.nan).to_numpy() for name in table.columns
-    }
-    ends = [*starts[1:], table.height]
-    return [
-        (int(number), {name: values[start:end] for name, values in columns.items()})
-        for number, start, end in zip(numbers, starts, ends, strict=True)
-    ]
-
-
-def _require_samples(result: Result) -> None:
-    if not has_time_series(result):
-        raise UsageError("the result has no time series; set sample_interval and run again")
+    for band, colour in zip(series.bands(lines), PALETTE, strict=False):
+        axes.fill_between(band.time_s, band.low, band.high, color=colour, alpha=0.2, linewidth=0)
+        axes.plot(band.time_s, band.middle, color=colour, label=band.name)

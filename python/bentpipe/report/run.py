@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from bentpipe.report import plots
 from bentpipe.report.html import environment
 from bentpipe.report.style import figure_of
+from bentpipe.results import series
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
-from bentpipe.results.figures import flow_tables, link_tables, percent
+from bentpipe.results.figures import TextTable, flow_tables, link_tables, percent
 from bentpipe.results.folder import write_text
 from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, jain
+from bentpipe.results.thresholds import check_thresholds, threshold_table
 from bentpipe.units import format_duration, format_rate
 
 if TYPE_CHECKING:
@@ -50,22 +52,16 @@ def run_report(result: Result) -> str:
     manifest = result.manifest
     template = environment().get_template("run.html.j2")
     return template.render(
-        title=manifest["scenario"].get("name") or "Scenario",
-        facts=(
-            f"bentpipe {manifest['bentpipe_version']}, seed {manifest['seed']}, {result.ending} "
-            f"of {_TIMES[result.engine]} time, "
-            f"{manifest['packet_hops']:,} packet-hops"
-        ),
-        interrupted=result.interrupted,
-        stop_reason=result.stop_reason,
-        invalid=result.invalid,
-        warnings=result.warnings,
+        title=run_title(result),
+        facts=facts(result),
+        notices=notices(result),
         emulation=_emulation(result),
-        headlines=_headlines(result),
+        headlines=headlines(result),
         flow_tables=flow_tables(result),
         flows=result.tables["flows"].height,
         by_entry=result.tables["flows"].height > MAX_SINGLE_FLOWS,
         competing=_competing(result),
+        thresholds=_thresholds(result),
         link_tables=link_tables(result, _MAX_ROWS),
         sample_interval=_sample_interval(result),
         plots=_plots(result),
@@ -73,9 +69,36 @@ def run_report(result: Result) -> str:
         has_drops=plots.has_drops(result),
         seed=manifest["seed"],
         version=manifest["bentpipe_version"],
-        scenario=_scenario(result),
-        plan=_plan(result),
+        scenario=scenario_text(result),
+        plan=plan_text(result),
     )
+
+
+def run_title(result: Result) -> str:
+    """Return the name of the scenario."""
+    return result.manifest["scenario"].get("name") or "Scenario"
+
+
+def facts(result: Result) -> str:
+    """Return version, seed, end and size of a run in one line."""
+    manifest = result.manifest
+    return (
+        f"bentpipe {manifest['bentpipe_version']}, seed {manifest['seed']}, {result.ending} "
+        f"of {_TIMES[result.engine]} time, "
+        f"{manifest['packet_hops']:,} packet-hops"
+    )
+
+
+def notices(result: Result) -> list[str]:
+    """Return what a reader must know first: the verdict, how the run ended, and its warnings."""
+    until = "The figures are of what was recorded until then."
+    found = [] if result.invalid is None else [f"INVALID: {result.invalid}."]
+    if result.interrupted:
+        found.append(f"The run was interrupted. {until}")
+    if result.stop_reason is not None:
+        found.append(f"The run {result.stop_reason}. {until}")
+    found += [f"Warning: {warning}" for warning in result.warnings]
+    return found + list(result.manifest.get("emulation", {}).get("warnings", ()))
 
 
 def _emulation(result: Result) -> dict[str, Any] | None:
@@ -95,6 +118,12 @@ def _emulation(result: Result) -> dict[str, Any] | None:
     return {**about, "columns": columns, "rows": rows}
 
 
+def _thresholds(result: Result) -> TextTable | None:
+    """Return the thresholds of a run that completed, and their values."""
+    checks = check_thresholds(result) if result.state == "completed" else []
+    return threshold_table(checks) if checks else None
+
+
 def _competing(result: Result) -> list[dict[str, Any]]:
     """Return aggregate goodput and fairness of the bulk flows that share a direction."""
     goodputs = result.goodput_bps
@@ -109,7 +138,7 @@ def _competing(result: Result) -> list[dict[str, Any]]:
     ]
 
 
-def _headlines(result: Result) -> list[str]:
+def headlines(result: Result) -> list[str]:
     """Return utilization and loss of each direction; of many, of the first and the busiest."""
     directions = result.directions.to_dicts()
     if len(directions) > _MAX_HEADLINES:
@@ -132,18 +161,18 @@ def _headline(row: dict[str, Any]) -> str:
 
 
 def _sample_interval(result: Result) -> str | None:
-    if not plots.has_time_series(result):
+    if not series.has_time_series(result):
         return None
     return format_duration(result.plan["sample_interval_ns"] or 0)
 
 
 def _plots(result: Result) -> list[dict[str, Any]]:
     """Return the plots over time, each with a name that is unique in the report."""
-    if not plots.has_time_series(result):
+    if not series.has_time_series(result):
         return []
     drawn = []
     queues = ("queues", plots.queues(result), "IP bytes in the queue of each transmitter.")
-    if plots.has_tcp_flows(result):
+    if series.has_tcp_flows(result):
         caption = "Application data delivered in order, by TCP flow. Datagrams have no time series."
         windows = plots.congestion_window(result)
         in_flight = plots.in_flight(result)
@@ -170,7 +199,8 @@ def _exchange_times(result: Result) -> Figure | None:
     return figure_of(plots.exchange_times(result)) if plots.has_exchanges(result) else None
 
 
-def _scenario(result: Result) -> dict[str, str]:
+def scenario_text(result: Result) -> dict[str, str]:
+    """Return the scenario as JSON, under its title; of many entries, the first ones."""
     scenario, title = dict(result.manifest["scenario"]), "The scenario"
     if len(scenario["traffic"]) > _MAX_PLANNED:
         title += f"; the first {_MAX_PLANNED} of {len(scenario['traffic']):,} entries"
@@ -178,7 +208,8 @@ def _scenario(result: Result) -> dict[str, str]:
     return {"title": title, "text": _pretty(scenario)}
 
 
-def _plan(result: Result) -> dict[str, str]:
+def plan_text(result: Result) -> dict[str, str]:
+    """Return the plan as JSON, under its title; of many flows or terminals, the first ones."""
     plan, title = dict(result.plan), "The complete plan (ns, bytes, bit/s)"
     if len(result.plan["flows"]) > _MAX_PLANNED:
         title += f"; the first {_MAX_PLANNED} of {len(result.plan['flows']):,} flows"

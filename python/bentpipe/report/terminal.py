@@ -17,6 +17,7 @@ from bentpipe.results.entries import MAX_SINGLE_FLOWS
 from bentpipe.results.figures import TextTable, flow_tables, link_tables
 from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, exchange_times_ns, jain
 from bentpipe.results.result import Result
+from bentpipe.results.thresholds import check_thresholds, threshold_table
 from bentpipe.scenario.presets import Preset
 from bentpipe.units import format_duration, format_rate
 
@@ -69,6 +70,10 @@ def run_tables(result: Result) -> list[RenderableType]:
     if with_exchanges > 1:
         tables.append(_all_exchanges(result, with_exchanges))
     tables += [Fitted(table) for table in link_tables(result, _MAX_ROWS)]
+    # Those of a run that did not complete are not known.
+    checks = check_thresholds(result) if result.state == "completed" else []
+    if checks:
+        tables.append(Fitted(threshold_table(checks)))
     return tables
 
 

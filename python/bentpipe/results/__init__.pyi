@@ -7,3 +7,7 @@ from .means import mean_intervals as mean_intervals
 from .output import OutputFolder as OutputFolder
 from .result import Result as Result
 from .tables import TABLES as TABLES
+from .thresholds import (
+    ThresholdCheck as ThresholdCheck,
+    check_thresholds as check_thresholds,
+)

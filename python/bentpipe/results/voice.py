@@ -1,9 +1,9 @@
 """Speech quality of a call by the E-model, ITU-T G.107 (06/2015), as pure functions.
 
 R = Ro - Is - Id - Ie,eff + A rates a call from 0 to 100: Ro is the signal-to-noise ratio, Is what
-goes with the voice signal, Id delay and echo, Ie,eff codec and loss, A the advantage of access. With
-all defaults R is 93.2. Papers often start from 93.36, which is Ro - Is: it lacks the listener echo
-(Idle, 0.15), which the model has even without delay.
+goes with the voice signal, Id delay and echo, Ie,eff codec and loss, A the advantage of access.
+With all defaults R is 93.2. Papers often start from 93.36, which is Ro - Is: it lacks the listener
+echo (Idle, 0.15), which the model has even without delay.
 
 Symbols and numbers of equations are those of G.107; ``docs/model/voice-quality.md`` lists them.
 """
@@ -190,4 +190,4 @@ def _talker_echo(p: Parameters, no: float) -> float:
 def _listener_echo(p: Parameters, ro: float) -> float:
     """Return Idle (equations 7-25 and 7-26)."""
     half = (ro - 10.5 * (p.wepl + 7) * (p.tr + 1) ** -0.25) / 2
-    return half + sqrt(half**2 + 169)
+    return float(half + sqrt(half**2 + 169))

@@ -25,6 +25,7 @@ from bentpipe.scenario.problems import all_problems
 from bentpipe.scenario.queues import QUEUES, DropTail
 from bentpipe.scenario.record import PositiveDuration, Record
 from bentpipe.scenario.seeds import LARGEST_SEED
+from bentpipe.scenario.thresholds import ThresholdText
 from bentpipe.scenario.traffic import FLOWS, Flow
 
 
@@ -47,6 +48,8 @@ class Scenario(Record):
     """The interval of the time series; null disables them."""
     packet_events: bool = False
     """Record every event of each packet (about 40 bytes per event)."""
+    thresholds: Annotated[tuple[ThresholdText, ...], Field(strict=False)] = ()
+    """What the run must reach, such as ``flows.goodput_bps.p5 >= 2 Mbit/s``."""
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 1
     """The random seed. The same plan, seed and version give the same result, byte for byte."""
 

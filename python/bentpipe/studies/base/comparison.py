@@ -9,8 +9,9 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from bentpipe.results.confidence import Interval
 from bentpipe.studies.base.provenance import COUNTED, Provenance
-from bentpipe.studies.base.samples import Array, Estimate, Interval, Samples, estimate
+from bentpipe.studies.base.samples import Array, Estimate, Samples, estimate
 
 _PERCENT: Final = 100.0
 

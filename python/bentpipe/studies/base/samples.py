@@ -9,26 +9,18 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from bentpipe.results.confidence import CONFIDENCE, mean_half_width
+from bentpipe.results.confidence import (
+    CONFIDENCE,
+    MIN_BOOTSTRAP_VALUES,
+    RESAMPLES,
+    Interval,
+    mean_half_width,
+    resampled,
+)
 
-# With fewer values a bootstrap has too few distinct resamples, and its intervals are too narrow.
-MIN_BOOTSTRAP_VALUES: Final = 5
-_RESAMPLES: Final = 2000
 _TAILS: Final = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 
 Array = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A 95 % confidence interval."""
-
-    low: float
-    high: float
-
-    def contains(self, value: float) -> bool:
-        """Return whether a value lies in it."""
-        return self.low <= value <= self.high
 
 
 @dataclass(frozen=True)
@@ -98,9 +90,8 @@ def estimate(samples: Sequence[Samples], statistic: Callable[[Array], Array]) ->
     if not random or min(len(each.values) for each in random) < MIN_BOOTSTRAP_VALUES:
         return Estimate(value, None)
     rng = np.random.default_rng(0)
-    resampled = np.empty((_RESAMPLES, len(samples)))
-    for column, each in zip(resampled.T, samples, strict=True):
-        values = np.array(each.values)
-        column[:] = rng.choice(values, size=(_RESAMPLES, values.size)).mean(axis=1)
-    low, high = np.quantile(statistic(resampled), _TAILS)
+    drawn = np.empty((RESAMPLES, len(samples)))
+    for column, each in zip(drawn.T, samples, strict=True):
+        column[:] = resampled(np.array(each.values), rng).mean(axis=1)
+    low, high = np.quantile(statistic(drawn), _TAILS)
     return Estimate(value, Interval(float(low), float(high)))

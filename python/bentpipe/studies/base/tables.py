@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from rich.table import Table
 
+from bentpipe.results.confidence import Interval
 from bentpipe.studies.base.comparison import Agreement, Comparison, Row, errors_of, mean_error
-from bentpipe.studies.base.samples import Estimate, Interval, Samples
+from bentpipe.studies.base.samples import Estimate, Samples
 
 
 @dataclass(frozen=True, kw_only=True)

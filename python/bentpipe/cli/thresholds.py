@@ -1,0 +1,63 @@
+"""Thresholds of a run: their JUnit file, their JSON, and the exit code of those that are missed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bentpipe import report, results
+from bentpipe.errors import ThresholdError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bentpipe.results.result import Result
+    from bentpipe.results.thresholds import ThresholdCheck
+
+
+def require_folder(file: Path | None) -> None:
+    """Refuse a file that cannot be written, before anything is run.
+
+    Raises:
+        UsageError: it is a folder, or its folder does not exist.
+    """
+    if file is None:
+        return
+    if file.is_dir():
+        raise UsageError(f"{file}: is a folder; name a file")
+    if not file.parent.is_dir():
+        raise UsageError(f"{file}: cannot be written: there is no folder {file.parent}")
+
+
+def write_thresholds(
+    result: Result, junit: Path | None, further: Sequence[str] = ()
+) -> list[ThresholdCheck]:
+    """Return the thresholds of a run with their values, and write them as JUnit XML.
+
+    Raises:
+        UsageError: a further threshold is wrong, or the file cannot be written.
+    """
+    checks = results.check_thresholds(result, further)
+    if junit is not None:
+        error = None if result.state == "completed" else result.invalid or result.ending
+        report.write_junit(junit, result, checks, error=error)
+    return checks
+
+
+def thresholds_json(result: Result) -> dict[str, Any]:
+    """Return the thresholds of a completed run for JSON; empty if there are none."""
+    if result.state != "completed" or not result.manifest["scenario"].get("thresholds"):
+        return {}
+    return {"thresholds": [check.to_json() for check in results.check_thresholds(result)]}
+
+
+def require_thresholds(checks: Sequence[ThresholdCheck]) -> None:
+    """Check that thresholds are met.
+
+    Raises:
+        ThresholdError: naming those that are missed, and by how much.
+    """
+    failed = [check for check in checks if not check.passed]
+    if failed:
+        count = f"{len(failed)} of {len(checks)} thresholds failed"
+        raise ThresholdError("\n".join([count, *(check.message for check in failed)]))

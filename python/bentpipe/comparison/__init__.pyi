@@ -1,0 +1,5 @@
+from .compare import (
+    Comparison as Comparison,
+    Difference as Difference,
+    compare as compare,
+)

@@ -1,0 +1,271 @@
+"""Settings compared metric by metric, with the run as the sample.
+
+Flows that share a link are not independent, so that a metric is reduced to one value for each run
+first. Runs with the same seed are a pair: the same seed loses the same packets of a link, so that
+their difference varies less than the runs do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from bentpipe.comparison.metrics import default_metrics
+from bentpipe.comparison.settings import Cell, Progress, Setting, Source, read_settings
+from bentpipe.comparison.statistics import (
+    Array,
+    Estimate,
+    Summary,
+    paired_estimate,
+    unpaired_estimate,
+)
+from bentpipe.errors import UsageError
+from bentpipe.results.confidence import MIN_BOOTSTRAP_VALUES
+from bentpipe.scenario.metrics import Metric, read_metric
+
+SEEDS: Final = 30
+DIFFERENCE: Final = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One metric of a setting minus that of the baseline, in one cell.
+
+    ``baseline`` and ``setting`` are the labels; ``cell`` has the varied values of a sweep.
+    ``values`` are those of the runs of both, pair by pair if they are paired. ``missing`` counts
+    the runs, or pairs, without a value. ``sought`` is the difference that ``more_seeds`` more seeds
+    would show; both are None where that is not known.
+    """
+
+    metric: Metric
+    baseline: str
+    setting: str
+    cell: Mapping[str, Any]
+    values: tuple[Array, Array]
+    estimate: Estimate
+    missing: int
+    sought: float | None
+    more_seeds: int | None
+
+    @property
+    def verdict(self) -> str:
+        """What the interval shows, or why there is none."""
+        if self.estimate.shown is None:
+            runs = min(self.estimate.first.runs, self.estimate.second.runs)
+            counted = "pair" if self.estimate.paired else "run"
+            plural = "" if runs == 1 else "s"
+            return (
+                f"no interval: {runs} {counted}{plural}, and an interval takes "
+                f"{MIN_BOOTSTRAP_VALUES}"
+            )
+        if self.equal:
+            return "equal in every run"
+        return "difference shown" if self.estimate.shown else "no difference shown"
+
+    @property
+    def equal(self) -> bool:
+        """Whether both settings have the same value in each pair, or in all runs."""
+        interval = self.estimate.interval
+        return interval is not None and interval.low == interval.high == 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the difference as plain data, in the base unit of the metric."""
+        estimate = self.estimate
+        interval = estimate.interval
+        return {
+            "metric": str(self.metric),
+            "baseline": self.baseline,
+            "setting": self.setting,
+            "cell": dict(self.cell),
+            "paired": estimate.paired,
+            "baseline_runs": asdict(estimate.first),
+            "setting_runs": asdict(estimate.second),
+            "missing": self.missing,
+            "difference": estimate.difference,
+            "low": None if interval is None else interval.low,
+            "high": None if interval is None else interval.high,
+            "effect_size": estimate.effect,
+            "effect_size_name": "cohen_d_z" if estimate.paired else "hedges_g",
+            "exact": estimate.exact,
+            "shown": estimate.shown,
+            "verdict": self.verdict,
+            "sought_difference": self.sought,
+            "more_seeds": self.more_seeds,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Settings compared with the first one, the baseline.
+
+    ``differences`` has one for each other setting, cell and metric, in this order. ``sought`` is
+    the difference, as a share of the baseline's mean, for which the number of seeds is stated.
+    """
+
+    labels: tuple[str, ...]
+    runs: tuple[int, ...]
+    differences: tuple[Difference, ...]
+    sought: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as plain data."""
+        return {
+            "settings": [
+                {"label": label, "runs": runs}
+                for label, runs in zip(self.labels, self.runs, strict=True)
+            ],
+            "sought_percent": 100 * self.sought,
+            "differences": [each.to_json() for each in self.differences],
+        }
+
+    def _repr_html_(self) -> str:
+        """Show the differences as a table, for notebooks."""
+        rows = [
+            f"<tr><td>{each.metric}</td><td>{each.setting}</td><td>{each.estimate.difference:.5g}"
+            f"</td><td>{each.verdict}</td></tr>"
+            for each in self.differences
+        ]
+        return f"<table>{''.join(rows)}</table>"
+
+
+def compare(
+    *sources: Source,
+    metrics: Sequence[str] | None = None,
+    by: str | None = None,
+    seeds: int = SEEDS,
+    difference: float = DIFFERENCE,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Compare settings with the first one: differences of means, 95 % intervals, effect sizes.
+
+    A source is a `bentpipe.Result` or `bentpipe.Sweep`, the folder of one, or a scenario, which is
+    simulated with ``seeds`` seeds. ``by`` is a varied field of a single sweep: its values are the
+    settings. ``metrics`` are names such as ``flows.download.goodput_bps.p5``; by default those of
+    each entry of ``traffic`` and each direction. Runs are paired by seed if five or more seeds are
+    common, and compared cell by cell if fields were varied. The interval is by the symmetric
+    studentized bootstrap (`bentpipe.results.confidence`). ``difference`` is the share of the
+    baseline's mean for which the number of seeds is stated.
+
+    Raises:
+        ScenarioError: a scenario is wrong; nothing was run.
+        UsageError: there are no two settings, or they have no metric or cell in common.
+        InvalidRunError: a run is invalid or incomplete.
+        RunsInterrupted: Ctrl-C.
+    """
+    if seeds < 1 or difference <= 0:
+        raise UsageError("seeds and difference: must be above zero")
+    chosen = [read_metric(name) for name in metrics or ()]
+    if len(sources) < 2 - (by is not None) or (by is not None and len(sources) > 1):
+        one = "one sweep, split by a varied field" if by is not None else "two or more settings"
+        raise UsageError(f"{len(sources)} sources; compare takes {one}")
+    settings = read_settings(sources, seeds, threads=threads, progress=progress)
+    if by is not None:
+        settings = settings[0].split(by)
+        if len(settings) < 2:  # noqa: PLR2004 - one value has nothing to compare with
+            raise UsageError(f"by: {by} has one value, so there is nothing to compare")
+    cells = _common_cells(settings)
+    found = chosen or default_metrics(settings)
+    values = [{metric: _values(each, metric, chosen) for metric in found} for each in settings]
+    differences = [
+        made
+        for other, setting in zip(values[1:], settings[1:], strict=True)
+        for cell in cells
+        for metric in found
+        if (
+            made := _difference(
+                metric, cell, (settings[0], values[0]), (setting, other), difference
+            )
+        )
+    ]
+    if not differences:
+        raise UsageError("the settings have no metric with values in common")
+    return Comparison(
+        labels=tuple(each.label for each in settings),
+        runs=tuple(each.runs.height for each in settings),
+        differences=tuple(differences),
+        sought=difference,
+    )
+
+
+_Values = dict[Metric, dict[Cell, dict[int, float]]]
+
+
+def _values(
+    setting: Setting, metric: Metric, chosen: Sequence[Metric]
+) -> dict[Cell, dict[int, float]]:
+    """Return a metric of a setting; a chosen one must exist, a default one may be missing."""
+    if not chosen and metric.table not in setting.tables:
+        return {}
+    try:
+        return setting.values(metric)
+    except UsageError:
+        # The other setting has no entry with this name.
+        if chosen:
+            raise
+        return {}
+
+
+def _common_cells(settings: Sequence[Setting]) -> list[Cell]:
+    """Return the cells that all settings have.
+
+    Raises:
+        UsageError: other fields were varied, or no cell is in all.
+    """
+    first = settings[0]
+    for each in settings[1:]:
+        if each.varied != first.varied:
+            shown = [", ".join(own.varied) or "nothing" for own in (first, each)]
+            raise UsageError(
+                f"{first.label} varies {shown[0]}, {each.label} varies {shown[1]}; compare sweeps "
+                "of the same fields, or one sweep by a field"
+            )
+    known = [each.cells() for each in settings]
+    cells = [cell for cell in known[0] if all(cell in each for each in known)]
+    if not cells:
+        raise UsageError("the sweeps have no cell in common: their varied values differ")
+    return cells
+
+
+def _difference(
+    metric: Metric,
+    cell: Cell,
+    baseline: tuple[Setting, _Values],
+    other: tuple[Setting, _Values],
+    sought: float,
+) -> Difference | None:
+    """Return the difference in one metric; None if a setting has no value of it."""
+    first, second = (values[metric].get(cell, {}) for _, values in (baseline, other))
+    if not first or not second:
+        return None
+    common = [seed for seed in first if seed in second]
+    alone = len(first) == len(second) == 1
+    is_paired = len(common) >= MIN_BOOTSTRAP_VALUES or (alone and bool(common))
+    if is_paired:
+        pairs = _array(first, common), _array(second, common)
+        estimate = paired_estimate(*pairs)
+    else:
+        pairs = _array(first, first), _array(second, second)
+        estimate = unpaired_estimate(*pairs)
+    runs = [setting.cells()[cell] for setting, _ in (baseline, other)]
+    missing = max(runs) - min(each.runs for each in (estimate.first, estimate.second))
+    size = sought * abs(estimate.first.mean)
+    needed = estimate.seeds_to_show(size)
+    return Difference(
+        metric=metric,
+        baseline=baseline[0].label,
+        setting=other[0].label,
+        cell=dict(zip(baseline[0].varied, cell, strict=True)),
+        values=pairs,
+        estimate=estimate,
+        missing=missing,
+        sought=size if needed is not None else None,
+        more_seeds=None if needed is None else max(0, needed - Summary.of(pairs[0]).runs),
+    )
+
+
+def _array(values: Mapping[int, float], seeds: Sequence[int] | Mapping[int, float]) -> Array:
+    return np.array([values[seed] for seed in seeds], dtype=np.float64)

@@ -1,0 +1,201 @@
+"""What is compared: the runs of a setting, from results, sweeps or scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bentpipe.errors import InvalidRunError, UsageError
+from bentpipe.results.files import kind_of, read_manifest
+from bentpipe.results.metric_values import metric_values
+from bentpipe.results.result import Result
+from bentpipe.scenario.metrics import Metric
+from bentpipe.scenario.schema import Scenario
+from bentpipe.simulation.run import as_scenario
+from bentpipe.sweeps.many import simulate_many
+from bentpipe.sweeps.sweep import Sweep
+from bentpipe.text import choice
+
+Source = Scenario | Result | Sweep | str | Path | Mapping[str, Any]
+Progress = Callable[[int, int], None]
+# What tells the runs of a cell apart, and the cell itself: values of varied fields.
+Cell = tuple[Any, ...]
+
+_TABLES: Final = ("flows", "directions")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The runs of one setting: tables with the column ``run``, and what was varied in each run.
+
+    ``runs`` has the columns ``run``, those of ``varied``, and ``seed``. Only the tables that the
+    source has are in ``tables``.
+    """
+
+    label: str
+    runs: pl.DataFrame
+    tables: Mapping[str, pl.DataFrame]
+    varied: tuple[str, ...] = ()
+
+    def values(self, metric: Metric) -> dict[Cell, dict[int, float]]:
+        """Return a metric by cell and seed; runs without a finite value are left out.
+
+        Raises:
+            UsageError: there is no such flow, direction or table.
+        """
+        if metric.table not in self.tables:
+            raise UsageError(f"{metric}: {self.label} has no table {metric.table}")
+        found = metric_values(self.tables[metric.table], metric)
+        found = found.filter(pl.col("value").is_finite())
+        cells: dict[Cell, dict[int, float]] = {cell: {} for cell in self.cells()}
+        rows = self.runs.join(found, on="run", maintain_order="left")
+        for *cell, seed, value in rows.select(*self.varied, "seed", "value").iter_rows():
+            cells[tuple(cell)][seed] = value
+        return cells
+
+    def cells(self) -> dict[Cell, int]:
+        """Return the number of runs of each cell; the only one of a setting is empty."""
+        counts: dict[Cell, int] = {}
+        for cell in self.runs.select(self.varied).rows() if self.varied else [()] * len(self.runs):
+            counts[cell] = counts.get(cell, 0) + 1
+        return counts
+
+    def split(self, column: str) -> list[Setting]:
+        """Return a setting for each value of a varied column.
+
+        Raises:
+            UsageError: the column was not varied.
+        """
+        if column not in self.varied:
+            known = choice(column, self.varied) if self.varied else "nothing was varied"
+            raise UsageError(f"{self.label}: by: {known}")
+        varied = tuple(name for name in self.varied if name != column)
+        settings = []
+        for value in self.runs[column].unique(maintain_order=True):
+            runs = self.runs.filter(pl.col(column) == value)
+            tables = {
+                name: table.filter(pl.col("run").is_in(runs["run"].implode()))
+                for name, table in self.tables.items()
+            }
+            settings.append(Setting(f"{column}={value}", runs, tables, varied))
+        return settings
+
+
+def read_settings(
+    sources: Sequence[Source], seeds: int, *, threads: int | None, progress: Progress | None
+) -> list[Setting]:
+    """Return the settings of results, sweeps and scenarios; the latter are simulated.
+
+    All scenarios are simulated with the same seeds, ``seeds`` from that of the first one on.
+
+    Raises:
+        UsageError: a source is neither of these, or has nothing to compare.
+        InvalidRunError: a run is invalid or incomplete.
+    """
+    opened = [_open(source) for source in sources]
+    scenarios = [each for each in opened if isinstance(each, Scenario)]
+    total = seeds * len(scenarios)
+    done = 0
+
+    def count(finished: int, _of: int) -> None:
+        if progress is not None:
+            progress(done + finished, total)
+
+    settings = []
+    for source, found in zip(sources, opened, strict=True):
+        label = str(source) if isinstance(source, str | Path) else _label_of(found)
+        if isinstance(found, Scenario):
+            first = scenarios[0].seed
+            simulated = simulate_many(
+                found, seeds=range(first, first + seeds), threads=threads, progress=count
+            )
+            done += seeds
+            settings.append(_of_sweep(label, simulated))
+        elif isinstance(found, Sweep):
+            settings.append(_of_sweep(label, found))
+        else:
+            settings.append(_of_results(label, [found]))
+    return settings
+
+
+def _open(source: Source) -> Scenario | Result | Sweep:
+    """Return a source as an object: a folder is read, a file is a scenario."""
+    if isinstance(source, Result | Sweep):
+        return source
+    if isinstance(source, str | Path) and Path(source).is_dir():
+        kind = kind_of(read_manifest(Path(source)))
+        if kind == "sweep":
+            return Sweep.load(source)
+        if kind != "run":
+            raise UsageError(f"{source}: holds the result of a {kind}; compare runs or sweeps")
+        return Result.load(source)
+    return as_scenario(source)
+
+
+def _label_of(found: Scenario | Result | Sweep) -> str:
+    if isinstance(found, Result):
+        return found.manifest["scenario"].get("name") or "a result"
+    return (found.name or "a scenario") if isinstance(found, Scenario) else "a sweep"
+
+
+def _of_sweep(label: str, sweep: Sweep) -> Setting:
+    if not sweep.flows.height:
+        raise UsageError(f"{label}: has no complete run")
+    _require_complete(label, sweep.results)
+    keys = sweep.flows.columns[: sweep.flows.columns.index("seed") + 1]
+    runs = sweep.flows.select(keys).unique("run", maintain_order=True)
+    tables = {name: _without_keys(getattr(sweep, name), keys) for name in _TABLES}
+    return Setting(label, runs, tables, _varied(keys[1:-1]))
+
+
+def _without_keys(table: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    return table.select("run", pl.exclude(keys))
+
+
+def _varied(columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the varied fields: their columns of numbers, such as ``..._ns``, say the same."""
+    return tuple(
+        name
+        for i, name in enumerate(columns)
+        if i == 0 or not name.startswith(f"{columns[i - 1]}_")
+    )
+
+
+def _of_results(label: str, results: Sequence[Result]) -> Setting:
+    _require_complete(label, results)
+    runs = pl.DataFrame(
+        {
+            "run": pl.Series(range(len(results)), dtype=pl.UInt32),
+            "seed": pl.Series([each.manifest["seed"] for each in results], dtype=pl.UInt64),
+        }
+    )
+    tables = {
+        name: pl.concat(
+            [
+                getattr(each, name).select(pl.lit(run, dtype=pl.UInt32).alias("run"), pl.all())
+                for run, each in enumerate(results)
+            ],
+            how="diagonal_relaxed",
+        )
+        for name in _TABLES
+    }
+    return Setting(label, runs, tables)
+
+
+def _require_complete(label: str, results: Iterable[Result]) -> None:
+    """Refuse figures that do not hold.
+
+    Raises:
+        InvalidRunError: a run was not completed.
+    """
+    for each in results:
+        if each.state != "completed":
+            raise InvalidRunError(
+                f"{label}: the run with seed {each.manifest['seed']} is not complete "
+                f"({each.ending}); run it again before it is compared",
+                result=each,
+            )

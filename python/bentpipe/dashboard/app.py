@@ -1,0 +1,168 @@
+"""The application: its routes, and the replies to errors, which show no traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from bentpipe.dashboard import pages
+from bentpipe.dashboard.catalog import Catalog, NotFoundError
+from bentpipe.dashboard.charts import CHARTS, chart_data
+from bentpipe.dashboard.live import LabEvents, Streams, lab_names, lab_status
+from bentpipe.dashboard.static import StaticFile, static_files
+from bentpipe.dashboard.store import ResultStore
+from bentpipe.errors import BentpipeError
+from bentpipe.lab.rates import DeliveredRates
+
+_COMPARED: Final = 2
+# A report has no script; its figures and styles are inline.
+_REPORT_POLICY: Final = (
+    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+)
+
+
+def create_app(root: Path, stopping: Callable[[], bool] = lambda: False) -> Starlette:
+    """Return the application that shows the results below a folder.
+
+    Streams of events end when ``stopping`` returns true.
+    """
+    return _Dashboard(root, stopping).app
+
+
+class _Dashboard:
+    def __init__(self, root: Path, stopping: Callable[[], bool]) -> None:
+        self._catalog = Catalog(root)
+        self._store = ResultStore(self._catalog)
+        self._streams = Streams(stopping)
+        self._static: dict[str, StaticFile] = static_files()
+        routes: dict[str, Callable[[Request], Response]] = {
+            "/": self._index,
+            "/list": self._list,
+            "/result/{path:path}": self._result,
+            "/report/{path:path}": self._report,
+            "/compare": self._compare,
+            "/lab/{name}": self._lab,
+            "/data/chart/{name}/{path:path}": self._chart,
+            "/events/list": self._list_events,
+            "/events/lab/{name}": self._lab_events,
+            "/static/{name:path}": self._static_file,
+        }
+        self.app = Starlette(
+            routes=[Route(path, endpoint) for path, endpoint in routes.items()],
+            exception_handlers={
+                NotFoundError: self._not_found,
+                BentpipeError: self._failed,
+                HTTPException: self._refused,
+                Exception: self._internal_error,
+            },
+        )
+
+    # --- pages -----------------------------------------------------------------------------------
+
+    def _index(self, _request: Request) -> Response:
+        return HTMLResponse(pages.index_page(self._catalog, lab_names()))
+
+    def _list(self, _request: Request) -> Response:
+        return HTMLResponse(pages.list_fragment(self._catalog, lab_names()))
+
+    def _result(self, request: Request) -> Response:
+        entry = self._catalog.entry(request.path_params["path"])
+        if entry.problem is not None:
+            return HTMLResponse(pages.damaged_page(entry))
+        if entry.kind == "run":
+            return HTMLResponse(pages.run_page(entry, self._store.load(entry.path)))
+        return HTMLResponse(pages.files_page(entry, self._catalog.folder(entry.path)))
+
+    def _report(self, request: Request) -> Response:
+        text = self._catalog.read_report(request.path_params["path"])
+        return HTMLResponse(text, headers={"Content-Security-Policy": _REPORT_POLICY})
+
+    def _compare(self, request: Request) -> Response:
+        paths = request.query_params.getlist("result")
+        if len(paths) != _COMPARED:
+            raise HTTPException(400, f"choose two results to compare; {len(paths)} are chosen")
+        entries = [self._catalog.entry(path) for path in paths]
+        wrong = [each for each in entries if each.kind != "run" or each.problem is not None]
+        if wrong:
+            raise HTTPException(400, f"{wrong[0].path}: only runs that are whole can be compared")
+        runs = [(entry, self._store.load(entry.path)) for entry in entries]
+        return HTMLResponse(pages.compare_page(runs[0], runs[1]))
+
+    def _lab(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        return HTMLResponse(pages.lab_page(lab_status(name), DeliveredRates()))
+
+    # --- data ------------------------------------------------------------------------------------
+
+    def _chart(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in CHARTS:
+            raise HTTPException(404, "no such chart")
+        result = self._store.load(request.path_params["path"])
+        from_s, to_s = _seconds(request, "from"), _seconds(request, "to")
+        return JSONResponse(chart_data(result, name, from_s, to_s))
+
+    def _list_events(self, _request: Request) -> Response:
+        self._refuse_many_streams()
+        return self._streams.reply(
+            lambda: ("list", {"version": pages.list_version(self._catalog, lab_names())})
+        )
+
+    def _lab_events(self, request: Request) -> Response:
+        self._refuse_many_streams()
+        return self._streams.reply(LabEvents(request.path_params["name"]))
+
+    def _refuse_many_streams(self) -> None:
+        if self._streams.is_full:
+            raise HTTPException(503, "too many pages follow this server; close some")
+
+    def _static_file(self, request: Request) -> Response:
+        found = self._static.get(request.path_params["name"])
+        if found is None:
+            raise HTTPException(404, "no such file")
+        return Response(found.content, media_type=found.media_type)
+
+    # --- errors ----------------------------------------------------------------------------------
+
+    def _not_found(self, request: Request, _error: Exception) -> Response:
+        return _error_reply(request, 404, "there is no such result here; it may have been moved")
+
+    def _failed(self, request: Request, error: Exception) -> Response:
+        status = 404 if request.url.path.startswith(("/lab/", "/events/lab/")) else 422
+        return _error_reply(request, status, self._catalog.message(error))
+
+    def _refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return _error_reply(request, error.status_code, error.detail)
+
+    def _internal_error(self, request: Request, _error: Exception) -> Response:
+        return _error_reply(
+            request, 500, "internal error; the terminal of bentpipe serve shows the details"
+        )
+
+
+def _error_reply(request: Request, status: int, message: str) -> Response:
+    if request.url.path.startswith(("/data/", "/events/")):
+        return JSONResponse({"error": message}, status)
+    return HTMLResponse(pages.error_page(message), status)
+
+
+def _seconds(request: Request, name: str) -> float | None:
+    """Return a time of the query, None if it is not there."""
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    try:
+        found = float(text)
+    except ValueError:
+        found = float("nan")
+    if not 0 <= found < float("inf"):
+        raise HTTPException(400, f"{name}: expected a time in seconds")
+    return found

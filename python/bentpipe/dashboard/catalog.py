@@ -1,0 +1,267 @@
+"""The results below a folder: what they are, without their tables.
+
+A folder with the manifest of a result is an entry, and nothing below it is listed. An entry whose
+files are missing, cut off, or links out of the served folder is damaged, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bentpipe.errors import UsageError
+from bentpipe.results.execution import shown_time
+from bentpipe.results.files import (
+    COMMIT,
+    MANIFEST,
+    PART,
+    REPORT,
+    RESULT_FORMAT_VERSION,
+    kind_of,
+    read_execution,
+    read_file,
+    read_manifest,
+)
+
+# Of a folder that was served by mistake, such as a home folder, this many folders are searched.
+FOLDERS_MAX: Final = 20_000
+ENTRIES_MAX: Final = 5_000
+_DEPTH_MAX: Final = 16
+# The manifest of a run with 10,000 terminals has some 20 MB.
+_MANIFEST_BYTES_MAX: Final = 256_000_000
+# Pages that are followed by many browsers share one search.
+_SEARCH_EVERY_S: Final = 1.0
+_PARQUET: Final = ".parquet"
+
+
+class NotFoundError(Exception):
+    """There is no such result, or it is not below the served folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A result: ``path`` is relative to the served folder, "." for that folder itself.
+
+    ``problem`` is why it is damaged.
+    """
+
+    path: str
+    kind: str
+    title: str
+    state: str
+    engine: str = ""
+    seed: int | None = None
+    ended: str = ""
+    warnings: int = 0
+    problem: str | None = None
+    has_report: bool = False
+
+
+class Catalog:
+    """Finds the results below a folder, and keeps what it has read of unchanged ones."""
+
+    def __init__(self, root: Path) -> None:
+        self.root: Final = root.resolve()
+        self._lock = threading.Lock()
+        self._known: dict[Path, tuple[object, Entry | None]] = {}
+        self._entries: list[Entry] = []
+        self._searched_s: float | None = None
+        self.complete = True
+
+    def entries(self) -> list[Entry]:
+        """Return all results, sorted by path; at most a second old."""
+        with self._lock:
+            now_s = time.monotonic()
+            if self._searched_s is None or now_s - self._searched_s > _SEARCH_EVERY_S:
+                self._entries = self._search()
+                self._searched_s = time.monotonic()
+            return list(self._entries)
+
+    def folder(self, path: str) -> Path:
+        """Return the folder of a result.
+
+        Raises:
+            NotFoundError: it does not exist, or is not below the served folder.
+        """
+        try:
+            found = (self.root / path.strip("/")).resolve(strict=True)
+        except (OSError, ValueError, RuntimeError):
+            raise NotFoundError(path) from None
+        hidden = any(part.startswith(".") for part in Path(path).parts if part != ".")
+        if hidden or not found.is_relative_to(self.root) or not found.is_dir():
+            raise NotFoundError(path)
+        return found
+
+    def entry(self, path: str) -> Entry:
+        """Return one result, as it is now.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        folder = self.folder(path)
+        found = self._entry(folder)
+        if found is None:
+            raise NotFoundError(path)
+        return found
+
+    def read_report(self, path: str) -> bytes:
+        """Return the report of a result.
+
+        Raises:
+            NotFoundError: it has none.
+        """
+        entry = self.entry(path)
+        if entry.problem is not None:
+            raise NotFoundError(path)
+        try:
+            return read_file(self.folder(path), REPORT, Path.read_bytes)
+        except OSError:
+            raise NotFoundError(path) from None
+
+    def message(self, error: Exception) -> str:
+        """Return the text of an error, with paths relative to the served folder."""
+        return str(error).replace(f"{self.root}/", "").replace(str(self.root), ".")
+
+    def _search(self) -> list[Entry]:
+        found: list[Entry] = []
+        seen: set[Path] = set()
+        self.complete = True
+        for count, folder in enumerate(_folders(self.root, 0)):
+            if count >= FOLDERS_MAX or len(found) >= ENTRIES_MAX:
+                self.complete = False
+                break
+            seen.add(folder)
+            entry = self._entry(folder)
+            if entry is not None:
+                found.append(entry)
+        self._known = {folder: known for folder, known in self._known.items() if folder in seen}
+        return sorted(found, key=lambda entry: entry.path)
+
+    def _entry(self, folder: Path) -> Entry | None:
+        """Return the result in a folder, None if there is none; read it only if it changed."""
+        try:
+            identity = _identity(folder)
+        except OSError:
+            return None
+        known = self._known.get(folder)
+        if known is None or known[0] != identity:
+            known = (identity, self._read(folder) if _has_result(folder) else None)
+            self._known[folder] = known
+        return known[1]
+
+    def _read(self, folder: Path) -> Entry | None:
+        path = folder.relative_to(self.root).as_posix()
+        try:
+            self._refuse_links(folder)
+            if read_file(folder, MANIFEST, os.stat).st_size > _MANIFEST_BYTES_MAX:
+                raise UsageError(f"{MANIFEST}: is larger than {_MANIFEST_BYTES_MAX:,} bytes")
+            manifest = read_manifest(folder)
+        except (UsageError, OSError) as error:
+            if "not the manifest of a bentpipe result" in str(error):
+                return None
+            return _damaged(path, self._reason(folder, error))
+        try:
+            _check_files(folder, manifest)
+            return _described(path, folder, manifest)
+        except (UsageError, OSError, pl.exceptions.PolarsError) as error:
+            return _damaged(path, self._reason(folder, error), kind_of(manifest), _title(manifest))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return _damaged(path, f"{MANIFEST}: lacks fields or has wrong ones", kind_of(manifest))
+
+    def _reason(self, folder: Path, error: Exception) -> str:
+        """Return the text of an error, with paths relative to the folder of the result."""
+        return self.message(Exception(str(error).replace(f"{folder}/", "")))
+
+    def _refuse_links(self, folder: Path) -> None:
+        """Refuse a result with a link to a place outside the served folder."""
+        for name in ("", PART, f"{PART}/{COMMIT}"):
+            inner = folder / name
+            if not inner.is_dir():
+                continue
+            for each in inner.iterdir():
+                if not each.resolve().is_relative_to(self.root):
+                    raise UsageError(f"{each}: is a link to a place outside the served folder")
+
+
+def _folders(top: Path, depth: int) -> Iterator[Path]:
+    """Yield folders without hidden ones; what is below a result is a part of it."""
+    yield top
+    if depth >= _DEPTH_MAX or _has_result(top):
+        return
+    try:
+        inner = sorted(each.name for each in os.scandir(top) if each.is_dir(follow_symlinks=False))
+    except OSError:
+        return
+    for name in inner:
+        if not name.startswith("."):
+            yield from _folders(top / name, depth + 1)
+
+
+def _has_result(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file() or (folder / PART / COMMIT / MANIFEST).is_file()
+
+
+def _identity(folder: Path) -> object:
+    """Return what changes when a file of the folder is replaced."""
+    files = []
+    for name in ("", f"{PART}/{COMMIT}"):
+        try:
+            inside = list(os.scandir(folder / name))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        for each in inside:
+            if name or not each.is_dir(follow_symlinks=False):
+                about = each.stat(follow_symlinks=False)
+                files.append((name, each.name, about.st_ino, about.st_size, about.st_mtime_ns))
+    return tuple(sorted(files))
+
+
+def _check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Read the end of each table: a file that is cut off has none."""
+    version = manifest.get("format_version")
+    if version != RESULT_FORMAT_VERSION:
+        raise UsageError(
+            f"{MANIFEST}: format_version is {version!r}; this bentpipe reads "
+            f"{RESULT_FORMAT_VERSION}: read it with the bentpipe that wrote it "
+            f"({manifest['bentpipe_version']})"
+        )
+    for name in manifest["files"]:
+        try:
+            read = pl.read_parquet_schema if str(name).endswith(_PARQUET) else os.stat
+            read_file(folder, str(name), read)
+        except FileNotFoundError:
+            raise UsageError(f"{name}: is missing") from None
+        except pl.exceptions.PolarsError as error:
+            raise UsageError(f"{name}: cannot be read: {error}") from None
+
+
+def _described(path: str, folder: Path, manifest: Mapping[str, Any]) -> Entry:
+    interrupted = "interrupted" if manifest.get("interrupted") else "completed"
+    return Entry(
+        path=path,
+        kind=kind_of(manifest),
+        title=_title(manifest),
+        state=str(manifest.get("state", interrupted)),
+        engine=str(manifest.get("engine", "simulate" if kind_of(manifest) == "run" else "")),
+        seed=manifest.get("seed"),
+        ended=shown_time(read_execution(folder).get("ended")) or "",
+        warnings=len(manifest.get("warnings", ())),
+        has_report=REPORT in manifest["files"] or (folder / REPORT).is_file(),
+    )
+
+
+def _title(manifest: Mapping[str, Any]) -> str:
+    scenario = manifest.get("scenario")
+    name = scenario.get("name") if isinstance(scenario, dict) else scenario
+    return str(manifest.get("study") or name or "unnamed")
+
+
+def _damaged(path: str, problem: str, kind: str = "", title: str = "") -> Entry:
+    return Entry(path=path, kind=kind, title=title, state="damaged", problem=problem)

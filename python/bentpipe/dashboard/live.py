@@ -1,0 +1,141 @@
+"""What changes while a page is open, as server-sent events (HTML Living Standard, section 9.2).
+
+Each browser asks by one request that stays open. Its events end when the browser leaves, what it
+follows has ended, or the server stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+
+from bentpipe.errors import BentpipeError
+from bentpipe.lab import sockets
+from bentpipe.lab.rates import DeliveredRates
+from bentpipe.results.verdict import invalid_message
+
+Event = tuple[str, Mapping[str, Any]]
+
+_EVERY_S: Final = 0.5
+# The server must end within this time after Ctrl-C.
+_STEP_S: Final = 0.1
+# A proxy or a browser may close a connection that is silent for longer.
+_SILENCE_MAX_S: Final = 15.0
+_STREAMS_MAX: Final = 64
+_CHANGES_SHOWN: Final = 20
+
+
+class Streams:
+    """Open streams of events; their number is limited."""
+
+    def __init__(self, stopping: Callable[[], bool]) -> None:
+        self._stopping = stopping
+        self._open = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether there are as many streams as allowed."""
+        return self._open >= _STREAMS_MAX
+
+    def reply(self, next_event: Callable[[], Event | None]) -> StreamingResponse:
+        """Return the reply that sends an event whenever ``next_event`` returns a new one.
+
+        ``next_event`` is called in a thread. The stream ends after the event ``ended``.
+        """
+        headers = {"X-Accel-Buffering": "no"}
+        return StreamingResponse(
+            self._events(next_event), media_type="text/event-stream", headers=headers
+        )
+
+    async def _events(self, next_event: Callable[[], Event | None]) -> AsyncIterator[str]:
+        self._open += 1
+        last: Event | None = None
+        spoken_s = time.monotonic()
+        try:
+            while not self._stopping():
+                event = await run_in_threadpool(next_event)
+                if event is not None and event != last:
+                    last, spoken_s = event, time.monotonic()
+                    yield f"event: {event[0]}\ndata: {json.dumps(event[1])}\n\n"
+                    if event[0] == "ended":
+                        return
+                elif time.monotonic() - spoken_s > _SILENCE_MAX_S:
+                    spoken_s = time.monotonic()
+                    yield ": nothing new\n\n"
+                await self._wait()
+        finally:
+            self._open -= 1
+
+    async def _wait(self) -> None:
+        until_s = time.monotonic() + _EVERY_S
+        while time.monotonic() < until_s and not self._stopping():
+            await asyncio.sleep(_STEP_S)
+
+
+def lab_names() -> list[str]:
+    """Return the labs of this user that are up; none where the machine allows no labs."""
+    try:
+        return sockets.names()
+    except BentpipeError:
+        return []
+
+
+def lab_status(name: str) -> dict[str, Any]:
+    """Return the status of a lab.
+
+    Raises:
+        UsageError: there is no such lab.
+        MachineError: it has ended, or does not reply.
+    """
+    with sockets.connect(sockets.checked_name(name)) as connection:
+        status, _ = sockets.ask(connection, {"do": "status"})
+    return status
+
+
+class LabEvents:
+    """The samples of a lab for a page."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._rates = DeliveredRates()
+
+    def __call__(self) -> Event:
+        """Return the event ``sample``, or ``ended``."""
+        try:
+            status = lab_status(self._name)
+        except BentpipeError:
+            return "ended", {}
+        return "sample", lab_sample(status, self._rates)
+
+
+def lab_sample(status: Mapping[str, Any], rates: DeliveredRates) -> dict[str, Any]:
+    """Return what the page of a lab shows of its status."""
+    report = status["report"]
+    rates_bps = rates.update(report)
+    return {
+        "at_s": report["at_ns"] / 1e9,
+        "directions": [
+            {
+                "name": name,
+                "rate_mbps": rates_bps[name] / 1e6,
+                "queue_kb": direction["queue_bytes"] / 1e3,
+                "queue_packets": direction["queue_packets"],
+                "delivered_packets": direction["delivered_packets"],
+                "lost": dict(direction["dropped_packets"]),
+            }
+            for name, direction in report["directions"].items()
+        ],
+        "late_us": {name: report["lateness"][f"{name}_ns"] / 1e3 for name in ("p50", "p99", "max")},
+        "verdict": invalid_message(report),
+        "failure": status["failure"],
+        "changes": [
+            {"at_s": change["at_ns"] / 1e9, "settings": " ".join(change["settings"])}
+            for change in status["changes"][-_CHANGES_SHOWN:]
+        ],
+    }

@@ -1,0 +1,189 @@
+"""The pages as HTML, from ``templates/``, in the style of reports."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from bentpipe.dashboard.charts import CHARTS, chart_names
+from bentpipe.dashboard.differences import difference_tables
+from bentpipe.dashboard.live import lab_sample
+from bentpipe.report.html import environment
+from bentpipe.report.run import facts, headlines, notices, plan_text, run_title, scenario_text
+from bentpipe.results.figures import TextTable, flow_tables, link_tables
+from bentpipe.results.files import read_file, read_manifest
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from bentpipe.dashboard.catalog import Catalog, Entry
+    from bentpipe.lab.rates import DeliveredRates
+    from bentpipe.results.result import Result
+
+_ROWS_MAX: Final = 200
+# Of a file: a cell of a table of a study has some 100 bytes.
+_CSV_BYTES_MAX: Final = 10_000_000
+# The columns that say how an entry of a study compares, as texts.
+_VERDICT: Final = "verdict"
+
+Run = tuple["Entry", "Result"]
+
+
+def result_url(path: str) -> str:
+    """Return the address of a result's page."""
+    return f"/result/{_quoted(path)}"
+
+
+def _quoted(path: str) -> str:
+    return "" if path == "." else quote(path)
+
+
+def _environment() -> Environment:
+    env = environment(Path(__file__).parent / "templates")
+    env.globals["result_url"] = result_url
+    env.globals["quoted"] = _quoted
+    return env
+
+
+def _render(template: str, **context: Any) -> str:
+    return _environment().get_template(template).render(**context)
+
+
+# --- the list ------------------------------------------------------------------------------------
+
+
+def index_page(catalog: Catalog, labs: Sequence[str]) -> str:
+    """Return the page that lists the results and the labs."""
+    return _render("index.html.j2", title=catalog.root.name or "/", **_listed(catalog, labs))
+
+
+def list_fragment(catalog: Catalog, labs: Sequence[str]) -> str:
+    """Return the part of that page that changes."""
+    return _render("list.html.j2", **_listed(catalog, labs))
+
+
+def list_version(catalog: Catalog, labs: Sequence[str]) -> str:
+    """Return a text that changes with the list."""
+    shown = repr([*map(astuple, catalog.entries()), *labs])
+    return hashlib.sha256(shown.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def _listed(catalog: Catalog, labs: Sequence[str]) -> dict[str, Any]:
+    entries = catalog.entries()
+    kinds = Counter(entry.kind for entry in entries if entry.kind)
+    return {
+        "entries": entries,
+        "kinds": sorted(kinds),
+        "labs": labs,
+        "complete": catalog.complete,
+        "version": list_version(catalog, labs),
+    }
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def run_page(entry: Entry, result: Result) -> str:
+    """Return the page of a run."""
+    return _render(
+        "run.html.j2",
+        entry=entry,
+        title=run_title(result),
+        facts=facts(result),
+        notices=notices(result),
+        headlines=headlines(result),
+        charts={name: CHARTS[name] for name in chart_names(result)},
+        end_s=result.manifest["end_ns"] / 1e9,
+        flow_tables=flow_tables(result),
+        link_tables=link_tables(result, _ROWS_MAX),
+        texts=[scenario_text(result), plan_text(result)],
+    )
+
+
+def files_page(entry: Entry, folder: Path) -> str:
+    """Return the page of a study, search or validation: its CSV files as tables."""
+    manifest = read_manifest(folder)
+    names = [str(name) for name in manifest["files"] if str(name).endswith(".csv")]
+    return _render(
+        "files.html.j2",
+        entry=entry,
+        title=entry.title,
+        facts=f"bentpipe {manifest['bentpipe_version']}, {entry.kind}, {entry.state}",
+        tables=[_csv_table(folder, name) for name in names],
+    )
+
+
+def _csv_table(folder: Path, name: str) -> TextTable:
+    """Return the first rows of a CSV file."""
+    if read_file(folder, name, Path.stat).st_size > _CSV_BYTES_MAX:
+        return TextTable(f"{name} is larger than {_CSV_BYTES_MAX:,} bytes; open the file", (), ())
+
+    def read(path: Path) -> list[list[str]]:
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.reader(file))
+
+    header, *rows = read_file(folder, name, read) or [[]]
+    columns = [(column.replace("_", " "), "") for column in header]
+    more = f"{len(rows) - _ROWS_MAX:,} more rows" if len(rows) > _ROWS_MAX else ""
+    texts = _leading_texts(list(islice(rows, _ROWS_MAX)))
+    return TextTable(name, columns, rows[:_ROWS_MAX], text_columns=texts, more=more)
+
+
+def _leading_texts(rows: Sequence[Sequence[str]]) -> int:
+    """Return the number of leading columns that hold a text that is no number."""
+    for position, column in enumerate(zip(*rows, strict=False)):
+        if all(_is_number(cell) for cell in column):
+            return max(position, 1)
+    return len(rows[0]) if rows else 1
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text or "0")
+    except ValueError:
+        return False
+    return True
+
+
+def damaged_page(entry: Entry) -> str:
+    """Return the page of a result that cannot be read."""
+    return _render("damaged.html.j2", entry=entry, title=entry.title or entry.path)
+
+
+def compare_page(first: Run, second: Run) -> str:
+    """Return the page that shows two runs side by side."""
+    names = [chart_names(result) for _, result in (first, second)]
+    return _render(
+        "compare.html.j2",
+        title="Comparison",
+        runs=[
+            {"entry": entry, "title": run_title(result), "facts": facts(result), "letter": letter}
+            for letter, (entry, result) in zip("AB", (first, second), strict=True)
+        ],
+        tables=difference_tables(first[1], second[1]),
+        charts={name: CHARTS[name] for name in CHARTS if any(name in own for own in names)},
+        end_s=max(result.manifest["end_ns"] for _, result in (first, second)) / 1e9,
+    )
+
+
+def lab_page(status: Mapping[str, Any], rates: DeliveredRates) -> str:
+    """Return the page that follows a lab."""
+    return _render(
+        "lab.html.j2",
+        title=f"Lab {status['name']}",
+        name=status["name"],
+        links=" ".join(status["links"]),
+        sample=lab_sample(status, rates),
+    )
+
+
+def error_page(message: str) -> str:
+    """Return the page that says what is wrong."""
+    return _render("error.html.j2", title="Not shown", message=message)

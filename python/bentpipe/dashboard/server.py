@@ -1,0 +1,122 @@
+"""The server of the dashboard: its socket, its token, and its end by Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import secrets
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+
+from bentpipe.dashboard.app import create_app
+from bentpipe.dashboard.guard import LOOPBACK_NAMES, Guard
+from bentpipe.errors import UsageError
+from bentpipe.results.files import error_text
+
+_BACKLOG: Final = 128
+_CONNECTIONS_MAX: Final = 256
+_HEADER_BYTES_MAX: Final = 32_768
+_END_TIMEOUT_S: Final = 2
+
+
+def serve(
+    folder: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    open_browser: bool = False,
+    ready: Callable[[str], None] = print,
+) -> None:
+    """Show the results below a folder in a browser until Ctrl-C; ``ready`` gets the URL.
+
+    Port 0 is a free one. An address that other machines can reach asks for a token, which is part
+    of the URL.
+
+    Raises:
+        UsageError: there is no such folder, or the address cannot be used.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        what = (
+            "is a file; name the folder that has the results" if root.exists() else "no such folder"
+        )
+        raise UsageError(f"{folder}: {what}")
+    with _listening(host, port) as listener:
+        address, bound = listener.getsockname()[:2]
+        is_local = ipaddress.ip_address(address).is_loopback
+        token = None if is_local else secrets.token_urlsafe(32)
+        app = Guard(
+            create_app(root, lambda: server.should_exit),
+            hosts=_names(host, is_local=is_local),
+            any_address=not is_local,
+            token=token,
+            # A browser sends the cookies of a host to all of its ports.
+            cookie=f"bentpipe-{bound}",
+        )
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                limit_concurrency=_CONNECTIONS_MAX,
+                h11_max_incomplete_event_size=_HEADER_BYTES_MAX,
+                timeout_graceful_shutdown=_END_TIMEOUT_S,
+            )
+        )
+        url = _url(host, address, bound, token)
+        ready(url)
+        if open_browser:
+            # It may wait for the browser; the socket accepts the request already.
+            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+        server.run(sockets=[listener])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        reason = error_text(error) if isinstance(error, OSError) else str(error)
+        raise UsageError(f"--host: {host}: {reason}; name an address of this machine") from None
+    try:
+        # Connections of a server that ended wait for a minute (TIME_WAIT); socket(7).
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise UsageError(_bind_message(error, host, port)) from None
+    return listener
+
+
+def _bind_message(error: OSError, host: str, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"--port: {port} is in use; name another one, or leave --port out for a free one"
+    if error.errno == errno.EACCES:
+        return f"--port: {port}: no permission; name a port from 1024 on"
+    return f"--host: {host}: {error_text(error)}; name an address of this machine"
+
+
+def _names(host: str, *, is_local: bool) -> frozenset[str]:
+    """Return the names under which browsers may know the server."""
+    others = () if is_local else (socket.gethostname().lower(),)
+    return LOOPBACK_NAMES | {host.lower(), *others}
+
+
+def _url(host: str, address: str, port: int, token: str | None) -> str:
+    found = ipaddress.ip_address(address)
+    name = socket.gethostname() if found.is_unspecified else host
+    shown = f"[{name}]" if ":" in name else name
+    return f"http://{shown}:{port}/" + (f"?token={token}" if token else "")

@@ -1,0 +1,74 @@
+"""Thresholds checked against the flows, directions and processors of a plan, before the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from bentpipe.plan.errors import PlanningError, PlanningErrors
+from bentpipe.plan.traffic import flows_of_entry
+from bentpipe.plan.types import Plan
+from bentpipe.scenario.document import FieldPath
+from bentpipe.scenario.metrics import Metric
+from bentpipe.scenario.schema import Scenario
+from bentpipe.scenario.thresholds import read_threshold
+from bentpipe.text import choice, nearest
+
+_NAMES_MAX: Final = 12
+
+
+class _Row(NamedTuple):
+    """A row that a table of the result will have: its names, and its heading if it has one."""
+
+    names: tuple[str, ...]
+    heading: str | None
+
+
+def check_thresholds(scenario: Scenario, plan: Plan, errors: PlanningErrors) -> None:
+    """Check that each threshold names a row of the result, and a single one without a statistic."""
+    for number, text in enumerate(scenario.thresholds):
+        metric = read_threshold(text).metric
+        errors.call(_check, ("thresholds", number), metric, list(_rows(scenario, metric, plan)))
+
+
+def _check(path: FieldPath, metric: Metric, rows: Sequence[_Row]) -> None:
+    if not rows:
+        raise PlanningError(path, f"{metric}: the scenario has no {metric.table}")
+    headed = [row for row in rows if metric.heading in {None, row.heading}]
+    if not headed:
+        raise PlanningError(path, f"{metric}: no {metric.table} are {metric.heading}")
+    named = [row for row in headed if metric.name is None or metric.name in row.names]
+    if not named:
+        names = tuple(dict.fromkeys(name for row in headed for name in row.names))
+        # The nearest of many names says more than all of them.
+        near = nearest(metric.name or "", names) if len(names) > _NAMES_MAX else None
+        known = (near,) if near else names[:_NAMES_MAX]
+        raise PlanningError(path, f"{metric}: name: {choice(metric.name, known)}")
+    if metric.statistic is None and (len(named) > 1 or metric.table == "exchanges"):
+        many = "many exchanges" if metric.table == "exchanges" else f"{len(named)} {metric.table}"
+        raise PlanningError(
+            path, f"{metric}: names {many}; add a statistic, such as {metric}.mean or {metric}.p95"
+        )
+
+
+def _rows(scenario: Scenario, metric: Metric, plan: Plan) -> Iterator[_Row]:
+    """Yield the rows of the table of a metric, as the result will have them."""
+    terminals = scenario.link.terminals
+    if metric.table in {"flows", "exchanges"}:
+        entries = [
+            entry.name
+            for entry in scenario.traffic
+            for _ in range(flows_of_entry(entry, terminals))
+        ]
+        for entry, flow in zip(entries, plan["flows"], strict=True):
+            if metric.table == "flows" or flow["workload"]["kind"] == "request_response":
+                names = (flow["name"],) if entry is None else (entry, flow["name"])
+                yield _Row(names, flow["direction"])
+    elif metric.table == "directions":
+        yield _Row(("forward",), "forward")
+        for terminal in range(terminals):
+            yield _Row((f"return-{terminal + 1}" if terminals > 1 else "return",), "return")
+    else:
+        for gateway in plan["gateways"]:
+            if any(function["kind"] == "processor" for function in gateway["functions"]):
+                yield _Row((f"{gateway['name']}-processor",), None)

@@ -1,0 +1,376 @@
+"""Answers of ``bentpipe ask``, compared with what follows on paper."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Program
+from hypothesis import given, strategies as st
+
+from bentpipe import InternalError, UsageError, answers
+from bentpipe.answers import Answer, Estimate, Experiment
+from bentpipe.answers.answer import MAX_LINES, plain
+from bentpipe.answers.buffer import BUFFERS_BDP
+from bentpipe.answers.complaint import WINDOW_NS, windows
+from bentpipe.answers.readers import mean_of
+from bentpipe.answers.search import largest
+from bentpipe.scenario.presets import PRESETS
+
+MSS_SHARE = 1448 / 1500
+STEPS = "link.forward.rate=[{at: 0 s, value: 1 Mbit/s}, {at: 9 s, value: 2 Mbit/s}]"
+
+
+def short(seeds: int = 2) -> Experiment:
+    return Experiment(seeds=seeds)
+
+
+# --- tcp ------------------------------------------------------------------------------------------
+
+
+def test_a_window_limits_a_transfer_to_one_window_a_round_trip() -> None:
+    """Given no window scaling over GEO, expect 65,535 bytes per 542 ms, less slow start."""
+    answer = answers.tcp(
+        "geo", settings=["traffic.transfer.tcp.window_scaling=false"], experiment=short()
+    )
+    bound_bps = 65_535 * 8 / 0.542
+    goodput_bps = answer.figures["goodput_bps"].mean
+    # Slow start from 10 segments to 45 takes three of the 110 round trips of 60 s.
+    assert 0.95 * bound_bps < goodput_bps <= bound_bps
+    assert answer.figures["helps_most"] == "window scaling"
+    assert "one window in flight per round trip" in answer.reason
+
+
+def test_a_transfer_that_fills_the_link_gets_the_payload_of_its_packets() -> None:
+    """Given LEO, expect 1448 of each 1500 bytes, and no setting that helps by more than 1 %."""
+    answer = answers.tcp("leo", experiment=short())
+    goodput_bps = answer.figures["goodput_bps"].mean
+    assert 0.99 * 100e6 * MSS_SHARE < goodput_bps <= 100e6 * MSS_SHARE
+    assert answer.figures["helps_most"] is None
+    assert answer.reason.startswith("the link is full")
+
+
+def test_bit_errors_are_what_matters_most_on_a_clean_link() -> None:
+    """Given GEO and CUBIC, expect a bit error rate of 1e-7 to cost more than half the goodput."""
+    answer = answers.tcp("geo", experiment=short(4))
+    assert answer.matters_most.startswith("bit error rate 1e-07 instead of 0: -")
+    assert answer.effects[0].percent.high < -50
+
+
+# --- buffer ---------------------------------------------------------------------------------------
+
+
+def test_one_newreno_transfer_uses_what_its_sawtooth_leaves() -> None:
+    """Given a buffer of b BDP, expect at most 3/4 (1 + b)^2 / (1 + b + b^2) of the goodput.
+
+    The window grows from (1 + b) / 2 to 1 + b BDP. Below 1 the link idles; above, the round trip
+    grows with the queue. Slow start and recovery take up to 4 % of these 200 s.
+    """
+    link = ["link.*.delay=50ms", "link.forward.rate=10Mbit/s"]
+    length = ["traffic.transfer.duration=200s", "duration=200s"]
+    answer = answers.buffer(
+        "geo",
+        settings=[*link, *length],
+        flows=1,
+        congestion_control="newreno",
+        experiment=short(),
+    )
+    queues = {queue["queue"]: queue for queue in answer.figures["queues"]}
+    for b in BUFFERS_BDP:
+        sawtooth = min(0.75 * (1 + b) ** 2 / (1 + b + b * b), 1.0) if b < 1 else 1.0
+        bound_bps = 10e6 * MSS_SHARE * sawtooth
+        assert 0.95 * bound_bps < queues[f"{b:g} BDP"]["goodput_bps"].mean <= 1.01 * bound_bps
+    assert answer.figures["knee"]["bdp"] in {0.75, 1.0}
+
+
+def test_a_packet_waits_no_longer_than_the_queue_takes_to_send() -> None:
+    """Given drop-tail queues at 16 Mbit/s, expect waits up to limit / rate and a packet."""
+    answer = answers.buffer("geo", experiment=short())
+    for factor in BUFFERS_BDP:
+        queue = next(
+            each for each in answer.figures["queues"] if each["queue"] == f"{factor:g} BDP"
+        )
+        longest_ns = factor * 0.542e9 + 1500 * 8e9 / 16e6
+        assert queue["queue_delay_p99_ns"].mean <= longest_ns
+    sizes = [row[1] for row in answer.tables[0].rows[:-1]]
+    assert [float(size.replace(",", "")) for size in sizes] == pytest.approx(
+        [factor * 1084 for factor in BUFFERS_BDP], abs=1
+    )
+
+
+def test_the_command_that_follows_works() -> None:
+    """Given the answer for LEO, expect its next command to be a valid lab setting."""
+    answer = answers.buffer("leo", flows=1, experiment=short())
+    setting = answer.commands[0].split("--set ")[1].split(" ")[0]
+    size = answer.figures["knee"]["limit_bytes"]
+    assert setting == f"link.forward.queue.limit={size}B"
+    assert answers.tcp("leo", settings=[setting], experiment=short(1)).figures["link_rate_bps"]
+
+
+# --- complaint ------------------------------------------------------------------------------------
+
+
+def test_bursts_at_the_link_rate_fill_as_many_windows_as_the_average() -> None:
+    """Given 6 s of full windows in each 10 s at 8 Mbit/s, expect 60 % full and 40 % empty."""
+    window_bytes = 8e6 * WINDOW_NS / 8e9
+    sent = ([window_bytes] * 60 + [0.0] * 40) * 3
+    found = windows(sent, 8e6)
+    assert found.average == pytest.approx(0.6)
+    assert found.full == pytest.approx(0.6)
+    assert found.empty == pytest.approx(0.4)
+    assert found.longest_full_ns == 6_000_000_000
+
+
+def test_an_even_load_fills_no_window() -> None:
+    """Given 60 % in every window, expect the same average and no full window."""
+    found = windows([0.6 * 8e6 * WINDOW_NS / 8e9] * 100, 8e6)
+    assert found.average == pytest.approx(0.6)
+    assert (found.full, found.empty, found.longest_full_ns) == (0, 0, 0)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=50))
+def test_full_windows_never_exceed_what_the_average_allows(loads: list[float]) -> None:
+    """Given any loads, expect full * 0.95 <= average (Markov's inequality)."""
+    found = windows([load * 8e6 * WINDOW_NS / 8e9 for load in loads], 8e6)
+    assert found.full * 0.95 <= found.average + 1e-9
+    assert found.full + found.empty <= 1 + 1e-9
+
+
+def test_the_average_is_the_one_asked_for_and_users_feel_more() -> None:
+    """Given 60 %, expect it within its interval, full windows, and pages slower than alone."""
+    answer = answers.complaint("geo", experiment=short(6))
+    average = answer.figures["average"]
+    assert abs(average.mean - 0.6) <= 0.02 + average.half_width
+    assert answer.figures["full"].mean > 0.3
+    assert answer.figures["empty"].mean > 0.05
+    assert answer.figures["page_p95_ns"].mean > answer.figures["idle_page_p50_ns"]
+
+
+@pytest.mark.parametrize("average", [0.0, 0.99, math.nan])
+def test_an_average_that_cannot_be_is_refused(average: float) -> None:
+    with pytest.raises(UsageError, match="expected 1% to 95%"):
+        answers.complaint("geo", average=average)
+
+
+# --- users ----------------------------------------------------------------------------------------
+
+
+def test_users_keep_to_the_interactive_response_time_law() -> None:
+    """Given pages of 12,500 B on 1 Mbit/s and 1 s to think, expect at most 20 users.
+
+    The law: N <= rate (Z + R) / page, with the page time R = 1 s that is allowed: 1e6 * 2 / 1e5. A
+    page is one round trip of 542 ms and 0.1 s of sending alone, so most of them fit.
+    """
+    answer = answers.users(
+        "geo",
+        settings=[
+            "traffic.reader.response=12500B",
+            "traffic.reader.think=1s",
+            "link.forward.rate=1Mbit/s",
+        ],
+        page_time_ns=1_000_000_000,
+        experiment=short(),
+    )
+    assert answer.figures["bound_users"] == pytest.approx(20)
+    assert 8 <= answer.figures["users"] <= 20
+    by_count = {each["users"]: each for each in answer.figures["counts"]}
+    assert by_count[answer.figures["users"]]["page_p95_ns"].mean <= 1e9
+    # Utilization law: throughput N / (Z + R) times the service time of a page.
+    for count, each in by_count.items():
+        page_s = each["page_p50_ns"].mean / 1e9
+        assert each["utilization"].mean <= min(1.2 * count * 0.1 / (1 + page_s), 1.0)
+
+
+@given(st.floats(0.2, 3.0), st.floats(0.1, 2.0))
+def test_means_of_draws_are_those_of_many_draws(shape: float, sigma: float) -> None:
+    """Given quantiles at 200,000 equal steps of probability, expect their mean within 1 %."""
+    steps = (np.arange(200_000) + 0.5) / 200_000
+    low, high = 1_000, 100_000
+    pareto = low * (1 - steps * (1 - (low / high) ** shape)) ** (-1 / shape)
+    found = mean_of({"kind": "pareto", "min": low, "max": high, "shape": shape})
+    assert found == pytest.approx(float(np.mean(pareto)), rel=0.01)
+    normal = np.array([NormalDist().inv_cdf(step) for step in steps[::20]])
+    lognormal = np.minimum(low * np.exp(sigma * normal), high)
+    found = mean_of({"kind": "lognormal", "median": low, "sigma": sigma, "max": high})
+    assert found == pytest.approx(float(np.mean(lognormal)), rel=0.01)
+
+
+@given(st.integers(0, 300), st.integers(1, 300))
+def test_the_search_finds_the_largest_count_that_passes(most: int, guess: int) -> None:
+    tried = []
+
+    def passes(count: int) -> bool:
+        tried.append(count)
+        return count <= most
+
+    assert largest(passes, guess=guess, limit=250) == min(most, 250)
+    assert len(tried) == len(set(tried)) <= 18
+
+
+# --- small packets --------------------------------------------------------------------------------
+
+
+def test_calls_through_a_packet_processor_are_its_rate_over_theirs() -> None:
+    """Given 6,000 packets/s and calls of 50 each way, expect 60; aggregation carries more."""
+    answer = answers.small_packets("leo", experiment=short(1))
+    assert answer.figures["calls"] == 60
+    assert answer.figures["bounds_calls"]["packet processors"] == 60
+    # 1 of 61 calls is lost: 1.6 %, less what is in the buffers at the end.
+    assert 1.0 < answer.figures["loss_above_percent"] <= 100 / 61
+    assert answer.figures["calls_aggregated"] > 3 * 60
+
+
+def test_calls_on_a_narrow_link_are_its_rate_over_theirs() -> None:
+    """Given the return of GEO, 2 Mbit/s, and calls of 200 bytes every 20 ms, expect 25."""
+    answer = answers.small_packets("geo", experiment=short(1))
+    assert answer.figures["calls"] == 25
+    assert answer.reason.startswith("the rate of the return link")
+
+
+# --- usable ---------------------------------------------------------------------------------------
+
+
+def test_an_image_takes_at_least_its_bits_over_the_rate() -> None:
+    """Given 500 kB at 128 kbit/s, expect at least 31.25 s: not usable by the rule of HERMES."""
+    answer = answers.usable(
+        "geo",
+        settings=["link.forward.rate=128kbit/s"],
+        video="16 kbit/s",
+        downloads=0,
+        experiment=short(),
+    )
+    assert answer.figures["image_p50_ns"].mean > 500e3 * 8 / 128e3 * 1e9
+    assert not answer.figures["usable"]["image"]
+
+
+def test_a_call_on_an_idle_geo_link_loses_its_delay_impairment_alone() -> None:
+    """Given no download and no other load, expect R = 93.2 - Idd(291 ms) - 1 % of late packets.
+
+    One way 271 ms and the speech of a packet, 20 ms. Idd there is 13.7 (G.107, equation 7-27:
+    x = log2(2.91) = 1.541), and 1 % late costs 95 / (1 + 25.1) = 3.6.
+    """
+    answer = answers.usable(
+        "geo", downloads=0, image="10 kB", video="50 kbit/s", experiment=short()
+    )
+    x = math.log2(2.91)
+    idd = 25 * ((1 + x**6) ** (1 / 6) - 3 * (1 + (x / 3) ** 6) ** (1 / 6) + 2)
+    assert answer.figures["r_factor"].mean == pytest.approx(93.2 - idd - 95 / 26.1, abs=0.5)
+    assert answer.figures["usable"] == {"call": True, "lecture": True, "image": True}
+
+
+# --- preset ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("orbit", "height_km"), [("geo", 35_786), ("meo", 8_062), ("leo", 600)])
+def test_the_delay_of_a_preset_is_geometry(orbit: str, height_km: float) -> None:
+    """Given 10 degrees of elevation, expect twice the slant range over the speed of light."""
+    radius_km, sine = 6_371, math.sin(math.radians(10))
+    slant_km = math.sqrt((radius_km * sine) ** 2 + height_km**2 + 2 * radius_km * height_km)
+    delay_ms = 2 * (slant_km - radius_km * sine) / 299_792.458 * 1e3
+    assert PRESETS[orbit].link["forward"]["delay"] == f"{round(delay_ms)} ms"
+    facts = [f"{fact['low']} {fact['high']}" for fact in answers.preset(orbit).figures["facts"]]
+    assert any(f"{delay_ms:.1f} ms" in fact for fact in facts)
+
+
+# --- all ------------------------------------------------------------------------------------------
+
+QUESTIONS: dict[str, Callable[[Experiment], Answer]] = {
+    "tcp": lambda runs: answers.tcp("geo", duration="5 s", experiment=runs),
+    "buffer": lambda runs: answers.buffer("geo", duration="5 s", experiment=runs),
+    "users": lambda runs: answers.users(
+        "geo", settings=["link.forward.rate=1Mbit/s"], experiment=runs
+    ),
+    "preset": lambda _: answers.preset("leo"),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_answers_do_not_depend_on_threads(question: str) -> None:
+    one = QUESTIONS[question](Experiment(seeds=2, threads=1))
+    two = QUESTIONS[question](Experiment(seeds=2, threads=2))
+    assert json.dumps(one.to_json()) == json.dumps(two.to_json())
+    assert answers.page(one) == answers.page(two)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_answer_is_short_and_complete(question: str) -> None:
+    answer = QUESTIONS[question](short())
+    assert 1 <= len(answer.lines) <= MAX_LINES
+    parts = (answer.reason, answer.uncertainty, answer.matters_most, *answer.commands)
+    assert all(parts)
+
+
+def test_an_answer_with_too_many_lines_is_a_bug() -> None:
+    with pytest.raises(InternalError, match="an answer of 10 lines"):
+        Answer(question="", lines=["x"] * 10, reason="", uncertainty="", commands=[], figures={})
+
+
+def test_figures_become_plain_data() -> None:
+    figures = {"a": Estimate(1.0, None, 1), "b": [Estimate(2.0, 0.5, 3)]}
+    assert plain(figures) == {
+        "a": {"mean": 1.0, "half_width": None, "runs": 1},
+        "b": [{"mean": 2.0, "half_width": 0.5, "runs": 3}],
+    }
+
+
+def test_seeds_are_fewer_where_runs_are_long() -> None:
+    """Given 10 Gbit/s for 60 s, expect the minimum of 3 seeds, and 10 on a slow link."""
+    slow, fast = Experiment(), Experiment()
+    plan: Any = {"directions": [{"rate_bps": {"kind": "constant", "value": 10**6}}] * 2}
+    slow.expect(plan | {"stop_ns": 60 * 10**9}, 10)
+    plan = {"directions": [{"rate_bps": {"kind": "constant", "value": 10**10}}] * 2}
+    fast.expect(plan | {"stop_ns": 60 * 10**9}, 10)
+    assert (len(slow.seeds), len(fast.seeds)) == (10, 3)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tcp", "--seeds", "2"],
+        ["complaint", "--seeds", "2", "--set", "link.forward.rate=2Mbit/s"],
+        ["small-packets", "--link", "geo", "--seeds", "1"],
+        ["usable", "--seeds", "2"],
+        ["preset", "meo"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_verb_prints_text_in_80_columns_and_json_and_a_page(
+    arguments: list[str], tmp_path: Path, bentpipe: Program
+) -> None:
+    page = tmp_path / "page.html"
+    shown = bentpipe("ask", *arguments, "--report", str(page))
+    assert shown.code == 0
+    answer = json.loads(bentpipe("ask", *arguments, "--json").out)
+    assert shown.out.startswith(answer["question"][:60])
+    for line in shown.out.splitlines():
+        assert len(line) <= 80 or line.startswith("Next: bentpipe ")
+    html = page.read_text(encoding="utf-8")
+    assert "<script" not in html
+    assert "http://" not in html.replace("http://world", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tcp", "--link", "nowhere"], "allowed: geo, meo, leo"),
+        (["tcp", "--set", "link.forward.delay=5"], "--set link.forward.delay=5"),
+        (["complaint", "--average", "half"], '--average: read "half"; expected a percentage'),
+        (["users", "--page-time", "5"], "--page-time"),
+        (["usable", "--video", "fast"], "a rate is a number and a unit"),
+        (["tcp", "--report", "/nowhere/x.html"], "there is no folder /nowhere"),
+        (["buffer", "--set", STEPS], "vary with time"),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_code_2(
+    arguments: list[str], message: str, bentpipe: Program
+) -> None:
+    shown = bentpipe("ask", *arguments)
+    assert (shown.code, shown.out) == (2, "")
+    assert message in shown.err
+    assert len(shown.err.splitlines()) <= 2

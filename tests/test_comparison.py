@@ -1,0 +1,301 @@
+"""Settings compared: intervals that cover, pairs by seed, effect sizes, words and reports."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import SMALL, Program
+
+from bentpipe import (
+    InvalidRunError,
+    Result,
+    UsageError,
+    compare,
+    simulate,
+    simulate_many,
+)
+from bentpipe.comparison.statistics import (
+    Array,
+    Estimate,
+    paired_estimate,
+    unpaired_estimate,
+)
+from bentpipe.results.confidence import bootstrap_mean
+
+Draw = Callable[[np.random.Generator, int], Array]
+# As runs are distributed: goodput with random losses, goodput just below the link rate (skewed),
+# completion times (a long tail), and runs of which a third has a timeout.
+SHAPES: dict[str, Draw] = {
+    "normal": lambda rng, size: rng.normal(5, 0.5, size),
+    "below a rate": lambda rng, size: 10 * rng.beta(8, 1, size),
+    "long tail": lambda rng, size: rng.lognormal(0, 0.5, size),
+    "timeouts": lambda rng, size: np.where(
+        rng.random(size) < 0.3, rng.normal(2, 0.2, size), rng.normal(5, 0.1, size)
+    ),
+}
+LOSSY = copy.deepcopy(SMALL)
+LOSSY["packet_events"] = False
+LOSSY["sample_interval"] = None
+LOSSY["link"]["forward"]["bit_error_rate"] = 2e-6
+
+
+def with_bbr(scenario: dict[str, Any]) -> dict[str, Any]:
+    changed = copy.deepcopy(scenario)
+    changed["traffic"][0]["tcp"] = {"congestion_control": "bbr"}
+    return changed
+
+
+# --- intervals ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("estimate", [paired_estimate, unpaired_estimate])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_intervals_cover_zero_where_nothing_differs(
+    shape: str, estimate: Callable[[Array, Array], Estimate]
+) -> None:
+    """Given 1,000 comparisons of 30 runs with 30 of the same distribution, expect 93 to 97 %."""
+    seed = 7
+    rng = np.random.default_rng(seed)
+    covered = 0
+    for _ in range(1000):
+        found = estimate(SHAPES[shape](rng, 30), SHAPES[shape](rng, 30))
+        assert found.interval is not None
+        covered += found.interval.contains(0)
+    print(f"{shape}, seed {seed}: {covered} of 1,000 intervals contain zero")
+    assert 930 <= covered <= 970
+
+
+def test_intervals_cover_the_mean_of_skewed_differences() -> None:
+    """Given 1,000 times 30 exponential differences of mean 0, expect more than Student's 91 %."""
+    rng = np.random.default_rng(7)
+    covered = 0
+    for _ in range(1000):
+        found = bootstrap_mean(rng.exponential(size=30) - 1)
+        assert found is not None
+        covered += found.contains(0)
+    assert 930 <= covered <= 970
+
+
+def test_values_that_are_nearly_all_equal_have_an_interval() -> None:
+    """Given 29 zeros and a one, expect Student's interval: resamples without the one have none."""
+    values = np.zeros(30)
+    values[0] = 1
+    found = bootstrap_mean(values)
+    assert found is not None
+    # The mean and its standard error are 1/30; t(0.975, 29) = 2.045.
+    assert (found.low, found.high) == pytest.approx((-1.045 / 30, 3.045 / 30), rel=1e-3)
+    equal = bootstrap_mean(np.full(5, 0.1))
+    assert equal is not None
+    assert equal.low == equal.high == pytest.approx(0.1)
+    assert bootstrap_mean(np.arange(4)) is None
+
+
+def test_effect_sizes_are_those_of_their_definitions() -> None:
+    """Given differences 1 to 5, expect d_z = 3 / sqrt(2.5); given two sets, expect Hedges' g."""
+    first, second = np.arange(5.0), np.arange(5.0) + np.arange(1, 6)
+    assert paired_estimate(first, second).effect == pytest.approx(3 / math.sqrt(2.5))
+    found = unpaired_estimate(np.arange(5.0), np.arange(5.0) + 3)
+    assert found.effect == pytest.approx(3 / math.sqrt(2.5) * (1 - 3 / 31))
+
+
+def test_seeds_are_those_of_published_tables() -> None:
+    """Given an effect size of 0.5, expect 34 pairs, or 64 runs of each (Cohen 1988, 80 %)."""
+    values = np.array([-1.0, 1.0] * 50) / np.std([-1, 1] * 50, ddof=1)
+    assert paired_estimate(np.zeros(100), values).seeds_to_show(0.5) == 34
+    assert unpaired_estimate(values, values).seeds_to_show(0.5) == 64
+    assert paired_estimate(values, values).seeds_to_show(0.5) is None
+
+
+# --- runs ---------------------------------------------------------------------------------------
+
+
+def test_scenarios_are_simulated_with_the_same_seeds() -> None:
+    """Given losses, expect BBR to be faster than CUBIC, and the call not to depend on it."""
+    counts: list[tuple[int, int]] = []
+    found = compare(LOSSY, with_bbr(LOSSY), seeds=12, progress=lambda *at: counts.append(at))
+    assert counts[-1] == (24, 24)
+    assert found.runs == (12, 12)
+    by_name = {str(each.metric): each for each in found.differences}
+    goodput = by_name["flows.bulk-1.goodput_bps.mean"]
+    assert goodput.estimate.paired
+    assert goodput.verdict == "difference shown"
+    assert goodput.estimate.difference > 0
+    assert goodput.estimate.first.runs == 12
+    # The values are those of runs with the same seed.
+    alone = simulate(with_bbr(LOSSY), seed=3)
+    assert goodput.values[1][2] == alone.goodput_bps[0]
+    assert by_name["flows.call.goodput_bps.mean"].verdict == "equal in every run"
+    assert "directions.forward.utilization.mean" in by_name
+    assert "flows.call.loss_percent.mean" not in by_name  # nothing is lost
+
+
+def test_a_scenario_equals_itself() -> None:
+    found = compare(LOSSY, LOSSY, seeds=5)
+    assert {each.verdict for each in found.differences} == {"equal in every run"}
+
+
+def test_the_run_is_the_sample_not_the_flow() -> None:
+    """Given three competing downloads and 6 seeds, expect 6 values, and their fairness."""
+    shared = copy.deepcopy(LOSSY)
+    shared["traffic"] = [
+        {"name": "d", "kind": "bulk", "direction": "forward", "size": "300 kB", "count": 3}
+    ]
+    found = compare(shared, with_bbr(shared), seeds=6)
+    by_name = {str(each.metric): each for each in found.differences}
+    assert {each.estimate.first.runs for each in found.differences} == {6}
+    assert "flows.forward.goodput_bps.jain" in by_name
+    assert "flows.d.completion_time_ns.p50" in by_name
+    mean = simulate(shared, seed=1).goodput_bps.mean()
+    assert by_name["flows.d.goodput_bps.mean"].values[0][0] == pytest.approx(mean)
+
+
+def test_runs_without_common_seeds_are_not_paired() -> None:
+    sweeps = [simulate_many(LOSSY, seeds=range(first, first + 6)) for first in (1, 4)]
+    goodput = compare(*sweeps, metrics=["flows.bulk-1.goodput_bps"]).differences[0]
+    # Three seeds are common, which is too few for pairs.
+    assert not goodput.estimate.paired
+    assert goodput.to_json()["effect_size_name"] == "hedges_g"
+
+
+def test_sweeps_are_compared_cell_by_cell() -> None:
+    vary = {"link.forward.delay": ["10 ms", "100 ms"]}
+    first = simulate_many(LOSSY, vary=vary, seeds=5)
+    second = simulate_many(with_bbr(LOSSY), vary=vary, seeds=5)
+    found = compare(first, second, metrics=["flows.bulk-1.goodput_bps"])
+    assert [dict(each.cell) for each in found.differences] == [
+        {"link.forward.delay": "10 ms"},
+        {"link.forward.delay": "100 ms"},
+    ]
+    assert all(each.estimate.first.runs == 5 for each in found.differences)
+    with pytest.raises(UsageError, match=r"varies link\.forward\.delay, a sweep varies nothing"):
+        compare(first, simulate_many(LOSSY, seeds=5))
+
+
+def test_one_sweep_is_split_by_a_field() -> None:
+    name = "traffic.0.tcp.congestion_control"
+    vary = {name: ["cubic", "bbr"], "link.forward.delay": ["10 ms", "100 ms"]}
+    sweep = simulate_many(LOSSY, vary=vary, seeds=5)
+    found = compare(sweep, by=name, metrics=["flows.bulk-1.goodput_bps"])
+    assert found.labels == (f"{name}=cubic", f"{name}=bbr")
+    assert len(found.differences) == 2
+    with pytest.raises(UsageError, match=f'did you mean "{name}"'):
+        compare(sweep, by="traffic.0.tcp.congestion")
+
+
+def test_transfers_that_did_not_end_are_left_out_and_counted() -> None:
+    """Given a duration that some runs exceed, expect the pairs without a time to be counted."""
+    short = copy.deepcopy(LOSSY)
+    short["duration"] = "3 s"
+    metrics = ["flows.bulk-1.completion_time_ns", "flows.bulk-1.goodput_bps"]
+    time, goodput = compare(short, with_bbr(short), seeds=20, metrics=metrics).differences
+    assert goodput.missing == 0
+    assert 0 < time.missing < 20
+    assert time.estimate.first.runs + time.missing == 20
+
+
+# --- words --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    paths = tmp_path / "cubic.yaml", tmp_path / "bbr.yaml"
+    for path, scenario in zip(paths, (LOSSY, with_bbr(LOSSY)), strict=True):
+        path.write_text(json.dumps(scenario))
+    return paths
+
+
+def test_the_tables_fit_in_80_columns(
+    bentpipe: Program, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(files[0].parent)
+    called = bentpipe("compare", "cubic.yaml", "bbr.yaml", "--seeds", 12)
+    assert called.code == 0, called.err
+    lines = called.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[:2] == ["A: cubic.yaml, 12 runs", "B: bbr.yaml, 12 runs"]
+    text = " ".join(called.out.split())
+    assert "Difference shown: the 95 % interval excludes zero" in text
+    assert "call: goodput" in text.partition("Equal in every run: ")[2].partition(".")[0]
+    assert "one in 20 misses the true difference" in text
+
+
+def test_no_difference_is_stated_with_the_seeds_that_would_show_one(
+    bentpipe: Program, files: tuple[Path, Path]
+) -> None:
+    """Given other seeds of the same scenario, expect no difference, and a number of seeds."""
+    other = {**LOSSY, "name": "other", "link": copy.deepcopy(LOSSY["link"])}
+    other["link"]["forward"]["delay"] = "20.001 ms"
+    files[1].write_text(json.dumps(other))
+    metric = "flows.bulk-1.goodput_bps"
+    options = ("--seeds", 8, "--metric", metric, "--difference", "0.5%")
+    called = bentpipe("compare", *files, *options)
+    assert "No difference shown" in called.out
+    assert "Seeds that would show a difference of 0.5 % of A" in called.out
+    (found,) = json.loads(bentpipe("compare", *files, *options, "--json").out)["differences"]
+    assert found["verdict"] == "no difference shown"
+    assert found["low"] < 0 < found["high"]
+    assert found["more_seeds"] >= 0
+
+
+def test_single_runs_have_no_interval(
+    bentpipe: Program, small_result: Result, tmp_path: Path
+) -> None:
+    small_result.save(tmp_path / "a")
+    simulate(with_bbr(SMALL)).save(tmp_path / "b")
+    called = bentpipe("compare", tmp_path / "a", tmp_path / "b")
+    assert called.code == 0
+    text = " ".join(called.out.split())
+    assert "No interval: 1 pair, and an interval takes 5" in text
+    assert "compare scenarios, which are simulated with 30 seeds each" in text
+
+
+def test_the_report_has_distributions_and_fetches_nothing(
+    bentpipe: Program, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    report = tmp_path / "compared.html"
+    called = bentpipe("compare", *files, "--seeds", 6, "--report", report)
+    assert called.code == 0
+    assert called.err == f"bentpipe: wrote {report}\n"
+    page = report.read_text()
+    assert "bulk-1: goodput [Mbit/s]" in page
+    assert "pair by pair" in page
+    assert not any(found in page for found in ("http://", "https://", "<script", "<link"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "missing argument"),
+        (("cubic.yaml",), "1 sources; compare takes two or more settings"),
+        (("cubic.yaml", "none.yaml"), "none.yaml"),
+        (("cubic.yaml", "bbr.yaml", "--metric", "flows.goodput"), 'did you mean "goodput_bps"'),
+        (("cubic.yaml", "bbr.yaml", "--metric", "flows.x.goodput_bps"), 'name: read "x"'),
+        (("cubic.yaml", "bbr.yaml", "--difference", "five"), "expected a percentage above zero"),
+        (("cubic.yaml", "bbr.yaml", "--report", "no/where.html"), "there is no folder no"),
+    ],
+)
+def test_bad_input_is_one_message(
+    arguments: tuple[str, ...],
+    message: str,
+    bentpipe: Program,
+    files: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(files[0].parent)
+    called = bentpipe("compare", *arguments, "--seeds", 5)
+    assert called.code == 2
+    assert message in called.err.lower() or message in called.err
+
+
+def test_incomplete_runs_are_refused(small_result: Result) -> None:
+    cut = Result({**small_result.manifest, "state": "interrupted"}, small_result.tables)
+    with pytest.raises(InvalidRunError, match="seed 1 is not complete"):
+        compare(small_result, cut)
