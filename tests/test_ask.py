@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Program
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bentpipe import InternalError, UsageError, answers
 from bentpipe.answers import Answer, Estimate, Experiment
@@ -187,6 +187,7 @@ def test_users_keep_to_the_interactive_response_time_law() -> None:
         assert each["utilization"].mean <= min(1.2 * count * 0.1 / (1 + page_s), 1.0)
 
 
+@settings(deadline=None)
 @given(st.floats(0.2, 3.0), st.floats(0.1, 2.0))
 def test_means_of_draws_are_those_of_many_draws(shape: float, sigma: float) -> None:
     """Given quantiles at 200,000 equal steps of probability, expect their mean within 1 %."""

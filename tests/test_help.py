@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -135,8 +136,10 @@ def test_examples_work(example: str, tmp_path: Path, small_result: Result) -> No
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
     if "results/" in example and "--out results" not in example:
         small_result.save(tmp_path / "results" / "geo")
+    # What an answer says is tested elsewhere; here its options are.
+    seeds = " --seeds 1" if re.match("bentpipe ask (?!preset)", example) else ""
     done = subprocess.run(
-        ["sh", "-c", example.replace("bentpipe", f"{sys.executable} -m bentpipe", 1)],
+        ["sh", "-c", example.replace("bentpipe", f"{sys.executable} -m bentpipe", 1) + seeds],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -28,7 +28,6 @@ TERMS = {
     r"[l]ay_over": "bind_mount_text",
     r"[P]ATIENCE": "TIMEOUT",
     r"_[a]fterthoughts": "post_run_warnings",
-    r"[c]omplaint": "error_message",
     r"[r]ivals": "competing_flows",
     r"[j]oint_goodput_bps": "aggregate_goodput_bps",
     r"[o]utside_bytes": "inter_frame_bytes",

@@ -1,4 +1,5 @@
 from . import (
+    answers as answers,
     plots as plots,
 )
 from .comparison import (

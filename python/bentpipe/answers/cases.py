@@ -27,8 +27,8 @@ Figures = Mapping[str, Values]
 
 DEFAULT_SEEDS: Final = 10
 MIN_SEEDS: Final = 3
-# Two slow cores simulate these in some 15 s.
-_BUDGET_PACKETS: Final = 60_000_000
+# Two slow cores simulate these in some 10 s.
+_BUDGET_PACKETS: Final = 30_000_000
 _PACKET_BITS: Final = 12_000
 # What a question takes from a scenario file; it has traffic of its own.
 _LINK_FIELDS: Final[tuple[str, ...]] = ("link", "gateways", "hosts", "name")

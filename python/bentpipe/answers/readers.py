@@ -77,13 +77,13 @@ def _pareto_mean(low: float, high: float, shape: float) -> float:
     return scale * (math.pow(high, 1 - shape) - math.pow(low, 1 - shape)) / (1 - shape)
 
 
-def _lognormal_mean(median: float, sigma: float, most: float) -> float:
-    """Return the mean of a log-normal distribution whose larger values become ``most``."""
+def _lognormal_mean(median: float, sigma: float, upper: float) -> float:
+    """Return the mean of a log-normal distribution whose larger values become ``upper``."""
     if sigma == 0:
-        return min(median, most)
-    bound = math.log(most / median) / sigma
+        return min(median, upper)
+    bound = math.log(upper / median) / sigma
     below = median * math.exp(sigma**2 / 2) * _normal(bound - sigma)
-    return below + most * _normal(-bound)
+    return below + upper * _normal(-bound)
 
 
 def _normal(x: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -75,23 +76,13 @@ def small_packets(
         [*settings, *_holding("5ms")],
         bundled.calls,
     )
-    name, bound = min(bounds.items(), key=lambda item: item[1])
     effects = [
         Effect("holding packets up to 20 ms", "5 ms", _change(bundled, longer)),
         Effect(other, codec, _change(bundled, smaller)),
     ]
-    return Answer(
-        question=f"How many calls ({codec}) does a limit of {packets_per_second:,} packets per "
-        f"second carry, over {Link(link, settings)}?",
-        lines=[
-            f"Without aggregation: {plain.calls:,} calls",
-            f"With aggregation at both gateways: {bundled.calls:,} calls"
-            + (f", {bundled.calls / plain.calls:.1f} times as many" if plain.calls else ""),
-            f"On paper, without aggregation: {bound:,.0f} calls, by the {name}",
-            f"One call more loses {plain.loss_above:.2f} % of the packets without, "
-            f"{bundled.loss_above:.2f} % with aggregation",
-        ],
-        reason=_reason(name),
+    answer = _answer(Link(link, settings), (codec, packets_per_second), bounds, plain, bundled)
+    return replace(
+        answer,
         uncertainty=f"each count was simulated for {_DURATION} with {len(experiment.seeds)} seeds; "
         f"it passes with at most {MAX_LOSS_PERCENT} % lost and 99 % waiting less than "
         f"{MAX_WAIT_NS // 10**6} ms. Counts above one that fails are not tried.",
@@ -101,6 +92,33 @@ def small_packets(
             f"{packets_per_second} --codec {other}{settings_text(settings)}",
             "bentpipe search no-drop scenarios/snip-duplex.yaml --sizes 18,172,1472",
         ],
+        tables=[_table({"none": plain, "hold 5 ms": bundled, "hold 20 ms": longer})],
+    )
+
+
+def _answer(
+    link: Link,
+    asked: tuple[CodecName, int],
+    bounds: dict[str, float],
+    plain: _Capacity,
+    bundled: _Capacity,
+) -> Answer:
+    codec, packets_per_second = asked
+    name, bound = min(bounds.items(), key=lambda item: item[1])
+    return Answer(
+        question=f"How many calls ({codec}) does a limit of {packets_per_second:,} packets per "
+        f"second carry, over {link}?",
+        lines=[
+            f"Without aggregation: {plain.calls:,} calls",
+            f"With aggregation at both gateways: {bundled.calls:,} calls"
+            + (f", {bundled.calls / plain.calls:.1f} times as many" if plain.calls else ""),
+            f"On paper, without aggregation: {bound:,.0f} calls, by the {name}",
+            f"One call more loses {plain.loss_above:.2f} % of the packets without, "
+            f"{bundled.loss_above:.2f} % with aggregation",
+        ],
+        reason=_reason(name),
+        uncertainty="",
+        commands=[],
         figures={
             "calls": plain.calls,
             "calls_aggregated": bundled.calls,
@@ -109,8 +127,7 @@ def small_packets(
             "loss_above_percent": plain.loss_above,
             "loss_above_aggregated_percent": bundled.loss_above,
         },
-        tables=[_table({"none": plain, "hold 5 ms": bundled, "hold 20 ms": longer})],
-        parameters={"link": link, "set": list(settings), "codec": codec},
+        parameters={"link": link.name, "set": list(link.settings), "codec": codec},
     )
 
 

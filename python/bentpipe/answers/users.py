@@ -61,16 +61,17 @@ def users(
             f"{MAX_USERS:,}; ask with a lower rate, such as --set link.forward.rate=100Mbit/s"
         )
     found = _Found(experiment, document, settings, page_time_ns)
-    most = found.largest(guess=max(int(0.7 * bound), 1), limit=math.ceil(bound))
+    fitting = found.largest(guess=max(int(0.7 * bound), 1), limit=math.ceil(bound))
     effects = []
     for name, instead, changes in _assumptions():
         if not variants(document, settings, {name: changes}):
             continue
         other = _Found(experiment, document, [*settings, *changes], page_time_ns)
-        count = other.largest(guess=max(most, 1), limit=2 * math.ceil(bound))
-        percent = 100 * (count / most - 1) if most else 0.0
+        count = other.largest(guess=max(fitting, 1), limit=2 * math.ceil(bound))
+        percent = 100 * (count / fitting - 1) if fitting else 0.0
         effects.append(Effect(name, instead, Estimate(percent, None, 1)))
-    return _answer(_Facts(Link(link, settings), found, most, bound, rate_bps, readers, effects))
+    asked = Link(link, settings)
+    return _answer(_Facts(asked, found, fitting, bound, rate_bps, readers, effects))
 
 
 class _Found:
@@ -127,7 +128,7 @@ def _figures(result: Result) -> dict[str, float]:
 class _Facts(NamedTuple):
     link: Link
     found: _Found
-    most: int
+    fitting: int
     bound: float
     rate_bps: float
     readers: Users
@@ -135,11 +136,11 @@ class _Facts(NamedTuple):
 
 
 def _answer(facts: _Facts) -> Answer:
-    link, found, most, bound, rate_bps, readers, effects = facts
+    link, found, fitting, bound, rate_bps, readers, effects = facts
     limit = format_duration(found.page_time_ns)
-    figures = found.counts.get(most)
+    figures = found.counts.get(fitting)
     lines = [
-        f"{most:,} users on {format_rate(rate_bps)}: {most / (rate_bps / 1e6):.2f} per Mbit/s",
+        f"{fitting:,} users on {format_rate(rate_bps)}: {1e6 * fitting / rate_bps:.2f} per Mbit/s",
         f"They are the most for whom 95 % of pages load within {limit}",
         f"On paper at most {bound:,.0f}: the link full, pages as slow as allowed",
     ]
@@ -153,7 +154,7 @@ def _answer(facts: _Facts) -> Answer:
         "users think between pages, so pages of several users rarely meet on a link with room; "
         f"a user takes {8 * readers.page_bytes / 1e6:.1f} Mbit a page on average."
     )
-    if most == 0:
+    if fitting == 0:
         reason = "one user alone waits longer: slow start takes a round trip for each doubling."
     counts = sorted(found.counts)
     runs = estimate(found.counts[counts[0]]["page_p95_ns"])
@@ -167,8 +168,8 @@ def _answer(facts: _Facts) -> Answer:
         effects=largest_first(effects),
         commands=[f"bentpipe ask complaint {shell}", f"bentpipe ask buffer {shell}"],
         figures={
-            "users": most,
-            "users_per_mbps": most / (rate_bps / 1e6),
+            "users": fitting,
+            "users_per_mbps": fitting / (rate_bps / 1e6),
             "bound_users": bound,
             "page_time_ns": found.page_time_ns,
             "counts": [
@@ -180,7 +181,7 @@ def _answer(facts: _Facts) -> Answer:
             ],
         },
         tables=[_table(found, counts)],
-        charts=[_chart(found, counts, most)],
+        charts=[_chart(found, counts, fitting)],
         parameters={"link": link.name, "set": list(link.settings)},
     )
 
@@ -199,7 +200,7 @@ def _table(found: _Found, counts: Sequence[int]) -> DataTable:
     return DataTable(title="The counts that were run", columns=columns, rows=rows)
 
 
-def _chart(found: _Found, counts: Sequence[int], most: int) -> Chart:
+def _chart(found: _Found, counts: Sequence[int], fitting: int) -> Chart:
     return Chart(
         title="Time of a page over users",
         x_label="Users",
@@ -209,5 +210,5 @@ def _chart(found: _Found, counts: Sequence[int], most: int) -> Chart:
             label: [estimate(found.counts[count][name]).times(1 / NS_PER_S) for count in counts]
             for label, name in (("median", "page_p50_ns"), ("95 %", "page_p95_ns"))
         },
-        marks=[(most, f"{most} users")],
+        marks=[(fitting, f"{fitting} users")],
     )

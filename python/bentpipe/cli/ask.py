@@ -265,7 +265,7 @@ def small_packets(
     short_help="Whether calls, lectures and images are usable.",
     epilog=examples_text(
         "bentpipe ask usable --link geo",
-        "bentpipe ask usable --link isdn-return --video 300kbit/s --image 200kB --downloads 0",
+        "bentpipe ask usable --link isdn-return --video 300kbit/s --downloads 0",
     ),
 )
 def usable(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from bentpipe.results.figures import TextTable
 from bentpipe.quantities import quantity, title
+from bentpipe.results.figures import TextTable
 
 if TYPE_CHECKING:
     from bentpipe.results.result import Result
