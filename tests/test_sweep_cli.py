@@ -123,7 +123,8 @@ class Failing(sweeps.Threads):
 
 
 @pytest.mark.parametrize(
-    ("kind", "code"), [("internal", 1), ("scenario", 2), ("lost", 3), ("memory", 4), ("invalid", 4)]
+    ("kind", "code"),
+    [("internal", 1), ("scenario", 2), ("lost", 3), ("memory", 4), ("size", 2), ("invalid", 4)],
 )
 def test_failed_runs_are_one_sentence_and_an_exit_code(
     kind: Any,
@@ -156,9 +157,9 @@ def test_a_run_without_memory_fails_and_the_others_go_on(
     out = tmp_path / "out"
     arguments = ("--vary", "traffic.0.count=1,2000", "--set", "duration=1 s", "--threads", "1")
     called = bentpipe("sweep", scenario, *arguments, "--memory-limit", "1MB", "--out", out)
-    assert called.code == 4
+    assert called.code == 2
     assert "1 of 2 runs failed" in called.err
-    assert Sweep.load(out).failures["kind"].to_list() == ["memory"]
+    assert Sweep.load(out).failures["kind"].to_list() == ["size"]
     # With more memory it does not.
     called = bentpipe("sweep", "--resume", out)
     assert called.code == 0, called.err
@@ -205,7 +206,7 @@ def test_another_scenario_is_not_resumed(scenario: Path, bentpipe: Program, tmp_
     out = tmp_path / "out"
     options = ["--vary", "traffic.0.count=1,2000", "--set", "duration=1 s"]
     small = ("--memory-limit", "1MB", "--threads", "1", "--out", out)
-    assert bentpipe("sweep", scenario, *options, *small).code == 4
+    assert bentpipe("sweep", scenario, *options, *small).code == 2
     called = bentpipe("sweep", scenario, "--resume", out)
     assert called.code == 2
     assert "the command line describes another sweep than the one in this folder" in called.err

@@ -32,7 +32,8 @@ def flow_rows(
     ends = np.asarray(ends_ns, dtype=np.int64)
     by = [name for name in ("run", "flow") if name in table.columns]
     end_ns = ends[table["run"].to_numpy()] if "run" in by else ends[0]
-    directions = flow_directions(plan)
+    names = [direction["name"] for direction in plan["directions"]]
+    directions = flow_directions(plan, names)
     entry_names = names_of_entries(plan, entries)
     quantiles = exchange_quantiles_of_rows(tables["exchanges"], (0.5, 0.95), by)
     joined = table.join(quantiles, on=by, how="left", maintain_order="left")
@@ -68,9 +69,11 @@ def used(table: pl.DataFrame, ends_ns: Sequence[int]) -> pl.DataFrame:
     return table.with_columns((pl.col("busy_ns") / end_ns).alias("utilization"))
 
 
-def flow_directions(plan: Mapping[str, Any]) -> list[str]:
-    """Return the name of the direction of each flow's data, in the order of the plan."""
-    names = [direction["name"] for direction in plan["directions"]]
+def flow_directions(plan: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Return the name of the direction of each flow's data, in the order of the plan.
+
+    ``names`` are those of the directions: forward, and the return of each terminal.
+    """
     return [
         names[0 if flow["direction"] == "forward" else 1 + flow["terminal"]]
         for flow in plan["flows"]

@@ -163,7 +163,7 @@ class Result:
     @property
     def flow_directions(self) -> list[str]:
         """Return the name of the direction of each flow's data, in the order of the plan."""
-        return flow_directions(self.plan)
+        return flow_directions(self.plan, self.manifest["names"]["directions"])
 
     @property
     def directions(self) -> pl.DataFrame:
