@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,39 +30,41 @@ Scheduler = Annotated[
 ]
 
 
-def simulating_executor(
-    *, threads: int | None, dask: bool, scheduler: str | None, memory_limit: int | None
-) -> Executor:
-    """Return the executor of simulated runs that the options choose.
+@dataclass(frozen=True)
+class ExecutorOptions:
+    """The options that choose an executor."""
 
-    Raises:
-        UsageError: options exclude each other, or the extra ``cluster`` is not installed.
-        MachineError: the scheduler does not answer, or has other versions.
-    """
-    if scheduler is not None:
-        if dask:
-            raise UsageError("--scheduler: runs on an existing cluster; leave out --dask")
-        if threads is not None:
-            raise UsageError("--scheduler: its workers have their threads; leave out --threads")
-        return sweeps.Cluster(scheduler, memory_limit=memory_limit)
-    if dask:
-        return sweeps.LocalCluster(threads, memory_limit=memory_limit)
-    return sweeps.Threads(threads, memory_limit=memory_limit)
+    threads: int | None
+    dask: bool
+    scheduler: str | None
+    memory_limit: int | None
 
+    def executor(self, engine: str) -> Executor:
+        """Return the executor; ``threads`` counts processes or loaded processors, too.
 
-def emulating_executor(
-    *, threads: int | None, dask: bool, scheduler: str | None, memory_limit: int | None
-) -> Executor:
-    """Return the executor of runs in real time; ``threads`` is the number of processors to load.
+        Raises:
+            UsageError: options exclude each other, or the extra ``cluster`` is not installed.
+            MachineError: the scheduler does not answer, or a worker has another version.
+        """
+        if engine == "emulate":
+            self._refuse_with_labs()
+            return sweeps.Emulated(self.threads)
+        if self.scheduler is not None:
+            if self.dask:
+                raise UsageError("--scheduler: runs on an existing cluster; leave out --dask")
+            if self.threads is not None:
+                raise UsageError("--scheduler: its workers have their threads; leave out --threads")
+            return sweeps.Cluster(self.scheduler, memory_limit=self.memory_limit)
+        if self.dask:
+            return sweeps.LocalCluster(self.threads, memory_limit=self.memory_limit)
+        return sweeps.Threads(self.threads, memory_limit=self.memory_limit)
 
-    Raises:
-        UsageError: an option is for simulated runs only.
-    """
-    for option, value in (
-        ("--dask", dask or None),
-        ("--scheduler", scheduler),
-        ("--memory-limit", memory_limit),
-    ):
-        if value is not None:
-            raise UsageError(f"{option}: only with --engine simulate; labs are on this machine")
-    return sweeps.Emulated(threads)
+    def _refuse_with_labs(self) -> None:
+        given = {
+            "--dask": self.dask,
+            "--scheduler": self.scheduler is not None,
+            "--memory-limit": self.memory_limit is not None,
+        }
+        for option, is_given in given.items():
+            if is_given:
+                raise UsageError(f"{option}: only for simulated runs; labs are on this machine")

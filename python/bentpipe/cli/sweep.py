@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from bentpipe import report, sweeps
-from bentpipe.cli.executors import (
-    Dask,
-    Scheduler,
-    emulating_executor,
-    simulating_executor,
-)
+from bentpipe.cli.executors import Dask, ExecutorOptions, Scheduler
 from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import (
     AsJson,
@@ -86,7 +81,7 @@ class _Request:
     metric: str
     max_seeds: int
     keep_runs: bool
-    engine: str
+    engine: Engine
 
 
 def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
@@ -124,20 +119,18 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
         keep_runs=keep_runs,
         engine=engine,
     )
-    executor_of = partial(
-        simulating_executor if engine == "simulate" else emulating_executor,
-        threads=threads,
-        dask=dask,
-        scheduler=scheduler,
-        memory_limit=read_limit(memory_limit),
-    )
+    options = ExecutorOptions(threads, dask, scheduler, read_limit(memory_limit))
     with _folder(out, resume) as folder:
         if resume is not None and folder.is_complete:
             note(f"{resume}: the sweep is complete")
-        else:
-            running = _resumed(request, folder) if resume else _begun(request, folder)
-            with executor_of() as executor:
+        elif resume is not None:
+            running = _resumed(request, folder)
+            with options.executor(running.definition.engine) as executor:
                 _execute(running, executor)
+        else:
+            definition, cells = _defined(request)
+            with options.executor(definition.engine) as executor:
+                _execute(sweeps.Running.begin(folder, definition, cells), executor)
         kept = out or resume
         with delaying_interrupts():
             found = sweeps.Sweep.load(folder.path) if folder.has_result else None
@@ -161,11 +154,6 @@ def _folder(out: Path | None, resume: Path | None) -> Iterator[SweepFolder]:
         sweeps.SweepFolder(Path(temporary)) as folder,
     ):
         yield folder
-
-
-def _begun(request: _Request, folder: SweepFolder) -> Running:
-    """Begin the sweep that the command line describes."""
-    return sweeps.Running.begin(folder, *_defined(request))
 
 
 def _resumed(request: _Request, folder: SweepFolder) -> Running:
