@@ -117,7 +117,7 @@ def test_threads_share_the_memory_limit() -> None:
         assert "its part of what 2 runs share" in each.error.message
     (each,) = Threads(1, memory_limit=1000).run(jobs(1), raw)
     assert each.error is not None
-    assert (each.error.kind, each.value) == ("memory", None)
+    assert (each.error.kind, each.value) == ("size", None)
     assert "hosts and links" in each.error.message
 
 

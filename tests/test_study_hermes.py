@@ -25,6 +25,7 @@ from bentpipe.studies.hermes.network import Case, Found, Network
 from bentpipe.studies.hermes.sessions import ASSUMED_LOAD, NONE, SessionsCase, best_of_several
 from bentpipe.studies.hermes.study import HermesOutcome
 from bentpipe.studies.hermes.transfers import FetchCase, PingCase
+from bentpipe.sweeps import Threads
 
 QUANTITIES = [
     "round-trip time",
@@ -330,7 +331,7 @@ def test_sessions_and_sites_share_what_the_case_says() -> None:
 
 @pytest.mark.usefixtures("few")
 def test_threads_do_not_change_the_figures() -> None:
-    alone, together = (study.run(runs=2, seed=7, threads=threads) for threads in (1, 2))
+    alone, together = (study.run(runs=2, seed=7, executor=Threads(threads)) for threads in (1, 2))
     assert json.dumps(alone.to_json()) == json.dumps(together.to_json())
     assert alone.report() == together.report()
 
@@ -364,7 +365,7 @@ def test_ctrl_c_leaves_the_figures_of_the_runs_that_were_done(tmp_path: Path) ->
         if done == 2:
             raise KeyboardInterrupt
 
-    outcome = study.run(runs=2, threads=1, progress=interrupt)
+    outcome = study.run(runs=2, executor=Threads(1), progress=interrupt)
     assert outcome.interrupted
     result = outcome.to_json()
     assert result["cells"][0]["simulated"] == pytest.approx(395.2, abs=0.1)

@@ -37,6 +37,7 @@ from bentpipe.studies.jpl.cells import (
     small_window_cells,
 )
 from bentpipe.studies.jpl.study import BSD, BSD_SMALL, LINUX, JplOutcome
+from bentpipe.sweeps import Threads
 from bentpipe.units import parse_rate
 
 ROWS = ["1e-7", "1e-8", "1e-9", "0"]
@@ -53,7 +54,7 @@ def full() -> JplOutcome:
 @pytest.fixture(scope="module")
 def short() -> JplOutcome:
     """Two runs a cell, on one thread."""
-    return study.run(runs=2, seed=7, threads=1)
+    return study.run(runs=2, seed=7, executor=Threads(1))
 
 
 # --- the published table and the cells ----------------------------------------------------------
@@ -271,7 +272,7 @@ def mean_utilization(scenario: Scenario) -> float:
 
 
 def test_threads_do_not_change_the_figures(short: JplOutcome) -> None:
-    together = study.run(runs=2, seed=7, threads=2)
+    together = study.run(runs=2, seed=7, executor=Threads(2))
     assert json.dumps(together.to_json()) == json.dumps(short.to_json())
     assert together.report() == short.report()
 
@@ -294,7 +295,7 @@ def test_ctrl_c_leaves_the_figures_of_the_runs_that_were_done(tmp_path: Path) ->
         if done == 5:
             raise KeyboardInterrupt
 
-    outcome = study.run(runs=2, threads=1, progress=interrupt)
+    outcome = study.run(runs=2, executor=Threads(1), progress=interrupt)
     assert outcome.interrupted
     result = outcome.to_json()
     assert len(result["cells"]) == 44

@@ -30,6 +30,7 @@ from bentpipe.studies.osu.compare import EFFICIENCY, FAIRNESS, RISE, Published
 from bentpipe.studies.osu.measure import Measurement
 from bentpipe.studies.osu.study import OsuOutcome
 from bentpipe.studies.osu.variants import BASE, VARIANTS, Variant
+from bentpipe.sweeps import Threads
 from bentpipe.units import parse_size
 
 RATE_BPS = 155_520_000
@@ -47,7 +48,7 @@ BY_BYTES = next(each for each in VARIANTS if each.tcp == {"avoidance_counting": 
 @pytest.fixture(scope="module")
 def short() -> OsuOutcome:
     """Two runs of a few cells over GEO, on one thread, with all variants."""
-    return study.run(runs=2, seed=7, threads=1, grid=GEO)
+    return study.run(runs=2, seed=7, executor=Threads(1), grid=GEO)
 
 
 def scenario_of(cell: Cell, seed: int = 1, variant: Variant = BASE) -> Scenario:
@@ -110,12 +111,12 @@ def jobs_of(
     """Return what the study would run."""
     seen: list[Job] = []
 
-    def collect(jobs: Sequence[Job], **_: object) -> list[Outcome]:
+    def collect(_: object, jobs: Sequence[Job], **__: object) -> list[Outcome]:
         seen.extend(jobs)
         return []
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work, "run_jobs", collect)
+        patch.setattr(work, "run_all", collect)
         study.run(runs=runs, seed=seed, grid=grid, variants=variants)
     return seen
 
@@ -321,7 +322,7 @@ def test_json_has_every_cell_with_its_runs(short: OsuOutcome) -> None:
 
 
 def test_threads_do_not_change_the_figures(short: OsuOutcome) -> None:
-    together = study.run(runs=2, seed=7, threads=2, grid=GEO)
+    together = study.run(runs=2, seed=7, executor=Threads(2), grid=GEO)
     assert json.dumps(together.to_json()) == json.dumps(short.to_json())
     assert together.report() == short.report()
 
@@ -415,7 +416,9 @@ def test_ctrl_c_leaves_the_figures_of_the_runs_that_were_done(tmp_path: Path) ->
         if done == 5:
             raise KeyboardInterrupt
 
-    outcome = study.run(runs=2, threads=1, progress=interrupt, grid=GEO, variants=VARIANTS[:1])
+    outcome = study.run(
+        runs=2, executor=Threads(1), progress=interrupt, grid=GEO, variants=VARIANTS[:1]
+    )
     assert outcome.interrupted
     result = outcome.to_json()
     assert result["cells"][0]["simulated_runs"] == 2

@@ -34,6 +34,7 @@ from bentpipe.studies.snip.scenarios import (
     tcp_scenario,
 )
 from bentpipe.studies.snip.study import SnipOutcome
+from bentpipe.sweeps import Threads
 
 MODEM_BPS = 29_520_000
 PACKETS_PER_SECOND = 6222
@@ -95,7 +96,7 @@ def test_the_constant_is_the_mean_that_the_scenario_says() -> None:
 def test_the_rounds_of_the_search_are_as_many_as_the_bar_counts() -> None:
     scenario = table_scenario(base_scenario())
     seen: list[tuple[int, int]] = []
-    work = Work(threads=None, progress=lambda *count: seen.append(count), total=100)
+    work = Work(executor=None, progress=lambda *count: seen.append(count), total=100)
     work.search(scenario, (1400,), resolution=RESOLUTION, seed=1)
     assert seen[-1] == (max_trials(scenario, (1400,), RESOLUTION), 100)
 
@@ -279,7 +280,7 @@ def test_aggregation_multiplies_the_rate_of_small_packets_as_on_paper(full: Snip
 
 @pytest.mark.usefixtures("reduced")
 def test_threads_do_not_change_the_figures() -> None:
-    alone, together = study.run(threads=1), study.run(threads=4)
+    alone, together = study.run(executor=Threads(1)), study.run(executor=Threads(4))
     assert json.dumps(alone.to_json()) == json.dumps(together.to_json())
     assert alone.report() == together.report()
 
@@ -295,7 +296,7 @@ def test_ctrl_c_leaves_what_was_found(calls: int, tmp_path: Path) -> None:
         if counted == calls:
             raise KeyboardInterrupt
 
-    outcome = study.run(threads=1, progress=interrupt)
+    outcome = study.run(executor=Threads(1), progress=interrupt)
     assert outcome.interrupted
     result = outcome.to_json()
     json.dumps(result, allow_nan=False)

@@ -47,7 +47,7 @@ class ExecutorOptions:
             MachineError: the scheduler does not answer, or a worker has another version.
         """
         if engine == "emulate":
-            self._refuse_with_labs()
+            self.refuse_with_labs()
             return sweeps.Emulated(self.threads)
         if self.scheduler is not None:
             if self.dask:
@@ -59,7 +59,12 @@ class ExecutorOptions:
             return sweeps.LocalCluster(self.threads, memory_limit=self.memory_limit)
         return sweeps.Threads(self.threads, memory_limit=self.memory_limit)
 
-    def _refuse_with_labs(self) -> None:
+    def refuse_with_labs(self) -> None:
+        """Refuse the options that labs do not have.
+
+        Raises:
+            UsageError: naming the option.
+        """
         given = {
             "--dask": self.dask,
             "--scheduler": self.scheduler is not None,

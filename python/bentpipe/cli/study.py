@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bentpipe import report
+from bentpipe.cli.executors import Dask, ExecutorOptions, Scheduler
 from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.lazy import LazyGroup, command, examples_text
 from bentpipe.cli.options import (
@@ -27,7 +28,7 @@ from bentpipe.cli.options import (
 )
 from bentpipe.cli.progress import Progress, delaying_interrupts
 from bentpipe.errors import UsageError
-from bentpipe.simulation.memory import limiting, read_limit
+from bentpipe.simulation.memory import read_limit
 
 if TYPE_CHECKING:
     from bentpipe.studies import Study, StudyOutcome
@@ -108,18 +109,21 @@ def _study_command(study: Study) -> Any:
             Engine, typer.Option(help="emulate: cells in real time, with the kernel's TCP.")
         ] = "simulate",
         cells: str | None = None,
+        dask: Dask = False,
+        scheduler: Scheduler = None,
         memory_limit: MemoryLimit = None,
     ) -> None:
+        options = ExecutorOptions(threads, dask, scheduler, read_limit(memory_limit))
         if engine == "simulate":
             if cells is not None:
                 raise UsageError(
                     "--cells: only with --engine emulate; the simulator runs all cells"
                 )
-            with limiting(read_limit(memory_limit)):
-                _run(study, runs=runs, seed=seed, threads=threads, out=out, as_json=as_json)
+            _run(study, options, runs=runs, seed=seed, out=out, as_json=as_json)
         else:
             if runs is not None:
                 raise UsageError("--runs: only with --engine simulate")
+            options.refuse_with_labs()
             parallel = _PARALLEL if threads is None else threads
             _run_real_time(
                 study, cells=cells, seed=seed, parallel=parallel, out=out, as_json=as_json
@@ -156,19 +160,18 @@ def _run_real_time(
 
 def _run(
     study: Study,
+    options: ExecutorOptions,
     *,
     runs: int | None,
     seed: int,
-    threads: int | None,
     out: Path | None,
     as_json: bool,
 ) -> None:
-    _finish(
-        study,
-        lambda progress: study.run(runs=runs, seed=seed, threads=threads, progress=progress.count),
-        out=out,
-        as_json=as_json,
-    )
+    def run(progress: Progress) -> StudyOutcome:
+        with options.executor("simulate") as executor:
+            return study.run(runs=runs, seed=seed, executor=executor, progress=progress.count)
+
+    _finish(study, run, out=out, as_json=as_json)
 
 
 def _finish(

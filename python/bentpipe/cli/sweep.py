@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -38,13 +38,7 @@ from bentpipe.cli.sweep_options import (
     UntilCi,
     Vary,
 )
-from bentpipe.errors import (
-    BentpipeError,
-    InternalError,
-    InvalidRunError,
-    MachineError,
-    UsageError,
-)
+from bentpipe.errors import UsageError
 from bentpipe.plan import resolver
 from bentpipe.scenario.document import read_file, read_stdin
 from bentpipe.simulation.memory import read_limit
@@ -60,13 +54,6 @@ if TYPE_CHECKING:
 # Enough for a first interval.
 _SEEDS_OF_INTERVALS: Final = 5
 _MAX_WARNINGS: Final = 5
-# The error of a sweep by the kind of its first failed run.
-_ERRORS: Final[Mapping[str, type[BentpipeError]]] = {
-    "memory": InvalidRunError,
-    "invalid": InvalidRunError,
-    "lost": MachineError,
-    "scenario": UsageError,
-}
 
 
 @dataclass(frozen=True)
@@ -263,7 +250,9 @@ def _check(found: Sweep | None, kept: Path | None) -> None:
     if found.failures.height:
         first = found.failures.row(0, named=True)
         where = f"; {kept / 'failures.parquet'} has their seeds and errors" if kept else ""
-        raise _ERRORS.get(first["kind"], InternalError)(
+        failure = sweeps.RunFailure(
+            first["kind"],
             f"{found.failures.height:,} of {found.failures.height + found.runs.height:,} runs "
-            f"failed{where}. The first, with seed {first['seed']}: {first['message']}"
+            f"failed{where}. The first, with seed {first['seed']}: {first['message']}",
         )
+        raise sweeps.error_of(failure)

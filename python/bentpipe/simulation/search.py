@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from bentpipe.errors import RunsInterrupted, UsageError
 from bentpipe.plan.resolver import from_dict, resolve
@@ -30,6 +31,8 @@ DEFAULT_RESOLUTION: Final = 0.005
 # alone is precise enough.
 MIN_RESOLUTION: Final = 1e-4
 MAX_RESOLUTION: Final = 0.5
+
+RunJobs: TypeAlias = Callable[[Sequence[Job]], Sequence[Outcome]]
 
 # The packets of the first trial; fewer would not measure a rate.
 _FIRST_PACKETS: Final = 10
@@ -57,6 +60,23 @@ def no_drop_rate(
         ScenarioError: a packet of one of the sizes fits into no queue.
         UsageError: nothing to search, or a size, the resolution or the seed out of range.
     """
+    run = partial(run_jobs, threads=threads)
+    return search_rates(
+        scenario, sizes, run, flow=flow, resolution=resolution, seed=seed, progress=progress
+    )
+
+
+def search_rates(
+    scenario: Scenario,
+    sizes: Sequence[int] | None,
+    run: RunJobs,
+    *,
+    flow: str | None = None,
+    resolution: float = DEFAULT_RESOLUTION,
+    seed: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> NoDropSearch:
+    """Find the largest rate as `no_drop_rate` does; ``run`` runs jobs as `run_jobs` does."""
     if not MIN_RESOLUTION <= resolution <= MAX_RESOLUTION:
         raise UsageError(
             f"resolution: read {resolution:.6%}; must be {MIN_RESOLUTION:.2%} to "
@@ -67,7 +87,7 @@ def no_drop_rate(
     entries = _entries(scenario, flow)
     chosen = _own_sizes(scenario, entries) if sizes is None else _checked_sizes(sizes)
     brackets = [_bracket(scenario, entries, size, resolution) for size in chosen]
-    interrupted = _narrow(brackets, seed, threads, progress)
+    interrupted = _narrow(brackets, seed, run, progress)
     plan, searched = brackets[0].plan, brackets[0].searched
     return NoDropSearch(
         scenario=scenario.name,
@@ -224,7 +244,7 @@ def _sending_ns(plan: Mapping[str, Any], searched: Sequence[int]) -> int:
 def _narrow(
     brackets: Sequence[_Bracket],
     seed: int,
-    threads: int | None,
+    run: RunJobs,
     progress: Callable[[int, int], None] | None,
 ) -> bool:
     """Narrow all brackets, one trial of each at a time; return whether Ctrl-C ended that early."""
@@ -236,7 +256,7 @@ def _narrow(
             if not trials:
                 return False
             jobs = [bracket.job(rate_bps, seed) for bracket, rate_bps in trials]
-            outcomes, interrupted = _run(jobs, threads)
+            outcomes, interrupted = _run(jobs, run)
             for outcome in outcomes:
                 bracket, rate_bps = trials[outcome.index]
                 bracket.record(trial_of(outcome, rate_bps, bracket.resolution))
@@ -252,9 +272,9 @@ def _narrow(
         return True
 
 
-def _run(jobs: Sequence[Job], threads: int | None) -> tuple[Sequence[Outcome], bool]:
+def _run(jobs: Sequence[Job], run: RunJobs) -> tuple[Sequence[Outcome], bool]:
     """Return the outcomes of jobs, and whether Ctrl-C ended some of them."""
     try:
-        return run_jobs(jobs, threads=threads), False
+        return run(jobs), False
     except RunsInterrupted as ended:
         return ended.outcomes, True

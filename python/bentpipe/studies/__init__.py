@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bentpipe.results.output import OutputFolder
+    from bentpipe.sweeps.executor import Executor
 
 # All plans are made before the first run: a thousand of the largest study take some 2 GB.
 MAX_RUNS: Final = 1000
@@ -44,7 +45,8 @@ class RunStudy(Protocol):
     """Runs a study.
 
     ``runs`` is the number of runs of each stochastic cell (None: the study's default),
-    ``seed`` the first seed, ``threads`` None for one a core; ``progress(done, total)`` counts runs.
+    ``seed`` the first seed. ``executor`` runs them, by default threads, one a core.
+    ``progress(done, total)`` counts runs.
 
     Raises:
         UsageError: ``runs`` or ``seed`` is out of range; nothing was run.
@@ -55,7 +57,7 @@ class RunStudy(Protocol):
         *,
         runs: int | None = None,
         seed: int = 1,
-        threads: int | None = None,
+        executor: Executor | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> StudyOutcome:
         """Run the study and return its outcome."""
@@ -106,13 +108,13 @@ def _study(
         *,
         runs: int | None = None,
         seed: int = 1,
-        threads: int | None = None,
+        executor: Executor | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> StudyOutcome:
         _check(default_runs if runs is None else runs, seed)
         module = import_module(f"bentpipe.studies.{name}.study")
         study: RunStudy = module.run
-        return study(runs=runs, seed=seed, threads=threads, progress=progress)
+        return study(runs=runs, seed=seed, executor=executor, progress=progress)
 
     def run_real_time(
         *,

@@ -1,7 +1,12 @@
 from .cells import Cell as Cell, cells_of as cells_of, plan_hash as plan_hash, seeds_of as seeds_of
 from .cluster import Cluster as Cluster, LocalCluster as LocalCluster
 from .emulated import Emulated as Emulated
-from .executor import Executor as Executor, Finished as Finished, RunFailure as RunFailure
+from .executor import (
+    Executor as Executor,
+    Finished as Finished,
+    RunFailure as RunFailure,
+    error_of as error_of,
+)
 from .file import (
     SweepFile as SweepFile,
     is_sweep_file as is_sweep_file,

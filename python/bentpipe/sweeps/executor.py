@@ -5,17 +5,24 @@ All executors give the same values for the same jobs. Only the order in which th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Generic, Literal, Protocol, Self, TypeVar
+from typing import Final, Generic, Literal, Protocol, Self, TypeVar
 
-from bentpipe.errors import InternalError, ScenarioError, UsageError
+from bentpipe.errors import (
+    BentpipeError,
+    InternalError,
+    InvalidRunError,
+    MachineError,
+    ScenarioError,
+    UsageError,
+)
 from bentpipe.simulation.many import Job, Outcome, PreparedRun
 
 T = TypeVar("T")
 
-FailureKind = Literal["internal", "memory", "scenario", "lost", "invalid"]
+FailureKind = Literal["internal", "memory", "size", "scenario", "lost", "invalid"]
 
 
 @dataclass(frozen=True)
@@ -23,8 +30,9 @@ class RunFailure:
     """Why a run has no value.
 
     ``kind`` is ``internal`` (an invariant of the simulator was violated), ``memory`` (the run
-    reached its memory limit), ``scenario`` (its plan is not valid), ``lost`` (the workers that
-    executed it died) or ``invalid`` (it was late in every attempt, in real time).
+    reached its memory limit), ``size`` (its hosts and links alone need more), ``scenario`` (its
+    plan is not valid), ``lost`` (the workers that executed it died) or ``invalid`` (it was late in
+    every attempt, in real time).
     """
 
     kind: FailureKind
@@ -44,6 +52,21 @@ class Finished(Generic[T]):
     error: RunFailure | None = None
 
 
+_ERRORS: Final[Mapping[str, type[BentpipeError]]] = {
+    "internal": InternalError,
+    "memory": InvalidRunError,
+    "size": UsageError,
+    "scenario": UsageError,
+    "lost": MachineError,
+    "invalid": InvalidRunError,
+}
+
+
+def error_of(failure: RunFailure) -> BentpipeError:
+    """Return the error of a failed run, for callers that cannot go on without it."""
+    return _ERRORS[failure.kind](failure.message)
+
+
 def attempt(prepared: PreparedRun, reduce: Callable[[Outcome], T]) -> Finished[T]:
     """Run a job in this thread and reduce its outcome; a failure of the run is not an exception."""
     index = prepared.index
@@ -52,7 +75,7 @@ def attempt(prepared: PreparedRun, reduce: Callable[[Outcome], T]) -> Finished[T
     except ScenarioError as error:
         return Finished(index, None, RunFailure("scenario", str(error)))
     except UsageError as error:
-        return Finished(index, None, RunFailure("memory", str(error)))
+        return Finished(index, None, RunFailure("size", str(error)))
     except InternalError as error:
         return Finished(index, None, RunFailure("internal", str(error)))
     if outcome.interrupted:

@@ -36,7 +36,7 @@ _DEFINITION: Final = "sweep.json"
 _JOURNAL: Final = "journal"
 _KEPT: Final = "runs"
 # Another attempt may succeed: these depend on the machine.
-_RETRIED: Final = ("lost", "memory", "invalid")
+_RETRIED: Final = ("lost", "memory", "size", "invalid")
 
 
 @dataclass(frozen=True)

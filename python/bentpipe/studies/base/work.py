@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from bentpipe.emulation.pool import EmulatedRun, EmulationJob, emulate_many
 from bentpipe.errors import RunsInterrupted
 from bentpipe.scenario.schema import Scenario
-from bentpipe.simulation.many import Job, Outcome, run_jobs
+from bentpipe.simulation.many import Job, Outcome
 from bentpipe.simulation.no_drop import NoDropSearch
-from bentpipe.simulation.search import max_trials, no_drop_rate
+from bentpipe.simulation.search import max_trials, search_rates
+from bentpipe.sweeps.executor import Executor
+from bentpipe.sweeps.outcomes import run_all
+from bentpipe.sweeps.threads import Threads
 
 Cell = TypeVar("Cell", bound=Hashable)
 
@@ -18,19 +22,20 @@ Cell = TypeVar("Cell", bound=Hashable)
 class Work:
     """Runs jobs and searches, one batch after the other.
 
-    ``total`` is the number of runs that ``progress(done, total)`` counts up to. After Ctrl-C
-    ``interrupted`` is true and no further batch runs.
+    ``executor`` runs them, by default threads, one a core. ``total`` is the number of runs that
+    ``progress(done, total)`` counts up to. After Ctrl-C ``interrupted`` is true and no further
+    batch runs.
     """
 
     def __init__(
         self,
         *,
-        threads: int | None,
+        executor: Executor | None,
         progress: Callable[[int, int], None] | None,
         total: int,
     ) -> None:
         self.interrupted = False
-        self._threads = threads
+        self._executor = executor or Threads()
         self._progress = progress
         self._total = total
         self._done = 0
@@ -43,7 +48,7 @@ class Work:
             every = [job for of_cell in jobs.values() for job in of_cell]
             complete: Sequence[Outcome]
             try:
-                complete = run_jobs(every, threads=self._threads, progress=self._count)
+                complete = run_all(self._executor, every, progress=self._count)
             except RunsInterrupted as ended:
                 complete = ended.outcomes
                 self.interrupted = True
@@ -58,12 +63,12 @@ class Work:
         """Search the largest rate without a loss for payloads in bytes; None after Ctrl-C."""
         if self.interrupted:
             return None
-        found = no_drop_rate(
+        found = search_rates(
             scenario,
             sizes,
+            partial(run_all, self._executor),
             resolution=resolution,
             seed=seed,
-            threads=self._threads,
             progress=self._count,
         )
         self._done += max_trials(scenario, sizes, resolution)

@@ -27,6 +27,7 @@ from bentpipe.studies.hermes import (
     transfers,
 )
 from bentpipe.studies.hermes.network import LARGE_MSS_BYTES, MSS_BYTES, Case, Found, Network
+from bentpipe.sweeps.executor import Executor
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -132,7 +133,7 @@ def run(
     *,
     runs: int | None = None,
     seed: int = 1,
-    threads: int | None = None,
+    executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> HermesOutcome:
     """Simulate all cases, then read the published rows and compare.
@@ -151,7 +152,7 @@ def run(
         for cases in all_parts.values()
         for case in cases
     }
-    work = Work(threads=threads, progress=progress, total=sum(map(len, jobs.values())))
+    work = Work(executor=executor, progress=progress, total=sum(map(len, jobs.values())))
     outcomes = work.run(jobs)
     found = Found({case: [case.measure(each) for each in outcomes[case]] for case in jobs})
     return HermesOutcome(

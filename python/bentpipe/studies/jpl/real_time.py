@@ -180,5 +180,5 @@ def _simulated(
         for kernel in (False, True):
             scenario = (kernel_scenario_of if kernel else scenario_of)(cell, base)
             jobs[cell, kernel] = jobs_of(cell, scenario, seed, _SIMULATED_RUNS)
-    work = Work(threads=None, progress=None, total=0)
+    work = Work(executor=None, progress=None, total=0)
     return {key: samples_of(key[0], found) for key, found in work.run(jobs).items()}

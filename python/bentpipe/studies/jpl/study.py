@@ -40,6 +40,7 @@ from bentpipe.studies.jpl.cells import (
     small_window_cells,
 )
 from bentpipe.studies.jpl.plots import curves
+from bentpipe.sweeps.executor import Executor
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -171,7 +172,7 @@ def run(
     *,
     runs: int | None = None,
     seed: int = 1,
-    threads: int | None = None,
+    executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> JplOutcome:
     """Simulate all cells for both profiles, then read the published table and compare.
@@ -187,7 +188,7 @@ def run(
         *((True, cell) for cell in cells()),
     ):
         jobs[linux, cell] = jobs_of(cell, scenario_of(cell, base, linux=linux), seed, count)
-    work = Work(threads=threads, progress=progress, total=sum(map(len, jobs.values())))
+    work = Work(executor=executor, progress=progress, total=sum(map(len, jobs.values())))
     samples = {key: samples_of(key[1], outcomes) for key, outcomes in work.run(jobs).items()}
     # Every run is over: the published figures may be read.
     return JplOutcome(

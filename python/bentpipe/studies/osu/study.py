@@ -48,6 +48,7 @@ from bentpipe.studies.osu.compare import (
 from bentpipe.studies.osu.measure import WARM_UP_S, Measurement, figures, mean_over
 from bentpipe.studies.osu.tables import DIGITS, columns, curves_table, sensitivity_columns
 from bentpipe.studies.osu.variants import BASE, MAX_VARIANT_RUNS, VARIANT_KS, VARIANTS, Variant
+from bentpipe.sweeps.executor import Executor
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -145,7 +146,7 @@ def run(
     *,
     runs: int | None = None,
     seed: int = 1,
-    threads: int | None = None,
+    executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
     grid: Sequence[Cell] | None = None,
     variants: Sequence[Variant] = VARIANTS,
@@ -169,7 +170,7 @@ def run(
         (variant.name, cell): jobs_of(cell, base, variant, range(seed, seed + repeats))
         for variant, cell, repeats in keys
     }
-    work = Work(threads=threads, progress=progress, total=sum(map(len, jobs.values())))
+    work = Work(executor=executor, progress=progress, total=sum(map(len, jobs.values())))
     measured = {
         (name, cell): Measurement(
             cell,

@@ -32,6 +32,7 @@ from bentpipe.studies.snip.scenarios import (
     table_scenario,
     tcp_scenario,
 )
+from bentpipe.sweeps.executor import Executor
 from bentpipe.units import NS_PER_S
 
 # Ten seconds and 50 packets of buffer hide up to 0.2 % (at 2,570 packets a second).
@@ -93,7 +94,7 @@ def measure(
     settings: Settings,
     *,
     seed: int,
-    threads: int | None,
+    executor: Executor | None,
     progress: Callable[[int, int], None] | None,
 ) -> Measured:
     """Perform all searches and runs in a fixed order; after Ctrl-C return those that finished."""
@@ -103,7 +104,7 @@ def measure(
     fine_step = settings.coarse_sizes[1] - settings.coarse_sizes[0]
     planned = [*searches.values(), (narrow_scenario(base), tuple(range(1, fine_step + 1)))]
     trials = sum(max_trials(scenario, sizes, RESOLUTION) for scenario, sizes in planned)
-    work = Work(threads=threads, progress=progress, total=trials + len(jobs) + len(loads))
+    work = Work(executor=executor, progress=progress, total=trials + len(jobs) + len(loads))
 
     def search(scenario: Scenario, sizes: tuple[int, ...]) -> NoDropSearch | None:
         return work.search(scenario, sizes, resolution=RESOLUTION, seed=seed)

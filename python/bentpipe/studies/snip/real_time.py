@@ -258,7 +258,7 @@ def _simulate_tcp(
         study = tcp_scenario(base, window, DEFAULTS.tcp_duration)
         for kernel, scenario in ((False, study), (True, kernel_tcp_scenario(base, window))):
             jobs[window, kernel] = [Job(plan=resolve(scenario), seed=seed)]
-    found = Work(threads=None, progress=None, total=0).run(jobs)
+    found = Work(executor=None, progress=None, total=0).run(jobs)
     return {
         key: Samples.of(
             (

@@ -30,6 +30,7 @@ from bentpipe.studies.snip.scenarios import (
     Settings,
     base_scenario,
 )
+from bentpipe.sweeps.executor import Executor
 from bentpipe.units import parse_rate
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def run(
     *,
     runs: int | None = None,  # noqa: ARG001 - every study is called alike; nothing here is stochastic
     seed: int = 1,
-    threads: int | None = None,
+    executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
     settings: Settings | None = None,
 ) -> SnipOutcome:
@@ -230,7 +231,7 @@ def run(
     """
     settings = DEFAULTS if settings is None else settings
     base = base_scenario()
-    measured = measure(base, settings, seed=seed, threads=threads, progress=progress)
+    measured = measure(base, settings, seed=seed, executor=executor, progress=progress)
     return SnipOutcome(
         study="snip",
         title="SnIP: UDP rate without loss over packet size, and TCP over a satellite hop",
