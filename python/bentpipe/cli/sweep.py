@@ -67,7 +67,7 @@ class _Request:
     metric: str
     max_seeds: int
     keep_runs: bool
-    engine: Engine
+    engine: str
 
 
 def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
