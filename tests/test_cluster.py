@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SMALL
+from conftest import ROOT, SMALL, Program
 from dask_processes import (
     HERE,
     OTHER_VERSION,
@@ -141,12 +141,40 @@ def test_the_runs_of_a_machine_share_the_memory_limit(two_workers: DaskProcesses
     assert "its part of what 2 runs share" in each.error.message
 
 
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Return the files of a sweep, but when and where it was made."""
+    files = {str(each.relative_to(folder)): each for each in folder.rglob("*") if each.is_file()}
+    return {name: each.read_bytes() for name, each in files.items() if name != "execution.json"}
+
+
+def test_a_sweep_and_a_study_on_a_cluster_have_the_bytes_of_threads(
+    two_workers: DaskProcesses, bentpipe: Program, tmp_path: Path
+) -> None:
+    scenario = [ROOT / "scenarios" / "geo-bulk.yaml", "--set", "traffic.0.size=200 kB"]
+    varied = ["--vary", "link.forward.bit_error_rate=1e-8,1e-6", "--seeds", "20"]
+    for executor in (["--threads", "2"], ["--scheduler", two_workers.address]):
+        out = tmp_path / executor[0]
+        assert bentpipe("sweep", *scenario, *varied, "--out", out, *executor).code == 0
+    of_threads = files_of(tmp_path / "--threads")
+    assert len(of_threads) == 5
+    assert files_of(tmp_path / "--scheduler") == of_threads
+    study = ("study", "jpl", "--runs", "1", "--json")
+    assert bentpipe(*study).out == bentpipe(*study, "--scheduler", two_workers.address).out
+
+
+def test_options_of_clusters_exclude_others(bentpipe: Program) -> None:
+    for other in (["--dask"], ["--threads", "2"]):
+        called = bentpipe("study", "jpl", "--scheduler", "tcp://h:1", *other)
+        assert called.code == 2
+        assert f"leave out {other[0]}" in called.err
+
+
 def test_a_killed_worker_changes_nothing(doomed: DaskProcesses) -> None:
     """Given two workers and SIGKILL for one in the middle, expect the values of threads."""
     doomed.add_worker()
     doomed.add_worker()
     doomed.wait_for_workers()
-    count = 3000
+    count = 1500
     finished = []
     with Cluster(doomed.address) as cluster:
         for each in cluster.run(jobs(count), delivered):
