@@ -124,7 +124,7 @@ def page(browser: Browser, proxy: Proxy, server: Server) -> Iterator[Page]:
     page.set_default_timeout(TIMEOUT_MS)
     failed: list[str] = []
     asked: list[str] = []
-    page.on("console", lambda message: message.type == "error" and failed.append(message.text))
+    page.on("console", lambda message: failed.extend([message.text] * (message.type == "error")))
     page.on("pageerror", lambda error: failed.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
     yield page
