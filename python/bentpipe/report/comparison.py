@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bentpipe import _core
-from bentpipe.comparison.compare import Comparison, Difference
+from bentpipe.comparison.differences import Comparison, Difference
 from bentpipe.comparison.statistics import POWER, Array
 from bentpipe.quantities import quantity
 from bentpipe.report.html import environment
