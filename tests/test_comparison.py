@@ -305,7 +305,7 @@ def test_incomplete_runs_are_refused(small_result: Result) -> None:
 # --- folders of sweeps --------------------------------------------------------------------------
 
 
-def test_the_folder_of_a_sweep_is_compared_as_the_sweep(bentpipe: Program, tmp_path: Path) -> None:
+def test_folders_of_sweeps_are_compared_cell_by_cell(bentpipe: Program, tmp_path: Path) -> None:
     """Given `bentpipe sweep`, expect the differences of the same runs in memory."""
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(json.dumps(LOSSY))
