@@ -325,3 +325,20 @@ def test_folders_of_sweeps_are_compared_cell_by_cell(bentpipe: Program, tmp_path
     # A sweep against itself.
     again = compare(out, out)
     assert {each.verdict for each in again.differences} == {"equal in every run"}
+
+
+def test_a_difference_that_no_seed_changes_is_exact(
+    bentpipe: Program, files: tuple[Path, Path]
+) -> None:
+    """Given a lossless link with 20 and 30 ms, expect a difference without width, and a note."""
+    for path, delay in zip(files, ("20 ms", "30 ms"), strict=True):
+        lossless = copy.deepcopy(LOSSY)
+        lossless["link"]["forward"] = {"rate": "8 Mbit/s", "delay": delay}
+        path.write_text(json.dumps(lossless))
+    options = ("--seeds", 6, "--metric", "flows.bulk-1.goodput_bps")
+    (found,) = json.loads(bentpipe("compare", *files, *options, "--json").out)["differences"]
+    assert found["exact"]
+    assert found["low"] == found["high"] == found["difference"] < 0
+    assert found["shown"]
+    text = bentpipe("compare", *files, *options).out
+    assert "The same difference with every seed: bulk-1: goodput." in text

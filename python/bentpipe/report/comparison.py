@@ -76,7 +76,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         notes.append(f"Equal in every run: {'; '.join(equal)}.")
     exact = [_title(each, names) for each in found if each.estimate.exact and not each.equal]
     if exact:
-        notes.append(f"Not dependent on the seed, so the difference is exact: {'; '.join(exact)}.")
+        notes.append(f"The same difference with every seed: {'; '.join(exact)}.")
     missing = [each for each in found if each.missing]
     notes += [
         f"{_title(each, names)}: {each.missing} of the runs have no value, such as a transfer that "
