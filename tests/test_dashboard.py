@@ -357,7 +357,7 @@ def test_a_run_that_is_not_complete_is_drawn_and_not_compared(
         ("", "choose two results to compare; 0 are chosen"),
         ("?result=small", "choose two results to compare; 1 are chosen"),
         ("?result=small&result=small", "choose two different results"),
-        ("?result=small&result=cut-off", "cut-off: only runs that are whole can be compared"),
+        ("?result=small&result=cut-off", "cut-off: only whole runs and sweeps are compared"),
     ],
 )
 def test_what_cannot_be_compared_is_said(client: TestClient, query: str, message: str) -> None:
