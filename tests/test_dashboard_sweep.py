@@ -178,6 +178,21 @@ def test_the_page_of_a_sweep_has_choices_and_its_runs(client: TestClient) -> Non
     assert client.get("/data/sweep/done").json()["lines"]
 
 
+def test_two_sweeps_are_compared_with_intervals(tmp_path: Path) -> None:
+    """Given six pairs of runs that differ in the delay, expect a difference with its interval."""
+    (tmp_path / "s.yaml").write_text(json.dumps(scenario()))
+    for name, delay in (("near", "10ms"), ("far", "250ms")):
+        command = ["sweep", str(tmp_path / "s.yaml"), "--seeds", "6", "--out", str(tmp_path / name)]
+        assert main([*command, "--set", f"link.forward.delay={delay}"]) == 0
+    with TestClient(create_app(tmp_path)) as client:
+        assert client.get("/").text.count('type="checkbox"') == 2
+        page = client.get("/compare?result=near&result=far").text
+    assert "Difference shown: the 95 % interval excludes zero" in page
+    assert "web: goodput" in page
+    assert "data-chart" not in page
+    assert str(tmp_path) not in page
+
+
 def test_a_damaged_or_absent_data_set_is_one_message(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "done", tmp_path / "cut")
     for file in (tmp_path / "cut/flows").rglob("*.parquet"):
@@ -218,7 +233,7 @@ def test_a_sweep_is_followed_until_it_is_interrupted(root: Path, tmp_path: Path)
             assert b'id="running"' in server.get("/result/new").content
             with server.stream("/events/sweep/new") as stream:
                 following = events(stream)
-                counts = []
+                counts: list[int] = []
                 while len(set(counts)) < 3:
                     kind, data = next(following)
                     assert (kind, data["total"], data["failed"]) == ("progress", 50_000, 0)
