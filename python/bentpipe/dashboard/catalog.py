@@ -207,8 +207,17 @@ def _folders(top: Path, depth: int) -> Iterator[Path]:
     except OSError:
         return
     for name in inner:
-        if not name.startswith("."):
+        if not name.startswith(".") and _has_url(name):
             yield from _folders(top / name, depth + 1)
+
+
+def _has_url(name: str) -> bool:
+    """Return whether a name is UTF-8, as addresses are; Linux allows other bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _links(folder: Path) -> Iterator[Path]:
@@ -262,6 +271,8 @@ def _check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
             f"({manifest['bentpipe_version']})"
         )
     for name in manifest["files"]:
+        if name == ".." or Path(str(name)).name != name:
+            raise UsageError(f"{MANIFEST}: names a file of another folder")
         try:
             read = pl.read_parquet_schema if str(name).endswith(_PARQUET) else os.stat
             read_file(folder, str(name), read)
