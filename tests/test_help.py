@@ -130,6 +130,8 @@ def test_the_options_of_examples_exist(example: str) -> None:
         if each.split()[1] not in IN_REAL_TIME
         if each.split()[1] != "study" or each == "bentpipe study list"
         if "--measure" not in each
+        # It runs until Ctrl-C: see test_dashboard_server.py.
+        if each.split()[1] != "serve"
     ],
 )
 def test_examples_work(example: str, tmp_path: Path, small_result: Result) -> None:

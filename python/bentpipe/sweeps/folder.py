@@ -32,8 +32,8 @@ from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import Points
 
 KIND: Final = "sweep"
-_DEFINITION: Final = "sweep.json"
-_JOURNAL: Final = "journal"
+DEFINITION: Final = "sweep.json"
+JOURNAL: Final = "journal"
 _KEPT: Final = "runs"
 # Another attempt may succeed: these depend on the machine.
 _RETRIED: Final = ("lost", "memory", "size", "invalid")
@@ -104,7 +104,7 @@ class SweepFolder:
             raise UsageError(f"{self.path}: no such folder; there is no sweep to resume")
         with ExitStack() as stack:
             stack.enter_context(self.output)
-            unfinished = (self._work / _DEFINITION).is_file()
+            unfinished = (self._work / DEFINITION).is_file()
             if unfinished and not self._resume:
                 raise UsageError(
                     f"{self.path}: has an unfinished sweep; continue it with --resume "
@@ -130,7 +130,7 @@ class SweepFolder:
     @property
     def is_complete(self) -> bool:
         """Return whether the folder has a sweep of which all runs have ended."""
-        if (self._work / _DEFINITION).is_file() or not has_manifest(self.path):
+        if (self._work / DEFINITION).is_file() or not has_manifest(self.path):
             return False
         manifest = read_manifest(self.path)
         return kind_of(manifest) == KIND and manifest["state"] == "completed"
@@ -156,11 +156,11 @@ class SweepFolder:
         }
         with self._naming_errors():
             self._work.mkdir(parents=True, exist_ok=True)
-            (self._work / _JOURNAL).unlink(missing_ok=True)
+            (self._work / JOURNAL).unlink(missing_ok=True)
             # Complete or absent, also if the process is killed.
-            part = self._work / f"{_DEFINITION}.part"
+            part = self._work / f"{DEFINITION}.part"
             part.write_text(json.dumps(about), encoding="utf-8")
-            part.replace(self._work / _DEFINITION)
+            part.replace(self._work / DEFINITION)
             self._open_journal()
 
     def resume(self) -> Definition:
@@ -207,7 +207,7 @@ class SweepFolder:
             )
 
     def _about(self) -> dict[str, Any]:
-        file = self._work / _DEFINITION
+        file = self._work / DEFINITION
         try:
             about: dict[str, Any] = json.loads(file.read_bytes())
         except (OSError, ValueError) as error:
@@ -215,7 +215,7 @@ class SweepFolder:
         return about
 
     def _open_journal(self) -> None:
-        self._journal = self._stack.enter_context(Journal(self._work / _JOURNAL))
+        self._journal = self._stack.enter_context(Journal(self._work / JOURNAL))
 
     def _naming_errors(self) -> _NamingErrors:
         return _NamingErrors(self.path)
