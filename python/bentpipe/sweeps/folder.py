@@ -30,6 +30,7 @@ from bentpipe.sweeps.dataset import Dataset, partition_paths
 from bentpipe.sweeps.executor import RunFailure
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import Points
+from bentpipe.sweeps.storage import Storage, is_url, local_folder
 
 KIND: Final = "sweep"
 DEFINITION: Final = "sweep.json"
@@ -87,13 +88,19 @@ class Definition:
 class SweepFolder:
     """The folder of a sweep, locked while this context is open.
 
+    ``path`` may be the URL of shared storage. The folder is then one of this machine, until the
+    sweep is complete.
+
     Raises:
         UsageError: the folder cannot be used, another program writes to it, or it has an unfinished
             sweep; with ``resume``, it has none, or that of another version.
     """
 
-    def __init__(self, path: Path, *, resume: bool = False) -> None:
-        self.path = path
+    def __init__(self, path: Path | str, *, resume: bool = False) -> None:
+        url = str(path) if is_url(str(path)) else None
+        self.storage = None if url is None else Storage(url)
+        self.path = Path(path) if url is None else local_folder(url)
+        path = self.path
         self.output = OutputFolder(path, kind=KIND)
         self._resume = resume
         self._stack = ExitStack()
@@ -103,6 +110,11 @@ class SweepFolder:
         if self._resume and not self.path.is_dir():
             raise UsageError(f"{self.path}: no such folder; there is no sweep to resume")
         with ExitStack() as stack:
+            if self.storage is not None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                stack.callback(self._remove_local)
+                if not self._resume:
+                    self.storage.check()
             stack.enter_context(self.output)
             unfinished = (self._work / DEFINITION).is_file()
             if unfinished and not self._resume:
@@ -126,6 +138,11 @@ class SweepFolder:
     @property
     def _work(self) -> Path:
         return self.output.work
+
+    def _remove_local(self) -> None:
+        """Remove the folder of this machine when the results are in the shared storage."""
+        if not (self._work / _DEFINITION).is_file():
+            shutil.rmtree(self.path, ignore_errors=True)
 
     @property
     def is_complete(self) -> bool:
@@ -270,12 +287,18 @@ class SweepFolder:
             manifest["columns"] = {table: list(types.items()) for table, types in columns.items()}
             manifest["partitions"] = paths
             kept = self._work / _KEPT
-            if kept.is_dir():
+            if self.storage is not None and definition.keep_runs:
+                # Workers have written the runs to the storage.
+                (stage / _KEPT).mkdir()
+            elif kept.is_dir():
                 # The runs stay where they are until the sweep is complete.
                 shutil.copytree(kept, stage / _KEPT, copy_function=os.link)
 
         started = self._about()["started"]
         self.output.write(manifest, fill, execution=execution(started=started))
+        if self.storage is not None:
+            kept = ended if definition.keep_runs else ()
+            self.storage.upload(self.path, {run_name(run) for run in kept})
         if complete and not kinds & set(_RETRIED):
             with suppress(OSError):
                 shutil.rmtree(self._work)

@@ -92,7 +92,8 @@ class Sweep:
             runs, failures = (read_file(path, name, pl.read_parquet) for name in (RUNS, FAILURES))
         except (OSError, pl.exceptions.PolarsError) as error:
             raise UsageError(f"{path}: cannot be read, the result is damaged: {error}") from None
-        kept = sorted((path / "runs").iterdir()) if results and manifest["keep_runs"] else []
+        folder = path / "runs"
+        kept = sorted(folder.iterdir()) if results and folder.is_dir() else []
         return cls(
             results=tuple(Result.load(each) for each in kept),
             flows=Frame(tables["flows"]),
