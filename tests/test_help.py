@@ -73,7 +73,7 @@ def test_verbs_are_in_groups_and_each_summary_is_a_line_of_its_own(bentpipe: Pro
     verbs = [row.split()[0] for row in rows if row and row not in HEADINGS]
     assert verbs == [words[0] for words in COMMANDS if len(words) == 1]
     answer = rows.index("Answer a question:")
-    assert rows[answer + 1].split()[0] == "search"
+    assert rows[answer + 1].split()[0] == "ask"
 
 
 @pytest.mark.parametrize("verb", [words[0] for words in COMMANDS if len(words) == 1])

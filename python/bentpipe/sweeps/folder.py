@@ -141,7 +141,7 @@ class SweepFolder:
 
     def _remove_local(self) -> None:
         """Remove the folder of this machine when the results are in the shared storage."""
-        if not (self._work / _DEFINITION).is_file():
+        if not (self._work / DEFINITION).is_file():
             shutil.rmtree(self.path, ignore_errors=True)
 
     @property
