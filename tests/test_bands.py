@@ -80,13 +80,22 @@ def test_a_band_is_the_interval_in_the_units_of_the_columns() -> None:
     assert path.get_extents().ymax == pytest.approx(2 + half, rel=1e-3)
 
 
-def test_bands_on_a_common_scale_are_all_visible() -> None:
-    """Given a second panel with lower values, expect the scale of the higher ones to remain."""
+def test_bands_on_a_common_scale_are_all_visible_and_in_one_unit() -> None:
+    """Given a second panel with a tenth of the values, expect Mbit/s there too, and their scale."""
     _figure, (left, right) = new_figure(1, 2, height_in=2)
     bentpipe.plots.band(FLOWS, "delay_ns", "goodput_bps", ax=left)
     lower = FLOWS.with_columns(pl.col("goodput_bps") / 10)
     bentpipe.plots.band(lower, "delay_ns", "goodput_bps", ax=right)
-    assert right.get_ylim()[1] > 3
+    assert np.asarray(right.lines[0].get_ydata()).tolist() == pytest.approx([0.3, 0.1])
+    # The higher band ends at 3 + 4.303 sqrt(7 / 3).
+    assert right.get_ylim()[1] > 9
+
+
+def test_both_scales_have_a_unit_of_their_own() -> None:
+    """Given times of seconds over delays of milliseconds, expect s and ms."""
+    frame = FLOWS.with_columns(completion_time_ns=pl.col("delay_ns") * 100)
+    axes = bentpipe.plots.band(frame, "delay_ns", "completion_time_ns")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("Delay [ms]", "Completion time [s]")
 
 
 def test_a_text_as_axis_is_refused_with_the_column_of_its_numbers() -> None:

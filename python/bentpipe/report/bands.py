@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from itertools import cycle
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
+from matplotlib.axes import Axes
 
 from bentpipe.errors import UsageError
 from bentpipe.quantities import quantity, title
 from bentpipe.report.style import PALETTE, add_legend, from_zero, new_figure
 from bentpipe.results.means import mean_intervals
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 _HEIGHT_IN: Final = 2.7
+# The units of the bands on axes, by scale: x or y.
+_units: Final[WeakKeyDictionary[Axes, dict[str, tuple[str, float]]]] = WeakKeyDictionary()
 # In print without colour, lines differ by their markers.
 _MARKERS: Final = "os^Dv<>P"
 
@@ -42,8 +43,8 @@ def band(
     if points.height == 0:
         raise UsageError(f"{y}: no row has a value to draw")
     axes = new_figure(1, 1, height_in=_HEIGHT_IN)[1][0] if ax is None else ax
-    x_unit, x_size = _scale(x, points[x])
-    y_unit, y_size = _scale(y, points["mean"])
+    x_unit, x_size = _unit(axes, "x", x, points[x])
+    y_unit, y_size = _unit(axes, "y", y, points["mean"])
     # In the order of the frame, which is that of the varied values.
     names = [None] if by is None else frame[by].unique(maintain_order=True).to_list()
     for name, colour, marker in zip(names, cycle(PALETTE), cycle(_MARKERS), strict=False):
@@ -62,9 +63,19 @@ def band(
     return axes
 
 
-def _scale(column: str, values: pl.Series) -> tuple[str, float]:
+def _unit(axes: Axes, scale: str, column: str, values: pl.Series) -> tuple[str, float]:
+    """Return the unit of values, and its size: that of bands on a common scale, if there are any.
+
+    Otherwise two panels with one scale could be in Mbit/s and kbit/s.
+    """
+    shared = axes.get_shared_x_axes() if scale == "x" else axes.get_shared_y_axes()
+    known = (_units.get(each, {}).get(scale) for each in shared.get_siblings(axes))
+    kind = quantity(column)
     largest = values.cast(float).abs().max()
-    return quantity(column).scale(float(largest) if isinstance(largest, float) else 0.0)
+    fitting = kind.scale(float(largest) if isinstance(largest, float) else 0.0)
+    unit = next((each for each in known if each in kind.units), fitting)
+    _units.setdefault(axes, {})[scale] = unit
+    return unit
 
 
 def _label(column: str, unit: str) -> str:
