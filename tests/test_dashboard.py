@@ -22,6 +22,8 @@ from bentpipe import Result, simulate
 from bentpipe.dashboard.app import create_app
 from bentpipe.dashboard.catalog import Catalog, Entry
 from bentpipe.dashboard.charts import CHARTS, INTERVALS, chart_data, chart_names
+from bentpipe.dashboard.pages import Differences, compare_page
+from bentpipe.results.figures import TextTable
 from bentpipe.units import format_rate
 
 VENDOR = ROOT / "python/bentpipe/dashboard/static/vendor"
@@ -312,6 +314,18 @@ def test_two_runs_are_compared_by_the_metrics_of_compare(
     assert "No interval: 1 run" in page
     assert "&#34;A&#34;: &#34;one&#34;" in page
     assert str(tmp_path) not in page
+
+
+def test_a_comparison_of_many_cells_is_a_page_of_some_rows(small_result: Result) -> None:
+    """Given 1,000 differences and a long note, expect 200 rows, what is left out, and a fold."""
+    entry = Entry(path="a", kind="sweep", title="a", state="completed")
+    table = TextTable("No interval", [("metric", "")], [[str(i)] for i in range(1_000)])
+    differences = Differences([table], ["short", "long " * 200])
+    page = compare_page([entry, entry], [], differences)
+    assert page.count("<tr><td") == 200
+    assert "... and 800 more rows; bentpipe compare prints all." in page
+    assert page.count("<details>") == 1
+    assert "data-chart" in compare_page([entry, entry], [small_result, small_result], differences)
 
 
 def test_a_run_that_is_not_complete_is_drawn_and_not_compared(

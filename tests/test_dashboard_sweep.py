@@ -293,6 +293,18 @@ def test_the_rate_of_a_sweep_tells_how_long_it_takes() -> None:
     assert progress_data(found, [(5.0, 100)])["left_s"] is None
 
 
+def test_a_sweep_is_known_from_the_moment_it_says_what_it_runs(tmp_path: Path) -> None:
+    """Given a locked folder, then the definition of a sweep in it, expect the list to change."""
+    catalog = Catalog(tmp_path)
+    with OutputFolder(tmp_path / "new", kind="sweep") as output:
+        assert (catalog.entry("new").kind, catalog.entry("new").state) == ("", "running")
+        output.work.mkdir()
+        definition = {"scenario": {"name": "small"}, "engine": "simulate"}
+        (output.work / "sweep.json").write_text(json.dumps({"definition": definition}))
+        assert (catalog.entry("new").kind, catalog.entry("new").state) == ("sweep", "running")
+    assert (catalog.entry("new").kind, catalog.entry("new").state) == ("sweep", "interrupted")
+
+
 def test_a_lock_is_seen_without_taking_it(tmp_path: Path) -> None:
     """Given a folder that is being written, expect it to be listed so, and another one not."""
     assert not is_being_written(tmp_path / "new")

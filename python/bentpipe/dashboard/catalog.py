@@ -31,7 +31,7 @@ from bentpipe.results.files import (
     read_manifest,
 )
 from bentpipe.results.output import is_being_written
-from bentpipe.sweeps.progress import read_definition
+from bentpipe.sweeps.progress import UNFINISHED, read_definition
 
 # Of a folder that was served by mistake, such as a home folder, this many folders are searched.
 FOLDERS_MAX: Final = 20_000
@@ -248,7 +248,8 @@ def _begun(path: str, folder: Path) -> Entry | None:
 
 def _identity(folder: Path) -> object:
     """Return what changes when a file of the folder is replaced."""
-    files: list[tuple[object, ...]] = [(is_being_written(folder),)]
+    begun = (folder / UNFINISHED).is_file()
+    files: list[tuple[object, ...]] = [(is_being_written(folder), begun)]
     for name in ("", f"{PART}/{COMMIT}"):
         try:
             inside = list(os.scandir(folder / name))

@@ -6,7 +6,7 @@ import csv
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -209,10 +209,20 @@ def compare_page(entries: Sequence[Entry], runs: Sequence[Result], differences: 
         "compare.html.j2",
         title="Comparison",
         entries=dict(zip("AB", entries, strict=True)),
-        differences=differences,
+        tables=[_first_rows(table) for table in differences.tables],
+        notes=differences.notes,
         charts={name: CHARTS[name] for name in CHARTS if any(name in own for own in names)},
         end_s=max((result.manifest["end_ns"] for result in runs), default=0) / 1e9,
     )
+
+
+def _first_rows(table: TextTable) -> TextTable:
+    """Return a table that is not longer than a page should be."""
+    left_out = len(table.rows) - _ROWS_MAX
+    if left_out <= 0:
+        return table
+    more = f"{left_out:,} more rows; bentpipe compare prints all"
+    return replace(table, rows=table.rows[:_ROWS_MAX], more=more)
 
 
 def lab_page(status: Mapping[str, Any], rates: DeliveredRates) -> str:

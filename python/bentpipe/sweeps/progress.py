@@ -14,7 +14,8 @@ from bentpipe.results.output import WORK, is_being_written
 from bentpipe.sweeps.folder import DEFINITION, JOURNAL
 from bentpipe.sweeps.journal import FAILURE, HEADER, Run
 
-_ABOUT: Final = Path(PART) / WORK / DEFINITION
+# The file that a sweep has from its begin until all of its runs have ended.
+UNFINISHED: Final = Path(PART) / WORK / DEFINITION
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class ProgressReader:
 def read_definition(folder: Path) -> Mapping[str, Any] | None:
     """Return what an unfinished sweep runs (`Definition.to_json`); None if there is none."""
     try:
-        about = json.loads((folder / _ABOUT).read_bytes())
+        about = json.loads((folder / UNFINISHED).read_bytes())
         definition: dict[str, Any] = about["definition"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
