@@ -353,9 +353,9 @@ class FakeStudy:
     def __init__(self, *, interrupted: bool) -> None:
         self.interrupted = interrupted
 
-    def run(self, *, runs: int | None, seed: int, threads: int | None, progress: Any) -> Any:
+    def run(self, *, runs: int | None, seed: int, executor: Any, progress: Any) -> Any:
         progress(1, 1)
-        asked = {"runs": runs, "seed": seed, "threads": threads}
+        asked = {"runs": runs, "seed": seed, "executor": type(executor).__name__}
         return FakeOutcome(asked, self.interrupted)
 
 
@@ -390,7 +390,12 @@ def test_a_study_is_a_verb_of_its_own(bentpipe: Program, tmp_path: Path) -> None
     out = tmp_path / "moon"
     called = bentpipe("study", "moon", "--runs", "3", "--seed", "5", "--out", out, "--json")
     assert called.code == 0
-    assert json.loads(called.out) == {"study": "moon", "runs": 3, "seed": 5, "threads": None}
+    assert json.loads(called.out) == {
+        "study": "moon",
+        "runs": 3,
+        "seed": 5,
+        "executor": "Threads",
+    }
     assert (out / "report.html").is_file()
 
 

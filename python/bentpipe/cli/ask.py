@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _WIDTH: Final = 80
 _EXAMPLES: Final = (
     "bentpipe ask tcp --link geo",
-    "bentpipe ask buffer --link leo --report buffer.html",
+    "bentpipe ask buffer --link geo --report buffer.html",
 )
 
 ask_app = typer.Typer(
@@ -127,7 +127,7 @@ def tcp(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
     short_help="How large the queue should be.",
     epilog=examples_text(
         "bentpipe ask buffer --link geo",
-        "bentpipe ask buffer --link leo --flows 16 --report buffer.html",
+        "bentpipe ask buffer --link geo --flows 16 --report buffer.html",
     ),
 )
 def buffer(  # noqa: PLR0913, PLR0917 - a command line's options are its arguments
@@ -226,7 +226,7 @@ def users(
     short_help="How many calls a limit in packets per second carries.",
     epilog=examples_text(
         "bentpipe ask small-packets --link leo --pps 6000",
-        "bentpipe ask small-packets --link leo --pps 20000 --codec g729",
+        "bentpipe ask small-packets --link leo --pps 2000 --codec g729",
     ),
 )
 def small_packets(
