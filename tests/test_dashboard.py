@@ -23,8 +23,8 @@ from bentpipe import Result, simulate
 from bentpipe.dashboard.app import create_app
 from bentpipe.dashboard.catalog import Catalog, Entry
 from bentpipe.dashboard.charts import CHARTS, INTERVALS, chart_data, chart_names
-from bentpipe.dashboard.differences import difference_tables
 from bentpipe.results.series import thinned
+from bentpipe.units import format_rate
 
 VENDOR = ROOT / "python/bentpipe/dashboard/static/vendor"
 # A browser reads it once; the page of a run is not to wait for it.
@@ -217,7 +217,7 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     simulate(other_scenario(name=evil, duration="1 s")).save(tmp_path / "a<b")
     with TestClient(create_app(tmp_path)) as client:
-        for path in ("/", "/result/a<b", "/compare?result=a<b&result=a<b", f"/result/{evil}"):
+        for path in ("/", "/result/a<b", f"/result/{evil}"):
             assert evil not in client.get(path).text
 
 
@@ -321,25 +321,34 @@ def test_thinning_keeps_the_smallest_and_the_largest_value(
 # --- comparison ---------------------------------------------------------------------------------
 
 
-def test_two_runs_are_compared_by_the_names_of_their_flows(
-    client: TestClient, small_result: Result
+def test_two_runs_are_compared_by_the_metrics_of_compare(
+    tmp_path: Path, small_result: Result
 ) -> None:
-    query = "/compare?result=small&result=deeper/every, 100 %"
-    page = client.get(query).text
-    assert "Each result is one run, so that no interval can be given" in page
-    assert "&#34;A&#34;: &#34;small&#34;" in page
+    """Given one run each, expect the means, their difference, and that there is no interval."""
     other = simulate(other_scenario(seed=2))
-    flows, _ = difference_tables(small_result, other)
-    goodput = next(row for row in flows.rows if row[:2] == ["bulk-1 (forward)", "goodput"])
+    small_result.save(tmp_path / "one")
+    other.save(tmp_path / "two")
+    with TestClient(create_app(tmp_path)) as client:
+        page = client.get("/compare?result=one&result=two").text
     before, after = small_result.goodput_bps[0], other.goodput_bps[0]
-    assert goodput[4].startswith("+" if after > before else "-")
-    assert goodput[5] == f"{100 * (after - before) / before:+.3g} %"
+    for rate in (before, after):
+        assert f"<td>{format_rate(rate)}</td>" in page
+    assert f"{100 * (after - before) / before:+.0f}</td>" in page
+    assert "No interval: 1 run" in page
+    assert "&#34;A&#34;: &#34;one&#34;" in page
+    assert str(tmp_path) not in page
 
 
-def test_the_same_run_twice_has_no_difference(small_result: Result) -> None:
-    for table in difference_tables(small_result, small_result):
-        assert table.rows
-        assert {row[4] for row in table.rows} == {"0"}
+def test_a_run_that_is_not_complete_is_drawn_and_not_compared(
+    tmp_path: Path, small_result: Result
+) -> None:
+    small_result.save(tmp_path / "one")
+    manifest = {**small_result.manifest, "state": "interrupted"}
+    Result(manifest, small_result.tables).save(tmp_path / "two")
+    with TestClient(create_app(tmp_path)) as client:
+        page = client.get("/compare?result=one&result=two").text
+    assert "<p>two: the run with seed 1 is not complete" in page
+    assert 'data-chart="cwnd"' in page
 
 
 @pytest.mark.parametrize(
@@ -347,6 +356,7 @@ def test_the_same_run_twice_has_no_difference(small_result: Result) -> None:
     [
         ("", "choose two results to compare; 0 are chosen"),
         ("?result=small", "choose two results to compare; 1 are chosen"),
+        ("?result=small&result=small", "choose two different results"),
         ("?result=small&result=cut-off", "cut-off: only runs that are whole can be compared"),
     ],
 )
@@ -462,7 +472,7 @@ def test_the_library_for_charts_is_the_released_one() -> None:
 
 def test_pages_load_files_of_this_server_alone(client: TestClient) -> None:
     """Expect no other address in a page, a style or a script of ours, and no inline script."""
-    for path in ("/", "/result/small", "/compare?result=small&result=small"):
+    for path in ("/", "/result/small", "/compare?result=small&result=deeper/every, 100 %"):
         page = client.get(path).text
         assert not re.search(r"https?://", page.split("What was run")[0])
         assert not re.search(r"<script(?![^>]*src=)|<style|\sstyle=|\son\w+=", page)

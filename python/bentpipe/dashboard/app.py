@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from bentpipe.comparison import compare
 from bentpipe.dashboard import pages
 from bentpipe.dashboard.catalog import Catalog, NotFoundError
 from bentpipe.dashboard.charts import CHARTS, chart_data
@@ -20,6 +21,7 @@ from bentpipe.dashboard.static import StaticFile, static_files
 from bentpipe.dashboard.store import ResultStore
 from bentpipe.errors import BentpipeError
 from bentpipe.lab.rates import DeliveredRates
+from bentpipe.report.comparison import comparison_notes, difference_tables
 
 _COMPARED: Final = 2
 # A report has no script; its figures and styles are inline.
@@ -92,8 +94,18 @@ class _Dashboard:
         wrong = [each for each in entries if each.kind != "run" or each.problem is not None]
         if wrong:
             raise HTTPException(400, f"{wrong[0].path}: only runs that are whole can be compared")
+        if entries[0].path == entries[1].path:
+            raise HTTPException(400, "choose two different results to compare")
         runs = [(entry, self._store.load(entry.path)) for entry in entries]
-        return HTMLResponse(pages.compare_page(runs[0], runs[1]))
+        return HTMLResponse(pages.compare_page(runs[0], runs[1], self._differences(paths)))
+
+    def _differences(self, paths: Sequence[str]) -> pages.Differences:
+        try:
+            comparison = compare(*(self._catalog.folder(path) for path in paths))
+        except BentpipeError as error:
+            # Such as a run that was interrupted; its charts are shown all the same.
+            return pages.Differences((), [f"{self._catalog.message(error)}."])
+        return pages.Differences(difference_tables(comparison), comparison_notes(comparison))
 
     def _lab(self, request: Request) -> Response:
         name = request.path_params["name"]

@@ -6,14 +6,13 @@ import csv
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from bentpipe.dashboard.charts import CHARTS, chart_names
-from bentpipe.dashboard.differences import difference_tables
 from bentpipe.dashboard.live import lab_sample
 from bentpipe.report.html import environment
 from bentpipe.report.run import facts, headlines, notices, plan_text, run_title, scenario_text
@@ -34,6 +33,14 @@ _CSV_BYTES_MAX: Final = 10_000_000
 _VERDICT: Final = "verdict"
 
 Run = tuple["Entry", "Result"]
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What `bentpipe compare` finds: tables, and what to know about them."""
+
+    tables: Sequence[TextTable]
+    notes: Sequence[str]
 
 
 def result_url(path: str) -> str:
@@ -157,7 +164,7 @@ def damaged_page(entry: Entry) -> str:
     return _render("damaged.html.j2", entry=entry, title=entry.title or entry.path)
 
 
-def compare_page(first: Run, second: Run) -> str:
+def compare_page(first: Run, second: Run, differences: Differences) -> str:
     """Return the page that shows two runs side by side."""
     names = [chart_names(result) for _, result in (first, second)]
     return _render(
@@ -167,7 +174,7 @@ def compare_page(first: Run, second: Run) -> str:
             {"entry": entry, "title": run_title(result), "facts": facts(result), "letter": letter}
             for letter, (entry, result) in zip("AB", (first, second), strict=True)
         ],
-        tables=difference_tables(first[1], second[1]),
+        differences=differences,
         charts={name: CHARTS[name] for name in CHARTS if any(name in own for own in names)},
         end_s=max(result.manifest["end_ns"] for _, result in (first, second)) / 1e9,
     )

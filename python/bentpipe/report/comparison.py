@@ -47,10 +47,20 @@ def comparison_tables(comparison: Comparison) -> list[RenderableType]:
         f"{names[label]}: {label}, {runs} run{'' if runs == 1 else 's'}"
         for label, runs in zip(comparison.labels, comparison.runs, strict=True)
     ]
-    for setting in comparison.labels[1:]:
-        own = [each for each in comparison.differences if each.setting == setting]
-        lines += [Fitted(table) for table in _tables(own, names)]
+    lines += [Fitted(table) for table in difference_tables(comparison)]
     return [*lines, "", *comparison_notes(comparison)]
+
+
+def difference_tables(comparison: Comparison) -> list[TextTable]:
+    """Return the tables of a comparison, those of each setting after the other."""
+    names = _names(comparison)
+    return [
+        table
+        for setting in comparison.labels[1:]
+        for table in _tables(
+            [each for each in comparison.differences if each.setting == setting], names
+        )
+    ]
 
 
 def comparison_notes(comparison: Comparison) -> list[str]:

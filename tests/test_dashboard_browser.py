@@ -1,0 +1,459 @@
+"""The pages of `bentpipe serve` in headless Chromium: what a person sees and can do.
+
+Playwright drives Debian's Chromium. Chromium's proxy is a socket of the test, so that a request to
+anywhere but this machine would be seen.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import pytest
+from conftest import ROOT, SMALL, needs_lab, not_installed
+from playwright.sync_api import Browser, FloatRect, Locator, Page, expect, sync_playwright
+from test_dashboard_server import Server, serving
+
+from bentpipe import Result, simulate
+
+CHROMIUM: Final = shutil.which("chromium")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason=not_installed("chromium"))
+pytestmark = needs_chromium
+
+# Chromium asks its maker for updates, whatever the page and the options. The proxy refuses that.
+OF_CHROMIUM: Final = re.compile(rb"\w+ (http://)?[\w-]+\.google(apis)?\.com[:/]")
+DESKTOP: Final = {"width": 1280, "height": 800}
+PHONE: Final = {"width": 390, "height": 844}
+# Of a machine that does other work; pages answer within a fraction of a second.
+TIMEOUT_MS: Final = 30_000
+# Of a chart: how many points are not the page's.
+DRAWN: Final = """canvas => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    const colours = {};
+    for (let i = 0; i < data.length; i += 4) {
+        if (data[i + 3] < 255) continue;
+        const key = `${data[i]},${data[i + 1]},${data[i + 2]}`;
+        colours[key] = (colours[key] ?? 0) + 1;
+    }
+    return colours;
+}"""
+# report/style.py: the first colour of lines, in light and dark.
+BLUE: Final = "23,105,170"
+PALE_BLUE: Final = "108,178,240"
+
+
+class Proxy:
+    """A proxy that refuses everything, and keeps what the pages asked it for."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.asked: list[bytes] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection:
+                request = connection.recv(4096)
+            if not OF_CHROMIUM.match(request):
+                self.asked.append(request)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[Proxy]:
+    found = Proxy()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def browser(proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    # Chromium leaves files behind.
+    folder = {"TMPDIR": str(tmp_path_factory.mktemp("chromium"))}
+    with mock.patch.dict(os.environ, folder), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox"] if os.geteuid() == 0 else [],
+            proxy={"server": f"http://127.0.0.1:{proxy.port}", "bypass": "127.0.0.1"},
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def root(
+    tmp_path_factory: pytest.TempPathFactory, small_result: Result, every_result: Result
+) -> Path:
+    root = tmp_path_factory.mktemp("results")
+    small_result.save(root / "b-small")
+    every_result.save(root / "a/every")
+    simulate(SMALL | {"seed": 2, "name": "small, seed 2"}).save(root / "c-other")
+    shutil.copytree(root / "b-small", root / "damaged")
+    (root / "damaged/flows.parquet").unlink()
+    return root
+
+
+@pytest.fixture(scope="module")
+def server(root: Path) -> Iterator[Server]:
+    with serving(root) as server:
+        yield server
+
+
+@pytest.fixture
+def page(browser: Browser, proxy: Proxy, server: Server) -> Iterator[Page]:
+    """A page whose scripts do not fail, and that asks this server alone."""
+    context = browser.new_context(base_url=server.url, viewport=DESKTOP)  # type: ignore[arg-type]
+    page = context.new_page()
+    page.set_default_timeout(TIMEOUT_MS)
+    failed: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: failed.extend([message.text] * (message.type == "error")))
+    page.on("pageerror", lambda error: failed.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    yield page
+    context.close()
+    assert failed == []
+    assert asked
+    assert [url for url in asked if not url.startswith(server.url)] == []
+    assert proxy.asked == []
+
+
+def shown(page: Page) -> list[str]:
+    """Return the folders in the list."""
+    return page.locator("#entries tbody tr:visible .c-folder").all_inner_texts()
+
+
+def wait_for_charts(page: Page) -> None:
+    expect(page.locator(".plot .facts")).to_have_count(0, timeout=TIMEOUT_MS)
+    count = page.locator("figure.chart").count()
+    expect(page.locator("figure.chart canvas")).to_have_count(count, timeout=TIMEOUT_MS)
+
+
+def box_of(part: Locator) -> FloatRect:
+    """Scroll to a part of the page; return where it is."""
+    part.scroll_into_view_if_needed()
+    box = part.bounding_box()
+    assert box is not None
+    return box
+
+
+def drawn(page: Page, chart: str) -> dict[str, int]:
+    """Return how many points of a chart have each colour."""
+    found: dict[str, int] = page.locator(f"[data-chart={chart}] canvas").evaluate(DRAWN)
+    return found
+
+
+# --- the list -----------------------------------------------------------------------------------
+
+
+def test_the_list_is_sorted_by_a_click_on_a_heading(page: Page) -> None:
+    page.goto("/")
+    assert shown(page) == ["a/every", "b-small", "c-other", "damaged"]
+    heading = page.get_by_role("button", name="folder")
+    heading.click()
+    assert shown(page) == ["damaged", "c-other", "b-small", "a/every"]
+    sorted_by = page.locator("th[aria-sort=descending]")
+    expect(sorted_by).to_have_text("folder")
+    # The keyboard does the same.
+    page.get_by_role("button", name="seed").press("Enter")
+    assert shown(page) == ["b-small", "a/every", "c-other", "damaged"]
+
+
+def test_the_list_is_filtered_by_words_and_kind(page: Page) -> None:
+    page.goto("/")
+    count = page.get_by_role("status")
+    expect(count).to_have_text("4 results")
+    page.get_by_label("Filter", exact=True).fill("SMALL completed")
+    assert shown(page) == ["b-small", "c-other"]
+    expect(count).to_have_text("2 of 4 results")
+    page.get_by_label("Filter", exact=True).fill("is missing")
+    assert shown(page) == ["damaged"]
+    page.get_by_label("Filter", exact=True).fill("")
+    page.get_by_label("Kind").select_option("run")
+    assert len(shown(page)) == 4
+
+
+def test_a_result_appears_in_the_open_page(
+    page: Page, root: Path, small_result: Result, every_result: Result
+) -> None:
+    """Given a filter, an order and a chosen result, expect them to stay as they are."""
+    page.goto("/")
+    page.get_by_role("button", name="folder").click()
+    page.get_by_label("compare b-small").check()
+    page.get_by_label("Filter", exact=True).fill("small")
+    every_result.save(root / "new/every")
+    small_result.save(root / "new/small")
+    new = page.locator(".c-folder", has_text="new/small")
+    expect(new).to_be_visible(timeout=TIMEOUT_MS)
+    assert shown(page) == ["new/small", "damaged", "c-other", "b-small"]
+    assert page.get_by_label("compare b-small").is_checked()
+    shutil.rmtree(root / "new")
+    expect(new).to_have_count(0, timeout=TIMEOUT_MS)
+
+
+# --- a run --------------------------------------------------------------------------------------
+
+
+def test_the_charts_of_a_run_are_drawn(page: Page) -> None:
+    page.goto("/")
+    page.get_by_role("link", name="small", exact=True).first.click()
+    wait_for_charts(page)
+    titles = page.locator("figure.chart figcaption b").all_inner_texts()
+    assert titles[:4] == ["Goodput", "Throughput", "Queue", "Congestion window"]
+    for name in ("goodput", "queue", "cwnd", "rtt"):
+        assert drawn(page, name)[BLUE] > 100, name
+    legend = page.locator("[data-chart=queue] .legend")
+    expect(legend.locator("tbody tr").first).to_contain_text("forward")
+
+
+def test_a_line_is_hidden_and_shown_by_its_name(page: Page) -> None:
+    page.goto("/result/b-small")
+    wait_for_charts(page)
+    chart = page.locator("[data-chart=throughput]")
+    name = chart.get_by_role("button", name="forward")
+    before = drawn(page, "throughput")[BLUE]
+    name.press("Space")
+    expect(name).to_have_attribute("aria-pressed", "false")
+    assert drawn(page, "throughput").get(BLUE, 0) < before / 10
+    name.click()
+    expect(name).to_have_attribute("aria-pressed", "true")
+    assert drawn(page, "throughput")[BLUE] == before
+
+
+def test_a_drag_zooms_all_charts_and_asks_for_more_points(page: Page) -> None:
+    """Given a drag over the middle third, expect that third; after a double-click, all."""
+    page.goto("/result/b-small")
+    wait_for_charts(page)
+    end_s = float(page.locator("#zoom").get_attribute("data-end") or 0)
+    over = page.locator("[data-chart=queue] .u-over")
+    box = box_of(over)
+    third, middle = box["width"] / 3, box["y"] + box["height"] / 2
+    with page.expect_response(re.compile("/data/chart/cwnd/")) as asked:
+        page.mouse.move(box["x"] + third, middle)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 2 * third, middle, steps=5)
+        page.mouse.up()
+    sent = dict(re.findall(r"(from|to)=([\d.]+)", asked.value.url))
+    assert float(sent["from"]) == pytest.approx(end_s / 3, rel=0.02)
+    assert float(sent["to"]) == pytest.approx(end_s * 2 / 3, rel=0.02)
+    expect(page.get_by_label("from")).to_have_value(re.compile(r"^0\.|^\d"))
+    shown_from = float(page.get_by_label("from").input_value())
+    assert shown_from == pytest.approx(end_s / 3, rel=0.02)
+    with page.expect_response(re.compile("/data/chart/cwnd/")) as asked:
+        over.dblclick()
+    assert asked.value.url.endswith(f"from=0&to={page.locator('#zoom').get_attribute('data-end')}")
+
+
+def test_the_keyboard_zooms(page: Page) -> None:
+    page.goto("/result/b-small")
+    wait_for_charts(page)
+    end_s = float(page.locator("#zoom").get_attribute("data-end") or 0)
+    page.get_by_role("button", name="Zoom in").press("Enter")
+    assert float(page.get_by_label("from").input_value()) == pytest.approx(end_s / 4, rel=1e-4)
+    assert float(page.get_by_label("to").input_value()) == pytest.approx(end_s * 3 / 4, rel=1e-4)
+    page.get_by_label("from").fill("0.5")
+    page.get_by_label("to").fill("0.75")
+    with page.expect_response(re.compile(r"/data/chart/queue/.*from=0\.5&to=0\.75")):
+        page.get_by_label("to").press("Enter")
+    page.get_by_role("button", name="Show all").press("Enter")
+    assert page.get_by_label("from").input_value() == "0"
+
+
+def test_the_pointer_shows_values(page: Page, small_result: Result) -> None:
+    """Given the pointer at the end of the windows, expect the value of the sample before it."""
+    page.goto("/result/b-small")
+    wait_for_charts(page)
+    box = box_of(page.locator("[data-chart=cwnd] .u-over"))
+    page.mouse.move(box["x"] + box["width"] / 10, box["y"] + box["height"] / 2)
+    cell = page.locator("[data-chart=cwnd] .legend tbody td:nth-child(2)")
+    expect(cell).not_to_have_text("-")
+    windows = {f"{size / 1e3:.4g}" for size in small_result.flow_samples["cwnd_bytes"]}
+    assert cell.inner_text() in windows
+    # The other charts show theirs at the same time.
+    expect(page.locator("[data-chart=rtt] .legend tbody td:nth-child(2)")).not_to_have_text("-")
+
+
+def test_a_damaged_result_says_why(page: Page) -> None:
+    page.goto("/")
+    page.locator("tr.damaged a").click()
+    expect(page.locator(".notice")).to_have_text(
+        "This result is damaged: flows.parquet: is missing."
+    )
+
+
+# --- comparison ---------------------------------------------------------------------------------
+
+
+def test_two_runs_are_chosen_and_compared(page: Page) -> None:
+    page.goto("/")
+    button = page.get_by_role("button", name="Compare")
+    expect(button).to_be_disabled()
+    page.get_by_label("compare b-small").check()
+    page.get_by_label("compare c-other").check()
+    expect(button).to_be_enabled()
+    page.get_by_label("compare a/every").check()
+    expect(button).to_be_disabled()
+    page.get_by_label("compare a/every").uncheck()
+    button.click()
+    wait_for_charts(page)
+    assert page.locator("dl.pair dt").all_inner_texts() == ["A", "B"]
+    expect(page.locator("table", has_text="B - A").first).to_contain_text("goodput")
+    names = page.locator("[data-chart=cwnd] .legend button").all_inner_texts()
+    assert names == ["A: bulk-1 (forward)", "B: bulk-1 (forward)"]
+    assert drawn(page, "cwnd")[BLUE] > 100
+
+
+# --- a lab --------------------------------------------------------------------------------------
+
+
+@needs_lab
+def test_a_lab_is_followed_while_it_runs(page: Page) -> None:
+    """Given an open list, then a lab, traffic and a change, expect each on the page."""
+    name = f"page-{os.getpid()}"
+    program = [sys.executable, "-m", "bentpipe", "lab"]
+    page.goto("/")
+    subprocess.run([*program, "up", name, "--link", "leo"], check=True, capture_output=True)
+    try:
+        page.get_by_role("link", name=name).click()
+        rows = page.locator("#directions tbody tr")
+        expect(rows).to_have_count(2, timeout=TIMEOUT_MS)
+        fetch = ["exec", name, "--", "ping", "-c", "3", "-i", "0.2", "world"]
+        done = subprocess.run([*program, *fetch], check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        expect(rows.first.locator("td").nth(4)).not_to_have_text("0", timeout=TIMEOUT_MS)
+        change = ["set", name, "link.forward.rate=1Mbit/s"]
+        subprocess.run([*program, *change], check=True, capture_output=True)
+        changes = page.locator("#changes")
+        expect(changes).to_contain_text("link.forward.rate=1Mbit/s", timeout=TIMEOUT_MS)
+        expect(page.locator("[data-live=rate_mbps] .plot")).to_have_attribute(
+            "data-points", re.compile(r"^([3-9]|\d\d+)$"), timeout=TIMEOUT_MS
+        )
+    finally:
+        subprocess.run([*program, "down", name], check=False, capture_output=True)
+    expect(page.get_by_role("status")).to_have_text("the lab has ended", timeout=TIMEOUT_MS)
+
+
+# --- every page ---------------------------------------------------------------------------------
+
+PATHS: Final = [
+    "/",
+    "/result/b-small",
+    "/result/a/every",
+    "/result/damaged",
+    "/compare?result=b-small&result=c-other",
+    "/nothing",
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_no_page_is_wider_than_the_window(page: Page, path: str, size: Any) -> None:
+    page.set_viewport_size(size)
+    _visit(page, path)
+    widths = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert widths[0] <= widths[1] == size["width"]
+
+
+def _visit(page: Page, path: str) -> None:
+    if path == "/nothing":
+        # The console tells of every reply that is an error.
+        reply = page.request.get(path)
+        assert reply.status == 404
+        page.goto("/result/damaged")
+        return
+    page.goto(path)
+    wait_for_charts(page)
+
+
+@pytest.mark.parametrize("path", PATHS[:-1])
+def test_every_control_has_a_name_and_every_page_one_heading(page: Page, path: str) -> None:
+    """Given the tree that screen readers get, expect a name for each control and picture."""
+    _visit(page, path)
+    tree = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")
+    found = [
+        (node["role"]["value"], node.get("name", {}).get("value", ""))
+        for node in tree["nodes"]
+        if not node.get("ignored")
+    ]
+    controls = {"button", "link", "checkbox", "combobox", "searchbox", "spinbutton", "image", "img"}
+    assert [role for role, name in found if role in controls and not name.strip()] == []
+    assert page.locator("h1").count() == 1
+    assert page.locator("main").count() == page.locator("nav[aria-label]").count() == 1
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+
+
+def test_dark_mode_changes_page_and_charts(page: Page) -> None:
+    page.goto("/result/b-small")
+    wait_for_charts(page)
+    background = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(background) == "rgb(255, 255, 255)"
+    assert BLUE in drawn(page, "queue")
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(background) == "rgb(20, 24, 29)"
+    colours = drawn(page, "queue")
+    assert PALE_BLUE in colours
+    assert BLUE not in colours
+
+
+def test_no_request_leaves_the_machine_even_if_a_page_tries(
+    browser: Browser, server: Server, proxy: Proxy
+) -> None:
+    """Given a picture, a request and scripts in the page, expect its policy to stop each."""
+    context = browser.new_context(base_url=server.url)
+    page = context.new_page()
+    page.goto("/")
+    tried = page.evaluate(
+        """async () => {
+            const stopped = [];
+            document.addEventListener(
+                "securitypolicyviolation", (event) => stopped.push(event.effectiveDirective));
+            document.body.append(Object.assign(new Image(), { src: "http://192.0.2.1/a.png" }));
+            await fetch("http://192.0.2.1/").catch(() => {});
+            const inline = document.createElement("script");
+            inline.textContent = "window.ran = true";
+            document.body.append(inline);
+            const other = document.createElement("script");
+            other.src = "http://192.0.2.1/a.js";
+            document.body.append(other);
+            await new Promise((resolve) => setTimeout(resolve, 500));
+            return [stopped.sort(), window.ran ?? false];
+        }"""
+    )
+    context.close()
+    assert tried == [["connect-src", "img-src", "script-src-elem", "script-src-elem"], False]
+    assert proxy.asked == []
+
+
+def test_the_proxy_of_these_tests_would_see_a_request(browser: Browser) -> None:
+    """Given a page without a policy, expect its request to another address at the proxy."""
+    seen = Proxy()
+    context = browser.new_context(proxy={"server": f"http://127.0.0.1:{seen.port}"})
+    page = context.new_page()
+    page.goto("data:text/html,<title>page</title>")
+    page.evaluate("fetch('http://192.0.2.1/').catch(() => {})")
+    context.close()
+    seen.close()
+    assert seen.asked[0].startswith(b"GET http://192.0.2.1/")
+
+
+def test_the_picture_of_the_docs_is_small() -> None:
+    size = (ROOT / "docs/images/dashboard.webp").stat().st_size
+    assert 10_000 < size < 150_000
