@@ -16,14 +16,12 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import ROOT, SMALL, Program
-from hypothesis import given, settings, strategies as st
 from starlette.testclient import TestClient
 
 from bentpipe import Result, simulate
 from bentpipe.dashboard.app import create_app
 from bentpipe.dashboard.catalog import Catalog, Entry
 from bentpipe.dashboard.charts import CHARTS, INTERVALS, chart_data, chart_names
-from bentpipe.results.series import thinned
 from bentpipe.units import format_rate
 
 VENDOR = ROOT / "python/bentpipe/dashboard/static/vendor"
@@ -295,29 +293,6 @@ def _long_result(scenario: str) -> Result:
     return _KEPT[scenario]
 
 
-@settings(max_examples=100, deadline=None, database=None)
-@given(
-    values=st.lists(
-        st.one_of(st.floats(-1e9, 1e9), st.just(float("nan"))), min_size=1, max_size=3_000
-    ),
-    intervals=st.integers(1, 300),
-)
-def test_thinning_keeps_the_smallest_and_the_largest_value(
-    values: list[float], intervals: int
-) -> None:
-    """Given any line, expect points of it in order, both extremes, both ends, and a bound."""
-    time = np.arange(len(values), dtype=np.float64)
-    thin_time, thin_values = thinned(time, np.array(values), intervals)
-    assert thin_time.size <= 2 * intervals + 2
-    assert (thin_time[0], thin_time[-1]) == (time[0], time[-1])
-    assert np.all(np.diff(thin_time) > 0)
-    assert np.array_equal(thin_values, np.array(values)[thin_time.astype(int)], equal_nan=True)
-    known = [value for value in values if not np.isnan(value)]
-    if known:
-        assert np.nanmin(thin_values) == min(known)
-        assert np.nanmax(thin_values) == max(known)
-
-
 # --- comparison ---------------------------------------------------------------------------------
 
 
@@ -357,7 +332,7 @@ def test_a_run_that_is_not_complete_is_drawn_and_not_compared(
         ("", "choose two results to compare; 0 are chosen"),
         ("?result=small", "choose two results to compare; 1 are chosen"),
         ("?result=small&result=small", "choose two different results"),
-        ("?result=small&result=cut-off", "cut-off: only runs that are whole can be compared"),
+        ("?result=small&result=cut-off", "cut-off: only whole runs and sweeps are compared"),
     ],
 )
 def test_what_cannot_be_compared_is_said(client: TestClient, query: str, message: str) -> None:
@@ -399,6 +374,27 @@ def test_no_path_leaves_the_folder(served: Path, path: str, small_result: Result
         (served / "link").symlink_to(secret)
     with TestClient(create_app(served)) as client:
         assert client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize("name", ["../secret.csv", "/etc/hostname", "a/b.csv", "..", 7])
+def test_no_manifest_names_a_file_of_another_folder(tmp_path: Path, name: object) -> None:
+    """Given a manifest of somebody else, expect what it names outside its folder not to be read."""
+    (tmp_path / "secret.csv").write_text("secret\n1\n")
+    (tmp_path / "root/study").mkdir(parents=True)
+    manifest = {"bentpipe_version": "0.1.0", "format_version": 4, "kind": "study", "files": [name]}
+    (tmp_path / "root/study/manifest.json").write_text(json.dumps(manifest))
+    with TestClient(create_app(tmp_path / "root")) as client:
+        page = client.get("/result/study").text
+    assert "manifest.json: names a file of another folder" in page
+    assert "secret" not in page
+
+
+def test_a_folder_whose_name_is_no_text_is_left_out(tmp_path: Path, small_result: Result) -> None:
+    small_result.save(tmp_path / "named")
+    (tmp_path / os.fsdecode(b"\xff")).mkdir()
+    shutil.copytree(tmp_path / "named", tmp_path / os.fsdecode(b"\xff/run"))
+    with TestClient(create_app(tmp_path)) as client:
+        assert client.get("/").text.count("<tr data-kind") == 1
 
 
 @pytest.mark.parametrize("name", ["report.html", "flows.parquet", "manifest.json", ".part"])

@@ -6,21 +6,22 @@ anywhere but this machine would be seen.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
-import socket
+import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
 import pytest
-from conftest import ROOT, SMALL, needs_lab, not_installed
-from playwright.sync_api import Browser, FloatRect, Locator, Page, expect, sync_playwright
+from chromium import DRAWN, TIMEOUT_MS, Proxy, box_of, drawn, wait_for_charts
+from conftest import ROOT, SMALL, default_signals, needs_lab, not_installed
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 from test_dashboard_server import Server, serving
 
 from bentpipe import Result, simulate
@@ -29,51 +30,11 @@ CHROMIUM: Final = shutil.which("chromium")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason=not_installed("chromium"))
 pytestmark = needs_chromium
 
-# Chromium asks its maker for updates, whatever the page and the options. The proxy refuses that.
-OF_CHROMIUM: Final = re.compile(rb"\w+ (http://)?[\w-]+\.google(apis)?\.com[:/]")
 DESKTOP: Final = {"width": 1280, "height": 800}
 PHONE: Final = {"width": 390, "height": 844}
-# Of a machine that does other work; pages answer within a fraction of a second.
-TIMEOUT_MS: Final = 30_000
-# Of a chart: how many points are not the page's.
-DRAWN: Final = """canvas => {
-    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    const colours = {};
-    for (let i = 0; i < data.length; i += 4) {
-        if (data[i + 3] < 255) continue;
-        const key = `${data[i]},${data[i + 1]},${data[i + 2]}`;
-        colours[key] = (colours[key] ?? 0) + 1;
-    }
-    return colours;
-}"""
 # report/style.py: the first colour of lines, in light and dark.
 BLUE: Final = "23,105,170"
 PALE_BLUE: Final = "108,178,240"
-
-
-class Proxy:
-    """A proxy that refuses everything, and keeps what the pages asked it for."""
-
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self.asked: list[bytes] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            with connection:
-                request = connection.recv(4096)
-            if not OF_CHROMIUM.match(request):
-                self.asked.append(request)
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
 
 
 @pytest.fixture(scope="module")
@@ -131,33 +92,13 @@ def page(browser: Browser, proxy: Proxy, server: Server) -> Iterator[Page]:
     context.close()
     assert failed == []
     assert asked
-    assert [url for url in asked if not url.startswith(server.url)] == []
+    assert [url for url in asked if not url.startswith("http://127.0.0.1:")] == []
     assert proxy.asked == []
 
 
 def shown(page: Page) -> list[str]:
     """Return the folders in the list."""
     return page.locator("#entries tbody tr:visible .c-folder").all_inner_texts()
-
-
-def wait_for_charts(page: Page) -> None:
-    expect(page.locator(".plot .facts")).to_have_count(0, timeout=TIMEOUT_MS)
-    count = page.locator("figure.chart").count()
-    expect(page.locator("figure.chart canvas")).to_have_count(count, timeout=TIMEOUT_MS)
-
-
-def box_of(part: Locator) -> FloatRect:
-    """Scroll to a part of the page; return where it is."""
-    part.scroll_into_view_if_needed()
-    box = part.bounding_box()
-    assert box is not None
-    return box
-
-
-def drawn(page: Page, chart: str) -> dict[str, int]:
-    """Return how many points of a chart have each colour."""
-    found: dict[str, int] = page.locator(f"[data-chart={chart}] canvas").evaluate(DRAWN)
-    return found
 
 
 # --- the list -----------------------------------------------------------------------------------
@@ -318,6 +259,71 @@ def test_two_runs_are_chosen_and_compared(page: Page) -> None:
     names = page.locator("[data-chart=cwnd] .legend button").all_inner_texts()
     assert names == ["A: bulk-1 (forward)", "B: bulk-1 (forward)"]
     assert drawn(page, "cwnd")[BLUE] > 100
+
+
+# --- sweeps -------------------------------------------------------------------------------------
+
+
+def sweep(root: Path, *arguments: str) -> list[str]:
+    """Return the command that writes a sweep with two varied fields to the folder ``sweep``."""
+    scenario = SMALL | {"packet_events": False}
+    (root / "scenario.yaml").write_text(json.dumps(scenario))
+    program = [sys.executable, "-m", "bentpipe", "sweep", str(root / "scenario.yaml")]
+    varied = ["link.forward.delay=10ms,100ms,300ms", "traffic.0.tcp.congestion_control=cubic,bbr"]
+    options = [each for field in varied for each in ("--vary", field)]
+    return [*program, *options, "--out", str(root / "sweep"), *arguments]
+
+
+def test_a_sweep_is_drawn_with_bands_and_what_is_chosen(page: Page, tmp_path: Path) -> None:
+    """Given goodput over delay, then utilization over congestion control, expect each drawn."""
+    subprocess.run(sweep(tmp_path, "--seeds", "4"), check=True, capture_output=True)
+    with serving(tmp_path) as own:
+        page.goto(f"{own.url}result/sweep")
+        title = page.locator("figcaption b")
+        expect(title).to_have_text("goodput [Mbit/s] over link.forward.delay.")
+        legend = page.locator(".legend button")
+        assert legend.all_inner_texts() == ["cubic", "bbr"]
+        expect(page.locator("#points tbody tr")).to_have_count(6)
+        colours: dict[str, int] = page.locator("canvas").evaluate(DRAWN)
+        assert colours[BLUE] > 100
+        page.locator("select[name=metric]").select_option("directions.utilization")
+        expect(title).to_have_text("utilization [%] over link.forward.delay.")
+        page.locator("select[name=x]").select_option("traffic.0.tcp.congestion_control")
+        expect(legend).to_have_count(1)
+        page.locator("select[name=by]").select_option("link.forward.delay")
+        expect(legend).to_have_text(["10ms", "100ms", "300ms"])
+        # The address leads to the same chart.
+        page.goto(page.url)
+        expect(legend).to_have_text(["10ms", "100ms", "300ms"])
+        expect(title).to_have_text("utilization [%] over traffic.0.tcp.congestion_control.")
+
+
+def test_a_sweep_is_followed_while_it_runs(page: Page, tmp_path: Path) -> None:
+    """Given an open list, then a sweep, expect its progress, and its chart after Ctrl-C."""
+    with serving(tmp_path) as own:
+        page.goto(own.url)
+        process = subprocess.Popen(
+            sweep(tmp_path, "--seeds", "15000"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=default_signals,  # noqa: PLW1509 - Chromium is another process
+        )
+        try:
+            expect(page.locator(".c-kind", has_text="sweep")).to_be_visible(timeout=TIMEOUT_MS)
+            page.get_by_role("link", name="small").click()
+            progress = page.locator("#running [role=status]")
+            expect(progress).to_have_text(
+                re.compile(r"^[\d,]+ of 90,000 runs have ended, [\d,.]+ runs/s, \d+ (s|min) left$"),
+                timeout=TIMEOUT_MS,
+            )
+            process.send_signal(signal.SIGINT)
+            expect(page.locator(".notice").first).to_contain_text(
+                "The sweep was interrupted.", timeout=TIMEOUT_MS
+            )
+            wait_for_charts(page)
+        finally:
+            process.kill()
+            process.wait()
 
 
 # --- a lab --------------------------------------------------------------------------------------

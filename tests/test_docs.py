@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Program, not_installed, why_no_lab
+from test_dashboard_server import serving
 
 from bentpipe.results.tables import TABLES
 
@@ -95,6 +96,12 @@ def test_shell_commands_work(
             assert {word for word in words[1:] if "=" not in word} <= set(targets), line
             continue
         assert words[0] in {"bentpipe", "tshark"}, f"not a command of ours: {line}"
+        if words[1] == "serve":
+            # It runs until Ctrl-C.
+            with serving(*words[2:]) as server:
+                assert server.get("/").status == 200
+                server.end()
+            continue
         in_real_time = words[1] in IN_REAL_TIME or "emulate" in words
         if in_real_time and (reason := why_no_lab()):
             pytest.skip(f"no labs here: {reason}")

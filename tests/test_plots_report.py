@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT, SMALL
+from hypothesis import given, settings, strategies as st
 
 from bentpipe import Result, UsageError, simulate
 from bentpipe.report import plots, style
@@ -272,6 +273,29 @@ def test_thinning_leaves_short_series_and_gaps() -> None:
     thin_time, thin_values = series.thinned(long, gap)
     assert np.isnan(thin_values[thin_time < 4900]).all()
     assert not np.isnan(thin_values[thin_time >= 5000]).any()
+
+
+@settings(max_examples=100, deadline=None, database=None)
+@given(
+    values=st.lists(
+        st.one_of(st.floats(-1e9, 1e9), st.just(float("nan"))), min_size=1, max_size=3_000
+    ),
+    intervals=st.integers(1, 300),
+)
+def test_thinning_keeps_the_smallest_and_the_largest_value(
+    values: list[float], intervals: int
+) -> None:
+    """Given any line, expect points of it in order, both extremes, both ends, and a bound."""
+    time = np.arange(len(values), dtype=np.float64)
+    thin_time, thin_values = series.thinned(time, np.array(values), intervals)
+    assert thin_time.size <= 2 * intervals + 2
+    assert (thin_time[0], thin_time[-1]) == (time[0], time[-1])
+    assert np.all(np.diff(thin_time) > 0)
+    assert np.array_equal(thin_values, np.array(values)[thin_time.astype(int)], equal_nan=True)
+    known = [value for value in values if not np.isnan(value)]
+    if known:
+        assert np.nanmin(thin_values) == min(known)
+        assert np.nanmax(thin_values) == max(known)
 
 
 def test_goodput_adds_up_to_what_was_delivered(small_result: Result) -> None:

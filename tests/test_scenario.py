@@ -159,6 +159,8 @@ def test_the_documented_examples_exist() -> None:
         "leo-trace",
         "leo-two-flows",
         "linux-geo-15",
+        "lossy-bbr",
+        "lossy-cubic",
         "osu-geo-15",
         "osu-geo-50",
         "osu-leo-100",

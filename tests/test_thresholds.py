@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -12,6 +13,8 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import SMALL, Program
+from hypothesis import example, given, strategies as st
+from properties import attempt, examples
 
 from bentpipe import (
     Result,
@@ -319,3 +322,25 @@ def test_cases_of_an_invalid_run_are_errors(small_result: Result) -> None:
     root = ET.fromstring(junit_text(small_result, checks, error="late by 20 ms"))
     assert (root.get("failures"), root.get("errors")) == ("0", "2")
     assert [each.get("message") for each in root.iter("error")] == ["late by 20 ms"] * 2
+
+
+# --- any text -----------------------------------------------------------------------------------
+
+PARTS = st.sampled_from(
+    [*METRIC_COLUMNS, *METRIC_COLUMNS["flows"], "forward", "return", "call", "p5", "p999", "jain"]
+)
+NAMES = st.lists(PARTS | st.text(max_size=8).map('"{}"'.format), max_size=5).map(".".join)
+LIMITS = st.sampled_from(["2 Mbit/s", "5 %", "10 ms", "1e400", "-1", "nan", "inf", "", "3 kB"])
+LINES = st.builds("{} {} {}".format, NAMES, st.sampled_from([">=", "<", "==", "=>", ""]), LIMITS)
+
+
+@given(text=st.text(max_size=40) | LINES)
+@example(text="flows.goodput_bps.jain >= 1e99")
+@examples(300)
+def test_any_text_is_a_threshold_or_refused(text: str) -> None:
+    """Given any text, expect a finite limit and a name that reads back, or a UsageError."""
+    found = attempt(UsageError, lambda: read_threshold(text))
+    if isinstance(found, UsageError):
+        return
+    assert math.isfinite(found.limit)
+    assert read_metric(str(found.metric)) == found.metric

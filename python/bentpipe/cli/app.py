@@ -102,11 +102,8 @@ _VERBS: Final[dict[str, dict[str, _Verb]]] = {
         "compare": _Verb(
             "compare",
             "compare",
-            "Compare results, sweeps or scenarios: differences with 95 % intervals.",
-            (
-                "compare cubic.yaml bbr.yaml --report compared.html",
-                "compare sweep --by traffic.0.tcp.congestion_control",
-            ),
+            "Compare settings: differences with 95 % intervals.",
+            ("compare scenarios/lossy-cubic.yaml scenarios/lossy-bbr.yaml",),
             draws=True,
         ),
         "search": _Verb(

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from bentpipe import comparison as comparisons, report as reports
-from bentpipe.cli.options import AsJson, complete_scenarios, note, print_json
+from bentpipe.cli.options import AsJson, complete_scenarios, fraction, note, print_json
 from bentpipe.cli.progress import Progress
-from bentpipe.errors import UsageError
-
-_PERCENTAGE: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", re.ASCII)
+from bentpipe.cli.thresholds import require_folder
 
 
 def compare(
     sources: Annotated[
         list[Path],
         typer.Argument(
-            metavar="A B...",
-            help="Result folders, sweep folders or scenario files; A is the baseline.",
+            metavar="SOURCE",
+            help="Two or more settings; the first is the baseline.",
             show_default=False,
             autocompletion=complete_scenarios,
         ),
@@ -58,14 +55,14 @@ def compare(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare results, sweeps or scenarios: differences with 95 % intervals.
+    """Compare settings: differences with 95 % intervals.
 
-    Runs are paired by seed. Scenario files are simulated first. The sample is the run: two results
-    of one run each have no interval.
+    A setting is a result folder, the folder of a sweep, or a scenario file, which is simulated
+    first. Runs are paired by seed. The sample is the run: two results of one run each have no
+    interval.
     """
-    if report is not None and not report.parent.is_dir():
-        raise UsageError(f"{report}: cannot be written: there is no folder {report.parent}")
-    sought = _share(difference)
+    require_folder(report)
+    sought = fraction(difference, "--difference")
     with Progress("simulating") as progress:
         found = comparisons.compare(
             *sources,
@@ -82,10 +79,3 @@ def compare(
         print_json(found.to_json())
     else:
         reports.show(*reports.comparison_tables(found))
-
-
-def _share(text: str) -> float:
-    match = _PERCENTAGE.fullmatch(text)
-    if match is None or not float(match[1]):
-        raise UsageError(f'--difference: read "{text}"; expected a percentage above zero: "5%"')
-    return float(match[1]) / 100

@@ -126,12 +126,12 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
 
 
 @contextmanager
-def _folder(out: Path | None, resume: Path | None) -> Iterator[SweepFolder]:
+def _folder(out: str | None, resume: str | None) -> Iterator[SweepFolder]:
     """Open the folder of the sweep; without one, a temporary folder."""
     if out is not None and resume is not None:
         raise UsageError("--resume: continues in the folder that it names; leave out --out")
     if out is not None or resume is not None:
-        path = resume or out or Path()
+        path = resume or out or ""
         with sweeps.SweepFolder(path, resume=resume is not None) as folder:
             yield folder
         return
@@ -226,7 +226,7 @@ def _execute(running: Running, executor: Executor) -> None:
         running.execute(executor, count, delaying_interrupts())
 
 
-def _output(found: Sweep, folder: SweepFolder, kept: Path | None, *, as_json: bool) -> None:
+def _output(found: Sweep, folder: SweepFolder, kept: str | None, *, as_json: bool) -> None:
     if kept is not None:
         if folder.output.replaced is not None:
             note(f"replaced {folder.output.replaced}")
@@ -237,7 +237,7 @@ def _output(found: Sweep, folder: SweepFolder, kept: Path | None, *, as_json: bo
         report.show(*report.sweep_tables(found, str(kept) if kept else "--json"))
 
 
-def _check(found: Sweep | None, kept: Path | None) -> None:
+def _check(found: Sweep | None, kept: str | None) -> None:
     """Exit with the code of an interrupted sweep, or raise the error of failed runs."""
     if found is None or found.interrupted:
         count = f"{found.runs.height:,} runs are" if found else "no run is"
@@ -246,7 +246,7 @@ def _check(found: Sweep | None, kept: Path | None) -> None:
         raise typer.Exit(EXIT_INTERRUPTED)
     if found.failures.height:
         first = found.failures.row(0, named=True)
-        where = f"; {kept / 'failures.parquet'} has their seeds and errors" if kept else ""
+        where = f"; {kept}/failures.parquet has their seeds and errors" if kept else ""
         failure = sweeps.RunFailure(
             first["kind"],
             f"{found.failures.height:,} of {found.failures.height + found.runs.height:,} runs "

@@ -58,16 +58,17 @@ MaxSeeds = Annotated[
     typer.Option("--max-seeds", metavar="N", min=2, help="The most seeds that --until-ci gives."),
 ]
 SweepOut = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--out",
         metavar="FOLDER",
-        help="Write the data set to this folder; replaces an earlier sweep.",
+        help="Write the data set to this folder; replaces an earlier sweep. A URL such as "
+        "s3://BUCKET/NAME is shared storage, to which workers write the runs of --keep-runs.",
         show_default=False,
     ),
 ]
 Resume = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--resume",
         metavar="FOLDER",

@@ -1,4 +1,4 @@
-from .compare import (
+from .differences import (
     Comparison as Comparison,
     Difference as Difference,
     compare as compare,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,14 +52,15 @@ class Setting:
             raise UsageError(f"{metric}: {self.label} has no table {metric.table}")
         found = metric_values(self.tables[metric.table], metric)
         found = found.filter(pl.col("value").is_finite())
-        cells: dict[Cell, dict[int, float]] = {cell: {} for cell in self.cells()}
+        cells: dict[Cell, dict[int, float]] = {cell: {} for cell in self.cells}
         rows = self.runs.join(found, on="run", maintain_order="left")
         for *cell, seed, value in rows.select(*self.varied, "seed", "value").iter_rows():
             cells[tuple(cell)][seed] = value
         return cells
 
+    @cached_property
     def cells(self) -> dict[Cell, int]:
-        """Return the number of runs of each cell; the only one of a setting is empty."""
+        """The number of runs of each cell; the only one of a setting is empty."""
         counts: dict[Cell, int] = {}
         for cell in self.runs.select(self.varied).rows() if self.varied else [()] * len(self.runs):
             counts[cell] = counts.get(cell, 0) + 1

@@ -69,8 +69,8 @@ class Estimate:
 
     @property
     def exact(self) -> bool:
-        """Whether the values do not depend on the seed, so that more seeds change nothing."""
-        return self.interval is not None and not self.first.deviation and not self.second.deviation
+        """Whether the difference does not depend on the seed, so that more seeds change nothing."""
+        return _is_exact(self.interval)
 
     def seeds_to_show(self, difference: float) -> int | None:
         """Return the seeds that show a difference of this size with a probability of 80 %.

@@ -14,16 +14,19 @@ from starlette.routing import Route
 
 from bentpipe.comparison import compare
 from bentpipe.dashboard import pages
-from bentpipe.dashboard.catalog import Catalog, NotFoundError
+from bentpipe.dashboard.catalog import Catalog, Entry, NotFoundError
 from bentpipe.dashboard.charts import CHARTS, chart_data
-from bentpipe.dashboard.live import LabEvents, Streams, lab_names, lab_status
+from bentpipe.dashboard.live import LabEvents, Streams, SweepEvents, lab_names, lab_status
 from bentpipe.dashboard.static import StaticFile, static_files
 from bentpipe.dashboard.store import ResultStore
+from bentpipe.dashboard.sweeps import sweep_chart, view_of
 from bentpipe.errors import BentpipeError
 from bentpipe.lab.rates import DeliveredRates
 from bentpipe.report.comparison import comparison_notes, difference_tables
+from bentpipe.results.files import has_manifest, read_manifest
 
 _COMPARED: Final = 2
+_KINDS: Final = ("run", "sweep")
 # A report has no script; its figures and styles are inline.
 _REPORT_POLICY: Final = (
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
@@ -52,7 +55,9 @@ class _Dashboard:
             "/compare": self._compare,
             "/lab/{name}": self._lab,
             "/data/chart/{name}/{path:path}": self._chart,
+            "/data/sweep/{path:path}": self._sweep_chart,
             "/events/list": self._list_events,
+            "/events/sweep/{path:path}": self._sweep_events,
             "/events/lab/{name}": self._lab_events,
             "/static/{name:path}": self._static_file,
         }
@@ -79,8 +84,17 @@ class _Dashboard:
         if entry.problem is not None:
             return HTMLResponse(pages.damaged_page(entry))
         if entry.kind == "run":
-            return HTMLResponse(pages.run_page(entry, self._store.load(entry.path)))
+            return HTMLResponse(pages.run_page(entry, self._store.run(entry.path)))
+        if entry.kind == "sweep":
+            return HTMLResponse(self._sweep_page(entry))
+        if not entry.kind:
+            return HTMLResponse(pages.running_page(entry))
         return HTMLResponse(pages.files_page(entry, self._catalog.folder(entry.path)))
+
+    def _sweep_page(self, entry: Entry) -> str:
+        folder = self._catalog.folder(entry.path)
+        has_data = has_manifest(folder) and read_manifest(folder)["runs"] > 0
+        return pages.sweep_page(entry, folder, self._store.sweep(entry.path) if has_data else None)
 
     def _report(self, request: Request) -> Response:
         text = self._catalog.read_report(request.path_params["path"])
@@ -91,13 +105,14 @@ class _Dashboard:
         if len(paths) != _COMPARED:
             raise HTTPException(400, f"choose two results to compare; {len(paths)} are chosen")
         entries = [self._catalog.entry(path) for path in paths]
-        wrong = [each for each in entries if each.kind != "run" or each.problem is not None]
+        wrong = [each for each in entries if each.kind not in _KINDS or each.problem is not None]
         if wrong:
-            raise HTTPException(400, f"{wrong[0].path}: only runs that are whole can be compared")
+            raise HTTPException(400, f"{wrong[0].path}: only whole runs and sweeps are compared")
         if entries[0].path == entries[1].path:
             raise HTTPException(400, "choose two different results to compare")
-        runs = [(entry, self._store.load(entry.path)) for entry in entries]
-        return HTMLResponse(pages.compare_page(runs[0], runs[1], self._differences(paths)))
+        differences = self._differences([entry.path for entry in entries])
+        runs = [self._store.run(entry.path) for entry in entries if entry.kind == "run"]
+        return HTMLResponse(pages.compare_page(entries, runs, differences))
 
     def _differences(self, paths: Sequence[str]) -> pages.Differences:
         try:
@@ -117,9 +132,13 @@ class _Dashboard:
         name = request.path_params["name"]
         if name not in CHARTS:
             raise HTTPException(404, "no such chart")
-        result = self._store.load(request.path_params["path"])
+        result = self._store.run(request.path_params["path"])
         from_s, to_s = _seconds(request, "from"), _seconds(request, "to")
         return JSONResponse(chart_data(result, name, from_s, to_s))
+
+    def _sweep_chart(self, request: Request) -> Response:
+        sweep = self._store.sweep(request.path_params["path"])
+        return JSONResponse(sweep_chart(sweep, view_of(sweep, request.query_params)))
 
     def _list_events(self, _request: Request) -> Response:
         self._refuse_many_streams()
@@ -130,6 +149,10 @@ class _Dashboard:
     def _lab_events(self, request: Request) -> Response:
         self._refuse_many_streams()
         return self._streams.reply(LabEvents(request.path_params["name"]))
+
+    def _sweep_events(self, request: Request) -> Response:
+        self._refuse_many_streams()
+        return self._streams.reply(SweepEvents(self._catalog.folder(request.path_params["path"])))
 
     def _refuse_many_streams(self) -> None:
         if self._streams.is_full:

@@ -1,6 +1,7 @@
 """The results below a folder: what they are, without their tables.
 
-A folder with the manifest of a result is an entry, and nothing below it is listed. An entry whose
+A folder with the manifest of a result, or with one that is being written, is an entry, and nothing
+below it is listed. An entry whose
 files are missing, cut off, or links out of the served folder is damaged, with the reason.
 """
 
@@ -10,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,8 @@ from bentpipe.results.files import (
     read_file,
     read_manifest,
 )
+from bentpipe.results.output import is_being_written
+from bentpipe.sweeps.progress import read_definition
 
 # Of a folder that was served by mistake, such as a home folder, this many folders are searched.
 FOLDERS_MAX: Final = 20_000
@@ -152,12 +155,15 @@ class Catalog:
             return None
         known = self._known.get(folder)
         if known is None or known[0] != identity:
-            known = (identity, self._read(folder) if _has_result(folder) else None)
+            known = (identity, self._read(folder))
             self._known[folder] = known
         return known[1]
 
     def _read(self, folder: Path) -> Entry | None:
         path = folder.relative_to(self.root).as_posix()
+        running = _begun(path, folder)
+        if not _has_manifest(folder):
+            return running
         try:
             self._refuse_links(folder)
             if read_file(folder, MANIFEST, os.stat).st_size > _MANIFEST_BYTES_MAX:
@@ -169,7 +175,8 @@ class Catalog:
             return _damaged(path, self._reason(folder, error))
         try:
             _check_files(folder, manifest)
-            return _described(path, folder, manifest)
+            described = _described(path, folder, manifest)
+            return described if running is None else replace(described, state=running.state)
         except (UsageError, OSError, pl.exceptions.PolarsError) as error:
             return _damaged(path, self._reason(folder, error), kind_of(manifest), _title(manifest))
         except (AttributeError, KeyError, TypeError, ValueError):
@@ -185,7 +192,7 @@ class Catalog:
             inner = folder / name
             if not inner.is_dir():
                 continue
-            for each in inner.iterdir():
+            for each in _links(inner):
                 if not each.resolve().is_relative_to(self.root):
                     raise UsageError(f"{each}: is a link to a place outside the served folder")
 
@@ -193,24 +200,55 @@ class Catalog:
 def _folders(top: Path, depth: int) -> Iterator[Path]:
     """Yield folders without hidden ones; what is below a result is a part of it."""
     yield top
-    if depth >= _DEPTH_MAX or _has_result(top):
+    if depth >= _DEPTH_MAX or _has_manifest(top) or (top / PART).is_dir():
         return
     try:
         inner = sorted(each.name for each in os.scandir(top) if each.is_dir(follow_symlinks=False))
     except OSError:
         return
     for name in inner:
-        if not name.startswith("."):
+        if not name.startswith(".") and _has_url(name):
             yield from _folders(top / name, depth + 1)
 
 
-def _has_result(folder: Path) -> bool:
+def _has_url(name: str) -> bool:
+    """Return whether a name is UTF-8, as addresses are; Linux allows other bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _links(folder: Path) -> Iterator[Path]:
+    """Yield the symbolic links in a folder and below; os.walk(3) does not go into them."""
+    for top, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(top, name)
+            if path.is_symlink():
+                yield path
+
+
+def _has_manifest(folder: Path) -> bool:
     return (folder / MANIFEST).is_file() or (folder / PART / COMMIT / MANIFEST).is_file()
+
+
+def _begun(path: str, folder: Path) -> Entry | None:
+    """Return what is said of a folder whose result is being written, or a sweep that has begun."""
+    if not (folder / PART).is_dir():
+        return None
+    running = is_being_written(folder)
+    sweep = read_definition(folder)
+    if sweep is not None:
+        state = "running" if running else "interrupted"
+        title = str(sweep["scenario"].get("name") or "unnamed")
+        return Entry(path=path, kind="sweep", title=title, state=state, engine=sweep["engine"])
+    return Entry(path=path, kind="", title=folder.name, state="running") if running else None
 
 
 def _identity(folder: Path) -> object:
     """Return what changes when a file of the folder is replaced."""
-    files = []
+    files: list[tuple[object, ...]] = [(is_being_written(folder),)]
     for name in ("", f"{PART}/{COMMIT}"):
         try:
             inside = list(os.scandir(folder / name))
@@ -220,7 +258,7 @@ def _identity(folder: Path) -> object:
             if name or not each.is_dir(follow_symlinks=False):
                 about = each.stat(follow_symlinks=False)
                 files.append((name, each.name, about.st_ino, about.st_size, about.st_mtime_ns))
-    return tuple(sorted(files))
+    return tuple(sorted(files, key=repr))
 
 
 def _check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -233,6 +271,8 @@ def _check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
             f"({manifest['bentpipe_version']})"
         )
     for name in manifest["files"]:
+        if name == ".." or Path(str(name)).name != name:
+            raise UsageError(f"{MANIFEST}: names a file of another folder")
         try:
             read = pl.read_parquet_schema if str(name).endswith(_PARQUET) else os.stat
             read_file(folder, str(name), read)

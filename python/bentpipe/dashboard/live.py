@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
@@ -19,6 +21,7 @@ from bentpipe.errors import BentpipeError
 from bentpipe.lab import sockets
 from bentpipe.lab.rates import DeliveredRates
 from bentpipe.results.verdict import invalid_message
+from bentpipe.sweeps.progress import Progress, ProgressReader
 
 Event = tuple[str, Mapping[str, Any]]
 
@@ -29,6 +32,7 @@ _STEP_S: Final = 0.1
 _SILENCE_MAX_S: Final = 15.0
 _STREAMS_MAX: Final = 64
 _CHANGES_SHOWN: Final = 20
+_RATE_OVER_S: Final = 10.0
 
 
 class Streams:
@@ -112,6 +116,44 @@ class LabEvents:
         except BentpipeError:
             return "ended", {}
         return "sample", lab_sample(status, self._rates)
+
+
+class SweepEvents:
+    """The progress of a sweep for its page."""
+
+    def __init__(self, folder: Path) -> None:
+        self._reader = ProgressReader(folder)
+        # Moments with the runs that had ended then.
+        self._history: deque[tuple[float, int]] = deque()
+
+    def __call__(self) -> Event:
+        """Return the event ``progress``, or ``ended`` if nothing runs it."""
+        found = self._reader.read()
+        if found is None or not found.running:
+            return "ended", {}
+        now_s = time.monotonic()
+        self._history.append((now_s, found.ended))
+        while now_s - self._history[0][0] > _RATE_OVER_S:
+            self._history.popleft()
+        return "progress", progress_data(found, self._history)
+
+
+def progress_data(found: Progress, history: Sequence[tuple[float, int]]) -> dict[str, Any]:
+    """Return what the page of a sweep shows of its progress.
+
+    ``history`` has moments in s, each with the runs that had ended: the rate is over all of it.
+    """
+    (first_s, before), (last_s, after) = history[0], history[-1]
+    rate = (after - before) / (last_s - first_s) if last_s > first_s else 0.0
+    left = found.total - found.ended
+    return {
+        "ended": found.ended,
+        "failed": found.failed,
+        "total": found.total,
+        "grows": found.grows,
+        "runs_per_s": rate,
+        "left_s": left / rate if rate > 0 else None,
+    }
 
 
 def lab_sample(status: Mapping[str, Any], rates: DeliveredRates) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from bentpipe.dashboard.charts import CHARTS, chart_names
 from bentpipe.dashboard.live import lab_sample
+from bentpipe.dashboard.sweeps import axes_of, metrics_of, parts_of
 from bentpipe.report.html import environment
 from bentpipe.report.run import facts, headlines, notices, plan_text, run_title, scenario_text
 from bentpipe.results.figures import TextTable, flow_tables, link_tables
@@ -25,14 +26,13 @@ if TYPE_CHECKING:
     from bentpipe.dashboard.catalog import Catalog, Entry
     from bentpipe.lab.rates import DeliveredRates
     from bentpipe.results.result import Result
+    from bentpipe.sweeps import Sweep
 
 _ROWS_MAX: Final = 200
 # Of a file: a cell of a table of a study has some 100 bytes.
 _CSV_BYTES_MAX: Final = 10_000_000
 # The columns that say how an entry of a study compares, as texts.
 _VERDICT: Final = "verdict"
-
-Run = tuple["Entry", "Result"]
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,44 @@ def run_page(entry: Entry, result: Result) -> str:
     )
 
 
+def sweep_page(entry: Entry, folder: Path, sweep: Sweep | None) -> str:
+    """Return the page of a sweep; without a data set, that of its progress."""
+    facts = f"sweep, {entry.state}"
+    choices: dict[str, Any] | None = None
+    failures: list[list[str]] = []
+    if sweep is not None:
+        failed = sweep.failures.height
+        facts += f", {sweep.runs.height:,} runs" + (f", {failed:,} failed" if failed else "")
+        facts += f", bentpipe {sweep.manifest['bentpipe_version']}"
+        axes = axes_of(sweep)
+        choices = {
+            "axes": [{"paths": axis.paths, "labels": axis.labels} for axis in axes],
+            # Pairs, because the keys of JSON in a template are sorted.
+            "metrics": list(metrics_of(sweep).items()),
+            "parts": parts_of(sweep),
+        }
+        rows = sweep.failures.head(_ROWS_MAX).to_dicts()
+        failures = [[str(cell) for cell in row.values()] for row in rows]
+    runs = folder / "runs"
+    kept = sorted(each.name for each in runs.iterdir()) if runs.is_dir() else []
+    return _render(
+        "sweep.html.j2",
+        entry=entry,
+        title=entry.title,
+        facts=facts,
+        choices=choices,
+        failure_columns=[] if sweep is None else [(name, "") for name in sweep.failures.columns],
+        failures=failures,
+        kept=kept[:_ROWS_MAX],
+        kept_more=max(len(kept) - _ROWS_MAX, 0),
+    )
+
+
+def running_page(entry: Entry) -> str:
+    """Return the page of a folder to which a result is being written."""
+    return _render("running.html.j2", entry=entry, title=entry.title)
+
+
 def files_page(entry: Entry, folder: Path) -> str:
     """Return the page of a study, search or validation: its CSV files as tables."""
     manifest = read_manifest(folder)
@@ -164,19 +202,16 @@ def damaged_page(entry: Entry) -> str:
     return _render("damaged.html.j2", entry=entry, title=entry.title or entry.path)
 
 
-def compare_page(first: Run, second: Run, differences: Differences) -> str:
-    """Return the page that shows two runs side by side."""
-    names = [chart_names(result) for _, result in (first, second)]
+def compare_page(entries: Sequence[Entry], runs: Sequence[Result], differences: Differences) -> str:
+    """Return the page that shows two results side by side; two runs with their charts."""
+    names = [chart_names(result) for result in runs] if runs[1:] else []
     return _render(
         "compare.html.j2",
         title="Comparison",
-        runs=[
-            {"entry": entry, "title": run_title(result), "facts": facts(result), "letter": letter}
-            for letter, (entry, result) in zip("AB", (first, second), strict=True)
-        ],
+        entries=dict(zip("AB", entries, strict=True)),
         differences=differences,
         charts={name: CHARTS[name] for name in CHARTS if any(name in own for own in names)},
-        end_s=max(result.manifest["end_ns"] for _, result in (first, second)) / 1e9,
+        end_s=max((result.manifest["end_ns"] for result in runs), default=0) / 1e9,
     )
 
 

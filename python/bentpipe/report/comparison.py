@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bentpipe import _core
-from bentpipe.comparison.compare import Comparison, Difference
+from bentpipe.comparison.differences import Comparison, Difference
 from bentpipe.comparison.statistics import POWER, Array
 from bentpipe.quantities import quantity
 from bentpipe.report.html import environment
@@ -76,7 +76,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         notes.append(f"Equal in every run: {'; '.join(equal)}.")
     exact = [_title(each, names) for each in found if each.estimate.exact and not each.equal]
     if exact:
-        notes.append(f"Not dependent on the seed, so the difference is exact: {'; '.join(exact)}.")
+        notes.append(f"The same difference with every seed: {'; '.join(exact)}.")
     missing = [each for each in found if each.missing]
     notes += [
         f"{_title(each, names)}: {each.missing} of the runs have no value, such as a transfer that "

@@ -48,7 +48,9 @@ from bentpipe.results.tables import TABLES
 
 _LOCK: Final = "lock"
 _NEW: Final = "new-"
-_WORK: Final = "work"
+# The word of a line of /proc/locks that names the file.
+_INODE: Final = 5
+WORK: Final = "work"
 # Filesystems without locks, such as NFS mounted with nolock (flock(2), nfs(5)). There, the last of
 # two writers wins as a whole, and leftovers of killed ones stay.
 _NO_LOCKS: Final = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF}
@@ -84,7 +86,7 @@ class OutputFolder:
     @property
     def work(self) -> Path:
         """Return the path of a folder for unfinished work, which stays until it is removed."""
-        return self._part / _WORK
+        return self._part / WORK
 
     def __enter__(self) -> Self:
         if self._folder.exists() and not self._folder.is_dir():
@@ -275,6 +277,25 @@ class OutputFolder:
                 self._part.rmdir()
             with suppress(OSError):
                 self._folder.rmdir()
+
+
+def is_being_written(folder: Path) -> bool:
+    """Return whether a program has locked an output folder.
+
+    The kernel's list of locks tells it (proc_locks(5)): a lock that is tried, even for a moment,
+    would refuse a program that begins meanwhile.
+    """
+    try:
+        inode = (folder / PART / _LOCK).stat().st_ino
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return False
+    # NUMBER: FLOCK ADVISORY WRITE PROCESS MAJOR:MINOR:INODE 0 EOF
+    locks = [line.split() for line in lines]
+    return any(
+        len(words) > _INODE and words[1] == "FLOCK" and words[_INODE].endswith(f":{inode}")
+        for words in locks
+    )
 
 
 def _write_json(path: Path, data: Mapping[str, Any]) -> None:

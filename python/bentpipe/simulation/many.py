@@ -55,7 +55,8 @@ class Job:
     """One run to do: a complete plan (`bentpipe.resolve`) and a seed, 0 to 2^64-1.
 
     ``scenario`` is what the plan is of, ``entries`` are those of its ``traffic``
-    (`plan.entries.traffic_entries`), and ``warnings`` are about it: the manifest has them.
+    (`plan.entries.traffic_entries`), and ``warnings`` are about it: the manifest has them. ``name``
+    is that of the folder of its result, if it is kept.
     """
 
     plan: Mapping[str, Any]
@@ -63,6 +64,7 @@ class Job:
     scenario: Mapping[str, Any] = field(default_factory=dict)
     entries: Sequence[Mapping[str, Any]] = ()
     warnings: Sequence[ScenarioWarning] = ()
+    name: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,10 +30,11 @@ from bentpipe.sweeps.dataset import Dataset, partition_paths
 from bentpipe.sweeps.executor import RunFailure
 from bentpipe.sweeps.journal import FAILURE, RESULT, Journal, Run
 from bentpipe.sweeps.points import Points
+from bentpipe.sweeps.storage import Storage, is_url, local_folder
 
 KIND: Final = "sweep"
-_DEFINITION: Final = "sweep.json"
-_JOURNAL: Final = "journal"
+DEFINITION: Final = "sweep.json"
+JOURNAL: Final = "journal"
 _KEPT: Final = "runs"
 # Another attempt may succeed: these depend on the machine.
 _RETRIED: Final = ("lost", "memory", "size", "invalid")
@@ -87,15 +88,20 @@ class Definition:
 class SweepFolder:
     """The folder of a sweep, locked while this context is open.
 
-    ``temporary``: it is removed at the end, so that no message says how to continue.
+    ``path`` may be the URL of shared storage. The folder is then one of this machine, until the
+    sweep is complete. ``temporary``: it is removed at the end, so that no message says how to
+    continue.
 
     Raises:
         UsageError: the folder cannot be used, another program writes to it, or it has an unfinished
             sweep; with ``resume``, it has none, or that of another version.
     """
 
-    def __init__(self, path: Path, *, resume: bool = False, temporary: bool = False) -> None:
-        self.path = path
+    def __init__(self, path: Path | str, *, resume: bool = False, temporary: bool = False) -> None:
+        url = str(path) if is_url(str(path)) else None
+        self.storage = None if url is None else Storage(url)
+        self.path = Path(path) if url is None else local_folder(url)
+        path = self.path
         self._temporary = temporary
         self.output = OutputFolder(path, kind=KIND)
         self._resume = resume
@@ -106,8 +112,13 @@ class SweepFolder:
         if self._resume and not self.path.is_dir():
             raise UsageError(f"{self.path}: no such folder; there is no sweep to resume")
         with ExitStack() as stack:
+            if self.storage is not None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                stack.callback(self._remove_local)
+                if not self._resume:
+                    self.storage.check()
             stack.enter_context(self.output)
-            unfinished = (self._work / _DEFINITION).is_file()
+            unfinished = (self._work / DEFINITION).is_file()
             if unfinished and not self._resume:
                 raise UsageError(
                     f"{self.path}: has an unfinished sweep; continue it with --resume "
@@ -130,10 +141,15 @@ class SweepFolder:
     def _work(self) -> Path:
         return self.output.work
 
+    def _remove_local(self) -> None:
+        """Remove the folder of this machine when the results are in the shared storage."""
+        if not (self._work / DEFINITION).is_file():
+            shutil.rmtree(self.path, ignore_errors=True)
+
     @property
     def is_complete(self) -> bool:
         """Return whether the folder has a sweep of which all runs have ended."""
-        if (self._work / _DEFINITION).is_file() or not has_manifest(self.path):
+        if (self._work / DEFINITION).is_file() or not has_manifest(self.path):
             return False
         manifest = read_manifest(self.path)
         return kind_of(manifest) == KIND and manifest["state"] == "completed"
@@ -170,11 +186,11 @@ class SweepFolder:
         }
         with self._naming_errors():
             self._work.mkdir(parents=True, exist_ok=True)
-            (self._work / _JOURNAL).unlink(missing_ok=True)
+            (self._work / JOURNAL).unlink(missing_ok=True)
             # Complete or absent, also if the process is killed.
-            part = self._work / f"{_DEFINITION}.part"
+            part = self._work / f"{DEFINITION}.part"
             part.write_text(json.dumps(about), encoding="utf-8")
-            part.replace(self._work / _DEFINITION)
+            part.replace(self._work / DEFINITION)
             self._open_journal()
 
     def resume(self) -> Definition:
@@ -221,7 +237,7 @@ class SweepFolder:
             )
 
     def _about(self) -> dict[str, Any]:
-        file = self._work / _DEFINITION
+        file = self._work / DEFINITION
         try:
             about: dict[str, Any] = json.loads(file.read_bytes())
         except (OSError, ValueError) as error:
@@ -229,7 +245,7 @@ class SweepFolder:
         return about
 
     def _open_journal(self) -> None:
-        self._journal = self._stack.enter_context(Journal(self._work / _JOURNAL))
+        self._journal = self._stack.enter_context(Journal(self._work / JOURNAL))
 
     def _naming_errors(self) -> _NamingErrors:
         return _NamingErrors(self)
@@ -284,12 +300,18 @@ class SweepFolder:
             manifest["columns"] = {table: list(types.items()) for table, types in columns.items()}
             manifest["partitions"] = paths
             kept = self._work / _KEPT
-            if kept.is_dir():
+            if self.storage is not None and definition.keep_runs:
+                # Workers have written the runs to the storage.
+                (stage / _KEPT).mkdir()
+            elif kept.is_dir():
                 # The runs stay where they are until the sweep is complete.
                 shutil.copytree(kept, stage / _KEPT, copy_function=os.link)
 
         started = self._about()["started"]
         self.output.write(manifest, fill, execution=execution(started=started))
+        if self.storage is not None:
+            kept = ended if definition.keep_runs else ()
+            self.storage.upload(self.path, {run_name(run) for run in kept})
         if complete and not kinds & set(_RETRIED):
             with suppress(OSError):
                 shutil.rmtree(self._work)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 # Length and CRC-32 of what follows, the point, the seed, and the kind of the record.
-_HEADER: Final = struct.Struct("<IIIQB")
+HEADER: Final = struct.Struct("<IIIQB")
 _CHECKED: Final = struct.Struct("<IQB")
 _READ_BYTES: Final = 1 << 20
 
@@ -93,13 +93,13 @@ class Journal:
         """
         checked = _CHECKED.pack(*run, kind)
         crc = zlib.crc32(data, zlib.crc32(checked))
-        record = b"".join((_HEADER.pack(len(data), crc, *run, kind), data))
+        record = b"".join((HEADER.pack(len(data), crc, *run, kind), data))
         try:
             _write(self._descriptor, record, self._end)
         except BaseException:
             os.ftruncate(self._descriptor, self._end)
             raise
-        location = _Location(kind, self._end + _HEADER.size, len(data))
+        location = _Location(kind, self._end + HEADER.size, len(data))
         # In this order: after Ctrl-C between the two, the record is found when it is opened again.
         self._end += len(record)
         self._locations[run] = location
@@ -123,16 +123,16 @@ class Journal:
             _, crc, point, seed, kind = header
             if zlib.crc32(data, zlib.crc32(_CHECKED.pack(point, seed, kind))) != crc:
                 break
-            location = _Location(kind, self._end + _HEADER.size, len(data))
+            location = _Location(kind, self._end + HEADER.size, len(data))
             self._locations[Run(point, seed)] = location
-            self._end += _HEADER.size + len(data)
+            self._end += HEADER.size + len(data)
 
     def _records(self) -> Iterator[tuple[tuple[int, ...], bytes]]:
         size = os.fstat(self._descriptor).st_size
         with open(self._descriptor, "rb", buffering=_READ_BYTES, closefd=False) as file:
             file.seek(0)
-            while len(head := file.read(_HEADER.size)) == _HEADER.size:
-                header = _HEADER.unpack(head)
+            while len(head := file.read(HEADER.size)) == HEADER.size:
+                header = HEADER.unpack(head)
                 # A damaged length could ask for more memory than there is.
                 if header[0] > size:
                     return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from typing import Final
@@ -16,10 +16,11 @@ from bentpipe.results.result import Result
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.sweeps.cells import Cell, cells_of
 from bentpipe.sweeps.executor import Executor
-from bentpipe.sweeps.folder import Definition, SweepFolder
+from bentpipe.sweeps.folder import Definition, SweepFolder, run_name
 from bentpipe.sweeps.journal import RESULT, Run
 from bentpipe.sweeps.precision import UntilCi, check_metric
 from bentpipe.sweeps.records import flow_schema, pack, rows_of, unpack
+from bentpipe.sweeps.storage import Storage
 
 RUNS_MAX: Final = 1_000_000
 
@@ -34,6 +35,12 @@ def reduce_to_record(outcome: Outcome) -> Kept:
 def reduce_to_result(outcome: Outcome, *, started: str) -> Kept:
     """Return the result of a run, too."""
     return pack(outcome), outcome.result(started=started)
+
+
+def reduce_to_storage(outcome: Outcome, *, started: str, url: str) -> Kept:
+    """Write the result of a run to shared storage, from the worker that executed it."""
+    Storage(url).save(outcome.result(started=started), outcome.job.name)
+    return pack(outcome), None
 
 
 @dataclass
@@ -126,10 +133,8 @@ class Running:
     def _do(
         self, todo: Sequence[Run], executor: Executor, progress: Callable[[int, int], None]
     ) -> None:
-        keep = self.definition.keep_runs
-        reduce = partial(reduce_to_result, started=utc_now()) if keep else reduce_to_record
         journal, total = self.folder.journal, self.total
-        with closing(executor.run(self._jobs(todo), reduce)) as finished:
+        with closing(executor.run(self._jobs(todo), self._reduce())) as finished:
             for each in finished:
                 run = todo[each.index]
                 if each.error is not None:
@@ -138,13 +143,20 @@ class Running:
                     self.folder.add(run, *each.value)
                 progress(len(journal), total)
 
+    def _reduce(self) -> Callable[[Outcome], Kept]:
+        if not self.definition.keep_runs:
+            return reduce_to_record
+        if self.folder.storage is None:
+            return partial(reduce_to_result, started=utc_now())
+        return partial(reduce_to_storage, started=utc_now(), url=self.folder.storage.url)
+
     def _jobs(self, todo: Sequence[Run]) -> Iterator[tuple[int, Job]]:
         """Yield the jobs of runs, each with its index."""
         index = 0
         for point, runs in groupby(todo, key=lambda run: run.point):
             seeds = [run.seed for run in runs]
             for job in self.cells[point].jobs(seeds, samples=self.definition.keep_runs):
-                yield index, job
+                yield index, replace(job, name=run_name(Run(point, job.seed)))
                 index += 1
 
     def _add_seeds(self) -> bool:

@@ -63,17 +63,17 @@ class Sweep:
         return Frame(cell_means(self.flows, self.directions))
 
     @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """Read the result folder of ``bentpipe sweep``.
+    def load(cls, folder: str | Path, *, results: bool = True) -> Self:
+        """Read the result folder of ``bentpipe sweep``; without ``results``, leave the runs out.
 
         Raises:
             UsageError: not the folder of a sweep, of an unknown format version, or damaged.
         """
         path = Path(folder)
-        return read_unchanged(path, lambda: cls._load(path))
+        return read_unchanged(path, lambda: cls._load(path, results))
 
     @classmethod
-    def _load(cls, path: Path) -> Self:
+    def _load(cls, path: Path, results: bool) -> Self:
         manifest = read_manifest(path)
         if kind_of(manifest) != "sweep":
             raise UsageError(f"{path}: holds the result of a {kind_of(manifest)}, not of a sweep")
@@ -92,7 +92,8 @@ class Sweep:
             runs, failures = (read_file(path, name, pl.read_parquet) for name in (RUNS, FAILURES))
         except (OSError, pl.exceptions.PolarsError) as error:
             raise UsageError(f"{path}: cannot be read, the result is damaged: {error}") from None
-        kept = sorted((path / "runs").iterdir()) if manifest["keep_runs"] else []
+        folder = path / "runs"
+        kept = sorted(folder.iterdir()) if results and folder.is_dir() else []
         return cls(
             results=tuple(Result.load(each) for each in kept),
             flows=Frame(tables["flows"]),

@@ -114,7 +114,8 @@ export class Chart {
       if (line.low) {
         columns.push(line.low, line.high);
         const fill = `${colour(`c${line.hue % COLOURS}`)}33`;
-        bands.push({ series: [series.length + 1, series.length], fill });
+        // Between names there is nothing that a band could be of: see drawBars.
+        if (!this.options.xLabels) bands.push({ series: [series.length + 1, series.length], fill });
         series.push(this.edge(show), this.edge(show));
       }
       tables.push(columns);

@@ -223,7 +223,7 @@ def _common_cells(settings: Sequence[Setting]) -> list[Cell]:
                 f"{first.label} varies {shown[0]}, {each.label} varies {shown[1]}; compare sweeps "
                 "of the same fields, or one sweep by a field"
             )
-    known = [each.cells() for each in settings]
+    known = [each.cells for each in settings]
     cells = [cell for cell in known[0] if all(cell in each for each in known)]
     if not cells:
         raise UsageError("the sweeps have no cell in common: their varied values differ")
@@ -250,7 +250,7 @@ def _difference(
     else:
         pairs = _array(first, first), _array(second, second)
         estimate = unpaired_estimate(*pairs)
-    runs = [setting.cells()[cell] for setting, _ in (baseline, other)]
+    runs = [setting.cells[cell] for setting, _ in (baseline, other)]
     missing = max(runs) - min(each.runs for each in (estimate.first, estimate.second))
     size = sought * abs(estimate.first.mean)
     needed = estimate.seeds_to_show(size)
