@@ -190,6 +190,21 @@ def test_one_sweep_is_split_by_a_field() -> None:
         compare(sweep, by="traffic.0.tcp.congestion")
 
 
+def test_the_folder_of_a_sweep_is_compared_as_the_sweep(tmp_path: Path, bentpipe: Program) -> None:
+    """Given a sweep in memory and in a folder, expect the same differences."""
+    name = "traffic.0.tcp.congestion_control"
+    (tmp_path / "lossy.json").write_text(json.dumps(LOSSY))
+    swept = bentpipe(
+        *("sweep", tmp_path / "lossy.json", "--vary", f"{name}=cubic,bbr"),
+        *("--seeds", "5", "--out", tmp_path / "out"),
+    )
+    assert swept.code == 0
+    metrics = ["flows.bulk-1.goodput_bps"]
+    found = compare(tmp_path / "out", by=name, metrics=metrics)
+    sweep = simulate_many(LOSSY, vary={name: ["cubic", "bbr"]}, seeds=5)
+    assert found.to_json() == compare(sweep, by=name, metrics=metrics).to_json()
+
+
 def test_transfers_that_did_not_end_are_left_out_and_counted() -> None:
     """Given a duration that some runs exceed, expect the pairs without a time to be counted."""
     short = copy.deepcopy(LOSSY)

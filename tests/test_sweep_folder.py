@@ -16,7 +16,16 @@ import pytest
 from conftest import SMALL, Program
 from polars.testing import assert_frame_equal
 
-from bentpipe import Result, Sweep, UsageError, from_dict, simulate, simulate_many, sweeps
+from bentpipe import (
+    MachineError,
+    Result,
+    Sweep,
+    UsageError,
+    from_dict,
+    simulate,
+    simulate_many,
+    sweeps,
+)
 from bentpipe.results.columns import decode_tables
 from bentpipe.simulation.many import Job, Outcome
 from bentpipe.sweeps.executor import Finished, RunFailure
@@ -126,6 +135,8 @@ def test_names_that_are_no_file_names_are_columns(tmp_path: Path) -> None:
     for values in (["a/b=c", "100 % é"], ["é" * 60, "y"]):
         found = swept(tmp_path / "out", f"traffic.0.name={json.dumps(values)[1:-1]}", seeds=1)
         assert found.flows.filter(flow=0)["traffic.0.name"].to_list() == values
+        # Also where the cells are in one file, each has its own flows.
+        assert found.flows.filter(flow=0)["name"].to_list() == values
 
 
 def test_the_number_of_threads_changes_no_byte(grid: Path, tmp_path: Path) -> None:
@@ -267,6 +278,31 @@ def test_ctrl_c_keeps_what_has_ended_and_resume_does_the_rest(grid: Path, tmp_pa
     rest = Failing()
     assert not resumed(out, rest).interrupted
     assert rest.done == 7
+    assert tree(out) == tree(grid)
+
+
+class Lost(Failing):
+    """An executor whose scheduler is lost after four runs."""
+
+    def run(
+        self, jobs: Iterable[tuple[int, Job]], reduce: Callable[[Outcome], Any]
+    ) -> Generator[Finished[Any]]:
+        for each in super().run(jobs, reduce):
+            if self.done > 4:
+                raise MachineError("the scheduler does not answer")
+            yield each
+
+
+def test_a_lost_scheduler_keeps_what_has_ended(grid: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with sweeps.SweepFolder(out) as folder, pytest.raises(MachineError) as caught:
+        begun(folder, *VARY).execute(Lost(), quiet)
+    assert str(caught.value) == (
+        "the scheduler does not answer; the 4 runs that have ended are kept, continue with "
+        f"bentpipe sweep --resume {out}"
+    )
+    assert Sweep.load(out).runs.height == 4
+    resumed(out)
     assert tree(out) == tree(grid)
 
 

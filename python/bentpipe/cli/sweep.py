@@ -137,7 +137,7 @@ def _folder(out: str | None, resume: str | None) -> Iterator[SweepFolder]:
         return
     with (
         tempfile.TemporaryDirectory(prefix="bentpipe-sweep-") as temporary,
-        sweeps.SweepFolder(Path(temporary)) as folder,
+        sweeps.SweepFolder(Path(temporary), temporary=True) as folder,
     ):
         yield folder
 
@@ -172,7 +172,8 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
     points = sweeps.Points(axes)
     until = _until(request, file)
     seeds = request.seeds or (file and file.seeds) or (_SEEDS_OF_INTERVALS if until else 1)
-    cells = sweeps.cells_of(loaded.scenario, points)
+    with Progress("preparing the sweep") as progress:
+        cells = sweeps.cells_of(loaded.scenario, points, progress.count)
     _warn(cells)
     definition = sweeps.Definition(
         scenario=loaded.scenario.to_dict(),
@@ -222,7 +223,7 @@ def _execute(running: Running, executor: Executor) -> None:
             progress.describe(f"{done:,} of {total:,} runs, {rate:.3g} runs/s")
             progress.count(done, total)
 
-        running.execute(executor, count)
+        running.execute(executor, count, delaying_interrupts())
 
 
 def _output(found: Sweep, folder: SweepFolder, kept: str | None, *, as_json: bool) -> None:

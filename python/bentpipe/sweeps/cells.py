@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,13 @@ class Cell:
         plan: dict[str, Any] = json.loads(self.plan_json)
         return plan
 
+    @property
+    def identity_of_flows(self) -> str:
+        """Return a text that is equal for cells whose tables differ in their numbers only."""
+        plan = self.plan
+        names = [direction["name"] for direction in plan["directions"]]
+        return json.dumps([plan["flows"], names, self.entries])
+
     def jobs(self, seeds: Iterable[int], *, samples: bool = True) -> Iterable[Job]:
         """Return a job for each seed, all with the same plan.
 
@@ -52,8 +59,10 @@ class Cell:
             )
 
 
-def cells_of(base: Scenario, points: Points) -> list[Cell]:
-    """Return the cells of a sweep, in the order of the points.
+def cells_of(
+    base: Scenario, points: Points, progress: Callable[[int, int], None] | None = None
+) -> list[Cell]:
+    """Return the cells of a sweep, in the order of the points; ``progress`` counts them.
 
     Raises:
         ScenarioError: a value is wrong, or does not fit to the others; nothing was run.
@@ -71,6 +80,8 @@ def cells_of(base: Scenario, points: Points) -> list[Cell]:
                 warnings=warnings,
             )
         )
+        if progress is not None:
+            progress(len(cells), len(points))
     return cells
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from io import BytesIO
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -54,19 +56,18 @@ class Dataset:
         keys = Keys(self.points)
         partitions = partition_paths(self.points)
         complete = [run for run in self.runs if self.journal.kind(run) == RESULT]
-        # The runs of each point follow each other: the number of the first, and the runs.
-        of_point: dict[int, tuple[int, list[Run]]] = {}
+        # The runs of each point, with their numbers.
+        of_point: dict[int, list[tuple[int, Run]]] = {}
         for number, run in enumerate(complete):
-            of_point.setdefault(run.point, (number, []))[1].append(run)
+            of_point.setdefault(run.point, []).append((number, run))
         columns: dict[str, dict[str, str]] = {}
         for name, points in self._by_partition(keys, partitions, list(of_point)).items():
             files = {table: _Files(folder / table / name) for table in TABLES}
-            for point in points:
-                for rows in self._rows(keys, point, *of_point[point]):
-                    for table, of_table in zip(TABLES, rows, strict=True):
-                        types = {name: str(each) for name, each in of_table.schema.items()}
-                        columns.setdefault(table, types)
-                        files[table].add(of_table.drop(partitions))
+            for rows in self._rows(keys, [each for point in points for each in of_point[point]]):
+                for table, of_table in zip(TABLES, rows, strict=True):
+                    types = {name: str(each) for name, each in of_table.schema.items()}
+                    columns.setdefault(table, types)
+                    files[table].add(of_table.drop(partitions))
             for each in files.values():
                 each.close()
         self._write_runs(folder, complete, keys)
@@ -86,17 +87,25 @@ class Dataset:
         return folders
 
     def _rows(
-        self, keys: Keys, point: int, first: int, runs: Sequence[Run]
+        self, keys: Keys, runs: Sequence[tuple[int, Run]]
     ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-        """Yield the rows of flows and directions of the runs of a point, in order."""
-        for begin in range(0, len(runs), _RUNS_AT_ONCE):
-            some = runs[begin : begin + _RUNS_AT_ONCE]
-            records = [unpack(self.journal.read(run)) for run in some]
-            yield keyed_rows(self.cells[point], records, some, keys, first + begin)
+        """Yield the rows of flows and directions of runs with their numbers, many at a time.
+
+        Cells whose plans have the same flows are decoded together: mostly, only the link differs.
+        """
+        flows_of = cache(lambda point: self.cells[point].identity_of_flows)
+        for _, group in groupby(runs, key=lambda each: flows_of(each[1].point)):
+            same = list(group)
+            for begin in range(0, len(same), _RUNS_AT_ONCE):
+                some = same[begin : begin + _RUNS_AT_ONCE]
+                own = [run for _, run in some]
+                records = [unpack(self.journal.read(run)) for run in own]
+                names = keys.runs(own, [number for number, _ in some])
+                yield keyed_rows(self.cells[own[0].point], records, names)
 
     def _write_runs(self, folder: Path, complete: Sequence[Run], keys: Keys) -> None:
         records = [unpack_facts(self.journal.read(run)) for run in complete]
-        runs = keys.runs([run.point for run in complete], [run.seed for run in complete])
+        runs = keys.runs(complete, range(len(complete)))
         facts = {
             "point": pl.Series([run.point for run in complete], dtype=pl.UInt32),
             "traffic_ended": pl.Series([each.traffic_ended for each in records], dtype=pl.Boolean),
@@ -108,7 +117,7 @@ class Dataset:
     def _write_failures(self, folder: Path, keys: Keys) -> None:
         failed = [run for run in self.runs if self.journal.kind(run) == FAILURE]
         about = [json.loads(self.journal.read(run)) for run in failed]
-        runs = keys.runs([run.point for run in failed], [run.seed for run in failed]).drop("run")
+        runs = keys.runs(failed, range(len(failed))).drop("run")
         facts = {
             "point": pl.Series([run.point for run in failed], dtype=pl.UInt32),
             "kind": pl.Series([each["kind"] for each in about], dtype=pl.String),
@@ -118,12 +127,14 @@ class Dataset:
 
 
 def keyed_rows(
-    cell: Cell, records: Sequence[RunRecord], runs: Sequence[Run], keys: Keys, first: int
+    cell: Cell, records: Sequence[RunRecord], runs: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the rows of flows and directions of runs of one cell, with their keys in front."""
+    """Return the rows of flows and directions of runs of a cell, with those of ``runs`` in front.
+
+    The runs may be those of several cells whose plans have the same flows and directions.
+    """
     flows, directions = rows_of(records, cell.plan, cell.entries)
-    names = keys.runs([run.point for run in runs], [run.seed for run in runs], first)
-    return with_keys(flows, names), with_keys(directions, names)
+    return with_keys(flows, runs), with_keys(directions, runs)
 
 
 class _Files:

@@ -89,18 +89,20 @@ class SweepFolder:
     """The folder of a sweep, locked while this context is open.
 
     ``path`` may be the URL of shared storage. The folder is then one of this machine, until the
-    sweep is complete.
+    sweep is complete. ``temporary``: it is removed at the end, so that no message says how to
+    continue.
 
     Raises:
         UsageError: the folder cannot be used, another program writes to it, or it has an unfinished
             sweep; with ``resume``, it has none, or that of another version.
     """
 
-    def __init__(self, path: Path | str, *, resume: bool = False) -> None:
+    def __init__(self, path: Path | str, *, resume: bool = False, temporary: bool = False) -> None:
         url = str(path) if is_url(str(path)) else None
         self.storage = None if url is None else Storage(url)
         self.path = Path(path) if url is None else local_folder(url)
         path = self.path
+        self._temporary = temporary
         self.output = OutputFolder(path, kind=KIND)
         self._resume = resume
         self._stack = ExitStack()
@@ -151,6 +153,17 @@ class SweepFolder:
             return False
         manifest = read_manifest(self.path)
         return kind_of(manifest) == KIND and manifest["state"] == "completed"
+
+    @property
+    def advice(self) -> str:
+        """Return what an error says about the runs that have ended."""
+        if self._temporary:
+            return ""
+        ended = 0 if self._journal is None else len(self._journal)
+        return (
+            f"; the {ended:,} runs that have ended are kept, continue with "
+            f"bentpipe sweep --resume {self.path}"
+        )
 
     @property
     def has_result(self) -> bool:
@@ -235,7 +248,7 @@ class SweepFolder:
         self._journal = self._stack.enter_context(Journal(self._work / JOURNAL))
 
     def _naming_errors(self) -> _NamingErrors:
-        return _NamingErrors(self.path)
+        return _NamingErrors(self)
 
     def add(self, run: Run, record: bytes, result: Result | None = None) -> None:
         """Keep a complete run.
@@ -323,8 +336,8 @@ def _tables_hash() -> str:
 class _NamingErrors:
     """Turns an error of the operating system into one message with the folder and the advice."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, folder: SweepFolder) -> None:
+        self._folder = folder
 
     def __enter__(self) -> None:
         pass
@@ -336,7 +349,5 @@ class _NamingErrors:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, OSError):
-            raise UsageError(
-                f"{self._path}: cannot be written: {error_text(error)}; the runs that have ended "
-                f"are kept. Fix that, and continue with bentpipe sweep --resume {self._path}"
-            ) from None
+            message = f"{self._folder.path}: cannot be written: {error_text(error)}"
+            raise UsageError(f"{message}{self._folder.advice}") from None

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from bentpipe.errors import UnitError
+from bentpipe.sweeps.journal import Run
 from bentpipe.sweeps.points import Points
 from bentpipe.sweeps.ranges import QUANTITIES
 
@@ -46,13 +47,13 @@ class Keys:
             found = [*(column.gather(row) for column in columns), *found]
         return pl.DataFrame(found)
 
-    def runs(self, points: Sequence[int], seeds: Sequence[int], first: int = 0) -> pl.DataFrame:
-        """Return a row a run: its number, counted from ``first``, the varied values, its seed."""
+    def runs(self, runs: Sequence[Run], numbers: Sequence[int]) -> pl.DataFrame:
+        """Return a row a run: its number, the varied values, its seed."""
         return pl.DataFrame(
             [
-                pl.Series("run", range(first, first + len(seeds)), dtype=pl.UInt32),
-                *self.of(points),
-                pl.Series("seed", seeds, dtype=pl.UInt64),
+                pl.Series("run", numbers, dtype=pl.UInt32),
+                *self.of([run.point for run in runs]),
+                pl.Series("seed", [run.seed for run in runs], dtype=pl.UInt64),
             ]
         )
 

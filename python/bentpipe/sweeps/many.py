@@ -94,8 +94,9 @@ def _sweep(
     for point, group in groupby(outcomes, key=lambda outcome: runs[outcome.index].point):
         own = list(group)
         of_cell = [runs[outcome.index] for outcome in own]
+        numbers = range(first, first + len(own))
         records = [record_of(outcome) for outcome in own]
-        found.append(keyed_rows(cells[point], records, of_cell, keys, first))
+        found.append(keyed_rows(cells[point], records, keys.runs(of_cell, numbers)))
         first += len(own)
     tables = zip(*found, strict=True) if found else ([keys.runs([], [])],) * 2
     flows, directions = (Frame(pl.concat(rows)) for rows in tables)

@@ -21,7 +21,8 @@ from bentpipe.results.derived import direction_rows, flow_rows
 from bentpipe.results.tables import TABLES
 from bentpipe.simulation.many import Outcome
 
-KEPT: Final = ("flows", "directions", "exchanges")
+_LEFT_OUT: Final = ("flow_samples", "direction_samples", "events")
+KEPT: Final = tuple(name for name in TABLES if name not in _LEFT_OUT)
 _DTYPES: Final = {name: [column.dtype for column in TABLES[name].columns] for name in KEPT}
 # How the run ended, its work, and the rows of each table.
 _HEAD: Final = struct.Struct(f"<?QQ{len(KEPT)}I")

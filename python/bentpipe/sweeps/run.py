@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from typing import Final
 
-from bentpipe.errors import BentpipeError, UsageError
+from bentpipe.errors import MachineError, UsageError
 from bentpipe.plan.resolver import from_dict
 from bentpipe.results.execution import utc_now
 from bentpipe.results.result import Result
@@ -95,8 +95,13 @@ class Running:
         """Return the number of wanted runs; more may be added for narrow intervals."""
         return sum(len(seeds) for seeds in self.seeds)
 
-    def execute(self, executor: Executor, progress: Callable[[int, int], None]) -> None:
-        """Do the runs that have not ended, and write the data set.
+    def execute(
+        self,
+        executor: Executor,
+        progress: Callable[[int, int], None],
+        writing: AbstractContextManager[None] | None = None,
+    ) -> None:
+        """Do the runs that have not ended, and write the data set in the context ``writing``.
 
         Ctrl-C ends it early; what has ended is kept.
 
@@ -104,6 +109,7 @@ class Running:
             UsageError: the folder cannot be written.
             MachineError: the executor lost what it runs on; what has ended is kept.
         """
+        failure: MachineError | None = None
         try:
             while True:
                 if todo := [run for run in self.runs if run not in self.folder.journal]:
@@ -112,11 +118,12 @@ class Running:
                     break
         except KeyboardInterrupt:
             self.interrupted = True
-        except BentpipeError as error:
-            if not isinstance(error, UsageError):
-                self.write(complete=False)
-            raise
-        self.write(complete=not self.interrupted)
+        except MachineError as error:
+            failure = error
+        with writing or nullcontext():
+            self.write(complete=not self.interrupted and failure is None)
+        if failure is not None:
+            raise MachineError(f"{failure}{self.folder.advice}") from None
 
     def write(self, *, complete: bool) -> None:
         """Write the data set of the runs that have ended, if there is one."""
