@@ -58,6 +58,8 @@ from .scenario import (
     Link as Link,
     LognormalSize as LognormalSize,
     LognormalTime as LognormalTime,
+    Outage as Outage,
+    OutageAt as OutageAt,
     ParetoSize as ParetoSize,
     ParetoTime as ParetoTime,
     PerFlowDropTail as PerFlowDropTail,
@@ -65,6 +67,8 @@ from .scenario import (
     Processor as Processor,
     RateStep as RateStep,
     Red as Red,
+    RepeatingDelays as RepeatingDelays,
+    RepeatingRates as RepeatingRates,
     RequestResponse as RequestResponse,
     Scenario as Scenario,
     SelectiveDrop as SelectiveDrop,
@@ -73,6 +77,7 @@ from .scenario import (
     Tcp as Tcp,
     TimeDraw as TimeDraw,
     TimeSeries as TimeSeries,
+    Voice as Voice,
     json_schema as json_schema,
 )
 from .simulation import (

@@ -9,7 +9,7 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::{DropCause, Event, EventKind, HashTrace, NodeId, Trace};
 use bentpipe_core::wire::ecn;
 use bentpipe_sim::node::Node;
-use bentpipe_sim::plan::{Plan, PlanError};
+use bentpipe_sim::plan::{Plan, PlanError, Workload};
 use bentpipe_sim::record::processor_values;
 use bentpipe_sim::{Chain, InterfaceId, Network, NextHop};
 
@@ -222,13 +222,20 @@ impl Emulator {
     /// # Errors
     /// If the plans cannot run in real time; see [`Chain::new`].
     pub fn new(plans: &[Plan], seed: u64, options: Options) -> Result<Self, PlanError> {
+        let mut ports = options
+            .control_ports
+            .map_or_else(Ports::default, |(first, last)| Ports::new(first, last));
+        // The flows of a plan have consecutive ports.
+        for (index, flow) in plans.iter().flat_map(|plan| &plan.flows).enumerate() {
+            if let Workload::Voice { jitter_buffer_ns, .. } = flow.workload {
+                ports.set_jitter_buffer(index, Duration::from_nanos(jitter_buffer_ns));
+            }
+        }
         Ok(Self {
             chain: Chain::new(plans, seed, FlowId(FLOWS_MAX), options.gateways)?,
             store: Store::new(options.packet_bytes_max, options.store_bytes_max),
             flows: Flows::default(),
-            ports: options
-                .control_ports
-                .map_or_else(Ports::default, |(first, last)| Ports::new(first, last)),
+            ports,
             trace: EmulatorTrace {
                 hash: options.tap.then(HashTrace::default),
                 ..EmulatorTrace::default()

@@ -131,10 +131,13 @@ fn changes() -> impl Strategy<Value = LinkChange> {
         .prop_map(|rate| Probability::new(rate).expect("a probability"));
     let outages = prop_oneof![4 => nanos(50_000_000), 1 => Just(OUTAGE_MAX)];
     let some = |share| prop::option::weighted(share, Just(()));
-    let parts = (0usize..3, sides(), rates, nanos(50_000_000), errors, outages);
-    (parts, some(0.4), some(0.4), some(0.3), some(0.3)).prop_map(
+    let parts = (0usize..3, sides(), rates, nanos(50_000_000), errors.clone(), outages);
+    let jitter = prop::option::weighted(0.2, nanos(20_000_000));
+    let loss = prop::option::weighted(0.2, errors);
+    (parts, (jitter, loss), some(0.4), some(0.4), some(0.3), some(0.3)).prop_map(
         |(
             (hop, from, rate, delay, errors, outage),
+            (jitter, loss_rate),
             with_rate,
             with_delay,
             with_errors,
@@ -145,7 +148,9 @@ fn changes() -> impl Strategy<Value = LinkChange> {
                 from,
                 rate: with_rate.map(|()| rate),
                 delay: with_delay.map(|()| delay),
+                jitter,
                 bit_error_rate: with_errors.map(|()| errors),
+                loss_rate,
                 outage: with_outage.map(|()| outage),
             }
         },

@@ -51,11 +51,13 @@ from bentpipe.units import (
     LARGEST,
     NS_PER_S,
     LimitUnit,
+    duration,
     format_duration,
     limit_of,
     value_of,
 )
 
+_NO_JITTER: Final = duration("0 s")
 _BIT_NS_PER_BYTE_S: Final = 8 * 10**9
 _LARGEST_IP_PACKET: Final = 65_535
 
@@ -113,7 +115,7 @@ def directions_plan(
         path = ("link", name)
         if (rate := errors.call(rate_plan, complete[name], path, stop_ns)) is not None:
             rates[name] = rate
-        if (delay := errors.call(delay_plan, complete[name], path)) is not None:
+        if (delay := errors.call(delay_plan, complete[name], path, stop_ns)) is not None:
             delays[name] = delay
         channel = errors.call(channel_plan, written[name], base[name], path, stop_ns)
         if channel is not None:
@@ -140,6 +142,7 @@ def directions_plan(
         resolved[name] = {
             "rate_bps": rate.plan,
             "delay_ns": delays[name].plan,
+            "jitter_ns": value_of(complete[name].jitter or _NO_JITTER),
             "framing": framing,
             "queue": queue_plan,
             "channel": channels[name],
@@ -171,10 +174,16 @@ def _with_terminals(
 def complete_directions(link: Link) -> dict[DirectionName, Direction]:
     """Return the directions as written, with the preset's values and the defaults for the rest."""
     base = _preset(link)
-    return {
+    found: dict[DirectionName, Direction] = {
         "forward": link.forward.over(base["forward"]),
         "return": link.return_.over(base["return"]),
     }
+    written: dict[DirectionName, Direction] = {"forward": link.forward, "return": link.return_}
+    if link.outage is not None:
+        for name, direction in found.items():
+            if written[name].outage is None:
+                found[name] = direction.model_copy(update={"outage": link.outage})
+    return found
 
 
 def _with_functions(

@@ -186,6 +186,7 @@ class WirePlan(TypedDict):
 
     rate_bps: Series
     delay_ns: Series
+    jitter_ns: int
     framing: FramingPlan
     queue: QueuePlan
     channel: ChannelPlan
@@ -315,6 +316,22 @@ class ConstantRatePlan(DatagramsPlan):
     kind: Literal["constant_rate"]
 
 
+class TalkSpurtsPlan(TypedDict):
+    """The mean durations of talk spurts and pauses."""
+
+    talk_ns: int
+    pause_ns: int
+
+
+class VoicePlan(DatagramsPlan):
+    """One direction of a call."""
+
+    kind: Literal["voice"]
+    codec: str
+    jitter_buffer_ns: int
+    talk_spurts: TalkSpurtsPlan | None
+
+
 class ConferencePlan(DatagramsPlan):
     """One participant of a conference."""
 
@@ -363,7 +380,9 @@ class RequestResponsePlan(TypedDict):
     client: TcpPlan
 
 
-WorkloadPlan: TypeAlias = BulkPlan | ConstantRatePlan | RequestResponsePlan | ConferencePlan
+WorkloadPlan: TypeAlias = (
+    BulkPlan | ConstantRatePlan | VoicePlan | RequestResponsePlan | ConferencePlan
+)
 
 
 class FlowPlan(TypedDict):

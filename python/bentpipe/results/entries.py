@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from bentpipe.results.calls import CALL_COLUMNS
 from bentpipe.results.metrics import exchange_times_ns
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ _OF_FLOWS: Final = (
     "one_way_delay_mean_ns",
     "jitter_ns",
     "jitter_mean_ns",
+    *CALL_COLUMNS,
 )
 
 

@@ -20,6 +20,7 @@ use super::{
 use crate::engine::{Count, Cx, Engine, Ledger, Nested};
 use crate::packet::{Ecn, Packet, Port};
 use crate::profile::Profile;
+use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use crate::trace::{DropCause, EventKind};
 use crate::units::{BitRate, Bits};
@@ -159,6 +160,13 @@ impl Direction {
             nested_lost: Count::default(),
             marked: Count::default(),
         })
+    }
+
+    /// Adds a random delay to each frame, uniform from zero to `max`; see [`Propagation`].
+    #[must_use]
+    pub fn with_jitter(mut self, max: Duration, rng: Rng) -> Self {
+        self.propagation = self.propagation.with_jitter(max, rng);
+        self
     }
 
     /// Packets received, with their IP bytes.

@@ -61,8 +61,9 @@ fn direction(plan: &plan::Direction, name: &str, seed: u64) -> Direction {
     let context = QueueContext { framing, rng: stream("queue") };
     let queue = queue(&plan.queue, context);
     let delay = plan.delay_ns.profile(Duration::from_nanos).expect("checked with the plan");
-    Direction::new(DirectionConfig { rate, delay, framing, queue, channel })
-        .expect("checked with the plan")
+    let direction = Direction::new(DirectionConfig { rate, delay, framing, queue, channel });
+    let jitter = Duration::from_nanos(plan.jitter_ns);
+    direction.expect("checked with the plan").with_jitter(jitter, stream("jitter"))
 }
 
 fn channel(plan: &Channel, stream: impl Fn(&str) -> Rng) -> link::Channel {
