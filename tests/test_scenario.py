@@ -85,6 +85,7 @@ def test_the_plan_has_every_field_in_base_units() -> None:
     common = {
         "rate_bps": {"kind": "constant", "value": 16_000_000},
         "delay_ns": {"kind": "constant", "value": 275_000_000},
+        "jitter_ns": 0,
     }
     limits = ({"unit": "bytes", "value": 120_000}, {"unit": "packets", "value": 100})
     assert resolve(from_dict(scenario)) == {
@@ -156,6 +157,7 @@ def test_the_documented_examples_exist() -> None:
         "hub-four-terminals",
         "isdn-return",
         "jpl-cell",
+        "leo-handover",
         "leo-trace",
         "leo-two-flows",
         "linux-geo-15",
@@ -165,6 +167,7 @@ def test_the_documented_examples_exist() -> None:
         "osu-geo-50",
         "osu-leo-100",
         "snip-duplex",
+        "voice-geo",
         "web-and-bulk",
     ]
 

@@ -10,6 +10,7 @@ from typing import Final, TypedDict
 from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.gateways import largest_packet_bytes
 from bentpipe.plan.paths import branch, branches
+from bentpipe.plan.queue_types import LimitPlan, QueuePlan, RedPlan
 from bentpipe.plan.series import (
     Profile,
     channel_plan,
@@ -18,15 +19,7 @@ from bentpipe.plan.series import (
     refuse_many_steps,
 )
 from bentpipe.plan.traffic import largest_flow_packet_bytes
-from bentpipe.plan.types import (
-    ChannelPlan,
-    DirectionPlan,
-    FlowPlan,
-    LimitPlan,
-    QueuePlan,
-    RedPlan,
-    WirePlan,
-)
+from bentpipe.plan.types import ChannelPlan, DirectionPlan, FlowPlan, WirePlan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framing import Framing, FramingOptions
 from bentpipe.scenario.framings import FRAMINGS, FramingPlan, frame_bits, plan_framing
