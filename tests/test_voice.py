@@ -10,6 +10,7 @@ import pytest
 from conftest import Program
 
 from bentpipe import Result, ScenarioError, Voice, from_dict, load, resolve, simulate
+from bentpipe.results import check_thresholds
 from bentpipe.results.figures import flow_tables
 
 MS = 10**6
@@ -198,3 +199,12 @@ def test_the_example_of_calls_beside_a_download_is_better_with_fq_codel() -> Non
     good = simulate(load(path, settings=("link.forward.queue.discipline=fq_codel",))).entries[0]
     assert bad["mos"]["p50"] < 2
     assert good["mos"]["p5"] > 3.6
+
+
+def test_thresholds_are_about_the_score_of_calls() -> None:
+    """A score is one of the metrics of flows; a missed one is told by how much."""
+    made = scenario({"name": "call", "codec": "g729"})
+    result = simulate(from_dict(made.to_dict() | {"thresholds": ["flows.call.mos.p5 >= 4.2"]}))
+    (check,) = check_thresholds(result)
+    assert not check.passed
+    assert check.value == pytest.approx(result.flows["mos"].min())

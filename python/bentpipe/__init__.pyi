@@ -83,9 +83,11 @@ from .scenario import (
 from .simulation import (
     Job as Job,
     Loss as Loss,
+    MaxCount as MaxCount,
     NoDropRate as NoDropRate,
     NoDropSearch as NoDropSearch,
     Trial as Trial,
+    max_count as max_count,
     no_drop_rate as no_drop_rate,
     run_many as run_many,
     simulate as simulate,

@@ -8,17 +8,9 @@ import polars as pl
 
 from bentpipe.results.voice import burst_ratio_of, mos_of, quality
 from bentpipe.scenario.codecs import CODECS, CodecName
+from bentpipe.scenario.metrics import CALL_COLUMNS
 
 _NS_PER_MS: Final = 10**6
-# The derived columns of calls, null for other flows.
-CALL_COLUMNS: Final = (
-    "mos",
-    "r_factor",
-    "delay_impairment",
-    "loss_impairment",
-    "mouth_to_ear_ns",
-    "unplayed_percent",
-)
 # What the quality is computed from.
 _MEASURED: Final = (
     "expected_segments",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bentpipe.results.calls import CALL_COLUMNS
 from bentpipe.results.metrics import exchange_times_ns
+from bentpipe.scenario.metrics import CALL_COLUMNS
 
 if TYPE_CHECKING:
     from bentpipe.results.result import Result
