@@ -4,12 +4,13 @@
 //! The plan's own outages stay in place when the rate changes. The engine gets rate and outages as
 //! one profile.
 
-use bentpipe_core::link::{Change, Channel, ErrorRates};
+use bentpipe_core::link::{self, Change, Channel, ErrorRates};
 use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::units::{BitRate, Probability};
 use bentpipe_sim::Side;
+use bentpipe_sim::build::new_queue;
 use bentpipe_sim::plan::{self, Heading, Plan, PlanError};
 
 /// A change to the directions of one hop that start at one side. `None` leaves a value unchanged.
@@ -31,6 +32,8 @@ pub struct LinkChange {
     pub bit_error_rate: Option<Probability>,
     /// The new loss rate, for frames whose transmission starts from now on.
     pub loss_rate: Option<Probability>,
+    /// The new queue; the packets that wait enter it in the order of their arrival.
+    pub queue: Option<plan::Queue>,
     /// The length of an outage that starts now and replaces any other, at most [`OUTAGE_MAX`]. Zero
     /// ends an outage.
     pub outage: Option<Duration>,
@@ -54,6 +57,7 @@ impl LinkChange {
             jitter: None,
             bit_error_rate: None,
             loss_rate: None,
+            queue: None,
             outage: None,
         }
     }
@@ -94,6 +98,7 @@ impl From<plan::Change> for LinkChange {
             jitter: change.jitter_ns.map(Duration::from_nanos),
             bit_error_rate: change.bit_error_rate.map(share),
             loss_rate: change.loss_rate.map(share),
+            queue: change.queue,
             outage: change.outage_ns.map(Duration::from_nanos),
         }
     }
@@ -115,6 +120,7 @@ impl RateSchedules {
             rate: direction.rate_bps.profile(BitRate).expect("checked with the plan"),
             outage: None,
             shortest_delay: shortest(&direction.delay_ns),
+            framing: direction.framing.clone(),
         };
         let of_plan = |plan: &Plan| plan.directions.iter().map(schedule).collect();
         Self { hops: plans.iter().map(of_plan).collect(), seed, changes: 0 }
@@ -140,9 +146,23 @@ impl RateSchedules {
                 ("rate", "must be greater than zero; to stop the link, set an outage")
             }
             LinkChange { delay: Some(delay), .. } if *delay > DELAY_MAX => ("delay", "is too long"),
+            LinkChange { queue: Some(plan::Queue::StrictPriority { .. }), .. } => {
+                ("queue", "strict_priority is possible from the start only: it needs classes")
+            }
             _ => return Ok(()),
         };
         Err(PlanError { field: field.to_owned(), problem: problem.to_owned() })
+    }
+
+    /// The new queue of a direction, after [`RateSchedules::apply`]; `None` if it stays.
+    pub(crate) fn new_queue(
+        &self,
+        change: &LinkChange,
+        (direction, name): (usize, &str),
+    ) -> Option<link::Queue> {
+        let framing = &self.hops[change.hop][direction].framing;
+        let stream = format!("link.{name}.queue.{}", self.changes);
+        change.queue.map(|queue| new_queue(&queue, framing, Rng::stream(self.seed, &stream)))
     }
 
     /// Applies a checked change at `now` to one direction, given by its index and its name. Returns
@@ -184,6 +204,7 @@ struct RateSchedule {
     outage: Option<(Instant, Instant)>,
     /// The shortest present or future delay.
     shortest_delay: Duration,
+    framing: plan::Framing,
 }
 
 fn shortest(delay_ns: &plan::Series) -> Duration {
@@ -254,6 +275,13 @@ mod tests {
             rate: profile(steps.collect()),
             outage: None,
             shortest_delay: Duration::ZERO,
+            framing: plan::Framing {
+                header_bytes: 0,
+                min_bytes: 0,
+                cells: None,
+                expansion: (1, 1),
+                inter_frame_bytes: 0,
+            },
         }
     }
 

@@ -507,9 +507,17 @@ fn apply(
 ) {
     for direction in chain.directions_from(change.hop, change.from) {
         let node = chain.directions[change.hop][direction];
-        let profiles = rate_schedules.apply(at, change, (direction, &chain.names[node.0 as usize]));
-        let changed = chain.graph.alter(at, node, Some(trace), |node| match node {
-            Node::Direction(direction) => direction.change(at, profiles),
+        let named = (direction, chain.names[node.0 as usize].as_str());
+        let profiles = rate_schedules.apply(at, change, named);
+        let queue = rate_schedules.new_queue(change, named);
+        let changed = chain.graph.alter(at, node, Some(trace), |node, cx| match node {
+            Node::Direction(direction) => {
+                let changed = direction.change(at, profiles);
+                if let Some(queue) = queue {
+                    direction.replace_queue(cx, queue);
+                }
+                changed
+            }
             _ => unreachable!("the chain names directions"),
         });
         changed.expect("the last rate of a checked schedule is above zero");

@@ -95,6 +95,12 @@ fn channel(plan: &Channel, stream: impl Fn(&str) -> Rng) -> link::Channel {
     }
 }
 
+/// A queue for a direction of a running link; `rng` draws its random numbers.
+#[must_use]
+pub fn new_queue(plan: &Queue, framing: &plan::Framing, rng: Rng) -> link::Queue {
+    queue(plan, QueueContext { framing: framing.framing(), rng })
+}
+
 /// What a queue needs in addition to its settings.
 struct QueueContext {
     framing: Framing,
