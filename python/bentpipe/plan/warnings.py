@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from bentpipe.errors import ScenarioWarning
 from bentpipe.plan.link import complete_directions
-from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.plan.queue_types import QueuePlan
+from bentpipe.plan.traffic import flows_of_entry
 from bentpipe.plan.types import DirectionPlan, DrawPlan, FlowPlan, Plan, Series
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits

@@ -22,7 +22,6 @@ from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.seeds import LARGEST_SEED, check_seed
 from bentpipe.scenario.traffic import MAX_FLOWS, Conference
 from bentpipe.simulation.many import Job, Outcome, run_jobs
-from bentpipe.simulation.run import result_of
 from bentpipe.text import choice
 
 DEFAULT_MAX: Final = 1_000
@@ -231,7 +230,7 @@ class _Search:
 
 def _closest(outcomes: Sequence[Outcome], started: str) -> tuple[ThresholdCheck, ...]:
     """Return, of each threshold, the check of the seed that misses it most, or meets it least."""
-    by_seed = [check_thresholds(result_of(outcome, started=started)) for outcome in outcomes]
+    by_seed = [check_thresholds(outcome.result(started=started)) for outcome in outcomes]
     return tuple(min(checks, key=_margin) for checks in zip(*by_seed, strict=True))
 
 
