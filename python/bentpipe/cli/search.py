@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _SIZE: Final = re.compile(r"\s*(\d{1,9})\s*B?\s*", re.ASCII)
 
 _COUNT_EXAMPLE: Final = (
-    "bentpipe search max-count scenarios/voice-geo.yaml --threshold 'flows.mos.p5 >= 3.6'"
+    "bentpipe search max-count scenarios/voice.yaml --threshold 'flows.mos.p5>3'"
 )
 _EXAMPLE: Final = "bentpipe search no-drop scenarios/snip-duplex.yaml --sizes 58,200,1400"
 
