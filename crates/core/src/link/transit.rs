@@ -256,6 +256,7 @@ impl Transit {
     }
 
     /// Removes the packets from a position on, and returns them in order.
+    #[expect(clippy::vec_box, reason = "packets are passed by address")]
     pub(super) fn truncate(&mut self, position: u64) -> Vec<Box<Packet>> {
         if position < self.current.from {
             let before = self.totals_before(position);

@@ -46,6 +46,7 @@ impl Direction {
 
     /// Removes the packets that wait, in the order of their arrival. The transmitter is then free when the
     /// frame being sent ends.
+    #[expect(clippy::vec_box, reason = "packets are passed by address")]
     fn take_waiting(&mut self, cx: &Cx<'_>) -> Vec<Box<Packet>> {
         let discipline = match &mut self.queue {
             Queue::DropAtDequeue(discipline) => discipline,
