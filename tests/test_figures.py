@@ -19,7 +19,8 @@ from bentpipe.report import plots
 from bentpipe.report.run import run_report
 from bentpipe.report.style import log_axis, new_figure
 from bentpipe.report.terminal import Fitted, run_tables
-from bentpipe.results.figures import TextTable, flow_tables, link_tables
+from bentpipe.results.figures import flow_tables, link_tables
+from bentpipe.results.text_table import TextTable
 
 CALL = {
     "name": "call",

@@ -25,6 +25,7 @@ from test_live import BENTPIPE, bentpipe, machine, processes
 from bentpipe.errors import MachineError, UsageError
 from bentpipe.lab import sockets
 from bentpipe.lab.changes import link_changes
+from bentpipe.plan.presets import link_plan
 
 TIMEOUT_S = 20.0
 
@@ -337,7 +338,7 @@ def test_bad_values_change_nothing() -> None:
             "link.forward.delay=300 days",
             "link.return.bit_error_rate=1.5",
             "link.forward.outage=maybe",
-            "link.forward.queue.limit=10 packets",
+            "link.forward.framing=8 B",
             "link.terminals=2",
             "hop.0.link.forward.rate=1Mbit/s",
             "link.forward.rate",
@@ -504,15 +505,17 @@ def test_settings_are_changes_by_direction() -> None:
         "link.return.bit_error_rate=1e-6",
         "hop.1.link.forward.delay=270ms",
     ]
-    nothing = {"rate_bps": None, "delay_ns": None, "bit_error_rate": None, "outage_ns": None}
+    fields = ("rate_bps", "delay_ns", "jitter_ns", "bit_error_rate", "loss_rate", "outage_ns")
+    nothing = dict.fromkeys((*fields, "queue"))
+    one = [link_plan("geo")]
     four = {"direction": "forward", **nothing, "rate_bps": 4_000_000}
     lossy = {"direction": "return", **nothing, "bit_error_rate": 1e-6}
-    assert link_changes(settings, 2) == [
+    assert link_changes(settings, one * 2) == [
         {"hop": 0, **four, "delay_ns": 270_000_000},
         {"hop": 1, **four, "outage_ns": 5_000_000_000},
         {"hop": 0, **lossy},
         {"hop": 1, **lossy},
     ]
-    (on,), (off,) = (link_changes([f"link.return.outage={word}"], 1) for word in ("on", "off"))
+    (on,), (off,) = (link_changes([f"link.return.outage={word}"], one) for word in ("on", "off"))
     assert (on["outage_ns"], off["outage_ns"]) == (1 << 62, 0)
-    assert link_changes(["link.forward.bit_error_rate=0"], 1)[0]["bit_error_rate"] == 0.0
+    assert link_changes(["link.forward.bit_error_rate=0"], one)[0]["bit_error_rate"] == 0.0

@@ -20,6 +20,7 @@ from test_lab import a_lab
 from bentpipe.errors import BentpipeError, UsageError
 from bentpipe.lab import clients, sockets
 from bentpipe.lab.changes import link_changes
+from bentpipe.plan.presets import link_plan
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -168,7 +169,7 @@ def send(connection: socket.socket, content: bytes) -> None:
 @given(settings=SETTINGS, hops=st.integers(1, 3))
 @examples(60)
 def test_any_setting_is_a_change_of_the_link_or_refused(settings: list[str], hops: int) -> None:
-    changes = attempt(UsageError, lambda: link_changes(settings, hops))
+    changes = attempt(UsageError, lambda: link_changes(settings, [link_plan("geo")] * hops))
     if isinstance(changes, UsageError):
         assert str(changes)
         return

@@ -77,15 +77,12 @@ def test_the_plan_has_every_field_in_base_units() -> None:
     }
     hop = {"rate": "16 Mbit/s", "delay": "275 ms"}
     forward = {**hop, "framing": "8 B", "queue": {"limit": "120 kB"}, "bit_error_rate": 1e-7}
-    scenario = {
-        "link": {"forward": forward, "return": hop},
-        "traffic": [call],
-        "duration": "60 s",
-    }
+    link = {"forward": forward, "return": hop}
+    scenario = {"link": link, "traffic": [call], "duration": "60 s"}
     common = {
         "rate_bps": {"kind": "constant", "value": 16_000_000},
         "delay_ns": {"kind": "constant", "value": 275_000_000},
-    }
+    } | {"jitter_ns": 0}
     limits = ({"unit": "bytes", "value": 120_000}, {"unit": "packets", "value": 100})
     assert resolve(from_dict(scenario)) == {
         "format_version": 4,
@@ -156,6 +153,7 @@ def test_the_documented_examples_exist() -> None:
         "hub-four-terminals",
         "isdn-return",
         "jpl-cell",
+        "leo-handover",
         "leo-trace",
         "leo-two-flows",
         "linux-geo-15",
@@ -165,6 +163,7 @@ def test_the_documented_examples_exist() -> None:
         "osu-geo-50",
         "osu-leo-100",
         "snip-duplex",
+        "voice",
         "web-and-bulk",
     ]
 

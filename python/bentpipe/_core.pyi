@@ -175,7 +175,7 @@ class Lab:
     def now_ns(self) -> int:
         """Return the time since the lab was brought up, in ns."""
 
-    def apply_changes(self, changes: list[dict[str, Any]]) -> int:
+    def apply_changes(self, changes: str) -> int:
         """Apply changes to the running link, all at the same time or none; return that time in ns.
 
         Keys of a change: ``hop`` from 0, ``direction``, ``rate_bps``, ``delay_ns``,

@@ -225,15 +225,20 @@ impl<E: Engine> Graph<E> {
         at: Instant,
         node: NodeId,
         trace: Option<&mut (dyn Trace + 'static)>,
-        how: impl FnOnce(&mut E) -> R,
+        how: impl FnOnce(&mut E, &mut Cx<'_>) -> R,
     ) -> R {
         assert!(at >= self.now, "a change for {at} is made at {}", self.now);
-        self.run_until(at, trace);
+        let mut trace = trace;
+        self.run_until(at, trace.as_deref_mut());
         self.last_event = at;
-        let slot = &mut self.slots[node.0 as usize];
-        let result = how(&mut slot.engine);
-        self.wakes.request(node, &mut slot.deadline, slot.engine.next_wake());
-        result
+        self.with_context(trace, |graph, cx| {
+            cx.switch_to(at, EnginePort::of(node));
+            let slot = &mut graph.slots[node.0 as usize];
+            let result = how(&mut slot.engine, cx);
+            graph.wakes.request(node, &mut slot.deadline, slot.engine.next_wake());
+            graph.deliver_sent(cx);
+            result
+        })
     }
 
     /// Wakes every engine at the current time, due or not. By the contract of [`Engine::wake`] this

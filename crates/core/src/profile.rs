@@ -61,6 +61,15 @@ impl<T: Copy> Profile<T> {
         }
     }
 
+    /// The same profile as steps; a constant becomes one step.
+    #[must_use]
+    pub fn into_steps(self) -> Self {
+        match self {
+            Self::Constant(value) => Self::Steps(vec![(Instant::START, value)]),
+            steps @ Self::Steps(_) => steps,
+        }
+    }
+
     /// All values of the profile, in order of time.
     pub fn values(&self) -> impl Iterator<Item = T> + '_ {
         let (constant, steps) = match self {

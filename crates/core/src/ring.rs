@@ -63,6 +63,14 @@ impl<T: Default> Ring<T> {
         &mut self.slots[slot]
     }
 
+    /// Removes the last value, which must exist.
+    pub(crate) fn pop_back(&mut self) -> T {
+        debug_assert!(self.begin < self.end, "the ring is empty");
+        self.end -= 1;
+        let slot = self.slot(self.end);
+        std::mem::take(&mut self.slots[slot])
+    }
+
     #[inline]
     pub(crate) fn push_back(&mut self, value: T) {
         if self.end - self.begin == self.slots.len() as u64 {

@@ -119,7 +119,7 @@ impl Example {
 
     fn change(&mut self, millis: u64, change: Change) -> Option<()> {
         let at = Instant::from_millis(millis);
-        self.0.alter(at, NODE, None, |direction| direction.change(at, change))
+        self.0.alter(at, NODE, None, |direction, _| direction.change(at, change))
     }
 
     fn rate(&mut self, millis: u64, steps: &[(u64, u64)]) -> Option<()> {
@@ -169,7 +169,7 @@ fn a_frame_that_ends_in_the_nanosecond_of_a_change_is_sent_after_it() {
     let mut example = Example::with(Profile::Constant(BitRate(1_000_000)), no_delay.clone(), 1);
     assert_eq!(counters(&mut example), (0, 1_000, 0));
     let change = Change { rate: Some(rate.clone()), ..Change::default() };
-    let changed = example.0.alter(at, NODE, None, |direction| direction.change(at, change));
+    let changed = example.0.alter(at, NODE, None, |direction, _| direction.change(at, change));
     changed.expect("above zero");
     assert_eq!(counters(&mut example), (1, 0, 1));
     assert_eq!(counters(&mut Example::with(rate, no_delay, 1)), (1, 0, 1));
@@ -454,7 +454,7 @@ fn run(setup: &Setup, mut observe: impl FnMut(&mut Graph<Direction>, Instant, us
         changed_at = time_without_frame_end(&mut graph, until);
         observe(&mut graph, changed_at, fed.len());
         let change = profiles.apply(changed_at, timed.kind, &mut channel);
-        let changed = graph.alter(changed_at, NODE, None, |it| it.change(changed_at, change));
+        let changed = graph.alter(changed_at, NODE, None, |it, _| it.change(changed_at, change));
         changed.expect("the rate ends above zero");
         // At a higher rate the frame on the transmitter may end at once, and without a delay arrive.
         graph.run_until(changed_at, None);

@@ -4,13 +4,14 @@
 //! The plan's own outages stay in place when the rate changes. The engine gets rate and outages as
 //! one profile.
 
-use bentpipe_core::link::{Change, Channel};
+use bentpipe_core::link::{self, Change, Channel, ErrorRates};
 use bentpipe_core::profile::Profile;
 use bentpipe_core::rng::Rng;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::units::{BitRate, Probability};
 use bentpipe_sim::Side;
-use bentpipe_sim::plan::{self, Plan, PlanError};
+use bentpipe_sim::build::new_queue;
+use bentpipe_sim::plan::{self, Heading, Plan, PlanError};
 
 /// A change to the directions of one hop that start at one side. `None` leaves a value unchanged.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,8 +25,15 @@ pub struct LinkChange {
     pub rate: Option<BitRate>,
     /// The new propagation delay, for frames sent from now on.
     pub delay: Option<Duration>,
-    /// The new bit error rate, for frames whose transmission starts from now on.
+    /// The new jitter, for frames sent from now on.
+    pub jitter: Option<Duration>,
+    /// The new bit error rate, for frames whose transmission starts from now on. It and `loss_rate`
+    /// replace all errors of the direction together; one that is `None` is then zero.
     pub bit_error_rate: Option<Probability>,
+    /// The new loss rate, for frames whose transmission starts from now on.
+    pub loss_rate: Option<Probability>,
+    /// The new queue; the packets that wait enter it in the order of their arrival.
+    pub queue: Option<plan::Queue>,
     /// The length of an outage that starts now and replaces any other, at most [`OUTAGE_MAX`]. Zero
     /// ends an outage.
     pub outage: Option<Duration>,
@@ -41,7 +49,58 @@ impl LinkChange {
     /// A change that leaves all values as they are.
     #[must_use]
     pub const fn none(hop: usize, from: Side) -> Self {
-        Self { hop, from, rate: None, delay: None, bit_error_rate: None, outage: None }
+        Self {
+            hop,
+            from,
+            rate: None,
+            delay: None,
+            jitter: None,
+            bit_error_rate: None,
+            loss_rate: None,
+            queue: None,
+            outage: None,
+        }
+    }
+
+    /// Parses a list of changes from JSON; see [`plan::Change`].
+    ///
+    /// # Errors
+    /// The first field that is invalid.
+    pub fn parse_list(json: &str) -> Result<Vec<Self>, PlanError> {
+        Ok(plan::Change::parse_list(json)?.into_iter().map(Self::from).collect())
+    }
+
+    /// The new channel of the direction with this random stream, if its errors change.
+    fn channel(&self, rng: impl FnOnce() -> Rng) -> Option<Channel> {
+        let loss_rate = self.loss_rate.unwrap_or_default();
+        if loss_rate.get() == 0.0 {
+            let no_loss = self.loss_rate.map(|_| Probability::default());
+            return self.bit_error_rate.or(no_loss).map(|rate| Channel::bit_errors(rate, rng()));
+        }
+        let bit_error_rate = self.bit_error_rate.unwrap_or_default();
+        let errors = ErrorRates { bit_error_rate, loss_rate };
+        Some(Channel::series(&Profile::Constant(errors), rng()))
+    }
+}
+
+impl From<plan::Change> for LinkChange {
+    fn from(change: plan::Change) -> Self {
+        let share = |value| Probability::new(value).expect("checked with the change");
+        let from = match change.direction {
+            Heading::Forward => Side::World,
+            Heading::Return => Side::Island,
+        };
+        Self {
+            hop: change.hop,
+            from,
+            rate: change.rate_bps.map(BitRate),
+            delay: change.delay_ns.map(Duration::from_nanos),
+            jitter: change.jitter_ns.map(Duration::from_nanos),
+            bit_error_rate: change.bit_error_rate.map(share),
+            loss_rate: change.loss_rate.map(share),
+            queue: change.queue,
+            outage: change.outage_ns.map(Duration::from_nanos),
+        }
     }
 }
 
@@ -61,6 +120,7 @@ impl RateSchedules {
             rate: direction.rate_bps.profile(BitRate).expect("checked with the plan"),
             outage: None,
             shortest_delay: shortest(&direction.delay_ns),
+            framing: direction.framing.clone(),
         };
         let of_plan = |plan: &Plan| plan.directions.iter().map(schedule).collect();
         Self { hops: plans.iter().map(of_plan).collect(), seed, changes: 0 }
@@ -86,9 +146,23 @@ impl RateSchedules {
                 ("rate", "must be greater than zero; to stop the link, set an outage")
             }
             LinkChange { delay: Some(delay), .. } if *delay > DELAY_MAX => ("delay", "is too long"),
+            LinkChange { queue: Some(plan::Queue::StrictPriority { .. }), .. } => {
+                ("queue", "strict_priority is possible from the start only: it needs classes")
+            }
             _ => return Ok(()),
         };
         Err(PlanError { field: field.to_owned(), problem: problem.to_owned() })
+    }
+
+    /// The new queue of a direction, after [`RateSchedules::apply`]; `None` if it stays.
+    pub(crate) fn new_queue(
+        &self,
+        change: &LinkChange,
+        (direction, name): (usize, &str),
+    ) -> Option<link::Queue> {
+        let framing = &self.hops[change.hop][direction].framing;
+        let stream = format!("link.{name}.queue.{}", self.changes);
+        change.queue.map(|queue| new_queue(&queue, framing, Rng::stream(self.seed, &stream)))
     }
 
     /// Applies a checked change at `now` to one direction, given by its index and its name. Returns
@@ -115,10 +189,9 @@ impl RateSchedules {
             schedule.shortest_delay = delay;
             engine_change.delay = Some(Profile::Constant(delay));
         }
-        engine_change.channel = change.bit_error_rate.map(|rate| {
-            let stream = format!("link.{name}.channel.{}", self.changes);
-            Channel::bit_errors(rate, Rng::stream(self.seed, &stream))
-        });
+        let stream = |part| Rng::stream(self.seed, &format!("link.{name}.{part}.{}", self.changes));
+        engine_change.channel = change.channel(|| stream("channel"));
+        engine_change.jitter = change.jitter.map(|max| (max, stream("jitter")));
         engine_change
     }
 }
@@ -131,6 +204,7 @@ struct RateSchedule {
     outage: Option<(Instant, Instant)>,
     /// The shortest present or future delay.
     shortest_delay: Duration,
+    framing: plan::Framing,
 }
 
 fn shortest(delay_ns: &plan::Series) -> Duration {
@@ -201,6 +275,13 @@ mod tests {
             rate: profile(steps.collect()),
             outage: None,
             shortest_delay: Duration::ZERO,
+            framing: plan::Framing {
+                header_bytes: 0,
+                min_bytes: 0,
+                cells: None,
+                expansion: (1, 1),
+                inter_frame_bytes: 0,
+            },
         }
     }
 

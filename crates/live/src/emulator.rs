@@ -9,7 +9,7 @@ use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::{DropCause, Event, EventKind, HashTrace, NodeId, Trace};
 use bentpipe_core::wire::ecn;
 use bentpipe_sim::node::Node;
-use bentpipe_sim::plan::{Plan, PlanError};
+use bentpipe_sim::plan::{Plan, PlanError, Workload};
 use bentpipe_sim::record::processor_values;
 use bentpipe_sim::{Chain, InterfaceId, Network, NextHop};
 
@@ -222,13 +222,20 @@ impl Emulator {
     /// # Errors
     /// If the plans cannot run in real time; see [`Chain::new`].
     pub fn new(plans: &[Plan], seed: u64, options: Options) -> Result<Self, PlanError> {
+        let mut ports = options
+            .control_ports
+            .map_or_else(Ports::default, |(first, last)| Ports::new(first, last));
+        // The flows of a plan have consecutive ports.
+        for (index, flow) in plans.iter().flat_map(|plan| &plan.flows).enumerate() {
+            if let Workload::Voice { jitter_buffer_ns, .. } = flow.workload {
+                ports.set_jitter_buffer(index, Duration::from_nanos(jitter_buffer_ns));
+            }
+        }
         Ok(Self {
             chain: Chain::new(plans, seed, FlowId(FLOWS_MAX), options.gateways)?,
             store: Store::new(options.packet_bytes_max, options.store_bytes_max),
             flows: Flows::default(),
-            ports: options
-                .control_ports
-                .map_or_else(Ports::default, |(first, last)| Ports::new(first, last)),
+            ports,
             trace: EmulatorTrace {
                 hash: options.tap.then(HashTrace::default),
                 ..EmulatorTrace::default()
@@ -500,9 +507,17 @@ fn apply(
 ) {
     for direction in chain.directions_from(change.hop, change.from) {
         let node = chain.directions[change.hop][direction];
-        let profiles = rate_schedules.apply(at, change, (direction, &chain.names[node.0 as usize]));
-        let changed = chain.graph.alter(at, node, Some(trace), |node| match node {
-            Node::Direction(direction) => direction.change(at, profiles),
+        let named = (direction, chain.names[node.0 as usize].as_str());
+        let profiles = rate_schedules.apply(at, change, named);
+        let queue = rate_schedules.new_queue(change, named);
+        let changed = chain.graph.alter(at, node, Some(trace), |node, cx| match node {
+            Node::Direction(direction) => {
+                let changed = direction.change(at, profiles);
+                if let Some(queue) = queue {
+                    direction.replace_queue(cx, queue);
+                }
+                changed
+            }
             _ => unreachable!("the chain names directions"),
         });
         changed.expect("the last rate of a checked schedule is above zero");

@@ -6,6 +6,7 @@
 
 use bentpipe_core::delays::{DelayHistogram, Jitter};
 use bentpipe_core::drop_counts::ByCause;
+use bentpipe_core::play_out::PlayOut;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::DropCause;
 use bentpipe_core::wire::{FiveTuple, Headers, TCP, UDP};
@@ -44,6 +45,8 @@ pub struct SideTraffic {
     pub delays: DelayHistogram,
     /// The jitter of datagrams.
     pub jitter: Jitter,
+    /// The jitter buffer of the receiver, if datagrams are speech.
+    pub play_out: Option<PlayOut>,
     /// Packets dropped between the two ends of the link.
     pub dropped: ByCause,
 }
@@ -120,6 +123,13 @@ impl Ports {
         Self { first, flows: vec![PortFlows::default(); count] }
     }
 
+    /// Sets the length of the jitter buffers of the flow with this index, in both directions.
+    pub fn set_jitter_buffer(&mut self, index: usize, buffer: Duration) {
+        if let Some(flows) = self.flows.get_mut(index) {
+            flows.traffic.iter_mut().for_each(|side| side.play_out = Some(PlayOut::new(buffer)));
+        }
+    }
+
     /// Whether there are no ports.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -163,6 +173,9 @@ impl Ports {
             if found.tuple.protocol == UDP {
                 traffic.delays.add(delay);
                 traffic.jitter.add(delay);
+                if let Some(play_out) = &mut traffic.play_out {
+                    play_out.add(delay);
+                }
             }
         }
     }
@@ -243,7 +256,7 @@ mod tests {
     /// A link of 8 Mbit/s, so a byte takes a microsecond, and 100 ms each way.
     fn emulator() -> Emulator {
         let direction = r#""rate_bps": {"kind": "constant", "value": 8000000},
-            "delay_ns": {"kind": "constant", "value": 100000000},
+            "delay_ns": {"kind": "constant", "value": 100000000}, "jitter_ns": 0,
             "framing": {"header_bytes": 0, "min_bytes": 0, "cells": null, "expansion": [1, 1],
                 "inter_frame_bytes": 0},
             "queue": {"discipline": "drop_tail", "limit": {"unit": "packets", "value": 9}},

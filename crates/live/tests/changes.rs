@@ -5,7 +5,7 @@ use bentpipe_core::units::{BitRate, Probability};
 use bentpipe_live::changes::{LinkChange, OUTAGE_MAX};
 use bentpipe_live::emulator::{Emulator, Options, replay};
 use bentpipe_live::measure::plain_link;
-use bentpipe_sim::plan::{Channel, ChannelState};
+use bentpipe_sim::plan::{Channel, ChannelState, Limit, Queue};
 use bentpipe_sim::{InterfaceId, Plan, Side};
 use proptest::prelude::*;
 
@@ -131,10 +131,20 @@ fn changes() -> impl Strategy<Value = LinkChange> {
         .prop_map(|rate| Probability::new(rate).expect("a probability"));
     let outages = prop_oneof![4 => nanos(50_000_000), 1 => Just(OUTAGE_MAX)];
     let some = |share| prop::option::weighted(share, Just(()));
-    let parts = (0usize..3, sides(), rates, nanos(50_000_000), errors, outages);
-    (parts, some(0.4), some(0.4), some(0.3), some(0.3)).prop_map(
+    let parts = (0usize..3, sides(), rates, nanos(50_000_000), errors.clone(), outages);
+    let jitter = prop::option::weighted(0.2, nanos(20_000_000));
+    let loss = prop::option::weighted(0.2, errors);
+    let limits = prop_oneof![(1u64..30).prop_map(Limit::Packets), Just(Limit::Unlimited)];
+    let queues = limits.prop_flat_map(|limit| {
+        let (target_ns, interval_ns) = (5_000_000, 100_000_000);
+        let codel = Queue::Codel { limit, target_ns, interval_ns, ecn: false };
+        prop_oneof![Just(Queue::DropTail { limit }), Just(codel)]
+    });
+    let queue = prop::option::weighted(0.2, queues);
+    (parts, (jitter, loss, queue), some(0.4), some(0.4), some(0.3), some(0.3)).prop_map(
         |(
             (hop, from, rate, delay, errors, outage),
+            (jitter, loss_rate, queue),
             with_rate,
             with_delay,
             with_errors,
@@ -145,7 +155,10 @@ fn changes() -> impl Strategy<Value = LinkChange> {
                 from,
                 rate: with_rate.map(|()| rate),
                 delay: with_delay.map(|()| delay),
+                jitter,
                 bit_error_rate: with_errors.map(|()| errors),
+                loss_rate,
+                queue,
                 outage: with_outage.map(|()| outage),
             }
         },

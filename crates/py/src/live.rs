@@ -9,7 +9,6 @@ use bentpipe_core::delays::Jitter;
 use bentpipe_core::packet::Address;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::DropCause;
-use bentpipe_core::units::{BitRate, Probability};
 use bentpipe_live::LabError;
 use bentpipe_live::addresses::ipv4;
 use bentpipe_live::changes::LinkChange;
@@ -136,9 +135,10 @@ impl Lab {
         self.0.now().as_nanos()
     }
 
-    /// Applies changes to the running link, all at the same time or none; returns that time in ns.
-    fn apply_changes(&self, py: Python<'_>, changes: Vec<Change>) -> PyResult<u64> {
-        let changes = changes.iter().map(Change::to_link_change).collect::<PyResult<_>>()?;
+    /// Applies changes to the running link, a list as JSON, all at the same time or none; returns
+    /// that time in ns.
+    fn apply_changes(&self, py: Python<'_>, changes: &str) -> PyResult<u64> {
+        let changes = LinkChange::parse_list(changes).map_err(|error| plan_error(&error))?;
         py.detach(|| self.0.apply(changes)).map(Instant::as_nanos).map_err(raise)
     }
 
@@ -172,35 +172,6 @@ impl Lab {
         let island = (name == Side::Island.name()).then_some(Side::Island as usize);
         let found = number.or(island).map(|number| Address(number as u32));
         found.ok_or_else(|| PyValueError::new_err(format!("the lab has no host {name}")))
-    }
-}
-
-/// A change from Python: a mapping with all of these keys; None leaves a value unchanged.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-struct Change {
-    hop: usize,
-    direction: String,
-    rate_bps: Option<u64>,
-    delay_ns: Option<u64>,
-    bit_error_rate: Option<f64>,
-    outage_ns: Option<u64>,
-}
-
-impl Change {
-    fn to_link_change(&self) -> PyResult<LinkChange> {
-        let sides = [("forward", Side::World), ("return", Side::Island)];
-        let named = sides.into_iter().find(|(name, _)| *name == self.direction);
-        let invalid = |field: &str| PyValueError::new_err(format!("{field} is invalid"));
-        let (_, from) = named.ok_or_else(|| invalid("direction"))?;
-        let probability = |value| Probability::new(value).ok_or_else(|| invalid("bit_error_rate"));
-        Ok(LinkChange {
-            rate: self.rate_bps.map(BitRate),
-            delay: self.delay_ns.map(Duration::from_nanos),
-            bit_error_rate: self.bit_error_rate.map(probability).transpose()?,
-            outage: self.outage_ns.map(Duration::from_nanos),
-            ..LinkChange::none(self.hop, from)
-        })
     }
 }
 
@@ -413,6 +384,10 @@ fn traffic<'py>(py: Python<'py>, traffic: &SideTraffic) -> PyResult<Bound<'py, P
     result.set_item("jitter_ns", traffic.jitter.estimate().map(Duration::as_nanos))?;
     let mean = Jitter::mean([&traffic.jitter]).map(Duration::as_nanos);
     result.set_item("jitter_mean_ns", mean)?;
+    let play_out = traffic.play_out;
+    result.set_item("late_packets", play_out.map(|each| each.late()))?;
+    let delay = play_out.and_then(|each| each.delay()).map(Duration::as_nanos);
+    result.set_item("play_out_delay_ns", delay)?;
     let dropped = DropCause::ALL.map(|cause| (cause.name(), traffic.dropped[cause as usize]));
     result.set_item("dropped_packets", dropped.into_py_dict(py)?)?;
     Ok(result)

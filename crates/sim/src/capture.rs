@@ -48,9 +48,10 @@ impl Route {
     fn of(flow: &Flow) -> Self {
         let opener = match flow.workload {
             Workload::RequestResponse { .. } => Origin::Receiver,
-            Workload::Bulk { .. } | Workload::ConstantRate { .. } | Workload::Conference { .. } => {
-                Origin::Sender
-            }
+            Workload::Bulk { .. }
+            | Workload::ConstantRate { .. }
+            | Workload::Voice { .. }
+            | Workload::Conference { .. } => Origin::Sender,
         };
         Self { heading: flow.direction, terminal: flow.terminal, opener }
     }

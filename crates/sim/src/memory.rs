@@ -94,7 +94,7 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
         let delays = DelayHistogram::TYPICAL_BYTES;
         let ends = match flow.workload {
             Workload::Bulk { .. } => size_of::<BulkSender>() + size_of::<BulkReceiver>(),
-            Workload::ConstantRate { .. } => {
+            Workload::ConstantRate { .. } | Workload::Voice { .. } => {
                 size_of::<ConstantRate>() + size_of::<DatagramSink>() + delays
             }
             Workload::Conference { .. } => size_of::<Participant>() + delays,
@@ -173,7 +173,8 @@ impl Traffic {
                 };
                 self.offered[number].stream(mss, window.min(bytes), bytes);
             }
-            Workload::ConstantRate { rate_bps, payload_bytes, duration_ns } => {
+            Workload::ConstantRate { rate_bps, payload_bytes, duration_ns }
+            | Workload::Voice { rate_bps, payload_bytes, duration_ns, .. } => {
                 let active_ns = (*duration_ns).min(left_ns);
                 self.offered[number].datagrams(*rate_bps, *payload_bytes, active_ns, 1);
             }

@@ -47,7 +47,7 @@ fn replace_leaf(tree: &mut Value, at: &mut usize, with: &Value) {
 fn valid_plan() -> Value {
     let direction = json!({
         "rate_bps": {"kind": "constant", "value": 1_000_000},
-        "delay_ns": {"kind": "constant", "value": 250_000_000},
+        "jitter_ns": 0, "delay_ns": {"kind": "constant", "value": 250_000_000},
         "framing": {
             "header_bytes": 8, "min_bytes": 0, "inter_frame_bytes": 0, "expansion": [1, 1],
             "cells": {"payload_bytes": 48, "cell_bytes": 53},

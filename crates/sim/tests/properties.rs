@@ -181,7 +181,7 @@ proptest! {
 fn another_seed_gives_other_columns_and_another_flow_changes_no_channel() {
     let direction = json!({
         "rate_bps": {"kind": "constant", "value": 2_000_000},
-        "delay_ns": {"kind": "constant", "value": 250_000_000}, "framing": {
+        "jitter_ns": 0, "delay_ns": {"kind": "constant", "value": 250_000_000}, "framing": {
             "header_bytes": 8, "min_bytes": 0, "cells": null, "expansion": [1, 1],
             "inter_frame_bytes": 0,
         },

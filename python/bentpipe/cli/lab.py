@@ -1,4 +1,4 @@
-"""Verbs of persistent labs: ``lab up``, ``down``, ``list``, ``status``, ``exec`` and ``set``."""
+"""Verbs of persistent labs: ``lab up``, ``down``, ``status``, ``exec``, ``set``, ``play``, ..."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import typer
 
 from bentpipe import cli, lab, plan
 from bentpipe.cli.exits import ProgramCommand
+from bentpipe.cli.lab_play import EventFile, play_events
 from bentpipe.cli.lazy import LazyGroup, examples_text
 from bentpipe.cli.link_status import summary_lines, window_lines
 from bentpipe.cli.options import (
@@ -189,8 +190,8 @@ def set_(
         list[str],
         typer.Argument(
             metavar="PATH=VALUE",
-            help="link.forward or link.return with .rate, .delay, .bit_error_rate or .outage "
-            "(a time, on or off).",
+            help="link.forward or link.return with .rate, .delay, .jitter, .bit_error_rate, .loss, "
+            ".outage (a time, on or off), .queue.limit or .queue.discipline and its options.",
             show_default=False,
         ),
     ],
@@ -200,11 +201,25 @@ def set_(
     All settings apply at one moment, or none. A new rate applies immediately, also to the rest of
     the packet that is being sent. A new delay applies to packets with a later end of transmission;
     packets are not reordered. A new error rate applies to packets with a later start of
-    transmission. During an outage nothing is sent.
+    transmission; it replaces all errors before. During an outage nothing is sent. Packets that wait
+    when the queue changes enter the new one in the order of their arrival; those that do not fit
+    are dropped.
     """
     with sockets.connect(name) as connection:
         change, _ = sockets.ask(connection, {"do": "set", "settings": settings})
     note(f"{' '.join(settings)} since {change['at_ns'] / 1e9:.6f} s")
+
+
+@lab_app.command(
+    epilog=examples_text("bentpipe lab play sat docs/how-to/handover-events.yaml"),
+)
+def play(name: Name, events: EventFile) -> None:
+    """Play events in a lab: change its link at given times, until the last event or Ctrl-C.
+
+    All events are checked before the first one is played. An event is applied within some
+    milliseconds of its time; a scenario has the same events at exact times.
+    """
+    play_events(name, events)
 
 
 @lab_app.command(

@@ -34,12 +34,15 @@ if TYPE_CHECKING:
 
 _SIZE: Final = re.compile(r"\s*(\d{1,9})\s*B?\s*", re.ASCII)
 
+_COUNT_EXAMPLE: Final = (
+    "bentpipe search max-count scenarios/voice.yaml --threshold 'flows.mos.p5>3'"
+)
 _EXAMPLE: Final = "bentpipe search no-drop scenarios/snip-duplex.yaml --sizes 58,200,1400"
 
 search_app = typer.Typer(
     cls=LazyGroup,
     help="Find a limit by running a scenario repeatedly.",
-    epilog=examples_text(_EXAMPLE),
+    epilog=examples_text(_EXAMPLE, _COUNT_EXAMPLE),
     rich_markup_mode=None,
     callback=lambda: None,
 )
@@ -97,6 +100,80 @@ def no_drop(  # noqa: PLR0913, PLR0917 - typer reads the options from the argume
             _output(found, output, as_json=as_json)
     if found.interrupted:
         note("interrupted; the rates are those that had passed by then")
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+@search_app.command(
+    "max-count",
+    short_help="Find the largest number of calls, pages or users that meets thresholds.",
+    epilog=examples_text(_COUNT_EXAMPLE),
+)
+def max_count(  # noqa: PLR0913, PLR0917 - typer reads the options from the arguments
+    scenario_file: ScenarioFile,
+    threshold: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--threshold",
+            metavar="TEXT",
+            help="What must hold, in addition to the scenario's thresholds, such as "
+            "'flows.mos.p5 >= 3.6'; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    entry: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Vary the count of this entry of traffic; by default the only one with a count.",
+            show_default=False,
+        ),
+    ] = None,
+    bound: Annotated[
+        int, typer.Option("--max", metavar="N", min=1, help="Try no larger count.")
+    ] = 1_000,
+    seeds: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Runs of each count, with consecutive seeds.")
+    ] = 5,
+    settings: Settings = None,
+    seed: ScenarioSeed = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Threads; by default one for each core.", show_default=False
+        ),
+    ] = None,
+    out: Out = None,
+    memory_limit: MemoryLimit = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the largest count of an entry of traffic that meets all thresholds with every seed.
+
+    The count is doubled until a threshold fails, and then bisected. This assumes that a larger
+    count than one that fails fails, too.
+    """
+    loaded = plan.read(scenario_file, tuple(settings or ()), thresholds=tuple(threshold or ()))
+    limit = read_limit(memory_limit)
+    with output_folder(out, "search") as output:
+        with limiting(limit), Progress("searching") as progress:
+            found = simulation.max_count(
+                loaded.scenario,
+                entry=entry,
+                bound=bound,
+                seeds=seeds,
+                seed=seed,
+                threads=threads,
+                progress=progress.count,
+            )
+        with delaying_interrupts():
+            if output is not None:
+                report.write_count(found, output)
+                note_written(output)
+            if as_json:
+                print_json(found.to_json())
+            else:
+                report.show(*report.count_tables(found))
+    if found.interrupted:
+        note("interrupted; the counts are those that had been tried by then")
         raise typer.Exit(EXIT_INTERRUPTED)
 
 

@@ -76,7 +76,7 @@ class Flow:
     @property
     def is_tcp(self) -> bool:
         """Return whether it is a TCP flow."""
-        return bool(self.workload["kind"] != "constant_rate")
+        return self.workload["kind"] not in {"constant_rate", "voice"}
 
     @property
     def sender(self) -> Side:

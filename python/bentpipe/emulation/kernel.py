@@ -124,6 +124,10 @@ def _refused_flows(scenario: Scenario, plan: Mapping[str, Any]) -> Iterator[tupl
         if (tcp := tcp_of(workloads[entry])) is not None:
             for field, text in _refused_tcp(tcp, tcps[0]):
                 yield f"{path}.tcp.{field}", text
+        elif workload["kind"] == "voice":
+            if workload["talk_spurts"] is not None:
+                text = "read true; iperf3 sends without pauses: leave it out"
+                yield f"{path}.silence_suppression", text
         elif workload["kind"] != "constant_rate":
             kind = scenario.traffic[entry].kind
             yield f"{path}.kind", f'read "{kind}", which is not run in real time'

@@ -132,6 +132,8 @@ def flow_row(flow: Flow, record: RunRecord) -> dict[str, Any]:
             **{f"one_way_delay_{p}_ns": data[f"delay_{p}_ns"] for p in ("p50", "p95", "p99")},
             "jitter_ns": data["jitter_ns"],
             "jitter_mean_ns": data["jitter_mean_ns"],
+            "play_out_delay_ns": data["play_out_delay_ns"],
+            "late_packets": data["late_packets"],
             "sent_bytes": sent["payload_bytes"],
             "delivered_bytes": _bytes(flow.program_report("receiver"), "sum_received"),
             "retransmitted_segments": 0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, TypedDict, cast
 
@@ -14,48 +14,70 @@ from bentpipe.units import parse_duration
 
 _PATH: Final = re.compile(
     r"(?:hop\.(?P<hop>[1-9][0-9]{0,3})\.)?"
-    r"link\.(?P<direction>forward|return)\.(?P<field>rate|delay|bit_error_rate|outage)",
+    r"link\.(?P<direction>forward|return)\."
+    r"(?P<field>rate|delay|jitter|bit_error_rate|loss|outage|queue\.[a-z_]+)",
     re.ASCII,
 )
 ALLOWED: Final = (
-    "link.forward or link.return, with .rate, .delay, .bit_error_rate or .outage, "
-    "such as link.forward.rate=4Mbit/s; hop.2.link... for the second of several links"
+    "link.forward or link.return, with .rate, .delay, .jitter, .bit_error_rate, .loss, .outage, "
+    ".queue.limit or .queue.discipline, such as link.forward.rate=4Mbit/s; hop.2.link... for the "
+    "second of several links"
 )
 # The duration of an outage without an end, in ns.
 _FOREVER_NS: Final = 1 << 62
 
-# A setting is checked in a scenario in which everything else is valid. The queue of the running
-# link does not change, so any queue will do.
+# A setting is checked in a scenario in which everything else is valid.
 _DIRECTION: Final = {"rate": "1 Mbit/s", "delay": "0 s", "queue": {"limit": "unlimited"}}
 _SHOWN_CHARACTERS_MAX: Final = 80
-_PLAN_FIELDS: Final = {"rate": "rate_bps", "delay": "delay_ns", "outage": "outage_ns"}
+_PLAN_FIELDS: Final = {
+    "rate": "rate_bps",
+    "delay": "delay_ns",
+    "jitter": "jitter_ns",
+    "loss": "loss_rate",
+    "outage": "outage_ns",
+}
+_VALUES: Final = (
+    "rate_bps",
+    "delay_ns",
+    "jitter_ns",
+    "bit_error_rate",
+    "loss_rate",
+    "outage_ns",
+    "queue",
+)
 
 
 class LinkChange(TypedDict):
     """New values of one direction of a running link; None leaves a value as it is.
 
     ``hop`` counts the links in series from 0. ``outage_ns`` is how long nothing is sent, 0 to end
-    an outage.
+    an outage. ``queue`` is as in a plan.
     """
 
     hop: int
     direction: Literal["forward", "return"]
     rate_bps: int | None
     delay_ns: int | None
+    jitter_ns: int | None
     bit_error_rate: float | None
+    loss_rate: float | None
     outage_ns: int | None
+    queue: Mapping[str, Any] | None
 
 
-def link_changes(settings: Sequence[str], hops: int) -> list[LinkChange]:
+def link_changes(settings: Sequence[str], plans: Sequence[Mapping[str, Any]]) -> list[LinkChange]:
     """Return the changes that settings ask for, one for each direction.
 
-    A path without a hop changes every hop, as with ``--set``.
+    ``plans`` are those of the hops, with their present queues. A path without a hop changes every
+    hop, as with ``--set``. Settings of a queue without ``discipline`` can change its limit only.
 
     Raises:
         UsageError: naming what was read and what is allowed.
         MachineError: a rate is above the measured capacity of this machine.
     """
     changes: dict[tuple[int, str], dict[str, Any]] = {}
+    queues: dict[tuple[int, str], list[str]] = {}
+    hops = len(plans)
     for setting in settings:
         path, equals, text = setting.partition("=")
         found = _PATH.fullmatch(path.strip())
@@ -65,11 +87,21 @@ def link_changes(settings: Sequence[str], hops: int) -> list[LinkChange]:
         chosen = range(hops) if found["hop"] is None else [int(found["hop"]) - 1]
         if chosen[-1] >= hops:
             raise UsageError(f'read "{_shown(setting)}"; the lab has {hops} links')
-        value = _outage_ns(text) if field == "outage" else _value(setting, direction, field)
+        value: int | float | None = None
+        if field == "outage":
+            value = _outage_ns(text)
+        elif not field.startswith("queue."):
+            value = _value(setting, direction, field)
         for hop in chosen:
-            unchanged = dict.fromkeys(("rate_bps", "delay_ns", "bit_error_rate", "outage_ns"))
-            change = {"hop": hop, "direction": direction, **unchanged}
-            changes.setdefault((hop, direction), change)[_PLAN_FIELDS.get(field, field)] = value
+            change = {"hop": hop, "direction": direction, **dict.fromkeys(_VALUES)}
+            change = changes.setdefault((hop, direction), change)
+            if value is None:
+                plain = f"link.{direction}.{field}={text}"
+                queues.setdefault((hop, direction), []).append(plain)
+            else:
+                change[_PLAN_FIELDS.get(field, field)] = value
+    for (hop, direction), texts in queues.items():
+        changes[hop, direction]["queue"] = _queue(texts, direction, plans[hop])
     return [cast("LinkChange", change) for change in changes.values()]
 
 
@@ -106,10 +138,80 @@ def _value(setting: str, direction: str, field: str) -> int | float:
         raise ScenarioError(*problems) from None
     refuse_beyond_capacity([resolved])
     part = resolved["directions"][0 if direction == "forward" else 1]
-    if field == "bit_error_rate":
+    if field == "jitter":
+        return part["jitter_ns"]
+    if field in {"bit_error_rate", "loss"}:
         channel = part["channel"]
+        if channel["kind"] == "error_series":
+            return channel["steps"][0]["loss_rate"]
         return channel["bit_error_rate"] if channel["kind"] == "bit_errors" else 0.0
     series = part["rate_bps" if field == "rate" else "delay_ns"]
     if series["kind"] != "constant":
         raise UsageError(f"{path.strip()}: read a list of steps; a running link takes one value")
     return int(series["value"])
+
+
+def _queue(settings: Sequence[str], direction: str, hop: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the plan of a queue: a new one, or the present one with another limit."""
+    options = {setting.partition("=")[0].rpartition(".")[2] for setting in settings}
+    ends = dict(zip(("forward", "return"), hop["directions"], strict=False))
+    present = ends[direction]["queue"]
+    discipline = present["discipline"]
+    if "discipline" not in options and options != {"limit"}:
+        first = min(options - {"limit"})
+        raise UsageError(
+            f"queue.{first}: a running link has a new queue or another limit: write "
+            f"queue.discipline={discipline} and all its options"
+        )
+    # The limit may be a share of the bandwidth-delay product.
+    link = {
+        name: {
+            "rate": f"{_highest(end['rate_bps'])} bit/s",
+            "delay": f"{_highest(end['delay_ns'])} ns",
+            "queue": _DIRECTION["queue"],
+        }
+        for name, end in ends.items()
+    }
+    link[direction]["queue"] = {} if "discipline" in options else {"discipline": discipline}
+    document = scenario.with_settings(plan.link_document({"link": link}), settings)
+    try:
+        resolved = plan.resolve(plan.checked(document))
+    except ScenarioError as error:
+        field = f"link.{direction}.queue"
+        problems = (replace(problem, source=field, field="") for problem in error.problems)
+        raise ScenarioError(*problems) from None
+    found = resolved["directions"][0 if direction == "forward" else 1]["queue"]
+    if found["discipline"] == "strict_priority":
+        raise UsageError(
+            "queue: strict_priority is possible from the start of a lab only: its packets have "
+            "classes then; set the lab up with it"
+        )
+    return found if "discipline" in options else {**present, "limit": found["limit"]}
+
+
+def _highest(series: Mapping[str, Any]) -> int:
+    """Return the largest value of a series."""
+    steps = series.get("steps") or [[0, series["value"]]]
+    return max(int(value) for _, value in steps)
+
+
+def with_changes(
+    plans: Sequence[Mapping[str, Any]], changes: Sequence[LinkChange]
+) -> list[Mapping[str, Any]]:
+    """Return the plans of the hops with the queues, rates and delays of changes."""
+    found: list[Mapping[str, Any]] = [
+        {**each, "directions": [*each["directions"]]} for each in plans
+    ]
+    for change in changes:
+        directions = found[change["hop"]]["directions"]
+        own = range(1) if change["direction"] == "forward" else range(1, len(directions))
+        new: dict[str, Any] = {}
+        if change["queue"] is not None:
+            new["queue"] = change["queue"]
+        if change["rate_bps"] is not None:
+            new["rate_bps"] = {"kind": "constant", "value": change["rate_bps"]}
+        if change["delay_ns"] is not None:
+            new["delay_ns"] = {"kind": "constant", "value": change["delay_ns"]}
+        for number in own:
+            directions[number] = {**directions[number], **new}
+    return found

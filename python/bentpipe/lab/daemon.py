@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn
 from bentpipe import _core
 from bentpipe.errors import BentpipeError, InternalError, MachineError, UsageError
 from bentpipe.lab import sockets
-from bentpipe.lab.changes import link_changes
+from bentpipe.lab.changes import link_changes, with_changes
 from bentpipe.lab.clients import Clients
 from bentpipe.lab.local import LocalLab
 from bentpipe.lab.privileges import gain_privileges
@@ -67,6 +67,11 @@ class LabDaemon:
     )
     _started_unix_s: float = field(init=False, default_factory=time.time)
     _changes: list[dict[str, Any]] = field(init=False, default_factory=list)
+    # Those of the hops, as changed.
+    _plans: list[Mapping[str, Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._plans = list(self.config.plans)
 
     def serve(self, listener: socket.socket) -> NoReturn:
         """Serve requests until one ends the lab; end the programs if the link fails."""
@@ -101,12 +106,14 @@ class LabDaemon:
             sockets.reply(connection, self._status())
         elif action == "set":
             sockets.reply(connection, self._set(request.get("settings")))
+        elif action == "check":
+            sockets.reply(connection, self._set(request.get("settings"), check=True))
         elif action == "enter":
             self._enter(connection, request.get("host"))
         elif action == "down":
             self._end(connection)
         else:
-            raise UsageError("do: allowed are down, enter, set and status")
+            raise UsageError("do: allowed are check, down, enter, set and status")
 
     def _end(self, connection: socket.socket) -> NoReturn:
         """End the lab with a last status, whatever fails."""
@@ -129,11 +136,16 @@ class LabDaemon:
             "report": self.lab.last_report(),
         }
 
-    def _set(self, settings: object) -> dict[str, Any]:
+    def _set(self, settings: object, *, check: bool = False) -> dict[str, Any]:
+        """Change the link, or only check whether it can be changed so."""
         if not isinstance(settings, list) or not all(isinstance(text, str) for text in settings):
             raise UsageError("settings: expected a list of strings")
         self.lab.require_running()
-        at_ns = self.lab.apply(link_changes(settings, len(self.config.plans)))
+        changes = link_changes(settings, self._plans)
+        if check:
+            return {"settings": settings}
+        at_ns = self.lab.apply(changes)
+        self._plans = with_changes(self._plans, changes)
         change = {"at_ns": at_ns, "settings": settings}
         self._changes = [*self._changes[-_CHANGES_MAX + 1 :], change]
         return change

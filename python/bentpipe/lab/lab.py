@@ -149,8 +149,9 @@ class Lab:
     def set(self, *settings: str) -> int:
         """Change the running link, such as by ``link.forward.rate=4Mbit/s``; return when, in ns.
 
-        Settings are those of ``bentpipe lab set``: ``.rate``, ``.delay``, ``.bit_error_rate`` and
-        ``.outage`` (a time, ``on`` or ``off``) of ``link.forward`` and ``link.return``, after
+        Settings are those of ``bentpipe lab set``: ``.rate``, ``.delay``, ``.jitter``,
+        ``.bit_error_rate``, ``.loss``, ``.outage`` (a time, ``on`` or ``off``), ``.queue.limit``
+        and ``.queue.discipline`` with its options, of ``link.forward`` and ``link.return``, after
         ``hop.2.`` of the second of several links. All are applied at one moment, which is on the
         clock of `report`, or none.
 

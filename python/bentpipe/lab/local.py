@@ -204,7 +204,7 @@ class LocalLab:
             MachineError: the link does not run.
         """
         try:
-            return self._core.apply_changes([dict(change) for change in changes])
+            return self._core.apply_changes(json.dumps(changes))
         except _core.PlanError as error:
             raise UsageError(str(error)) from None
         except _core.MachineError as error:

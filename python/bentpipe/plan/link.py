@@ -10,6 +10,7 @@ from typing import Final, TypedDict
 from bentpipe.plan.errors import PlanningError, PlanningErrors
 from bentpipe.plan.gateways import largest_packet_bytes
 from bentpipe.plan.paths import branch, branches
+from bentpipe.plan.queue_types import LimitPlan, QueuePlan, RedPlan
 from bentpipe.plan.series import (
     Profile,
     channel_plan,
@@ -18,15 +19,7 @@ from bentpipe.plan.series import (
     refuse_many_steps,
 )
 from bentpipe.plan.traffic import largest_flow_packet_bytes
-from bentpipe.plan.types import (
-    ChannelPlan,
-    DirectionPlan,
-    FlowPlan,
-    LimitPlan,
-    QueuePlan,
-    RedPlan,
-    WirePlan,
-)
+from bentpipe.plan.types import ChannelPlan, DirectionPlan, FlowPlan, WirePlan
 from bentpipe.scenario.document import FieldPath
 from bentpipe.scenario.framing import Framing, FramingOptions
 from bentpipe.scenario.framings import FRAMINGS, FramingPlan, frame_bits, plan_framing
@@ -51,11 +44,13 @@ from bentpipe.units import (
     LARGEST,
     NS_PER_S,
     LimitUnit,
+    duration,
     format_duration,
     limit_of,
     value_of,
 )
 
+_NO_JITTER: Final = duration("0 s")
 _BIT_NS_PER_BYTE_S: Final = 8 * 10**9
 _LARGEST_IP_PACKET: Final = 65_535
 
@@ -113,7 +108,7 @@ def directions_plan(
         path = ("link", name)
         if (rate := errors.call(rate_plan, complete[name], path, stop_ns)) is not None:
             rates[name] = rate
-        if (delay := errors.call(delay_plan, complete[name], path)) is not None:
+        if (delay := errors.call(delay_plan, complete[name], path, stop_ns)) is not None:
             delays[name] = delay
         channel = errors.call(channel_plan, written[name], base[name], path, stop_ns)
         if channel is not None:
@@ -140,6 +135,7 @@ def directions_plan(
         resolved[name] = {
             "rate_bps": rate.plan,
             "delay_ns": delays[name].plan,
+            "jitter_ns": value_of(complete[name].jitter or _NO_JITTER),
             "framing": framing,
             "queue": queue_plan,
             "channel": channels[name],
@@ -171,10 +167,16 @@ def _with_terminals(
 def complete_directions(link: Link) -> dict[DirectionName, Direction]:
     """Return the directions as written, with the preset's values and the defaults for the rest."""
     base = _preset(link)
-    return {
+    found: dict[DirectionName, Direction] = {
         "forward": link.forward.over(base["forward"]),
         "return": link.return_.over(base["return"]),
     }
+    written: dict[DirectionName, Direction] = {"forward": link.forward, "return": link.return_}
+    if link.outage is not None:
+        for name, direction in found.items():
+            if written[name].outage is None:
+                found[name] = direction.model_copy(update={"outage": link.outage})
+    return found
 
 
 def _with_functions(

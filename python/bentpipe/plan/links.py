@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from bentpipe.errors import UsageError
 from bentpipe.plan.resolver import checked, resolve
@@ -14,6 +14,9 @@ from bentpipe.scenario.document import Document, read_file
 from bentpipe.scenario.presets import PRESETS
 from bentpipe.scenario.settings import with_settings
 from bentpipe.text import choice
+
+# How long the events of a preset repeat in a lab; its values stay as they are from then on.
+_EVENTS_LAST: Final = "1 h"
 
 
 def resolved_plan(link: str | Mapping[str, Any], settings: Sequence[str] = ()) -> Plan:
@@ -49,11 +52,19 @@ def link_document(link: str | Mapping[str, Any]) -> Document:
     # Programs make the traffic of a lab; these fields only complete the scenario.
     whole = {
         "traffic": [{"kind": "bulk", "direction": "forward", "size": "1 B"}],
-        "duration": "1 s",
+        "duration": _EVENTS_LAST if _has_events(link) else "1 s",
     }
     document.data.update({key: value for key, value in whole.items() if key not in document.data})
     return document
 
 
+def _has_events(link: str | Mapping[str, Any]) -> bool:
+    """Return whether a preset has events that repeat."""
+    preset = PRESETS[link].link if isinstance(link, str) and link in PRESETS else {}
+    return any("outage" in direction for direction in preset.values())
+
+
 if __name__ == "__main__":
-    print(json.dumps(resolved_plans(), indent=1))
+    # A line a preset: steps would be thousands of lines.
+    plans = [f"{json.dumps(name)}: {json.dumps(plan)}" for name, plan in resolved_plans().items()]
+    print("{\n" + ",\n".join(plans) + "\n}")

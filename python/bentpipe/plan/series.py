@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from bentpipe.plan.errors import PlanningError
+from bentpipe.plan.outages import interrupted_steps, outages, repeated_steps
 from bentpipe.plan.series_files import (
     SeriesError,
     delay_steps,
@@ -30,8 +31,11 @@ from bentpipe.scenario.link import (
     Direction,
     GilbertElliott,
     RateStep,
+    RepeatingDelays,
+    RepeatingRates,
     TimeSeries,
 )
+from bentpipe.scenario.percent import share_of
 from bentpipe.units import value_of
 
 # Each terminal's return has its own steps; the plan has some 25 MB.
@@ -54,12 +58,24 @@ class Profile:
 
 
 def rate_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Profile:
-    """Return the rate of a direction; a delivery trace is repeated until the end of the run.
+    """Return the rate of a direction, 0 during outages.
+
+    A delivery trace is repeated until the end of the run.
 
     Raises:
         PlanningError: it is missing, zero throughout, or its file is wrong.
     """
-    rate, path = direction.rate, (*path, "rate")
+    profile = _uninterrupted(direction, (*path, "rate"), stop_ns)
+    found = outages(direction.outage, (*path, "outage"), stop_ns)
+    if not found:
+        return profile
+    plan = profile.plan
+    steps = [[0, plan["value"]]] if plan["kind"] == "constant" else plan["steps"]
+    return _profile(interrupted_steps([(at_ns, value) for at_ns, value in steps], found))
+
+
+def _uninterrupted(direction: Direction, path: FieldPath, stop_ns: int) -> Profile:
+    rate = direction.rate
     if rate is None:
         raise PlanningError(
             path, 'missing; write one ("16 Mbit/s") or name a preset in link.preset'
@@ -74,6 +90,8 @@ def rate_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Profile:
         profile = _profile(
             _read(lambda: delivery_steps(trace, bin_ns, stop_ns), path, "trace"),
         )
+    elif isinstance(rate, RepeatingRates):
+        profile = _profile(repeated_steps(rate, path, stop_ns))
     elif isinstance(rate, TimeSeries):
         series = rate
         profile = _profile(_read(lambda: rate_steps(series.csv, series.column), path, "csv"))
@@ -84,7 +102,7 @@ def rate_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Profile:
     return profile
 
 
-def delay_plan(direction: Direction, path: FieldPath) -> Profile:
+def delay_plan(direction: Direction, path: FieldPath, stop_ns: int) -> Profile:
     """Return the delay of a direction.
 
     Raises:
@@ -95,6 +113,8 @@ def delay_plan(direction: Direction, path: FieldPath) -> Profile:
         raise PlanningError(path, 'missing; write one ("275 ms") or name a preset in link.preset')
     if isinstance(delay, str):
         return _constant(value_of(delay))
+    if isinstance(delay, RepeatingDelays):
+        return _profile(repeated_steps(delay, path, stop_ns))
     if isinstance(delay, TimeSeries):
         series = delay
         return _profile(_read(lambda: delay_steps(series.csv, series.column), path, "csv"))
@@ -102,7 +122,7 @@ def delay_plan(direction: Direction, path: FieldPath) -> Profile:
 
 
 def channel_plan(written: Direction, base: Direction, path: FieldPath, stop_ns: int) -> ChannelPlan:
-    """Return the channel of a direction, from ``bit_error_rate`` or ``errors``.
+    """Return the channel of a direction, from ``bit_error_rate`` and ``loss``, or ``errors``.
 
     Raises:
         PlanningError: both are written, the file is wrong, or the state changes too often.
@@ -110,7 +130,9 @@ def channel_plan(written: Direction, base: Direction, path: FieldPath, stop_ns: 
     errors = written.errors
     if errors is not None and written.bit_error_rate is not None:
         raise PlanningError((*path, "errors"), "excludes bit_error_rate; write one of them")
-    if errors is None and written.bit_error_rate is None:
+    if errors is not None and written.loss is not None:
+        raise PlanningError((*path, "errors"), "excludes loss; write one of them")
+    if errors is None and written.bit_error_rate is None and written.loss is None:
         errors = base.errors
     path = (*path, "errors")
     if isinstance(errors, GilbertElliott):
@@ -120,7 +142,11 @@ def channel_plan(written: Direction, base: Direction, path: FieldPath, stop_ns: 
         steps, field = _read(lambda: error_steps(series.csv, series.column), path, "csv")
         return {"kind": "error_series", "steps": [_error_step(*step, field) for step in steps]}
     rate = base.bit_error_rate if written.bit_error_rate is None else written.bit_error_rate
-    return bit_errors(rate)
+    loss = base.loss if written.loss is None else written.loss
+    if loss is None or share_of(loss) == 0:
+        return bit_errors(rate)
+    step: ErrorStep = {"at_ns": 0, "bit_error_rate": rate or 0.0, "loss_rate": share_of(loss)}
+    return {"kind": "error_series", "steps": [step]}
 
 
 def bit_errors(rate: float | None) -> ChannelPlan:

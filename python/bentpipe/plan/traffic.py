@@ -16,9 +16,12 @@ from bentpipe.plan.types import (
     DatagramsPlan,
     DrawPlan,
     FlowPlan,
+    TalkSpurtsPlan,
     WorkloadPlan,
 )
+from bentpipe.scenario.codecs import CODECS, PACKET_INTERVAL_MS
 from bentpipe.scenario.document import FieldPath
+from bentpipe.scenario.draws import SizeDraw, TimeDraw
 from bentpipe.scenario.link import DirectionName
 from bentpipe.scenario.schema import Scenario
 from bentpipe.scenario.traffic import (
@@ -30,8 +33,7 @@ from bentpipe.scenario.traffic import (
     Fetch,
     Flow,
     RequestResponse,
-    SizeDraw,
-    TimeDraw,
+    Voice,
 )
 from bentpipe.units import NS_PER_S, format_duration, value_of
 
@@ -40,6 +42,8 @@ _TCP_IP_HEADER_BYTES: Final = 40
 # IPv4 header and the largest TCP header: no acknowledgement is larger.
 _LARGEST_ACK_BYTES: Final = 80
 _UDP_IP_HEADER_BYTES: Final = 28
+# ITU-T P.59 (03/1993), table 2: conversational speech, mean durations.
+_TALK_SPURTS: Final[TalkSpurtsPlan] = {"talk_ns": 1_004_000_000, "pause_ns": 1_587_000_000}
 
 
 @dataclass(frozen=True)
@@ -193,8 +197,10 @@ def _start_jitter_ns(flow: Flow, copies: list[_Copy]) -> int:
         return value_of(flow.start_jitter)
     spaced = "start_spacing" in flow.model_fields_set
     alone = copies[-1].number == 0 and flow.kind != "conference"
-    if spaced or alone or not isinstance(flow, ConstantRate | Conference):
+    if spaced or alone or not isinstance(flow, ConstantRate | Voice | Conference):
         return 0
+    if isinstance(flow, Voice):
+        return PACKET_INTERVAL_MS * 10**6
     return value_of(flow.payload) * 8 * NS_PER_S // value_of(flow.rate)
 
 
@@ -210,6 +216,8 @@ def _workload(flow: Flow, conferences: int, path: FieldPath) -> _Workload:
             return _bulk(flow, path)
         case ConstantRate():
             return _constant_rate(flow, path)
+        case Voice():
+            return _voice(flow)
         case RequestResponse():
             return _request_response(flow, path)
         case Fetch():
@@ -236,6 +244,20 @@ def _bulk(flow: Bulk, path: FieldPath) -> _Workload:
 def _constant_rate(flow: ConstantRate, path: FieldPath) -> _Workload:
     datagrams = _datagrams(flow, path)
     return lambda remaining_ns: {"kind": "constant_rate", **datagrams(remaining_ns)}
+
+
+def _voice(flow: Voice) -> _Workload:
+    codec = CODECS[flow.codec]
+    written_ns = None if flow.duration is None else value_of(flow.duration)
+    return lambda remaining_ns: {
+        "kind": "voice",
+        "codec": codec.name,
+        "rate_bps": codec.udp_rate_bps,
+        "payload_bytes": codec.payload_bytes,
+        "duration_ns": remaining_ns if written_ns is None else written_ns,
+        "jitter_buffer_ns": value_of(flow.jitter_buffer),
+        "talk_spurts": _TALK_SPURTS.copy() if flow.silence_suppression else None,
+    }
 
 
 def _conference(flow: Conference, number: int, path: FieldPath) -> _Workload:

@@ -5,12 +5,12 @@ Times are in nanoseconds, sizes in bytes and rates in bit/s.
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypeAlias, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
+from bentpipe.plan.queue_types import QueuePlan
 from bentpipe.scenario.framings import FramingPlan
 
 DirectionName: TypeAlias = Literal["forward", "return"]
-LimitUnit: TypeAlias = Literal["bytes", "link_bytes", "packets", "time_ns", "unlimited"]
 
 
 class Constant(TypedDict):
@@ -77,102 +77,6 @@ class ErrorSeries(TypedDict):
 ChannelPlan: TypeAlias = Clear | BitErrors | GilbertElliottPlan | ErrorSeries
 
 
-class LimitPlan(TypedDict):
-    """A queue limit; ``unlimited`` has no value."""
-
-    unit: LimitUnit
-    value: NotRequired[int]
-
-
-class DropTailPlan(TypedDict):
-    """First in, first out."""
-
-    discipline: Literal["drop_tail"]
-    limit: LimitPlan
-
-
-class RedPlan(TypedDict):
-    """Random early detection."""
-
-    discipline: Literal["red"]
-    limit: LimitPlan
-    unit: Literal["bytes", "packets"]
-    min_threshold: int
-    max_threshold: int
-    max_probability: float
-    weight: float
-    gentle: bool
-    mean_packet_bytes: int
-    ecn: bool
-
-
-class CoDelPlan(TypedDict):
-    """Controlled delay."""
-
-    discipline: Literal["codel"]
-    limit: LimitPlan
-    target_ns: int
-    interval_ns: int
-    ecn: bool
-
-
-class FqCoDelPlan(TypedDict):
-    """Flow queueing with CoDel."""
-
-    discipline: Literal["fq_codel"]
-    limit: LimitPlan
-    target_ns: int
-    interval_ns: int
-    ecn: bool
-    quantum_bytes: int
-    queues: int
-
-
-class PerFlowDropTailPlan(TypedDict):
-    """One queue with a limit for each flow."""
-
-    discipline: Literal["per_flow_drop_tail"]
-    limit: LimitPlan
-    per_flow_limit: LimitPlan
-
-
-class EarlyPacketDiscardPlan(TypedDict):
-    """Early packet discard."""
-
-    discipline: Literal["early_packet_discard"]
-    limit: LimitPlan
-    threshold: float
-
-
-class SelectiveDropPlan(TypedDict):
-    """Selective drop."""
-
-    discipline: Literal["selective_drop"]
-    limit: LimitPlan
-    threshold: float
-    load_ratio: float
-
-
-class StrictPriorityPlan(TypedDict):
-    """A queue for each class."""
-
-    discipline: Literal["strict_priority"]
-    limit: LimitPlan
-    classes: int
-
-
-QueuePlan: TypeAlias = (
-    DropTailPlan
-    | RedPlan
-    | CoDelPlan
-    | FqCoDelPlan
-    | PerFlowDropTailPlan
-    | EarlyPacketDiscardPlan
-    | SelectiveDropPlan
-    | StrictPriorityPlan
-)
-
-
 class BranchPlan(TypedDict):
     """The path from a direction to one gateway."""
 
@@ -186,6 +90,7 @@ class WirePlan(TypedDict):
 
     rate_bps: Series
     delay_ns: Series
+    jitter_ns: int
     framing: FramingPlan
     queue: QueuePlan
     channel: ChannelPlan
@@ -315,6 +220,22 @@ class ConstantRatePlan(DatagramsPlan):
     kind: Literal["constant_rate"]
 
 
+class TalkSpurtsPlan(TypedDict):
+    """The mean durations of talk spurts and pauses."""
+
+    talk_ns: int
+    pause_ns: int
+
+
+class VoicePlan(DatagramsPlan):
+    """One direction of a call."""
+
+    kind: Literal["voice"]
+    codec: str
+    jitter_buffer_ns: int
+    talk_spurts: TalkSpurtsPlan | None
+
+
 class ConferencePlan(DatagramsPlan):
     """One participant of a conference."""
 
@@ -363,7 +284,9 @@ class RequestResponsePlan(TypedDict):
     client: TcpPlan
 
 
-WorkloadPlan: TypeAlias = BulkPlan | ConstantRatePlan | RequestResponsePlan | ConferencePlan
+WorkloadPlan: TypeAlias = (
+    BulkPlan | ConstantRatePlan | VoicePlan | RequestResponsePlan | ConferencePlan
+)
 
 
 class FlowPlan(TypedDict):

@@ -13,13 +13,14 @@ from typing import Any, Final, NamedTuple
 
 from bentpipe.errors import ScenarioWarning
 from bentpipe.plan.link import complete_directions
+from bentpipe.plan.queue_types import QueuePlan
 from bentpipe.plan.traffic import flows_of_entry
-from bentpipe.plan.types import DirectionPlan, DrawPlan, FlowPlan, Plan, QueuePlan, Series
+from bentpipe.plan.types import DirectionPlan, DrawPlan, FlowPlan, Plan, Series
 from bentpipe.scenario.document import FieldPath, dotted
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName, Link
 from bentpipe.scenario.schema import Scenario
-from bentpipe.scenario.traffic import Conference, ConstantRate, Flow
+from bentpipe.scenario.traffic import Conference, ConstantRate, Flow, Voice
 from bentpipe.text import shown
 from bentpipe.units import NS_PER_S, format_duration, format_rate, limit_of, value_of
 
@@ -135,23 +136,31 @@ def _smallest(draw: DrawPlan) -> int:
 def _about_rate(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
     """Return a warning if the datagrams of an entry need more than the rate of a direction."""
     written = entry.written
-    if not isinstance(written, ConstantRate | Conference):
+    if not isinstance(written, ConstantRate | Voice | Conference):
         return
+    workload = entry.flows[0]["workload"]
+    assert workload["kind"] in {"constant_rate", "voice", "conference"}, "that of the entry"
+    field, read = "rate", getattr(written, "rate", "")
+    mean_bps: float = workload["rate_bps"]
+    if workload["kind"] == "voice":
+        field, read = "codec", workload["codec"]
+        if (spurts := workload["talk_spurts"]) is not None:
+            mean_bps *= spurts["talk_ns"] / (spurts["talk_ns"] + spurts["pause_ns"])
     counts = {number: _concurrent(flows) for number, flows in _by_direction(entry.flows).items()}
     if isinstance(written, Conference):
         # The reflector sends a copy of each datagram to every other participant.
         counts[0] = written.participants * (written.participants - 1)
     for number, count in counts.items():
         direction = plan["directions"][number]
-        needs_bps = count * value_of(written.rate) * _expansion(written, direction, plan)
+        needs_bps = count * mean_bps * _expansion(workload["payload_bytes"], direction, plan)
         carries_bps = _highest(direction["rate_bps"])
         if needs_bps <= carries_bps:
             continue
         which = "it needs" if count == 1 else f"{count} of them need"
         lost = 1 - carries_bps / needs_bps
         yield (
-            (*entry.path, "rate"),
-            f'read "{written.rate}"; {which} {format_rate(needs_bps)} with headers, and '
+            (*entry.path, field),
+            f'read "{read}"; {which} {format_rate(needs_bps)} with headers, and '
             f"{direction['name']} has {format_rate(carries_bps)}: at least {lost:.1%} is lost",
         )
 
@@ -160,7 +169,9 @@ def _concurrent(flows: Sequence[FlowPlan]) -> int:
     """Return the largest number of flows of one entry that send at the same time."""
     starts = sorted(flow["start_ns"] for flow in flows)
     workload = flows[0]["workload"]
-    assert workload["kind"] in {"constant_rate", "conference"}, "the caller checked the kind"
+    assert workload["kind"] in {"constant_rate", "voice", "conference"}, (
+        "the caller checked the kind"
+    )
     duration_ns: int = workload["duration_ns"]
     first = most = 0
     for last, start_ns in enumerate(starts):
@@ -170,9 +181,8 @@ def _concurrent(flows: Sequence[FlowPlan]) -> int:
     return most
 
 
-def _expansion(written: ConstantRate | Conference, direction: DirectionPlan, plan: Plan) -> float:
+def _expansion(payload_bytes: int, direction: DirectionPlan, plan: Plan) -> float:
     """Return the bits on the link for each bit of payload."""
-    payload_bytes = value_of(written.payload)
     packet_bytes = payload_bytes + _UDP_IP_HEADER_BYTES
     functions = plan["gateways"][direction["from"]]["functions"]
     # A frame of an aggregator has one framing for many packets.
@@ -195,11 +205,11 @@ def _about_start(entry: _Entry, plan: Plan) -> Iterator[tuple[FieldPath, str]]:
     if written.start_jitter is not None and last_ns + jitter_ns > stop_ns:
         message = f"a flow may start after the end of the run, {format_duration(stop_ns)}"
         yield (*entry.path, "start_jitter"), f'read "{written.start_jitter}"; {message}'
-    if isinstance(written, ConstantRate) and written.count > 1 and not jitter_ns:
+    if isinstance(written, ConstantRate | Voice) and written.count > 1 and not jitter_ns:
         spacing_ns = value_of(written.start_spacing)
-        interval_ns = (
-            value_of(written.payload) * _BITS_PER_BYTE * NS_PER_S // value_of(written.rate)
-        )
+        workload = entry.flows[0]["workload"]
+        assert workload["kind"] in {"constant_rate", "voice"}, "that of the entry"
+        interval_ns = workload["payload_bytes"] * _BITS_PER_BYTE * NS_PER_S // workload["rate_bps"]
         if spacing_ns and interval_ns and spacing_ns % interval_ns == 0:
             interval = format_duration(interval_ns)
             yield (

@@ -19,8 +19,8 @@ from bentpipe.report.html import environment
 from bentpipe.report.style import MUTED, PALETTE, STYLE, add_legend
 from bentpipe.report.terminal import Fitted
 from bentpipe.results.confidence import CONFIDENCE
-from bentpipe.results.figures import TextTable
 from bentpipe.results.folder import write_text
+from bentpipe.results.text_table import TextTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,9 +15,10 @@ from bentpipe.report.html import environment
 from bentpipe.report.style import figure_of
 from bentpipe.results import series
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
-from bentpipe.results.figures import TextTable, flow_tables, link_tables, percent
+from bentpipe.results.figures import flow_tables, link_tables
 from bentpipe.results.folder import write_text
 from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, jain
+from bentpipe.results.text_table import TextTable, percent
 from bentpipe.results.thresholds import check_thresholds, threshold_table
 from bentpipe.units import format_duration, format_rate
 

@@ -9,9 +9,9 @@ from bentpipe import _core
 from bentpipe.report.html import environment
 from bentpipe.report.style import PALETTE, from_zero, new_figure
 from bentpipe.report.terminal import Fitted
-from bentpipe.results.figures import TextTable
 from bentpipe.results.files import REPORT
 from bentpipe.results.folder import csv_text, json_text, write_folder
+from bentpipe.results.text_table import TextTable
 from bentpipe.simulation.no_drop import NoDropRate, NoDropSearch
 from bentpipe.units import NS_PER_S, format_duration, format_rate
 

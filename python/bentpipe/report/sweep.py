@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.report.terminal import Fitted
-from bentpipe.results.figures import TextTable
+from bentpipe.results.text_table import TextTable
 from bentpipe.sweeps.frames import text_of
 from bentpipe.units import format_duration, format_rate
 

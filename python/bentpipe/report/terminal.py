@@ -6,7 +6,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -14,9 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
-from bentpipe.results.figures import TextTable, flow_tables, link_tables
+from bentpipe.results.figures import flow_tables, link_tables
 from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, exchange_times_ns, jain
 from bentpipe.results.result import Result
+from bentpipe.results.text_table import TextTable
 from bentpipe.results.thresholds import check_thresholds, threshold_table
 from bentpipe.scenario.presets import Preset
 from bentpipe.units import format_duration, format_rate
@@ -210,17 +211,38 @@ def presets_table(presets: Mapping[str, Preset]) -> Table:
     table = _table("", ("preset", "link", "forward", "return"))
     for preset in presets.values():
         ends = (preset.link["forward"], preset.link["return"])
-        table.add_row(preset.name, preset.title, *(f"{e['rate']}, {e['delay']}" for e in ends))
+        shown = (f"{_range(end['rate'])}, {_range(end['delay'])}" for end in ends)
+        table.add_row(preset.name, preset.title, *shown)
     return table
+
+
+def _range(value: str | Mapping[str, Any]) -> str:
+    """Return a value, or the smallest and the largest of those that repeat."""
+    if isinstance(value, str):
+        return value
+    values = sorted(value["values"], key=lambda text: float(text.partition(" ")[0]))
+    return f"{values[0]} to {values[-1]}"
 
 
 def preset_text(preset: Preset) -> str:
     """Return a preset as YAML for a scenario file, and the source of its numbers."""
     lines = [f"{preset.name}: {preset.title}", "", "link:"]
     for name, values in preset.link.items():
-        fields = f"rate: {values['rate']}, delay: {values['delay']}"
-        lines.append(f"  {name}: {{{fields}, queue: {{limit: {values['queue']['limit']}}}}}")
+        fields = [f"{field}: {_yaml(value)}" for field, value in values.items()]
+        if all(isinstance(values[field], str) for field in ("rate", "delay")):
+            lines.append(f"  {name}: {{{', '.join(fields)}}}")
+        else:
+            lines += [f"  {name}:", *(f"    {field}" for field in fields)]
     return "\n".join([*lines, "", *textwrap.wrap(f"Source: {preset.source}", width=88)])
+
+
+def _yaml(value: object) -> str:
+    """Return a value of a preset in the flow style of YAML."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_yaml(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_yaml, value))}]"
+    return str(value)
 
 
 def plain_table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:

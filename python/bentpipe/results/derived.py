@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from bentpipe.results.calls import call_columns
 from bentpipe.results.entries import TCP_KINDS, names_of_entries
 from bentpipe.results.metrics import exchange_quantiles_of_rows, goodput_of_rows
 from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES
@@ -37,7 +38,7 @@ def flow_rows(
     entry_names = names_of_entries(plan, entries)
     quantiles = exchange_quantiles_of_rows(tables["exchanges"], (0.5, 0.95), by)
     joined = table.join(quantiles, on=by, how="left", maintain_order="left")
-    return joined.select(
+    named = joined.select(
         *(pl.col(name) for name in by if name == "run"),
         pl.Series("name", [flow["name"] for flow in planned], dtype=pl.String),
         pl.Series("kind", [flow["workload"]["kind"] for flow in planned], dtype=pl.String),
@@ -49,6 +50,7 @@ def flow_rows(
         completion_time(planned),
         *(pl.col(share).alias(name) for share, name in _EXCHANGE_SHARES.items()),
     )
+    return named.with_columns(call_columns(planned, named))
 
 
 def direction_rows(

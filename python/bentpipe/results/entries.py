@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bentpipe.results.metrics import exchange_times_ns
+from bentpipe.scenario.metrics import CALL_COLUMNS
 
 if TYPE_CHECKING:
     from bentpipe.results.result import Result
@@ -24,6 +25,7 @@ _OF_FLOWS: Final = (
     "one_way_delay_mean_ns",
     "jitter_ns",
     "jitter_mean_ns",
+    *CALL_COLUMNS,
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.results.entries import (
@@ -13,6 +12,15 @@ from bentpipe.results.entries import (
     entry_statistics,
 )
 from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES
+from bentpipe.results.text_table import (
+    TextTable,
+    count,
+    duration,
+    duration_pair,
+    percent,
+    points,
+    score,
+)
 from bentpipe.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
@@ -54,48 +62,32 @@ _UDP_COLUMNS: Final = (
     ("delay p95", "one way"),
     ("delay p99", "one way"),
 )
+_CALL_TITLE: Final = "Calls (R-factor and MOS: ITU-T G.107, without echo)"
+_CALL_COLUMNS: Final = (
+    ("flow", ""),
+    ("direction", "of the speech"),
+    ("MOS", "1 to 4.5"),
+    ("R", "0 to 93"),
+    ("Idd", "delay, of R"),
+    ("Ie,eff", "codec, loss, of R"),
+    ("mouth to ear", "delay"),
+    ("not played", "of sent"),
+    ("late", "datagrams"),
+)
 _ENTRY_COLUMNS: Final = (("entry", ""), ("direction", ""), ("flows", ""), ("lost", "packets"))
-
-
-@dataclass(frozen=True)
-class TextTable:
-    """A table of texts: ``columns`` are names with units, the first ``text_columns`` are names.
-
-    Other cells are numbers with units, which must not be shortened. A group of rows has equal cells
-    in the first ``grouped`` columns. ``more`` says what is left out.
-    """
-
-    title: str
-    columns: Sequence[tuple[str, str]]
-    rows: Sequence[Sequence[str]]
-    text_columns: int = 1
-    grouped: int = 0
-    more: str = ""
-
-    def starts(self) -> list[int]:
-        """Return the indices of the first rows of groups."""
-        heads = [tuple(row[: self.grouped]) for row in self.rows]
-        changed = [i for i, head in enumerate(heads) if i == 0 or head != heads[i - 1]]
-        return changed if self.grouped else []
-
-    def without_repeats(self) -> list[list[str]]:
-        """Return the rows, with equal cells of a group only in its first row."""
-        starts, blank = self.starts(), [""] * self.grouped
-        return [
-            [*row] if i in starts else [*blank, *row[self.grouped :]]
-            for i, row in enumerate(self.rows)
-        ]
 
 
 def flow_tables(result: Result) -> list[TextTable]:
     """Return the TCP flows and the UDP flows; more than some 12 by entry of ``traffic``."""
     if result.tables["flows"].height > MAX_SINGLE_FLOWS:
         entries = entry_statistics(result)
-        tables = [_tcp_entries, _udp_entries]
-        return [table(own) for table, own in zip(tables, _split(entries), strict=True) if own]
+        tables = [_tcp_entries, _udp_entries, _call_entries]
+        groups = [*_split(entries), [entry for entry in entries if entry["kind"] == "voice"]]
+        return [table(own) for table, own in zip(tables, groups, strict=True) if own]
     tcp, udp = _split(result.flows.to_dicts())
     exchanges = [flow for flow in tcp if flow["kind"] == "request_response"]
-    kinds = {_tcp_flows: tcp, _exchanges: exchanges, _udp_flows: udp}
+    calls = [flow for flow in udp if flow["kind"] == "voice"]
+    kinds = {_tcp_flows: tcp, _exchanges: exchanges, _udp_flows: udp, _calls: calls}
     return [table(flows) for table, flows in kinds.items() if flows]
 
 
@@ -163,6 +155,24 @@ def _udp_flows(flows: list[dict[str, Any]]) -> TextTable:
     return TextTable(_UDP_TITLE, columns, rows, text_columns=2)
 
 
+def _calls(flows: list[dict[str, Any]]) -> TextTable:
+    rows = [
+        [
+            flow["name"],
+            flow["direction"],
+            score(flow["mos"]),
+            points(flow["r_factor"]),
+            points(flow["delay_impairment"]),
+            points(flow["loss_impairment"]),
+            duration(flow["mouth_to_ear_ns"]),
+            percent(flow["unplayed_percent"]),
+            count(flow["late_packets"]),
+        ]
+        for flow in flows
+    ]
+    return TextTable(_CALL_TITLE, _CALL_COLUMNS, rows, text_columns=2)
+
+
 def _loss_causes(flows: list[dict[str, Any]]) -> list[str]:
     """Return the causes for which a flow lost packets."""
     return [cause for cause in LOSS_CAUSES if any(flow[f"lost_{cause}_packets"] for flow in flows)]
@@ -218,6 +228,33 @@ def _udp_entries(entries: list[dict[str, Any]]) -> TextTable:
         for p in PERCENTILES
     ]
     return TextTable("UDP flows by entry of traffic", columns, rows, 2, len(_ENTRY_COLUMNS))
+
+
+def _call_entries(entries: list[dict[str, Any]]) -> TextTable:
+    columns = (
+        ("entry", ""),
+        ("direction", ""),
+        ("calls", ""),
+        ("of calls", ""),
+        *_CALL_COLUMNS[2:8],
+    )
+    rows = [
+        [
+            entry["entry"],
+            entry["direction"],
+            count(entry["flows"]),
+            f"p{p}",
+            _of(entry["mos"], p, score),
+            _of(entry["r_factor"], p, points),
+            _of(entry["delay_impairment"], p, points),
+            _of(entry["loss_impairment"], p, points),
+            _of(entry["mouth_to_ear_ns"], p, format_duration),
+            _of(entry["unplayed_percent"], p, percent),
+        ]
+        for entry in entries
+        for p in PERCENTILES
+    ]
+    return TextTable("Calls by entry of traffic (ITU-T G.107)", columns, rows, 2, 3)
 
 
 def _entry_cells(entry: dict[str, Any]) -> list[str]:
@@ -325,25 +362,3 @@ def link_tables(result: Result, most: int) -> Iterable[TextTable]:
 
 def _more(total: int, most: int, noun: str) -> str:
     return f"{total - most:,} more {noun}" if total > most else ""
-
-
-def count(number: int | None) -> str:
-    """Return a count with thousands separators; a dash for None."""
-    return "-" if number is None else f"{number:,}"
-
-
-def percent(share: float | None) -> str:
-    """Return percent with three digits; a dash for None."""
-    return "-" if share is None else f"{share:.3g} %"
-
-
-def duration(duration_ns: float | None) -> str:
-    """Return a duration in ns with its unit; a dash for None."""
-    return "-" if duration_ns is None else format_duration(duration_ns)
-
-
-def duration_pair(first_ns: float | None, second_ns: float | None) -> str:
-    """Return two durations in ns, such as a minimum and a mean; a dash if one is None."""
-    if first_ns is None or second_ns is None:
-        return "-"
-    return f"{format_duration(first_ns)} / {format_duration(second_ns)}"

@@ -154,8 +154,8 @@ class Result:
         ``direction`` is a name: with several terminals, each has its own return. The last columns
         are the name of the flow's entry of ``traffic``, goodput, lost packets of all causes, loss
         in percent of the datagrams sent to the receiver (null for TCP), retransmissions in percent
-        of the segments sent, the time from the start to the end of a transfer of a given size, and
-        median and 95th percentile of exchange times.
+        of the segments sent, the time of a transfer of a given size, median and 95th percentile of
+        exchange times, and the quality of calls.
         """
         entries = self.manifest.get("entries", [])
         return Frame(flow_rows(self.tables, self.plan, entries, self._ends_ns))
@@ -241,9 +241,7 @@ class Result:
             UsageError: the scenario did not ask for packet events.
         """
         if "events" not in self.tables:
-            raise UsageError(
-                "the result has no packet events; set packet_events: true and run again"
-            )
+            raise UsageError("the result has no packet events; run it with packet_events: true")
         return self._named("events", place="places", kind="event_kinds", cause="drop_causes")
 
     def summary(self) -> dict[str, Any]:

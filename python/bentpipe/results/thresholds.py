@@ -8,8 +8,8 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from bentpipe.quantities import quantity
-from bentpipe.results.figures import TextTable
 from bentpipe.results.metric_values import metric_value
+from bentpipe.results.text_table import TextTable
 from bentpipe.scenario.thresholds import Threshold, read_threshold
 
 if TYPE_CHECKING:

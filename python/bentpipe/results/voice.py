@@ -1,9 +1,9 @@
 """Speech quality of a call by the E-model, ITU-T G.107 (06/2015), as pure functions.
 
-R = Ro - Is - Id - Ie,eff + A rates a call from 0 to 100: Ro is the signal-to-noise ratio, Is what
-goes with the voice signal, Id delay and echo, Ie,eff codec and loss, A the advantage of access.
-With all defaults R is 93.2. Papers often start from 93.36, which is Ro - Is: it lacks the listener
-echo (Idle, 0.15), which the model has even without delay.
+R = Ro - Is - Id - Ie,eff + A rates a call from 0 to 100: Ro is the signal-to-noise ratio, Is the
+impairments simultaneous with the voice, Id delay and echo, Ie,eff codec and loss, A the advantage
+of access. With all defaults R is 93.2. Papers often start from 93.36, which is Ro - Is: it lacks
+the listener echo (Idle, 0.15), which the model has even without delay.
 
 Symbols and numbers of equations are those of G.107; ``docs/model/voice-quality.md`` lists them.
 """
@@ -96,14 +96,17 @@ def quality(
     burst_ratio: float = 1.0,
     parameters: Parameters = DEFAULTS,
 ) -> Quality:
-    """Return the quality of speech after this delay, with lost and late packets in percent."""
+    """Return the quality of speech after this delay, with lost and late packets in percent.
+
+    R is at least 0, also for long bursts of loss, which are beyond what the model was fitted to.
+    """
     no, ro = _noise(parameters)
     simultaneous = _overall_loudness(parameters, no) + _sidetone(parameters)
     simultaneous += _quantization(parameters, ro)
     echo = _talker_echo(parameters, no) + _listener_echo(parameters, ro)
     idd = delay_impairment(mouth_to_ear_ms, parameters)
     ie_eff = loss_impairment(codec, loss_percent, burst_ratio)
-    r_factor = ro - simultaneous - echo - idd - ie_eff + parameters.advantage
+    r_factor = max(0.0, ro - simultaneous - echo - idd - ie_eff + parameters.advantage)
     return Quality(ro, simultaneous, echo, idd, ie_eff, r_factor, mos_of(r_factor))
 
 
@@ -184,7 +187,7 @@ def _talker_echo(p: Parameters, no: float) -> float:
     """Return Idte, with STMR from 9 to 20 dB (equations 7-19 to 7-22)."""
     terv = p.telr - 40 * log10((1 + p.t / 10) / (1 + p.t / 150)) + 6 * exp(-0.3 * p.t**2)
     half = (-1.5 * (no - p.rlr) - (80 + 2.5 * (terv - 14))) / 2
-    return (half + sqrt(half**2 + 100) - 1) * (1 - exp(-p.t))
+    return float((half + sqrt(half**2 + 100) - 1) * (1 - exp(-p.t)))
 
 
 def _listener_echo(p: Parameters, ro: float) -> float:

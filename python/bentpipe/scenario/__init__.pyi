@@ -1,4 +1,13 @@
+from .codecs import CODECS as CODECS, Codec as Codec
 from .document import STDIN as STDIN, Document as Document, read_file as read_file
+from .draws import (
+    LognormalSize as LognormalSize,
+    LognormalTime as LognormalTime,
+    ParetoSize as ParetoSize,
+    ParetoTime as ParetoTime,
+    SizeDraw as SizeDraw,
+    TimeDraw as TimeDraw,
+)
 from .framing import (
     FramingOptions as FramingOptions,
 )
@@ -20,7 +29,11 @@ from .link import (
     Direction as Direction,
     GilbertElliott as GilbertElliott,
     Link as Link,
+    Outage as Outage,
+    OutageAt as OutageAt,
     RateStep as RateStep,
+    RepeatingDelays as RepeatingDelays,
+    RepeatingRates as RepeatingRates,
     TimeSeries as TimeSeries,
 )
 from .presets import PRESETS as PRESETS, Preset as Preset
@@ -45,12 +58,7 @@ from .traffic import (
     Conference as Conference,
     ConstantRate as ConstantRate,
     Fetch as Fetch,
-    LognormalSize as LognormalSize,
-    LognormalTime as LognormalTime,
-    ParetoSize as ParetoSize,
-    ParetoTime as ParetoTime,
     RequestResponse as RequestResponse,
-    SizeDraw as SizeDraw,
     Tcp as Tcp,
-    TimeDraw as TimeDraw,
+    Voice as Voice,
 )

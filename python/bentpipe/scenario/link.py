@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, Tag
 
 from bentpipe import units
 from bentpipe.scenario.framing import Framing
+from bentpipe.scenario.percent import Percent
 from bentpipe.scenario.queues import DropTail, Queue
 from bentpipe.scenario.record import (
     Duration,
@@ -23,7 +24,7 @@ from bentpipe.scenario.record import (
 MAX_TERMINALS: Final = 10_000
 
 DirectionName = Literal["forward", "return"]
-PresetName = Literal["geo", "meo", "leo", "isdn-return"]
+PresetName = Literal["geo", "meo", "leo", "leo-handover", "isdn-return"]
 
 
 # A path may be 4,096 bytes long on Linux (PATH_MAX).
@@ -54,6 +55,44 @@ class _Replacing(Record):
     def over(self, base: Self) -> Self:  # noqa: ARG002 - it is replaced as a whole
         """Return this record: options of another file or model do not apply to it."""
         return self
+
+
+class RepeatingRates(_Replacing):
+    """Rates that follow each other, and repeat until the end of the run."""
+
+    every: PositiveDuration
+    """How long each rate holds, such as ``15 s``."""
+    values: Annotated[tuple[RateOrOutage, ...], Field(strict=False, min_length=1)]
+    """The rates, in order."""
+
+
+class RepeatingDelays(_Replacing):
+    """Propagation delays that follow each other, and repeat until the end of the run."""
+
+    every: PositiveDuration
+    """How long each delay holds, such as ``15 s``."""
+    values: Annotated[tuple[Duration, ...], Field(strict=False, min_length=1)]
+    """The delays, in order, of packets that are sent from then on."""
+
+
+class Outage(Record):
+    """Outages at equal intervals until the end of the run."""
+
+    every: PositiveDuration
+    """The time from the start of an outage to that of the next."""
+    for_: PositiveDuration = Field(validation_alias="for", serialization_alias="for")
+    """The duration of each (``for_`` in Python, where ``for`` is a keyword)."""
+    first: Duration | None = None
+    """The start of the first outage, from the start of the run; by default ``every``."""
+
+
+class OutageAt(Record):
+    """One outage."""
+
+    at: Duration
+    """Its start, from the start of the run."""
+    for_: PositiveDuration = Field(validation_alias="for", serialization_alias="for")
+    """Its duration (``for_`` in Python, where ``for`` is a keyword)."""
 
 
 class DeliveryTrace(_Replacing):
@@ -104,6 +143,10 @@ def _mapping_form(value: object) -> str | None:
     """Return the tag of the record that reads a mapping or record, or None for other values."""
     if isinstance(value, TimeSeries) or (isinstance(value, Mapping) and "csv" in value):
         return "series_file"
+    if isinstance(value, RepeatingRates | RepeatingDelays):
+        return "repeating"
+    if isinstance(value, Mapping) and "every" in value:
+        return "repeating"
     if isinstance(value, Mapping | Record):
         return "of_model"
     return None
@@ -116,11 +159,16 @@ def _rate_form(value: object) -> str:
 def _delay_form(value: object) -> str:
     if isinstance(value, list | tuple):
         return "steps"
-    return "constant" if _mapping_form(value) is None else "series_file"
+    form = _mapping_form(value)
+    return "series_file" if form == "of_model" else form or "constant"
 
 
 def _errors_form(value: object) -> str:
-    return _mapping_form(value) or "of_model"
+    return "series_file" if _mapping_form(value) == "series_file" else "of_model"
+
+
+def _outage_form(value: object) -> str:
+    return "list" if isinstance(value, list | tuple) else "periodic"
 
 
 # JSON and YAML have lists; the records hold tuples, so that they are immutable.
@@ -129,6 +177,7 @@ _DelaySteps = Annotated[tuple[DelayStep, ...], Field(strict=False, min_length=1)
 RateOrSteps = Annotated[
     Annotated[Rate, Tag("constant")]
     | Annotated[_RateSteps, Tag("steps")]
+    | Annotated[RepeatingRates, Tag("repeating")]
     | Annotated[DeliveryTrace, Tag("of_model")]
     | Annotated[TimeSeries, Tag("series_file")],
     Discriminator(_rate_form),
@@ -136,6 +185,7 @@ RateOrSteps = Annotated[
 DelayOrSteps = Annotated[
     Annotated[Duration, Tag("constant")]
     | Annotated[_DelaySteps, Tag("steps")]
+    | Annotated[RepeatingDelays, Tag("repeating")]
     | Annotated[TimeSeries, Tag("series_file")],
     Discriminator(_delay_form),
 ]
@@ -145,14 +195,28 @@ Errors = Annotated[
 ]
 
 
+_OutageList = Annotated[tuple[OutageAt, ...], Field(strict=False)]
+Outages = Annotated[
+    Annotated[Outage, Tag("periodic")] | Annotated[_OutageList, Tag("list")],
+    Discriminator(_outage_form),
+]
+
+
 class Direction(Record):
     """One direction of a link; it or its preset must give ``rate`` and ``delay``."""
 
     rate: RateOrSteps | None = None
-    """Link bits per second, framing included: ``16 Mbit/s``, a list of steps, or the steps of a
-    file (a mahimahi ``trace`` or a ``csv`` time series)."""
+    """Link bits per second, framing included: ``16 Mbit/s``, a list of steps, ``values`` that
+    repeat, or the steps of a file (a mahimahi ``trace`` or a ``csv`` time series)."""
     delay: DelayOrSteps | None = None
-    """One-way propagation delay: ``275 ms``, a list of steps, or a ``csv`` time series."""
+    """One-way propagation delay: ``275 ms``, a list of steps, ``values`` that repeat, or a ``csv``
+    time series."""
+    jitter: Duration | None = None
+    """The largest random addition to the delay of each packet, drawn uniformly from zero. Packets
+    are not reordered: one that would overtake arrives with its predecessor."""
+    outage: Outages | None = None
+    """When nothing is sent and packets wait: ``{every: 15 s, for: 500 ms}``, or a list such as
+    ``[{at: 20 s, for: 2 s}]``. An empty list removes the outages of a preset or of the link."""
     framing: Framing | None = None
     """The framing of IP packets on the link: the size of a header, the name of a framing
     (``bentpipe framings`` lists them), or a mapping of its ``kind`` and options."""
@@ -161,8 +225,11 @@ class Direction(Record):
     bit_error_rate: Probability | None = None
     """The probability, 0 to 1, of an error in each bit (framing included). Errors are independent,
     and a packet with an error is lost."""
+    loss: Percent | None = None
+    """The share of packets that are lost, each independently, such as ``1 %``; in addition to
+    ``bit_error_rate``."""
     errors: Errors | None = None
-    """Errors that vary with time, instead of ``bit_error_rate``: the ``model``
+    """Errors that vary with time, instead of ``bit_error_rate`` and ``loss``: the ``model``
     ``gilbert_elliott``, or a ``csv`` time series of ``loss``, ``loss_percent`` or
     ``bit_error_rate``."""
 
@@ -201,5 +268,7 @@ class Link(Record):
         default_factory=Direction, validation_alias="return", serialization_alias="return"
     )
     """User to hub (``return_`` in Python, where ``return`` is a keyword)."""
+    outage: Outages | None = None
+    """Outages of both directions, unless a direction has its own."""
     terminal_paths: Annotated[tuple[TerminalPath, ...], Field(strict=False)] = ()
     """Terminals with a different path from the hub; all share the transmitter and its queue."""

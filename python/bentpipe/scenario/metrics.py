@@ -25,6 +25,15 @@ _STATISTICS: Final = ("min", "max", "mean", "sum", "jain", "p5", "p50", "p95", "
 HEADINGS: Final = ("forward", "return")
 # Columns that name or number a row.
 _KEYS: Final = ("index", "name", "number")
+# Columns of calls; null for other flows.
+CALL_COLUMNS: Final = (
+    "mos",
+    "r_factor",
+    "delay_impairment",
+    "loss_impairment",
+    "mouth_to_ear_ns",
+    "unplayed_percent",
+)
 # Columns that `bentpipe.Result` derives from those of the tables.
 _DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
     "flows": (
@@ -35,6 +44,7 @@ _DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
         "completion_time_ns",
         "exchange_time_median_ns",
         "exchange_time_p95_ns",
+        *CALL_COLUMNS,
     ),
     "exchanges": ("time_ns",),
     "directions": ("utilization", "dropped_packets", "loss_percent"),

@@ -28,6 +28,19 @@ def _direction(rate: str, delay: str) -> dict[str, Any]:
     return {"rate": rate, "delay": delay, "queue": {"limit": "1 bdp"}}
 
 
+def _epochs(rates_mbps: list[str]) -> dict[str, Any]:
+    """Return a direction of ``leo-handover`` with these rates, one an epoch."""
+    delays_ms = (18, 13, 23, 15, 21, 10, 26, 17)
+    return {
+        "rate": {"every": "15 s", "values": [f"{rate} Mbit/s" for rate in rates_mbps]},
+        "delay": {"every": "15 s", "values": [f"{delay} ms" for delay in delays_ms]},
+        "jitter": "14 ms",
+        "outage": {"every": "15 s", "for": "40 ms"},
+        "loss": "0.5 %",
+        "queue": {"limit": "1 bdp"},
+    }
+
+
 _ALL: Final = (
     Preset(
         name="geo",
@@ -70,6 +83,27 @@ _ALL: Final = (
         link={
             "forward": _direction("100 Mbit/s", "13 ms"),
             "return": _direction("20 Mbit/s", "13 ms"),
+        },
+    ),
+    Preset(
+        name="leo-handover",
+        title="Low Earth orbit with a handover every 15 s, from measurements of Starlink",
+        source=(
+            "Handover every 15 s, with a latency spike of 30 to 50 ms, here an outage of 40 ms; "
+            "1 to 2 % loss that is not congestion, here 0.5 % in each direction; RTTs that differ "
+            "by 6.7 ms on average from one to the next: G. Huston, A transport protocol's view of "
+            "Starlink, APNIC blog, 17 May 2024. Arithmetic: jitter uniform up to J in both "
+            "directions differs by 7/15 J on average, so J = 14 ms. RTT of 40, 50 and 60 ms at the "
+            "25th, 50th and 75th percentile: F. Michel et al., A first look at Starlink "
+            "performance, IMC 2022, measured in Belgium in early 2022; the delays here make these "
+            "with the mean jitter of both directions. Rates from 10 to 370 Mbit/s (Huston, 2024); "
+            "the steps within that range, and those of the return, are our own."
+        ),
+        link={
+            "forward": _epochs(
+                ["150", "90", "200", "120", "60", "180", "110", "160"],
+            ),
+            "return": _epochs(["15", "9", "20", "12", "8", "18", "11", "16"]),
         },
     ),
     Preset(

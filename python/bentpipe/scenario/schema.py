@@ -88,7 +88,7 @@ def json_schema() -> dict[str, Any]:
         if queue is not DropTail:
             record.setdefault("required", []).insert(0, "discipline")
     for flow in FLOWS.values():
-        definitions[flow.__name__]["required"].insert(0, "kind")
+        definitions[flow.__name__].setdefault("required", []).insert(0, "kind")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import BeforeValidator, Discriminator, Field, WithJsonSchema, model_validator
 
 from bentpipe import units
+from bentpipe.scenario.codecs import CodecName
+from bentpipe.scenario.draws import SizeOrDraw, TimeOrDraw
 from bentpipe.scenario.link import MAX_TERMINALS, DirectionName
 from bentpipe.scenario.record import (
     Count,
@@ -130,101 +124,6 @@ class Tcp(Record):
     restarts."""
 
 
-class _Draw(Record):
-    """A distribution that values are drawn from; exactly one of its fields is written."""
-
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
-
-    @model_validator(mode="after")
-    def _check_distribution(self) -> Self:
-        names = tuple(type(self).model_fields)
-        written = [name for name in names if getattr(self, name) is not None]
-        if len(written) != 1:
-            found = " and ".join(written) or "no distribution"
-            raise refusal(f"read {found}; expected exactly one of: {', '.join(names)}")
-        return self
-
-
-class ParetoSize(Record):
-    """Sizes with a heavy tail, from ``min`` to ``max`` (bounded Pareto distribution)."""
-
-    min: PositiveSize
-    """The minimum."""
-    shape: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
-    """The shape parameter: without the upper bound, P(X > x) = ``(min / x) ** shape``."""
-    max: PositiveSize
-    """The maximum."""
-
-
-class LognormalSize(Record):
-    """Sizes whose logarithm is normal, up to ``max``."""
-
-    median: PositiveSize
-    """The median."""
-    sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
-    """The standard deviation of the natural logarithm."""
-    max: PositiveSize
-    """The maximum; a larger draw becomes this value."""
-
-
-class SizeDraw(_Draw):
-    """A size that is drawn for each exchange."""
-
-    exponential: PositiveSize | None = None
-    """An exponential distribution with this mean."""
-    pareto: ParetoSize | None = None
-    """A bounded Pareto distribution."""
-    lognormal: LognormalSize | None = None
-    """A log-normal distribution with an upper bound."""
-
-
-class ParetoTime(Record):
-    """Times with a heavy tail, from ``min`` to ``max`` (bounded Pareto distribution)."""
-
-    min: PositiveDuration
-    """The minimum."""
-    shape: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
-    """The shape parameter: without the upper bound, P(X > x) = ``(min / x) ** shape``."""
-    max: PositiveDuration
-    """The maximum."""
-
-
-class LognormalTime(Record):
-    """Times whose logarithm is normal, up to ``max``."""
-
-    median: PositiveDuration
-    """The median."""
-    sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
-    """The standard deviation of the natural logarithm."""
-    max: PositiveDuration
-    """The maximum; a longer draw becomes this value."""
-
-
-class TimeDraw(_Draw):
-    """A time that is drawn for each exchange."""
-
-    exponential: PositiveDuration | None = None
-    """An exponential distribution with this mean."""
-    pareto: ParetoTime | None = None
-    """A bounded Pareto distribution."""
-    lognormal: LognormalTime | None = None
-    """A log-normal distribution with an upper bound."""
-
-
-def _fixed_or_drawn(value: object) -> str:
-    return "drawn" if isinstance(value, Mapping | Record) else "fixed"
-
-
-SizeOrDraw = Annotated[
-    Annotated[PositiveSize, Tag("fixed")] | Annotated[SizeDraw, Tag("drawn")],
-    Discriminator(_fixed_or_drawn),
-]
-TimeOrDraw = Annotated[
-    Annotated[Duration, Tag("fixed")] | Annotated[TimeDraw, Tag("drawn")],
-    Discriminator(_fixed_or_drawn),
-]
-
-
 class _Entry(Record):
     """The fields of all entries of ``traffic``."""
 
@@ -309,6 +208,25 @@ class ConstantRate(_Flow):
     """How long to send, from the start of the flow; by default to the end of the run."""
 
 
+class Voice(_Flow):
+    """A telephone call: RTP over UDP in packets of 20 ms."""
+
+    kind: Literal["voice"] = "voice"
+    """``voice``."""
+    direction: DirectionName | Literal["both"] = "both"
+    """The direction of speech; ``both`` is one flow in each."""
+    codec: CodecName = "g711"
+    """The codec: ``g711`` (200 bytes of IP packet), ``g729`` (60 bytes) or ``opus`` (32 kbit/s, 120
+    bytes)."""
+    jitter_buffer: Duration = units.duration("60 ms")
+    """How long the receiver's jitter buffer delays the first packet. A packet that is delayed by
+    more than this in addition arrives too late and is not played."""
+    silence_suppression: bool = False
+    """Send in talk spurts only: 1.004 s on average, with pauses of 1.587 s (ITU-T P.59)."""
+    duration: PositiveDuration | None = None
+    """How long the call is, from its start; by default to the end of the run."""
+
+
 class RequestResponse(_TcpFlow):
     """Requests and responses over one TCP connection, one exchange at a time."""
 
@@ -366,13 +284,14 @@ class Conference(_Entry):
 FLOWS: Final[Mapping[str, type[_Entry]]] = {
     "bulk": Bulk,
     "constant_rate": ConstantRate,
+    "voice": Voice,
     "request_response": RequestResponse,
     "fetch": Fetch,
     "conference": Conference,
 }
 
 Flow = Annotated[
-    Bulk | ConstantRate | RequestResponse | Fetch | Conference,
+    Bulk | ConstantRate | Voice | RequestResponse | Fetch | Conference,
     Discriminator("kind"),
     known_kind("kind", FLOWS),
 ]

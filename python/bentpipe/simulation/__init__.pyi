@@ -1,3 +1,8 @@
+from .counts import (
+    CountTrial as CountTrial,
+    MaxCount as MaxCount,
+    max_count as max_count,
+)
 from .many import Job as Job, cores as cores
 from .no_drop import (
     Loss as Loss,

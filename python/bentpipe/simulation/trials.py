@@ -79,7 +79,7 @@ def _variation_ns(plan: Mapping[str, Any]) -> int:
     """Return how long aggregators and hosts may hold one packet, and not another."""
     functions = (each for gateway in plan["gateways"] for each in gateway["functions"])
     hold_ns = max((each.get("hold_time_ns", 0) for each in functions), default=0)
-    jitter_ns = max((host["jitter_ns"] for host in plan["hosts"]), default=0)
+    jitter_ns = max(each["jitter_ns"] for each in [*plan["hosts"], *plan["directions"]])
     return int(hold_ns + jitter_ns)
 
 

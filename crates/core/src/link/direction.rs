@@ -9,6 +9,7 @@
 //! next packet is chosen when the transmitter becomes free, and is in transit from then on.
 
 mod change;
+mod replace;
 
 pub use change::Change;
 
@@ -20,6 +21,7 @@ use super::{
 use crate::engine::{Count, Cx, Engine, Ledger, Nested};
 use crate::packet::{Ecn, Packet, Port};
 use crate::profile::Profile;
+use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use crate::trace::{DropCause, EventKind};
 use crate::units::{BitRate, Bits};
@@ -123,6 +125,8 @@ pub struct Direction {
     dropped: [Count; DropCause::ALL.len()],
     nested_lost: Count,
     marked: Count,
+    /// The most IP bytes in queues that were replaced.
+    earlier_bytes_max: u64,
 }
 
 impl Direction {
@@ -158,7 +162,15 @@ impl Direction {
             dropped: Default::default(),
             nested_lost: Count::default(),
             marked: Count::default(),
+            earlier_bytes_max: 0,
         })
+    }
+
+    /// Adds a random delay to each frame, uniform from zero to `max`; see [`Propagation`].
+    #[must_use]
+    pub fn with_jitter(mut self, max: Duration, rng: Rng) -> Self {
+        self.propagation = self.propagation.with_jitter(max, rng);
+        self
     }
 
     /// Packets received, with their IP bytes.
@@ -191,7 +203,7 @@ impl Direction {
             busy: self.transmitter.busy_until(idle_from),
             queue_bytes: waiting.bytes,
             queue_packets: waiting.packets,
-            queue_max_bytes: waiting.bytes_max,
+            queue_max_bytes: waiting.bytes_max.max(self.earlier_bytes_max),
             sending_bytes: sending.bytes,
             in_flight_bytes: started.bytes - sending.bytes - arrived.bytes,
         }
@@ -266,10 +278,11 @@ impl Direction {
         }
     }
 
-    /// Enqueues a packet in a discipline that drops at dequeue.
+    /// Enqueues a packet in a discipline that drops at dequeue. Its arrival is traced unless it waited in
+    /// another queue.
     #[cold]
     #[inline(never)]
-    fn enqueue(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>) {
+    fn enqueue(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>, has_arrived_now: bool) {
         let now = cx.now();
         // A packet that arrives as the transmitter becomes free finds the next one dequeued, whichever
         // of the two calls comes first.
@@ -280,7 +293,7 @@ impl Direction {
         let Queue::DropAtDequeue(discipline) = &mut self.queue else { return };
         // The queue may drop the packet itself or others.
         let id = packet.id;
-        let arriving = cx.is_traced().then(|| packet.clone());
+        let arriving = (has_arrived_now && cx.is_traced()).then(|| packet.clone());
         let mut is_dropped = false;
         let (dropped, nested_lost) = (&mut self.dropped, &mut self.nested_lost);
         let queued = QueuedPacket { packet, frame, enqueued_at: now, marked: false };
@@ -411,7 +424,7 @@ impl Direction {
     #[inline(never)]
     fn admit_and_send(&mut self, cx: &mut Cx<'_>, mut packet: Box<Packet>) {
         if let Queue::DropAtDequeue(_) = self.queue {
-            self.enqueue(cx, packet);
+            self.enqueue(cx, packet, true);
             return;
         }
         let now = cx.now();

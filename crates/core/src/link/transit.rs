@@ -255,6 +255,20 @@ impl Transit {
         self.ring.push_back(packet);
     }
 
+    /// Removes the packets from a position on, and returns them in order.
+    #[expect(clippy::vec_box, reason = "packets are passed by address")]
+    pub(super) fn truncate(&mut self, position: u64) -> Vec<Box<Packet>> {
+        if position < self.current.from {
+            let before = self.totals_before(position);
+            self.runs.retain(|run| run.from < position);
+            self.current = Run { from: position, before, size: self.current.size };
+        }
+        let removed = (position..self.end()).map(|_| self.ring.pop_back().packet);
+        let mut packets: Vec<_> = removed.flatten().collect();
+        packets.reverse();
+        packets
+    }
+
     /// The backlog from a position on.
     pub(super) fn backlog_from(&self, position: u64) -> Backlog {
         let SizeTotals { bytes, link_bytes, .. } =

@@ -127,6 +127,18 @@ impl Transmitter {
         remaining_work.saturating_sub(work(last))
     }
 
+    /// Removes the last frames, of `last` bits in all, which have not started at `at`.
+    pub(super) fn unschedule(&mut self, at: Instant, last: Bits) {
+        if self.free_at > at {
+            self.resume(at, self.remaining_work(at, last));
+        }
+    }
+
+    /// The rate.
+    pub(super) fn rate(&self) -> &Profile<BitRate> {
+        &self.rate
+    }
+
     /// Continues at `at` with this much work; the transmitter is free when it is done.
     pub(super) fn resume(&mut self, at: Instant, work: u128) {
         (self.free_at, self.carry) = self.finish_across_steps(at, work);

@@ -281,7 +281,7 @@ pub fn plain_link(rate_bps: u64, delay: Duration, bit_error_rate: f64) -> Plan {
     };
     let direction = format!(
         r#""rate_bps":{{"kind":"constant","value":{rate_bps}}},
-            "delay_ns":{{"kind":"constant","value":{}}},
+            "jitter_ns":0,"delay_ns":{{"kind":"constant","value":{}}},
             "framing":{{"header_bytes":0,"min_bytes":0,"cells":null,"expansion":[1,1],
                         "inter_frame_bytes":0}},
             "queue":{{"discipline":"drop_tail","limit":{{"unit":"unlimited"}}}},

@@ -15,7 +15,7 @@ use crate::node::Node;
 use crate::plan::{Amount, Flow, HUB, Heading, HostChoice, Plan, Tcp, Workload};
 use crate::workload::{
     BulkReceiver, BulkSender, Client, ConstantRate, DatagramSink, Draws, ExchangeConfig, Host,
-    Member, Participant, Reflector, Schedule, Server, Until,
+    Member, Participant, Reflector, Schedule, Server, TalkSpurts, Until,
 };
 
 /// Builds the ends of flows, one flow after the other.
@@ -65,6 +65,7 @@ impl<'a> Hosts<'a> {
                 let source = source(flow, id, *rate_bps, *payload_bytes, [start, end]);
                 [source.into(), DatagramSink::default().into()].map(&mut add)
             }
+            Workload::Voice { .. } => self.voice(flow, id, start).map(&mut add),
             Workload::RequestResponse { .. } => self.requests(flow, id, start).map(&mut add),
             Workload::Conference { conference, rate_bps, payload_bytes, duration_ns } => {
                 let end = self.end(flow, start, *duration_ns);
@@ -123,6 +124,28 @@ impl<'a> Hosts<'a> {
         let sending = BulkSender::new(endpoint(sender, Origin::Sender, "sender"), start, until);
         let receiving = BulkReceiver::new(endpoint(receiver, Origin::Receiver, "receiver"));
         [sending.into(), receiving.into()]
+    }
+
+    fn voice(&self, flow: &Flow, id: FlowId, start: Instant) -> [Node; 2] {
+        let Workload::Voice {
+            rate_bps,
+            payload_bytes,
+            duration_ns,
+            jitter_buffer_ns,
+            talk_spurts,
+            ..
+        } = flow.workload
+        else {
+            unreachable!("the caller checked the kind");
+        };
+        let end = self.end(flow, start, duration_ns);
+        let mut source = source(flow, id, rate_bps, payload_bytes, [start, end]);
+        if let Some(means) = talk_spurts {
+            let stream = |part: &str| self.stream(flow, part);
+            source = source.with_talk_spurts(TalkSpurts::new(start, means, stream));
+        }
+        let sink = DatagramSink::with_jitter_buffer(Duration::from_nanos(jitter_buffer_ns));
+        [source.into(), sink.into()]
     }
 
     /// A random stream for one purpose of a flow.
@@ -192,6 +215,7 @@ impl<'a> Hosts<'a> {
                 Workload::Conference { conference, .. } => *conference == number,
                 Workload::Bulk { .. }
                 | Workload::ConstantRate { .. }
+                | Workload::Voice { .. }
                 | Workload::RequestResponse { .. } => false,
             });
             let participants = of_it.map(|(id, flow)| Member {

@@ -61,8 +61,9 @@ fn direction(plan: &plan::Direction, name: &str, seed: u64) -> Direction {
     let context = QueueContext { framing, rng: stream("queue") };
     let queue = queue(&plan.queue, context);
     let delay = plan.delay_ns.profile(Duration::from_nanos).expect("checked with the plan");
-    Direction::new(DirectionConfig { rate, delay, framing, queue, channel })
-        .expect("checked with the plan")
+    let direction = Direction::new(DirectionConfig { rate, delay, framing, queue, channel });
+    let jitter = Duration::from_nanos(plan.jitter_ns);
+    direction.expect("checked with the plan").with_jitter(jitter, stream("jitter"))
 }
 
 fn channel(plan: &Channel, stream: impl Fn(&str) -> Rng) -> link::Channel {
@@ -92,6 +93,12 @@ fn channel(plan: &Channel, stream: impl Fn(&str) -> Rng) -> link::Channel {
             link::Channel::series(&steps, stream("channel"))
         }
     }
+}
+
+/// A queue for a direction of a running link; `rng` draws its random numbers.
+#[must_use]
+pub fn new_queue(plan: &Queue, framing: &plan::Framing, rng: Rng) -> link::Queue {
+    queue(plan, QueueContext { framing: framing.framing(), rng })
 }
 
 /// What a queue needs in addition to its settings.

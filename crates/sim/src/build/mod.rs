@@ -25,6 +25,7 @@ use crate::plan::{self, HUB, Plan};
 pub(crate) use chain::hop_prefix;
 pub use chain::{Chain, Host, InterfaceId, Network, NextHop, Side};
 use hosts::Hosts;
+pub use link::new_queue;
 
 /// The engines of a built plan.
 #[derive(Debug)]

@@ -76,6 +76,21 @@ pub enum Workload {
         /// How long.
         duration_ns: u64,
     },
+    /// Speech: UDP datagrams at a constant rate, played by a jitter buffer.
+    Voice {
+        /// The codec by name, for the rating of the call.
+        codec: String,
+        /// Payload bits per second while speech is sent.
+        rate_bps: u64,
+        /// Payload of a datagram.
+        payload_bytes: u32,
+        /// How long.
+        duration_ns: u64,
+        /// The time that the first datagram waits in the jitter buffer.
+        jitter_buffer_ns: u64,
+        /// The means of talk spurts and pauses with silence suppression; `null` without.
+        talk_spurts: Option<TalkSpurts>,
+    },
     /// Requests and responses, one after the other. The flow's direction is that of the responses.
     RequestResponse {
         /// Bytes of a request.
@@ -105,6 +120,16 @@ pub enum Workload {
         /// How long.
         duration_ns: u64,
     },
+}
+
+/// The mean durations of talk spurts and of the pauses between them, both exponential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TalkSpurts {
+    /// Of talk spurts.
+    pub talk_ns: u64,
+    /// Of pauses, during which nothing is sent.
+    pub pause_ns: u64,
 }
 
 /// The size of a transfer.
@@ -233,6 +258,22 @@ impl Workload {
             }
             Self::ConstantRate { rate_bps, payload_bytes, duration_ns } => {
                 check_datagrams(check, *rate_bps, *payload_bytes, *duration_ns, at);
+            }
+            Self::Voice {
+                rate_bps,
+                payload_bytes,
+                duration_ns,
+                jitter_buffer_ns,
+                talk_spurts,
+                ..
+            } => {
+                check_datagrams(check, *rate_bps, *payload_bytes, *duration_ns, at);
+                let times = 0..=TIME_NS_MAX;
+                check.within(*jitter_buffer_ns, times, || at("jitter_buffer_ns"));
+                if let Some(TalkSpurts { talk_ns, pause_ns }) = *talk_spurts {
+                    check.within(talk_ns, 1..=TIME_NS_MAX, || at("talk_spurts.talk_ns"));
+                    check.within(pause_ns, 1..=TIME_NS_MAX, || at("talk_spurts.pause_ns"));
+                }
             }
             Self::RequestResponse { request_bytes, exchanges, server, client, .. } => {
                 check.within(*request_bytes, 1..=BYTES_MAX, || at("request_bytes"));

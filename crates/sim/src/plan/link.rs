@@ -21,6 +21,8 @@ pub struct Direction {
     pub rate_bps: Series,
     /// One-way propagation delay.
     pub delay_ns: Series,
+    /// The largest random addition to the delay of a packet, uniform from zero.
+    pub jitter_ns: u64,
     /// The size of a packet on the link.
     pub framing: Framing,
     /// The queue before the transmitter.
@@ -164,6 +166,7 @@ impl Direction {
             || at("delay_ns"),
             "must be at most 100 days",
         );
+        check.within(self.jitter_ns, 0..=TIME_NS_MAX, || at("jitter_ns"));
         self.framing.check(check, &|field| at(&format!("framing.{field}")));
         self.queue.check(check, &|field| at(&format!("queue.{field}")));
         self.channel.check(check, &|field| at(&format!("channel.{field}")));

@@ -1,6 +1,7 @@
 //! The plan: a scenario resolved into integers. It has no defaults, and unknown fields are
 //! rejected. [`Plan::parse`] validates all values.
 
+mod change;
 mod flow;
 mod gateway;
 mod link;
@@ -16,7 +17,8 @@ use bentpipe_core::graph::ENGINES_MAX;
 use bentpipe_core::packet::PacketId;
 use serde::{Deserialize, Serialize};
 
-pub use flow::{Amount, Draw, Flow, Heading, HostChoice, Workload};
+pub use change::Change;
+pub use flow::{Amount, Draw, Flow, Heading, HostChoice, TalkSpurts, Workload};
 pub use gateway::*;
 pub use link::{Branch, Cells, Channel, ChannelState, Direction, ErrorStep, Framing, Series};
 pub use queue::{Limit, Queue, RedUnit};

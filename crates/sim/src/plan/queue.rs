@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Check, TIME_NS_MAX};
 
 /// A queue discipline and its settings; see `bentpipe_core::link`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "discipline", rename_all = "snake_case", deny_unknown_fields)]
 #[expect(missing_docs, reason = "each field is described at the discipline's own settings")]
 pub enum Queue {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bentpipe_core::drop_counts::{ByCause, DropCounts};
 use bentpipe_core::graph::Graph;
 use bentpipe_core::packet::{FlowId, Origin};
+use bentpipe_core::play_out::PlayOut;
 use bentpipe_core::tcp::Sender;
 use bentpipe_core::tcp::congestion::Control;
 use bentpipe_core::time::{Duration, Instant};
@@ -46,6 +47,7 @@ struct Row {
     delay_max: Option<Duration>,
     jitter: Option<Duration>,
     jitter_mean: Option<Duration>,
+    play_out: Option<PlayOut>,
     exchanges: u64,
     lost: ByCause,
 }
@@ -105,6 +107,7 @@ fn datagrams(source: &ConstantRate, sink: &DatagramSink) -> Row {
         delay_max: (received > 0).then_some(delay_max),
         jitter: sink.jitter(),
         jitter_mean: sink.jitter_mean(),
+        play_out: sink.play_out().copied(),
         ..Row::default()
     }
 }
@@ -183,7 +186,7 @@ impl Row {
         let row = self;
         let at = |instant: Option<Instant>| instant.map(Instant::as_nanos);
         let long = |duration: Option<Duration>| duration.map(Duration::as_nanos);
-        let first: [Cell; 31] = [
+        let first: [Cell; 34] = [
             u64::from(flow.0).into(),
             u64::from(ends.terminal).into(),
             ends.start.as_nanos().into(),
@@ -214,6 +217,9 @@ impl Row {
             long(row.delay_max).into(),
             long(row.jitter).into(),
             long(row.jitter_mean).into(),
+            long(row.play_out.and_then(|play_out| play_out.delay())).into(),
+            row.play_out.map(|play_out| play_out.late()).into(),
+            row.play_out.map(|play_out| play_out.bursts()).into(),
             row.exchanges.into(),
         ];
         first.into_iter().chain(row.lost.map(Cell::from))
@@ -224,6 +230,12 @@ pub(super) fn flows_schema() -> TableSchema {
     let mut columns = times_and_bytes();
     columns.extend(segments());
     columns.extend(round_trips_and_delays());
+    columns.extend(jitter_buffer());
+    columns.push(Column::u64(
+        "exchanges",
+        "exchanges",
+        "Finished exchanges; 0 for other workloads.",
+    ));
     columns.extend(DropCause::ALL.map(lost_packets));
     TableSchema { name: "flows", row: "one flow over the whole run", columns }
 }
@@ -326,7 +338,29 @@ fn round_trips_and_delays() -> Vec<ColumnSchema> {
             "Mean difference of the delays of successive datagrams (RFC 3611, section 4.6). Null for TCP.",
         )
         .nullable(),
-        Column::u64("exchanges", "exchanges", "Finished exchanges; 0 for other workloads."),
+    ]
+}
+
+fn jitter_buffer() -> Vec<ColumnSchema> {
+    vec![
+        Column::u64(
+            "play_out_delay_ns",
+            "ns",
+            "Delay of the first datagram plus the jitter buffer. Null unless the flow is voice.",
+        )
+        .nullable(),
+        Column::u64(
+            "late_packets",
+            "packets",
+            "Datagrams that arrived after the play-out delay. Null unless the flow is voice.",
+        )
+        .nullable(),
+        Column::u64(
+            "loss_bursts",
+            "events",
+            "Bursts of lost or late datagrams. Null unless the flow is voice.",
+        )
+        .nullable(),
     ]
 }
 

@@ -3,13 +3,17 @@
 use bentpipe_core::delays::{DelayHistogram, Jitter};
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
 use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Payload, Port};
+use bentpipe_core::play_out::PlayOut;
 use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::units::{BitRate, Bytes, Carry};
+
+use super::TalkSpurts;
 
 /// IPv4 and UDP headers.
 const HEADER_BYTES: u32 = 28;
 
-/// A source that sends one datagram every payload / rate, from its start until before its end.
+/// A source that sends one datagram every payload / rate, from its start until before its end. With
+/// talk spurts it sends none in the pauses, and the first of a spurt at its beginning.
 #[derive(Debug)]
 pub struct ConstantRate {
     flow: FlowId,
@@ -20,6 +24,7 @@ pub struct ConstantRate {
     next_at: Instant,
     end: Instant,
     carry: Carry,
+    talk_spurts: Option<Box<TalkSpurts>>,
     sequence: u64,
     last_sent: Option<Instant>,
     sent: Count,
@@ -41,6 +46,7 @@ impl ConstantRate {
             next_at: start,
             end,
             carry: Carry::default(),
+            talk_spurts: None,
             sequence: 0,
             last_sent: None,
             sent: Count::default(),
@@ -52,6 +58,14 @@ impl ConstantRate {
     pub fn toward(mut self, destination: Address, class: Class) -> Self {
         self.destination = destination;
         self.class = class;
+        self
+    }
+
+    /// Sends in talk spurts only.
+    #[must_use]
+    pub fn with_talk_spurts(mut self, mut talk_spurts: TalkSpurts) -> Self {
+        self.next_at = talk_spurts.talking_from(self.next_at);
+        self.talk_spurts = Some(Box::new(talk_spurts));
         self
     }
 
@@ -116,6 +130,9 @@ impl Engine for ConstantRate {
             let (gap, carry) = self.rate.transmit_time(Bytes(self.payload.into()), self.carry);
             self.carry = carry;
             self.next_at += gap;
+            if let Some(talk_spurts) = &mut self.talk_spurts {
+                self.next_at = talk_spurts.talking_from(self.next_at);
+            }
         }
     }
 
@@ -139,9 +156,22 @@ pub struct DatagramSink {
     delays: DelayHistogram,
     /// The jitter of the datagrams of each source, in order of sources (RFC 3550 measures it by SSRC).
     jitters: Vec<(FlowId, Jitter)>,
+    play_out: Option<PlayOut>,
 }
 
 impl DatagramSink {
+    /// A sink with a jitter buffer of this length, for datagrams from one source.
+    #[must_use]
+    pub fn with_jitter_buffer(buffer: Duration) -> Self {
+        Self { play_out: Some(PlayOut::new(buffer)), ..Self::default() }
+    }
+
+    /// The jitter buffer, if it has one.
+    #[must_use]
+    pub fn play_out(&self) -> Option<&PlayOut> {
+        self.play_out.as_ref()
+    }
+
     /// Datagrams received, with their IP bytes.
     #[must_use]
     pub fn received(&self) -> Count {
@@ -212,8 +242,11 @@ impl Engine for DatagramSink {
         self.delay_sum += delay;
         self.delay_max = self.delay_max.max(delay);
         self.delays.add(delay);
-        if let Payload::Datagram { source, .. } = packet.payload {
+        if let Payload::Datagram { source, sequence } = packet.payload {
             self.jitter_of(source).add(delay);
+            if let Some(play_out) = &mut self.play_out {
+                play_out.add_numbered(sequence, delay);
+            }
         }
         cx.discard(packet);
     }

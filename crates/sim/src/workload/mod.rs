@@ -6,6 +6,7 @@ mod connections;
 mod constant_rate;
 mod draw;
 mod request_response;
+mod talk_spurts;
 
 pub use bulk::{BulkReceiver, BulkSender, Until};
 pub use conference::{Member, Participant, Reflector};
@@ -13,3 +14,4 @@ pub use connections::Totals;
 pub use constant_rate::{ConstantRate, DatagramSink};
 pub use draw::Draws;
 pub use request_response::{Client, Exchange, ExchangeConfig, Host, Schedule, Server};
+pub use talk_spurts::TalkSpurts;

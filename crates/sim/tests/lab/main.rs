@@ -85,7 +85,7 @@ fn direction(path: Path, loss: f64) -> Value {
     let ber = -((-loss).ln_1p() / bits).exp_m1();
     json!({
         "rate_bps": {"kind": "constant", "value": path.rate_bps},
-        "delay_ns": {"kind": "constant", "value": path.rtt_ms * 500_000},
+        "jitter_ns": 0, "delay_ns": {"kind": "constant", "value": path.rtt_ms * 500_000},
         "framing": {
             "header_bytes": path.framing_bytes, "min_bytes": 0, "cells": null,
             "expansion": [1, 1], "inter_frame_bytes": 0,

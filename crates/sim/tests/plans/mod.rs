@@ -151,11 +151,13 @@ fn channel() -> impl Strategy<Value = Value> {
 }
 
 fn direction() -> impl Strategy<Value = Value> {
-    (series(100_000..10_000_000), series(0..400_000_000), framing(), queue(), channel()).prop_map(
-        |(rate, delay, framing, queue, channel)| {
+    let jitter = prop_oneof![3 => Just(0), 1 => 0..50_000_000u64];
+    let delay = (series(0..400_000_000), jitter);
+    (series(100_000..10_000_000), delay, framing(), queue(), channel()).prop_map(
+        |(rate, (delay, jitter), framing, queue, channel)| {
             json!({
-                "rate_bps": rate, "delay_ns": delay, "framing": framing, "queue": queue,
-                "channel": channel,
+                "rate_bps": rate, "delay_ns": delay, "jitter_ns": jitter, "framing": framing,
+                "queue": queue, "channel": channel,
             })
         },
     )
@@ -242,6 +244,7 @@ fn workload() -> impl Strategy<Value = Value> {
             json!({"kind": "bulk", "amount": amount, "sender": sender, "receiver": receiver})
         }),
         2 => requests(),
+        1 => voice(),
         1 => (8_000..2_000_000u64, 100..1_400u32, 1..4_000_000_000u64).prop_map(|(rate, size, ns)| {
             json!({
                 "kind": "constant_rate", "rate_bps": rate, "payload_bytes": size,
@@ -249,6 +252,19 @@ fn workload() -> impl Strategy<Value = Value> {
             })
         }),
     ]
+}
+
+fn voice() -> impl Strategy<Value = Value> {
+    let spurts = (1_000_000..3_000_000_000u64, 1_000_000..3_000_000_000u64);
+    let spurts = prop::option::of(
+        spurts.prop_map(|(talk, pause)| json!({"talk_ns": talk, "pause_ns": pause})),
+    );
+    (1..4_000_000_000u64, 0..200_000_000u64, spurts).prop_map(|(ns, buffer, spurts)| {
+        json!({
+            "kind": "voice", "codec": "g711", "rate_bps": 68_800, "payload_bytes": 172,
+            "duration_ns": ns, "jitter_buffer_ns": buffer, "talk_spurts": spurts,
+        })
+    })
 }
 
 /// A branch from the hub to a terminal: plain, or with a delay and errors.

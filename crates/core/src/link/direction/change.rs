@@ -8,6 +8,7 @@
 use super::{Direction, Queue};
 use crate::link::Channel;
 use crate::profile::Profile;
+use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use crate::units::{BitRate, Bits};
 
@@ -18,6 +19,8 @@ pub struct Change {
     pub rate: Option<Profile<BitRate>>,
     /// The delay of frames whose last bit has not been sent. Frames are not reordered.
     pub delay: Option<Profile<Duration>>,
+    /// The jitter of frames whose last bit has not been sent, and its random stream.
+    pub jitter: Option<(Duration, Rng)>,
     /// The channel of frames whose first bit has not been sent.
     pub channel: Option<Channel>,
 }
@@ -58,6 +61,9 @@ impl Direction {
         let last_arrival =
             (first > self.transit.begin()).then(|| self.transit.at(first - 1).arrival);
         self.propagation.change(change.delay, last_arrival.unwrap_or(now));
+        if let Some((max, rng)) = change.jitter {
+            self.propagation.set_jitter(max, rng);
+        }
         self.reschedule(now, first, redraw_errors);
         self.update_due();
         Some(())

@@ -85,6 +85,10 @@ impl CoDel {
         self.fifo.iter()
     }
 
+    pub(super) fn take_packets(&mut self) -> Vec<QueuedPacket> {
+        self.fifo.take()
+    }
+
     /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
@@ -117,6 +121,10 @@ impl Fifo {
 
     pub(super) fn packets(&self) -> usize {
         self.packets.len()
+    }
+
+    pub(super) fn take(&mut self) -> Vec<QueuedPacket> {
+        std::mem::take(self).packets.into()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Packet> {

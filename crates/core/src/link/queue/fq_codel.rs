@@ -149,6 +149,10 @@ impl FqCoDel {
         self.queues.iter().flat_map(|queue| queue.fifo.iter())
     }
 
+    pub(super) fn take_packets(&mut self) -> Vec<QueuedPacket> {
+        self.queues.iter_mut().flat_map(|queue| queue.fifo.take()).collect()
+    }
+
     /// The packets that wait, in all queues together.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {

@@ -378,6 +378,15 @@ impl DropAtDequeue {
         }
     }
 
+    /// Removes all packets, in no particular order; only the occupancy remains to be read.
+    pub(in crate::link) fn take_packets(&mut self) -> Vec<QueuedPacket> {
+        match self {
+            Self::CoDel(queue) => queue.take_packets(),
+            Self::FqCoDel(queue) => queue.take_packets(),
+            Self::StrictPriority(queue) => queue.take_packets(),
+        }
+    }
+
     /// Whether nothing waits. If not, [`DropAtDequeue::dequeue`] returns a packet: no discipline drops the
     /// last one there.
     #[must_use]

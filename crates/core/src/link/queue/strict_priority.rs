@@ -64,6 +64,10 @@ impl StrictPriority {
         self.classes.iter().flat_map(|class| &class.packets).map(|queued| &*queued.packet)
     }
 
+    pub(super) fn take_packets(&mut self) -> Vec<QueuedPacket> {
+        self.classes.iter_mut().flat_map(|class| std::mem::take(&mut class.packets)).collect()
+    }
+
     /// The packets that wait, in all classes together.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {

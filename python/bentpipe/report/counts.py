@@ -1,0 +1,139 @@
+"""The result of a search for the largest count: for a terminal, as a report, and as files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bentpipe import _core
+from bentpipe.quantities import quantity
+from bentpipe.report.html import environment
+from bentpipe.report.style import PALETTE, new_figure
+from bentpipe.report.terminal import Fitted
+from bentpipe.results.files import REPORT
+from bentpipe.results.folder import csv_text, json_text, write_folder
+from bentpipe.results.text_table import TextTable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+    from bentpipe.results.output import OutputFolder
+    from bentpipe.simulation.counts import MaxCount
+
+_CSV_COLUMNS: Final = ("count", "passed", "threshold", "value")
+NOTE: Final = (
+    "A count passes if every threshold holds with every seed. The search assumes that every count "
+    "above one that fails fails, too; with random traffic or errors, a larger one may pass by "
+    "chance"
+)
+
+
+def count_tables(found: MaxCount) -> list[RenderableType]:
+    """Return the answer, and the table of the trials, for a terminal."""
+    columns = [(name, "") for name in ("count", "", *found.thresholds)]
+    return [_answer(found), Fitted(TextTable(_title(found), columns, _rows(found))), f"{NOTE}."]
+
+
+def write_count(found: MaxCount, out: Path | OutputFolder) -> Path:
+    """Write report.html, trials.csv, search.json and the manifest; return the folder.
+
+    Raises:
+        UsageError: the folder contains other files, or cannot be written.
+    """
+    rows = [
+        [trial["count"], trial["passed"], check["threshold"], check["value"]]
+        for trial in found.to_json()["trials"]
+        for check in trial["checks"]
+    ]
+    return write_folder(
+        out,
+        kind="search",
+        manifest={
+            "bentpipe_version": _core.version(),
+            "search": "max-count",
+            "scenario": found.scenario,
+            "seeds": list(found.seeds),
+            "interrupted": found.interrupted,
+        },
+        texts={
+            REPORT: count_report(found),
+            "trials.csv": csv_text(_CSV_COLUMNS, rows),
+            "search.json": json_text(found.to_json()),
+        },
+    )
+
+
+def count_report(found: MaxCount) -> str:
+    """Return the report as HTML; the same search gives identical bytes."""
+    return (
+        environment()
+        .get_template("max_count.html.j2")
+        .render(
+            title=f"{found.scenario or 'Scenario'}: largest count of {found.entry}",
+            facts=f"bentpipe {_core.version()}; seeds {found.seeds[0]} to {found.seeds[-1]}",
+            answer=_answer(found),
+            interrupted=found.interrupted,
+            figure=count_figure(found),
+            caption=_title(found),
+            columns=[(name, "") for name in ("count", "", *found.thresholds)],
+            rows=_rows(found),
+            note=NOTE,
+        )
+    )
+
+
+def count_figure(found: MaxCount) -> Figure:
+    """Draw the worst value of each threshold over the count, with its limit as a line."""
+    figure, axes = new_figure(len(found.thresholds), 1, height_in=2.3 * len(found.thresholds))
+    trials = sorted(found.trials, key=lambda trial: trial.count)
+    for number, axis in enumerate(axes):
+        checks = [(trial.count, trial.checks[number]) for trial in trials]
+        if not checks:
+            continue
+        threshold = checks[0][1].threshold
+        values = [check.value for _, check in checks if check.value is not None]
+        unit, size = quantity(threshold.metric.unit_column).scale(
+            max([abs(threshold.limit), *map(abs, values)])
+        )
+        points = [(count, check.value / size) for count, check in checks if check.value is not None]
+        axis.plot(*zip(*points, strict=True), color=PALETTE[0], marker="o", markersize=4)
+        axis.axhline(threshold.limit / size, color=PALETTE[1], linestyle="--")
+        axis.set_ylabel(f"{threshold.metric.title}{f' [{unit}]' if unit else ''}")
+    axes[-1].set_xlabel(f"count of {found.entry}")
+    return figure
+
+
+def _answer(found: MaxCount) -> str:
+    """Return the answer in a line or two."""
+    where = f"{found.scenario or 'Scenario'}: "
+    if found.count is None:
+        text = "not even 1" if found.converged else "none yet"
+        answer = f"{where}{text} of {found.entry} meets the thresholds"
+    elif found.fails is None:
+        at_most = "" if found.converged else " (interrupted)"
+        answer = f"{where}at least {found.count} of {found.entry} meet the thresholds{at_most}"
+        if found.converged:
+            answer += "; all counts up to the bound (--max) pass"
+    else:
+        range_ = "" if found.converged else f" (between {found.count} and {found.fails})"
+        answer = f"{where}at most {found.count} of {found.entry} meet the thresholds{range_}"
+    if found.reason is not None:
+        answer += f"; at {found.fails}, {found.reason.message}"
+    return answer
+
+
+def _title(found: MaxCount) -> str:
+    return f"Trials: the worst of {len(found.seeds)} seeds"
+
+
+def _rows(found: MaxCount) -> list[list[str]]:
+    return [
+        [
+            f"{trial.count:,}",
+            "passed" if trial.passed else "FAILED",
+            *(check.value_text for check in trial.checks),
+        ]
+        for trial in sorted(found.trials, key=lambda trial: trial.count)
+    ]

@@ -1,0 +1,105 @@
+"""Sizes and times that are fixed, or drawn from a distribution for each exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
+
+from bentpipe.scenario.record import Duration, PositiveDuration, PositiveSize, Record, refusal
+
+
+class _Draw(Record):
+    """A distribution that values are drawn from; exactly one of its fields is written."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
+
+    @model_validator(mode="after")
+    def _check_distribution(self) -> Self:
+        names = tuple(type(self).model_fields)
+        written = [name for name in names if getattr(self, name) is not None]
+        if len(written) != 1:
+            found = " and ".join(written) or "no distribution"
+            raise refusal(f"read {found}; expected exactly one of: {', '.join(names)}")
+        return self
+
+
+class ParetoSize(Record):
+    """Sizes with a heavy tail, from ``min`` to ``max`` (bounded Pareto distribution)."""
+
+    min: PositiveSize
+    """The minimum."""
+    shape: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
+    """The shape parameter: without the upper bound, P(X > x) = ``(min / x) ** shape``."""
+    max: PositiveSize
+    """The maximum."""
+
+
+class LognormalSize(Record):
+    """Sizes whose logarithm is normal, up to ``max``."""
+
+    median: PositiveSize
+    """The median."""
+    sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+    """The standard deviation of the natural logarithm."""
+    max: PositiveSize
+    """The maximum; a larger draw becomes this value."""
+
+
+class SizeDraw(_Draw):
+    """A size that is drawn for each exchange."""
+
+    exponential: PositiveSize | None = None
+    """An exponential distribution with this mean."""
+    pareto: ParetoSize | None = None
+    """A bounded Pareto distribution."""
+    lognormal: LognormalSize | None = None
+    """A log-normal distribution with an upper bound."""
+
+
+class ParetoTime(Record):
+    """Times with a heavy tail, from ``min`` to ``max`` (bounded Pareto distribution)."""
+
+    min: PositiveDuration
+    """The minimum."""
+    shape: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)]
+    """The shape parameter: without the upper bound, P(X > x) = ``(min / x) ** shape``."""
+    max: PositiveDuration
+    """The maximum."""
+
+
+class LognormalTime(Record):
+    """Times whose logarithm is normal, up to ``max``."""
+
+    median: PositiveDuration
+    """The median."""
+    sigma: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+    """The standard deviation of the natural logarithm."""
+    max: PositiveDuration
+    """The maximum; a longer draw becomes this value."""
+
+
+class TimeDraw(_Draw):
+    """A time that is drawn for each exchange."""
+
+    exponential: PositiveDuration | None = None
+    """An exponential distribution with this mean."""
+    pareto: ParetoTime | None = None
+    """A bounded Pareto distribution."""
+    lognormal: LognormalTime | None = None
+    """A log-normal distribution with an upper bound."""
+
+
+def _fixed_or_drawn(value: object) -> str:
+    return "drawn" if isinstance(value, Mapping | Record) else "fixed"
+
+
+SizeOrDraw = Annotated[
+    Annotated[PositiveSize, Tag("fixed")] | Annotated[SizeDraw, Tag("drawn")],
+    Discriminator(_fixed_or_drawn),
+]
+TimeOrDraw = Annotated[
+    Annotated[Duration, Tag("fixed")] | Annotated[TimeDraw, Tag("drawn")],
+    Discriminator(_fixed_or_drawn),
+]

@@ -1,0 +1,191 @@
+"""Changes of queue, jitter and loss in a running lab, and events that are played in it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import needs, needs_lab
+from test_lab import a_lab, own_labs, status, wait_until
+from test_live import BENTPIPE, bentpipe
+
+from bentpipe.errors import ScenarioError, UsageError
+from bentpipe.lab.changes import link_changes, with_changes
+from bentpipe.lab.events import read_events
+from bentpipe.plan.presets import link_plan
+
+__all__ = ["own_labs"]
+
+GEO = [link_plan("geo")]
+S = 10**9
+
+
+def queue(*settings: str, plans: list[Any] | None = None) -> Any:
+    """Return the queue of the forward direction that settings ask for."""
+    (change,) = link_changes([f"link.forward.{text}" for text in settings], plans or GEO)
+    return change["queue"]
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+def test_a_limit_keeps_the_discipline() -> None:
+    assert queue("queue.limit=100 kB") == {
+        "discipline": "drop_tail",
+        "limit": {"unit": "bytes", "value": 100_000},
+    }
+    # 16 Mbit/s and 542 ms.
+    half = queue("queue.limit=0.5 bdp")
+    assert half["limit"] == {"unit": "link_bytes", "value": 542_000}
+
+
+def test_a_discipline_has_its_own_defaults_and_options() -> None:
+    codel = queue("queue.discipline=fq_codel", "queue.target=20ms")
+    assert codel["discipline"] == "fq_codel"
+    assert codel["target_ns"] == 20_000_000
+    # A limit that follows changes this queue.
+    changed = with_changes(GEO, link_changes(["link.forward.queue.discipline=fq_codel"], GEO))
+    limited = queue("queue.limit=99 packets", plans=list(changed))
+    assert (limited["discipline"], limited["limit"]["value"]) == ("fq_codel", 99)
+    assert limited["target_ns"] == 5_000_000
+
+
+def test_loss_and_jitter_are_settings() -> None:
+    (change,) = link_changes(["link.return.loss=1.5%", "link.return.jitter=5ms"], GEO)
+    assert (change["loss_rate"], change["jitter_ns"]) == (0.015, 5_000_000)
+    assert change["queue"] is None
+    assert link_changes(["link.return.loss=0 %"], GEO)[0]["loss_rate"] == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["queue.target=5ms"], "queue.target: a running link has a new queue or another limit"),
+        (["queue.discipline=fifo"], 'read "fifo"; allowed: drop_tail'),
+        (["queue.limit=10 B"], "smaller than one packet"),
+        (["queue.discipline=strict_priority"], "from the start of a lab only"),
+        (["loss=1"], "expected a percentage"),
+        (["errors=1"], "a running link can change"),
+    ],
+)
+def test_bad_settings_are_refused(settings: list[str], message: str) -> None:
+    with pytest.raises((UsageError, ScenarioError), match=message):
+        queue(*settings)
+
+
+# --- files of events ----------------------------------------------------------------------------
+
+
+def events(tmp_path: Path, content: Any) -> Path:
+    file = tmp_path / "events.yaml"
+    file.write_text(json.dumps(content))
+    return file
+
+
+def test_events_are_played_once_or_repeated(tmp_path: Path) -> None:
+    listed = [{"at": "1 s", "set": ["a=1"]}, {"at": "2 s", "set": ["b=2", "c=3"]}]
+    once = list(read_events(events(tmp_path, {"events": listed})).times())
+    assert once == [(S, ("a=1",)), (2 * S, ("b=2", "c=3"))]
+    repeated = read_events(events(tmp_path, {"repeat": "10 s", "events": listed})).times()
+    assert [next(repeated)[0] for _ in range(5)] == [S, 2 * S, 11 * S, 12 * S, 21 * S]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"events": []}, "events"),
+        ({"events": [{"at": "1 s"}]}, "set"),
+        ({"event": []}, 'did you mean "events"'),
+        (
+            {"events": [{"at": "2 s", "set": ["a=1"]}, {"at": "1 s", "set": ["a=1"]}]},
+            "events.1.at",
+        ),
+        ({"repeat": "1 s", "events": [{"at": "2 s", "set": ["a=1"]}]}, "repeat"),
+    ],
+)
+def test_bad_files_of_events_are_refused(tmp_path: Path, content: Any, message: str) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        read_events(events(tmp_path, content))
+
+
+# --- in a lab -----------------------------------------------------------------------------------
+
+
+def dropped() -> dict[str, int]:
+    found: dict[str, int] = status("sat")["report"]["directions"]["forward"]["dropped_packets"]
+    return found
+
+
+@needs_lab
+@needs("ping")
+def test_a_new_queue_takes_the_packets_that_wait() -> None:
+    """Given six packets in an outage, one on the transmitter, and a limit of 2, expect three drops.
+
+    The two that wait and the first arrive after the outage, also through FQ-CoDel.
+    """
+    ping = ["ping", "-c", "6", "-i", "0.1", "-W", "30", "world"]
+    with a_lab("sat", "--link", "leo"):
+        assert bentpipe("lab", "set", "sat", "link.forward.outage=on").returncode == 0
+        with subprocess.Popen(
+            [*BENTPIPE, "lab", "exec", "sat", "--", *ping], stdout=subprocess.PIPE, text=True
+        ) as pinging:
+
+            def queued() -> int:
+                return int(status("sat")["report"]["directions"]["forward"]["queue_packets"])
+
+            wait_until(lambda: queued() == 5, "nothing waits")
+            limit = "link.forward.queue.limit=2 packets"
+            assert bentpipe("lab", "set", "sat", limit).returncode == 0
+            wait_until(lambda: dropped() == {"queue_full": 3}, "nothing was dropped")
+            discipline = "link.forward.queue.discipline=fq_codel"
+            assert bentpipe("lab", "set", "sat", discipline).returncode == 0
+            wait_until(lambda: queued() == 2, "packets were lost")
+            assert bentpipe("lab", "set", "sat", "link.forward.outage=off").returncode == 0
+            shown, _ = pinging.communicate()
+        assert "6 packets transmitted, 3 received" in shown
+
+
+@needs_lab
+@needs("ping")
+def test_events_change_the_link_of_a_lab(tmp_path: Path) -> None:
+    """Given full loss from 0 s and none from 0.3 s on, expect both changes, then pings."""
+    file = events(
+        tmp_path,
+        {
+            "events": [
+                {"at": "0 s", "set": ["link.forward.loss=100 %", "link.return.jitter=3ms"]},
+                {"at": "300 ms", "set": ["link.forward.loss=0 %"]},
+            ]
+        },
+    )
+    with a_lab("sat", "--link", "leo"):
+        played = bentpipe("lab", "play", "sat", str(file))
+        assert played.returncode == 0, played.stderr
+        first, second = status("sat")["changes"]
+        assert first["settings"] == ["link.forward.loss=100 %", "link.return.jitter=3ms"]
+        assert second["at_ns"] - first["at_ns"] >= 0.25 * S
+        ran = bentpipe("lab", "exec", "sat", "--", "ping", "-c", "2", "-i", "0.1", "world")
+        assert ran.returncode == 0, ran.stdout
+
+
+@needs_lab
+def test_nothing_is_played_if_an_event_is_wrong(tmp_path: Path) -> None:
+    file = events(
+        tmp_path,
+        {
+            "events": [
+                {"at": "0 s", "set": ["link.forward.loss=100 %"]},
+                {"at": "1 s", "set": ["link.forward.rate=fast"]},
+            ]
+        },
+    )
+    with a_lab("sat", "--link", "leo"):
+        played = bentpipe("lab", "play", "sat", str(file))
+        assert played.returncode == 2
+        assert "link.forward.rate" in played.stderr
+        assert status("sat")["changes"] == []
+    unknown = bentpipe("lab", "play", "sun", str(file))
+    assert unknown.returncode == 2

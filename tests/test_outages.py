@@ -1,0 +1,232 @@
+"""Events of a link: outages, repeating values, jitter and random loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bentpipe import Direction, Outage, OutageAt, ScenarioError, from_dict, resolve, simulate
+
+MS = 10**6
+S = 10**9
+HOP = {"rate": "1 Mbit/s", "delay": "50 ms"}
+# 100 bytes of IP packet each 20 ms: 0.8 ms of airtime.
+CALL = {
+    "kind": "constant_rate",
+    "direction": "forward",
+    "rate": "28.8 kbit/s",
+    "payload": "72 B",
+}
+
+
+def scenario(duration: str = "10 s", link: dict[str, Any] | None = None, **forward: Any) -> Any:
+    """Return a scenario with 50 packets a second on a link of 1 Mbit/s and 50 ms."""
+    hop = {"forward": {**HOP, **forward}, "return": HOP, **(link or {})}
+    return from_dict({"link": hop, "traffic": [CALL], "duration": duration})
+
+
+def plan(duration: str = "10 s", **forward: Any) -> dict[str, Any]:
+    """Return the plan of the forward direction."""
+    return dict(resolve(scenario(duration, **forward))["directions"][0])
+
+
+def refusal(**forward: Any) -> str:
+    """Return the error of a forward direction."""
+    with pytest.raises(ScenarioError) as refused:
+        plan(**forward)
+    return str(refused.value)
+
+
+# --- outages ------------------------------------------------------------------------------------
+
+
+def test_outages_every_three_seconds_are_steps_of_the_rate() -> None:
+    """Given 10 s, expect outages at 3, 6 and 9 s, each of 500 ms."""
+    rate = plan(outage={"every": "3 s", "for": "500 ms"})["rate_bps"]
+    expected = [[0, 10**6]]
+    for start in (3, 6, 9):
+        expected += [[start * S, 0], [start * S + 500 * MS, 10**6]]
+    assert rate == {"kind": "steps", "steps": expected}
+    first = plan(outage={"every": "6 s", "for": "1 s", "first": "0 s"})["rate_bps"]
+    assert first["steps"] == [[0, 0], [S, 10**6], [6 * S, 0], [7 * S, 10**6]]
+
+
+def test_a_rate_that_changes_during_an_outage_applies_after_it() -> None:
+    steps = [
+        {"at": "0 s", "value": "1 Mbit/s"},
+        {"at": "2 s", "value": "2 Mbit/s"},
+        {"at": "3 s", "value": "3 Mbit/s"},
+        {"at": "5 s", "value": "5 Mbit/s"},
+    ]
+    rate = plan(rate=steps, outage=[{"at": "1 s", "for": "2 s"}, {"at": "4 s", "for": "500 ms"}])
+    assert rate["rate_bps"]["steps"] == [
+        [0, 10**6],
+        [S, 0],
+        [3 * S, 3 * 10**6],
+        [4 * S, 0],
+        [4500 * MS, 3 * 10**6],
+        [5 * S, 5 * 10**6],
+    ]
+
+
+def test_packets_wait_during_an_outage_and_none_is_lost() -> None:
+    """Given an outage from 3 to 4 s, expect the packet of 3 s to arrive 1 s later than others.
+
+    Its delay is 1 s of outage, 50 ms of propagation and 0.8 ms of airtime.
+    """
+    result = simulate(scenario(outage=[{"at": "3 s", "for": "1 s"}]))
+    (flow,) = result.flows.to_dicts()
+    assert flow["lost_packets"] == 0
+    assert flow["one_way_delay_max_ns"] == S + 50 * MS + 800_000
+
+
+def test_the_link_has_outages_for_both_directions() -> None:
+    """Given outages of the link, and an empty list in the return, expect one direction."""
+    outage = [{"at": "1 s", "for": "1 s"}]
+    both = resolve(scenario(link={"outage": outage}))["directions"]
+    assert [each["rate_bps"]["kind"] for each in both] == ["steps", "steps"]
+    one = resolve(scenario(link={"outage": outage, "return": {**HOP, "outage": []}}))["directions"]
+    assert [each["rate_bps"]["kind"] for each in one] == ["steps", "constant"]
+
+
+def test_outages_can_be_written_in_python() -> None:
+    periodic = Direction(rate="1 Mbit/s", delay="1 ms", outage=Outage(every="2 s", for_="1 s"))
+    assert periodic.model_dump(mode="json", by_alias=True, exclude_unset=True)["outage"] == {
+        "every": "2 s",
+        "for": "1 s",
+    }
+    listed = Direction(outage=(OutageAt(at="2 s", for_="1 s"),))
+    assert listed.outage == (OutageAt(at="2 s", for_="1 s"),)
+
+
+@pytest.mark.parametrize(
+    ("outage", "field", "message"),
+    [
+        ({"every": "1 s", "for": "1 s"}, "outage.for", 'must be shorter than every, "1 s"'),
+        ({"every": "1 ns", "for": "0.5 ns"}, "outage.", "integer"),
+        ({"every": "10 us", "for": "1 us"}, "outage.every", "at most 500000 are allowed"),
+        ({"every": "1 s"}, "outage", "for"),
+        (
+            [{"at": "1 s", "for": "2 s"}, {"at": "3 s", "for": "1 s"}],
+            "outage.1.at",
+            "must be after the end of the outage before it, 3 s",
+        ),
+    ],
+)
+def test_bad_outages_are_refused_with_their_field(outage: Any, field: str, message: str) -> None:
+    text = refusal(outage=outage)
+    assert field in text
+    assert message in text
+
+
+# --- values that repeat -------------------------------------------------------------------------
+
+
+def test_values_repeat_until_the_end_of_the_run() -> None:
+    """Given two delays and three rates of 3 s in a run of 10 s, expect four steps of each."""
+    found = plan(
+        rate={"every": "3 s", "values": ["1 Mbit/s", "2 Mbit/s", "3 Mbit/s"]},
+        delay={"every": "3 s", "values": ["10 ms", "20 ms"]},
+    )
+    mbps = 10**6
+    assert found["rate_bps"]["steps"] == [
+        [0, mbps],
+        [3 * S, 2 * mbps],
+        [6 * S, 3 * mbps],
+        [9 * S, mbps],
+    ]
+    delays = [[at_ns, delay_ns // MS] for at_ns, delay_ns in found["delay_ns"]["steps"]]
+    assert delays == [[0, 10], [3 * S, 20], [6 * S, 10], [9 * S, 20]]
+
+
+def test_too_many_repeated_steps_are_refused() -> None:
+    text = refusal(delay={"every": "1 us", "values": ["10 ms", "20 ms"]})
+    assert "forward.delay.every" in text
+    assert "10000000 steps" in text
+
+
+# --- loss and jitter ----------------------------------------------------------------------------
+
+
+def test_loss_in_percent_loses_packets_independently() -> None:
+    """Given 5 % of 10,000 packets, expect 500 within four standard deviations (21.8 each)."""
+    result = simulate(scenario("200 s", loss="5 %"))
+    (flow,) = result.flows.to_dicts()
+    assert flow["sent_segments"] == 10_000
+    assert abs(flow["lost_bit_error_packets"] - 500) < 88
+
+
+def test_loss_is_in_addition_to_bit_errors() -> None:
+    both = plan(loss="1 %", bit_error_rate=1e-6)["channel"]
+    step = {"at_ns": 0, "bit_error_rate": 1e-6, "loss_rate": 0.01}
+    assert both == {"kind": "error_series", "steps": [step]}
+    assert plan(loss="0 %")["channel"] == {"kind": "clear"}
+
+
+def test_jitter_adds_up_to_its_value_and_keeps_the_order() -> None:
+    """Given jitter of 10 ms on packets 20 ms apart, expect delays from 50.8 to 60.8 ms.
+
+    The mean of 10,000 is 55.8 ms within four standard errors (0.029 ms each).
+    """
+    result = simulate(scenario("200 s", jitter="10 ms"))
+    (flow,) = result.flows.to_dicts()
+    assert flow["lost_packets"] == 0
+    assert abs(flow["one_way_delay_mean_ns"] - 55.8 * MS) < 0.116 * MS
+    assert 60.7 * MS < flow["one_way_delay_max_ns"] <= 60.8 * MS
+    none = simulate(scenario("200 s"))
+    assert none.flows["jitter_mean_ns"].to_list() == [0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"loss": "101 %"}, "must be at most 100 %"),
+        ({"loss": "0.01"}, 'expected a percentage, such as "0.5 %"'),
+        ({"loss": 0.01}, 'expected a percentage, such as "0.5 %"'),
+        (
+            {
+                "loss": "1 %",
+                "errors": {
+                    "model": "gilbert_elliott",
+                    "good": {"mean_duration": "1 s"},
+                    "bad": {"mean_duration": "1 s"},
+                },
+            },
+            "excludes loss",
+        ),
+    ],
+)
+def test_bad_losses_are_refused(fields: dict[str, Any], message: str) -> None:
+    assert message in refusal(**fields)
+
+
+# --- the preset ---------------------------------------------------------------------------------
+
+
+def test_leo_handover_has_epochs_of_fifteen_seconds() -> None:
+    """Given 60 s, expect a delay for each of 4 epochs, and outages of 40 ms at 15, 30 and 45 s."""
+    made = from_dict({"link": {"preset": "leo-handover"}, "traffic": [CALL], "duration": "60 s"})
+    for direction in resolve(made)["directions"]:
+        delays, rates = direction["delay_ns"], direction["rate_bps"]
+        assert delays["kind"] == rates["kind"] == "steps"
+        assert [at_ns for at_ns, _ in delays["steps"]] == [0, 15 * S, 30 * S, 45 * S]
+        down = [at_ns for at_ns, rate_bps in rates["steps"] if rate_bps == 0]
+        assert down == [15 * S, 30 * S, 45 * S]
+        up = [at_ns for at_ns, rate_bps in rates["steps"] if rate_bps > 0]
+        assert up == [0, 15 * S + 40 * MS, 30 * S + 40 * MS, 45 * S + 40 * MS]
+        assert direction["jitter_ns"] == 14 * MS
+
+
+def test_leo_handover_has_the_round_trips_of_its_source() -> None:
+    """With the mean jitter, RTT percentiles of the epochs are near 40, 50 and 60 ms."""
+    made = from_dict({"link": {"preset": "leo-handover"}, "traffic": [CALL], "duration": "120 s"})
+    forward, back = resolve(made)["directions"]
+    jitter_ms = (forward["jitter_ns"] + back["jitter_ns"]) / 2 / MS
+    assert forward["delay_ns"]["kind"] == back["delay_ns"]["kind"] == "steps"
+    ways = zip(forward["delay_ns"]["steps"], back["delay_ns"]["steps"], strict=True)
+    round_trips = sorted((there[1] + again[1]) / MS + jitter_ms for there, again in ways)
+    assert len(round_trips) == 8
+    assert abs((round_trips[3] + round_trips[4]) / 2 - 50) <= 2
+    assert abs(round_trips[2] - 44) <= 4
+    assert abs(round_trips[5] - 56) <= 4
