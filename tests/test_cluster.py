@@ -237,6 +237,7 @@ def test_a_cluster_that_lost_all_workers_is_given_up(
 ) -> None:
     monkeypatch.setattr(under_way, "_NO_WORKERS_S", 1.0)
     monkeypatch.setattr(under_way, "_REFRESH_S", 0.2)
+    monkeypatch.setattr(under_way, "_RESULT_S", 0.5)
     doomed.add_worker()
     doomed.wait_for_workers()
     with Cluster(doomed.address) as cluster:

@@ -27,9 +27,11 @@ T = TypeVar("T")
 
 _ADDRESS: Final = re.compile(r"(tcp|tls|ucx|ws|wss)://\S+")
 _CONNECT_S: Final = 10
-# A worker logs before it imports what silences it (`distributed.nanny`).
-_WORKER_ENVIRONMENT: Final = {
-    "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical"
+_CONFIG: Final = {
+    # A worker logs before it imports what silences it (`distributed.nanny`).
+    "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical",
+    # Nobody sees the profiles that workers would record a hundred times a second.
+    "distributed.worker.profile.enabled": False,
 }
 
 
@@ -146,7 +148,7 @@ class LocalCluster(DaskExecutor):
     def _connect(self, stack: ExitStack) -> Any:
         # Dask would leave its folder behind.
         folder = stack.enter_context(TemporaryDirectory(prefix="bentpipe-"))
-        config = {**_WORKER_ENVIRONMENT, "temporary-directory": folder}
+        config = {**_CONFIG, "temporary-directory": folder}
         stack.enter_context(import_module("dask").config.set(config))
         cluster = stack.enter_context(
             self._distributed.LocalCluster(

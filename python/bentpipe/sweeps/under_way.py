@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 _POLL_S: Final = 0.5
 _REFRESH_S: Final = 2.0
+_RESULT_S: Final = 5.0
 # A cluster that starts its workers on demand takes a while.
 _NO_WORKERS_S: Final = 60.0
 # The scheduler takes some ms for a task, its result included.
@@ -89,12 +90,25 @@ class UnderWay(Generic[T]):
         if future.status == "error":
             yield from self._failed(jobs, future.exception())
             return
-        try:
-            done: BatchDone[T] = future.result()
-        except (CancelledError, OSError):
-            raise scheduler_lost() from None
+        done = self._result_of(future)
         self._adapt(done)
         yield from done.finished
+
+    def _result_of(self, future: Any) -> BatchDone[T]:
+        """Return the result of a batch that is done.
+
+        A worker that dies before it has sent the result leaves it to another one. If there is none,
+        waiting must not hide that.
+        """
+        while True:
+            try:
+                done: BatchDone[T] = future.result(timeout=_RESULT_S)
+            except TimeoutError:
+                self._refresh()
+            except (CancelledError, OSError):
+                raise scheduler_lost() from None
+            else:
+                return done
 
     def cancel(self) -> None:
         """Cancel all batches."""
