@@ -23,7 +23,7 @@ from bentpipe.dashboard.app import create_app
 from bentpipe.dashboard.catalog import Catalog, Entry
 from bentpipe.dashboard.charts import CHARTS, INTERVALS, chart_data, chart_names
 from bentpipe.dashboard.pages import Differences, compare_page
-from bentpipe.results.figures import TextTable
+from bentpipe.results.text_table import TextTable
 from bentpipe.units import format_rate
 
 VENDOR = ROOT / "python/bentpipe/dashboard/static/vendor"
