@@ -457,7 +457,11 @@ fn reference(setup: &Setup, script: &Script) -> Vec<Times> {
     let (mut work, mut free_at, mut last_arrival) = (0, Instant::START, Instant::START);
     let mut all: Vec<Times> = Vec::new();
     for (arrived, _, packet) in script {
-        let mut times = Times { arrived: *arrived, packet: packet.clone(), link: None };
+        let mut times = Times {
+            arrived: *arrived,
+            packet: Packet { transmitted: true, ..packet.clone() },
+            link: None,
+        };
         if admits(setup.queue, &all, &times, free_at) {
             let frame = u64::from(packet.bytes + setup.framing_overhead);
             let start = free_at.max(*arrived);

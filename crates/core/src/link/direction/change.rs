@@ -59,6 +59,10 @@ impl Direction {
             (first > self.transit.begin()).then(|| self.transit.at(first - 1).arrival);
         self.propagation.change(change.delay, last_arrival.unwrap_or(now));
         self.reschedule(now, first, redraw_errors);
+        if self.started < self.transit.end() {
+            let last = self.transit.start(self.transit.end() - 1);
+            self.waiting.reschedule(now, last, self.full_until(now));
+        }
         self.update_due();
         Some(())
     }

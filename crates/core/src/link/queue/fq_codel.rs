@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 
 use super::codel::{Control, ControlLaw, Fifo};
-use super::{Limit, Occupancy, QueuedPacket};
+use super::{Limit, Occupancy, PacketSize, QueuedPacket};
 use crate::packet::Packet;
 use crate::rng::scramble;
 use crate::time::{Duration, Instant};
@@ -147,6 +147,11 @@ impl FqCoDel {
     /// The packets that wait, queue by queue.
     pub(super) fn packets(&self) -> impl Iterator<Item = &Packet> {
         self.queues.iter().flat_map(|queue| queue.fifo.iter())
+    }
+
+    /// Whether a packet of this size would not fit.
+    pub(super) fn is_full(&self, size: PacketSize) -> bool {
+        !self.limit.has_room(&self.waiting, size, Duration::ZERO)
     }
 
     /// The packets that wait, in all queues together.

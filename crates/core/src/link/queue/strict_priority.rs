@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Limit, Occupancy, QueuedPacket};
+use super::{Limit, Occupancy, PacketSize, QueuedPacket};
 use crate::packet::Packet;
 use crate::time::Duration;
 use crate::trace::DropCause;
@@ -62,6 +62,12 @@ impl StrictPriority {
     /// The packets that wait, class by class.
     pub(super) fn packets(&self) -> impl Iterator<Item = &Packet> {
         self.classes.iter().flat_map(|class| &class.packets).map(|queued| &*queued.packet)
+    }
+
+    /// Whether a packet of this size would not fit in the queue of some class.
+    pub(super) fn is_full(&self, size: PacketSize) -> bool {
+        let is_full = |class: &Class| !self.limit.has_room(&class.waiting, size, Duration::ZERO);
+        self.classes.iter().any(is_full)
     }
 
     /// The packets that wait, in all classes together.
