@@ -301,6 +301,7 @@ impl Run {
         };
         // In a FIFO, a packet that finds the transmitter idle needs no room.
         let to = if self.drops_at_enqueue { to.min(free_at.max(from)) } else { to };
-        if is_full { to - from } else { Duration::ZERO }
+        // Before the first packet, no size is known.
+        if is_full && largest > 0 { to - from } else { Duration::ZERO }
     }
 }

@@ -187,14 +187,17 @@ impl Direction {
     fn update_headroom(&mut self) {
         let Queue::DropAtEnqueue(discipline) = &self.queue else { return };
         let Some(headroom) = discipline.headroom() else { return };
-        // The last packet that fits goes through `admit`, which finds the queue full.
         let size = self.largest;
         let more = headroom.packets_that_fit(
             discipline.occupancy().backlog(),
             size.bytes,
             size.link_bytes,
         );
-        self.headroom_end = self.transit.end().saturating_add(more);
+        // A packet that may fill the queue goes through `admit`, too, which finds it full.
+        let backlog = discipline.occupancy().backlog();
+        let fills = self.may_fill(discipline.limit(), backlog, more);
+        let first = self.transit.end() + u64::from(!fills);
+        self.headroom_end = first.saturating_add(more);
         self.headroom_size = size;
         self.headroom_wait = headroom.wait_max;
         if let Limit::Time(limit) = discipline.limit() {

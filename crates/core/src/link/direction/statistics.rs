@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::usage::Usage;
 use super::{Direction, FlowUse, Queue, QueueStatistics};
 use crate::link::transit::FrameSize;
-use crate::link::{Limit, PacketSize, Transmission};
+use crate::link::{Backlog, Limit, PacketSize, Transmission};
 use crate::packet::{FlowId, LimitedBy};
 use crate::time::Instant;
 use crate::units::Bits;
@@ -64,6 +64,16 @@ impl Direction {
         if let Queue::DropAtDequeue(discipline) = &self.queue {
             self.waiting.observe(now, !discipline.is_empty(), discipline.is_full(size));
         }
+    }
+
+    /// Whether a queue with this backlog may be full after `packets` more. A limit in time is checked for
+    /// each packet.
+    pub(super) fn may_fill(&self, limit: Limit, waiting: Backlog, packets: u64) -> bool {
+        let size = self.largest_packet();
+        limit.counted().is_some_and(|(unit, limit)| {
+            let after = unit.of(size).saturating_mul(packets.saturating_add(1));
+            unit.of_backlog(waiting).saturating_add(after) > limit
+        })
     }
 
     /// Whether the largest packet may find no room. A quick check: usually there is room.
