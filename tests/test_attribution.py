@@ -14,7 +14,7 @@ import bentpipe
 from bentpipe.results.attribution import PARTS, part_times
 
 # Single-flow runs: `BENTPIPE_RUNS=1000` tries more.
-RUNS: Final = int(os.environ.get("BENTPIPE_RUNS", "60"))
+RUNS: Final = int(os.environ.get("BENTPIPE_RUNS", "200"))
 NS_PER_S: Final = 1_000_000_000
 RATE_BPS: Final = 10_000_000
 # A data packet of 1,500 bytes with 40 bytes of headers takes 1.2 ms of 10 Mbit/s.
@@ -82,11 +82,13 @@ def random_scenario(random: Random) -> dict[str, Any]:
     else:
         flow |= {
             "kind": "request_response",
-            "response_size": f"{random.randrange(1, 300)} kB",
-            "think_time": f"{random.randrange(0, 2_000)} ms",
+            "request": "300 B",
+            "response": f"{random.randrange(1, 300)} kB",
+            "think": f"{random.randrange(0, 2_000)} ms",
             "exchanges": random.randrange(1, 8),
-            "keep_connection": kind == "requests",
         }
+        if kind == "fetches":
+            flow |= {"kind": "fetch", "size": flow.pop("response"), "files": flow.pop("exchanges")}
     data: dict[str, Any] = {
         "link": {"forward": forward, "return": {**forward, "bit_error_rate": 0}},
         "traffic": [flow],
@@ -112,8 +114,7 @@ def test_parts_of_a_single_flow_add_up(number: int) -> None:
     assert sum(exact.values()) == row["until_ns"] - flow["start_ns"]
     found = parts(result)
     assert sum(found.values()) == pytest.approx(100, abs=1e-9)
-    assert all(0 <= each <= 100 for each in exact.values() if each < 0), exact
-    assert min(found.values()) >= 0, found
+    assert min(exact.values()) >= 0, exact
     assert found["other_traffic"] == 0, found
     if flow["finished_ns"] is not None and result.manifest["traffic_ended"]:
         assert found["in_flight"] == 0, found
@@ -140,9 +141,7 @@ def test_headers_of_a_clean_link() -> None:
     The transmitter is busy but for the handshake (550 ms and 96 us for a SYN and a SYN-ACK of 60
     bytes or less), slow start and the last delay (275 ms).
     """
-    result = run(
-        {"link": link(), "traffic": bulk(size="100 MB"), "duration": "200 s"}
-    )
+    result = run({"link": link(), "traffic": bulk(size="100 MB"), "duration": "200 s"})
     found = times(result)
     assert found["headers"] / found["goodput"] == pytest.approx(40 / 1460, rel=1e-4)
     assert found["goodput"] == 100_000_000 * 8 * NS_PER_S // RATE_BPS
@@ -160,7 +159,8 @@ def test_window_limit() -> None:
     link is idle for 551.232 - 52.8 = 498.432 ms of it: 90.42 %. Handshake and slow start at the
     begin take some 2.8 s of 200 s.
     """
-    traffic = bulk(duration="200 s", tcp={"receive_buffer": "64240 B", "window_scaling": False})
+    window = {"receive_buffer": "64240 B", "receive_buffer_counts": "window"}
+    traffic = bulk(duration="200 s", tcp=window)
     result = run({"link": link(), "traffic": traffic, "duration": "200 s"})
     found = times(result)
     round_trips = found["window_limit"] / Fraction(498_432_000)
@@ -207,9 +207,9 @@ def test_application_idle() -> None:
         "name": "flow",
         "kind": "request_response",
         "direction": "forward",
-        "response_size": "1460 B",
-        "request_size": "100 B",
-        "think_time": "1 s",
+        "response": "1460 B",
+        "request": "100 B",
+        "think": "1 s",
         "exchanges": 20,
         "tcp": {"timestamps": False},
     }
@@ -248,7 +248,7 @@ def test_loss_recovery_on_a_noisy_link() -> None:
 
 
 def test_competing_flows_are_other_traffic() -> None:
-    """Given two like transfers at once, expect the airtime of each to be other traffic to the other."""
+    """Given two equal transfers, expect the airtime of each as other traffic of the other."""
     flows = [{**flow, "name": name} for name in ("a", "b") for flow in bulk(duration="60 s")]
     result = run({"link": link(), "traffic": flows, "duration": "60 s"})
     rows = result.tables["capacity"].to_dicts()
@@ -257,10 +257,10 @@ def test_competing_flows_are_other_traffic() -> None:
     assert rows[1]["other_traffic_ns"] == rows[0]["sending_ns"]
 
 
-def test_an_outage_is_nobodys_fault(tmp_path: Any) -> None:
+def test_an_outage_has_its_own_part() -> None:
     """Given a rate of zero for 3 s in the middle of a transfer, expect 3 s of outage."""
-    rates = [{"at": "0 s", "rate": "10 Mbit/s"}, {"at": "5 s", "rate": "0 bit/s"}]
-    rates.append({"at": "8 s", "rate": "10 Mbit/s"})
+    steps = {"0 s": "10 Mbit/s", "5 s": "0 bit/s", "8 s": "10 Mbit/s"}
+    rates = [{"at": at, "value": rate} for at, rate in steps.items()]
     data = {"link": link(rate=rates), "traffic": bulk(size="10 MB"), "duration": "100 s"}
     found = times(run(data))
     assert found["outage"] == 3 * NS_PER_S
