@@ -140,7 +140,6 @@ impl Simulation {
     pub fn new(plan: &Plan, seed: u64) -> Self {
         let (mut graph, layout) = build(plan, seed);
         graph.count_drops(plan.flows.len());
-        count_use(&mut graph, &layout);
         let ends = layout.flows.iter().map(|ends| ends.receiver);
         let clients = ends.filter(|&node| matches!(graph.engine(node), Node::Client(_))).collect();
         let senders = layout.flows.iter().map(|ends| ends.sender);
@@ -177,6 +176,14 @@ impl Simulation {
     #[must_use]
     pub fn with_memory_limit(mut self, bytes: u64) -> Self {
         self.memory.limit_bytes = Some(bytes);
+        self
+    }
+
+    /// Counts the use of each direction by TCP flows, for the table `capacity`, which is empty
+    /// otherwise. It costs some instructions per packet.
+    #[must_use]
+    pub fn with_capacity(mut self) -> Self {
+        count_use(&mut self.graph, &self.layout);
         self
     }
 

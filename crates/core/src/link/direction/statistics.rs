@@ -82,7 +82,11 @@ impl Direction {
         let occupancy = discipline.occupancy();
         match discipline.limit() {
             Limit::Bytes(limit) => occupancy.bytes + u64::from(self.largest.bytes) > limit,
-            Limit::LinkBytes(_) | Limit::Packets(_) | Limit::Time(_) => true,
+            Limit::LinkBytes(limit) => {
+                occupancy.link_bytes + u64::from(self.largest.link_bytes) > limit
+            }
+            Limit::Packets(limit) => occupancy.packets >= limit,
+            Limit::Time(_) => true,
             Limit::Unlimited => false,
         }
     }

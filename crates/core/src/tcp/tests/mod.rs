@@ -16,6 +16,7 @@ mod growth;
 mod handshake;
 mod harness;
 mod idle;
+mod limits;
 mod network;
 mod rack;
 mod robustness;
