@@ -273,3 +273,38 @@ def test_many_flows_have_no_attribution() -> None:
     traffic = [{**bulk(size="10 kB")[0], "count": 13}]
     result = run({"link": link(), "traffic": traffic, "duration": "20 s"})
     assert result.attribution.height == 0
+
+
+def test_queue_of_an_overloaded_direction() -> None:
+    """Given datagrams at twice the rate of the link and room for 10, expect a queue of 9 to 10.
+
+    A packet waits for the rest of the one being sent, up to 1.2 ms, and for those before it: after
+    the begin 9 to 10 times 1.2 ms. The queue is empty before the second packet and after the last
+    one, and full about three quarters of the time: it has room from each start to the next arrival,
+    0 to 0.6 ms of 1.2 ms.
+    """
+    flow = {"name": "flow", "kind": "constant_rate", "direction": "forward"}
+    flow |= {"rate": "19.63 Mbit/s", "payload": "1472 B", "duration": "20 s"}
+    data = {"link": link(queue={"limit": "10 packets"}), "traffic": [flow], "duration": "20 s"}
+    row = run(data).directions.to_dicts()[0]
+    delays_ns = [row[f"queue_delay_p{p}_ns"] for p in (50, 95, 99)]
+    assert all(9 * PACKET_NS <= delay_ns <= 10.1 * PACKET_NS for delay_ns in delays_ns)
+    assert row["queue_empty_percent"] < 1
+    assert 72 < row["queue_full_percent"] < 78
+    assert row["dropped_queue_full_packets"] > 0
+
+
+def test_entries_have_p99_and_idle_shares() -> None:
+    """Given 14 calls and 3 transfers, expect percentiles of both up to p99 by entry."""
+    call = {"name": "call", "kind": "constant_rate", "direction": "forward", "count": 14}
+    call |= {"rate": "64 kbit/s", "payload": "160 B", "duration": "5 s"}
+    file = {**bulk(size="50 kB")[0], "name": "file", "count": 3}
+    result = run({"link": link(), "traffic": [call, file], "duration": "20 s"})
+    calls, files = result.entries
+    for name in ("one_way_delay_p95_ns", "one_way_delay_p99_ns"):
+        assert calls[name]["p5"] <= calls[name]["p95"] <= calls[name]["p99"], name
+        assert calls[name]["p50"] >= 275_000_000
+        assert files[name] is None
+    assert calls["idle_percent"] is None
+    assert files["completion_time_ns"]["p99"] >= files["completion_time_ns"]["p50"] > 0
+    assert 0 <= files["idle_percent"]["p50"] <= 100

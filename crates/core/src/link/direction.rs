@@ -110,6 +110,8 @@ pub struct Direction {
     largest: FrameSize,
     /// See [`Direction::is_filled_by_one`].
     filled_by_one: bool,
+    /// Whether packets that start at once have to be noted.
+    checks_starts: bool,
     usage: Option<Box<Usage>>,
 }
 
@@ -149,6 +151,7 @@ impl Direction {
             waiting: Waiting::default(),
             largest: NO_SIZE,
             filled_by_one: false,
+            checks_starts: false,
             usage: None,
         })
     }
@@ -234,6 +237,7 @@ impl Direction {
         if bytes > self.largest.bytes {
             self.largest = self.transit.size();
             self.filled_by_one = self.is_filled_by_one();
+            self.checks_starts = self.filled_by_one || self.usage.is_some();
         }
         if bytes > self.headroom_size.bytes || link_bytes > self.headroom_size.link_bytes {
             self.headroom_end = 0;
@@ -409,6 +413,24 @@ impl Direction {
         }
     }
 
+    /// Sends a packet that starts at once, if that has to be noted. The transmitter was free at `free_at`.
+    #[inline(never)]
+    fn start_now(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: Box<Packet>,
+        size: FrameSize,
+        free_at: Instant,
+    ) {
+        let now = cx.now();
+        self.end_idle_time(free_at, now);
+        if self.filled_by_one {
+            self.admit_and_transmit(cx, packet, size, now);
+        } else {
+            self.transmit(cx, packet, size, now);
+        }
+    }
+
     /// Notes an idle time of the transmitter since `free_at`, if there was one.
     #[inline(always)]
     fn end_idle_time(&mut self, free_at: Instant, now: Instant) {
@@ -509,12 +531,9 @@ impl Engine for Direction {
                 return;
             }
             self.waiting.on_wait(now, start);
-        } else {
-            self.end_idle_time(free_at, now);
-            if self.filled_by_one {
-                self.admit_and_transmit(cx, packet, size, start);
-                return;
-            }
+        } else if self.checks_starts {
+            self.start_now(cx, packet, size, free_at);
+            return;
         }
         self.transmit(cx, packet, size, start);
     }

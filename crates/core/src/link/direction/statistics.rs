@@ -22,6 +22,7 @@ impl Direction {
     pub fn count_use(&mut self, starts: &[Instant], account_of: Arc<[u32]>) {
         let usage = Usage::new(starts.iter().copied(), account_of, self.transmitter.rate());
         self.usage = Some(Box::new(usage));
+        self.checks_starts = true;
     }
 
     /// The use of the transmitter from the start of a flow to its last data packet. `None` without one,
