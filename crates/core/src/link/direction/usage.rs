@@ -40,8 +40,8 @@ pub struct FlowUse {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Account {
-    /// The idle time of the transmitter if nothing is to be settled.
-    settled: Duration,
+    /// The idle time of the transmitter at the last data packet.
+    idle_seen: Duration,
     sending: Duration,
     sent_bits: u64,
     payload_bytes: u64,
@@ -55,8 +55,8 @@ struct Account {
     pending: (Duration, u64),
 }
 
-/// No idle time: something is to be settled.
-const UNSETTLED: Duration = Duration::from_nanos(u64::MAX);
+/// No idle time: the next data packet adds the packets without data.
+const NOT_SEEN: Duration = Duration::from_nanos(u64::MAX);
 
 /// The accounts of the flows whose data passes a direction.
 #[derive(Clone, Debug)]
@@ -135,8 +135,8 @@ impl Usage {
         let Transmission { start, departure } = transmission;
         let (idle, sending) = (self.idle, self.outages.between(start, departure));
         let Some(account) = self.account(packet.flow) else { return };
-        if account.settled != idle {
-            account.settle(idle, limited_by);
+        if account.idle_seen != idle {
+            account.attribute(idle, limited_by);
         }
         account.sending += sending;
         account.sent_bits += u64::from(bits);
@@ -192,9 +192,9 @@ impl Usage {
             let Some(account) = self.account(inner.flow).filter(|_| is_of_sender) else { return };
             account.pending.0 += sending;
             account.pending.1 += bits;
-            account.settled = UNSETTLED;
+            account.idle_seen = NOT_SEEN;
             if let Some(limited_by) = inner.limited_by {
-                account.settle(idle, limited_by);
+                account.attribute(idle, limited_by);
                 account.payload_bytes += u64::from(inner.tcp_payload());
                 account.until = Some(departure);
             }
@@ -220,7 +220,7 @@ impl Usage {
         let mut account = *self.account_at(flow)?;
         let idle_before = self.idle_until(free_at, account.start);
         account.attributed.get_or_insert(idle_before);
-        account.settle(self.idle_until(free_at, now), limited_by);
+        account.attribute(self.idle_until(free_at, now), limited_by);
         for (packet, Transmission { start, departure }, bits) in future {
             let rest = self.outages.between(start.max(now), departure);
             for_each_share(packet, rest, bits, &mut |inner, sending, bits| {
@@ -264,7 +264,7 @@ impl Usage {
 impl Account {
     fn new(start: Instant) -> Self {
         Self {
-            settled: UNSETTLED,
+            idle_seen: NOT_SEEN,
             start,
             attributed: None,
             sending: Duration::ZERO,
@@ -277,12 +277,12 @@ impl Account {
     }
 
     /// Attributes the idle time since the last data packet, and adds the packets without data.
-    fn settle(&mut self, idle: Duration, limited_by: LimitedBy) {
+    fn attribute(&mut self, idle: Duration, limited_by: LimitedBy) {
         // Without an idle time since the start of the flow, none is to be attributed.
         let since = self.attributed.unwrap_or(idle);
         self.idle[limited_by as usize] += idle.saturating_sub(since);
         self.attributed = Some(idle);
-        self.settled = idle;
+        self.idle_seen = idle;
         let (sending, bits) = std::mem::take(&mut self.pending);
         self.sending += sending;
         self.sent_bits += bits;
