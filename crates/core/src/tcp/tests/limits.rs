@@ -45,8 +45,9 @@ fn data_wait_for_the_handshake() {
 #[test]
 fn windows_and_buffers_limit() {
     let config = Config { initial_window_segments: 10, ..plain() };
-    let mut host = Host::connected(config);
-    host.receives(100, "1:1 ack 1 win 2000");
+    let mut host = Host::new(config).peer_window(2_000);
+    host.call(0, "opens", crate::tcp::Endpoint::open);
+    host.receives(100, "S 0:1 ack 1 mss 1000");
     host.writes(100, 9_000, &segments(1, 2));
     limited(&host, 150, LimitedBy::ReceiveWindow, [100, 0, 50, 0, 0, 0, 0]);
     let mut host = Host::connected(Config { send_buffer: 2_000, ..config });
