@@ -27,6 +27,8 @@ _SCENARIOS: Final = {
     "linux_geo_15": ("linux-geo-15.yaml", (20, 30)),
     "jpl_cell": ("jpl-cell.yaml", (15, 30)),
     "channels_50": ("channels-50.yaml", (20, 40)),
+    # As the Python package runs it: the use of the link by its flow is counted.
+    "jpl_cell_with_capacity": ("jpl-cell.yaml", (15, 30)),
 }
 
 
@@ -59,7 +61,8 @@ def _run(program: str, folder: Path, name: str, file: str, seconds: int) -> tupl
             flow["duration"] = f"{seconds} s"
     plan = folder / f"{name}-{seconds}.json"
     plan.write_text(json.dumps(bentpipe.resolve(bentpipe.from_dict(data))))
-    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", program, "--once"]
+    verb = "--once-with-capacity" if name.endswith("_with_capacity") else "--once"
+    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", program, verb]
     done = subprocess.run([*command, str(plan)], capture_output=True, text=True, check=True)
     counted = re.search(r"Collected : (\d+)", done.stderr)
     if counted is None:

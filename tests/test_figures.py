@@ -153,7 +153,7 @@ def test_json_has_every_flow_and_entry_with_units_in_names(
         assert call[name] is not None, name
     assert [entry["entry"] for entry in summary["entries"]] == ["file", "web", "call", "call"]
     assert summary["entries"][2]["flows"] == 28
-    assert set(summary["entries"][2]["loss_percent"]) == {"p5", "p50", "p95"}
+    assert set(summary["entries"][2]["loss_percent"]) == {"p5", "p50", "p95", "p99"}
 
 
 def test_datagrams_add_up_and_percentiles_are_those_of_the_events() -> None:

@@ -27,7 +27,10 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.split_first() {
         Some((first, [plan])) if first == "--one" => one(plan),
-        Some((first, plans)) if first == "--once" => plans.iter().try_for_each(|plan| once(plan)),
+        Some((first, plans)) if first == "--once" => {
+            plans.iter().try_for_each(|plan| once(plan, false))
+        }
+        Some((first, [plan])) if first == "--once-with-capacity" => once(plan, true),
         Some((out, plans)) if !plans.is_empty() => all(out, plans),
         _ => Err("usage: bentpipe-bench OUT.json NAME=PLAN.json...".to_owned()),
     };
@@ -68,9 +71,11 @@ fn parse(path: &str, text: &str) -> Result<Plan, String> {
     Plan::parse(text).map_err(|error| format!("{path}: {error}"))
 }
 
-/// Runs one plan once and prints its packet-hops.
-fn once(path: &str) -> Result<(), String> {
-    println!("{}", run(&parse(path, &read(path)?)?)?);
+/// Runs one plan once and prints its packet-hops. `capacity` counts the use of the link by flows.
+fn once(path: &str, capacity: bool) -> Result<(), String> {
+    let plan = parse(path, &read(path)?)?;
+    let simulation = Simulation::new(&plan, SEED);
+    println!("{}", run(if capacity { simulation.with_capacity() } else { simulation })?);
     Ok(())
 }
 
@@ -96,7 +101,7 @@ fn one(path: &str) -> Result<(), String> {
         let before = cpu_seconds()?;
         let mut in_batch = 0;
         while cpu_seconds()? - before < BATCH_SECONDS {
-            hops = run(&plan)?;
+            hops = run(Simulation::new(&plan, SEED))?;
             in_batch += 1;
         }
         best = best.min((cpu_seconds()? - before) / f64::from(in_batch));
@@ -123,9 +128,8 @@ fn one(path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the plan once and returns its packet-hops.
-fn run(plan: &Plan) -> Result<u64, String> {
-    let mut simulation = Simulation::new(plan, SEED);
+/// Runs a simulation and returns its packet-hops.
+fn run(mut simulation: Simulation) -> Result<u64, String> {
     while simulation.advance() {}
     Ok(simulation.finish().map_err(|error| error.to_string())?.packet_hops)
 }

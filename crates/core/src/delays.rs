@@ -19,14 +19,13 @@ pub struct DelayHistogram {
     /// The counts of the buckets from `first_bucket` on.
     counts: Vec<u64>,
     first_bucket: usize,
-    count: u64,
     min_ns: u64,
     max_ns: u64,
 }
 
 impl Default for DelayHistogram {
     fn default() -> Self {
-        Self { counts: Vec::new(), first_bucket: 0, count: 0, min_ns: u64::MAX, max_ns: 0 }
+        Self { counts: Vec::new(), first_bucket: 0, min_ns: u64::MAX, max_ns: 0 }
     }
 }
 
@@ -38,14 +37,19 @@ impl DelayHistogram {
     #[inline]
     pub fn add(&mut self, delay: Duration) {
         let nanos = delay.as_nanos();
-        let bucket = bucket_of(nanos);
+        self.add_without_extremes(delay);
+        self.min_ns = self.min_ns.min(nanos);
+        self.max_ns = self.max_ns.max(nanos);
+    }
+
+    /// Counts a delay in the inner loop: percentiles are not limited to the smallest and the largest delay.
+    #[inline]
+    pub fn add_without_extremes(&mut self, delay: Duration) {
+        let bucket = bucket_of(delay.as_nanos());
         match self.counts.get_mut(bucket.wrapping_sub(self.first_bucket)) {
             Some(count) => *count += 1,
             None => self.add_outside(bucket),
         }
-        self.count += 1;
-        self.min_ns = self.min_ns.min(nanos);
-        self.max_ns = self.max_ns.max(nanos);
     }
 
     /// Counts a delay after allocating its chunk.
@@ -64,27 +68,44 @@ impl DelayHistogram {
         self.counts[bucket - self.first_bucket] += 1;
     }
 
+    /// The number of delays.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
     /// The smallest delay that is not exceeded by `percent` of the delays (the nearest rank), within
     /// 0.2 %; `None` without delays.
     #[must_use]
     pub fn percentile(&self, percent: u64) -> Option<Duration> {
-        let rank = (u128::from(self.count) * u128::from(percent)).div_ceil(100).max(1);
-        let mut counted = 0;
+        self.percentile_with_zeros(percent, 0)
+    }
+
+    /// [`Self::percentile`] with `zeros` more delays of zero.
+    #[must_use]
+    pub fn percentile_with_zeros(&self, percent: u64, zeros: u64) -> Option<Duration> {
+        let count = u128::from(self.count()) + u128::from(zeros);
+        let rank = (count * u128::from(percent)).div_ceil(100).max(1);
+        let mut counted = u128::from(zeros);
+        if counted >= rank {
+            return Some(Duration::ZERO);
+        }
         let bucket = self.counts.iter().position(|&count| {
             counted += u128::from(count);
             counted >= rank
         })?;
         let middle = middle_of(self.first_bucket + bucket);
-        Some(Duration::from_nanos(middle.clamp(self.min_ns, self.max_ns)))
+        let (min, max) = (self.min_ns, self.max_ns);
+        let limited = if min <= max { middle.clamp(min, max) } else { middle };
+        Some(Duration::from_nanos(limited))
     }
 }
 
 /// Delays below 256 ns have a bucket each; the octave from 2^k on has 256 buckets of 2^(k-8) ns.
+#[inline]
 fn bucket_of(nanos: u64) -> usize {
-    let octave = (nanos >> SUB_BUCKET_BITS).checked_ilog2().map_or(0, |log| log + 1);
-    let shift = octave.saturating_sub(1);
-    let within = (nanos >> shift) as usize % SUB_BUCKETS;
-    octave as usize * SUB_BUCKETS + within
+    let shift = (nanos | SUB_BUCKETS as u64).ilog2() - SUB_BUCKET_BITS;
+    ((shift as usize) << SUB_BUCKET_BITS) + (nanos >> shift) as usize
 }
 
 /// The middle of a bucket.

@@ -9,7 +9,15 @@ pub type ByCause = [u64; DropCause::ALL.len()];
 /// Packets dropped, by flow, by the end of the flow that created them, and by cause. Packets nested
 /// in a dropped packet count for their own flows.
 #[derive(Clone, Debug, Default)]
-pub struct DropCounts(Vec<[ByCause; 2]>);
+pub struct DropCounts(Vec<FlowDrops>);
+
+/// The dropped packets of a flow.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlowDrops {
+    packets: [ByCause; 2],
+    /// TCP payload of the sender's packets that were dropped after the link had sent them.
+    transmitted_payload_bytes: u64,
+}
 
 impl DropCounts {
     /// Counts of the flows from 0 to `flows` - 1. Packets of other flows are not counted.
@@ -21,18 +29,32 @@ impl DropCounts {
     /// Dropped packets that one end of a flow created.
     #[must_use]
     pub fn packets(&self, flow: FlowId, origin: Origin) -> ByCause {
-        self.0.get(flow.0 as usize).map(|ends| ends[origin as usize]).unwrap_or_default()
+        self.0.get(flow.0 as usize).map(|drops| drops.packets[origin as usize]).unwrap_or_default()
+    }
+
+    /// TCP payload of a flow that was dropped after the link had sent it.
+    #[must_use]
+    pub fn transmitted_payload_bytes(&self, flow: FlowId) -> u64 {
+        self.0.get(flow.0 as usize).map_or(0, |drops| drops.transmitted_payload_bytes)
     }
 
     /// Counts a dropped packet, and those nested in it.
     #[cold]
     #[inline(never)]
     pub(crate) fn add(&mut self, cause: DropCause, packet: &Packet) {
-        if let Some(ends) = self.0.get_mut(packet.flow.0 as usize) {
-            ends[packet.id.origin() as usize][cause as usize] += 1;
+        self.add_inner(cause, packet, packet.transmitted);
+    }
+
+    fn add_inner(&mut self, cause: DropCause, packet: &Packet, transmitted: bool) {
+        if let Some(drops) = self.0.get_mut(packet.flow.0 as usize) {
+            let origin = packet.id.origin();
+            drops.packets[origin as usize][cause as usize] += 1;
+            if transmitted && origin == Origin::Sender {
+                drops.transmitted_payload_bytes += u64::from(packet.tcp_payload());
+            }
         }
         for inner in packet.nested() {
-            self.add(cause, inner);
+            self.add_inner(cause, inner, transmitted);
         }
     }
 }
@@ -40,6 +62,7 @@ impl DropCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packet::segment::Segment;
     use crate::packet::{PacketId, Payload};
 
     fn packet(flow: u32, origin: Origin, payload: Payload) -> Packet {
@@ -65,5 +88,24 @@ mod tests {
         for flow in [0, 2] {
             assert_eq!(counts.packets(FlowId(flow), Origin::Sender), ByCause::default());
         }
+    }
+    /// Given segments of 1000 bytes that are dropped before the link, after it, and in a frame after it,
+    /// and an ACK after it, expect the payload of the second and the third.
+    #[test]
+    fn payload_counts_after_the_link() {
+        let segment = Payload::Tcp(Segment { payload: 1_000, ..Segment::default() });
+        let before = packet(0, Origin::Sender, segment.clone());
+        let after = Packet { transmitted: true, ..before.clone() };
+        let ack = Packet { transmitted: true, ..packet(0, Origin::Receiver, segment) };
+        let frame = Packet {
+            transmitted: true,
+            ..packet(1, Origin::Sender, Payload::Nested(vec![before.clone()]))
+        };
+        let mut counts = DropCounts::of_flows(1);
+        for packet in [&before, &after, &ack, &frame] {
+            counts.add(DropCause::BitError, packet);
+        }
+        assert_eq!(counts.transmitted_payload_bytes(FlowId(0)), 2_000);
+        assert_eq!(counts.packets(FlowId(0), Origin::Sender)[DropCause::BitError as usize], 3);
     }
 }

@@ -1,7 +1,6 @@
 //! Property tests of one direction of a link: the conformance kit, and a reference that computes the
-//! times of each packet exactly, by brute force, from the rules that `link` states.
-//! `PROPTEST_CASES` and `PROPTEST_RNG_SEED` (read by proptest) run more cases, or the same ones again; a
-//! failure prints the setup.
+//! times of each packet exactly, by brute force, from the rules that `link` states. `PROPTEST_CASES` and
+//! `PROPTEST_RNG_SEED` run more cases, or the same ones again; a failure prints the setup.
 
 use bentpipe_core::conformance::{ArrivalPattern, Guarantees, Script, check};
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger, Outbox};
@@ -457,9 +456,10 @@ fn reference(setup: &Setup, script: &Script) -> Vec<Times> {
     let (mut work, mut free_at, mut last_arrival) = (0, Instant::START, Instant::START);
     let mut all: Vec<Times> = Vec::new();
     for (arrived, _, packet) in script {
-        let mut times = Times { arrived: *arrived, packet: packet.clone(), link: None };
+        let packet = Packet { transmitted: true, ..packet.clone() };
+        let mut times = Times { arrived: *arrived, packet, link: None };
         if admits(setup.queue, &all, &times, free_at) {
-            let frame = u64::from(packet.bytes + setup.framing_overhead);
+            let frame = u64::from(times.packet.bytes + setup.framing_overhead);
             let start = free_at.max(*arrived);
             work = work.max(work_until(&setup.rate, arrived.as_nanos()))
                 + u128::from(frame) * 8 * 1_000_000_000;

@@ -213,6 +213,7 @@ fn header(arrival: &Arrival, serial: u64, slot: Slot) -> Packet {
         bytes: arrival.bytes,
         ecn: arrival.ecn,
         payload: Payload::Datagram { source: arrival.flow, sequence: serial },
+        ..Packet::default()
     }
 }
 

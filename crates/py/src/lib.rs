@@ -170,7 +170,7 @@ fn run_watched(
     mut capture: Option<File>,
     memory_limit: Option<u64>,
 ) -> io::Result<Result<(Outcome, bool), bentpipe_sim::RunError>> {
-    let mut simulation = Simulation::new(plan, seed);
+    let mut simulation = Simulation::new(plan, seed).with_capacity();
     if capture.is_some() {
         simulation = simulation.with_capture(plan);
     }

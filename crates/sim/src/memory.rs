@@ -6,8 +6,8 @@
 //! until it is in a file.
 
 use bentpipe_core::delays::{DelayHistogram, Jitter};
-use bentpipe_core::drop_counts::ByCause;
-use bentpipe_core::link::{Access, Direction as DirectionEngine, Processor, TerminalPath};
+use bentpipe_core::drop_counts::FlowDrops;
+use bentpipe_core::link::{Access, Direction as DirectionEngine, FlowUse, Processor, TerminalPath};
 use bentpipe_core::packet::{FlowId, Packet};
 
 use crate::plan::{
@@ -88,7 +88,8 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
             _ => 0,
         };
         let engines = size_of::<DirectionEngine>() + size_of::<Processor>();
-        DIRECTION_BYTES + engines as u64 + HASH_VALUE_BYTES * hash_values
+        let delays = DelayHistogram::TYPICAL_BYTES as u64;
+        DIRECTION_BYTES + engines as u64 + delays + HASH_VALUE_BYTES * hash_values
     });
     let flows = plan.flows.iter().map(|flow| {
         let delays = DelayHistogram::TYPICAL_BYTES;
@@ -106,8 +107,8 @@ pub(crate) fn fixed_bytes(plan: &Plan) -> u64 {
                     + size_of::<BulkReceiver>()
             }
         };
-        let drops = 2 * size_of::<ByCause>();
-        FLOW_BYTES + (ends + drops) as u64 + 2 * ALLOCATION_BYTES
+        let drops = size_of::<FlowDrops>();
+        FLOW_BYTES + (ends + drops + size_of::<FlowUse>()) as u64 + 2 * ALLOCATION_BYTES
     });
     let hosts = plan.hosts.len() * size_of::<Access>()
         + plan.branches().count() * size_of::<TerminalPath>();

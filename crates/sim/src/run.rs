@@ -16,9 +16,9 @@ use crate::memory::{PACKET_BYTES, SOURCE_BYTES, fixed_bytes};
 use crate::node::Node;
 use crate::plan::Plan;
 use crate::record::{
-    DirectionFacts, DirectionSamples, EXCHANGE_BYTES, EventLog, FlowSamples, Table,
-    direction_sample_bytes, directions_table, exchanges_table, flow_sample_bytes, flows_table,
-    processors_table, statistics_table,
+    DirectionFacts, DirectionSamples, EXCHANGE_BYTES, EventLog, FlowSamples, Table, capacity_table,
+    count_use, direction_sample_bytes, directions_table, exchanges_table, flow_sample_bytes,
+    flows_table, processors_table, statistics_table,
 };
 
 /// Virtual time of a slice. Between two slices a run can be stopped.
@@ -179,6 +179,14 @@ impl Simulation {
         self
     }
 
+    /// Counts the use of each direction by TCP flows, for the table `capacity`, which is empty
+    /// otherwise. It costs some instructions per packet.
+    #[must_use]
+    pub fn with_capacity(mut self) -> Self {
+        count_use(&mut self.graph, &self.layout);
+        self
+    }
+
     /// Captures packets: see [`Simulation::take_captured`]. `plan` must be the plan of the run.
     #[must_use]
     pub fn with_capture(mut self, plan: &Plan) -> Self {
@@ -323,12 +331,18 @@ impl Simulation {
             memory_bytes_max: self.memory.bytes_max,
             packet_hops,
             engine_calls,
-            tables: self.tables(&directions, of_functions),
+            tables: self.tables(&directions, of_functions, now),
             statistics,
         })
     }
 
-    fn tables(self, directions: &[DirectionFacts], of_functions: Table) -> Vec<Table> {
+    fn tables(
+        mut self,
+        directions: &[DirectionFacts],
+        of_functions: Table,
+        end: Instant,
+    ) -> Vec<Table> {
+        let capacity = capacity_table(&mut self.graph, &self.layout, end);
         let functions = (0u32..).zip(&self.layout.functions);
         let functions =
             functions.flat_map(|(gateway, nodes)| nodes.iter().map(move |n| (gateway, n)));
@@ -337,8 +351,9 @@ impl Simulation {
             _ => None,
         });
         let mut tables = vec![
-            flows_table(&self.graph, &self.layout.flows),
+            flows_table(&self.graph, &self.layout.flows, end),
             exchanges_table(&self.graph, &self.layout.flows),
+            capacity,
             directions_table(directions),
             processors_table(processors),
             of_functions,
@@ -354,11 +369,15 @@ impl Simulation {
             .map(|number| {
                 let node = self.layout.directions[number];
                 let counters = self.settle(number, now);
+                let queue = match self.graph.engine_mut(node) {
+                    Node::Direction(direction) => direction.queue_statistics(now),
+                    _ => unreachable!("all nodes in the list are directions"),
+                };
                 let ledger = self.graph.engine(node).ledger();
                 let held = self
                     .branch_ledgers(number)
                     .fold(ledger.held, |held, branch| held.plus(branch.held));
-                DirectionFacts { received: ledger.received, held, counters }
+                DirectionFacts { received: ledger.received, held, counters, queue }
             })
             .collect()
     }

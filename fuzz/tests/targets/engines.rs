@@ -59,6 +59,8 @@ fn script(decoder: &mut Decoder<'_>, ports: &[Port]) -> Script {
             bytes: 1 + decoder.below(9_000) as u32,
             class: Class(decoder.below(CLASSES) as u8),
             ecn: Ecn::of_traffic_class(decoder.u8()),
+            limited_by: None,
+            transmitted: false,
             payload: Payload::Datagram { sequence, source: flow },
         };
         script.push((now, port, packet));

@@ -63,6 +63,8 @@ def result_of(
             if report["at_ns"] <= record.ended_ns
             for number, name in enumerate(names)
         ],
+        # What limits the kernel's senders is not known.
+        "capacity": [],
         "processors": [
             {"processor": each["gateway"], **each["processor"]}
             for each in functions.values()

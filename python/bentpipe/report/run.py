@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bentpipe.report import plots
+from bentpipe.report.bars import attribution
 from bentpipe.report.html import environment
 from bentpipe.report.style import figure_of
 from bentpipe.results import series
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
-from bentpipe.results.figures import flow_tables, link_tables
+from bentpipe.results.figures import attribution_table, flow_tables, link_tables
 from bentpipe.results.folder import write_text
 from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, jain
 from bentpipe.results.text_table import TextTable, percent
@@ -63,6 +64,8 @@ def run_report(result: Result) -> str:
         by_entry=result.tables["flows"].height > MAX_SINGLE_FLOWS,
         competing=_competing(result),
         thresholds=_thresholds(result),
+        attribution=attribution_table(result),
+        attribution_figure=_attribution(result),
         link_tables=link_tables(result, _MAX_ROWS),
         sample_interval=_sample_interval(result),
         plots=_plots(result),
@@ -194,6 +197,10 @@ def _plots(result: Result) -> list[dict[str, Any]]:
         {"name": name, "figure": figure_of(axes), "caption": caption}
         for name, axes, caption in drawn
     ]
+
+
+def _attribution(result: Result) -> Figure | None:
+    return figure_of(attribution(result)) if attribution_table(result) else None
 
 
 def _exchange_times(result: Result) -> Figure | None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bentpipe.results.entries import MAX_SINGLE_FLOWS
-from bentpipe.results.figures import flow_tables, link_tables
+from bentpipe.results.figures import attribution_table, flow_tables, link_tables
 from bentpipe.results.metrics import aggregate_goodput_bps, competing_flows, exchange_times_ns, jain
 from bentpipe.results.result import Result
 from bentpipe.results.text_table import TextTable
@@ -70,6 +70,9 @@ def run_tables(result: Result) -> list[RenderableType]:
     with_exchanges = result.tables["exchanges"]["flow"].n_unique()
     if with_exchanges > 1:
         tables.append(_all_exchanges(result, with_exchanges))
+    attribution = attribution_table(result)
+    if attribution is not None:
+        tables.append(Fitted(attribution))
     tables += [Fitted(table) for table in link_tables(result, _MAX_ROWS)]
     # Those of a run that did not complete are not known.
     checks = check_thresholds(result) if result.state == "completed" else []

@@ -15,7 +15,7 @@ import polars as pl
 from bentpipe.results.calls import call_columns
 from bentpipe.results.entries import TCP_KINDS, names_of_entries
 from bentpipe.results.metrics import exchange_quantiles_of_rows, goodput_of_rows
-from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES
+from bentpipe.results.tables import DROP_CAUSES, LOSS_CAUSES, SENDER_TIMES
 
 _EXCHANGE_SHARES: Final = {"0": "exchange_time_median_ns", "1": "exchange_time_p95_ns"}
 
@@ -48,6 +48,7 @@ def flow_rows(
         pl.Series("goodput_bps", goodput_of_rows(table, plan, end_ns)),
         *losses(planned),
         completion_time(planned),
+        idle_percent(),
         *(pl.col(share).alias(name) for share, name in _EXCHANGE_SHARES.items()),
     )
     return named.with_columns(call_columns(planned, named))
@@ -59,16 +60,20 @@ def direction_rows(
     """Return the table ``directions`` with names, utilization and loss (`Result.directions`)."""
     names = dict(enumerate(direction["name"] for direction in plan["directions"]))
     named = table.with_columns(pl.col("direction").replace_strict(names, return_dtype=pl.String))
-    return used(named, ends_ns).with_columns(direction_losses())
+    return used(named, ends_ns).with_columns(of_directions(run_time(named, ends_ns)))
 
 
 def used(table: pl.DataFrame, ends_ns: Sequence[int]) -> pl.DataFrame:
     """Add the utilization: ``busy_ns`` over the time of the run."""
+    return table.with_columns((pl.col("busy_ns") / run_time(table, ends_ns)).alias("utilization"))
+
+
+def run_time(table: pl.DataFrame, ends_ns: Sequence[int]) -> pl.Expr:
+    """Return the expression of the time of the run of each row."""
     ends = np.maximum(np.asarray(ends_ns, dtype=np.int64), 1)
-    end_ns = pl.lit(int(ends[0]))
     if "run" in table.columns:
-        end_ns = pl.lit(pl.Series(ends[table["run"].to_numpy()]))
-    return table.with_columns((pl.col("busy_ns") / end_ns).alias("utilization"))
+        return pl.lit(pl.Series(ends[table["run"].to_numpy()]))
+    return pl.lit(int(ends[0]))
 
 
 def flow_directions(plan: Mapping[str, Any], names: Sequence[str]) -> list[str]:
@@ -97,11 +102,24 @@ def losses(planned: list[dict[str, Any]]) -> list[pl.Expr]:
     ]
 
 
-def direction_losses() -> list[pl.Expr]:
-    """Return the expressions of dropped packets and loss of a direction."""
+def of_directions(run_ns: pl.Expr) -> list[pl.Expr]:
+    """Return the expressions of loss and of the shares of time of the queue of a direction."""
     dropped = pl.sum_horizontal(f"dropped_{cause}_packets" for cause in DROP_CAUSES)
     loss = _percent(dropped, pl.col("received_packets"))
-    return [dropped.alias("dropped_packets"), loss.alias("loss_percent")]
+    return [
+        dropped.alias("dropped_packets"),
+        loss.alias("loss_percent"),
+        *(
+            _percent(pl.col(f"queue_{state}_ns"), run_ns).alias(f"queue_{state}_percent")
+            for state in ("empty", "full")
+        ),
+    ]
+
+
+def idle_percent() -> pl.Expr:
+    """Return the expression of the share of time in which a TCP flow had nothing to send."""
+    life = pl.sum_horizontal(SENDER_TIMES, ignore_nulls=False)
+    return _percent(pl.col("application_limited_ns"), life).alias("idle_percent")
 
 
 def completion_time(planned: list[dict[str, Any]]) -> pl.Expr:
@@ -110,6 +128,19 @@ def completion_time(planned: list[dict[str, Any]]) -> pl.Expr:
     time_ns = pl.col("finished_ns") - pl.col("start_ns")
     has_size = pl.lit(pl.Series(sized, dtype=pl.Boolean))
     return pl.when(has_size).then(time_ns).alias("completion_time_ns")
+
+
+def by_function(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the statistics of each gateway function from rows of ``function_statistics``."""
+    functions: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        function = functions.setdefault(row["place"], {"function": row["place"]})
+        function[row["statistic"]] = row["value"]
+    for function in functions.values():
+        waited = function["packed_packets"] + function["single_packets"]
+        mean_ns = function["hold_time_sum_ns"] / waited if waited else None
+        function["hold_time_mean_ns"] = mean_ns
+    return list(functions.values())
 
 
 def _percent(part: pl.Expr, whole: pl.Expr) -> pl.Expr:

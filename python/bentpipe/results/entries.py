@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 # More flows are shown by entry: they fill more than a screen.
 MAX_SINGLE_FLOWS: Final = 12
 TCP_KINDS: Final = ("bulk", "request_response")
+# Of a band of many flows in a plot, and of the flows of an entry.
 PERCENTILES: Final = (5, 50, 95)
+ENTRY_PERCENTILES: Final = (*PERCENTILES, 99)
 # Columns of `Result.flows` that are summarised over the flows of an entry.
 _OF_FLOWS: Final = (
     "goodput_bps",
     "retransmitted_percent",
     "loss_percent",
+    "idle_percent",
     "one_way_delay_mean_ns",
+    "one_way_delay_p95_ns",
+    "one_way_delay_p99_ns",
     "jitter_ns",
     "jitter_mean_ns",
     *CALL_COLUMNS,
@@ -59,8 +64,8 @@ def entry_flows(result: Result) -> dict[tuple[int, str], list[int]]:
 def entry_statistics(result: Result) -> list[dict[str, Any]]:
     """Return the figures of each entry and direction of its data, as plain data.
 
-    Each quantity has p5, p50 and p95 over the flows that have one (linear interpolation); None if
-    none has. The completion times of requests and responses are those of all exchanges.
+    Each quantity has p5, p50, p95 and p99 over the flows that have one (linear interpolation); None
+    if none has. The completion times of requests and responses are those of all exchanges.
     """
     flows, names = result.flows.to_dicts(), entry_names(result)
     found = []
@@ -90,5 +95,5 @@ def _percentiles(values: Iterable[float | None]) -> dict[str, float] | None:
     known = [value for value in values if value is not None]
     if not known:
         return None
-    quantiles = np.percentile(known, PERCENTILES)
-    return {f"p{p}": float(value) for p, value in zip(PERCENTILES, quantiles, strict=True)}
+    quantiles = np.percentile(known, ENTRY_PERCENTILES)
+    return {f"p{p}": float(value) for p, value in zip(ENTRY_PERCENTILES, quantiles, strict=True)}

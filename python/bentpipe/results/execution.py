@@ -6,6 +6,8 @@ import platform
 from datetime import UTC, datetime
 from typing import Any
 
+from bentpipe.units import format_duration, format_size
+
 _SHOWN_TIME = "%Y-%m-%d %H:%M UTC"
 
 
@@ -26,3 +28,11 @@ def shown_time(ended: object) -> str | None:
         return datetime.fromisoformat(str(ended)).astimezone(UTC).strftime(_SHOWN_TIME)
     except ValueError:
         return None
+
+
+def stop_message(end_ns: int, limit_bytes: int) -> str:
+    """Return when and why the simulator ended a run early."""
+    return (
+        f"stopped at {format_duration(end_ns)} because the memory limit of "
+        f"{format_size(limit_bytes)} was reached"
+    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from bentpipe.results.attribution import PARTS
 from bentpipe.results.entries import (
+    ENTRY_PERCENTILES,
     MAX_SINGLE_FLOWS,
-    PERCENTILES,
     TCP_KINDS,
     entry_statistics,
 )
@@ -189,6 +190,7 @@ def _tcp_entries(entries: list[dict[str, Any]]) -> TextTable:
         ("goodput", "application bits"),
         ("completion time", "of transfers, exchanges"),
         ("retransmitted", "of segments"),
+        ("idle", "of time"),
         ("mean delay", "one way"),
     )
     rows = [
@@ -198,10 +200,11 @@ def _tcp_entries(entries: list[dict[str, Any]]) -> TextTable:
             _of(entry["goodput_bps"], p, format_rate),
             _of(entry["completion_time_ns"], p, format_duration),
             _of(entry["retransmitted_percent"], p, percent),
+            _of(entry["idle_percent"], p, percent),
             _of(entry["one_way_delay_mean_ns"], p, format_duration),
         ]
         for entry in entries
-        for p in PERCENTILES
+        for p in ENTRY_PERCENTILES
     ]
     return TextTable("TCP flows by entry of traffic", columns, rows, 2, len(_ENTRY_COLUMNS))
 
@@ -214,6 +217,8 @@ def _udp_entries(entries: list[dict[str, Any]]) -> TextTable:
         ("loss", "of sent"),
         ("mean jitter", "of datagrams"),
         ("mean delay", "one way"),
+        ("p95 delay", "one way"),
+        ("p99 delay", "one way"),
     )
     rows = [
         [
@@ -223,9 +228,11 @@ def _udp_entries(entries: list[dict[str, Any]]) -> TextTable:
             _of(entry["loss_percent"], p, percent),
             _of(entry["jitter_mean_ns"], p, format_duration),
             _of(entry["one_way_delay_mean_ns"], p, format_duration),
+            _of(entry["one_way_delay_p95_ns"], p, format_duration),
+            _of(entry["one_way_delay_p99_ns"], p, format_duration),
         ]
         for entry in entries
-        for p in PERCENTILES
+        for p in ENTRY_PERCENTILES
     ]
     return TextTable("UDP flows by entry of traffic", columns, rows, 2, len(_ENTRY_COLUMNS))
 
@@ -281,6 +288,11 @@ def direction_table(result: Result, most: int) -> TextTable:
         ("delivered", "IP bytes"),
         ("held at the end", "packets"),
         ("largest queue", "IP bytes"),
+        ("queue delay p50", "of packets"),
+        ("queue delay p95", "of packets"),
+        ("queue delay p99", "of packets"),
+        ("queue empty", "of time"),
+        ("queue full", "of time"),
     )
     rows = [
         [
@@ -294,6 +306,8 @@ def direction_table(result: Result, most: int) -> TextTable:
             format_size(row["delivered_bytes"]),
             count(row["held_packets"]),
             format_size(row["queue_max_bytes"]),
+            *(duration(row[f"queue_delay_p{p}_ns"]) for p in (50, 95, 99)),
+            *(percent(row[f"queue_{state}_percent"]) for state in ("empty", "full")),
         ]
         for row in table.head(most).to_dicts()
     ]
@@ -351,6 +365,27 @@ def aggregator_table(result: Result, most: int) -> TextTable:
     ]
     title = "Aggregators (they pack the packets for the link into frames)"
     return TextTable(title, columns, rows, more=_more(len(functions), most, "aggregators"))
+
+
+def attribution_table(result: Result) -> TextTable | None:
+    """Return where the capacity went, by TCP flow; None without such flows, or with many."""
+    rows = result.attribution.to_dicts()
+    if not 0 < len(rows) <= MAX_SINGLE_FLOWS:
+        return None
+    parts = [part for part in PARTS if any(row[f"{part}_percent"] for row in rows)]
+    cells = [
+        [
+            row["name"],
+            row["direction"],
+            format_duration(row["until_ns"] - row["from_ns"]),
+            *(percent(row[f"{part}_percent"]) for part in parts),
+        ]
+        for row in rows
+    ]
+    columns = (("flow", ""), ("direction", "of the data"), ("time", "of the flow"))
+    of_link = tuple((PARTS[part], "of capacity") for part in parts)
+    title = "Where the capacity of the link went, in the time of each TCP flow"
+    return TextTable(title, (*columns, *of_link), cells, text_columns=2)
 
 
 def link_tables(result: Result, most: int) -> Iterable[TextTable]:

@@ -19,8 +19,10 @@ import numpy.typing as npt
 import polars as pl
 
 from bentpipe.errors import ScenarioWarning, UsageError
-from bentpipe.results.derived import direction_rows, flow_directions, flow_rows, used
+from bentpipe.results.attribution import capacity_attribution
+from bentpipe.results.derived import by_function, direction_rows, flow_directions, flow_rows, used
 from bentpipe.results.entries import entry_statistics
+from bentpipe.results.execution import stop_message
 from bentpipe.results.files import (
     MANIFEST,
     REPORT,
@@ -39,7 +41,7 @@ from bentpipe.results.output import OutputFolder
 from bentpipe.results.tables import TABLES
 from bentpipe.results.verdict import invalid_message, late_windows, verdict
 from bentpipe.text import choice, nearest
-from bentpipe.units import format_duration, format_size
+from bentpipe.units import format_duration
 
 State: TypeAlias = Literal["completed", "interrupted", "memory_limit_reached", "invalid"]
 
@@ -154,8 +156,9 @@ class Result:
         ``direction`` is a name: with several terminals, each has its own return. The last columns
         are the name of the flow's entry of ``traffic``, goodput, lost packets of all causes, loss
         in percent of the datagrams sent to the receiver (null for TCP), retransmissions in percent
-        of the segments sent, the time of a transfer of a given size, median and 95th percentile of
-        exchange times, and the quality of calls.
+        of the segments sent, the time from the start to the end of a transfer of a given size, the
+        share of time in which TCP had nothing to send, median and 95th percentile of exchange
+        times, and the quality of calls.
         """
         entries = self.manifest.get("entries", [])
         return Frame(flow_rows(self.tables, self.plan, entries, self._ends_ns))
@@ -169,9 +172,20 @@ class Result:
     def directions(self) -> pl.DataFrame:
         """Return the table ``directions`` with names, utilization and loss.
 
-        Utilization is busy time / run, 0 to 1; ``loss_percent`` is of the packets received.
+        Utilization is busy time / run, 0 to 1; ``loss_percent`` is of the packets received; the
+        queue was empty and full for ``queue_empty_percent`` and ``queue_full_percent`` of the run.
         """
         return Frame(direction_rows(self.tables["directions"], self.plan, self._ends_ns))
+
+    @property
+    def attribution(self) -> pl.DataFrame:
+        """Return where the link's capacity went, by TCP flow: see `capacity_attribution`."""
+        return Frame(capacity_attribution(self))
+
+    @property
+    def capacity(self) -> pl.DataFrame:
+        """Return the table ``capacity`` with the flow's name and direction in front."""
+        return self._with_flow_names("capacity")
 
     @property
     def entries(self) -> list[dict[str, Any]]:
@@ -201,15 +215,7 @@ class Result:
 
         ``hold_time_mean_ns`` is the mean of all packets that waited, None if none did.
         """
-        functions: dict[str, dict[str, Any]] = {}
-        for row in self.function_statistics.to_dicts():
-            function = functions.setdefault(row["place"], {"function": row["place"]})
-            function[row["statistic"]] = row["value"]
-        for function in functions.values():
-            waited = function["packed_packets"] + function["single_packets"]
-            mean_ns = function["hold_time_sum_ns"] / waited if waited else None
-            function["hold_time_mean_ns"] = mean_ns
-        return list(functions.values())
+        return by_function(self.function_statistics.to_dicts())
 
     @property
     def exchanges(self) -> pl.DataFrame:
@@ -259,6 +265,7 @@ class Result:
             "entries": self.entries,
             "flows": self.flows.to_dicts(),
             "directions": self.directions.to_dicts(),
+            "attribution": self.attribution.to_dicts(),
             "processors": self.processors.to_dicts(),
             "functions": self.functions,
         }
@@ -367,11 +374,3 @@ class Result:
             for column, enumeration in enumerations.items()
         )
         return Frame(named)
-
-
-def stop_message(end_ns: int, limit_bytes: int) -> str:
-    """Return when and why the simulator ended a run early."""
-    return (
-        f"stopped at {format_duration(end_ns)} because the memory limit of "
-        f"{format_size(limit_bytes)} was reached"
-    )

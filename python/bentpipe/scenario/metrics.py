@@ -42,12 +42,19 @@ _DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
         "loss_percent",
         "retransmitted_percent",
         "completion_time_ns",
+        "idle_percent",
         "exchange_time_median_ns",
         "exchange_time_p95_ns",
         *CALL_COLUMNS,
     ),
     "exchanges": ("time_ns",),
-    "directions": ("utilization", "dropped_packets", "loss_percent"),
+    "directions": (
+        "utilization",
+        "dropped_packets",
+        "loss_percent",
+        "queue_empty_percent",
+        "queue_full_percent",
+    ),
     "processors": ("utilization",),
 }
 # The columns of each table that have metrics.

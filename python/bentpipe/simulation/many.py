@@ -33,9 +33,9 @@ from bentpipe.errors import (
     UsageError,
 )
 from bentpipe.results.columns import decode_column, decode_tables
-from bentpipe.results.execution import execution
+from bentpipe.results.execution import execution, stop_message
 from bentpipe.results.files import RESULT_FORMAT_VERSION
-from bentpipe.results.result import Result, State, stop_message
+from bentpipe.results.result import Result, State
 from bentpipe.simulation import memory as _memory
 
 if TYPE_CHECKING:

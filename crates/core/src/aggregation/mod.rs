@@ -211,7 +211,8 @@ impl Aggregator {
         };
         self.received_frames += 1;
         self.consumed.add(packet.bytes);
-        for inner in std::mem::take(packets) {
+        for mut inner in std::mem::take(packets) {
+            inner.transmitted = packet.transmitted;
             self.unpacked.add(inner.bytes);
             self.created.add(inner.bytes);
             self.sent.add(inner.bytes);

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use super::Transmitter;
 use crate::engine::{Count, Cx, Engine, Ledger, Nested};
-use crate::packet::{Packet, Port};
+use crate::packet::{LimitedBy, Packet, Port};
 use crate::profile::Profile;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
@@ -95,11 +95,14 @@ impl PathDirection {
 }
 
 impl Engine for Access {
-    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, mut packet: Box<Packet>) {
         debug_assert!(port == Self::HOST || port == Self::NET, "a path has two ends");
         let direction = &mut self.directions[usize::from(port.0)];
         direction.received.add(packet.bytes);
         let (start, arrival) = direction.schedule(cx.now(), packet.bytes, &self.config);
+        if start > cx.now() {
+            packet.delayed_by(LimitedBy::AccessLine);
+        }
         cx.trace(cx.now(), EventKind::Enqueued, &packet);
         cx.trace(start, EventKind::Transmitted, &packet);
         direction.packets.push_back((arrival, packet));

@@ -9,13 +9,20 @@
 //! next packet is chosen when the transmitter becomes free, and is in transit from then on.
 
 mod change;
+mod counters;
 mod replace;
+mod statistics;
+mod usage;
+mod waiting;
 
 pub use change::Change;
+pub use counters::Counters;
+pub use usage::FlowUse;
+pub use waiting::{QUEUE_DELAY_PERCENTILES, QueueStatistics};
 
-use super::transit::{FrameSize, InTransit, SizeTotals, Transit};
+use super::transit::{FrameSize, InTransit, Transit};
 use super::{
-    Channel, DropAtDequeue, DropAtEnqueue, Framing, Occupancy, PacketSize, Propagation,
+    Channel, DropAtDequeue, DropAtEnqueue, Framing, Limit, Occupancy, PacketSize, Propagation,
     QueuedPacket, Transmission, Transmitter, Verdict,
 };
 use crate::engine::{Count, Cx, Engine, Ledger, Nested};
@@ -25,6 +32,8 @@ use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use crate::trace::{DropCause, EventKind};
 use crate::units::{BitRate, Bits};
+use usage::Usage;
+use waiting::Waiting;
 
 /// A queue, by the time at which its discipline drops packets.
 #[derive(Clone, Debug)]
@@ -59,33 +68,6 @@ pub struct DirectionConfig {
     pub queue: Queue,
     /// The channel.
     pub channel: Channel,
-}
-
-/// Counters of a direction at an instant; see [`Direction::counters_at`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Packets whose last bit was sent.
-    pub sent_packets: u64,
-    /// Their bits on the link, framing included.
-    pub sent_bits: u64,
-    /// Packets delivered, with their IP bytes.
-    pub delivered: Count,
-    /// Packets dropped, by [`DropCause`], with their IP bytes.
-    pub dropped: [Count; DropCause::ALL.len()],
-    /// Packets marked by the queue (RFC 3168), with their IP bytes.
-    pub marked: Count,
-    /// Time the transmitter spent sending.
-    pub busy: Duration,
-    /// IP bytes in the queue.
-    pub queue_bytes: u64,
-    /// Packets in the queue.
-    pub queue_packets: u64,
-    /// The most IP bytes that were ever in the queue.
-    pub queue_max_bytes: u64,
-    /// IP bytes of the packet being sent.
-    pub sending_bytes: u64,
-    /// IP bytes that left the transmitter and have not arrived.
-    pub in_flight_bytes: u64,
 }
 
 /// The initial frame size.
@@ -127,6 +109,14 @@ pub struct Direction {
     marked: Count,
     /// The most IP bytes in queues that were replaced.
     earlier_bytes_max: u64,
+    waiting: Waiting,
+    /// The size of the largest packet that has arrived.
+    largest: FrameSize,
+    /// See [`Direction::is_filled_by_one`].
+    filled_by_one: bool,
+    /// Whether packets that start at once have to be noted.
+    checks_starts: bool,
+    usage: Option<Box<Usage>>,
 }
 
 impl Direction {
@@ -163,6 +153,11 @@ impl Direction {
             nested_lost: Count::default(),
             marked: Count::default(),
             earlier_bytes_max: 0,
+            waiting: Waiting::default(),
+            largest: NO_SIZE,
+            filled_by_one: false,
+            checks_starts: false,
+            usage: None,
         })
     }
 
@@ -177,36 +172,6 @@ impl Direction {
     #[must_use]
     pub fn received(&self) -> Count {
         self.received
-    }
-
-    /// The counters at `now`. Reading them changes nothing that the direction does.
-    pub fn counters_at(&mut self, now: Instant) -> Counters {
-        self.update_started(now);
-        let waiting = *self.queue.occupancy();
-        let arrived = self.transit.totals_before(self.transit.begin());
-        let started = self.transit.totals_before(self.started);
-        // A packet that waits starts when the previous one ends.
-        let is_sending = self.started < self.transit.end() || self.transmitter.free_at() > now;
-        let (sending_packets, sending, idle_from) =
-            if is_sending && self.started > self.transit.begin() {
-                let last = self.started - 1;
-                (1, started.since(self.transit.totals_before(last)), self.transit.start(last))
-            } else {
-                (0, SizeTotals::default(), self.transmitter.free_at())
-            };
-        Counters {
-            sent_packets: self.started - sending_packets,
-            sent_bits: started.frame_bits - sending.frame_bits,
-            delivered: self.delivered(),
-            dropped: self.dropped,
-            marked: self.marked,
-            busy: self.transmitter.busy_until(idle_from),
-            queue_bytes: waiting.bytes,
-            queue_packets: waiting.packets,
-            queue_max_bytes: waiting.bytes_max.max(self.earlier_bytes_max),
-            sending_bytes: sending.bytes,
-            in_flight_bytes: started.bytes - sending.bytes - arrived.bytes,
-        }
     }
 
     fn delivered(&self) -> Count {
@@ -237,15 +202,23 @@ impl Direction {
     fn update_headroom(&mut self) {
         let Queue::DropAtEnqueue(discipline) = &self.queue else { return };
         let Some(headroom) = discipline.headroom() else { return };
-        let size = self.transit.size();
+        let size = self.largest;
         let more = headroom.packets_that_fit(
             discipline.occupancy().backlog(),
             size.bytes,
             size.link_bytes,
         );
-        self.headroom_end = (self.transit.end() + 1).saturating_add(more);
+        // A packet that may fill the queue goes through `admit`, too, which finds it full.
+        let backlog = discipline.occupancy().backlog();
+        let fills = self.may_fill(discipline.limit(), backlog, more);
+        let first = self.transit.end() + u64::from(!fills);
+        self.headroom_end = first.saturating_add(more);
         self.headroom_size = size;
         self.headroom_wait = headroom.wait_max;
+        if let Limit::Time(limit) = discipline.limit() {
+            let longest = self.transmitter.longest_time(Bits(size.frame_bits.into()));
+            self.headroom_wait = limit.saturating_sub(longest.unwrap_or(limit));
+        }
     }
 
     #[cold]
@@ -273,6 +246,11 @@ impl Direction {
         self.transit.begin_run(bytes, || FrameSize::new(framing, bytes));
         // The headroom for larger packets also holds for smaller ones.
         let FrameSize { bytes, link_bytes, .. } = self.transit.size();
+        if bytes > self.largest.bytes {
+            self.largest = self.transit.size();
+            self.filled_by_one = self.is_filled_by_one();
+            self.checks_starts = self.filled_by_one || self.usage.is_some();
+        }
         if bytes > self.headroom_size.bytes || link_bytes > self.headroom_size.link_bytes {
             self.headroom_end = 0;
         }
@@ -310,6 +288,7 @@ impl Direction {
         if !self.serving {
             self.serve(cx);
         }
+        self.observe_queue(now);
         self.update_due();
     }
 
@@ -319,6 +298,7 @@ impl Direction {
     fn wake_and_dequeue(&mut self, cx: &mut Cx<'_>) {
         // Before arrivals, since a frame shorter than a nanosecond arrives as it starts if there is no delay.
         self.serve(cx);
+        self.observe_queue(cx.now());
         while self.first_arrival().is_some_and(|arrival| arrival <= cx.now()) {
             self.arrive(cx);
         }
@@ -347,12 +327,17 @@ impl Direction {
                 cx.note_freed();
             });
             self.serving = next.is_some();
-            let Some(QueuedPacket { packet, marked, .. }) = next else { return };
+            let Some(QueuedPacket { packet, marked, enqueued_at, .. }) = next else { return };
+            self.waiting.on_dequeue(now.saturating_since(enqueued_at));
             if marked {
                 self.count_mark(cx, &packet);
             }
             let frame_bits = self.size(packet.bytes).frame_bits;
+            self.end_idle_time(self.transmitter.free_at(), now);
             let transmission = self.transmitter.take(now, Bits(frame_bits.into()));
+            if let Some(usage) = &mut self.usage {
+                usage.on_sent(&packet, transmission, frame_bits);
+            }
             cx.trace(transmission.start, EventKind::Transmitted, &packet);
             self.send(now, transmission, packet, frame_bits);
             self.started = self.transit.end();
@@ -365,9 +350,10 @@ impl Direction {
         &mut self,
         now: Instant,
         transmission: Transmission,
-        packet: Box<Packet>,
+        mut packet: Box<Packet>,
         frame_bits: u32,
     ) {
+        packet.transmitted = true;
         let Transmission { start, departure } = transmission;
         let corrupted = self.channel.corrupts(now, transmission, Bits(frame_bits.into()));
         let arrival = self.propagation.arrival(departure);
@@ -422,18 +408,17 @@ impl Direction {
     /// [`Engine::input`] for a queue without headroom.
     #[cold]
     #[inline(never)]
-    fn admit_and_send(&mut self, cx: &mut Cx<'_>, mut packet: Box<Packet>) {
+    fn admit_and_send(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>) {
         if let Queue::DropAtDequeue(_) = self.queue {
             self.enqueue(cx, packet, true);
             return;
         }
         let now = cx.now();
         let size = self.size(packet.bytes);
+        let free_at = self.transmitter.free_at();
         let start = self.transmitter.start(now);
-        match self.admit(cx, &mut packet, size.link_bytes, start) {
-            Ok(()) => self.transmit(cx, packet, size, start),
-            Err(cause) => self.drop(cx, cause, packet),
-        }
+        self.end_idle_time(free_at, now);
+        self.admit_and_transmit(cx, packet, size, start);
         if start <= now {
             // The queue did not count it.
             self.started = self.transit.end();
@@ -441,10 +426,66 @@ impl Direction {
         }
     }
 
+    /// Sends a packet that starts at once, if that has to be noted. The transmitter was free at `free_at`.
+    #[inline(never)]
+    fn start_now(
+        &mut self,
+        cx: &mut Cx<'_>,
+        packet: Box<Packet>,
+        size: FrameSize,
+        free_at: Instant,
+    ) {
+        let now = cx.now();
+        self.end_idle_time(free_at, now);
+        if self.filled_by_one {
+            self.admit_and_transmit(cx, packet, size, now);
+        } else {
+            self.transmit(cx, packet, size, now);
+        }
+    }
+
+    /// Notes an idle time of the transmitter since `free_at`, if there was one.
+    #[inline(always)]
+    fn end_idle_time(&mut self, free_at: Instant, now: Instant) {
+        if now > free_at
+            && let Some(usage) = &mut self.usage
+        {
+            usage.on_idle(free_at, now);
+        }
+    }
+
+    /// Accepts a packet that may not fit, and sends it, or drops it.
+    #[cold]
+    #[inline(never)]
+    fn admit_and_transmit(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut packet: Box<Packet>,
+        size: FrameSize,
+        start: Instant,
+    ) {
+        let now = cx.now();
+        match self.admit(cx, &mut packet, size.link_bytes, start) {
+            Ok(()) => {
+                if start > now {
+                    self.waiting.on_wait(now, start);
+                }
+                self.transmit(cx, packet, size, start);
+            }
+            Err(cause) => self.drop(cx, cause, packet),
+        }
+        if self.may_be_full() {
+            self.waiting.on_full(now, self.full_until(now));
+        }
+    }
+
     /// Schedules a packet on the transmitter and sends it.
     #[inline(always)]
     fn transmit(&mut self, cx: &mut Cx<'_>, packet: Box<Packet>, size: FrameSize, start: Instant) {
         let transmission = self.transmitter.take_from(start, Bits(size.frame_bits.into()));
+        if let Some(usage) = &mut self.usage {
+            usage.on_sent(&packet, transmission, size.frame_bits);
+        }
         cx.trace(cx.now(), EventKind::Enqueued, &packet);
         cx.trace(transmission.start, EventKind::Transmitted, &packet);
         self.send(cx.now(), transmission, packet, size.frame_bits);
@@ -484,7 +525,7 @@ impl Direction {
 }
 
 impl Engine for Direction {
-    fn input(&mut self, cx: &mut Cx<'_>, port: Port, mut packet: Box<Packet>) {
+    fn input(&mut self, cx: &mut Cx<'_>, port: Port, packet: Box<Packet>) {
         debug_assert_eq!(port, Self::IN, "packets enter a direction at one end");
         self.received.add(packet.bytes);
         if !self.has_headroom {
@@ -493,14 +534,18 @@ impl Engine for Direction {
         }
         let now = cx.now();
         let size = self.size(packet.bytes);
+        let free_at = self.transmitter.free_at();
         let start = self.transmitter.start(now);
         // A packet that starts at once needs no room.
         let wait = start.saturating_since(now);
-        if wait > Duration::ZERO
-            && (self.transit.end() >= self.headroom_end || wait > self.headroom_wait)
-            && let Err(cause) = self.admit(cx, &mut packet, size.link_bytes, start)
-        {
-            self.drop(cx, cause, packet);
+        if wait > Duration::ZERO {
+            if self.transit.end() >= self.headroom_end || wait > self.headroom_wait {
+                self.admit_and_transmit(cx, packet, size, start);
+                return;
+            }
+            self.waiting.on_wait(now, start);
+        } else if self.checks_starts {
+            self.start_now(cx, packet, size, free_at);
             return;
         }
         self.transmit(cx, packet, size, start);

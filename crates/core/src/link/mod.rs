@@ -17,7 +17,10 @@ mod transmitter;
 
 pub use access::{Access, AccessConfig};
 pub use channel::Channel;
-pub use direction::{Change, Counters, Direction, DirectionConfig, Queue};
+pub use direction::{
+    Change, Counters, Direction, DirectionConfig, FlowUse, QUEUE_DELAY_PERCENTILES, Queue,
+    QueueStatistics,
+};
 pub use framing::{Cells, Framing};
 pub use processor::{Processor, ProcessorConfig, ProcessorCounters};
 pub use propagation::Propagation;

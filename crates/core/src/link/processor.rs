@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use crate::engine::{Count, Cx, Engine, Ledger, Nested};
-use crate::packet::{Packet, Port};
+use crate::packet::{LimitedBy, Packet, Port};
 use crate::time::{Duration, Instant};
 use crate::trace::{DropCause, EventKind};
 use crate::units::{BitRate, Bits, Carry, TransmitTime};
@@ -122,7 +122,8 @@ impl Processor {
             self.counters.busy += end - start;
             cx.trace(end, EventKind::Delivered, &packet);
             cx.forward([Self::LINK, Self::LAN][side], packet);
-            if let Some((side, packet)) = self.next_after(side) {
+            if let Some((side, mut packet)) = self.next_after(side) {
+                packet.delayed_by(LimitedBy::Gateway);
                 self.start(cx, end, side, packet);
             }
         }

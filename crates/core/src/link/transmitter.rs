@@ -57,6 +57,11 @@ impl Transmitter {
         self.free_at
     }
 
+    /// The rate.
+    pub(super) fn rate(&self) -> &Profile<BitRate> {
+        &self.rate
+    }
+
     /// The time spent sending before `at`, which lies in the last busy period.
     #[must_use]
     pub fn busy_until(&self, at: Instant) -> Duration {
@@ -106,6 +111,14 @@ impl Transmitter {
         Transmission { start, departure: self.free_at }
     }
 
+    /// At most the time that a frame takes. `None` if the rate varies.
+    pub(super) fn longest_time(&self, frame: Bits) -> Option<Duration> {
+        let Profile::Constant(rate) = self.rate else { return None };
+        // The remainder of the previous frame adds at most a nanosecond.
+        let nanos = work(frame).div_ceil(rate.0.into()) + 1;
+        u64::try_from(nanos).ok().map(Duration::from_nanos)
+    }
+
     /// The same transmitter, idle, with another rate. `None` if the last rate is zero.
     pub(super) fn with_rate(&self, rate: Profile<BitRate>) -> Option<Self> {
         Some(Self { free_at: self.free_at, idle: self.idle, ..Self::new(rate)? })
@@ -132,11 +145,6 @@ impl Transmitter {
         if self.free_at > at {
             self.resume(at, self.remaining_work(at, last));
         }
-    }
-
-    /// The rate.
-    pub(super) fn rate(&self) -> &Profile<BitRate> {
-        &self.rate
     }
 
     /// Continues at `at` with this much work; the transmitter is free when it is done.

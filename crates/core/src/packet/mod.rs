@@ -117,6 +117,66 @@ impl PacketId {
     }
 }
 
+/// What kept a packet from the link until it was sent. A sender has exactly one limit at a time;
+/// gateways and access lines set theirs on packets that wait for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum LimitedBy {
+    /// The application had written nothing more.
+    #[default]
+    Application,
+    /// The handshake was not complete.
+    Handshake,
+    /// The window that the receiver advertised.
+    ReceiveWindow,
+    /// The send buffer was full of data that was not acknowledged yet.
+    SendBuffer,
+    /// The congestion window, in slow start.
+    SlowStart,
+    /// The congestion window or the pacing rate, after slow start.
+    CongestionAvoidance,
+    /// Loss recovery, a retransmission timeout included.
+    Recovery,
+    /// The packet processor of a gateway.
+    Gateway,
+    /// The access line of a distant host.
+    AccessLine,
+}
+
+impl LimitedBy {
+    /// All limits, in the order of their numbers; the first [`Self::OF_SENDER`] are those of a
+    /// sender.
+    pub const ALL: [Self; 9] = [
+        Self::Application,
+        Self::Handshake,
+        Self::ReceiveWindow,
+        Self::SendBuffer,
+        Self::SlowStart,
+        Self::CongestionAvoidance,
+        Self::Recovery,
+        Self::Gateway,
+        Self::AccessLine,
+    ];
+    /// The number of limits of a sender.
+    pub const OF_SENDER: usize = 7;
+
+    /// The name in columns.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Application => "application",
+            Self::Handshake => "handshake",
+            Self::ReceiveWindow => "receive_window",
+            Self::SendBuffer => "send_buffer",
+            Self::SlowStart => "slow_start",
+            Self::CongestionAvoidance => "congestion_avoidance",
+            Self::Recovery => "recovery",
+            Self::Gateway => "gateway",
+            Self::AccessLine => "access_line",
+        }
+    }
+}
+
 /// A packet: a header that every engine may read, and a payload.
 ///
 /// The fields of a plain TCP segment fit in the first 64 bytes: many packets are in flight at a time,
@@ -139,6 +199,10 @@ pub struct Packet {
     pub class: Class,
     /// The ECN field.
     pub ecn: Ecn,
+    /// What kept it from being sent earlier, if it has TCP data from the sender of its flow.
+    pub limited_by: Option<LimitedBy>,
+    /// Whether a direction of the link has accepted it for transmission.
+    pub transmitted: bool,
     /// The payload.
     pub payload: Payload,
 }
@@ -152,6 +216,22 @@ impl Packet {
             Payload::Tcp(segment) => Some(segment),
             _ => None,
         }
+    }
+
+    /// Notes that a packet with data had to wait for a part of the path.
+    pub(crate) fn delayed_by(&mut self, limit: LimitedBy) {
+        if let Some(limited_by) = &mut self.limited_by {
+            *limited_by = limit;
+        } else if let Payload::Nested(packets) = &mut self.payload {
+            packets.iter_mut().for_each(|inner| inner.delayed_by(limit));
+        }
+    }
+
+    /// The bytes of TCP payload, without those of nested packets.
+    #[must_use]
+    #[inline]
+    pub fn tcp_payload(&self) -> u16 {
+        self.segment().map_or(0, |segment| segment.payload)
     }
 
     /// The sequence number of the datagram, if the packet carries one.

@@ -1,5 +1,6 @@
 //! Types that the sender and its endpoint exchange. Ranges are in positions.
 
+use crate::packet::LimitedBy;
 use crate::packet::seq::Position;
 use crate::time::Duration;
 
@@ -14,6 +15,8 @@ pub struct Outgoing {
     pub syn: bool,
     /// Whether the segment carries a FIN.
     pub fin: bool,
+    /// What kept it from being sent earlier.
+    pub limited_by: LimitedBy,
 }
 
 /// Consecutive full segments of new data to be sent.
@@ -27,6 +30,8 @@ pub(super) struct Run {
     pub(super) payload: u16,
     /// Whether nothing else may be sent now.
     pub(super) complete: bool,
+    /// What kept them from being sent earlier.
+    pub(super) limited_by: LimitedBy,
 }
 
 /// A received ACK.
@@ -53,6 +58,8 @@ pub struct SenderCounters {
     pub segments: u64,
     /// Retransmitted segments.
     pub retransmitted_segments: u64,
+    /// Their payload in bytes.
+    pub retransmitted_bytes: u64,
     /// Expirations of the retransmission timer.
     pub timeouts: u64,
     /// Fast recoveries entered.

@@ -30,6 +30,13 @@ impl Reassembly {
         self.ranges.iter().map(|(start, end)| end - start).sum()
     }
 
+    /// Whether the byte at a position is stored.
+    #[must_use]
+    pub fn contains(&self, position: Position) -> bool {
+        let first = self.ranges.partition_point(|range| range.1 <= position);
+        self.ranges.get(first).is_some_and(|range| range.0 <= position)
+    }
+
     /// Adds `start..end` and merges it with adjacent and overlapping ranges.
     pub fn insert(&mut self, mut start: Position, mut end: Position) {
         if start >= end {

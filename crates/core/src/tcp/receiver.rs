@@ -86,6 +86,8 @@ pub struct Receiver {
     dsack: Option<(Position, Position)>,
     /// State of SACK compression.
     compression: Compression,
+    /// Payload received on the slow path beyond the advance of RCV.NXT; wraps.
+    excess_bytes: u64,
 }
 
 /// Linux's initial estimate of a full segment (`tcp_initialize_rcv_mss`: TCP_MSS_DEFAULT, at least
@@ -111,6 +113,7 @@ impl Receiver {
             reports_dsack: config.stack == StackVariant::Linux,
             dsack: None,
             compression: Compression::of(config),
+            excess_bytes: 0,
             reassembly: Reassembly::default(),
             data_stats: DataStats::default(),
             delayed_segments: config.acks.delayed_segments,
@@ -197,6 +200,15 @@ impl Receiver {
         self.next.min(self.fin).saturating_sub(1)
     }
 
+    /// Payload received and not used: duplicates, and data beyond the window.
+    #[must_use]
+    pub fn discarded_bytes(&self) -> u64 {
+        // A FIN beyond a hole is stored as a byte.
+        let stored_fin = !self.finished() && self.reassembly.contains(self.fin);
+        let stored = self.reassembly.bytes() - u64::from(stored_fin);
+        self.excess_bytes.wrapping_sub(stored)
+    }
+
     /// Whether everything up to and including the FIN was received.
     #[must_use]
     pub fn finished(&self) -> bool {
@@ -231,7 +243,7 @@ impl Receiver {
         if length == 0 {
             return;
         }
-        let before = self.next;
+        let (before, delivered) = (self.next, self.delivered());
         let start = position.max(before);
         let end = (position + length).min(self.edge.max(before) + u64::from(segment.flags.fin()));
         let end = end.min(self.fin.saturating_add(1));
@@ -253,6 +265,10 @@ impl Receiver {
         } else if end > before {
             self.next = if had_hole { self.reassembly.advance(end) } else { end };
         }
+        // Less than zero if the segment filled a hole.
+        let advance = self.delivered() - delivered;
+        let excess = u64::from(segment.payload).wrapping_sub(advance);
+        self.excess_bytes = self.excess_bytes.wrapping_add(excess);
         self.has_blocks = !self.reassembly.is_empty() || self.dsack.is_some();
         if self.window_may_grow() {
             self.tune(now, rtt);

@@ -2,6 +2,7 @@
 //! timer expires. It uses positions only; the endpoint converts them to segments.
 
 mod idle;
+mod limits;
 mod paced;
 mod probes;
 mod sending;
@@ -14,10 +15,12 @@ use super::exchange::{Ack, Outgoing, Run, SenderCounters};
 use super::rtt::{RttEstimator, Span};
 use super::selective::{AckInfo, Expiry, Selective, Undone};
 use super::undo::echoed_time;
+use crate::packet::LimitedBy;
 use crate::packet::seq::Position;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use idle::CoarseInstant;
+pub(super) use limits::LimitTimes;
 
 /// Loss detection and recovery. `repr(u8)` places the discriminant first instead of in a niche.
 #[derive(Clone, Debug)]
@@ -62,6 +65,8 @@ pub struct Sender {
     cwnd_limited: bool,
     /// Whether transmission is paced and delivery rates are sampled (BBR).
     paced: bool,
+    /// What has stopped transmission since it was last possible.
+    limited_by: LimitedBy,
     /// SND.NXT; reset to SND.UNA after a timeout without SACK.
     nxt: Position,
     /// The end of the data that the application wrote.
@@ -92,6 +97,7 @@ pub struct Sender {
     /// SND.MAX at the last reduction of cwnd for an ECN echo: until more is acknowledged, further
     /// echoes report the same congestion.
     cwr_until: Position,
+    limit_times: LimitTimes,
 }
 
 impl Sender {
@@ -126,6 +132,8 @@ impl Sender {
             window_probe_due: false,
             cwnd_limited: false,
             paced,
+            limited_by: LimitedBy::Application,
+            limit_times: LimitTimes::default(),
             consecutive_timeouts: 0,
             last_sent: CoarseInstant::default(),
             cwr_until: 0,
@@ -326,6 +334,9 @@ impl Sender {
         } else {
             self.control.observe_ack(&acked);
         }
+        if self.limited_by == LimitedBy::Recovery {
+            self.update_idle_limit(now);
+        }
         true
     }
 
@@ -414,6 +425,7 @@ impl Sender {
             // After the RTT sample, so that the timer does not restart with a backed-off timeout.
             self.restart_timers(now);
         }
+        self.update_idle_limit(now);
         recovered
     }
 

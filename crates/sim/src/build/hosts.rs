@@ -81,7 +81,11 @@ impl<'a> Hosts<'a> {
         for (node, heading) in [(sender, flow.direction), (receiver, back)] {
             self.stations.push(self.station(flow, heading, node));
         }
-        Ends { terminal: flow.terminal, sender, receiver, start }
+        let direction = match flow.direction {
+            Heading::Forward => HUB,
+            Heading::Return => 1 + flow.terminal,
+        };
+        Ends { terminal: flow.terminal, sender, receiver, direction, start }
     }
 
     /// When a flow starts. Its stream serves no other draw.

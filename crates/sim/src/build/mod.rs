@@ -62,6 +62,8 @@ pub struct Ends {
     pub sender: NodeId,
     /// The end that receives it.
     pub receiver: NodeId,
+    /// The direction of the link that carries the data, in the plan's order.
+    pub direction: u32,
     /// When the flow starts.
     pub start: Instant,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bentpipe_core::drop_counts::{ByCause, DropCounts};
 use bentpipe_core::graph::Graph;
-use bentpipe_core::packet::{FlowId, Origin};
+use bentpipe_core::packet::{FlowId, LimitedBy, Origin};
 use bentpipe_core::play_out::PlayOut;
 use bentpipe_core::tcp::Sender;
 use bentpipe_core::tcp::congestion::Control;
@@ -32,6 +32,7 @@ struct Row {
     last_delivery: Option<Instant>,
     sent_segments: u64,
     retransmitted_segments: u64,
+    retransmitted_bytes: u64,
     timeouts: u64,
     fast_recoveries: u64,
     tail_loss_probes: u64,
@@ -49,6 +50,7 @@ struct Row {
     jitter_mean: Option<Duration>,
     play_out: Option<PlayOut>,
     exchanges: u64,
+    limit_times: Option<[Duration; LimitedBy::OF_SENDER]>,
     lost: ByCause,
 }
 
@@ -60,8 +62,46 @@ fn mean_ns(sum: Duration, count: u64) -> Option<f64> {
     (count > 0).then(|| sum.as_nanos() as f64 / count as f64)
 }
 
+/// A TCP flow at some time: its two ends, and when it finished.
+pub(super) struct TcpFlow {
+    pub(super) sender: Totals,
+    pub(super) receiver: Totals,
+    pub(super) finished: Option<Instant>,
+}
+
+impl TcpFlow {
+    /// The flow at `now`; `None` if it is not one of TCP.
+    pub(super) fn of(graph: &Graph<Node>, ends: Ends, now: Instant) -> Option<Self> {
+        match (graph.engine(ends.sender), graph.engine(ends.receiver)) {
+            (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => Some(Self {
+                sender: Totals::of(sender.endpoint(), now),
+                receiver: Totals::of(receiver.endpoint(), now),
+                finished: sender.finished(),
+            }),
+            (Node::Server(server), Node::Client(client)) => Some(Self {
+                sender: server.totals(now),
+                receiver: client.totals(now),
+                finished: client.finished(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// The time for which each limit applied to the sender, from the start to the end of the flow. The
+    /// application has nothing to send while there is no connection.
+    fn limit_times(&self, start: Instant, end: Instant) -> [Duration; LimitedBy::OF_SENDER] {
+        let mut times = self.sender.limit_times;
+        let mut idle = self.finished.unwrap_or(end).saturating_since(start);
+        for time in &times[1..] {
+            idle = idle.saturating_sub(*time);
+        }
+        times[LimitedBy::Application as usize] = idle;
+        times
+    }
+}
+
 /// The row of a TCP flow.
-fn tcp(sender: &Totals, receiver: &Totals, finished: Option<Instant>) -> Row {
+fn tcp(TcpFlow { sender, receiver, finished }: TcpFlow) -> Row {
     let received = receiver.data_segments_received;
     Row {
         established: sender.established,
@@ -74,6 +114,7 @@ fn tcp(sender: &Totals, receiver: &Totals, finished: Option<Instant>) -> Row {
         last_delivery: receiver.last_delivery,
         sent_segments: sender.counters.segments,
         retransmitted_segments: sender.counters.retransmitted_segments,
+        retransmitted_bytes: sender.counters.retransmitted_bytes,
         timeouts: sender.counters.timeouts,
         fast_recoveries: sender.counters.fast_recoveries,
         tail_loss_probes: sender.counters.tail_loss_probes,
@@ -149,11 +190,11 @@ impl Conference {
     }
 }
 
-pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
+pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends], end: Instant) -> Table {
     let mut table = Table::new(flows_schema());
     let conferences = conferences(graph, flows);
     for (flow, &ends) in (0..).map(FlowId).zip(flows) {
-        let mut row = row_of(graph, ends);
+        let mut row = row_of(graph, ends, end);
         row.lost = graph.drops().packets(flow, Origin::Sender);
         if let Some(conference) = conferences.get(&ends.receiver) {
             conference.complete(&mut row, flow, graph.drops());
@@ -163,16 +204,16 @@ pub(crate) fn flows_table(graph: &Graph<Node>, flows: &[Ends]) -> Table {
     table
 }
 
-fn row_of(graph: &Graph<Node>, ends: Ends) -> Row {
+fn row_of(graph: &Graph<Node>, ends: Ends, end: Instant) -> Row {
+    if let Some(flow) = TcpFlow::of(graph, ends, end) {
+        let exchanges = match graph.engine(ends.receiver) {
+            Node::Client(client) => client.finished_exchanges(),
+            _ => 0,
+        };
+        let limit_times = Some(flow.limit_times(ends.start, end));
+        return Row { exchanges, limit_times, ..tcp(flow) };
+    }
     match (graph.engine(ends.sender), graph.engine(ends.receiver)) {
-        (Node::BulkSender(sender), Node::BulkReceiver(receiver)) => {
-            let finished = sender.finished();
-            tcp(&Totals::of(sender.endpoint()), &Totals::of(receiver.endpoint()), finished)
-        }
-        (Node::Server(server), Node::Client(client)) => Row {
-            exchanges: client.finished_exchanges(),
-            ..tcp(&server.totals(), &client.totals(), client.finished())
-        },
         (Node::Participant(participant), Node::Reflector(_)) => {
             datagrams(participant.source(), participant.sink())
         }
@@ -186,7 +227,9 @@ impl Row {
         let row = self;
         let at = |instant: Option<Instant>| instant.map(Instant::as_nanos);
         let long = |duration: Option<Duration>| duration.map(Duration::as_nanos);
-        let first: [Cell; 34] = [
+        let times = (0..LimitedBy::OF_SENDER)
+            .map(move |limit| long(row.limit_times.map(|times| times[limit])).into());
+        let first: [Cell; 35] = [
             u64::from(flow.0).into(),
             u64::from(ends.terminal).into(),
             ends.start.as_nanos().into(),
@@ -200,6 +243,7 @@ impl Row {
             at(row.last_delivery).into(),
             row.sent_segments.into(),
             row.retransmitted_segments.into(),
+            row.retransmitted_bytes.into(),
             row.timeouts.into(),
             row.fast_recoveries.into(),
             row.tail_loss_probes.into(),
@@ -222,7 +266,7 @@ impl Row {
             row.play_out.map(|play_out| play_out.bursts()).into(),
             row.exchanges.into(),
         ];
-        first.into_iter().chain(row.lost.map(Cell::from))
+        first.into_iter().chain(times).chain(row.lost.map(Cell::from))
     }
 }
 
@@ -236,6 +280,7 @@ pub(super) fn flows_schema() -> TableSchema {
         "exchanges",
         "Finished exchanges; 0 for other workloads.",
     ));
+    columns.extend(LimitedBy::ALL[..LimitedBy::OF_SENDER].iter().map(limited_time));
     columns.extend(DropCause::ALL.map(lost_packets));
     TableSchema { name: "flows", row: "one flow over the whole run", columns }
 }
@@ -272,6 +317,24 @@ fn lost_packets(cause: DropCause) -> ColumnSchema {
     Column::u64(format!("lost_{}_packets", cause.name()), "packets", meaning)
 }
 
+/// The column of the time for which a limit applied to the sender.
+fn limited_time(limit: &LimitedBy) -> ColumnSchema {
+    let what = match limit {
+        LimitedBy::Application => "nothing was left to send",
+        LimitedBy::Handshake => "data waited for the handshake",
+        LimitedBy::ReceiveWindow => "the receiver's window stopped the sender",
+        LimitedBy::SendBuffer => "the send buffer stopped the sender",
+        LimitedBy::SlowStart => "the congestion window stopped the sender, in slow start",
+        LimitedBy::CongestionAvoidance => {
+            "the congestion window or the pacer stopped the sender, after slow start"
+        }
+        LimitedBy::Recovery => "the sender recovered from losses",
+        LimitedBy::Gateway | LimitedBy::AccessLine => unreachable!("not a limit of a sender"),
+    };
+    let name = format!("{}_limited_ns", limit.name());
+    Column::u64(name, "ns", format!("Time for which {what}. Null for UDP.")).nullable()
+}
+
 fn segments() -> Vec<ColumnSchema> {
     vec![
         Column::u64(
@@ -280,6 +343,12 @@ fn segments() -> Vec<ColumnSchema> {
             "Data segments or datagrams sent, retransmissions included.",
         ),
         Column::u64("retransmitted_segments", "segments", "Retransmitted data segments."),
+        Column::u64(
+            "retransmitted_bytes",
+            "application bytes",
+            "Payload of the retransmitted segments.",
+        )
+        .nullable(),
         Column::u64("timeouts", "events", "Retransmission timeouts."),
         Column::u64("fast_recoveries", "events", "Entries into fast recovery."),
         Column::u64("tail_loss_probes", "segments", "Tail loss probes sent (RFC 8985)."),
@@ -407,8 +476,8 @@ impl FlowSamples {
                         (Some(sender), sender.acked_bytes(), delivered)
                     }
                     (Node::Server(server), Node::Client(client)) => {
-                        let acked = server.totals().acked_bytes;
-                        (server.sender(), acked, client.totals().delivered_bytes)
+                        let acked = server.totals(now).acked_bytes;
+                        (server.sender(), acked, client.totals(now).delivered_bytes)
                     }
                     _ => continue,
                 };

@@ -1,8 +1,8 @@
 //! The tables of directions and of gateway functions.
 
 use bentpipe_core::engine::Count;
-use bentpipe_core::link::{Counters, ProcessorCounters};
-use bentpipe_core::time::Instant;
+use bentpipe_core::link::{Counters, ProcessorCounters, QUEUE_DELAY_PERCENTILES, QueueStatistics};
+use bentpipe_core::time::{Duration, Instant};
 use bentpipe_core::trace::DropCause;
 
 use super::{Cell, ColumnSchema, Table, TableSchema};
@@ -103,6 +103,7 @@ pub(crate) struct DirectionFacts {
     pub(crate) received: Count,
     pub(crate) held: Count,
     pub(crate) counters: Counters,
+    pub(crate) queue: QueueStatistics,
 }
 
 pub(super) fn directions_schema() -> TableSchema {
@@ -126,13 +127,42 @@ pub(super) fn directions_schema() -> TableSchema {
         Column::u64("busy_ns", "ns", "Time for which the transmitter was sending."),
         Column::u64("queue_max_bytes", "IP bytes", "Largest queue."),
     ]);
+    columns.extend(queue_columns());
     TableSchema { name: "directions", row: "one direction of the link over the whole run", columns }
+}
+
+/// The columns of [`queue_values`].
+fn queue_columns() -> Vec<Column> {
+    let percentile = |percent| {
+        let meaning = format!("{percent}th percentile of the delays in the queue.");
+        Column::u64(format!("queue_delay_p{percent}_ns"), "ns", meaning).nullable()
+    };
+    let mut columns: Vec<_> = QUEUE_DELAY_PERCENTILES.map(percentile).into();
+    columns.extend([
+        Column::u64("queue_empty_ns", "ns", "Time for which no packet waited.").nullable(),
+        Column::u64(
+            "queue_full_ns",
+            "ns",
+            "Time for which the largest packet so far would have found no room.",
+        )
+        .nullable(),
+    ]);
+    columns
+}
+
+/// The statistics of a queue, by column name.
+#[must_use]
+pub fn queue_values(queue: &QueueStatistics) -> Vec<(String, Option<u64>)> {
+    let names = queue_columns().into_iter().map(|column| column.name.into_owned());
+    let times = [Some(queue.empty), Some(queue.full)];
+    let values = queue.delays.into_iter().chain(times);
+    names.zip(values.map(|time| time.map(Duration::as_nanos))).collect()
 }
 
 /// One row per direction, in the plan's order.
 pub(crate) fn directions_table(directions: &[DirectionFacts]) -> Table {
     let mut table = Table::new(directions_schema());
-    for (number, DirectionFacts { received, held, counters }) in (0u64..).zip(directions) {
+    for (number, DirectionFacts { received, held, counters, queue }) in (0u64..).zip(directions) {
         let row: [Cell; 9] = [
             number.into(),
             received.packets.into(),
@@ -151,7 +181,8 @@ pub(crate) fn directions_table(directions: &[DirectionFacts]) -> Table {
             counters.busy.as_nanos().into(),
             counters.queue_max_bytes.into(),
         ];
-        table.push(row.into_iter().chain(dropped).chain(rest));
+        let queue = queue_values(queue).into_iter().map(|(_, value)| Cell::from(value));
+        table.push(row.into_iter().chain(dropped).chain(rest).chain(queue));
     }
     table
 }

@@ -1,5 +1,6 @@
 //! Result tables: typed, contiguous columns.
 
+mod capacity;
 mod events;
 mod exchanges;
 mod flows;
@@ -8,6 +9,7 @@ mod schema;
 
 use std::borrow::Cow;
 
+pub(crate) use capacity::{capacity_table, count_use};
 pub(crate) use events::{EVENT_BYTES, EventLog};
 pub(crate) use exchanges::{EXCHANGE_BYTES, exchanges_table};
 pub(crate) use flows::{FlowSamples, flow_sample_bytes, flows_table};
@@ -15,7 +17,7 @@ pub(crate) use link::{
     DirectionFacts, DirectionSamples, direction_sample_bytes, directions_table, processors_table,
     statistics_table,
 };
-pub use link::{drop_causes, processor_values};
+pub use link::{drop_causes, processor_values, queue_values};
 
 pub use schema::{ColumnSchema, Dtype, TableSchema, table_schema};
 

@@ -10,7 +10,7 @@ use super::request_response::Host;
 use bentpipe_core::engine::{Count, Cx, Engine, Ledger};
 use bentpipe_core::packet::segment::Segment;
 use bentpipe_core::packet::seq::SeqNumber;
-use bentpipe_core::packet::{Address, Class, FlowId, Origin, Packet, PacketId, Payload};
+use bentpipe_core::packet::{Address, Class, FlowId, LimitedBy, Origin, Packet, PacketId, Payload};
 use bentpipe_core::tcp::{Endpoint, SenderCounters};
 use bentpipe_core::time::{Duration, Instant};
 
@@ -47,18 +47,30 @@ pub struct Totals {
     pub rtt_sum: Duration,
     /// Number of round-trip samples.
     pub rtt_samples: u64,
+    /// Data that arrived and was not used: duplicates, and data beyond the window.
+    pub discarded_bytes: u64,
+    /// Time for which each limit applied to the sender, in the order of [`LimitedBy::ALL`].
+    pub limit_times: [Duration; LimitedBy::OF_SENDER],
+    /// The limit of the sender of the newest open connection.
+    pub limited_by: LimitedBy,
 }
 
 impl Totals {
-    /// The totals of one connection.
+    /// The totals of one connection at `now`.
     #[must_use]
-    pub fn of(endpoint: &Endpoint) -> Self {
+    pub fn of(endpoint: &Endpoint, now: Instant) -> Self {
         let mut totals = Self::default();
-        totals.add(endpoint);
+        totals.add_open(endpoint, now);
         totals
     }
 
-    fn add(&mut self, endpoint: &Endpoint) {
+    fn add_open(&mut self, endpoint: &Endpoint, now: Instant) {
+        self.add(endpoint, now);
+        self.limited_by = endpoint.sender().limited_by();
+    }
+
+    /// Adds a connection at `now`.
+    fn add(&mut self, endpoint: &Endpoint, now: Instant) {
         let (facts, sender) = (endpoint.stats(), endpoint.sender());
         let (rtt_sum, rtt_samples) = sender.rtt().total();
         let counters = sender.counters();
@@ -72,6 +84,7 @@ impl Totals {
         self.delivered_bytes += endpoint.receiver().delivered();
         self.counters.segments += counters.segments;
         self.counters.retransmitted_segments += counters.retransmitted_segments;
+        self.counters.retransmitted_bytes += counters.retransmitted_bytes;
         self.counters.timeouts += counters.timeouts;
         self.counters.fast_recoveries += counters.fast_recoveries;
         self.counters.tail_loss_probes += counters.tail_loss_probes;
@@ -84,6 +97,10 @@ impl Totals {
         self.rtt_min = self.rtt_min.into_iter().chain(sender.rtt().min()).min();
         self.rtt_sum += rtt_sum;
         self.rtt_samples += rtt_samples;
+        self.discarded_bytes += endpoint.receiver().discarded_bytes();
+        for (sum, time) in self.limit_times.iter_mut().zip(sender.limit_times(now)) {
+            *sum += time;
+        }
     }
 }
 
@@ -247,7 +264,8 @@ impl Connections {
     fn remove_all_closed(&mut self) {
         while let Some(index) = self.open.iter().position(Connection::is_closed) {
             let Connection { endpoint, .. } = self.open.remove(index);
-            self.closed_totals.add(&endpoint);
+            // Its last limit began before and has no end: the application has nothing more to send.
+            self.closed_totals.add(&endpoint, Instant::START);
             self.closed_sent = self.closed_sent.plus(endpoint.ledger().sent);
         }
     }
@@ -262,11 +280,11 @@ impl Connections {
         self.open.iter().filter_map(|each| each.endpoint.next_wake()).min()
     }
 
-    /// The totals of all connections.
-    pub(super) fn totals(&self) -> Totals {
+    /// The totals of all connections at `now`.
+    pub(super) fn totals(&self, now: Instant) -> Totals {
         let mut totals = self.closed_totals;
         for Connection { endpoint, .. } in &self.open {
-            totals.add(endpoint);
+            totals.add_open(endpoint, now);
         }
         totals
     }

@@ -148,10 +148,10 @@ impl Client {
         }
     }
 
-    /// TCP statistics of this end.
+    /// TCP statistics of this end at `now`.
     #[must_use]
-    pub fn totals(&self) -> Totals {
-        self.connections.totals()
+    pub fn totals(&self, now: Instant) -> Totals {
+        self.connections.totals(now)
     }
 
     fn start_exchange(&mut self, cx: &mut Cx<'_>) {
@@ -260,10 +260,10 @@ impl Server {
         Self { host, config, connections, responses: 0 }
     }
 
-    /// TCP statistics of this end.
+    /// TCP statistics of this end at `now`.
     #[must_use]
-    pub fn totals(&self) -> Totals {
-        self.connections.totals()
+    pub fn totals(&self, now: Instant) -> Totals {
+        self.connections.totals(now)
     }
 
     /// The sender of the newest connection, if that is open.

@@ -65,6 +65,10 @@ impl Direction {
             self.propagation.set_jitter(max, rng);
         }
         self.reschedule(now, first, redraw_errors);
+        if self.started < self.transit.end() {
+            let last = self.transit.start(self.transit.end() - 1);
+            self.waiting.reschedule(now, last, self.full_until(now));
+        }
         self.update_due();
         Some(())
     }

@@ -33,6 +33,9 @@ impl Direction {
             self.has_headroom = discipline.headroom().is_some();
         }
         self.queue = queue;
+        self.waiting.on_replace(now);
+        self.filled_by_one = self.is_filled_by_one();
+        self.checks_starts = self.filled_by_one || self.usage.is_some();
         self.started = self.transit.end();
         self.next_dequeue_event = NO_POSITION;
         self.headroom_end = 0;
@@ -76,6 +79,9 @@ impl Direction {
         let start = self.transmitter.start(now);
         match self.admit(cx, &mut packet, size.link_bytes, start) {
             Ok(()) => {
+                if start > now {
+                    self.waiting.on_wait(now, start);
+                }
                 let frame = Bits(size.frame_bits.into());
                 let transmission = self.transmitter.take_from(start, frame);
                 if !was_scheduled {

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Limit, Occupancy, QueuedPacket};
+use super::{Limit, Occupancy, PacketSize, QueuedPacket};
 use crate::packet::Packet;
 use crate::time::{Duration, Instant};
 use crate::trace::DropCause;
@@ -87,6 +87,11 @@ impl CoDel {
 
     pub(super) fn take_packets(&mut self) -> Vec<QueuedPacket> {
         self.fifo.take()
+    }
+
+    /// Whether a packet of this size would not fit.
+    pub(super) fn is_full(&self, size: PacketSize) -> bool {
+        !self.limit.has_room(&self.waiting, size, Duration::ZERO)
     }
 
     /// The packets that wait.

@@ -50,6 +50,11 @@ impl DropTail {
         self.waiting.on_dequeue(size);
     }
 
+    /// The limit of the whole queue.
+    pub(super) fn limit(&self) -> Limit {
+        self.limit
+    }
+
     /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {

@@ -54,6 +54,11 @@ impl EarlyPacketDiscard {
         self.waiting.on_dequeue(size);
     }
 
+    /// The limit of the whole queue.
+    pub(super) fn limit(&self) -> Limit {
+        self.limit
+    }
+
     /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {

@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 
 use super::codel::{Control, ControlLaw, Fifo};
-use super::{Limit, Occupancy, QueuedPacket};
+use super::{Limit, Occupancy, PacketSize, QueuedPacket};
 use crate::packet::Packet;
 use crate::rng::scramble;
 use crate::time::{Duration, Instant};
@@ -151,6 +151,11 @@ impl FqCoDel {
 
     pub(super) fn take_packets(&mut self) -> Vec<QueuedPacket> {
         self.queues.iter_mut().flat_map(|queue| queue.fifo.take()).collect()
+    }
+
+    /// Whether a packet of this size would not fit.
+    pub(super) fn is_full(&self, size: PacketSize) -> bool {
+        !self.limit.has_room(&self.waiting, size, Duration::ZERO)
     }
 
     /// The packets that wait, in all queues together.

@@ -1,6 +1,6 @@
 //! Limits of a queue, and the units in which it counts its backlog.
 
-use super::{Occupancy, PacketSize};
+use super::{Backlog, Occupancy, PacketSize};
 use crate::time::Duration;
 use crate::trace::DropCause;
 
@@ -26,8 +26,17 @@ impl Unit {
         }
     }
 
+    /// A backlog in this unit.
+    pub(in crate::link) fn of_backlog(self, waiting: Backlog) -> u64 {
+        match self {
+            Self::Packets => waiting.packets,
+            Self::Bytes => waiting.bytes,
+            Self::LinkBytes => waiting.link_bytes,
+        }
+    }
+
     /// The size of a packet in this unit.
-    pub(super) fn of(self, size: PacketSize) -> u64 {
+    pub(in crate::link) fn of(self, size: PacketSize) -> u64 {
         match self {
             Self::Packets => 1,
             Self::Bytes => size.bytes.into(),

@@ -301,6 +301,17 @@ impl DropAtEnqueue {
         }
     }
 
+    /// The limit of the whole queue.
+    pub(super) fn limit(&self) -> Limit {
+        match self {
+            Self::DropTail(queue) => queue.limit(),
+            Self::Red(queue) => queue.limit(),
+            Self::PerFlow(queue) => queue.limit(),
+            Self::EarlyPacketDiscard(queue) => queue.limit(),
+            Self::SelectiveDrop(queue) => queue.limit(),
+        }
+    }
+
     /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
@@ -366,6 +377,15 @@ impl DropAtDequeue {
             Self::CoDel(queue) => queue.occupancy(),
             Self::FqCoDel(queue) => queue.occupancy(),
             Self::StrictPriority(queue) => queue.occupancy(),
+        }
+    }
+
+    /// Whether a packet of this size would not fit.
+    pub(super) fn is_full(&self, size: PacketSize) -> bool {
+        match self {
+            Self::CoDel(queue) => queue.is_full(size),
+            Self::FqCoDel(queue) => queue.is_full(size),
+            Self::StrictPriority(queue) => queue.is_full(size),
         }
     }
 

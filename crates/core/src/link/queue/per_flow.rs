@@ -40,6 +40,11 @@ impl PerFlow {
         self.flows.of_mut(size.flow).on_dequeue(size);
     }
 
+    /// The limit of the whole queue.
+    pub(super) fn limit(&self) -> Limit {
+        self.limit
+    }
+
     /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {

@@ -139,6 +139,11 @@ impl Red {
         self.rate = rate;
     }
 
+    /// The hard limit.
+    pub(super) fn limit(&self) -> Limit {
+        self.config.limit
+    }
+
     /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {

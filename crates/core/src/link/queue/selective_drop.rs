@@ -126,6 +126,15 @@ impl SelectiveDrop {
         self.waiting.set_backlog(waiting);
     }
 
+    /// The hard limit.
+    pub(super) fn limit(&self) -> Limit {
+        match self.unit {
+            Unit::Packets => Limit::Packets(self.limit),
+            Unit::Bytes => Limit::Bytes(self.limit),
+            Unit::LinkBytes => Limit::LinkBytes(self.limit),
+        }
+    }
+
     /// The packets that wait.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Limit, Occupancy, QueuedPacket};
+use super::{Limit, Occupancy, PacketSize, QueuedPacket};
 use crate::packet::Packet;
 use crate::time::Duration;
 use crate::trace::DropCause;
@@ -66,6 +66,12 @@ impl StrictPriority {
 
     pub(super) fn take_packets(&mut self) -> Vec<QueuedPacket> {
         self.classes.iter_mut().flat_map(|class| std::mem::take(&mut class.packets)).collect()
+    }
+
+    /// Whether a packet of this size would not fit in the queue of some class.
+    pub(super) fn is_full(&self, size: PacketSize) -> bool {
+        let is_full = |class: &Class| !self.limit.has_room(&class.waiting, size, Duration::ZERO);
+        self.classes.iter().any(is_full)
     }
 
     /// The packets that wait, in all classes together.

@@ -342,6 +342,15 @@ impl Control {
         self.window.ssthresh.is_none_or(|ssthresh| self.window.cwnd < ssthresh)
     }
 
+    /// Whether the algorithm still searches for the rate of the path: slow start, or BBR's STARTUP.
+    #[cold]
+    pub(super) fn is_starting(&self) -> bool {
+        match &self.algorithm {
+            Algorithm::Bbr(bbr) => bbr.mode() == bbr::Mode::Startup,
+            _ => self.in_slow_start(),
+        }
+    }
+
     /// Processes an ACK of new data for a cwnd-limited sender outside of fast recovery.
     // Inlined, because a call would pass `acked` in memory.
     #[inline(always)]

@@ -7,7 +7,7 @@ use crate::packet::segment::{
     Timestamps,
 };
 use crate::packet::seq::{Position, SeqNumber};
-use crate::packet::{Ecn, Packet, PacketId};
+use crate::packet::{Ecn, LimitedBy, Origin, Packet, PacketId};
 use crate::tcp::exchange::{Outgoing, Run};
 use crate::time::Instant;
 
@@ -22,6 +22,7 @@ struct Template {
     /// ECE if set. CWR is added to the first segment of a run only.
     flags: Flags,
     ecn: Ecn,
+    limited_by: Option<LimitedBy>,
 }
 
 impl Endpoint {
@@ -98,6 +99,7 @@ impl Endpoint {
         }
         let mut template = self.template(cx.now());
         template.ecn = self.ecn;
+        template.limited_by = self.of_data(run.limited_by);
         let mut id = self.next_id;
         for _ in 0..count {
             let packet = self.write_segment(cx, id, &template, position, payload);
@@ -109,20 +111,28 @@ impl Endpoint {
         self.bytes_sent += count * u64::from(template.bytes + u32::from(payload));
     }
 
+    /// The limit of a data packet; `None` at the receiver of a flow, whose data are not counted.
+    #[inline]
+    fn of_data(&self, limited_by: LimitedBy) -> Option<LimitedBy> {
+        if self.origin == Origin::Sender { Some(limited_by) } else { None }
+    }
+
     /// Sends the first segment of a run, which carries CWR.
     #[cold]
     #[inline(never)]
     fn emit_first(&mut self, cx: &mut Cx<'_>, run: Run) {
-        let Run { start: position, payload, .. } = run;
-        self.emit_segment(cx, Outgoing { position, payload, syn: false, fin: false }, true);
+        let Run { start: position, payload, limited_by, .. } = run;
+        let outgoing = Outgoing { position, payload, syn: false, fin: false, limited_by };
+        self.emit_segment(cx, outgoing, true);
     }
 
     /// Sends one segment with data or a FIN. Only new data is ECN-capable (RFC 3168, sections 6.1.4
     /// to 6.1.6; Linux, `tcp_ecn_send`).
     fn emit_segment(&mut self, cx: &mut Cx<'_>, outgoing: Outgoing, is_new: bool) {
-        let Outgoing { position, payload, fin, .. } = outgoing;
+        let Outgoing { position, payload, fin, limited_by, .. } = outgoing;
         let ack_is_due = self.receiver.wants_ack(cx.now());
-        let template = self.template(cx.now());
+        let mut template = self.template(cx.now());
+        template.limited_by = self.of_data(limited_by).filter(|_| payload > 0);
         let mut packet = self.write_segment(cx, self.next_id, &template, position, payload);
         packet.segment_mut().flags |= Flags::FIN.when(fin);
         if is_new && payload > 0 && self.ecn == Ecn::Ect0 {
@@ -182,6 +192,7 @@ impl Endpoint {
             bytes: HEADER_BYTES + if timestamped { TIMESTAMP_OPTION_BYTES } else { 0 },
             flags: self.ecn_flags.without(Flags::CWR),
             ecn: Ecn::NotEct,
+            limited_by: None,
         }
     }
 
@@ -203,6 +214,8 @@ impl Endpoint {
         packet.destination = self.peer;
         packet.class = self.class;
         packet.ecn = template.ecn;
+        packet.limited_by = template.limited_by;
+        packet.transmitted = false;
         packet.bytes = template.bytes + u32::from(payload);
         let segment = packet.segment_mut();
         // `syn_options` lies in another cache line.
@@ -238,6 +251,8 @@ impl Endpoint {
         packet.destination = self.peer;
         packet.class = self.class;
         packet.ecn = Ecn::NotEct;
+        packet.limited_by = None;
+        packet.transmitted = false;
         let flags = Flags::SYN | self.ecn_of_syn();
         let segment = packet.segment_mut();
         *segment = Segment {

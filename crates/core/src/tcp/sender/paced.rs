@@ -220,3 +220,117 @@ impl Sender {
         self.control.bbr()?.pacer.deadline()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::Config;
+    use crate::tcp::config::CongestionName;
+    use crate::tcp::tests::plain;
+
+    const SEGMENT: u64 = 1_000;
+
+    fn ms(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    fn ack(position: Position, sack: &[(Position, Position)]) -> Ack<'_> {
+        let window = 1 << 20;
+        Ack { position, window, sack, dsack: None, timestamp_rtt: None, pure: true }
+    }
+
+    /// A sender with BBR and a cwnd of ten segments, whose SYN was acknowledged after 100 ms.
+    fn established(sack: bool) -> Sender {
+        let config = Config {
+            congestion: CongestionName::Bbr,
+            initial_window_segments: 10,
+            sack,
+            ..plain()
+        };
+        let mut sender = Sender::new(&config);
+        sender.negotiated(SEGMENT, sack, false, &config);
+        assert!(sender.next_segment(ms(0)).is_some_and(|outgoing| outgoing.syn));
+        sender.on_ack(ms(100), &ack(1, &[]));
+        sender
+    }
+
+    /// Writes and sends `segments`, one each 10 ms from 100 ms on, so that the pacer blocks none.
+    fn send(sender: &mut Sender, segments: u64) {
+        sender.write(ms(100), segments * SEGMENT);
+        for number in 0..segments {
+            let outgoing = sender.next_segment(ms(100 + 10 * number)).expect("cwnd allows it");
+            assert_eq!(outgoing.position, 1 + number * SEGMENT);
+        }
+    }
+
+    /// Given five segments of which the first is lost, expect nothing to be lost before the third
+    /// duplicate ACK, and one segment from then on; without SACK the sampler counts it, with SACK
+    /// the scoreboard.
+    #[test]
+    fn lost_bytes_are_those_of_the_segments_found_lost() {
+        for has_sack in [false, true] {
+            let mut sender = established(has_sack);
+            send(&mut sender, 5);
+            for number in 1..=3 {
+                assert_eq!((sender.lost(), sender.ack_baseline().lost), (0, 0), "ACK {number}");
+                let received = [(1 + SEGMENT, 1 + (1 + number) * SEGMENT)];
+                let blocks = if has_sack { &received[..] } else { &[] };
+                sender.on_ack(ms(200 + number), &ack(1, blocks));
+            }
+            assert_eq!((sender.lost(), sender.ack_baseline().lost), (SEGMENT, SEGMENT));
+        }
+    }
+
+    /// Whether the connection is marked now, without earlier marks.
+    fn is_app_limited(sender: &mut Sender) -> bool {
+        sender.control.bbr_mut().expect("BBR").0.rate = RateSampler::default();
+        sender.check_app_limited();
+        sender.rate().is_some_and(RateSampler::is_app_limited)
+    }
+
+    /// Given less than a segment unsent, expect the connection to be application-limited if less
+    /// than cwnd is in flight, and not if exactly cwnd is.
+    #[test]
+    fn a_full_cwnd_is_not_application_limited() {
+        let mut sender = established(false);
+        send(&mut sender, 9);
+        assert!(is_app_limited(&mut sender), "nine of ten segments");
+        let mut sender = established(false);
+        send(&mut sender, 10);
+        assert_eq!(sender.in_flight(), sender.control().cwnd());
+        assert!(!is_app_limited(&mut sender), "cwnd is full");
+    }
+
+    /// Given one byte less than a segment, and a whole one, expect only the first to count as out
+    /// of data.
+    #[test]
+    fn a_whole_unsent_segment_is_not_application_limited() {
+        for (bytes, expected) in [(SEGMENT - 1, true), (SEGMENT, false)] {
+            let mut sender = established(false);
+            sender.write(ms(100), bytes);
+            assert_eq!(is_app_limited(&mut sender), expected, "{bytes} bytes unsent");
+        }
+    }
+
+    /// Given the send buffer as the limit of what the application can write, expect its end to count
+    /// as out of data.
+    #[test]
+    fn a_full_send_buffer_is_application_limited() {
+        let mut sender = established(false);
+        sender.write(ms(100), 10 * SEGMENT);
+        assert!(!is_app_limited(&mut sender));
+        sender.send_buffer = SEGMENT - 1;
+        assert!(is_app_limited(&mut sender));
+    }
+
+    /// Given a lost segment to be retransmitted and nothing else to send, expect the connection not
+    /// to be application-limited.
+    #[test]
+    fn a_pending_retransmission_is_not_application_limited() {
+        let mut sender = established(true);
+        send(&mut sender, 5);
+        sender.on_ack(ms(201), &ack(1, &[(1 + SEGMENT, 1 + 5 * SEGMENT)]));
+        assert!(sender.has_pending_retransmits());
+        assert!(!is_app_limited(&mut sender));
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::idle::CoarseInstant;
 use super::{Outgoing, Position, Recovery, Run, Sender};
+use crate::packet::LimitedBy;
 use crate::time::Instant;
 
 impl Sender {
@@ -20,6 +21,7 @@ impl Sender {
         let unsent = self.written.saturating_sub(start + u64::from(self.closed));
         let right = self.edge.min(self.una.saturating_add(self.send_buffer));
         let available = unsent.min(right.saturating_sub(start));
+        let limited_by = self.limited_by;
         let limit = start + available.min(allowed);
         let count = match &mut self.recovery {
             Recovery::Cumulative(_) => (limit - start) / segment,
@@ -33,8 +35,11 @@ impl Sender {
         // Another full segment is available but exceeds cwnd: the sender is cwnd-limited.
         let complete = available - (end - start) >= segment;
         self.cwnd_limited |= complete;
+        if complete {
+            self.set_limit(now, self.cwnd_limit());
+        }
         let payload = u16::try_from(segment).expect("an MSS has 16 bits");
-        Run { start, count, payload, complete }
+        Run { start, count, payload, complete, limited_by }
     }
 
     /// Bytes of new data that cwnd allows, if there is nothing to retransmit and no pacing.
@@ -85,6 +90,7 @@ impl Sender {
                 return self.next_lost_segment(now);
             }
             self.cwnd_limited = self.has_pending_retransmits();
+            self.set_limit(now, self.window_limit());
             return None;
         };
         let within_cwnd = self.cwnd_allows(payload);
@@ -92,7 +98,11 @@ impl Sender {
             return self.next_lost_segment(now);
         }
         self.cwnd_limited = !within_cwnd;
-        (within_cwnd && !blocked).then(|| self.send_next(now, payload))
+        if !within_cwnd || blocked {
+            self.set_limit(now, self.cwnd_limit());
+            return None;
+        }
+        Some(self.send_next(now, payload))
     }
 
     /// Whether cwnd allows a new segment with this payload.
@@ -120,14 +130,19 @@ impl Sender {
     /// Only the SYN is sent before it is acknowledged.
     fn syn(&mut self, now: Instant) -> Option<Outgoing> {
         if self.nxt > 0 {
+            self.set_limit(now, self.handshake_limit());
             return None;
+        }
+        if self.max == 0 {
+            self.start_limit_times(now);
         }
         self.timed = (self.max == 0).then_some((1, now));
         self.nxt = 1;
         self.max = 1;
         self.last_sent = CoarseInstant::new(now);
         self.start_timer(now);
-        Some(Outgoing { position: 0, payload: 0, syn: true, fin: false })
+        let limited_by = LimitedBy::Handshake;
+        Some(Outgoing { position: 0, payload: 0, syn: true, fin: false, limited_by })
     }
 
     fn next_lost_segment(&mut self, now: Instant) -> Option<Outgoing> {
@@ -201,8 +216,11 @@ impl Sender {
             self.sample_sent(now, start, end);
         }
         self.segments += 1;
+        let mut limited_by = self.limited_by;
         if start < self.max {
             self.counters.retransmitted_segments += 1;
+            self.counters.retransmitted_bytes += payload;
+            limited_by = LimitedBy::Recovery;
         }
         if end > self.max {
             self.max = end;
@@ -212,7 +230,7 @@ impl Sender {
         self.last_sent = CoarseInstant::new(now);
         self.start_timer(now);
         let payload = u16::try_from(payload).expect("an MSS has 16 bits");
-        Outgoing { position: start, payload, syn: false, fin }
+        Outgoing { position: start, payload, syn: false, fin, limited_by }
     }
 
     pub(super) fn has_pending_retransmits(&self) -> bool {

@@ -47,7 +47,13 @@ fn in_runs(sender: &mut Sender, now: Instant) -> Vec<Outgoing> {
     let mut segments = Vec::new();
     let mut position = run.start;
     for _ in 0..run.count {
-        segments.push(Outgoing { position, payload: run.payload, syn: false, fin: false });
+        segments.push(Outgoing {
+            position,
+            payload: run.payload,
+            syn: false,
+            fin: false,
+            limited_by: run.limited_by,
+        });
         position += u64::from(run.payload);
     }
     if !run.complete {

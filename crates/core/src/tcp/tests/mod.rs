@@ -16,6 +16,7 @@ mod growth;
 mod handshake;
 mod harness;
 mod idle;
+mod limits;
 mod network;
 mod rack;
 mod robustness;
@@ -33,7 +34,7 @@ use crate::time::Duration;
 
 /// A host with segments of 1000 bytes and no options. With an RTT of 100 ms, its first
 /// retransmission timeout is 300 ms.
-pub(super) fn plain() -> Config {
+pub(in crate::tcp) fn plain() -> Config {
     Config {
         mss: 1_000,
         initial_window_segments: 1,

@@ -165,7 +165,6 @@ impl Bbr {
     }
 
     /// The mode.
-    #[cfg(test)]
     pub(in crate::tcp) fn mode(&self) -> Mode {
         self.mode
     }

@@ -1,0 +1,66 @@
+//! The counters of a direction at an instant.
+
+use super::Direction;
+use crate::engine::Count;
+use crate::link::transit::SizeTotals;
+use crate::time::{Duration, Instant};
+use crate::trace::DropCause;
+
+/// Counters of a direction at an instant; see [`Direction::counters_at`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets whose last bit was sent.
+    pub sent_packets: u64,
+    /// Their bits on the link, framing included.
+    pub sent_bits: u64,
+    /// Packets delivered, with their IP bytes.
+    pub delivered: Count,
+    /// Packets dropped, by [`DropCause`], with their IP bytes.
+    pub dropped: [Count; DropCause::ALL.len()],
+    /// Packets marked by the queue (RFC 3168), with their IP bytes.
+    pub marked: Count,
+    /// Time the transmitter spent sending.
+    pub busy: Duration,
+    /// IP bytes in the queue.
+    pub queue_bytes: u64,
+    /// Packets in the queue.
+    pub queue_packets: u64,
+    /// The most IP bytes that were ever in the queue.
+    pub queue_max_bytes: u64,
+    /// IP bytes of the packet being sent.
+    pub sending_bytes: u64,
+    /// IP bytes that left the transmitter and have not arrived.
+    pub in_flight_bytes: u64,
+}
+
+impl Direction {
+    /// The counters at `now`. Reading them changes nothing that the direction does.
+    pub fn counters_at(&mut self, now: Instant) -> Counters {
+        self.update_started(now);
+        let waiting = *self.queue.occupancy();
+        let arrived = self.transit.totals_before(self.transit.begin());
+        let started = self.transit.totals_before(self.started);
+        // A packet that waits starts when the previous one ends.
+        let is_sending = self.started < self.transit.end() || self.transmitter.free_at() > now;
+        let (sending_packets, sending, idle_from) =
+            if is_sending && self.started > self.transit.begin() {
+                let last = self.started - 1;
+                (1, started.since(self.transit.totals_before(last)), self.transit.start(last))
+            } else {
+                (0, SizeTotals::default(), self.transmitter.free_at())
+            };
+        Counters {
+            sent_packets: self.started - sending_packets,
+            sent_bits: started.frame_bits - sending.frame_bits,
+            delivered: self.delivered(),
+            dropped: self.dropped,
+            marked: self.marked,
+            busy: self.transmitter.busy_until(idle_from),
+            queue_bytes: waiting.bytes,
+            queue_packets: waiting.packets,
+            queue_max_bytes: waiting.bytes_max.max(self.earlier_bytes_max),
+            sending_bytes: sending.bytes,
+            in_flight_bytes: started.bytes - sending.bytes - arrived.bytes,
+        }
+    }
+}
