@@ -13,6 +13,7 @@ from bentpipe import UsageError, from_dict, max_count
 from bentpipe.errors import RunsInterrupted
 from bentpipe.results import Result
 from bentpipe.simulation import counts as module
+from bentpipe.simulation.many import run_jobs
 
 HOP = {"rate": "1 Mbit/s", "delay": "100 ms"}
 MOS = "flows.mos.p5 >= 3.6"
@@ -91,13 +92,12 @@ def test_the_result_does_not_depend_on_the_number_of_threads() -> None:
 
 def test_ctrl_c_keeps_the_counts_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
-    run_jobs = module.run_jobs
 
     def interrupted(*arguments: Any, **options: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls > 3:
-            raise RunsInterrupted([])
+            raise RunsInterrupted("3 runs are complete")
         return run_jobs(*arguments, **options)
 
     monkeypatch.setattr(module, "run_jobs", interrupted)

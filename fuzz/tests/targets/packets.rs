@@ -87,7 +87,7 @@ fn plan(decoder: &mut Decoder<'_>) -> Plan {
         },
         _ => Queue::DropTail { limit: Limit::Unlimited },
     };
-    plan.directions.iter_mut().for_each(|direction| direction.queue = queue.clone());
+    plan.directions.iter_mut().for_each(|direction| direction.queue = queue);
     plan
 }
 

@@ -259,7 +259,7 @@ def _call_entries(entries: list[dict[str, Any]]) -> TextTable:
             _of(entry["unplayed_percent"], p, percent),
         ]
         for entry in entries
-        for p in PERCENTILES
+        for p in ENTRY_PERCENTILES
     ]
     return TextTable("Calls by entry of traffic (ITU-T G.107)", columns, rows, 2, 3)
 
