@@ -23,6 +23,7 @@ from bentpipe.dashboard.app import create_app
 from bentpipe.dashboard.catalog import Catalog, Entry
 from bentpipe.dashboard.charts import CHARTS, INTERVALS, chart_data, chart_names
 from bentpipe.dashboard.pages import Differences, compare_page
+from bentpipe.results.files import RESULT_FORMAT_VERSION
 from bentpipe.results.text_table import TextTable
 from bentpipe.units import format_rate
 
@@ -395,7 +396,12 @@ def test_no_manifest_names_a_file_of_another_folder(tmp_path: Path, name: object
     """Given a manifest of somebody else, expect what it names outside its folder not to be read."""
     (tmp_path / "secret.csv").write_text("secret\n1\n")
     (tmp_path / "root/study").mkdir(parents=True)
-    manifest = {"bentpipe_version": "0.1.0", "format_version": 4, "kind": "study", "files": [name]}
+    manifest = {
+        "bentpipe_version": "0.1.0",
+        "format_version": RESULT_FORMAT_VERSION,
+        "kind": "study",
+        "files": [name],
+    }
     (tmp_path / "root/study/manifest.json").write_text(json.dumps(manifest))
     with TestClient(create_app(tmp_path / "root")) as client:
         page = client.get("/result/study").text

@@ -91,7 +91,10 @@ def test_lab_exec_has_the_same_codes(tmp_path: Path, lab: tuple[str, ...]) -> No
         (["lab", "exec", "sat", "ls", "-l"], "-l; if it is an option of the program, write --"),
         (["shell", "--link", "geo", "-q"], "no such option: -q; see bentpipe shell --help"),
         (["exec", "--link", "geo", "--seed", "-3", "true"], "invalid value for '--seed'"),
-        (["exec", "--link", "gio", "true"], 'read "gio"; allowed: geo, meo, leo, isdn-return'),
+        (
+            ["exec", "--link", "gio", "true"],
+            'read "gio"; allowed: geo, meo, leo, leo-handover, isdn-return',
+        ),
         (["shell"], "missing option '--link'; see bentpipe shell --help"),
         (["shell", "--link", "gio"], 'read "gio"; allowed: geo'),
         (["lab", "exec"], "missing argument 'NAME'; see bentpipe lab exec --help"),

@@ -96,7 +96,7 @@ def test_the_report_is_self_contained_with_a_figure_for_each_quantity(
 ) -> None:
     text = run_report(small_result)
     page = assert_self_contained(text)
-    assert page.tags.count("svg") == 6
+    assert page.tags.count("svg") == 7
     for label in ("Congestion window [kB]", "In flight [kB]", "Smoothed RTT [ms]"):
         assert label in text
     for label in ("Goodput [Mbit/s]", "Queue [kB]", "Dropped [packets]", "Time [s]"):
@@ -108,7 +108,7 @@ def test_no_colour_of_a_figure_is_fixed_so_that_it_can_be_dark(small_result: Res
     text = run_report(small_result)
     assert "prefers-color-scheme:dark" in text
     figures = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
-    assert [re.findall(r"#[0-9a-f]{6}\b(?![-\w])", figure) for figure in figures] == [[]] * 6
+    assert [re.findall(r"#[0-9a-f]{6}\b(?![-\w])", figure) for figure in figures] == [[]] * 7
     # SVG text without a fill is black, which is unreadable on a dark page.
     assert all("fill: var(" in tag for tag in re.findall(r"<text[^>]*>", "".join(figures)))
 
@@ -123,7 +123,8 @@ def test_the_same_run_gives_the_same_bytes(small_result: Result, tmp_path: Path)
 def test_without_time_series_the_report_says_so() -> None:
     result = simulate(with_changes(sample_interval=None))
     text = run_report(result)
-    assert "<svg" not in text
+    # Where the capacity went needs none.
+    assert text.count("<svg") == 1
     assert "No time series were recorded (sample_interval is null)" in text
     with pytest.raises(UsageError, match="set sample_interval and run again"):
         plots.congestion_window(result)
@@ -223,7 +224,8 @@ def test_exchange_times_are_drawn_as_the_share_that_took_at_most_so_long(
 def test_exchanges_are_drawn_without_time_series_too() -> None:
     web = {"kind": "fetch", "direction": "forward", "size": "1 kB", "files": 2}
     text = run_report(simulate(with_changes(traffic=[web], sample_interval=None)))
-    assert text.count("<svg") == 1
+    # Exchange times, and where the capacity went.
+    assert text.count("<svg") == 2
     assert "Exchange time [s]" in text
 
 

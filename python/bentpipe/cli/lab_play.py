@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bentpipe import lab
 from bentpipe.cli.exits import EXIT_INTERRUPTED
 from bentpipe.cli.options import note
 from bentpipe.lab import sockets
-from bentpipe.lab.events import Events, read_events
 from bentpipe.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from bentpipe.lab.events import Events
 
 EventFile = Annotated[
     Path,
@@ -31,7 +34,7 @@ def play_events(name: str, file: Path) -> None:
         ScenarioError: the file is wrong.
         UsageError: there is no such lab, or an event cannot be applied to it.
     """
-    events = read_events(file)
+    events = lab.read_events(file)
     for event in events.events:
         with sockets.connect(name) as connection:
             sockets.ask(connection, {"do": "check", "settings": list(event.set)})
