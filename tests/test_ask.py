@@ -45,6 +45,11 @@ def test_a_window_limits_a_transfer_to_one_window_a_round_trip() -> None:
     assert 0.95 * bound_bps < goodput_bps <= bound_bps
     assert answer.figures["helps_most"] == "window scaling"
     assert "one window in flight per round trip" in answer.reason
+    # A window is 33.9 ms of sending at 16 Mbit/s: the link idles 93.7 % of each round trip. The
+    # handshake and slow start take some 4 of 60 s.
+    capacity = answer.figures["capacity"]
+    assert 93.7 * 0.93 < capacity["window_limit_percent"].mean < 93.8
+    assert sum(part.mean for part in capacity.values()) == pytest.approx(100)
 
 
 def test_a_transfer_that_fills_the_link_gets_the_payload_of_its_packets() -> None:

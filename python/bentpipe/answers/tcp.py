@@ -30,6 +30,7 @@ from bentpipe.answers.cases import (
 from bentpipe.answers.wording import Link, percent_of, rate_text, runs_text, settings_text
 from bentpipe.plan.resolver import Loaded, loaded
 from bentpipe.plan.types import DirectionPlan, Plan
+from bentpipe.results.attribution import PARTS
 from bentpipe.results.result import Result
 from bentpipe.scenario.document import Document
 from bentpipe.scenario.framings import frame_bits
@@ -119,7 +120,9 @@ class _Facts(NamedTuple):
 
 def _figures(result: Result) -> dict[str, float]:
     flow = result.flows.row(0, named=True)
+    attribution = result.attribution.row(0, named=True)
     return {
+        **{f"{part}_percent": attribution[f"{part}_percent"] for part in PARTS},
         "goodput_bps": float(result.goodput_bps[0]),
         "rtt_mean_ns": flow["rtt_mean_ns"] if flow["rtt_mean_ns"] is not None else np.nan,
         "retransmitted_percent": flow["retransmitted_percent"] or 0.0,
@@ -207,6 +210,7 @@ def _answer(facts: _Facts, tried: Mapping[str, Any], assumed: Mapping[str, Any])
         f"Round trip {format_duration(path.rtt_ns)} of propagation; "
         f"measured mean {format_duration(rtt_ns.mean)}",
         f"Bound on paper: {rate_text(bound_bps)} ({name})",
+        f"The rest of the link: {_rest(facts)}",
         f"Helps most: {best}: {signed_percent(gains[best])}"
         if best is not None and helps
         else f"No setting tried helps by more than {_WORTH_PERCENT:g} %",
@@ -230,6 +234,9 @@ def _answer(facts: _Facts, tried: Mapping[str, Any], assumed: Mapping[str, Any])
             "rtt_mean_ns": rtt_ns,
             "retransmitted_percent": estimate(facts.found[_BASE]["retransmitted_percent"]),
             "bounds_bps": bounds,
+            "capacity": {
+                f"{part}_percent": estimate(facts.found[_BASE][f"{part}_percent"]) for part in PARTS
+            },
             "gains_percent": gains,
             "helps_most": best if helps else None,
         },
@@ -252,6 +259,17 @@ def _bounds(plan: Plan, path: _Path) -> dict[str, float]:
         window = min(window, _UNSCALED_WINDOW_BYTES)
     bounds[f"window {format_size(window)} / round trip"] = window * 8e9 / max(path.rtt_ns, 1)
     return bounds
+
+
+def _rest(facts: _Facts) -> str:
+    """Say where the capacity went that is not goodput: parts of 1 % and more, largest first."""
+    parts = {
+        name.replace(", ", " and "): estimate(facts.found[_BASE][f"{part}_percent"]).mean
+        for part, name in PARTS.items()
+        if part != "goodput"
+    }
+    shown = sorted((name for name in parts if parts[name] >= 1), key=lambda name: -parts[name])
+    return ", ".join(f"{name} {parts[name]:.1f} %" for name in shown) or "nothing of 1 % and more"
 
 
 def _normal(facts: _Facts, name: str) -> str:
