@@ -95,8 +95,8 @@ def tshark(path: Path, *arguments: str) -> list[list[str]]:
     """What tshark prints, in lines of fields; it must not complain."""
     command = ["tshark", "-n", "-r", str(path), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    complaints = [line for line in done.stderr.splitlines() if "Running as user" not in line]
-    assert (done.returncode, complaints) == (0, [])
+    messages = [line for line in done.stderr.splitlines() if "Running as user" not in line]
+    assert (done.returncode, messages) == (0, [])
     return [line.split("\t") for line in done.stdout.splitlines()]
 
 

@@ -28,6 +28,7 @@ TERMS = {
     r"[l]ay_over": "bind_mount_text",
     r"[P]ATIENCE": "TIMEOUT",
     r"_[a]fterthoughts": "post_run_warnings",
+    r"[c]omplaints?": "error_message",
     r"[r]ivals": "competing_flows",
     r"[j]oint_goodput_bps": "aggregate_goodput_bps",
     r"[o]utside_bytes": "inter_frame_bytes",
@@ -49,7 +50,6 @@ DEFINED = re.compile(
     rf"\b(struct|enum|trait|type|class|fn|def|mod|const|static)\s+({NAMES})\b"
     rf"|^\s*(pub )?({NAMES}): [A-Za-z]"
 )
-FOUND = {re.compile(rf"\b({term})\b"): better for term, better in TERMS.items()}
 FILES = [
     path
     for path in tracked(".rs", ".py", ".pyi", ".md", ".yaml", ".toml", ".j2", ".csv")
@@ -57,11 +57,30 @@ FILES = [
 ]
 
 
+# The one use of a term that is meant: `bentpipe ask complaint` answers what users complain about.
+MEANT = {
+    r"[c]omplaints?": {
+        "CHANGELOG.md",
+        "docs/how-to/ask-a-question.md",
+        "python/bentpipe/answers/__init__.pyi",
+        "python/bentpipe/answers/" + "complaint.py",
+        "python/bentpipe/answers/users.py",
+        "python/bentpipe/cli/ask.py",
+        "tests/test_ask.py",
+    }
+}
+
+
 @pytest.mark.parametrize("path", FILES, ids=relative)
 def test_names_and_prose_use_the_standard_term(path: Path) -> None:
     is_code = path.suffix in {".rs", ".py", ".pyi"}
+    found = {
+        re.compile(rf"\b({term})\b"): better
+        for term, better in TERMS.items()
+        if relative(path) not in MEANT.get(term, ())
+    }
     for line in path.read_text(encoding="utf-8").splitlines():
-        for term, better in FOUND.items():
+        for term, better in found.items():
             assert not term.search(line), f"{better}: {line}"
         assert not (is_code and DEFINED.search(line)), line
 
@@ -70,4 +89,4 @@ def test_the_test_would_see_such_a_name() -> None:
     assert DEFINED.search("pub struct Ro" + "om {")
     assert DEFINED.search("    lea" + "st: u64,")
     assert not DEFINED.search("at most: one")
-    assert any(term.search("the kee" + "per of a lab") for term in FOUND)
+    assert any(re.search(rf"\b({term})\b", "the kee" + "per of a lab") for term in TERMS)

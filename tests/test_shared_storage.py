@@ -23,9 +23,9 @@ needs_fsspec = pytest.mark.skipif(
     find_spec("fsspec") is None,
     reason="fsspec is not installed (pip install 'bentpipe[cluster]')",
 )
+NO_S3 = next((name for name in ("s3fs", "moto") if find_spec(name) is None), None)
 needs_s3 = pytest.mark.skipif(
-    find_spec("s3fs") is None or find_spec("moto") is None,
-    reason="s3fs is not installed (pip install 'bentpipe[dev]')",
+    NO_S3 is not None, reason=f"{NO_S3} is not installed (pip install 'bentpipe[dev]')"
 )
 GEO = ROOT / "scenarios" / "geo-bulk.yaml"
 SWEEP = ("--set", "traffic.0.size=100 kB", "--vary", "link.forward.queue.limit=60kB,1MB")

@@ -1,7 +1,7 @@
 //! What limits a sender, as a partition of its time: at each moment it has exactly one limit. Linux
 //! measures some of the same times (`tcp_chrono_start`: busy, `rwnd_limited`, `sndbuf_limited`).
 //!
-//! The limit is found when transmission stops, and holds until a segment can be sent again. A change
+//! The limit is found when transmission stops, and holds until the next segment can be sent. A change
 //! of the limit ends the time of the previous one, so no time is counted twice or not at all.
 
 use super::{Recovery, Sender};
