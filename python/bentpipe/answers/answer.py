@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 from bentpipe.errors import InternalError
 
@@ -160,10 +160,7 @@ class Answer:
         }
 
 
-Plain: TypeAlias = Any
-
-
-def plain(value: Any) -> Plain:
+def plain(value: Any) -> Any:
     """Return figures as plain data: an estimate becomes a mapping."""
     if isinstance(value, Estimate):
         return asdict(value)

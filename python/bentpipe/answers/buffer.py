@@ -16,6 +16,7 @@ from bentpipe.answers.answer import (
     largest_first,
     signed_percent,
 )
+from bentpipe.answers.call import CODEC, NS_PER_MS, UDP_IP_BYTES, call, call_quality
 from bentpipe.answers.cases import (
     Experiment,
     Figures,
@@ -39,8 +40,6 @@ from bentpipe.plan.resolver import Loaded, loaded
 from bentpipe.plan.types import DirectionPlan
 from bentpipe.results.metrics import aggregate_goodput_bps, jain
 from bentpipe.results.result import Result
-from bentpipe.results.voice import quality
-from bentpipe.scenario.codecs import CODECS
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName
 from bentpipe.units import NS_PER_S, format_duration, format_size
@@ -49,13 +48,8 @@ from bentpipe.units import NS_PER_S, format_duration, format_size
 BUFFERS_BDP: Final = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 # The knee: the smallest queue with this share of the best goodput.
 KNEE_SHARE: Final = 0.98
-NS_PER_MS: Final = 10**6
 # A queue holds a few packets at least, or every burst overflows it.
 _MIN_LIMIT_BYTES: Final = 6_000
-_UDP_IP_BYTES: Final = 28
-_CODEC: Final = CODECS["g711"]
-# Play-out waits for 99 of 100 packets; the others count as lost.
-_LATE_PERCENT: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -161,14 +155,7 @@ def _traffic(
             "start_jitter": "1 s",
             "tcp": {"congestion_control": congestion_control},
         },
-        {
-            "name": "call",
-            "kind": "constant_rate",
-            "direction": direction,
-            "rate": f"{_CODEC.udp_rate_bps} bit/s",
-            "payload": f"{_CODEC.payload_bytes} B",
-            "start_jitter": "20 ms",
-        },
+        call(direction),
     ]
 
 
@@ -191,7 +178,7 @@ def _reader(wire: DirectionPlan) -> Callable[[Result], dict[str, float]]:
     """Return the function that takes the figures of a run."""
     delay_ns = initial(wire["delay_ns"])
     serialization_ns = (
-        frame_bits(wire["framing"], _CODEC.payload_bytes + _UDP_IP_BYTES)
+        frame_bits(wire["framing"], CODEC.payload_bytes + UDP_IP_BYTES)
         * NS_PER_S
         / peak_bps(wire["rate_bps"])
     )
@@ -199,21 +186,16 @@ def _reader(wire: DirectionPlan) -> Callable[[Result], dict[str, float]]:
     def read(result: Result) -> dict[str, float]:
         kinds = result.flows["kind"].to_list()
         transfers = [i for i, kind in enumerate(kinds) if kind == "bulk"]
-        call = result.flows.row(kinds.index("constant_rate"), named=True)
-        late_ns = call["one_way_delay_p99_ns"] or math.nan
-        lost = call["loss_percent"] or 0.0
-        speech = quality(
-            late_ns / NS_PER_MS + _CODEC.coding_delay_ms,
-            _CODEC,
-            loss_percent=lost + _LATE_PERCENT * (1 - lost / 100),
-        )
+        speaker = result.flows.row(kinds.index("constant_rate"), named=True)
+        late_ns = speaker["one_way_delay_p99_ns"] or math.nan
+        rated = call_quality(speaker)
         return {
             "goodput_bps": aggregate_goodput_bps(result, transfers),
             "fairness": jain(result.goodput_bps[transfers]),
             "queue_delay_p99_ns": max(late_ns - delay_ns - serialization_ns, 0.0),
-            "call_loss_percent": lost,
-            "call_r_factor": speech.r_factor,
-            "call_mos": speech.mos,
+            "call_loss_percent": speaker["loss_percent"] or 0.0,
+            "call_r_factor": 0.0 if rated is None else rated.r_factor,
+            "call_mos": 1.0 if rated is None else rated.mos,
         }
 
     return read

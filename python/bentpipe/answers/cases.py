@@ -37,8 +37,8 @@ _LINK_FIELDS: Final[tuple[str, ...]] = ("link", "gateways", "hosts", "name")
 class Experiment:
     """Runs cases and counts them for ``progress(done, total)``.
 
-    Each case runs with the same seeds, so that differences are of pairs. ``total`` cases are
-    expected: it decides how many seeds the time is enough for, unless ``seeds`` says it.
+    Each case runs with the same seeds, so that differences are of pairs. `expect` decides how many
+    seeds the time is enough for, unless ``seeds`` says it.
     """
 
     def __init__(

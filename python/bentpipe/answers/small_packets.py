@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from bentpipe.answers.answer import Answer, DataTable, Effect, Estimate, largest_first
+from bentpipe.answers.call import UDP_IP_BYTES, call
 from bentpipe.answers.cases import Experiment, Figures, initial, link_scenario, peak_bps
 from bentpipe.answers.search import largest
 from bentpipe.answers.wording import Link, settings_text
@@ -26,7 +26,6 @@ MAX_LOSS_PERCENT: Final = 0.1
 MAX_WAIT_NS: Final = 50_000_000
 MAX_CALLS: Final = 2_000
 _DURATION: Final = "5 s"
-_UDP_IP_BYTES: Final = 28
 _PACKETS_PER_SECOND: Final = 1_000 // PACKET_INTERVAL_MS
 _AGGREGATORS: Final = tuple(f"gateways.{end}.aggregator.hold_time" for end in ("hub", "terminal"))
 _SEEDS: Final = 2
@@ -142,14 +141,7 @@ def _reason(limit: str) -> str:
 
 
 def _document(link: str, codec: Codec, packets_per_second: int) -> Document:
-    call = {
-        "name": "call",
-        "kind": "constant_rate",
-        "direction": "both",
-        "rate": f"{codec.udp_rate_bps} bit/s",
-        "payload": f"{codec.payload_bytes} B",
-    }
-    document = link_scenario(link, [call], _DURATION)
+    document = link_scenario(link, [call("both", codec)], _DURATION)
     processor = {"processor": {"packets_per_second": packets_per_second}}
     document.data["gateways"] = {"hub": dict(processor), "terminal": dict(processor)}
     return document
@@ -163,7 +155,7 @@ def _bounds(plan: Plan, codec: Codec, packets_per_second: int) -> dict[str, floa
     """Return the most calls that each part carries, on paper."""
     bounds = {"packet processors": packets_per_second / (2 * _PACKETS_PER_SECOND)}
     for direction in plan["directions"][:2]:
-        bits = frame_bits(direction["framing"], codec.payload_bytes + _UDP_IP_BYTES)
+        bits = frame_bits(direction["framing"], codec.payload_bytes + UDP_IP_BYTES)
         name = "forward" if direction is plan["directions"][0] else "return"
         bounds[f"{name} link"] = peak_bps(direction["rate_bps"]) / (bits * _PACKETS_PER_SECOND)
     return bounds
@@ -175,7 +167,7 @@ def _capacity(
     found: dict[int, Figures] = {}
 
     def passes(calls: int) -> bool:
-        case: Loaded = loaded(document, [*settings, f"traffic.call.count={json.dumps(calls)}"])
+        case: Loaded = loaded(document, [*settings, f"traffic.call.count={calls}"])
         found[calls] = experiment.run({calls: case}, _figures)[calls]
         return bool(
             np.mean(found[calls]["loss_percent"]) <= MAX_LOSS_PERCENT

@@ -32,7 +32,6 @@ from bentpipe.plan.resolver import Loaded, loaded
 from bentpipe.plan.types import DirectionPlan, Plan
 from bentpipe.results.attribution import PARTS
 from bentpipe.results.result import Result
-from bentpipe.scenario.document import Document
 from bentpipe.scenario.framings import frame_bits
 from bentpipe.scenario.link import DirectionName
 from bentpipe.units import format_duration, format_size
@@ -100,12 +99,11 @@ def tcp(
     assumed = variants(document, settings, _assumptions(path, duration))
     experiment.expect(base.plan, 1 + len(tried) + len(assumed))
     found = experiment.run({_BASE: base} | tried | assumed, _figures)
-    return _answer(_Facts(Link(link, settings), document, base, path, found), tried, assumed)
+    return _answer(_Facts(Link(link, settings), base, path, found), tried, assumed)
 
 
 class _Facts(NamedTuple):
     link: Link
-    document: Document
     base: Loaded
     path: _Path
     found: Mapping[str, Figures]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from bentpipe.answers.answer import Answer, DataTable, Effect, largest_first
+from bentpipe.answers.call import CODEC, NS_PER_MS, call, call_quality
 from bentpipe.answers.cases import (
     Experiment,
     Figures,
@@ -23,10 +24,8 @@ from bentpipe.answers.wording import Link, runs_text, settings_text, time_text
 from bentpipe.plan.resolver import loaded
 from bentpipe.results.result import Result
 from bentpipe.results.voice import quality
-from bentpipe.scenario.codecs import CODECS
 from bentpipe.units import NS_PER_S, format_rate, format_size, parse_rate, parse_size
 
-NS_PER_MS: Final = 10**6
 # ITU-T G.107, annex B, table B.1: below, nearly all users are dissatisfied; 70 and more satisfy
 # most of them.
 MIN_R_FACTOR: Final = 60.0
@@ -38,7 +37,6 @@ MAX_MISSED_PERCENT: Final = 1.0
 _DURATION: Final = "120 s"
 _VIDEO_PAYLOAD_BYTES: Final = 1_200
 _LATE_PERCENT: Final = 1.0
-_CODEC: Final = CODECS["g711"]
 
 
 def usable(
@@ -89,13 +87,7 @@ _INSTEAD: Final = {
 
 def _traffic(rate_bps: int, size_bytes: int, downloads: int) -> list[dict[str, Any]]:
     traffic: list[dict[str, Any]] = [
-        {
-            "name": "call",
-            "kind": "constant_rate",
-            "direction": "both",
-            "rate": f"{_CODEC.udp_rate_bps} bit/s",
-            "payload": f"{_CODEC.payload_bytes} B",
-        },
+        call("both"),
         {
             "name": "lecture",
             "kind": "constant_rate",
@@ -145,14 +137,14 @@ def _figures(result: Result) -> dict[str, float]:
     flows = {name: row for row in result.flows.to_dicts() for name in [row["entry"]]}
     calls = [row for row in result.flows.to_dicts() if row["entry"] == "call"]
     lecture, image = flows["lecture"], result.flows["entry"].to_list().index("image")
-    speech = min((_speech(row) for row in calls), key=lambda each: each[0])
+    rated = [call_quality(row) for row in calls]
     late_ns = lecture["one_way_delay_p99_ns"] or math.inf
     missed = lecture["loss_percent"] or 0.0
     times_ns = _image_times_ns(result, image)
     median_ns, slow_ns = np.quantile(times_ns, (0.5, 0.95)) if times_ns.size else (np.nan, np.nan)
     return {
-        "r_factor": speech[0],
-        "mos": speech[1],
+        "r_factor": min(0.0 if each is None else each.r_factor for each in rated),
+        "mos": min(1.0 if each is None else each.mos for each in rated),
         "call_delay_p99_ns": max(row["one_way_delay_p99_ns"] or math.inf for row in calls),
         "lecture_missed_percent": missed + (_LATE_PERCENT if late_ns > PLAY_OUT_NS else 0.0),
         "lecture_delay_p99_ns": late_ns,
@@ -167,20 +159,6 @@ def _image_times_ns(result: Result, flow: int) -> npt.NDArray[np.float64]:
     took_ns = pl.col("finished_ns").fill_null(result.manifest["end_ns"]) - pl.col("start_ns")
     late = pl.col("finished_ns").is_null() & (took_ns <= MAX_IMAGE_NS)
     return table.filter(~late).select(took_ns).to_series().to_numpy().astype(np.float64)
-
-
-def _speech(row: dict[str, Any]) -> tuple[float, float]:
-    """Return R-factor and MOS of one direction; play-out waits for 99 of 100 packets."""
-    late_ns = row["one_way_delay_p99_ns"]
-    if late_ns is None:
-        return 0.0, 1.0
-    lost = row["loss_percent"] or 0.0
-    speech = quality(
-        late_ns / NS_PER_MS + _CODEC.coding_delay_ms,
-        _CODEC,
-        loss_percent=lost + _LATE_PERCENT * (1 - lost / 100),
-    )
-    return speech.r_factor, speech.mos
 
 
 def _answer(
@@ -228,7 +206,7 @@ def _answer(
 def _reason(figures: Figures) -> str:
     delay_ms = estimate(figures["call_delay_p99_ns"]).mean / NS_PER_MS
     text = f"99 % of the packets of a call take at most {delay_ms:.0f} ms one way"
-    share = quality(delay_ms + _CODEC.coding_delay_ms, _CODEC).idd
+    share = quality(delay_ms + CODEC.coding_delay_ms, CODEC).idd
     return f"{text}; that delay alone takes {share:.0f} of 93 from the R-factor."
 
 
