@@ -12,6 +12,10 @@ PGO := $(CURDIR)/target/pgo
 BENCH_yes := $(PGO)/$(HOST)/release/bentpipe-bench
 BENCH_no := target/release/bentpipe-bench
 
+# `make test` tries the same inputs each time. Others: make test PROPTEST_RNG_SEED=2 BOLERO_RANDOM_ITERATIONS=1000
+PROPTEST_RNG_SEED ?= 1
+BOLERO_RANDOM_ITERATIONS ?= 0
+
 .PHONY: help demo test test-unprivileged build-tests check docs bench wheel instructions coverage schema picture clean
 
 help:
@@ -34,6 +38,8 @@ demo: $(VENV)/.runtime
 
 # To fail where a test cannot run: make test PYTEST_OPTIONS=--require-labs BENTPIPE_REQUIRE_LABS=1
 # Tests that measure labs run alone. Others often wait, so there is one process more than cores.
+test: export PROPTEST_RNG_SEED := $(PROPTEST_RNG_SEED)
+test: export BOLERO_RANDOM_ITERATIONS := $(BOLERO_RANDOM_ITERATIONS)
 test: $(VENV)/.installed
 	cargo test --workspace --quiet
 	$(BIN)/python -m pytest -q -n $$(($$(nproc) + 1)) --maxprocesses 8 --dist loadgroup -m "not real_time" \

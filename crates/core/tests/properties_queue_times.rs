@@ -102,6 +102,12 @@ fn queues() -> impl Strategy<Value = (Limit, Queue)> {
 
 const OVERHEAD: u32 = 7;
 
+struct Arrival {
+    packet: PacketId,
+    at: Instant,
+    bytes: u32,
+}
+
 /// A direction with its events.
 struct Run {
     direction: Direction,
@@ -109,8 +115,7 @@ struct Run {
     now: Instant,
     outbox: Outbox,
     trace: VecTrace,
-    /// The arrivals: time and size.
-    arrivals: Vec<(Instant, u32)>,
+    arrivals: Vec<Arrival>,
     /// What was read, when, and after how many arrivals.
     read: Vec<(Instant, usize, QueueStatistics)>,
 }
@@ -161,7 +166,7 @@ impl Run {
         let packet = Packet { class: Class(0), created_at: self.now, ..packet };
         let mut cx = Cx::new(self.now, NodeId(0), &mut self.outbox, Some(&mut self.trace));
         self.direction.input(&mut cx, Port(0), Box::new(packet));
-        self.arrivals.push((self.now, bytes));
+        self.arrivals.push(Arrival { packet: id, at: self.now, bytes });
     }
 
     /// Reads the statistics, to be compared when all events are known.
@@ -197,11 +202,11 @@ struct Replay {
 }
 
 impl Replay {
-    /// The events up to `end`, at which all of `arrivals` had arrived.
-    fn of(run: &Run, limit: Limit, end: Instant, arrivals: &[(Instant, u32)]) -> Self {
+    /// The events up to `end`, of the packets that had arrived. More may arrive at `end`.
+    fn of(run: &Run, limit: Limit, end: Instant, arrivals: &[Arrival]) -> Self {
         let mut replay = Self { delays: Vec::new(), empty: Duration::ZERO, full: Duration::ZERO };
         let mut frames = run.frames();
-        frames.retain(|frame| frame.enqueued <= end);
+        frames.retain(|frame| arrivals.iter().any(|arrival| arrival.packet == frame.packet));
         let instants = instants(run, end);
         for pair in instants.windows(2) {
             let (from, to) = (pair[0], pair[1]);
@@ -213,8 +218,8 @@ impl Replay {
             }
             let sent = known.filter_map(|frame| frame.sent);
             let free_at = sent.map(|sent| sent.1).max().unwrap_or(Instant::START);
-            let so_far = arrivals.iter().filter(|arrival| arrival.0 <= from);
-            let largest = so_far.map(|arrival| arrival.1).max().unwrap_or(0);
+            let so_far = arrivals.iter().filter(|arrival| arrival.at <= from);
+            let largest = so_far.map(|arrival| arrival.bytes).max().unwrap_or(0);
             replay.full += run.full_time(limit, (from, to), &waiting, largest, free_at);
         }
         for frame in &frames {
@@ -235,7 +240,7 @@ impl Replay {
 /// The instants from the start to `end` at which something happened.
 fn instants(run: &Run, end: Instant) -> Vec<Instant> {
     let events = run.trace.0.iter().map(|event| event.at);
-    let arrivals = run.arrivals.iter().map(|arrival| arrival.0);
+    let arrivals = run.arrivals.iter().map(|arrival| arrival.at);
     let mut all: Vec<_> = events.chain(arrivals).filter(|at| *at < end).collect();
     all.extend([Instant::START, end]);
     all.sort_unstable();
@@ -245,6 +250,7 @@ fn instants(run: &Run, end: Instant) -> Vec<Instant> {
 
 /// A packet that the queue accepted.
 struct Frame {
+    packet: PacketId,
     enqueued: Instant,
     bytes: u32,
     /// When it left the queue, sent or dropped.
@@ -269,6 +275,7 @@ impl Run {
             let departure = arrival
                 .map(|at| Instant::from_nanos(at.as_nanos() - Duration::from_millis(3).as_nanos()));
             Frame {
+                packet: event.packet,
                 enqueued: event.at,
                 bytes: event.bytes,
                 left: start.or(dropped).expect("it was sent or dropped"),
