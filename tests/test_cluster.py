@@ -190,7 +190,7 @@ def test_a_lost_scheduler_is_one_message_and_finished_runs_are_kept(doomed: Dask
     doomed.wait_for_workers()
     with Cluster(doomed.address) as cluster:
         finished, message = run_until_lost(cluster, doomed.scheduler.kill, after=100)
-    assert message == "lost the connection to the Dask scheduler; finished runs are kept"
+    assert message == "lost the connection to the Dask scheduler"
     assert len(finished) >= 100
     assert {each.value for each in finished} == {1e6}
 
@@ -242,7 +242,7 @@ def test_a_cluster_that_lost_all_workers_is_given_up(
     doomed.wait_for_workers()
     with Cluster(doomed.address) as cluster:
         _, message = run_until_lost(cluster, doomed.workers[0].kill, after=10)
-    assert message == "the cluster has had no workers for 1 s; finished runs are kept"
+    assert message == "the cluster has had no workers for 1 s"
 
 
 def test_a_local_cluster_gives_the_bytes_of_threads_and_survives_deadly_runs() -> None:

@@ -175,8 +175,27 @@ def test_sweeps_are_compared_cell_by_cell() -> None:
         {"link.forward.delay": "100 ms"},
     ]
     assert all(each.estimate.first.runs == 5 for each in found.differences)
-    with pytest.raises(UsageError, match=r"varies link\.forward\.delay, a sweep varies nothing"):
+    with pytest.raises(UsageError, match=r"varies link\.forward\.delay, a sweep \(2\) varies nothing"):
         compare(first, simulate_many(LOSSY, seeds=5))
+
+
+def test_transfers_that_do_not_end_are_the_slowest() -> None:
+    """Given three downloads of which two end in time, expect the slower of these as the median."""
+    short = copy.deepcopy(LOSSY)
+    short["duration"] = "1 s"
+    short["traffic"] = [
+        {"name": "d", "kind": "bulk", "direction": "forward", "size": "300 kB", "count": 3}
+    ]
+    times = simulate(short, seed=1).flows["completion_time_ns"]
+    assert times.null_count() == 1
+    found = compare(short, short, seeds=5, metrics=["flows.d.completion_time_ns.p50"])
+    assert found.differences[0].values[0][0] == times.max()
+    with pytest.raises(UsageError, match="no metric with values in common"):
+        compare(short, short, seeds=5, metrics=["flows.d.completion_time_ns.mean"])
+
+
+def test_the_same_source_twice_gets_two_labels() -> None:
+    assert compare(LOSSY, LOSSY, LOSSY, seeds=5).labels == ("small", "small (2)", "small (3)")
 
 
 def test_one_sweep_is_split_by_a_field() -> None:

@@ -41,3 +41,8 @@ def choice(value: object, allowed: tuple[str, ...]) -> str:
     near = nearest(value, allowed) if isinstance(value, str) else None
     hint = f'; did you mean "{near}"?' if near else ""
     return f"read {shown(value)}; allowed: {', '.join(allowed)}{hint}"
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things: ``1 run``, ``1,200 runs``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -110,7 +110,7 @@ pub(crate) struct RateSchedules {
     /// The directions of each hop, in the plan's order.
     hops: Vec<Vec<RateSchedule>>,
     seed: u64,
-    /// How many changes were applied. Each change of a channel has a random stream of its own.
+    /// How many changes were applied. Each has random streams of its own.
     changes: u64,
 }
 

@@ -299,7 +299,7 @@ def _reason(facts: _Facts) -> str:
         wait = format_duration(largest.mean("queue_delay_p99_ns"))
         parts.append(f"with {largest.label} by {signed_percent(more)}, but packets wait {wait}")
     return (
-        f"it is the smallest queue tried with {KNEE_SHARE:.0%} of the best goodput: "
+        f"it is the smallest queue tried with {100 * KNEE_SHARE:.0f} % of the best goodput: "
         f"{' and '.join(parts)}."
     )
 

@@ -213,7 +213,7 @@ def _answer(facts: _Facts) -> Answer:
         f"{format_duration(facts.idle_page_ns)} (median) with one user",
     ]
     return Answer(
-        question=f"Why is {facts.link} felt as full at {average.mean:.0%} average?",
+        question=f"Why is {facts.link} felt as full at {100 * average.mean:.0f} % average?",
         lines=lines,
         reason="TCP sends each page as fast as the link allows, so the link is full while pages "
         "load and idle while users read. An average of 5 minutes hides both; users feel the full "

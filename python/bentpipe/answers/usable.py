@@ -24,6 +24,7 @@ from bentpipe.answers.wording import Link, runs_text, settings_text, time_text
 from bentpipe.plan.resolver import loaded
 from bentpipe.results.result import Result
 from bentpipe.results.voice import quality
+from bentpipe.text import counted
 from bentpipe.units import NS_PER_S, format_rate, format_size, parse_rate, parse_size
 
 # ITU-T G.107, annex B, table B.1: below, nearly all users are dissatisfied; 70 and more satisfy
@@ -173,7 +174,7 @@ def _answer(
         "image": image_ns.mean <= MAX_IMAGE_NS,
     }
     words = {name: "usable" if good else "NOT usable" for name, good in verdicts.items()}
-    beside = f"beside {downloads} download{'' if downloads == 1 else 's'}"
+    beside = f"beside {counted(downloads, 'download')}"
     lines = [
         f"Call (G.711, both ways): {words['call']}: R {r_factor.mean:.0f}, MOS {mos.mean:.2f} "
         f"(usable from R {MIN_R_FACTOR:.0f})",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bentpipe.answers.answer import Estimate
+from bentpipe.text import counted
 from bentpipe.units import format_duration, format_rate
 
 
@@ -55,7 +56,7 @@ def percent_text(share: Estimate) -> str:
 
 def runs_text(estimate: Estimate) -> str:
     """Return how many runs an estimate has: ``10 runs``."""
-    return f"{estimate.runs} run{'' if estimate.runs == 1 else 's'}"
+    return counted(estimate.runs, "run")
 
 
 def settings_text(settings: Iterable[str]) -> str:

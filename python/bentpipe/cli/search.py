@@ -136,12 +136,7 @@ def max_count(  # noqa: PLR0913, PLR0917 - typer reads the options from the argu
     ] = 5,
     settings: Settings = None,
     seed: ScenarioSeed = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="Threads; by default one for each core.", show_default=False
-        ),
-    ] = None,
+    threads: Threads = None,
     out: Out = None,
     memory_limit: MemoryLimit = None,
     as_json: AsJson = False,

@@ -119,7 +119,7 @@ def sweep(  # noqa: PLR0913, PLR0917 - a command line's options are its argument
                 _execute(sweeps.Running.begin(folder, definition, cells), executor)
         kept = out or resume
         with delaying_interrupts():
-            found = sweeps.Sweep.load(folder.path) if folder.has_result else None
+            found = sweeps.Sweep.load(folder.path, results=False) if folder.has_result else None
             if found is not None:
                 _output(found, folder, kept, as_json=as_json)
     _check(found, kept)
@@ -152,8 +152,11 @@ def _resumed(request: _Request, folder: SweepFolder) -> Running:
                 f"{folder.path}: the command line describes another sweep than the one in this "
                 "folder; leave out the scenario and its options, or start again in a new folder"
             )
-    elif request.vary or request.settings:
-        raise UsageError("--resume: continues as the sweep was begun; leave out --vary and --set")
+    elif any((request.vary, request.settings, request.seeds, request.until_ci, request.keep_runs)):
+        raise UsageError(
+            "--resume: continues as the sweep was begun; leave out --vary and --set, --seeds, "
+            "--until-ci and --keep-runs"
+        )
     note(f"resuming: {len(folder.journal):,} of {running.total:,} runs have ended")
     return running
 
@@ -171,7 +174,11 @@ def _defined(request: _Request) -> tuple[Definition, list[Cell]]:
     loaded = resolver.loaded(document, request.settings)
     points = sweeps.Points(axes)
     until = _until(request, file)
-    seeds = request.seeds or (file and file.seeds) or (_SEEDS_OF_INTERVALS if until else 1)
+    seeds: int | tuple[int, ...] | None = request.seeds
+    if seeds is None and file is not None:
+        seeds = file.seeds
+    if seeds is None:
+        seeds = _SEEDS_OF_INTERVALS if until else 1
     with Progress("preparing the sweep") as progress:
         cells = sweeps.cells_of(loaded.scenario, points, progress.count)
     _warn(cells)

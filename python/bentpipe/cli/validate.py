@@ -11,6 +11,7 @@ import typer
 from bentpipe import plan, scenario
 from bentpipe.cli.options import AsJson, Settings, complete_scenarios, note, print_json
 from bentpipe.errors import ScenarioError, UsageError
+from bentpipe.text import counted
 
 ScenarioFiles = Annotated[
     list[Path],
@@ -50,13 +51,13 @@ def _validate(file: Path, settings: list[str] | tuple[()], *, as_json: bool) -> 
     except ScenarioError as error:
         for problem in error.problems:
             note(str(problem))
-        _line(answer["file"], f"not valid, {_count(len(error.problems), 'problem')}", as_json)
+        _line(answer["file"], f"not valid, {counted(len(error.problems), 'problem')}", as_json)
         return answer | empty | {"problems": [asdict(problem) for problem in error.problems]}
     for warning in loaded.warnings:
         note(f"{answer['file']}: warning: {warning}")
-    text = f"valid, {_count(len(loaded.plan['flows']), 'flow')}"
+    text = f"valid, {counted(len(loaded.plan['flows']), 'flow')}"
     if loaded.warnings:
-        text += f", {_count(len(loaded.warnings), 'warning')}"
+        text += f", {counted(len(loaded.warnings), 'warning')}"
     _line(answer["file"], text, as_json)
     warnings = [asdict(warning) for warning in loaded.warnings]
     return answer | empty | {"valid": True, "warnings": warnings, "plan": loaded.plan}
@@ -65,7 +66,3 @@ def _validate(file: Path, settings: list[str] | tuple[()], *, as_json: bool) -> 
 def _line(file: str, text: str, as_json: bool) -> None:
     if not as_json:
         print(f"{file}: {text}")
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

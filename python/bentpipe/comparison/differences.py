@@ -18,7 +18,6 @@ from bentpipe.comparison.settings import Cell, Progress, Setting, Source, read_s
 from bentpipe.comparison.statistics import (
     Array,
     Estimate,
-    Summary,
     paired_estimate,
     unpaired_estimate,
 )
@@ -250,8 +249,11 @@ def _difference(
     else:
         pairs = _array(first, first), _array(second, second)
         estimate = unpaired_estimate(*pairs)
-    runs = [setting.cells[cell] for setting, _ in (baseline, other)]
-    missing = max(runs) - min(each.runs for each in (estimate.first, estimate.second))
+    seeds = [setting.cells[cell] for setting, _ in (baseline, other)]
+    if is_paired:
+        missing = len(seeds[0] & seeds[1]) - len(common)
+    else:
+        missing = sum(map(len, seeds)) - len(first) - len(second)
     size = sought * abs(estimate.first.mean)
     needed = estimate.seeds_to_show(size)
     return Difference(
@@ -263,7 +265,7 @@ def _difference(
         estimate=estimate,
         missing=missing,
         sought=size if needed is not None else None,
-        more_seeds=None if needed is None else max(0, needed - Summary.of(pairs[0]).runs),
+        more_seeds=None if needed is None else max(0, needed - estimate.first.runs),
     )
 
 

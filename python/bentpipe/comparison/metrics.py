@@ -1,4 +1,4 @@
-"""The metrics that are compared unless some are chosen: those that differ among runs."""
+"""The metrics that are compared unless some are chosen: those with a value other than 0."""
 
 from __future__ import annotations
 

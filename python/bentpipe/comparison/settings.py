@@ -23,7 +23,7 @@ from bentpipe.text import choice
 
 Source = Scenario | Result | Sweep | str | Path | Mapping[str, Any]
 Progress = Callable[[int, int], None]
-# What tells the runs of a cell apart, and the cell itself: values of varied fields.
+# A cell: the values of the varied fields.
 Cell = tuple[Any, ...]
 
 _TABLES: Final = ("flows", "directions")
@@ -59,12 +59,12 @@ class Setting:
         return cells
 
     @cached_property
-    def cells(self) -> dict[Cell, int]:
-        """The number of runs of each cell; the only one of a setting is empty."""
-        counts: dict[Cell, int] = {}
-        for cell in self.runs.select(self.varied).rows() if self.varied else [()] * len(self.runs):
-            counts[cell] = counts.get(cell, 0) + 1
-        return counts
+    def cells(self) -> dict[Cell, set[int]]:
+        """The seeds of the runs of each cell; the only one of a setting is empty."""
+        found: dict[Cell, set[int]] = {}
+        for *cell, seed in self.runs.select(*self.varied, "seed").iter_rows():
+            found.setdefault(tuple(cell), set()).add(seed)
+        return found
 
     def split(self, column: str) -> list[Setting]:
         """Return a setting for each value of a varied column.
@@ -95,7 +95,7 @@ def read_settings(
     All scenarios are simulated with the same seeds, ``seeds`` from that of the first one on.
 
     Raises:
-        UsageError: a source is neither of these, or has nothing to compare.
+        UsageError: a source is none of these, or has nothing to compare.
         InvalidRunError: a run is invalid or incomplete.
     """
     opened = [_open(source) for source in sources]
@@ -107,9 +107,11 @@ def read_settings(
         if progress is not None:
             progress(done + finished, total)
 
-    settings = []
+    settings: list[Setting] = []
     for source, found in zip(sources, opened, strict=True):
         label = str(source) if isinstance(source, str | Path) else _label_of(found)
+        same = sum(each.label == label or each.label.startswith(f"{label} (") for each in settings)
+        label = f"{label} ({same + 1})" if same else label
         if isinstance(found, Scenario):
             first = scenarios[0].seed
             simulated = simulate_many(
@@ -134,7 +136,7 @@ def _open(source: Source) -> Scenario | Result | Sweep:
             return Sweep.load(source)
         if kind != "run":
             raise UsageError(f"{source}: holds the result of a {kind}; compare runs or sweeps")
-        return Result.load(source)
+        return Result.load(source, events=False)
     return as_scenario(source)
 
 
@@ -151,6 +153,7 @@ def _of_sweep(label: str, sweep: Sweep) -> Setting:
     keys = sweep.flows.columns[: sweep.flows.columns.index("seed") + 1]
     runs = sweep.flows.select(keys).unique("run", maintain_order=True)
     tables = {name: _without_keys(getattr(sweep, name), keys) for name in _TABLES}
+    tables["flows"] = _with_unfinished(tables["flows"])
     return Setting(label, runs, tables, _varied(keys[1:-1]))
 
 
@@ -185,7 +188,18 @@ def _of_results(label: str, results: Sequence[Result]) -> Setting:
         )
         for name in _TABLES
     }
+    tables["flows"] = _with_unfinished(tables["flows"])
     return Setting(label, runs, tables)
+
+
+def _with_unfinished(flows: pl.DataFrame) -> pl.DataFrame:
+    """Return flows in which a transfer that did not end has an infinite completion time.
+
+    Otherwise a setting that ends fewer transfers would look faster.
+    """
+    time = pl.col("completion_time_ns").cast(pl.Float64)
+    has_size = time.is_not_null().any().over("entry")
+    return flows.with_columns(pl.when(has_size).then(time.fill_null(float("inf"))))
 
 
 def _require_complete(label: str, results: Iterable[Result]) -> None:

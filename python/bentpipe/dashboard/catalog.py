@@ -144,7 +144,9 @@ class Catalog:
             entry = self._entry(folder)
             if entry is not None:
                 found.append(entry)
-        self._known = {folder: known for folder, known in self._known.items() if folder in seen}
+        self._known = {
+            folder: known for folder, known in list(self._known.items()) if folder in seen
+        }
         return sorted(found, key=lambda entry: entry.path)
 
     def _entry(self, folder: Path) -> Entry | None:

@@ -21,6 +21,7 @@ from bentpipe.report.terminal import Fitted
 from bentpipe.results.confidence import CONFIDENCE
 from bentpipe.results.folder import write_text
 from bentpipe.results.text_table import TextTable
+from bentpipe.text import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +45,7 @@ def comparison_tables(comparison: Comparison) -> list[RenderableType]:
     """Return the lines and tables of a comparison for a terminal."""
     names = _names(comparison)
     lines: list[RenderableType] = [
-        f"{names[label]}: {label}, {runs} run{'' if runs == 1 else 's'}"
+        f"{names[label]}: {label}, {counted(runs, 'run')}"
         for label, runs in zip(comparison.labels, comparison.runs, strict=True)
     ]
     lines += [Fitted(table) for table in difference_tables(comparison)]
@@ -117,7 +118,7 @@ def comparison_report(comparison: Comparison) -> str:
             title="Comparison",
             facts=f"bentpipe {_core.version()}",
             settings=[
-                f"{names[label]}: {label}, {runs} runs"
+                f"{names[label]}: {label}, {counted(runs, 'run')}"
                 for label, runs in zip(comparison.labels, comparison.runs, strict=True)
             ],
             notes=comparison_notes(comparison),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from bentpipe import _core
@@ -93,12 +94,21 @@ def count_figure(found: MaxCount) -> Figure:
         if not checks:
             continue
         threshold = checks[0][1].threshold
-        values = [check.value for _, check in checks if check.value is not None]
+        points = [
+            (count, check.value)
+            for count, check in checks
+            if check.value is not None and math.isfinite(check.value)
+        ]
         unit, size = quantity(threshold.metric.unit_column).scale(
-            max([abs(threshold.limit), *map(abs, values)])
+            max([abs(threshold.limit), *(abs(value) for _, value in points)])
         )
-        points = [(count, check.value / size) for count, check in checks if check.value is not None]
-        axis.plot(*zip(*points, strict=True), color=PALETTE[0], marker="o", markersize=4)
+        axis.plot(
+            [count for count, _ in points],
+            [value / size for _, value in points],
+            color=PALETTE[0],
+            marker="o",
+            markersize=4,
+        )
         axis.axhline(threshold.limit / size, color=PALETTE[1], linestyle="--")
         axis.set_ylabel(f"{threshold.metric.title}{f' [{unit}]' if unit else ''}")
     axes[-1].set_xlabel(f"count of {found.entry}")

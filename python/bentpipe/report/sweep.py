@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bentpipe.report.terminal import Fitted
 from bentpipe.results.text_table import TextTable
 from bentpipe.sweeps.frames import text_of
+from bentpipe.text import counted
 from bentpipe.units import format_duration, format_rate
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def sweep_tables(sweep: Sweep, more: str = "--json") -> list[RenderableType]:
     name = sweep.manifest.get("scenario", {}).get("name") or "Sweep"
     failed = sweep.failures.height
     failures = f", {failed:,} failed" if failed else ""
-    head = f"{name}: {cells.height:,} cells, {sweep.runs.height:,} runs{failures}"
+    head = f"{name}: {counted(cells.height, 'cell')}, {counted(sweep.runs.height, 'run')}{failures}"
     if not cells.height:
         return [head]
     columns = set(cells.columns)

@@ -95,7 +95,8 @@ def _studentized(values: Array, baseline: Array | None = None) -> Interval | Non
     error = float(_standard_error([each[np.newaxis] for each in samples])[0])
     largest = max(float(np.abs(each).max()) for each in samples)
     if error <= _ROUNDING * largest:
-        return Interval(mean, mean)
+        exact = 0.0 if abs(mean) <= _ROUNDING * largest else mean
+        return Interval(exact, exact)
     # A fixed seed: the same values give the same interval.
     rng = np.random.default_rng(0)
     drawn = [resampled(each, rng) for each in samples]

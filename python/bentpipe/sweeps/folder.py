@@ -114,10 +114,12 @@ class SweepFolder:
         with ExitStack() as stack:
             if self.storage is not None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                stack.callback(self._remove_local)
                 if not self._resume:
                     self.storage.check()
             stack.enter_context(self.output)
+            if self.storage is not None:
+                # Called before the lock is released.
+                stack.callback(self._remove_local)
             unfinished = (self._work / DEFINITION).is_file()
             if unfinished and not self._resume:
                 raise UsageError(
@@ -167,8 +169,9 @@ class SweepFolder:
 
     @property
     def has_result(self) -> bool:
-        """Return whether the folder has a data set; one without a complete run has none."""
-        return has_manifest(self.path)
+        """Return whether the folder has the data set of this sweep: a run must have ended."""
+        is_written = self._journal is None or len(self._journal) > 0
+        return is_written and has_manifest(self.path)
 
     @property
     def journal(self) -> Journal:
@@ -186,10 +189,15 @@ class SweepFolder:
         }
         with self._naming_errors():
             self._work.mkdir(parents=True, exist_ok=True)
+            # Of an earlier sweep that was killed while they were removed.
+            shutil.rmtree(self._work / _KEPT, ignore_errors=True)
             (self._work / JOURNAL).unlink(missing_ok=True)
-            # Complete or absent, also if the process is killed.
+            # Complete or absent, also if the process is killed or the power fails.
             part = self._work / f"{DEFINITION}.part"
-            part.write_text(json.dumps(about), encoding="utf-8")
+            with part.open("w", encoding="utf-8") as file:
+                json.dump(about, file)
+                file.flush()
+                os.fsync(file.fileno())
             part.replace(self._work / DEFINITION)
             self._open_journal()
 
@@ -303,7 +311,7 @@ class SweepFolder:
             if self.storage is not None and definition.keep_runs:
                 # Workers have written the runs to the storage.
                 (stage / _KEPT).mkdir()
-            elif kept.is_dir():
+            elif definition.keep_runs and kept.is_dir():
                 # The runs stay where they are until the sweep is complete.
                 shutil.copytree(kept, stage / _KEPT, copy_function=os.link)
 

@@ -113,10 +113,6 @@ class Journal:
         """Treat a run as one without a record."""
         del self._locations[run]
 
-    def sync(self) -> None:
-        """Write what was appended to the disk."""
-        os.fsync(self._descriptor)
-
     def _scan(self) -> None:
         """Find the records, up to the first one that is incomplete or damaged."""
         for header, data in self._records():

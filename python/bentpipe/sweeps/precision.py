@@ -25,6 +25,9 @@ class UntilCi:
 
     ``width`` is a share of the mean. The value of a run is the mean of ``metric``, a column of
     `Result.flows`, over the flows that have one. No cell gets more than ``max_seeds`` seeds.
+
+    Raises:
+        UsageError: the width is not above 0.
     """
 
     width: float
@@ -34,6 +37,10 @@ class UntilCi:
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""
         return {"width": self.width, "metric": self.metric, "max_seeds": self.max_seeds}
+
+    def __post_init__(self) -> None:
+        if self.width <= 0:
+            raise UsageError("until_ci: the width must be above 0 %")
 
     def missing_seeds(self, flows: pl.DataFrame, seeds: int) -> int:
         """Return how many seeds to add to a cell, from the flows of its complete runs.

@@ -23,6 +23,8 @@ from bentpipe.results.files import (
 from bentpipe.results.frames import Frame, to_pandas
 from bentpipe.results.result import Result
 from bentpipe.sweeps.dataset import FAILURES, RUNS, TABLES, files_in_order
+from bentpipe.sweeps.folder import run_name
+from bentpipe.sweeps.journal import Run
 from bentpipe.sweeps.points import Points
 from bentpipe.sweeps.summary import cell_means
 from bentpipe.text import choice
@@ -92,8 +94,12 @@ class Sweep:
             runs, failures = (read_file(path, name, pl.read_parquet) for name in (RUNS, FAILURES))
         except (OSError, pl.exceptions.PolarsError) as error:
             raise UsageError(f"{path}: cannot be read, the result is damaged: {error}") from None
-        folder = path / "runs"
-        kept = sorted(folder.iterdir()) if results and folder.is_dir() else []
+        # Ctrl-C may leave the folder of a run that has no row.
+        folders = [
+            path / "runs" / run_name(Run(*each))
+            for each in runs.select("point", "seed").iter_rows()
+        ]
+        kept = [each for each in folders if each.is_dir()] if results else []
         return cls(
             results=tuple(Result.load(each) for each in kept),
             flows=Frame(tables["flows"]),

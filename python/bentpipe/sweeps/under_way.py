@@ -165,9 +165,7 @@ class UnderWay(Generic[T]):
         if self._threads:
             self._had_workers_s = now_s
         elif now_s - self._had_workers_s > _NO_WORKERS_S:
-            raise MachineError(
-                f"the cluster has had no workers for {_NO_WORKERS_S:.0f} s; finished runs are kept"
-            )
+            raise MachineError(f"the cluster has had no workers for {_NO_WORKERS_S:.0f} s")
 
     def _is_connected(self) -> bool:
         return bool(self._client.status == "running")
@@ -187,4 +185,4 @@ def threads_by_machine(client: Any) -> dict[str, int]:
 
 def scheduler_lost() -> MachineError:
     """Return the error for a scheduler that does not answer."""
-    return MachineError("lost the connection to the Dask scheduler; finished runs are kept")
+    return MachineError("lost the connection to the Dask scheduler")

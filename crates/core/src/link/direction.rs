@@ -248,12 +248,17 @@ impl Direction {
         let FrameSize { bytes, link_bytes, .. } = self.transit.size();
         if bytes > self.largest.bytes {
             self.largest = self.transit.size();
-            self.filled_by_one = self.is_filled_by_one();
-            self.checks_starts = self.filled_by_one || self.usage.is_some();
+            self.update_start_checks();
         }
         if bytes > self.headroom_size.bytes || link_bytes > self.headroom_size.link_bytes {
             self.headroom_end = 0;
         }
+    }
+
+    /// Updates what depends on the queue's limit, the largest packet and the rate.
+    fn update_start_checks(&mut self) {
+        self.filled_by_one = self.is_filled_by_one();
+        self.checks_starts = self.filled_by_one || self.usage.is_some();
     }
 
     /// Enqueues a packet in a discipline that drops at dequeue. Its arrival is traced unless it waited in

@@ -96,7 +96,7 @@ pub(super) fn capacity_schema() -> TableSchema {
         Column::u64(
             "until_ns",
             "ns",
-            "End of the flow's time: its last delivery, or the end of the run. The times add up to it.",
+            "End of the flow's time: its last delivery, or the end of the run. The times add up to the time from its start.",
         ),
         Column::u64("sending_ns", "ns", "Time for which packets of the flow were sent."),
         Column::u64("other_traffic_ns", "ns", "Time for which other packets were sent."),
@@ -127,7 +127,11 @@ pub(super) fn capacity_schema() -> TableSchema {
         Column::u64("sent_bits", "link bits", "Sent for the flow, framing included."),
         Column::u64("payload_bytes", app, "Sent for the flow, retransmissions included."),
         Column::u64("dropped_bytes", app, "Dropped after the link had sent them."),
-        Column::u64("discarded_bytes", app, "Discarded by the receiver: duplicates."),
+        Column::u64(
+            "discarded_bytes",
+            app,
+            "Discarded by the receiver: duplicates, and data beyond the window.",
+        ),
     ]);
     TableSchema {
         name: "capacity",

@@ -47,6 +47,8 @@ impl Direction {
         let is_new_rate = altered.is_some();
         if let Some(altered) = altered {
             self.transmitter = altered;
+            self.update_start_checks();
+            self.headroom_end = 0;
         }
         if is_sending {
             self.transmitter.resume(now, remaining_work);
@@ -65,7 +67,7 @@ impl Direction {
             self.propagation.set_jitter(max, rng);
         }
         self.reschedule(now, first, redraw_errors);
-        if self.started < self.transit.end() {
+        if is_sending {
             let last = self.transit.start(self.transit.end() - 1);
             self.waiting.reschedule(now, last, self.full_until(now));
         }

@@ -16,6 +16,7 @@ impl Direction {
     /// arrived, and that from the new queue.
     #[cold]
     pub fn replace_queue(&mut self, cx: &mut Cx<'_>, mut queue: Queue) {
+        debug_assert!(self.usage.is_none(), "use is counted only if the queue stays");
         let now = cx.now();
         if self.serving {
             self.serve(cx);
@@ -34,8 +35,7 @@ impl Direction {
         }
         self.queue = queue;
         self.waiting.on_replace(now);
-        self.filled_by_one = self.is_filled_by_one();
-        self.checks_starts = self.filled_by_one || self.usage.is_some();
+        self.update_start_checks();
         self.started = self.transit.end();
         self.next_dequeue_event = NO_POSITION;
         self.headroom_end = 0;
@@ -44,6 +44,10 @@ impl Direction {
         for packet in waiting {
             self.readmit(cx, packet, was_scheduled);
         }
+        if self.may_be_full() {
+            self.waiting.on_full(now, self.full_until(now));
+        }
+        self.observe_queue(now);
         self.update_due();
     }
 

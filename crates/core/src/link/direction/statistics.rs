@@ -18,7 +18,8 @@ impl Direction {
     }
 
     /// Counts the use of the transmitter from the view of flows with these starts, whose data passes this
-    /// direction. `account_of` has, for each flow of the run, the index of its start.
+    /// direction. `account_of` has, for each flow of the run, the index of its start. Neither the rate nor
+    /// the queue may be changed afterwards.
     pub fn count_use(&mut self, starts: &[Instant], account_of: Arc<[u32]>) {
         let usage = Usage::new(starts.iter().copied(), account_of, self.transmitter.rate());
         self.usage = Some(Box::new(usage));

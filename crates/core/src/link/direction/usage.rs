@@ -1,20 +1,19 @@
-//! Who uses the transmitter, from the view of each TCP flow: its own packets, those of others, or nobody.
+//! The use of the transmitter from the view of each TCP flow: by its own packets, by others, or idle.
 //!
 //! The transmitter is idle because a sender did not send earlier. The first data packet of a flow after
 //! an idle time says what limited its sender until then ([`LimitedBy`]), and that limit gets the idle time
 //! since the flow's previous data packet. So each nanosecond from the start of a flow on belongs to
 //! exactly one part.
 //!
-//! While the rate is zero, nobody can send: such times are cut out of all others.
+//! While the rate is zero, nothing can be sent: such times are cut out of all others.
 
 use std::sync::Arc;
 
+use crate::link::Transmission;
 use crate::packet::{FlowId, LimitedBy, Origin, Packet};
 use crate::profile::Profile;
 use crate::time::{Duration, Instant};
 use crate::units::BitRate;
-
-use crate::link::Transmission;
 
 /// The use of the transmitter in the time of one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +70,7 @@ pub(super) struct Usage {
     starts: Vec<(Instant, usize)>,
 }
 
-/// The times at which the rate is zero: start, end (`None`: never), and their sum before the start.
+/// The times at which the rate is zero: start, end, and the sum of those before.
 #[derive(Clone, Debug)]
 struct Outages(Vec<(Instant, Instant, Duration)>);
 

@@ -12,7 +12,8 @@ use crate::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueStatistics {
     /// The 50th, 95th and 99th percentile of the delays from the arrival of a packet to the start of its
-    /// transmission, within 0.2 %; `None` without packets.
+    /// transmission, within 0.2 %; `None` without packets. A change of the rate does not change delays that were
+    /// scheduled; a packet that enters another queue is counted again, from then on.
     pub delays: [Option<Duration>; 3],
     /// Time for which no packet waited.
     pub empty: Duration,
@@ -69,7 +70,7 @@ pub(super) struct Waiting {
     /// Until when packets wait in a FIFO, as far as is known.
     nonempty_until: Instant,
     full: Intervals,
-    /// When a discipline that drops at dequeue was last observed, and whether it was not empty and full.
+    /// When a discipline that drops at dequeue was last observed, and its state then.
     observed_at: Instant,
     was_nonempty: bool,
     was_full: bool,
