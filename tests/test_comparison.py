@@ -175,7 +175,9 @@ def test_sweeps_are_compared_cell_by_cell() -> None:
         {"link.forward.delay": "100 ms"},
     ]
     assert all(each.estimate.first.runs == 5 for each in found.differences)
-    with pytest.raises(UsageError, match=r"varies link\.forward\.delay, a sweep \(2\) varies nothing"):
+    with pytest.raises(
+        UsageError, match=r"varies link\.forward\.delay, a sweep \(2\) varies nothing"
+    ):
         compare(first, simulate_many(LOSSY, seeds=5))
 
 
