@@ -17,6 +17,7 @@ ARROWS = {
     "sim": {"bentpipe-core"},
     "sys": {"bentpipe-core"},
     "live": {"bentpipe-core", "bentpipe-sim", "bentpipe-sys"},
+    "gate": {"bentpipe-core", "bentpipe-sys"},
     "py": {"bentpipe-core", "bentpipe-live", "bentpipe-sim", "bentpipe-sys"},
 }
 

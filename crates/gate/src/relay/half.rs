@@ -1,0 +1,134 @@
+//! One direction of a connection.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
+use rustix::pipe::{SpliceFlags, splice};
+
+use super::pipes::{PIPE_BYTES, Pipe, Pipes};
+
+/// Bytes after which another connection has its turn.
+const TURN_BYTES: u64 = 1 << 20;
+
+/// The direction from one socket to the other. Data are read only while the other socket takes them, so
+/// that a reader that is slow closes the window of the sender.
+#[derive(Default)]
+pub(super) struct Half {
+    /// Present while it holds data.
+    pipe: Option<Pipe>,
+    /// Whether the source may have data.
+    pub(super) readable: bool,
+    /// Whether the destination may take data.
+    pub(super) writable: bool,
+    fin_read: bool,
+    fin_sent: bool,
+}
+
+/// How a turn ended.
+pub(super) struct Turn {
+    /// Bytes that the destination took.
+    pub(super) bytes: u64,
+    /// Whether there is more to do at once.
+    pub(super) is_unfinished: bool,
+}
+
+impl Half {
+    /// Whether the FIN was passed on, and all data before it.
+    pub(super) fn is_ended(&self) -> bool {
+        self.fin_sent
+    }
+
+    /// Moves what is there, up to the bytes of a turn.
+    pub(super) fn turn(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        pipes: &mut Pipes,
+    ) -> io::Result<Turn> {
+        let mut bytes = 0;
+        while self.writable && !self.fin_sent {
+            if bytes >= TURN_BYTES {
+                return Ok(Turn { bytes, is_unfinished: true });
+            }
+            if self.held() == 0 && !self.fin_read {
+                if !self.readable {
+                    break;
+                }
+                self.read(from, pipes)?;
+            }
+            bytes += self.write(to, pipes)?;
+            if self.fin_read && self.held() == 0 {
+                shutdown(to, Shutdown::Write)?;
+                self.fin_sent = true;
+            }
+        }
+        Ok(Turn { bytes, is_unfinished: false })
+    }
+
+    /// Gives back the pipe of a connection that has ended.
+    pub(super) fn release(&mut self, pipes: &mut Pipes) {
+        if let Some(pipe) = self.pipe.take() {
+            pipes.give_back(pipe);
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.pipe.as_ref().map_or(0, |pipe| pipe.bytes)
+    }
+
+    /// Reads from the source into an empty pipe.
+    fn read(&mut self, from: BorrowedFd<'_>, pipes: &mut Pipes) -> io::Result<()> {
+        let mut pipe = match self.pipe.take() {
+            Some(pipe) => pipe,
+            None => pipes.take()?,
+        };
+        match splice(from, None, &pipe.input, None, PIPE_BYTES, flags()) {
+            Ok(0) => self.fin_read = true,
+            Ok(read) => pipe.bytes = read,
+            Err(Errno::AGAIN) => self.readable = false,
+            Err(Errno::INTR) => {}
+            Err(error) => {
+                pipes.give_back(pipe);
+                return Err(error.into());
+            }
+        }
+        self.keep(pipe, pipes);
+        Ok(())
+    }
+
+    /// Writes to the destination what the pipe holds.
+    fn write(&mut self, to: BorrowedFd<'_>, pipes: &mut Pipes) -> io::Result<u64> {
+        let Some(mut pipe) = self.pipe.take() else { return Ok(0) };
+        let mut bytes = 0;
+        while pipe.bytes > 0 {
+            match splice(&pipe.output, None, to, None, pipe.bytes, flags()) {
+                Ok(written) => {
+                    pipe.bytes -= written;
+                    bytes += written as u64;
+                }
+                Err(Errno::AGAIN) => {
+                    self.writable = false;
+                    break;
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.keep(pipe, pipes);
+        Ok(bytes)
+    }
+
+    fn keep(&mut self, pipe: Pipe, pipes: &mut Pipes) {
+        if pipe.bytes == 0 {
+            pipes.give_back(pipe);
+        } else {
+            self.pipe = Some(pipe);
+        }
+    }
+}
+
+fn flags() -> SpliceFlags {
+    SpliceFlags::NONBLOCK | SpliceFlags::MOVE
+}
