@@ -4,3 +4,4 @@
 //! and relays the data between the two. Each of the two connections is a leg.
 
 pub mod relay;
+pub mod transparent;

@@ -1,0 +1,132 @@
+//! The SYN of a client, held until the server has answered.
+
+use core::net::{IpAddr, SocketAddr};
+
+use bentpipe_core::packet::segment::Segment;
+use bentpipe_core::packet::seq::SeqNumber;
+use bentpipe_core::wire::checksum::Checksum;
+use bentpipe_core::wire::{FiveTuple, Headers, Payload, TCP, ipv4, ipv6, tcp};
+
+/// RFC 1340 and its successors: the default time to live.
+const TIME_TO_LIVE: u8 = 64;
+/// The offsets of the flags and of the checksum in a TCP header.
+const FLAGS: usize = 13;
+const CHECKSUM: usize = 16;
+const FIN: u8 = 1;
+const SYN: u8 = 1 << 1;
+
+/// A SYN with a complete checksum.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Syn {
+    packet: Vec<u8>,
+    tuple: FiveTuple,
+    /// The sequence number after the SYN and its data.
+    next: SeqNumber,
+}
+
+impl Syn {
+    /// Parses an IP packet. `None` if it is not a whole SYN or, with `has_checksum`, if its checksum is wrong;
+    /// otherwise the checksum is computed.
+    #[must_use]
+    pub fn parse(packet: &[u8], has_checksum: bool) -> Option<Self> {
+        let headers = Headers::of(packet)?;
+        // What a device appended to a short frame is not part of the packet.
+        let mut packet = packet.get(..headers.total_bytes)?.to_vec();
+        let tuple = headers.tuple;
+        if tuple.protocol != TCP || headers.is_later_fragment {
+            return None;
+        }
+        let transport = packet.get_mut(headers.transport_offset..)?;
+        let header = tcp::Header::parse(transport)?;
+        if header.flags & (FIN | SYN | tcp::RST | tcp::ACK) != SYN {
+            return None;
+        }
+        let SeqNumber(first) = header.segment.seq;
+        let data = (transport.len() - header.bytes) as u32;
+        if has_checksum && checksum(&tuple, transport) != 0 {
+            return None;
+        }
+        set_checksum(&tuple, transport);
+        Some(Self { packet, tuple, next: SeqNumber(first.wrapping_add(1).wrapping_add(data)) })
+    }
+
+    /// The packet, from its IP header on.
+    #[must_use]
+    pub fn packet(&self) -> &[u8] {
+        &self.packet
+    }
+
+    /// The client and the server.
+    #[must_use]
+    pub fn ends(&self) -> Ends {
+        let FiveTuple { source, destination, source_port, destination_port, .. } = self.tuple;
+        let client = SocketAddr::new(source, source_port);
+        Ends { client, server: SocketAddr::new(destination, destination_port) }
+    }
+
+    /// The packet with which a host without a server on that port answers: a reset that acknowledges the SYN
+    /// (RFC 9293, section 3.10.7.1).
+    #[must_use]
+    pub fn refusal(&self) -> Vec<u8> {
+        let tuple = self.tuple.reversed();
+        let segment = Segment { ack: Some(self.next), ..Segment::default() };
+        let mut out = Vec::with_capacity(ipv6::HEADER_BYTES + tcp::HEADER_BYTES);
+        match (tuple.source, tuple.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => ipv4::Header {
+                source,
+                destination,
+                protocol: TCP,
+                traffic_class: 0,
+                identification: 0,
+                dont_fragment: true,
+                more_fragments: false,
+                fragment_offset: 0,
+                time_to_live: TIME_TO_LIVE,
+                total_bytes: (ipv4::HEADER_BYTES + tcp::HEADER_BYTES) as u16,
+            }
+            .emit(&mut out),
+            (IpAddr::V6(source), IpAddr::V6(destination)) => ipv6::Header {
+                source,
+                destination,
+                next_header: TCP,
+                traffic_class: 0,
+                flow_label: 0,
+                hop_limit: TIME_TO_LIVE,
+                payload_bytes: tcp::HEADER_BYTES as u16,
+            }
+            .emit(&mut out),
+            _ => unreachable!("both addresses are of one packet"),
+        }
+        let transport = out.len();
+        tcp::emit(&mut out, &tuple, &segment, Payload::Bytes(&[]));
+        out[transport + FLAGS] |= tcp::RST;
+        set_checksum(&tuple, &mut out[transport..]);
+        out
+    }
+}
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ends {
+    /// The one that opened it.
+    pub client: SocketAddr,
+    /// The one that listens.
+    pub server: SocketAddr,
+}
+
+/// The sum over a TCP segment; zero if its checksum is right.
+fn checksum(tuple: &FiveTuple, transport: &[u8]) -> u16 {
+    let bytes = u32::try_from(transport.len()).unwrap_or(u32::MAX);
+    let mut sum = Checksum::of_pseudo_header(tuple.source, tuple.destination, TCP, bytes);
+    sum.add(transport);
+    sum.finish()
+}
+
+fn set_checksum(tuple: &FiveTuple, transport: &mut [u8]) {
+    transport[CHECKSUM..CHECKSUM + 2].fill(0);
+    let sum = checksum(tuple, transport).to_be_bytes();
+    transport[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum);
+}
+
+#[cfg(test)]
+mod tests;
