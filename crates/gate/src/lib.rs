@@ -3,5 +3,6 @@
 //! The split-TCP PEP (RFC 3135) ends the TCP connection of a client, opens another one to the server,
 //! and relays the data between the two. Each of the two connections is a leg.
 
+pub mod daemon;
 pub mod relay;
 pub mod transparent;

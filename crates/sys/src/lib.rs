@@ -17,6 +17,7 @@ pub mod program;
 pub mod route;
 pub mod schedule;
 pub mod shared_pid_namespace;
+pub mod signals;
 pub mod sockets;
 pub mod tcp_sockets;
 pub mod timestamps;

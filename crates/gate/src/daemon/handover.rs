@@ -1,0 +1,53 @@
+//! Messages with file descriptors between the two parts (unix(7), `SCM_RIGHTS`).
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+/// The most descriptors in a message; the kernel's limit is 253.
+pub(super) const DESCRIPTORS_MAX: usize = 64;
+/// The longest message.
+pub(super) const BYTES_MAX: usize = 64 * 1024;
+
+/// A pair of sockets that keep the bounds of messages.
+pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// Sends a message with descriptors.
+pub(super) fn send(
+    channel: impl AsFd,
+    message: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::other("too many descriptors for a message"));
+    }
+    sendmsg(channel, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives a message. An empty one means that the other end is closed.
+pub(super) fn receive(channel: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut message = vec![0; BYTES_MAX];
+    let parts = &mut [IoSliceMut::new(&mut message)];
+    let received = recvmsg(channel, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    message.truncate(received.bytes);
+    let mut descriptors = Vec::new();
+    for part in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = part {
+            descriptors.extend(rights);
+        }
+    }
+    Ok((message, descriptors))
+}

@@ -1,0 +1,50 @@
+//! Sockets for legs to servers, opened by the privileged part for the worker.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use bentpipe_sys::tcp_sockets::Version;
+
+use super::handover::{DESCRIPTORS_MAX, receive, send};
+use crate::transparent::{Direct, Sockets};
+
+/// The worker's side: a few sockets of each version, and the channel on which it asks for more.
+pub(super) struct Supplied {
+    channel: OwnedFd,
+    sockets: Mutex<[Vec<OwnedFd>; 2]>,
+}
+
+impl Supplied {
+    pub(super) fn new(channel: OwnedFd) -> Self {
+        Self { channel, sockets: Mutex::default() }
+    }
+}
+
+impl Sockets for Supplied {
+    fn take(&self, version: Version) -> io::Result<OwnedFd> {
+        let mut all = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let sockets = &mut all[version as usize];
+        if sockets.is_empty() {
+            send(&self.channel, &[version as u8], &[])?;
+            *sockets = receive(&self.channel)?.1;
+        }
+        sockets.pop().ok_or_else(|| io::Error::other("the privileged part has no more sockets"))
+    }
+}
+
+/// The privileged side: sends sockets until the worker is gone.
+pub(super) fn supply(channel: &OwnedFd, sockets: &Direct) -> io::Result<()> {
+    loop {
+        let version = match receive(channel)?.0[..] {
+            [] => return Ok(()),
+            [0] => Version::V4,
+            _ => Version::V6,
+        };
+        // Fewer, if there are no more descriptors: none tells the worker so.
+        let opened: Vec<_> =
+            (0..DESCRIPTORS_MAX).map_while(|_| sockets.take(version).ok()).collect();
+        let borrowed: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
+        send(channel, &[version as u8], &borrowed)?;
+    }
+}
