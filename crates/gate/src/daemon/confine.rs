@@ -85,7 +85,8 @@ pub(super) fn filter_system_calls() -> io::Result<()> {
     let (otherwise, allowed) =
         (SeccompAction::Errno(libc::EPERM.cast_unsigned()), SeccompAction::Allow);
     let machine = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
-    let filter = SeccompFilter::new(rules, otherwise, allowed, machine).map_err(io::Error::other)?;
+    let filter =
+        SeccompFilter::new(rules, otherwise, allowed, machine).map_err(io::Error::other)?;
     let program = BpfProgram::try_from(filter).map_err(io::Error::other)?;
     seccompiler::apply_filter_all_threads(&program).map_err(io::Error::other)
 }

@@ -87,6 +87,13 @@ impl Plan {
     pub(super) fn descriptors(&self) -> u64 {
         (self.relay().descriptors() + self.connections + OTHER_DESCRIPTORS) as u64
     }
+
+    /// The most connections with which it may open no more than these.
+    pub(super) fn connections_within(&self, descriptors: u64) -> u64 {
+        let fixed = Self { connections: 0, ..self.clone() }.descriptors();
+        let each = Self { connections: 1, ..self.clone() }.descriptors() - fixed;
+        descriptors.saturating_sub(fixed) / each
+    }
 }
 
 /// How often the worker reports.

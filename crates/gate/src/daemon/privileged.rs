@@ -9,7 +9,7 @@ use bentpipe_sys::packet_socket::SynSocket;
 use bentpipe_sys::signals::EndSignals;
 use bentpipe_sys::tcp_sockets::Version;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::handover::{DESCRIPTORS_MAX, pair, receive, send};
 use super::supply::supply;
@@ -35,9 +35,7 @@ pub enum Ended {
 /// What could not be set up; nothing of it remains.
 pub fn up(plan: &Plan) -> io::Result<Ended> {
     let signals = EndSignals::block()?;
-    let limit = Some(plan.descriptors());
-    setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit })
-        .map_err(|error| named(&format!("raising the limit of open files to {}", plan.descriptors()), &error))?;
+    allow_descriptors(plan)?;
     let versions = [Version::V4, Version::V6];
     let client = plan.client.settings();
     let mut handed = Vec::new();
@@ -79,6 +77,25 @@ pub fn up(plan: &Plan) -> io::Result<Ended> {
     removed.map(|()| outcome)
 }
 
+/// Raises the limit of open files to what the connections may need.
+fn allow_descriptors(plan: &Plan) -> io::Result<()> {
+    let needed = plan.descriptors();
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if maximum.is_none_or(|maximum| maximum >= needed) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum })?;
+        return Ok(());
+    }
+    let raised = Rlimit { current: Some(needed), maximum: Some(needed) };
+    setrlimit(Resource::Nofile, raised).map_err(|_| {
+        let most = plan.connections_within(maximum.unwrap_or(needed));
+        io::Error::other(format!(
+            "{} connections need {needed} open files, more than this process may have; to fix it: at most {most} \
+             connections, or a higher limit (LimitNOFILE= in a systemd unit, or `ulimit -n`)",
+            plan.connections
+        ))
+    })
+}
+
 fn run(
     plan: &Plan,
     rules: &Rules,
@@ -100,12 +117,12 @@ fn run(
     // Those of the worker alone remain open.
     drop(handed);
     let sockets = Direct(plan.server.settings());
-    std::thread::Builder::new().name("supply".to_owned()).spawn(move || supply(&supplies, &sockets))?;
+    std::thread::Builder::new()
+        .name("supply".to_owned())
+        .spawn(move || supply(&supplies, &sockets))?;
     loop {
-        let mut polled = [
-            PollFd::new(signals, PollFlags::IN),
-            PollFd::new(&control, PollFlags::IN),
-        ];
+        let mut polled =
+            [PollFd::new(signals, PollFlags::IN), PollFd::new(&control, PollFlags::IN)];
         if poll(&mut polled, Some(&SILENCE))? == 0 {
             worker.end();
             return Ok(Ended::WithoutWorker);

@@ -28,8 +28,7 @@ pub fn work(control: OwnedFd, supply: OwnedFd) -> io::Result<()> {
     let (message, descriptors) = receive(&control)?;
     let plan: Plan = serde_json::from_slice(&message)?;
     let mut descriptors = descriptors.into_iter();
-    let mut next =
-        || descriptors.next().ok_or_else(|| io::Error::other("a descriptor is missing"));
+    let mut next = || descriptors.next().ok_or_else(|| io::Error::other("a descriptor is missing"));
     let listeners = [next()?, next()?];
     let taps = Taps {
         to_relay: [next()?, next()?],

@@ -81,11 +81,7 @@ impl Intake {
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn start(
-        taps: Taps,
-        sockets: Arc<dyn Sockets>,
-        config: IntakeConfig,
-    ) -> io::Result<Self> {
+    pub fn start(taps: Taps, sockets: Arc<dyn Sockets>, config: IntakeConfig) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (ready, counters) = (Arc::default(), Arc::default());
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
