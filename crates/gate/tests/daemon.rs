@@ -12,7 +12,7 @@ use bentpipe_sys::SystemError;
 use bentpipe_sys::clock::Clock;
 use bentpipe_sys::netns::Namespace;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const SERVERS: [&str; 2] = ["10.2.0.2", "fd02::2"];
 
 /// Three hosts in a row, and the daemon on the one in the middle.
@@ -101,8 +101,8 @@ impl Setup {
 
     fn connect(&self, address: &str, port: u16) -> std::io::Result<TcpStream> {
         let address = SocketAddr::new(address.parse::<IpAddr>().expect("an address"), port);
-        let stream = self.on(0, || TcpStream::connect_timeout(&address, PATIENCE))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        let stream = self.on(0, || TcpStream::connect_timeout(&address, TIMEOUT))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         Ok(stream)
     }
 
@@ -112,7 +112,7 @@ impl Setup {
         let client = self.connect(&address, 80).expect("the server listens");
         let (server, from) = listener.accept().expect("the client connects");
         assert_eq!(from, client.local_addr().expect("connected"));
-        server.set_read_timeout(Some(PATIENCE)).expect("not zero");
+        server.set_read_timeout(Some(TIMEOUT)).expect("not zero");
         (client, server)
     }
 
@@ -170,7 +170,7 @@ impl Drop for Setup {
 
 fn until(condition: impl Fn() -> bool) {
     let pause = Duration::from_millis(20);
-    for _ in 0..PATIENCE.as_millis() / pause.as_millis() {
+    for _ in 0..TIMEOUT.as_millis() / pause.as_millis() {
         if condition() {
             return;
         }

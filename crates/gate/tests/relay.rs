@@ -15,7 +15,7 @@ use bentpipe_sys::clock::Clock;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Connects to one server.
 struct To(SocketAddr);
@@ -57,9 +57,9 @@ impl Setup {
 
     /// A client and the server's end of its connection.
     fn connect(&self) -> (TcpStream, TcpStream) {
-        let client = patient(TcpStream::connect(self.address).expect("the relay listens"));
+        let client = with_timeouts(TcpStream::connect(self.address).expect("the relay listens"));
         let (server, _) = self.server.accept().expect("the relay connects");
-        (client, patient(server))
+        (client, with_timeouts(server))
     }
 
     /// Waits until a count has a value.
@@ -70,7 +70,7 @@ impl Setup {
 
 fn until(condition: impl Fn() -> bool) {
     let pause = Duration::from_millis(5);
-    for _ in 0..PATIENCE.as_millis() / pause.as_millis() {
+    for _ in 0..TIMEOUT.as_millis() / pause.as_millis() {
         if condition() {
             return;
         }
@@ -88,9 +88,9 @@ fn relay_to(server: SocketAddr, config: Config) -> (Relay, SocketAddr) {
 }
 
 /// A stream whose reads and writes end with an error, not never.
-fn patient(stream: TcpStream) -> TcpStream {
-    stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
-    stream.set_write_timeout(Some(PATIENCE)).expect("not zero");
+fn with_timeouts(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(TIMEOUT)).expect("not zero");
+    stream.set_write_timeout(Some(TIMEOUT)).expect("not zero");
     stream
 }
 
@@ -218,7 +218,7 @@ fn a_relay_that_ends_resets_its_connections() {
 fn a_server_that_refuses_resets_the_client() {
     let closed = any_port().local_addr().expect("it is bound");
     let (relay, address) = relay_to(closed, config());
-    let mut client = patient(TcpStream::connect(address).expect("the relay listens"));
+    let mut client = with_timeouts(TcpStream::connect(address).expect("the relay listens"));
     let error = client.read(&mut [0; 1]).expect_err("no FIN");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     drop(client);
@@ -256,7 +256,7 @@ fn a_slow_server_stops_the_client() {
 fn connections_beyond_the_limit_are_reset() {
     let setup = Setup::new(Config { connections: 2, ..config() });
     let (first, second) = (setup.connect(), setup.connect());
-    let mut third = patient(TcpStream::connect(setup.address).expect("the relay listens"));
+    let mut third = with_timeouts(TcpStream::connect(setup.address).expect("the relay listens"));
     let error = third.read(&mut [0; 1]).expect_err("no FIN");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     setup.until(Counters::over_limit, 1);
