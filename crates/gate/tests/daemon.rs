@@ -202,7 +202,7 @@ fn connections_are_relayed_and_nothing_remains() {
         let mut back = String::new();
         client.read_to_string(&mut back).expect("no reset");
         assert_eq!(back, "and back");
-        let refused = setup.connect(address, 81).expect_err("nobody listens");
+        let refused = setup.connect(address, 81).expect_err("no server is listening");
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     }
     let clock = Clock::start();
