@@ -1,0 +1,153 @@
+//! Three hosts in a row, of which the one in the middle is a router, in network namespaces; for tests and
+//! benchmarks of the daemon.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use bentpipe_gate::daemon::Plan;
+use bentpipe_sys::SystemError;
+use bentpipe_sys::netns::Namespace;
+
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+/// The addresses of the server, by version of IP.
+pub(crate) const SERVERS: [&str; 2] = ["10.2.0.2", "fd02::2"];
+
+/// A host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Client,
+    Gateway,
+    Server,
+}
+
+/// See the module documentation.
+pub(crate) struct Router {
+    names: [String; 3],
+}
+
+/// What is missing on this machine, if anything.
+pub(crate) fn missing() -> Option<&'static str> {
+    let has = |program: &str| Command::new(program).arg("-V").output().is_ok();
+    if !rustix::process::getuid().is_root() {
+        return Some("it takes root");
+    }
+    (!has("nft") || !has("ip")).then_some("nft and ip are missing: apt install nftables iproute2")
+}
+
+fn ip(arguments: &str) -> Output {
+    let output = Command::new("ip").args(arguments.split(' ')).output().expect("ip runs");
+    assert!(output.status.success(), "ip {arguments}: {output:?}");
+    output
+}
+
+impl Router {
+    pub(crate) fn new(name: &str) -> Self {
+        let names = ["c", "g", "s"].map(|host| format!("bp-{}-{name}-{host}", std::process::id()));
+        let router = Self { names };
+        let [client, gateway, server] = &router.names;
+        for name in &router.names {
+            ip(&format!("netns add {name}"));
+            ip(&format!("-n {name} link set lo up"));
+        }
+        ip(&format!("link add net0 netns {client} type veth peer name lan0 netns {gateway}"));
+        ip(&format!("link add net0 netns {server} type veth peer name wan0 netns {gateway}"));
+        for (name, device, v4, v6) in [
+            (client, "net0", "10.1.0.2/24", "fd01::2/64"),
+            (gateway, "lan0", "10.1.0.1/24", "fd01::1/64"),
+            (gateway, "wan0", "10.2.0.1/24", "fd02::1/64"),
+            (server, "net0", "10.2.0.2/24", "fd02::2/64"),
+        ] {
+            ip(&format!("-n {name} addr add {v4} dev {device}"));
+            ip(&format!("-n {name} addr add {v6} dev {device} nodad"));
+            ip(&format!("-n {name} link set {device} up"));
+        }
+        for (name, network) in [(client, 1), (server, 2)] {
+            ip(&format!("-n {name} route add default via 10.{network}.0.1"));
+            ip(&format!("-n {name} route add default via fd0{network}::1"));
+        }
+        let forwarding = "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1";
+        router.gateway(forwarding);
+        router
+    }
+
+    /// Runs a closure in the namespace of a host.
+    pub(crate) fn on<T: Send>(&self, host: Place, act: impl FnOnce() -> T + Send) -> T {
+        let open = |path: String| File::open(path).expect("it exists").into();
+        let net = open(format!("/run/netns/{}", self.names[host as usize]));
+        let namespace = Namespace::from_fds([net, open("/proc/self/ns/mnt".to_owned())]);
+        namespace.run(|| Ok::<_, SystemError>(act())).expect("the namespace is entered")
+    }
+
+    /// What a program on the gateway prints.
+    pub(crate) fn gateway(&self, command: &str) -> String {
+        let output = ip(&format!("netns exec {} {command}", self.names[Place::Gateway as usize]));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// The plan of a daemon here.
+    pub(crate) fn plan(&self, folder: &Path, connections: usize) -> Plan {
+        Plan {
+            name: "bentpipe".to_owned(),
+            state_file: folder.join("state.json").display().to_string(),
+            user: 65_534,
+            group: 65_534,
+            mark: 25_113,
+            route_table: 25_113,
+            inner: vec!["lan0".to_owned()],
+            threads: 1,
+            connections,
+            connect_limit_ns: 3_000_000_000,
+            idle_limit_ns: None,
+            client: Default::default(),
+            server: Default::default(),
+        }
+    }
+
+    /// Starts a daemon on the gateway, and waits until it holds new connections.
+    pub(crate) fn start(&self, program: &str, plan: &Plan) -> Child {
+        let gateway = &self.names[Place::Gateway as usize];
+        // Without `ip netns exec` in between, so that signals reach the daemon itself.
+        let mut child = Command::new("nsenter")
+            .args([&format!("--net=/run/netns/{gateway}"), program])
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("the daemon starts");
+        let text = serde_json::to_vec(plan).expect("a plan");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        stdin.write_all(&text).expect("the daemon reads its plan");
+        drop(stdin);
+        until(|| self.gateway("nft list ruleset").contains("expires"));
+        child
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = Command::new("ip").args(["netns", "del", name]).output();
+        }
+    }
+}
+
+/// Waits until a condition holds.
+pub(crate) fn until(condition: impl Fn() -> bool) {
+    let pause = Duration::from_millis(20);
+    for _ in 0..TIMEOUT.as_millis() / pause.as_millis() {
+        if condition() {
+            return;
+        }
+        thread::sleep(pause);
+    }
+    panic!("this was waited for in vain");
+}
+
+/// The worker is the only child of the daemon.
+pub(crate) fn worker(daemon: &Child) -> u32 {
+    let pid = daemon.id();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    children.expect("the daemon runs").trim().parse().expect("one child")
+}
