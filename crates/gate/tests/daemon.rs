@@ -37,7 +37,8 @@ impl Setup {
         let folder = std::env::temp_dir().join(format!("bp-{}-{test}", std::process::id()));
         fs::create_dir(&folder).expect("a new folder");
         let mut plan = router.plan(&folder, 200);
-        plan.server = Leg {
+        plan.link.interfaces = vec!["wan0".to_owned()];
+        plan.link.tcp = Leg {
             congestion_control: Some("reno".to_owned()),
             send_buffer_bytes: Some(200_000),
             receive_buffer_bytes: Some(200_000),
@@ -116,6 +117,15 @@ fn connections_are_relayed_and_nothing_remains() {
         let refused = setup.connect(address, 81).expect_err("no server is listening");
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     }
+    // A connection to the gateway itself is its own.
+    let own: SocketAddr = "10.1.0.1:22".parse().expect("an address");
+    let bind = || TcpListener::bind(own).expect("a free port");
+    let listener = setup.router.on(Place::Gateway, bind);
+    let client = setup.connect("10.1.0.1", 22).expect("it listens");
+    let (accepted, from) = listener.accept().expect("the client connects");
+    assert_eq!(from, client.local_addr().expect("connected"));
+    assert_eq!(accepted.local_addr().expect("connected"), own);
+    drop((client, accepted));
     let clock = Clock::start();
     let silent: SocketAddr = "10.2.0.99:80".parse().expect("an address");
     let limit = Duration::from_millis(500);
@@ -138,7 +148,7 @@ fn connections_are_relayed_and_nothing_remains() {
     assert_eq!(setup.router.gateway("nft list ruleset"), "");
     for version in ["-4", "-6"] {
         let rules = setup.router.gateway(&format!("ip {version} rule"));
-        assert!(!rules.contains("25113"), "{rules}");
+        assert!(!rules.contains("lookup 25113"), "{rules}");
         assert_eq!(
             setup
                 .router
@@ -148,6 +158,25 @@ fn connections_are_relayed_and_nothing_remains() {
     }
     assert!(!state.exists());
     assert!(!setup.relays(&setup.listen(SERVERS[0])));
+}
+
+/// Given a gateway with interfaces on both sides, expect connections from the link to be relayed, too.
+#[test]
+fn connections_from_the_link_are_relayed() {
+    if !is_possible() {
+        return;
+    }
+    let setup = Setup::new("link");
+    let island: SocketAddr = "10.1.0.2:80".parse().expect("an address");
+    let bind = || TcpListener::bind(island).expect("a free port");
+    let listener = setup.router.on(Place::Client, bind);
+    let connect = || TcpStream::connect_timeout(&island, TIMEOUT).expect("the server listens");
+    let mut client = setup.router.on(Place::Server, connect);
+    let (mut server, from) = listener.accept().expect("the client connects");
+    assert_eq!(from, client.local_addr().expect("connected"));
+    client.write_all(b"from the link").expect("it can be written");
+    server.read_exact(&mut [0; 13]).expect("the data arrive");
+    assert!(setup.router.gateway("ss -Htn state established").lines().count() > 0);
 }
 
 /// Given a worker or a daemon that is killed, expect resets of what it relayed, never a FIN, and new

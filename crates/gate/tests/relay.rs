@@ -83,7 +83,8 @@ fn relay_to(server: SocketAddr, config: Config) -> (Relay, SocketAddr) {
     let listener = any_port();
     listener.set_nonblocking(true).expect("a listener");
     let address = listener.local_addr().expect("it is bound");
-    let relay = Relay::start(listener.into(), Arc::new(To(server)), config).expect("it starts");
+    let relay =
+        Relay::start(vec![listener.into()], Arc::new(To(server)), config).expect("it starts");
     (relay, address)
 }
 

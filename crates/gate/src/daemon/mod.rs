@@ -11,7 +11,7 @@ mod privileged;
 mod supply;
 mod worker;
 
-pub use plan::{Leg, Plan};
+pub use plan::{Leg, Plan, SidePlan};
 pub use privileged::{Ended, up};
 pub use worker::work;
 

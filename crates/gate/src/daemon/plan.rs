@@ -6,7 +6,7 @@ use bentpipe_core::time::Duration as Limit;
 use serde::{Deserialize, Serialize};
 
 use crate::relay::Config;
-use crate::transparent::{IntakeConfig, LegSettings};
+use crate::transparent::{IntakeConfig, LegSettings, Side};
 
 /// The settings of a gateway with a PEP.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -20,12 +20,10 @@ pub struct Plan {
     pub user: u32,
     /// See `user`.
     pub group: u32,
-    /// The mark of packets for the relay.
+    /// The mark of packets for the relay, an even number; the next one is used, too.
     pub mark: u32,
     /// The number of the routing table.
     pub route_table: u32,
-    /// The interfaces toward clients.
-    pub inner: Vec<String>,
     /// Threads of the relay.
     pub threads: usize,
     /// The most connections at a time.
@@ -34,10 +32,20 @@ pub struct Plan {
     pub connect_limit_ns: u64,
     /// The longest time without data; `null` for no limit.
     pub idle_limit_ns: Option<u64>,
-    /// The TCP of the legs to clients.
-    pub client: Leg,
-    /// The TCP of the legs to servers.
-    pub server: Leg,
+    /// The side of the hosts behind the gateway.
+    pub lan: SidePlan,
+    /// The side of the link.
+    pub link: SidePlan,
+}
+
+/// One side of the gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct SidePlan {
+    /// The interfaces on which connections are opened that are relayed.
+    pub interfaces: Vec<String>,
+    /// The TCP of the legs on this side.
+    pub tcp: Leg,
 }
 
 /// The TCP of one leg; what is `null` is the machine's.
@@ -69,6 +77,14 @@ impl Leg {
 const OTHER_DESCRIPTORS: usize = 1_024;
 
 impl Plan {
+    /// One of its sides.
+    pub(super) fn side(&self, side: Side) -> &SidePlan {
+        match side {
+            Side::Lan => &self.lan,
+            Side::Link => &self.link,
+        }
+    }
+
     pub(super) fn relay(&self) -> Config {
         Config {
             threads: self.threads,

@@ -13,11 +13,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::handover::{DESCRIPTORS_MAX, pair, receive, send};
 use super::supply::supply;
-use super::worker::handed_over;
 use super::{Plan, Report};
-use crate::transparent::{Direct, Rules, listener, raw};
+use crate::transparent::{Direct, Rules, Side, SideRules, listener, raw};
 
-/// Seconds without a report after which the worker is taken for hung, and ended.
+const VERSIONS: [Version; 2] = [Version::V4, Version::V6];
+/// The time without a report after which the worker is taken for hung, and ended.
 const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// How a daemon ended.
@@ -36,45 +36,53 @@ pub enum Ended {
 pub fn up(plan: &Plan) -> io::Result<Ended> {
     let signals = EndSignals::block()?;
     allow_descriptors(plan)?;
-    let versions = [Version::V4, Version::V6];
-    let client = plan.client.settings();
-    let mut handed = Vec::new();
-    let mut ports = [0; 2];
-    for (version, port) in versions.into_iter().zip(&mut ports) {
-        let (socket, bound) = listener(version, &client)
-            .map_err(|error| named("opening a transparent listener", &error))?;
-        *port = bound;
-        handed.push(socket);
-    }
-    for mark in [Some(plan.mark), None] {
-        for version in versions {
-            let socket =
-                raw(version, mark).map_err(|error| named("opening a raw socket", &error))?;
-            handed.push(socket);
-        }
-    }
-    for interface in &plan.inner {
-        for version in versions {
-            let socket = SynSocket::open(interface, version)
-                .map_err(|error| named(&format!("listening on interface {interface}"), &error))?;
-            handed.push(socket.into());
-        }
-    }
-    if handed_over(plan.inner.len() * versions.len()) > DESCRIPTORS_MAX {
-        return Err(io::Error::other("too many inner interfaces"));
-    }
-    let rules = Rules {
+    let mut rules = Rules {
         table: plan.name.clone(),
         mark: plan.mark,
         route_table: plan.route_table,
-        inner: plan.inner.clone(),
-        listeners: ports,
+        sides: Side::ALL.map(|side| SideRules {
+            interfaces: plan.side(side).interfaces.clone(),
+            ..SideRules::default()
+        }),
     };
+    let handed = open(plan, &mut rules)?;
     let outcome = rules.add().and_then(|()| run(plan, &rules, handed, &signals));
     let removed = rules.remove();
     let _ = fs::remove_file(&plan.state_file);
     let outcome = outcome?;
     removed.map(|()| outcome)
+}
+
+/// Opens all sockets that are handed over, and notes the ports of the listeners in the rules.
+fn open(plan: &Plan, rules: &mut Rules) -> io::Result<Vec<OwnedFd>> {
+    let mut handed = Vec::new();
+    for side in Side::ALL {
+        let settings = plan.side(side).tcp.settings();
+        for version in VERSIONS {
+            let (socket, port) = listener(version, &settings)
+                .map_err(|error| named("opening a transparent listener", &error))?;
+            rules.sides[side as usize].listeners[version as usize] = port;
+            handed.push(socket);
+        }
+    }
+    for mark in [Some(rules.mark_of(Side::Lan)), Some(rules.mark_of(Side::Link)), None] {
+        for version in VERSIONS {
+            let socket =
+                raw(version, mark).map_err(|error| named("opening a raw socket", &error))?;
+            handed.push(socket);
+        }
+    }
+    for interface in Side::ALL.iter().flat_map(|&side| &plan.side(side).interfaces) {
+        for version in VERSIONS {
+            let socket = SynSocket::open(interface, version)
+                .map_err(|error| named(&format!("listening on interface {interface}"), &error))?;
+            handed.push(socket.into());
+        }
+    }
+    match handed.len() {
+        ..=DESCRIPTORS_MAX => Ok(handed),
+        _ => Err(io::Error::other("too many interfaces; at most 26 on both sides together")),
+    }
 }
 
 /// Raises the limit of open files to what the connections may need.
@@ -116,7 +124,7 @@ fn run(
     send(&control, &serde_json::to_vec(plan)?, &borrowed)?;
     // Those of the worker alone remain open.
     drop(handed);
-    let sockets = Direct(plan.server.settings());
+    let sockets = Direct(Side::ALL.map(|side| plan.side(side).tcp.settings()));
     std::thread::Builder::new()
         .name("supply".to_owned())
         .spawn(move || supply(&supplies, &sockets))?;

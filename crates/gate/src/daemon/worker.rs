@@ -13,14 +13,12 @@ use super::plan::REPORT;
 use super::supply::Supplied;
 use super::{Plan, Report};
 use crate::relay::{Counters, Relay};
-use crate::transparent::{Intake, IntakeCounters, Taps};
-
-/// The descriptors that are handed over, in this order: the listeners of both versions, the raw sockets to them, those
-/// to anywhere, then the taps.
-const LISTENERS: usize = 2;
-const RAW: usize = 4;
+use crate::transparent::{Intake, IntakeCounters, Side, Taps};
 
 /// Carries traffic until the privileged part is gone.
+///
+/// The plan comes with descriptors in this order: the listeners, by side and version, the raw sockets to them, those to
+/// anywhere, then the taps of each side, of both versions for each interface.
 ///
 /// # Errors
 /// What was handed over is not complete, or the kernel's error.
@@ -29,21 +27,19 @@ pub fn work(control: OwnedFd, supply: OwnedFd) -> io::Result<()> {
     let plan: Plan = serde_json::from_slice(&message)?;
     let mut descriptors = descriptors.into_iter();
     let mut next = || descriptors.next().ok_or_else(|| io::Error::other("a descriptor is missing"));
-    let listeners = [next()?, next()?];
-    let taps = Taps {
-        to_relay: [next()?, next()?],
-        outside: [next()?, next()?],
-        syns: descriptors.map(SynSocket::from_fd).collect(),
-    };
+    let mut pair = || Ok::<_, io::Error>([next()?, next()?]);
+    let listeners = [pair()?, pair()?].into_iter().flatten().collect();
+    let to_relay = [pair()?, pair()?];
+    let outside = pair()?;
+    let of_side = |side| std::iter::repeat_n(side, 2 * plan.side(side).interfaces.len());
+    let syns = Side::ALL.into_iter().flat_map(of_side).zip(descriptors.map(SynSocket::from_fd));
+    let taps = Taps { to_relay, outside, syns: syns.collect() };
     drop_privileges(plan.user, plan.group)?;
     let intake = Intake::start(taps, Arc::new(Supplied::new(supply)), plan.intake())?;
-    let relays = listeners
-        .into_iter()
-        .map(|listener| Relay::start(listener, intake.dial(), plan.relay()))
-        .collect::<io::Result<Vec<_>>>()?;
+    let relay = Relay::start(listeners, intake.dial(), plan.relay())?;
     filter_system_calls()?;
     loop {
-        let report = report(&relays, intake.counters());
+        let report = report(relay.counters(), intake.counters());
         // The privileged part is gone: so are the rules, or they will be.
         if send(&control, &serde_json::to_vec(&report)?, &[]).is_err() {
             return Ok(());
@@ -52,25 +48,17 @@ pub fn work(control: OwnedFd, supply: OwnedFd) -> io::Result<()> {
     }
 }
 
-/// The number of descriptors that are handed over with this many taps.
-pub(super) const fn handed_over(taps: usize) -> usize {
-    LISTENERS + RAW + taps
-}
-
-fn report(relays: &[Relay], intake: &IntakeCounters) -> Report {
-    let sum = |count: fn(&Counters) -> u64| relays.iter().map(|each| count(each.counters())).sum();
-    let total = sum(Counters::accepted);
-    let over_limit = sum(Counters::over_limit);
+fn report(relay: &Counters, intake: &IntakeCounters) -> Report {
     Report {
-        open_connections: sum(Counters::open),
-        connections: total - over_limit,
-        resets: sum(Counters::reset),
-        over_limit,
-        idle: sum(Counters::idle),
+        open_connections: relay.open(),
+        connections: relay.accepted() - relay.over_limit(),
+        resets: relay.reset(),
+        over_limit: relay.over_limit(),
+        idle: relay.idle(),
         refused: intake.refused.load(Ordering::Relaxed),
         unanswered: intake.unanswered.load(Ordering::Relaxed),
         passed: intake.passed.load(Ordering::Relaxed),
-        to_server_bytes: sum(Counters::to_server_bytes),
-        to_client_bytes: sum(Counters::to_client_bytes),
+        to_server_bytes: relay.to_server_bytes(),
+        to_client_bytes: relay.to_client_bytes(),
     }
 }

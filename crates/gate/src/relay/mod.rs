@@ -72,18 +72,18 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Starts the threads of a relay for the connections to a listening socket that does not block.
+    /// Starts the threads of a relay for the connections to listening sockets that do not block.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn start(listener: OwnedFd, dial: Arc<dyn Dial>, config: Config) -> io::Result<Self> {
-        let listener = Arc::new(listener);
+    pub fn start(listeners: Vec<OwnedFd>, dial: Arc<dyn Dial>, config: Config) -> io::Result<Self> {
+        let listeners = Arc::new(listeners);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let counters = Arc::new(Counters::default());
         let clock = Clock::start();
         let mut relay = Self { stop, counters, threads: Vec::new() };
         for number in 0..config.threads.max(1) {
-            let parts = (Arc::clone(&listener), Arc::clone(&relay.stop), Arc::clone(&dial));
+            let parts = (Arc::clone(&listeners), Arc::clone(&relay.stop), Arc::clone(&dial));
             let thread = Thread::new(parts, Arc::clone(&relay.counters), config, clock)?;
             let named = std::thread::Builder::new().name(format!("relay-{number}"));
             relay.threads.push(named.spawn(move || thread.run())?);

@@ -19,8 +19,9 @@ use super::counters::{Counters, End};
 use super::pipes::Pipes;
 use super::{Config, Dial};
 
-const LISTENER: u64 = u64::MAX;
-const STOP: u64 = u64::MAX - 1;
+/// The tokens of listeners are above those of connections.
+const LISTENERS: u64 = 1 << 63;
+const STOP: u64 = u64::MAX;
 const EVENTS: usize = 256;
 /// Connections that are accepted before those that are open have their turn.
 const ACCEPTS: usize = 64;
@@ -32,7 +33,7 @@ const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// See the module documentation.
 pub(super) struct Thread {
     epoll: OwnedFd,
-    listener: Arc<OwnedFd>,
+    listeners: Arc<Vec<OwnedFd>>,
     dial: Arc<dyn Dial>,
     counters: Arc<Counters>,
     config: Config,
@@ -47,7 +48,7 @@ pub(super) struct Thread {
 
 impl Thread {
     pub(super) fn new(
-        (listener, stop, dial): (Arc<OwnedFd>, Arc<OwnedFd>, Arc<dyn Dial>),
+        (listeners, stop, dial): (Arc<Vec<OwnedFd>>, Arc<OwnedFd>, Arc<dyn Dial>),
         counters: Arc<Counters>,
         config: Config,
         clock: Clock,
@@ -55,11 +56,13 @@ impl Thread {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         // One thread is woken for each connection.
         let accept = EventFlags::IN | EventFlags::EXCLUSIVE;
-        epoll::add(&epoll, &*listener, EventData::new_u64(LISTENER), accept)?;
+        for (token, listener) in (LISTENERS..).zip(&*listeners) {
+            epoll::add(&epoll, listener, EventData::new_u64(token), accept)?;
+        }
         epoll::add(&epoll, &*stop, EventData::new_u64(STOP), EventFlags::IN)?;
         Ok(Self {
             epoll,
-            listener,
+            listeners,
             dial,
             counters,
             config,
@@ -83,11 +86,11 @@ impl Thread {
                 Err(error) => return Err(error.into()),
             };
             let now = self.clock.now();
-            let mut accepts = false;
+            let mut accepts = Vec::new();
             for Event { data, flags } in events.iter().copied() {
                 match data.u64() {
-                    LISTENER => accepts = true,
                     STOP => return Ok(()),
+                    token if token >= LISTENERS => accepts.push((token - LISTENERS) as usize),
                     token => self.ready(token, flags, now),
                 }
             }
@@ -97,8 +100,8 @@ impl Thread {
                 self.turn(number, now);
             }
             // Last, since a number that was freed in this round may still have an event in it.
-            if accepts {
-                self.accept(now);
+            for listener in accepts {
+                self.accept(listener, now);
             }
             if now.saturating_since(checked) >= CHECK {
                 checked = now;
@@ -138,12 +141,12 @@ impl Thread {
         connection.close(end, &mut self.pipes);
     }
 
-    fn accept(&mut self, now: Instant) {
+    fn accept(&mut self, listener: usize, now: Instant) {
         for _ in 0..ACCEPTS {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             // An error is that of one connection, which is gone, or lack of descriptors, which the next round
             // finds again.
-            let Ok(client) = accept_with(&*self.listener, flags) else { return };
+            let Ok(client) = accept_with(&self.listeners[listener], flags) else { return };
             if !self.counters.accept(self.config.connections as u64) {
                 // Reset, not closed: the client must not take it for the end of the data.
                 let _ = rustix::net::sockopt::set_socket_linger(

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, bind, connect, getpeername, getsockname, sendto, sockopt};
 use slab::Slab;
 
-use super::sockets::Sockets;
+use super::sockets::{Side, Sockets};
 use super::syn::{Ends, Syn};
 use crate::relay::Dial;
 
@@ -44,10 +44,10 @@ pub struct IntakeConfig {
 /// The sockets on which SYNs arrive and leave.
 #[derive(Debug)]
 pub struct Taps {
-    /// Copies of SYNs.
-    pub syns: Vec<SynSocket>,
-    /// Raw sockets to the relay's listeners, for IPv4 and IPv6.
-    pub to_relay: [OwnedFd; 2],
+    /// Copies of SYNs from clients on each side.
+    pub syns: Vec<(Side, SynSocket)>,
+    /// Raw sockets to the relay's listeners for each side, for IPv4 and IPv6.
+    pub to_relay: [[OwnedFd; 2]; 2],
     /// Raw sockets to anywhere.
     pub outside: [OwnedFd; 2],
 }
@@ -86,7 +86,7 @@ impl Intake {
         let (ready, counters) = (Arc::default(), Arc::default());
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &*stop, EventData::new_u64(STOP), EventFlags::IN)?;
-        for (number, tap) in (TAPS..).zip(&taps.syns) {
+        for (number, (_, tap)) in (TAPS..).zip(&taps.syns) {
             epoll::add(&epoll, tap, EventData::new_u64(number), EventFlags::IN)?;
         }
         let worker = Worker {
@@ -144,6 +144,7 @@ impl Dial for Taken {
 /// A SYN that waits for its server.
 struct Held {
     syn: Syn,
+    side: Side,
     server: OwnedFd,
     since: Instant,
 }
@@ -199,19 +200,23 @@ impl Worker {
     fn read(&mut self, tap: usize, now: Instant) {
         let mut buffer = [0; SYN_BYTES_MAX];
         for _ in 0..SYNS {
-            let Ok(received) = self.taps.syns[tap].receive(&mut buffer) else { return };
+            let (side, socket) = &self.taps.syns[tap];
+            let side = *side;
+            let Ok(received) = socket.receive(&mut buffer) else { return };
             if let Some(syn) = Syn::parse(&buffer[..received.bytes], received.has_checksum)
                 && !self.ends.contains(&syn.ends())
+                && !is_own(syn.ends().server)
             {
-                self.hold(syn, now);
+                self.hold(syn, side, now);
             }
         }
     }
 
     /// Opens the leg to the server; if that is impossible here, the SYN passes without the relay.
-    fn hold(&mut self, syn: Syn, now: Instant) {
+    fn hold(&mut self, syn: Syn, side: Side, now: Instant) {
         let is_full = self.held.len() >= self.config.held;
-        let Some(server) = (!is_full).then(|| self.open(syn.ends()).ok()).flatten() else {
+        let Some(server) = (!is_full).then(|| self.open(syn.ends(), side.other()).ok()).flatten()
+        else {
             count(&self.counters.passed);
             self.send(&self.taps.outside, syn.ends().server, syn.packet());
             return;
@@ -220,12 +225,12 @@ impl Worker {
         let token = EventData::new_u64(entry.key() as u64);
         if epoll::add(&self.epoll, &server, token, EventFlags::OUT).is_ok() {
             self.ends.insert(syn.ends());
-            entry.insert(Held { syn, server, since: now });
+            entry.insert(Held { syn, side, server, since: now });
         }
     }
 
-    fn open(&self, ends: Ends) -> io::Result<OwnedFd> {
-        let server = self.sockets.take(version(ends.server))?;
+    fn open(&self, ends: Ends, side: Side) -> io::Result<OwnedFd> {
+        let server = self.sockets.take(side, version(ends.server))?;
         // Reset, not closed, if this process dies.
         sockopt::set_socket_linger(&server, Some(std::time::Duration::ZERO))?;
         bind(&server, &ends.client)?;
@@ -237,7 +242,7 @@ impl Worker {
 
     fn answered(&mut self, number: usize, now: Instant) {
         let Some(held) = self.held.try_remove(number) else { return };
-        let Held { syn, server, .. } = held;
+        let Held { syn, side, server, .. } = held;
         let ends = syn.ends();
         self.ends.remove(&ends);
         match sockopt::socket_error(&server) {
@@ -245,7 +250,7 @@ impl Worker {
                 let _ = epoll::delete(&self.epoll, &server);
                 self.ready().insert(ends, (server, now));
                 count(&self.counters.accepted);
-                self.send(&self.taps.to_relay, ends.server, syn.packet());
+                self.send(&self.taps.to_relay[side as usize], ends.server, syn.packet());
             }
             Ok(Err(Errno::CONNREFUSED)) => {
                 count(&self.counters.refused);
@@ -280,6 +285,12 @@ impl Worker {
         });
         self.ready().retain(|_, (_, since)| now.saturating_since(*since) < limit);
     }
+}
+
+/// Whether an address is this host's: only these can be bound to without a privilege. The rules do not hold
+/// such connections, either.
+fn is_own(address: std::net::SocketAddr) -> bool {
+    std::net::UdpSocket::bind((address.ip(), 0)).is_ok()
 }
 
 fn version(address: std::net::SocketAddr) -> Version {

@@ -5,6 +5,8 @@
 //! connection to the server from the client's address. When the server has accepted, the SYN is sent on to the
 //! relay's own listener, which answers in the name of the server. A server that refuses is quoted with a reset;
 //! one that is silent leaves the client without an answer, as without a gateway.
+//!
+//! Clients are on the interfaces of either side, the LAN or the link; their servers are on the other.
 
 mod intake;
 mod rules;
@@ -12,6 +14,6 @@ mod sockets;
 mod syn;
 
 pub use intake::{Intake, IntakeConfig, IntakeCounters, Taps};
-pub use rules::Rules;
-pub use sockets::{Direct, LegSettings, Sockets, listener, raw};
+pub use rules::{Rules, SideRules};
+pub use sockets::{Direct, LegSettings, Side, Sockets, listener, raw};
 pub use syn::{Ends, Syn};

@@ -9,6 +9,8 @@ use std::io;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use super::sockets::Side;
+
 /// Seconds after which new connections pass without a relay that has died.
 pub(super) const ALIVE_S: u32 = 3;
 
@@ -17,37 +19,59 @@ pub(super) const ALIVE_S: u32 = 3;
 pub struct Rules {
     /// The name of the table of nftables.
     pub table: String,
-    /// The mark of packets for the relay.
+    /// The mark of packets for the relay, an even number. SYNs from the link have the next one.
     pub mark: u32,
     /// The number of the routing table.
     pub route_table: u32,
-    /// The interfaces toward clients.
-    pub inner: Vec<String>,
+    /// Those of the two sides.
+    pub sides: [SideRules; 2],
+}
+
+/// What leads the connections of clients on one side to the relay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SideRules {
+    /// The interfaces; without any, connections from this side pass without the relay.
+    pub interfaces: Vec<String>,
     /// The ports of the relay's listeners, for IPv4 and IPv6.
     pub listeners: [u16; 2],
 }
 
 impl Rules {
+    /// The mark of SYNs that go on to the relay, from clients on this side.
+    #[must_use]
+    pub fn mark_of(&self, side: Side) -> u32 {
+        self.mark + side as u32
+    }
+
     /// The table of nftables, as the program `nft` reads it. It replaces a table of the same name.
     #[must_use]
     pub fn nft(&self) -> String {
-        let Self { table, mark, inner, listeners: [v4, v6], .. } = self;
-        let inner: Vec<_> = inner.iter().map(|name| format!("\"{name}\"")).collect();
-        let inner = inner.join(", ");
-        format!(
+        let Self { table, mark, .. } = self;
+        let mut text = format!(
             "table inet {table}\n\
              delete table inet {table}\n\
              table inet {table} {{\n\
              \tset alive {{ type inet_proto; timeout {ALIVE_S}s; }}\n\
              \tchain prerouting {{\n\
              \t\ttype filter hook prerouting priority mangle; policy accept;\n\
-             \t\tmeta l4proto tcp socket transparent 1 meta mark set {mark} accept\n\
-             \t\tiifname \"lo\" meta mark {mark} meta l4proto tcp tproxy ip to 127.0.0.1:{v4} accept\n\
-             \t\tiifname \"lo\" meta mark {mark} meta l4proto tcp tproxy ip6 to [::1]:{v6} accept\n\
-             \t\tiifname {{ {inner} }} tcp flags & (fin | syn | rst | ack) == syn meta l4proto @alive drop\n\
-             \t}}\n\
-             }}\n"
-        )
+             \t\tmeta l4proto tcp socket transparent 1 meta mark set {mark} accept\n"
+        );
+        for side in Side::ALL {
+            let SideRules { interfaces, listeners: [v4, v6] } = &self.sides[side as usize];
+            if interfaces.is_empty() {
+                continue;
+            }
+            let names: Vec<_> = interfaces.iter().map(|name| format!("\"{name}\"")).collect();
+            let (names, mark) = (names.join(", "), self.mark_of(side));
+            let _ = write!(
+                text,
+                "\t\tiifname \"lo\" meta mark {mark} meta l4proto tcp tproxy ip to 127.0.0.1:{v4} accept\n\
+                 \t\tiifname \"lo\" meta mark {mark} meta l4proto tcp tproxy ip6 to [::1]:{v6} accept\n\
+                 \t\tiifname {{ {names} }} tcp flags & (fin | syn | rst | ack) == syn fib daddr type != local meta l4proto @alive drop\n"
+            );
+        }
+        text.push_str("\t}\n}\n");
+        text
     }
 
     /// Adds all rules. New connections pass without the relay until [`Rules::renew`].
@@ -90,7 +114,7 @@ impl Rules {
     }
 
     fn routes(&self, verb: &str) -> io::Result<()> {
-        let (mark, table) = (self.mark.to_string(), self.route_table.to_string());
+        let (mark, table) = (format!("{}/{}", self.mark, !1_u32), self.route_table.to_string());
         let rule = ["rule", verb, "fwmark", &mark, "lookup", &table];
         let route = ["route", verb, "local", "default", "dev", "lo", "table", &table];
         let mut done = Ok(());
@@ -127,17 +151,28 @@ mod tests {
 
     #[test]
     fn the_table_replaces_itself_and_names_every_part() {
-        let rules = Rules {
-            table: "bentpipe".to_owned(),
-            mark: 7,
-            route_table: 100,
-            inner: vec!["lan0".to_owned(), "lan1".to_owned()],
-            listeners: [4_000, 6_000],
+        let side = |interfaces: &[&str], listeners| {
+            let interfaces = interfaces.iter().map(|&name| name.to_owned()).collect();
+            SideRules { interfaces, listeners }
         };
+        let (table, mark, route_table) = ("bentpipe".to_owned(), 6, 100);
+        let sides = [side(&["lan0", "lan1"], [4_000, 6_000]), side(&["sat0"], [4_001, 6_001])];
+        let rules = Rules { table, mark, route_table, sides };
         let text = rules.nft();
         assert!(text.starts_with("table inet bentpipe\ndelete table inet bentpipe\n"), "{text}");
-        for part in ["{ \"lan0\", \"lan1\" }", "127.0.0.1:4000", "[::1]:6000", "mark set 7"] {
+        for part in ["{ \"lan0\", \"lan1\" }", "127.0.0.1:4000", "[::1]:6000", "mark set 6"] {
             assert!(text.contains(part), "{part} in {text}");
         }
+        assert!(
+            text.contains("meta mark 7 meta l4proto tcp tproxy ip to 127.0.0.1:4001"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_side_without_interfaces_has_no_rule() {
+        let sides = [SideRules::default(), SideRules::default()];
+        let rules = Rules { table: "t".to_owned(), mark: 6, route_table: 100, sides };
+        assert!(!rules.nft().contains("tproxy"));
     }
 }

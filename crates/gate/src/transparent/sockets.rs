@@ -46,23 +46,47 @@ impl LegSettings {
     }
 }
 
+/// A side of the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// The hosts behind the gateway.
+    Lan,
+    /// The link.
+    Link,
+}
+
+impl Side {
+    /// Both, in order.
+    pub const ALL: [Self; 2] = [Self::Lan, Self::Link];
+
+    /// The other one.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Lan => Self::Link,
+            Self::Link => Self::Lan,
+        }
+    }
+}
+
 /// A supply of sockets for legs to servers.
 pub trait Sockets: Send + Sync {
-    /// Returns a socket that may have any address, and does not block.
+    /// Returns a socket for a leg on this side. It may have any address, and does not block.
     ///
     /// # Errors
     /// The kernel's error.
-    fn take(&self, version: Version) -> io::Result<OwnedFd>;
+    fn take(&self, side: Side, version: Version) -> io::Result<OwnedFd>;
 }
 
-/// Sockets that are opened when they are needed, by a process with `CAP_NET_ADMIN`.
+/// Sockets that are opened when they are needed, by a process with `CAP_NET_ADMIN`. It has the settings of the
+/// legs on both sides.
 #[derive(Clone, Debug, Default)]
-pub struct Direct(pub LegSettings);
+pub struct Direct(pub [LegSettings; 2]);
 
 impl Sockets for Direct {
-    fn take(&self, version: Version) -> io::Result<OwnedFd> {
+    fn take(&self, side: Side, version: Version) -> io::Result<OwnedFd> {
         let socket = transparent(version)?;
-        self.0.apply(&socket)?;
+        self.0[side as usize].apply(&socket)?;
         Ok(socket)
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use bentpipe_gate::daemon::Plan;
+use bentpipe_gate::daemon::{Plan, SidePlan};
 use bentpipe_sys::SystemError;
 use bentpipe_sys::netns::Namespace;
 
@@ -95,15 +95,14 @@ impl Router {
             state_file: folder.join("state.json").display().to_string(),
             user: 65_534,
             group: 65_534,
-            mark: 25_113,
+            mark: 25_112,
             route_table: 25_113,
-            inner: vec!["lan0".to_owned()],
             threads: 1,
             connections,
             connect_limit_ns: 3_000_000_000,
             idle_limit_ns: None,
-            client: Default::default(),
-            server: Default::default(),
+            lan: SidePlan { interfaces: vec!["lan0".to_owned()], ..SidePlan::default() },
+            link: SidePlan::default(),
         }
     }
 
