@@ -20,7 +20,7 @@ use bentpipe_sys::clock::Clock;
 use rustix::net::sockopt::set_socket_linger;
 use serde_json::{Value, json};
 
-use router::{Place, Router, SERVERS, missing, worker};
+use router::{Host, Router, SERVERS, missing, worker};
 
 const PORT: u16 = 80;
 /// Clients that open connections at the same time.
@@ -114,8 +114,8 @@ fn row(router: &Router, daemon: Option<&Child>, time: Duration) -> io::Result<Ro
 
 /// The rate at which a server reads what one client writes.
 fn one_flow(router: &Router, server: SocketAddr, time: Duration) -> io::Result<f64> {
-    let listener = router.on(Place::Server, || TcpListener::bind(server))?;
-    let mut client = router.on(Place::Client, || TcpStream::connect(server))?;
+    let listener = router.on(Host::Server, || TcpListener::bind(server))?;
+    let mut client = router.on(Host::Client, || TcpStream::connect(server))?;
     let (mut accepted, _) = listener.accept()?;
     let sender = spawn(move || {
         let piece = vec![1; PIECE];
@@ -136,7 +136,7 @@ fn one_flow(router: &Router, server: SocketAddr, time: Duration) -> io::Result<f
 
 /// Connections a second, each with a byte each way, which the server ends first.
 fn short_connections(router: &Router, server: SocketAddr, time: Duration) -> io::Result<f64> {
-    let listener = Arc::new(router.on(Place::Server, || TcpListener::bind(server))?);
+    let listener = Arc::new(router.on(Host::Server, || TcpListener::bind(server))?);
     let (is_over, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut threads = Vec::new();
     for _ in 0..CONCURRENT {
@@ -157,7 +157,7 @@ fn short_connections(router: &Router, server: SocketAddr, time: Duration) -> io:
                 }
             }
         };
-        threads.push(router.on(Place::Client, || spawn(client))?);
+        threads.push(router.on(Host::Client, || spawn(client))?);
     }
     std::thread::sleep(std::time::Duration::from_nanos(time.as_nanos()));
     let found = done.load(Ordering::Relaxed) as f64 / time.as_secs_f64();
@@ -183,11 +183,11 @@ fn exchange(server: SocketAddr) -> io::Result<()> {
 fn idle_connections(router: &Router, server: SocketAddr, worker: u32) -> io::Result<f64> {
     const FIRST: usize = 100;
     const ALL: usize = 1_900;
-    let listener = router.on(Place::Server, || TcpListener::bind(server))?;
+    let listener = router.on(Host::Server, || TcpListener::bind(server))?;
     let mut open = Vec::new();
     let mut before = 0.0;
     for number in 0..ALL {
-        open.push(router.on(Place::Client, || TcpStream::connect(server))?);
+        open.push(router.on(Host::Client, || TcpStream::connect(server))?);
         open.push(listener.accept()?.0);
         if number == FIRST {
             before = resident_bytes(worker)?;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bentpipe_gate::daemon::Leg;
 use bentpipe_sys::clock::Clock;
 
-use router::{Place, Router, SERVERS, TIMEOUT, missing, until, worker};
+use router::{Host, Router, SERVERS, TIMEOUT, missing, until, worker};
 
 /// A router with a daemon.
 struct Setup {
@@ -50,13 +50,13 @@ impl Setup {
 
     fn listen(&self, address: &str) -> TcpListener {
         let address = SocketAddr::new(address.parse::<IpAddr>().expect("an address"), 80);
-        self.router.on(Place::Server, || TcpListener::bind(address).expect("a free port"))
+        self.router.on(Host::Server, || TcpListener::bind(address).expect("a free port"))
     }
 
     fn connect(&self, address: &str, port: u16) -> std::io::Result<TcpStream> {
         let address = SocketAddr::new(address.parse::<IpAddr>().expect("an address"), port);
         let stream =
-            self.router.on(Place::Client, || TcpStream::connect_timeout(&address, TIMEOUT))?;
+            self.router.on(Host::Client, || TcpStream::connect_timeout(&address, TIMEOUT))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         Ok(stream)
     }
@@ -120,7 +120,7 @@ fn connections_are_relayed_and_nothing_remains() {
     // A connection to the gateway itself is its own.
     let own: SocketAddr = "10.1.0.1:22".parse().expect("an address");
     let bind = || TcpListener::bind(own).expect("a free port");
-    let listener = setup.router.on(Place::Gateway, bind);
+    let listener = setup.router.on(Host::Gateway, bind);
     let client = setup.connect("10.1.0.1", 22).expect("it listens");
     let (accepted, from) = listener.accept().expect("the client connects");
     assert_eq!(from, client.local_addr().expect("connected"));
@@ -131,7 +131,7 @@ fn connections_are_relayed_and_nothing_remains() {
     let limit = Duration::from_millis(500);
     let error = setup
         .router
-        .on(Place::Client, || TcpStream::connect_timeout(&silent, limit))
+        .on(Host::Client, || TcpStream::connect_timeout(&silent, limit))
         .expect_err("no host");
     assert_eq!(error.kind(), ErrorKind::TimedOut, "after {}", clock.now());
 
@@ -169,9 +169,9 @@ fn connections_from_the_link_are_relayed() {
     let setup = Setup::new("link");
     let island: SocketAddr = "10.1.0.2:80".parse().expect("an address");
     let bind = || TcpListener::bind(island).expect("a free port");
-    let listener = setup.router.on(Place::Client, bind);
+    let listener = setup.router.on(Host::Client, bind);
     let connect = || TcpStream::connect_timeout(&island, TIMEOUT).expect("the server listens");
-    let mut client = setup.router.on(Place::Server, connect);
+    let mut client = setup.router.on(Host::Server, connect);
     let (mut server, from) = listener.accept().expect("the client connects");
     assert_eq!(from, client.local_addr().expect("connected"));
     client.write_all(b"from the link").expect("it can be written");

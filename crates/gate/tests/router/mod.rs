@@ -18,7 +18,7 @@ pub(crate) const SERVERS: [&str; 2] = ["10.2.0.2", "fd02::2"];
 
 /// A host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Host {
     Client,
     Gateway,
     Server,
@@ -75,7 +75,7 @@ impl Router {
     }
 
     /// Runs a closure in the namespace of a host.
-    pub(crate) fn on<T: Send>(&self, host: Place, act: impl FnOnce() -> T + Send) -> T {
+    pub(crate) fn on<T: Send>(&self, host: Host, act: impl FnOnce() -> T + Send) -> T {
         let open = |path: String| File::open(path).expect("it exists").into();
         let net = open(format!("/run/netns/{}", self.names[host as usize]));
         let namespace = Namespace::from_fds([net, open("/proc/self/ns/mnt".to_owned())]);
@@ -84,7 +84,7 @@ impl Router {
 
     /// What a program on the gateway prints.
     pub(crate) fn gateway(&self, command: &str) -> String {
-        let output = ip(&format!("netns exec {} {command}", self.names[Place::Gateway as usize]));
+        let output = ip(&format!("netns exec {} {command}", self.names[Host::Gateway as usize]));
         String::from_utf8(output.stdout).expect("text")
     }
 
@@ -108,7 +108,7 @@ impl Router {
 
     /// Starts a daemon on the gateway, and waits until it holds new connections.
     pub(crate) fn start(&self, program: &str, plan: &Plan) -> Child {
-        let gateway = &self.names[Place::Gateway as usize];
+        let gateway = &self.names[Host::Gateway as usize];
         // Without `ip netns exec` in between, so that signals reach the daemon itself.
         let mut child = Command::new("nsenter")
             .args([&format!("--net=/run/netns/{gateway}"), program])
