@@ -101,7 +101,7 @@ def add_unit(axes: Axes, label: str, factor: float, *, below_in: float) -> None:
     with mpl.rc_context(STYLE):
         scale = axes.secondary_xaxis(
             0,
-            functions=(lambda x: factor * x, lambda x: x / factor),
+            functions=(lambda x: np.multiply(x, factor), lambda x: np.divide(x, factor)),
             transform=transform,
         )
         scale.set_xlabel(label)
