@@ -5,7 +5,7 @@ use bentpipe_core::graph::Graph;
 use bentpipe_core::link::{
     Channel, CoDel, CoDelConfig, Counters, Direction, DirectionConfig, DropAtDequeue,
     DropAtEnqueue, DropTail, EarlyPacketDiscard, FqCoDel, FqCoDelConfig, Framing, Limit, PerFlow,
-    Queue, Ratio, Red, SelectiveDrop, StrictPriority, Unit,
+    Queue, Ratio, Red, SelectiveDrop, StrictPriority,
 };
 use bentpipe_core::packet::{FlowId, Packet, PacketId};
 use bentpipe_core::profile::Profile;
